@@ -1,0 +1,132 @@
+// What a backend does, in the algorithm's own steps: one call eliminates, or substitutes through, one
+// level of a plan for a batch of systems. The recursion itself is in solver.cc, written once.
+//
+// Calls of one Backend come from one thread at a time, the Solver's. Work may be asynchronous between
+// calls; Synchronize ends it. Pointers called "device" are in the memory of pool() or, for the CPU,
+// anywhere.
+#ifndef BLOCKD_ENGINE_BACKEND_H_
+#define BLOCKD_ENGINE_BACKEND_H_
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "blockd/engine/block_tridiagonal.h"
+#include "blockd/engine/elimination_plan.h"
+#include "blockd/engine/memory_pool.h"
+
+namespace blockd {
+
+struct DeviceInfo {
+  std::string backend;  // "cpu", "cuda", "rocm"
+  std::string name;     // as the driver or the processor says it
+  int64_t memory_bytes = 0;
+  int32_t parallelism = 0;  // threads or multiprocessors
+};
+
+// One system of a batch that is being factored.
+struct FactorSystem {
+  BlockTridiagonalView matrix;  // device addresses; a CPU reads the caller's own memory
+  void* factor = nullptr;       // plan.factor_bytes()
+  void* chains = nullptr;       // plan.chain_scalars() scalars
+};
+
+struct FactorBatch {
+  const EliminationPlan* plan = nullptr;
+  std::span<const FactorSystem> systems;
+  void* scratch = nullptr;                  // FactorScratchBytes(plan, systems.size())
+  const std::atomic<bool>* stop = nullptr;  // when it turns true, work may end early with garbage
+};
+
+// A pivot that was not positive, where the elimination met it.
+struct PivotFailure {
+  int64_t system = 0;
+  int64_t block = 0;  // index in the system's own order, 0-based
+  int64_t row = 0;    // in that block, 0-based
+};
+
+// Right-hand sides of one factorization, solved together: x holds B on entry and X at the end.
+// Scalar (row r of block i, column c) is x[i * block_stride + c * column_stride + r].
+struct SolveSystem {
+  const void* factor = nullptr;
+  void* x = nullptr;
+  int64_t block_stride = 0;   // scalars
+  int64_t column_stride = 0;  // scalars
+  int64_t num_rhs = 0;
+  void* chains = nullptr;  // plan.separators() * 2 * n * num_rhs scalars
+};
+
+struct SolveBatch {
+  const EliminationPlan* plan = nullptr;
+  std::span<const SolveSystem> systems;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const DeviceInfo& device() const = 0;
+  virtual const CostModel& costs() const = 0;
+  virtual MemoryPool& pool() = 0;
+  // True if the device reads host memory where it lies, so that no upload is needed.
+  virtual bool reads_host_memory() const = 0;
+
+  // Copies; asynchronous where the device allows it. Host memory stays valid until Synchronize.
+  virtual absl::Status Upload(void* device, const void* host, int64_t bytes) = 0;
+  virtual absl::Status Download(void* host, const void* device, int64_t bytes) = 0;
+  // `columns` columns of `rows` rows, n rows a block, between a column-major matrix (leading dimension
+  // `rows`) and the batched layout [block][column][n] that has `total_columns` columns, from column
+  // `first_column` on.
+  virtual absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
+                                   int64_t rows, int64_t columns, int64_t first_column,
+                                   int64_t total_columns) = 0;
+  virtual absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
+                                     int64_t rows, int64_t columns, int64_t first_column,
+                                     int64_t total_columns) = 0;
+  virtual absl::Status Synchronize() = 0;
+
+  virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
+
+  // Factoring, level by level: D and E of the level's chain become inv(L), C and W of its interiors and
+  // the next level's chain.
+  virtual absl::Status BeginFactor(const FactorBatch& batch) = 0;  // clears the failures
+  virtual absl::Status Eliminate(const FactorBatch& batch, int64_t level) = 0;
+  // Synchronizes, and says for each failed system the first failure in the order of the plan.
+  virtual absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) = 0;
+
+  // Factors in natural order, storing nothing, until a pivot is not positive. Block -1: none was.
+  virtual absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) = 0;
+
+  // Solving: forward through the levels, base last, then backward, base first.
+  virtual absl::Status Forward(const SolveBatch& batch, int64_t level) = 0;
+  virtual absl::Status Backward(const SolveBatch& batch, int64_t level) = 0;
+
+  // log det A of a factor, device memory. Synchronizes.
+  virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) = 0;
+
+  // R = B - A X for one system, all device memory and packed [block][column][n]; for float32 the products are summed in double. Then, synchronized, norms[c] for each column.
+  struct ResidualNorms {
+    double residual = 0;  // ||r||, infinity norms all
+    double matrix = 0;    // ||A||
+    double solution = 0;  // ||x||
+    double rhs = 0;       // ||b||
+    double backward_error() const {
+      const double scale = matrix * solution + rhs;
+      return scale > 0 ? residual / scale : residual;
+    }
+  };
+  virtual absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+                                                              const void* x, const void* b, void* r,
+                                                              int64_t num_rhs) = 0;
+  // y += x, `scalars` long.
+  virtual absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) = 0;
+};
+
+}  // namespace blockd
+
+#endif  // BLOCKD_ENGINE_BACKEND_H_

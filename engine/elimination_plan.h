@@ -1,0 +1,119 @@
+// The symbolic phase: in which order the blocks of a system are eliminated, and what that costs.
+//
+// A level is a chain of blocks. Some of them are separators; the runs between two separators are
+// segments, and their blocks are the interiors. All segments of a level are eliminated in parallel;
+// the separators, with the Schur complement that the elimination leaves on them, are the next level's
+// chain. The last level (the base) has one segment, no separators, and is eliminated in sequence.
+//
+//     chain        o o o o | o o o | o o o | o o o o       | separator, o interior
+//     segments     0 ->      1 ->    2 ->    <- 3
+//
+// A segment between two separators carries a fill block W toward its left separator; the first and
+// the last segment of a chain need none, because the chain's ends are free: the first runs left to
+// right, the last right to left (`reversed`), each toward its only separator. One separator alone is
+// the twisted factorization, none the sequential one. See engine/README.md for the formulas and flops.
+//
+// A plan is a pure function of the shape, the number of systems a batch and the cost model. It is
+// immutable, and any thread may read it.
+#ifndef BLOCKD_ENGINE_ELIMINATION_PLAN_H_
+#define BLOCKD_ENGINE_ELIMINATION_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "blockd/engine/block_tridiagonal.h"
+
+namespace blockd {
+
+// What a backend costs. Fitted once for each backend; the numbers and how they were fitted are in
+// engine/README.md.
+struct CostModel {
+  double lanes = 1;                       // segments that run at once without slowing one another
+  double lane_flops_per_second = 4e10;    // of one segment alone, FP64, at large n
+  double device_flops_per_second = 4e10;  // of all lanes together, FP64, at large n
+  double half_rate_block_size = 16;       // n at which half of the rates above is reached
+  double bytes_per_second = 2e10;         // of all lanes together
+  double step_seconds = 1e-7;             // latency of one block of a segment, beside its flops
+  double level_seconds = 5e-6;            // starting and joining one level's segments
+};
+
+// A run of blocks that is eliminated in sequence.
+struct Segment {
+  int64_t first = 0;            // chain index of the leftmost interior
+  int64_t count = 0;            // interiors, >= 1
+  int64_t slot = 0;             // index of the first eliminated interior among the level's interiors
+  int64_t fill_slot = -1;       // the same among those that carry W, -1 if the segment carries none
+  int64_t left_separator = -1;  // index in the next level's chain, -1 if the end is free
+  int64_t right_separator = -1;
+  bool reversed = false;        // eliminated from right to left (only a last segment)
+
+  bool has_fill() const { return fill_slot >= 0; }
+  // Chain index of the k-th interior in the order of elimination.
+  int64_t block(int64_t k) const { return reversed ? first + count - 1 - k : first + k; }
+};
+
+struct Level {
+  int64_t chain_length = 0;
+  std::vector<Segment> segments;    // left to right
+  std::vector<int64_t> separators;  // chain indices, left to right; segments.size() - 1 of them
+  int64_t interiors = 0;
+  int64_t fills = 0;                // interiors that carry W
+  // Offsets, in scalars, of this level's arrays in the factor. One entry an interior, at its slot:
+  int64_t inverse_offset = 0;       // inv(L), TriangleScalars(n) each
+  int64_t next_offset = 0;          // C, n*n each, toward the block that is eliminated next or, for
+                                    // a segment's last interior, toward its separator (the base's
+                                    // last interior leaves its C unused)
+  int64_t fill_offset = 0;          // W, n*n each, at its fill slot
+};
+
+// inv(L) is lower triangular and stored in block columns of kPanel columns: block column p holds
+// rows p*kPanel .. n-1 of columns p*kPanel .. min(n, (p+1)*kPanel)-1, column-major with leading
+// dimension n - p*kPanel. Zeros above the diagonal are stored.
+inline constexpr int64_t kPanel = 8;
+int64_t TriangleScalars(int64_t n);
+// Scalars before block column p.
+int64_t TrianglePanelOffset(int64_t n, int64_t p);
+
+class EliminationPlan {
+ public:
+  // A plan for `batch` >= 1 systems of one shape that are factored together, fastest by the cost
+  // model. INVALID_ARGUMENT if the shape is not valid.
+  static absl::StatusOr<EliminationPlan> Make(const Shape& shape, int64_t batch,
+                                              const CostModel& costs);
+  // A plan whose levels have the given numbers of separators, for tests and experiments; the base
+  // follows. INVALID_ARGUMENT if a level cannot be cut so (s separators need 2s+1 blocks).
+  static absl::StatusOr<EliminationPlan> MakeWithSeparators(const Shape& shape,
+                                                            const std::vector<int64_t>& separators);
+
+  const Shape& shape() const { return shape_; }
+  const std::vector<Level>& levels() const { return levels_; }  // at least one, the base last
+  int64_t factor_bytes() const { return factor_scalars_ * ScalarBytes(shape_.scalar); }
+  // Scalars of the reduced chains while one system is factored: for each separator of each level two
+  // contributions to its diagonal block and one coupling block, 3 n^2.
+  int64_t chain_scalars() const { return chain_scalars_; }
+  // Separators of all levels together: a right-hand side needs two vectors of n for each.
+  int64_t separators() const { return separators_; }
+  double factor_flops() const { return factor_flops_; }  // of one system
+  double solve_flops(int64_t num_rhs) const;
+  double solve_bytes(int64_t num_rhs) const;  // factor read forward and back, right-hand sides moved
+  double predicted_factor_seconds() const { return factor_seconds_; }  // of the batch; 0 if not modelled
+  std::string DebugString() const;  // a line a level
+
+ private:
+  EliminationPlan() = default;
+  static EliminationPlan Build(const Shape& shape, const std::vector<int64_t>& separators);
+
+  Shape shape_;
+  std::vector<Level> levels_;
+  int64_t factor_scalars_ = 0;
+  int64_t chain_scalars_ = 0;
+  int64_t separators_ = 0;
+  double factor_flops_ = 0;
+  double factor_seconds_ = 0;
+};
+
+}  // namespace blockd
+
+#endif  // BLOCKD_ENGINE_ELIMINATION_PLAN_H_

@@ -1,0 +1,118 @@
+// The solver: factors batches of SPD block-tridiagonal systems and solves for right-hand sides.
+//
+// One Solver drives one Backend. Factor, Solve and LogDeterminant take a lock and so run one at a time;
+// any thread may call. All pointers in items are host memory that the caller keeps until the call
+// returns. Memory on the device comes from the backend's pool; when it does not fit, the call or the
+// item fails with RESOURCE_EXHAUSTED and nothing is left behind.
+//
+// Results are bitwise the same from run to run, for any number of threads, and for any batch that an
+// item happens to share: batching never changes an answer.
+#ifndef BLOCKD_ENGINE_SOLVER_H_
+#define BLOCKD_ENGINE_SOLVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "blockd/engine/backend.h"
+#include "blockd/engine/factorization.h"
+
+namespace blockd {
+
+// The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts.
+struct NotPositiveDefinite {
+  int64_t block = 0;  // 0-based
+  int64_t row = 0;    // in the block, 0-based
+  int64_t minor = 0;  // order of the leading minor, 1-based: block * n + row + 1
+  // False where rounding let the sweep in natural order succeed: then block and row are those of the
+  // pivot that failed in the plan's own order.
+  bool natural_order = true;
+};
+
+struct FactorItem {
+  BlockTridiagonalView matrix;             // host memory, unless `staged` is set
+  StagedMatrix* staged = nullptr;          // a matrix that is on the device already; moved from if kept
+  bool keep_matrix = false;                // keep the matrix on the device, for residuals
+  DeviceBuffer* recycle = nullptr;         // memory of an old factor of the same plan, to overwrite
+  const std::atomic<bool>* cancelled = nullptr;  // looked at between steps; the item then is CANCELLED
+};
+
+struct FactorOutcome {
+  // INVALID_ARGUMENT with not_positive_definite set; CANCELLED; RESOURCE_EXHAUSTED; INTERNAL.
+  absl::Status status;
+  std::optional<NotPositiveDefinite> not_positive_definite;
+  std::shared_ptr<Factorization> factorization;  // if status is OK
+};
+
+struct SolveItem {
+  std::shared_ptr<const Factorization> factorization;
+  const void* rhs = nullptr;  // Nn x num_rhs, column-major
+  void* solution = nullptr;   // the same shape; may be the same memory as rhs
+  int64_t num_rhs = 1;
+  // Both need a kept matrix: FAILED_PRECONDITION otherwise.
+  bool residual = false;
+  int32_t max_refinements = 0;  // steps of iterative refinement: r = b - A x, x += solve(r)
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+struct SolveOutcome {
+  absl::Status status;
+  // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, after refinement.
+  std::optional<double> backward_error;
+  int32_t refinements = 0;  // steps that were taken; stops when the error no longer halves
+};
+
+// What the whole call took, seconds.
+struct Phases {
+  double upload_seconds = 0;
+  double compute_seconds = 0;
+  double download_seconds = 0;
+};
+
+class Solver {
+ public:
+  explicit Solver(std::unique_ptr<Backend> backend);
+
+  Backend& backend() { return *backend_; }
+
+  // The plan for `batch` systems of this shape; made once, then looked up.
+  absl::StatusOr<std::shared_ptr<const EliminationPlan>> Plan(const Shape& shape, int64_t batch = 1);
+
+  // Upper bounds on what the calls take from the pool beside the factorizations themselves; bytes.
+  int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form,
+                               int64_t systems) const;
+  int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
+
+  // Memory on the device for a matrix that arrives piece by piece; Write may be called from any
+  // thread, and not twice for the same bytes. For a palette, indices must be in range (CheckIndices).
+  absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
+  absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
+
+  // Factors systems of one plan together. One outcome an item, in order.
+  std::vector<FactorOutcome> Factor(std::shared_ptr<const EliminationPlan> plan,
+                                    std::span<const FactorItem> items, Phases* phases = nullptr);
+
+  // Solves with factorizations of one plan together; items of one factorization share one pass over it.
+  std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr);
+
+  absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
+
+ private:
+  struct Group;
+  std::unique_ptr<Backend> backend_;
+  absl::Mutex run_mutex_;  // held while the backend runs
+  absl::Mutex plans_mutex_;
+  absl::flat_hash_map<std::pair<Shape, int64_t>, std::shared_ptr<const EliminationPlan>> plans_
+      ABSL_GUARDED_BY(plans_mutex_);
+};
+
+}  // namespace blockd
+
+#endif  // BLOCKD_ENGINE_SOLVER_H_

@@ -1,0 +1,63 @@
+// Statuses of the core with a typed detail that the gRPC layer turns into `grpc-status-details-bin`.
+//
+// A detail travels inside absl::Status as a payload that is meaningful in this process only; an
+// absl::Status therefore stays the one error type everywhere. Pure functions, thread-safe.
+#ifndef BLOCKD_SERVER_CORE_ERRORS_H_
+#define BLOCKD_SERVER_CORE_ERRORS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "blockd/engine/solver.h"
+#include "blockd/server/core/handle.h"
+
+namespace blockd::server {
+
+struct InvalidField {
+  std::string field;     // path in the request: "spec.block_size"
+  std::string came;
+  std::string expected;
+};
+
+enum class NotFoundReason { kNeverExisted, kReleased, kEvicted, kExpired, kRestarted, kFailedRefactor };
+std::string_view ToString(NotFoundReason reason);  // "NEVER_EXISTED", ...
+
+struct HandleNotFound {
+  Handle handle;
+  NotFoundReason reason;
+};
+
+struct InsufficientMemory {
+  int64_t asked_bytes = 0;
+  int64_t free_bytes = 0;
+  int64_t evictable_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+struct NotSpdDetail {
+  int64_t system = 0;  // index in the request
+  NotPositiveDefinite where;
+};
+
+// Makers: the status code, a message for people, and the detail.
+absl::Status InvalidFieldError(std::string_view field, std::string_view came,
+                               std::string_view expected);                 // INVALID_ARGUMENT
+absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where);  // INVALID_ARGUMENT
+absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason);  // NOT_FOUND
+absl::Status InsufficientMemoryError(const InsufficientMemory& memory);      // RESOURCE_EXHAUSTED
+absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE
+
+// The detail of a status, if it has one of that kind.
+std::optional<InvalidField> InvalidFieldOf(const absl::Status& status);
+std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status);
+std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status);
+std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status);
+std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_ERRORS_H_

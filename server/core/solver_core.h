@@ -1,0 +1,203 @@
+// The service without its wire: validates, reserves memory, batches, solves, keeps factorizations.
+//
+// No gRPC, no protobuf, no GPU; time comes from an injected Clock. All methods are thread-safe and
+// return at once: long work runs on the core's device thread, and `done` is called exactly once,
+// from that thread or, where the answer is known at once, from the caller's. `done` must not block.
+//
+// Memory that a task points to (matrices, right-hand sides, solutions) stays valid until `done`.
+// Errors are absl::Status with a detail from errors.h.
+#ifndef BLOCKD_SERVER_CORE_SOLVER_CORE_H_
+#define BLOCKD_SERVER_CORE_SOLVER_CORE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/engine/solver.h"
+#include "blockd/server/core/clock.h"
+#include "blockd/server/core/errors.h"
+#include "blockd/server/core/handle.h"
+#include "blockd/server/core/metrics.h"
+
+namespace blockd::server {
+
+// Who asks, until when. Shared by the handler, which may cancel, and the core, which looks.
+struct RequestContext {
+  std::string caller;      // handles belong to it; empty is a caller like any other
+  std::string request_id;  // for the log
+  absl::Time deadline = absl::InfiniteFuture();
+  std::atomic<bool> cancelled{false};
+};
+using ContextPtr = std::shared_ptr<RequestContext>;
+
+struct Cost {
+  absl::Duration queue;
+  int64_t batch_requests = 0;
+  int64_t batch_items = 0;
+  absl::Duration upload, compute, download;
+};
+
+struct FactorParams {
+  MatrixForm form;
+  int64_t num_systems = 0;
+  std::vector<Handle> handles;  // to refactor; empty: new ones
+  bool overwrite = false;
+  std::string idempotency_key;
+  bool keep_matrix = false;
+  bool check_finite = false;
+  absl::Duration lease = absl::ZeroDuration();  // zero: the default
+  bool pin = false;
+  bool log_determinant = false;
+};
+
+struct FactoredSystem {
+  absl::Status status;
+  Handle handle;  // if status is OK
+  double log_determinant = 0;
+};
+
+struct FactorReply {
+  std::vector<FactoredSystem> systems;
+  int64_t factor_bytes = 0;  // held for each
+  bool found = false;        // the idempotency key found them
+  Cost cost;
+};
+using FactorDone = absl::AnyInvocable<void(absl::StatusOr<FactorReply>)>;
+
+struct SolveParams {
+  Handle handle;
+  int64_t num_rhs = 0;
+  std::span<const std::byte> rhs;
+  std::span<std::byte> solution;  // as long as rhs
+  bool residual = false;
+  int32_t max_refinements = 0;
+};
+
+struct SolveReply {
+  std::optional<double> backward_error;
+  int32_t refinements = 0;
+  std::optional<double> log_determinant;  // FactorSolve only
+  Cost cost;
+};
+using SolveDone = absl::AnyInvocable<void(absl::StatusOr<SolveReply>)>;
+
+struct FactorSolveParams {
+  BlockTridiagonalView matrix;
+  int64_t num_rhs = 0;
+  std::span<const std::byte> rhs;
+  std::span<std::byte> solution;
+  bool residual = false;
+  int32_t max_refinements = 0;
+  bool check_finite = false;
+  bool log_determinant = false;
+};
+
+struct FactorizationStats {
+  Handle handle;
+  Shape shape;
+  int64_t held_bytes = 0;
+  bool matrix_kept = false;
+  bool pinned = false;
+  absl::Duration age, idle, lease_left;
+  int64_t times_solved = 0;
+  int64_t rhs_solved = 0;
+  int64_t times_refactored = 0;
+  std::string idempotency_key;
+};
+
+struct CoreLimits {
+  int64_t max_queued_requests = 1024;           // then UNAVAILABLE
+  int64_t max_batch_requests = 256;
+  int64_t max_batch_bytes = int64_t{256} << 20;  // right-hand sides, or matrices, of one batch
+  int64_t max_batch_rhs = 1024;
+  absl::Duration max_batch_delay = absl::ZeroDuration();  // waits for company so long at most
+  absl::Duration default_lease = absl::ZeroDuration();
+  absl::Duration max_lease = absl::Hours(1);
+  absl::Duration idle_expiry = absl::InfiniteDuration();  // released after so long without use
+  absl::Duration retry_delay = absl::Milliseconds(50);    // said with UNAVAILABLE
+  int64_t tombstones = 65536;  // handles whose end is remembered, so that NOT_FOUND can say why
+  int64_t max_systems = 4096;  // K of one request
+  int64_t max_rhs = 65536;     // d of one request
+};
+
+// A matrix that arrives in chunks. Its memory is reserved; destroying it gives the memory back. One
+// thread at a time.
+class FactorUpload {
+ public:
+  virtual ~FactorUpload() = default;
+  // The next bytes of the stream. INVALID_ARGUMENT if more come than the header said.
+  virtual absl::Status Write(std::span<const std::byte> bytes) = 0;
+  virtual int64_t expected_bytes() const = 0;
+  virtual int64_t received_bytes() const = 0;
+};
+
+class SolverCore {
+ public:
+  // `metrics` and `clock` outlive the core.
+  SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits, Metrics* metrics,
+             Clock* clock);
+  ~SolverCore();  // drains
+
+  // Matrices in host memory: K views of one form.
+  void Factor(ContextPtr context, const FactorParams& params,
+              std::vector<BlockTridiagonalView> matrices, FactorDone done);
+
+  // The same in pieces. BeginUpload validates, reserves everything that the call will need and stages;
+  // a FactorReply comes instead where the idempotency key finds held factorizations.
+  // `palette_diagonal` and `palette_coupling` are copied; empty if the form has no palette.
+  absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> BeginUpload(
+      ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
+      std::span<const uint32_t> palette_coupling);
+  // INVALID_ARGUMENT if bytes are missing.
+  void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
+
+  void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
+  // Shape, expected bytes of the right-hand sides: what a stream needs before it accepts chunks.
+  // NOT_FOUND as Solve says it; does not count as a use.
+  absl::StatusOr<Shape> ShapeOf(const std::string& caller, const Handle& handle);
+
+  void FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done);
+
+  // Bytes that handlers hold on the host for a request under way (stream buffers of right-hand sides)
+  // are not device memory; they are bounded by the server's own flags, not here.
+
+  absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
+  absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle);
+  // The caller's, in the order of their handles, after `after` if given, at most `limit`.
+  std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
+                                       int64_t limit);
+
+  struct MemoryStats {
+    int64_t total_bytes = 0, free_bytes = 0, evictable_bytes = 0, factorizations = 0;
+    PoolStats pool;
+  };
+  MemoryStats memory() const;
+  const CoreLimits& limits() const;
+  Backend& backend();
+
+  // False once the device or a library failed (INTERNAL): health then says NOT_SERVING.
+  bool healthy() const;
+  // Called once, when healthy turns false.
+  void OnUnhealthy(absl::AnyInvocable<void()> callback);
+
+  // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done.
+  void Drain();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_SOLVER_CORE_H_
