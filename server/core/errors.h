@@ -1,4 +1,5 @@
-// Statuses of the core with a typed detail that the gRPC layer turns into `grpc-status-details-bin`.
+// Statuses of the core with a typed detail that the gRPC layer turns into
+// `grpc-status-details-bin`.
 //
 // A detail travels inside absl::Status as a payload that is meaningful in this process only; an
 // absl::Status therefore stays the one error type everywhere. Pure functions, thread-safe.
@@ -18,12 +19,19 @@
 namespace blockd::server {
 
 struct InvalidField {
-  std::string field;     // path in the request: "spec.block_size"
+  std::string field;  // path in the request: "spec.block_size"
   std::string came;
   std::string expected;
 };
 
-enum class NotFoundReason { kNeverExisted, kReleased, kEvicted, kExpired, kRestarted, kFailedRefactor };
+enum class NotFoundReason {
+  kNeverExisted,
+  kReleased,
+  kEvicted,
+  kExpired,
+  kRestarted,
+  kFailedRefactor
+};
 std::string_view ToString(NotFoundReason reason);  // "NEVER_EXISTED", ...
 
 struct HandleNotFound {
@@ -45,10 +53,10 @@ struct NotSpdDetail {
 
 // Makers: the status code, a message for people, and the detail.
 absl::Status InvalidFieldError(std::string_view field, std::string_view came,
-                               std::string_view expected);                 // INVALID_ARGUMENT
-absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where);  // INVALID_ARGUMENT
+                               std::string_view expected);                      // INVALID_ARGUMENT
+absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where);     // INVALID_ARGUMENT
 absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason);  // NOT_FOUND
-absl::Status InsufficientMemoryError(const InsufficientMemory& memory);      // RESOURCE_EXHAUSTED
+absl::Status InsufficientMemoryError(const InsufficientMemory& memory);        // RESOURCE_EXHAUSTED
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE
 
 // The detail of a status, if it has one of that kind.

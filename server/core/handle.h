@@ -20,7 +20,7 @@ struct Handle {
 
   // A new one from the system's random source, with this process's epoch. Thread-safe.
   static Handle Random();
-  static std::string ProcessEpoch();  // kEpochBytes bytes
+  static std::string ProcessEpoch();                               // kEpochBytes bytes
   static std::optional<Handle> FromBytes(std::string_view bytes);  // nullopt: wrong length
   std::string_view view() const { return {bytes.data(), bytes.size()}; }
   bool of_this_process() const;

@@ -116,7 +116,7 @@ struct FactorizationStats {
 };
 
 struct CoreLimits {
-  int64_t max_queued_requests = 1024;           // then UNAVAILABLE
+  int64_t max_queued_requests = 1024;  // then UNAVAILABLE
   int64_t max_batch_requests = 256;
   int64_t max_batch_bytes = int64_t{256} << 20;  // right-hand sides, or matrices, of one batch
   int64_t max_batch_rhs = 1024;
@@ -152,8 +152,8 @@ class SolverCore {
   void Factor(ContextPtr context, const FactorParams& params,
               std::vector<BlockTridiagonalView> matrices, FactorDone done);
 
-  // The same in pieces. BeginUpload validates, reserves everything that the call will need and stages;
-  // a FactorReply comes instead where the idempotency key finds held factorizations.
+  // The same in pieces. BeginUpload validates, reserves everything that the call will need and
+  // stages; a FactorReply comes instead where the idempotency key finds held factorizations.
   // `palette_diagonal` and `palette_coupling` are copied; empty if the form has no palette.
   absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> BeginUpload(
       ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
@@ -168,8 +168,8 @@ class SolverCore {
 
   void FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done);
 
-  // Bytes that handlers hold on the host for a request under way (stream buffers of right-hand sides)
-  // are not device memory; they are bounded by the server's own flags, not here.
+  // Bytes that handlers hold on the host for a request under way (stream buffers of right-hand
+  // sides) are not device memory; they are bounded by the server's own flags, not here.
 
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle);

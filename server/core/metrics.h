@@ -1,0 +1,114 @@
+// The server's metrics, for Prometheus: prefix blockd_, base units, never a label by handle.
+//
+// Every label set is resolved when the object is made, so that recording is an atomic addition or
+// an observation under a histogram's own lock. Gauges whose truth lies elsewhere (pool, budget,
+// cache) are sampled when somebody scrapes. Thread-safe; outlives the core and the handlers.
+#ifndef BLOCKD_SERVER_CORE_METRICS_H_
+#define BLOCKD_SERVER_CORE_METRICS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace prometheus {
+class Collectable;
+}
+
+namespace blockd::server {
+
+// What a client called: the label `method`.
+enum class Method {
+  kFactor,
+  kFactorStream,
+  kSolve,
+  kSolveStream,
+  kFactorSolve,
+  kRelease,
+  kGetFactorization,
+  kListFactorizations,
+  kGetServerInfo,
+};
+inline constexpr int kMethods = 9;
+
+// What the device thread runs in batches: the label `kind`.
+enum class WorkKind { kFactor, kSolve, kFactorSolve };
+inline constexpr int kWorkKinds = 3;
+
+// Why a factorization is no longer held: the label `reason` of blockd_evictions_total.
+enum class EvictionReason { kMemory, kFragmentation, kIdle, kReleased, kFailedRefactor };
+inline constexpr int kEvictionReasons = 5;
+
+// Why a handle was not found: the label `reason` of blockd_cache_misses_total, in the order of
+// NotFoundReason.
+inline constexpr int kMissReasons = 6;
+
+struct PhaseTimes {
+  absl::Duration queue, upload, compute, download;
+};
+
+// Labels of blockd_build_info.
+struct BuildInfo {
+  std::string version, backend, device;
+};
+
+// Sampled at a scrape.
+struct GaugeSample {
+  int64_t factorizations = 0;
+  int64_t factorization_bytes = 0;
+  int64_t pinned_factorizations = 0;
+  int64_t budget_bytes = 0;  // the most that may be reserved
+  int64_t budget_reserved_bytes = 0;
+  int64_t budget_peak_reserved_bytes = 0;
+  int64_t budget_evictable_bytes = 0;
+  int64_t pool_bytes = 0;
+  int64_t pool_used_bytes = 0;
+  int64_t pool_peak_used_bytes = 0;
+  int64_t pool_free_bytes = 0;
+  int64_t pool_largest_free_bytes = 0;
+  int64_t device_memory_bytes = 0;
+  int64_t queued[kWorkKinds] = {};  // requests in the queue now
+  bool healthy = true;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(const BuildInfo& build);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // For the handlers: one call or, in a SolveStream, one request is over. `total` is from its
+  // arrival to its answer.
+  void RecordRequest(Method method, absl::StatusCode status, absl::Duration total);
+
+  // For the core.
+  void RecordPhases(Method method, const PhaseTimes& phases);
+  void RecordBatch(WorkKind kind, int64_t requests, int64_t items, double flops);
+  void RecordDeviceBusy(absl::Duration busy);
+  void RecordEviction(EvictionReason reason);
+  void RecordHit();
+  void RecordMiss(int reason);  // a NotFoundReason, as a number
+  void RecordNotPositiveDefinite();
+  void RecordBackwardError(double error);
+
+  // Called at each scrape, from the scraper's thread. Null removes it; returns after a call under
+  // way.
+  void SetSampler(absl::AnyInvocable<GaugeSample()> sampler);
+
+  // For prometheus::Exposer::RegisterCollectable.
+  std::shared_ptr<prometheus::Collectable> collectable() const;
+  // The text that a scrape returns.
+  std::string Text() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_METRICS_H_
