@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Installs the distribution's packages that blockd needs: the one list, used by the demo, the tests,
+# CI and the Dockerfile alike. Debian 12 and Ubuntu 24.04.
+#
+#   deploy/install_packages.sh [build] [test] [bench] [lint] [prove] [runtime]
+#
+# Without arguments: build test bench lint. Needs root or sudo only if something is missing; what is
+# installed already is left as it is.
+set -euo pipefail
+
+# To build the server, the client and the engine.
+build=(build-essential cmake ninja-build pkg-config ccache
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+  libabsl-dev libspdlog-dev prometheus-cpp-dev libopenblas-pthread-dev liblapacke-dev)
+# To build and run the tests.
+test=(libgtest-dev libgmock-dev)
+# To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.
+bench=(libbenchmark-dev libsuitesparse-dev)
+# To check the style. The version is fixed: each formats a little differently.
+lint=(clang-format-14 clang-tidy-14 shellcheck)
+# To prove the Dockerfile's steps without a container engine.
+prove=(debootstrap)
+# To run what was built. Debian | Ubuntu: the first name that apt knows is taken.
+runtime=('libgrpc++1.51|libgrpc++1.51t64' 'libprotobuf32|libprotobuf32t64'
+  'libabsl20220623|libabsl20220623t64' 'libspdlog1.10|libspdlog1.12'
+  libprometheus-cpp-pull1.0 libopenblas0-pthread)
+
+die() {
+  echo "install_packages.sh: $*" >&2
+  exit 1
+}
+
+# True if dpkg has the package, configured.
+installed() {
+  [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
+}
+
+# Both take alternatives: names between bars.
+any_installed() {
+  local name
+  for name in ${1//|/ }; do
+    if installed "$name"; then return; fi
+  done
+  return 1
+}
+first_known() {
+  local name
+  for name in ${1//|/ }; do
+    if apt-cache show "$name" >/dev/null 2>&1; then
+      echo "$name"
+      return
+    fi
+  done
+  die "apt knows none of: ${1//|/, }"
+}
+
+command -v apt-get >/dev/null || die "needs apt (Debian 12 or Ubuntu 24.04)"
+
+groups=("$@")
+if ((${#groups[@]} == 0)); then groups=(build test bench lint); fi
+wanted=()
+for group in "${groups[@]}"; do
+  case "$group" in
+    build) wanted+=("${build[@]}") ;;
+    test) wanted+=("${test[@]}") ;;
+    bench) wanted+=("${bench[@]}") ;;
+    lint) wanted+=("${lint[@]}") ;;
+    prove) wanted+=("${prove[@]}") ;;
+    runtime) wanted+=("${runtime[@]}") ;;
+    *) die "unknown group '$group'; there are: build test bench lint prove runtime" ;;
+  esac
+done
+
+to_install=()
+for names in "${wanted[@]}"; do
+  if ! any_installed "$names"; then to_install+=("$names"); fi
+done
+if ((${#to_install[@]} == 0)); then exit 0; fi
+
+as_root=()
+if ((EUID != 0)); then
+  command -v sudo >/dev/null || die "packages are missing: run it as root, or install sudo"
+  as_root=(sudo)
+fi
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq
+  -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+"${apt[@]}" update
+for i in "${!to_install[@]}"; do
+  to_install[i]="$(first_known "${to_install[i]}")"
+done
+echo "installing: ${to_install[*]}"
+"${apt[@]}" install -y --no-install-recommends "${to_install[@]}"

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The rules of the tree that no compiler checks: who may include whom, the top level, file sizes, header
+# guards, words that must not stay, shell scripts. Prints every violation and fails if there is one.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+violations=0
+report() {
+  echo "$*" >&2
+  violations=$((violations + 1))
+}
+
+# Reports each line of $2, if there are any, after $1.
+report_lines() {
+  local line
+  if [[ -z "$2" ]]; then return; fi
+  while IFS= read -r line; do report "$1: $line"; done <<<"$2"
+}
+
+mapfile -t sources < <(find engine server client tests -type f \
+  \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+mapfile -t texts < <(find . \( -path ./.git -o -path './build*' -o -path './.cache' -o \
+  -path './tests/data' \) -prune -o -type f -print | sort)
+mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
+
+# --- Who may include whom ---------------------------------------------------------------------------
+# The modules (folders, or the generated wire contract "v1") that a file may include, as a regex on
+# what follows "blockd/". The build's include paths say the same for modules; this says it for files.
+allowed_includes() {
+  case "$1" in
+    engine/backend_registry.cc) echo 'engine/([a-z_]+|(cpu|gpu)/[a-z_]+)\.h' ;;
+    engine/cpu/*) echo 'engine/(cpu/)?[a-z_0-9]+\.h' ;;
+    engine/gpu/*) echo 'engine/(gpu/)?[a-z_0-9]+\.(h|cuh)' ;;
+    engine/*) echo 'engine/[a-z_0-9]+\.h' ;;
+    server/core/*) echo '(engine|server/core)/[a-z_0-9]+\.h' ;;
+    server/*) echo '(engine|server|server/core)/[a-z_0-9]+\.h|v1/blockd(\.grpc)?\.pb\.h' ;;
+    client/*) echo 'client/([a-z]+/)?[a-z_0-9]+\.h|v1/blockd(\.grpc)?\.pb\.h' ;;
+    tests/support/*) echo '(engine|tests/support|client/blockctl)/[a-z_0-9]+\.h' ;;
+    tests/engine/*) echo '(engine|tests/support|tests/engine|client/blockctl)/([a-z]+/)?[a-z_0-9]+\.h' ;;
+    *) echo '.*' ;;
+  esac
+}
+# Libraries of others that a folder stays free of.
+foreign_includes() {
+  case "$1" in
+    engine/gpu/*) echo 'grpc|google/|prometheus|spdlog|gtest|benchmark' ;;
+    engine/*) echo 'grpc|google/|prometheus|spdlog|gtest|benchmark|cuda|hip' ;;
+    server/core/*) echo 'grpc|google/|cuda|hip' ;;
+    client/*) echo 'prometheus|cuda|hip' ;;
+    server/*) echo 'cuda|hip|cblas|lapacke' ;;
+    *) echo 'cuda|hip' ;;
+  esac
+}
+for file in "${sources[@]}"; do
+  includes="$(grep -nE '^ *# *include' "$file" || true)"
+  ours="$(grep '"blockd/' <<<"$includes" || true)"
+  others="$(grep -v '"blockd/' <<<"$includes" || true)"
+  report_lines "$file may not include" \
+    "$(grep -vE "\"blockd/($(allowed_includes "$file"))\"|^$" <<<"$ours" || true)"
+  report_lines "$file may not include" \
+    "$(grep -E "[<\"]($(foreign_includes "$file"))" <<<"$others" || true)"
+done
+
+# --- The top level --------------------------------------------------------------------------------
+for path in *; do
+  case "$path" in
+    proto | server | engine | client | deploy | tests | build | build-*) ;;
+    Dockerfile | CMakeLists.txt | CMakePresets.json | LICENSE) ;;
+    README.md | CHANGELOG.md | CONTRIBUTING.md) ;;
+    *) report "$path: not one of the top level's names" ;;
+  esac
+done
+
+# --- Sizes, guards, white space --------------------------------------------------------------------
+for file in "${sources[@]}"; do
+  lines="$(wc -l <"$file")"
+  if ((lines > 500)); then report "$file: $lines lines, at most 500"; fi
+  if [[ "$file" == *.h ]]; then
+    guard="BLOCKD_$(tr 'a-z/.' 'A-Z__' <<<"$file")_"
+    if ! grep -qx "#ifndef $guard" "$file" || ! grep -qx "#define $guard" "$file"; then
+      report "$file: its guard must be $guard"
+    fi
+    if grep -q '^using namespace' "$file"; then report "$file: using namespace in a header"; fi
+  fi
+done
+for file in "${texts[@]}"; do
+  if [[ -s "$file" && -n "$(tail -c 1 "$file")" ]]; then report "$file: no newline at its end"; fi
+done
+report_lines "white space at the end" \
+  "$(grep -nIE '[[:space:]]+$' "${texts[@]}" | grep -v '^\./LICENSE:' || true)"
+
+# --- Words that must not stay ----------------------------------------------------------------------
+# found PATTERN FILE...: matching lines, but not those of this script.
+found() {
+  grep -HnIE "$@" | grep -vE '^(\./)?tests/lint/check_tree\.sh:' || true
+}
+report_lines "unfinished" \
+  "$(found '\b(TODO|FIXME|XXX|HACK|GTEST_SKIP|DISABLED_[A-Za-z]+)\b' "${texts[@]}")"
+report_lines "a path of one machine" "$(found '/(work|home|root)/' "${texts[@]}")"
+report_lines "no exceptions of our own" \
+  "$(found '\b(throw [a-z]|throw;|catch \(|try \{)' "${sources[@]}" | grep -vE ':[0-9]+: *//' || true)"
+
+# --- Shell scripts ---------------------------------------------------------------------------------
+for script in "${scripts[@]}"; do
+  [[ -x "$script" ]] || report "$script: not executable"
+  bash -n "$script" || report "$script: does not parse"
+done
+shellcheck "${scripts[@]}" || report "shellcheck: see above"
+
+if ((violations > 0)); then
+  echo "check_tree: $violations violations" >&2
+  exit 1
+fi
+echo "check_tree: ${#sources[@]} sources, ${#scripts[@]} scripts: no violation"

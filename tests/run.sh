@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds and tests blockd.
+#
+#   tests/run.sh [all | lint | release | asan | tsan | tidy | cuda]...
+#
+#   lint     formatting, the dependency rule, sizes, shell scripts; seconds
+#   release  everything, optimised
+#   asan     everything, with the address and undefined behaviour sanitizers
+#   tsan     the core, the integration tests and the engine's, with the thread sanitizer
+#   tidy     clang-tidy over every source file
+#   cuda     compiles the CUDA backend; only where nvcc is found; nothing is run
+#   all      all of them, in this order (the default); goes on after a failure and says so at the end
+#
+# BLOCKD_BUILD_DIR names another folder than build/ for the results.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build="${BLOCKD_BUILD_DIR:-$PWD/build}"
+jobs="$(nproc)"
+summary="$build/test-summary.txt"
+
+export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/tests/tsan.supp:${TSAN_OPTIONS:-}"
+
+say() { printf '\n== %s\n' "$*"; }
+
+# build_preset PRESET [DIR]...: configures and builds everything, or the named folders only.
+build_preset() {
+  local preset="$1" targets=() dir
+  shift
+  say "$preset: build"
+  cmake --preset "$preset" -B "$build/$preset" >"$build/$preset.configure.log" ||
+    { cat "$build/$preset.configure.log"; return 1; }
+  for dir in "$@"; do targets+=("$dir/all"); done
+  if ((${#targets[@]} == 0)); then targets=(all); fi
+  cmake --build "$build/$preset" -j "$jobs" --target "${targets[@]}"
+}
+
+# test_dir PRESET [DIR]: runs the tests of the build, or of one folder of it, and keeps the summary.
+test_dir() {
+  local preset="$1" dir="${2:-}" log status=0
+  say "$preset: test ${dir:-everything}"
+  log="$build/$preset.ctest.log"
+  ctest --test-dir "$build/$preset${dir:+/$dir}" -j "$jobs" --timeout 900 --no-tests=error \
+    --output-on-failure 2>&1 | tee "$log" || status=$?
+  { echo "$preset${dir:+ $dir}:"; sed -n '/tests passed/,$p' "$log"; } >>"$summary"
+  return "$status"
+}
+
+lint() {
+  say "lint"
+  tests/lint/check_tree.sh
+  tests/lint/check_format.sh
+}
+
+release() {
+  build_preset release
+  test_dir release
+}
+
+asan() {
+  build_preset asan
+  test_dir asan
+}
+
+tsan() {
+  local dir status=0
+  build_preset tsan "${tsan_dirs[@]}"
+  for dir in "${tsan_dirs[@]}"; do test_dir tsan "$dir" || status=$?; done
+  return "$status"
+}
+tsan_dirs=(tests/engine tests/server tests/integration)
+
+tidy() {
+  say "tidy"
+  # Generated headers must be there for clang-tidy to read.
+  cmake --preset release -B "$build/release" >/dev/null
+  cmake --build "$build/release" -j "$jobs" --target proto/all
+  tests/lint/check_tidy.sh "$build/release"
+}
+
+cuda() {
+  if [[ ! -d engine/gpu/cuda ]]; then return; fi
+  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+    echo "cuda: no nvcc here, not compiled" | tee -a "$summary"
+    return
+  fi
+  build_preset cuda engine
+  echo "cuda: compiled" >>"$summary"
+}
+
+all() {
+  local part failed=()
+  : >"$summary"
+  for part in lint release asan tsan tidy cuda; do
+    SECONDS=0
+    # A process of its own, so that the first failing command ends the part and not the others.
+    "$0" "$part" || failed+=("$part")
+    echo "$part: $SECONDS s" >>"$summary"
+  done
+  say "summary"
+  cat "$summary"
+  if ((${#failed[@]} > 0)); then
+    echo "FAILED: ${failed[*]}"
+    return 1
+  fi
+  echo "everything passed"
+}
+
+mkdir -p "$build"
+parts=("$@")
+if ((${#parts[@]} == 0)); then parts=(all); fi
+for part in "${parts[@]}"; do
+  case "$part" in
+    all | lint | release | asan | tsan | tidy | cuda) ;;
+    *)
+      echo "unknown part '$part'; there are: all lint release asan tsan tidy cuda" >&2
+      exit 2
+      ;;
+  esac
+done
+deploy/install_packages.sh build test bench lint
+for part in "${parts[@]}"; do "$part"; done
