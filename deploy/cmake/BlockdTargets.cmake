@@ -14,7 +14,9 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 if(BLOCKD_SANITIZE)
-  add_compile_options(-fsanitize=${BLOCKD_SANITIZE} -fno-omit-frame-pointer -g1)
+  # What a sanitizer finds ends the test, undefined behaviour too.
+  add_compile_options(-fsanitize=${BLOCKD_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${BLOCKD_SANITIZE})
 endif()
 
