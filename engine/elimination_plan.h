@@ -63,8 +63,8 @@ struct Level {
   // Offsets, in scalars, of this level's arrays in the factor. One entry an interior, at its slot:
   int64_t inverse_offset = 0;       // inv(L), TriangleScalars(n) each
   int64_t next_offset = 0;          // C, n*n each, toward the block that is eliminated next or, for
-                                    // a segment's last interior, toward its separator (the base's
-                                    // last interior leaves its C unused)
+                                    // a segment's last interior, toward its separator; the base's
+                                    // last interior has none
   int64_t fill_offset = 0;          // W, n*n each, at its fill slot
 };
 
@@ -89,6 +89,8 @@ class EliminationPlan {
 
   const Shape& shape() const { return shape_; }
   const std::vector<Level>& levels() const { return levels_; }  // at least one, the base last
+  // The block of the system that stands at `block` in the chain of `level`.
+  int64_t OriginalBlock(int64_t level, int64_t block) const;
   int64_t factor_bytes() const { return factor_scalars_ * ScalarBytes(shape_.scalar); }
   // Scalars of the reduced chains while one system is factored: for each separator of each level two
   // contributions to its diagonal block and one coupling block, 3 n^2.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -91,7 +92,8 @@ class Solver {
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write may be called from any
-  // thread, and not twice for the same bytes. For a palette, indices must be in range (CheckIndices).
+  // thread, at an offset in the buffer as StagedMatrix counts it. Palette indices are not checked: the
+  // caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
 
@@ -99,13 +101,31 @@ class Solver {
   std::vector<FactorOutcome> Factor(std::shared_ptr<const EliminationPlan> plan,
                                     std::span<const FactorItem> items, Phases* phases = nullptr);
 
-  // Solves with factorizations of one plan together; items of one factorization share one pass over it.
+  // Solves with factorizations of one plan (the same object) together; items of one factorization
+  // share one pass over it.
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
  private:
+  struct FactorWork;
   struct Group;
+  static constexpr size_t kMaxCachedPlans = 4096;
+
+  absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
+  absl::StatusOr<std::vector<PivotFailure>> RunFactor(const FactorBatch& batch,
+                                                      std::span<const FactorWork> works);
+  absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure);
+  void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
+              const PivotFailure* failure);
+
+  static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
+                                       std::vector<SolveOutcome>& outcomes);
+  absl::Status Load(std::span<const SolveItem> items, Group& group);
+  absl::Status Substitute(const SolveBatch& batch, absl::FunctionRef<bool()> wanted);
+  absl::Status Refine(const SolveItem& item, const Group& group, SolveOutcome& outcome);
+  absl::Status Store(std::span<const SolveItem> items, const Group& group);
+
   std::unique_ptr<Backend> backend_;
   absl::Mutex run_mutex_;  // held while the backend runs
   absl::Mutex plans_mutex_;

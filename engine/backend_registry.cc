@@ -1,0 +1,60 @@
+#include "blockd/engine/backend_registry.h"
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "blockd/engine/cpu/cpu_backend.h"
+#ifdef BLOCKD_WITH_GPU
+#include "blockd/engine/gpu/gpu_backend.h"
+#endif
+
+namespace blockd {
+namespace {
+
+struct Entry {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>(const BackendOptions&)> create;
+};
+
+// In order of preference.
+const std::vector<Entry>& Entries() {
+  static const std::vector<Entry>* const entries = new std::vector<Entry>{
+#ifdef BLOCKD_WITH_GPU
+      {GpuBackendName(), CreateGpuBackend},
+#endif
+      {"cpu", CreateCpuBackend},
+  };
+  return *entries;
+}
+
+}  // namespace
+
+std::vector<std::string> BuiltBackends() {
+  std::vector<std::string> names;
+  for (const Entry& entry : Entries()) names.push_back(entry.name);
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name,
+                                                       const BackendOptions& options) {
+  if (options.memory_bytes < 0 || options.cpu_threads < 0 || options.cpu_lanes < 0 ||
+      options.device < 0) {
+    return absl::InvalidArgumentError("backend options must not be negative");
+  }
+  for (const Entry& entry : Entries()) {
+    if (name != "auto" && name != entry.name) continue;
+    absl::StatusOr<std::unique_ptr<Backend>> backend = entry.create(options);
+    if (name == "auto" && absl::IsNotFound(backend.status())) continue;
+    return backend;
+  }
+  if (name == "cuda" || name == "rocm") {
+    return absl::NotFoundError(absl::StrCat("this build has no backend ", std::string(name),
+                                            ", it has ", absl::StrJoin(BuiltBackends(), ", ")));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("backend is \"", std::string(name),
+                                                 "\", expected auto, cuda, rocm or cpu"));
+}
+
+}  // namespace blockd

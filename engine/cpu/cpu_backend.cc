@@ -1,0 +1,519 @@
+#include "blockd/engine/cpu/cpu_backend.h"
+
+#include <cblas.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/engine/cpu/kernels.h"
+#include "blockd/engine/cpu/large_blocks.h"
+#include "blockd/engine/cpu/thread_pool.h"
+
+namespace blockd {
+namespace {
+
+using cpu::EliminateTask;
+using cpu::SegmentFailure;
+using cpu::SubstituteTask;
+
+// Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
+constexpr int64_t kColumnsATask = 32;
+
+int64_t PhysicalMemory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+}
+
+int64_t AvailableMemory() {
+  return static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+}
+
+std::string ProcessorName() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+// Address space that the pool is cut from.
+class Slab {
+ public:
+  static absl::StatusOr<std::unique_ptr<Slab>> Map(int64_t bytes) {
+    void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot map ", bytes, " bytes of memory: ", std::strerror(errno)));
+    }
+    madvise(base, bytes, MADV_HUGEPAGE);  // where refused, small pages serve
+    return std::unique_ptr<Slab>(new Slab(base, bytes));
+  }
+  ~Slab() { munmap(base_, bytes_); }
+  void* base() const { return base_; }
+
+ private:
+  Slab(void* base, int64_t bytes) : base_(base), bytes_(bytes) {}
+  void* const base_;
+  const int64_t bytes_;
+};
+
+// Where one segment of one system stands in a batch's tasks.
+struct Place {
+  int64_t system = 0;
+  int64_t segment = 0;
+};
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(std::unique_ptr<Slab> slab, int64_t memory_bytes, int32_t threads, int32_t lanes)
+      : slab_(std::move(slab)), pool_(slab_->base(), memory_bytes), threads_(threads) {
+    device_.backend = "cpu";
+    device_.name = absl::StrCat(ProcessorName(), " (",
+                                cpu::SelectKernels<double>().instruction_set, ")");
+    device_.memory_bytes = PhysicalMemory();
+    device_.parallelism = threads;
+    costs_.lanes = lanes;
+    costs_.device_flops_per_second = costs_.lane_flops_per_second * lanes;
+  }
+
+  const DeviceInfo& device() const override { return device_; }
+  const CostModel& costs() const override { return costs_; }
+  MemoryPool& pool() override { return pool_; }
+  bool reads_host_memory() const override { return true; }
+
+  absl::Status Upload(void* device, const void* host, int64_t bytes) override {
+    std::memcpy(device, host, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Download(void* host, const void* device, int64_t bytes) override {
+    std::memcpy(host, device, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+  absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
+                           int64_t rows, int64_t columns, int64_t first_column,
+                           int64_t total_columns) override {
+    const int64_t bytes = n * ScalarBytes(scalar);
+    ForEachColumnPiece(rows / n, columns, [&](int64_t block, int64_t c) {
+      std::memcpy(static_cast<char*>(packed) + (block * total_columns + first_column + c) * bytes,
+                  static_cast<const char*>(columns_in) + (c * (rows / n) + block) * bytes, bytes);
+    });
+    return absl::OkStatus();
+  }
+  absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
+                             int64_t rows, int64_t columns, int64_t first_column,
+                             int64_t total_columns) override {
+    const int64_t bytes = n * ScalarBytes(scalar);
+    ForEachColumnPiece(rows / n, columns, [&](int64_t block, int64_t c) {
+      std::memcpy(static_cast<char*>(columns_out) + (c * (rows / n) + block) * bytes,
+                  static_cast<const char*>(packed) +
+                      (block * total_columns + first_column + c) * bytes,
+                  bytes);
+    });
+    return absl::OkStatus();
+  }
+
+  int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t) const override {
+    const bool fill = std::any_of(plan.levels().begin(), plan.levels().end(),
+                                  [](const Level& level) { return level.fills > 0; });
+    return threads_.threads() * ScratchBytes(plan.shape(), fill);
+  }
+
+  absl::Status BeginFactor(const FactorBatch& batch) override {
+    failures_.assign(batch.systems.size(), PivotFailure{0, -1, 0});
+    return absl::OkStatus();
+  }
+
+  absl::Status Eliminate(const FactorBatch& batch, int64_t level) override {
+    batch.plan->shape().scalar == Scalar::kFloat64 ? EliminateLevel<double>(batch, level)
+                                                   : EliminateLevel<float>(batch, level);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch&) override {
+    std::vector<PivotFailure> failures;
+    for (const PivotFailure& failure : failures_) {
+      if (failure.block >= 0) failures.push_back(failure);
+    }
+    return failures;
+  }
+
+  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
+    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix)
+                                                     : Sweep<float>(matrix);
+  }
+
+  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
+    batch.plan->shape().scalar == Scalar::kFloat64
+        ? Substitute<double>(batch, level, cpu::SelectKernels<double>().forward, true)
+        : Substitute<float>(batch, level, cpu::SelectKernels<float>().forward, true);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
+    batch.plan->shape().scalar == Scalar::kFloat64
+        ? Substitute<double>(batch, level, cpu::SelectKernels<double>().backward, false)
+        : Substitute<float>(batch, level, cpu::SelectKernels<float>().backward, false);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+    return plan.shape().scalar == Scalar::kFloat64
+               ? LogDet(plan, static_cast<const double*>(factor))
+               : LogDet(plan, static_cast<const float*>(factor));
+  }
+
+  absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+                                                      const void* x, const void* b, void* r,
+                                                      int64_t num_rhs) override {
+    return matrix.shape().scalar == Scalar::kFloat64
+               ? Residuals<double>(matrix, x, b, r, num_rhs)
+               : Residuals<float>(matrix, x, b, r, num_rhs);
+  }
+
+  absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
+    scalar == Scalar::kFloat64
+        ? AddTo(static_cast<double*>(y), static_cast<const double*>(x), scalars)
+        : AddTo(static_cast<float*>(y), static_cast<const float*>(x), scalars);
+    return absl::OkStatus();
+  }
+
+ private:
+  template <typename T>
+  static void AddTo(T* y, const T* x, int64_t scalars) {
+    for (int64_t i = 0; i < scalars; ++i) y[i] += x[i];
+  }
+
+  template <typename Piece>
+  void ForEachColumnPiece(int64_t blocks, int64_t columns, const Piece& piece) {
+    const int64_t tasks = std::min<int64_t>(threads_.threads(), blocks);
+    threads_.Run(tasks, [&](int64_t task, int32_t) {
+      for (int64_t block = blocks * task / tasks; block < blocks * (task + 1) / tasks; ++block) {
+        for (int64_t c = 0; c < columns; ++c) piece(block, c);
+      }
+    });
+  }
+
+  static int64_t ScratchBytes(const Shape& shape, bool fill) {
+    const int64_t n = shape.block_size;
+    if (cpu::UsesLargeBlocks(n)) {
+      return MemoryPool::Rounded(cpu::LargeScratchScalars(n, fill) * ScalarBytes(shape.scalar));
+    }
+    const int64_t scalars = shape.scalar == Scalar::kFloat64
+                                ? cpu::SelectKernels<double>().scratch_scalars(n, fill)
+                                : cpu::SelectKernels<float>().scratch_scalars(n, fill);
+    return MemoryPool::Rounded(scalars * ScalarBytes(shape.scalar));
+  }
+
+  template <typename T>
+  static SegmentFailure EliminateSegment(const EliminateTask<T>& task) {
+    return cpu::UsesLargeBlocks(task.n) ? cpu::EliminateLarge(task)
+                                        : cpu::SelectKernels<T>().eliminate(task);
+  }
+
+  // The chains of the level above `level`, in a system's chain memory; null for the base.
+  template <typename T>
+  static T* NextChains(const EliminationPlan& plan, int64_t level, void* chains) {
+    const int64_t n = plan.shape().block_size;
+    T* at = static_cast<T*>(chains);
+    for (int64_t l = 0; l < level; ++l) {
+      at += static_cast<int64_t>(plan.levels()[l].separators.size()) * 3 * n * n;
+    }
+    return at;
+  }
+
+  template <typename T>
+  EliminateTask<T> MakeEliminateTask(const FactorBatch& batch, int64_t level_index,
+                                     const Place& place) const {
+    const EliminationPlan& plan = *batch.plan;
+    const FactorSystem& system = batch.systems[place.system];
+    const Level& level = plan.levels()[level_index];
+    const Segment& segment = level.segments[place.segment];
+    EliminateTask<T> task;
+    task.n = plan.shape().block_size;
+    const int64_t square = task.n * task.n;
+    if (level_index == 0) {
+      task.chain.matrix = &system.matrix;
+    } else {
+      task.chain.chains = NextChains<T>(plan, level_index - 1, system.chains);
+    }
+    task.segment = &segment;
+    T* factor = static_cast<T*>(system.factor);
+    task.inverse = factor + level.inverse_offset + segment.slot * TriangleScalars(task.n);
+    task.next = factor + level.next_offset + segment.slot * square;
+    if (segment.has_fill()) task.fill = factor + level.fill_offset + segment.fill_slot * square;
+    T* next = NextChains<T>(plan, level_index, system.chains);
+    if (segment.left_separator >= 0) {
+      task.left_from_right = next + (segment.left_separator * 3 + 1) * square;
+    }
+    if (segment.right_separator >= 0) {
+      task.right_from_left = next + segment.right_separator * 3 * square;
+    }
+    if (segment.has_fill()) task.coupling = next + (segment.left_separator * 3 + 2) * square;
+    task.stop = batch.stop;
+    return task;
+  }
+
+  template <typename T>
+  void EliminateLevel(const FactorBatch& batch, int64_t level_index) {
+    const EliminationPlan& plan = *batch.plan;
+    const Level& level = plan.levels()[level_index];
+    const int64_t segments = static_cast<int64_t>(level.segments.size());
+    const int64_t tasks = segments * static_cast<int64_t>(batch.systems.size());
+    const int64_t scratch = FactorScratchBytes(plan, 1) / threads_.threads();
+    std::vector<SegmentFailure> found(tasks);
+    threads_.Run(tasks, [&](int64_t i, int32_t thread) {
+      const Place place{i / segments, i % segments};
+      if (failures_[place.system].block >= 0) return;
+      EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
+      task.scratch = reinterpret_cast<T*>(static_cast<char*>(batch.scratch) + thread * scratch);
+      found[i] = EliminateSegment(task);
+    });
+    for (int64_t i = tasks - 1; i >= 0; --i) {
+      if (found[i].interior < 0) continue;
+      const int64_t block = level.segments[i % segments].block(found[i].interior);
+      failures_[i / segments] = {i / segments, plan.OriginalBlock(level_index, block),
+                                 found[i].row};
+    }
+  }
+
+  template <typename T>
+  absl::StatusOr<PivotFailure> Sweep(const BlockTridiagonalView& matrix) {
+    absl::StatusOr<DeviceBuffer> scratch = pool_.Allocate(ScratchBytes(matrix.shape(), false));
+    if (!scratch.ok()) return scratch.status();
+    Segment whole;
+    whole.count = matrix.shape().num_blocks;
+    EliminateTask<T> task;
+    task.n = matrix.shape().block_size;
+    task.chain.matrix = &matrix;
+    task.segment = &whole;
+    task.scratch = reinterpret_cast<T*>(scratch->data());
+    const SegmentFailure failure = EliminateSegment(task);
+    return PivotFailure{0, failure.interior, failure.row};
+  }
+
+  template <typename T>
+  void Substitute(const SolveBatch& batch, int64_t level_index,
+                  void (*kernel)(const SubstituteTask<T>&), bool forward) {
+    const EliminationPlan& plan = *batch.plan;
+    const int64_t segments = static_cast<int64_t>(plan.levels()[level_index].segments.size());
+    struct Panel {
+      Place place;
+      int64_t first_column;
+    };
+    std::vector<Panel>& panels = Panels<Panel>();
+    panels.clear();
+    for (int64_t s = 0; s < static_cast<int64_t>(batch.systems.size()); ++s) {
+      for (int64_t c = 0; c < batch.systems[s].num_rhs; c += kColumnsATask) {
+        for (int64_t i = 0; i < segments; ++i) panels.push_back({{s, i}, c});
+      }
+    }
+    const int64_t n = plan.shape().block_size;
+    threads_.Run(static_cast<int64_t>(panels.size()), [&](int64_t i, int32_t) {
+      const Panel& panel = panels[i];
+      SubstituteTask<T> task =
+          MakeSubstituteTask<T>(batch, level_index, panel.place, panel.first_column, forward);
+      // Small, and needed by one thread for one task: kept from task to task.
+      thread_local std::vector<T> scratch;
+      if (static_cast<int64_t>(scratch.size()) < 3 * n * task.columns) {
+        scratch.resize(3 * n * task.columns);
+      }
+      task.scratch = scratch.data();
+      kernel(task);
+    });
+  }
+
+  template <typename Panel>
+  static std::vector<Panel>& Panels() {
+    thread_local std::vector<Panel> panels;
+    return panels;
+  }
+
+  // Where the vectors of a level above the first lie: by block, [from_left | from_right], all columns.
+  template <typename T>
+  static T* LevelVectors(const EliminationPlan& plan, int64_t level, const SolveSystem& system) {
+    int64_t before = 0;
+    for (int64_t l = 0; l + 1 < level; ++l) {
+      before += static_cast<int64_t>(plan.levels()[l].separators.size());
+    }
+    return static_cast<T*>(system.chains) + before * 2 * plan.shape().block_size * system.num_rhs;
+  }
+
+  template <typename T>
+  static SubstituteTask<T> MakeSubstituteTask(const SolveBatch& batch, int64_t level_index,
+                                              const Place& place, int64_t first_column,
+                                              bool forward) {
+    const EliminationPlan& plan = *batch.plan;
+    const SolveSystem& system = batch.systems[place.system];
+    const Level& level = plan.levels()[level_index];
+    const Segment& segment = level.segments[place.segment];
+    SubstituteTask<T> task;
+    task.n = plan.shape().block_size;
+    task.columns = std::min(kColumnsATask, system.num_rhs - first_column);
+    task.segment = &segment;
+    const T* factor = static_cast<const T*>(system.factor);
+    task.inverse = factor + level.inverse_offset + segment.slot * TriangleScalars(task.n);
+    task.next = factor + level.next_offset + segment.slot * task.n * task.n;
+    task.fill = factor + level.fill_offset + segment.fill_slot * task.n * task.n;
+    const int64_t part = task.n * system.num_rhs;
+    const int64_t skip = first_column * task.n;
+    if (level_index == 0) {
+      task.x = {static_cast<T*>(system.x) + first_column * system.column_stride,
+                system.block_stride, system.column_stride};
+    } else {
+      T* vectors = LevelVectors<T>(plan, level_index, system);
+      task.x = {vectors + skip, 2 * part, task.n};
+      if (forward) task.x_right = {vectors + part + skip, 2 * part, task.n};
+    }
+    T* next = LevelVectors<T>(plan, level_index + 1, system);
+    task.from_left = {next + skip, 2 * part, task.n};
+    task.from_right = {next + part + skip, 2 * part, task.n};
+    task.stop = batch.stop;
+    return task;
+  }
+
+  template <typename T>
+  static double LogDet(const EliminationPlan& plan, const T* factor) {
+    const int64_t n = plan.shape().block_size;
+    const int64_t panels = (n + kPanel - 1) / kPanel;
+    double sum = 0;
+    for (const Level& level : plan.levels()) {
+      for (int64_t slot = 0; slot < level.interiors; ++slot) {
+        const T* inverse = factor + level.inverse_offset + slot * TriangleScalars(n);
+        for (int64_t p = 0; p < panels; ++p) {
+          const T* panel = inverse + TrianglePanelOffset(n, p);
+          const int64_t ld = n - p * kPanel;
+          for (int64_t i = 0; i < std::min(kPanel, ld); ++i) {
+            sum += std::log(static_cast<double>(panel[i * ld + i]));
+          }
+        }
+      }
+    }
+    return -2 * sum;
+  }
+
+  template <typename T>
+  std::vector<ResidualNorms> Residuals(const BlockTridiagonalView& matrix, const void* x,
+                                       const void* b, void* r, int64_t num_rhs);
+
+  const std::unique_ptr<Slab> slab_;
+  MemoryPool pool_;
+  ThreadPool threads_;
+  DeviceInfo device_;
+  CostModel costs_;
+  std::vector<PivotFailure> failures_;  // of the factorization under way; block -1: none
+};
+
+// y += A x and sums += |A|, by rows, for one block whose entries `entry` reads.
+template <typename T>
+struct BlockProduct {
+  int64_t n;
+  int64_t columns;
+
+  template <typename Entry>
+  void Apply(const Entry& entry, const T* x, double* y, double* sums) const {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = 0; i < n; ++i) {
+        const double a = static_cast<double>(entry(i, j));
+        sums[i] += std::abs(a);
+        for (int64_t c = 0; c < columns; ++c) y[c * n + i] += a * static_cast<double>(x[c * n + j]);
+      }
+    }
+  }
+};
+
+template <typename T>
+std::vector<Backend::ResidualNorms> CpuBackend::Residuals(const BlockTridiagonalView& matrix,
+                                                          const void* x_in, const void* b_in,
+                                                          void* r_out, int64_t num_rhs) {
+  const int64_t n = matrix.shape().block_size;
+  const int64_t blocks = matrix.shape().num_blocks;
+  const T* x = static_cast<const T*>(x_in);
+  const T* b = static_cast<const T*>(b_in);
+  T* r = static_cast<T*>(r_out);
+  const bool packed = matrix.form.diagonal == DiagonalForm::kPackedLower;
+  const bool super = matrix.form.coupling == CouplingForm::kSuperdiagonal;
+  const BlockProduct<T> product{n, num_rhs};
+  const int64_t stride = n * num_rhs;
+  const int64_t tasks = std::min<int64_t>(threads_.threads(), blocks);
+  std::vector<std::vector<ResidualNorms>> partial(tasks, std::vector<ResidualNorms>(num_rhs));
+  threads_.Run(tasks, [&](int64_t task, int32_t) {
+    std::vector<double> y(stride), sums(n);
+    for (int64_t i = blocks * task / tasks; i < blocks * (task + 1) / tasks; ++i) {
+      std::fill(y.begin(), y.end(), 0.0);
+      std::fill(sums.begin(), sums.end(), 0.0);
+      const T* d = DiagonalBlock<T>(matrix, i);
+      product.Apply(
+          [&](int64_t row, int64_t column) {
+            const auto [low, high] = std::minmax(row, column);
+            return packed ? d[low * n - low * (low + 1) / 2 + high] : d[low * n + high];
+          },
+          x + i * stride, y.data(), sums.data());
+      const auto couple = [&](int64_t index, bool transpose, const T* vectors) {
+        const T* e = CouplingBlock<T>(matrix, index);
+        transpose ^= super;
+        product.Apply(
+            [&](int64_t row, int64_t column) {
+              return transpose ? e[row * n + column] : e[column * n + row];
+            },
+            vectors, y.data(), sums.data());
+      };
+      if (i > 0) couple(i - 1, false, x + (i - 1) * stride);
+      if (i + 1 < blocks) couple(i, true, x + (i + 1) * stride);
+      const double row_sum = *std::max_element(sums.begin(), sums.end());
+      for (int64_t c = 0; c < num_rhs; ++c) {
+        ResidualNorms& norms = partial[task][c];
+        norms.matrix = std::max(norms.matrix, row_sum);
+        for (int64_t k = i * stride + c * n; k < i * stride + (c + 1) * n; ++k) {
+          const double residual = static_cast<double>(b[k]) - y[k - i * stride];
+          // A NaN anywhere must show: max would drop it.
+          norms.residual = std::isnan(residual) ? residual
+                                                : std::max(std::abs(residual), norms.residual);
+          norms.solution = std::max(norms.solution, std::abs(static_cast<double>(x[k])));
+          norms.rhs = std::max(norms.rhs, std::abs(static_cast<double>(b[k])));
+          r[k] = static_cast<T>(residual);
+        }
+      }
+    }
+  });
+  std::vector<ResidualNorms> norms(num_rhs);
+  for (const std::vector<ResidualNorms>& part : partial) {
+    for (int64_t c = 0; c < num_rhs; ++c) {
+      norms[c].matrix = std::max(norms[c].matrix, part[c].matrix);
+      norms[c].solution = std::max(norms[c].solution, part[c].solution);
+      norms[c].rhs = std::max(norms[c].rhs, part[c].rhs);
+      norms[c].residual = std::isnan(part[c].residual) || std::isnan(norms[c].residual)
+                              ? std::nan("")
+                              : std::max(norms[c].residual, part[c].residual);
+    }
+  }
+  return norms;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
+  const int32_t processors = std::max<int32_t>(1, std::thread::hardware_concurrency());
+  const int64_t memory =
+      options.memory_bytes > 0 ? options.memory_bytes : AvailableMemory() / 4 * 3;
+  if (memory > PhysicalMemory()) {
+    return absl::ResourceExhaustedError(absl::StrCat("asked for a pool of ", memory,
+                                                     " bytes, this machine has ",
+                                                     PhysicalMemory()));
+  }
+  absl::StatusOr<std::unique_ptr<Slab>> slab = Slab::Map(memory);
+  if (!slab.ok()) return slab.status();
+  openblas_set_num_threads(1);
+  return std::make_unique<CpuBackend>(*std::move(slab), memory,
+                                      options.cpu_threads > 0 ? options.cpu_threads : processors,
+                                      options.cpu_lanes > 0 ? options.cpu_lanes : processors);
+}
+
+}  // namespace blockd

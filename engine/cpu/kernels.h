@@ -1,0 +1,85 @@
+// The CPU's inner loops: a segment eliminated, or substituted through, from its first block to its
+// last while it is in cache. The same source is compiled for several instruction sets; SelectKernels
+// picks the widest that this processor runs. Thread-safe: a task touches only what it names.
+#ifndef BLOCKD_ENGINE_CPU_KERNELS_H_
+#define BLOCKD_ENGINE_CPU_KERNELS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "blockd/engine/block_tridiagonal.h"
+#include "blockd/engine/elimination_plan.h"
+
+namespace blockd::cpu {
+
+// A level's chain as it is read. Level 0 is the matrix itself. On the levels above, a block is the sum
+// of what its two neighbouring segments left: block i has `from_left` at chains + 3 n^2 i (lower
+// triangle valid), `from_right` n^2 further on and, after that, A(i+1,i).
+template <typename T>
+struct Chain {
+  const BlockTridiagonalView* matrix = nullptr;  // level 0 only
+  const T* chains = nullptr;                     // other levels
+};
+
+template <typename T>
+struct EliminateTask {
+  int64_t n = 0;
+  Chain<T> chain;
+  const Segment* segment = nullptr;
+  // Outputs at the segment's first slot; null where there is none or nothing is to be stored.
+  T* inverse = nullptr;  // inv(L), TriangleScalars(n) an interior
+  T* next = nullptr;     // C
+  T* fill = nullptr;     // W
+  // Parts of the next level's chain; null where the segment has no such separator.
+  T* left_from_right = nullptr;
+  T* right_from_left = nullptr;
+  T* coupling = nullptr;  // A(right, left)
+  T* scratch = nullptr;   // scratch_scalars(n)
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// The first pivot of a segment that is not positive.
+struct SegmentFailure {
+  int64_t interior = -1;  // in the order of elimination; -1: there was none
+  int64_t row = 0;
+};
+
+// Vectors of a level: scalar (row r of block i, column c) is data[i * block + c * column + r].
+template <typename T>
+struct Vectors {
+  T* data = nullptr;
+  int64_t block = 0;
+  int64_t column = 0;
+};
+
+template <typename T>
+struct SubstituteTask {
+  int64_t n = 0;
+  int64_t columns = 0;
+  const Segment* segment = nullptr;
+  const T* inverse = nullptr;
+  const T* next = nullptr;
+  const T* fill = nullptr;
+  Vectors<T> x;          // this level's right-hand sides, then solutions
+  Vectors<T> x_right;    // forward, above level 0: to be added to x (x is what came from the left)
+  Vectors<T> from_left;  // the next level's, by separator: what the segment left of it makes
+  Vectors<T> from_right; // and the one right of it; backward, from_left holds the solution
+  T* scratch = nullptr;  // 3 * n * columns
+  const std::atomic<bool>* stop = nullptr;
+};
+
+template <typename T>
+struct Kernels {
+  const char* instruction_set;
+  int64_t (*scratch_scalars)(int64_t n, bool fill);  // for EliminateTask
+  SegmentFailure (*eliminate)(const EliminateTask<T>& task);
+  void (*forward)(const SubstituteTask<T>& task);
+  void (*backward)(const SubstituteTask<T>& task);
+};
+
+template <typename T>
+const Kernels<T>& SelectKernels();
+
+}  // namespace blockd::cpu
+
+#endif  // BLOCKD_ENGINE_CPU_KERNELS_H_

@@ -1,0 +1,46 @@
+// Included once by each kernels_<instruction set>.cc, which defines BLOCKD_VECTOR_BYTES and
+// BLOCKD_KERNEL_NAMESPACE.
+#include <utility>
+
+#include "blockd/engine/cpu/eliminate.h"
+#include "blockd/engine/cpu/kernels.h"
+#include "blockd/engine/cpu/substitute.h"
+
+namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
+
+// A block that fits one vector is eliminated in tiles of one vector, which halves its padding.
+template <typename T>
+bool OneVector(int64_t n) {
+  return BLOCKD_VECTOR_BYTES == 64 && n <= kLanes<T>;
+}
+inline constexpr int kShort = BLOCKD_VECTOR_BYTES == 64 ? 1 : 2;
+
+template <typename T>
+int64_t ScratchScalars(int64_t n, bool fill) {
+  return OneVector<T>(n) ? Eliminator<T, kShort>::ScratchScalars(n, fill)
+                         : Eliminator<T, 2>::ScratchScalars(n, fill);
+}
+
+template <typename T>
+SegmentFailure Eliminate(const EliminateTask<T>& task) {
+  return OneVector<T>(task.n) ? Eliminator<T, kShort>(task).Run() : Eliminator<T, 2>(task).Run();
+}
+
+template <typename T>
+void Forward(const SubstituteTask<T>& task) {
+  Substitution<T>(task).Forward();
+}
+
+template <typename T>
+void Backward(const SubstituteTask<T>& task) {
+  Substitution<T>(task).Backward();
+}
+
+template <typename T>
+const Kernels<T>& Table(const char* instruction_set) {
+  static const Kernels<T> table = {instruction_set, ScratchScalars<T>, Eliminate<T>, Forward<T>,
+                                   Backward<T>};
+  return table;
+}
+
+}  // namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE

@@ -1,0 +1,20 @@
+// A segment's elimination for large blocks, where a vendor's level-3 BLAS is faster than panels that
+// no longer fit the caches: the same steps as eliminate.h, on whole column-major blocks.
+#ifndef BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_
+#define BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_
+
+#include <cstdint>
+
+#include "blockd/engine/cpu/kernels.h"
+
+namespace blockd::cpu {
+
+bool UsesLargeBlocks(int64_t n);
+int64_t LargeScratchScalars(int64_t n, bool fill);
+// Thread-safe if OpenBLAS runs single-threaded.
+template <typename T>
+SegmentFailure EliminateLarge(const EliminateTask<T>& task);
+
+}  // namespace blockd::cpu
+
+#endif  // BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_

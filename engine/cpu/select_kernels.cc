@@ -1,0 +1,59 @@
+#include "blockd/engine/cpu/kernels.h"
+
+namespace blockd::cpu {
+
+#if defined(__x86_64__)
+const Kernels<double>& Kernels64_avx512();
+const Kernels<float>& Kernels32_avx512();
+const Kernels<double>& Kernels64_avx2();
+const Kernels<float>& Kernels32_avx2();
+#endif
+const Kernels<double>& Kernels64_generic();
+const Kernels<float>& Kernels32_generic();
+
+namespace {
+
+enum class InstructionSet { kGeneric, kAvx2, kAvx512 };
+
+InstructionSet Detect() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
+    return InstructionSet::kAvx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::kAvx2;
+#endif
+  return InstructionSet::kGeneric;
+}
+
+}  // namespace
+
+template <>
+const Kernels<double>& SelectKernels() {
+  switch (Detect()) {
+#if defined(__x86_64__)
+    case InstructionSet::kAvx512:
+      return Kernels64_avx512();
+    case InstructionSet::kAvx2:
+      return Kernels64_avx2();
+#endif
+    default:
+      return Kernels64_generic();
+  }
+}
+
+template <>
+const Kernels<float>& SelectKernels() {
+  switch (Detect()) {
+#if defined(__x86_64__)
+    case InstructionSet::kAvx512:
+      return Kernels32_avx512();
+    case InstructionSet::kAvx2:
+      return Kernels32_avx2();
+#endif
+    default:
+      return Kernels32_generic();
+  }
+}
+
+}  // namespace blockd::cpu

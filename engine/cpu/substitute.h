@@ -1,0 +1,277 @@
+// A segment's forward and backward substitution.
+//
+// Both walk the stored block columns of inv(L), C and W once, kPanel columns at a time: forward as
+// y += M v (vectors along the rows of M, v broadcast), backward as t += M' y (vectors along the rows,
+// summed at the end). A column of the right-hand sides is computed with the same operations in the
+// same order whatever stands beside it, so batching does not change an answer.
+#ifndef BLOCKD_ENGINE_CPU_SUBSTITUTE_H_
+#define BLOCKD_ENGINE_CPU_SUBSTITUTE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "blockd/engine/cpu/kernels.h"
+#include "blockd/engine/cpu/vectors.h"
+
+namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
+
+template <typename T>
+class Substitution {
+  static constexpr int kWidth = kLanes<T>;
+
+ public:
+  explicit Substitution(const SubstituteTask<T>& task)
+      : task_(task), segment_(*task.segment), n_(task.n), columns_(task.columns),
+        triangle_(TriangleScalars(task.n)) {
+    v_ = task.scratch;
+    y_ = v_ + n_ * columns_;
+    left_ = y_ + n_ * columns_;
+  }
+
+  void Forward() {
+    LoadX(v_, segment_.block(0));
+    std::fill(left_, left_ + n_ * columns_, T{0});
+    for (int64_t k = 0; k < segment_.count; ++k) {
+      if (Stopped()) return;
+      std::fill(y_, y_ + n_ * columns_, T{0});
+      TriangleTimes<1>(task_.inverse + k * triangle_, v_, y_);
+      Copy(X(segment_.block(k)), y_);
+      if (segment_.has_fill()) Times<-1>(task_.fill + k * n_ * n_, y_, left_);
+      if (k + 1 < segment_.count) {
+        LoadX(v_, segment_.block(k + 1));
+        Times<-1>(task_.next + k * n_ * n_, y_, v_);
+      } else if (segment_.reversed) {
+        Times<-1>(task_.next + k * n_ * n_, y_, left_);
+      } else if (segment_.right_separator >= 0) {
+        LoadX(v_, segment_.first + segment_.count);
+        Times<-1>(task_.next + k * n_ * n_, y_, v_);
+        Copy(Separator(task_.from_left, segment_.right_separator), v_);
+      }
+    }
+    if (segment_.left_separator >= 0) {
+      Copy(Separator(task_.from_right, segment_.left_separator), left_);
+    }
+  }
+
+  void Backward() {
+    const bool has_target =
+        segment_.reversed ? segment_.left_separator >= 0 : segment_.right_separator >= 0;
+    if (segment_.has_fill()) Copy(left_, Separator(task_.from_left, segment_.left_separator));
+    if (has_target) {
+      Copy(v_, Separator(task_.from_left, segment_.reversed ? segment_.left_separator
+                                                            : segment_.right_separator));
+    }
+    // Each separator is the right one of one segment, which brings its solution down to this level.
+    if (segment_.right_separator >= 0) {
+      Copy(X(segment_.first + segment_.count), v_);
+    }
+    for (int64_t k = segment_.count - 1; k >= 0; --k) {
+      if (Stopped()) return;
+      Copy(y_, X(segment_.block(k)));
+      if (has_target || k + 1 < segment_.count) {
+        TransposeTimes<-1>(task_.next + k * n_ * n_, v_, y_);
+      }
+      if (segment_.has_fill()) TransposeTimes<-1>(task_.fill + k * n_ * n_, left_, y_);
+      std::fill(v_, v_ + n_ * columns_, T{0});
+      TriangleTransposeTimes<1>(task_.inverse + k * triangle_, y_, v_);
+      Copy(X(segment_.block(k)), v_);
+    }
+  }
+
+ private:
+  struct Columns {
+    T* data;
+    int64_t stride;
+  };
+
+  bool Stopped() const { return task_.stop && task_.stop->load(std::memory_order_relaxed); }
+  Columns X(int64_t block) const {
+    return {task_.x.data + block * task_.x.block, task_.x.column};
+  }
+  static Columns Separator(const Vectors<T>& vectors, int64_t i) {
+    return {vectors.data + i * vectors.block, vectors.column};
+  }
+  void LoadX(T* out, int64_t block) const {
+    Copy(out, X(block));
+    if (task_.x_right.data == nullptr) return;
+    const T* right = task_.x_right.data + block * task_.x_right.block;
+    for (int64_t c = 0; c < columns_; ++c) {
+      for (int64_t r = 0; r < n_; ++r) out[c * n_ + r] += right[c * task_.x_right.column + r];
+    }
+  }
+  void Copy(T* out, Columns in) const {
+    for (int64_t c = 0; c < columns_; ++c) std::copy_n(in.data + c * in.stride, n_, out + c * n_);
+  }
+  void Copy(Columns out, const T* in) const {
+    for (int64_t c = 0; c < columns_; ++c) std::copy_n(in + c * n_, n_, out.data + c * out.stride);
+  }
+
+  template <int kSign>
+  static Vector<T, 1> Signed(T x) {
+    return kSign > 0 ? x : -x;
+  }
+
+  // y += sign M v, M a block of n x n.
+  template <int kSign>
+  void Times(const T* m, const T* v, T* y) const {
+    for (int64_t p = 0; p < n_; p += kPanel) {
+      PanelTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, v + p, y);
+    }
+  }
+  template <int kSign>
+  void TransposeTimes(const T* m, const T* x, T* t) const {
+    for (int64_t p = 0; p < n_; p += kPanel) {
+      PanelTransposeTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, x, t + p);
+    }
+  }
+  // The same for the lower triangle in block columns.
+  template <int kSign>
+  void TriangleTimes(const T* m, const T* v, T* y) const {
+    for (int64_t p = 0; p < n_; p += kPanel) {
+      const int64_t columns = std::min(kPanel, n_ - p);
+      PanelTimes<kSign>(m, n_ - p, columns, n_ - p, v + p, y + p);
+      m += (n_ - p) * columns;
+    }
+  }
+  template <int kSign>
+  void TriangleTransposeTimes(const T* m, const T* x, T* t) const {
+    for (int64_t p = 0; p < n_; p += kPanel) {
+      const int64_t columns = std::min(kPanel, n_ - p);
+      PanelTransposeTimes<kSign>(m, n_ - p, columns, n_ - p, x + p, t + p);
+      m += (n_ - p) * columns;
+    }
+  }
+
+  // y(0..rows, c) += sign M v(0..panel_columns, c) for all columns c of the right-hand sides.
+  template <int kSign>
+  void PanelTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v,
+                  T* y) const {
+    if (panel_columns != kPanel) {
+      for (int64_t c = 0; c < columns_; ++c) {
+        for (int64_t k = 0; k < panel_columns; ++k) {
+          const T scalar = Signed<kSign>(v[c * n_ + k]);
+          for (int64_t r = 0; r < rows; ++r) y[c * n_ + r] += m[k * ld + r] * scalar;
+        }
+      }
+      return;
+    }
+    int64_t c = 0;
+    for (; c + 4 <= columns_; c += 4) PanelRows<kSign, 4>(m, ld, rows, v + c * n_, y + c * n_);
+    for (; c < columns_; ++c) PanelRows<kSign, 1>(m, ld, rows, v + c * n_, y + c * n_);
+  }
+
+  template <int kSign, int kColumns>
+  void PanelRows(const T* m, int64_t ld, int64_t rows, const T* v, T* y) const {
+    T scalars[kColumns][kPanel];
+    for (int c = 0; c < kColumns; ++c) {
+      for (int k = 0; k < kPanel; ++k) scalars[c][k] = Signed<kSign>(v[c * n_ + k]);
+    }
+    constexpr int kUnroll = kColumns == 1 ? 4 : 2;
+    int64_t r = 0;
+    for (; r + kUnroll * kWidth <= rows; r += kUnroll * kWidth) {
+      RowChunk<kColumns, kUnroll, kWidth>(m + r, ld, scalars, y + r);
+    }
+    RowTail<kColumns, kWidth>(m, ld, r, rows, scalars, y);
+  }
+
+  template <int kColumns, int kW>
+  void RowTail(const T* m, int64_t ld, int64_t r, int64_t rows, const T (*scalars)[kPanel],
+               T* y) const {
+    for (; r + kW <= rows; r += kW) RowChunk<kColumns, 1, kW>(m + r, ld, scalars, y + r);
+    if constexpr (kW > 1) RowTail<kColumns, kW / 2>(m, ld, r, rows, scalars, y);
+  }
+
+  template <int kColumns, int kUnroll, int kW>
+  inline __attribute__((always_inline)) void RowChunk(const T* m, int64_t ld,
+                                                      const T (*scalars)[kPanel], T* y) const {
+    Vector<T, kW> sum[kColumns][kUnroll];
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) sum[c][u] = Load<T, kW>(y + c * n_ + u * kW);
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < kPanel; ++k) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) {
+        const Vector<T, kW> row = Load<T, kW>(m + k * ld + u * kW);
+#pragma GCC unroll 4
+        for (int c = 0; c < kColumns; ++c) sum[c][u] += row * scalars[c][k];
+      }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnroll; ++u) Store<T, kW>(y + c * n_ + u * kW, sum[c][u]);
+    }
+  }
+
+  // t(0..panel_columns, c) += sign M' x(0..rows, c).
+  template <int kSign>
+  void PanelTransposeTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* x,
+                           T* t) const {
+    if (panel_columns != kPanel) {
+      for (int64_t c = 0; c < columns_; ++c) {
+        for (int64_t k = 0; k < panel_columns; ++k) {
+          T sum = 0;
+          for (int64_t r = 0; r < rows; ++r) sum += m[k * ld + r] * x[c * n_ + r];
+          t[c * n_ + k] += Signed<kSign>(sum);
+        }
+      }
+      return;
+    }
+    constexpr int kPair = BLOCKD_VECTOR_BYTES == 64 ? 2 : 1;
+    int64_t c = 0;
+    for (; c + kPair <= columns_; c += kPair) {
+      PanelDots<kSign, kPair>(m, ld, rows, x + c * n_, t + c * n_);
+    }
+    for (; c < columns_; ++c) PanelDots<kSign, 1>(m, ld, rows, x + c * n_, t + c * n_);
+  }
+
+  template <int kSign, int kColumns>
+  void PanelDots(const T* m, int64_t ld, int64_t rows, const T* x, T* t) const {
+    T total[kColumns][kPanel];
+    int64_t r = 0;
+    {
+      Vector<T, kWidth> sum[kColumns][kPanel] = {};
+      for (; r + kWidth <= rows; r += kWidth) {
+        Vector<T, kWidth> entries[kColumns];
+#pragma GCC unroll 4
+        for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
+#pragma GCC unroll 8
+        for (int k = 0; k < kPanel; ++k) {
+          const Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
+#pragma GCC unroll 4
+          for (int c = 0; c < kColumns; ++c) sum[c][k] += column * entries[c];
+        }
+      }
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 8
+        for (int k = 0; k < kPanel; ++k) total[c][k] = Sum<T, kWidth>(sum[c][k]);
+      }
+    }
+    for (; r < rows; ++r) {
+      for (int c = 0; c < kColumns; ++c) {
+        for (int k = 0; k < kPanel; ++k) total[c][k] += m[k * ld + r] * x[c * n_ + r];
+      }
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      for (int k = 0; k < kPanel; ++k) t[c * n_ + k] += Signed<kSign>(total[c][k]);
+    }
+  }
+
+  const SubstituteTask<T>& task_;
+  const Segment& segment_;
+  const int64_t n_;
+  const int64_t columns_;
+  const int64_t triangle_;
+  T* v_ = nullptr;     // the block in hand
+  T* y_ = nullptr;
+  T* left_ = nullptr;  // forward: the update of the left separator; backward: its solution
+};
+
+}  // namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE
+
+#endif  // BLOCKD_ENGINE_CPU_SUBSTITUTE_H_

@@ -1,0 +1,245 @@
+#include "blockd/engine/elimination_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace blockd {
+namespace {
+
+// Flops of one eliminated block, in n^3: chol 1/3, C 1, D -= C C' 1; with fill also W 1, W W' 1, W C' 2.
+constexpr double kPlainFlops = 7.0 / 3.0;
+constexpr double kFillFlops = 19.0 / 3.0;
+// A segment at a free end does kFillFlops / kPlainFlops = 2.71 times less a block, so it is made so
+// much longer and all segments of a level end together.
+constexpr double kEndLength = kFillFlops / kPlainFlops;
+
+double Cube(int64_t n) { return static_cast<double>(n) * static_cast<double>(n) * n; }
+
+// How long the segments of a chain are that has separators: two ends and the middles between them.
+struct Cut {
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t middles = 0;     // segments between two separators
+  int64_t in_middles = 0;  // interiors of all of them; they differ by at most one
+
+  int64_t middle(int64_t i) const {
+    return in_middles / middles + (i < in_middles % middles ? 1 : 0);
+  }
+};
+
+Cut MakeCut(int64_t chain, int64_t separators) {
+  const int64_t interiors = chain - separators;
+  Cut cut;
+  cut.middles = separators - 1;
+  if (cut.middles > 0) {
+    const double unit =
+        static_cast<double>(interiors) / (static_cast<double>(cut.middles) + 2 * kEndLength);
+    cut.in_middles = std::clamp<int64_t>(std::llround(unit * static_cast<double>(cut.middles)),
+                                         cut.middles, interiors - 2);
+  }
+  cut.last = (interiors - cut.in_middles) / 2;
+  cut.first = interiors - cut.in_middles - cut.last;
+  return cut;
+}
+
+// Interiors of each segment, left to right.
+std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators) {
+  if (separators == 0) return {chain};
+  const Cut cut = MakeCut(chain, separators);
+  std::vector<int64_t> lengths = {cut.first};
+  lengths.reserve(separators + 1);
+  for (int64_t i = 0; i < cut.middles; ++i) lengths.push_back(cut.middle(i));
+  lengths.push_back(cut.last);
+  return lengths;
+}
+
+Level CutLevel(int64_t chain, int64_t separators) {
+  Level level;
+  level.chain_length = chain;
+  int64_t position = 0;
+  for (const int64_t length : SegmentLengths(chain, separators)) {
+    const int64_t index = static_cast<int64_t>(level.segments.size());
+    Segment segment;
+    segment.first = position;
+    segment.count = length;
+    segment.slot = level.interiors;
+    segment.left_separator = index - 1;
+    segment.right_separator = index < separators ? index : -1;
+    segment.reversed = separators > 0 && index == separators;
+    if (segment.left_separator >= 0 && segment.right_separator >= 0) {
+      segment.fill_slot = level.fills;
+      level.fills += length;
+    }
+    level.interiors += length;
+    position += length;
+    if (index < separators) level.separators.push_back(position++);
+    level.segments.push_back(segment);
+  }
+  return level;
+}
+
+// Finds the numbers of separators, level by level, that the cost model likes best.
+class Planner {
+ public:
+  Planner(const Shape& shape, int64_t batch, const CostModel& costs)
+      : n_(shape.block_size), batch_(static_cast<double>(batch)), costs_(costs) {
+    const double efficiency = n_ / (n_ + costs.half_rate_block_size);
+    const double scalar_speed = shape.scalar == Scalar::kFloat32 ? 2 : 1;
+    lane_rate_ = costs.lane_flops_per_second * efficiency * scalar_speed;
+    device_rate_ = costs.device_flops_per_second * efficiency * scalar_speed;
+    block_bytes_ = static_cast<double>(n_) * n_ * ScalarBytes(shape.scalar);
+  }
+
+  struct Choice {
+    double seconds = 0;
+    int64_t separators = 0;
+  };
+
+  const Choice& Best(int64_t chain) {
+    const auto found = best_.find(chain);
+    if (found != best_.end()) return found->second;
+    Choice best{LevelSeconds(chain, 0), 0};
+    for (const int64_t separators : Candidates(chain)) {
+      const double seconds = LevelSeconds(chain, separators) + Best(separators).seconds;
+      if (seconds < best.seconds) best = {seconds, separators};
+    }
+    return best_[chain] = best;
+  }
+
+ private:
+  // Every number of separators up to 8, then steps of an eighth; a level needs 2s + 1 blocks.
+  static std::vector<int64_t> Candidates(int64_t chain) {
+    std::vector<int64_t> candidates;
+    const int64_t most = (chain - 1) / 2;
+    for (int64_t s = 1; s < most; s += std::max<int64_t>(1, s / 8)) candidates.push_back(s);
+    if (most >= 1) candidates.push_back(most);
+    return candidates;
+  }
+
+  double LevelSeconds(int64_t chain, int64_t separators) const {
+    const Cut cut = separators > 0 ? MakeCut(chain, separators) : Cut{.first = chain};
+    const double ends = static_cast<double>(cut.first + cut.last);
+    const double fills = static_cast<double>(cut.in_middles);
+    const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
+    const double plain_step = costs_.step_seconds + kPlainFlops * Cube(n_) / lane_rate_;
+    const double fill_step = costs_.step_seconds + kFillFlops * Cube(n_) / lane_rate_;
+    const double longest = std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
+    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
+    const double work = batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops) / device_rate_;
+    // Each block is read (D, E) and written (inv(L), C, W) once.
+    const double traffic =
+        batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;
+    return costs_.level_seconds + std::max({waves * longest, work, traffic});
+  }
+
+  const int64_t n_;
+  const double batch_;
+  const CostModel& costs_;
+  double lane_rate_ = 0;
+  double device_rate_ = 0;
+  double block_bytes_ = 0;
+  std::map<int64_t, Choice> best_;
+};
+
+}  // namespace
+
+int64_t TrianglePanelOffset(int64_t n, int64_t p) {
+  return p * kPanel * n - kPanel * kPanel * (p * (p - 1) / 2);
+}
+
+int64_t TriangleScalars(int64_t n) {
+  const int64_t whole = n / kPanel;
+  const int64_t rest = n % kPanel;
+  return TrianglePanelOffset(n, whole) + rest * rest;
+}
+
+EliminationPlan EliminationPlan::Build(const Shape& shape, const std::vector<int64_t>& separators) {
+  EliminationPlan plan;
+  plan.shape_ = shape;
+  const int64_t n = shape.block_size;
+  int64_t chain = shape.num_blocks;
+  for (size_t i = 0; i <= separators.size(); ++i) {
+    Level level = CutLevel(chain, i < separators.size() ? separators[i] : 0);
+    level.inverse_offset = plan.factor_scalars_;
+    level.next_offset = level.inverse_offset + level.interiors * TriangleScalars(n);
+    // The base's last block has no next.
+    const int64_t nexts = i < separators.size() ? level.interiors : level.interiors - 1;
+    level.fill_offset = level.next_offset + nexts * n * n;
+    plan.factor_scalars_ = level.fill_offset + level.fills * n * n;
+    const int64_t cuts = static_cast<int64_t>(level.separators.size());
+    plan.separators_ += cuts;
+    plan.chain_scalars_ += cuts * 3 * n * n;
+    plan.factor_flops_ += Cube(n) * (static_cast<double>(level.fills) * kFillFlops +
+                                     static_cast<double>(level.interiors - level.fills) * kPlainFlops);
+    chain = cuts;
+    plan.levels_.push_back(std::move(level));
+  }
+  // The last block of all has no next: neither C nor an update.
+  plan.factor_flops_ -= 2 * Cube(n);
+  return plan;
+}
+
+absl::StatusOr<EliminationPlan> EliminationPlan::Make(const Shape& shape, int64_t batch,
+                                                      const CostModel& costs) {
+  absl::Status status = CheckShape(shape);
+  if (!status.ok()) return status;
+  if (batch < 1) return absl::InvalidArgumentError(absl::StrCat("batch is ", batch, ", expected >= 1"));
+  Planner planner(shape, batch, costs);
+  std::vector<int64_t> separators;
+  int64_t chain = shape.num_blocks;
+  while (const int64_t cuts = planner.Best(chain).separators) {
+    separators.push_back(cuts);
+    chain = cuts;
+  }
+  EliminationPlan plan = Build(shape, separators);
+  plan.factor_seconds_ = planner.Best(shape.num_blocks).seconds;
+  return plan;
+}
+
+absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
+    const Shape& shape, const std::vector<int64_t>& separators) {
+  absl::Status status = CheckShape(shape);
+  if (!status.ok()) return status;
+  int64_t chain = shape.num_blocks;
+  for (const int64_t cuts : separators) {
+    if (cuts < 1 || 2 * cuts + 1 > chain) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a chain of ", chain, " blocks cannot have ", cuts, " separators"));
+    }
+    chain = cuts;
+  }
+  return Build(shape, separators);
+}
+
+int64_t EliminationPlan::OriginalBlock(int64_t level, int64_t block) const {
+  while (level > 0) block = levels_[--level].separators[block];
+  return block;
+}
+
+double EliminationPlan::solve_flops(int64_t num_rhs) const {
+  return 4.0 * static_cast<double>(num_rhs) * static_cast<double>(factor_scalars_);
+}
+
+double EliminationPlan::solve_bytes(int64_t num_rhs) const {
+  const double scalars = 2.0 * static_cast<double>(factor_scalars_) +
+                         4.0 * static_cast<double>(shape_.rows()) * static_cast<double>(num_rhs);
+  return scalars * static_cast<double>(ScalarBytes(shape_.scalar));
+}
+
+std::string EliminationPlan::DebugString() const {
+  std::string text = absl::StrCat(ToString(shape_), ", factor ", factor_bytes(), " bytes, ",
+                                  factor_flops_, " flop\n");
+  for (const Level& level : levels_) {
+    const Segment& middle = level.segments[level.segments.size() / 2];
+    absl::StrAppend(&text, "  chain ", level.chain_length, ": ", level.segments.size(),
+                    " segments of ", middle.count, ", ends ", level.segments.front().count, " and ",
+                    level.segments.back().count, "\n");
+  }
+  return text;
+}
+
+}  // namespace blockd
