@@ -29,6 +29,8 @@ if(BLOCKD_BUILD_SERVER)
           COMPONENT client FILES_MATCHING PATTERN "*.pb.h")
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/ DESTINATION ${CMAKE_INSTALL_DATADIR}/blockd/proto
           COMPONENT client FILES_MATCHING PATTERN "*.proto")
+  set_target_properties(blockd blockctl PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   install(TARGETS blockd blockctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 endif()
 

@@ -100,6 +100,14 @@ report_lines "a path of one machine" "$(found '/(work|home|root)/' "${texts[@]}"
 report_lines "no exceptions of our own" \
   "$(found '\b(throw [a-z]|throw;|catch \(|try \{)' "${sources[@]}" | grep -vE ':[0-9]+: *//' || true)"
 
+# --- Names that must agree -------------------------------------------------------------------------
+# Every metric that the dashboard and the alerts read is one that the server has.
+while IFS= read -r metric; do
+  name="$metric"
+  for suffix in _bucket _sum _count; do name="${name%"$suffix"}"; done
+  grep -q "\"$name\"" server/core/metrics.cc || report "deploy/: no metric $metric in the server"
+done < <(grep -rhoE '\bblockd_[a-z_]+' deploy/grafana/dashboards deploy/prometheus | sort -u)
+
 # --- Shell scripts ---------------------------------------------------------------------------------
 for script in "${scripts[@]}"; do
   [[ -x "$script" ]] || report "$script: not executable"
