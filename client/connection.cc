@@ -1,0 +1,158 @@
+#include "blockd/client/connection.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/random/random.h"
+#include "absl/time/clock.h"
+#include "blockd/client/backoff.h"
+#include "blockd/client/errors.h"
+
+namespace blockd::client {
+namespace {
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& options) {
+  if (!options.tls.has_value()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = options.tls->root_certificates;
+  ssl.pem_private_key = options.tls->private_key;
+  ssl.pem_cert_chain = options.tls->certificate;
+  return grpc::SslCredentials(ssl);
+}
+
+grpc::ChannelArguments Arguments(const ClientOptions& options) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(-1);
+  args.SetMaxSendMessageSize(-1);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // ours know what may be repeated
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  if (options.tls.has_value() && !options.tls->server_name.empty()) {
+    args.SetSslTargetNameOverride(options.tls->server_name);
+  }
+  if (!options.share_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return args;
+}
+
+grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
+  grpc::ChannelArguments args = Arguments(options);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1);
+  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
+  args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 4 << 20);
+  // With a keepalive (rarer than what servers object to) the kernel also gives up on a peer that
+  // stops reading, so that lent memory comes back within the keepalive's timeout.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6 * 60 * 1000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * 1000);
+  return args;
+}
+
+}  // namespace
+
+Connection::Connection(const std::string& target, const ClientOptions& options)
+    : options_(options),
+      channel_(grpc::CreateCustomChannel(target, Credentials(options), Arguments(options))),
+      stub_(v1::Solver::NewStub(channel_)),
+      bulk_(std::make_unique<grpc::GenericStub>(
+          grpc::CreateCustomChannel(target, Credentials(options), BulkArguments(options)))) {}
+
+absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {
+  // An empty HealthCheckRequest asks for the server as a whole; the reply's field 1 is the status.
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer reply;
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(channel_);
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag;
+  bool ok;
+  queue.Next(&tag, &ok);
+  if (!status.ok()) return ToStatus(status);
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (reply.Dump(&slices).ok()) {
+    for (const grpc::Slice& slice : slices) bytes.append(slice.begin(), slice.end());
+  }
+  constexpr std::string_view kServing = "\x08\x01";
+  if (bytes == kServing) return absl::OkStatus();
+  return absl::UnavailableError("the server is not serving (it drains, or its device failed)");
+}
+
+bool Connection::WaitUntilConnected(absl::Time deadline) {
+  return channel_->WaitForConnected(absl::ToChronoTime(deadline));
+}
+
+absl::Time Connection::Deadline(absl::Duration timeout) const {
+  return absl::Now() + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
+}
+
+void Connection::Prepare(grpc::ClientContext& context, absl::Time deadline) const {
+  if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+  if (!options_.caller.empty()) context.AddMetadata("blockd-caller", options_.caller);
+}
+
+absl::Status Connection::Retry(absl::Time deadline,
+                               absl::FunctionRef<absl::Status(grpc::ClientContext&)> call) const {
+  Backoff backoff(options_.retry, deadline, UniformRandom);
+  while (true) {
+    grpc::ClientContext context;
+    Prepare(context, deadline);
+    absl::Status status = call(context);
+    if (status.ok()) return status;
+    const auto wait = backoff.Next(status, absl::Now());
+    if (!wait.has_value()) return status;
+    absl::SleepFor(*wait);
+  }
+}
+
+void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, std::string handle) {
+  struct Call {
+    grpc::ClientContext context;
+    v1::ReleaseRequest request;
+    v1::ReleaseReply reply;
+  };
+  auto call = std::make_shared<Call>();
+  self->Prepare(call->context, absl::Now() + absl::Seconds(10));
+  call->request.add_handle(std::move(handle));
+  {
+    absl::MutexLock lock(&self->mutex_);
+    ++self->releases_;
+  }
+  self->stub_->async()->Release(&call->context, &call->request, &call->reply,
+                                [call, self](const grpc::Status&) {
+                                  absl::MutexLock lock(&self->mutex_);
+                                  --self->releases_;
+                                });
+}
+
+bool Connection::AwaitReleases(absl::Duration limit) {
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return releases_ == 0; };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&none), limit);
+}
+
+absl::Status ToStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return MakeStatus(static_cast<absl::StatusCode>(status.error_code()), status.error_message(),
+                    status.error_details());
+}
+
+double UniformRandom() {
+  thread_local absl::BitGen generator;
+  return absl::Uniform(generator, 0.0, 1.0);
+}
+
+std::string RandomBytes(size_t count) {
+  thread_local absl::BitGen generator;
+  std::string bytes(count, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(absl::Uniform<uint8_t>(generator));
+  return bytes;
+}
+
+}  // namespace blockd::client

@@ -1,0 +1,63 @@
+// The channels to one server, and what every call on them shares. Internal to the client.
+//
+// Thread-safe. Kept alive by the client, its handles and its sessions.
+#ifndef BLOCKD_CLIENT_CONNECTION_H_
+#define BLOCKD_CLIENT_CONNECTION_H_
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "blockd/client/client_options.h"
+#include "blockd/v1/blockd.grpc.pb.h"
+
+namespace blockd::client {
+
+class Connection {
+ public:
+  Connection(const std::string& target, const ClientOptions& options);
+
+  const ClientOptions& options() const { return options_; }
+  v1::Solver::Stub& stub() const { return *stub_; }
+  // Large transfers have a TCP connection of their own, so that a small Solve never waits behind
+  // one.
+  grpc::GenericStub& bulk() const { return *bulk_; }
+  // One grpc.health.v1 Check of the whole server.
+  absl::Status CheckHealth(grpc::ClientContext& context) const;
+  bool WaitUntilConnected(absl::Time deadline);
+
+  // Now plus the timeout, or plus the client's own where that is zero.
+  absl::Time Deadline(absl::Duration timeout) const;
+  void Prepare(grpc::ClientContext& context, absl::Time deadline) const;
+  // Calls until it succeeds, fails for good, or there is no time for another attempt. Blocks.
+  absl::Status Retry(absl::Time deadline,
+                     absl::FunctionRef<absl::Status(grpc::ClientContext&)> call) const;
+
+  // Gives handles back without waiting; a failure is the server's to mend (lease, eviction).
+  static void ReleaseLater(const std::shared_ptr<Connection>& self, std::string handle);
+  // False if some were still on their way after `limit`.
+  bool AwaitReleases(absl::Duration limit);
+
+ private:
+  const ClientOptions options_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Solver::Stub> stub_;
+  std::unique_ptr<grpc::GenericStub> bulk_;
+  absl::Mutex mutex_;
+  int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;  // on their way
+};
+
+absl::Status ToStatus(const grpc::Status& status);
+double UniformRandom();  // from [0, 1)
+std::string RandomBytes(size_t count);
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_CONNECTION_H_

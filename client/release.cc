@@ -1,0 +1,27 @@
+#include "blockd/client/release.h"
+
+#include "blockd/client/errors.h"
+
+namespace blockd::client {
+
+absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
+                                   std::span<const std::string> handles) {
+  v1::ReleaseRequest request;
+  for (const std::string& handle : handles) request.add_handle(handle);
+  v1::ReleaseReply reply;
+  bool repeated = false;
+  const absl::Status status =
+      connection.Retry(connection.Deadline({}), [&](grpc::ClientContext& context) {
+        const absl::Status once = ToStatus(connection.stub().Release(&context, request, &reply));
+        const auto detail = GetHandleNotFound(once);
+        if (repeated && detail.has_value() && detail->reason() == v1::HandleNotFound::RELEASED) {
+          return absl::OkStatus();
+        }
+        repeated = true;
+        return once;
+      });
+  if (!status.ok()) return status;
+  return reply.released_bytes();
+}
+
+}  // namespace blockd::client

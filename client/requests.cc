@@ -1,0 +1,103 @@
+#include "blockd/client/requests.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/client/connection.h"
+#include "blockd/client/errors.h"
+#include "blockd/client/wire.h"
+
+namespace blockd::client {
+namespace {
+
+const char* Name(Scalar scalar) { return scalar == Scalar::kFloat64 ? "float64" : "float32"; }
+
+bool LaidOutAlike(const SystemView& a, const SystemView& b) {
+  return a.num_blocks == b.num_blocks && a.block_size == b.block_size && a.scalar == b.scalar &&
+         a.diagonal_form == b.diagonal_form && a.coupling_form == b.coupling_form &&
+         a.num_diagonal == b.num_diagonal && a.num_coupling == b.num_coupling &&
+         std::ranges::equal(a.diagonal_index, b.diagonal_index) &&
+         std::ranges::equal(a.coupling_index, b.coupling_index);
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> CountColumns(int64_t rows, Scalar expected, Scalar scalar, size_t rhs_bytes,
+                                     size_t solution_bytes) {
+  if (scalar != expected) {
+    return InvalidFieldError("rhs", Name(scalar), absl::StrCat("the matrix's ", Name(expected)));
+  }
+  const size_t column = rows * ScalarBytes(scalar);
+  if (column == 0 || rhs_bytes == 0 || rhs_bytes % column != 0) {
+    return InvalidFieldError("rhs", absl::StrCat(rhs_bytes / ScalarBytes(scalar), " numbers"),
+                             absl::StrCat("a multiple of N*n = ", rows));
+  }
+  if (solution_bytes != rhs_bytes) {
+    return InvalidFieldError("solution",
+                             absl::StrCat(solution_bytes / ScalarBytes(scalar), " numbers"),
+                             absl::StrCat("as many as rhs: ", rhs_bytes / ScalarBytes(scalar)));
+  }
+  return static_cast<int64_t>(rhs_bytes / column);
+}
+
+absl::StatusOr<v1::SolveRequest> MakeSolveRequest(const Factorization& factorization, Scalar scalar,
+                                                  size_t rhs_bytes, size_t solution_bytes,
+                                                  const SolveOptions& options) {
+  const absl::StatusOr<int64_t> columns =
+      CountColumns(factorization.rows(), factorization.scalar, scalar, rhs_bytes, solution_bytes);
+  if (!columns.ok()) return columns.status();
+  v1::SolveRequest request;
+  request.set_handle(factorization.handle);
+  request.set_num_rhs(*columns);
+  *request.mutable_options() = ToProto(options);
+  return request;
+}
+
+v1::SolveOptions ToProto(const SolveOptions& options) {
+  v1::SolveOptions proto;
+  proto.set_residual(options.residual);
+  proto.set_max_refinements(options.max_refinements);
+  return proto;
+}
+
+v1::FactorOptions ToProto(const FactorOptions& options, std::span<const Factorization> handles) {
+  v1::FactorOptions proto;
+  for (const Factorization& handle : handles) proto.add_handle(handle.handle);
+  proto.set_overwrite(options.overwrite);
+  proto.set_keep_matrix(options.keep_matrix);
+  proto.set_check_finite(options.check_finite);
+  if (options.lease != absl::ZeroDuration()) *proto.mutable_lease() = ToProto(options.lease);
+  proto.set_pin(options.pin);
+  proto.set_log_determinant(options.log_determinant);
+  if (!options.idempotency_key.empty()) {
+    proto.set_idempotency_key(options.idempotency_key);
+  } else if (handles.empty()) {
+    proto.set_idempotency_key(RandomBytes(16));
+  }
+  return proto;
+}
+
+absl::Status CheckSystems(std::span<const SystemView> systems,
+                          std::span<const Factorization> handles) {
+  if (systems.empty()) return InvalidFieldError("system", "none", "at least 1");
+  for (size_t k = 0; k < systems.size(); ++k) {
+    if (absl::Status status = CheckSystem(systems[k]); !status.ok()) return status;
+    if (!LaidOutAlike(systems[0], systems[k])) {
+      return InvalidFieldError(absl::StrCat("system[", k, "]"), "of another shape or form",
+                               "that of system[0]");
+    }
+  }
+  if (!handles.empty() && handles.size() != systems.size()) {
+    return InvalidFieldError("options.handle", absl::StrCat(handles.size(), " handles"),
+                             absl::StrCat("one a system, so ", systems.size()));
+  }
+  for (const Factorization& handle : handles) {
+    if (handle.num_blocks != systems[0].num_blocks || handle.block_size != systems[0].block_size ||
+        handle.scalar != systems[0].scalar) {
+      return InvalidFieldError("options.handle", "a handle of another shape", "that of the system");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockd::client

@@ -1,0 +1,80 @@
+// A stream of Solves for a control loop: no set-up a call, several requests in flight, answers as
+// they finish.
+//
+//     SolveSession session = client.OpenSession();
+//     while (running) {
+//       const auto id = session.Send(handle, rhs, x);          // returns at once
+//       ...                                                    // what does not need x
+//       if (const auto result = session.Await(*id); !result.ok()) ...
+//     }
+//
+// Thread-safe: one thread may send while another receives. A stream that broke stays broken: every
+// unanswered request fails with the stream's status; open a new session.
+#ifndef BLOCKD_CLIENT_SOLVE_SESSION_H_
+#define BLOCKD_CLIENT_SOLVE_SESSION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/client/results.h"
+
+namespace blockd::client {
+
+class Connection;
+
+class SolveSession {
+ public:
+  struct Answer {
+    uint64_t id = 0;
+    absl::StatusOr<SolveResult> result;
+  };
+
+  SolveSession(SolveSession&&) noexcept;
+  SolveSession& operator=(SolveSession&&) noexcept;
+  // Ends the stream. Cancels what is unanswered, and waits until no solution will be written any
+  // more.
+  ~SolveSession();
+
+  // Starts one Solve and returns its id. `rhs` (N*n x d, column-major) is copied; `solution`, of
+  // the same size, stays valid until the answer was received or the session is gone. The options'
+  // timeout is not used. INVALID_ARGUMENT for sizes that do not agree.
+  absl::StatusOr<uint64_t> Send(const Factorization& factorization, std::span<const double> rhs,
+                                std::span<double> solution, const SolveOptions& options = {}) {
+    return SendBytes(factorization, Scalar::kFloat64, std::as_bytes(rhs),
+                     std::as_writable_bytes(solution), options);
+  }
+  absl::StatusOr<uint64_t> Send(const Factorization& factorization, std::span<const float> rhs,
+                                std::span<float> solution, const SolveOptions& options = {}) {
+    return SendBytes(factorization, Scalar::kFloat32, std::as_bytes(rhs),
+                     std::as_writable_bytes(solution), options);
+  }
+
+  // Waits for the answer to `id` and takes it. DEADLINE_EXCEEDED after `limit`: the request goes on
+  // and may be awaited again. NOT_FOUND for an id that is not outstanding.
+  absl::StatusOr<SolveResult> Await(uint64_t id, absl::Duration limit = absl::InfiniteDuration());
+  // The same for whichever answer came first and has not been taken. FAILED_PRECONDITION if nothing
+  // is outstanding.
+  absl::StatusOr<Answer> Next(absl::Duration limit = absl::InfiniteDuration());
+
+  int64_t outstanding() const;  // sent and not yet taken
+
+ private:
+  friend class SolverClient;
+  struct State;
+
+  explicit SolveSession(std::shared_ptr<Connection> connection);
+  absl::StatusOr<uint64_t> SendBytes(const Factorization& factorization, Scalar scalar,
+                                     std::span<const std::byte> rhs, std::span<std::byte> solution,
+                                     const SolveOptions& options);
+  void End();
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_SOLVE_SESSION_H_

@@ -1,0 +1,236 @@
+#include "blockd/client/solve_stream.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "blockd/client/errors.h"
+
+namespace blockd::client {
+namespace {
+
+SolveResult ToResult(v1::SolveReply& reply) {
+  return {reply.backward_error(), reply.refinements(), std::move(*reply.mutable_cost())};
+}
+
+}  // namespace
+
+std::shared_ptr<SolveStream> SolveStream::Start(std::shared_ptr<Connection> connection,
+                                                absl::Time deadline) {
+  std::shared_ptr<SolveStream> stream(new SolveStream(std::move(connection)));
+  stream->self_ = stream;
+  stream->connection_->Prepare(stream->context_, deadline);
+  stream->connection_->bulk().PrepareBidiStreamingCall(
+      &stream->context_, "/blockd.v1.Solver/SolveStream", {}, stream.get());
+  stream->AddHold();  // until reading ends, because Send writes from outside of the reactions
+  stream->StartRead(&stream->read_);
+  stream->StartCall();
+  return stream;
+}
+
+uint64_t SolveStream::NextId() {
+  absl::MutexLock lock(&mutex_);
+  return ++last_id_;
+}
+
+absl::Status SolveStream::Send(uint64_t id, v1::SolveRequest header, Bytes rhs,
+                               std::span<std::byte> solution, MemoryLoan* loan, Done done) {
+  const size_t chunk_bytes = connection_->options().chunk_bytes;
+  v1::SolveStreamRequest request;
+  request.set_id(id);
+  const std::string prefix = request.SerializeAsString();
+  const bool whole = rhs.size() <= chunk_bytes;
+  if (whole) header.set_rhs(rhs.data(), rhs.size());
+  *request.mutable_request() = std::move(header);
+  std::vector<grpc::ByteBuffer> messages = {Serialize(request)};
+  if (!whole) {
+    Chunker chunker({rhs}, chunk_bytes, v1::SolveStreamRequest::kChunkFieldNumber, prefix, loan);
+    while (!chunker.done()) messages.push_back(chunker.Next());
+  }
+  auto pending = std::make_unique<Pending>();
+  pending->solution = solution;
+  pending->done = std::move(done);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!end_.ok()) return end_;
+    if (broken_ || closing_) return absl::UnavailableError("the stream to the server has ended");
+    pending_.emplace(id, std::move(pending));
+    for (grpc::ByteBuffer& message : messages) outgoing_.push_back(std::move(message));
+  }
+  WriteNext();
+  return absl::OkStatus();
+}
+
+void SolveStream::CloseSending() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  WriteNext();
+}
+
+void SolveStream::Cancel() { context_.TryCancel(); }
+
+void SolveStream::AwaitEnd() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&done_));
+}
+
+bool SolveStream::AwaitEnd(absl::Duration limit) {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&done_), limit);
+}
+
+void SolveStream::WriteNext() {
+  bool close = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (writing_ || broken_ || closed_) return;
+    if (!outgoing_.empty()) {
+      writing_ = true;
+      written_ = std::move(outgoing_.front());
+      outgoing_.pop_front();
+    } else if (closing_) {
+      close = closed_ = true;
+    } else {
+      return;
+    }
+    AddHold();  // the call must not end between here and the start of the operation
+  }
+  if (close) {
+    StartWritesDone();
+  } else {
+    StartWrite(&written_);
+  }
+  RemoveHold();
+}
+
+void SolveStream::OnWriteDone(bool ok) {
+  written_.Clear();  // gives lent memory back
+  {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) broken_ = true;
+  }
+  WriteNext();
+}
+
+void SolveStream::OnReadDone(bool ok) {
+  if (!ok) {
+    {
+      absl::MutexLock lock(&mutex_);
+      broken_ = true;
+      outgoing_.clear();
+    }
+    RemoveHold();
+    return;
+  }
+  StreamReply reply;
+  const auto place = [this](uint64_t id, size_t bytes) { return Place(id, bytes); };
+  if (!ParseStreamReply(read_, place, &reply)) reply.misplaced = true;
+  read_.Clear();
+  Handle(reply);
+  StartRead(&read_);
+}
+
+void SolveStream::OnDone(const grpc::Status& status) {
+  absl::Status end = ToStatus(status);
+  std::shared_ptr<SolveStream> self;
+  {
+    absl::MutexLock lock(&mutex_);
+    broken_ = true;
+    outgoing_.clear();
+    if (!violation_.ok()) end = violation_;
+    if (end.ok()) end = absl::UnavailableError("the server ended the stream");
+    end_ = end;
+  }
+  FailAll(end);
+  absl::MutexLock lock(&mutex_);
+  done_ = true;
+  self = std::move(self_);
+  // `self` may be the last to hold this object, and is destroyed after the lock.
+}
+
+std::byte* SolveStream::Place(uint64_t id, size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = pending_.find(id);
+  if (it == pending_.end() || !it->second->answered) return nullptr;
+  Pending& pending = *it->second;
+  if (bytes > pending.solution.size() - pending.received) return nullptr;
+  std::byte* place = pending.solution.data() + pending.received;
+  pending.received += bytes;
+  return place;
+}
+
+void SolveStream::Handle(StreamReply& reply) {
+  const uint64_t id = reply.message.id();
+  v1::SolveReply answer;
+  if (reply.message.has_reply()) answer.Swap(reply.message.mutable_reply());
+  std::string wrong;
+  bool finished = false;
+  absl::StatusOr<SolveResult> result;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = pending_.find(id);
+    if (reply.misplaced || it == pending_.end()) {
+      wrong = absl::StrCat("a reply that does not belong to any request (id ", id, ")");
+    } else if (Pending& pending = *it->second; reply.is_chunk) {
+      finished = pending.received == pending.solution.size();
+      if (finished) result = std::move(pending.result);
+    } else if (reply.message.has_status()) {
+      finished = true;
+      result = ToStatus(reply.message.status());
+      if (result.status().ok()) wrong = "a failure with the code OK";
+    } else if (!reply.message.has_reply() || pending.answered) {
+      wrong = "a reply without a part";
+    } else if (answer.solution().empty() &&
+               reply.message.solution_bytes() == static_cast<int64_t>(pending.solution.size())) {
+      pending.answered = true;
+      pending.result = ToResult(answer);
+    } else if (answer.solution().size() == pending.solution.size()) {
+      std::copy_n(reinterpret_cast<const std::byte*>(answer.solution().data()),
+                  pending.solution.size(), pending.solution.data());
+      finished = true;
+      result = ToResult(answer);
+    } else {
+      wrong = absl::StrCat("a solution of ", answer.solution().size(), " + ",
+                           reply.message.solution_bytes(), " bytes, expected ",
+                           pending.solution.size());
+    }
+    if (!wrong.empty()) {
+      violation_ = absl::InternalError(absl::StrCat("the server sent ", wrong));
+    }
+  }
+  if (!wrong.empty()) {
+    Cancel();
+  } else if (finished) {
+    Finish(id, std::move(result));
+  }
+}
+
+void SolveStream::Finish(uint64_t id, absl::StatusOr<SolveResult> result) {
+  std::unique_ptr<Pending> pending;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = pending_.find(id);
+    if (it == pending_.end()) return;
+    pending = std::move(it->second);
+    pending_.erase(it);
+  }
+  pending->done(std::move(result));
+}
+
+void SolveStream::FailAll(const absl::Status& status) {
+  std::vector<uint64_t> ids;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, pending] : pending_) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  for (const uint64_t id : ids) Finish(id, status);
+}
+
+}  // namespace blockd::client

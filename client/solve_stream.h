@@ -1,0 +1,87 @@
+// One SolveStream call: requests go out in order, answers come as they finish. Internal to the
+// client.
+//
+// Thread-safe. Lives until the call is over, however many hold it.
+#ifndef BLOCKD_CLIENT_SOLVE_STREAM_H_
+#define BLOCKD_CLIENT_SOLVE_STREAM_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "blockd/client/connection.h"
+#include "blockd/client/results.h"
+#include "blockd/client/wire.h"
+
+namespace blockd::client {
+
+class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  // Runs once, on a gRPC thread; must not block.
+  using Done = std::function<void(absl::StatusOr<SolveResult>)>;
+
+  static std::shared_ptr<SolveStream> Start(std::shared_ptr<Connection> connection,
+                                            absl::Time deadline);
+
+  uint64_t NextId();  // counts from 1
+  // Starts one request. `solution` stays valid until `done`. With a loan, so does `rhs`, and
+  // longer: until the loan says so. Without one `rhs` is copied. An error, and no `done`, after the
+  // end.
+  absl::Status Send(uint64_t id, v1::SolveRequest header, Bytes rhs, std::span<std::byte> solution,
+                    MemoryLoan* loan, Done done);
+  // No more requests; the stream ends after the last answer.
+  void CloseSending();
+  // Ends it now: what is unanswered fails with CANCELLED.
+  void Cancel();
+  // Until nothing more will be written to any solution; false if that was not before `limit`.
+  void AwaitEnd();
+  bool AwaitEnd(absl::Duration limit);
+
+  void OnWriteDone(bool ok) override;
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  struct Pending {
+    std::span<std::byte> solution;
+    size_t received = 0;    // bytes of `solution`
+    bool answered = false;  // the reply came, its chunks are still to come
+    SolveResult result;
+    Done done;
+  };
+
+  explicit SolveStream(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)) {}
+  void WriteNext();
+  void Handle(StreamReply& reply);
+  void Finish(uint64_t id, absl::StatusOr<SolveResult> result);
+  std::byte* Place(uint64_t id, size_t bytes);
+  void FailAll(const absl::Status& status);
+
+  const std::shared_ptr<Connection> connection_;
+  std::shared_ptr<SolveStream> self_;  // until OnDone
+  grpc::ClientContext context_;
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer written_;
+
+  absl::Mutex mutex_;
+  std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;  // no more Send
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // WritesDone was started
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing more can be read or written
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);        // how the stream ended
+  absl::Status violation_ ABSL_GUARDED_BY(mutex_);  // of the contract by the server
+};
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_SOLVE_STREAM_H_

@@ -1,0 +1,315 @@
+#include "blockd/client/solver_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/client/async_solve.h"
+#include "blockd/client/connection.h"
+#include "blockd/client/release.h"
+#include "blockd/client/requests.h"
+#include "blockd/client/solve_stream.h"
+#include "blockd/client/upload.h"
+#include "blockd/client/wire.h"
+
+namespace blockd::client {
+namespace {
+
+absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
+  if (target.empty()) return InvalidFieldError("target", "empty", "host:port");
+  if (options.timeout <= absl::ZeroDuration()) {
+    return InvalidFieldError("timeout", absl::FormatDuration(options.timeout), "more than 0");
+  }
+  if (options.chunk_bytes < 1) {
+    return InvalidFieldError("chunk_bytes", absl::StrCat(options.chunk_bytes), "at least 1");
+  }
+  if (options.retry.max_attempts < 1) {
+    return InvalidFieldError("retry.max_attempts", absl::StrCat(options.retry.max_attempts),
+                             "at least 1");
+  }
+  return absl::OkStatus();
+}
+
+int64_t TotalBytes(std::span<const SystemView> systems) {
+  // All are laid out alike.
+  return static_cast<int64_t>(systems.size()) *
+         (systems[0].diagonal_bytes() + systems[0].coupling_bytes());
+}
+
+void SetData(const SystemView& system, v1::SystemData* data) {
+  data->set_diagonal(system.diagonal, system.diagonal_bytes());
+  data->set_coupling(system.coupling, system.coupling_bytes());
+}
+
+Factorization Name(const SystemView& system, const std::string& handle) {
+  return {handle, system.num_blocks, system.block_size, system.scalar};
+}
+
+}  // namespace
+
+absl::StatusOr<SolverClient> SolverClient::Connect(const std::string& target,
+                                                   const ClientOptions& options) {
+  if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
+  return SolverClient(std::make_shared<Connection>(target, options));
+}
+
+SolverClient::SolverClient(std::shared_ptr<Connection> connection)
+    : connection_(std::move(connection)) {}
+
+bool SolverClient::WaitUntilConnected(absl::Duration limit) const {
+  return connection_->WaitUntilConnected(connection_->Deadline(limit));
+}
+
+absl::StatusOr<v1::FactorReply> SolverClient::FactorRaw(std::span<const SystemView> systems,
+                                                        std::span<const Factorization> handles,
+                                                        const FactorOptions& options) const {
+  if (absl::Status status = CheckSystems(systems, handles); !status.ok()) return status;
+  const absl::Time deadline = connection_->Deadline(options.timeout);
+  const v1::SystemSpec spec = ToProto(systems[0]);
+  const v1::FactorOptions proto_options = ToProto(options, handles);  // one key for all attempts
+  v1::FactorReply reply;
+  absl::Status status;
+  if (TotalBytes(systems) > connection_->options().stream_threshold_bytes) {
+    v1::FactorStreamHeader header;
+    *header.mutable_spec() = spec;
+    header.set_num_systems(static_cast<int64_t>(systems.size()));
+    *header.mutable_options() = proto_options;
+    status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
+      return UploadAndFactor(*connection_, context, header, systems, options.progress, &reply);
+    });
+  } else {
+    v1::FactorRequest request;
+    *request.mutable_spec() = spec;
+    for (const SystemView& system : systems) SetData(system, request.add_system());
+    *request.mutable_options() = proto_options;
+    status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
+      return ToStatus(connection_->stub().Factor(&context, request, &reply));
+    });
+  }
+  if (!status.ok()) return status;
+  if (reply.system_size() != static_cast<int>(systems.size())) {
+    return absl::InternalError(absl::StrCat("the server answered for ", reply.system_size(),
+                                            " systems, expected ", systems.size()));
+  }
+  return reply;
+}
+
+absl::StatusOr<FactorResult> SolverClient::Factor(const SystemView& system,
+                                                  const FactorOptions& options) const {
+  absl::StatusOr<FactorBatchResult> batch = FactorBatch({&system, 1}, options);
+  if (!batch.ok()) return batch.status();
+  FactorBatchResult::System& only = batch->systems[0];
+  if (!only.status.ok()) return only.status;
+  return FactorResult{std::move(only.handle), only.log_determinant, batch->factor_bytes,
+                      batch->found, std::move(batch->cost)};
+}
+
+absl::StatusOr<FactorBatchResult> SolverClient::FactorBatch(std::span<const SystemView> systems,
+                                                            const FactorOptions& options) const {
+  absl::StatusOr<v1::FactorReply> reply = FactorRaw(systems, {}, options);
+  if (!reply.ok()) return reply.status();
+  FactorBatchResult result;
+  result.factor_bytes = reply->factor_bytes();
+  result.found = reply->found();
+  result.cost = std::move(*reply->mutable_cost());
+  for (int k = 0; k < reply->system_size(); ++k) {
+    const v1::FactoredSystem& system = reply->system(k);
+    FactorBatchResult::System& out = result.systems.emplace_back();
+    if (system.has_status()) out.status = ToStatus(system.status());
+    if (out.status.ok()) {
+      out.handle = FactorHandle(connection_, Name(systems[k], system.handle()));
+      out.log_determinant = system.log_determinant();
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<RefactorResult> SolverClient::Refactor(const Factorization& factorization,
+                                                      const SystemView& system,
+                                                      const FactorOptions& options) const {
+  absl::StatusOr<RefactorResult> result = RefactorBatch({&factorization, 1}, {&system, 1}, options);
+  if (result.ok() && !result->systems[0].ok()) return result->systems[0];
+  return result;
+}
+
+absl::StatusOr<RefactorResult> SolverClient::RefactorBatch(
+    std::span<const Factorization> factorizations, std::span<const SystemView> systems,
+    const FactorOptions& options) const {
+  if (factorizations.empty()) return InvalidFieldError("options.handle", "none", "one a system");
+  if (!options.idempotency_key.empty()) {
+    return InvalidFieldError("options.idempotency_key", "given", "none where handles are given");
+  }
+  absl::StatusOr<v1::FactorReply> reply = FactorRaw(systems, factorizations, options);
+  if (!reply.ok()) return reply.status();
+  RefactorResult result;
+  result.cost = std::move(*reply->mutable_cost());
+  for (const v1::FactoredSystem& system : reply->system()) {
+    result.systems.push_back(system.has_status() ? ToStatus(system.status()) : absl::OkStatus());
+    result.log_determinants.push_back(system.log_determinant());
+  }
+  return result;
+}
+
+absl::StatusOr<SolveResult> SolverClient::SolveBytes(const Factorization& factorization,
+                                                     Scalar scalar, std::span<const std::byte> rhs,
+                                                     std::span<std::byte> solution,
+                                                     const SolveOptions& options) const {
+  absl::StatusOr<v1::SolveRequest> request =
+      MakeSolveRequest(factorization, scalar, rhs.size(), solution.size(), options);
+  if (!request.ok()) return request.status();
+  const absl::Time deadline = connection_->Deadline(options.timeout);
+  absl::StatusOr<SolveResult> result;
+  if (static_cast<int64_t>(rhs.size()) > connection_->options().stream_threshold_bytes) {
+    const absl::Status status = connection_->Retry(deadline, [&](grpc::ClientContext&) {
+      MemoryLoan loan;  // comes back, at the latest, when this goes out of scope
+      const auto stream = SolveStream::Start(connection_, deadline);
+      const absl::Status sent =
+          stream->Send(stream->NextId(), *request, rhs, solution, &loan,
+                       [&](absl::StatusOr<SolveResult> answer) { result = std::move(answer); });
+      stream->CloseSending();
+      stream->AwaitEnd();
+      return sent.ok() ? result.status() : sent;
+    });
+    if (!status.ok()) return status;
+    return result;
+  }
+  request->set_rhs(rhs.data(), rhs.size());
+  v1::SolveReply reply;
+  const absl::Status status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
+    return ToStatus(connection_->stub().Solve(&context, *request, &reply));
+  });
+  if (!status.ok()) return status;
+  return TakeSolution(reply, solution);
+}
+
+void SolverClient::SolveBytesAsync(const Factorization& factorization, Scalar scalar,
+                                   std::span<const std::byte> rhs, std::span<std::byte> solution,
+                                   const SolveOptions& options, SolveDone done) const {
+  absl::StatusOr<v1::SolveRequest> request =
+      MakeSolveRequest(factorization, scalar, rhs.size(), solution.size(), options);
+  if (!request.ok()) return done(request.status());
+  const absl::Time deadline = connection_->Deadline(options.timeout);
+  if (static_cast<int64_t>(rhs.size()) <= connection_->options().stream_threshold_bytes) {
+    request->set_rhs(rhs.data(), rhs.size());
+    return StartAsyncSolve(connection_, *std::move(request), solution, deadline, std::move(done));
+  }
+  const auto stream = SolveStream::Start(connection_, deadline);
+  const absl::Status sent =
+      stream->Send(stream->NextId(), *std::move(request), rhs, solution, nullptr, done);
+  stream->CloseSending();
+  if (!sent.ok()) done(sent);
+}
+
+SolveSession SolverClient::OpenSession() const { return SolveSession(connection_); }
+
+absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
+    const SystemView& system, Scalar scalar, std::span<const std::byte> rhs,
+    std::span<std::byte> solution, const SolveOptions& solve, const FactorOptions& factor) const {
+  if (absl::Status status = CheckSystem(system); !status.ok()) return status;
+  const absl::StatusOr<int64_t> columns =
+      CountColumns(system.rows(), system.scalar, scalar, rhs.size(), solution.size());
+  if (!columns.ok()) return columns.status();
+  if (TotalBytes({&system, 1}) + static_cast<int64_t>(rhs.size()) >
+      connection_->options().stream_threshold_bytes) {
+    return FactorThenSolve(system, scalar, rhs, solution, solve, factor);
+  }
+  v1::FactorSolveRequest request;
+  *request.mutable_spec() = ToProto(system);
+  SetData(system, request.mutable_system());
+  request.set_num_rhs(*columns);
+  request.set_rhs(rhs.data(), rhs.size());
+  *request.mutable_options() = ToProto(solve);
+  request.set_check_finite(factor.check_finite);
+  request.set_log_determinant(factor.log_determinant);
+  v1::FactorSolveReply reply;
+  const absl::Status status =
+      connection_->Retry(connection_->Deadline(solve.timeout), [&](grpc::ClientContext& context) {
+        return ToStatus(connection_->stub().FactorSolve(&context, request, &reply));
+      });
+  if (!status.ok()) return status;
+  if (reply.solution().size() != solution.size()) {
+    return absl::InternalError("the server sent a solution of another size");
+  }
+  std::copy_n(reinterpret_cast<const std::byte*>(reply.solution().data()), solution.size(),
+              solution.data());
+  return FactorSolveResult{reply.backward_error(), reply.refinements(), reply.log_determinant(),
+                           std::move(*reply.mutable_cost())};
+}
+
+// What FactorSolve does where one message would be too large.
+absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
+    const SystemView& system, Scalar scalar, std::span<const std::byte> rhs,
+    std::span<std::byte> solution, const SolveOptions& solve, const FactorOptions& factor) const {
+  FactorOptions options = factor;
+  options.keep_matrix = solve.residual || solve.max_refinements > 0;
+  options.pin = false;
+  options.timeout = solve.timeout;
+  const absl::Time deadline = connection_->Deadline(solve.timeout);
+  const absl::StatusOr<FactorResult> factored = Factor(system, options);
+  if (!factored.ok()) return factored.status();
+  SolveOptions rest = solve;
+  rest.timeout = std::max(deadline - absl::Now(), absl::Nanoseconds(1));
+  absl::StatusOr<SolveResult> solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
+  if (!solved.ok()) return solved.status();
+  return FactorSolveResult{solved->backward_error, solved->refinements, factored->log_determinant,
+                           std::move(solved->cost)};
+}
+
+absl::StatusOr<int64_t> SolverClient::Release(std::span<const std::string> handles) const {
+  return ReleaseNow(*connection_, handles);
+}
+
+absl::StatusOr<v1::FactorizationInfo> SolverClient::Get(const std::string& handle) const {
+  v1::GetFactorizationRequest request;
+  request.set_handle(handle);
+  v1::FactorizationInfo reply;
+  const absl::Status status =
+      connection_->Retry(connection_->Deadline({}), [&](grpc::ClientContext& context) {
+        return ToStatus(connection_->stub().GetFactorization(&context, request, &reply));
+      });
+  if (!status.ok()) return status;
+  return reply;
+}
+
+absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List() const {
+  const absl::Time deadline = connection_->Deadline({});
+  std::vector<v1::FactorizationInfo> all;
+  v1::ListFactorizationsRequest request;
+  do {
+    v1::ListFactorizationsReply reply;
+    const absl::Status status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
+      return ToStatus(connection_->stub().ListFactorizations(&context, request, &reply));
+    });
+    if (!status.ok()) return status;
+    std::move(reply.mutable_factorization()->begin(), reply.mutable_factorization()->end(),
+              std::back_inserter(all));
+    request.set_page_token(reply.next_page_token());
+  } while (!request.page_token().empty());
+  return all;
+}
+
+absl::StatusOr<v1::ServerInfo> SolverClient::ServerInfo() const {
+  v1::ServerInfo reply;
+  const absl::Status status =
+      connection_->Retry(connection_->Deadline({}), [&](grpc::ClientContext& context) {
+        return ToStatus(connection_->stub().GetServerInfo(&context, {}, &reply));
+      });
+  if (!status.ok()) return status;
+  return reply;
+}
+
+absl::Status SolverClient::CheckHealth() const {
+  grpc::ClientContext context;  // one attempt: who asks for the health wants it as it is now
+  connection_->Prepare(context, connection_->Deadline({}));
+  return connection_->CheckHealth(context);
+}
+
+FactorHandle SolverClient::Adopt(Factorization factorization) const {
+  return FactorHandle(connection_, std::move(factorization));
+}
+
+bool SolverClient::AwaitReleases(absl::Duration limit) const {
+  return connection_->AwaitReleases(limit);
+}
+
+}  // namespace blockd::client

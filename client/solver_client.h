@@ -1,0 +1,188 @@
+// The C++ client of blockd: factor symmetric positive definite block-tridiagonal matrices on a
+// server, keep the factors there, and solve with them.
+//
+//     auto client = SolverClient::Connect("127.0.0.1:7411");
+//     auto factored = client->Factor(MakeSystemView(N, n, diagonal, coupling));
+//     auto solved = client->Solve(factored->handle, rhs, x);  // std::vector<double> or std::span
+//
+// Shapes: matrices as system.h says; right-hand sides and solutions are N*n x d, column-major, of
+// the matrix's scalar. d is rhs.size() / (N*n). Errors: absl::Status with the server's code and
+// message; errors.h lists them and reads their details. No exceptions. UNAVAILABLE, and nothing
+// else, is retried with backoff until the timeout; a Factor that is retried never factors twice.
+// Threads: everything here may be used from any number of threads at once.
+// Memory: what is passed in is read until the call returns, and not after. (A stream to a server
+// that stops reading in the middle may hold a call for up to 20 seconds after its timeout.)
+#ifndef BLOCKD_CLIENT_SOLVER_CLIENT_H_
+#define BLOCKD_CLIENT_SOLVER_CLIENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/client/client_options.h"
+#include "blockd/client/errors.h"
+#include "blockd/client/factor_handle.h"
+#include "blockd/client/results.h"
+#include "blockd/client/solve_session.h"
+#include "blockd/client/system.h"
+#include "blockd/v1/blockd.pb.h"
+
+namespace blockd::client {
+
+struct FactorResult {
+  FactorHandle handle;
+  double log_determinant = 0;  // if asked for
+  int64_t factor_bytes = 0;    // held on the server's device
+  bool found = false;          // the idempotency key was known: nothing was factored
+  v1::Cost cost;
+};
+
+struct FactorBatchResult {
+  struct System {
+    absl::Status status;  // of this system alone: one that is not positive definite harms no other
+    FactorHandle handle;  // empty unless the status is OK
+    double log_determinant = 0;
+  };
+  std::vector<System> systems;
+  int64_t factor_bytes = 0;  // of each
+  bool found = false;
+  v1::Cost cost;
+};
+
+struct RefactorResult {
+  std::vector<absl::Status> systems;
+  std::vector<double> log_determinants;
+  v1::Cost cost;
+};
+
+struct FactorSolveResult {
+  double backward_error = 0;
+  int refinements = 0;
+  double log_determinant = 0;
+  v1::Cost cost;
+};
+
+using SolveDone = std::function<void(absl::StatusOr<SolveResult>)>;
+
+// A value: copies share the connection.
+class SolverClient {
+ public:
+  // `target` is a gRPC name, such as "host:7411" or "unix:/run/blockd.sock". Does not wait for the
+  // server; INVALID_ARGUMENT for options that cannot work.
+  static absl::StatusOr<SolverClient> Connect(const std::string& target,
+                                              const ClientOptions& options = {});
+  // False if there is no connection after `limit`.
+  bool WaitUntilConnected(absl::Duration limit) const;
+
+  // Factors and keeps; the handle gives it back when it goes out of scope.
+  absl::StatusOr<FactorResult> Factor(const SystemView& system,
+                                      const FactorOptions& options = {}) const;
+  // K systems of one shape and form in one call.
+  absl::StatusOr<FactorBatchResult> FactorBatch(std::span<const SystemView> systems,
+                                                const FactorOptions& options = {}) const;
+  // New values for held factorizations, which keep their handles. Where a system fails its old
+  // factors stay in force, unless FactorOptions::overwrite. `lease` and `pin` are set anew.
+  absl::StatusOr<RefactorResult> Refactor(const Factorization& factorization,
+                                          const SystemView& system,
+                                          const FactorOptions& options = {}) const;
+  absl::StatusOr<RefactorResult> RefactorBatch(std::span<const Factorization> factorizations,
+                                               std::span<const SystemView> systems,
+                                               const FactorOptions& options = {}) const;
+
+  absl::StatusOr<SolveResult> Solve(const Factorization& factorization, std::span<const double> rhs,
+                                    std::span<double> solution,
+                                    const SolveOptions& options = {}) const {
+    return SolveBytes(factorization, Scalar::kFloat64, std::as_bytes(rhs),
+                      std::as_writable_bytes(solution), options);
+  }
+  absl::StatusOr<SolveResult> Solve(const Factorization& factorization, std::span<const float> rhs,
+                                    std::span<float> solution,
+                                    const SolveOptions& options = {}) const {
+    return SolveBytes(factorization, Scalar::kFloat32, std::as_bytes(rhs),
+                      std::as_writable_bytes(solution), options);
+  }
+  // Calls `done` once, on a gRPC thread, or at once where the arguments are wrong; it must not
+  // block. `rhs` is copied before this returns; `solution` stays valid until `done`.
+  void SolveAsync(const Factorization& factorization, std::span<const double> rhs,
+                  std::span<double> solution, const SolveOptions& options, SolveDone done) const {
+    SolveBytesAsync(factorization, Scalar::kFloat64, std::as_bytes(rhs),
+                    std::as_writable_bytes(solution), options, std::move(done));
+  }
+  void SolveAsync(const Factorization& factorization, std::span<const float> rhs,
+                  std::span<float> solution, const SolveOptions& options, SolveDone done) const {
+    SolveBytesAsync(factorization, Scalar::kFloat32, std::as_bytes(rhs),
+                    std::as_writable_bytes(solution), options, std::move(done));
+  }
+  SolveSession OpenSession() const;
+
+  // Factors, solves, keeps nothing. Of the factor options, check_finite and log_determinant count.
+  absl::StatusOr<FactorSolveResult> FactorSolve(const SystemView& system,
+                                                std::span<const double> rhs,
+                                                std::span<double> solution,
+                                                const SolveOptions& solve = {},
+                                                const FactorOptions& factor = {}) const {
+    return FactorSolveBytes(system, Scalar::kFloat64, std::as_bytes(rhs),
+                            std::as_writable_bytes(solution), solve, factor);
+  }
+  absl::StatusOr<FactorSolveResult> FactorSolve(const SystemView& system,
+                                                std::span<const float> rhs,
+                                                std::span<float> solution,
+                                                const SolveOptions& solve = {},
+                                                const FactorOptions& factor = {}) const {
+    return FactorSolveBytes(system, Scalar::kFloat32, std::as_bytes(rhs),
+                            std::as_writable_bytes(solution), solve, factor);
+  }
+
+  // Handles are the opaque bytes of Factorization::handle. The bytes given back.
+  absl::StatusOr<int64_t> Release(std::span<const std::string> handles) const;
+  absl::StatusOr<v1::FactorizationInfo> Get(const std::string& handle) const;
+  // All of the caller's, page after page.
+  absl::StatusOr<std::vector<v1::FactorizationInfo>> List() const;
+  absl::StatusOr<v1::ServerInfo> ServerInfo() const;
+  // OK if the server says that it serves (grpc.health.v1). UNAVAILABLE if it says that it does not.
+  absl::Status CheckHealth() const;
+
+  // A handle for a factorization that some other client made, by its name; it releases like any
+  // other.
+  FactorHandle Adopt(Factorization factorization) const;
+  // Waits for handles that went out of scope to be released; false if some were not after `limit`.
+  // For the end of a process, which does not wait for them by itself.
+  bool AwaitReleases(absl::Duration limit) const;
+
+ private:
+  explicit SolverClient(std::shared_ptr<Connection> connection);
+  absl::StatusOr<v1::FactorReply> FactorRaw(std::span<const SystemView> systems,
+                                            std::span<const Factorization> handles,
+                                            const FactorOptions& options) const;
+  absl::StatusOr<SolveResult> SolveBytes(const Factorization& factorization, Scalar scalar,
+                                         std::span<const std::byte> rhs,
+                                         std::span<std::byte> solution,
+                                         const SolveOptions& options) const;
+  void SolveBytesAsync(const Factorization& factorization, Scalar scalar,
+                       std::span<const std::byte> rhs, std::span<std::byte> solution,
+                       const SolveOptions& options, SolveDone done) const;
+  absl::StatusOr<FactorSolveResult> FactorSolveBytes(const SystemView& system, Scalar scalar,
+                                                     std::span<const std::byte> rhs,
+                                                     std::span<std::byte> solution,
+                                                     const SolveOptions& solve,
+                                                     const FactorOptions& factor) const;
+  absl::StatusOr<FactorSolveResult> FactorThenSolve(const SystemView& system, Scalar scalar,
+                                                    std::span<const std::byte> rhs,
+                                                    std::span<std::byte> solution,
+                                                    const SolveOptions& solve,
+                                                    const FactorOptions& factor) const;
+
+  std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_SOLVER_CLIENT_H_

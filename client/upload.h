@@ -1,0 +1,26 @@
+// FactorStream: one header, then the systems in chunks. Internal to the client.
+#ifndef BLOCKD_CLIENT_UPLOAD_H_
+#define BLOCKD_CLIENT_UPLOAD_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "blockd/client/connection.h"
+#include "blockd/client/system.h"
+#include "blockd/v1/blockd.pb.h"
+
+namespace blockd::client {
+
+// One attempt. Blocks, and returns when gRPC holds none of the systems' memory any more. A server
+// that answers early (it refuses the header, or knows the key) ends the upload.
+absl::Status UploadAndFactor(const Connection& connection, grpc::ClientContext& context,
+                             const v1::FactorStreamHeader& header,
+                             std::span<const SystemView> systems,
+                             const std::function<void(int64_t, int64_t)>& progress,
+                             v1::FactorReply* reply);
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_UPLOAD_H_
