@@ -1,0 +1,96 @@
+// Many threads, one Solver.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "solver_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+class ConcurrencyTest : public SolverTest {};
+
+TEST_P(ConcurrencyTest, EightThreadsGetTheAnswersThatOneWouldGet) {
+  constexpr int kThreads = 8, kRounds = 12;
+  struct Job {
+    HostMatrix matrix;
+    Columns rhs, expected;
+  };
+  std::vector<Job> jobs;
+  for (int t = 0; t < kThreads; ++t) {
+    const int64_t n = 1 + t * 5;
+    HostMatrix matrix(problems::Mpc(10 + t * 7, n, t), scalar());
+    Columns rhs(problems::RandomColumns(matrix.shape().rows(), 1 + t % 4, t), scalar());
+    const auto factorization = MustFactor(solver(), matrix);
+    Columns expected = MustSolve(solver(), factorization, rhs, 1 + t % 4);
+    jobs.push_back({std::move(matrix), std::move(rhs), std::move(expected)});
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([this, &jobs, t] {
+      for (int round = 0; round < kRounds; ++round) {
+        const Job& job = jobs[(t + round) % kThreads];
+        const int64_t num_rhs = 1 + (t + round) % kThreads % 4;
+        const auto factorization = MustFactor(solver(), job.matrix, nullptr, round % 2 == 0);
+        ASSERT_NE(factorization, nullptr);
+        EXPECT_EQ(MustSolve(solver(), factorization, job.rhs, num_rhs), job.expected);
+        EXPECT_TRUE(solver().LogDeterminant(*factorization).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(ConcurrencyTest, ManyThreadsSolveWithOneFactorization) {
+  const HostMatrix matrix(problems::Mpc(50, 12, 1), scalar());
+  const auto factorization = MustFactor(solver(), matrix);
+  const Columns rhs(problems::RandomColumns(600, 3, 1), scalar());
+  const Columns expected = MustSolve(solver(), factorization, rhs, 3);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, this] {
+      for (int round = 0; round < 20; ++round) {
+        EXPECT_EQ(MustSolve(solver(), factorization, rhs, 3), expected);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Uploads arrive on other threads than the solver's.
+TEST_P(ConcurrencyTest, StagingRunsBesideFactoring) {
+  const HostMatrix matrix(problems::Mpc(40, 16, 1), scalar());
+  const BlockTridiagonalView view = matrix.view();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, this] {
+      for (int round = 0; round < 10; ++round) {
+        absl::StatusOr<StagedMatrix> staged = solver().Stage(matrix.form());
+        ASSERT_TRUE(staged.ok()) << staged.status();
+        const auto bytes = [](const void* data, int64_t size) {
+          return std::span(static_cast<const std::byte*>(data), size);
+        };
+        ASSERT_TRUE(
+            solver().Write(*staged, 0, bytes(view.diagonal, view.form.diagonal_bytes())).ok());
+        ASSERT_TRUE(solver()
+                        .Write(*staged, StagedMatrix::CouplingOffset(view.form),
+                               bytes(view.coupling, view.form.coupling_bytes()))
+                        .ok());
+        FactorItem item;
+        item.staged = &*staged;
+        const auto plan = solver().Plan(matrix.shape());
+        ASSERT_TRUE(plan.ok());
+        EXPECT_TRUE(solver().Factor(*plan, {&item, 1})[0].status.ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, ConcurrencyTest, ::testing::ValuesIn(Targets()), TargetName);
+
+}  // namespace
+}  // namespace blockd::test

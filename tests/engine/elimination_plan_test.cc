@@ -1,0 +1,282 @@
+#include "blockd/engine/elimination_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace blockd {
+namespace {
+
+constexpr Scalar kDouble = Scalar::kFloat64;
+
+// A device of two cores, and one like a GPU: many lanes, slow steps.
+CostModel TwoCores() {
+  return {.lanes = 2,
+          .lane_flops_per_second = 4e10,
+          .device_flops_per_second = 8e10,
+          .half_rate_block_size = 16,
+          .bytes_per_second = 2e10,
+          .step_seconds = 1e-7,
+          .level_seconds = 5e-6};
+}
+CostModel ManyLanes() {
+  return {.lanes = 132,
+          .lane_flops_per_second = 2e11,
+          .device_flops_per_second = 2.5e13,
+          .half_rate_block_size = 64,
+          .bytes_per_second = 4e12,
+          .step_seconds = 2e-6,
+          .level_seconds = 5e-6};
+}
+
+EliminationPlan Cut(int64_t num_blocks, int64_t block_size, std::vector<int64_t> separators) {
+  absl::StatusOr<EliminationPlan> plan =
+      EliminationPlan::MakeWithSeparators({num_blocks, block_size, kDouble}, separators);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+// Every chain block is an interior of one segment or a separator, and segments lie beside the
+// separators that they name.
+void ExpectWellCut(const Level& level) {
+  std::vector<int> seen(level.chain_length);
+  ASSERT_EQ(level.segments.size(), level.separators.size() + 1);
+  int64_t interiors = 0, fills = 0;
+  for (const Segment& segment : level.segments) {
+    ASSERT_GE(segment.count, 1);
+    EXPECT_EQ(segment.slot, interiors);
+    EXPECT_EQ(segment.has_fill(), segment.left_separator >= 0 && segment.right_separator >= 0);
+    if (segment.has_fill()) {
+      EXPECT_EQ(segment.fill_slot, fills);
+    }
+    for (int64_t k = 0; k < segment.count; ++k) ++seen.at(segment.block(k));
+    if (segment.left_separator >= 0) {
+      EXPECT_EQ(level.separators.at(segment.left_separator), segment.first - 1);
+    } else {
+      EXPECT_EQ(segment.first, 0);
+    }
+    if (segment.right_separator >= 0) {
+      EXPECT_EQ(level.separators.at(segment.right_separator), segment.first + segment.count);
+    } else {
+      EXPECT_EQ(segment.first + segment.count, level.chain_length);
+    }
+    // Toward the separator: the last interior eliminated is beside it.
+    EXPECT_EQ(segment.reversed, segment.left_separator >= 0 && segment.right_separator < 0);
+    interiors += segment.count;
+    if (segment.has_fill()) fills += segment.count;
+  }
+  for (const int64_t separator : level.separators) ++seen.at(separator);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), level.chain_length);
+  EXPECT_EQ(level.interiors, interiors);
+  EXPECT_EQ(level.fills, fills);
+}
+
+void ExpectBalanced(const Level& level) {
+  if (level.separators.empty()) return;
+  const int64_t first = level.segments.front().count, last = level.segments.back().count;
+  EXPECT_LE(std::abs(first - last), 1);
+  if (level.segments.size() == 2) return;
+  const auto by_count = [](const Segment& a, const Segment& b) { return a.count < b.count; };
+  const auto [least, most] =
+      std::minmax_element(level.segments.begin() + 1, level.segments.end() - 1, by_count);
+  EXPECT_LE(most->count - least->count, 1);
+}
+
+// The arrays of all levels fill the factor without a gap or an overlap.
+void ExpectExactOffsets(const EliminationPlan& plan) {
+  const int64_t n = plan.shape().block_size;
+  std::vector<std::pair<int64_t, int64_t>> parts;  // offset, scalars
+  for (const Level& level : plan.levels()) {
+    parts.push_back({level.inverse_offset, level.interiors * TriangleScalars(n)});
+    parts.push_back({level.next_offset, level.interiors * n * n});
+    parts.push_back({level.fill_offset, level.fills * n * n});
+  }
+  std::sort(parts.begin(), parts.end());
+  int64_t end = 0;
+  for (const auto& [offset, scalars] : parts) {
+    EXPECT_EQ(offset, end);
+    end = offset + scalars;
+  }
+  EXPECT_EQ(plan.factor_bytes(), end * ScalarBytes(plan.shape().scalar));
+}
+
+void ExpectSound(const EliminationPlan& plan) {
+  const int64_t n = plan.shape().block_size;
+  std::vector<int> eliminated(plan.shape().num_blocks);
+  int64_t separators = 0;
+  double flops = 0;
+  ASSERT_FALSE(plan.levels().empty());
+  EXPECT_TRUE(plan.levels().back().separators.empty());
+  EXPECT_EQ(plan.levels().front().chain_length, plan.shape().num_blocks);
+  for (size_t l = 0; l < plan.levels().size(); ++l) {
+    const Level& level = plan.levels()[l];
+    ExpectWellCut(level);
+    ExpectBalanced(level);
+    if (l > 0) {
+      EXPECT_EQ(level.chain_length, static_cast<int64_t>(plan.levels()[l - 1].separators.size()));
+    }
+    for (const Segment& segment : level.segments) {
+      for (int64_t k = 0; k < segment.count; ++k) {
+        ++eliminated.at(plan.OriginalBlock(static_cast<int64_t>(l), segment.block(k)));
+      }
+    }
+    separators += static_cast<int64_t>(level.separators.size());
+    flops += (level.interiors - level.fills) * 7.0 / 3.0 + level.fills * 19.0 / 3.0;
+  }
+  EXPECT_EQ(std::count(eliminated.begin(), eliminated.end(), 1), plan.shape().num_blocks);
+  EXPECT_EQ(plan.separators(), separators);
+  EXPECT_EQ(plan.chain_scalars(), separators * 3 * n * n);
+  // The very last block has no neighbour left: neither C nor an update.
+  EXPECT_NEAR(plan.factor_flops(), (flops - 2) * std::pow(n, 3), 1e-9 * plan.factor_flops());
+  ExpectExactOffsets(plan);
+}
+
+TEST(EliminationPlanTest, EliminatesEveryBlockOnceForEveryNumberOfSeparators) {
+  for (int64_t num_blocks = 1; num_blocks <= 200; ++num_blocks) {
+    for (int64_t separators = 1; 2 * separators + 1 <= num_blocks; ++separators) {
+      SCOPED_TRACE(testing::Message() << "N " << num_blocks << ", separators " << separators);
+      ExpectSound(Cut(num_blocks, 3, {separators}));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(EliminationPlanTest, EliminatesEveryBlockOnceThroughSeveralLevels) {
+  for (int64_t num_blocks = 1; num_blocks <= 200; ++num_blocks) {
+    for (int64_t step = 2; step <= 9; ++step) {
+      std::vector<int64_t> separators;
+      for (int64_t chain = num_blocks; chain > 2; chain = separators.back()) {
+        separators.push_back(std::clamp<int64_t>(chain / step, 1, (chain - 1) / 2));
+      }
+      SCOPED_TRACE(testing::Message() << "N " << num_blocks << ", step " << step);
+      ExpectSound(Cut(num_blocks, 5, separators));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(EliminationPlanTest, IsSoundForWhateverTheCostModelChooses) {
+  for (const CostModel& costs : {CostModel(), TwoCores(), ManyLanes()}) {
+    for (const int64_t num_blocks : {1, 2, 3, 4, 5, 6, 7, 31, 64, 100, 257, 1000, 4096, 65536}) {
+      for (const int64_t block_size : {1, 4, 33, 256}) {
+        for (const int64_t batch : {1, 2, 64, 1000}) {
+          SCOPED_TRACE(testing::Message() << num_blocks << " " << block_size << " " << batch);
+          const absl::StatusOr<EliminationPlan> plan =
+              EliminationPlan::Make({num_blocks, block_size, kDouble}, batch, costs);
+          ASSERT_TRUE(plan.ok()) << plan.status();
+          ExpectSound(*plan);
+          EXPECT_GT(plan->predicted_factor_seconds(), 0);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(EliminationPlanTest, RefusesWhatCannotBeCut) {
+  const auto code = [](int64_t num_blocks, const std::vector<int64_t>& separators) {
+    return EliminationPlan::MakeWithSeparators({num_blocks, 2, kDouble}, separators)
+        .status()
+        .code();
+  };
+  EXPECT_EQ(code(2, {1}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(3, {1}), absl::StatusCode::kOk);
+  EXPECT_EQ(code(10, {5}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(10, {0}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(10, {-3}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(10, {4, 2}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(10, {4, 1}), absl::StatusCode::kOk);
+  EXPECT_EQ(code(10, {int64_t{1} << 62}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(0, {}), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(EliminationPlanTest, RefusesInvalidShapesAndBatches) {
+  const CostModel costs;
+  EXPECT_EQ(EliminationPlan::Make({0, 4, kDouble}, 1, costs).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(EliminationPlan::Make({4, 0, kDouble}, 1, costs).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(EliminationPlan::Make({4, 4, kDouble}, 0, costs).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(EliminationPlanTest, IsAPureFunctionOfItsArguments) {
+  const auto plan = [] { return *EliminationPlan::Make({1000, 32, kDouble}, 3, ManyLanes()); };
+  const EliminationPlan first = plan(), second = plan();
+  EXPECT_EQ(first.DebugString(), second.DebugString());
+  EXPECT_EQ(first.factor_bytes(), second.factor_bytes());
+  ASSERT_EQ(first.levels().size(), second.levels().size());
+  for (size_t l = 0; l < first.levels().size(); ++l) {
+    EXPECT_EQ(first.levels()[l].separators, second.levels()[l].separators);
+  }
+}
+
+TEST(EliminationPlanTest, StoresHalfTheBytesForFloat32) {
+  const EliminationPlan plan = Cut(20, 9, {4, 1});
+  const absl::StatusOr<EliminationPlan> half =
+      EliminationPlan::MakeWithSeparators({20, 9, Scalar::kFloat32}, {4, 1});
+  ASSERT_TRUE(half.ok());
+  EXPECT_EQ(plan.factor_bytes(), 2 * half->factor_bytes());
+}
+
+TEST(EliminationPlanTest, GrowsItsSolveCostWithTheRightHandSides) {
+  const EliminationPlan plan = Cut(50, 8, {3});
+  EXPECT_GT(plan.solve_flops(1), 0);
+  EXPECT_NEAR(plan.solve_flops(16), 16 * plan.solve_flops(1), 1e-6 * plan.solve_flops(16));
+  // The factor is read once, forward and back, however many right-hand sides there are.
+  EXPECT_GE(plan.solve_bytes(1), 2.0 * plan.factor_bytes());
+  EXPECT_GT(plan.solve_bytes(2), plan.solve_bytes(1));
+  EXPECT_LT(plan.solve_bytes(16), 16 * plan.solve_bytes(1));
+}
+
+TEST(CostModelTest, ChoosesTheSequentialSweepForTinySystems) {
+  for (const CostModel& costs : {TwoCores(), ManyLanes()}) {
+    for (const int64_t num_blocks : {1, 2, 3}) {
+      const auto plan = EliminationPlan::Make({num_blocks, 2, kDouble}, 1, costs);
+      ASSERT_TRUE(plan.ok());
+      EXPECT_EQ(plan->levels().size(), 1u);
+    }
+  }
+}
+
+TEST(CostModelTest, ChoosesTheSequentialSweepForLargeBatches) {
+  const auto two = EliminationPlan::Make({100, 64, kDouble}, 64, TwoCores());
+  const auto many = EliminationPlan::Make({64, 16, kDouble}, 132 * 8, ManyLanes());
+  ASSERT_TRUE(two.ok() && many.ok());
+  EXPECT_EQ(two->levels().size(), 1u) << two->DebugString();
+  EXPECT_EQ(many->levels().size(), 1u) << many->DebugString();
+}
+
+TEST(CostModelTest, RunsFromBothEndsToTheMiddleOnTwoLanes) {
+  const auto plan = EliminationPlan::Make({512, 128, kDouble}, 1, TwoCores());
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->levels().size(), 2u) << plan->DebugString();
+  EXPECT_EQ(plan->levels()[0].segments.size(), 2u);
+  EXPECT_EQ(plan->levels()[0].fills, 0);
+}
+
+TEST(CostModelTest, CutsALongChainIntoManySegmentsOnManyLanes) {
+  const auto plan = EliminationPlan::Make({4096, 64, kDouble}, 1, ManyLanes());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_GT(plan->levels()[0].segments.size(), 50u) << plan->DebugString();
+  EXPECT_GT(plan->levels().size(), 2u) << plan->DebugString();
+}
+
+TEST(TriangleTest, LaysPanelsOneAfterAnother) {
+  for (int64_t n = 1; n <= 100; ++n) {
+    int64_t scalars = 0;
+    for (int64_t p = 0; p * kPanel < n; ++p) {
+      EXPECT_EQ(TrianglePanelOffset(n, p), scalars) << "n " << n << ", panel " << p;
+      scalars += (n - p * kPanel) * std::min(kPanel, n - p * kPanel);
+    }
+    EXPECT_EQ(TriangleScalars(n), scalars) << "n " << n;
+  }
+}
+
+}  // namespace
+}  // namespace blockd
