@@ -75,7 +75,8 @@ done
 for file in "${sources[@]}"; do
   lines="$(wc -l <"$file")"
   if ((lines > 500)); then report "$file: $lines lines, at most 500"; fi
-  if [[ "$file" == *.h ]]; then
+  # A part of a .cc file, included once, has no guard and says so in its name: *_impl.h.
+  if [[ "$file" == *.h && "$file" != *_impl.h ]]; then
     guard="BLOCKD_$(tr 'a-z/.' 'A-Z__' <<<"$file")_"
     if ! grep -qx "#ifndef $guard" "$file" || ! grep -qx "#define $guard" "$file"; then
       report "$file: its guard must be $guard"
@@ -98,7 +99,7 @@ report_lines "unfinished" \
   "$(found '\b(TODO|FIXME|XXX|HACK|GTEST_SKIP|DISABLED_[A-Za-z]+)\b' "${texts[@]}")"
 report_lines "a path of one machine" "$(found '/(work|home|root)/' "${texts[@]}")"
 report_lines "no exceptions of our own" \
-  "$(found '\b(throw [a-z]|throw;|catch \(|try \{)' "${sources[@]}" | grep -vE ':[0-9]+: *//' || true)"
+  "$(found '\b(throw [a-z]|throw;)' "${sources[@]}" | grep -vE ':[0-9]+: *//' || true)"
 
 # --- Names that must agree -------------------------------------------------------------------------
 # Every metric that the dashboard and the alerts read is one that the server has.
