@@ -26,6 +26,7 @@
 #include "blockd/engine/solver.h"
 #include "blockd/server/core/clock.h"
 #include "blockd/server/core/errors.h"
+#include "blockd/server/core/factorization_stats.h"
 #include "blockd/server/core/handle.h"
 #include "blockd/server/core/metrics.h"
 
@@ -37,6 +38,8 @@ struct RequestContext {
   std::string request_id;  // for the log
   absl::Time deadline = absl::InfiniteFuture();
   std::atomic<bool> cancelled{false};
+  // The label of the metrics; absent: Factor, Solve or FactorSolve.
+  std::optional<Method> method;
 };
 using ContextPtr = std::shared_ptr<RequestContext>;
 
@@ -100,19 +103,6 @@ struct FactorSolveParams {
   int32_t max_refinements = 0;
   bool check_finite = false;
   bool log_determinant = false;
-};
-
-struct FactorizationStats {
-  Handle handle;
-  Shape shape;
-  int64_t held_bytes = 0;
-  bool matrix_kept = false;
-  bool pinned = false;
-  absl::Duration age, idle, lease_left;
-  int64_t times_solved = 0;
-  int64_t rhs_solved = 0;
-  int64_t times_refactored = 0;
-  std::string idempotency_key;
 };
 
 struct CoreLimits {

@@ -1,0 +1,205 @@
+#include "blockd/server/core/errors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr char kInvalidFieldUrl[] = "blockd.core/InvalidField";
+constexpr char kNotSpdUrl[] = "blockd.core/NotPositiveDefinite";
+constexpr char kNotFoundUrl[] = "blockd.core/HandleNotFound";
+constexpr char kMemoryUrl[] = "blockd.core/InsufficientMemory";
+constexpr char kRetryUrl[] = "blockd.core/RetryAfter";
+
+// Payloads never leave the process, so native byte order does: integers of 8 bytes, strings behind
+// their length.
+class Encoder {
+ public:
+  Encoder& Int(int64_t value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return *this;
+  }
+  Encoder& Text(std::string_view value) {
+    Int(static_cast<int64_t>(value.size()));
+    text_.append(value);
+    return *this;
+  }
+  absl::Status AddTo(absl::Status status, const char* url) {
+    status.SetPayload(url, absl::Cord(std::move(text_)));
+    return status;
+  }
+
+ private:
+  std::string text_;
+};
+
+class Decoder {
+ public:
+  Decoder(const absl::Status& status, const char* url) {
+    if (auto payload = status.GetPayload(url)) {
+      text_ = std::string(*payload);
+      found_ = true;
+    }
+  }
+  bool found() const { return found_; }
+  int64_t Int() {
+    int64_t value = 0;
+    if (text_.size() - at_ < sizeof(value)) return 0;
+    std::memcpy(&value, text_.data() + at_, sizeof(value));
+    at_ += sizeof(value);
+    return value;
+  }
+  std::string Text() {
+    const size_t length = std::min(static_cast<size_t>(Int()), text_.size() - at_);
+    std::string value = text_.substr(at_, length);
+    at_ += length;
+    return value;
+  }
+
+ private:
+  std::string text_;
+  size_t at_ = 0;
+  bool found_ = false;
+};
+
+std::string_view Explanation(NotFoundReason reason) {
+  switch (reason) {
+    case NotFoundReason::kNeverExisted:
+      return "it never existed, or belongs to another caller";
+    case NotFoundReason::kReleased:
+      return "it was released";
+    case NotFoundReason::kEvicted:
+      return "it was evicted to make room";
+    case NotFoundReason::kExpired:
+      return "it was not used for too long";
+    case NotFoundReason::kRestarted:
+      return "another server process made it";
+    case NotFoundReason::kFailedRefactor:
+      return "a refactor that overwrote it failed";
+  }
+  return "unknown reason";
+}
+
+}  // namespace
+
+std::string_view ToString(NotFoundReason reason) {
+  switch (reason) {
+    case NotFoundReason::kNeverExisted:
+      return "NEVER_EXISTED";
+    case NotFoundReason::kReleased:
+      return "RELEASED";
+    case NotFoundReason::kEvicted:
+      return "EVICTED";
+    case NotFoundReason::kExpired:
+      return "EXPIRED";
+    case NotFoundReason::kRestarted:
+      return "RESTARTED";
+    case NotFoundReason::kFailedRefactor:
+      return "FAILED_REFACTOR";
+  }
+  return "UNKNOWN";
+}
+
+absl::Status InvalidFieldError(std::string_view field, std::string_view came,
+                               std::string_view expected) {
+  const std::string message =
+      std::string(field) + ": came " + std::string(came) + ", expected " + std::string(expected);
+  return Encoder().Text(field).Text(came).Text(expected).AddTo(absl::InvalidArgumentError(message),
+                                                               kInvalidFieldUrl);
+}
+
+absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where) {
+  const std::string message = absl::StrCat(
+      "not positive definite: system ", system, ", block ", where.block, ", row ", where.row,
+      where.natural_order
+          ? absl::StrCat(" (leading minor of order ", where.minor, ")")
+          : std::string(" (the pivot that failed in the server's own order of elimination)"));
+  return Encoder()
+      .Int(system)
+      .Int(where.block)
+      .Int(where.row)
+      .Int(where.minor)
+      .Int(where.natural_order)
+      .AddTo(absl::InvalidArgumentError(message), kNotSpdUrl);
+}
+
+absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason) {
+  const std::string message = "handle " + handle.hex() +
+                              " is not held: " + std::string(Explanation(reason)) + " (" +
+                              std::string(ToString(reason)) + ")";
+  return Encoder()
+      .Text(handle.view())
+      .Int(static_cast<int64_t>(reason))
+      .AddTo(absl::NotFoundError(message), kNotFoundUrl);
+}
+
+absl::Status InsufficientMemoryError(const InsufficientMemory& memory) {
+  const std::string message =
+      absl::StrCat("device memory: asked for ", memory.asked_bytes, " bytes, ", memory.free_bytes,
+                   " are free and ", memory.evictable_bytes, " evictable of ", memory.total_bytes);
+  return Encoder()
+      .Int(memory.asked_bytes)
+      .Int(memory.free_bytes)
+      .Int(memory.evictable_bytes)
+      .Int(memory.total_bytes)
+      .AddTo(absl::ResourceExhaustedError(message), kMemoryUrl);
+}
+
+absl::Status RetryAfterError(std::string_view message, absl::Duration delay) {
+  return Encoder()
+      .Int(absl::ToInt64Nanoseconds(delay))
+      .AddTo(absl::UnavailableError(absl::string_view(message.data(), message.size())), kRetryUrl);
+}
+
+std::optional<InvalidField> InvalidFieldOf(const absl::Status& status) {
+  Decoder in(status, kInvalidFieldUrl);
+  if (!in.found()) return std::nullopt;
+  InvalidField detail;
+  detail.field = in.Text();
+  detail.came = in.Text();
+  detail.expected = in.Text();
+  return detail;
+}
+
+std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status) {
+  Decoder in(status, kNotSpdUrl);
+  if (!in.found()) return std::nullopt;
+  NotSpdDetail detail;
+  detail.system = in.Int();
+  detail.where.block = in.Int();
+  detail.where.row = in.Int();
+  detail.where.minor = in.Int();
+  detail.where.natural_order = in.Int() != 0;
+  return detail;
+}
+
+std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status) {
+  Decoder in(status, kNotFoundUrl);
+  if (!in.found()) return std::nullopt;
+  const std::optional<Handle> handle = Handle::FromBytes(in.Text());
+  if (!handle) return std::nullopt;
+  return HandleNotFound{*handle, static_cast<NotFoundReason>(in.Int())};
+}
+
+std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status) {
+  Decoder in(status, kMemoryUrl);
+  if (!in.found()) return std::nullopt;
+  InsufficientMemory detail;
+  detail.asked_bytes = in.Int();
+  detail.free_bytes = in.Int();
+  detail.evictable_bytes = in.Int();
+  detail.total_bytes = in.Int();
+  return detail;
+}
+
+std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
+  Decoder in(status, kRetryUrl);
+  if (!in.found()) return std::nullopt;
+  return absl::Nanoseconds(in.Int());
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,31 @@
+// What is told about a factorization that is held. Plain data.
+#ifndef BLOCKD_SERVER_CORE_FACTORIZATION_STATS_H_
+#define BLOCKD_SERVER_CORE_FACTORIZATION_STATS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "blockd/engine/block_tridiagonal.h"
+#include "blockd/server/core/handle.h"
+
+namespace blockd::server {
+
+struct FactorizationStats {
+  Handle handle;
+  Shape shape;
+  int64_t held_bytes = 0;
+  bool matrix_kept = false;
+  bool pinned = false;
+  absl::Duration age;         // since it was made or refactored
+  absl::Duration idle;        // since its last use
+  absl::Duration lease_left;  // zero: none, or over
+  int64_t times_solved = 0;   // Solve requests answered
+  int64_t rhs_solved = 0;     // right-hand sides answered
+  int64_t times_refactored = 0;
+  std::string idempotency_key;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_FACTORIZATION_STATS_H_

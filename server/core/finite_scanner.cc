@@ -1,0 +1,93 @@
+#include "blockd/server/core/finite_scanner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/server/core/errors.h"
+
+namespace blockd::server {
+namespace {
+
+// A scalar is NaN or infinite if all bits of its exponent are set.
+template <typename Bits, Bits kExponent>
+bool NotFinite(const std::byte* scalar) {
+  Bits bits;
+  std::memcpy(&bits, scalar, sizeof(bits));
+  return (bits & kExponent) == kExponent;
+}
+constexpr auto NotFinite64 = NotFinite<uint64_t, 0x7ff0000000000000>;
+constexpr auto NotFinite32 = NotFinite<uint32_t, 0x7f800000>;
+
+// Without a branch in the loop, so that the compiler can vectorize it.
+template <auto kNotFinite>
+bool AnyNotFinite(const std::byte* scalars, int64_t count, int64_t size) {
+  bool any = false;
+  for (int64_t i = 0; i < count; ++i) any |= kNotFinite(scalars + i * size);
+  return any;
+}
+
+constexpr int64_t kStrip = 4096;  // scalars looked at together
+
+}  // namespace
+
+absl::Status FiniteScanner::Scan(std::span<const std::byte> bytes) {
+  const size_t size = static_cast<size_t>(ScalarBytes(form_.shape.scalar));
+  if (partial_bytes_ > 0) {
+    const size_t taken = std::min(size - partial_bytes_, bytes.size());
+    std::memcpy(partial_ + partial_bytes_, bytes.data(), taken);
+    partial_bytes_ += taken;
+    bytes = bytes.subspan(taken);
+    if (partial_bytes_ < size) return absl::OkStatus();
+    partial_bytes_ = 0;
+    absl::Status status = CheckScalars(partial_, 1);
+    if (!status.ok()) return status;
+  }
+  const size_t whole = bytes.size() / size * size;
+  partial_bytes_ = bytes.size() - whole;
+  if (partial_bytes_ > 0) std::memcpy(partial_, bytes.data() + whole, partial_bytes_);
+  return CheckScalars(bytes.data(), static_cast<int64_t>(whole / size));
+}
+
+absl::Status FiniteScanner::CheckScalars(const std::byte* scalars, int64_t count) {
+  const int64_t size = ScalarBytes(form_.shape.scalar);
+  const auto any = size == 8 ? &AnyNotFinite<NotFinite64> : &AnyNotFinite<NotFinite32>;
+  const auto one = size == 8 ? NotFinite64 : NotFinite32;
+  for (int64_t first = 0; first < count; first += kStrip) {
+    const int64_t length = std::min(kStrip, count - first);
+    if (!any(scalars + first * size, length, size)) continue;
+    for (int64_t i = first; i < first + length; ++i) {
+      if (!one(scalars + i * size)) continue;
+      absl::Status status = Refuse(scalars_ + i);
+      if (!status.ok()) return status;
+    }
+  }
+  scalars_ += count;
+  return absl::OkStatus();
+}
+
+absl::Status FiniteScanner::Refuse(int64_t scalar) const {
+  const int64_t n = form_.shape.block_size;
+  const int64_t diagonal_scalars = form_.diagonal_blocks() * form_.diagonal_block_scalars();
+  const bool diagonal = scalar < diagonal_scalars;
+  const int64_t in_part = diagonal ? scalar : scalar - diagonal_scalars;
+  const int64_t block_scalars =
+      diagonal ? form_.diagonal_block_scalars() : form_.coupling_block_scalars();
+  int64_t row = in_part % block_scalars;
+  int64_t column = 0;
+  if (diagonal && form_.diagonal == DiagonalForm::kPackedLower) {
+    for (int64_t length = n; row >= length; --length, ++column) row -= length;
+    row += column;
+  } else {
+    column = row / n;
+    row %= n;
+    if (diagonal && row < column) return absl::OkStatus();
+  }
+  return InvalidFieldError(absl::StrCat("system[", system_, diagonal ? "].diagonal" : "].coupling"),
+                           absl::StrCat("NaN or infinity in block ", in_part / block_scalars,
+                                        ", row ", row, ", column ", column),
+                           "finite numbers");
+}
+
+}  // namespace blockd::server

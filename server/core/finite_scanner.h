@@ -1,0 +1,37 @@
+// Finds NaN and infinities in a matrix that arrives in pieces, cut anywhere: its diagonal blocks,
+// then its coupling blocks. The strict upper triangle of a full diagonal block is not read, and so
+// not looked at. One thread at a time.
+#ifndef BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
+#define BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "blockd/engine/block_tridiagonal.h"
+
+namespace blockd::server {
+
+class FiniteScanner {
+ public:
+  FiniteScanner(const MatrixForm& form, int64_t system) : form_(form), system_(system) {}
+
+  // The next bytes of this system. INVALID_ARGUMENT with the field and the place.
+  absl::Status Scan(std::span<const std::byte> bytes);
+
+ private:
+  absl::Status CheckScalars(const std::byte* scalars, int64_t count);
+  // OK if the scalar at this place is not read.
+  absl::Status Refuse(int64_t scalar) const;
+
+  MatrixForm form_;
+  int64_t system_;
+  int64_t scalars_ = 0;        // looked at so far
+  std::byte partial_[8] = {};  // of a scalar that was cut
+  size_t partial_bytes_ = 0;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_FINITE_SCANNER_H_

@@ -1,0 +1,301 @@
+#include "blockd/server/core/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace blockd::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Labels = prometheus::Labels;
+
+constexpr int kStatusCodes = 17;  // OK .. UNAUTHENTICATED
+constexpr std::array<const char*, kStatusCodes> kStatusNames = {
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+};
+constexpr std::array<const char*, kMethods> kMethodNames = {
+    "Factor",           "FactorStream",       "Solve",
+    "SolveStream",      "FactorSolve",        "Release",
+    "GetFactorization", "ListFactorizations", "GetServerInfo",
+};
+constexpr int kPhases = 5;
+constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
+                                                          "download"};
+constexpr std::array<const char*, kWorkKinds> kKindNames = {"factor", "solve", "factor_solve"};
+constexpr std::array<const char*, kEvictionReasons> kEvictionNames = {
+    "memory", "fragmentation", "idle", "released", "failed_refactor"};
+constexpr std::array<const char*, kMissReasons> kMissNames = {
+    "NEVER_EXISTED", "RELEASED", "EVICTED", "EXPIRED", "RESTARTED", "FAILED_REFACTOR"};
+
+// 10 us to 100 s, three a decade.
+Histogram::BucketBoundaries SecondsBuckets() {
+  Histogram::BucketBoundaries buckets;
+  for (double decade = 1e-5; decade < 50; decade *= 10) {
+    for (double step : {1.0, 2.0, 5.0}) buckets.push_back(decade * step);
+  }
+  buckets.push_back(100);
+  return buckets;
+}
+
+Histogram::BucketBoundaries PowersOfTwo(int count) {
+  Histogram::BucketBoundaries buckets;
+  for (int i = 0; i < count; ++i) buckets.push_back(static_cast<double>(int64_t{1} << i));
+  return buckets;
+}
+
+Histogram::BucketBoundaries PowersOfTen(int first, int last) {
+  Histogram::BucketBoundaries buckets;
+  double value = 1;
+  for (int i = 0; i > first; --i) value /= 10;
+  for (int i = first; i <= last; ++i, value *= 10) buckets.push_back(value);
+  return buckets;
+}
+
+}  // namespace
+
+class Metrics::Impl : public prometheus::Collectable {
+ public:
+  explicit Impl(const BuildInfo& build) {
+    MakeRequestFamilies();
+    MakeWorkFamilies();
+    MakeGauges();
+    prometheus::BuildGauge()
+        .Name("blockd_build_info")
+        .Help("Version, backend and device of this server; always 1.")
+        .Register(registry_)
+        .Add({{"version", build.version}, {"backend", build.backend}, {"device", build.device}})
+        .Set(1);
+  }
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    Sample();
+    return registry_.Collect();
+  }
+
+  void SetSampler(absl::AnyInvocable<GaugeSample()> sampler) {
+    absl::MutexLock lock(&sampler_mutex_);
+    sampler_ = std::move(sampler);
+  }
+
+  std::array<std::array<Counter*, kStatusCodes>, kMethods> requests_{};
+  std::array<std::array<Histogram*, kPhases>, kMethods> seconds_{};
+  std::array<Histogram*, kWorkKinds> batch_requests_{};
+  std::array<Histogram*, kWorkKinds> batch_items_{};
+  std::array<Counter*, kWorkKinds> flops_{};
+  std::array<Counter*, kEvictionReasons> evictions_{};
+  std::array<Counter*, kMissReasons> misses_{};
+  Counter* hits_ = nullptr;
+  Counter* busy_seconds_ = nullptr;
+  Counter* not_positive_definite_ = nullptr;
+  Histogram* backward_error_ = nullptr;
+
+ private:
+  void MakeRequestFamilies();
+  void MakeWorkFamilies();
+  void MakeGauges();
+  void Sample() const ABSL_LOCKS_EXCLUDED(sampler_mutex_);
+
+  Counter& AddCounter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({});
+  }
+  Gauge* AddGauge(const char* name, const char* help) {
+    return &prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add({});
+  }
+  void Bind(const char* name, const char* help, int64_t GaugeSample::*field) {
+    sampled_.emplace_back(field, AddGauge(name, help));
+  }
+
+  prometheus::Registry registry_;
+  std::vector<std::pair<int64_t GaugeSample::*, Gauge*>> sampled_;
+  std::array<Gauge*, kWorkKinds> queued_{};
+  Gauge* healthy_ = nullptr;
+
+  mutable absl::Mutex sampler_mutex_;
+  mutable absl::AnyInvocable<GaugeSample()> sampler_ ABSL_GUARDED_BY(sampler_mutex_);
+};
+
+void Metrics::Impl::MakeRequestFamilies() {
+  auto& requests = prometheus::BuildCounter()
+                       .Name("blockd_requests_total")
+                       .Help("Requests answered, by method and gRPC status.")
+                       .Register(registry_);
+  auto& seconds = prometheus::BuildHistogram()
+                      .Name("blockd_request_seconds")
+                      .Help("Time of a request by phase: total, queue, upload, compute, download.")
+                      .Register(registry_);
+  for (int m = 0; m < kMethods; ++m) {
+    for (int s = 0; s < kStatusCodes; ++s) {
+      requests_[m][s] = &requests.Add({{"method", kMethodNames[m]}, {"status", kStatusNames[s]}});
+    }
+    const bool computes = m <= static_cast<int>(Method::kFactorSolve);
+    for (int p = 0; p < (computes ? kPhases : 1); ++p) {
+      seconds_[m][p] =
+          &seconds.Add({{"method", kMethodNames[m]}, {"phase", kPhaseNames[p]}}, SecondsBuckets());
+    }
+  }
+}
+
+void Metrics::Impl::MakeWorkFamilies() {
+  auto& batch_requests = prometheus::BuildHistogram()
+                             .Name("blockd_batch_requests")
+                             .Help("Requests that ran together in a batch.")
+                             .Register(registry_);
+  auto& batch_items = prometheus::BuildHistogram()
+                          .Name("blockd_batch_items")
+                          .Help("Systems or right-hand sides that ran together in a batch.")
+                          .Register(registry_);
+  auto& flops = prometheus::BuildCounter()
+                    .Name("blockd_flops_total")
+                    .Help("Floating point operations done, as the plans count them.")
+                    .Register(registry_);
+  for (int k = 0; k < kWorkKinds; ++k) {
+    const Labels labels = {{"kind", kKindNames[k]}};
+    batch_requests_[k] = &batch_requests.Add(labels, PowersOfTwo(11));
+    batch_items_[k] = &batch_items.Add(labels, PowersOfTwo(17));
+    flops_[k] = &flops.Add(labels);
+  }
+  auto& evictions = prometheus::BuildCounter()
+                        .Name("blockd_evictions_total")
+                        .Help("Factorizations that ended, by reason.")
+                        .Register(registry_);
+  for (int r = 0; r < kEvictionReasons; ++r) {
+    evictions_[r] = &evictions.Add({{"reason", kEvictionNames[r]}});
+  }
+  auto& misses = prometheus::BuildCounter()
+                     .Name("blockd_cache_misses_total")
+                     .Help("Handles that were not found, by reason.")
+                     .Register(registry_);
+  for (int r = 0; r < kMissReasons; ++r) misses_[r] = &misses.Add({{"reason", kMissNames[r]}});
+  hits_ = &AddCounter("blockd_cache_hits_total", "Handles that were found.");
+  busy_seconds_ = &AddCounter("blockd_device_busy_seconds_total",
+                              "Time that the device worked; its rate is the utilisation.");
+  not_positive_definite_ =
+      &AddCounter("blockd_not_positive_definite_total", "Systems that were not positive definite.");
+  backward_error_ = &prometheus::BuildHistogram()
+                         .Name("blockd_backward_error")
+                         .Help("Backward errors of the solutions whose residual was asked for.")
+                         .Register(registry_)
+                         .Add({}, PowersOfTen(-18, 0));
+}
+
+void Metrics::Impl::MakeGauges() {
+  using S = GaugeSample;
+  Bind("blockd_factorizations", "Factorizations held.", &S::factorizations);
+  Bind("blockd_factorization_bytes", "Device memory of the factorizations held.",
+       &S::factorization_bytes);
+  Bind("blockd_pinned_factorizations", "Factorizations held that are never evicted.",
+       &S::pinned_factorizations);
+  Bind("blockd_budget_bytes", "The most device memory that may be reserved.", &S::budget_bytes);
+  Bind("blockd_budget_reserved_bytes", "Device memory reserved, by factorizations and work.",
+       &S::budget_reserved_bytes);
+  Bind("blockd_budget_peak_reserved_bytes", "The most that was ever reserved.",
+       &S::budget_peak_reserved_bytes);
+  Bind("blockd_budget_evictable_bytes", "Device memory that eviction could give back now.",
+       &S::budget_evictable_bytes);
+  Bind("blockd_pool_bytes", "Size of the device memory pool.", &S::pool_bytes);
+  Bind("blockd_pool_used_bytes", "Pool memory handed out.", &S::pool_used_bytes);
+  Bind("blockd_pool_peak_used_bytes", "The most pool memory that was ever handed out.",
+       &S::pool_peak_used_bytes);
+  Bind("blockd_pool_free_bytes", "Pool memory not handed out.", &S::pool_free_bytes);
+  Bind("blockd_pool_largest_free_bytes", "The largest free piece of the pool.",
+       &S::pool_largest_free_bytes);
+  Bind("blockd_device_memory_bytes", "Memory of the device.", &S::device_memory_bytes);
+  healthy_ = AddGauge("blockd_healthy", "1 until the device or a library fails, then 0.");
+  auto& queued = prometheus::BuildGauge()
+                     .Name("blockd_queue_requests")
+                     .Help("Requests waiting in the queue.")
+                     .Register(registry_);
+  for (int k = 0; k < kWorkKinds; ++k) queued_[k] = &queued.Add({{"kind", kKindNames[k]}});
+}
+
+void Metrics::Impl::Sample() const {
+  absl::MutexLock lock(&sampler_mutex_);
+  if (!sampler_) return;
+  const GaugeSample sample = sampler_();
+  for (const auto& [field, gauge] : sampled_) gauge->Set(static_cast<double>(sample.*field));
+  for (int k = 0; k < kWorkKinds; ++k) queued_[k]->Set(static_cast<double>(sample.queued[k]));
+  healthy_->Set(sample.healthy ? 1 : 0);
+}
+
+Metrics::Metrics(const BuildInfo& build) : impl_(std::make_shared<Impl>(build)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::RecordRequest(Method method, absl::StatusCode status, absl::Duration total) {
+  const int m = static_cast<int>(method);
+  const int s = static_cast<int>(status);
+  impl_->requests_[m][s >= 0 && s < kStatusCodes ? s : 2]->Increment();
+  impl_->seconds_[m][0]->Observe(absl::ToDoubleSeconds(total));
+}
+
+void Metrics::RecordPhases(Method method, const PhaseTimes& phases) {
+  auto& histograms = impl_->seconds_[static_cast<int>(method)];
+  if (histograms[1] == nullptr) return;  // a method that does not compute
+  histograms[1]->Observe(absl::ToDoubleSeconds(phases.queue));
+  histograms[2]->Observe(absl::ToDoubleSeconds(phases.upload));
+  histograms[3]->Observe(absl::ToDoubleSeconds(phases.compute));
+  histograms[4]->Observe(absl::ToDoubleSeconds(phases.download));
+}
+
+void Metrics::RecordBatch(WorkKind kind, int64_t requests, int64_t items, double flops) {
+  const int k = static_cast<int>(kind);
+  impl_->batch_requests_[k]->Observe(static_cast<double>(requests));
+  impl_->batch_items_[k]->Observe(static_cast<double>(items));
+  impl_->flops_[k]->Increment(flops);
+}
+
+void Metrics::RecordDeviceBusy(absl::Duration busy) {
+  impl_->busy_seconds_->Increment(absl::ToDoubleSeconds(busy));
+}
+void Metrics::RecordEviction(EvictionReason reason) {
+  impl_->evictions_[static_cast<int>(reason)]->Increment();
+}
+void Metrics::RecordHit() { impl_->hits_->Increment(); }
+void Metrics::RecordMiss(int reason) {
+  if (reason >= 0 && reason < kMissReasons) impl_->misses_[reason]->Increment();
+}
+void Metrics::RecordNotPositiveDefinite() { impl_->not_positive_definite_->Increment(); }
+void Metrics::RecordBackwardError(double error) { impl_->backward_error_->Observe(error); }
+
+void Metrics::SetSampler(absl::AnyInvocable<GaugeSample()> sampler) {
+  impl_->SetSampler(std::move(sampler));
+}
+
+std::shared_ptr<prometheus::Collectable> Metrics::collectable() const { return impl_; }
+
+std::string Metrics::Text() const {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, impl_->Collect());
+  return out.str();
+}
+
+}  // namespace blockd::server
