@@ -1,9 +1,9 @@
-// What a backend does, in the algorithm's own steps: one call eliminates, or substitutes through, one
-// level of a plan for a batch of systems. The recursion itself is in solver.cc, written once.
+// What a backend does, in the algorithm's own steps: one call eliminates, or substitutes through,
+// one level of a plan for a batch of systems. The recursion itself is in solver.cc, written once.
 //
-// Calls of one Backend come from one thread at a time, the Solver's. Work may be asynchronous between
-// calls; Synchronize ends it. Pointers called "device" are in the memory of pool() or, for the CPU,
-// anywhere.
+// Calls of one Backend come from one thread at a time, the Solver's. Work may be asynchronous
+// between calls; Synchronize ends it. Pointers called "device" are in the memory of pool() or, for
+// the CPU, anywhere.
 #ifndef BLOCKD_ENGINE_BACKEND_H_
 #define BLOCKD_ENGINE_BACKEND_H_
 
@@ -79,21 +79,21 @@ class Backend {
   // Copies; asynchronous where the device allows it. Host memory stays valid until Synchronize.
   virtual absl::Status Upload(void* device, const void* host, int64_t bytes) = 0;
   virtual absl::Status Download(void* host, const void* device, int64_t bytes) = 0;
-  // `columns` columns of `rows` rows, n rows a block, between a column-major matrix (leading dimension
-  // `rows`) and the batched layout [block][column][n] that has `total_columns` columns, from column
-  // `first_column` on.
+  // `columns` columns of `rows` rows, n rows a block, between a column-major matrix (leading
+  // dimension `rows`) and the batched layout [block][column][n] that has `total_columns` columns,
+  // from column `first_column` on.
   virtual absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
                                    int64_t rows, int64_t columns, int64_t first_column,
                                    int64_t total_columns) = 0;
-  virtual absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
-                                     int64_t rows, int64_t columns, int64_t first_column,
+  virtual absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed,
+                                     int64_t n, int64_t rows, int64_t columns, int64_t first_column,
                                      int64_t total_columns) = 0;
   virtual absl::Status Synchronize() = 0;
 
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
-  // Factoring, level by level: D and E of the level's chain become inv(L), C and W of its interiors and
-  // the next level's chain.
+  // Factoring, level by level: D and E of the level's chain become inv(L), C and W of its interiors
+  // and the next level's chain.
   virtual absl::Status BeginFactor(const FactorBatch& batch) = 0;  // clears the failures
   virtual absl::Status Eliminate(const FactorBatch& batch, int64_t level) = 0;
   // Synchronizes, and says for each failed system the first failure in the order of the plan.
@@ -107,9 +107,11 @@ class Backend {
   virtual absl::Status Backward(const SolveBatch& batch, int64_t level) = 0;
 
   // log det A of a factor, device memory. Synchronizes.
-  virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) = 0;
+  virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan,
+                                                const void* factor) = 0;
 
-  // R = B - A X for one system, all device memory and packed [block][column][n]; for float32 the products are summed in double. Then, synchronized, norms[c] for each column.
+  // R = B - A X for one system, all device memory and packed [block][column][n]; for float32 the
+  // products are summed in double. Then, synchronized, norms[c] for each column.
   struct ResidualNorms {
     double residual = 0;  // ||r||, infinity norms all
     double matrix = 0;    // ||A||

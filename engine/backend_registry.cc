@@ -53,8 +53,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name,
     return absl::NotFoundError(absl::StrCat("this build has no backend ", std::string(name),
                                             ", it has ", absl::StrJoin(BuiltBackends(), ", ")));
   }
-  return absl::InvalidArgumentError(absl::StrCat("backend is \"", std::string(name),
-                                                 "\", expected auto, cuda, rocm or cpu"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("backend is \"", std::string(name), "\", expected auto, cuda, rocm or cpu"));
 }
 
 }  // namespace blockd

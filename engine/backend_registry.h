@@ -1,5 +1,5 @@
-// The backends that this build has, and which of them can run here. The .cc file is the only one that
-// names them.
+// The backends that this build has, and which of them can run here. The .cc file is the only one
+// that names them.
 #ifndef BLOCKD_ENGINE_BACKEND_REGISTRY_H_
 #define BLOCKD_ENGINE_BACKEND_REGISTRY_H_
 
@@ -19,14 +19,14 @@ struct BackendOptions {
   int32_t cpu_threads = 0;   // 0: one a processor. Results do not depend on it.
   // Segments that a CPU plan may run at once; 0: one a processor. Results do depend on it.
   int32_t cpu_lanes = 0;
-  int32_t device = 0;        // index of the GPU
+  int32_t device = 0;  // index of the GPU
 };
 
 // In order of preference: "cuda", "rocm", "cpu", as far as this build has them.
 std::vector<std::string> BuiltBackends();
 
-// `name` is "auto" (the first of BuiltBackends that finds a device) or one of "cuda", "rocm", "cpu".
-// INVALID_ARGUMENT for another name, NOT_FOUND if the build or the machine lacks it,
+// `name` is "auto" (the first of BuiltBackends that finds a device) or one of "cuda", "rocm",
+// "cpu". INVALID_ARGUMENT for another name, NOT_FOUND if the build or the machine lacks it,
 // RESOURCE_EXHAUSTED if memory_bytes is more than the device has.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name,
                                                        const BackendOptions& options);

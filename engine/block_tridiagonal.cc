@@ -12,8 +12,8 @@ constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
 absl::Status CheckRange(std::string_view name, int64_t value, int64_t limit) {
   if (value >= 1 && value <= limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(std::string(name), " is ", value,
-                                                 ", expected 1 to ", limit));
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(name), " is ", value, ", expected 1 to ", limit));
 }
 
 template <typename T>
@@ -51,8 +51,8 @@ absl::Status CheckAllFinite(const BlockTridiagonalView& view) {
 absl::Status CheckIndex(std::string_view name, const uint32_t* index, int64_t count, int64_t size) {
   for (int64_t i = 0; i < count; ++i) {
     if (index[i] < size) continue;
-    return absl::InvalidArgumentError(absl::StrCat(std::string(name), "[", i, "] is ", index[i],
-                                                   ", expected less than ", size));
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(name), "[", i, "] is ", index[i], ", expected less than ", size));
   }
   return absl::OkStatus();
 }

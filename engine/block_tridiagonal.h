@@ -41,8 +41,8 @@ struct Shape {
 inline constexpr int64_t kMaxBlockSize = int64_t{1} << 15;
 inline constexpr int64_t kMaxRows = int64_t{1} << 40;
 
-// INVALID_ARGUMENT, naming the member and the limit, unless N, n >= 1, the limits hold and the bytes
-// of the dense blocks are below 2^62.
+// INVALID_ARGUMENT, naming the member and the limit, unless N, n >= 1, the limits hold and the
+// bytes of the dense blocks are below 2^62.
 absl::Status CheckShape(const Shape& shape);
 std::string ToString(const Shape& shape);  // "N=100 n=256 float64"
 
@@ -93,11 +93,12 @@ struct BlockTridiagonalView {
   const Shape& shape() const { return form.shape; }
 };
 
-// CheckForm, pointers present where the form needs them, every palette index in range (host memory).
+// CheckForm, pointers present where the form needs them, every palette index in range (host
+// memory).
 absl::Status CheckView(const BlockTridiagonalView& view);
 
-// Where a NaN or an infinity stands in what is read of the matrix: "diagonal block 3, row 1, column 0".
-// OK if there is none. Host memory.
+// Where a NaN or an infinity stands in what is read of the matrix: "diagonal block 3, row 1, column
+// 0". OK if there is none. Host memory.
 absl::Status CheckFinite(const BlockTridiagonalView& view);
 
 // The block A(i,i) or the coupling block between i and i+1, in whatever memory the view is in.

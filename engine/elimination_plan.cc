@@ -10,7 +10,8 @@
 namespace blockd {
 namespace {
 
-// Flops of one eliminated block, in n^3: chol 1/3, C 1, D -= C C' 1; with fill also W 1, W W' 1, W C' 2.
+// Flops of one eliminated block, in n^3: chol 1/3, C 1, D -= C C' 1; with fill also W 1, W W' 1, W
+// C' 2.
 constexpr double kPlainFlops = 7.0 / 3.0;
 constexpr double kFillFlops = 19.0 / 3.0;
 // A segment at a free end does kFillFlops / kPlainFlops = 2.71 times less a block, so it is made so
@@ -127,12 +128,13 @@ class Planner {
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
     const double plain_step = costs_.step_seconds + kPlainFlops * Cube(n_) / lane_rate_;
     const double fill_step = costs_.step_seconds + kFillFlops * Cube(n_) / lane_rate_;
-    const double longest = std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
+    const double longest =
+        std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
     const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
-    const double work = batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops) / device_rate_;
+    const double work =
+        batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops) / device_rate_;
     // Each block is read (D, E) and written (inv(L), C, W) once.
-    const double traffic =
-        batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;
+    const double traffic = batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;
     return costs_.level_seconds + std::max({waves * longest, work, traffic});
   }
 
@@ -173,8 +175,9 @@ EliminationPlan EliminationPlan::Build(const Shape& shape, const std::vector<int
     const int64_t cuts = static_cast<int64_t>(level.separators.size());
     plan.separators_ += cuts;
     plan.chain_scalars_ += cuts * 3 * n * n;
-    plan.factor_flops_ += Cube(n) * (static_cast<double>(level.fills) * kFillFlops +
-                                     static_cast<double>(level.interiors - level.fills) * kPlainFlops);
+    plan.factor_flops_ +=
+        Cube(n) * (static_cast<double>(level.fills) * kFillFlops +
+                   static_cast<double>(level.interiors - level.fills) * kPlainFlops);
     chain = cuts;
     plan.levels_.push_back(std::move(level));
   }
@@ -187,7 +190,8 @@ absl::StatusOr<EliminationPlan> EliminationPlan::Make(const Shape& shape, int64_
                                                       const CostModel& costs) {
   absl::Status status = CheckShape(shape);
   if (!status.ok()) return status;
-  if (batch < 1) return absl::InvalidArgumentError(absl::StrCat("batch is ", batch, ", expected >= 1"));
+  if (batch < 1)
+    return absl::InvalidArgumentError(absl::StrCat("batch is ", batch, ", expected >= 1"));
   Planner planner(shape, batch, costs);
   std::vector<int64_t> separators;
   int64_t chain = shape.num_blocks;
@@ -206,7 +210,7 @@ absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
   if (!status.ok()) return status;
   int64_t chain = shape.num_blocks;
   for (const int64_t cuts : separators) {
-    if (cuts < 1 || 2 * cuts + 1 > chain) {
+    if (cuts < 1 || cuts > (chain - 1) / 2) {
       return absl::InvalidArgumentError(
           absl::StrCat("a chain of ", chain, " blocks cannot have ", cuts, " separators"));
     }

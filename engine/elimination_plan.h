@@ -2,16 +2,18 @@
 //
 // A level is a chain of blocks. Some of them are separators; the runs between two separators are
 // segments, and their blocks are the interiors. All segments of a level are eliminated in parallel;
-// the separators, with the Schur complement that the elimination leaves on them, are the next level's
-// chain. The last level (the base) has one segment, no separators, and is eliminated in sequence.
+// the separators, with the Schur complement that the elimination leaves on them, are the next
+// level's chain. The last level (the base) has one segment, no separators, and is eliminated in
+// sequence.
 //
 //     chain        o o o o | o o o | o o o | o o o o       | separator, o interior
 //     segments     0 ->      1 ->    2 ->    <- 3
 //
 // A segment between two separators carries a fill block W toward its left separator; the first and
 // the last segment of a chain need none, because the chain's ends are free: the first runs left to
-// right, the last right to left (`reversed`), each toward its only separator. One separator alone is
-// the twisted factorization, none the sequential one. See engine/README.md for the formulas and flops.
+// right, the last right to left (`reversed`), each toward its only separator. One separator alone
+// is the twisted factorization, none the sequential one. See engine/README.md for the formulas and
+// flops.
 //
 // A plan is a pure function of the shape, the number of systems a batch and the cost model. It is
 // immutable, and any thread may read it.
@@ -41,13 +43,13 @@ struct CostModel {
 
 // A run of blocks that is eliminated in sequence.
 struct Segment {
-  int64_t first = 0;            // chain index of the leftmost interior
-  int64_t count = 0;            // interiors, >= 1
-  int64_t slot = 0;             // index of the first eliminated interior among the level's interiors
-  int64_t fill_slot = -1;       // the same among those that carry W, -1 if the segment carries none
+  int64_t first = 0;       // chain index of the leftmost interior
+  int64_t count = 0;       // interiors, >= 1
+  int64_t slot = 0;        // index of the first eliminated interior among the level's interiors
+  int64_t fill_slot = -1;  // the same among those that carry W, -1 if the segment carries none
   int64_t left_separator = -1;  // index in the next level's chain, -1 if the end is free
   int64_t right_separator = -1;
-  bool reversed = false;        // eliminated from right to left (only a last segment)
+  bool reversed = false;  // eliminated from right to left (only a last segment)
 
   bool has_fill() const { return fill_slot >= 0; }
   // Chain index of the k-th interior in the order of elimination.
@@ -59,13 +61,13 @@ struct Level {
   std::vector<Segment> segments;    // left to right
   std::vector<int64_t> separators;  // chain indices, left to right; segments.size() - 1 of them
   int64_t interiors = 0;
-  int64_t fills = 0;                // interiors that carry W
+  int64_t fills = 0;  // interiors that carry W
   // Offsets, in scalars, of this level's arrays in the factor. One entry an interior, at its slot:
-  int64_t inverse_offset = 0;       // inv(L), TriangleScalars(n) each
-  int64_t next_offset = 0;          // C, n*n each, toward the block that is eliminated next or, for
-                                    // a segment's last interior, toward its separator; the base's
-                                    // last interior has none
-  int64_t fill_offset = 0;          // W, n*n each, at its fill slot
+  int64_t inverse_offset = 0;  // inv(L), TriangleScalars(n) each
+  int64_t next_offset = 0;     // C, n*n each, toward the block that is eliminated next or, for
+                               // a segment's last interior, toward its separator; the base's
+                               // last interior has none
+  int64_t fill_offset = 0;     // W, n*n each, at its fill slot
 };
 
 // inv(L) is lower triangular and stored in block columns of kPanel columns: block column p holds
@@ -92,15 +94,18 @@ class EliminationPlan {
   // The block of the system that stands at `block` in the chain of `level`.
   int64_t OriginalBlock(int64_t level, int64_t block) const;
   int64_t factor_bytes() const { return factor_scalars_ * ScalarBytes(shape_.scalar); }
-  // Scalars of the reduced chains while one system is factored: for each separator of each level two
-  // contributions to its diagonal block and one coupling block, 3 n^2.
+  // Scalars of the reduced chains while one system is factored: for each separator of each level
+  // two contributions to its diagonal block and one coupling block, 3 n^2.
   int64_t chain_scalars() const { return chain_scalars_; }
   // Separators of all levels together: a right-hand side needs two vectors of n for each.
   int64_t separators() const { return separators_; }
   double factor_flops() const { return factor_flops_; }  // of one system
   double solve_flops(int64_t num_rhs) const;
-  double solve_bytes(int64_t num_rhs) const;  // factor read forward and back, right-hand sides moved
-  double predicted_factor_seconds() const { return factor_seconds_; }  // of the batch; 0 if not modelled
+  double solve_bytes(
+      int64_t num_rhs) const;  // factor read forward and back, right-hand sides moved
+  double predicted_factor_seconds() const {
+    return factor_seconds_;
+  }                                 // of the batch; 0 if not modelled
   std::string DebugString() const;  // a line a level
 
  private:

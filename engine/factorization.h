@@ -15,8 +15,8 @@
 
 namespace blockd {
 
-// A matrix in device memory, one buffer: diagonal blocks, coupling blocks, then the palette indices,
-// each part starting at a multiple of MemoryPool::kAlignment.
+// A matrix in device memory, one buffer: diagonal blocks, coupling blocks, then the palette
+// indices, each part starting at a multiple of MemoryPool::kAlignment.
 class StagedMatrix {
  public:
   StagedMatrix() = default;

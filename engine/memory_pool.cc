@@ -41,7 +41,8 @@ MemoryPool::~MemoryPool() {
 }
 
 absl::StatusOr<DeviceBuffer> MemoryPool::Allocate(int64_t bytes) {
-  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
+  if (bytes < 0)
+    return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
   if (bytes == 0) return DeviceBuffer();
   absl::MutexLock lock(&mutex_);
   // A size above the capacity is refused before it is rounded, which could overflow.

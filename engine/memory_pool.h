@@ -3,9 +3,9 @@
 // MemoryPool hands out pieces of its slab, best fit first, and joins a returned piece with its free
 // neighbours. It never grows and never calls the driver. Any thread may allocate and free.
 //
-// Ordering: a piece may be handed out again as soon as its DeviceBuffer is destroyed. Whoever launches
-// asynchronous work on a piece therefore keeps the DeviceBuffer until that work is done, or uses it
-// again only from the same stream, where the order of the stream protects it.
+// Ordering: a piece may be handed out again as soon as its DeviceBuffer is destroyed. Whoever
+// launches asynchronous work on a piece therefore keeps the DeviceBuffer until that work is done,
+// or uses it again only from the same stream, where the order of the stream protects it.
 #ifndef BLOCKD_ENGINE_MEMORY_POOL_H_
 #define BLOCKD_ENGINE_MEMORY_POOL_H_
 
@@ -47,11 +47,11 @@ class DeviceBuffer {
 
 struct PoolStats {
   int64_t capacity_bytes = 0;
-  int64_t used_bytes = 0;         // rounded up to kAlignment a piece
+  int64_t used_bytes = 0;  // rounded up to kAlignment a piece
   int64_t peak_used_bytes = 0;
   int64_t free_bytes = 0;
   int64_t largest_free_bytes = 0;
-  int64_t pieces = 0;             // handed out now
+  int64_t pieces = 0;  // handed out now
 };
 
 class MemoryPool {
@@ -80,9 +80,9 @@ class MemoryPool {
   std::byte* const slab_;
   const int64_t capacity_;
   mutable absl::Mutex mutex_;
-  std::map<int64_t, int64_t> free_by_offset_ ABSL_GUARDED_BY(mutex_);             // offset -> bytes
+  std::map<int64_t, int64_t> free_by_offset_ ABSL_GUARDED_BY(mutex_);           // offset -> bytes
   std::set<std::pair<int64_t, int64_t>> free_by_size_ ABSL_GUARDED_BY(mutex_);  // (bytes, offset)
-  std::map<int64_t, int64_t> used_ ABSL_GUARDED_BY(mutex_);                       // offset -> bytes
+  std::map<int64_t, int64_t> used_ ABSL_GUARDED_BY(mutex_);                     // offset -> bytes
   int64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t peak_used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,8 +93,7 @@ int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs
 absl::StatusOr<StagedMatrix> Solver::Stage(const MatrixForm& form) {
   absl::Status status = CheckForm(form);
   if (!status.ok()) return status;
-  absl::StatusOr<DeviceBuffer> buffer =
-      backend_->pool().Allocate(StagedMatrix::BufferBytes(form));
+  absl::StatusOr<DeviceBuffer> buffer = backend_->pool().Allocate(StagedMatrix::BufferBytes(form));
   if (!buffer.ok()) return buffer.status();
   return StagedMatrix(form, *std::move(buffer));
 }
@@ -206,10 +206,11 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
   std::vector<FactorWork> works;
   works.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    const Shape& shape = items[i].staged ? items[i].staged->view().shape() : items[i].matrix.shape();
+    const Shape& shape =
+        items[i].staged ? items[i].staged->view().shape() : items[i].matrix.shape();
     if (!(shape == plan->shape())) {
-      outcomes[i].status = absl::InvalidArgumentError(
-          absl::StrCat("a matrix of ", ToString(shape), " for a plan of ", ToString(plan->shape())));
+      outcomes[i].status = absl::InvalidArgumentError(absl::StrCat(
+          "a matrix of ", ToString(shape), " for a plan of ", ToString(plan->shape())));
       continue;
     }
     FactorWork work;
@@ -260,8 +261,8 @@ struct Solver::Group {
   const Factorization* factorization = nullptr;
   std::vector<size_t> items;
   int64_t columns = 0;
-  DeviceBuffer x;       // packed [block][column][n]; empty if the solution's own memory serves
-  DeviceBuffer rhs;     // a copy of B, for residuals
+  DeviceBuffer x;    // packed [block][column][n]; empty if the solution's own memory serves
+  DeviceBuffer rhs;  // a copy of B, for residuals
   DeviceBuffer r;
   DeviceBuffer chains;
   void* in_place = nullptr;
@@ -359,8 +360,7 @@ absl::Status Solver::Load(std::span<const SolveItem> items, Group& group) {
 }
 
 // Forward down the levels, base last; then backward, base first.
-absl::Status Solver::Substitute(const SolveBatch& batch,
-                                absl::FunctionRef<bool()> wanted) {
+absl::Status Solver::Substitute(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
   const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
   absl::Status status;
   for (int64_t level = 0; status.ok() && level < levels; ++level) {
@@ -382,8 +382,8 @@ absl::Status Solver::Refine(const SolveItem& item, const Group& group, SolveOutc
   SolveBatch batch{&plan, {&correction, 1}, item.cancelled};
   double last = 0;
   for (int32_t step = 0;; ++step) {
-    absl::StatusOr<std::vector<Backend::ResidualNorms>> norms = backend_->Residual(
-        matrix, group.x.data(), group.rhs.data(), group.r.data(), group.columns);
+    absl::StatusOr<std::vector<Backend::ResidualNorms>> norms =
+        backend_->Residual(matrix, group.x.data(), group.rhs.data(), group.r.data(), group.columns);
     if (!norms.ok()) return norms.status();
     double error = 0;
     for (const Backend::ResidualNorms& column : *norms) {
@@ -391,8 +391,12 @@ absl::Status Solver::Refine(const SolveItem& item, const Group& group, SolveOutc
     }
     outcome.backward_error = error;
     outcome.refinements = step;
+    // At half a unit in the last place there is nothing left to gain.
+    const double enough = plan.shape().scalar == Scalar::kFloat64
+                              ? std::numeric_limits<double>::epsilon() / 2
+                              : std::numeric_limits<float>::epsilon() / 2.0;
     const bool helps = step == 0 || error <= last / 2;
-    if (step == item.max_refinements || error == 0 || !helps) return absl::OkStatus();
+    if (step == item.max_refinements || error <= enough || !helps) return absl::OkStatus();
     last = error;
     absl::Status status = Substitute(batch, [&item] { return !IsCancelled(item.cancelled); });
     if (status.ok()) {

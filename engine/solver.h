@@ -1,12 +1,12 @@
 // The solver: factors batches of SPD block-tridiagonal systems and solves for right-hand sides.
 //
-// One Solver drives one Backend. Factor, Solve and LogDeterminant take a lock and so run one at a time;
-// any thread may call. All pointers in items are host memory that the caller keeps until the call
-// returns. Memory on the device comes from the backend's pool; when it does not fit, the call or the
-// item fails with RESOURCE_EXHAUSTED and nothing is left behind.
+// One Solver drives one Backend. Factor, Solve and LogDeterminant take a lock and so run one at a
+// time; any thread may call. All pointers in items are host memory that the caller keeps until the
+// call returns. Memory on the device comes from the backend's pool; when it does not fit, the call
+// or the item fails with RESOURCE_EXHAUSTED and nothing is left behind.
 //
-// Results are bitwise the same from run to run, for any number of threads, and for any batch that an
-// item happens to share: batching never changes an answer.
+// Results are bitwise the same from run to run, for any number of threads, and for any batch that
+// an item happens to share: batching never changes an answer.
 #ifndef BLOCKD_ENGINE_SOLVER_H_
 #define BLOCKD_ENGINE_SOLVER_H_
 
@@ -32,17 +32,18 @@ struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based
   int64_t row = 0;    // in the block, 0-based
   int64_t minor = 0;  // order of the leading minor, 1-based: block * n + row + 1
-  // False where rounding let the sweep in natural order succeed: then block and row are those of the
-  // pivot that failed in the plan's own order.
+  // False where rounding let the sweep in natural order succeed: then block and row are those of
+  // the pivot that failed in the plan's own order.
   bool natural_order = true;
 };
 
 struct FactorItem {
-  BlockTridiagonalView matrix;             // host memory, unless `staged` is set
-  StagedMatrix* staged = nullptr;          // a matrix that is on the device already; moved from if kept
-  bool keep_matrix = false;                // keep the matrix on the device, for residuals
-  DeviceBuffer* recycle = nullptr;         // memory of an old factor of the same plan, to overwrite
-  const std::atomic<bool>* cancelled = nullptr;  // looked at between steps; the item then is CANCELLED
+  BlockTridiagonalView matrix;      // host memory, unless `staged` is set
+  StagedMatrix* staged = nullptr;   // a matrix that is on the device already; moved from if kept
+  bool keep_matrix = false;         // keep the matrix on the device, for residuals
+  DeviceBuffer* recycle = nullptr;  // memory of an old factor of the same plan, to overwrite
+  const std::atomic<bool>* cancelled =
+      nullptr;  // looked at between steps; the item then is CANCELLED
 };
 
 struct FactorOutcome {
@@ -65,7 +66,8 @@ struct SolveItem {
 
 struct SolveOutcome {
   absl::Status status;
-  // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, after refinement.
+  // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, after
+  // refinement.
   std::optional<double> backward_error;
   int32_t refinements = 0;  // steps that were taken; stops when the error no longer halves
 };
@@ -84,7 +86,8 @@ class Solver {
   Backend& backend() { return *backend_; }
 
   // The plan for `batch` systems of this shape; made once, then looked up.
-  absl::StatusOr<std::shared_ptr<const EliminationPlan>> Plan(const Shape& shape, int64_t batch = 1);
+  absl::StatusOr<std::shared_ptr<const EliminationPlan>> Plan(const Shape& shape,
+                                                              int64_t batch = 1);
 
   // Upper bounds on what the calls take from the pool beside the factorizations themselves; bytes.
   int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form,
@@ -92,8 +95,8 @@ class Solver {
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write may be called from any
-  // thread, at an offset in the buffer as StagedMatrix counts it. Palette indices are not checked: the
-  // caller checks them (CheckView) before they are written.
+  // thread, at an offset in the buffer as StagedMatrix counts it. Palette indices are not checked:
+  // the caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
 

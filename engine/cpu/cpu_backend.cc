@@ -25,6 +25,9 @@ using cpu::SubstituteTask;
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
 constexpr int64_t kColumnsATask = 32;
 
+// Factors that will not be found in a cache when they are read.
+constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
+
 int64_t PhysicalMemory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
 }
@@ -74,8 +77,8 @@ class CpuBackend : public Backend {
   CpuBackend(std::unique_ptr<Slab> slab, int64_t memory_bytes, int32_t threads, int32_t lanes)
       : slab_(std::move(slab)), pool_(slab_->base(), memory_bytes), threads_(threads) {
     device_.backend = "cpu";
-    device_.name = absl::StrCat(ProcessorName(), " (",
-                                cpu::SelectKernels<double>().instruction_set, ")");
+    device_.name =
+        absl::StrCat(ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
     device_.memory_bytes = PhysicalMemory();
     device_.parallelism = threads;
     costs_.lanes = lanes;
@@ -112,10 +115,10 @@ class CpuBackend : public Backend {
                              int64_t total_columns) override {
     const int64_t bytes = n * ScalarBytes(scalar);
     ForEachColumnPiece(rows / n, columns, [&](int64_t block, int64_t c) {
-      std::memcpy(static_cast<char*>(columns_out) + (c * (rows / n) + block) * bytes,
-                  static_cast<const char*>(packed) +
-                      (block * total_columns + first_column + c) * bytes,
-                  bytes);
+      std::memcpy(
+          static_cast<char*>(columns_out) + (c * (rows / n) + block) * bytes,
+          static_cast<const char*>(packed) + (block * total_columns + first_column + c) * bytes,
+          bytes);
     });
     return absl::OkStatus();
   }
@@ -146,8 +149,7 @@ class CpuBackend : public Backend {
   }
 
   absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
-    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix)
-                                                     : Sweep<float>(matrix);
+    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix) : Sweep<float>(matrix);
   }
 
   absl::Status Forward(const SolveBatch& batch, int64_t level) override {
@@ -173,9 +175,8 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
-    return matrix.shape().scalar == Scalar::kFloat64
-               ? Residuals<double>(matrix, x, b, r, num_rhs)
-               : Residuals<float>(matrix, x, b, r, num_rhs);
+    return matrix.shape().scalar == Scalar::kFloat64 ? Residuals<double>(matrix, x, b, r, num_rhs)
+                                                     : Residuals<float>(matrix, x, b, r, num_rhs);
   }
 
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
@@ -257,6 +258,8 @@ class CpuBackend : public Backend {
       task.right_from_left = next + segment.right_separator * 3 * square;
     }
     if (segment.has_fill()) task.coupling = next + (segment.left_separator * 3 + 2) * square;
+    task.stream =
+        plan.factor_bytes() * static_cast<int64_t>(batch.systems.size()) > kLargerThanCaches;
     task.stop = batch.stop;
     return task;
   }
@@ -336,7 +339,8 @@ class CpuBackend : public Backend {
     return panels;
   }
 
-  // Where the vectors of a level above the first lie: by block, [from_left | from_right], all columns.
+  // Where the vectors of a level above the first lie: by block, [from_left | from_right], all
+  // columns.
   template <typename T>
   static T* LevelVectors(const EliminationPlan& plan, int64_t level, const SolveSystem& system) {
     int64_t before = 0;
@@ -474,8 +478,8 @@ std::vector<Backend::ResidualNorms> CpuBackend::Residuals(const BlockTridiagonal
         for (int64_t k = i * stride + c * n; k < i * stride + (c + 1) * n; ++k) {
           const double residual = static_cast<double>(b[k]) - y[k - i * stride];
           // A NaN anywhere must show: max would drop it.
-          norms.residual = std::isnan(residual) ? residual
-                                                : std::max(std::abs(residual), norms.residual);
+          norms.residual =
+              std::isnan(residual) ? residual : std::max(std::abs(residual), norms.residual);
           norms.solution = std::max(norms.solution, std::abs(static_cast<double>(x[k])));
           norms.rhs = std::max(norms.rhs, std::abs(static_cast<double>(b[k])));
           r[k] = static_cast<T>(residual);
@@ -504,9 +508,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& 
   const int64_t memory =
       options.memory_bytes > 0 ? options.memory_bytes : AvailableMemory() / 4 * 3;
   if (memory > PhysicalMemory()) {
-    return absl::ResourceExhaustedError(absl::StrCat("asked for a pool of ", memory,
-                                                     " bytes, this machine has ",
-                                                     PhysicalMemory()));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "asked for a pool of ", memory, " bytes, this machine has ", PhysicalMemory()));
   }
   absl::StatusOr<std::unique_ptr<Slab>> slab = Slab::Map(memory);
   if (!slab.ok()) return slab.status();

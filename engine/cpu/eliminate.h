@@ -1,8 +1,8 @@
 // A segment's elimination on packed row panels.
 //
 // A panel is kRows consecutive rows, stored column after column: [column][kRows]. In that form one
-// matrix serves as the left operand of a product (kRows scalars of a column are vectors) and, by rows,
-// as the right one (kCols consecutive rows of a column are broadcast). Every product here is
+// matrix serves as the left operand of a product (kRows scalars of a column are vectors) and, by
+// rows, as the right one (kCols consecutive rows of a column are broadcast). Every product here is
 // P Q' summed over columns, so one inner loop does all of the work:
 //
 //     L(i,j) = (D(i,j) - sum_k C(i,k) C(j,k)' - sum_{k<j} L(i,k) L(j,k)') inv(L(j,j))'
@@ -42,21 +42,28 @@ class Eliminator {
   static int64_t Padded(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
   static int64_t ScratchScalars(int64_t n, bool fill) {
     const int64_t padded = Padded(n);
-    // L, C, the diagonal tiles of Y and one panel of Y or W; with fill also W and its update.
-    return (fill ? 4 : 2) * padded * padded + 2 * padded * kRows;
+    // L, C, a panel and the diagonal tiles of Y; with fill also two W and their update.
+    return (fill ? 5 : 2) * padded * padded + 2 * padded * kRows;
   }
 
   explicit Eliminator(const EliminateTask<T>& task)
-      : task_(task), segment_(*task.segment), n_(task.n), padded_(Padded(task.n)),
-        panels_(padded_ / kRows) {
+      : task_(task),
+        segment_(*task.segment),
+        n_(task.n),
+        padded_(Padded(task.n)),
+        panels_(padded_ / kRows),
+        // Whole lines only: columns of every block column start at a multiple of a vector.
+        stream_(task.stream && n_ % kRows == 0 && IsAligned(task.inverse) && IsAligned(task.next) &&
+                IsAligned(task.fill)) {
     T* at = task.scratch;
     const auto take = [&at](int64_t scalars) { return std::exchange(at, at + scalars); };
     l_ = take(padded_ * padded_);
     c_ = take(padded_ * padded_);
     diagonal_ = take(padded_ * kRows);
-    row_ = take(padded_ * kRows);
+    y_ = take(padded_ * kRows);
     if (segment_.has_fill()) {
       w_ = take(padded_ * padded_);
+      w_before_ = take(padded_ * padded_);
       update_ = take(padded_ * padded_);
       std::fill(update_, update_ + padded_ * padded_, T{0});
     }
@@ -79,6 +86,10 @@ class Eliminator {
  private:
   static constexpr int64_t kNone = -1;
 
+  static bool IsAligned(const T* p) {
+    return reinterpret_cast<uintptr_t>(p) % BLOCKD_VECTOR_BYTES == 0;
+  }
+
   T* Panel(T* packed, int64_t i) const { return packed + i * kRows * padded_; }
 
   // The chain index of the block after the k-th interior: the next interior or the separator.
@@ -99,14 +110,16 @@ class Eliminator {
       for (int j = 0; j < kCols; ++j) {
         const T scalar = b[j];
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) t.v[j][v] -= rows[v] * scalar;
+        for (int v = 0; v < kVectors; ++v)
+          t.v[j][v] = MultiplyAdd<T, kWidth>(-rows[v], scalar, t.v[j][v]);
       }
     }
     tile = t;
   }
 
   // out = A Y, A a tile of `columns` columns in [column][kRows] and Y(k, j) = y[j * kRows + k].
-  static inline __attribute__((always_inline)) Tile Multiply(const T* a, const T* y, int64_t columns) {
+  static inline __attribute__((always_inline)) Tile Multiply(const T* a, const T* y,
+                                                             int64_t columns) {
     Tile t = {};
     for (int64_t k = 0; k < columns; ++k, a += kRows) {
       Vec rows[kVectors];
@@ -116,7 +129,8 @@ class Eliminator {
       for (int j = 0; j < kCols; ++j) {
         const T scalar = y[j * kRows + k];
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) t.v[j][v] += rows[v] * scalar;
+        for (int v = 0; v < kVectors; ++v)
+          t.v[j][v] = MultiplyAdd<T, kWidth>(rows[v], scalar, t.v[j][v]);
       }
     }
     return t;
@@ -126,7 +140,8 @@ class Eliminator {
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) Store<T, kWidth>(out + j * kRows + v * kWidth, tile.v[j][v]);
+      for (int v = 0; v < kVectors; ++v)
+        Store<T, kWidth>(out + j * kRows + v * kWidth, tile.v[j][v]);
     }
   }
 
@@ -135,7 +150,8 @@ class Eliminator {
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) tile.v[j][v] = Load<T, kWidth>(in + j * kRows + v * kWidth);
+      for (int v = 0; v < kVectors; ++v)
+        tile.v[j][v] = Load<T, kWidth>(in + j * kRows + v * kWidth);
     }
     return tile;
   }
@@ -161,7 +177,36 @@ class Eliminator {
     return LoadPacked(buffer);
   }
 
+  // Asks for the lines of a tile that will be read, or written, one panel of work later: tiles are
+  // short pieces of many columns, which the hardware does not foresee.
+  template <bool kWrite>
+  void Prefetch(const T* block, int64_t r, int64_t c) const {
+    if (block == nullptr || r + kRows > n_ || c + kCols > n_) return;
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) {
+      for (int v = 0; v < kVectors; ++v) {
+        __builtin_prefetch(block + (c + j) * n_ + r + v * kWidth, kWrite, 2);
+      }
+    }
+  }
+
   Tile LoadTransposed(const T* block, int64_t r, int64_t c) const {
+    if constexpr (kWidth == kCols) {
+      if (r + kRows <= n_ && c + kCols <= n_) {
+        Tile tile;
+        for (int v = 0; v < kVectors; ++v) {
+          Vec square[kWidth];
+#pragma GCC unroll 8
+          for (int i = 0; i < kWidth; ++i) {
+            square[i] = Load<T, kWidth>(block + (r + v * kWidth + i) * n_ + c);
+          }
+          Transpose<T, kWidth>(square);
+#pragma GCC unroll 8
+          for (int j = 0; j < kCols; ++j) tile.v[j][v] = square[j];
+        }
+        return tile;
+      }
+    }
     T buffer[kCols * kRows] = {};
     const int64_t rows = std::min<int64_t>(kRows, n_ - r);
     const int64_t columns = std::min<int64_t>(kCols, n_ - c);
@@ -208,6 +253,23 @@ class Eliminator {
     return LoadLower(data, r, c, [this](int64_t j) { return j * n_ - j * (j + 1) / 2; });
   }
 
+  // A full diagonal block of the matrix, else null.
+  const T* PlainDiagonal(int64_t block) const {
+    const BlockTridiagonalView* matrix = task_.chain.matrix;
+    const bool plain = matrix != nullptr && matrix->form.diagonal == DiagonalForm::kFull;
+    return plain ? DiagonalBlock<T>(*matrix, block) : nullptr;
+  }
+
+  // The coupling block after chain index i if it is read as it is stored, else null.
+  const T* PlainCoupling(int64_t i, bool transpose) const {
+    const Chain<T>& chain = task_.chain;
+    if (chain.matrix == nullptr) {
+      return transpose ? nullptr : chain.chains + (i * 3 + 2) * n_ * n_;
+    }
+    transpose ^= chain.matrix->form.coupling == CouplingForm::kSuperdiagonal;
+    return transpose ? nullptr : CouplingBlock<T>(*chain.matrix, i);
+  }
+
   // The coupling block between chain index i and i + 1: A(i+1,i), or its transpose.
   Tile LoadCoupling(int64_t i, bool transpose, int64_t r, int64_t c) const {
     const Chain<T>& chain = task_.chain;
@@ -221,13 +283,23 @@ class Eliminator {
     return transpose ? LoadTransposed(block, r, c) : LoadBlock(block, r, c);
   }
 
+  // A store to the factor, which is not read again soon if it is larger than the caches: then it
+  // need not pass through them.
+  inline __attribute__((always_inline)) void StoreOut(T* out, Vec v) const {
+    if (stream_) {
+      Stream<T, kWidth>(out, v);
+    } else {
+      Store<T, kWidth>(out, v);
+    }
+  }
+
   void StoreBlock(const Tile& tile, T* block, int64_t r, int64_t c) const {
     if (r + kRows <= n_ && c + kCols <= n_) {
 #pragma GCC unroll 8
       for (int j = 0; j < kCols; ++j) {
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          Store<T, kWidth>(block + (c + j) * n_ + r + v * kWidth, tile.v[j][v]);
+          StoreOut(block + (c + j) * n_ + r + v * kWidth, tile.v[j][v]);
         }
       }
       return;
@@ -240,59 +312,65 @@ class Eliminator {
     }
   }
 
-  // One panel of P inv(L)', tile by tile: out(j) = (init(j) - sum_{k<j} out(k) L(j,k)') inv(L(j,j))'.
-  // `out` is the panel, packed; `block`, if given, gets the same in column-major form.
+  // Tile (i, j) of a packed P inv(L)': (init - sum_k P(i,k) L(j,k)') inv(L(j,j))' over the tiles k
+  // from `first` to j - 1. `block`, if given, gets it in column-major form too.
   template <typename Init>
-  void SolvePanel(T* out, T* block, int64_t r, int64_t first_tile, const Init& init) {
-    for (int64_t j = first_tile; j < panels_; ++j) {
-      alignas(64) T rest[kRows * kRows];
-      const T* l = Panel(l_, j);
-      const int64_t from = first_tile * kRows;
-      for (int h = 0; h < kRows; h += kCols) {
-        Tile tile = init(j * kRows + h);
-        Subtract(tile, out + from * kRows, l + from * kRows + h, j * kRows - from);
-        StorePacked(tile, rest + h * kRows);
-      }
-      const T* y = diagonal_ + j * kRows * kRows;
-      for (int h = 0; h < kRows; h += kCols) {
-        const Tile tile = Multiply(rest, y + h * kRows, h + kCols);
-        StorePacked(tile, out + (j * kRows + h) * kRows);
-        if (block) StoreBlock(tile, block, r, j * kRows + h);
-      }
+  void SolveTile(T* packed, int64_t i, int64_t j, int64_t first, T* block, const Init& init) const {
+    alignas(64) T rest[kRows * kRows];
+    const int64_t from = first * kRows;
+    const T* row = Panel(packed, i);
+    const T* l = Panel(l_, j);
+#pragma GCC unroll 1
+    for (int h = 0; h < kRows; h += kCols) {
+      Tile tile = init(j * kRows + h);
+      Subtract(tile, row + from * kRows, l + from * kRows + h, j * kRows - from);
+      StorePacked(tile, rest + h * kRows);
+    }
+    const T* y = diagonal_ + j * kRows * kRows;
+    T* out = Panel(packed, i) + j * kRows * kRows;
+#pragma GCC unroll 1
+    for (int h = 0; h < kRows; h += kCols) {
+      const Tile tile = Multiply(rest, y + h * kRows, h + kCols);
+      StorePacked(tile, out + h * kRows);
+      if (block) StoreBlock(tile, block, i * kRows, j * kRows + h);
     }
   }
 
-  // D - C C' of the k-th interior, factored. Returns the row of a pivot that is not positive, or -1.
+  // D - C C' of the k-th interior, factored. Returns the row of a pivot that is not positive, or
+  // -1.
   int64_t Factor(int64_t k) {
     const int64_t block = segment_.block(k);
-    for (int64_t i = 0; i < panels_; ++i) {
-      T* panel = Panel(l_, i);
-      const int64_t r = i * kRows;
-      const auto init = [&](int64_t c) {
-        Tile tile = LoadDiagonal(block, r, c);
-        if (k > 0) Subtract(tile, Panel(c_, i), Panel(c_, c / kRows) + c % kRows, n_);
-        return tile;
-      };
-      LowerPanel(panel, i, init);
-      const int64_t row = FactorTile(panel + r * kRows, diagonal_ + r * kRows,
-                                     std::min<int64_t>(kRows, n_ - r));
-      if (row >= 0) return r + row;
+    const T* plain = PlainDiagonal(block);
+    for (int64_t j = 0; j < panels_; ++j) {
+      for (int64_t i = j; i < panels_; ++i) {
+        const auto init = [&](int64_t c) {
+          if (i > j) Prefetch<false>(plain, i * kRows, c + kRows);
+          Tile tile = LoadDiagonal(block, i * kRows, c);
+          if (k > 0) Subtract(tile, Panel(c_, i), Panel(c_, j) + c % kRows, n_);
+          return tile;
+        };
+        if (i > j) {
+          SolveTile(l_, i, j, 0, nullptr, init);
+          continue;
+        }
+        const int64_t row = DiagonalTile(j, init);
+        if (row >= 0) return j * kRows + row;
+      }
     }
     return -1;
   }
 
-  // The tiles of panel i left of the diagonal, as SolvePanel, then the diagonal tile, not factored yet.
   template <typename Init>
-  void LowerPanel(T* panel, int64_t i, const Init& init) {
-    const int64_t all = panels_;
-    panels_ = i;
-    SolvePanel(panel, nullptr, 0, 0, init);
-    panels_ = all;
+  int64_t DiagonalTile(int64_t j, const Init& init) {
+    T* panel = Panel(l_, j);
+    T* at = panel + j * kRows * kRows;
+#pragma GCC unroll 1
     for (int h = 0; h < kRows; h += kCols) {
-      Tile tile = init(i * kRows + h);
-      Subtract(tile, panel, panel + h, i * kRows);
-      StorePacked(tile, panel + (i * kRows + h) * kRows);
+      Tile tile = init(j * kRows + h);
+      Subtract(tile, panel, panel + h, j * kRows);
+      StorePacked(tile, at + h * kRows);
     }
+    return FactorTile(at, diagonal_ + j * kRows * kRows, std::min<int64_t>(kRows, n_ - j * kRows));
   }
 
   // L and Y = inv(L)' of one tile, column by column; columns from `columns` on become the identity.
@@ -321,8 +399,8 @@ class Eliminator {
         for (int v = 0; v < kVectors; ++v) {
           T* aj = a + j * kRows + v * kWidth;
           T* yj = y + j * kRows + v * kWidth;
-          Store<T, kWidth>(aj, Load<T, kWidth>(aj) - column[v] * factor);
-          Store<T, kWidth>(yj, Load<T, kWidth>(yj) - inverse[v] * factor);
+          Store<T, kWidth>(aj, MultiplyAdd<T, kWidth>(-column[v], factor, Load<T, kWidth>(aj)));
+          Store<T, kWidth>(yj, MultiplyAdd<T, kWidth>(-inverse[v], factor, Load<T, kWidth>(yj)));
         }
       }
     }
@@ -334,58 +412,89 @@ class Eliminator {
     const int64_t block = segment_.block(k);
     const int64_t coupling = segment_.reversed ? block - 1 : block;
     T* out = task_.next ? task_.next + k * n_ * n_ : nullptr;
-    for (int64_t i = 0; i < panels_; ++i) {
-      SolvePanel(Panel(c_, i), out, i * kRows, 0, [&](int64_t c) {
-        return LoadCoupling(coupling, segment_.reversed, i * kRows, c);
-      });
+    const T* plain = PlainCoupling(coupling, segment_.reversed);
+    for (int64_t j = 0; j < panels_; ++j) {
+      for (int64_t i = 0; i < panels_; ++i) {
+        SolveTile(c_, i, j, 0, out, [&](int64_t c) {
+          Prefetch<false>(plain, i * kRows, c + kRows);
+          if (!stream_) Prefetch<true>(out, i * kRows, c + kRows);
+          return LoadCoupling(coupling, segment_.reversed, i * kRows, c);
+        });
+      }
     }
   }
 
   // W of the k-th interior, toward the left separator, and W W' onto the separator's update.
   void Fill(int64_t k) {
     T* out = task_.fill ? task_.fill + k * n_ * n_ : nullptr;
-    for (int64_t i = 0; i < panels_; ++i) {
-      T* panel = Panel(w_, i);
-      SolvePanel(row_, out, i * kRows, 0, [&](int64_t c) {
-        if (k == 0) return LoadCoupling(segment_.first - 1, true, i * kRows, c);
-        Tile tile = {};
-        Subtract(tile, panel, Panel(c_, c / kRows) + c % kRows, n_);
-        return tile;
-      });
-      std::copy_n(row_, padded_ * kRows, panel);
+    for (int64_t j = 0; j < panels_; ++j) {
+      for (int64_t i = 0; i < panels_; ++i) {
+        SolveTile(w_, i, j, 0, out, [&](int64_t c) {
+          if (!stream_) Prefetch<true>(out, i * kRows, c + kRows);
+          if (k == 0) return LoadCoupling(segment_.first - 1, true, i * kRows, c);
+          Tile tile = {};
+          Subtract(tile, Panel(w_before_, i), Panel(c_, j) + c % kRows, n_);
+          return tile;
+        });
+      }
     }
+    std::swap(w_, w_before_);
     for (int64_t i = 0; i < panels_; ++i) {
       for (int64_t c = 0; c < (i + 1) * kRows; c += kCols) {
         T* at = Panel(update_, i) + c * kRows;
         Tile tile = LoadPacked(at);
-        Subtract(tile, Panel(w_, i), Panel(w_, c / kRows) + c % kRows, n_);
+        Subtract(tile, Panel(w_before_, i), Panel(w_before_, c / kRows) + c % kRows, n_);
         StorePacked(tile, at);
       }
     }
   }
 
-  // Y = inv(L)' panel by panel, stored as inv(L) in block columns.
+  // Y = inv(L)' tile by tile, stored as inv(L) in block columns.
   void Invert(int64_t k) {
     T* inverse = task_.inverse + k * TriangleScalars(n_);
     for (int64_t i = 0; i < panels_; ++i) {
-      const int64_t r = i * kRows;
-      SolvePanel(row_, nullptr, r, i, [&](int64_t c) {
-        Tile tile = {};
-        if (c >= r + kRows) return tile;
-        T buffer[kCols * kRows] = {};
-        for (int j = 0; j < kCols; ++j) buffer[j * kRows + c - r + j] = T{1};
-        return LoadPacked(buffer);
-      });
-      StoreInverse(inverse, r);
+      // One panel is all that a panel of Y needs of Y.
+      std::copy_n(diagonal_ + i * kRows * kRows, kRows * kRows, y_ + i * kRows * kRows);
+      StoreInverse(inverse, i, i);
+      for (int64_t j = i + 1; j < panels_; ++j) {
+        SolveTile(y_, 0, j, i, nullptr, [](int64_t) { return Tile{}; });
+        StoreInverse(inverse, i, j);
+      }
     }
   }
 
-  void StoreInverse(T* inverse, int64_t r) const {
-    for (int64_t i = r; i < std::min<int64_t>(r + kRows, n_); ++i) {
-      const int64_t panel = i / kPanel;
-      const int64_t top = panel * kPanel;
-      T* out = inverse + TrianglePanelOffset(n_, panel) + (i - top) * (n_ - top);
-      for (int64_t c = top; c < n_; ++c) out[c - top] = row_[c * kRows + i - r];
+  // Tile (i, j) of Y is tile (j, i) of inv(L), transposed.
+  void StoreInverse(T* inverse, int64_t i, int64_t j) const {
+    const T* tile = y_ + j * kRows * kRows;
+    for (int64_t p = i * kRows; p < std::min((i + 1) * kRows, n_); p += kPanel) {
+      T* out = inverse + TrianglePanelOffset(n_, p / kPanel);
+      StoreTransposed(tile + p - i * kRows, out, p, j * kRows);
+    }
+  }
+
+  // Columns p to p + kPanel of inv(L), rows r to r + kRows; out is their block column, which starts
+  // at row p, and in[c * kRows + i] its entry in row r + c, column p + i.
+  void StoreTransposed(const T* in, T* out, int64_t p, int64_t r) const {
+    const int64_t ld = n_ - p;
+    if constexpr (kWidth == kPanel) {
+      if (r + kRows <= n_ && p <= r) {
+        for (int v = 0; v < kVectors; ++v) {
+          Vec square[kWidth];
+#pragma GCC unroll 8
+          for (int c = 0; c < kWidth; ++c)
+            square[c] = Load<T, kWidth>(in + (v * kWidth + c) * kRows);
+          Transpose<T, kWidth>(square);
+#pragma GCC unroll 8
+          for (int i = 0; i < kWidth; ++i) {
+            StoreOut(out + i * ld + r - p + v * kWidth, square[i]);
+          }
+        }
+        return;
+      }
+    }
+    const int64_t end = std::min<int64_t>(r + kRows, n_);
+    for (int64_t i = 0; i < std::min(kPanel, n_ - p); ++i) {
+      for (int64_t c = std::max(r, p); c < end; ++c) out[i * ld + c - p] = in[(c - r) * kRows + i];
     }
   }
 
@@ -407,7 +516,7 @@ class Eliminator {
       }
       for (int64_t c = 0; segment_.has_fill() && c < n_; c += kCols) {
         Tile tile = {};
-        Subtract(tile, Panel(c_, i), Panel(w_, c / kRows) + c % kRows, n_);
+        Subtract(tile, Panel(c_, i), Panel(w_before_, c / kRows) + c % kRows, n_);
         StoreBlock(tile, task_.coupling, r, c);
       }
     }
@@ -417,12 +526,14 @@ class Eliminator {
   const Segment& segment_;
   const int64_t n_;
   const int64_t padded_;
-  int64_t panels_;
+  const int64_t panels_;
+  const bool stream_;
   T* l_ = nullptr;         // L of the block in hand
   T* c_ = nullptr;         // C of the block before or in hand
   T* diagonal_ = nullptr;  // Y(j,j), tile after tile
-  T* row_ = nullptr;       // a panel of Y or W
-  T* w_ = nullptr;
+  T* y_ = nullptr;         // a panel of Y
+  T* w_ = nullptr;         // W of the block in hand
+  T* w_before_ = nullptr;  // and of the block before
   T* update_ = nullptr;    // -sum W W'
 };
 

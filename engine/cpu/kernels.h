@@ -1,6 +1,7 @@
 // The CPU's inner loops: a segment eliminated, or substituted through, from its first block to its
-// last while it is in cache. The same source is compiled for several instruction sets; SelectKernels
-// picks the widest that this processor runs. Thread-safe: a task touches only what it names.
+// last while it is in cache. The same source is compiled for several instruction sets;
+// SelectKernels picks the widest that this processor runs. Thread-safe: a task touches only what it
+// names.
 #ifndef BLOCKD_ENGINE_CPU_KERNELS_H_
 #define BLOCKD_ENGINE_CPU_KERNELS_H_
 
@@ -12,9 +13,9 @@
 
 namespace blockd::cpu {
 
-// A level's chain as it is read. Level 0 is the matrix itself. On the levels above, a block is the sum
-// of what its two neighbouring segments left: block i has `from_left` at chains + 3 n^2 i (lower
-// triangle valid), `from_right` n^2 further on and, after that, A(i+1,i).
+// A level's chain as it is read. Level 0 is the matrix itself. On the levels above, a block is the
+// sum of what its two neighbouring segments left: block i has `from_left` at chains + 3 n^2 i
+// (lower triangle valid), `from_right` n^2 further on and, after that, A(i+1,i).
 template <typename T>
 struct Chain {
   const BlockTridiagonalView* matrix = nullptr;  // level 0 only
@@ -34,6 +35,7 @@ struct EliminateTask {
   T* left_from_right = nullptr;
   T* right_from_left = nullptr;
   T* coupling = nullptr;  // A(right, left)
+  bool stream = false;    // the factor is larger than the caches: write it past them
   T* scratch = nullptr;   // scratch_scalars(n)
   const std::atomic<bool>* stop = nullptr;
 };
@@ -60,11 +62,11 @@ struct SubstituteTask {
   const T* inverse = nullptr;
   const T* next = nullptr;
   const T* fill = nullptr;
-  Vectors<T> x;          // this level's right-hand sides, then solutions
-  Vectors<T> x_right;    // forward, above level 0: to be added to x (x is what came from the left)
-  Vectors<T> from_left;  // the next level's, by separator: what the segment left of it makes
-  Vectors<T> from_right; // and the one right of it; backward, from_left holds the solution
-  T* scratch = nullptr;  // 3 * n * columns
+  Vectors<T> x;           // this level's right-hand sides, then solutions
+  Vectors<T> x_right;     // forward, above level 0: to be added to x (x is what came from the left)
+  Vectors<T> from_left;   // the next level's, by separator: what the segment left of it makes
+  Vectors<T> from_right;  // and the one right of it; backward, from_left holds the solution
+  T* scratch = nullptr;   // 3 * n * columns
   const std::atomic<bool>* stop = nullptr;
 };
 

@@ -13,18 +13,20 @@ constexpr int64_t kLargestPackedBlock = 256;
 // Where the recursion of CholeskyInverse hands over to packed panels.
 constexpr int64_t kLeaf = 128;
 
-// C -= A B', lower triangle of C -= A A', B = alpha B op(L), B = alpha L B; all n-by-m column-major.
+// C -= A B', lower triangle of C -= A A', B = alpha B op(L), B = alpha L B; all n-by-m
+// column-major.
 void SubtractProduct(int64_t rows, int64_t columns, int64_t depth, const double* a, int64_t lda,
                      const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
-  cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, rows, columns, depth, -1, a, lda, b, ldb, beta,
-              c, ldc);
+  cblas_dgemm(CblasColMajor, CblasNoTrans, CblasTrans, rows, columns, depth, -1, a, lda, b, ldb,
+              beta, c, ldc);
 }
 void SubtractProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t lda,
                      const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-  cblas_sgemm(CblasColMajor, CblasNoTrans, CblasTrans, rows, columns, depth, -1, a, lda, b, ldb, beta,
-              c, ldc);
+  cblas_sgemm(CblasColMajor, CblasNoTrans, CblasTrans, rows, columns, depth, -1, a, lda, b, ldb,
+              beta, c, ldc);
 }
-void SubtractSquare(int64_t n, int64_t depth, const double* a, int64_t lda, double* c, int64_t ldc) {
+void SubtractSquare(int64_t n, int64_t depth, const double* a, int64_t lda, double* c,
+                    int64_t ldc) {
   cblas_dsyrk(CblasColMajor, CblasLower, CblasNoTrans, n, depth, -1, a, lda, 1, c, ldc);
 }
 void SubtractSquare(int64_t n, int64_t depth, const float* a, int64_t lda, float* c, int64_t ldc) {
@@ -32,13 +34,13 @@ void SubtractSquare(int64_t n, int64_t depth, const float* a, int64_t lda, float
 }
 void TimesTriangle(CBLAS_SIDE side, CBLAS_TRANSPOSE transpose, int64_t rows, int64_t columns,
                    double alpha, const double* l, int64_t ldl, double* b, int64_t ldb) {
-  cblas_dtrmm(CblasColMajor, side, CblasLower, transpose, CblasNonUnit, rows, columns, alpha, l, ldl,
-              b, ldb);
+  cblas_dtrmm(CblasColMajor, side, CblasLower, transpose, CblasNonUnit, rows, columns, alpha, l,
+              ldl, b, ldb);
 }
 void TimesTriangle(CBLAS_SIDE side, CBLAS_TRANSPOSE transpose, int64_t rows, int64_t columns,
                    float alpha, const float* l, int64_t ldl, float* b, int64_t ldb) {
-  cblas_strmm(CblasColMajor, side, CblasLower, transpose, CblasNonUnit, rows, columns, alpha, l, ldl,
-              b, ldb);
+  cblas_strmm(CblasColMajor, side, CblasLower, transpose, CblasNonUnit, rows, columns, alpha, l,
+              ldl, b, ldb);
 }
 
 template <typename T>
@@ -67,7 +69,8 @@ class LargeEliminator {
 
   static int64_t LeafScalars() {
     // The leaf's block, its inverse in block columns, and the packed elimination's own scratch.
-    return kLeaf * kLeaf + TriangleScalars(kLeaf) + SelectKernels<T>().scratch_scalars(kLeaf, false);
+    return kLeaf * kLeaf + TriangleScalars(kLeaf) +
+           SelectKernels<T>().scratch_scalars(kLeaf, false);
   }
 
   SegmentFailure Run() {
@@ -128,14 +131,16 @@ class LargeEliminator {
     for (int64_t j0 = 0; j0 < n_; j0 += kTile) {
       for (int64_t i0 = 0; i0 < n_; i0 += kTile) {
         for (int64_t j = j0; j < std::min(j0 + kTile, n_); ++j) {
-          for (int64_t r = i0; r < std::min(i0 + kTile, n_); ++r) out[j * n_ + r] = block[r * n_ + j];
+          for (int64_t r = i0; r < std::min(i0 + kTile, n_); ++r)
+            out[j * n_ + r] = block[r * n_ + j];
         }
       }
     }
   }
 
-  // a's lower triangle becomes garbage and x's inv(chol(a)), both with leading dimension n_; recursive:
-  // L21 = A21 inv(L11)', A22 -= L21 L21', X21 = -X22 L21 X11. Returns the failed row, or -1.
+  // a's lower triangle becomes garbage and x's inv(chol(a)), both with leading dimension n_;
+  // recursive: L21 = A21 inv(L11)', A22 -= L21 L21', X21 = -X22 L21 X11. Returns the failed row, or
+  // -1.
   int64_t CholeskyInverse(int64_t n, T* a, T* x) {
     if (n <= kLeaf) return Leaf(n, a, x);
     const int64_t top = (n / 2 + 15) / 16 * 16;
@@ -245,8 +250,8 @@ class LargeEliminator {
 bool UsesLargeBlocks(int64_t n) { return n > kLargestPackedBlock; }
 
 int64_t LargeScratchScalars(int64_t n, bool fill) {
-  return (fill ? 6 : 3) * n * n + std::max(LargeEliminator<double>::LeafScalars(),
-                                           LargeEliminator<float>::LeafScalars());
+  return (fill ? 6 : 3) * n * n +
+         std::max(LargeEliminator<double>::LeafScalars(), LargeEliminator<float>::LeafScalars());
 }
 
 template <typename T>

@@ -1,5 +1,5 @@
-// A segment's elimination for large blocks, where a vendor's level-3 BLAS is faster than panels that
-// no longer fit the caches: the same steps as eliminate.h, on whole column-major blocks.
+// A segment's elimination for large blocks, where a vendor's level-3 BLAS is faster than panels
+// that no longer fit the caches: the same steps as eliminate.h, on whole column-major blocks.
 #ifndef BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_
 #define BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_
 

@@ -1,9 +1,9 @@
 // A segment's forward and backward substitution.
 //
 // Both walk the stored block columns of inv(L), C and W once, kPanel columns at a time: forward as
-// y += M v (vectors along the rows of M, v broadcast), backward as t += M' y (vectors along the rows,
-// summed at the end). A column of the right-hand sides is computed with the same operations in the
-// same order whatever stands beside it, so batching does not change an answer.
+// y += M v (vectors along the rows of M, v broadcast), backward as t += M' y (vectors along the
+// rows, summed at the end). A column of the right-hand sides is computed with the same operations
+// in the same order whatever stands beside it, so batching does not change an answer.
 #ifndef BLOCKD_ENGINE_CPU_SUBSTITUTE_H_
 #define BLOCKD_ENGINE_CPU_SUBSTITUTE_H_
 
@@ -19,10 +19,16 @@ namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 template <typename T>
 class Substitution {
   static constexpr int kWidth = kLanes<T>;
+  // The factor is read block column after block column. The hardware sees kPanel short streams;
+  // this asks for what is read some block columns later.
+  static constexpr int64_t kAhead = 8192 / sizeof(T);
 
  public:
   explicit Substitution(const SubstituteTask<T>& task)
-      : task_(task), segment_(*task.segment), n_(task.n), columns_(task.columns),
+      : task_(task),
+        segment_(*task.segment),
+        n_(task.n),
+        columns_(task.columns),
         triangle_(TriangleScalars(task.n)) {
     v_ = task.scratch;
     y_ = v_ + n_ * columns_;
@@ -59,8 +65,8 @@ class Substitution {
         segment_.reversed ? segment_.left_separator >= 0 : segment_.right_separator >= 0;
     if (segment_.has_fill()) Copy(left_, Separator(task_.from_left, segment_.left_separator));
     if (has_target) {
-      Copy(v_, Separator(task_.from_left, segment_.reversed ? segment_.left_separator
-                                                            : segment_.right_separator));
+      Copy(v_, Separator(task_.from_left,
+                         segment_.reversed ? segment_.left_separator : segment_.right_separator));
     }
     // Each separator is the right one of one segment, which brings its solution down to this level.
     if (segment_.right_separator >= 0) {
@@ -86,9 +92,7 @@ class Substitution {
   };
 
   bool Stopped() const { return task_.stop && task_.stop->load(std::memory_order_relaxed); }
-  Columns X(int64_t block) const {
-    return {task_.x.data + block * task_.x.block, task_.x.column};
-  }
+  Columns X(int64_t block) const { return {task_.x.data + block * task_.x.block, task_.x.column}; }
   static Columns Separator(const Vectors<T>& vectors, int64_t i) {
     return {vectors.data + i * vectors.block, vectors.column};
   }
@@ -147,43 +151,47 @@ class Substitution {
   template <int kSign>
   void PanelTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v,
                   T* y) const {
-    if (panel_columns != kPanel) {
-      for (int64_t c = 0; c < columns_; ++c) {
-        for (int64_t k = 0; k < panel_columns; ++k) {
-          const T scalar = Signed<kSign>(v[c * n_ + k]);
-          for (int64_t r = 0; r < rows; ++r) y[c * n_ + r] += m[k * ld + r] * scalar;
-        }
-      }
-      return;
-    }
     int64_t c = 0;
-    for (; c + 4 <= columns_; c += 4) PanelRows<kSign, 4>(m, ld, rows, v + c * n_, y + c * n_);
-    for (; c < columns_; ++c) PanelRows<kSign, 1>(m, ld, rows, v + c * n_, y + c * n_);
+    for (; c + 4 <= columns_; c += 4) {
+      PanelRows<kSign, 4>(m, ld, panel_columns, rows, v + c * n_, y + c * n_);
+    }
+    for (; c < columns_; ++c) {
+      PanelRows<kSign, 1>(m, ld, panel_columns, rows, v + c * n_, y + c * n_);
+    }
   }
 
   template <int kSign, int kColumns>
-  void PanelRows(const T* m, int64_t ld, int64_t rows, const T* v, T* y) const {
+  void PanelRows(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v,
+                 T* y) const {
     T scalars[kColumns][kPanel];
     for (int c = 0; c < kColumns; ++c) {
-      for (int k = 0; k < kPanel; ++k) scalars[c][k] = Signed<kSign>(v[c * n_ + k]);
+      for (int64_t k = 0; k < panel_columns; ++k) scalars[c][k] = Signed<kSign>(v[c * n_ + k]);
+    }
+    if (panel_columns != kPanel) {
+      Rows<kColumns, 1, kWidth>(m, ld, panel_columns, 0, rows, scalars, y);
+      return;
     }
     constexpr int kUnroll = kColumns == 1 ? 4 : 2;
-    int64_t r = 0;
-    for (; r + kUnroll * kWidth <= rows; r += kUnroll * kWidth) {
-      RowChunk<kColumns, kUnroll, kWidth>(m + r, ld, scalars, y + r);
-    }
-    RowTail<kColumns, kWidth>(m, ld, r, rows, scalars, y);
+    Rows<kColumns, kUnroll, kWidth>(m, ld, kPanel, 0, rows, scalars, y);
   }
 
-  template <int kColumns, int kW>
-  void RowTail(const T* m, int64_t ld, int64_t r, int64_t rows, const T (*scalars)[kPanel],
-               T* y) const {
-    for (; r + kW <= rows; r += kW) RowChunk<kColumns, 1, kW>(m + r, ld, scalars, y + r);
-    if constexpr (kW > 1) RowTail<kColumns, kW / 2>(m, ld, r, rows, scalars, y);
+  // From row r on in steps of kUnroll vectors of kW, what is left in smaller steps.
+  template <int kColumns, int kUnroll, int kW>
+  inline __attribute__((always_inline)) void Rows(const T* m, int64_t ld, int64_t panel_columns,
+                                                  int64_t r, int64_t rows,
+                                                  const T (*scalars)[kPanel], T* y) const {
+    for (; r + kUnroll * kW <= rows; r += kUnroll * kW) {
+      RowChunk<kColumns, kUnroll, kW>(m + r, ld, panel_columns, scalars, y + r);
+    }
+    if constexpr (kUnroll > 1) {
+      Rows<kColumns, 1, kW>(m, ld, panel_columns, r, rows, scalars, y);
+    } else if constexpr (kW > 1) {
+      Rows<kColumns, 1, kW / 2>(m, ld, panel_columns, r, rows, scalars, y);
+    }
   }
 
   template <int kColumns, int kUnroll, int kW>
-  inline __attribute__((always_inline)) void RowChunk(const T* m, int64_t ld,
+  inline __attribute__((always_inline)) void RowChunk(const T* m, int64_t ld, int64_t panel_columns,
                                                       const T (*scalars)[kPanel], T* y) const {
     Vector<T, kW> sum[kColumns][kUnroll];
 #pragma GCC unroll 4
@@ -192,12 +200,15 @@ class Substitution {
       for (int u = 0; u < kUnroll; ++u) sum[c][u] = Load<T, kW>(y + c * n_ + u * kW);
     }
 #pragma GCC unroll 8
-    for (int k = 0; k < kPanel; ++k) {
+    for (int64_t k = 0; k < panel_columns; ++k) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; ++u) {
+        if (kW == kWidth) __builtin_prefetch(m + k * ld + u * kW + kAhead);
         const Vector<T, kW> row = Load<T, kW>(m + k * ld + u * kW);
 #pragma GCC unroll 4
-        for (int c = 0; c < kColumns; ++c) sum[c][u] += row * scalars[c][k];
+        for (int c = 0; c < kColumns; ++c) {
+          sum[c][u] = MultiplyAdd<T, kW>(row, scalars[c][k], sum[c][u]);
+        }
       }
     }
 #pragma GCC unroll 4
@@ -211,55 +222,58 @@ class Substitution {
   template <int kSign>
   void PanelTransposeTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* x,
                            T* t) const {
-    if (panel_columns != kPanel) {
-      for (int64_t c = 0; c < columns_; ++c) {
-        for (int64_t k = 0; k < panel_columns; ++k) {
-          T sum = 0;
-          for (int64_t r = 0; r < rows; ++r) sum += m[k * ld + r] * x[c * n_ + r];
-          t[c * n_ + k] += Signed<kSign>(sum);
-        }
-      }
-      return;
-    }
     constexpr int kPair = BLOCKD_VECTOR_BYTES == 64 ? 2 : 1;
     int64_t c = 0;
-    for (; c + kPair <= columns_; c += kPair) {
-      PanelDots<kSign, kPair>(m, ld, rows, x + c * n_, t + c * n_);
+    for (; panel_columns == kPanel && c + kPair <= columns_; c += kPair) {
+      PanelDots<kSign, kPair, kPanel>(m, ld, rows, x + c * n_, t + c * n_);
     }
-    for (; c < columns_; ++c) PanelDots<kSign, 1>(m, ld, rows, x + c * n_, t + c * n_);
+    for (; c < columns_; ++c) {
+      if (panel_columns == kPanel) {
+        PanelDots<kSign, 1, kPanel>(m, ld, rows, x + c * n_, t + c * n_);
+        continue;
+      }
+      for (int64_t k = 0; k < panel_columns; ++k) {
+        PanelDots<kSign, 1, 1>(m + k * ld, ld, rows, x + c * n_, t + c * n_ + k);
+      }
+    }
   }
 
-  template <int kSign, int kColumns>
+  template <int kSign, int kColumns, int kDots>
   void PanelDots(const T* m, int64_t ld, int64_t rows, const T* x, T* t) const {
-    T total[kColumns][kPanel];
+    Vector<T, kWidth> sum[kColumns][kDots] = {};
     int64_t r = 0;
-    {
-      Vector<T, kWidth> sum[kColumns][kPanel] = {};
-      for (; r + kWidth <= rows; r += kWidth) {
-        Vector<T, kWidth> entries[kColumns];
+    for (; r + kWidth <= rows; r += kWidth) {
+      Vector<T, kWidth> entries[kColumns];
 #pragma GCC unroll 4
-        for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
+      for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
 #pragma GCC unroll 8
-        for (int k = 0; k < kPanel; ++k) {
-          const Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
+      for (int k = 0; k < kDots; ++k) {
+        __builtin_prefetch(m + k * ld + r + kAhead);
+        const Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
 #pragma GCC unroll 4
-          for (int c = 0; c < kColumns; ++c) sum[c][k] += column * entries[c];
+        for (int c = 0; c < kColumns; ++c) {
+          sum[c][k] = MultiplyAdd<T, kWidth>(column, entries[c], sum[c][k]);
         }
       }
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) {
-#pragma GCC unroll 8
-        for (int k = 0; k < kPanel; ++k) total[c][k] = Sum<T, kWidth>(sum[c][k]);
-      }
     }
-    for (; r < rows; ++r) {
-      for (int c = 0; c < kColumns; ++c) {
-        for (int k = 0; k < kPanel; ++k) total[c][k] += m[k * ld + r] * x[c * n_ + r];
-      }
-    }
+    const int64_t tail = rows - r;
     for (int c = 0; c < kColumns; ++c) {
-      for (int k = 0; k < kPanel; ++k) t[c * n_ + k] += Signed<kSign>(total[c][k]);
+      const Vector<T, kWidth> entries = LoadPart(x + c * n_ + r, tail);
+#pragma GCC unroll 8
+      for (int k = 0; k < kDots; ++k) {
+        if (tail > 0) {
+          sum[c][k] = MultiplyAdd<T, kWidth>(LoadPart(m + k * ld + r, tail), entries, sum[c][k]);
+        }
+        t[c * n_ + k] += Signed<kSign>(Sum<T, kWidth>(sum[c][k]));
+      }
     }
+  }
+
+  // `count` < kWidth scalars, then zeros.
+  static inline Vector<T, kWidth> LoadPart(const T* p, int64_t count) {
+    T part[kWidth] = {};
+    for (int64_t i = 0; i < count; ++i) part[i] = p[i];
+    return Load<T, kWidth>(part);
   }
 
   const SubstituteTask<T>& task_;
@@ -267,7 +281,7 @@ class Substitution {
   const int64_t n_;
   const int64_t columns_;
   const int64_t triangle_;
-  T* v_ = nullptr;     // the block in hand
+  T* v_ = nullptr;  // the block in hand
   T* y_ = nullptr;
   T* left_ = nullptr;  // forward: the update of the left separator; backward: its solution
 };

@@ -57,7 +57,8 @@ void ThreadPool::Run(int64_t tasks, Task task) {
     if (sleeping_ > 0) wake_.SignalAll();
   }
   TakeTasks(0);
-  // Workers hold no task of their own for long: each is a piece of this loop that somebody waits for.
+  // Workers hold no task of their own for long: each is a piece of this loop that somebody waits
+  // for.
   while (busy_.load() != 0) {
     if (!SpinUntil([this] { return busy_.load() == 0; })) std::this_thread::yield();
   }

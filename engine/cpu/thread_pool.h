@@ -1,7 +1,7 @@
 // A few threads that share the tasks of one parallel loop at a time.
 //
-// Run is called by one thread at a time, which works along. Workers spin for a moment after a loop, so
-// that the next one starts at once, and then sleep.
+// Run is called by one thread at a time, which works along. Workers spin for a moment after a loop,
+// so that the next one starts at once, and then sleep.
 #ifndef BLOCKD_ENGINE_CPU_THREAD_POOL_H_
 #define BLOCKD_ENGINE_CPU_THREAD_POOL_H_
 

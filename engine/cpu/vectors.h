@@ -1,11 +1,15 @@
-// Vectors of the width that this translation unit is compiled for (BLOCKD_VECTOR_BYTES). Everything is
-// in an inline namespace of that width, so that two widths never share a function.
+// Vectors of the width that this translation unit is compiled for (BLOCKD_VECTOR_BYTES). Everything
+// is in an inline namespace of that width, so that two widths never share a function.
 #ifndef BLOCKD_ENGINE_CPU_VECTORS_H_
 #define BLOCKD_ENGINE_CPU_VECTORS_H_
 
+#if BLOCKD_VECTOR_BYTES > 16
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
+#include <utility>
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 
@@ -33,6 +37,90 @@ inline Vector<T, kWidth> Load(const T* p) {
 template <typename T, int kWidth>
 inline void Store(T* p, Vector<T, kWidth> v) {
   std::memcpy(p, &v, sizeof(v));
+}
+
+// a * b + c, rounded once where the instruction set has it and the same way in every lane and
+// width, whatever the compiler makes of the code around it.
+template <typename T, int kWidth>
+inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(Vector<T, kWidth> a,
+                                                                    Vector<T, kWidth> b,
+                                                                    Vector<T, kWidth> c) {
+#if BLOCKD_VECTOR_BYTES == 64
+  if constexpr (kWidth * sizeof(T) == 64) {
+    if constexpr (sizeof(T) == 8) {
+      return (Vector<T, kWidth>)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+    } else {
+      return (Vector<T, kWidth>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+    }
+  }
+#endif
+#if BLOCKD_VECTOR_BYTES >= 32
+  if constexpr (kWidth * sizeof(T) == 32) {
+    if constexpr (sizeof(T) == 8) {
+      return (Vector<T, kWidth>)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+    } else {
+      return (Vector<T, kWidth>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+    }
+  } else if constexpr (kWidth * sizeof(T) == 16) {
+    if constexpr (sizeof(T) == 8) {
+      return (Vector<T, kWidth>)_mm_fmadd_pd((__m128d)a, (__m128d)b, (__m128d)c);
+    } else {
+      return (Vector<T, kWidth>)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+    }
+  } else if constexpr (kWidth == 1) {
+    return sizeof(T) == 8 ? __builtin_fma(a, b, c) : __builtin_fmaf(a, b, c);
+  } else {
+    for (int i = 0; i < kWidth; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+  }
+#else
+  return a * b + c;
+#endif
+}
+
+// The same with one b for all lanes.
+template <typename T, int kWidth>
+inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
+    Vector<T, kWidth> a, T b, Vector<T, kWidth> c) requires(kWidth > 1) {
+  return MultiplyAdd<T, kWidth>(a, b - Vector<T, kWidth>{}, c);
+}
+
+// A store that does not pass through the caches; p is aligned to the vector.
+template <typename T, int kWidth>
+inline void Stream(T* p, Vector<T, kWidth> v) {
+#if BLOCKD_VECTOR_BYTES == 64
+  __m512i bits;
+  std::memcpy(&bits, &v, sizeof(v));
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits);
+#elif BLOCKD_VECTOR_BYTES == 32
+  __m256i bits;
+  std::memcpy(&bits, &v, sizeof(v));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
+#else
+  Store<T, kWidth>(p, v);
+#endif
+}
+
+// Exchanges lane j of v[i] with lane i of v[j] for every i, j, by log2(kWidth) rounds of exchanges
+// at distance h.
+template <typename T, int kWidth, int h, int... lane>
+inline void ExchangeLanes(Vector<T, kWidth>& a, Vector<T, kWidth>& b,
+                          std::integer_sequence<int, lane...>) {
+  const Vector<T, kWidth> low =
+      __builtin_shufflevector(a, b, ((lane & h) ? kWidth + lane - h : lane)...);
+  b = __builtin_shufflevector(a, b, ((lane & h) ? kWidth + lane : lane + h)...);
+  a = low;
+}
+
+template <typename T, int kWidth, int h = 1>
+inline void Transpose(Vector<T, kWidth> (&v)[kWidth]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) {
+    if ((i & h) == 0) {
+      ExchangeLanes<T, kWidth, h>(v[i], v[i + h], std::make_integer_sequence<int, kWidth>());
+    }
+  }
+  if constexpr (2 * h < kWidth) Transpose<T, kWidth, 2 * h>(v);
 }
 
 // The sum of the lanes, always in the same order.
