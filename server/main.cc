@@ -1,0 +1,59 @@
+// blockd: reads the flags, serves until SIGTERM or SIGINT, drains, and exits with 0.
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "blockd/server/logging.h"
+#include "blockd/server/options.h"
+#include "blockd/server/server.h"
+
+namespace {
+
+int Refuse(const absl::Status& status) {
+  std::fprintf(stderr, "blockd: %s\n", std::string(status.message()).c_str());
+  return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+// Blocked in every thread, so that only sigwait sees them. Before any thread is started.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  blockd::server::SetUpFlags();
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) {
+    return Refuse(absl::InvalidArgumentError(
+        absl::StrCat(rest[1], ": expected flags only, as --port=7117; see --help")));
+  }
+  absl::StatusOr<blockd::server::ServerOptions> options = blockd::server::OptionsFromFlags();
+  if (!options.ok()) return Refuse(options.status());
+  blockd::server::SetUpLogging(options->log_level, options->log_format);
+
+  const sigset_t signals = BlockStopSignals();
+  auto server = blockd::server::Server::Start(*options);
+  if (!server.ok()) return Refuse(server.status());
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  // A second signal finds the default action, and so ends the process at once.
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  blockd::server::LogLine(blockd::server::LogLevel::kInfo, "signal")
+      .Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT")
+      .Write();
+  (*server)->Drain();
+  server->reset();
+  return 0;
+}

@@ -1,0 +1,353 @@
+#include "blockd/server/options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "blockd/server/byte_size.h"
+
+using blockd::server::ByteSize;
+
+// One default, in ServerOptions; the flags take theirs from here.
+static const blockd::server::ServerOptions& Defaults() {
+  static const auto& defaults = *new blockd::server::ServerOptions;
+  return defaults;
+}
+
+ABSL_FLAG(std::string, address, Defaults().address, "Address to serve gRPC on, IPv4 or IPv6.");
+ABSL_FLAG(int32_t, port, Defaults().port, "TCP port of gRPC; 0: any free one.");
+ABSL_FLAG(std::string, metrics_address, Defaults().metrics_address,
+          "Address to serve /metrics on.");
+ABSL_FLAG(int32_t, metrics_port, Defaults().metrics_port,
+          "TCP port of /metrics (HTTP, Prometheus text); 0: any free one; -1: no metrics port.");
+ABSL_FLAG(std::string, port_file, Defaults().port_file,
+          "File that is written once the server serves: lines grpc=PORT and metrics=PORT.");
+ABSL_FLAG(std::string, tls_cert_file, Defaults().tls_cert_file,
+          "PEM file with the server's certificate chain; with --tls_key_file it turns TLS on.");
+ABSL_FLAG(std::string, tls_key_file, Defaults().tls_key_file,
+          "PEM file with the server's private key.");
+ABSL_FLAG(std::string, tls_client_ca_file, Defaults().tls_client_ca_file,
+          "PEM file with the authorities of client certificates. Clients must then show one, and "
+          "handles belong to the identity in it.");
+
+ABSL_FLAG(std::string, backend, Defaults().backend,
+          "Where to compute: auto, cuda, rocm or cpu, as far as this build has them.");
+ABSL_FLAG(int32_t, device, Defaults().device.device, "Index of the GPU.");
+ABSL_FLAG(ByteSize, device_memory, ByteSize{Defaults().device.memory_bytes},
+          "Size of the memory pool on the device, for factorizations and work under way, as 8GiB; "
+          "0: three quarters of what is free at start.");
+ABSL_FLAG(int32_t, cpu_threads, Defaults().device.cpu_threads,
+          "Threads of the CPU backend; 0: one a processor. Results do not depend on it.");
+ABSL_FLAG(int32_t, cpu_lanes, Defaults().device.cpu_lanes,
+          "Segments that a plan of the CPU backend may run at once; 0: one a processor. The last "
+          "bits of results depend on it.");
+
+ABSL_FLAG(int64_t, max_queued_requests, Defaults().core.max_queued_requests,
+          "Requests that may wait for the device; more are answered UNAVAILABLE with a delay.");
+ABSL_FLAG(int64_t, max_batch_requests, Defaults().core.max_batch_requests,
+          "Requests that run together in one batch.");
+ABSL_FLAG(ByteSize, max_batch_bytes, ByteSize{Defaults().core.max_batch_bytes},
+          "Bytes of right-hand sides or of matrices that run together in one batch, as 256MiB; one "
+          "larger request runs alone.");
+ABSL_FLAG(int64_t, max_batch_rhs, Defaults().core.max_batch_rhs,
+          "Right-hand sides that run together in one batch; one larger request runs alone.");
+ABSL_FLAG(absl::Duration, max_batch_delay, Defaults().core.max_batch_delay,
+          "Time that a request waits for others to share its batch while the device is free, as "
+          "200us.");
+ABSL_FLAG(absl::Duration, default_lease, Defaults().core.default_lease,
+          "Time after its last use during which a factorization is not evicted, where the caller "
+          "asks for none, as 10s.");
+ABSL_FLAG(absl::Duration, max_lease, Defaults().core.max_lease,
+          "The longest lease that a caller may ask for, as 1h.");
+ABSL_FLAG(
+    absl::Duration, idle_expiry, Defaults().core.idle_expiry,
+    "Time without use after which a factorization that is not pinned is released, as 1h; inf: "
+    "never.");
+ABSL_FLAG(absl::Duration, retry_delay, Defaults().core.retry_delay,
+          "Delay that is said with UNAVAILABLE, as 50ms.");
+ABSL_FLAG(int64_t, tombstones, Defaults().core.tombstones,
+          "Handles whose end is remembered, so that NOT_FOUND can say why.");
+ABSL_FLAG(int64_t, max_systems, Defaults().core.max_systems, "Systems of one Factor request (K).");
+ABSL_FLAG(int64_t, max_rhs, Defaults().core.max_rhs, "Right-hand sides of one Solve request (d).");
+
+ABSL_FLAG(ByteSize, max_message_bytes, ByteSize{Defaults().max_message_bytes},
+          "Size of one message, as 64MiB; larger matrices and right-hand sides come as streams. At "
+          "most 2GiB.");
+ABSL_FLAG(
+    ByteSize, max_inflight_request_bytes, ByteSize{Defaults().max_inflight_request_bytes},
+    "Bytes of requests and solutions that are held in host memory at once; beyond it requests "
+    "are answered UNAVAILABLE with a delay. 0: an eighth of the machine's memory.");
+ABSL_FLAG(int64_t, max_connection_streams, Defaults().max_connection_streams,
+          "Calls under way on one connection; more wait in the client.");
+ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
+          "Memory that gRPC aims to stay below for its own buffers; 0: an eighth of the machine's "
+          "memory.");
+ABSL_FLAG(int32_t, grpc_max_threads, Defaults().grpc_max_threads,
+          "Threads that gRPC may use for synchronous services (reflection); 0: no limit.");
+ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
+          "Time without a message after which an upload that is not complete ends with "
+          "DEADLINE_EXCEEDED, as 30s.");
+ABSL_FLAG(
+    ByteSize, stream_chunk_bytes, ByteSize{Defaults().stream_chunk_bytes},
+    "Largest piece of a solution in a SolveStream, as 1MiB; larger solutions come in chunks.");
+ABSL_FLAG(int64_t, max_stream_requests, Defaults().max_stream_requests,
+          "Unanswered requests of one SolveStream; then the server reads no more until one is "
+          "answered.");
+ABSL_FLAG(ByteSize, max_stream_bytes, ByteSize{Defaults().max_stream_bytes},
+          "Bytes of right-hand sides and solutions that one SolveStream holds in host memory; a "
+          "larger request in it is refused.");
+ABSL_FLAG(absl::Duration, keepalive_time, Defaults().keepalive_time,
+          "Silence on a connection after which the server pings it, as 1m.");
+ABSL_FLAG(absl::Duration, keepalive_timeout, Defaults().keepalive_timeout,
+          "Time that such a ping may take before the connection is closed, as 20s.");
+ABSL_FLAG(absl::Duration, min_ping_interval, Defaults().min_ping_interval,
+          "Shortest time between two pings of a client that is not sending, as 10s.");
+ABSL_FLAG(ByteSize, http2_frame_bytes, ByteSize{Defaults().http2_frame_bytes},
+          "Largest HTTP/2 frame that clients may send, from 16KiB to 16383KiB.");
+ABSL_FLAG(ByteSize, http2_window_bytes, ByteSize{Defaults().http2_window_bytes},
+          "Bytes that a client may send on one stream before the server has read them, from 64KiB "
+          "to 1GiB.");
+ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
+          "Time that accepted work has to finish after SIGTERM or SIGINT, as 30s.");
+ABSL_FLAG(std::string, log_level, Defaults().log_level,
+          "What is logged to standard error: debug, info, warn, error or off.");
+ABSL_FLAG(std::string, log_format, Defaults().log_format,
+          "How a line of the log looks: logfmt or json.");
+
+namespace blockd::server {
+namespace {
+
+absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
+}
+
+absl::Status CheckNumber(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Refuse(flag, absl::StrCat(value), absl::StrCat("a number from ", low, " to ", high));
+}
+
+absl::Status CheckBytes(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Refuse(flag, AbslUnparseFlag(ByteSize{value}),
+                absl::StrCat("a size from ", AbslUnparseFlag(ByteSize{low}), " to ",
+                             AbslUnparseFlag(ByteSize{high})));
+}
+
+absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::Duration low,
+                           absl::Duration high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Refuse(
+      flag, absl::FormatDuration(value),
+      absl::StrCat("a time from ", absl::FormatDuration(low), " to ", absl::FormatDuration(high)));
+}
+
+absl::Status CheckOneOf(absl::string_view flag, absl::string_view value,
+                        std::initializer_list<absl::string_view> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
+  std::string names;
+  for (absl::string_view name : allowed) absl::StrAppend(&names, names.empty() ? "" : ", ", name);
+  return Refuse(flag, value, absl::StrCat("one of ", names));
+}
+
+// The memory of the machine, or of the container that the process is in.
+int64_t MachineMemoryBytes() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  int64_t limit = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0) {
+    bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
+
+constexpr int64_t kMany = int64_t{1} << 30;
+constexpr int64_t kKiB = int64_t{1} << 10, kGiB = int64_t{1} << 30, kTiB = int64_t{1} << 40;
+
+absl::Status CheckCore(const CoreLimits& core) {
+  const absl::Duration inf = absl::InfiniteDuration(), zero = absl::ZeroDuration();
+  absl::Status status;
+  status.Update(CheckNumber("max_queued_requests", core.max_queued_requests, 1, kMany));
+  status.Update(CheckNumber("max_batch_requests", core.max_batch_requests, 1, kMany));
+  status.Update(CheckBytes("max_batch_bytes", core.max_batch_bytes, 1, kTiB));
+  status.Update(CheckNumber("max_batch_rhs", core.max_batch_rhs, 1, kMany));
+  status.Update(CheckDuration("max_batch_delay", core.max_batch_delay, zero, absl::Seconds(10)));
+  status.Update(CheckDuration("max_lease", core.max_lease, zero, inf));
+  status.Update(CheckDuration("default_lease", core.default_lease, zero, core.max_lease));
+  status.Update(CheckDuration("idle_expiry", core.idle_expiry, absl::Milliseconds(1), inf));
+  status.Update(
+      CheckDuration("retry_delay", core.retry_delay, absl::Milliseconds(1), absl::Minutes(10)));
+  status.Update(CheckNumber("tombstones", core.tombstones, 0, kMany));
+  status.Update(CheckNumber("max_systems", core.max_systems, 1, kMany));
+  status.Update(CheckNumber("max_rhs", core.max_rhs, 1, kMany));
+  return status;
+}
+
+absl::Status CheckTransport(const ServerOptions& o) {
+  const absl::Duration ms = absl::Milliseconds(1), day = absl::Hours(24);
+  absl::Status status;
+  status.Update(CheckNumber("port", o.port, 0, 65535));
+  status.Update(CheckNumber("metrics_port", o.metrics_port, -1, 65535));
+  status.Update(CheckBytes("max_message_bytes", o.max_message_bytes, 4 * kKiB, 2 * kGiB - 1));
+  status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
+  status.Update(CheckNumber("grpc_max_threads", o.grpc_max_threads, 0, kMany));
+  status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
+  status.Update(CheckBytes("stream_chunk_bytes", o.stream_chunk_bytes, kKiB, kGiB));
+  status.Update(CheckNumber("max_stream_requests", o.max_stream_requests, 1, kMany));
+  status.Update(CheckBytes("max_stream_bytes", o.max_stream_bytes, kKiB, kTiB));
+  status.Update(CheckDuration("keepalive_time", o.keepalive_time, absl::Seconds(1), day));
+  status.Update(CheckDuration("keepalive_timeout", o.keepalive_timeout, ms, day));
+  status.Update(CheckDuration("min_ping_interval", o.min_ping_interval, ms, day));
+  status.Update(CheckBytes("http2_frame_bytes", o.http2_frame_bytes, 16 * kKiB, 16383 * kKiB));
+  status.Update(CheckBytes("http2_window_bytes", o.http2_window_bytes, 64 * kKiB, kGiB));
+  status.Update(CheckDuration("drain_timeout", o.drain_timeout, absl::ZeroDuration(), day));
+  if (o.tls_cert_file.empty() != o.tls_key_file.empty()) {
+    status.Update(Refuse(o.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file", "",
+                         "a file, since the other of --tls_cert_file and --tls_key_file is set"));
+  }
+  if (!o.tls_client_ca_file.empty() && o.tls_cert_file.empty()) {
+    status.Update(Refuse("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));
+  }
+  return status;
+}
+
+}  // namespace
+
+absl::Status CheckAndComplete(ServerOptions* options) {
+  const int64_t memory = MachineMemoryBytes();
+  if (options->max_inflight_request_bytes == 0) options->max_inflight_request_bytes = memory / 8;
+  if (options->grpc_memory_bytes == 0) options->grpc_memory_bytes = memory / 8;
+  absl::Status status = CheckTransport(*options);
+  status.Update(CheckCore(options->core));
+  status.Update(CheckOneOf("backend", options->backend, {"auto", "cuda", "rocm", "cpu"}));
+  status.Update(CheckNumber("device", options->device.device, 0, 1024));
+  status.Update(CheckNumber("cpu_threads", options->device.cpu_threads, 0, 4096));
+  status.Update(CheckNumber("cpu_lanes", options->device.cpu_lanes, 0, 4096));
+  status.Update(CheckBytes("device_memory", options->device.memory_bytes, 0, 1024 * kTiB));
+  status.Update(CheckBytes("max_inflight_request_bytes", options->max_inflight_request_bytes, kKiB,
+                           1024 * kTiB));
+  status.Update(
+      CheckBytes("grpc_memory_bytes", options->grpc_memory_bytes, 1024 * kKiB, 1024 * kTiB));
+  status.Update(
+      CheckOneOf("log_level", options->log_level, {"debug", "info", "warn", "error", "off"}));
+  status.Update(CheckOneOf("log_format", options->log_format, {"logfmt", "json"}));
+  return status;
+}
+
+absl::StatusOr<ServerOptions> OptionsFromFlags() {
+  ServerOptions o;
+  o.address = absl::GetFlag(FLAGS_address);
+  o.port = absl::GetFlag(FLAGS_port);
+  o.metrics_address = absl::GetFlag(FLAGS_metrics_address);
+  o.metrics_port = absl::GetFlag(FLAGS_metrics_port);
+  o.port_file = absl::GetFlag(FLAGS_port_file);
+  o.tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
+  o.tls_key_file = absl::GetFlag(FLAGS_tls_key_file);
+  o.tls_client_ca_file = absl::GetFlag(FLAGS_tls_client_ca_file);
+  o.backend = absl::GetFlag(FLAGS_backend);
+  o.device.device = absl::GetFlag(FLAGS_device);
+  o.device.memory_bytes = absl::GetFlag(FLAGS_device_memory).bytes;
+  o.device.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
+  o.device.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
+  o.core.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests);
+  o.core.max_batch_requests = absl::GetFlag(FLAGS_max_batch_requests);
+  o.core.max_batch_bytes = absl::GetFlag(FLAGS_max_batch_bytes).bytes;
+  o.core.max_batch_rhs = absl::GetFlag(FLAGS_max_batch_rhs);
+  o.core.max_batch_delay = absl::GetFlag(FLAGS_max_batch_delay);
+  o.core.default_lease = absl::GetFlag(FLAGS_default_lease);
+  o.core.max_lease = absl::GetFlag(FLAGS_max_lease);
+  o.core.idle_expiry = absl::GetFlag(FLAGS_idle_expiry);
+  o.core.retry_delay = absl::GetFlag(FLAGS_retry_delay);
+  o.core.tombstones = absl::GetFlag(FLAGS_tombstones);
+  o.core.max_systems = absl::GetFlag(FLAGS_max_systems);
+  o.core.max_rhs = absl::GetFlag(FLAGS_max_rhs);
+  o.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
+  o.max_inflight_request_bytes = absl::GetFlag(FLAGS_max_inflight_request_bytes).bytes;
+  o.max_connection_streams = absl::GetFlag(FLAGS_max_connection_streams);
+  o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
+  o.grpc_max_threads = absl::GetFlag(FLAGS_grpc_max_threads);
+  o.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
+  o.stream_chunk_bytes = absl::GetFlag(FLAGS_stream_chunk_bytes).bytes;
+  o.max_stream_requests = absl::GetFlag(FLAGS_max_stream_requests);
+  o.max_stream_bytes = absl::GetFlag(FLAGS_max_stream_bytes).bytes;
+  o.keepalive_time = absl::GetFlag(FLAGS_keepalive_time);
+  o.keepalive_timeout = absl::GetFlag(FLAGS_keepalive_timeout);
+  o.min_ping_interval = absl::GetFlag(FLAGS_min_ping_interval);
+  o.http2_frame_bytes = absl::GetFlag(FLAGS_http2_frame_bytes).bytes;
+  o.http2_window_bytes = absl::GetFlag(FLAGS_http2_window_bytes).bytes;
+  o.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  o.log_level = absl::GetFlag(FLAGS_log_level);
+  o.log_format = absl::GetFlag(FLAGS_log_format);
+  if (absl::Status status = CheckAndComplete(&o); !status.ok()) return status;
+  return o;
+}
+
+void SetUpFlags() {
+  absl::SetProgramUsageMessage(
+      "serves factorizations of SPD block-tridiagonal systems over gRPC.\n"
+      "With no flag it listens on the loopback address and fits its limits to the machine.\n"
+      "Times are written as 200us, 50ms, 30s, 1h or inf; sizes as 65536, 64KiB, 512MiB or 8GiB.");
+  absl::FlagsUsageConfig config;
+  const auto ours = [](absl::string_view file) {
+    return absl::EndsWith(file, "server/options.cc");
+  };
+  config.contains_help_flags = ours;
+  config.contains_helpshort_flags = ours;
+  config.contains_helppackage_flags = ours;
+  config.version_string = [] { return absl::StrCat("blockd ", Version(), "\n"); };
+  config.normalize_filename = [](absl::string_view) { return std::string("flags"); };
+  absl::SetFlagsUsageConfig(config);
+}
+
+std::vector<OptionValue> Limits(const ServerOptions& o) {
+  std::vector<OptionValue> limits;
+  const auto add = [&limits](absl::string_view name, std::string value) {
+    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    limits.push_back({std::string(name), std::move(value), flag ? flag->Help() : ""});
+  };
+  const auto number = [&](absl::string_view name, int64_t v) { add(name, absl::StrCat(v)); };
+  const auto bytes = [&](absl::string_view name, int64_t v) {
+    add(name, AbslUnparseFlag(ByteSize{v}));
+  };
+  const auto time = [&](absl::string_view name, absl::Duration v) {
+    add(name, absl::FormatDuration(v));
+  };
+  number("max_queued_requests", o.core.max_queued_requests);
+  number("max_batch_requests", o.core.max_batch_requests);
+  bytes("max_batch_bytes", o.core.max_batch_bytes);
+  number("max_batch_rhs", o.core.max_batch_rhs);
+  time("max_batch_delay", o.core.max_batch_delay);
+  time("default_lease", o.core.default_lease);
+  time("max_lease", o.core.max_lease);
+  time("idle_expiry", o.core.idle_expiry);
+  time("retry_delay", o.core.retry_delay);
+  number("tombstones", o.core.tombstones);
+  number("max_systems", o.core.max_systems);
+  number("max_rhs", o.core.max_rhs);
+  bytes("max_message_bytes", o.max_message_bytes);
+  bytes("max_inflight_request_bytes", o.max_inflight_request_bytes);
+  number("max_connection_streams", o.max_connection_streams);
+  bytes("grpc_memory_bytes", o.grpc_memory_bytes);
+  number("grpc_max_threads", o.grpc_max_threads);
+  time("stream_idle_timeout", o.stream_idle_timeout);
+  bytes("stream_chunk_bytes", o.stream_chunk_bytes);
+  number("max_stream_requests", o.max_stream_requests);
+  bytes("max_stream_bytes", o.max_stream_bytes);
+  time("keepalive_time", o.keepalive_time);
+  time("keepalive_timeout", o.keepalive_timeout);
+  time("min_ping_interval", o.min_ping_interval);
+  bytes("http2_frame_bytes", o.http2_frame_bytes);
+  bytes("http2_window_bytes", o.http2_window_bytes);
+  time("drain_timeout", o.drain_timeout);
+  return limits;
+}
+
+std::string Version() { return BLOCKD_VERSION; }
+
+}  // namespace blockd::server

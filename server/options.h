@@ -1,0 +1,75 @@
+// Everything that an operator may set, checked once at start.
+//
+// ServerOptions is plain data with the defaults that serve; the flags of the same names are read
+// and checked by OptionsFromFlags. Not thread-safe; read once, then shared as const.
+#ifndef BLOCKD_SERVER_OPTIONS_H_
+#define BLOCKD_SERVER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/engine/backend_registry.h"
+#include "blockd/server/core/solver_core.h"
+
+namespace blockd::server {
+
+struct ServerOptions {
+  std::string address = "127.0.0.1";
+  int32_t port = 7117;  // 0: any free one
+  std::string metrics_address = "127.0.0.1";
+  int32_t metrics_port = 7118;  // 0: any free one; -1: none
+  std::string port_file;
+
+  std::string tls_cert_file, tls_key_file, tls_client_ca_file;
+
+  std::string backend = "auto";
+  BackendOptions device;
+  CoreLimits core;
+
+  int64_t max_message_bytes = int64_t{64} << 20;
+  int64_t max_inflight_request_bytes = 0;  // 0: an eighth of the machine's memory
+  int64_t max_connection_streams = 1000;
+  int64_t grpc_memory_bytes = 0;  // 0: an eighth of the machine's memory
+  int32_t grpc_max_threads = 0;   // 0: no limit
+
+  absl::Duration stream_idle_timeout = absl::Seconds(30);
+  int64_t stream_chunk_bytes = int64_t{1} << 20;
+  int64_t max_stream_requests = 64;
+  int64_t max_stream_bytes = int64_t{256} << 20;
+
+  absl::Duration keepalive_time = absl::Minutes(1);
+  absl::Duration keepalive_timeout = absl::Seconds(20);
+  absl::Duration min_ping_interval = absl::Seconds(10);
+  int64_t http2_frame_bytes = int64_t{1} << 20;
+  int64_t http2_window_bytes = int64_t{4} << 20;
+
+  absl::Duration drain_timeout = absl::Seconds(30);
+  std::string log_level = "info";
+  std::string log_format = "logfmt";
+};
+
+// Puts numbers where 0 means "fit the machine", and refuses values out of range: INVALID_ARGUMENT,
+// naming the flag, its value and what was expected.
+absl::Status CheckAndComplete(ServerOptions* options);
+
+// What the flags say, checked and completed.
+absl::StatusOr<ServerOptions> OptionsFromFlags();
+
+// Tells absl::flags how --help and --version look. Before absl::ParseCommandLine.
+void SetUpFlags();
+
+// Every flag that is a limit or a size, with the value in force and the flag's help.
+struct OptionValue {
+  std::string name, value, help;
+};
+std::vector<OptionValue> Limits(const ServerOptions& options);
+
+std::string Version();  // "0.1.0"
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_OPTIONS_H_

@@ -1,0 +1,140 @@
+#include "blockd/server/raw_message.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/wire_format_lite.h"
+
+namespace blockd::server {
+namespace {
+
+using google::protobuf::MessageLite;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using google::protobuf::io::StringOutputStream;
+
+void AppendLengthHeader(std::string* out, int field, int64_t length) {
+  uint8_t head[20];
+  uint8_t* end = CodedOutputStream::WriteTagToArray(
+      WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED), head);
+  end = CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(length), end);
+  out->append(reinterpret_cast<char*>(head), end - head);
+}
+
+int64_t LengthHeaderBytes(int field, int64_t length) {
+  std::string head;
+  AppendLengthHeader(&head, field, length);
+  return static_cast<int64_t>(head.size());
+}
+
+grpc::ByteBuffer Join(const std::string& head, const Payload& bytes, int64_t offset,
+                      int64_t length) {
+  const grpc::Slice slices[] = {grpc::Slice(head), bytes.slice(offset, length)};
+  return grpc::ByteBuffer(slices, length > 0 ? 2 : 1);
+}
+
+}  // namespace
+
+Payload::Payload(int64_t bytes)
+    : data_(std::make_shared_for_overwrite<std::byte[]>(static_cast<size_t>(bytes))),
+      bytes_(bytes) {}
+
+grpc::Slice Payload::slice(int64_t offset, int64_t bytes) const {
+  auto* owner = new std::shared_ptr<std::byte[]>(data_);
+  return grpc::Slice(
+      data_.get() + offset, static_cast<size_t>(bytes),
+      [](void* kept) { delete static_cast<std::shared_ptr<std::byte[]>*>(kept); }, owner);
+}
+
+bool ParseMessage(const grpc::ByteBuffer& buffer, MessageLite* message) {
+  if (buffer.Length() == 0) {  // a reader refuses an empty buffer; an empty message is a message
+    message->Clear();
+    return true;
+  }
+  // The reader's interface is not const, though it only reads.
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&buffer));
+  return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+}
+
+grpc::ByteBuffer SerializeMessage(const MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+grpc::ByteBuffer SerializeWithBytes(const MessageLite& message, int field, const Payload& bytes) {
+  return SerializeChunk(message, field, bytes, 0, bytes.bytes());
+}
+
+grpc::ByteBuffer SerializeChunk(const MessageLite& message, int field, const Payload& bytes,
+                                int64_t offset, int64_t length) {
+  std::string head = message.SerializeAsString();
+  AppendLengthHeader(&head, field, length);
+  return Join(head, bytes, offset, length);
+}
+
+grpc::ByteBuffer SerializeNestedWithBytes(const MessageLite& outer, int outer_field,
+                                          const MessageLite& message, int field,
+                                          const Payload& bytes) {
+  const std::string inner = message.SerializeAsString();
+  std::string head = outer.SerializeAsString();
+  AppendLengthHeader(
+      &head, outer_field,
+      static_cast<int64_t>(inner.size()) + LengthHeaderBytes(field, bytes.bytes()) + bytes.bytes());
+  head += inner;
+  AppendLengthHeader(&head, field, bytes.bytes());
+  return Join(head, bytes, 0, bytes.bytes());
+}
+
+namespace {
+
+// Takes the next `length` bytes of the stream as pieces of memory that it already lies in.
+bool TakePieces(CodedInputStream* in, int64_t length, StreamPart* part) {
+  part->chunk_bytes = length;
+  while (length > 0) {
+    const void* data;
+    int available;
+    if (!in->GetDirectBufferPointer(&data, &available) || available == 0) return false;
+    const int taken = static_cast<int>(std::min<int64_t>(available, length));
+    part->pieces.emplace_back(static_cast<const std::byte*>(data), taken);
+    if (!in->Skip(taken)) return false;
+    length -= taken;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field) {
+  StreamPart part;
+  if (buffer->Length() == 0) return part;
+  grpc::ProtoBufferReader reader(buffer);
+  if (!reader.status().ok()) return std::nullopt;
+  CodedInputStream in(&reader);
+  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  bool other = false;
+  while (const uint32_t tag = in.ReadTag()) {
+    const int field = WireFormatLite::GetTagFieldNumber(tag);
+    const auto type = WireFormatLite::GetTagWireType(tag);
+    if (id_field != 0 && field == id_field && type == WireFormatLite::WIRETYPE_VARINT) {
+      if (!in.ReadVarint64(&part.id)) return std::nullopt;
+    } else if (field == chunk_field && type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      int length;
+      if (part.is_chunk || !in.ReadVarintSizeAsInt(&length)) return std::nullopt;
+      part.is_chunk = true;
+      if (!TakePieces(&in, length, &part)) return std::nullopt;
+    } else {
+      other = true;
+      if (!WireFormatLite::SkipField(&in, tag)) return std::nullopt;
+    }
+  }
+  if (!in.ConsumedEntireMessage() || (part.is_chunk && other)) return std::nullopt;
+  return part;
+}
+
+}  // namespace blockd::server

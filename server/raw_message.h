@@ -1,0 +1,67 @@
+// gRPC messages as the transport holds them: read without copying their bulk, written around memory
+// that a solution already lies in.
+//
+// Plain functions and values; a value is used by one thread at a time.
+#ifndef BLOCKD_SERVER_RAW_MESSAGE_H_
+#define BLOCKD_SERVER_RAW_MESSAGE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "google/protobuf/message_lite.h"
+
+namespace blockd::server {
+
+// Bytes on the host, not initialised, aligned for any scalar; shared by copies.
+class Payload {
+ public:
+  Payload() = default;
+  explicit Payload(int64_t bytes);
+  std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
+  int64_t bytes() const { return bytes_; }
+  // Part of it as a slice that keeps the memory alive.
+  grpc::Slice slice(int64_t offset, int64_t bytes) const;
+
+ private:
+  std::shared_ptr<std::byte[]> data_;
+  int64_t bytes_ = 0;
+};
+
+// False if the bytes are not such a message.
+bool ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+
+grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
+
+// `message`, which leaves the field empty, with `bytes` as its field number `field`. Not copied.
+grpc::ByteBuffer SerializeWithBytes(const google::protobuf::MessageLite& message, int field,
+                                    const Payload& bytes);
+
+// The same as the field `outer_field` of `outer`, which leaves it out.
+grpc::ByteBuffer SerializeNestedWithBytes(const google::protobuf::MessageLite& outer,
+                                          int outer_field,
+                                          const google::protobuf::MessageLite& message, int field,
+                                          const Payload& bytes);
+
+// `message` with a piece of `bytes` as its field number `field`. Not copied.
+grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& message, int field,
+                                const Payload& bytes, int64_t offset, int64_t length);
+
+// A message of a stream whose field `chunk_field` is raw bytes.
+struct StreamPart {
+  uint64_t id = 0;                                 // field `id_field`, if asked for
+  bool is_chunk = false;                           // else it is some other part: parse the message
+  std::vector<std::span<const std::byte>> pieces;  // of the chunk; they lie in the buffer
+  int64_t chunk_bytes = 0;
+};
+// nullopt if the bytes are not a message or hold both a chunk and another part. `id_field` 0: none.
+std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_RAW_MESSAGE_H_

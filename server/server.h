@@ -1,0 +1,49 @@
+// The whole server in one object: device, core, gRPC, health, reflection, metrics port.
+//
+//   auto server = Server::Start(options);
+//   ... (*server)->Drain();
+//
+// Thread-safe after Start.
+#ifndef BLOCKD_SERVER_SERVER_H_
+#define BLOCKD_SERVER_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "blockd/server/core/metrics.h"
+#include "blockd/server/core/solver_core.h"
+#include "blockd/server/options.h"
+
+namespace blockd::server {
+
+class Server {
+ public:
+  // Serves once it returns. INVALID_ARGUMENT for options out of range or unreadable files,
+  // ALREADY_EXISTS if a port is taken, and what CreateBackend says.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  ~Server();  // drains, if Drain was not called
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int grpc_port() const;
+  int metrics_port() const;         // -1: none
+  std::string grpc_target() const;  // "127.0.0.1:7117"
+
+  // Health turns NOT_SERVING, new work is refused with UNAVAILABLE, accepted work finishes, or is
+  // cancelled after --drain_timeout. Returns when all is over; false if work had to be cancelled.
+  bool Drain();
+
+  SolverCore& core();
+  Metrics& metrics();
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_SERVER_H_

@@ -1,0 +1,293 @@
+#include "blockd/server/wire.h"
+
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace blockd::server {
+namespace {
+
+absl::Status Invalid(std::string_view field, std::string came, std::string expected) {
+  return InvalidFieldError(field, came, expected);
+}
+
+std::string Came(int64_t value) { return absl::StrCat(value); }
+
+std::string CameBytes(size_t bytes) { return absl::StrCat(bytes, " bytes"); }
+
+std::string Join(std::string_view path, absl::string_view field) {
+  return absl::StrCat(absl::string_view(path.data(), path.size()), field);
+}
+
+// An enum that must be set: `names` are those allowed.
+absl::Status InvalidEnum(std::string_view field, int came, absl::string_view names) {
+  return Invalid(field, came == 0 ? "nothing" : absl::StrCat("unknown value ", came),
+                 absl::StrCat("one of ", names));
+}
+
+absl::Status ReadEnums(const v1::SystemSpec& spec, MatrixForm* form) {
+  switch (spec.scalar()) {
+    case v1::FLOAT64:
+      form->shape.scalar = Scalar::kFloat64;
+      break;
+    case v1::FLOAT32:
+      form->shape.scalar = Scalar::kFloat32;
+      break;
+    default:
+      return InvalidEnum("spec.scalar", spec.scalar(), "FLOAT64, FLOAT32");
+  }
+  switch (spec.diagonal_form()) {
+    case v1::FULL:
+      form->diagonal = DiagonalForm::kFull;
+      break;
+    case v1::PACKED_LOWER:
+      form->diagonal = DiagonalForm::kPackedLower;
+      break;
+    default:
+      return InvalidEnum("spec.diagonal_form", spec.diagonal_form(), "FULL, PACKED_LOWER");
+  }
+  switch (spec.coupling_form()) {
+    case v1::SUBDIAGONAL:
+      form->coupling = CouplingForm::kSubdiagonal;
+      break;
+    case v1::SUPERDIAGONAL:
+      form->coupling = CouplingForm::kSuperdiagonal;
+      break;
+    default:
+      return InvalidEnum("spec.coupling_form", spec.coupling_form(), "SUBDIAGONAL, SUPERDIAGONAL");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadShape(const v1::SystemSpec& spec, Shape* shape) {
+  shape->num_blocks = spec.num_blocks();
+  shape->block_size = spec.block_size();
+  if (shape->num_blocks < 1) {
+    return Invalid("spec.num_blocks", Came(shape->num_blocks), "at least 1");
+  }
+  if (shape->block_size < 1 || shape->block_size > kMaxBlockSize) {
+    return Invalid("spec.block_size", Came(shape->block_size),
+                   absl::StrCat("1 to ", kMaxBlockSize));
+  }
+  if (shape->num_blocks > kMaxRows / shape->block_size) {
+    return Invalid("spec.num_blocks", Came(shape->num_blocks),
+                   absl::StrCat("at most ", kMaxRows / shape->block_size, " for blocks of ",
+                                shape->block_size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIndices(std::string_view field, std::span<const uint32_t> index, int64_t entries,
+                          int64_t palette) {
+  if (static_cast<int64_t>(index.size()) != entries) {
+    return Invalid(field, absl::StrCat(index.size(), " entries"),
+                   absl::StrCat(entries, " entries"));
+  }
+  for (int64_t i = 0; i < entries; ++i) {
+    if (index[i] < palette) continue;
+    return Invalid(absl::StrCat(absl::string_view(field.data(), field.size()), "[", i, "]"),
+                   Came(index[i]), absl::StrCat("less than ", palette));
+  }
+  return absl::OkStatus();
+}
+
+// No more blocks than block rows: then a palette never holds more bytes than the dense form, whose
+// bytes are known not to overflow.
+absl::Status ReadPalette(const v1::SystemSpec& spec, MatrixForm* form) {
+  const v1::Palette& palette = spec.palette();
+  const int64_t rows = form->shape.num_blocks;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const int64_t most_diagonal = std::min(rows, kMost);
+  if (palette.num_diagonal() < 1 || palette.num_diagonal() > most_diagonal) {
+    return Invalid("spec.palette.num_diagonal", Came(palette.num_diagonal()),
+                   absl::StrCat("1 to ", most_diagonal));
+  }
+  const int64_t least = rows > 1 ? 1 : 0, most = std::min(rows - 1, kMost);
+  if (palette.num_coupling() < least || palette.num_coupling() > most) {
+    return Invalid("spec.palette.num_coupling", Came(palette.num_coupling()),
+                   absl::StrCat(least, " to ", most));
+  }
+  form->diagonal_palette = palette.num_diagonal();
+  form->coupling_palette = palette.num_coupling();
+  if (absl::Status status = CheckIndices("spec.palette.diagonal_index", DiagonalIndex(spec), rows,
+                                         palette.num_diagonal());
+      !status.ok()) {
+    return status;
+  }
+  return CheckIndices("spec.palette.coupling_index", CouplingIndex(spec), rows - 1,
+                      palette.num_coupling());
+}
+
+std::span<const uint32_t> Span(const google::protobuf::RepeatedField<uint32_t>& field) {
+  return {field.data(), static_cast<size_t>(field.size())};
+}
+
+absl::StatusOr<absl::Duration> ToDuration(std::string_view path,
+                                          const google::protobuf::Duration& wire) {
+  constexpr int64_t kMaxSeconds = 315'576'000'000;  // what the message allows: 10,000 years
+  if (wire.seconds() < 0 || wire.nanos() < 0 || wire.seconds() > kMaxSeconds ||
+      wire.nanos() > 999'999'999) {
+    return Invalid(path, absl::StrCat(wire.seconds(), " s and ", wire.nanos(), " ns"),
+                   "0 s or more, and 0 to 999999999 ns");
+  }
+  return absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
+}
+
+}  // namespace
+
+std::span<const uint32_t> DiagonalIndex(const v1::SystemSpec& spec) {
+  return Span(spec.palette().diagonal_index());
+}
+
+std::span<const uint32_t> CouplingIndex(const v1::SystemSpec& spec) {
+  return Span(spec.palette().coupling_index());
+}
+
+absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec) {
+  MatrixForm form;
+  if (absl::Status status = ReadShape(spec, &form.shape); !status.ok()) return status;
+  if (absl::Status status = ReadEnums(spec, &form); !status.ok()) return status;
+  if (absl::Status status = CheckShape(form.shape); !status.ok()) {
+    return Invalid("spec", ToString(form.shape), std::string(status.message()));
+  }
+  if (spec.has_palette()) {
+    if (absl::Status status = ReadPalette(spec, &form); !status.ok()) return status;
+  }
+  if (absl::Status status = CheckForm(form); !status.ok()) {
+    return Invalid("spec", ToString(form.shape), std::string(status.message()));
+  }
+  return form;
+}
+
+absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_systems,
+                                            const v1::FactorOptions& options) {
+  FactorParams params;
+  params.form = form;
+  params.num_systems = num_systems;
+  for (int i = 0; i < options.handle_size(); ++i) {
+    absl::StatusOr<Handle> handle =
+        ToHandle(absl::StrCat("options.handle[", i, "]"), options.handle(i));
+    if (!handle.ok()) return handle.status();
+    params.handles.push_back(*handle);
+  }
+  if (options.has_lease()) {
+    absl::StatusOr<absl::Duration> lease = ToDuration("options.lease", options.lease());
+    if (!lease.ok()) return lease.status();
+    params.lease = *lease;
+  }
+  params.overwrite = options.overwrite();
+  params.idempotency_key = options.idempotency_key();
+  params.keep_matrix = options.keep_matrix();
+  params.check_finite = options.check_finite();
+  params.pin = options.pin();
+  params.log_determinant = options.log_determinant();
+  return params;
+}
+
+absl::StatusOr<BlockTridiagonalView> ToView(const MatrixForm& form, const v1::SystemSpec& spec,
+                                            const v1::SystemData& data, std::string_view path) {
+  const auto check = [&](absl::string_view field, const std::string& bytes, int64_t expected) {
+    if (static_cast<int64_t>(bytes.size()) == expected) return absl::OkStatus();
+    return Invalid(Join(path, field), CameBytes(bytes.size()),
+                   absl::StrCat(expected, " bytes for ", ToString(form.shape)));
+  };
+  absl::Status status = check(".diagonal", data.diagonal(), form.diagonal_bytes());
+  status.Update(check(".coupling", data.coupling(), form.coupling_bytes()));
+  if (!status.ok()) return status;
+  BlockTridiagonalView view;
+  view.form = form;
+  view.diagonal = data.diagonal().data();
+  view.coupling = data.coupling().data();
+  if (form.diagonal_palette > 0) view.diagonal_index = DiagonalIndex(spec).data();
+  if (form.coupling_palette > 0) view.coupling_index = CouplingIndex(spec).data();
+  return view;
+}
+
+absl::StatusOr<Handle> ToHandle(std::string_view path, std::string_view bytes) {
+  std::optional<Handle> handle = Handle::FromBytes(bytes);
+  if (handle.has_value()) return *handle;
+  return Invalid(path, CameBytes(bytes.size()),
+                 absl::StrCat(Handle::kBytes, " bytes, as Factor returned them"));
+}
+
+absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::string_view path) {
+  SolveParams params;
+  absl::StatusOr<Handle> handle = ToHandle(Join(path, "handle"), request.handle());
+  if (!handle.ok()) return handle.status();
+  params.handle = *handle;
+  params.num_rhs = request.num_rhs();
+  params.residual = request.options().residual();
+  params.max_refinements = request.options().max_refinements();
+  return params;
+}
+
+absl::StatusOr<int64_t> RhsBytes(const Shape& shape, int64_t num_rhs, std::string_view path) {
+  const int64_t column = shape.rows() * ScalarBytes(shape.scalar);
+  if (num_rhs < 1) return Invalid(path, Came(num_rhs), "at least 1");
+  absl::StatusOr<int64_t> bytes = CheckedProduct(column, num_rhs);
+  if (!bytes.ok()) {
+    return Invalid(path, Came(num_rhs), absl::StrCat("fewer columns of ", column, " bytes"));
+  }
+  return *bytes;
+}
+
+std::span<const std::byte> AsBytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+void ToWire(const Cost& cost, v1::Cost* wire) {
+  wire->set_queue_seconds(absl::ToDoubleSeconds(cost.queue));
+  wire->set_batch_requests(cost.batch_requests);
+  wire->set_batch_items(cost.batch_items);
+  wire->set_upload_seconds(absl::ToDoubleSeconds(cost.upload));
+  wire->set_compute_seconds(absl::ToDoubleSeconds(cost.compute));
+  wire->set_download_seconds(absl::ToDoubleSeconds(cost.download));
+}
+
+void ToWire(const FactorReply& reply, v1::FactorReply* wire) {
+  for (const FactoredSystem& system : reply.systems) {
+    v1::FactoredSystem* out = wire->add_system();
+    if (system.status.ok()) {
+      out->set_handle(std::string(system.handle.view()));
+      out->set_log_determinant(system.log_determinant);
+    } else {
+      *out->mutable_status() = ToRpcStatus(system.status);
+    }
+  }
+  wire->set_factor_bytes(reply.factor_bytes);
+  wire->set_found(reply.found);
+  ToWire(reply.cost, wire->mutable_cost());
+}
+
+void ToWire(const SolveReply& reply, v1::SolveReply* wire) {
+  wire->set_backward_error(reply.backward_error.value_or(0));
+  wire->set_refinements(reply.refinements);
+  ToWire(reply.cost, wire->mutable_cost());
+}
+
+void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
+  wire->set_backward_error(reply.backward_error.value_or(0));
+  wire->set_refinements(reply.refinements);
+  wire->set_log_determinant(reply.log_determinant.value_or(0));
+  ToWire(reply.cost, wire->mutable_cost());
+}
+
+void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire) {
+  wire->set_handle(std::string(stats.handle.view()));
+  wire->set_num_blocks(stats.shape.num_blocks);
+  wire->set_block_size(stats.shape.block_size);
+  wire->set_scalar(stats.shape.scalar == Scalar::kFloat64 ? v1::FLOAT64 : v1::FLOAT32);
+  wire->set_held_bytes(stats.held_bytes);
+  wire->set_matrix_kept(stats.matrix_kept);
+  wire->set_pinned(stats.pinned);
+  wire->set_age_seconds(absl::ToDoubleSeconds(stats.age));
+  wire->set_idle_seconds(absl::ToDoubleSeconds(stats.idle));
+  wire->set_lease_seconds(absl::ToDoubleSeconds(stats.lease_left));
+  wire->set_times_solved(stats.times_solved);
+  wire->set_rhs_solved(stats.rhs_solved);
+  wire->set_times_refactored(stats.times_refactored);
+  wire->set_idempotency_key(stats.idempotency_key);
+}
+
+}  // namespace blockd::server

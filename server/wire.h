@@ -1,0 +1,62 @@
+// Between the wire and the core: every field of a request is checked here, or where only the core
+// can know what it must be, there.
+//
+// Errors are INVALID_ARGUMENT with the field's path, what came and what was expected. Pure
+// functions, thread-safe. What a view points to is the request's own memory.
+#ifndef BLOCKD_SERVER_WIRE_H_
+#define BLOCKD_SERVER_WIRE_H_
+
+#include <grpcpp/support/status.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/server/core/solver_core.h"
+#include "blockd/v1/blockd.pb.h"
+
+namespace blockd::server {
+
+// spec, its palette's indices included.
+absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec);
+std::span<const uint32_t> DiagonalIndex(const v1::SystemSpec& spec);
+std::span<const uint32_t> CouplingIndex(const v1::SystemSpec& spec);
+
+// What the handlers of Factor and FactorStream share; `num_systems` is checked by its caller.
+absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_systems,
+                                            const v1::FactorOptions& options);
+
+// One system's blocks; `path` names it in errors: "system[2]".
+absl::StatusOr<BlockTridiagonalView> ToView(const MatrixForm& form, const v1::SystemSpec& spec,
+                                            const v1::SystemData& data, std::string_view path);
+
+// `path` as above: "handle", "options.handle[1]".
+absl::StatusOr<Handle> ToHandle(std::string_view path, std::string_view bytes);
+
+// num_rhs and the options of a Solve; `path` is the prefix of its fields: "" or "request.".
+absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::string_view path);
+
+// Bytes of `num_rhs` right-hand sides; INVALID_ARGUMENT if they overflow or num_rhs < 1.
+absl::StatusOr<int64_t> RhsBytes(const Shape& shape, int64_t num_rhs, std::string_view path);
+
+std::span<const std::byte> AsBytes(std::string_view text);
+
+void ToWire(const Cost& cost, v1::Cost* wire);
+void ToWire(const FactorReply& reply, v1::FactorReply* wire);
+void ToWire(const SolveReply& reply, v1::SolveReply* wire);
+void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire);
+void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire);
+
+// The status with its typed detail.
+v1::RpcStatus ToRpcStatus(const absl::Status& status);
+// The same as a call's own status: the detail goes to grpc-status-details-bin.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_WIRE_H_

@@ -1,0 +1,98 @@
+// The half of wire.h that turns statuses of the core into those of the wire.
+#include <string>
+
+#include "blockd/server/wire.h"
+
+namespace blockd::server {
+namespace {
+
+// gRPC clients take 8 KiB of trailing metadata by default; the text goes there twice.
+constexpr size_t kMaxTextBytes = 1024;
+
+std::string Shortened(std::string_view text) {
+  if (text.size() <= kMaxTextBytes) return std::string(text);
+  return std::string(text.substr(0, kMaxTextBytes)) + "...";
+}
+
+v1::HandleNotFound::Reason ToWire(NotFoundReason reason) {
+  switch (reason) {
+    case NotFoundReason::kNeverExisted:
+      return v1::HandleNotFound::NEVER_EXISTED;
+    case NotFoundReason::kReleased:
+      return v1::HandleNotFound::RELEASED;
+    case NotFoundReason::kEvicted:
+      return v1::HandleNotFound::EVICTED;
+    case NotFoundReason::kExpired:
+      return v1::HandleNotFound::EXPIRED;
+    case NotFoundReason::kRestarted:
+      return v1::HandleNotFound::RESTARTED;
+    case NotFoundReason::kFailedRefactor:
+      return v1::HandleNotFound::FAILED_REFACTOR;
+  }
+  return v1::HandleNotFound::REASON_UNSPECIFIED;
+}
+
+void AddDetail(const InvalidField& field, v1::RpcStatus* wire) {
+  v1::InvalidField detail;
+  detail.set_field(Shortened(field.field));
+  detail.set_came(Shortened(field.came));
+  detail.set_expected(Shortened(field.expected));
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(const NotSpdDetail& failure, v1::RpcStatus* wire) {
+  v1::NotPositiveDefinite detail;
+  detail.set_system(failure.system);
+  detail.set_block(failure.where.block);
+  detail.set_row(failure.where.row);
+  detail.set_minor(failure.where.minor);
+  detail.set_elimination_order(!failure.where.natural_order);
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(const HandleNotFound& missing, v1::RpcStatus* wire) {
+  v1::HandleNotFound detail;
+  detail.set_handle(std::string(missing.handle.view()));
+  detail.set_reason(ToWire(missing.reason));
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(const InsufficientMemory& memory, v1::RpcStatus* wire) {
+  v1::InsufficientMemory detail;
+  detail.set_asked_bytes(memory.asked_bytes);
+  detail.set_free_bytes(memory.free_bytes);
+  detail.set_evictable_bytes(memory.evictable_bytes);
+  detail.set_total_bytes(memory.total_bytes);
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(absl::Duration delay, v1::RpcStatus* wire) {
+  v1::RetryAfter detail;
+  const int64_t seconds = absl::IDivDuration(delay, absl::Seconds(1), &delay);
+  detail.mutable_delay()->set_seconds(seconds);
+  detail.mutable_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(delay)));
+  wire->add_details()->PackFrom(detail);
+}
+
+}  // namespace
+
+v1::RpcStatus ToRpcStatus(const absl::Status& status) {
+  v1::RpcStatus wire;
+  wire.set_code(static_cast<int>(status.code()));
+  wire.set_message(Shortened(std::string_view(status.message().data(), status.message().size())));
+  if (auto detail = InvalidFieldOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = NotSpdOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = HandleNotFoundOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = InsufficientMemoryOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = RetryAfterOf(status)) AddDetail(*detail, &wire);
+  return wire;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const v1::RpcStatus wire = ToRpcStatus(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), wire.message(),
+                      wire.details_size() > 0 ? wire.SerializeAsString() : std::string());
+}
+
+}  // namespace blockd::server
