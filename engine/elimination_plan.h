@@ -32,13 +32,13 @@ namespace blockd {
 // What a backend costs. Fitted once for each backend; the numbers and how they were fitted are in
 // engine/README.md.
 struct CostModel {
-  double lanes = 1;                       // segments that run at once without slowing one another
-  double lane_flops_per_second = 4e10;    // of one segment alone, FP64, at large n
-  double device_flops_per_second = 4e10;  // of all lanes together, FP64, at large n
-  double half_rate_block_size = 16;       // n at which half of the rates above is reached
-  double bytes_per_second = 2e10;         // of all lanes together
-  double step_seconds = 1e-7;             // latency of one block of a segment, beside its flops
-  double level_seconds = 5e-6;            // starting and joining one level's segments
+  double lanes = 1;                         // segments that run at once without slowing one another
+  double lane_flops_per_second = 4.8e10;    // of one segment alone, FP64, at large n
+  double device_flops_per_second = 4.8e10;  // of all lanes together, FP64, at large n
+  double half_rate_block_size = 40;         // n at which half of the rates above is reached
+  double bytes_per_second = 3.4e10;         // of all lanes together
+  double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops
+  double level_seconds = 8e-6;              // starting and joining one level's segments
 };
 
 // A run of blocks that is eliminated in sequence.
