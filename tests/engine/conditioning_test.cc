@@ -1,5 +1,5 @@
 // Ill-conditioned systems, residuals and iterative refinement.
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -67,7 +67,9 @@ TEST_P(ConditioningTest, RefinementImprovesTheSolution) {
     EXPECT_EQ(before[0].refinements, 0);
     EXPECT_GE(after[0].refinements, 1);
     EXPECT_LE(after[0].refinements, 5);
-    EXPECT_LE(*after[0].backward_error, *before[0].backward_error);
+    // Below half a rounding there is nothing to gain.
+    EXPECT_LE(*after[0].backward_error,
+              std::max(*before[0].backward_error, Epsilon(scalar()) / 2));
     const double plain_error = RelativeDifference(plain.values(), exact);
     const double refined_error = RelativeDifference(refined.values(), exact);
     if (scalar() == Scalar::kFloat32) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct Target {
 };
 std::vector<Target> Targets();  // every backend to test, with both scalars
 std::string ToString(const Target& target);
+inline void PrintTo(const Target& target, std::ostream* out) { *out << ToString(target); }
 std::string TargetName(const ::testing::TestParamInfo<Target>& info);
 
 using PlanPtr = std::shared_ptr<const EliminationPlan>;
@@ -48,6 +50,9 @@ class Columns {
   const std::vector<std::byte>& bytes() const { return bytes_; }
   std::vector<double> values() const { return ToDoubles(bytes_, scalar_); }
   friend bool operator==(const Columns& a, const Columns& b) { return a.bytes_ == b.bytes_; }
+  friend void PrintTo(const Columns& columns, std::ostream* out) {
+    *out << columns.bytes_.size() / ScalarBytes(columns.scalar_) << " scalars";
+  }
 
  private:
   Scalar scalar_;

@@ -1,0 +1,57 @@
+// Rows of a benchmark: what was measured, what it is compared with, and the goal. For one thread.
+#ifndef BLOCKD_TESTS_BENCH_BENCH_TABLE_H_
+#define BLOCKD_TESTS_BENCH_BENCH_TABLE_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace blockd::bench {
+
+// Seconds, one entry a repetition.
+struct Samples {
+  std::vector<double> seconds;
+
+  double median() const;
+  // Half the distance between the quartiles, over the median.
+  double spread() const;
+};
+
+// Runs the functions in turn, `repetitions` rounds after one round that is not counted. Each call
+// is preceded by `prepare` (may be null), which is not timed.
+struct Contestant {
+  std::function<void()> prepare;
+  std::function<void()> run;
+};
+std::vector<Samples> Interleave(int repetitions, const std::vector<Contestant>& contestants);
+
+struct Row {
+  std::string work;
+  std::string ours;       // with its unit
+  std::string reference;  // what it is compared with, with its unit
+  double ratio = 0;
+  std::string goal;  // "" if there is none
+  bool reached = true;
+  double spread = 0;  // of our samples
+};
+
+// "1.23 ms"; three digits.
+std::string FormatSeconds(double seconds);
+std::string Format(double value, const std::string& unit);
+
+// Prints each row as it is added: a Markdown table, or with `json` one object a line.
+class Table {
+ public:
+  Table(bool json, bool header);
+  void Add(const Row& row);
+  // A row that compares `value` with a limit: at least, or at most.
+  void AddAtLeast(Row row, double ratio, double limit, const std::string& unit = "x");
+  void AddAtMost(Row row, double ratio, double limit, const std::string& unit = "x");
+
+ private:
+  bool json_;
+};
+
+}  // namespace blockd::bench
+
+#endif  // BLOCKD_TESTS_BENCH_BENCH_TABLE_H_
