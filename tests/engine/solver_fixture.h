@@ -93,6 +93,8 @@ class SharedSolverTest : public ::testing::TestWithParam<Param> {
 
 class SolverTest : public SharedSolverTest<Target> {
  protected:
+  // Made before a test starts threads that ask for it.
+  void SetUp() override { SolverOf(GetParam()); }
   Scalar scalar() const { return GetParam().scalar; }
   Solver& solver() const { return SolverOf(GetParam()); }
 };
