@@ -13,19 +13,19 @@ namespace blockd::client {
 
 // PEM text, not file names.
 struct TlsOptions {
-  std::string root_certificates;  // empty: the system's
-  std::string certificate;        // the client's own, with its key, where the server asks for one
-  std::string private_key;
-  std::string server_name;  // expected in the server's certificate; empty: the target's host
+  std::string root_certificates{};  // empty: the system's
+  std::string certificate{};        // the client's own, with its key, where the server asks for one
+  std::string private_key{};
+  std::string server_name{};  // expected in the server's certificate; empty: the target's host
 };
 
 struct ClientOptions {
-  std::optional<TlsOptions> tls;  // absent: plain text
+  std::optional<TlsOptions> tls{};  // absent: plain text
   // The name that the handles belong to: only clients of the same name see each other's.
-  std::string caller;
+  std::string caller{};
   // For calls whose options name none. Retries, uploads and waiting count.
   absl::Duration timeout = absl::Seconds(60);
-  RetryOptions retry;
+  RetryOptions retry{};
   // Matrices, right-hand sides and solutions of more bytes than this travel as a stream of chunks.
   // Both must stay below the server's limit on messages.
   int64_t stream_threshold_bytes = 2 << 20;

@@ -30,19 +30,19 @@ struct FactorOptions {
   bool pin = false;              // never evicted, never expired
   bool log_determinant = false;  // of A
   bool overwrite = false;        // Refactor only: in the old factors' memory; a failure loses them
-  absl::Duration lease;          // not evicted for so long after the last use; zero: the server's
+  absl::Duration lease{};        // not evicted for so long after the last use; zero: the server's
   // A Factor whose key the server knows returns what it has. Empty: the client makes one for its
   // own retries. Not for Refactor.
-  std::string idempotency_key;
-  absl::Duration timeout;
+  std::string idempotency_key{};
+  absl::Duration timeout{};
   // Called from the calling thread while a stream is sent, with the bytes so far and in all.
-  std::function<void(int64_t sent_bytes, int64_t total_bytes)> progress;
+  std::function<void(int64_t sent_bytes, int64_t total_bytes)> progress{};
 };
 
 struct SolveOptions {
   bool residual = false;    // return the backward error; needs keep_matrix
   int max_refinements = 0;  // at most 10; needs keep_matrix
-  absl::Duration timeout;
+  absl::Duration timeout{};
 };
 
 struct SolveResult {

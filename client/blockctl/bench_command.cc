@@ -1,0 +1,285 @@
+// blockctl bench
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "blockd/client/blockctl/bench_text.h"
+#include "blockd/client/blockctl/command.h"
+#include "blockd/client/blockctl/exit_code.h"
+#include "blockd/client/blockctl/load.h"
+#include "blockd/client/blockctl/problems.h"
+
+ABSL_DECLARE_FLAG(int64_t, block_size);
+ABSL_FLAG(int32_t, callers, 1, "Threads that call; with --rate, the most requests in flight.");
+ABSL_FLAG(int32_t, connections, 1, "TCP connections that the callers share evenly.");
+ABSL_FLAG(int32_t, handles, 1, "Factorizations that the callers share evenly.");
+ABSL_FLAG(double, rate, 0,
+          "Arrivals a second, of all callers together: an open loop, where latency counts from the "
+          "scheduled arrival. 0: a closed loop, each caller one request after another.");
+ABSL_FLAG(std::string, mix, "solve:1",
+          "Operations and their weights, as solve:90,factor:5,refactor:5.");
+ABSL_FLAG(std::string, problem, "random",
+          "What is factored: random, mpc, poisson or kalman (observations = 4 n).");
+ABSL_FLAG(int64_t, num_blocks, 32, "N of the problem.");
+ABSL_FLAG(int64_t, num_rhs, 1, "d, right-hand sides of a Solve.");
+ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "Measured time, as 30s.");
+ABSL_FLAG(absl::Duration, warmup, absl::Seconds(1), "Time before it that is not counted.");
+ABSL_FLAG(bool, session, false, "Solve over one SolveStream a caller in place of unary calls.");
+ABSL_FLAG(
+    bool, empty, false,
+    "Measure empty calls, GetServerInfo and a health check, in place of a mix: the least that "
+    "any call costs.");
+
+namespace blockd::blockctl {
+namespace {
+
+const std::vector<std::string> kOperations = {"factor", "solve", "refactor"};
+
+std::atomic<bool> interrupted{false};
+void Interrupt(int signal) {
+  interrupted = true;
+  std::signal(signal, SIG_DFL);  // a second one ends the process
+}
+
+absl::StatusOr<std::vector<double>> ParseMix(const std::string& text) {
+  std::vector<double> weights(kOperations.size());
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::vector<std::string> pair = absl::StrSplit(part, absl::MaxSplits(':', 1));
+    const auto name = std::find(kOperations.begin(), kOperations.end(), pair[0]);
+    double weight = 1;
+    if (name == kOperations.end() ||
+        (pair.size() > 1 && (!absl::SimpleAtod(pair[1], &weight) || !(weight >= 0)))) {
+      return UsageError(absl::StrCat("--mix has \"", part,
+                                     "\", expected factor, solve or refactor with a weight"));
+    }
+    weights[name - kOperations.begin()] = weight;
+  }
+  if (*std::max_element(weights.begin(), weights.end()) <= 0) {
+    return UsageError("--mix needs a weight above 0");
+  }
+  return weights;
+}
+
+absl::StatusOr<problems::Problem> MakeProblem() {
+  const std::string name = absl::GetFlag(FLAGS_problem);
+  const int64_t blocks = absl::GetFlag(FLAGS_num_blocks);
+  const int64_t size = absl::GetFlag(FLAGS_block_size) > 0 ? absl::GetFlag(FLAGS_block_size) : 8;
+  const double bytes =
+      16.0 * static_cast<double>(blocks) * static_cast<double>(size) * static_cast<double>(size);
+  if (blocks < 1 || size > 32768 || bytes > 16e9) {
+    return UsageError(
+        "--num_blocks and --block_size must be at least 1, and the matrix below 16 GB");
+  }
+  if (name == "random") return problems::RandomSpd(blocks, size, 1, 1e3);
+  if (name == "mpc") return problems::Mpc(blocks, size, 1);
+  if (name == "poisson") return problems::Poisson(blocks, size);
+  if (name == "kalman") {
+    return problems::Kalman({.states = size, .observations = 4 * size, .steps = blocks});
+  }
+  return UsageError(
+      absl::StrCat("--problem is \"", name, "\", expected random, mpc, poisson or kalman"));
+}
+
+absl::StatusOr<LoadOptions> LoadFromFlags() {
+  LoadOptions options;
+  options.callers = absl::GetFlag(FLAGS_callers);
+  options.rate = absl::GetFlag(FLAGS_rate);
+  options.duration = absl::GetFlag(FLAGS_duration);
+  options.warmup = absl::GetFlag(FLAGS_warmup);
+  if (options.callers < 1 || options.callers > 10000) {
+    return UsageError("--callers must be 1 to 10000");
+  }
+  if (!(options.rate >= 0)) return UsageError("--rate must not be negative");
+  if (options.duration <= absl::ZeroDuration() || options.warmup < absl::ZeroDuration() ||
+      options.duration + options.warmup > absl::Hours(24)) {
+    return UsageError("--duration must be above 0, --warmup not below, and both within a day");
+  }
+  if (absl::GetFlag(FLAGS_num_rhs) < 1) return UsageError("--num_rhs must be at least 1");
+  if (absl::GetFlag(FLAGS_handles) < 1) return UsageError("--handles must be at least 1");
+  if (absl::GetFlag(FLAGS_connections) < 1) return UsageError("--connections must be at least 1");
+  if (absl::GetFlag(FLAGS_empty)) {
+    options.weights = {1, 1};
+    return options;
+  }
+  absl::StatusOr<std::vector<double>> weights = ParseMix(absl::GetFlag(FLAGS_mix));
+  if (!weights.ok()) return weights.status();
+  options.weights = *std::move(weights);
+  return options;
+}
+
+absl::StatusOr<std::vector<client::SolverClient>> Connect() {
+  // The first one waits as --wait says, and hears whether there is a server at all.
+  const absl::StatusOr<client::SolverClient> first = ConnectFromFlags();
+  if (!first.ok()) return first.status();
+  if (const auto info = first->ServerInfo(); !info.ok()) return info.status();
+  absl::StatusOr<client::ClientOptions> options = ClientOptionsFromFlags();
+  if (!options.ok()) return options.status();
+  options->share_connection = false;
+  // A load generator wants to see UNAVAILABLE, not to wait it out.
+  options->retry.max_attempts = 1;
+  std::vector<client::SolverClient> clients;
+  for (int k = 0; k < absl::GetFlag(FLAGS_connections); ++k) {
+    absl::StatusOr<client::SolverClient> client =
+        client::SolverClient::Connect(ServerFlag(), *options);
+    if (!client.ok()) return client.status();
+    if (!client->WaitUntilConnected(absl::Seconds(10))) {
+      return absl::UnavailableError(absl::StrCat("no server at ", ServerFlag()));
+    }
+    clients.push_back(*std::move(client));
+  }
+  return clients;
+}
+
+// What the callers call.
+class Bench {
+ public:
+  static absl::StatusOr<std::unique_ptr<Bench>> Make(std::vector<client::SolverClient> clients,
+                                                     problems::Problem problem, int callers) {
+    auto bench = std::unique_ptr<Bench>(new Bench(std::move(clients), std::move(problem), callers));
+    for (int k = 0; k < absl::GetFlag(FLAGS_handles); ++k) {
+      absl::StatusOr<client::FactorResult> factored =
+          bench->ClientOf(k).Factor(bench->view_, {.pin = true});
+      if (!factored.ok()) return factored.status();
+      bench->handles_.push_back(std::move(factored->handle));
+    }
+    return bench;
+  }
+
+  ~Bench() {
+    sessions_.clear();
+    handles_.clear();
+    for (const client::SolverClient& client : clients_) client.AwaitReleases(absl::Seconds(5));
+  }
+
+  absl::StatusOr<v1::Cost> Call(int caller, int operation) {
+    const client::Factorization& handle = handles_[caller % handles_.size()];
+    const client::SolverClient& client = ClientOf(caller);
+    if (operation == 0) {
+      const auto result = client.Factor(view_);
+      return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+    }
+    if (operation == 2) {
+      const auto result = client.Refactor(handle, view_, {.pin = true});
+      return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+    }
+    const auto result = absl::GetFlag(FLAGS_session) ? SolveInSession(caller, handle)
+                                                     : client.Solve(handle, rhs_, x_[caller]);
+    return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+  }
+
+ private:
+  Bench(std::vector<client::SolverClient> clients, problems::Problem problem, int callers)
+      : clients_(std::move(clients)),
+        problem_(std::move(problem)),
+        view_(client::MakeSystemView(problem_.num_blocks, problem_.block_size,
+                                     problem_.diagonal.data(), problem_.coupling.data())),
+        rhs_(problems::RandomColumns(problem_.rows(), absl::GetFlag(FLAGS_num_rhs), 2)),
+        x_(callers, std::vector<double>(rhs_.size())),
+        sessions_(callers) {}
+
+  const client::SolverClient& ClientOf(int caller) const {
+    return clients_[caller % clients_.size()];
+  }
+
+  absl::StatusOr<client::SolveResult> SolveInSession(int caller,
+                                                     const client::Factorization& handle) {
+    std::optional<client::SolveSession>& session = sessions_[caller];
+    if (!session) session.emplace(ClientOf(caller).OpenSession());
+    const absl::StatusOr<uint64_t> id = session->Send(handle, rhs_, x_[caller]);
+    if (!id.ok()) {
+      session.reset();
+      return id.status();
+    }
+    return session->Await(*id);
+  }
+
+  const std::vector<client::SolverClient> clients_;
+  const problems::Problem problem_;
+  const client::SystemView view_;
+  const std::vector<double> rhs_;
+  std::vector<std::vector<double>> x_;
+  std::vector<std::optional<client::SolveSession>> sessions_;
+  std::vector<client::FactorHandle> handles_;
+};
+
+absl::StatusOr<v1::Cost> CallEmpty(const client::SolverClient& client, int operation) {
+  const absl::Status status = operation == 0 ? client.ServerInfo().status() : client.CheckHealth();
+  return status.ok() ? absl::StatusOr<v1::Cost>(v1::Cost()) : status;
+}
+
+// Fails if nothing succeeded.
+absl::Status Verdict(const LoadReport& report) {
+  absl::Status first;
+  for (const OperationReport& operation : report.operations) {
+    if (operation.succeeded > 0) return absl::OkStatus();
+    if (first.ok()) first = operation.first_error;
+  }
+  return first;
+}
+
+absl::Status RunBench(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  const absl::StatusOr<LoadOptions> options = LoadFromFlags();
+  if (!options.ok()) return options.status();
+  absl::StatusOr<problems::Problem> problem = MakeProblem();
+  if (!problem.ok()) return problem.status();
+  absl::StatusOr<std::vector<client::SolverClient>> clients = Connect();
+  if (!clients.ok()) return clients.status();
+  std::signal(SIGINT, Interrupt);
+
+  BenchTitle title{absl::GetFlag(FLAGS_problem),
+                   problem->num_blocks,
+                   problem->block_size,
+                   absl::GetFlag(FLAGS_num_rhs),
+                   absl::GetFlag(FLAGS_connections),
+                   absl::GetFlag(FLAGS_handles),
+                   {"server_info", "health"}};
+  LoadReport report;
+  if (absl::GetFlag(FLAGS_empty)) {
+    report = RunLoad(
+        *options,
+        [&](int caller, int operation) {
+          return CallEmpty((*clients)[caller % clients->size()], operation);
+        },
+        interrupted);
+  } else {
+    title.operations = kOperations;
+    const absl::StatusOr<std::unique_ptr<Bench>> bench =
+        Bench::Make(*std::move(clients), *std::move(problem), options->callers);
+    if (!bench.ok()) return bench.status();
+    report = RunLoad(
+        *options, [&](int caller, int operation) { return (*bench)->Call(caller, operation); },
+        interrupted);
+  }
+  if (interrupted) Note("interrupted: what follows covers the time until then");
+  Print(JsonAsked() ? BenchJson(title, *options, report) : BenchTable(title, *options, report));
+  return Verdict(report);
+}
+
+}  // namespace
+
+Command BenchCommand() {
+  return {"bench",
+          "",
+          "Generate load and print throughput and latencies",
+          "Closed loop: --callers one request after another each. Open loop: --rate arrivals a\n"
+          "second whatever the server does. Ends after --warmup and --duration; Ctrl-C ends it\n"
+          "early and prints what there is. Requests that fail are counted, not retried.\n"
+          "  blockctl bench --callers=64 --duration=30s\n"
+          "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
+          {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks",
+           "block_size", "num_rhs", "duration", "warmup", "session", "empty"},
+          RunBench};
+}
+
+}  // namespace blockd::blockctl

@@ -1,0 +1,30 @@
+// What `blockctl bench` prints.
+#ifndef BLOCKD_CLIENT_BLOCKCTL_BENCH_TEXT_H_
+#define BLOCKD_CLIENT_BLOCKCTL_BENCH_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "blockd/client/blockctl/load.h"
+
+namespace blockd::blockctl {
+
+struct BenchTitle {
+  std::string problem;
+  int64_t num_blocks = 0;
+  int64_t block_size = 0;
+  int64_t num_rhs = 0;
+  int connections = 0;
+  int handles = 0;
+  std::vector<std::string> operations;  // names, as RunLoad numbers them
+};
+
+std::string BenchTable(const BenchTitle& title, const LoadOptions& options,
+                       const LoadReport& report);
+std::string BenchJson(const BenchTitle& title, const LoadOptions& options,
+                      const LoadReport& report);
+
+}  // namespace blockd::blockctl
+
+#endif  // BLOCKD_CLIENT_BLOCKCTL_BENCH_TEXT_H_

@@ -1,0 +1,189 @@
+#include "blockd/client/blockctl/blocks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace blockd::blockctl {
+namespace {
+
+constexpr int64_t kMaxBlockSize = 32768;
+
+absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
+
+// Block b, row r, column c of an array of shape (count, n, n), to column-major blocks, transposed
+// if so asked.
+template <typename T>
+void CopyBlocks(const Array& from, bool transpose, std::vector<std::byte>& to) {
+  const int64_t count = from.shape[0], n = from.shape[1];
+  const int64_t step_b = from.fortran_order ? 1 : n * n;
+  int64_t step_r = from.fortran_order ? count : n;
+  int64_t step_c = from.fortran_order ? count * n : 1;
+  if (transpose) std::swap(step_r, step_c);
+  to.resize(count * n * n * sizeof(T));
+  const T* source = from.as<T>();
+  T* out = reinterpret_cast<T*>(to.data());
+  for (int64_t b = 0; b < count; ++b) {
+    for (int64_t c = 0; c < n; ++c) {
+      for (int64_t r = 0; r < n; ++r) *out++ = source[b * step_b + r * step_r + c * step_c];
+    }
+  }
+}
+
+void CopyBlocks(const Array& from, bool transpose, std::vector<std::byte>& to) {
+  if (from.scalar == client::Scalar::kFloat64) {
+    CopyBlocks<double>(from, transpose, to);
+  } else {
+    CopyBlocks<float>(from, transpose, to);
+  }
+}
+
+absl::Status CheckCoupling(const Array& diagonal, const Array* coupling) {
+  const int64_t count = diagonal.shape[0], n = diagonal.shape[1];
+  if (coupling == nullptr) {
+    if (count == 1) return absl::OkStatus();
+    return Invalid(absl::StrCat("--coupling is missing: ", count,
+                                " diagonal blocks need an array of shape (", count - 1, ", ", n,
+                                ", ", n, ")"));
+  }
+  const std::vector<int64_t> expected = {count - 1, n, n};
+  if (coupling->shape != expected && !(count == 1 && coupling->size() == 0)) {
+    return Invalid(absl::StrCat("the coupling blocks have the shape ", ShapeText(coupling->shape),
+                                ", expected ", ShapeText(expected), " with diagonal blocks of ",
+                                ShapeText(diagonal.shape)));
+  }
+  if (coupling->scalar != diagonal.scalar) {
+    return Invalid("the diagonal and the coupling blocks differ in type; make both '<f8' or '<f4'");
+  }
+  return absl::OkStatus();
+}
+
+bool IsBlockTridiagonal(const SparseMatrix& matrix, int64_t n, const Entry** outside) {
+  for (const Entry& e : matrix.entries) {
+    if (e.row / n - e.column / n > 1) {
+      *outside = &e;
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status CheckFits(int64_t rows, int64_t n) {
+  const double bytes = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * sizeof(double);
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (bytes <= memory && n <= kMaxBlockSize) return absl::OkStatus();
+  return Invalid(absl::StrCat("blocks of ", n, " make ", std::llround(bytes / (1 << 20)),
+                              " MiB of this matrix: it has no narrow band in this order; reorder "
+                              "it (reverse Cuthill-McKee) first"));
+}
+
+}  // namespace
+
+client::SystemView Blocks::view() const {
+  client::SystemView view;
+  view.num_blocks = num_blocks;
+  view.block_size = block_size;
+  view.scalar = scalar;
+  view.diagonal = diagonal.data();
+  view.coupling = coupling.data();
+  return view;
+}
+
+absl::StatusOr<Blocks> BlocksFromArrays(const Array& diagonal, const Array* coupling,
+                                        bool superdiagonal) {
+  if (diagonal.shape.size() != 3 || diagonal.shape[1] != diagonal.shape[2] ||
+      diagonal.shape[0] < 1 || diagonal.shape[1] < 1) {
+    return Invalid(absl::StrCat("the diagonal blocks have the shape ", ShapeText(diagonal.shape),
+                                ", expected (N, n, n)"));
+  }
+  if (absl::Status status = CheckCoupling(diagonal, coupling); !status.ok()) return status;
+  Blocks blocks;
+  blocks.num_blocks = diagonal.shape[0];
+  blocks.block_size = diagonal.shape[1];
+  blocks.scalar = diagonal.scalar;
+  CopyBlocks(diagonal, false, blocks.diagonal);
+  if (blocks.num_blocks > 1) CopyBlocks(*coupling, superdiagonal, blocks.coupling);
+  return blocks;
+}
+
+int64_t DetectBlockSize(const SparseMatrix& matrix) {
+  int64_t band = 0;
+  for (const Entry& e : matrix.entries) band = std::max(band, e.row - e.column);
+  const Entry* outside = nullptr;
+  // Two neighbouring blocks of n hold a band of 2n - 1 at most.
+  for (int64_t n = std::max<int64_t>(1, (band + 2) / 2); n < matrix.rows; ++n) {
+    if (matrix.rows % n == 0 && IsBlockTridiagonal(matrix, n, &outside)) return n;
+  }
+  return matrix.rows;
+}
+
+absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t block_size) {
+  const int64_t n = block_size > 0 ? block_size : DetectBlockSize(matrix);
+  if (matrix.rows % n != 0) {
+    return Invalid(absl::StrCat("--block_size=", n, " does not divide the ", matrix.rows, " rows"));
+  }
+  const Entry* outside = nullptr;
+  if (!IsBlockTridiagonal(matrix, n, &outside)) {
+    return Invalid(absl::StrCat("not block tridiagonal with blocks of ", n, ": entry (",
+                                outside->row + 1, ", ", outside->column + 1,
+                                ") is outside; without --block_size the smallest is found"));
+  }
+  if (absl::Status status = CheckFits(matrix.rows, n); !status.ok()) return status;
+  Blocks blocks;
+  blocks.num_blocks = matrix.rows / n;
+  blocks.block_size = n;
+  blocks.diagonal.resize(blocks.num_blocks * n * n * sizeof(double));
+  blocks.coupling.resize((blocks.num_blocks - 1) * n * n * sizeof(double));
+  double* diagonal = reinterpret_cast<double*>(blocks.diagonal.data());
+  double* coupling = reinterpret_cast<double*>(blocks.coupling.data());
+  for (const Entry& e : matrix.entries) {
+    const int64_t i = e.column / n, r = e.row % n, c = e.column % n;
+    if (e.row / n > i) {
+      coupling[(i * n + c) * n + r] = e.value;
+    } else {
+      diagonal[(i * n + c) * n + r] = diagonal[(i * n + r) * n + c] = e.value;
+    }
+  }
+  return blocks;
+}
+
+Array Columns::ToArray() const {
+  Array array;
+  array.scalar = scalar;
+  array.shape = flat ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, count};
+  array.fortran_order = true;
+  array.data = data;
+  return array;
+}
+
+absl::StatusOr<Columns> ColumnsFromArray(const Array& array) {
+  if (array.shape.empty() || array.shape.size() > 2 || array.size() == 0) {
+    return Invalid(absl::StrCat("the right-hand sides have the shape ", ShapeText(array.shape),
+                                ", expected (N*n,) or (N*n, d)"));
+  }
+  Columns columns;
+  columns.scalar = array.scalar;
+  columns.rows = array.shape[0];
+  columns.flat = array.shape.size() == 1;
+  columns.count = columns.flat ? 1 : array.shape[1];
+  if (columns.count == 1 || array.fortran_order) {
+    columns.data = array.data;
+    return columns;
+  }
+  const int64_t width = client::ScalarBytes(array.scalar);
+  columns.data.resize(array.data.size());
+  for (int64_t r = 0; r < columns.rows; ++r) {
+    for (int64_t c = 0; c < columns.count; ++c) {
+      std::copy_n(&array.data[(r * columns.count + c) * width], width,
+                  &columns.data[(c * columns.rows + r) * width]);
+    }
+  }
+  return columns;
+}
+
+}  // namespace blockd::blockctl

@@ -1,0 +1,130 @@
+#include "blockd/client/blockctl/command.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "blockd/client/blockctl/exit_code.h"
+#include "blockd/client/blockctl/files.h"
+
+namespace {
+
+std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+}  // namespace
+
+ABSL_FLAG(std::string, server, FromEnvironment("BLOCKD_SERVER", "127.0.0.1:7117"),
+          "Where blockd serves, as host:port or unix:path; the default is $BLOCKD_SERVER if set.");
+ABSL_FLAG(std::string, caller, FromEnvironment("BLOCKD_CALLER", ""),
+          "The name that handles belong to; the default is $BLOCKD_CALLER if set.");
+ABSL_FLAG(absl::Duration, timeout, absl::Minutes(5),
+          "Time for a call with its retries and uploads, as 30s.");
+ABSL_FLAG(absl::Duration, wait, absl::ZeroDuration(),
+          "Time to wait for the server to come up, as 30s; 0: do not wait.");
+ABSL_FLAG(bool, json, false, "Write one JSON object to standard output, errors too.");
+ABSL_FLAG(bool, quiet, false, "Write results and errors only.");
+ABSL_FLAG(bool, tls, false, "Encrypt the connection; any of the next four flags turns it on too.");
+ABSL_FLAG(std::string, tls_ca_file, "",
+          "PEM file with the authorities to trust; empty: the system's.");
+ABSL_FLAG(std::string, tls_cert_file, "", "PEM file with the client's certificate.");
+ABSL_FLAG(std::string, tls_key_file, "", "PEM file with the client's private key.");
+ABSL_FLAG(std::string, tls_server_name, "",
+          "Name expected in the server's certificate; empty: the host of --server.");
+
+namespace blockd::blockctl {
+namespace {
+
+absl::Status ReadPem(const std::string& path, std::string* text) {
+  if (path.empty()) return absl::OkStatus();
+  absl::StatusOr<std::string> read = ReadFile(path);
+  if (!read.ok()) return read.status();
+  *text = *std::move(read);
+  return absl::OkStatus();
+}
+
+absl::Status SetTls(client::ClientOptions& options) {
+  const std::string ca = absl::GetFlag(FLAGS_tls_ca_file);
+  const std::string cert = absl::GetFlag(FLAGS_tls_cert_file);
+  const std::string key = absl::GetFlag(FLAGS_tls_key_file);
+  const std::string name = absl::GetFlag(FLAGS_tls_server_name);
+  if (!absl::GetFlag(FLAGS_tls) && ca.empty() && cert.empty() && key.empty() && name.empty()) {
+    return absl::OkStatus();
+  }
+  if (cert.empty() != key.empty()) {
+    return UsageError("--tls_cert_file and --tls_key_file must be given together");
+  }
+  client::TlsOptions& tls = options.tls.emplace();
+  tls.server_name = name;
+  absl::Status status = ReadPem(ca, &tls.root_certificates);
+  if (status.ok()) status = ReadPem(cert, &tls.certificate);
+  if (status.ok()) status = ReadPem(key, &tls.private_key);
+  return status;
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& CommonFlags() {
+  static const auto& flags = *new std::vector<std::string_view>{
+      "server", "caller",      "timeout",       "wait",         "json",           "quiet",
+      "tls",    "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name"};
+  return flags;
+}
+
+std::string ServerFlag() { return absl::GetFlag(FLAGS_server); }
+
+absl::StatusOr<client::ClientOptions> ClientOptionsFromFlags() {
+  client::ClientOptions options;
+  options.caller = absl::GetFlag(FLAGS_caller);
+  for (const char c : options.caller) {
+    if (!absl::ascii_isprint(c)) return UsageError("--caller must be printable ASCII");
+  }
+  options.timeout = absl::GetFlag(FLAGS_timeout);
+  if (options.timeout <= absl::ZeroDuration()) return UsageError("--timeout must be more than 0");
+  if (ServerFlag().empty()) return UsageError("--server is empty, expected host:port");
+  if (absl::Status status = SetTls(options); !status.ok()) return status;
+  return options;
+}
+
+absl::StatusOr<client::SolverClient> ConnectFromFlags() {
+  const absl::StatusOr<client::ClientOptions> options = ClientOptionsFromFlags();
+  if (!options.ok()) return options.status();
+  absl::StatusOr<client::SolverClient> client =
+      client::SolverClient::Connect(ServerFlag(), *options);
+  const absl::Duration wait = absl::GetFlag(FLAGS_wait);
+  if (client.ok() && wait > absl::ZeroDuration() && !client->WaitUntilConnected(wait)) {
+    return absl::UnavailableError(
+        absl::StrCat("no server at ", ServerFlag(), " within ", absl::FormatDuration(wait)));
+  }
+  return client;
+}
+
+bool JsonAsked() { return absl::GetFlag(FLAGS_json); }
+
+void Note(const std::string& line) {
+  if (absl::GetFlag(FLAGS_quiet) || JsonAsked()) return;
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string HandleText(const std::string& handle) { return absl::BytesToHexString(handle); }
+
+absl::StatusOr<std::string> ParseHandle(const std::string& text) {
+  bool valid = !text.empty() && text.size() % 2 == 0;
+  for (const char c : text) valid = valid && absl::ascii_isxdigit(c);
+  if (!valid) {
+    return UsageError(absl::StrCat("\"", text,
+                                   "\" is no handle: expected hexadecimal digits, as `blockctl "
+                                   "factor` and `blockctl list` print them"));
+  }
+  return absl::HexStringToBytes(text);
+}
+
+}  // namespace blockd::blockctl

@@ -1,0 +1,151 @@
+// blockctl factor, blockctl refactor
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "blockd/client/blockctl/command.h"
+#include "blockd/client/blockctl/cost_text.h"
+#include "blockd/client/blockctl/exit_code.h"
+#include "blockd/client/blockctl/json.h"
+#include "blockd/client/blockctl/matrix_flags.h"
+#include "blockd/client/blockctl/progress.h"
+
+ABSL_FLAG(bool, keep_matrix, false,
+          "Keep the matrix on the server too, which --residual and --refinements of `solve` need.");
+ABSL_FLAG(bool, check_finite, false, "Refuse NaN and infinities, saying where they are.");
+ABSL_FLAG(absl::Duration, lease, absl::ZeroDuration(),
+          "Time after its last use in which it is not evicted, as 10m; 0: the server's default.");
+ABSL_FLAG(bool, pin, false, "Never evict it and never let it expire.");
+ABSL_FLAG(bool, log_determinant, false, "Report log det A.");
+ABSL_FLAG(std::string, idempotency_key, "",
+          "A name for the content, at most 256 bytes: factoring the same key again returns the "
+          "factorization that is there.");
+ABSL_FLAG(bool, overwrite, false,
+          "Refactor in the old factors' memory: needs half of it, and a failure loses the handle.");
+ABSL_FLAG(std::string, handle, "", "The handle, as `blockctl factor` printed it.");
+
+namespace blockd::blockctl {
+namespace {
+
+absl::StatusOr<client::FactorOptions> OptionsFromFlags() {
+  client::FactorOptions options;
+  options.keep_matrix = absl::GetFlag(FLAGS_keep_matrix);
+  options.check_finite = absl::GetFlag(FLAGS_check_finite);
+  options.lease = absl::GetFlag(FLAGS_lease);
+  options.pin = absl::GetFlag(FLAGS_pin);
+  options.log_determinant = absl::GetFlag(FLAGS_log_determinant);
+  options.idempotency_key = absl::GetFlag(FLAGS_idempotency_key);
+  options.overwrite = absl::GetFlag(FLAGS_overwrite);
+  options.progress = MakeProgressBar();
+  if (options.lease < absl::ZeroDuration()) return UsageError("--lease must not be negative");
+  if (options.idempotency_key.size() > 256) {
+    return UsageError("--idempotency_key is longer than 256 bytes");
+  }
+  return options;
+}
+
+struct Outcome {
+  std::string handle;
+  int64_t factor_bytes = 0;  // 0: not known
+  bool found = false;
+  double log_determinant = 0;
+  v1::Cost cost;
+  double seconds = 0;  // as seen here
+};
+
+void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
+  const bool log_determinant = absl::GetFlag(FLAGS_log_determinant);
+  if (JsonAsked()) {
+    JsonWriter json;
+    json.BeginObject().Field("handle", HandleText(outcome.handle));
+    json.Field("num_blocks", blocks.num_blocks).Field("block_size", blocks.block_size);
+    json.Field("scalar", ScalarText(blocks.scalar)).Field("found", outcome.found);
+    if (outcome.factor_bytes > 0) json.Field("factor_bytes", outcome.factor_bytes);
+    if (log_determinant) json.Field("log_determinant", outcome.log_determinant);
+    json.Field("seconds", outcome.seconds).Key("cost");
+    WriteCost(outcome.cost, json);
+    return Print(json.EndObject().text() + "\n");
+  }
+  Print(HandleText(outcome.handle) + "\n");
+  Note(absl::StrFormat("%s N=%d n=%d %s%s in %s (%s)", outcome.found ? "found" : "factored",
+                       blocks.num_blocks, blocks.block_size, ScalarText(blocks.scalar),
+                       outcome.factor_bytes > 0
+                           ? ", " + BytesText(static_cast<double>(outcome.factor_bytes)) + " held,"
+                           : "",
+                       SecondsText(outcome.seconds), CostText(outcome.cost)));
+  if (log_determinant) Note(absl::StrFormat("log det A = %.17g", outcome.log_determinant));
+}
+
+absl::Status RunFactor(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  const absl::StatusOr<client::FactorOptions> options = OptionsFromFlags();
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<Blocks> blocks = ReadMatrix();
+  if (!blocks.ok()) return blocks.status();
+  const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
+  if (!client.ok()) return client.status();
+  const absl::Time start = absl::Now();
+  absl::StatusOr<client::FactorResult> result = client->Factor(blocks->view(), *options);
+  if (!result.ok()) return result.status();
+  // The next command of the script uses it, so it is not released here.
+  WriteOutcome(*blocks,
+               {result->handle.Detach().handle, result->factor_bytes, result->found,
+                result->log_determinant, result->cost, absl::ToDoubleSeconds(absl::Now() - start)});
+  return absl::OkStatus();
+}
+
+absl::Status RunRefactor(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::GetFlag(FLAGS_handle).empty()) return UsageError("which one? Give --handle");
+  const absl::StatusOr<std::string> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
+  if (!handle.ok()) return handle.status();
+  const absl::StatusOr<client::FactorOptions> options = OptionsFromFlags();
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<Blocks> blocks = ReadMatrix();
+  if (!blocks.ok()) return blocks.status();
+  const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
+  if (!client.ok()) return client.status();
+  const absl::Time start = absl::Now();
+  const absl::StatusOr<client::RefactorResult> result = client->Refactor(
+      {*handle, blocks->num_blocks, blocks->block_size, blocks->scalar}, blocks->view(), *options);
+  if (!result.ok()) return result.status();
+  WriteOutcome(*blocks, {*handle, 0, false, result->log_determinants[0], result->cost,
+                         absl::ToDoubleSeconds(absl::Now() - start)});
+  return absl::OkStatus();
+}
+
+std::vector<std::string_view> With(std::vector<std::string_view> flags) {
+  flags.insert(flags.begin(), MatrixFlags().begin(), MatrixFlags().end());
+  return flags;
+}
+
+}  // namespace
+
+Command FactorCommand() {
+  return {
+      "factor",
+      "",
+      "Factor a matrix, keep it on the server, print its handle",
+      "The handle alone goes to standard output, so that H=$(blockctl factor ...) works:\n"
+      "  H=$(blockctl factor --diagonal=D.npy --coupling=E.npy)\n"
+      "  blockctl solve --handle=$H --rhs=b.npy --out=x.npy\n",
+      With({"keep_matrix", "check_finite", "lease", "pin", "log_determinant", "idempotency_key"}),
+      RunFactor};
+}
+
+Command RefactorCommand() {
+  return {
+      "refactor",
+      "",
+      "Give a held factorization new values; its handle stays",
+      "The shape must be that of the handle. Where the new matrix is not positive definite the\n"
+      "old factorization stays in force, unless --overwrite.\n",
+      With({"handle", "overwrite", "keep_matrix", "check_finite", "lease", "pin",
+            "log_determinant"}),
+      RunRefactor};
+}
+
+}  // namespace blockd::blockctl

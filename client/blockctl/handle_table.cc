@@ -1,0 +1,50 @@
+#include "blockd/client/blockctl/handle_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "blockd/client/blockctl/command.h"
+#include "blockd/client/blockctl/cost_text.h"
+
+namespace blockd::blockctl {
+namespace {
+
+std::string Notes(const v1::FactorizationInfo& info) {
+  std::string notes;
+  if (info.pinned()) notes += " pinned";
+  if (info.matrix_kept()) notes += " matrix-kept";
+  if (info.times_refactored() > 0) absl::StrAppend(&notes, " refactored:", info.times_refactored());
+  return notes;
+}
+
+}  // namespace
+
+std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos) {
+  if (infos.empty()) return "";
+  std::string text =
+      absl::StrFormat("%-48s %7s %6s %-7s %10s %9s %9s %9s %8s %8s\n", "HANDLE", "N", "n", "SCALAR",
+                      "HELD", "AGE", "IDLE", "LEASE", "SOLVES", "RHS");
+  for (const v1::FactorizationInfo& info : infos) {
+    absl::StrAppendFormat(&text, "%-48s %7d %6d %-7s %10s %9s %9s %9s %8d %8d%s\n",
+                          HandleText(info.handle()), info.num_blocks(), info.block_size(),
+                          ScalarText(info.scalar()),
+                          BytesText(static_cast<double>(info.held_bytes())),
+                          SecondsText(info.age_seconds()), SecondsText(info.idle_seconds()),
+                          info.lease_seconds() > 0 ? SecondsText(info.lease_seconds()) : "-",
+                          info.times_solved(), info.rhs_solved(), Notes(info));
+  }
+  return text;
+}
+
+void WriteHandle(const v1::FactorizationInfo& info, JsonWriter& json) {
+  json.BeginObject().Field("handle", HandleText(info.handle()));
+  json.Field("num_blocks", info.num_blocks()).Field("block_size", info.block_size());
+  json.Field("scalar", ScalarText(info.scalar())).Field("held_bytes", info.held_bytes());
+  json.Field("matrix_kept", info.matrix_kept()).Field("pinned", info.pinned());
+  json.Field("age_seconds", info.age_seconds()).Field("idle_seconds", info.idle_seconds());
+  json.Field("lease_seconds", info.lease_seconds()).Field("times_solved", info.times_solved());
+  json.Field("rhs_solved", info.rhs_solved());
+  json.Field("times_refactored", info.times_refactored());
+  json.EndObject();
+}
+
+}  // namespace blockd::blockctl

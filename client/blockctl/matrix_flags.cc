@@ -1,0 +1,96 @@
+#include "blockd/client/blockctl/matrix_flags.h"
+
+#include <optional>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "blockd/client/blockctl/exit_code.h"
+#include "blockd/client/blockctl/matrix_market.h"
+#include "blockd/client/blockctl/npy.h"
+
+ABSL_FLAG(std::string, diagonal, "",
+          ".npy file of the diagonal blocks A(i,i), shape (N, n, n), float64 or float32. Only the "
+          "lower triangles are read.");
+ABSL_FLAG(std::string, coupling, "",
+          ".npy file of the blocks beside them, shape (N-1, n, n); not needed for N = 1.");
+ABSL_FLAG(std::string, coupling_form, "subdiagonal",
+          "Which blocks --coupling holds: subdiagonal, A(i+1,i), or superdiagonal, A(i,i+1).");
+ABSL_FLAG(
+    std::string, matrix, "",
+    "Matrix Market file (.mtx, coordinate, real, symmetric or general) of the whole matrix, in "
+    "place of --diagonal and --coupling.");
+ABSL_FLAG(
+    int64_t, block_size, 0,
+    "n. With --matrix: rows of a block; 0 finds the smallest that makes it block tridiagonal. "
+    "With `bench`: rows of a block of the problem, 0 means 8.");
+
+namespace blockd::blockctl {
+namespace {
+
+absl::StatusOr<Blocks> ReadArrays() {
+  const std::string diagonal_path = absl::GetFlag(FLAGS_diagonal);
+  const std::string coupling_path = absl::GetFlag(FLAGS_coupling);
+  const std::string form = absl::GetFlag(FLAGS_coupling_form);
+  if (form != "subdiagonal" && form != "superdiagonal") {
+    return UsageError(
+        absl::StrCat("--coupling_form is \"", form, "\", expected subdiagonal or superdiagonal"));
+  }
+  const absl::StatusOr<Array> diagonal = ReadNpy(diagonal_path);
+  if (!diagonal.ok()) return diagonal.status();
+  std::optional<Array> coupling;
+  if (!coupling_path.empty()) {
+    absl::StatusOr<Array> read = ReadNpy(coupling_path);
+    if (!read.ok()) return read.status();
+    coupling = *std::move(read);
+  }
+  return BlocksFromArrays(*diagonal, coupling ? &*coupling : nullptr, form == "superdiagonal");
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& MatrixFlags() {
+  static const auto& flags = *new std::vector<std::string_view>{
+      "diagonal", "coupling", "coupling_form", "matrix", "block_size"};
+  return flags;
+}
+
+bool MatrixGiven() {
+  return !absl::GetFlag(FLAGS_matrix).empty() || !absl::GetFlag(FLAGS_diagonal).empty() ||
+         !absl::GetFlag(FLAGS_coupling).empty();
+}
+
+absl::StatusOr<Blocks> ReadMatrix() {
+  const std::string path = absl::GetFlag(FLAGS_matrix);
+  if (path.empty() && absl::GetFlag(FLAGS_diagonal).empty()) {
+    return UsageError("no matrix: give --matrix=A.mtx, or --diagonal=D.npy and --coupling=E.npy");
+  }
+  if (path.empty()) return ReadArrays();
+  if (!absl::GetFlag(FLAGS_diagonal).empty() || !absl::GetFlag(FLAGS_coupling).empty()) {
+    return UsageError("--matrix and --diagonal or --coupling name the same thing: give one");
+  }
+  if (absl::GetFlag(FLAGS_block_size) < 0) return UsageError("--block_size must not be negative");
+  const absl::StatusOr<SparseMatrix> matrix = ReadSparse(path);
+  if (!matrix.ok()) return matrix.status();
+  return BlocksFromSparse(*matrix, absl::GetFlag(FLAGS_block_size));
+}
+
+absl::Status CheckName(const std::string& path, const std::string& flag) {
+  if (absl::EndsWith(path, ".npy") || absl::EndsWith(path, ".mtx")) return absl::OkStatus();
+  return UsageError(
+      absl::StrCat("--", flag, "=", path, ": expected a name ending in .npy or .mtx"));
+}
+
+absl::StatusOr<Columns> ReadRhs(const std::string& path) {
+  const absl::StatusOr<Array> array =
+      absl::EndsWith(path, ".mtx") ? ReadColumns(path) : ReadNpy(path);
+  if (!array.ok()) return array.status();
+  return ColumnsFromArray(*array);
+}
+
+absl::Status WriteSolution(const std::string& path, const Columns& solution) {
+  const Array array = solution.ToArray();
+  return absl::EndsWith(path, ".mtx") ? WriteColumns(path, array) : WriteNpy(path, array);
+}
+
+}  // namespace blockd::blockctl
