@@ -1,7 +1,7 @@
 // The C++ client of blockd: factor symmetric positive definite block-tridiagonal matrices on a
 // server, keep the factors there, and solve with them.
 //
-//     auto client = SolverClient::Connect("127.0.0.1:7411");
+//     auto client = SolverClient::Connect("127.0.0.1:7117");
 //     auto factored = client->Factor(MakeSystemView(N, n, diagonal, coupling));
 //     auto solved = client->Solve(factored->handle, rhs, x);  // std::vector<double> or std::span
 //
@@ -75,7 +75,7 @@ using SolveDone = std::function<void(absl::StatusOr<SolveResult>)>;
 // A value: copies share the connection.
 class SolverClient {
  public:
-  // `target` is a gRPC name, such as "host:7411" or "unix:/run/blockd.sock". Does not wait for the
+  // `target` is a gRPC name, such as "host:7117" or "unix:/run/blockd.sock". Does not wait for the
   // server; INVALID_ARGUMENT for options that cannot work.
   static absl::StatusOr<SolverClient> Connect(const std::string& target,
                                               const ClientOptions& options = {});
