@@ -55,6 +55,7 @@ class Eliminator {
         // Whole lines only: columns of every block column start at a multiple of a vector.
         stream_(task.stream && n_ % kRows == 0 && IsAligned(task.inverse) && IsAligned(task.next) &&
                 IsAligned(task.fill)) {
+    ReadAhead(nullptr, 0, 1);
     T* at = task.scratch;
     const auto take = [&at](int64_t scalars) { return std::exchange(at, at + scalars); };
     l_ = take(padded_ * padded_);
@@ -98,11 +99,15 @@ class Eliminator {
     return segment_.right_separator >= 0 ? segment_.first + segment_.count : kNone;
   }
 
-  // tile -= A B', A a panel, B kCols of its rows, over `columns` columns.
-  static inline __attribute__((always_inline)) void Subtract(Tile& tile, const T* a, const T* b,
-                                                             int64_t columns) {
+  // tile -= A B', A a panel, B kCols of its rows, over `columns` columns. Each step also asks for
+  // the next bytes of what the next phase reads.
+  inline __attribute__((always_inline)) void Subtract(Tile& tile, const T* a, const T* b,
+                                                      int64_t columns) {
     Tile t = tile;
-    for (int64_t k = 0; k < columns; ++k, a += kRows, b += kRows) {
+    const char* ahead = ahead_;
+    const int64_t step = ahead_step_;
+    for (int64_t k = 0; k < columns; ++k, a += kRows, b += kRows, ahead += step) {
+      __builtin_prefetch(ahead);
       Vec rows[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) rows[v] = Load<T, kWidth>(a + v * kWidth);
@@ -110,11 +115,22 @@ class Eliminator {
       for (int j = 0; j < kCols; ++j) {
         const T scalar = b[j];
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v)
+        for (int v = 0; v < kVectors; ++v) {
           t.v[j][v] = MultiplyAdd<T, kWidth>(-rows[v], scalar, t.v[j][v]);
+        }
       }
     }
+    ahead_ = ahead;
     tile = t;
+  }
+
+  // Blocks are read tile by tile, in short pieces of many columns, an order in which memory is two
+  // to three times slower than from end to end. So the block that the next phase reads is asked for
+  // from end to end while this phase computes: `bytes` from `block` on, spread over `steps` steps
+  // of Subtract.
+  void ReadAhead(const void* block, int64_t bytes, int64_t steps) {
+    ahead_ = static_cast<const char*>(block ? block : task_.scratch);
+    ahead_step_ = block ? (bytes + steps - 1) / std::max<int64_t>(steps, 1) : 0;
   }
 
   // out = A Y, A a tile of `columns` columns in [column][kRows] and Y(k, j) = y[j * kRows + k].
@@ -175,19 +191,6 @@ class Eliminator {
       for (int64_t i = 0; i < rows; ++i) buffer[j * kRows + i] = block[(c + j) * n_ + r + i];
     }
     return LoadPacked(buffer);
-  }
-
-  // Asks for the lines of a tile that will be read, or written, one panel of work later: tiles are
-  // short pieces of many columns, which the hardware does not foresee.
-  template <bool kWrite>
-  void Prefetch(const T* block, int64_t r, int64_t c) const {
-    if (block == nullptr || r + kRows > n_ || c + kCols > n_) return;
-#pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) {
-      for (int v = 0; v < kVectors; ++v) {
-        __builtin_prefetch(block + (c + j) * n_ + r + v * kWidth, kWrite, 2);
-      }
-    }
   }
 
   Tile LoadTransposed(const T* block, int64_t r, int64_t c) const {
@@ -253,33 +256,43 @@ class Eliminator {
     return LoadLower(data, r, c, [this](int64_t j) { return j * n_ - j * (j + 1) / 2; });
   }
 
-  // A full diagonal block of the matrix, else null.
-  const T* PlainDiagonal(int64_t block) const {
-    const BlockTridiagonalView* matrix = task_.chain.matrix;
-    const bool plain = matrix != nullptr && matrix->form.diagonal == DiagonalForm::kFull;
-    return plain ? DiagonalBlock<T>(*matrix, block) : nullptr;
+  // While the k-th interior is factored: its coupling block.
+  void ReadCouplingAhead(int64_t k) {
+    const bool last = k + 1 == segment_.count;
+    if (last && Target() < 0) return ReadAhead(nullptr, 0, 1);
+    const int64_t tiles = panels_ * (panels_ + 1) / 2;
+    const int64_t columns = (k > 0 ? n_ : 0) + (panels_ - 1) * kRows / 3;
+    const int64_t block = segment_.block(k);
+    ReadAhead(Coupling(segment_.reversed ? block - 1 : block), n_ * n_ * int64_t{sizeof(T)},
+              tiles * (kRows / kCols) * columns);
   }
 
-  // The coupling block after chain index i if it is read as it is stored, else null.
-  const T* PlainCoupling(int64_t i, bool transpose) const {
+  // While C of the k-th interior is computed: the diagonal block of the next.
+  void ReadDiagonalAhead(int64_t k) {
+    const bool last = k + 1 == segment_.count;
     const Chain<T>& chain = task_.chain;
-    if (chain.matrix == nullptr) {
-      return transpose ? nullptr : chain.chains + (i * 3 + 2) * n_ * n_;
+    if (last) return ReadAhead(nullptr, 0, 1);
+    const int64_t steps = panels_ * (kRows / kCols) * panels_ * (panels_ - 1) / 2 * kRows;
+    const int64_t block = segment_.block(k + 1);
+    if (chain.matrix) {
+      ReadAhead(DiagonalBlock<T>(*chain.matrix, block),
+                chain.matrix->form.diagonal_block_scalars() * int64_t{sizeof(T)}, steps);
+    } else {
+      ReadAhead(chain.chains + block * 3 * n_ * n_, 2 * n_ * n_ * int64_t{sizeof(T)}, steps);
     }
-    transpose ^= chain.matrix->form.coupling == CouplingForm::kSuperdiagonal;
-    return transpose ? nullptr : CouplingBlock<T>(*chain.matrix, i);
+  }
+
+  // The coupling block after chain index i, as it is stored.
+  const T* Coupling(int64_t i) const {
+    const Chain<T>& chain = task_.chain;
+    return chain.matrix ? CouplingBlock<T>(*chain.matrix, i) : chain.chains + (i * 3 + 2) * n_ * n_;
   }
 
   // The coupling block between chain index i and i + 1: A(i+1,i), or its transpose.
   Tile LoadCoupling(int64_t i, bool transpose, int64_t r, int64_t c) const {
     const Chain<T>& chain = task_.chain;
-    const T* block = nullptr;
-    if (chain.matrix) {
-      block = CouplingBlock<T>(*chain.matrix, i);
-      transpose ^= chain.matrix->form.coupling == CouplingForm::kSuperdiagonal;
-    } else {
-      block = chain.chains + (i * 3 + 2) * n_ * n_;
-    }
+    const T* block = Coupling(i);
+    transpose ^= chain.matrix && chain.matrix->form.coupling == CouplingForm::kSuperdiagonal;
     return transpose ? LoadTransposed(block, r, c) : LoadBlock(block, r, c);
   }
 
@@ -315,7 +328,7 @@ class Eliminator {
   // Tile (i, j) of a packed P inv(L)': (init - sum_k P(i,k) L(j,k)') inv(L(j,j))' over the tiles k
   // from `first` to j - 1. `block`, if given, gets it in column-major form too.
   template <typename Init>
-  void SolveTile(T* packed, int64_t i, int64_t j, int64_t first, T* block, const Init& init) const {
+  void SolveTile(T* packed, int64_t i, int64_t j, int64_t first, T* block, const Init& init) {
     alignas(64) T rest[kRows * kRows];
     const int64_t from = first * kRows;
     const T* row = Panel(packed, i);
@@ -340,11 +353,10 @@ class Eliminator {
   // -1.
   int64_t Factor(int64_t k) {
     const int64_t block = segment_.block(k);
-    const T* plain = PlainDiagonal(block);
+    ReadCouplingAhead(k);
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = j; i < panels_; ++i) {
         const auto init = [&](int64_t c) {
-          if (i > j) Prefetch<false>(plain, i * kRows, c + kRows);
           Tile tile = LoadDiagonal(block, i * kRows, c);
           if (k > 0) Subtract(tile, Panel(c_, i), Panel(c_, j) + c % kRows, n_);
           return tile;
@@ -412,12 +424,10 @@ class Eliminator {
     const int64_t block = segment_.block(k);
     const int64_t coupling = segment_.reversed ? block - 1 : block;
     T* out = task_.next ? task_.next + k * n_ * n_ : nullptr;
-    const T* plain = PlainCoupling(coupling, segment_.reversed);
+    ReadDiagonalAhead(k);
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(c_, i, j, 0, out, [&](int64_t c) {
-          Prefetch<false>(plain, i * kRows, c + kRows);
-          if (!stream_) Prefetch<true>(out, i * kRows, c + kRows);
           return LoadCoupling(coupling, segment_.reversed, i * kRows, c);
         });
       }
@@ -430,7 +440,6 @@ class Eliminator {
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(w_, i, j, 0, out, [&](int64_t c) {
-          if (!stream_) Prefetch<true>(out, i * kRows, c + kRows);
           if (k == 0) return LoadCoupling(segment_.first - 1, true, i * kRows, c);
           Tile tile = {};
           Subtract(tile, Panel(w_before_, i), Panel(c_, j) + c % kRows, n_);
@@ -528,6 +537,8 @@ class Eliminator {
   const int64_t padded_;
   const int64_t panels_;
   const bool stream_;
+  const char* ahead_ = nullptr;  // what is asked for next, and how many bytes a step
+  int64_t ahead_step_ = 0;
   T* l_ = nullptr;         // L of the block in hand
   T* c_ = nullptr;         // C of the block before or in hand
   T* diagonal_ = nullptr;  // Y(j,j), tile after tile

@@ -19,9 +19,8 @@ namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 template <typename T>
 class Substitution {
   static constexpr int kWidth = kLanes<T>;
-  // The factor is read block column after block column. The hardware sees kPanel short streams;
-  // this asks for what is read some block columns later.
-  static constexpr int64_t kAhead = 8192 / sizeof(T);
+  // How far ahead of its use the factor is asked for, bytes.
+  static constexpr int64_t kAhead = 16384;
 
  public:
   explicit Substitution(const SubstituteTask<T>& task)
@@ -116,77 +115,102 @@ class Substitution {
     return kSign > 0 ? x : -x;
   }
 
+  // The factor's arrays are read from end to end, but a block column in kPanel short streams, an
+  // order in which memory is two to three times slower. So each piece of work on a block column
+  // asks for as many bytes, from end to end, of what is read kAhead bytes later: in the same block
+  // or, past its end, in the next that is read, `direction` blocks (1 or -1) of `scalars` further
+  // on.
+  static const T* Ahead(const T* block, int64_t scalars, int64_t offset, int direction) {
+    const int64_t later = offset + kAhead / static_cast<int64_t>(sizeof(T));
+    return block + direction * (later / scalars) * scalars + later % scalars;
+  }
+
   // y += sign M v, M a block of n x n.
   template <int kSign>
   void Times(const T* m, const T* v, T* y) const {
     for (int64_t p = 0; p < n_; p += kPanel) {
-      PanelTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, v + p, y);
+      PanelTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, v + p, y,
+                        Ahead(m, n_ * n_, p * n_, 1));
     }
   }
   template <int kSign>
   void TransposeTimes(const T* m, const T* x, T* t) const {
     for (int64_t p = 0; p < n_; p += kPanel) {
-      PanelTransposeTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, x, t + p);
+      PanelTransposeTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, x, t + p,
+                                 Ahead(m, n_ * n_, p * n_, -1));
     }
   }
   // The same for the lower triangle in block columns.
   template <int kSign>
   void TriangleTimes(const T* m, const T* v, T* y) const {
-    for (int64_t p = 0; p < n_; p += kPanel) {
+    for (int64_t p = 0, offset = 0; p < n_; p += kPanel) {
       const int64_t columns = std::min(kPanel, n_ - p);
-      PanelTimes<kSign>(m, n_ - p, columns, n_ - p, v + p, y + p);
-      m += (n_ - p) * columns;
+      PanelTimes<kSign>(m + offset, n_ - p, columns, n_ - p, v + p, y + p,
+                        Ahead(m, triangle_, offset, 1));
+      offset += (n_ - p) * columns;
     }
   }
   template <int kSign>
   void TriangleTransposeTimes(const T* m, const T* x, T* t) const {
-    for (int64_t p = 0; p < n_; p += kPanel) {
+    for (int64_t p = 0, offset = 0; p < n_; p += kPanel) {
       const int64_t columns = std::min(kPanel, n_ - p);
-      PanelTransposeTimes<kSign>(m, n_ - p, columns, n_ - p, x + p, t + p);
-      m += (n_ - p) * columns;
+      PanelTransposeTimes<kSign>(m + offset, n_ - p, columns, n_ - p, x + p, t + p,
+                                 Ahead(m, triangle_, offset, -1));
+      offset += (n_ - p) * columns;
     }
+  }
+
+  // Asks for the scalars of one step of work, kPanel columns of `rows` rows.
+  static inline __attribute__((always_inline)) void Ask(const T* ahead, int64_t rows) {
+    constexpr int64_t kLine = 64 / sizeof(T);
+#pragma GCC unroll 32
+    for (int64_t i = 0; i < kPanel * rows / kLine; ++i) __builtin_prefetch(ahead + i * kLine);
   }
 
   // y(0..rows, c) += sign M v(0..panel_columns, c) for all columns c of the right-hand sides.
   template <int kSign>
-  void PanelTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v,
-                  T* y) const {
+  void PanelTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v, T* y,
+                  const T* ahead) const {
     int64_t c = 0;
     for (; c + 4 <= columns_; c += 4) {
-      PanelRows<kSign, 4>(m, ld, panel_columns, rows, v + c * n_, y + c * n_);
+      PanelRows<kSign, 4>(m, ld, panel_columns, rows, v + c * n_, y + c * n_,
+                          c == 0 ? ahead : nullptr);
     }
     for (; c < columns_; ++c) {
-      PanelRows<kSign, 1>(m, ld, panel_columns, rows, v + c * n_, y + c * n_);
+      PanelRows<kSign, 1>(m, ld, panel_columns, rows, v + c * n_, y + c * n_,
+                          c == 0 ? ahead : nullptr);
     }
   }
 
   template <int kSign, int kColumns>
-  void PanelRows(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v,
-                 T* y) const {
+  void PanelRows(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v, T* y,
+                 const T* ahead) const {
     T scalars[kColumns][kPanel];
     for (int c = 0; c < kColumns; ++c) {
       for (int64_t k = 0; k < panel_columns; ++k) scalars[c][k] = Signed<kSign>(v[c * n_ + k]);
     }
     if (panel_columns != kPanel) {
-      Rows<kColumns, 1, kWidth>(m, ld, panel_columns, 0, rows, scalars, y);
+      Rows<kColumns, 1, kWidth>(m, ld, panel_columns, 0, rows, scalars, y, ahead);
       return;
     }
     constexpr int kUnroll = kColumns == 1 ? 4 : 2;
-    Rows<kColumns, kUnroll, kWidth>(m, ld, kPanel, 0, rows, scalars, y);
+    Rows<kColumns, kUnroll, kWidth>(m, ld, kPanel, 0, rows, scalars, y, ahead);
   }
 
   // From row r on in steps of kUnroll vectors of kW, what is left in smaller steps.
   template <int kColumns, int kUnroll, int kW>
   inline __attribute__((always_inline)) void Rows(const T* m, int64_t ld, int64_t panel_columns,
                                                   int64_t r, int64_t rows,
-                                                  const T (*scalars)[kPanel], T* y) const {
+                                                  const T (*scalars)[kPanel], T* y,
+                                                  const T* ahead) const {
     for (; r + kUnroll * kW <= rows; r += kUnroll * kW) {
+      if (kW == kWidth && ahead) Ask(ahead + r * kPanel, kUnroll * kW);
       RowChunk<kColumns, kUnroll, kW>(m + r, ld, panel_columns, scalars, y + r);
     }
     if constexpr (kUnroll > 1) {
-      Rows<kColumns, 1, kW>(m, ld, panel_columns, r, rows, scalars, y);
+      Rows<kColumns, 1, kW>(m, ld, panel_columns, r, rows, scalars, y, ahead);
     } else if constexpr (kW > 1) {
-      Rows<kColumns, 1, kW / 2>(m, ld, panel_columns, r, rows, scalars, y);
+      Rows<kColumns, 1, kW / 2>(m, ld, panel_columns, r, rows, scalars, y, ahead);
     }
   }
 
@@ -203,7 +227,6 @@ class Substitution {
     for (int64_t k = 0; k < panel_columns; ++k) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; ++u) {
-        if (kW == kWidth) __builtin_prefetch(m + k * ld + u * kW + kAhead);
         const Vector<T, kW> row = Load<T, kW>(m + k * ld + u * kW);
 #pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) {
@@ -221,34 +244,35 @@ class Substitution {
   // t(0..panel_columns, c) += sign M' x(0..rows, c).
   template <int kSign>
   void PanelTransposeTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* x,
-                           T* t) const {
+                           T* t, const T* ahead) const {
     constexpr int kPair = BLOCKD_VECTOR_BYTES == 64 ? 2 : 1;
     int64_t c = 0;
     for (; panel_columns == kPanel && c + kPair <= columns_; c += kPair) {
-      PanelDots<kSign, kPair, kPanel>(m, ld, rows, x + c * n_, t + c * n_);
+      PanelDots<kSign, kPair, kPanel>(m, ld, rows, x + c * n_, t + c * n_,
+                                      c == 0 ? ahead : nullptr);
     }
     for (; c < columns_; ++c) {
       if (panel_columns == kPanel) {
-        PanelDots<kSign, 1, kPanel>(m, ld, rows, x + c * n_, t + c * n_);
+        PanelDots<kSign, 1, kPanel>(m, ld, rows, x + c * n_, t + c * n_, c == 0 ? ahead : nullptr);
         continue;
       }
       for (int64_t k = 0; k < panel_columns; ++k) {
-        PanelDots<kSign, 1, 1>(m + k * ld, ld, rows, x + c * n_, t + c * n_ + k);
+        PanelDots<kSign, 1, 1>(m + k * ld, ld, rows, x + c * n_, t + c * n_ + k, nullptr);
       }
     }
   }
 
   template <int kSign, int kColumns, int kDots>
-  void PanelDots(const T* m, int64_t ld, int64_t rows, const T* x, T* t) const {
+  void PanelDots(const T* m, int64_t ld, int64_t rows, const T* x, T* t, const T* ahead) const {
     Vector<T, kWidth> sum[kColumns][kDots] = {};
     int64_t r = 0;
     for (; r + kWidth <= rows; r += kWidth) {
+      if (ahead) Ask(ahead + r * kPanel, kWidth);
       Vector<T, kWidth> entries[kColumns];
 #pragma GCC unroll 4
       for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
 #pragma GCC unroll 8
       for (int k = 0; k < kDots; ++k) {
-        __builtin_prefetch(m + k * ld + r + kAhead);
         const Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
 #pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) {
