@@ -68,9 +68,10 @@ void Table::Add(const Row& row) {
         row.work.c_str(), row.ours.c_str(), row.reference.c_str(), row.ratio, row.goal.c_str(),
         row.reached ? "true" : "false", row.spread);
   } else {
-    const std::string ratio = row.goal.empty()         ? ""
-                              : row.goal.back() == '%' ? Format(100 * row.ratio, "%")
-                                                       : Format(row.ratio, "x");
+    const bool percent = !row.goal.empty() && row.goal.back() == '%';
+    const std::string ratio = row.ratio == 0 ? ""
+                              : percent      ? Format(100 * row.ratio, "%")
+                                             : Format(row.ratio, "x");
     std::printf("| %s | %s | %s | %s | %s | %s | %.1f%% |\n", row.work.c_str(), row.ours.c_str(),
                 row.reference.c_str(), ratio.c_str(), row.goal.c_str(),
                 row.goal.empty() ? ""

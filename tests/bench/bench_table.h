@@ -29,8 +29,8 @@ struct Row {
   std::string work;
   std::string ours;       // with its unit
   std::string reference;  // what it is compared with, with its unit
-  double ratio = 0;
-  std::string goal;  // "" if there is none
+  double ratio = 0;       // 0: there is none
+  std::string goal;       // "": there is none
   bool reached = true;
   double spread = 0;  // of our samples
 };

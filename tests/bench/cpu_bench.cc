@@ -128,7 +128,7 @@ class Bench {
     ceilings_.flops = dgemm.flops() / samples[0].median();
     ceilings_.bytes = reader.bytes() / samples[1].median();
     Row row;
-    row.work = "this machine: dgemm 2048, 2 threads";
+    row.work = "this machine: dgemm, 2 threads";
     row.reference = Format(ceilings_.flops / 1e9, "GFLOP/s");
     row.spread = samples[0].spread();
     table_.Add(row);

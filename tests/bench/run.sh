@@ -1,0 +1,47 @@
+#!/bin/sh
+# Prints the table of all benchmarks: the engine against CHOLMOD and this machine's ceilings, then the
+# service over loopback against a server process of its own.
+#
+#   tests/bench/run.sh [--json] [--quick] [BUILD_FOLDER]      (default: build/release)
+#
+# Nothing else should run on the machine meanwhile.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$root/build/release
+json="" quick=""
+for argument in "$@"; do
+  case $argument in
+    --json) json=--json ;;
+    --quick) quick=--quick ;;
+    -*) echo "usage: $0 [--json] [--quick] [BUILD_FOLDER]" >&2; exit 2 ;;
+    *) build=$argument ;;
+  esac
+done
+
+scratch=$(mktemp -d)
+server=""
+stop() {
+  if [ -n "$server" ]; then
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  rm -rf "$scratch"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+
+"$build/tests/bench/cpu_bench" $json $quick
+
+"$build/bin/blockd" --port=0 --metrics_port=-1 --port_file="$scratch/port" --log_level=error &
+server=$!
+tries=0
+until [ -s "$scratch/port" ]; do
+  tries=$((tries + 1))
+  if [ $tries -gt 300 ] || ! kill -0 "$server" 2>/dev/null; then
+    echo "$0: the server did not start" >&2
+    exit 1
+  fi
+  sleep 0.1
+done
+port=$(sed -n 's/^grpc=//p' "$scratch/port")
+"$build/tests/bench/service_bench" --no_header --target="127.0.0.1:$port" $json $quick
