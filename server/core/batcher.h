@@ -44,7 +44,7 @@ struct BatchLimits {
 
 // What the batcher needs to know of a task.
 struct Ticket {
-  BatchKey key;
+  BatchKey key = {};
   int64_t items = 0;
   int64_t bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();

@@ -1,0 +1,165 @@
+#include "blockd/server/core/batcher.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace blockd::server {
+namespace {
+
+using Queue = Batcher<std::unique_ptr<int>>;
+
+constexpr absl::Duration kDelay = absl::Milliseconds(10);
+
+class BatcherTest : public testing::Test {
+ protected:
+  bool Push(int id, int key = 0, Ticket ticket = {}) {
+    ticket.key.plan = keys_ + key;
+    auto task = std::make_unique<int>(id);
+    return queue_->Push(ticket, task, now_);
+  }
+  std::vector<int> Take(bool flush = false) {
+    std::vector<int> ids;
+    for (const auto& task : queue_->Take(now_, flush, &ended_)) ids.push_back(*task);
+    return ids;
+  }
+  void Use(const BatchLimits& limits) { queue_ = std::make_unique<Queue>(limits); }
+
+  char keys_[4] = {};
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+  std::vector<Queue::Ended> ended_;
+  std::unique_ptr<Queue> queue_ = std::make_unique<Queue>(BatchLimits{});
+};
+
+using Ids = std::vector<int>;
+
+TEST_F(BatcherTest, WithoutDelayTakesEverythingCompatible) {
+  EXPECT_EQ(queue_->NextClose(), absl::InfiniteFuture());
+  for (int id = 0; id < 5; ++id) ASSERT_TRUE(Push(id));
+  EXPECT_LE(queue_->NextClose(), now_);
+  EXPECT_EQ(Take(), (Ids{0, 1, 2, 3, 4}));
+  EXPECT_EQ(Take(), Ids{});
+  EXPECT_TRUE(queue_->empty());
+}
+
+TEST_F(BatcherTest, KeysAndKindsAreApartAndTheOldestGoesFirst) {
+  Ticket factor;
+  factor.key.kind = WorkKind::kFactor;
+  Push(0, 1);
+  Push(1, 0);
+  Push(2, 1);
+  Push(3, 0, factor);
+  Push(4, 0);
+  EXPECT_EQ(queue_->size(WorkKind::kSolve), 4);
+  EXPECT_EQ(queue_->size(WorkKind::kFactor), 1);
+  EXPECT_EQ(Take(), (Ids{0, 2}));
+  Push(5, 1);  // a busy key does not overtake the others
+  EXPECT_EQ(Take(), (Ids{1, 4}));
+  EXPECT_EQ(Take(), (Ids{3}));
+  EXPECT_EQ(Take(), (Ids{5}));
+}
+
+TEST_F(BatcherTest, ClosesOnCount) {
+  Use({.max_requests = 2, .max_delay = kDelay});
+  Push(0);
+  EXPECT_EQ(Take(), Ids{});
+  Push(1);
+  EXPECT_EQ(queue_->NextClose(), absl::InfinitePast());
+  Push(2);
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+  EXPECT_EQ(Take(), Ids{});
+}
+
+TEST_F(BatcherTest, ClosesOnItemsAndOnBytes) {
+  Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
+  Push(0, 0, {.items = 6});
+  EXPECT_EQ(Take(), Ids{});
+  Push(1, 0, {.items = 6});
+  EXPECT_EQ(Take(), (Ids{0}));  // both together are too many
+  Push(2, 1, {.bytes = 70});
+  Push(3, 1, {.bytes = 30});
+  EXPECT_EQ(Take(), (Ids{2, 3}));
+}
+
+TEST_F(BatcherTest, ATaskLargerThanABatchGoesAlone) {
+  Use({.max_items = 10, .max_bytes = 100});
+  Push(0, 0, {.items = 50, .bytes = 5000});
+  Push(1, 0, {.items = 1, .bytes = 1});
+  EXPECT_EQ(Take(), (Ids{0}));
+  EXPECT_EQ(Take(), (Ids{1}));
+}
+
+TEST_F(BatcherTest, ClosesAfterTheDelayOfTheOldest) {
+  Use({.max_delay = kDelay});
+  Push(0);
+  now_ += kDelay / 2;
+  Push(1);
+  EXPECT_EQ(Take(), Ids{});
+  EXPECT_EQ(queue_->NextClose(), now_ + kDelay / 2);
+  now_ += kDelay / 2;
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+}
+
+TEST_F(BatcherTest, ClosesEarlyForADeadline) {
+  Use({.max_delay = kDelay});
+  Push(0);
+  Push(1, 0, {.deadline = now_ + absl::Milliseconds(4)});
+  EXPECT_EQ(queue_->NextClose(), now_ + absl::Milliseconds(2));
+  now_ += absl::Milliseconds(2);
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+}
+
+TEST_F(BatcherTest, FlushClosesEverything) {
+  Use({.max_delay = absl::Hours(1)});
+  Push(0);
+  EXPECT_EQ(Take(), Ids{});
+  EXPECT_EQ(Take(/*flush=*/true), (Ids{0}));
+}
+
+TEST_F(BatcherTest, RefusesWhenFullAndLeavesTheTask) {
+  Use({.max_queued = 2});
+  EXPECT_TRUE(Push(0, 0));
+  EXPECT_TRUE(Push(1, 1));
+  auto task = std::make_unique<int>(2);
+  EXPECT_FALSE(queue_->Push({}, task, now_));
+  ASSERT_NE(task, nullptr);
+  Take();
+  EXPECT_TRUE(queue_->Push({}, task, now_));
+}
+
+TEST_F(BatcherTest, ExpiredAndCancelledTasksDoNotRun) {
+  std::atomic<bool> cancelled{false};
+  Push(0, 0, {.deadline = now_ + absl::Seconds(1)});
+  Push(1, 0, {.cancelled = &cancelled});
+  Push(2);
+  Push(3, 1, {.deadline = now_ + absl::Seconds(1)});
+  now_ += absl::Seconds(1);
+  cancelled = true;
+  EXPECT_EQ(Take(), (Ids{2}));
+  ASSERT_EQ(ended_.size(), 2u);
+  EXPECT_EQ(*ended_[0].task, 0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended_[0].status));
+  EXPECT_EQ(*ended_[1].task, 1);
+  EXPECT_TRUE(absl::IsCancelled(ended_[1].status));
+  EXPECT_EQ(Take(), Ids{});  // the key that had only an expired task
+  EXPECT_EQ(ended_.size(), 3u);
+  EXPECT_TRUE(queue_->empty());
+}
+
+TEST_F(BatcherTest, TakeEndedKeepsTheRestInOrder) {
+  std::atomic<bool> cancelled{true};
+  const absl::Time deadline = now_ + absl::Seconds(5);
+  Push(0);
+  Push(1, 0, {.items = 3, .bytes = 7, .cancelled = &cancelled});
+  Push(2, 0, {.deadline = deadline});
+  Push(3, 1, {.deadline = now_});
+  EXPECT_EQ(queue_->NextDeadline(), now_);
+  const std::vector<Queue::Ended> ended = queue_->TakeEnded(now_);
+  EXPECT_EQ(ended.size(), 2u);
+  EXPECT_EQ(queue_->size(), 2);
+  EXPECT_EQ(queue_->NextDeadline(), deadline);
+  EXPECT_EQ(Take(), (Ids{0, 2}));
+}
+
+}  // namespace
+}  // namespace blockd::server

@@ -1,0 +1,222 @@
+#include "core_fixture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "blockd/engine/backend_registry.h"
+
+namespace blockd::test {
+
+using server::FactorParams;
+using server::Handle;
+
+TestSystem::TestSystem(int64_t num_blocks, int64_t block_size, int seed) {
+  form.shape = {num_blocks, block_size, Scalar::kFloat64};
+  const int64_t n = block_size;
+  diagonal.assign(static_cast<size_t>(num_blocks * n * n), 0);
+  coupling.assign(static_cast<size_t>((num_blocks - 1) * n * n), 0);
+  for (int64_t b = 0; b < num_blocks; ++b) {
+    for (int64_t c = 0; c < n; ++c) {
+      for (int64_t r = 0; r < n; ++r) {
+        const double far = 1.0 / static_cast<double>(1 + std::abs(r - c) + n);
+        diagonal[static_cast<size_t>((b * n + c) * n + r)] = r == c ? 4.0 + 0.01 * seed : far;
+        if (b + 1 < num_blocks) {
+          coupling[static_cast<size_t>((b * n + c) * n + r)] = r == c ? -1.0 : 0.1 * far;
+        }
+      }
+    }
+  }
+}
+
+BlockTridiagonalView TestSystem::view() const {
+  BlockTridiagonalView view;
+  view.form = form;
+  view.diagonal = diagonal.data();
+  view.coupling = coupling.empty() ? nullptr : coupling.data();
+  return view;
+}
+
+std::vector<std::byte> TestSystem::bytes() const {
+  std::vector<std::byte> all(static_cast<size_t>(form.bytes()));
+  std::memcpy(all.data(), diagonal.data(), static_cast<size_t>(form.diagonal_bytes()));
+  if (!coupling.empty()) {
+    std::memcpy(all.data() + form.diagonal_bytes(), coupling.data(),
+                static_cast<size_t>(form.coupling_bytes()));
+  }
+  return all;
+}
+
+TestSystem TestSystem::Spoiled(int64_t block) const {
+  TestSystem spoiled = *this;
+  const int64_t n = form.shape.block_size;
+  spoiled.diagonal[static_cast<size_t>(block * n * n)] = -1;
+  return spoiled;
+}
+
+double TestSystem::Residual(std::span<const double> x, std::span<const double> b) const {
+  const int64_t n = form.shape.block_size;
+  const int64_t rows = form.shape.rows();
+  std::vector<double> r(b.begin(), b.end());
+  for (int64_t column = 0; column < static_cast<int64_t>(b.size()) / rows; ++column) {
+    const double* xc = x.data() + column * rows;
+    double* rc = r.data() + column * rows;
+    for (int64_t k = 0; k < form.shape.num_blocks; ++k) {
+      for (int64_t j = 0; j < n; ++j) {
+        for (int64_t i = 0; i < n; ++i) {
+          const size_t at = static_cast<size_t>((k * n + j) * n + i);
+          rc[k * n + i] -= diagonal[at] * xc[k * n + j];
+          if (k + 1 == form.shape.num_blocks) continue;
+          rc[(k + 1) * n + i] -= coupling[at] * xc[k * n + j];
+          rc[k * n + j] -= coupling[at] * xc[(k + 1) * n + i];
+        }
+      }
+    }
+  }
+  double largest = 0;
+  for (const double value : r) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs) {
+  std::vector<double> rhs(static_cast<size_t>(shape.rows() * num_rhs));
+  for (size_t i = 0; i < rhs.size(); ++i) rhs[i] = std::sin(1.0 + static_cast<double>(i));
+  return rhs;
+}
+
+CoreTest::~CoreTest() { Stop(); }
+
+void CoreTest::Start(const Setup& setup) {
+  BackendOptions options;
+  options.memory_bytes = setup.memory_bytes;
+  options.cpu_threads = 1;
+  options.cpu_lanes = 1;
+  absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", options);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  CostModel costs = (*cpu)->costs();
+  costs.lanes = 1;
+  if (!setup.at_once) costs.level_seconds = 1;  // so that no solve looks small
+  auto backend = std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_);
+  metrics_ = std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one"});
+  core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(backend)),
+                                               setup.limits, metrics_.get(), &clock_);
+}
+
+void CoreTest::Stop() {
+  if (core_ == nullptr) return;
+  gate_->Open();
+  core_->Drain();
+  const server::SolverCore::MemoryStats memory = core_->memory();
+  // With nothing under way, what is reserved is what the held factorizations use, to the byte.
+  EXPECT_EQ(memory.pool.used_bytes, Reserved());
+  EXPECT_LE(memory.pool.peak_used_bytes, memory.total_bytes);
+  EXPECT_LE(Metric("blockd_budget_peak_reserved_bytes"), memory.total_bytes);
+  EXPECT_EQ(memory.factorizations == 0, Reserved() == 0);
+  core_.reset();
+}
+
+PendingFactor CoreTest::Factor(const std::vector<TestSystem>& systems, FactorParams params,
+                               const CallOptions& call) {
+  auto pending = std::make_unique<Pending<server::FactorReply>>();
+  pending->context->caller = call.caller;
+  pending->context->deadline = call.deadline;
+  std::vector<BlockTridiagonalView> views;
+  for (const TestSystem& system : systems) {
+    kept_.push_back(std::make_unique<TestSystem>(system));
+    views.push_back(kept_.back()->view());
+  }
+  if (!systems.empty()) params.form = systems[0].form;
+  core_->Factor(pending->context, params, std::move(views), pending->Callback());
+  return pending;
+}
+
+PendingSolve CoreTest::Solve(const Handle& handle, const Shape& shape, int64_t num_rhs,
+                             const CallOptions& call, bool residual, int32_t refinements) {
+  auto pending = std::make_unique<Pending<server::SolveReply>>();
+  pending->context->caller = call.caller;
+  pending->context->deadline = call.deadline;
+  pending->rhs = TestRhs(shape, num_rhs);
+  pending->solution.assign(pending->rhs.size(), 0);
+  server::SolveParams params;
+  params.handle = handle;
+  params.num_rhs = num_rhs;
+  params.rhs = std::as_bytes(std::span(pending->rhs));
+  params.solution = std::as_writable_bytes(std::span(pending->solution));
+  params.residual = residual;
+  params.max_refinements = refinements;
+  core_->Solve(pending->context, params, pending->Callback());
+  return pending;
+}
+
+PendingSolve CoreTest::FactorSolve(const TestSystem& system, int64_t num_rhs,
+                                   const CallOptions& call, bool residual) {
+  auto pending = std::make_unique<Pending<server::SolveReply>>();
+  pending->context->caller = call.caller;
+  pending->context->deadline = call.deadline;
+  pending->rhs = TestRhs(system.form.shape, num_rhs);
+  pending->solution.assign(pending->rhs.size(), 0);
+  kept_.push_back(std::make_unique<TestSystem>(system));
+  server::FactorSolveParams params;
+  params.matrix = kept_.back()->view();
+  params.num_rhs = num_rhs;
+  params.rhs = std::as_bytes(std::span(pending->rhs));
+  params.solution = std::as_writable_bytes(std::span(pending->solution));
+  params.residual = residual;
+  params.log_determinant = residual;
+  core_->FactorSolve(pending->context, params, pending->Callback());
+  return pending;
+}
+
+Handle CoreTest::Held(const TestSystem& system, FactorParams params) {
+  PendingFactor factor = Factor({system}, std::move(params));
+  const absl::StatusOr<server::FactorReply>& reply = factor->Wait();
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  return reply.ok() ? reply->systems[0].handle : Handle();
+}
+
+absl::Status CoreTest::SolveStatus(const Handle& handle, const Shape& shape) {
+  return Solve(handle, shape)->Wait().status();
+}
+
+void CoreTest::ExpectSolves(const TestSystem& system, Pending<server::SolveReply>& solve) {
+  const absl::StatusOr<server::SolveReply>& reply = solve.Wait();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_LT(system.Residual(solve.solution, solve.rhs), 1e-12);
+}
+
+PendingFactor CoreTest::HoldDevice() {
+  gate_->Close();
+  PendingFactor holder = Factor({TestSystem(3, 1)}, {}, {.caller = "holder"});
+  gate_->WaitForDevice();
+  return holder;
+}
+
+double CoreTest::Metric(const std::string& name) const {
+  std::istringstream text(metrics_->Text());
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with(name + " ")) return std::stod(line.substr(name.size() + 1));
+  }
+  return -1;
+}
+
+int64_t CoreTest::Charge(const Shape& shape) {
+  absl::StatusOr<EliminationPlan> plan = EliminationPlan::Make(shape, 1, core_->backend().costs());
+  EXPECT_TRUE(plan.ok());
+  return MemoryPool::Rounded(plan->factor_bytes());
+}
+
+server::NotFoundReason ReasonOf(const absl::Status& status) {
+  const auto detail = server::HandleNotFoundOf(status);
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_TRUE(detail.has_value());
+  return detail ? detail->reason : server::NotFoundReason::kNeverExisted;
+}
+
+std::string FieldOf(const absl::Status& status) {
+  const auto detail = server::InvalidFieldOf(status);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return detail ? detail->field : "";
+}
+
+}  // namespace blockd::test

@@ -1,0 +1,125 @@
+// A core on the CPU with a fake clock and a gate before the device, and calls that a test can wait
+// for.
+#ifndef BLOCKD_TESTS_SERVER_CORE_FIXTURE_H_
+#define BLOCKD_TESTS_SERVER_CORE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "blockd/server/core/solver_core.h"
+#include "fake_clock.h"
+#include "hooked_backend.h"
+
+namespace blockd::test {
+
+// A well conditioned system and its numbers; `seed` makes another one of the same shape.
+struct TestSystem {
+  TestSystem(int64_t num_blocks, int64_t block_size, int seed = 0);
+
+  BlockTridiagonalView view() const;
+  // Diagonal blocks, then coupling blocks: what a stream sends.
+  std::vector<std::byte> bytes() const;
+  // Not positive definite from this block on.
+  TestSystem Spoiled(int64_t block) const;
+  // The largest |b - A x|, of num_rhs columns.
+  double Residual(std::span<const double> x, std::span<const double> b) const;
+
+  MatrixForm form;
+  std::vector<double> diagonal, coupling;
+};
+
+std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs);
+
+template <typename Reply>
+class Pending {
+ public:
+  // Waits for the answer; a minute without one fails the test instead of hanging it.
+  const absl::StatusOr<Reply>& Wait() {
+    if (!done_.WaitForNotificationWithTimeout(absl::Minutes(1))) {
+      static const absl::StatusOr<Reply> kNone(absl::UnknownError("no answer"));
+      ADD_FAILURE() << "no answer within a minute";
+      return kNone;
+    }
+    return answer_;
+  }
+  bool answered() const { return done_.HasBeenNotified(); }
+  auto Callback() {
+    return [this](absl::StatusOr<Reply> reply) {
+      EXPECT_FALSE(done_.HasBeenNotified()) << "answered twice";
+      answer_ = std::move(reply);
+      done_.Notify();
+    };
+  }
+
+  server::ContextPtr context = std::make_shared<server::RequestContext>();
+  std::vector<double> rhs, solution;
+
+ private:
+  absl::StatusOr<Reply> answer_ = absl::UnknownError("no answer yet");
+  absl::Notification done_;
+};
+using PendingFactor = std::unique_ptr<Pending<server::FactorReply>>;
+using PendingSolve = std::unique_ptr<Pending<server::SolveReply>>;
+
+struct CallOptions {
+  std::string caller = "alice";
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+class CoreTest : public testing::Test {
+ protected:
+  ~CoreTest() override;
+
+  struct Setup {
+    int64_t memory_bytes = int64_t{16} << 20;
+    // Small solves run on the caller's thread if nothing else does; else everything goes through
+    // the queue, so that a test can fill it.
+    bool at_once = false;
+    server::CoreLimits limits = {};
+  };
+  void Start(const Setup& setup);
+  void Start() { Start(Setup()); }
+  void Stop();  // checks that nothing is left behind
+
+  PendingFactor Factor(const std::vector<TestSystem>& systems, server::FactorParams params = {},
+                       const CallOptions& call = {});
+  PendingSolve Solve(const server::Handle& handle, const Shape& shape, int64_t num_rhs = 1,
+                     const CallOptions& call = {}, bool residual = false, int32_t refinements = 0);
+  PendingSolve FactorSolve(const TestSystem& system, int64_t num_rhs = 1,
+                           const CallOptions& call = {}, bool residual = false);
+
+  // Factors one system and expects success.
+  server::Handle Held(const TestSystem& system, server::FactorParams params = {});
+  absl::Status SolveStatus(const server::Handle& handle, const Shape& shape);
+  // Checks the solution of a Solve that was answered.
+  void ExpectSolves(const TestSystem& system, Pending<server::SolveReply>& solve);
+  // Queues something that then holds the device before the closed gate.
+  PendingFactor HoldDevice();
+
+  // The value of a metric by its name with labels, as in the text; -1 if there is none.
+  double Metric(const std::string& name) const;
+  // What one held system of this shape is charged.
+  int64_t Charge(const Shape& shape);
+  int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
+
+  FakeClock clock_;
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  std::unique_ptr<server::Metrics> metrics_;
+  std::unique_ptr<server::SolverCore> core_;
+  std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way
+};
+
+server::NotFoundReason ReasonOf(const absl::Status& status);
+std::string FieldOf(const absl::Status& status);
+
+}  // namespace blockd::test
+
+#endif  // BLOCKD_TESTS_SERVER_CORE_FIXTURE_H_

@@ -1,0 +1,285 @@
+#include "blockd/server/core/factorization_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core_fixture.h"
+#include "fake_clock.h"
+
+namespace blockd::server {
+namespace {
+
+using test::ReasonOf;
+
+constexpr int64_t kTotal = 1 << 20;
+
+// Factorizations without a device: their memory is never looked at.
+class FactorizationCacheTest : public testing::Test {
+ protected:
+  FactorizationCacheTest() {
+    absl::StatusOr<EliminationPlan> plan =
+        EliminationPlan::Make({4, 4, Scalar::kFloat64}, 1, CostModel());
+    plan_ = std::make_shared<const EliminationPlan>(*std::move(plan));
+    budget_.set_evictor(&cache_);
+  }
+
+  Holding Make() {
+    Holding holding;
+    holding.reservation = *budget_.Reserve(charge());
+    holding.factorization = std::make_shared<Factorization>(
+        plan_, *pool_.Allocate(plan_->factor_bytes()), StagedMatrix());
+    return holding;
+  }
+  std::vector<Holding> MakeOne() {
+    std::vector<Holding> one;
+    one.push_back(Make());
+    return one;
+  }
+  Handle Insert(const std::string& caller = "alice",
+                const FactorizationCache::EntryOptions& options = {}) {
+    return cache_.Insert(caller, MakeOne(), options)[0];
+  }
+  int64_t charge() const { return MemoryPool::Rounded(plan_->factor_bytes()); }
+  NotFoundReason WhyNot(const Handle& handle, const std::string& caller = "alice") {
+    return ReasonOf(cache_.Lookup(caller, handle).status());
+  }
+
+  test::FakeClock clock_;
+  Metrics metrics_{BuildInfo{}};
+  std::shared_ptr<const EliminationPlan> plan_;
+  MemoryPool pool_{reinterpret_cast<void*>(0x10000), kTotal};
+  MemoryBudget budget_{kTotal};
+  FactorizationCache cache_{
+      {.tombstones = 3, .idle_expiry = absl::Minutes(10)}, &clock_, &metrics_};
+};
+
+TEST_F(FactorizationCacheTest, FindsWhatWasInserted) {
+  const Handle handle = Insert();
+  const auto pin = cache_.Lookup("alice", handle);
+  ASSERT_TRUE(pin.ok());
+  EXPECT_EQ((*pin)->bytes(), plan_->factor_bytes());
+  EXPECT_EQ(cache_.totals().entries, 1);
+  EXPECT_EQ(cache_.totals().bytes, plan_->factor_bytes());
+}
+
+TEST_F(FactorizationCacheTest, AForeignHandleLooksAsIfItNeverExisted) {
+  const Handle handle = Insert("alice");
+  EXPECT_EQ(WhyNot(handle, "bob"), NotFoundReason::kNeverExisted);
+  EXPECT_EQ(WhyNot(Handle::Random()), NotFoundReason::kNeverExisted);
+  EXPECT_FALSE(cache_.Release("bob", {&handle, 1}).ok());
+  EXPECT_TRUE(cache_.Lookup("alice", handle).ok());
+  ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
+  EXPECT_EQ(WhyNot(handle, "bob"), NotFoundReason::kNeverExisted);
+  EXPECT_EQ(WhyNot(handle, "alice"), NotFoundReason::kReleased);
+}
+
+TEST_F(FactorizationCacheTest, AnotherProcessesHandleIsTold) {
+  Handle handle = Handle::Random();
+  handle.bytes[Handle::kIdBytes] ^= 1;
+  EXPECT_EQ(WhyNot(handle), NotFoundReason::kRestarted);
+}
+
+TEST_F(FactorizationCacheTest, ReleaseTakesEffectAtOnceAndMemoryReturnsWithTheLastPin) {
+  const Handle handle = Insert();
+  auto first = cache_.Lookup("alice", handle);
+  auto second = cache_.Lookup("alice", handle);
+  EXPECT_EQ(*cache_.Release("alice", {&handle, 1}), plan_->factor_bytes());
+  EXPECT_EQ(WhyNot(handle), NotFoundReason::kReleased);
+  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  first = absl::CancelledError();
+  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  cache_.RecordSolved(*second, 3);  // a solve that was under way ends
+  second = absl::CancelledError();
+  EXPECT_EQ(budget_.reserved_bytes(), 0);
+  EXPECT_EQ(pool_.stats().used_bytes, 0);
+}
+
+TEST_F(FactorizationCacheTest, ReleaseEndsAllThatAreHeldAndNamesTheFirstThatIsNot) {
+  const std::vector<Handle> handles = {Insert(), Handle::Random(), Insert()};
+  const absl::Status status = cache_.Release("alice", handles).status();
+  EXPECT_EQ(HandleNotFoundOf(status)->handle, handles[1]);
+  EXPECT_EQ(cache_.totals().entries, 0);
+  EXPECT_EQ(budget_.reserved_bytes(), 0);
+}
+
+TEST_F(FactorizationCacheTest, EvictsLeastRecentlyUsedFirst) {
+  const Handle a = Insert(), b = Insert(), c = Insert();
+  ASSERT_TRUE(cache_.Lookup("alice", a).ok());
+  budget_.Free(cache_.Evict(charge() + 1));
+  EXPECT_EQ(WhyNot(b), NotFoundReason::kEvicted);
+  EXPECT_EQ(WhyNot(c), NotFoundReason::kEvicted);
+  EXPECT_TRUE(cache_.Lookup("alice", a).ok());
+  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  EXPECT_EQ(pool_.stats().used_bytes, charge());
+}
+
+TEST_F(FactorizationCacheTest, NeverEvictsWhatIsInUsePinnedOrLeased) {
+  const Handle used = Insert();
+  const Handle pinned = Insert("alice", {.pin = true});
+  const Handle leased = Insert("alice", {.lease = absl::Minutes(1)});
+  const Handle idle = Insert();
+  auto pin = cache_.Lookup("alice", used);
+  EXPECT_EQ(cache_.EvictableBytes(), charge());
+  EXPECT_TRUE(cache_.Evict(charge() + 1).empty());  // all or nothing
+  EXPECT_TRUE(cache_.Lookup("alice", idle).ok());
+  EXPECT_EQ(cache_.Evict(charge()).size(), 1u);
+  EXPECT_EQ(WhyNot(idle), NotFoundReason::kEvicted);
+  EXPECT_TRUE(cache_.EvictOldest().empty());
+
+  clock_.Advance(absl::Minutes(1));  // the lease is over
+  budget_.Free(cache_.EvictOldest());
+  EXPECT_EQ(WhyNot(leased), NotFoundReason::kEvicted);
+  pin = absl::CancelledError();  // the use is over
+  budget_.Free(cache_.EvictOldest());
+  EXPECT_EQ(WhyNot(used), NotFoundReason::kEvicted);
+  EXPECT_TRUE(cache_.EvictOldest().empty());
+  EXPECT_TRUE(cache_.Lookup("alice", pinned).ok());
+}
+
+TEST_F(FactorizationCacheTest, ALeaseRunsFromTheLastUse) {
+  const Handle handle = Insert("alice", {.lease = absl::Minutes(1)});
+  clock_.Advance(absl::Seconds(50));
+  ASSERT_TRUE(cache_.Lookup("alice", handle).ok());
+  clock_.Advance(absl::Seconds(50));
+  EXPECT_EQ(cache_.EvictableBytes(), 0);
+  EXPECT_EQ(cache_.Get("alice", handle)->lease_left, absl::Seconds(10));
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_EQ(cache_.EvictableBytes(), charge());
+}
+
+TEST_F(FactorizationCacheTest, IdleEntriesExpire) {
+  const Handle idle = Insert();
+  const Handle pinned = Insert("alice", {.pin = true});
+  clock_.Advance(absl::Minutes(6));
+  const Handle young = Insert();
+  clock_.Advance(absl::Minutes(4));
+  cache_.Expire();
+  EXPECT_EQ(WhyNot(idle), NotFoundReason::kExpired);
+  EXPECT_TRUE(cache_.Lookup("alice", pinned).ok());
+  EXPECT_TRUE(cache_.Lookup("alice", young).ok());
+  EXPECT_EQ(budget_.reserved_bytes(), 2 * charge());
+}
+
+TEST_F(FactorizationCacheTest, RemembersOnlySoManyEnds) {
+  std::vector<Handle> handles;
+  for (int i = 0; i < 5; ++i) {
+    handles.push_back(Insert());
+    ASSERT_TRUE(cache_.Release("alice", {&handles.back(), 1}).ok());
+  }
+  EXPECT_EQ(WhyNot(handles[1]), NotFoundReason::kNeverExisted);
+  EXPECT_EQ(WhyNot(handles[2]), NotFoundReason::kReleased);
+  EXPECT_EQ(WhyNot(handles[4]), NotFoundReason::kReleased);
+}
+
+TEST_F(FactorizationCacheTest, ReplaceKeepsTheNameAndFreesTheOldWithItsPins) {
+  const Handle handle = Insert();
+  auto old = cache_.Lookup("alice", handle);
+  clock_.Advance(absl::Minutes(1));
+  ASSERT_TRUE(cache_.Replace("alice", handle, Make(), {}).ok());
+  auto fresh = cache_.Lookup("alice", handle);
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_NE((*old)->data(), (*fresh)->data());
+  EXPECT_EQ(budget_.reserved_bytes(), 2 * charge());
+  old = absl::CancelledError();
+  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  const auto stats = cache_.Get("alice", handle);
+  EXPECT_EQ(stats->times_refactored, 1);
+  EXPECT_EQ(stats->age, absl::ZeroDuration());
+}
+
+TEST_F(FactorizationCacheTest, ReplaceOfWhatIsGoneSaysWhyAndKeepsNothing) {
+  const Handle handle = Insert();
+  ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
+  EXPECT_EQ(ReasonOf(cache_.Replace("alice", handle, Make(), {})), NotFoundReason::kReleased);
+  EXPECT_EQ(budget_.reserved_bytes(), 0);
+}
+
+TEST_F(FactorizationCacheTest, AnOverwriteNeedsTheEntryForItself) {
+  const Handle handle = Insert();
+  auto mine = cache_.Lookup("alice", handle);
+  {
+    auto other = cache_.Lookup("alice", handle);
+    EXPECT_FALSE(cache_.BeginOverwrite(*mine).has_value());
+  }
+  std::optional<Holding> taken = cache_.BeginOverwrite(*mine);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->factorization.use_count(), 1);
+  EXPECT_EQ(taken->reservation.bytes(), charge());
+  EXPECT_TRUE(absl::IsUnavailable(cache_.Lookup("alice", handle).status()));
+  EXPECT_EQ(cache_.EvictableBytes(), 0);
+  ASSERT_TRUE(cache_.Replace("alice", handle, *std::move(taken), {}).ok());
+  EXPECT_TRUE(cache_.Lookup("alice", handle).ok());
+}
+
+TEST_F(FactorizationCacheTest, AFailedOverwriteEndsTheHandle) {
+  const Handle handle = Insert();
+  auto pin = cache_.Lookup("alice", handle);
+  ASSERT_TRUE(cache_.BeginOverwrite(*pin).has_value());
+  cache_.FailOverwrite(handle);
+  EXPECT_EQ(WhyNot(handle), NotFoundReason::kFailedRefactor);
+  EXPECT_EQ(cache_.totals().entries, 0);
+  EXPECT_EQ(cache_.totals().bytes, 0);
+}
+
+TEST_F(FactorizationCacheTest, AKeyFindsItsHandlesUntilOneEndsOrChanges) {
+  std::vector<Holding> two;
+  two.push_back(Make());
+  two.push_back(Make());
+  const std::vector<Handle> handles =
+      cache_.Insert("alice", std::move(two), {.idempotency_key = "k"});
+  ASSERT_TRUE(cache_.FindKey("alice", "k").has_value());
+  EXPECT_EQ(cache_.FindKey("alice", "k")->handles, handles);
+  EXPECT_FALSE(cache_.FindKey("bob", "k").has_value());
+  ASSERT_TRUE(cache_.Release("alice", {&handles[0], 1}).ok());
+  EXPECT_FALSE(cache_.FindKey("alice", "k").has_value());
+  EXPECT_EQ(cache_.Get("alice", handles[1])->idempotency_key, "");
+
+  const Handle other = Insert("alice", {.idempotency_key = "k"});
+  EXPECT_TRUE(cache_.FindKey("alice", "k").has_value());
+  ASSERT_TRUE(cache_.Replace("alice", other, Make(), {}).ok());
+  EXPECT_FALSE(cache_.FindKey("alice", "k").has_value());
+}
+
+TEST_F(FactorizationCacheTest, ListsTheCallersOwnInTheOrderOfTheirHandles) {
+  std::vector<Handle> handles;
+  for (int i = 0; i < 5; ++i) handles.push_back(Insert("alice"));
+  Insert("bob");
+  std::sort(handles.begin(), handles.end());
+  std::vector<Handle> listed;
+  std::optional<Handle> after;
+  for (;;) {
+    const std::vector<FactorizationStats> page = cache_.List("alice", after, 2);
+    if (page.empty()) break;
+    for (const FactorizationStats& stats : page) listed.push_back(stats.handle);
+    after = page.back().handle;
+  }
+  EXPECT_EQ(listed, handles);
+  EXPECT_TRUE(cache_.List("carol", std::nullopt, 10).empty());
+}
+
+TEST_F(FactorizationCacheTest, CountsUsesAndTimes) {
+  const Handle handle = Insert("alice", {.lease = absl::Minutes(1), .pin = true});
+  clock_.Advance(absl::Seconds(5));
+  {
+    const auto pin = cache_.Lookup("alice", handle);
+    cache_.RecordSolved(*pin, 7);
+    cache_.RecordSolved(*pin, 1);
+  }
+  clock_.Advance(absl::Seconds(2));
+  const auto stats = cache_.Get("alice", handle);
+  ASSERT_TRUE(stats.ok());
+  EXPECT_EQ(stats->times_solved, 2);
+  EXPECT_EQ(stats->rhs_solved, 8);
+  EXPECT_EQ(stats->age, absl::Seconds(7));
+  EXPECT_EQ(stats->idle, absl::Seconds(2));
+  EXPECT_EQ(stats->lease_left, absl::Seconds(58));
+  EXPECT_TRUE(stats->pinned);
+  EXPECT_FALSE(stats->matrix_kept);
+  EXPECT_EQ(stats->held_bytes, plan_->factor_bytes());
+}
+
+}  // namespace
+}  // namespace blockd::server

@@ -1,0 +1,80 @@
+#include "blockd/server/core/finite_scanner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "blockd/server/core/errors.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+MatrixForm Form(DiagonalForm diagonal, Scalar scalar = Scalar::kFloat64) {
+  MatrixForm form;
+  form.shape = {3, 2, scalar};
+  form.diagonal = diagonal;
+  return form;
+}
+
+template <typename T>
+absl::Status ScanIn(const MatrixForm& form, const std::vector<T>& scalars, size_t chunk) {
+  FiniteScanner scanner(form, 5);
+  std::span<const std::byte> bytes = std::as_bytes(std::span(scalars));
+  while (!bytes.empty()) {
+    const size_t size = std::min(chunk, bytes.size());
+    absl::Status status = scanner.Scan(bytes.first(size));
+    if (!status.ok()) return status;
+    bytes = bytes.subspan(size);
+  }
+  return absl::OkStatus();
+}
+
+TEST(FiniteScannerTest, FiniteNumbersPassHoweverTheyAreCut) {
+  const std::vector<double> scalars(20, std::numeric_limits<double>::max());
+  for (const size_t chunk : {1u, 3u, 8u, 13u, 160u}) {
+    EXPECT_TRUE(ScanIn(Form(DiagonalForm::kFull), scalars, chunk).ok()) << chunk;
+  }
+}
+
+TEST(FiniteScannerTest, NamesThePlaceHoweverItIsCut) {
+  for (const size_t chunk : {1u, 3u, 8u, 13u, 160u}) {
+    std::vector<double> scalars(20, 1.0);
+    scalars[4 + 3] = -std::numeric_limits<double>::infinity();
+    auto detail = InvalidFieldOf(ScanIn(Form(DiagonalForm::kFull), scalars, chunk));
+    ASSERT_TRUE(detail.has_value()) << chunk;
+    EXPECT_EQ(detail->field, "system[5].diagonal");
+    EXPECT_EQ(detail->came, "NaN or infinity in block 1, row 1, column 1");
+
+    scalars[4 + 3] = 1;
+    scalars[12 + 4 + 1] = kNan;
+    detail = InvalidFieldOf(ScanIn(Form(DiagonalForm::kFull), scalars, chunk));
+    ASSERT_TRUE(detail.has_value()) << chunk;
+    EXPECT_EQ(detail->field, "system[5].coupling");
+    EXPECT_EQ(detail->came, "NaN or infinity in block 1, row 1, column 0");
+  }
+}
+
+TEST(FiniteScannerTest, TheStrictUpperTriangleIsNotRead) {
+  std::vector<double> scalars(20, 1.0);
+  scalars[2] = scalars[6] = scalars[10] = kNan;  // row 0, column 1
+  EXPECT_TRUE(ScanIn(Form(DiagonalForm::kFull), scalars, 7).ok());
+  scalars[12 + 2] = kNan;  // but that of a coupling block is
+  EXPECT_FALSE(ScanIn(Form(DiagonalForm::kFull), scalars, 7).ok());
+}
+
+TEST(FiniteScannerTest, PackedTrianglesAndSinglePrecision) {
+  std::vector<float> scalars(9 + 8, 1.0f);
+  scalars[3 + 2] = std::nanf("");
+  const auto detail =
+      InvalidFieldOf(ScanIn(Form(DiagonalForm::kPackedLower, Scalar::kFloat32), scalars, 5));
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->came, "NaN or infinity in block 1, row 1, column 1");
+}
+
+}  // namespace
+}  // namespace blockd::server

@@ -1,0 +1,134 @@
+#include "blockd/server/core/memory_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "blockd/server/core/errors.h"
+
+namespace blockd::server {
+namespace {
+
+// Holds reservations of given sizes, oldest first.
+class Shelf : public Evictor {
+ public:
+  void Put(Reservation reservation) { held_.push_back(std::move(reservation)); }
+  size_t size() const { return held_.size(); }
+  void Clear() { held_.clear(); }
+
+  std::vector<Evicted> Evict(int64_t bytes) override {
+    std::vector<Evicted> evicted;
+    if (EvictableBytes() < bytes) return evicted;
+    while (bytes > 0) {
+      bytes -= held_.front().bytes();
+      evicted.push_back({std::move(held_.front()), nullptr});
+      held_.erase(held_.begin());
+    }
+    return evicted;
+  }
+  int64_t EvictableBytes() const override {
+    int64_t sum = 0;
+    for (const Reservation& one : held_) sum += one.bytes();
+    return sum;
+  }
+
+ private:
+  std::vector<Reservation> held_;
+};
+
+TEST(MemoryBudgetTest, AReservationReturnsItsBytes) {
+  MemoryBudget budget(100);
+  {
+    absl::StatusOr<Reservation> reservation = budget.Reserve(60);
+    ASSERT_TRUE(reservation.ok());
+    EXPECT_EQ(budget.reserved_bytes(), 60);
+    EXPECT_EQ(budget.free_bytes(), 40);
+  }
+  EXPECT_EQ(budget.reserved_bytes(), 0);
+  EXPECT_EQ(budget.peak_reserved_bytes(), 60);
+}
+
+TEST(MemoryBudgetTest, MovesSplitsAndMergesKeepTheSum) {
+  MemoryBudget budget(100);
+  Reservation all = *budget.Reserve(60);
+  Reservation part = all.Split(25);
+  EXPECT_EQ(part.bytes(), 25);
+  EXPECT_EQ(all.bytes(), 35);
+  EXPECT_EQ(budget.reserved_bytes(), 60);
+  Reservation moved = std::move(all);
+  EXPECT_EQ(all.bytes(), 0);
+  moved.Merge(std::move(part));
+  EXPECT_EQ(moved.bytes(), 60);
+  EXPECT_EQ(budget.reserved_bytes(), 60);
+  moved.Split(1000).Reset();
+  EXPECT_EQ(budget.reserved_bytes(), 0);
+}
+
+TEST(MemoryBudgetTest, WhatDoesNotFitIsRefusedWithTheNumbers) {
+  MemoryBudget budget(100);
+  Reservation held = *budget.Reserve(70);
+  const absl::StatusOr<Reservation> refused = budget.Reserve(31);
+  const auto detail = InsufficientMemoryOf(refused.status());
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->asked_bytes, 31);
+  EXPECT_EQ(detail->free_bytes, 30);
+  EXPECT_EQ(detail->evictable_bytes, 0);
+  EXPECT_EQ(detail->total_bytes, 100);
+  EXPECT_TRUE(budget.Reserve(30).ok());
+  EXPECT_FALSE(budget.TryReserve(31).has_value());
+  EXPECT_TRUE(budget.TryReserve(30).has_value());
+}
+
+TEST(MemoryBudgetTest, EvictsOldestFirstAndNoMoreThanNeeded) {
+  MemoryBudget budget(100);
+  Shelf shelf;
+  budget.set_evictor(&shelf);
+  for (int i = 0; i < 4; ++i) shelf.Put(*budget.Reserve(25));
+  EXPECT_FALSE(budget.TryReserve(1).has_value());
+  EXPECT_EQ(shelf.size(), 4u);
+  const absl::StatusOr<Reservation> made = budget.Reserve(30);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(shelf.size(), 2u);
+  EXPECT_EQ(budget.reserved_bytes(), 80);
+  shelf.Clear();
+}
+
+TEST(MemoryBudgetTest, EvictsNothingIfEverythingWouldNotDo) {
+  MemoryBudget budget(100);
+  Shelf shelf;
+  budget.set_evictor(&shelf);
+  Reservation fixed = *budget.Reserve(50);
+  shelf.Put(*budget.Reserve(40));
+  const absl::StatusOr<Reservation> refused = budget.Reserve(51);
+  const auto detail = InsufficientMemoryOf(refused.status());
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->evictable_bytes, 40);
+  EXPECT_EQ(shelf.size(), 1u);
+  EXPECT_FALSE(budget.Reserve(101).ok());
+  EXPECT_EQ(shelf.size(), 1u);
+  shelf.Clear();
+}
+
+TEST(MemoryBudgetTest, IsNeverExceededUnderContention) {
+  MemoryBudget budget(1000);
+  std::atomic<bool> exceeded{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&budget, &exceeded, t] {
+      for (int i = 0; i < 2000; ++i) {
+        absl::StatusOr<Reservation> one = budget.Reserve(100 + 50 * t);
+        if (budget.reserved_bytes() > 1000) exceeded = true;
+        if (one.ok()) one->Split(30).Reset();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(exceeded);
+  EXPECT_LE(budget.peak_reserved_bytes(), 1000);
+  EXPECT_EQ(budget.reserved_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace blockd::server

@@ -1,0 +1,263 @@
+// Factor: several systems, failures that stay alone, refactors, what is refused.
+#include <cmath>
+#include <limits>
+
+#include "core_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+using server::FactorParams;
+using server::Handle;
+using server::NotFoundReason;
+
+class SolverCoreFactorTest : public CoreTest {};
+
+TEST_F(SolverCoreFactorTest, FactorsSeveralSystemsAndSolvesWithEach) {
+  Start();
+  const std::vector<TestSystem> systems = {{9, 4, 0}, {9, 4, 1}, {9, 4, 2}};
+  FactorParams params;
+  params.log_determinant = true;
+  PendingFactor factor = Factor(systems, params);
+  const auto& reply = factor->Wait();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->systems.size(), 3u);
+  EXPECT_FALSE(reply->found);
+  EXPECT_EQ(reply->cost.batch_requests, 1);
+  EXPECT_EQ(reply->cost.batch_items, 3);
+  for (size_t i = 0; i < systems.size(); ++i) {
+    ASSERT_TRUE(reply->systems[i].status.ok());
+    EXPECT_GT(reply->systems[i].log_determinant, 0);
+    PendingSolve solve = Solve(reply->systems[i].handle, systems[i].form.shape, 3);
+    ExpectSolves(systems[i], *solve);
+  }
+  EXPECT_LT(reply->systems[0].log_determinant, reply->systems[1].log_determinant);
+  EXPECT_EQ(Metric("blockd_factorizations"), 3);
+}
+
+TEST_F(SolverCoreFactorTest, TheSmallestSystemHasOneBlockOfOne) {
+  Start();
+  const TestSystem system(1, 1);
+  const Handle handle = Held(system);
+  PendingSolve solve = Solve(handle, system.form.shape);
+  ExpectSolves(system, *solve);
+  EXPECT_DOUBLE_EQ(solve->solution[0], solve->rhs[0] / 4);
+}
+
+TEST_F(SolverCoreFactorTest, OneNotPositiveDefiniteSystemFailsAlone) {
+  Start();
+  const TestSystem good(6, 3);
+  PendingFactor factor = Factor({good, good.Spoiled(4), good});
+  const auto& reply = factor->Wait();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(reply->systems[0].status.ok());
+  EXPECT_TRUE(reply->systems[2].status.ok());
+  const auto detail = server::NotSpdOf(reply->systems[1].status);
+  ASSERT_TRUE(detail.has_value()) << reply->systems[1].status;
+  EXPECT_EQ(detail->system, 1);
+  EXPECT_EQ(detail->where.block, 4);
+  EXPECT_EQ(detail->where.row, 0);
+  EXPECT_EQ(detail->where.minor, 4 * 3 + 1);
+  EXPECT_EQ(Metric("blockd_factorizations"), 2);
+  EXPECT_EQ(Metric("blockd_not_positive_definite_total"), 1);
+}
+
+TEST_F(SolverCoreFactorTest, ASingleSystemsFailureIsTheCalls) {
+  Start();
+  const TestSystem system(6, 3);
+  PendingFactor factor = Factor({system.Spoiled(0)});
+  EXPECT_TRUE(server::NotSpdOf(factor->Wait().status()).has_value());
+  EXPECT_EQ(Reserved(), 0);
+}
+
+TEST_F(SolverCoreFactorTest, RequestsOfOneShapeShareABatchAndFailAlone) {
+  Start();
+  const TestSystem good(6, 3);
+  PendingFactor holder = HoldDevice();
+  PendingFactor first = Factor({good});
+  PendingFactor bad = Factor({good.Spoiled(2)});
+  PendingFactor last = Factor({good});
+  gate_->Open();
+  ASSERT_TRUE(first->Wait().ok());
+  ASSERT_TRUE(last->Wait().ok());
+  EXPECT_TRUE(server::NotSpdOf(bad->Wait().status()).has_value());
+  EXPECT_EQ(first->Wait()->cost.batch_requests, 3);
+  EXPECT_EQ(last->Wait()->cost.batch_items, 3);
+  PendingSolve solve = Solve(last->Wait()->systems[0].handle, good.form.shape);
+  ExpectSolves(good, *solve);
+}
+
+TEST_F(SolverCoreFactorTest, ARefactorKeepsTheHandleAndChangesTheAnswers) {
+  Start();
+  const TestSystem before(8, 4, 0), after(8, 4, 50);
+  const Handle handle = Held(before);
+  FactorParams params;
+  params.handles = {handle};
+  EXPECT_EQ(Held(after, params), handle);
+  PendingSolve solve = Solve(handle, after.form.shape);
+  ExpectSolves(after, *solve);
+  EXPECT_EQ(core_->Get("alice", handle)->times_refactored, 1);
+  EXPECT_EQ(Metric("blockd_factorizations"), 1);
+}
+
+TEST_F(SolverCoreFactorTest, AFailedRefactorLeavesTheOldOneInForce) {
+  Start();
+  const TestSystem system(8, 4);
+  const Handle handle = Held(system);
+  FactorParams params;
+  params.handles = {handle};
+  PendingFactor factor = Factor({system.Spoiled(3)}, params);
+  EXPECT_TRUE(server::NotSpdOf(factor->Wait().status()).has_value());
+  PendingSolve solve = Solve(handle, system.form.shape);
+  ExpectSolves(system, *solve);
+}
+
+TEST_F(SolverCoreFactorTest, AnOverwriteHoldsOneFactorOnly) {
+  const TestSystem before(64, 16, 0), after(64, 16, 50);
+  // Room for one factor and the work, but not for two factors.
+  Start();
+  const int64_t charge = Charge(before.form.shape);
+  Stop();
+  Start({.memory_bytes = charge + charge / 2, .limits = {}});
+  const Handle handle = Held(before);
+  FactorParams params;
+  params.handles = {handle};
+  EXPECT_TRUE(absl::IsResourceExhausted(Factor({after}, params)->Wait().status()));
+  params.overwrite = true;
+  EXPECT_EQ(Held(after, params), handle);
+  PendingSolve solve = Solve(handle, after.form.shape);
+  ExpectSolves(after, *solve);
+}
+
+TEST_F(SolverCoreFactorTest, AFailedOverwriteLosesItsHandle) {
+  Start();
+  const TestSystem system(8, 4);
+  const Handle handle = Held(system);
+  FactorParams params;
+  params.handles = {handle};
+  params.overwrite = true;
+  PendingFactor factor = Factor({system.Spoiled(3)}, params);
+  EXPECT_TRUE(server::NotSpdOf(factor->Wait().status()).has_value());
+  EXPECT_EQ(ReasonOf(SolveStatus(handle, system.form.shape)), NotFoundReason::kFailedRefactor);
+  EXPECT_EQ(Reserved(), 0);
+}
+
+TEST_F(SolverCoreFactorTest, AnOverwriteOfWhatIsInUseTakesItsOwnMemory) {
+  Start();
+  const TestSystem before(8, 4, 0), after(8, 4, 50);
+  const Handle handle = Held(before);
+  PendingFactor holder = HoldDevice();
+  FactorParams params;
+  params.handles = {handle};
+  params.overwrite = true;
+  PendingFactor factor = Factor({after}, params);
+  PendingSolve old = Solve(handle, before.form.shape);  // asked before the refactor was done
+  gate_->Open();
+  ASSERT_TRUE(factor->Wait().ok()) << factor->Wait().status();
+  ExpectSolves(before, *old);
+  PendingSolve fresh = Solve(handle, after.form.shape);
+  ExpectSolves(after, *fresh);
+}
+
+TEST_F(SolverCoreFactorTest, OverwritesAFactorOfAnotherPlan) {
+  Start();
+  const TestSystem system(40, 2);
+  PendingFactor several = Factor({system, system, system, system});
+  ASSERT_TRUE(several->Wait().ok());
+  const TestSystem after(40, 2, 9);
+  FactorParams params;
+  params.handles = {several->Wait()->systems[2].handle};
+  params.overwrite = true;
+  const Handle handle = Held(after, params);
+  PendingSolve solve = Solve(handle, after.form.shape);
+  ExpectSolves(after, *solve);
+}
+
+TEST_F(SolverCoreFactorTest, ARefactorOfAReleasedHandleSaysSo) {
+  Start();
+  const TestSystem system(8, 4);
+  const Handle handle = Held(system);
+  FactorParams params;
+  params.handles = {handle};
+  PendingFactor holder = HoldDevice();
+  PendingFactor factor = Factor({system}, params);
+  ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
+  gate_->Open();
+  EXPECT_EQ(ReasonOf(factor->Wait().status()), NotFoundReason::kReleased);
+  EXPECT_EQ(ReasonOf(Factor({system}, params)->Wait().status()), NotFoundReason::kReleased);
+}
+
+TEST_F(SolverCoreFactorTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
+  Start({.limits = {.max_lease = absl::Minutes(1), .max_systems = 2}});
+  const TestSystem system(4, 2);
+  const Handle handle = Held(system);
+  const auto field = [&](const std::vector<TestSystem>& systems, const FactorParams& params) {
+    return FieldOf(Factor(systems, params)->Wait().status());
+  };
+  FactorParams ok;
+  EXPECT_EQ(field({}, ok), "spec.block_size");
+  TestSystem odd = system;
+  odd.form.shape.num_blocks = 0;
+  EXPECT_EQ(field({odd}, ok), "spec.num_blocks");
+  odd.form.shape.num_blocks = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(field({odd}, ok), "spec.num_blocks");
+  odd.form.shape.block_size = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(field({odd}, ok), "spec.block_size");
+  EXPECT_EQ(field({system, system, system}, ok), "num_systems");
+  EXPECT_EQ(field({system, TestSystem(5, 2)}, ok), "system[1]");
+
+  FactorParams params;
+  params.lease = absl::Seconds(-1);
+  EXPECT_EQ(field({system}, params), "options.lease");
+  params.lease = absl::Minutes(2);
+  EXPECT_EQ(field({system}, params), "options.lease");
+  params = {};
+  params.idempotency_key = std::string(257, 'k');
+  EXPECT_EQ(field({system}, params), "options.idempotency_key");
+  params.idempotency_key = "k";
+  params.handles = {handle};
+  EXPECT_EQ(field({system}, params), "options.idempotency_key");
+  params = {};
+  params.handles = {handle};
+  EXPECT_EQ(field({system, system}, params), "options.handle");
+  params.handles = {handle, handle};
+  EXPECT_EQ(field({system, system}, params), "options.handle");
+  params.handles = {handle};
+  EXPECT_EQ(field({TestSystem(4, 3)}, params), "spec");
+  EXPECT_EQ(Metric("blockd_factorizations"), 1);
+}
+
+TEST_F(SolverCoreFactorTest, RefusesPaletteIndicesOutOfRange) {
+  Start();
+  TestSystem system(4, 2);
+  system.form.diagonal_palette = 1;
+  system.form.coupling_palette = 1;
+  const std::vector<uint32_t> fine(4, 0), wrong = {0, 0, 1, 0};
+  BlockTridiagonalView view = system.view();
+  view.coupling_index = fine.data();
+  FactorParams params;
+  params.form = system.form;
+  const auto factor = [&] {
+    Pending<server::FactorReply> pending;
+    core_->Factor(pending.context, params, {view}, pending.Callback());
+    return pending.Wait().status();
+  };
+  EXPECT_EQ(FieldOf(factor()), "spec.palette.diagonal_index");
+  view.diagonal_index = wrong.data();
+  EXPECT_EQ(FieldOf(factor()), "spec.palette.diagonal_index[2]");
+  view.diagonal_index = fine.data();
+  EXPECT_TRUE(factor().ok());
+}
+
+TEST_F(SolverCoreFactorTest, FindsNanWhereAskedTo) {
+  Start();
+  TestSystem system(4, 2);
+  system.coupling[5] = std::nan("");
+  FactorParams params;
+  params.check_finite = true;
+  EXPECT_EQ(FieldOf(Factor({TestSystem(4, 2), system}, params)->Wait().status()),
+            "system[1].coupling");
+}
+
+}  // namespace
+}  // namespace blockd::test

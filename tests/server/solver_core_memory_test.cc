@@ -1,0 +1,172 @@
+// Memory: refused before bytes come, evicted in order, never exceeded, whole again after
+// fragmentation.
+#include "core_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+using server::FactorParams;
+using server::Handle;
+using server::NotFoundReason;
+
+class SolverCoreMemoryTest : public CoreTest {
+ protected:
+  // Room for `count` factorizations of system_ and the work on one of them.
+  void StartWithRoomFor(int count) {
+    Start();
+    const int64_t charge = Charge(system_.form.shape);
+    Stop();
+    Start({.memory_bytes = count * charge + charge / 2});
+  }
+  bool IsHeld(const Handle& handle) { return core_->Get("alice", handle).ok(); }
+  NotFoundReason WhyNot(const Handle& handle) {
+    return ReasonOf(core_->Get("alice", handle).status());
+  }
+
+  const TestSystem system_{64, 16};
+};
+
+TEST_F(SolverCoreMemoryTest, HoldsWhatItChargesToTheByte) {
+  Start();
+  const Handle handle = Held(system_);
+  EXPECT_EQ(Reserved(), Charge(system_.form.shape));
+  EXPECT_EQ(core_->memory().evictable_bytes, Reserved());
+  EXPECT_EQ(*core_->Release("alice", {&handle, 1}), core_->memory().total_bytes - Reserved() -
+                                                        core_->memory().free_bytes +
+                                                        Charge(system_.form.shape));
+  EXPECT_EQ(Reserved(), 0);
+}
+
+TEST_F(SolverCoreMemoryTest, EvictsTheLeastRecentlyUsedUnderPressure) {
+  StartWithRoomFor(3);
+  const Handle a = Held(system_), b = Held(system_), c = Held(system_);
+  ASSERT_TRUE(SolveStatus(a, system_.form.shape).ok());
+  const Handle d = Held(system_);
+  EXPECT_EQ(WhyNot(b), NotFoundReason::kEvicted);
+  EXPECT_TRUE(IsHeld(a) && IsHeld(c) && IsHeld(d));
+  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 1);
+}
+
+TEST_F(SolverCoreMemoryTest, PinnedLeasedAndUsedEntriesSurvivePressure) {
+  StartWithRoomFor(3);
+  FactorParams pinned, leased;
+  pinned.pin = true;
+  leased.lease = absl::Minutes(1);
+  const Handle a = Held(system_, pinned), b = Held(system_, leased), c = Held(system_);
+  for (int i = 0; i < 3; ++i) Held(system_);  // each takes the place of the one before
+  EXPECT_TRUE(IsHeld(a) && IsHeld(b));
+  EXPECT_EQ(WhyNot(c), NotFoundReason::kEvicted);
+  const Handle last = Held(system_, pinned);
+  const absl::Status refused = Factor({system_})->Wait().status();
+  const auto detail = server::InsufficientMemoryOf(refused);
+  ASSERT_TRUE(detail.has_value()) << refused;
+  EXPECT_EQ(detail->evictable_bytes, 0);
+  EXPECT_GT(detail->asked_bytes, detail->free_bytes);
+  EXPECT_EQ(detail->total_bytes, core_->memory().total_bytes);
+  EXPECT_TRUE(IsHeld(a) && IsHeld(b) && IsHeld(last));
+  clock_.Advance(absl::Minutes(1));  // the lease is over
+  EXPECT_TRUE(Factor({system_})->Wait().ok());
+  EXPECT_EQ(WhyNot(b), NotFoundReason::kEvicted);
+}
+
+TEST_F(SolverCoreMemoryTest, AnEntryWithQueuedSolvesIsNotEvicted) {
+  StartWithRoomFor(2);
+  const Handle used = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve solve = Solve(used, system_.form.shape);
+  PendingFactor second = Factor({system_});
+  PendingFactor third = Factor({system_});
+  gate_->Open();
+  EXPECT_TRUE(absl::IsResourceExhausted(third->Wait().status()));
+  ExpectSolves(system_, *solve);
+  EXPECT_TRUE(second->Wait().ok());
+  EXPECT_TRUE(IsHeld(used));
+}
+
+TEST_F(SolverCoreMemoryTest, RefusesBeforeTheFirstByteAndEvictsNothingInVain) {
+  StartWithRoomFor(2);
+  const Handle held = Held(system_);
+  FactorParams params;
+  params.form = TestSystem(640, 16).form;
+  params.num_systems = 1;
+  auto context = std::make_shared<server::RequestContext>();
+  const auto refused = core_->BeginUpload(context, params, {}, {});
+  EXPECT_TRUE(server::InsufficientMemoryOf(refused.status()).has_value()) << refused.status();
+  // A system that no machine holds is refused without making its plan.
+  params.form.shape = {int64_t{1} << 25, 1 << 15, Scalar::kFloat64};
+  EXPECT_TRUE(server::InsufficientMemoryOf(core_->BeginUpload(context, params, {}, {}).status())
+                  .has_value());
+  EXPECT_TRUE(IsHeld(held));
+}
+
+TEST_F(SolverCoreMemoryTest, ABatchWhoseWorkspaceDoesNotFitRunsInPieces) {
+  StartWithRoomFor(1);
+  FactorParams pinned;
+  pinned.pin = true;
+  const Handle handle = Held(system_, pinned);
+  const int64_t free_bytes = core_->memory().free_bytes;
+  const int64_t rhs_bytes = system_.form.shape.rows() * 8;
+  const int64_t columns = free_bytes / rhs_bytes / 3;  // two fit together, four do not
+  ASSERT_GT(columns, 1);
+  gate_->Close();
+  PendingSolve holder = Solve(handle, system_.form.shape);
+  gate_->WaitForDevice();
+  std::vector<PendingSolve> solves;
+  for (int i = 0; i < 8; ++i) solves.push_back(Solve(handle, system_.form.shape, columns));
+  gate_->Open();
+  for (PendingSolve& solve : solves) {
+    ExpectSolves(system_, *solve);
+    EXPECT_LT(solve->Wait()->cost.batch_requests, 8);
+  }
+  // One that cannot fit even alone is refused, and only that one.
+  PendingSolve large = Solve(handle, system_.form.shape, 2 * free_bytes / rhs_bytes);
+  EXPECT_TRUE(absl::IsResourceExhausted(large->Wait().status()));
+  EXPECT_TRUE(SolveStatus(handle, system_.form.shape).ok());
+}
+
+TEST_F(SolverCoreMemoryTest, AFragmentedPoolIsMadeWholeByEviction) {
+  StartWithRoomFor(8);
+  std::vector<Handle> handles;
+  const TestSystem half(32, 16);
+  for (int i = 0; i < 16; ++i) handles.push_back(Held(half));
+  // Every second one goes: plenty is free, but in pieces of half of what is asked for.
+  for (size_t i = 0; i < handles.size(); i += 2) {
+    ASSERT_TRUE(core_->Release("alice", {&handles[i], 1}).ok());
+  }
+  const TestSystem large(128, 16);
+  ASSERT_GT(core_->memory().free_bytes, Charge(large.form.shape));
+  ASSERT_LT(core_->memory().pool.largest_free_bytes, Charge(large.form.shape));
+  const Handle handle = Held(large);
+  PendingSolve solve = Solve(handle, large.form.shape);
+  ExpectSolves(large, *solve);
+  EXPECT_GT(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 0);
+  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 0);
+}
+
+TEST_F(SolverCoreMemoryTest, IdleFactorizationsExpireWithoutTraffic) {
+  Start({.limits = {.idle_expiry = absl::Minutes(10)}});
+  FactorParams pinned;
+  pinned.pin = true;
+  const Handle idle = Held(system_), kept = Held(system_, pinned);
+  const int64_t charge = Charge(system_.form.shape);
+  // The sweep runs on a thread of its own: move on until it has seen the time.
+  for (int i = 0; i < 10000 && IsHeld(idle); ++i) clock_.Advance(absl::Minutes(3));
+  EXPECT_EQ(WhyNot(idle), NotFoundReason::kExpired);
+  EXPECT_TRUE(IsHeld(kept));
+  EXPECT_LE(Reserved(), 2 * charge);
+}
+
+TEST_F(SolverCoreMemoryTest, AFactorSolveKeepsNothing) {
+  Start();
+  PendingSolve solve = FactorSolve(system_, 5, {}, /*residual=*/true);
+  ExpectSolves(system_, *solve);
+  EXPECT_LT(solve->Wait()->backward_error.value_or(1), 1e-14);
+  EXPECT_TRUE(solve->Wait()->log_determinant.has_value());
+  EXPECT_EQ(Reserved(), 0);
+  PendingSolve bad = FactorSolve(system_.Spoiled(5));
+  EXPECT_TRUE(server::NotSpdOf(bad->Wait().status()).has_value());
+  EXPECT_EQ(Reserved(), 0);
+}
+
+}  // namespace
+}  // namespace blockd::test

@@ -1,0 +1,198 @@
+// The queue: full, deadlines, cancellation, delay, drain, health.
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "core_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+using server::Handle;
+
+class SolverCoreQueueTest : public CoreTest {
+ protected:
+  const TestSystem system_{6, 3};
+  const Shape& shape() const { return system_.form.shape; }
+};
+
+TEST_F(SolverCoreQueueTest, AFullQueueIsUnavailableWithADelay) {
+  Start({.limits = {.max_queued_requests = 2, .retry_delay = absl::Milliseconds(70)}});
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve first = Solve(handle, shape()), second = Solve(handle, shape());
+  PendingSolve third = Solve(handle, shape());
+  PendingFactor factor = Factor({system_});
+  EXPECT_EQ(server::RetryAfterOf(third->Wait().status()), absl::Milliseconds(70));
+  EXPECT_TRUE(absl::IsUnavailable(factor->Wait().status()));
+  EXPECT_EQ(Metric("blockd_queue_requests{kind=\"solve\"}"), 2);
+  gate_->Open();
+  ExpectSolves(system_, *first);
+  ExpectSolves(system_, *second);
+}
+
+TEST_F(SolverCoreQueueTest, CancelledRequestsMakeRoomInAFullQueue) {
+  Start({.limits = {.max_queued_requests = 1}});
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve first = Solve(handle, shape());
+  first->context->cancelled = true;
+  PendingSolve second = Solve(handle, shape());
+  EXPECT_TRUE(absl::IsCancelled(first->Wait().status()));
+  gate_->Open();
+  ExpectSolves(system_, *second);
+}
+
+TEST_F(SolverCoreQueueTest, ADeadlineEndsARequestInTheQueueWhileTheDeviceIsBusy) {
+  Start();
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  const absl::Time deadline = clock_.Now() + absl::Seconds(1);
+  PendingSolve late = Solve(handle, shape(), 1, {.deadline = deadline});
+  PendingFactor later = Factor({system_}, {}, {.deadline = deadline + absl::Seconds(1)});
+  PendingSolve patient = Solve(handle, shape());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late->Wait().status()));
+  EXPECT_FALSE(later->answered());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(later->Wait().status()));
+  gate_->Open();
+  ExpectSolves(system_, *patient);
+}
+
+TEST_F(SolverCoreQueueTest, ACancelledRequestDoesNotRun) {
+  Start();
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve cancelled = Solve(handle, shape()), kept = Solve(handle, shape());
+  PendingFactor factor = Factor({system_});
+  PendingSolve both = FactorSolve(system_);
+  for (const auto& context : {cancelled->context, factor->context, both->context}) {
+    context->cancelled = true;
+  }
+  gate_->Open();
+  EXPECT_TRUE(absl::IsCancelled(cancelled->Wait().status()));
+  EXPECT_TRUE(absl::IsCancelled(factor->Wait().status()));
+  EXPECT_TRUE(absl::IsCancelled(both->Wait().status()));
+  ExpectSolves(system_, *kept);
+  EXPECT_EQ(kept->Wait()->cost.batch_requests, 1);
+}
+
+TEST_F(SolverCoreQueueTest, ARequestThatIsOverAtItsArrivalIsNotAccepted) {
+  Start();
+  const Handle handle = Held(system_);
+  const CallOptions late = {.deadline = clock_.Now()};
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Solve(handle, shape(), 1, late)->Wait().status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Factor({system_}, {}, late)->Wait().status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(FactorSolve(system_, 1, late)->Wait().status()));
+}
+
+TEST_F(SolverCoreQueueTest, ADeadlineStopsWorkUnderWay) {
+  Start();
+  gate_->Close();
+  PendingFactor factor = Factor({system_}, {}, {.deadline = clock_.Now() + absl::Seconds(1)});
+  gate_->WaitForDevice();
+  clock_.Advance(absl::Seconds(1));
+  // The watch thread sets the flag that the solver looks at between two levels.
+  while (!factor->context->cancelled) absl::SleepFor(absl::Milliseconds(1));
+  gate_->Open();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(factor->Wait().status())) << factor->Wait().status();
+  EXPECT_EQ(Reserved(), 0);
+}
+
+TEST_F(SolverCoreQueueTest, ACancellationStopsWorkUnderWayAndHarmsNobody) {
+  Start();
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve first = Solve(handle, shape()), second = Solve(handle, shape(), 4);
+  gate_->Open();
+  holder->Wait();
+  first->Wait();
+  second->Wait();
+  gate_->Close();
+  PendingSolve running = Solve(handle, shape());
+  gate_->WaitForDevice();
+  running->context->cancelled = true;
+  gate_->Open();
+  EXPECT_TRUE(absl::IsCancelled(running->Wait().status()));
+  PendingSolve next = Solve(handle, shape());
+  ExpectSolves(system_, *next);
+}
+
+TEST_F(SolverCoreQueueTest, ABatchWaitsForCompanyUntilTheDelayIsOver) {
+  Start({.limits = {.max_batch_delay = absl::Milliseconds(5)}});
+  PendingFactor factor = Factor({system_});
+  EXPECT_FALSE(factor->answered());
+  for (int i = 0; i < 10000 && !factor->answered(); ++i) clock_.Advance(absl::Milliseconds(5));
+  ASSERT_TRUE(factor->Wait().ok());
+  const Handle handle = factor->Wait()->systems[0].handle;
+  PendingSolve first = Solve(handle, shape()), second = Solve(handle, shape(), 3);
+  for (int i = 0; i < 10000 && !second->answered(); ++i) clock_.Advance(absl::Milliseconds(5));
+  ExpectSolves(system_, *first);
+  ExpectSolves(system_, *second);
+  EXPECT_EQ(first->Wait()->cost.batch_requests, 2);
+  EXPECT_EQ(second->Wait()->cost.batch_items, 4);
+}
+
+TEST_F(SolverCoreQueueTest, ABatchThatIsFullDoesNotWait) {
+  Start({.limits = {.max_batch_requests = 2, .max_batch_delay = absl::Hours(1)}});
+  PendingFactor first = Factor({system_}), second = Factor({system_});
+  EXPECT_TRUE(first->Wait().ok());
+  EXPECT_TRUE(second->Wait().ok());
+}
+
+TEST_F(SolverCoreQueueTest, ADrainFinishesWhatWasAcceptedAndRefusesTheRest) {
+  Start({.limits = {.max_batch_delay = absl::Hours(1)}});
+  PendingFactor queued = Factor({system_});  // waits for company that does not come
+  core_->Drain();
+  EXPECT_TRUE(queued->answered());
+  ASSERT_TRUE(queued->Wait().ok());
+  const Handle handle = queued->Wait()->systems[0].handle;
+  EXPECT_TRUE(server::RetryAfterOf(SolveStatus(handle, shape())).has_value());
+  EXPECT_TRUE(server::RetryAfterOf(Factor({system_})->Wait().status()).has_value());
+  EXPECT_TRUE(server::RetryAfterOf(FactorSolve(system_)->Wait().status()).has_value());
+  EXPECT_TRUE(core_->Release("alice", {&handle, 1}).ok());
+}
+
+TEST_F(SolverCoreQueueTest, ADrainWaitsForUploads) {
+  Start();
+  server::FactorParams params;
+  params.form = system_.form;
+  params.num_systems = 1;
+  Pending<server::FactorReply> uploaded;
+  auto begun = core_->BeginUpload(uploaded.context, params, {}, {});
+  ASSERT_TRUE(begun.ok());
+  auto upload = std::get<std::unique_ptr<server::FactorUpload>>(*std::move(begun));
+  absl::Notification drained;
+  std::thread drain([this, &drained] {
+    core_->Drain();
+    drained.Notify();
+  });
+  // Refused from the moment when the drain has begun.
+  while (!absl::IsUnavailable(FactorSolve(system_)->Wait().status())) {
+  }
+  EXPECT_FALSE(drained.HasBeenNotified());
+  ASSERT_TRUE(upload->Write(system_.bytes()).ok());
+  core_->FinishUpload(std::move(upload), uploaded.Callback());
+  EXPECT_TRUE(uploaded.Wait().ok());
+  drain.join();
+}
+
+TEST_F(SolverCoreQueueTest, AFailureOfTheDeviceTurnsItUnhealthyOnce) {
+  Start();
+  const Handle handle = Held(system_);
+  int calls = 0;
+  core_->OnUnhealthy([&calls] { ++calls; });
+  EXPECT_TRUE(core_->healthy());
+  gate_->FailWith(absl::InternalError("the device fell off"));
+  EXPECT_TRUE(absl::IsInternal(SolveStatus(handle, shape())));
+  EXPECT_TRUE(absl::IsInternal(Factor({system_})->Wait().status()));
+  EXPECT_TRUE(absl::IsInternal(FactorSolve(system_)->Wait().status()));
+  EXPECT_FALSE(core_->healthy());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(Metric("blockd_healthy"), 0);
+  core_->OnUnhealthy([&calls] { ++calls; });  // who comes later is told at once
+  EXPECT_EQ(calls, 2);
+}
+
+}  // namespace
+}  // namespace blockd::test

@@ -1,0 +1,183 @@
+// Solve: answers, coalescing, the caller's own thread, what is refused.
+#include <thread>
+
+#include "core_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+using server::FactorParams;
+using server::Handle;
+using server::NotFoundReason;
+
+class SolverCoreSolveTest : public CoreTest {
+ protected:
+  const TestSystem system_{12, 5};
+  const Shape& shape() const { return system_.form.shape; }
+};
+
+TEST_F(SolverCoreSolveTest, SolvesOfOneHandleCoalesceIntoOne) {
+  Start();
+  const Handle handle = Held(system_);
+  const TestSystem other(12, 5, 40);
+  const Handle second = Held(other);
+  PendingFactor holder = HoldDevice();
+  PendingSolve a = Solve(handle, shape(), 1), b = Solve(handle, shape(), 3);
+  PendingSolve c = Solve(second, shape(), 2);
+  gate_->Open();
+  ExpectSolves(system_, *a);
+  ExpectSolves(system_, *b);
+  ExpectSolves(other, *c);
+  for (PendingSolve* solve : {&a, &b, &c}) {
+    EXPECT_EQ((*solve)->Wait()->cost.batch_requests, 3);
+    EXPECT_EQ((*solve)->Wait()->cost.batch_items, 6);
+  }
+  EXPECT_EQ(core_->Get("alice", handle)->times_solved, 2);
+  EXPECT_EQ(core_->Get("alice", handle)->rhs_solved, 4);
+}
+
+TEST_F(SolverCoreSolveTest, BatchingNeverChangesAnAnswer) {
+  Start();
+  const Handle handle = Held(system_);
+  PendingSolve alone = Solve(handle, shape());
+  ASSERT_TRUE(alone->Wait().ok());
+  PendingFactor holder = HoldDevice();
+  PendingSolve first = Solve(handle, shape(), 7), shared = Solve(handle, shape());
+  gate_->Open();
+  ASSERT_TRUE(first->Wait().ok());
+  ASSERT_TRUE(shared->Wait().ok());
+  EXPECT_EQ(shared->Wait()->cost.batch_requests, 2);
+  EXPECT_EQ(shared->solution, alone->solution);
+}
+
+TEST_F(SolverCoreSolveTest, ASmallSolveRunsOnItsCallersThread) {
+  Start({.at_once = true});
+  const Handle handle = Held(system_);
+  PendingSolve solve = Solve(handle, shape());
+  EXPECT_TRUE(solve->answered());  // before Solve returned
+  ExpectSolves(system_, *solve);
+  EXPECT_EQ(solve->Wait()->cost.batch_requests, 1);
+}
+
+TEST_F(SolverCoreSolveTest, ASmallSolveQueuesWhileTheDeviceIsBusy) {
+  Start({.at_once = true});
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve solve = Solve(handle, shape());
+  EXPECT_FALSE(solve->answered());
+  gate_->Open();
+  ExpectSolves(system_, *solve);
+}
+
+TEST_F(SolverCoreSolveTest, ManyCallersAtOnceAreAllAnswered) {
+  Start({.at_once = true});
+  const Handle handle = Held(system_);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, &handle] {
+      for (int i = 0; i < 100; ++i) {
+        PendingSolve solve = Solve(handle, shape(), 1 + i % 3);
+        ExpectSolves(system_, *solve);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(core_->Get("alice", handle)->times_solved, 400);
+  EXPECT_EQ(Metric("blockd_batch_items_sum{kind=\"solve\"}"), 4 * (34 * 1 + 33 * 2 + 33 * 3));
+}
+
+TEST_F(SolverCoreSolveTest, ResidualsAndRefinementNeedTheMatrix) {
+  Start();
+  const Handle without = Held(system_);
+  FactorParams params;
+  params.keep_matrix = true;
+  const Handle with = Held(system_, params);
+  EXPECT_TRUE(core_->Get("alice", with)->matrix_kept);
+  EXPECT_EQ(Solve(without, shape(), 1, {}, true)->Wait().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Solve(without, shape(), 1, {}, false, 1)->Wait().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  PendingSolve plain = Solve(without, shape());
+  PendingSolve measured = Solve(with, shape(), 2, {}, true, 2);
+  ExpectSolves(system_, *plain);
+  ExpectSolves(system_, *measured);
+  EXPECT_FALSE(plain->Wait()->backward_error.has_value());
+  ASSERT_TRUE(measured->Wait()->backward_error.has_value());
+  EXPECT_LT(*measured->Wait()->backward_error, 1e-14);
+  EXPECT_EQ(Metric("blockd_backward_error_count"), 1);
+}
+
+TEST_F(SolverCoreSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
+  Start({.limits = {.max_rhs = 100}});
+  const Handle handle = Held(system_);
+  std::vector<double> rhs(static_cast<size_t>(shape().rows())), solution = rhs;
+  server::SolveParams params;
+  params.handle = handle;
+  params.num_rhs = 1;
+  params.rhs = std::as_bytes(std::span(rhs));
+  params.solution = std::as_writable_bytes(std::span(solution));
+  const auto field = [this](const server::SolveParams& changed) {
+    Pending<server::SolveReply> pending;
+    pending.context->caller = "alice";
+    core_->Solve(pending.context, changed, pending.Callback());
+    return FieldOf(pending.Wait().status());
+  };
+  server::SolveParams wrong = params;
+  wrong.num_rhs = 0;
+  EXPECT_EQ(field(wrong), "num_rhs");
+  wrong.num_rhs = 101;
+  EXPECT_EQ(field(wrong), "num_rhs");
+  wrong.num_rhs = 2;
+  EXPECT_EQ(field(wrong), "rhs");
+  wrong = params;
+  wrong.rhs = params.rhs.first(params.rhs.size() - 1);
+  EXPECT_EQ(field(wrong), "rhs");
+  wrong = params;
+  wrong.max_refinements = 11;
+  EXPECT_EQ(field(wrong), "options.max_refinements");
+  wrong.max_refinements = -1;
+  EXPECT_EQ(field(wrong), "options.max_refinements");
+}
+
+TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {
+  Start();
+  const Handle handle = Held(system_);
+  Handle restarted = handle;
+  restarted.bytes.back() ^= 1;
+  EXPECT_EQ(ReasonOf(SolveStatus(restarted, shape())), NotFoundReason::kRestarted);
+  EXPECT_EQ(ReasonOf(SolveStatus(Handle::Random(), shape())), NotFoundReason::kNeverExisted);
+  EXPECT_EQ(ReasonOf(Solve(handle, shape(), 1, {.caller = "bob"})->Wait().status()),
+            NotFoundReason::kNeverExisted);
+  EXPECT_EQ(ReasonOf(core_->ShapeOf("bob", handle).status()), NotFoundReason::kNeverExisted);
+  EXPECT_EQ(*core_->ShapeOf("alice", handle), shape());
+  ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
+  EXPECT_EQ(ReasonOf(SolveStatus(handle, shape())), NotFoundReason::kReleased);
+  EXPECT_EQ(FieldOf(core_->Release("alice", {}).status()), "handle");
+}
+
+TEST_F(SolverCoreSolveTest, AReleaseLetsQueuedSolvesFinish) {
+  Start();
+  const Handle handle = Held(system_);
+  PendingFactor holder = HoldDevice();
+  PendingSolve solve = Solve(handle, shape());
+  ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
+  EXPECT_EQ(ReasonOf(SolveStatus(handle, shape())), NotFoundReason::kReleased);
+  gate_->Open();
+  ExpectSolves(system_, *solve);
+}
+
+TEST_F(SolverCoreSolveTest, RecordsWhatItDid) {
+  Start();
+  const Handle handle = Held(system_);
+  ASSERT_TRUE(SolveStatus(handle, shape()).ok());
+  EXPECT_TRUE(absl::IsNotFound(SolveStatus(Handle::Random(), shape())));
+  EXPECT_EQ(Metric("blockd_cache_hits_total"), 1);
+  EXPECT_EQ(Metric("blockd_cache_misses_total{reason=\"NEVER_EXISTED\"}"), 1);
+  EXPECT_EQ(Metric("blockd_request_seconds_count{method=\"Solve\",phase=\"compute\"}"), 1);
+  EXPECT_EQ(Metric("blockd_request_seconds_count{method=\"Factor\",phase=\"queue\"}"), 1);
+  EXPECT_GT(Metric("blockd_flops_total{kind=\"factor\"}"), 0);
+  EXPECT_GT(Metric("blockd_flops_total{kind=\"solve\"}"), 0);
+}
+
+}  // namespace
+}  // namespace blockd::test

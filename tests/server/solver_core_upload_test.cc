@@ -1,0 +1,198 @@
+// Uploads: cut anywhere, too short, too long, abandoned.
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "core_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+using server::FactorParams;
+using server::FactorUpload;
+using server::Handle;
+
+class SolverCoreUploadTest : public CoreTest {
+ protected:
+  std::unique_ptr<FactorUpload> Begin(const TestSystem& system, FactorParams params = {},
+                                      std::span<const uint32_t> diagonal = {},
+                                      std::span<const uint32_t> coupling = {}) {
+    params.form = system.form;
+    if (params.num_systems == 0) params.num_systems = 1;
+    context_->caller = "alice";
+    auto begun = core_->BeginUpload(context_, params, diagonal, coupling);
+    EXPECT_TRUE(begun.ok()) << begun.status();
+    return begun.ok() ? std::get<std::unique_ptr<FactorUpload>>(*std::move(begun)) : nullptr;
+  }
+  static absl::Status WriteInChunks(FactorUpload& upload, std::span<const std::byte> bytes,
+                                    size_t chunk) {
+    while (!bytes.empty()) {
+      const size_t size = std::min(chunk, bytes.size());
+      absl::Status status = upload.Write(bytes.first(size));
+      if (!status.ok()) return status;
+      bytes = bytes.subspan(size);
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<server::FactorReply> Finish(std::unique_ptr<FactorUpload> upload) {
+    Pending<server::FactorReply> pending;
+    core_->FinishUpload(std::move(upload), pending.Callback());
+    return pending.Wait();
+  }
+
+  server::ContextPtr context_ = std::make_shared<server::RequestContext>();
+};
+
+TEST_F(SolverCoreUploadTest, ChunksMayBeCutAnywhere) {
+  Start();
+  const TestSystem first(7, 3, 0), second(7, 3, 30);
+  std::vector<std::byte> bytes = first.bytes();
+  const std::vector<std::byte> more = second.bytes();
+  bytes.insert(bytes.end(), more.begin(), more.end());
+  for (const size_t chunk : {size_t{1}, size_t{7}, size_t{500}, bytes.size()}) {
+    FactorParams params;
+    params.num_systems = 2;
+    params.check_finite = true;
+    auto upload = Begin(first, params);
+    ASSERT_NE(upload, nullptr);
+    EXPECT_EQ(upload->expected_bytes(), static_cast<int64_t>(bytes.size()));
+    ASSERT_TRUE(WriteInChunks(*upload, bytes, chunk).ok());
+    EXPECT_EQ(upload->received_bytes(), upload->expected_bytes());
+    const auto reply = Finish(std::move(upload));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    PendingSolve a = Solve(reply->systems[0].handle, first.form.shape);
+    PendingSolve b = Solve(reply->systems[1].handle, first.form.shape);
+    ExpectSolves(first, *a);
+    ExpectSolves(second, *b);
+  }
+}
+
+TEST_F(SolverCoreUploadTest, AnswersAsFactorDoes) {
+  Start();
+  const TestSystem system(9, 4);
+  const Handle direct = Held(system);
+  FactorParams params;
+  params.keep_matrix = true;
+  auto upload = Begin(system, params);
+  ASSERT_TRUE(upload->Write(system.bytes()).ok());
+  const auto reply = Finish(std::move(upload));
+  ASSERT_TRUE(reply.ok());
+  PendingSolve a = Solve(direct, system.form.shape);
+  PendingSolve b = Solve(reply->systems[0].handle, system.form.shape);
+  ExpectSolves(system, *a);
+  ExpectSolves(system, *b);
+  EXPECT_EQ(a->solution, b->solution);
+  PendingSolve measured = Solve(reply->systems[0].handle, system.form.shape, 1, {}, true);
+  ExpectSolves(system, *measured);
+}
+
+TEST_F(SolverCoreUploadTest, APaletteSendsEachBlockOnce) {
+  Start();
+  TestSystem system(20, 3);
+  const TestSystem full = system;  // all diagonal blocks alike, and all coupling blocks
+  system.form.diagonal_palette = 1;
+  system.form.coupling_palette = 1;
+  system.diagonal.resize(9);
+  system.coupling.resize(9);
+  const std::vector<uint32_t> diagonal(20, 0), coupling(19, 0);
+  auto upload = Begin(system, {}, diagonal, coupling);
+  ASSERT_NE(upload, nullptr);
+  EXPECT_EQ(upload->expected_bytes(), 2 * 9 * 8);
+  ASSERT_TRUE(upload->Write(system.bytes()).ok());
+  const auto reply = Finish(std::move(upload));
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  PendingSolve solve = Solve(reply->systems[0].handle, full.form.shape);
+  ExpectSolves(full, *solve);
+}
+
+TEST_F(SolverCoreUploadTest, RefusesAWrongPalette) {
+  Start();
+  TestSystem system(4, 2);
+  system.form.diagonal_palette = system.form.coupling_palette = 2;
+  FactorParams params;
+  params.form = system.form;
+  params.num_systems = 1;
+  const std::vector<uint32_t> four(4, 0), three(3, 0), wrong = {0, 2, 0};
+  const auto field = [&](std::span<const uint32_t> diagonal, std::span<const uint32_t> coupling) {
+    return FieldOf(core_->BeginUpload(context_, params, diagonal, coupling).status());
+  };
+  EXPECT_EQ(field(three, three), "spec.palette.diagonal_index");
+  EXPECT_EQ(field(four, four), "spec.palette.coupling_index");
+  EXPECT_EQ(field(four, wrong), "spec.palette.coupling_index[1]");
+  params.num_systems = 0;
+  EXPECT_EQ(field(four, three), "num_systems");
+}
+
+TEST_F(SolverCoreUploadTest, TooManyBytesAreRefused) {
+  Start();
+  const TestSystem system(5, 2);
+  auto upload = Begin(system);
+  ASSERT_TRUE(upload->Write(system.bytes()).ok());
+  const std::byte extra[1] = {};
+  EXPECT_EQ(FieldOf(upload->Write(extra)), "chunk");
+}
+
+TEST_F(SolverCoreUploadTest, TooFewBytesAreRefused) {
+  Start();
+  const TestSystem system(5, 2);
+  auto upload = Begin(system);
+  const std::vector<std::byte> bytes = system.bytes();
+  ASSERT_TRUE(upload->Write(std::span(bytes).first(bytes.size() - 1)).ok());
+  EXPECT_EQ(FieldOf(Finish(std::move(upload)).status()), "chunk");
+  EXPECT_EQ(Reserved(), 0);
+}
+
+TEST_F(SolverCoreUploadTest, AnAbandonedUploadGivesItsMemoryBack) {
+  Start();
+  const TestSystem system(50, 8);
+  auto upload = Begin(system);
+  const std::vector<std::byte> bytes = system.bytes();
+  ASSERT_TRUE(upload->Write(std::span(bytes).first(bytes.size() / 2)).ok());
+  EXPECT_GT(Reserved(), static_cast<int64_t>(bytes.size()));
+  upload.reset();
+  EXPECT_EQ(Reserved(), 0);
+  EXPECT_EQ(core_->memory().pool.used_bytes, 0);
+}
+
+TEST_F(SolverCoreUploadTest, FindsNanWhereverTheChunkIsCut) {
+  Start();
+  TestSystem system(5, 2);
+  system.coupling[6] = std::nan("");
+  FactorParams params;
+  params.check_finite = true;
+  auto upload = Begin(system, params);
+  EXPECT_EQ(FieldOf(WriteInChunks(*upload, system.bytes(), 5)), "system[0].coupling");
+}
+
+TEST_F(SolverCoreUploadTest, ACancelledOrLateUploadAcceptsNoMore) {
+  Start();
+  const TestSystem system(5, 2);
+  context_->deadline = clock_.Now() + absl::Seconds(1);
+  auto upload = Begin(system);
+  const std::byte some[4] = {};
+  ASSERT_TRUE(upload->Write(some).ok());
+  context_->cancelled = true;
+  EXPECT_TRUE(absl::IsCancelled(upload->Write(some)));
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(upload->Write(some)));
+}
+
+TEST_F(SolverCoreUploadTest, RefactorsInPlace) {
+  Start();
+  const TestSystem before(6, 3, 0), after(6, 3, 25);
+  FactorParams params;
+  params.handles = {Held(before)};
+  for (const bool overwrite : {false, true}) {
+    params.overwrite = overwrite;
+    auto upload = Begin(after, params);
+    ASSERT_TRUE(upload->Write(after.bytes()).ok());
+    const auto reply = Finish(std::move(upload));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->systems[0].handle, params.handles[0]);
+    PendingSolve solve = Solve(params.handles[0], after.form.shape);
+    ExpectSolves(after, *solve);
+  }
+}
+
+}  // namespace
+}  // namespace blockd::test
