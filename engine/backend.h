@@ -49,13 +49,11 @@ struct PivotFailure {
   int64_t row = 0;    // in that block, 0-based
 };
 
-// Right-hand sides of one factorization, solved together: x holds B on entry and X at the end.
-// Scalar (row r of block i, column c) is x[i * block_stride + c * column_stride + r].
+// Right-hand sides of one factorization, solved together: x holds B on entry and X at the end, its
+// blocks one after another, in each the columns one after another: [block][column][n].
 struct SolveSystem {
   const void* factor = nullptr;
   void* x = nullptr;
-  int64_t block_stride = 0;   // scalars
-  int64_t column_stride = 0;  // scalars
   int64_t num_rhs = 0;
   void* chains = nullptr;  // plan.separators() * 2 * n * num_rhs scalars
 };

@@ -270,8 +270,7 @@ struct Solver::Group {
 
   void* data() const { return in_place ? in_place : static_cast<void*>(x.data()); }
   SolveSystem System(void* vectors) const {
-    const int64_t n = factorization->shape().block_size;
-    return {factorization->data(), vectors, n * columns, n, columns, chains.data()};
+    return {factorization->data(), vectors, columns, chains.data()};
   }
 };
 

@@ -325,8 +325,8 @@ class CpuBackend : public Backend {
           MakeSubstituteTask<T>(batch, level_index, panel.place, panel.first_column, forward);
       // Small, and needed by one thread for one task: kept from task to task.
       thread_local std::vector<T> scratch;
-      if (static_cast<int64_t>(scratch.size()) < 3 * n * task.columns) {
-        scratch.resize(3 * n * task.columns);
+      if (static_cast<int64_t>(scratch.size()) < 2 * n * task.columns) {
+        scratch.resize(2 * n * task.columns);
       }
       task.scratch = scratch.data();
       kernel(task);
@@ -369,16 +369,15 @@ class CpuBackend : public Backend {
     const int64_t part = task.n * system.num_rhs;
     const int64_t skip = first_column * task.n;
     if (level_index == 0) {
-      task.x = {static_cast<T*>(system.x) + first_column * system.column_stride,
-                system.block_stride, system.column_stride};
+      task.x = {static_cast<T*>(system.x) + skip, part};
     } else {
       T* vectors = LevelVectors<T>(plan, level_index, system);
-      task.x = {vectors + skip, 2 * part, task.n};
-      if (forward) task.x_right = {vectors + part + skip, 2 * part, task.n};
+      task.x = {vectors + skip, 2 * part};
+      if (forward) task.x_right = {vectors + part + skip, 2 * part};
     }
     T* next = LevelVectors<T>(plan, level_index + 1, system);
-    task.from_left = {next + skip, 2 * part, task.n};
-    task.from_right = {next + part + skip, 2 * part, task.n};
+    task.from_left = {next + skip, 2 * part};
+    task.from_right = {next + part + skip, 2 * part};
     task.stop = batch.stop;
     return task;
   }

@@ -46,12 +46,13 @@ struct SegmentFailure {
   int64_t row = 0;
 };
 
-// Vectors of a level: scalar (row r of block i, column c) is data[i * block + c * column + r].
+// Vectors of a level: a block's columns lie one after another, n scalars each.
 template <typename T>
 struct Vectors {
   T* data = nullptr;
-  int64_t block = 0;
-  int64_t column = 0;
+  int64_t stride = 0;  // scalars from block to block
+
+  T* at(int64_t block) const { return data + block * stride; }
 };
 
 template <typename T>

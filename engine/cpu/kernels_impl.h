@@ -4,6 +4,7 @@
 
 #include "blockd/engine/cpu/eliminate.h"
 #include "blockd/engine/cpu/kernels.h"
+#include "blockd/engine/cpu/small_blocks.h"
 #include "blockd/engine/cpu/substitute.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
@@ -23,17 +24,33 @@ int64_t ScratchScalars(int64_t n, bool fill) {
 
 template <typename T>
 SegmentFailure Eliminate(const EliminateTask<T>& task) {
+  SegmentFailure failure;
+  const bool plain = task.chain.matrix != nullptr && !task.segment->has_fill();
+  if (plain && VisitSmall<T>(task.n, [&](auto n) {
+        failure = SmallEliminator<T, decltype(n)::value>(task).Run();
+      })) {
+    return failure;
+  }
   return OneVector<T>(task.n) ? Eliminator<T, kShort>(task).Run() : Eliminator<T, 2>(task).Run();
+}
+
+// Calls visit(a Substitution for blocks of this size).
+template <typename T, typename Visit>
+void WithSubstitution(const SubstituteTask<T>& task, const Visit& visit) {
+  if (VisitSmall<T>(task.n, [&](auto n) { visit(Substitution<T, decltype(n)::value>(task)); })) {
+    return;
+  }
+  visit(Substitution<T>(task));
 }
 
 template <typename T>
 void Forward(const SubstituteTask<T>& task) {
-  Substitution<T>(task).Forward();
+  WithSubstitution(task, [](auto substitution) { substitution.Forward(); });
 }
 
 template <typename T>
 void Backward(const SubstituteTask<T>& task) {
-  Substitution<T>(task).Backward();
+  WithSubstitution(task, [](auto substitution) { substitution.Backward(); });
 }
 
 template <typename T>

@@ -8,8 +8,8 @@
 namespace blockd::cpu {
 namespace {
 
-// Above this, measured on one EPYC (Zen 4) core, BLAS calls win over packed panels.
-constexpr int64_t kLargestPackedBlock = 256;
+// Packed panels were faster up to here on one EPYC (Zen 4) core; their scratch outgrows the caches.
+constexpr int64_t kLargestPackedBlock = 1024;
 // Where the recursion of CholeskyInverse hands over to packed panels.
 constexpr int64_t kLeaf = 128;
 

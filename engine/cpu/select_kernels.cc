@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
 #include "blockd/engine/cpu/kernels.h"
 
 namespace blockd::cpu {
@@ -15,7 +19,7 @@ namespace {
 
 enum class InstructionSet { kGeneric, kAvx2, kAvx512 };
 
-InstructionSet Detect() {
+InstructionSet Widest() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
@@ -24,6 +28,17 @@ InstructionSet Detect() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::kAvx2;
 #endif
   return InstructionSet::kGeneric;
+}
+
+// The tests run the narrower kernels too: the environment variable BLOCKD_CPU_INSTRUCTIONS, "avx2" or
+// "generic", lowers the choice and never raises it.
+InstructionSet Detect() {
+  const char* const limit = std::getenv("BLOCKD_CPU_INSTRUCTIONS");
+  const InstructionSet widest = Widest();
+  if (limit == nullptr) return widest;
+  if (std::string_view(limit) == "generic") return InstructionSet::kGeneric;
+  if (std::string_view(limit) == "avx2") return std::min(widest, InstructionSet::kAvx2);
+  return widest;
 }
 
 }  // namespace

@@ -12,11 +12,13 @@
 #include <utility>
 
 #include "blockd/engine/cpu/kernels.h"
+#include "blockd/engine/cpu/small_blocks.h"
 #include "blockd/engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 
-template <typename T>
+// kSmall: the block size if it is at most kPanel, else 0.
+template <typename T, int kSmall = 0>
 class Substitution {
   static constexpr int kWidth = kLanes<T>;
   // How far ahead of its use the factor is asked for, bytes.
@@ -26,88 +28,75 @@ class Substitution {
   explicit Substitution(const SubstituteTask<T>& task)
       : task_(task),
         segment_(*task.segment),
-        n_(task.n),
+        n_(kSmall > 0 ? kSmall : task.n),
         columns_(task.columns),
+        size_(task.n * task.columns),
         triangle_(TriangleScalars(task.n)) {
-    v_ = task.scratch;
-    y_ = v_ + n_ * columns_;
-    left_ = y_ + n_ * columns_;
+    y_ = task.scratch;
+    left_ = y_ + size_;
   }
 
   void Forward() {
-    LoadX(v_, segment_.block(0));
-    std::fill(left_, left_ + n_ * columns_, T{0});
+    if (segment_.left_separator >= 0) Zero(left_);
+    AddRight(segment_.block(0));
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (Stopped()) return;
-      std::fill(y_, y_ + n_ * columns_, T{0});
-      TriangleTimes<1>(task_.inverse + k * triangle_, v_, y_);
-      Copy(X(segment_.block(k)), y_);
+      T* const x = X(segment_.block(k));
+      Zero(y_);
+      TriangleTimes<1>(task_.inverse + k * triangle_, x, y_);
+      std::copy_n(y_, size_, x);
       if (segment_.has_fill()) Times<-1>(task_.fill + k * n_ * n_, y_, left_);
       if (k + 1 < segment_.count) {
-        LoadX(v_, segment_.block(k + 1));
-        Times<-1>(task_.next + k * n_ * n_, y_, v_);
+        AddRight(segment_.block(k + 1));
+        Times<-1>(task_.next + k * n_ * n_, y_, X(segment_.block(k + 1)));
       } else if (segment_.reversed) {
         Times<-1>(task_.next + k * n_ * n_, y_, left_);
       } else if (segment_.right_separator >= 0) {
-        LoadX(v_, segment_.first + segment_.count);
-        Times<-1>(task_.next + k * n_ * n_, y_, v_);
-        Copy(Separator(task_.from_left, segment_.right_separator), v_);
+        const int64_t separator = segment_.first + segment_.count;
+        AddRight(separator);
+        T* const from_left = task_.from_left.at(segment_.right_separator);
+        std::copy_n(X(separator), size_, from_left);
+        Times<-1>(task_.next + k * n_ * n_, y_, from_left);
       }
     }
     if (segment_.left_separator >= 0) {
-      Copy(Separator(task_.from_right, segment_.left_separator), left_);
+      std::copy_n(left_, size_, task_.from_right.at(segment_.left_separator));
     }
   }
 
   void Backward() {
-    const bool has_target =
-        segment_.reversed ? segment_.left_separator >= 0 : segment_.right_separator >= 0;
-    if (segment_.has_fill()) Copy(left_, Separator(task_.from_left, segment_.left_separator));
-    if (has_target) {
-      Copy(v_, Separator(task_.from_left,
-                         segment_.reversed ? segment_.left_separator : segment_.right_separator));
-    }
-    // Each separator is the right one of one segment, which brings its solution down to this level.
+    const T* left = nullptr;
+    const T* next = nullptr;  // the solution of the block that is eliminated after the one in hand
+    if (segment_.left_separator >= 0) left = task_.from_left.at(segment_.left_separator);
+    if (segment_.reversed) next = left;
     if (segment_.right_separator >= 0) {
-      Copy(X(segment_.first + segment_.count), v_);
+      // Each separator is the right one of one segment, which brings its solution down to this
+      // level.
+      next = task_.from_left.at(segment_.right_separator);
+      std::copy_n(next, size_, X(segment_.first + segment_.count));
     }
     for (int64_t k = segment_.count - 1; k >= 0; --k) {
       if (Stopped()) return;
-      Copy(y_, X(segment_.block(k)));
-      if (has_target || k + 1 < segment_.count) {
-        TransposeTimes<-1>(task_.next + k * n_ * n_, v_, y_);
-      }
-      if (segment_.has_fill()) TransposeTimes<-1>(task_.fill + k * n_ * n_, left_, y_);
-      std::fill(v_, v_ + n_ * columns_, T{0});
-      TriangleTransposeTimes<1>(task_.inverse + k * triangle_, y_, v_);
-      Copy(X(segment_.block(k)), v_);
+      T* const x = X(segment_.block(k));
+      if (next) TransposeTimes<-1>(task_.next + k * n_ * n_, next, x);
+      if (segment_.has_fill()) TransposeTimes<-1>(task_.fill + k * n_ * n_, left, x);
+      std::copy_n(x, size_, y_);
+      Zero(x);
+      TriangleTransposeTimes<1>(task_.inverse + k * triangle_, y_, x);
+      next = x;
     }
   }
 
  private:
-  struct Columns {
-    T* data;
-    int64_t stride;
-  };
-
   bool Stopped() const { return task_.stop && task_.stop->load(std::memory_order_relaxed); }
-  Columns X(int64_t block) const { return {task_.x.data + block * task_.x.block, task_.x.column}; }
-  static Columns Separator(const Vectors<T>& vectors, int64_t i) {
-    return {vectors.data + i * vectors.block, vectors.column};
-  }
-  void LoadX(T* out, int64_t block) const {
-    Copy(out, X(block));
+  T* X(int64_t block) const { return task_.x.at(block); }
+  void Zero(T* vectors) const { std::fill_n(vectors, size_, T{0}); }
+  // Above level 0 a right-hand side is the sum of what came from its left and from its right.
+  void AddRight(int64_t block) const {
     if (task_.x_right.data == nullptr) return;
-    const T* right = task_.x_right.data + block * task_.x_right.block;
-    for (int64_t c = 0; c < columns_; ++c) {
-      for (int64_t r = 0; r < n_; ++r) out[c * n_ + r] += right[c * task_.x_right.column + r];
-    }
-  }
-  void Copy(T* out, Columns in) const {
-    for (int64_t c = 0; c < columns_; ++c) std::copy_n(in.data + c * in.stride, n_, out + c * n_);
-  }
-  void Copy(Columns out, const T* in) const {
-    for (int64_t c = 0; c < columns_; ++c) std::copy_n(in + c * n_, n_, out.data + c * out.stride);
+    T* const x = X(block);
+    const T* const right = task_.x_right.at(block);
+    for (int64_t i = 0; i < size_; ++i) x[i] += right[i];
   }
 
   template <int kSign>
@@ -128,13 +117,32 @@ class Substitution {
   // y += sign M v, M a block of n x n.
   template <int kSign>
   void Times(const T* m, const T* v, T* y) const {
-    for (int64_t p = 0; p < n_; p += kPanel) {
+    if constexpr (kSmall > 0) {
+      for (int64_t c = 0; c < size_; c += kSmall) SmallTimes<T, kSign, kSmall>(m, v + c, y + c);
+      return;
+    }
+    int64_t p = 0;
+    if (columns_ >= 4) {
+      // Two block columns at once: y is loaded and stored half as often. The order of the sums
+      // stays.
+      for (; p + 2 * kPanel <= n_; p += 2 * kPanel) {
+        PanelTimes<kSign, 2 * kPanel>(m + p * n_, n_, 2 * kPanel, n_, v + p, y,
+                                      Ahead(m, n_ * n_, p * n_, 1));
+      }
+    }
+    for (; p < n_; p += kPanel) {
       PanelTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, v + p, y,
                         Ahead(m, n_ * n_, p * n_, 1));
     }
   }
   template <int kSign>
   void TransposeTimes(const T* m, const T* x, T* t) const {
+    if constexpr (kSmall > 0) {
+      for (int64_t c = 0; c < size_; c += kSmall) {
+        SmallTransposeTimes<T, kSign, kSmall>(m, x + c, t + c);
+      }
+      return;
+    }
     for (int64_t p = 0; p < n_; p += kPanel) {
       PanelTransposeTimes<kSign>(m + p * n_, n_, std::min(kPanel, n_ - p), n_, x, t + p,
                                  Ahead(m, n_ * n_, p * n_, -1));
@@ -143,6 +151,8 @@ class Substitution {
   // The same for the lower triangle in block columns.
   template <int kSign>
   void TriangleTimes(const T* m, const T* v, T* y) const {
+    // One block column, which is the whole square.
+    if constexpr (kSmall > 0) return Times<kSign>(m, v, y);
     for (int64_t p = 0, offset = 0; p < n_; p += kPanel) {
       const int64_t columns = std::min(kPanel, n_ - p);
       PanelTimes<kSign>(m + offset, n_ - p, columns, n_ - p, v + p, y + p,
@@ -152,6 +162,7 @@ class Substitution {
   }
   template <int kSign>
   void TriangleTransposeTimes(const T* m, const T* x, T* t) const {
+    if constexpr (kSmall > 0) return TransposeTimes<kSign>(m, x, t);
     for (int64_t p = 0, offset = 0; p < n_; p += kPanel) {
       const int64_t columns = std::min(kPanel, n_ - p);
       PanelTransposeTimes<kSign>(m + offset, n_ - p, columns, n_ - p, x + p, t + p,
@@ -160,70 +171,71 @@ class Substitution {
     }
   }
 
-  // Asks for the scalars of one step of work, kPanel columns of `rows` rows.
+  // Asks for the scalars of one step of work, kWide columns of `rows` rows.
+  template <int64_t kWide>
   static inline __attribute__((always_inline)) void Ask(const T* ahead, int64_t rows) {
     constexpr int64_t kLine = 64 / sizeof(T);
 #pragma GCC unroll 32
-    for (int64_t i = 0; i < kPanel * rows / kLine; ++i) __builtin_prefetch(ahead + i * kLine);
+    for (int64_t i = 0; i < kWide * rows / kLine; ++i) __builtin_prefetch(ahead + i * kLine);
   }
 
   // y(0..rows, c) += sign M v(0..panel_columns, c) for all columns c of the right-hand sides.
-  template <int kSign>
+  template <int kSign, int64_t kWide = kPanel>
   void PanelTimes(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v, T* y,
                   const T* ahead) const {
     int64_t c = 0;
     for (; c + 4 <= columns_; c += 4) {
-      PanelRows<kSign, 4>(m, ld, panel_columns, rows, v + c * n_, y + c * n_,
-                          c == 0 ? ahead : nullptr);
+      PanelRows<kSign, 4, kWide>(m, ld, panel_columns, rows, v + c * n_, y + c * n_,
+                                 c == 0 ? ahead : nullptr);
     }
     for (; c < columns_; ++c) {
-      PanelRows<kSign, 1>(m, ld, panel_columns, rows, v + c * n_, y + c * n_,
-                          c == 0 ? ahead : nullptr);
+      PanelRows<kSign, 1, kWide>(m, ld, panel_columns, rows, v + c * n_, y + c * n_,
+                                 c == 0 ? ahead : nullptr);
     }
   }
 
-  template <int kSign, int kColumns>
+  template <int kSign, int kColumns, int64_t kWide>
   void PanelRows(const T* m, int64_t ld, int64_t panel_columns, int64_t rows, const T* v, T* y,
                  const T* ahead) const {
-    T scalars[kColumns][kPanel];
+    T scalars[kColumns][kWide];
     for (int c = 0; c < kColumns; ++c) {
       for (int64_t k = 0; k < panel_columns; ++k) scalars[c][k] = Signed<kSign>(v[c * n_ + k]);
     }
-    if (panel_columns != kPanel) {
-      Rows<kColumns, 1, kWidth>(m, ld, panel_columns, 0, rows, scalars, y, ahead);
+    if (panel_columns != kWide) {
+      Rows<kColumns, 1, kWidth, kWide>(m, ld, panel_columns, 0, rows, scalars, y, ahead);
       return;
     }
-    constexpr int kUnroll = kColumns == 1 ? 4 : 2;
-    Rows<kColumns, kUnroll, kWidth>(m, ld, kPanel, 0, rows, scalars, y, ahead);
+    constexpr int kUnroll = BLOCKD_VECTOR_BYTES == 64 || kColumns == 1 ? 4 : 2;
+    Rows<kColumns, kUnroll, kWidth, kWide>(m, ld, kWide, 0, rows, scalars, y, ahead);
   }
 
   // From row r on in steps of kUnroll vectors of kW, what is left in smaller steps.
-  template <int kColumns, int kUnroll, int kW>
+  template <int kColumns, int kUnroll, int kW, int64_t kWide>
   inline __attribute__((always_inline)) void Rows(const T* m, int64_t ld, int64_t panel_columns,
                                                   int64_t r, int64_t rows,
-                                                  const T (*scalars)[kPanel], T* y,
+                                                  const T (*scalars)[kWide], T* y,
                                                   const T* ahead) const {
     for (; r + kUnroll * kW <= rows; r += kUnroll * kW) {
-      if (kW == kWidth && ahead) Ask(ahead + r * kPanel, kUnroll * kW);
-      RowChunk<kColumns, kUnroll, kW>(m + r, ld, panel_columns, scalars, y + r);
+      if (kW == kWidth && ahead) Ask<kWide>(ahead + r * kWide, kUnroll * kW);
+      RowChunk<kColumns, kUnroll, kW, kWide>(m + r, ld, panel_columns, scalars, y + r);
     }
     if constexpr (kUnroll > 1) {
-      Rows<kColumns, 1, kW>(m, ld, panel_columns, r, rows, scalars, y, ahead);
+      Rows<kColumns, 1, kW, kWide>(m, ld, panel_columns, r, rows, scalars, y, ahead);
     } else if constexpr (kW > 1) {
-      Rows<kColumns, 1, kW / 2>(m, ld, panel_columns, r, rows, scalars, y, ahead);
+      Rows<kColumns, 1, kW / 2, kWide>(m, ld, panel_columns, r, rows, scalars, y, ahead);
     }
   }
 
-  template <int kColumns, int kUnroll, int kW>
+  template <int kColumns, int kUnroll, int kW, int64_t kWide>
   inline __attribute__((always_inline)) void RowChunk(const T* m, int64_t ld, int64_t panel_columns,
-                                                      const T (*scalars)[kPanel], T* y) const {
+                                                      const T (*scalars)[kWide], T* y) const {
     Vector<T, kW> sum[kColumns][kUnroll];
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; ++u) sum[c][u] = Load<T, kW>(y + c * n_ + u * kW);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int64_t k = 0; k < panel_columns; ++k) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; ++u) {
@@ -267,7 +279,7 @@ class Substitution {
     Vector<T, kWidth> sum[kColumns][kDots] = {};
     int64_t r = 0;
     for (; r + kWidth <= rows; r += kWidth) {
-      if (ahead) Ask(ahead + r * kPanel, kWidth);
+      if (ahead) Ask<kPanel>(ahead + r * kPanel, kWidth);
       Vector<T, kWidth> entries[kColumns];
 #pragma GCC unroll 4
       for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
@@ -282,14 +294,15 @@ class Substitution {
     }
     const int64_t tail = rows - r;
     for (int c = 0; c < kColumns; ++c) {
-      const Vector<T, kWidth> entries = LoadPart(x + c * n_ + r, tail);
-#pragma GCC unroll 8
-      for (int k = 0; k < kDots; ++k) {
-        if (tail > 0) {
+      if (tail > 0) {
+        const Vector<T, kWidth> entries = LoadPart(x + c * n_ + r, tail);
+        for (int k = 0; k < kDots; ++k) {
           sum[c][k] = MultiplyAdd<T, kWidth>(LoadPart(m + k * ld + r, tail), entries, sum[c][k]);
         }
-        t[c * n_ + k] += Signed<kSign>(Sum<T, kWidth>(sum[c][k]));
       }
+      T dots[kDots];
+      SumLanes<T, kWidth, kDots>(sum[c], dots);
+      for (int k = 0; k < kDots; ++k) t[c * n_ + k] += Signed<kSign>(dots[k]);
     }
   }
 
@@ -304,10 +317,10 @@ class Substitution {
   const Segment& segment_;
   const int64_t n_;
   const int64_t columns_;
+  const int64_t size_;  // of the columns of one block
   const int64_t triangle_;
-  T* v_ = nullptr;  // the block in hand
   T* y_ = nullptr;
-  T* left_ = nullptr;  // forward: the update of the left separator; backward: its solution
+  T* left_ = nullptr;  // forward: the update of the left separator
 };
 
 }  // namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE

@@ -123,18 +123,34 @@ inline void Transpose(Vector<T, kWidth> (&v)[kWidth]) {
   if constexpr (2 * h < kWidth) Transpose<T, kWidth, 2 * h>(v);
 }
 
-// The sum of the lanes, always in the same order.
-template <typename T, int kWidth>
-inline T Sum(Vector<T, kWidth> v) {
-  if constexpr (kWidth == 1) {
-    return v;
+// out[k] = the sum of the lanes of v[k], always in the same order.
+template <typename T, int kWidth, int kCount>
+inline void SumLanes(const Vector<T, kWidth> (&v)[kCount], T (&out)[kCount]) {
+  if constexpr (kWidth > kCount && kCount > 1) {
+    Vector<T, kWidth / 2> half[kCount];
+    for (int k = 0; k < kCount; ++k) {
+      T lanes[kWidth];
+      Store<T, kWidth>(lanes, v[k]);
+      half[k] = Load<T, kWidth / 2>(lanes) + Load<T, kWidth / 2>(lanes + kWidth / 2);
+    }
+    SumLanes<T, kWidth / 2, kCount>(half, out);
+  } else if constexpr (kWidth == kCount) {
+    Vector<T, kWidth> turned[kCount];
+    for (int k = 0; k < kCount; ++k) turned[k] = v[k];
+    Transpose<T, kWidth>(turned);
+    for (int h = kCount / 2; h > 0; h /= 2) {
+      for (int k = 0; k < h; ++k) turned[k] += turned[k + h];
+    }
+    Store<T, kWidth>(out, turned[0]);
   } else {
-    T lanes[kWidth];
-    std::memcpy(lanes, &v, sizeof(v));
-    Vector<T, kWidth / 2> low = Load<T, kWidth / 2>(lanes);
-    const Vector<T, kWidth / 2> high = Load<T, kWidth / 2>(lanes + kWidth / 2);
-    low += high;
-    return Sum<T, kWidth / 2>(low);
+    for (int k = 0; k < kCount; ++k) {
+      T lanes[kWidth];
+      Store<T, kWidth>(lanes, v[k]);
+      for (int h = kWidth / 2; h > 0; h /= 2) {
+        for (int i = 0; i < h; ++i) lanes[i] += lanes[i + h];
+      }
+      out[k] = lanes[0];
+    }
   }
 }
 
