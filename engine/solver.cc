@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -390,12 +389,8 @@ absl::Status Solver::Refine(const SolveItem& item, const Group& group, SolveOutc
     }
     outcome.backward_error = error;
     outcome.refinements = step;
-    // At half a unit in the last place there is nothing left to gain.
-    const double enough = plan.shape().scalar == Scalar::kFloat64
-                              ? std::numeric_limits<double>::epsilon() / 2
-                              : std::numeric_limits<float>::epsilon() / 2.0;
     const bool helps = step == 0 || error <= last / 2;
-    if (step == item.max_refinements || error <= enough || !helps) return absl::OkStatus();
+    if (step == item.max_refinements || error == 0 || !helps) return absl::OkStatus();
     last = error;
     absl::Status status = Substitute(batch, [&item] { return !IsCancelled(item.cancelled); });
     if (status.ok()) {
