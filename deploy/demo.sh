@@ -8,6 +8,9 @@ out="${1:-$PWD/build/demo}"
 bin=build/deploy/bin
 mkdir -p "$out"
 
+# Objects of ccache serve every build folder, and every clone.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+
 deploy/install_packages.sh build
 echo "building (the first time takes some minutes) ..."
 if ! { cmake --preset deploy && cmake --build --preset deploy --target blockd blockctl; } \

@@ -19,6 +19,8 @@ build="${BLOCKD_BUILD_DIR:-$PWD/build}"
 jobs="$(nproc)"
 summary="$build/test-summary.txt"
 
+# Objects of ccache serve every build folder, and every clone.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/tests/tsan.supp:${TSAN_OPTIONS:-}"

@@ -3,14 +3,44 @@
 # are patterns: only files whose path contains one of them.
 #
 #   tests/lint/check_tidy.sh build/release [server/core ...]
+#
+# A file that passed is not looked at again while its preprocessed text, its command and the checks stay
+# what they were: the cache is a folder of empty files, $BLOCKD_TIDY_CACHE or ~/.cache/blockd-tidy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-build="${1:?usage: check_tidy.sh BUILD_FOLDER [PATTERN]...}"
+cache="${BLOCKD_TIDY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/blockd-tidy}"
+
+check_one() {  # check_one BUILD_FOLDER FILE
+  local build="$1" file="$2" command key output
+  # The first compilation of this file, without the compiler's launcher, its output and its target.
+  command="$(grep -F -B1 "\"file\": \"$file\"" "$build/compile_commands.json" |
+    sed -n 's/^ *"command": "\(.*\)",$/\1/p' | head -n 1 |
+    sed 's/\\"/"/g; s,^[^ ]*ccache ,,; s, -o [^ ]* -c , -c ,')"
+  key="$({
+    clang-tidy-14 --version
+    cat .clang-tidy tests/.clang-tidy
+    (cd "$build" && eval "$command -E -C") | sed "s,$PWD/,,g"
+  } | sha256sum | cut -d ' ' -f 1)"
+  if [[ -e "$cache/$key" ]]; then return; fi
+  if ! output="$(clang-tidy-14 -p "$build" --quiet "$file" 2>&1)"; then
+    echo "$output"
+    return 1
+  fi
+  touch "$cache/$key"
+}
+
+if [[ "${1:-}" == --one ]]; then
+  check_one "$2" "$3"
+  exit
+fi
+
+build="$(realpath "${1:?usage: check_tidy.sh BUILD_FOLDER [PATTERN]...}")"
 shift
-# The compilation database names each source once a target; generated ones lie in the build folder.
+mkdir -p "$cache"
+# The compilation database names a source once a target; generated ones lie in the build folder.
 mapfile -t files < <(sed -n 's/^ *"file": "\(.*\.cc\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
-  sort -u | grep -F "$PWD/" | grep -vF "$(realpath "$build")/")
+  sort -u | grep -F "$PWD/" | grep -vF "$build/")
 if (($# > 0)); then
   patterns=()
   for pattern in "$@"; do patterns+=(-e "$pattern"); done
@@ -19,5 +49,4 @@ fi
 
 echo "clang-tidy: ${#files[@]} files"
 # One file a process: each takes seconds, so that they share the processors well.
-printf '%s\0' "${files[@]}" |
-  xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 -p "$build" --quiet 2> >(grep -v 'warnings generated' >&2)
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$0" --one "$build"
