@@ -51,9 +51,11 @@ test_dir() {
 }
 
 lint() {
+  local status=0
   say "lint"
-  tests/lint/check_tree.sh
-  tests/lint/check_format.sh
+  tests/lint/check_tree.sh || status=$?
+  tests/lint/check_format.sh || status=$?
+  return "$status"
 }
 
 release() {
