@@ -48,8 +48,9 @@ new_root() {  # new_root NAME: what the image debian:12-slim holds, with this ma
   local source=/etc/apt/sources.list.d/debian.sources mirror
   [[ ! -e "$roots/$1" ]] || die "$roots/$1 exists"
   if [[ ! -e "$roots/base" ]]; then
-    mirror="$(grep -hoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list $source 2>/dev/null |
-      head -n 1)"
+    mirror="$({ cat /etc/apt/sources.list $source 2>/dev/null || true; } |
+      grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1)"
+    [[ -n "$mirror" ]] || die "no Debian mirror in this machine's apt sources"
     debootstrap --variant=minbase bookworm "$roots/base" "${mirror% }" >"$roots/debootstrap.log"
   fi
   cp -a "$roots/base" "$roots/$1"
