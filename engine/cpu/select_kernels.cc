@@ -30,8 +30,8 @@ InstructionSet Widest() {
   return InstructionSet::kGeneric;
 }
 
-// The tests run the narrower kernels too: the environment variable BLOCKD_CPU_INSTRUCTIONS, "avx2" or
-// "generic", lowers the choice and never raises it.
+// The tests run the narrower kernels too: the environment variable BLOCKD_CPU_INSTRUCTIONS, "avx2"
+// or "generic", lowers the choice and never raises it.
 InstructionSet Detect() {
   const char* const limit = std::getenv("BLOCKD_CPU_INSTRUCTIONS");
   const InstructionSet widest = Widest();
