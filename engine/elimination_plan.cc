@@ -126,8 +126,10 @@ class Planner {
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
-    const double plain_step = costs_.step_seconds + kPlainFlops * Cube(n_) / lane_rate_;
-    const double fill_step = costs_.step_seconds + kFillFlops * Cube(n_) / lane_rate_;
+    const double latency =
+        costs_.step_seconds + costs_.step_seconds_per_row * static_cast<double>(n_);
+    const double plain_step = latency + kPlainFlops * Cube(n_) / lane_rate_;
+    const double fill_step = latency + kFillFlops * Cube(n_) / lane_rate_;
     const double longest =
         std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
     const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);

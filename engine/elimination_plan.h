@@ -38,6 +38,7 @@ struct CostModel {
   double half_rate_block_size = 40;         // n at which half of the rates above is reached
   double bytes_per_second = 3.4e10;         // of all lanes together
   double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops
+  double step_seconds_per_row = 0;          // and what each of its n rows adds to that
   double level_seconds = 8e-6;              // starting and joining one level's segments
 };
 

@@ -1,0 +1,88 @@
+// The device's resources, taken once: a slab of memory, streams, pinned staging buffers. And the
+// copies that go through them.
+#ifndef BLOCKD_ENGINE_GPU_DEVICE_H_
+#define BLOCKD_ENGINE_GPU_DEVICE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "blockd/engine/backend.h"
+#include "blockd/engine/gpu/gpu_runtime.h"
+
+namespace blockd::gpu {
+
+// INTERNAL, with what was being done and what the driver says.
+absl::Status ToStatus(Error error, absl::string_view what);
+
+// Upload may be called from any thread; all else from one at a time, the Solver's.
+class Device {
+ public:
+  static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+  static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+
+  // NOT_FOUND without a device of this index, RESOURCE_EXHAUSTED if memory_bytes is too much;
+  // 0: three quarters of what is free.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index, int64_t memory_bytes);
+  ~Device();
+  Device(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  void* pool_base() const { return slab_; }
+  int64_t pool_bytes() const { return pool_bytes_; }
+  // Device memory of kWorkspaceBytes for what one call needs, used in the order of stream().
+  std::byte* workspace() const { return static_cast<std::byte*>(slab_) + pool_bytes_; }
+
+  Stream stream() const { return stream_; }
+  // Host calls that use the device begin with this: the calling thread may be a new one.
+  absl::Status Enter() const;
+  // Work put on stream() after this sees every upload that was made before.
+  absl::Status AwaitUploads();
+
+  // The host memory has been read when it returns.
+  absl::Status Upload(void* device, const void* host, int64_t bytes);
+  // Waits for stream().
+  absl::Status Download(void* host, const void* device, int64_t bytes);
+  // A few kilobytes for kernels, in the order of stream(); at most kStagingBytes.
+  absl::Status UploadInOrder(void* device, const void* host, int64_t bytes);
+  // Pinned memory that kernels reach, two pieces of kStagingBytes in turn; waits until what the
+  // stream last did with the piece is over. Mark it after the launch that uses it.
+  absl::StatusOr<void*> NextPinned();
+  absl::Status MarkPinned();
+  absl::Status Synchronize();
+
+ private:
+  struct Staging {
+    void* data = nullptr;
+    Event done = nullptr;
+  };
+  using Ring = std::array<Staging, 2>;
+
+  Device() = default;
+  absl::Status Init(int32_t index, int64_t memory_bytes);
+  absl::Status InitRing(Ring& ring);
+
+  int32_t index_ = 0;
+  DeviceInfo info_;
+  void* slab_ = nullptr;
+  int64_t pool_bytes_ = 0;
+  Stream stream_ = nullptr;
+  Ring ring_;
+  size_t turn_ = 0;
+
+  absl::Mutex upload_mutex_;
+  Stream upload_stream_ = nullptr;
+  Event uploaded_ = nullptr;
+  Ring upload_ring_ ABSL_GUARDED_BY(upload_mutex_);
+  size_t upload_turn_ ABSL_GUARDED_BY(upload_mutex_) = 0;
+  bool uploads_pending_ ABSL_GUARDED_BY(upload_mutex_) = false;
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_DEVICE_H_

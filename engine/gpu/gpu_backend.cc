@@ -1,0 +1,466 @@
+#include "blockd/engine/gpu/gpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/engine/gpu/device.h"
+#include "blockd/engine/gpu/launch.h"
+
+namespace blockd {
+namespace {
+
+using gpu::Device;
+using gpu::EliminateArgs;
+using gpu::FactorEntry;
+using gpu::FirstFailure;
+using gpu::LaunchResult;
+using gpu::LevelShape;
+using gpu::SolveEntry;
+using gpu::SubstituteArgs;
+
+// Systems of one launch: a grid's dimensions end at 65535.
+constexpr int64_t kSystemsALaunch = 32768;
+// The first part of the workspace is for the table of systems, the rest for one call at a time.
+constexpr int64_t kTableBytes = int64_t{4} << 20;
+static_assert(kSystemsALaunch * sizeof(FactorEntry) <= kTableBytes);
+static_assert(kSystemsALaunch * sizeof(SolveEntry) <= kTableBytes);
+constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kTableBytes;
+
+absl::Status ToStatus(const LaunchResult& result) {
+  return gpu::ToStatus(result.error, result.kernel);
+}
+
+LevelShape ShapeOf(const EliminationPlan& plan, const Level& level) {
+  LevelShape shape;
+  shape.n = plan.shape().block_size;
+  shape.separators = static_cast<int64_t>(level.separators.size());
+  shape.first_length = level.segments.front().count;
+  if (shape.separators == 0) return shape;
+  shape.last_length = level.segments.back().count;
+  if (shape.separators < 2) return shape;
+  shape.middle_length = level.segments[shape.separators - 1].count;
+  shape.longer = level.fills - shape.middle_length * (shape.separators - 1);
+  return shape;
+}
+
+FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
+  FactorEntry entry = {};
+  entry.diagonal = matrix.diagonal;
+  entry.coupling = matrix.coupling;
+  entry.diagonal_index = matrix.diagonal_index;
+  entry.coupling_index = matrix.coupling_index;
+  entry.factor = factor;
+  entry.chains = chains;
+  entry.packed_diagonal = matrix.form.diagonal == DiagonalForm::kPackedLower;
+  entry.superdiagonal = matrix.form.coupling == CouplingForm::kSuperdiagonal;
+  return entry;
+}
+
+// Of one segment of one system.
+int64_t LargeScratchBytes(const Shape& shape) {
+  if (shape.block_size <= gpu::kLargestSmallBlock) return 0;
+  return gpu::LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
+}
+
+// What a factorization has in its scratch.
+struct FactorScratch {
+  int64_t info_stride = 0;  // segments of all levels
+  int64_t first_offset = 0, blocks_offset = 0, bytes = 0;
+
+  FactorScratch(const EliminationPlan& plan, int64_t systems) {
+    int64_t most = 0;
+    for (const Level& level : plan.levels()) {
+      const int64_t segments = static_cast<int64_t>(level.segments.size());
+      info_stride += segments;
+      most = std::max(most, segments);
+    }
+    first_offset = MemoryPool::Rounded(info_stride * systems * int64_t{sizeof(int64_t)});
+    blocks_offset = first_offset + MemoryPool::Rounded(systems * int64_t{sizeof(FirstFailure)});
+    bytes = blocks_offset + most * systems * LargeScratchBytes(plan.shape());
+  }
+};
+
+class GpuBackend : public Backend {
+ public:
+  explicit GpuBackend(std::unique_ptr<Device> device)
+      : device_(std::move(device)), pool_(device_->pool_base(), device_->pool_bytes()) {
+    // Fitted on one H200; see README.md beside this file.
+    costs_.lanes = 2.0 * device_->info().parallelism;
+    costs_.lane_flops_per_second = 8e12;
+    costs_.device_flops_per_second = 3e13;
+    costs_.half_rate_block_size = 64;
+    costs_.bytes_per_second = 3e12;
+    costs_.step_seconds = 5e-6;
+    costs_.step_seconds_per_row = 2.5e-7;
+    costs_.level_seconds = 6e-6;
+  }
+
+  const DeviceInfo& device() const override { return device_->info(); }
+  const CostModel& costs() const override { return costs_; }
+  MemoryPool& pool() override { return pool_; }
+  bool reads_host_memory() const override { return false; }
+
+  absl::Status Upload(void* device, const void* host, int64_t bytes) override {
+    return device_->Upload(device, host, bytes);
+  }
+  absl::Status Download(void* host, const void* device, int64_t bytes) override {
+    return device_->Download(host, device, bytes);
+  }
+  absl::Status Synchronize() override { return device_->Synchronize(); }
+
+  absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
+                           int64_t rows, int64_t columns, int64_t first_column,
+                           int64_t total_columns) override {
+    const std::byte* in = static_cast<const std::byte*>(columns_in);
+    return ForEachPinnedPart(
+        {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns}, columns,
+        [&](void* pinned, const gpu::ColumnArgs& args) {
+          std::memcpy(pinned, in + args.first_piece * args.bytes, args.count * args.bytes);
+          return ToStatus(gpu::ScatterColumns(packed, pinned, args, device_->stream()));
+        });
+  }
+  absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
+                             int64_t rows, int64_t columns, int64_t first_column,
+                             int64_t total_columns) override {
+    std::byte* out = static_cast<std::byte*>(columns_out);
+    return ForEachPinnedPart(
+        {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns}, columns,
+        [&](void* pinned, const gpu::ColumnArgs& args) {
+          absl::Status status =
+              ToStatus(gpu::GatherColumns(pinned, packed, args, device_->stream()));
+          if (status.ok()) status = device_->Synchronize();
+          if (status.ok()) {
+            std::memcpy(out + args.first_piece * args.bytes, pinned, args.count * args.bytes);
+          }
+          return status;
+        });
+  }
+
+  int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
+    return FactorScratch(plan, systems).bytes;
+  }
+
+  absl::Status BeginFactor(const FactorBatch& batch) override {
+    absl::Status status = device_->AwaitUploads();
+    if (!status.ok()) return status;
+    const FactorScratch scratch(*batch.plan, static_cast<int64_t>(batch.systems.size()));
+    return gpu::ToStatus(
+        BLOCKD_GPU(MemsetAsync)(batch.scratch, 0, static_cast<size_t>(scratch.first_offset),
+                                device_->stream()),
+        "clearing the failures");
+  }
+
+  absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) override {
+    absl::Status status = device_->AwaitUploads();
+    const EliminationPlan& plan = *batch.plan;
+    const int64_t systems = static_cast<int64_t>(batch.systems.size());
+    const FactorScratch scratch(plan, systems);
+    EliminateArgs args = ArgsOf(plan, level_index, scratch);
+    for (int64_t first = 0; status.ok() && first < systems; first += kSystemsALaunch) {
+      args.num_systems = std::min(kSystemsALaunch, systems - first);
+      std::vector<FactorEntry> entries;
+      for (const FactorSystem& system : batch.systems.subspan(first, args.num_systems)) {
+        entries.push_back(EntryOf(system.matrix, system.factor, system.chains));
+      }
+      status = SetTable(std::as_bytes(std::span(entries)));
+      if (!status.ok()) return status;
+      args.systems = reinterpret_cast<const FactorEntry*>(device_->workspace());
+      std::byte* base = static_cast<std::byte*>(batch.scratch);
+      args.info = reinterpret_cast<int64_t*>(base) + first * scratch.info_stride +
+                  InfoOffset(plan, level_index);
+      args.scratch = base + scratch.blocks_offset +
+                     first * args.level.segments() * LargeScratchBytes(plan.shape());
+      status = Eliminate(plan.shape().scalar, args, batch.stop);
+    }
+    return status;
+  }
+
+  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
+    const EliminationPlan& plan = *batch.plan;
+    const int64_t systems = static_cast<int64_t>(batch.systems.size());
+    const FactorScratch scratch(plan, systems);
+    std::byte* base = static_cast<std::byte*>(batch.scratch);
+    FirstFailure* first = reinterpret_cast<FirstFailure*>(base + scratch.first_offset);
+    absl::Status status =
+        ToStatus(gpu::FindFailures(reinterpret_cast<const int64_t*>(base), scratch.info_stride,
+                                   systems, first, device_->stream()));
+    if (!status.ok()) return status;
+    std::vector<FirstFailure> found(systems);
+    status = device_->Download(found.data(), first, systems * int64_t{sizeof(FirstFailure)});
+    if (!status.ok()) return status;
+    std::vector<PivotFailure> failures;
+    for (int64_t s = 0; s < systems; ++s) {
+      if (found[s].position > 0) failures.push_back(Locate(plan, s, found[s]));
+    }
+    return failures;
+  }
+
+  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
+    const Shape& shape = matrix.shape();
+    const int64_t n = shape.block_size, bytes = ScalarBytes(shape.scalar);
+    // One block of the factor, overwritten again and again, and one segment's scratch.
+    const int64_t next_offset = MemoryPool::Rounded(gpu::TriangleSize(n) * bytes) / bytes;
+    const int64_t kept = MemoryPool::Rounded((next_offset + n * n) * bytes);
+    absl::StatusOr<DeviceBuffer> scratch = pool_.Allocate(kept + LargeScratchBytes(shape));
+    if (!scratch.ok()) return scratch.status();
+    absl::Status status = device_->AwaitUploads();
+    const FactorEntry entry = EntryOf(matrix, scratch->data(), nullptr);
+    if (status.ok()) status = SetTable(std::as_bytes(std::span(&entry, 1)));
+    EliminateArgs args;
+    args.level.n = n;
+    args.level.first_length = shape.num_blocks;
+    args.systems = reinterpret_cast<const FactorEntry*>(device_->workspace());
+    args.num_systems = 1;
+    args.next_offset = next_offset;
+    args.info = reinterpret_cast<int64_t*>(CallMemory());
+    args.info_stride = 1;
+    args.scratch = scratch->data() + kept;
+    if (status.ok()) {
+      status =
+          gpu::ToStatus(BLOCKD_GPU(MemsetAsync)(args.info, 0, sizeof(int64_t), device_->stream()),
+                        "clearing the failures");
+    }
+    if (status.ok()) status = Eliminate(shape.scalar, args, nullptr);
+    int64_t value = 0;
+    if (status.ok()) status = device_->Download(&value, args.info, sizeof(value));
+    if (!status.ok()) {
+      // Nothing may use the scratch any more when it goes back to the pool.
+      device_->Synchronize().IgnoreError();
+      return status;
+    }
+    if (value == 0) return PivotFailure{0, -1, 0};
+    return PivotFailure{0, (value - 1) / n, (value - 1) % n};
+  }
+
+  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
+    return Substitute(batch, level, true);
+  }
+  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
+    return Substitute(batch, level, false);
+  }
+
+  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+    absl::Status status = device_->AwaitUploads();
+    const int64_t n = plan.shape().block_size;
+    double* partial = reinterpret_cast<double*>(CallMemory());
+    const auto sum = [&](const auto* scalars, const Level& level) {
+      return ToStatus(gpu::SumLogs(scalars + level.inverse_offset, level.interiors, n, partial,
+                                   device_->stream()));
+    };
+    double total = 0;
+    for (const Level& level : plan.levels()) {
+      if (status.ok()) {
+        status = plan.shape().scalar == Scalar::kFloat64
+                     ? sum(static_cast<const double*>(factor), level)
+                     : sum(static_cast<const float*>(factor), level);
+      }
+      double parts[gpu::kLogPartials];
+      if (status.ok()) status = device_->Download(parts, partial, sizeof(parts));
+      if (!status.ok()) return status;
+      for (const double part : parts) total += part;
+    }
+    return -2 * total;
+  }
+
+  absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+                                                      const void* x, const void* b, void* r,
+                                                      int64_t num_rhs) override {
+    return matrix.shape().scalar == Scalar::kFloat64
+               ? Residuals(matrix, static_cast<const double*>(x), static_cast<const double*>(b),
+                           static_cast<double*>(r), num_rhs)
+               : Residuals(matrix, static_cast<const float*>(x), static_cast<const float*>(b),
+                           static_cast<float*>(r), num_rhs);
+  }
+
+  absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
+    absl::Status status = device_->AwaitUploads();
+    if (!status.ok()) return status;
+    return ToStatus(scalar == Scalar::kFloat64
+                        ? gpu::AddVectors(static_cast<double*>(y), static_cast<const double*>(x),
+                                          scalars, device_->stream())
+                        : gpu::AddVectors(static_cast<float*>(y), static_cast<const float*>(x),
+                                          scalars, device_->stream()));
+  }
+
+ private:
+  std::byte* CallMemory() const { return device_->workspace() + kTableBytes; }
+
+  // Puts a table of systems at the start of the workspace, unless it is there already.
+  absl::Status SetTable(std::span<const std::byte> bytes) {
+    if (std::equal(bytes.begin(), bytes.end(), table_.begin(), table_.end())) {
+      return absl::OkStatus();
+    }
+    table_.clear();
+    absl::Status status = device_->UploadInOrder(device_->workspace(), bytes.data(),
+                                                 static_cast<int64_t>(bytes.size()));
+    if (status.ok()) table_.assign(bytes.begin(), bytes.end());
+    return status;
+  }
+
+  static int64_t InfoOffset(const EliminationPlan& plan, int64_t level_index) {
+    int64_t before = 0;
+    for (int64_t l = 0; l < level_index; ++l) {
+      before += static_cast<int64_t>(plan.levels()[l].segments.size());
+    }
+    return before;
+  }
+
+  static int64_t SeparatorsBefore(const EliminationPlan& plan, int64_t level_index) {
+    int64_t before = 0;
+    for (int64_t l = 0; l < level_index; ++l) {
+      before += static_cast<int64_t>(plan.levels()[l].separators.size());
+    }
+    return before;
+  }
+
+  static EliminateArgs ArgsOf(const EliminationPlan& plan, int64_t level_index,
+                              const FactorScratch& scratch) {
+    const Level& level = plan.levels()[level_index];
+    const int64_t n = plan.shape().block_size, square = n * n;
+    EliminateArgs args;
+    args.level = ShapeOf(plan, level);
+    args.next_chain_offset = SeparatorsBefore(plan, level_index) * 3 * square;
+    if (level_index > 0) {
+      args.chain_offset = SeparatorsBefore(plan, level_index - 1) * 3 * square;
+    }
+    args.inverse_offset = level.inverse_offset;
+    args.next_offset = level.next_offset;
+    args.fill_offset = level.fill_offset;
+    args.inverse_stride = TriangleScalars(n);
+    args.next_stride = square;
+    args.fill_stride = square;
+    args.info_stride = scratch.info_stride;
+    return args;
+  }
+
+  absl::Status Eliminate(Scalar scalar, const EliminateArgs& args, const std::atomic<bool>* stop) {
+    const gpu::Stream stream = device_->stream();
+    const bool small = args.level.n <= gpu::kLargestSmallBlock;
+    if (scalar == Scalar::kFloat64) {
+      return ToStatus(small ? gpu::EliminateSmall<double>(args, stream)
+                            : gpu::EliminateLarge<double>(args, stream, stop));
+    }
+    return ToStatus(small ? gpu::EliminateSmall<float>(args, stream)
+                          : gpu::EliminateLarge<float>(args, stream, stop));
+  }
+
+  static PivotFailure Locate(const EliminationPlan& plan, int64_t system,
+                             const FirstFailure& failure) {
+    int64_t level = 0, segment = failure.position - 1;
+    while (segment >= static_cast<int64_t>(plan.levels()[level].segments.size())) {
+      segment -= static_cast<int64_t>(plan.levels()[level++].segments.size());
+    }
+    const int64_t n = plan.shape().block_size, at = failure.value - 1;
+    const int64_t block = plan.levels()[level].segments[segment].block(at / n);
+    return {system, plan.OriginalBlock(level, block), at % n};
+  }
+
+  absl::Status Substitute(const SolveBatch& batch, int64_t level_index, bool forward) {
+    absl::Status status = device_->AwaitUploads();
+    const EliminationPlan& plan = *batch.plan;
+    const Level& level = plan.levels()[level_index];
+    SubstituteArgs args;
+    args.level = ShapeOf(plan, level);
+    if (level_index > 0) args.separators_before = SeparatorsBefore(plan, level_index - 1);
+    args.next_separators_before = SeparatorsBefore(plan, level_index);
+    args.inverse_offset = level.inverse_offset;
+    args.next_offset = level.next_offset;
+    args.fill_offset = level.fill_offset;
+    args.systems = reinterpret_cast<const SolveEntry*>(device_->workspace());
+    args.scratch = CallMemory();
+    args.scratch_bytes = kCallBytes;
+    const int64_t systems = static_cast<int64_t>(batch.systems.size());
+    for (int64_t first = 0; status.ok() && first < systems; first += kSystemsALaunch) {
+      args.num_systems = std::min(kSystemsALaunch, systems - first);
+      args.max_rhs = 0;
+      std::vector<SolveEntry> entries;
+      for (const SolveSystem& s : batch.systems.subspan(first, args.num_systems)) {
+        entries.push_back({s.factor, s.x, s.num_rhs, s.chains});
+        args.max_rhs = std::max(args.max_rhs, s.num_rhs);
+      }
+      status = SetTable(std::as_bytes(std::span(entries)));
+      if (status.ok()) {
+        status = plan.shape().scalar == Scalar::kFloat64
+                     ? Substitute<double>(args, forward, batch.stop)
+                     : Substitute<float>(args, forward, batch.stop);
+      }
+    }
+    return status;
+  }
+  template <typename T>
+  absl::Status Substitute(const SubstituteArgs& args, bool forward, const std::atomic<bool>* stop) {
+    const gpu::Stream stream = device_->stream();
+    return ToStatus(args.level.n <= gpu::kLargestSmallSolve
+                        ? gpu::SubstituteSmall<T>(args, forward, stream)
+                        : gpu::SubstituteLarge<T>(args, forward, stream, stop));
+  }
+
+  template <typename T>
+  absl::StatusOr<std::vector<ResidualNorms>> Residuals(const BlockTridiagonalView& matrix,
+                                                       const T* x, const T* b, T* r,
+                                                       int64_t num_rhs) {
+    absl::Status status = device_->AwaitUploads();
+    gpu::MatrixArgs args;
+    args.matrix = EntryOf(matrix, nullptr, nullptr);
+    args.num_blocks = matrix.shape().num_blocks;
+    args.n = matrix.shape().block_size;
+    constexpr int64_t kColumnsALaunch = 1024;
+    double* norms = reinterpret_cast<double*>(CallMemory());
+    double* partial = norms + 4 * kColumnsALaunch;
+    std::vector<double> host(4 * num_rhs);
+    for (int64_t c = 0; status.ok() && c < num_rhs; c += kColumnsALaunch) {
+      const int64_t columns = std::min(kColumnsALaunch, num_rhs - c);
+      status = ToStatus(gpu::ComputeResidual(args, x, b, r, num_rhs, c, columns, partial, norms,
+                                             device_->stream()));
+      if (status.ok()) status = device_->Download(host.data() + 4 * c, norms, columns * 32);
+    }
+    if (!status.ok()) return status;
+    std::vector<ResidualNorms> result(num_rhs);
+    for (int64_t c = 0; c < num_rhs; ++c) {
+      result[c] = {host[4 * c], host[4 * c + 1], host[4 * c + 2], host[4 * c + 3]};
+    }
+    return result;
+  }
+
+  // Calls body(pinned memory, args) for as many pieces at a time as the pinned memory holds.
+  template <typename Body>
+  absl::Status ForEachPinnedPart(gpu::ColumnArgs args, int64_t columns, const Body& body) {
+    absl::Status status = device_->AwaitUploads();
+    const int64_t pieces = args.blocks * columns, most = Device::kStagingBytes / args.bytes;
+    for (int64_t first = 0; status.ok() && first < pieces; first += most) {
+      args.first_piece = first;
+      args.count = std::min(most, pieces - first);
+      absl::StatusOr<void*> pinned = device_->NextPinned();
+      if (!pinned.ok()) return pinned.status();
+      status = body(*pinned, args);
+      if (status.ok()) status = device_->MarkPinned();
+    }
+    return status;
+  }
+
+  const std::unique_ptr<Device> device_;
+  MemoryPool pool_;
+  CostModel costs_;
+  std::vector<std::byte> table_;  // what stands at the start of the workspace
+};
+
+}  // namespace
+
+const char* GpuBackendName() { return gpu::kBackendName; }
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& options) {
+  absl::StatusOr<std::unique_ptr<Device>> device =
+      Device::Open(options.device, options.memory_bytes);
+  if (!device.ok()) return device.status();
+  for (const LaunchResult& result :
+       {gpu::PrepareSmall(), gpu::PrepareLarge(), gpu::PrepareSubstitute()}) {
+    absl::Status status = ToStatus(result);
+    if (!status.ok()) return status;
+  }
+  return std::make_unique<GpuBackend>(*std::move(device));
+}
+
+}  // namespace blockd

@@ -1,0 +1,72 @@
+// Starts kernels on a stream. Each function returns the first error of its launches and the
+// kernel's name. None waits, allocates or copies.
+#ifndef BLOCKD_ENGINE_GPU_LAUNCH_H_
+#define BLOCKD_ENGINE_GPU_LAUNCH_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "blockd/engine/gpu/level.h"
+
+namespace blockd::gpu {
+
+struct LaunchResult {
+  Error error = kSuccess;
+  const char* kernel = "";
+  bool ok() const { return error == kSuccess; }
+};
+
+// Sets what kernels need of the device; once, before all else.
+LaunchResult PrepareSmall();
+LaunchResult PrepareLarge();
+LaunchResult PrepareSubstitute();
+
+// Eliminates one level. Small: n <= kLargestSmallBlock.
+template <typename T>
+LaunchResult EliminateSmall(const EliminateArgs& args, Stream stream);
+template <typename T>
+LaunchResult EliminateLarge(const EliminateArgs& args, Stream stream,
+                            const std::atomic<bool>* stop);
+
+// One level's substitution.
+template <typename T>
+LaunchResult SubstituteSmall(const SubstituteArgs& args, bool forward, Stream stream);
+template <typename T>
+LaunchResult SubstituteLarge(const SubstituteArgs& args, bool forward, Stream stream,
+                             const std::atomic<bool>* stop);
+
+// first[s] = the smallest index + 1 of a non-zero entry of info[s], and its value; 0, 0: none.
+struct FirstFailure {
+  int64_t position, value;
+};
+LaunchResult FindFailures(const int64_t* info, int64_t stride, int64_t systems, FirstFailure* first,
+                          Stream stream);
+
+// Moves `count` pieces of `bytes`, a multiple of 4: from piece i to piece place(i), or back.
+// Piece i belongs to column i / blocks and block i % blocks counted from `first_piece`; its place
+// is (block * total_columns + first_column + column).
+struct ColumnArgs {
+  int64_t bytes, blocks, first_piece, count, first_column, total_columns;
+};
+LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args, Stream);
+LaunchResult GatherColumns(void* pieces, const void* packed, const ColumnArgs& args, Stream);
+
+template <typename T>
+LaunchResult AddVectors(T* y, const T* x, int64_t scalars, Stream stream);
+
+// partial[i], i < kLogPartials, sum to the logarithms of the diagonals of `count` stored triangles.
+inline constexpr int kLogPartials = 256;
+template <typename T>
+LaunchResult SumLogs(const T* inverse, int64_t count, int64_t n, double* partial, Stream stream);
+
+// r = b - A x for `columns` columns from `first_column` on; norms[c * 4 ...] = ||r||, ||A||, ||x||,
+// ||b|| of the c-th of them. partial has 4 * ResidualParts(num_blocks) doubles a column.
+inline int64_t ResidualParts(int64_t num_blocks) { return num_blocks < 512 ? num_blocks : 512; }
+template <typename T>
+LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* r, int64_t num_rhs,
+                             int64_t first_column, int64_t columns, double* partial, double* norms,
+                             Stream stream);
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_LAUNCH_H_

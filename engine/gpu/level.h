@@ -1,0 +1,145 @@
+// What kernels know of a plan's level and of the systems of a batch: plain data, passed by value or
+// kept in a table in device memory. Segments are computed, not looked up: those of a level have a
+// length at each end and two lengths, one apart, between.
+#ifndef BLOCKD_ENGINE_GPU_LEVEL_H_
+#define BLOCKD_ENGINE_GPU_LEVEL_H_
+
+#include <cstdint>
+
+#include "blockd/engine/gpu/gpu_runtime.h"
+
+namespace blockd::gpu {
+
+inline constexpr int kPanelColumns = 8;  // blockd::kPanel, columns of a stored block column
+// Blocks up to this size are eliminated by one thread block a segment, in shared memory.
+inline constexpr int kLargestSmallBlock = 64;
+// Blocks up to this size are substituted through by one thread block a segment.
+inline constexpr int kLargestSmallSolve = 128;
+
+// Scalars before block column p of a stored triangle, and all of them.
+BLOCKD_HOST_DEVICE inline int64_t PanelOffset(int64_t n, int64_t p) {
+  return p * kPanelColumns * n - kPanelColumns * kPanelColumns * (p * (p - 1) / 2);
+}
+BLOCKD_HOST_DEVICE inline int64_t TriangleSize(int64_t n) {
+  const int64_t whole = n / kPanelColumns, rest = n % kPanelColumns;
+  return PanelOffset(n, whole) + rest * rest;
+}
+
+// What a segment of large blocks has in scratch while its level is eliminated.
+BLOCKD_HOST_DEVICE inline int64_t LargeScratchScalars(int64_t n) {
+  return 2 * n * n + (2 * n + 64) * 64 + 2 * 64 * 64;
+}
+
+struct Run {
+  int64_t first = 0;  // as blockd::Segment
+  int64_t count = 0;
+  int64_t slot = 0;
+  int64_t fill_slot = -1;
+  int64_t left = -1;
+  int64_t right = -1;
+  bool reversed = false;
+
+  BLOCKD_HOST_DEVICE bool has_fill() const { return fill_slot >= 0; }
+  BLOCKD_HOST_DEVICE int64_t block(int64_t k) const {
+    return reversed ? first + count - 1 - k : first + k;
+  }
+  // Chain index of the block after the last interior, -1 if there is none.
+  BLOCKD_HOST_DEVICE int64_t target() const {
+    if (reversed) return left >= 0 ? first - 1 : -1;
+    return right >= 0 ? first + count : -1;
+  }
+};
+
+struct LevelShape {
+  int64_t n = 0;
+  int64_t separators = 0;
+  int64_t first_length = 0;   // interiors of the first segment
+  int64_t last_length = 0;    // and of the last, if there are separators
+  int64_t middle_length = 0;  // of those between, the shorter ones
+  int64_t longer = 0;         // how many of those between have one interior more; they come first
+
+  BLOCKD_HOST_DEVICE int64_t segments() const { return separators + 1; }
+  BLOCKD_HOST_DEVICE int64_t longest_middle() const {
+    return separators < 2 ? 0 : middle_length + (longer > 0);
+  }
+  BLOCKD_HOST_DEVICE Run run(int64_t i) const {
+    Run run;
+    run.left = i - 1;
+    run.right = i < separators ? i : -1;
+    run.reversed = separators > 0 && i == separators;
+    if (i == 0) {
+      run.count = first_length;
+      return run;
+    }
+    const int64_t before = i - 1;  // segments between this one and the first
+    run.first =
+        first_length + 1 + before * (middle_length + 1) + (before < longer ? before : longer);
+    run.slot = run.first - i;
+    run.count = run.reversed ? last_length : middle_length + (before < longer);
+    if (!run.reversed) run.fill_slot = run.slot - first_length;
+    return run;
+  }
+  // The i-th segment in the order of launches: both ends, which are longest, then the others.
+  BLOCKD_HOST_DEVICE int64_t launched(int64_t i) const {
+    if (i == 0) return 0;
+    return i == 1 ? separators : i - 1;
+  }
+};
+
+// One system of a factorization. Device addresses.
+struct FactorEntry {
+  const void* diagonal;
+  const void* coupling;
+  const uint32_t* diagonal_index;
+  const uint32_t* coupling_index;
+  void* factor;
+  void* chains;
+  int32_t packed_diagonal;  // lower triangles, column after column
+  int32_t superdiagonal;    // coupling blocks are A(i,i+1)
+};
+
+struct EliminateArgs {
+  LevelShape level;
+  const FactorEntry* systems = nullptr;
+  int64_t num_systems = 0;
+  int64_t chain_offset = -1;      // of this level's chain in a system's chains; -1: the matrix
+  int64_t next_chain_offset = 0;  // of the next level's
+  int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
+  // Scalars from one interior's blocks to the next one's: 0 where nothing is to be kept.
+  int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
+  // info[system * info_stride + segment] = 1 + interior * n + row of a bad pivot; 0: none.
+  int64_t* info = nullptr;
+  int64_t info_stride = 0;
+  void* scratch = nullptr;  // large blocks only: LargeScratchScalars a segment and system
+};
+
+// Right-hand sides of one factorization, as blockd::SolveSystem.
+struct SolveEntry {
+  const void* factor;
+  void* x;
+  int64_t num_rhs;
+  void* chains;
+};
+
+struct SubstituteArgs {
+  LevelShape level;
+  const SolveEntry* systems = nullptr;
+  int64_t num_systems = 0;
+  int64_t separators_before = -1;  // of the levels below this one's chain; -1: the system itself
+  int64_t next_separators_before = 0;
+  int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
+  int64_t max_rhs = 0;
+  void* scratch = nullptr;  // for large blocks
+  int64_t scratch_bytes = 0;
+};
+
+// A matrix on the device, for residuals.
+struct MatrixArgs {
+  FactorEntry matrix;
+  int64_t num_blocks = 0;
+  int64_t n = 0;
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_LEVEL_H_

@@ -1,0 +1,367 @@
+// The engine on a GPU, or on any backend: 18 cells, the factorization and the solves of nine
+// shapes, data on the device, beside the time that the machine's arithmetic and memory allow.
+//
+//   engine_bench [--backend=NAME] [--only=TEXT] [--repetitions=R] [--seconds=S] [--float32]
+//                [--plan=N,n,K,S1,S2,...] [--sweep] [--json] [--quick]
+//
+// --only: cells whose name contains TEXT. --plan: times one shape with these separators. --sweep:
+// times many plans of each shape, to fit a cost model. --quick: small sizes, once. Every cell's
+// answer is checked by its residual; exit code 1 if one is too large.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "blockd/client/blockctl/problems.h"
+#include "blockd/engine/backend_registry.h"
+#include "blockd/engine/factorization.h"
+#include "blockd/tests/bench/bench_table.h"
+#include "device_ceilings.h"
+
+namespace blockd::bench {
+namespace {
+
+struct Options {
+  std::string backend = "auto", only;
+  int repetitions = 15;
+  double seconds = 1.5;  // at most, for the repetitions of one cell
+  bool json = false, quick = false, sweep = false;
+  Scalar scalar = Scalar::kFloat64;
+  std::vector<int64_t> plan;
+};
+
+struct Cell {
+  std::string name;
+  int64_t num_blocks, block_size, systems;
+};
+
+std::vector<Cell> Cells(bool quick) {
+  if (quick) {
+    return {{"n=16", 24, 16, 1}, {"n=40", 20, 40, 2}, {"n=100", 9, 100, 1}, {"n=200", 5, 200, 1}};
+  }
+  return {{"n=1024", 256, 1024, 1}, {"n=512", 512, 512, 1}, {"n=256", 1024, 256, 1},
+          {"n=128", 2048, 128, 1},  {"n=64", 4096, 64, 1},  {"n=32", 8192, 32, 1},
+          {"kalman", 100, 256, 1},  {"mpc K=1", 64, 16, 1}, {"mpc K=256", 64, 16, 256}};
+}
+
+[[noreturn]] void Die(const std::string& what) {
+  std::fprintf(stderr, "engine_bench: %s\n", what.c_str());
+  std::exit(1);
+}
+void Check(const absl::Status& status) {
+  if (!status.ok()) Die(status.ToString());
+}
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Systems on the device, factored and solved through the backend's own calls: no uploads and no
+// downloads beside what these calls themselves do.
+class Engine {
+ public:
+  Engine(Backend& backend, const Cell& cell, std::shared_ptr<const EliminationPlan> plan)
+      : backend_(backend), cell_(cell), plan_(std::move(plan)) {
+    MakeSystems();
+    scratch_ = Take(backend_.FactorScratchBytes(*plan_, cell_.systems));
+    factor_batch_ = {plan_.get(), factor_systems_, scratch_.data()};
+  }
+
+  const EliminationPlan& plan() const { return *plan_; }
+
+  void Factor() {
+    Check(backend_.BeginFactor(factor_batch_));
+    for (int64_t level = 0; level < Levels(); ++level) {
+      Check(backend_.Eliminate(factor_batch_, level));
+    }
+    const auto failures = backend_.FinishFactor(factor_batch_);
+    Check(failures.status());
+    if (!failures->empty()) Die(cell_.name + " is not positive definite");
+  }
+
+  // Solves and says how long that took: the right-hand sides are brought back before.
+  double Solve(int64_t columns) {
+    for (int64_t k = 0; k < cell_.systems; ++k) {
+      Check(backend_.PackColumns(scalar(), x_[k].data(), rhs_[k].data(), n(), rows(), columns, 0,
+                                 columns));
+    }
+    Check(backend_.Synchronize());
+    std::vector<SolveSystem> systems;
+    for (int64_t k = 0; k < cell_.systems; ++k) {
+      systems.push_back({factor_[k].data(), x_[k].data(), columns, solve_chains_[k].data()});
+    }
+    const SolveBatch batch{plan_.get(), systems};
+    const double start = Now();
+    for (int64_t level = 0; level < Levels(); ++level) Check(backend_.Forward(batch, level));
+    for (int64_t level = Levels() - 1; level >= 0; --level) Check(backend_.Backward(batch, level));
+    Check(backend_.Synchronize());
+    return Now() - start;
+  }
+
+  // The largest backward error of the last solve over the bound 4 n eps, from the device.
+  double Error(int64_t columns) {
+    double largest = 0;
+    for (const int64_t k : {int64_t{0}, cell_.systems - 1}) {
+      DeviceBuffer b = Take(rows() * columns * ScalarBytes(scalar()));
+      DeviceBuffer r = Take(rows() * columns * ScalarBytes(scalar()));
+      Check(backend_.PackColumns(scalar(), b.data(), rhs_[k].data(), n(), rows(), columns, 0,
+                                 columns));
+      const auto norms =
+          backend_.Residual(matrices_[k].view(), x_[k].data(), b.data(), r.data(), columns);
+      Check(norms.status());
+      for (const Backend::ResidualNorms& norm : *norms) {
+        const double epsilon = scalar() == Scalar::kFloat64 ? 0x1p-52 : 0x1p-23;
+        const double error = norm.backward_error() / (4 * static_cast<double>(n()) * epsilon);
+        if (!(error <= largest)) largest = error;
+      }
+      if (!(norms->front().solution > 0)) Die(cell_.name + ": the solution is zero");
+    }
+    return largest;
+  }
+
+ private:
+  static constexpr int64_t kMostColumns = 16;
+
+  const Shape& shape() const { return plan_->shape(); }
+  Scalar scalar() const { return shape().scalar; }
+  int64_t n() const { return shape().block_size; }
+  int64_t rows() const { return shape().rows(); }
+  int64_t Levels() const { return static_cast<int64_t>(plan_->levels().size()); }
+
+  DeviceBuffer Take(int64_t bytes) {
+    auto buffer = backend_.pool().Allocate(bytes);
+    Check(buffer.status());
+    return *std::move(buffer);
+  }
+  std::vector<std::byte> ToScalars(const std::vector<double>& values) const {
+    std::vector<std::byte> bytes(values.size() * ScalarBytes(scalar()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float single = static_cast<float>(values[i]);
+      if (scalar() == Scalar::kFloat64) {
+        std::memcpy(bytes.data() + i * 8, &values[i], 8);
+      } else {
+        std::memcpy(bytes.data() + i * 4, &single, 4);
+      }
+    }
+    return bytes;
+  }
+
+  void MakeSystems() {
+    for (int64_t k = 0; k < cell_.systems; ++k) {
+      const problems::Problem problem = problems::Mpc(shape().num_blocks, n(), 1 + k);
+      MatrixForm form;
+      form.shape = shape();
+      const std::vector<std::byte> diagonal = ToScalars(problem.diagonal);
+      const std::vector<std::byte> coupling = ToScalars(problem.coupling);
+      StagedMatrix matrix(form, Take(StagedMatrix::BufferBytes(form)));
+      Check(backend_.Upload(matrix.data(), diagonal.data(), form.diagonal_bytes()));
+      Check(backend_.Upload(matrix.data() + StagedMatrix::CouplingOffset(form), coupling.data(),
+                            form.coupling_bytes()));
+      matrices_.push_back(std::move(matrix));
+      rhs_.push_back(ToScalars(problems::RandomColumns(rows(), kMostColumns, 7 + k)));
+      factor_.push_back(Take(plan_->factor_bytes()));
+      chains_.push_back(Take(plan_->chain_scalars() * ScalarBytes(scalar())));
+      solve_chains_.push_back(
+          Take(plan_->separators() * 2 * n() * kMostColumns * ScalarBytes(scalar())));
+      x_.push_back(Take(rows() * kMostColumns * ScalarBytes(scalar())));
+      factor_systems_.push_back(
+          {matrices_.back().view(), factor_.back().data(), chains_.back().data()});
+    }
+  }
+
+  Backend& backend_;
+  const Cell cell_;
+  const std::shared_ptr<const EliminationPlan> plan_;
+  std::vector<StagedMatrix> matrices_;
+  std::vector<std::vector<std::byte>> rhs_;
+  std::vector<DeviceBuffer> factor_, chains_, solve_chains_, x_;
+  std::vector<FactorSystem> factor_systems_;
+  DeviceBuffer scratch_;
+  FactorBatch factor_batch_;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options) {
+    BackendOptions backend;
+    if (options.quick) backend.memory_bytes = int64_t{256} << 20;
+    auto created = CreateBackend(options.backend, backend);
+    Check(created.status());
+    backend_ = *std::move(created);
+  }
+
+  void Run() {
+    ceilings_ = MeasureCeilings(*backend_, options_.quick);
+    if (!options_.json) {
+      std::printf("%s: dgemm %.1f TFLOP/s, copy %.2f TB/s\n", backend_->device().name.c_str(),
+                  ceilings_.flops / 1e12, ceilings_.bytes / 1e12);
+      std::printf("| cell | work | median ms | spread | limit ms | x limit | error/bound |\n");
+      std::printf("|---|---|---|---|---|---|---|\n");
+    }
+    if (!options_.plan.empty()) {
+      RunPlan();
+      return;
+    }
+    for (const Cell& cell : Cells(options_.quick)) {
+      if (cell.name.find(options_.only) == std::string::npos) continue;
+      if (options_.sweep) {
+        Sweep(cell);
+      } else {
+        auto plan = EliminationPlan::Make(ShapeOf(cell), cell.systems, backend_->costs());
+        Check(plan.status());
+        RunCell(cell, *std::move(plan), "");
+      }
+    }
+  }
+
+ private:
+  Shape ShapeOf(const Cell& cell) const {
+    return {cell.num_blocks, cell.block_size, options_.scalar};
+  }
+
+  template <typename Body>
+  Samples Repeat(const Body& body) const {
+    Samples samples;
+    body();
+    const double start = Now();
+    const int repetitions = options_.quick ? 1 : options_.repetitions;
+    for (int i = 0; i < repetitions && (i < 3 || Now() - start < options_.seconds); ++i) {
+      samples.seconds.push_back(body());
+    }
+    return samples;
+  }
+
+  void RunCell(const Cell& cell, EliminationPlan made, const std::string& note) {
+    const auto plan = std::make_shared<const EliminationPlan>(std::move(made));
+    Engine engine(*backend_, cell, plan);
+    const Samples factor = Repeat([&] {
+      const double start = Now();
+      engine.Factor();
+      return Now() - start;
+    });
+    const double k = static_cast<double>(cell.systems), n = static_cast<double>(cell.block_size);
+    const double blocks = static_cast<double>(cell.num_blocks),
+                 scalar = ScalarBytes(options_.scalar);
+    const double flops = 7.0 / 3.0 * n * n * n * blocks * k;
+    // Read D's triangle and E, write inv(L) and C; a solve reads inv(L) and C twice.
+    const double bytes = 3 * n * n * blocks * k * scalar;
+    engine.Solve(1);
+    const double error = engine.Error(1);
+    Print(cell, absl::StrCat("factor", note), factor,
+          std::max(flops / ceilings_.flops, bytes / ceilings_.bytes), error);
+    if (options_.sweep) return;
+    for (const int64_t columns : {1, 16}) {
+      const Samples solve = Repeat([&] { return engine.Solve(columns); });
+      const double moved = 3 * n * n * blocks * k * scalar +
+                           4 * n * blocks * k * scalar * static_cast<double>(columns);
+      Print(cell, absl::StrCat("solve d=", columns), solve, moved / ceilings_.bytes,
+            engine.Error(columns));
+    }
+  }
+
+  // One level with some number of segments, the rest as the cost model would have it.
+  void Sweep(const Cell& cell) {
+    for (int64_t s = 1; s <= (cell.num_blocks - 1) / 2; s = s + std::max<int64_t>(1, s / 2)) {
+      std::vector<int64_t> separators = {s};
+      if (s > 2) {
+        auto rest = EliminationPlan::Make({s, cell.block_size, options_.scalar}, cell.systems,
+                                          backend_->costs());
+        Check(rest.status());
+        for (const Level& level : rest->levels()) {
+          if (!level.separators.empty()) {
+            separators.push_back(static_cast<int64_t>(level.separators.size()));
+          }
+        }
+      }
+      auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators);
+      Check(plan.status());
+      std::string note;
+      for (const int64_t count : separators) absl::StrAppend(&note, " ", count);
+      RunCell(cell, *std::move(plan), note);
+    }
+  }
+
+  void RunPlan() {
+    const std::vector<int64_t>& p = options_.plan;
+    if (p.size() < 3) Die("--plan needs N,n,K");
+    const Cell cell{"plan", p[0], p[1], p[2]};
+    auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell),
+                                                    std::vector<int64_t>(p.begin() + 3, p.end()));
+    Check(plan.status());
+    RunCell(cell, *std::move(plan), "");
+  }
+
+  void Print(const Cell& cell, const std::string& work, const Samples& samples, double limit,
+             double error) {
+    const double median = samples.median();
+    if (options_.json) {
+      std::printf(
+          "{\"cell\":\"%s\",\"N\":%lld,\"n\":%lld,\"K\":%lld,\"work\":\"%s\",\"median_s\":%.9g,"
+          "\"spread\":%.3g,\"limit_s\":%.9g,\"error_over_bound\":%.3g,\"dgemm_flops\":%.4g,"
+          "\"copy_bytes\":%.4g}\n",
+          cell.name.c_str(), static_cast<long long>(cell.num_blocks),
+          static_cast<long long>(cell.block_size), static_cast<long long>(cell.systems),
+          work.c_str(), median, samples.spread(), limit, error, ceilings_.flops, ceilings_.bytes);
+    } else {
+      std::printf("| %s | %s | %.4f | %.1f%% | %.4f | %.1f | %.3f |\n", cell.name.c_str(),
+                  work.c_str(), median * 1e3, samples.spread() * 100, limit * 1e3, median / limit,
+                  error);
+    }
+    std::fflush(stdout);
+    if (!(error <= 1)) Die(cell.name + " " + work + ": the backward error is above its bound");
+  }
+
+  const Options options_;
+  std::unique_ptr<Backend> backend_;
+  Ceilings ceilings_;
+};
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::pair<std::string, std::string> flag =
+        absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
+    if (flag.first == "--backend") {
+      options.backend = flag.second;
+    } else if (flag.first == "--only") {
+      options.only = flag.second;
+    } else if (flag.first == "--repetitions") {
+      options.repetitions = std::atoi(flag.second.c_str());
+    } else if (flag.first == "--seconds") {
+      options.seconds = std::atof(flag.second.c_str());
+    } else if (flag.first == "--plan") {
+      for (const auto part : absl::StrSplit(flag.second, ',')) {
+        int64_t value = 0;
+        if (!absl::SimpleAtoi(part, &value)) Die("--plan takes numbers");
+        options.plan.push_back(value);
+      }
+    } else if (flag.first == "--float32") {
+      options.scalar = Scalar::kFloat32;
+    } else if (flag.first == "--json") {
+      options.json = true;
+    } else if (flag.first == "--quick") {
+      options.quick = true;
+    } else if (flag.first == "--sweep") {
+      options.sweep = true;
+    } else {
+      Die(std::string("unknown flag ") + argv[i]);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace blockd::bench
+
+int main(int argc, char** argv) {
+  blockd::bench::Bench(blockd::bench::Parse(argc, argv)).Run();
+  return 0;
+}
