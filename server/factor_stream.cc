@@ -8,7 +8,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "blockd/server/idle_timer.h"
 #include "blockd/server/raw_message.h"
 #include "blockd/server/wire.h"
@@ -121,7 +120,6 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       return absl::OkStatus();
     }
     upload_ = std::get<std::unique_ptr<FactorUpload>>(std::move(*begun));
-    receiving_since_ = absl::Now();
     return absl::OkStatus();
   }
 
@@ -140,7 +138,6 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       return InvalidFieldError("header", "the end of the stream", "a header first");
     }
     in_core_ = true;
-    receiving_ = absl::Now() - receiving_since_;
     *complete = std::move(upload_);
     return absl::OkStatus();
   }
@@ -148,7 +145,6 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void OnFactored(absl::StatusOr<FactorReply> reply) {
     absl::MutexLock lock(&mutex_);
     if (!reply.ok()) return End(reply.status());
-    reply->cost.upload += receiving_;
     Answer(*reply);
   }
 
@@ -177,8 +173,6 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Mutex mutex_;
   CallRecord record_;
   std::unique_ptr<FactorUpload> upload_ ABSL_GUARDED_BY(mutex_);
-  absl::Time receiving_since_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration receiving_ ABSL_GUARDED_BY(mutex_);
   bool in_core_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

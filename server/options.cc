@@ -294,14 +294,15 @@ void SetUpFlags() {
       "With no flag it listens on the loopback address and fits its limits to the machine.\n"
       "Times are written as 200us, 50ms, 30s, 1h or inf; sizes as 65536, 64KiB, 512MiB or 8GiB.");
   absl::FlagsUsageConfig config;
-  const auto ours = [](absl::string_view file) {
-    return absl::EndsWith(file, "server/options.cc");
+  // Flags are grouped by file; ours are all in this one.
+  config.normalize_filename = [](absl::string_view file) {
+    return std::string(absl::EndsWith(file, "server/options.cc") ? "blockd" : file);
   };
+  const auto ours = [](absl::string_view file) { return file == "blockd"; };
   config.contains_help_flags = ours;
   config.contains_helpshort_flags = ours;
   config.contains_helppackage_flags = ours;
   config.version_string = [] { return absl::StrCat("blockd ", Version(), "\n"); };
-  config.normalize_filename = [](absl::string_view) { return std::string("flags"); };
   absl::SetFlagsUsageConfig(config);
 }
 

@@ -94,8 +94,9 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     writing_ = false;
     if (finished_) return;
     if (!ok) return End(absl::CancelledError("the client is gone"));
-    if (outgoing_.front().left == 0) {
-      Forget(outgoing_.front().item);
+    const Outgoing& out = outgoing_.front();
+    if (out.left == 0) {
+      if (out.item != nullptr) held_bytes_ -= out.item->values.bytes();
       outgoing_.pop_front();
     }
     Advance();
@@ -254,7 +255,8 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     for (ItemPtr& item : arriving) {
       refused_.insert(item->id);
       const absl::Status status = make_status(*item);
-      Forget(item);
+      items_.erase(item->id);
+      held_bytes_ -= item->values.bytes();
       Refuse(std::move(item), status);
     }
   }
@@ -319,12 +321,6 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     outgoing_.push_back(std::move(out));
   }
 
-  void Forget(const ItemPtr& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (item == nullptr) return;
-    held_bytes_ -= item->values.bytes();
-    items_.erase(item->id);
-  }
-
   // Starts whatever may be started: a write, a read, the end.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!writing_ && !outgoing_.empty()) WriteNext();
@@ -357,6 +353,8 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
       out.sent += length;
       out.left -= length;
     }
+    // The client may use the id again as soon as it has this.
+    if (out.left == 0 && out.item != nullptr) items_.erase(out.item->id);
     writing_ = true;
     StartWrite(&reply_);
   }

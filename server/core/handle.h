@@ -27,7 +27,8 @@ struct Handle {
   std::string hex() const;
 
   friend bool operator==(const Handle&, const Handle&) = default;
-  friend auto operator<=>(const Handle&, const Handle&) = default;
+  // As unsigned bytes.
+  friend auto operator<=>(const Handle& a, const Handle& b) { return a.view() <=> b.view(); }
   template <typename H>
   friend H AbslHashValue(H h, const Handle& handle) {
     return H::combine(std::move(h), handle.bytes);

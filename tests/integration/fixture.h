@@ -1,0 +1,112 @@
+// What the integration tests share: a server in this process on free ports, stubs that talk to it
+// through a socket, and short ways to make requests and to read answers.
+#ifndef BLOCKD_TESTS_INTEGRATION_FIXTURE_H_
+#define BLOCKD_TESTS_INTEGRATION_FIXTURE_H_
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "blockd/client/blockctl/problems.h"
+#include "blockd/server/server.h"
+#include "blockd/tests/support/host_matrix.h"
+#include "blockd/tests/support/oracle.h"
+#include "blockd/v1/blockd.grpc.pb.h"
+
+namespace blockd::test {
+
+// Everything that should happen soon is waited for so long; only a failure takes it.
+inline constexpr absl::Duration kGenerous = absl::Seconds(60);
+
+// True once `condition` is; false if that takes too long.
+bool Eventually(const std::function<bool()>& condition);
+
+v1::SystemSpec SpecOf(const MatrixForm& form);
+v1::SystemSpec SpecOf(const HostMatrix& matrix);  // with its palette
+v1::SystemData DataOf(const HostMatrix& matrix);
+v1::FactorRequest FactorRequestOf(const HostMatrix& matrix, int64_t systems = 1);
+std::string BytesOf(const std::vector<double>& values, Scalar scalar = Scalar::kFloat64);
+std::vector<double> ValuesOf(const std::string& bytes, Scalar scalar = Scalar::kFloat64);
+
+v1::RpcStatus RpcStatusOf(const grpc::Status& status);
+
+// The typed detail, if the status has one of that type.
+template <typename Detail>
+std::optional<Detail> DetailOf(const v1::RpcStatus& status) {
+  for (const auto& any : status.details()) {
+    Detail detail;
+    if (any.Is<Detail>() && any.UnpackTo(&detail)) return detail;
+  }
+  return std::nullopt;
+}
+template <typename Detail>
+std::optional<Detail> DetailOf(const grpc::Status& status) {
+  return DetailOf<Detail>(RpcStatusOf(status));
+}
+
+// The status is OK, or the failure says which it is.
+::testing::AssertionResult IsOk(const grpc::Status& status);
+// INVALID_ARGUMENT about this field.
+::testing::AssertionResult IsInvalid(const grpc::Status& status, const std::string& field);
+// NOT_FOUND for this reason.
+::testing::AssertionResult IsNotFound(const grpc::Status& status,
+                                      v1::HandleNotFound::Reason reason);
+
+class IntegrationTest : public ::testing::Test {
+ protected:
+  // A free port, none for metrics (stopping that takes seconds), a pool of 64 MiB, two threads.
+  static server::ServerOptions Options();
+  void Start(const server::ServerOptions& options = Options());
+  void TearDown() override;
+
+  std::shared_ptr<grpc::Channel> NewChannel() const;
+  v1::Solver::Stub& stub() { return *stub_; }
+  server::Server& server() { return *server_; }
+
+  // Sum of all samples of this name whose labels contain `labels`, from the metrics' text.
+  double Metric(const std::string& name, const std::string& labels = "");
+  int64_t ReservedBytes() { return static_cast<int64_t>(Metric("blockd_budget_reserved_bytes")); }
+
+  // Calls that expect success.
+  std::string Factor(const HostMatrix& matrix);
+  v1::FactorReply Factor(const v1::FactorRequest& request, const std::string& caller = "");
+  std::vector<double> Solve(const std::string& handle, const std::vector<double>& rhs,
+                            int64_t num_rhs = 1, Scalar scalar = Scalar::kFloat64);
+
+  // Calls whose status matters.
+  grpc::Status FactorStatus(const v1::FactorRequest& request, v1::FactorReply* reply = nullptr,
+                            const std::string& caller = "");
+  grpc::Status SolveStatus(const v1::SolveRequest& request, v1::SolveReply* reply = nullptr,
+                           const std::string& caller = "");
+  grpc::Status ReleaseStatus(const std::vector<std::string>& handles,
+                             v1::ReleaseReply* reply = nullptr, const std::string& caller = "");
+
+  // Sends `message` as the one message of a call to "/package.Service/Method", whatever its kind:
+  // on the wire they look the same.
+  grpc::Status RawCall(const std::string& path, const std::string& message,
+                       std::string* reply = nullptr);
+
+  // The server still factors and solves for anybody.
+  void ExpectServes();
+
+  std::unique_ptr<server::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Solver::Stub> stub_;
+};
+
+// A client's context that does not wait for ever.
+std::unique_ptr<grpc::ClientContext> NewContext(const std::string& caller = "");
+
+// The backward error is at most 4 n eps.
+void ExpectSolves(const HostMatrix& matrix, const std::vector<double>& x,
+                  const std::vector<double>& b);
+
+}  // namespace blockd::test
+
+#endif  // BLOCKD_TESTS_INTEGRATION_FIXTURE_H_

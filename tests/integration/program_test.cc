@@ -1,0 +1,233 @@
+// The program itself, as an operator starts and stops it.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "fixture.h"
+
+namespace blockd::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "blockd-test-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    fs::remove_all(folder_);
+  }
+
+  // Starts blockd; its standard output and error go to a file.
+  void Spawn(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), BLOCKD_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& flag : flags) argv.push_back(flag.data());
+    argv.push_back(nullptr);
+    const std::string output = folder_ / "output";
+    pid_ = fork();
+    if (pid_ == 0) {
+      const int fd = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      dup2(fd, 1);
+      dup2(fd, 2);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+  }
+  std::string Output() const { return ReadFile(folder_ / "output"); }
+  static std::string ReadFile(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  // Exit code, or minus the signal.
+  int Wait() {
+    int status = 0;
+    const bool ended = Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
+    EXPECT_TRUE(ended) << Output();
+    if (!ended) return -1000;
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  // Serves on free ports; returns a channel to it.
+  std::shared_ptr<grpc::Channel> Serve(std::vector<std::string> flags) {
+    const fs::path ports = folder_ / "ports";
+    for (const char* flag : {"--port=0", "--metrics_port=-1", "--device_memory=64MiB"}) {
+      flags.push_back(flag);
+    }
+    flags.push_back(absl::StrCat("--port_file=", ports.string()));
+    Spawn(flags);
+    EXPECT_TRUE(Eventually([&] { return fs::exists(ports); })) << Output();
+    for (absl::string_view line : absl::StrSplit(ReadFile(ports), '\n')) {
+      const std::pair<std::string, std::string> entry = absl::StrSplit(line, '=');
+      if (entry.first == "grpc") port_ = entry.second;
+    }
+    return grpc::CreateChannel("127.0.0.1:" + port_, grpc::InsecureChannelCredentials());
+  }
+
+  fs::path folder_;
+  pid_t pid_ = -1;
+  std::string port_;
+};
+
+TEST_F(ProgramTest, HelpNamesEveryLimitAndVersionIsOneLine) {
+  Spawn({"--help"});
+  Wait();
+  const std::string help = Output();
+  for (const server::OptionValue& limit : server::Limits(server::ServerOptions())) {
+    EXPECT_NE(help.find("--" + limit.name), std::string::npos) << limit.name;
+  }
+  Spawn({"--version"});
+  Wait();
+  EXPECT_EQ(Output(), "blockd " + server::Version() + "\n");
+}
+
+TEST_F(ProgramTest, WrongFlagsAreRefusedAtStart) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--port=70000", "--port=70000: expected a number from 0 to 65535"},
+      {"--port=http", "port"},
+      {"--device_memory=lots", "expected a number of bytes"},
+      {"--max_lease=yesterday", "max_lease"},
+      {"--stream_idle_timeout=0", "--stream_idle_timeout=0: expected a time from"},
+      {"--backend=fpga", "expected one of auto, cuda, rocm, cpu"},
+      {"--no_such_flag=1", "no_such_flag"},
+      {"surplus", "expected flags only"},
+      {"--tls_cert_file=/nonexistent.pem", "--tls_key_file"},
+  };
+  for (const auto& [flag, message] : cases) {
+    Spawn({"--port=0", "--metrics_port=0", flag});
+    const int code = Wait();
+    EXPECT_GT(code, 0) << flag;
+    EXPECT_NE(Output().find(message), std::string::npos) << flag << ": " << Output();
+  }
+}
+
+TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const auto channel = Serve({"--log_format=json"});
+    const auto stub = v1::Solver::NewStub(channel);
+    v1::ServerInfo info;
+    ASSERT_TRUE(IsOk(stub->GetServerInfo(NewContext().get(), {}, &info)));
+    kill(pid_, signal);
+    EXPECT_EQ(Wait(), 0) << Output();
+    EXPECT_NE(Output().find("\"event\":\"serving\""), std::string::npos) << Output();
+    EXPECT_NE(Output().find("\"method\":\"GetServerInfo\""), std::string::npos) << Output();
+    EXPECT_NE(Output().find("\"event\":\"stopped\""), std::string::npos) << Output();
+    fs::remove(folder_ / "ports");
+  }
+}
+
+TEST_F(ProgramTest, ASecondSignalEndsAtOnce) {
+  const auto channel = Serve({"--drain_timeout=10m"});
+  const auto stub = v1::Solver::NewStub(channel);
+  // An upload that never ends keeps the drain waiting.
+  const HostMatrix matrix(problems::Poisson(9, 9), Scalar::kFloat64);
+  v1::FactorStreamRequest header;
+  *header.mutable_header()->mutable_spec() = SpecOf(matrix);
+  header.mutable_header()->set_num_systems(1);
+  grpc::ClientContext context;
+  v1::FactorReply reply;
+  const auto writer = stub->FactorStream(&context, &reply);
+  ASSERT_TRUE(writer->Write(header));
+  v1::ServerInfo info;
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_TRUE(IsOk(stub->GetServerInfo(NewContext().get(), {}, &info)));
+    return info.memory_free_bytes() < info.memory_bytes();
+  }));
+  kill(pid_, SIGTERM);
+  ASSERT_TRUE(Eventually([&] { return Output().find("draining") != std::string::npos; }));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), -SIGTERM);
+  EXPECT_FALSE(writer->Finish().ok());
+}
+
+TEST_F(ProgramTest, AHandleOfTheProcessBeforeSaysRestarted) {
+  const HostMatrix matrix(problems::Poisson(9, 9), Scalar::kFloat64);
+  v1::FactorReply reply;
+  {
+    const auto stub = v1::Solver::NewStub(Serve({}));
+    ASSERT_TRUE(IsOk(stub->Factor(NewContext().get(), FactorRequestOf(matrix), &reply)));
+    kill(pid_, SIGTERM);
+    EXPECT_EQ(Wait(), 0);
+    fs::remove(folder_ / "ports");
+  }
+  const auto stub = v1::Solver::NewStub(Serve({}));
+  v1::GetFactorizationRequest request;
+  request.set_handle(reply.system(0).handle());
+  v1::FactorizationInfo info;
+  EXPECT_TRUE(IsNotFound(stub->GetFactorization(NewContext().get(), request, &info),
+                         v1::HandleNotFound::RESTARTED));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
+}
+
+TEST_F(ProgramTest, ATakenPortIsSaid) {
+  const auto channel = Serve({});
+  const pid_t first = pid_;
+  Spawn({"--port=" + port_, "--metrics_port=-1", "--device_memory=64MiB"});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_NE(Output().find("cannot serve gRPC on 127.0.0.1:" + port_), std::string::npos)
+      << Output();
+  pid_ = first;
+}
+
+TEST_F(ProgramTest, WithTlsHandlesBelongToTheCertificate) {
+  const std::string script = absl::StrCat(
+      "(cd ", folder_.string(),
+      " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+      " -subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout server.key -out server.pem"
+      " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+      " -subj /CN=alice -keyout alice.key -out alice.pem"
+      " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+      " -subj /CN=bob -keyout bob.key -out bob.pem"
+      " && cat alice.pem bob.pem > ca.pem)");
+  ASSERT_EQ(std::system((script + " > /dev/null 2>&1").c_str()), 0);
+  const std::string at = folder_.string() + "/";
+  Serve({"--tls_cert_file=" + at + "server.pem", "--tls_key_file=" + at + "server.key",
+         "--tls_client_ca_file=" + at + "ca.pem"});
+  const auto connect = [&](const std::string& name) {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = ReadFile(folder_ / "server.pem");
+    if (!name.empty()) {
+      options.pem_cert_chain = ReadFile(folder_ / (name + ".pem"));
+      options.pem_private_key = ReadFile(folder_ / (name + ".key"));
+    }
+    return v1::Solver::NewStub(
+        grpc::CreateChannel("localhost:" + port_, grpc::SslCredentials(options)));
+  };
+  const auto alice = connect("alice"), bob = connect("bob"), nobody = connect("");
+  const HostMatrix matrix(problems::Poisson(4, 4), Scalar::kFloat64);
+  v1::FactorReply reply;
+  ASSERT_TRUE(IsOk(alice->Factor(NewContext().get(), FactorRequestOf(matrix), &reply)));
+  v1::GetFactorizationRequest request;
+  request.set_handle(reply.system(0).handle());
+  v1::FactorizationInfo info;
+  EXPECT_TRUE(IsOk(alice->GetFactorization(NewContext("bob").get(), request, &info)));
+  // The name in the metadata does not count where there is a certificate.
+  EXPECT_TRUE(IsNotFound(bob->GetFactorization(NewContext("alice").get(), request, &info),
+                         v1::HandleNotFound::NEVER_EXISTED));
+  EXPECT_EQ(nobody->GetFactorization(NewContext().get(), request, &info).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
+}
+
+}  // namespace
+}  // namespace blockd::test

@@ -1,0 +1,168 @@
+// What the server says of itself: info, health, reflection, metrics over HTTP, options out of
+// range.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "blockd/server/byte_size.h"
+#include "fixture.h"
+#include "wire_between.h"
+
+namespace blockd::test {
+namespace {
+
+class ServerInfoTest : public IntegrationTest {
+ protected:
+  std::string HttpGet(int port, const std::string& path) {
+    const int fd = ConnectTo(port);
+    EXPECT_GE(fd, 0);
+    const std::string request =
+        "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    std::string text;
+    char buffer[4096];
+    for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) > 0;) text.append(buffer, got);
+    close(fd);
+    return text;
+  }
+};
+
+TEST_F(ServerInfoTest, InfoNamesTheDeviceTheMemoryAndEveryLimit) {
+  server::ServerOptions options = Options();
+  options.max_stream_requests = 17;
+  Start(options);
+  v1::ServerInfo info;
+  ASSERT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
+  EXPECT_EQ(info.version(), server::Version());
+  EXPECT_EQ(info.backend(), "cpu");
+  EXPECT_FALSE(info.device_name().empty());
+  EXPECT_GT(info.device_parallelism(), 0);
+  EXPECT_GT(info.built_backends_size(), 0);
+  EXPECT_EQ(info.memory_bytes(), 64 << 20);
+  EXPECT_EQ(info.memory_free_bytes(), info.memory_bytes());
+  EXPECT_EQ(info.factorizations(), 0);
+  EXPECT_GE(info.uptime_seconds(), 0);
+  EXPECT_EQ(info.server_epoch().size(), 8u);
+  std::set<std::string> names;
+  for (const v1::Limit& limit : info.limit()) {
+    names.insert(limit.name());
+    EXPECT_FALSE(limit.value().empty()) << limit.name();
+    EXPECT_FALSE(limit.help().empty()) << limit.name();
+    if (limit.name() == "max_stream_requests") {
+      EXPECT_EQ(limit.value(), "17");
+    }
+  }
+  for (const char* name : {"max_queued_requests", "max_message_bytes", "max_rhs", "max_systems",
+                           "max_lease", "stream_idle_timeout", "max_inflight_request_bytes"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  const HostMatrix matrix(problems::Poisson(9, 9), Scalar::kFloat64);
+  const std::string handle = Factor(matrix);
+  ASSERT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
+  EXPECT_EQ(info.factorizations(), 1);
+  EXPECT_LT(info.memory_free_bytes(), info.memory_bytes());
+  EXPECT_EQ(info.memory_evictable_bytes(), info.memory_bytes() - info.memory_free_bytes());
+  EXPECT_EQ(handle.substr(16), info.server_epoch());
+}
+
+TEST_F(ServerInfoTest, HealthAndReflectionAnswer) {
+  Start();
+  std::string reply;
+  ASSERT_TRUE(IsOk(RawCall("/grpc.health.v1.Health/Check", "", &reply)));
+  EXPECT_EQ(reply, std::string("\x08\x01"));  // status: SERVING
+  ASSERT_TRUE(IsOk(RawCall("/grpc.health.v1.Health/Check",
+                           std::string("\x0a\x10") + "blockd.v1.Solver", &reply)));
+  EXPECT_EQ(reply, std::string("\x08\x01"));
+  EXPECT_EQ(RawCall("/grpc.health.v1.Health/Check", std::string("\x0a\x03") + "xyz").error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  ASSERT_TRUE(IsOk(RawCall("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                           std::string("\x3a\x01*"), &reply)));  // list_services: "*"
+  EXPECT_NE(reply.find("blockd.v1.Solver"), std::string::npos);
+  EXPECT_NE(reply.find("grpc.health.v1.Health"), std::string::npos);
+  EXPECT_EQ(RawCall("/blockd.v1.Solver/NoSuchMethod", "").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ServerInfoTest, MetricsAnswerOverHttp) {
+  server::ServerOptions options = Options();
+  options.metrics_port = 0;
+  Start(options);
+  ExpectServes();
+  const std::string text = HttpGet(server().metrics_port(), "/metrics");
+  EXPECT_EQ(text.rfind("HTTP/1.1 200", 0), 0u);
+  for (const char* name :
+       {"blockd_requests_total", "blockd_request_seconds", "blockd_pool_used_bytes",
+        "blockd_factorizations", "blockd_build_info", "blockd_queue_requests"}) {
+    EXPECT_NE(text.find(name), std::string::npos) << name;
+  }
+  EXPECT_EQ(text.find("handle"), std::string::npos);
+  EXPECT_TRUE(Eventually([&] {
+    return Metric("blockd_requests_total", "method=\"Solve\",status=\"OK\"") == 1;
+  })) << server().metrics().Text();
+}
+
+TEST_F(ServerInfoTest, ASecondServerOnThePortFailsAtStart) {
+  server::ServerOptions options = Options();
+  options.metrics_port = 0;
+  Start(options);
+  options = Options();
+  options.port = server().grpc_port();
+  absl::StatusOr<std::unique_ptr<server::Server>> second = server::Server::Start(options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find("--port"), absl::string_view::npos);
+  options.port = 0;
+  options.metrics_port = server().metrics_port();
+  second = server::Server::Start(options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find("--metrics_port"), absl::string_view::npos);
+  ExpectServes();
+}
+
+TEST_F(ServerInfoTest, OptionsOutOfRangeAreRefusedByName) {
+  const auto refuses = [](auto change, const std::string& text) {
+    server::ServerOptions options = Options();
+    change(&options);
+    const absl::Status status = server::CheckAndComplete(&options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("expected"), absl::string_view::npos) << status;
+  };
+  using O = server::ServerOptions*;
+  refuses([](O o) { o->port = 65536; }, "--port=65536");
+  refuses([](O o) { o->metrics_port = -2; }, "--metrics_port=-2");
+  refuses([](O o) { o->core.max_queued_requests = 0; }, "--max_queued_requests=0");
+  refuses([](O o) { o->core.default_lease = absl::Hours(2); }, "--default_lease=2h");
+  refuses([](O o) { o->max_message_bytes = int64_t{3} << 30; }, "--max_message_bytes=3GiB");
+  refuses([](O o) { o->stream_idle_timeout = absl::ZeroDuration(); }, "--stream_idle_timeout=0");
+  refuses([](O o) { o->backend = "fpga"; }, "--backend=fpga");
+  refuses([](O o) { o->log_level = "loud"; }, "--log_level=loud");
+  refuses([](O o) { o->tls_key_file = "key.pem"; }, "--tls_cert_file=");
+  refuses([](O o) { o->device.memory_bytes = -1; }, "--device_memory=-1");
+}
+
+TEST(ByteSizeTest, ReadsUnitsAndRefusesNonsense) {
+  const auto parse = [](absl::string_view text) {
+    server::ByteSize size;
+    std::string error;
+    if (AbslParseFlag(text, &size, &error)) return size.bytes;
+    EXPECT_FALSE(error.empty());
+    return int64_t{-1};
+  };
+  EXPECT_EQ(parse("0"), 0);
+  EXPECT_EQ(parse("1048576"), 1 << 20);
+  EXPECT_EQ(parse("8GiB"), int64_t{8} << 30);
+  EXPECT_EQ(parse("8gb"), int64_t{8} << 30);
+  EXPECT_EQ(parse("8 G"), int64_t{8} << 30);
+  EXPECT_EQ(parse("1.5MiB"), 3 << 19);
+  EXPECT_EQ(parse("64k"), 65536);
+  EXPECT_EQ(parse("12B"), 12);
+  for (const char* bad : {"", "x", "GiB", "-1", "8XB", "1e400TiB", "99999999999TiB", "1..5M"}) {
+    EXPECT_EQ(parse(bad), -1) << bad;
+  }
+  EXPECT_EQ(AbslUnparseFlag(server::ByteSize{int64_t{8} << 30}), "8GiB");
+  EXPECT_EQ(AbslUnparseFlag(server::ByteSize{1000}), "1000");
+}
+
+}  // namespace
+}  // namespace blockd::test

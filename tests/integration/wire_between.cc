@@ -1,0 +1,84 @@
+#include "wire_between.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace blockd::test {
+namespace {
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
+// Moves what has come from one end to the other; false once an end is closed.
+bool Move(int from, int to) {
+  char buffer[65536];
+  const ssize_t came = read(from, buffer, sizeof(buffer));
+  if (came <= 0) return false;
+  for (ssize_t sent = 0; sent < came;) {
+    const ssize_t now = send(to, buffer + sent, static_cast<size_t>(came - sent), MSG_NOSIGNAL);
+    if (now <= 0) return false;
+    sent += now;
+  }
+  return true;
+}
+
+}  // namespace
+
+int ConnectTo(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = Loopback(port);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+WireBetween::WireBetween(int server_port) {
+  listener_ = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = Loopback(0);
+  socklen_t length = sizeof(address);
+  bind(listener_, reinterpret_cast<sockaddr*>(&address), length);
+  listen(listener_, 1);
+  getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
+  port_ = ntohs(address.sin_port);
+  if (pipe(cut_) != 0) return;
+  thread_ = std::thread([this, server_port] { Run(server_port); });
+}
+
+WireBetween::~WireBetween() {
+  Cut();
+  if (thread_.joinable()) thread_.join();
+  close(listener_);
+  close(cut_[0]);
+  close(cut_[1]);
+}
+
+void WireBetween::Cut() {
+  const char byte = 'x';
+  [[maybe_unused]] const ssize_t written = write(cut_[1], &byte, 1);
+}
+
+void WireBetween::Run(int server_port) {
+  pollfd first[] = {{listener_, POLLIN, 0}, {cut_[0], POLLIN, 0}};
+  if (poll(first, 2, -1) < 0 || first[1].revents != 0) return;
+  const int client = accept(listener_, nullptr, nullptr);
+  const int server = ConnectTo(server_port);
+  pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}, {cut_[0], POLLIN, 0}};
+  while (poll(ends, 3, -1) > 0 && ends[2].revents == 0) {
+    if (ends[0].revents != 0 && !Move(client, server)) break;
+    if (ends[1].revents != 0 && !Move(server, client)) break;
+  }
+  close(client);
+  close(server);
+}
+
+}  // namespace blockd::test

@@ -1,0 +1,30 @@
+// A TCP connection between a client and a server of the same machine that can be cut, as when the
+// client's machine vanishes.
+#ifndef BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
+#define BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
+
+#include <thread>
+
+namespace blockd::test {
+
+class WireBetween {
+ public:
+  explicit WireBetween(int server_port);
+  ~WireBetween();
+  int port() const { return port_; }  // for the client, one connection
+  void Cut();
+
+ private:
+  void Run(int server_port);
+  int listener_ = -1;
+  int cut_[2] = {-1, -1};  // a pipe: a byte in it cuts
+  int port_ = 0;
+  std::thread thread_;
+};
+
+// A TCP connection to the loopback address; the caller closes it. -1 if there is none.
+int ConnectTo(int port);
+
+}  // namespace blockd::test
+
+#endif  // BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
