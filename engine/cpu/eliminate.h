@@ -31,6 +31,7 @@ class Eliminator {
   static constexpr int kRows = kVectors * kWidth;
   static constexpr int kCols = BLOCKD_VECTOR_BYTES == 64 ? 8 : 4;
   static_assert(kRows % kCols == 0);
+  static_assert(kRows % kPanel == 0);  // a tile of inv(L) is whole block columns
   using Vec = Vector<T, kWidth>;
 
   // kRows x kCols in registers.

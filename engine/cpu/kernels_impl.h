@@ -1,5 +1,6 @@
 // Included once by each kernels_<instruction set>.cc, which defines BLOCKD_VECTOR_BYTES and
 // BLOCKD_KERNEL_NAMESPACE.
+#include <algorithm>
 #include <utility>
 
 #include "blockd/engine/cpu/eliminate.h"
@@ -14,12 +15,16 @@ template <typename T>
 bool OneVector(int64_t n) {
   return BLOCKD_VECTOR_BYTES == 64 && n <= kLanes<T>;
 }
-inline constexpr int kShort = BLOCKD_VECTOR_BYTES == 64 ? 1 : 2;
+// Vectors a tile's column: two, or more where two would not hold a whole block column of inv(L).
+template <typename T>
+inline constexpr int kTile = std::max<int>(2, kPanel / kLanes<T>);
+template <typename T>
+inline constexpr int kShort = BLOCKD_VECTOR_BYTES == 64 ? 1 : kTile<T>;
 
 template <typename T>
 int64_t ScratchScalars(int64_t n, bool fill) {
-  return OneVector<T>(n) ? Eliminator<T, kShort>::ScratchScalars(n, fill)
-                         : Eliminator<T, 2>::ScratchScalars(n, fill);
+  return OneVector<T>(n) ? Eliminator<T, kShort<T>>::ScratchScalars(n, fill)
+                         : Eliminator<T, kTile<T>>::ScratchScalars(n, fill);
 }
 
 template <typename T>
@@ -31,7 +36,8 @@ SegmentFailure Eliminate(const EliminateTask<T>& task) {
       })) {
     return failure;
   }
-  return OneVector<T>(task.n) ? Eliminator<T, kShort>(task).Run() : Eliminator<T, 2>(task).Run();
+  return OneVector<T>(task.n) ? Eliminator<T, kShort<T>>(task).Run()
+                              : Eliminator<T, kTile<T>>(task).Run();
 }
 
 // Calls visit(a Substitution for blocks of this size).
