@@ -36,11 +36,17 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
 
  private:
   void Ended(const absl::Status& status) {
+    Connection::EnterCallback();
     if (status.ok()) return done_(TakeSolution(reply_, solution_));
     const auto wait = backoff_.Next(status, absl::Now());
     if (!wait.has_value()) return done_(status);
-    alarm_.Set(absl::ToChronoTime(absl::Now() + *wait),
-               [self = shared_from_this()](bool) { self->Attempt(); });
+    // The alarm keeps its callback for good, so the callback must not keep the alarm's owner.
+    until_alarm_ = shared_from_this();
+    alarm_.Set(absl::ToChronoTime(absl::Now() + *wait), [this](bool) {
+      Connection::EnterCallback();
+      const std::shared_ptr<AsyncSolve> self = std::move(until_alarm_);
+      Attempt();
+    });
   }
 
   const std::shared_ptr<Connection> connection_;
@@ -52,6 +58,7 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
   std::unique_ptr<grpc::ClientContext> context_;
   v1::SolveReply reply_;
   grpc::Alarm alarm_;
+  std::shared_ptr<AsyncSolve> until_alarm_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "blockd/client/connection.h"
 
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,7 +50,65 @@ grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
   return args;
 }
 
+thread_local bool on_callback_thread = false;
+
+// Destroys what callbacks held last. Joined when the process ends, before gRPC itself is unloaded.
+class Undertaker {
+ public:
+  static Undertaker& Get() {
+    static Undertaker undertaker;
+    return undertaker;
+  }
+  void Take(std::function<void()> destroy) {
+    absl::MutexLock lock(&mutex_);
+    work_.push_back(std::move(destroy));
+  }
+
+ private:
+  Undertaker() : thread_([this] { Run(); }) {}
+  ~Undertaker() {
+    {
+      absl::MutexLock lock(&mutex_);
+      ending_ = true;
+    }
+    thread_.join();
+  }
+  void Run() {
+    const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return ending_ || !work_.empty();
+    };
+    absl::MutexLock lock(&mutex_);
+    while (true) {
+      mutex_.Await(absl::Condition(&awake));
+      if (work_.empty()) return;
+      const std::function<void()> destroy = std::move(work_.back());
+      work_.pop_back();
+      mutex_.Unlock();
+      destroy();
+      mutex_.Lock();
+    }
+  }
+
+  absl::Mutex mutex_;
+  std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last, because it uses the others
+};
+
 }  // namespace
+
+std::shared_ptr<Connection> Connection::Make(const std::string& target,
+                                             const ClientOptions& options) {
+  return {new Connection(target, options), [](Connection* connection) {
+            if (on_callback_thread) {
+              Undertaker::Get().Take([connection] { delete connection; });
+            } else {
+              delete connection;
+            }
+          }};
+}
+
+void Connection::EnterCallback() { on_callback_thread = true; }
 
 Connection::Connection(const std::string& target, const ClientOptions& options)
     : options_(options),
@@ -113,11 +172,13 @@ absl::Status Connection::Retry(absl::Time deadline,
 
 void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, std::string handle) {
   struct Call {
+    std::shared_ptr<Connection> connection;  // first, because the context must go before it
     grpc::ClientContext context;
     v1::ReleaseRequest request;
     v1::ReleaseReply reply;
   };
   auto call = std::make_shared<Call>();
+  call->connection = self;
   self->Prepare(call->context, absl::Now() + absl::Seconds(10));
   call->request.add_handle(std::move(handle));
   {
@@ -125,9 +186,10 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, std::stri
     ++self->releases_;
   }
   self->stub_->async()->Release(&call->context, &call->request, &call->reply,
-                                [call, self](const grpc::Status&) {
-                                  absl::MutexLock lock(&self->mutex_);
-                                  --self->releases_;
+                                [call](const grpc::Status&) {
+                                  EnterCallback();
+                                  absl::MutexLock lock(&call->connection->mutex_);
+                                  --call->connection->releases_;
                                 });
 }
 

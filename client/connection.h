@@ -22,7 +22,11 @@ namespace blockd::client {
 
 class Connection {
  public:
-  Connection(const std::string& target, const ClientOptions& options);
+  // gRPC's callback threads must not destroy the last channel (they would wait for themselves): a
+  // connection whose last holder is a callback is destroyed on a thread of its own.
+  static std::shared_ptr<Connection> Make(const std::string& target, const ClientOptions& options);
+  // Every callback on a gRPC thread that may be the last holder says so first.
+  static void EnterCallback();
 
   const ClientOptions& options() const { return options_; }
   v1::Solver::Stub& stub() const { return *stub_; }
@@ -46,6 +50,8 @@ class Connection {
   bool AwaitReleases(absl::Duration limit);
 
  private:
+  Connection(const std::string& target, const ClientOptions& options);
+
   const ClientOptions options_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;

@@ -119,6 +119,7 @@ void SolveStream::OnWriteDone(bool ok) {
 }
 
 void SolveStream::OnReadDone(bool ok) {
+  Connection::EnterCallback();
   if (!ok) {
     {
       absl::MutexLock lock(&mutex_);
@@ -137,6 +138,7 @@ void SolveStream::OnReadDone(bool ok) {
 }
 
 void SolveStream::OnDone(const grpc::Status& status) {
+  Connection::EnterCallback();
   absl::Status end = ToStatus(status);
   std::shared_ptr<SolveStream> self;
   {

@@ -50,7 +50,7 @@ Factorization Name(const SystemView& system, const std::string& handle) {
 absl::StatusOr<SolverClient> SolverClient::Connect(const std::string& target,
                                                    const ClientOptions& options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  return SolverClient(std::make_shared<Connection>(target, options));
+  return SolverClient(Connection::Make(target, options));
 }
 
 SolverClient::SolverClient(std::shared_ptr<Connection> connection)

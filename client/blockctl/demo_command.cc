@@ -119,7 +119,7 @@ absl::Status NileStep(const client::SolverClient& client, Story& story,
       "   of n=1 (observation variance 15099, level variance 1469.1)\n\n");
   const absl::StatusOr<LevelSeries> nile = SmoothNile(client, story, handle);
   if (!nile.ok()) return nile.status();
-  story.Say(TextPlot(*nile, 20));
+  story.Say(TextPlot(*nile, 21));
   story.Say("\n  year  flow  smoothed level  +- 2 deviations\n");
   for (size_t t = 0; t < nile->level.size(); t += 9) {
     story.Say(absl::StrFormat("  %d  %4.0f  %14.4f  %15.1f\n",

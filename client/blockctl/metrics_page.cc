@@ -71,7 +71,9 @@ std::string MetricsSummary(const std::string& page) {
   for (const absl::string_view line : absl::StrSplit(page, '\n', absl::SkipWhitespace())) {
     const size_t space = line.rfind(' ');
     double value = 0;
-    if (!absl::StartsWith(line, "blockd_") || absl::StrContains(line, "_bucket{") ||
+    const absl::string_view name = line.substr(0, line.find_first_of("{ "));
+    if (!absl::StartsWith(name, "blockd_") || absl::EndsWith(name, "_bucket") ||
+        absl::EndsWith(name, "_sum") || absl::EndsWith(name, "_count") ||
         space == absl::string_view::npos || !absl::SimpleAtod(line.substr(space + 1), &value) ||
         value == 0) {
       continue;

@@ -12,7 +12,7 @@ namespace blockd::blockctl {
 // five seconds.
 absl::StatusOr<std::string> FetchMetrics(const std::string& address);
 
-// The lines of blockd's own metrics whose value is not zero, without the buckets of histograms.
+// The lines of blockd's own metrics whose value is not zero, without histograms.
 std::string MetricsSummary(const std::string& page);
 
 }  // namespace blockd::blockctl

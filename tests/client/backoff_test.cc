@@ -1,0 +1,84 @@
+#include "blockd/client/backoff.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/cord.h"
+#include "blockd/v1/blockd.pb.h"
+
+namespace blockd::client {
+namespace {
+
+const absl::Status kUnavailable = absl::UnavailableError("busy");
+
+absl::Status UnavailableFor(absl::Duration delay) {
+  v1::RetryAfter detail;
+  detail.mutable_delay()->set_seconds(absl::ToInt64Seconds(delay));
+  absl::Status status = kUnavailable;
+  status.SetPayload("type.googleapis.com/blockd.v1.RetryAfter",
+                    absl::Cord(detail.SerializeAsString()));
+  return status;
+}
+
+// Time stands still at the epoch, and luck is `uniform`.
+Backoff Make(const RetryOptions& options, double uniform = 0.999999,
+             absl::Time deadline = absl::InfiniteFuture()) {
+  return Backoff(options, deadline, [uniform] { return uniform; });
+}
+
+TEST(BackoffTest, DelaysGrowToTheirLimit) {
+  Backoff backoff = Make({.max_attempts = 100,
+                          .initial_delay = absl::Milliseconds(100),
+                          .max_delay = absl::Milliseconds(500)});
+  for (const int expected_ms : {100, 200, 400, 500, 500}) {
+    const auto wait = backoff.Next(kUnavailable, absl::UnixEpoch());
+    ASSERT_TRUE(wait.has_value());
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(*wait), expected_ms, 0.01);
+  }
+}
+
+TEST(BackoffTest, JitterTakesAwayUpToHalf) {
+  Backoff backoff = Make({.initial_delay = absl::Milliseconds(100)}, 0.0);
+  EXPECT_EQ(backoff.Next(kUnavailable, absl::UnixEpoch()), absl::Milliseconds(50));
+}
+
+TEST(BackoffTest, OnlyUnavailableIsTriedAgain) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kInternal, absl::StatusCode::kDeadlineExceeded,
+        absl::StatusCode::kResourceExhausted, absl::StatusCode::kAborted,
+        absl::StatusCode::kNotFound, absl::StatusCode::kInvalidArgument}) {
+    EXPECT_FALSE(Make({}).Next(absl::Status(code, ""), absl::UnixEpoch()).has_value());
+  }
+}
+
+TEST(BackoffTest, GivesUpAfterTheLastAttempt) {
+  Backoff backoff = Make({.max_attempts = 3});
+  EXPECT_TRUE(backoff.Next(kUnavailable, absl::UnixEpoch()).has_value());
+  EXPECT_TRUE(backoff.Next(kUnavailable, absl::UnixEpoch()).has_value());
+  EXPECT_FALSE(backoff.Next(kUnavailable, absl::UnixEpoch()).has_value());
+  EXPECT_EQ(backoff.attempts(), 3);
+}
+
+TEST(BackoffTest, NeverWaitsPastTheDeadline) {
+  const absl::Time deadline = absl::UnixEpoch() + absl::Milliseconds(150);
+  const RetryOptions options{.initial_delay = absl::Milliseconds(100)};
+  EXPECT_TRUE(Make(options, 0.5, deadline).Next(kUnavailable, absl::UnixEpoch()).has_value());
+  EXPECT_FALSE(Make(options, 0.5, deadline)
+                   .Next(kUnavailable, absl::UnixEpoch() + absl::Milliseconds(100))
+                   .has_value());
+}
+
+TEST(BackoffTest, WaitsAtLeastAsLongAsTheServerAsks) {
+  Backoff backoff = Make({.initial_delay = absl::Milliseconds(1)}, 0.5);
+  const auto wait = backoff.Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch());
+  ASSERT_TRUE(wait.has_value());
+  EXPECT_GE(*wait, absl::Seconds(7));
+  EXPECT_LE(*wait, absl::Seconds(7.7));
+}
+
+TEST(BackoffTest, GivesUpWhereTheServerAsksForMoreTimeThanThereIs) {
+  Backoff backoff = Make({}, 0.5, absl::UnixEpoch() + absl::Seconds(5));
+  EXPECT_FALSE(backoff.Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch()).has_value());
+}
+
+}  // namespace
+}  // namespace blockd::client

@@ -1,0 +1,110 @@
+#include "blockd/client/blockctl/npy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "blockd/client/blockctl/files.h"
+
+namespace blockd::blockctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Npy(const std::string& header, const std::string& data, int version = 1) {
+  std::string bytes = "\x93NUMPY";
+  bytes += static_cast<char>(version);
+  bytes += '\0';
+  const size_t length = header.size();
+  for (int i = 0; i < (version == 1 ? 2 : 4); ++i) bytes += static_cast<char>(length >> (8 * i));
+  return bytes + header + data;
+}
+
+std::string Doubles(std::vector<double> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
+}
+
+std::string ErrorOf(const std::string& bytes) {
+  const absl::StatusOr<Array> array = ParseNpy(bytes);
+  EXPECT_EQ(array.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(array.status().message());
+}
+
+TEST(NpyTest, ReadsWhatNumPyWrites) {
+  const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), }\n";
+  for (const int version : {1, 2, 3}) {
+    const absl::StatusOr<Array> array = ParseNpy(Npy(header, Doubles({1, 2, 3, 4, 5, 6}), version));
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_THAT(array->shape, ElementsAre(2, 3));
+    EXPECT_FALSE(array->fortran_order);
+    EXPECT_EQ(array->as<double>()[4], 5);
+  }
+}
+
+TEST(NpyTest, ReadsFortranOrderFloat32AndOneDimension) {
+  const float values[] = {1.5F, 2.5F};
+  const absl::StatusOr<Array> array =
+      ParseNpy(Npy("{'descr':'<f4','fortran_order':True,'shape':(2,)}",
+                   {reinterpret_cast<const char*>(values), sizeof(values)}));
+  ASSERT_TRUE(array.ok()) << array.status();
+  EXPECT_EQ(array->scalar, client::Scalar::kFloat32);
+  EXPECT_TRUE(array->fortran_order);
+  EXPECT_THAT(array->shape, ElementsAre(2));
+  EXPECT_EQ(array->as<float>()[1], 2.5F);
+}
+
+TEST(NpyTest, WhatIsWrittenReadsBackTheSame) {
+  Array array;
+  array.shape = {2, 2};
+  array.fortran_order = true;
+  array.data.resize(4 * sizeof(double));
+  for (int i = 0; i < 4; ++i) array.as<double>()[i] = i + 0.25;
+  const std::string path = ::testing::TempDir() + "/written.npy";
+  ASSERT_TRUE(WriteNpy(path, array).ok());
+  const absl::StatusOr<std::string> bytes = ReadFile(path);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ((bytes->size() - 4 * sizeof(double)) % 64, 0);  // aligned, as NumPy wants it
+  const absl::StatusOr<Array> back = ParseNpy(*bytes);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->shape, array.shape);
+  EXPECT_EQ(back->fortran_order, true);
+  EXPECT_EQ(back->data, array.data);
+}
+
+TEST(NpyTest, SaysWhatIsWrong) {
+  EXPECT_THAT(ErrorOf("PK\x03\x04 a zip file"), HasSubstr("NUMPY"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("NUMPY"));
+  EXPECT_THAT(ErrorOf(Npy("", "", 9)), HasSubstr("version 9"));
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", "12345678")),
+              HasSubstr("astype('<f8')"));
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '>f8', 'fortran_order': False, 'shape': (1,), }", "12345678")),
+              HasSubstr("'>f8'"));
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", "12345678")),
+              HasSubstr("needs 24"));
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'shape': (1,), }", "12345678")), HasSubstr("lacks"));
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }", "")),
+              HasSubstr("shape"));
+  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, "
+                          "1099511627776), }",
+                          "")),
+              HasSubstr("overflows"));
+  const std::string cut = Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", "");
+  EXPECT_THAT(ErrorOf(cut.substr(0, 30)), HasSubstr("ends in the header"));
+}
+
+TEST(NpyTest, AMissingFileIsNamed) {
+  const absl::StatusOr<Array> array = ReadNpy("/nowhere/a.npy");
+  EXPECT_THAT(std::string(array.status().message()),
+              HasSubstr("/nowhere/a.npy: cannot read: No such file"));
+}
+
+TEST(FilesTest, AFailedWriteLeavesNothingBehind) {
+  EXPECT_FALSE(WriteFile("/nowhere/x", {"text"}).ok());
+  const std::string folder = ::testing::TempDir();
+  EXPECT_FALSE(WriteFile(folder, {"text"}).ok());  // a folder stands there
+}
+
+}  // namespace
+}  // namespace blockd::blockctl

@@ -1,0 +1,193 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "blockd/client/solver_client.h"
+#include "fake_solver.h"
+
+namespace blockd::client {
+namespace {
+
+constexpr double kOne[] = {1.0};
+const SystemView kSystem = MakeSystemView(1, 1, kOne, kOne);
+const Factorization kHandle{"handle", 1, 1, Scalar::kFloat64};
+
+class RetryTest : public ::testing::Test {
+ protected:
+  RetryTest() {
+    fake_.on_release = [](const v1::ReleaseRequest&, v1::ReleaseReply*) {
+      return grpc::Status::OK;
+    };
+  }
+  SolverClient Connect(ClientOptions options = {}) {
+    options.retry.initial_delay = absl::Milliseconds(1);
+    return *SolverClient::Connect(fake_.target(), options);
+  }
+  // Solves x = 2 b.
+  static grpc::Status Double(const v1::SolveRequest& request, v1::SolveReply* reply) {
+    double b;
+    std::memcpy(&b, request.rhs().data(), sizeof(b));
+    b *= 2;
+    reply->set_solution(&b, sizeof(b));
+    return grpc::Status::OK;
+  }
+
+  FakeSolver fake_;
+  std::vector<double> x_ = {0};
+  const std::vector<double> b_ = {21};
+};
+
+TEST_F(RetryTest, AFactorIsTriedAgainWithTheSameKey) {
+  std::atomic<int> calls{0};
+  absl::Mutex mutex;
+  std::set<std::string> keys;
+  fake_.on_factor = [&](const v1::FactorRequest& request, v1::FactorReply* reply) {
+    absl::MutexLock lock(&mutex);
+    keys.insert(request.options().idempotency_key());
+    return ++calls < 3 ? UnavailableFor(absl::Milliseconds(1)) : AnswerWith("h", reply);
+  };
+  const auto result = Connect().Factor(kSystem);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->handle.get().handle, "h");
+  EXPECT_EQ(calls, 3);
+  ASSERT_EQ(keys.size(), 1);
+  EXPECT_EQ(keys.begin()->size(), 16);
+}
+
+TEST_F(RetryTest, AUsersKeyIsSent) {
+  std::string key;
+  fake_.on_factor = [&](const v1::FactorRequest& request, v1::FactorReply* reply) {
+    key = request.options().idempotency_key();
+    return AnswerWith("h", reply);
+  };
+  ASSERT_TRUE(Connect().Factor(kSystem, {.idempotency_key = "mine"}).ok());
+  EXPECT_EQ(key, "mine");
+}
+
+TEST_F(RetryTest, AnUploadIsTriedAgainFromItsBeginning) {
+  std::atomic<int> calls{0};
+  std::vector<std::string> keys;
+  fake_.on_factor_stream = [&](FakeSolver::FactorReader* reader, v1::FactorReply* reply) {
+    v1::FactorStreamRequest request;
+    EXPECT_TRUE(reader->Read(&request));
+    keys.push_back(request.header().options().idempotency_key());
+    int64_t bytes = 0;
+    while (reader->Read(&request)) bytes += static_cast<int64_t>(request.chunk().size());
+    EXPECT_EQ(bytes, 8);
+    return ++calls < 2 ? UnavailableFor(absl::Milliseconds(1)) : AnswerWith("h", reply);
+  };
+  ASSERT_TRUE(Connect({.stream_threshold_bytes = 0}).Factor(kSystem).ok());
+  ASSERT_EQ(keys.size(), 2);
+  EXPECT_EQ(keys[0], keys[1]);
+}
+
+TEST_F(RetryTest, OtherFailuresAreFinal) {
+  std::atomic<int> calls{0};
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*) {
+    ++calls;
+    return grpc::Status(grpc::StatusCode::INTERNAL, "the device failed");
+  };
+  EXPECT_EQ(Connect().Solve(kHandle, b_, x_).status(), absl::InternalError("the device failed"));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(RetryTest, AttemptsAreLimited) {
+  std::atomic<int> calls{0};
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*) {
+    ++calls;
+    return UnavailableFor(absl::Milliseconds(1));
+  };
+  const absl::Status status =
+      Connect({.retry = {.max_attempts = 3}}).Solve(kHandle, b_, x_).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(GetRetryAfter(status), absl::Milliseconds(1));
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(RetryTest, ADelayBeyondTheTimeoutIsNotWaitedFor) {
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*) {
+    return UnavailableFor(absl::Hours(1));
+  };
+  EXPECT_TRUE(absl::IsUnavailable(Connect().Solve(kHandle, b_, x_).status()));
+}
+
+TEST_F(RetryTest, TheTimeoutEndsACallThatHangs) {
+  fake_.on_solve = [&](grpc::ServerContext* context, const v1::SolveRequest&, v1::SolveReply*) {
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    return grpc::Status::CANCELLED;
+  };
+  EXPECT_TRUE(absl::IsDeadlineExceeded(
+      Connect().Solve(kHandle, b_, x_, {.timeout = absl::Milliseconds(50)}).status()));
+}
+
+TEST_F(RetryTest, AnAsynchronousSolveIsTriedAgain) {
+  std::atomic<int> calls{0};
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest& request,
+                       v1::SolveReply* reply) {
+    return ++calls < 3 ? UnavailableFor(absl::Milliseconds(1)) : Double(request, reply);
+  };
+  const SolverClient client = Connect();
+  absl::Notification done;
+  absl::Status status;
+  client.SolveAsync(kHandle, b_, x_, {}, [&](absl::StatusOr<SolveResult> result) {
+    status = result.status();
+    done.Notify();
+  });
+  done.WaitForNotification();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(x_[0], 42);
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(RetryTest, AReleaseWhoseAnswerWasLostSucceeds) {
+  std::atomic<int> calls{0};
+  fake_.on_release = [&](const v1::ReleaseRequest& request, v1::ReleaseReply*) {
+    if (++calls == 1) return UnavailableFor(absl::Milliseconds(1));
+    v1::HandleNotFound detail;
+    detail.set_handle(request.handle(0));
+    detail.set_reason(v1::HandleNotFound::RELEASED);
+    v1::RpcStatus status;
+    status.set_code(grpc::StatusCode::NOT_FOUND);
+    status.add_details()->PackFrom(detail);
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "released", status.SerializeAsString());
+  };
+  const std::string handles[] = {"h"};
+  EXPECT_TRUE(Connect().Release(handles).ok());
+  EXPECT_TRUE(absl::IsNotFound(Connect().Release(handles).status()));  // at the first attempt
+}
+
+TEST_F(RetryTest, AWrongReplyIsInternal) {
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply* reply) {
+    reply->set_solution("short");
+    return grpc::Status::OK;
+  };
+  fake_.on_factor = [&](const v1::FactorRequest&, v1::FactorReply*) { return grpc::Status::OK; };
+  EXPECT_TRUE(absl::IsInternal(Connect().Solve(kHandle, b_, x_).status()));
+  EXPECT_TRUE(absl::IsInternal(Connect().Factor(kSystem).status()));
+}
+
+TEST(NoServerTest, SaysUnavailable) {
+  const SolverClient client = *SolverClient::Connect("127.0.0.1:1", {.retry = {.max_attempts = 2}});
+  EXPECT_TRUE(absl::IsUnavailable(client.ServerInfo().status()));
+  EXPECT_TRUE(absl::IsUnavailable(client.CheckHealth()));
+  EXPECT_FALSE(client.WaitUntilConnected(absl::Milliseconds(10)));
+  std::vector<double> b(1 << 20), x(1 << 20);
+  const Factorization large{"h", 1 << 20, 1, Scalar::kFloat64};
+  EXPECT_TRUE(absl::IsUnavailable(client.Solve(large, b, x).status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(client.Factor(MakeSystemView(1 << 20, 1, b.data(), x.data())).status()));
+}
+
+TEST(OptionsTest, ThoseThatCannotWorkAreRefused) {
+  EXPECT_FALSE(SolverClient::Connect("").ok());
+  EXPECT_FALSE(SolverClient::Connect("a:1", {.timeout = absl::ZeroDuration()}).ok());
+  EXPECT_FALSE(SolverClient::Connect("a:1", {.chunk_bytes = 0}).ok());
+  EXPECT_FALSE(SolverClient::Connect("a:1", {.retry = {.max_attempts = 0}}).ok());
+}
+
+}  // namespace
+}  // namespace blockd::client

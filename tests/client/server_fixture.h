@@ -1,0 +1,32 @@
+// The real server in this process, on free ports.
+#ifndef BLOCKD_TESTS_CLIENT_SERVER_FIXTURE_H_
+#define BLOCKD_TESTS_CLIENT_SERVER_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "blockd/client/blockctl/problems.h"
+#include "blockd/client/solver_client.h"
+#include "blockd/server/server.h"
+
+namespace blockd::client {
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void StartServer(int64_t memory_bytes = int64_t{256} << 20);
+  void TearDown() override;
+  std::string target() const { return server_->grpc_target(); }
+  std::string metrics_address() const;
+  SolverClient Connect(const ClientOptions& options = {}) const;
+
+  std::unique_ptr<server::Server> server_;
+};
+
+SystemView View(const problems::Problem& problem);
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_TESTS_CLIENT_SERVER_FIXTURE_H_
