@@ -19,7 +19,7 @@ check_one() {  # check_one BUILD_FOLDER FILE
     sed 's/\\"/"/g; s,^[^ ]*ccache ,,; s, -o [^ ]* -c , -c ,')"
   key="$({
     clang-tidy-14 --version
-    cat .clang-tidy tests/.clang-tidy
+    cat .clang-tidy client/.clang-tidy tests/.clang-tidy
     (cd "$build" && eval "$command -E -C") | sed "s,$PWD/,,g"
   } | sha256sum | cut -d ' ' -f 1)"
   if [[ -e "$cache/$key" ]]; then return; fi
