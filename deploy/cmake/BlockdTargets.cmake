@@ -19,6 +19,16 @@ if(BLOCKD_SANITIZE)
                       -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${BLOCKD_SANITIZE})
 endif()
+if(BLOCKD_SANITIZE STREQUAL "thread")
+  # The distribution's Abseil is not instrumented; this library, loaded before it, says what its locks do.
+  set(tsan_absl ${PROJECT_BINARY_DIR}/libblockd_tsan_absl.so)
+  execute_process(
+    COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -O1 -g1 -Wall -Wextra -Werror -shared -fPIC -fsanitize=thread
+            ${PROJECT_SOURCE_DIR}/tests/support/tsan_absl.cc -o ${tsan_absl} -labsl_synchronization
+    COMMAND_ERROR_IS_FATAL ANY)
+  string(PREPEND CMAKE_EXE_LINKER_FLAGS
+         "-Wl,--no-as-needed ${tsan_absl} -Wl,-rpath,${PROJECT_BINARY_DIR} ")
+endif()
 
 # blockd_module(target FOLDER folder): `#include "blockd/<folder>/x.h"` works for this target and for
 # those that link it, because its include path holds a link to that one folder. A target that does not

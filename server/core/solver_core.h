@@ -121,7 +121,7 @@ struct CoreLimits {
 };
 
 // A matrix that arrives in chunks. Its memory is reserved; destroying it gives the memory back. One
-// thread at a time.
+// thread at a time. It is finished or destroyed before its core is.
 class FactorUpload {
  public:
   virtual ~FactorUpload() = default;
@@ -180,7 +180,8 @@ class SolverCore {
   // Called once, when healthy turns false.
   void OnUnhealthy(absl::AnyInvocable<void()> callback);
 
-  // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done.
+  // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done. An upload
+  // that has begun is accepted work, until it was finished and answered, or destroyed.
   void Drain();
 
  private:

@@ -99,9 +99,12 @@ absl::Status SolverCore::Impl::StageAll(FactorTask& task,
       staged = solver_->Stage(form);
     }
     if (!staged.ok()) return staged.status();
-    absl::Status status = solver_->Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
-                                         std::as_bytes(palette_diagonal));
-    if (status.ok()) {
+    absl::Status status;
+    if (!palette_diagonal.empty()) {
+      status = solver_->Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
+                              std::as_bytes(palette_diagonal));
+    }
+    if (status.ok() && !palette_coupling.empty()) {
       status = solver_->Write(*staged, StagedMatrix::CouplingIndexOffset(form),
                               std::as_bytes(palette_coupling));
     }

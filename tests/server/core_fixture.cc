@@ -5,6 +5,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
 
 namespace blockd::test {
@@ -204,6 +205,15 @@ int64_t CoreTest::Charge(const Shape& shape) {
   absl::StatusOr<EliminationPlan> plan = EliminationPlan::Make(shape, 1, core_->backend().costs());
   EXPECT_TRUE(plan.ok());
   return MemoryPool::Rounded(plan->factor_bytes());
+}
+
+void RepeatUntil(absl::FunctionRef<bool()> reached, absl::FunctionRef<void()> step) {
+  const absl::Time limit = absl::Now() + absl::Minutes(1);
+  while (!reached()) {
+    ASSERT_LT(absl::Now(), limit) << "not reached within a minute";
+    step();
+    absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 server::NotFoundReason ReasonOf(const absl::Status& status) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
 #include "blockd/server/core/solver_core.h"
 #include "fake_clock.h"
@@ -116,6 +117,10 @@ class CoreTest : public testing::Test {
   std::unique_ptr<server::SolverCore> core_;
   std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way
 };
+
+// Repeats `step` until `reached` is true; a minute without success fails the test. For what another
+// thread does in its own time.
+void RepeatUntil(absl::FunctionRef<bool()> reached, absl::FunctionRef<void()> step);
 
 server::NotFoundReason ReasonOf(const absl::Status& status);
 std::string FieldOf(const absl::Status& status);

@@ -150,7 +150,7 @@ TEST_F(SolverCoreMemoryTest, IdleFactorizationsExpireWithoutTraffic) {
   const Handle idle = Held(system_), kept = Held(system_, pinned);
   const int64_t charge = Charge(system_.form.shape);
   // The sweep runs on a thread of its own: move on until it has seen the time.
-  for (int i = 0; i < 10000 && IsHeld(idle); ++i) clock_.Advance(absl::Minutes(3));
+  RepeatUntil([&] { return !IsHeld(idle); }, [&] { clock_.Advance(absl::Minutes(3)); });
   EXPECT_EQ(WhyNot(idle), NotFoundReason::kExpired);
   EXPECT_TRUE(IsHeld(kept));
   EXPECT_LE(Reserved(), 2 * charge);

@@ -1,7 +1,6 @@
 // The queue: full, deadlines, cancellation, delay, drain, health.
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "core_fixture.h"
 
 namespace blockd::test {
@@ -93,7 +92,7 @@ TEST_F(SolverCoreQueueTest, ADeadlineStopsWorkUnderWay) {
   gate_->WaitForDevice();
   clock_.Advance(absl::Seconds(1));
   // The watch thread sets the flag that the solver looks at between two levels.
-  while (!factor->context->cancelled) absl::SleepFor(absl::Milliseconds(1));
+  RepeatUntil([&] { return factor->context->cancelled.load(); }, [] {});
   gate_->Open();
   EXPECT_TRUE(absl::IsDeadlineExceeded(factor->Wait().status())) << factor->Wait().status();
   EXPECT_EQ(Reserved(), 0);
@@ -122,11 +121,12 @@ TEST_F(SolverCoreQueueTest, ABatchWaitsForCompanyUntilTheDelayIsOver) {
   Start({.limits = {.max_batch_delay = absl::Milliseconds(5)}});
   PendingFactor factor = Factor({system_});
   EXPECT_FALSE(factor->answered());
-  for (int i = 0; i < 10000 && !factor->answered(); ++i) clock_.Advance(absl::Milliseconds(5));
+  const auto advance = [this] { clock_.Advance(absl::Milliseconds(5)); };
+  RepeatUntil([&] { return factor->answered(); }, advance);
   ASSERT_TRUE(factor->Wait().ok());
   const Handle handle = factor->Wait()->systems[0].handle;
   PendingSolve first = Solve(handle, shape()), second = Solve(handle, shape(), 3);
-  for (int i = 0; i < 10000 && !second->answered(); ++i) clock_.Advance(absl::Milliseconds(5));
+  RepeatUntil([&] { return second->answered(); }, advance);
   ExpectSolves(system_, *first);
   ExpectSolves(system_, *second);
   EXPECT_EQ(first->Wait()->cost.batch_requests, 2);
@@ -168,8 +168,7 @@ TEST_F(SolverCoreQueueTest, ADrainWaitsForUploads) {
     drained.Notify();
   });
   // Refused from the moment when the drain has begun.
-  while (!absl::IsUnavailable(FactorSolve(system_)->Wait().status())) {
-  }
+  RepeatUntil([&] { return absl::IsUnavailable(FactorSolve(system_)->Wait().status()); }, [] {});
   EXPECT_FALSE(drained.HasBeenNotified());
   ASSERT_TRUE(upload->Write(system_.bytes()).ok());
   core_->FinishUpload(std::move(upload), uploaded.Callback());
