@@ -74,8 +74,8 @@ absl::StatusOr<v1::FactorReply> SolverClient::FactorRaw(std::span<const SystemVi
     *header.mutable_spec() = spec;
     header.set_num_systems(static_cast<int64_t>(systems.size()));
     *header.mutable_options() = proto_options;
-    status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
-      return UploadAndFactor(*connection_, context, header, systems, options.progress, &reply);
+    status = connection_->Retry(deadline, [&](grpc::ClientContext&) {
+      return UploadAndFactor(*connection_, deadline, header, systems, options.progress, &reply);
     });
   } else {
     v1::FactorRequest request;

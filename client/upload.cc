@@ -13,11 +13,13 @@ enum Operation : intptr_t { kStart = 1, kRead, kWrite, kFinish };
 
 void* Tag(Operation operation) { return reinterpret_cast<void*>(operation); }
 
-// The call and its completion queue, driven by one thread.
+// The call, driven by one thread.
 class Upload {
  public:
-  Upload(const Connection& connection, grpc::ClientContext& context)
-      : call_(connection.bulk().PrepareCall(&context, "/blockd.v1.Solver/FactorStream", &queue_)) {
+  Upload(const Connection& connection, absl::Time deadline, grpc::CompletionQueue& queue)
+      : queue_(queue) {
+    connection.Prepare(context_, deadline);
+    call_ = connection.bulk().PrepareCall(&context_, "/blockd.v1.Solver/FactorStream", &queue_);
     call_->StartCall(Tag(kStart));
     Await(kStart);
     call_->Read(&reply_, Tag(kRead));  // now, to hear at once if the server answers early
@@ -46,15 +48,6 @@ class Upload {
     return absl::OkStatus();
   }
 
-  // Polls the connection until it has let go of the memory: nobody else does.
-  void AwaitReturn(MemoryLoan& loan) {
-    while (!loan.AwaitReturn(absl::ZeroDuration())) {
-      void* tag;
-      bool ok;
-      queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + absl::Milliseconds(1)));
-    }
-  }
-
  private:
   // Until this operation has ended; the read may end in between.
   bool Await(Operation operation) {
@@ -70,16 +63,26 @@ class Upload {
     return false;
   }
 
-  grpc::CompletionQueue queue_;
+  grpc::CompletionQueue& queue_;
+  grpc::ClientContext context_;
   grpc::ByteBuffer reply_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   bool read_done_ = false;
   bool read_ok_ = false;
 };
 
+// Polls the connection until it has let go of the memory: nobody else does.
+void AwaitReturn(MemoryLoan& loan, grpc::CompletionQueue& queue) {
+  while (!loan.AwaitReturn(absl::ZeroDuration())) {
+    void* tag;
+    bool ok;
+    queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + absl::Milliseconds(1)));
+  }
+}
+
 }  // namespace
 
-absl::Status UploadAndFactor(const Connection& connection, grpc::ClientContext& context,
+absl::Status UploadAndFactor(const Connection& connection, absl::Time deadline,
                              const v1::FactorStreamHeader& header,
                              std::span<const SystemView> systems,
                              const std::function<void(int64_t, int64_t)>& progress,
@@ -97,14 +100,19 @@ absl::Status UploadAndFactor(const Connection& connection, grpc::ClientContext& 
   MemoryLoan loan;
   Chunker chunker(std::move(regions), connection.options().chunk_bytes,
                   v1::FactorStreamRequest::kChunkFieldNumber, "", &loan);
-  Upload upload(connection, context);
-  bool open = upload.Write(Serialize(first));
-  while (open && !chunker.done()) {
-    open = upload.Write(chunker.Next());
-    if (progress) progress(chunker.sent_bytes(), total);
+  grpc::CompletionQueue queue;
+  absl::Status status;
+  {
+    // The call goes before the memory is awaited, because it holds what it could not send.
+    Upload upload(connection, deadline, queue);
+    bool open = upload.Write(Serialize(first));
+    while (open && !chunker.done()) {
+      open = upload.Write(chunker.Next());
+      if (progress) progress(chunker.sent_bytes(), total);
+    }
+    status = upload.Finish(reply);
   }
-  const absl::Status status = upload.Finish(reply);
-  upload.AwaitReturn(loan);
+  AwaitReturn(loan, queue);
   return status;
 }
 

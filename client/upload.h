@@ -15,7 +15,7 @@ namespace blockd::client {
 
 // One attempt. Blocks, and returns when gRPC holds none of the systems' memory any more. A server
 // that answers early (it refuses the header, or knows the key) ends the upload.
-absl::Status UploadAndFactor(const Connection& connection, grpc::ClientContext& context,
+absl::Status UploadAndFactor(const Connection& connection, absl::Time deadline,
                              const v1::FactorStreamHeader& header,
                              std::span<const SystemView> systems,
                              const std::function<void(int64_t, int64_t)>& progress,

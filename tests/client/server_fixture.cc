@@ -4,10 +4,10 @@
 
 namespace blockd::client {
 
-void ServerTest::StartServer(int64_t memory_bytes) {
+void ServerTest::StartServer(int64_t memory_bytes, bool metrics) {
   server::ServerOptions options;
   options.port = 0;
-  options.metrics_port = 0;
+  options.metrics_port = metrics ? 0 : -1;
   options.device.memory_bytes = memory_bytes;
   options.device.cpu_threads = 2;
   options.log_level = "off";

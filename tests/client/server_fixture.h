@@ -16,7 +16,8 @@ namespace blockd::client {
 
 class ServerTest : public ::testing::Test {
  protected:
-  void StartServer(int64_t memory_bytes = int64_t{256} << 20);
+  // Without a metrics port, which takes seconds to stop, unless one is asked for.
+  void StartServer(int64_t memory_bytes = int64_t{256} << 20, bool metrics = false);
   void TearDown() override;
   std::string target() const { return server_->grpc_target(); }
   std::string metrics_address() const;
