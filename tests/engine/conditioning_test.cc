@@ -68,8 +68,7 @@ TEST_P(ConditioningTest, RefinementImprovesTheSolution) {
     EXPECT_GE(after[0].refinements, 1);
     EXPECT_LE(after[0].refinements, 5);
     // Below half a rounding there is nothing to gain.
-    EXPECT_LE(*after[0].backward_error,
-              std::max(*before[0].backward_error, Epsilon(scalar()) / 2));
+    EXPECT_LE(*after[0].backward_error, std::max(*before[0].backward_error, Epsilon(scalar()) / 2));
     const double plain_error = RelativeDifference(plain.values(), exact);
     const double refined_error = RelativeDifference(refined.values(), exact);
     if (scalar() == Scalar::kFloat32) {
