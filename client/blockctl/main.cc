@@ -12,7 +12,8 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "blockd/client/blockctl/command.h"
 #include "blockd/client/blockctl/exit_code.h"
 #include "blockd/client/blockctl/json.h"
@@ -34,6 +35,22 @@ const Command* Find(std::string_view name) {
   return nullptr;
 }
 
+// The text in lines of at most 88 characters, each after `indent`.
+std::string Wrap(absl::string_view text, const std::string& indent) {
+  std::string wrapped;
+  size_t column = 0;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (column + word.size() > 88 || column == 0) {
+      absl::StrAppend(&wrapped, column == 0 ? "" : "\n", indent, word);
+      column = indent.size() + word.size();
+    } else {
+      absl::StrAppend(&wrapped, " ", word);
+      column += 1 + word.size();
+    }
+  }
+  return wrapped;
+}
+
 std::string FlagsHelp(const std::vector<std::string_view>& names) {
   std::string text;
   for (const std::string_view name : names) {
@@ -41,8 +58,9 @@ std::string FlagsHelp(const std::vector<std::string_view>& names) {
         absl::FindCommandLineFlag(absl::string_view(name.data(), name.size()));
     if (flag == nullptr) continue;
     const std::string value = flag->DefaultValue();
-    absl::StrAppendFormat(&text, "  --%s\n      %s%s\n", flag->Name(), flag->Help(),
-                          value.empty() ? "" : absl::StrCat(" [", value, "]"));
+    absl::StrAppend(&text, "  --", flag->Name(),
+                    value.empty() ? "" : absl::StrCat(" [", value, "]"), "\n",
+                    Wrap(flag->Help(), "      "), "\n");
   }
   return text;
 }
@@ -62,13 +80,15 @@ std::string Overview() {
 }
 
 std::string Help(const Command& command) {
-  return absl::StrCat(
-      "Usage: blockctl ", std::string(command.name), " [FLAGS] ", std::string(command.arguments),
-      "\n\n", std::string(command.summary), "\n", std::string(command.description), "\nFlags:\n",
-      FlagsHelp(command.flags), "\nFlags of every command (blockctl help): --",
-      absl::StrJoin(CommonFlags(), ", --",
-                    [](std::string* out, std::string_view name) { out->append(name); }),
-      "\n");
+  std::string common;
+  for (const std::string_view name : CommonFlags()) {
+    absl::StrAppend(&common, common.empty() ? "--" : " --", std::string(name));
+  }
+  return absl::StrCat("Usage: blockctl ", std::string(command.name), " [FLAGS]",
+                      command.arguments.empty() ? "" : " ", std::string(command.arguments), "\n\n",
+                      std::string(command.summary), "\n", std::string(command.description),
+                      command.flags.empty() ? "" : "\nFlags:\n", FlagsHelp(command.flags),
+                      "\nFlags of every command (see blockctl help):\n", Wrap(common, "  "), "\n");
 }
 
 bool IsHelp(std::string_view word) {
@@ -179,6 +199,8 @@ absl::Status Run(int argc, char** argv) {
 }  // namespace blockd::blockctl
 
 int main(int argc, char** argv) {
+  // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   std::signal(SIGPIPE, SIG_DFL);  // `blockctl list | head` ends quietly
   absl::SetProgramUsageMessage("see blockctl help");
   absl::FlagsUsageConfig config;

@@ -130,6 +130,10 @@ absl::Status CheckUsage(const std::vector<std::string>& arguments) {
     return UsageError("solve with what? Give --handle, or a matrix to factor, solve and forget");
   }
   if (handle && MatrixGiven()) return UsageError("give --handle or a matrix, not both");
+  if (handle) {
+    const absl::StatusOr<std::string> parsed = ParseHandle(absl::GetFlag(FLAGS_handle));
+    if (!parsed.ok()) return parsed.status();
+  }
   if (handle && absl::GetFlag(FLAGS_log_determinant)) {
     return UsageError("--log_determinant is for `factor`, or for `solve` with a matrix");
   }
