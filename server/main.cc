@@ -10,6 +10,7 @@
 
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "blockd/server/logging.h"
 #include "blockd/server/options.h"
 #include "blockd/server/server.h"
@@ -42,6 +43,8 @@ void KeepLargePieces() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   blockd::server::SetUpFlags();
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
