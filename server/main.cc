@@ -33,8 +33,9 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
-// Received bytes lie in pieces of up to some MiB that live for one message. By default each would be
-// mapped anew and its pages cleared, which takes longer than receiving it: they are kept instead.
+// Received bytes lie in pieces of up to some MiB that live for one message. By default each would
+// be mapped anew and its pages cleared, which takes longer than receiving it: they are kept
+// instead.
 void KeepLargePieces() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);

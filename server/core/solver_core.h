@@ -180,8 +180,8 @@ class SolverCore {
   // Called once, when healthy turns false.
   void OnUnhealthy(absl::AnyInvocable<void()> callback);
 
-  // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done. An upload
-  // that has begun is accepted work, until it was finished and answered, or destroyed.
+  // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done. An
+  // upload that has begun is accepted work, until it was finished and answered, or destroyed.
   void Drain();
 
  private:
