@@ -86,7 +86,8 @@ tidy() {
 
 cuda() {
   if [[ ! -d engine/gpu/cuda ]]; then return; fi
-  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+  if ! command -v nvcc >/dev/null; then PATH="$PATH:/usr/local/cuda/bin"; fi
+  if ! command -v nvcc >/dev/null; then
     echo "cuda: no nvcc here, not compiled" | tee -a "$summary"
     return
   fi
