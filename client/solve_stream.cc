@@ -91,7 +91,7 @@ void SolveStream::WriteNext() {
     if (writing_ || broken_ || closed_) return;
     if (!outgoing_.empty()) {
       writing_ = true;
-      written_ = std::move(outgoing_.front());
+      written_.Swap(&outgoing_.front());  // it has no move
       outgoing_.pop_front();
     } else if (closing_) {
       close = closed_ = true;
