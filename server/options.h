@@ -44,8 +44,8 @@ struct ServerOptions {
   absl::Duration keepalive_time = absl::Minutes(1);
   absl::Duration keepalive_timeout = absl::Seconds(20);
   absl::Duration min_ping_interval = absl::Seconds(10);
-  int64_t http2_frame_bytes = int64_t{1} << 20;
-  int64_t http2_window_bytes = int64_t{4} << 20;
+  int64_t http2_frame_bytes = int64_t{4} << 20;
+  int64_t http2_window_bytes = int64_t{64} << 20;
 
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
