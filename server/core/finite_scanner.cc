@@ -17,14 +17,14 @@ bool NotFinite(const std::byte* scalar) {
   std::memcpy(&bits, scalar, sizeof(bits));
   return (bits & kExponent) == kExponent;
 }
-constexpr auto NotFinite64 = NotFinite<uint64_t, 0x7ff0000000000000>;
-constexpr auto NotFinite32 = NotFinite<uint32_t, 0x7f800000>;
+constexpr auto kNotFinite64 = NotFinite<uint64_t, 0x7ff0000000000000>;
+constexpr auto kNotFinite32 = NotFinite<uint32_t, 0x7f800000>;
 
 // Without a branch in the loop, so that the compiler can vectorize it.
-template <auto kNotFinite>
+template <auto kTest>
 bool AnyNotFinite(const std::byte* scalars, int64_t count, int64_t size) {
   bool any = false;
-  for (int64_t i = 0; i < count; ++i) any |= kNotFinite(scalars + i * size);
+  for (int64_t i = 0; i < count; ++i) any |= kTest(scalars + i * size);
   return any;
 }
 
@@ -52,8 +52,8 @@ absl::Status FiniteScanner::Scan(std::span<const std::byte> bytes) {
 
 absl::Status FiniteScanner::CheckScalars(const std::byte* scalars, int64_t count) {
   const int64_t size = ScalarBytes(form_.shape.scalar);
-  const auto any = size == 8 ? &AnyNotFinite<NotFinite64> : &AnyNotFinite<NotFinite32>;
-  const auto one = size == 8 ? NotFinite64 : NotFinite32;
+  const auto any = size == 8 ? &AnyNotFinite<kNotFinite64> : &AnyNotFinite<kNotFinite32>;
+  const auto one = size == 8 ? kNotFinite64 : kNotFinite32;
   for (int64_t first = 0; first < count; first += kStrip) {
     const int64_t length = std::min(kStrip, count - first);
     if (!any(scalars + first * size, length, size)) continue;
