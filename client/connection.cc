@@ -1,5 +1,6 @@
 #include "blockd/client/connection.h"
 
+#include <functional>
 #include <string_view>
 #include <thread>
 #include <utility>

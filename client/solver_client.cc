@@ -1,9 +1,11 @@
 #include "blockd/client/solver_client.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "blockd/client/async_solve.h"
 #include "blockd/client/connection.h"
 #include "blockd/client/release.h"

@@ -3,6 +3,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "google/protobuf/io/coded_stream.h"

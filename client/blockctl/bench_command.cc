@@ -228,7 +228,7 @@ absl::Status Verdict(const LoadReport& report) {
 }
 
 absl::Status RunBench(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   const absl::StatusOr<LoadOptions> options = LoadFromFlags();
   if (!options.ok()) return options.status();
   absl::StatusOr<problems::Problem> problem = MakeProblem();

@@ -105,6 +105,12 @@ absl::StatusOr<client::SolverClient> ConnectFromFlags() {
   return client;
 }
 
+absl::Status RefuseArguments(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return absl::OkStatus();
+  return UsageError(absl::StrCat("unexpected \"", arguments[0],
+                                 "\": this command takes flags only, as --name=value"));
+}
+
 bool JsonAsked() { return absl::GetFlag(FLAGS_json); }
 
 void Note(const std::string& line) {

@@ -40,6 +40,9 @@ absl::StatusOr<client::ClientOptions> ClientOptionsFromFlags();
 // Connects, after waiting for the server as --wait says.
 absl::StatusOr<client::SolverClient> ConnectFromFlags();
 
+// For commands that take flags only.
+absl::Status RefuseArguments(const std::vector<std::string>& arguments);
+
 bool JsonAsked();
 // To standard error, unless --quiet or --json.
 void Note(const std::string& line);

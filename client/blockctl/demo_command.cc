@@ -1,5 +1,7 @@
 // blockctl demo
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -227,7 +229,7 @@ absl::Status ShowServer(const client::SolverClient& client, Story& story) {
 }
 
 absl::Status RunDemo(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
   const absl::StatusOr<v1::ServerInfo> info = client->ServerInfo();

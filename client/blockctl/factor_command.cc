@@ -80,7 +80,7 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
 }
 
 absl::Status RunFactor(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   const absl::StatusOr<client::FactorOptions> options = OptionsFromFlags();
   if (!options.ok()) return options.status();
   const absl::StatusOr<Blocks> blocks = ReadMatrix();
@@ -98,7 +98,7 @@ absl::Status RunFactor(const std::vector<std::string>& arguments) {
 }
 
 absl::Status RunRefactor(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   if (absl::GetFlag(FLAGS_handle).empty()) return UsageError("which one? Give --handle");
   const absl::StatusOr<std::string> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
   if (!handle.ok()) return handle.status();

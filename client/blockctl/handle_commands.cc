@@ -61,7 +61,7 @@ absl::Status RunRelease(const std::vector<std::string>& arguments) {
 }
 
 absl::Status RunList(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
   const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client->List();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -201,7 +202,8 @@ absl::Status Run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  std::signal(SIGPIPE, SIG_DFL);  // `blockctl list | head` ends quietly
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // its log is not for this program's users
+  std::signal(SIGPIPE, SIG_DFL);        // `blockctl list | head` ends quietly
   absl::SetProgramUsageMessage("see blockctl help");
   absl::FlagsUsageConfig config;
   config.version_string = [] { return std::string("blockctl " BLOCKD_VERSION "\n"); };

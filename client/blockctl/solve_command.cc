@@ -124,7 +124,7 @@ void PrintJson(const Columns& solution, const Solved& solved, double seconds) {
 }
 
 absl::Status CheckUsage(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) return UsageError(absl::StrCat("what is \"", arguments[0], "\"?"));
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   const bool handle = !absl::GetFlag(FLAGS_handle).empty();
   if (!handle && !MatrixGiven()) {
     return UsageError("solve with what? Give --handle, or a matrix to factor, solve and forget");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "blockd/client/blockctl/files.h"
 #include "program.h"

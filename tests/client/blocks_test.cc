@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "blockd/client/blockctl/problems.h"
 
 namespace blockd::blockctl {
