@@ -97,7 +97,7 @@ void SolverCore::Impl::AnswerFactorSolve(FactorSolveTask& task, FactorOutcome fa
   }
   reply.refinements = solved.refinements;
   reply.cost = MakeCost(task, piece);
-  task.done(std::move(reply));
+  task.done(reply);
 }
 
 }  // namespace blockd::server

@@ -166,7 +166,7 @@ void SolverCore::Impl::AnswerSolve(SolveTask& task, const SolveOutcome& outcome,
   }
   reply.refinements = outcome.refinements;
   reply.cost = cost;
-  task.done(std::move(reply));
+  task.done(reply);
 }
 
 }  // namespace blockd::server

@@ -146,6 +146,7 @@ void SolverCore::Impl::Queue(TaskPtr task) {
 }
 
 bool SolverCore::Impl::QueueSolve(std::unique_ptr<SolveTask>& task, bool at_once) {
+  TaskPtr queued;
   EndedTasks ended;
   absl::Status status;
   {
@@ -153,17 +154,16 @@ bool SolverCore::Impl::QueueSolve(std::unique_ptr<SolveTask>& task, bool at_once
     status = RefuseNew(task->accepted, &ended);
     if (status.ok()) {
       ++outstanding_;
-      if (at_once && !device_busy_ && batcher_.empty()) {
+      if (at_once && !device_busy_ && batcher_.empty() && ended.empty()) {
         device_busy_ = true;
-        return true;  // nothing was full, so nothing ended
+        return true;
       }
-      const absl::Time now = task->accepted;
-      TaskPtr queued = std::move(task);
-      Push(queued, now);  // there is room
+      queued = std::move(task);
+      Push(queued, queued->accepted);  // there is room
     }
   }
   FailAll(std::move(ended));
-  if (!status.ok()) Fail(*task, status);
+  if (task != nullptr) Fail(*task, status);
   return false;
 }
 
