@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
+
+#include "machine.h"
 
 namespace blockd::bench {
 namespace {
@@ -80,7 +83,7 @@ struct CholmodReference::State {
 };
 
 CholmodReference::CholmodReference(const problems::Problem& problem,
-                                   const std::vector<Ordering>& orderings)
+                                   const std::vector<Ordering>& orderings, int max_threads)
     : state_(std::make_unique<State>()) {
   State& s = *state_;
   cholmod_start(&s.common);
@@ -89,7 +92,13 @@ CholmodReference::CholmodReference(const problems::Problem& problem,
   s.b = cholmod_allocate_dense(problem.rows(), 1, problem.rows(), CHOLMOD_REAL, &s.common);
   std::copy_n(problem.rhs.data(), problem.rows(), static_cast<double*>(s.b->x));
   double best = 0;
+  // BLAS threads help large supernodes and harm small ones: each count gets its try.
+  std::vector<std::pair<Ordering, int>> trials;
   for (const Ordering ordering : orderings) {
+    for (int threads = 1; threads <= max_threads; ++threads) trials.push_back({ordering, threads});
+  }
+  for (const auto& [ordering, threads] : trials) {
+    SetBlasThreads(threads);
     cholmod_factor* factor = s.Analyze(ordering);
     if (factor == nullptr || !cholmod_factorize(s.a, factor, &s.common)) continue;
     double seconds = 0;
@@ -101,7 +110,8 @@ CholmodReference::CholmodReference(const problems::Problem& problem,
     if (s.factor == nullptr || seconds < best) {
       std::swap(s.factor, factor);
       best = seconds;
-      ordering_ = Name(ordering);
+      threads_ = threads;
+      name_ = Name(ordering) + (threads == 1 ? ", 1 BLAS thread" : ", 2 BLAS threads");
     }
     if (factor != nullptr) cholmod_free_factor(&factor, &s.common);
   }
