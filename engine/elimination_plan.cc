@@ -126,13 +126,17 @@ class Planner {
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
+    const bool spread = n_ > costs_.largest_lane_block;
     const double latency =
-        costs_.step_seconds + costs_.step_seconds_per_row * static_cast<double>(n_);
+        costs_.step_seconds + static_cast<double>(n_) * (spread ? costs_.spread_seconds_per_row
+                                                                : costs_.step_seconds_per_row);
     const double plain_step = latency + kPlainFlops * Cube(n_) / lane_rate_;
-    const double fill_step = latency + kFillFlops * Cube(n_) / lane_rate_;
+    const double fill_step = latency + costs_.fill_seconds_per_row * static_cast<double>(n_) +
+                             kFillFlops * Cube(n_) / lane_rate_;
     const double longest =
         std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
-    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
+    const double waves =
+        spread ? 1 : std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
     const double work =
         batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops) / device_rate_;
     // Each block is read (D, E) and written (inv(L), C, W) once.

@@ -39,7 +39,12 @@ struct CostModel {
   double bytes_per_second = 3.4e10;         // of all lanes together
   double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops
   double step_seconds_per_row = 0;          // and what each of its n rows adds to that
-  double level_seconds = 8e-6;              // starting and joining one level's segments
+  double fill_seconds_per_row = 0;          // and to that of a block which carries a fill
+  // Blocks of more rows are spread over all lanes: segments do not wait for a lane, and a row adds
+  // this to a step.
+  int64_t largest_lane_block = kMaxBlockSize;
+  double spread_seconds_per_row = 0;
+  double level_seconds = 8e-6;  // starting and joining one level's segments
 };
 
 // A run of blocks that is eliminated in sequence.

@@ -1,5 +1,5 @@
 // Device code: a thread block of four warps forms a 64 x 64 tile of a product A B', its operands
-// streamed from global memory through shared memory, 16 columns at a time, two stages.
+// streamed from global memory through shared memory, 16 columns at a time, a few stages ahead.
 #ifndef BLOCKD_ENGINE_GPU_BLOCK_PRODUCT_H_
 #define BLOCKD_ENGINE_GPU_BLOCK_PRODUCT_H_
 
@@ -12,7 +12,8 @@ inline constexpr int kDepth = 16;  // columns of the operands a stage
 inline constexpr int kProductWarps = 4;
 inline constexpr int kProductThreads = kProductWarps * kWarp;
 inline constexpr int kStageScalars = kDepth * kLd<kBlock>;
-inline constexpr int kProductScalars = 4 * kStageScalars;  // two stages of A and B
+inline constexpr int kStages = 4;
+inline constexpr int kProductScalars = 2 * kStages * kStageScalars;  // of A and of B
 
 // Rows of an operand: entry (row, k) is data[row * row_stride + k * k_stride] for row < rows and
 // k < depth, else 0. A triangle is stored in block columns (LevelShape's n in `triangle`), `row0`
@@ -37,10 +38,29 @@ struct Operand {
   }
 };
 
+// True if a stage is full and its columns can be copied 16 bytes at a time.
+template <typename T>
+__device__ inline bool IsWhole(const Operand<T>& operand, int64_t k0) {
+  const bool full = operand.rows >= kBlock && k0 + kDepth <= operand.depth &&
+                    operand.row_stride == 1 && reinterpret_cast<uintptr_t>(operand.data) % 16 == 0;
+  if (operand.triangle == 0) return full && operand.k_stride * sizeof(T) % 16 == 0;
+  return full && operand.triangle * sizeof(T) % 16 == 0 && operand.row0 >= k0 + kDepth;
+}
+
 template <typename T>
 __device__ inline void FetchStage(const Operand<T>& operand, int64_t k0, T* stage) {
-  const bool along_k = operand.row_stride != 1;
+  if (IsWhole(operand, k0)) {
+    constexpr int kVector = 16 / sizeof(T), kPieces = kBlock / kVector;
 #pragma unroll
+    for (int e = 0; e < kPieces * kDepth / kProductThreads; ++e) {
+      const int i = static_cast<int>(threadIdx.x) + e * kProductThreads;
+      const int row = i % kPieces * kVector, k = i / kPieces;
+      CopyAsync16(stage + k * kLd<kBlock> + row, operand.At(row, k0 + k));
+    }
+    return;
+  }
+  const bool along_k = operand.row_stride != 1;
+#pragma unroll 4
   for (int e = 0; e < kBlock * kDepth / kProductThreads; ++e) {
     const int i = static_cast<int>(threadIdx.x) + e * kProductThreads;
     const int row = along_k ? i / kDepth : i % kBlock;
@@ -56,26 +76,28 @@ __device__ inline void FetchStage(const Operand<T>& operand, int64_t k0, T* stag
 }
 
 // What a thread has of the tile: warp (w / 2, w % 2) has 32 x 32.
-struct ProductTile {
-  double c[2][4][4] = {};
-
+class ProductTile {
+ public:
   // this += A B' over `depth` columns. Every thread calls it; `shared` has kProductScalars, and is
   // free again when it returns.
   template <typename T>
   __device__ void Multiply(const Operand<T>& a, const Operand<T>& b, int64_t depth, T* shared) {
     constexpr int kLead = kLd<kBlock>;
     const int row0 = WarpIndex() / 2 * 32, column0 = WarpIndex() % 2 * 32;
-    FetchStage(a, 0, shared);
-    FetchStage(b, 0, shared + kStageScalars);
-    int stage = 0;
-    for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
-      CopyWait();
-      __syncthreads();
-      if (k0 + kDepth < depth) {
-        T* next = shared + (stage ^ 1) * 2 * kStageScalars;
-        FetchStage(a, k0 + kDepth, next);
-        FetchStage(b, k0 + kDepth, next + kStageScalars);
+    const auto fetch = [&](int64_t index) {
+      if (index * kDepth < depth) {
+        T* to = shared + index % kStages * 2 * kStageScalars;
+        FetchStage(a, index * kDepth, to);
+        FetchStage(b, index * kDepth, to + kStageScalars);
       }
+      CopyCommit();
+    };
+    for (int64_t index = 0; index < kStages - 1; ++index) fetch(index);
+    for (int64_t index = 0; index * kDepth < depth; ++index) {
+      CopyWaitBut<kStages - 2>();
+      __syncthreads();
+      fetch(index + kStages - 1);
+      const int64_t stage = index % kStages;
       const T* left = shared + stage * 2 * kStageScalars + row0;
       const T* right = shared + stage * 2 * kStageScalars + kStageScalars + column0;
 #pragma unroll
@@ -99,14 +121,26 @@ struct ProductTile {
           for (int j = 0; j < 4; ++j) Mma16x8x8(c[i][j], rows[i], columns[j]);
         }
       }
-      stage ^= 1;
     }
     __syncthreads();
+  }
+
+  // Each entry becomes start(row, column) - itself. All of start's loads come before any store.
+  template <typename Start>
+  __device__ void SubtractFrom(const Start& start) {
+    ForEachPlace([&](int row, int column, double& value) { value = start(row, column) - value; });
   }
 
   // body(row, column, value) for each entry that this thread has.
   template <typename Body>
   __device__ void ForEach(const Body& body) const {
+    const_cast<ProductTile*>(this)->ForEachPlace(
+        [&](int row, int column, double& value) { body(row, column, value); });
+  }
+
+ private:
+  template <typename Body>
+  __device__ void ForEachPlace(const Body& body) {
     const int row0 = WarpIndex() / 2 * 32 + (Lane() >> 2);
     const int column0 = WarpIndex() % 2 * 32 + 2 * (Lane() & 3);
 #pragma unroll
@@ -120,6 +154,8 @@ struct ProductTile {
       }
     }
   }
+
+  double c[2][4][4] = {};
 };
 
 }  // namespace blockd::gpu

@@ -115,10 +115,13 @@ class Segment {
       FactorDiagonal(k, i, tile, [&](int row, int column) { return out[column * n_ + row]; });
       return;
     }
+    const int64_t rows = n_ - i * kBlock, columns = n_ - l * kBlock;
+    tile.SubtractFrom([&](int row, int column) {
+      const bool is_new = l == j || row >= rows || column >= columns;
+      return is_new ? 0.0 : static_cast<double>(out[column * n_ + row]);
+    });
     tile.ForEach([&](int row, int column, double value) {
-      if (i * kBlock + row >= n_ || l * kBlock + column >= n_) return;
-      T* to = out + column * n_ + row;
-      *to = static_cast<T>((l == j ? 0.0 : static_cast<double>(*to)) - value);
+      if (row < rows && column < columns) out[column * n_ + row] = static_cast<T>(value);
     });
   }
 
@@ -203,11 +206,17 @@ class Segment {
     const bool last = k == run_.count;
     T* out = scratch_.d;
     if (last) out = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
-    tile.ForEach([&](int row, int column, double value) {
+    const auto outside = [&](int row, int column) {
       const int64_t r = i * kBlock + row, c = l * kBlock + column;
-      if (r >= n_ || c >= n_ || (last && c > r)) return;
-      const double start = last && run_.reversed ? 0.0 : static_cast<double>(base(row, column));
-      out[c * n_ + r] = static_cast<T>(start - value);
+      return r >= n_ || c >= n_ || (last && c > r);
+    };
+    const bool from_zero = last && run_.reversed;
+    tile.SubtractFrom([&](int row, int column) {
+      return from_zero || outside(row, column) ? 0.0 : static_cast<double>(base(row, column));
+    });
+    out += l * kBlock * n_ + i * kBlock;
+    tile.ForEach([&](int row, int column, double value) {
+      if (!outside(row, column)) out[column * n_ + row] = static_cast<T>(value);
     });
   }
 
@@ -215,12 +224,16 @@ class Segment {
     if (k == 0) return;
     ProductTile tile;
     tile.Multiply(Rows(Fill(k - 1), i), Rows(Fill(k - 1), l), n_, shared_);
-    T* out = NextChain(run_.left, 1);
-    tile.ForEach([&](int row, int column, double value) {
+    T* out = NextChain(run_.left, 1) + l * kBlock * n_ + i * kBlock;
+    const auto outside = [&](int row, int column) {
       const int64_t r = i * kBlock + row, c = l * kBlock + column;
-      if (r >= n_ || c > r) return;
-      T* to = out + c * n_ + r;
-      *to = static_cast<T>((k == 1 ? 0.0 : static_cast<double>(*to)) - value);
+      return r >= n_ || c > r;
+    };
+    tile.SubtractFrom([&](int row, int column) {
+      return k == 1 || outside(row, column) ? 0.0 : static_cast<double>(out[column * n_ + row]);
+    });
+    tile.ForEach([&](int row, int column, double value) {
+      if (!outside(row, column)) out[column * n_ + row] = static_cast<T>(value);
     });
   }
 
@@ -243,12 +256,14 @@ class Segment {
 
   // base - tile, the diagonal tile i of A, becomes its inverse factor.
   template <typename Base>
-  __device__ void FactorDiagonal(int64_t k, int64_t i, const ProductTile& tile, const Base& base) {
-    tile.ForEach([&](int row, int column, double value) {
+  __device__ void FactorDiagonal(int64_t k, int64_t i, ProductTile& tile, const Base& base) {
+    // Outside of the matrix, where the product is zero, the identity.
+    tile.SubtractFrom([&](int row, int column) {
       const bool inside = i * kBlock + row < n_ && i * kBlock + column < n_;
-      const double outside = row == column ? 1.0 : 0.0;
-      shared_[column * kLd<kBlock> + row] =
-          static_cast<T>(inside ? static_cast<double>(base(row, column)) - value : outside);
+      return inside ? static_cast<double>(base(row, column)) : (row == column ? 1.0 : 0.0);
+    });
+    tile.ForEach([&](int row, int column, double value) {
+      shared_[column * kLd<kBlock> + row] = static_cast<T>(value);
     });
     __syncthreads();
     CholeskyInverse<kBlock, kProductWarps>(shared_, shared_ + kProductScalars, failed_);

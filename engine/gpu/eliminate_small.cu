@@ -96,9 +96,10 @@ class Segment {
       if (!inside) {
         *to = row == column ? T{1} : T{0};
       } else if (source.second) {
-        *to = source.At(row, column);
+        const int i = source.SmallIndex(row, column);
+        *to = source.first[i] + source.second[i];
       } else {
-        CopyAsync(to, source.first + source.Index(row, column));
+        CopyAsync(to, source.first + source.SmallIndex(row, column));
       }
     });
   }
@@ -106,11 +107,12 @@ class Segment {
   __device__ void LoadCoupling(T* out, int64_t i, bool transpose) const {
     const CouplingSource<T> source = reader_.Coupling(i, transpose);
     const bool by_rows = source.row_stride != 1;
+    const int slow_stride = n_;
     ForEach([&](int fast, int slow) {
       const int row = by_rows ? slow : fast, column = by_rows ? fast : slow;
       T* to = out + column * kLead + row;
       if (row < n_ && column < n_) {
-        CopyAsync(to, source.At(row, column));
+        CopyAsync(to, source.data + slow * slow_stride + fast);
       } else {
         *to = T{0};
       }
@@ -233,10 +235,9 @@ class Segment {
 
   __device__ void StoreSquare(const T* from, int64_t offset) const {
     T* out = static_cast<T*>(system_.factor) + offset;
-    for (int i = threadIdx.x; i < n_ * n_; i += kThreads) {
-      const int column = i / n_;
-      out[i] = from[column * kLead + i - column * n_];
-    }
+    ForEach([&](int row, int column) {
+      if (row < n_ && column < n_) out[column * n_ + row] = from[column * kLead + row];
+    });
   }
 
   __device__ void StoreInverse(int64_t k) const {
@@ -245,8 +246,8 @@ class Segment {
     ForEach([&](int row, int column) {
       const int first = column / 8 * 8;
       if (row >= n_ || column >= n_ || row < first) return;
-      out[PanelOffset(n_, column / 8) + (column - first) * (n_ - first) + row - first] =
-          row < column ? T{0} : d_[column * kLead + row];
+      out[column / 8 * (8 * n_ - 32 * (column / 8 - 1)) + (column - first) * (n_ - first) + row -
+          first] = row < column ? T{0} : d_[column * kLead + row];
     });
   }
 

@@ -90,11 +90,14 @@ class GpuBackend : public Backend {
     // Fitted on one H200; see README.md beside this file.
     costs_.lanes = 2.0 * device_->info().parallelism;
     costs_.lane_flops_per_second = 8e12;
-    costs_.device_flops_per_second = 3e13;
+    costs_.device_flops_per_second = 2.2e13;
     costs_.half_rate_block_size = 64;
     costs_.bytes_per_second = 3e12;
-    costs_.step_seconds = 5e-6;
-    costs_.step_seconds_per_row = 2.5e-7;
+    costs_.step_seconds = 2e-6;
+    costs_.step_seconds_per_row = 1.8e-7;
+    costs_.fill_seconds_per_row = 2e-7;
+    costs_.largest_lane_block = gpu::kLargestSmallBlock;
+    costs_.spread_seconds_per_row = 6e-7;
     costs_.level_seconds = 6e-6;
   }
 

@@ -101,9 +101,45 @@ __device__ inline void CopyAsync(T* shared, const T* global) {
                : "memory");
 #endif
 }
+// The same for 16 bytes, both places aligned to 16.
+__device__ inline void CopyAsync16(void* shared, const void* global) {
+#if defined(BLOCKD_GPU_HIP)
+  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+#endif
+}
 __device__ inline void CopyWait() {
 #if !defined(BLOCKD_GPU_HIP)
   asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+// Ends a group of copies; CopyWaitBut waits until at most kGroups groups are under way.
+__device__ inline void CopyCommit() {
+#if !defined(BLOCKD_GPU_HIP)
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kGroups>
+__device__ inline void CopyWaitBut() {
+#if !defined(BLOCKD_GPU_HIP)
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+#endif
+}
+
+// 1 / sqrt(x) to about an ulp for normal x > 0, without a branch, so that what does not wait for it
+// goes on.
+__device__ inline double ReciprocalRoot(double x) {
+#if defined(BLOCKD_GPU_HIP)
+  return rsqrt(x);
+#else
+  double y;
+  asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+  const double error = fma(-x, y * y, 1.0);  // about 2^-20
+  return fma(y * error, fma(error, 0.375, 0.5), y);
 #endif
 }
 

@@ -38,19 +38,20 @@ struct Right {
   }
 };
 
-// sums += sign * (entries of the left operand) * right, k from `begin` to `end`; entry(g, k) is row
-// g's, for k < end.
-template <int kSets, typename T, typename Entry>
-__device__ inline void Accumulate(Rows<kSets>& sums, double sign, const Entry& entry,
+// sums[i] += sign * (tile i of the left operand) * right, k from `begin` to `end`; left(i, g, k) is
+// the entry of the tile's row g. All tiles' loads of some columns come first.
+template <int kTiles, int kSets, typename T, typename Left>
+__device__ inline void Accumulate(Rows<kSets> (&sums)[kTiles], double sign, const Left& left,
                                   const Right<T>& right, int64_t begin, int64_t end) {
   constexpr int kUnroll = 8;
   const int g = Lane() >> 2, t = Lane() & 3;
   for (int64_t k0 = begin; k0 < end; k0 += 4 * kUnroll) {
-    double a[kUnroll];
+    T a[kUnroll][kTiles];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t k = k0 + 4 * u + t;
-      a[u] = k < end ? static_cast<double>(entry(g, k)) : 0.0;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) a[u][i] = k < end ? left(i, g, k) : T{0};
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -59,50 +60,58 @@ __device__ inline void Accumulate(Rows<kSets>& sums, double sign, const Entry& e
 #pragma unroll
       for (int s = 0; s < kSets; ++s) {
         const double b = k < end ? right.At(k, s * kColumns + g) : 0.0;
-        Mma8x8x4(sums.c[s], sign * a[u], b);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          Mma8x8x4(sums[i].c[s], sign * static_cast<double>(a[u][i]), b);
+        }
       }
     }
   }
+}
+template <int kSets, typename T, typename Left>
+__device__ inline void Accumulate(Rows<kSets>& sums, double sign, const Left& left,
+                                  const Right<T>& right, int64_t begin, int64_t end) {
+  Accumulate(reinterpret_cast<Rows<kSets>(&)[1]>(sums), sign, left, right, begin, end);
 }
 
 // The left operands. Rows count from row0.
 template <typename T>
 struct Square {  // M
-  static constexpr bool kStartsAtRow = false;
   const T* m;
   int64_t n, row0;
-  __device__ T operator()(int g, int64_t k) const {
-    return row0 + g < n ? __ldg(m + k * n + row0 + g) : T{0};
+  __device__ T operator()(int tile, int g, int64_t k) const {
+    const int64_t row = row0 + tile * 8 + g;
+    return row < n ? __ldg(m + k * n + row) : T{0};
   }
 };
 template <typename T>
 struct SquareTransposed {  // M'
-  static constexpr bool kStartsAtRow = false;
   const T* m;
   int64_t n, row0;
-  __device__ T operator()(int g, int64_t k) const {
-    return row0 + g < n ? __ldg(m + (row0 + g) * n + k) : T{0};
+  __device__ T operator()(int tile, int g, int64_t k) const {
+    const int64_t row = row0 + tile * 8 + g;
+    return row < n ? __ldg(m + row * n + k) : T{0};
   }
 };
 template <typename T>
 struct Triangle {  // inv(L); k up to the last of the 8 rows
-  static constexpr bool kStartsAtRow = false;
   const T* m;
   int64_t n, row0;
-  __device__ T operator()(int g, int64_t k) const {
-    const int64_t row = row0 + g, panel = k / kPanelColumns, first = panel * kPanelColumns;
+  __device__ T operator()(int tile, int g, int64_t k) const {
+    const int64_t row = row0 + tile * 8 + g, panel = k / kPanelColumns,
+                  first = panel * kPanelColumns;
     if (row >= n || row < first) return T{0};
     return __ldg(m + PanelOffset(n, panel) + (k - first) * (n - first) + row - first);
   }
 };
 template <typename T>
-struct TriangleTransposed {  // inv(L)'; row0 starts a block column, k from row0 on
-  static constexpr bool kStartsAtRow = true;
+struct TriangleTransposed {  // inv(L)'; row0 starts a block column
   const T* m;
   int64_t n, row0;
-  __device__ T operator()(int g, int64_t k) const {
-    if (row0 + g >= n) return T{0};
-    return __ldg(m + PanelOffset(n, row0 / kPanelColumns) + g * (n - row0) + k - row0);
+  __device__ T operator()(int tile, int g, int64_t k) const {
+    const int64_t first = row0 + tile * 8;
+    if (first + g >= n || k < first) return T{0};
+    return __ldg(m + PanelOffset(n, first / kPanelColumns) + g * (n - first) + k - first);
   }
 };
 
@@ -359,7 +368,7 @@ LaunchResult LaunchSmall(const SubstituteArgs& args, bool forward, Stream stream
 // -----------------------------------------------------------------------------------------------------
 // Above 128 rows
 
-constexpr int kRowTiles = 4;  // tiles of 8 rows that a thread block forms together
+constexpr int kRowTiles = 2;  // tiles of 8 rows that a thread block forms together
 constexpr int kSlices = 8;    // its warps share the columns of the matrix
 constexpr int kLargeColumns = 16;
 
@@ -466,15 +475,7 @@ class LargeWalk {
     const int64_t to = Minimum(from + slice, end);
     const int64_t first = from > begin ? from : begin;
     if (first >= to) return;
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      const int64_t row = row0_ + i * 8;
-      if (row >= n_) continue;
-      // What a transposed triangle stores of a block column starts at its own row.
-      const bool lower = Left::kStartsAtRow;
-      const int64_t start = lower && row > first ? row : first;
-      if (start < to) Accumulate(sums_[i], sign, Left{m, n_, row}, right, start, to);
-    }
+    Accumulate(sums_, sign, Left{m, n_, row0_}, right, first, to);
   }
 
   // Sums the slices in order and hands out start(row, column) + sum.

@@ -44,40 +44,43 @@ struct Accumulator {
   }
 };
 
-// One warp: an 8 x 8 symmetric matrix becomes inv(chol), lower triangular with stored zeros. It is
-// an elimination on [A | I], four columns a lane; of each lane's row r = lane % 8. A pivot that is
-// not positive is noted in *failed as base + its index, if nothing was before.
+// One warp: an 8 x 8 symmetric matrix becomes inv(chol), lower triangular with stored zeros. Every
+// lane factors all of it, so that no step waits for another lane; and has column lane % 8 of the
+// inverse. A pivot that is not a positive normal number is noted in *failed as base + its index,
+// if nothing was before.
 template <int kLead, typename T>
 __device__ inline void InvertDiagonal(T* tile, int base, int* failed) {
-  const int r = Lane() & 7, part = Lane() >> 3;
-  double t[4];
+  const double kInfinity = __longlong_as_double(0x7ff0000000000000);
+  const int mine = Lane() & 7;
+  double a[8][8], x[8];
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    const int column = (part & 1) * 4 + c;
-    t[c] = part < 2 ? static_cast<double>(tile[column * kLead + r]) : (column == r ? 1.0 : 0.0);
+  for (int c = 0; c < 8; ++c) {
+    x[c] = c == mine ? 1.0 : 0.0;
+#pragma unroll
+    for (int r = c; r < 8; ++r) a[r][c] = tile[c * kLead + r];
   }
+  int bad = 8;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const int holder = 8 * (k / 4);
-    double pivot = Shuffle(t[k % 4], k + holder);
-    if (!(pivot > 0) || !isfinite(pivot)) {
-      if (Lane() == 0 && *failed < 0) *failed = base + k;
-      pivot = 1;
-    }
-    const double scale = rsqrt(pivot);
-    const double mine = Shuffle(t[k % 4], r + holder) * scale;
+    const double pivot = a[k][k];
+    if (bad == 8 && !(pivot >= 0x1p-1022 && pivot < kInfinity)) bad = k;
+    const double scale = ReciprocalRoot(pivot);
+    x[k] *= scale;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const double row = Shuffle(t[c], k + 8 * part) * scale;
-      t[c] = r > k ? fma(-mine, row, t[c]) : (r == k ? row : t[c]);
+    for (int r = k + 1; r < 8; ++r) a[r][k] *= scale;
+#pragma unroll
+    for (int c = k + 1; c < 8; ++c) {
+      x[c] = fma(-a[c][k], x[k], x[c]);
+#pragma unroll
+      for (int r = c; r < 8; ++r) a[r][c] = fma(-a[r][k], a[c][k], a[r][c]);
     }
   }
-  if (part >= 2) {
+  SyncWarp();
+  if (Lane() < 8) {
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      tile[((part & 1) * 4 + c) * kLead + r] = static_cast<T>(t[c]);
-    }
+    for (int r = 0; r < 8; ++r) tile[mine * kLead + r] = static_cast<T>(r < mine ? 0.0 : x[r]);
   }
+  if (Lane() == 0 && bad < 8 && *failed < 0) *failed = base + bad;
   SyncWarp();
 }
 
@@ -88,20 +91,38 @@ __device__ inline void InvertDiagonal(T* tile, int base, int* failed) {
 template <int kTile, int kWarps, typename T>
 __device__ inline void CholeskyInverse(T* m, T* panel, int* failed) {
   constexpr int kLead = kLd<kTile>;
-  constexpr int kTiles = kTile / 8;
+  constexpr int kTiles = kTile / 8, kChunk = kTiles < 4 ? kTiles : 4;
   static_assert(kWarps >= 2);
   const int warp = WarpIndex();
   const auto at = [m](int i, int l) { return m + l * 8 * kLead + i * 8; };
-  const auto update = [&](int i, int l, int j) {
-    Accumulator sum;
-    if (l != j) sum.Load<kLead>(at(i, l));
+  // Tiles l to l + 3, or to `end`, of row i: their loads first, so that they wait only once.
+  const auto update = [&](int i, int l, int end, int j) {
+    Accumulator sum[kChunk];
+    double left[2], right[kChunk][2];
 #pragma unroll
-    for (int k = 0; k < 8; k += 4) {
-      const double right =
-          l > j ? RowFragment<kLead>(panel + l * 8, k) : ColumnFragment<kLead>(at(j, l), k);
-      Mma8x8x4(sum.c, -RowFragment<kLead>(panel + i * 8, k), right);
+    for (int k = 0; k < 2; ++k) left[k] = -RowFragment<kLead>(panel + i * 8, 4 * k);
+#pragma unroll
+    for (int e = 0; e < kChunk; ++e) {
+      const int t = l + e;
+      if (t >= end) break;
+      if (t != j) sum[e].template Load<kLead>(at(i, t));
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        right[e][k] = t > j ? RowFragment<kLead>(panel + t * 8, 4 * k)
+                            : ColumnFragment<kLead>(at(j, t), 4 * k);
+      }
     }
-    sum.Store<kLead>(at(i, l));
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) {
+        if (l + e < end) Mma8x8x4(sum[e].c, left[k], right[e][k]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kChunk; ++e) {
+      if (l + e < end) sum[e].template Store<kLead>(at(i, l + e));
+    }
   };
   if (warp == 0) InvertDiagonal<kLead>(m, 0, failed);
   __syncthreads();
@@ -124,20 +145,16 @@ __device__ inline void CholeskyInverse(T* m, T* panel, int* failed) {
     __syncthreads();
     if (j + 1 < kTiles) {
       if (warp == 0) {
-        update(j + 1, j + 1, j);
+        update(j + 1, j + 1, j + 2, j);
         SyncWarp();
         InvertDiagonal<kLead>(at(j + 1, j + 1), 8 * (j + 1), failed);
       } else {
-        int i = j + 1, l = warp - 1;
-        for (;;) {
-          // Row j + 1 is short of its last tile, which is warp 0's.
-          while (i < kTiles && l > (i == j + 1 ? i - 1 : i)) {
-            l -= i == j + 1 ? i : i + 1;
-            ++i;
-          }
-          if (i >= kTiles) break;
-          update(i, l, j);
-          l += kWarps - 1;
+        // Chunks of tiles, row by row; row j + 1 is short of its last tile, which is warp 0's.
+        int chunk = warp - 1;
+        for (int i = j + 1; i < kTiles; ++i) {
+          const int end = i == j + 1 ? i : i + 1, chunks = (end + kChunk - 1) / kChunk;
+          for (; chunk < chunks; chunk += kWarps - 1) update(i, chunk * kChunk, end, j);
+          chunk -= chunks;
         }
       }
     }
@@ -156,6 +173,12 @@ struct DiagonalSource {
   __device__ int64_t Index(int64_t row, int64_t column) const {
     const int64_t low = row < column ? row : column, high = row < column ? column : row;
     return packed ? low * n - low * (low + 1) / 2 + high : low * n + high;
+  }
+  // The same for the blocks that shared memory holds.
+  __device__ int SmallIndex(int row, int column) const {
+    const int low = row < column ? row : column, high = row < column ? column : row;
+    const int size = static_cast<int>(n);
+    return packed ? low * size - low * (low + 1) / 2 + high : low * size + high;
   }
   __device__ T At(int64_t row, int64_t column) const {
     const int64_t i = Index(row, column);

@@ -2,7 +2,7 @@
 // shapes, data on the device, beside the time that the machine's arithmetic and memory allow.
 //
 //   engine_bench [--backend=NAME] [--only=TEXT] [--repetitions=R] [--seconds=S] [--float32]
-//                [--plan=N,n,K,S1,S2,...] [--sweep] [--json] [--quick]
+//                [--plan=N,n,K,S1,S2,...] [--print_plan] [--sweep] [--json] [--quick]
 //
 // --only: cells whose name contains TEXT. --plan: times one shape with these separators. --sweep:
 // times many plans of each shape, to fit a cost model. --quick: small sizes, once. Every cell's
@@ -33,7 +33,7 @@ struct Options {
   std::string backend = "auto", only;
   int repetitions = 15;
   double seconds = 1.5;  // at most, for the repetitions of one cell
-  bool json = false, quick = false, sweep = false;
+  bool json = false, quick = false, sweep = false, print_plan = false;
   Scalar scalar = Scalar::kFloat64;
   std::vector<int64_t> plan;
 };
@@ -154,9 +154,24 @@ class Engine {
     return bytes;
   }
 
+  // The same problem serves all plans of a sweep.
+  static const problems::Problem& ProblemOf(const Shape& shape, uint64_t seed) {
+    static std::vector<std::pair<uint64_t, problems::Problem>>* const made =
+        new std::vector<std::pair<uint64_t, problems::Problem>>;
+    for (const auto& [known, problem] : *made) {
+      if (known == seed && problem.num_blocks == shape.num_blocks &&
+          problem.block_size == shape.block_size) {
+        return problem;
+      }
+    }
+    if (!made->empty() && made->front().second.rows() != shape.rows()) made->clear();
+    made->emplace_back(seed, problems::Mpc(shape.num_blocks, shape.block_size, seed));
+    return made->back().second;
+  }
+
   void MakeSystems() {
     for (int64_t k = 0; k < cell_.systems; ++k) {
-      const problems::Problem problem = problems::Mpc(shape().num_blocks, n(), 1 + k);
+      const problems::Problem& problem = ProblemOf(shape(), 1 + k);
       MatrixForm form;
       form.shape = shape();
       const std::vector<std::byte> diagonal = ToScalars(problem.diagonal);
@@ -241,6 +256,7 @@ class Bench {
 
   void RunCell(const Cell& cell, EliminationPlan made, const std::string& note) {
     const auto plan = std::make_shared<const EliminationPlan>(std::move(made));
+    if (options_.print_plan) std::printf("%s", plan->DebugString().c_str());
     Engine engine(*backend_, cell, plan);
     const Samples factor = Repeat([&] {
       const double start = Now();
@@ -257,8 +273,8 @@ class Bench {
     const double error = engine.Error(1);
     Print(cell, absl::StrCat("factor", note), factor,
           std::max(flops / ceilings_.flops, bytes / ceilings_.bytes), error);
-    if (options_.sweep) return;
     for (const int64_t columns : {1, 16}) {
+      if (options_.sweep && columns > 1) break;
       const Samples solve = Repeat([&] { return engine.Solve(columns); });
       const double moved = 3 * n * n * blocks * k * scalar +
                            4 * n * blocks * k * scalar * static_cast<double>(columns);
@@ -269,7 +285,8 @@ class Bench {
 
   // One level with some number of segments, the rest as the cost model would have it.
   void Sweep(const Cell& cell) {
-    for (int64_t s = 1; s <= (cell.num_blocks - 1) / 2; s = s + std::max<int64_t>(1, s / 2)) {
+    const int64_t first = std::max<int64_t>(1, cell.num_blocks / 80);
+    for (int64_t s = first; s <= (cell.num_blocks - 1) / 2; s = s + std::max<int64_t>(1, s / 2)) {
       std::vector<int64_t> separators = {s};
       if (s > 2) {
         auto rest = EliminationPlan::Make({s, cell.block_size, options_.scalar}, cell.systems,
@@ -349,6 +366,8 @@ Options Parse(int argc, char** argv) {
       options.json = true;
     } else if (flag.first == "--quick") {
       options.quick = true;
+    } else if (flag.first == "--print_plan") {
+      options.print_plan = true;
     } else if (flag.first == "--sweep") {
       options.sweep = true;
     } else {
