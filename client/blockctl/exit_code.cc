@@ -63,8 +63,9 @@ std::string Advice(const absl::Status& status, const std::string& server) {
     case kUsage:
       return "see `blockctl help`";
     case kServerUnavailable:
-      return absl::StrCat("is blockd running at ", server,
-                          "? Start it, name another with --server, see to --tls, or wait with --wait=30s");
+      return absl::StrCat(
+          "is blockd running at ", server,
+          "? Start it, name another with --server, see to --tls, or wait with --wait=30s");
     case kNotPositiveDefinite:
       return "check that the block and row it names are what you meant; add to the diagonal if so";
     case kHandleNotFound:
