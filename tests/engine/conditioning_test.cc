@@ -74,7 +74,6 @@ TEST_P(ConditioningTest, RefinementImprovesTheSolution) {
     if (scalar() == Scalar::kFloat32) {
       // The residual is summed in double, so that the error falls to the rounding of x itself.
       EXPECT_LT(refined_error, plain_error / 4);
-      EXPECT_LT(*after[0].backward_error, *before[0].backward_error);
     } else {
       EXPECT_LT(refined_error, 4 * plain_error);
     }
