@@ -102,6 +102,8 @@ class Eliminator {
 
   // tile -= A B', A a panel, B kCols of its rows, over `columns` columns. Each step also asks for
   // the next bytes of what the next phase reads.
+  // Vectors of rows before kFirst are left alone.
+  template <int kFirst = 0>
   inline __attribute__((always_inline)) void Subtract(Tile& tile, const T* a, const T* b,
                                                       int64_t columns) {
     Tile t = tile;
@@ -111,12 +113,12 @@ class Eliminator {
       __builtin_prefetch(ahead);
       Vec rows[kVectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) rows[v] = Load<T, kWidth>(a + v * kWidth);
+      for (int v = kFirst; v < kVectors; ++v) rows[v] = Load<T, kWidth>(a + v * kWidth);
 #pragma GCC unroll 8
       for (int j = 0; j < kCols; ++j) {
         const T scalar = b[j];
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
+        for (int v = kFirst; v < kVectors; ++v) {
           t.v[j][v] = MultiplyAdd<T, kWidth>(-rows[v], scalar, t.v[j][v]);
         }
       }
@@ -366,21 +368,28 @@ class Eliminator {
           SolveTile(l_, i, j, 0, nullptr, init);
           continue;
         }
-        const int64_t row = DiagonalTile(j, init);
+        const int64_t row = DiagonalTile(block, k, j);
         if (row >= 0) return j * kRows + row;
       }
     }
     return -1;
   }
 
-  template <typename Init>
-  int64_t DiagonalTile(int64_t j, const Init& init) {
-    T* panel = Panel(l_, j);
-    T* at = panel + j * kRows * kRows;
+  int64_t DiagonalTile(int64_t block, int64_t k, int64_t j) {
+    const T* panel = Panel(l_, j);
+    T* at = Panel(l_, j) + j * kRows * kRows;
 #pragma GCC unroll 1
     for (int h = 0; h < kRows; h += kCols) {
-      Tile tile = init(j * kRows + h);
-      Subtract(tile, panel, panel + h, j * kRows);
+      Tile tile = LoadDiagonal(block, j * kRows, j * kRows + h);
+      const T* c = Panel(c_, j);
+      // Only the lower triangle counts: right of the first vector's columns, its rows are above it.
+      if (kVectors > 1 && h >= kWidth) {
+        if (k > 0) Subtract<1>(tile, c, c + h, n_);
+        Subtract<1>(tile, panel, panel + h, j * kRows);
+      } else {
+        if (k > 0) Subtract(tile, c, c + h, n_);
+        Subtract(tile, panel, panel + h, j * kRows);
+      }
       StorePacked(tile, at + h * kRows);
     }
     return FactorTile(at, diagonal_ + j * kRows * kRows, std::min<int64_t>(kRows, n_ - j * kRows));
