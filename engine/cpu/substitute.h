@@ -229,6 +229,9 @@ class Substitution {
   template <int kColumns, int kUnroll, int kW, int64_t kWide>
   inline __attribute__((always_inline)) void RowChunk(const T* m, int64_t ld, int64_t panel_columns,
                                                       const T (*scalars)[kWide], T* y) const {
+    // Keeps the compiler from broadcasting all scalars before the loop over the rows, which would
+    // spill them, a whole vector each.
+    asm volatile("" : : "r"(scalars) : "memory");
     Vector<T, kW> sum[kColumns][kUnroll];
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
@@ -239,7 +242,8 @@ class Substitution {
     for (int64_t k = 0; k < panel_columns; ++k) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; ++u) {
-        const Vector<T, kW> row = Load<T, kW>(m + k * ld + u * kW);
+        Vector<T, kW> row = Load<T, kW>(m + k * ld + u * kW);
+        if constexpr (kColumns > 1) KeepInRegister(row);
 #pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) {
           sum[c][u] = MultiplyAdd<T, kW>(row, scalars[c][k], sum[c][u]);
@@ -276,7 +280,12 @@ class Substitution {
 
   template <int kSign, int kColumns, int kDots>
   void PanelDots(const T* m, int64_t ld, int64_t rows, const T* x, T* t, const T* ahead) const {
-    Vector<T, kWidth> sum[kColumns][kDots] = {};
+    Vector<T, kWidth> sum[kColumns][kDots];
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 8
+      for (int k = 0; k < kDots; ++k) sum[c][k] = Vector<T, kWidth>{};
+    }
     int64_t r = 0;
     for (; r + kWidth <= rows; r += kWidth) {
       if (ahead) Ask<kPanel>(ahead + r * kPanel, kWidth);
@@ -285,7 +294,8 @@ class Substitution {
       for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
 #pragma GCC unroll 8
       for (int k = 0; k < kDots; ++k) {
-        const Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
+        Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
+        if constexpr (kColumns > 1) KeepInRegister(column);
 #pragma GCC unroll 4
         for (int c = 0; c < kColumns; ++c) {
           sum[c][k] = MultiplyAdd<T, kWidth>(column, entries[c], sum[c][k]);
@@ -293,6 +303,7 @@ class Substitution {
       }
     }
     const int64_t tail = rows - r;
+#pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) {
       if (tail > 0) {
         const Vector<T, kWidth> entries = LoadPart(x + c * n_ + r, tail);

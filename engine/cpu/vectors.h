@@ -85,6 +85,17 @@ inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
   return MultiplyAdd<T, kWidth>(a, b - Vector<T, kWidth>{}, c);
 }
 
+// Makes the compiler load v once, into a register, where it would fold the load into each of
+// several products that use it.
+template <typename Vec>
+inline __attribute__((always_inline)) void KeepInRegister([[maybe_unused]] Vec& v) {
+#if BLOCKD_VECTOR_BYTES == 64
+  if constexpr (sizeof(Vec) == BLOCKD_VECTOR_BYTES) asm("" : "+v"(v));
+#elif BLOCKD_VECTOR_BYTES == 32
+  if constexpr (sizeof(Vec) == BLOCKD_VECTOR_BYTES) asm("" : "+x"(v));
+#endif
+}
+
 // A store that does not pass through the caches; p is aligned to the vector.
 template <typename T, int kWidth>
 inline void Stream(T* p, Vector<T, kWidth> v) {
