@@ -7,7 +7,6 @@
 #include <string>
 
 #include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/wire_format_lite.h"
 
 namespace blockd::server {
@@ -17,7 +16,6 @@ using google::protobuf::MessageLite;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
-using google::protobuf::io::StringOutputStream;
 
 void AppendLengthHeader(std::string* out, int field, int64_t length) {
   uint8_t head[20];

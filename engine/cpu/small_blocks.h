@@ -3,6 +3,7 @@
 #ifndef BLOCKD_ENGINE_CPU_SMALL_BLOCKS_H_
 #define BLOCKD_ENGINE_CPU_SMALL_BLOCKS_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -203,15 +204,13 @@ class SmallEliminator {
 // Calls visit(std::integral_constant<int, n>) if blocks of n are small here; false if not.
 template <typename T, int kN = 1, typename Visit>
 bool VisitSmall(int64_t n, const Visit& visit) {
-  if constexpr (kN > kPanel) {
-    return false;
-  } else if constexpr (!SmallColumn<T, kN>::kFits) {
-    return false;
-  } else {
+  // A column of more than kPanel rows is not looked at: it need not have a width.
+  if constexpr (kN <= kPanel && SmallColumn<T, std::min<int>(kN, kPanel)>::kFits) {
     if (n != kN) return VisitSmall<T, kN + 1>(n, visit);
     visit(std::integral_constant<int, kN>());
     return true;
   }
+  return false;
 }
 
 }  // namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE

@@ -163,7 +163,7 @@ bool SolverCore::Impl::QueueSolve(std::unique_ptr<SolveTask>& task, bool at_once
     }
   }
   FailAll(std::move(ended));
-  if (task != nullptr) Fail(*task, status);
+  if (!status.ok()) Fail(*task, status);
   return false;
 }
 

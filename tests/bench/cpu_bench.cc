@@ -48,7 +48,7 @@ void CheckResidual(const std::string& what, const problems::Problem& problem,
 // The engine with one system: warm factorizations in the memory of the last one, and solves.
 class Ours {
  public:
-  Ours(Solver& solver, const problems::Problem& problem) : solver_(solver), problem_(problem) {
+  Ours(Solver& solver, const problems::Problem& problem) : solver_(solver) {
     item_.matrix.form.shape = {problem.num_blocks, problem.block_size, Scalar::kFloat64};
     item_.matrix.diagonal = problem.diagonal.data();
     item_.matrix.coupling = problem.coupling.data();
@@ -77,7 +77,6 @@ class Ours {
 
  private:
   Solver& solver_;
-  const problems::Problem& problem_;
   FactorItem item_;
   std::shared_ptr<const EliminationPlan> plan_;
   std::shared_ptr<Factorization> factorization_;

@@ -46,8 +46,8 @@ WireBetween::WireBetween(int server_port) {
   listener_ = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = Loopback(0);
   socklen_t length = sizeof(address);
-  bind(listener_, reinterpret_cast<sockaddr*>(&address), length);
-  listen(listener_, 1);
+  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0) return;
+  if (listen(listener_, 1) != 0) return;
   getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
   port_ = ntohs(address.sin_port);
   if (pipe(cut_) != 0) return;
