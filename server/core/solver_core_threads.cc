@@ -158,7 +158,7 @@ bool SolverCore::Impl::QueueSolve(std::unique_ptr<SolveTask>& task, bool at_once
         device_busy_ = true;
         return true;
       }
-      queued = std::move(task);
+      queued.reset(task.release());
       Push(queued, queued->accepted);  // there is room
     }
   }
