@@ -78,7 +78,7 @@ class Eliminator {
       if (row >= 0) return {k, row};
       if (segment_.has_fill()) Fill(k);
       const bool last = k + 1 == segment_.count;
-      if (!last || Target() >= 0) Next(k);
+      if (!last || TargetOf(segment_) >= 0) Next(k);
       if (task_.inverse) Invert(k);
     }
     Finish();
@@ -86,19 +86,11 @@ class Eliminator {
   }
 
  private:
-  static constexpr int64_t kNone = -1;
-
   static bool IsAligned(const T* p) {
     return reinterpret_cast<uintptr_t>(p) % BLOCKD_VECTOR_BYTES == 0;
   }
 
   T* Panel(T* packed, int64_t i) const { return packed + i * kRows * padded_; }
-
-  // The chain index of the block after the k-th interior: the next interior or the separator.
-  int64_t Target() const {
-    if (segment_.reversed) return segment_.left_separator >= 0 ? segment_.first - 1 : kNone;
-    return segment_.right_separator >= 0 ? segment_.first + segment_.count : kNone;
-  }
 
   // tile -= A B', A a panel, B kCols of its rows, over `columns` columns. Each step also asks for
   // the next bytes of what the next phase reads.
@@ -262,7 +254,7 @@ class Eliminator {
   // While the k-th interior is factored: its coupling block.
   void ReadCouplingAhead(int64_t k) {
     const bool last = k + 1 == segment_.count;
-    if (last && Target() < 0) return ReadAhead(nullptr, 0, 1);
+    if (last && TargetOf(segment_) < 0) return ReadAhead(nullptr, 0, 1);
     const int64_t tiles = panels_ * (panels_ + 1) / 2;
     const int64_t columns = (k > 0 ? n_ : 0) + (panels_ - 1) * kRows / 3;
     const int64_t block = segment_.block(k);
@@ -519,7 +511,7 @@ class Eliminator {
 
   // What the segment leaves on its separators.
   void Finish() {
-    const int64_t target = Target();
+    const int64_t target = TargetOf(segment_);
     for (int64_t i = 0; i < panels_; ++i) {
       const int64_t r = i * kRows;
       for (int64_t c = 0; c < std::min<int64_t>(r + kRows, n_); c += kCols) {

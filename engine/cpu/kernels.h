@@ -40,6 +40,13 @@ struct EliminateTask {
   const std::atomic<bool>* stop = nullptr;
 };
 
+// The chain index of the separator that a segment's last interior is coupled to, -1 if there is
+// none.
+inline int64_t TargetOf(const Segment& segment) {
+  if (segment.reversed) return segment.left_separator >= 0 ? segment.first - 1 : -1;
+  return segment.right_separator >= 0 ? segment.first + segment.count : -1;
+}
+
 // The first pivot of a segment that is not positive.
 struct SegmentFailure {
   int64_t interior = -1;  // in the order of elimination; -1: there was none

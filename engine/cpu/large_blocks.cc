@@ -81,7 +81,7 @@ class LargeEliminator {
       const int64_t row = CholeskyInverse(n_, d_, x_);
       if (row >= 0) return {k, row};
       if (segment_.has_fill()) Fill(k);
-      if (k + 1 < segment_.count || Target() >= 0) Next(k);
+      if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
       if (task_.inverse) StoreInverse(task_.inverse + k * TriangleScalars(n_));
     }
     Finish();
@@ -89,11 +89,6 @@ class LargeEliminator {
   }
 
  private:
-  int64_t Target() const {
-    if (segment_.reversed) return segment_.left_separator >= 0 ? segment_.first - 1 : -1;
-    return segment_.right_separator >= 0 ? segment_.first + segment_.count : -1;
-  }
-
   // The lower triangle of a block of the chain; what stands above it is not used.
   void LoadDiagonal(int64_t block, T* out) const {
     const Chain<T>& chain = task_.chain;
@@ -216,7 +211,7 @@ class LargeEliminator {
   }
 
   void Finish() {
-    const int64_t target = Target();
+    const int64_t target = TargetOf(segment_);
     if (target >= 0 && !segment_.reversed) {
       LoadDiagonal(target, task_.right_from_left);
       SubtractSquare(n_, n_, c_, n_, task_.right_from_left, n_);

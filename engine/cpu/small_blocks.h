@@ -79,7 +79,7 @@ class SmallEliminator {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
       const int row = Factor(segment_.block(k));
       if (row >= 0) return {k, row};
-      if (k + 1 < segment_.count || Target() >= 0) Next(k);
+      if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
       if (task_.inverse) Store(task_.inverse + k * kN * kN, Transposed(y_));
     }
     Finish();
@@ -90,11 +90,6 @@ class SmallEliminator {
   struct Block {
     Vec column[kWidth];
   };
-
-  int64_t Target() const {
-    if (segment_.reversed) return segment_.left_separator >= 0 ? segment_.first - 1 : -1;
-    return segment_.right_separator >= 0 ? segment_.first + segment_.count : -1;
-  }
 
   static Block Transposed(const Vec (&in)[kN]) {
     Block block = {};
@@ -186,10 +181,10 @@ class SmallEliminator {
   }
 
   void Finish() {
-    if (Target() < 0) return;
+    if (TargetOf(segment_) < 0) return;
     Vec d[kN];
     for (int k = 0; k < kN; ++k) d[k] = Vec{};
-    if (!segment_.reversed) LoadDiagonal(Target(), d);
+    if (!segment_.reversed) LoadDiagonal(TargetOf(segment_), d);
     T* out = segment_.reversed ? task_.left_from_right : task_.right_from_left;
     for (int k = 0; k < kN; ++k) Column::StoreRows(out + k * kN, d[k] - update_[k]);
   }
