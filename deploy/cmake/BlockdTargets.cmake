@@ -23,14 +23,20 @@ if(BLOCKD_SANITIZE)
                       -Wno-maybe-uninitialized)
 endif()
 if(BLOCKD_SANITIZE STREQUAL "thread")
-  # The distribution's Abseil is not instrumented; this library, loaded before it, says what its locks do.
-  set(tsan_absl ${PROJECT_BINARY_DIR}/libblockd_tsan_absl.so)
+  # The distribution's Abseil and gRPC are not instrumented; this library, loaded before them, says
+  # which order their locks and queues make.
+  set(tsan_library ${PROJECT_BINARY_DIR}/libblockd_tsan.so)
+  set(tsan_sources ${PROJECT_SOURCE_DIR}/tests/support/tsan_absl.cc)
+  if(BLOCKD_BUILD_SERVER)
+    list(APPEND tsan_sources ${PROJECT_SOURCE_DIR}/tests/support/tsan_grpc.cc)
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tsan_sources})
   execute_process(
     COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -O1 -g1 -Wall -Wextra -Werror -shared -fPIC -fsanitize=thread
-            ${PROJECT_SOURCE_DIR}/tests/support/tsan_absl.cc -o ${tsan_absl} -labsl_synchronization
+            ${tsan_sources} -o ${tsan_library} -labsl_synchronization
     COMMAND_ERROR_IS_FATAL ANY)
   string(PREPEND CMAKE_EXE_LINKER_FLAGS
-         "-Wl,--no-as-needed ${tsan_absl} -Wl,-rpath,${PROJECT_BINARY_DIR} ")
+         "-Wl,--no-as-needed ${tsan_library} -Wl,-rpath,${PROJECT_BINARY_DIR} ")
 endif()
 
 # blockd_module(target FOLDER folder): `#include "blockd/<folder>/x.h"` works for this target and for

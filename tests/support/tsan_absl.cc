@@ -43,6 +43,23 @@ Function* Real(const char* name, const char* prefix = "_ZN") {
   return true;
 }();
 
+// Whoever gives a lock back looks at the conditions of those that wait for it, after Unlock has said
+// that it gives the lock back, and before others have it: so each look is ordered as a turn of its
+// own.
+struct OrderedCondition {
+  OrderedCondition(Mutex* mutex, const Condition& given)
+      : mutex(mutex), given(given), ordered(&Look, this) {}
+  static bool Look(OrderedCondition* self) {
+    __tsan_acquire(self->mutex);
+    const bool met = self->given.Eval();
+    __tsan_release(self->mutex);
+    return met;
+  }
+  Mutex* const mutex;
+  const Condition& given;
+  const Condition ordered;
+};
+
 }  // namespace
 
 void Mutex::Lock() {
@@ -78,16 +95,18 @@ void Mutex::ReaderUnlock() {
 
 void Mutex::Await(const Condition& condition) {
   static auto* const real = Real<void(Mutex*, const Condition&)>("5Mutex5AwaitERKNS0_9ConditionE");
+  const OrderedCondition order(this, condition);
   __tsan_release(this);
-  real(this, condition);
+  real(this, order.ordered);
   __tsan_acquire(this);
 }
 
 bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
   static auto* const real = Real<bool(Mutex*, const Condition&, Duration)>(
       "5Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE");
+  const OrderedCondition order(this, condition);
   __tsan_release(this);
-  const bool met = real(this, condition, timeout);
+  const bool met = real(this, order.ordered, timeout);
   __tsan_acquire(this);
   return met;
 }
@@ -95,8 +114,9 @@ bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
 bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
   static auto* const real = Real<bool(Mutex*, const Condition&, Time)>(
       "5Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE");
+  const OrderedCondition order(this, condition);
   __tsan_release(this);
-  const bool met = real(this, condition, deadline);
+  const bool met = real(this, order.ordered, deadline);
   __tsan_acquire(this);
   return met;
 }
@@ -104,7 +124,8 @@ bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
 void Mutex::LockWhen(const Condition& condition) {
   static auto* const real =
       Real<void(Mutex*, const Condition&)>("5Mutex8LockWhenERKNS0_9ConditionE");
-  real(this, condition);
+  const OrderedCondition order(this, condition);
+  real(this, order.ordered);
   __tsan_acquire(this);
 }
 
