@@ -6,7 +6,8 @@
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
 #   asan     everything, with the address and undefined behaviour sanitizers
-#   tsan     the core and the engine's tests with threads, with the thread sanitizer
+#   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
+#            with the thread sanitizer
 #   tidy     clang-tidy over every source file
 #   cuda     compiles the CUDA backend; only where nvcc is found; nothing is run
 #   all      all of them, in this order (the default); goes on after a failure and says so at the end
@@ -23,18 +24,18 @@ summary="$build/test-summary.txt"
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}"
-export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/tests/tsan.supp:${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=1:${TSAN_OPTIONS:-}"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# build_preset PRESET [DIR]...: configures and builds everything, or the named folders only.
+# build_preset PRESET [TARGET]...: configures and builds everything, or the named targets only.
 build_preset() {
-  local preset="$1" targets=() dir
+  local preset="$1" targets
   shift
   say "$preset: build"
   cmake --preset "$preset" -B "$build/$preset" >"$build/$preset.configure.log" ||
     { cat "$build/$preset.configure.log"; return 1; }
-  for dir in "$@"; do targets+=("$dir/all"); done
+  targets=("$@")
   if ((${#targets[@]} == 0)); then targets=(all); fi
   cmake --build "$build/$preset" -j "$jobs" --target "${targets[@]}"
 }
@@ -72,15 +73,13 @@ asan() {
 
 tsan() {
   local status=0
-  build_preset tsan "${tsan_dirs[@]}"
+  build_preset tsan engine_tests core_test integration_tests client_server_test
   # Of the engine's tests, those with threads.
   test_dir tsan tests/engine -R 'Concurren|Thread|Resources|MemoryPool' || status=$?
   test_dir tsan tests/server || status=$?
+  test_dir tsan tests -L sockets || status=$?
   return "$status"
 }
-# Not the integration tests: the distribution's gRPC is not instrumented, and its hand-overs between threads
-# look like races.
-tsan_dirs=(tests/engine tests/server)
 
 tidy() {
   say "tidy"
@@ -97,7 +96,7 @@ cuda() {
     echo "cuda: no nvcc here, not compiled" | tee -a "$summary"
     return
   fi
-  build_preset cuda engine
+  build_preset cuda engine/all
   echo "cuda: compiled" >>"$summary"
 }
 

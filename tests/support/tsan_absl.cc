@@ -43,9 +43,9 @@ Function* Real(const char* name, const char* prefix = "_ZN") {
   return true;
 }();
 
-// Whoever gives a lock back looks at the conditions of those that wait for it, after Unlock has said
-// that it gives the lock back, and before others have it: so each look is ordered as a turn of its
-// own.
+// Whoever gives a lock back looks at the conditions of those that wait for it, after Unlock has
+// said that it gives the lock back, and before others have it: so each look is ordered as a turn of
+// its own.
 struct OrderedCondition {
   OrderedCondition(Mutex* mutex, const Condition& given)
       : mutex(mutex), given(given), ordered(&Look, this) {}
