@@ -13,7 +13,7 @@
 namespace blockd::gpu {
 namespace {
 
-constexpr int kSharedScalars = kProductScalars + 8 * kLd<kBlock>;
+constexpr int kSharedScalars = kProductScalars;
 static_assert(kProductScalars >= kBlock * kLd<kBlock>);
 
 // A segment's scratch: D and, in its place, the growing inverse; S; a block column of L; a block
@@ -266,7 +266,7 @@ class Segment {
       shared_[column * kLd<kBlock> + row] = static_cast<T>(value);
     });
     __syncthreads();
-    CholeskyInverse<kBlock, kProductWarps>(shared_, shared_ + kProductScalars, failed_);
+    CholeskyInverse<kBlock, kProductWarps>(shared_, failed_);
     if (*failed_ >= 0 && threadIdx.x == 0) {
       int64_t* info = args_.info + blockIdx.y * args_.info_stride + segment_;
       if (*info == 0) *info = 1 + k * n_ + i * kBlock + *failed_;

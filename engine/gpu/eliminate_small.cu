@@ -12,17 +12,8 @@ inline constexpr int kWarpsOf = kTile / 8;
 
 template <int kTile>
 constexpr int SharedScalars() {
-  // Two diagonal blocks, C, W, the update, and a panel of 8 columns.
-  return 5 * kTile * kLd<kTile> + 8 * kLd<kTile>;
-}
-
-// A fragment of 16 rows for Mma16x8x8.
-template <int kLead, typename T>
-__device__ inline void LoadRows(double (&a)[4], const T* rows, int k) {
-  a[0] = RowFragment<kLead>(rows, k);
-  a[1] = RowFragment<kLead>(rows + 8, k);
-  a[2] = RowFragment<kLead>(rows, k + 4);
-  a[3] = RowFragment<kLead>(rows + 8, k + 4);
+  // Two diagonal blocks, C, W and the update.
+  return 5 * kTile * kLd<kTile>;
 }
 
 template <typename T, int kTile>
@@ -46,7 +37,6 @@ class Segment {
     c_ = next_d_ + kSquare;
     w_ = c_ + kSquare;
     update_ = w_ + kSquare;
-    panel_ = update_ + kSquare;
   }
 
   __device__ void Eliminate() {
@@ -55,7 +45,7 @@ class Segment {
       const bool last = k + 1 == run_.count;
       const bool has_next = !last || run_.target() >= 0;
       if (has_next) FetchNext(k, last);
-      CholeskyInverse<kTile, kWarps>(d_, panel_, failed_);
+      CholeskyInverse<kTile, kWarps>(d_, failed_);
       if (*failed_ >= 0) {
         if (threadIdx.x == 0) Fail(k);
         return;
@@ -160,22 +150,7 @@ class Segment {
     }
     SyncWarp();
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) StoreRows(rows + 8 * j * kLead, sums[j]);
-  }
-
-  __device__ static void StoreRows(T* tile, const double (&c)[4]) {
-    const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-    tile[column * kLead + row] = static_cast<T>(c[0]);
-    tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
-    tile[column * kLead + row + 8] = static_cast<T>(c[2]);
-    tile[(column + 1) * kLead + row + 8] = static_cast<T>(c[3]);
-  }
-  __device__ static void ReadRows(const T* tile, double (&c)[4]) {
-    const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-    c[0] = tile[column * kLead + row];
-    c[1] = tile[(column + 1) * kLead + row];
-    c[2] = tile[column * kLead + row + 8];
-    c[3] = tile[(column + 1) * kLead + row + 8];
+    for (int j = 0; j < kTiles; ++j) StoreTile<kLead>(rows + 8 * j * kLead, sums[j]);
   }
 
   // out -= rows rows', the lower triangle in tiles of 16 x 8.
@@ -186,7 +161,7 @@ class Segment {
       while (j >= 2 * (i + 1)) j -= 2 * (i + 1), ++i;
       double sum[4];
       T* tile = out + j * 8 * kLead + i * 16;
-      ReadRows(tile, sum);
+      LoadTile<kLead>(sum, tile);
 #pragma unroll
       for (int k = 0; k < kTile; k += 8) {
         double a[4];
@@ -197,7 +172,7 @@ class Segment {
                              RowFragment<kLead>(rows + 8 * j, k + 4)};
         Mma16x8x8(sum, a, b);
       }
-      StoreRows(tile, sum);
+      StoreTile<kLead>(tile, sum);
     }
   }
 
@@ -229,7 +204,7 @@ class Segment {
     }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < kTiles / 2; ++j) StoreRows(rows + 8 * (half + j) * kLead, sums[j]);
+    for (int j = 0; j < kTiles / 2; ++j) StoreTile<kLead>(rows + 8 * (half + j) * kLead, sums[j]);
     __syncthreads();
   }
 
@@ -290,7 +265,6 @@ class Segment {
   T* c_;
   T* w_;
   T* update_;
-  T* panel_;
 };
 
 template <typename T, int kTile>

@@ -130,6 +130,33 @@ __device__ inline void CopyWaitBut() {
 #endif
 }
 
+// Asks for the line of global memory at p, which will be read soon.
+__device__ inline void Prefetch(const void* p) {
+#if !defined(BLOCKD_GPU_HIP)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+// A flag in global memory that one thread block raises and another waits for. What the first wrote
+// before, all of its threads up to a __syncthreads(), the second reads after.
+__device__ inline void RaiseFlag(uint32_t* flag) {
+#if defined(BLOCKD_GPU_HIP)
+  __hip_atomic_store(flag, 1u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+#else
+  __threadfence();
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(1u) : "memory");
+#endif
+}
+__device__ inline bool IsRaised(const uint32_t* flag) {
+#if defined(BLOCKD_GPU_HIP)
+  return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) != 0;
+#else
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value != 0;
+#endif
+}
+
 // 1 / sqrt(x) to about an ulp for normal x > 0, without a branch, so that what does not wait for it
 // goes on.
 __device__ inline double ReciprocalRoot(double x) {
@@ -142,27 +169,108 @@ __device__ inline double ReciprocalRoot(double x) {
   return fma(y * error, fma(error, 0.375, 0.5), y);
 #endif
 }
+__device__ inline float ReciprocalRoot(float x) {
+  const float y = rsqrtf(x);
+  return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
+}
+
+// 1 / x = guess (1 + correction) to an ulp for normal x > 0. What waits for 1 / x can start with
+// the guess.
+__device__ inline void GuessReciprocal(double x, double& guess, double& correction) {
+#if defined(BLOCKD_GPU_HIP)
+  guess = 1.0 / x;
+  correction = fma(-x, guess, 1.0);
+#else
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(guess) : "d"(x));
+  const double error = fma(-x, guess, 1.0);  // about 2^-20
+  correction = fma(error, error, error);
+#endif
+}
+__device__ inline void GuessReciprocal(float x, float& guess, float& correction) {
+#if defined(BLOCKD_GPU_HIP)
+  guess = 1.0f / x;
+#else
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"(x));
+#endif
+  correction = fmaf(-x, guess, 1.0f);
+}
+
+// True for a positive normal number; by its bits, which costs the arithmetic nothing.
+__device__ inline bool IsPositiveNormal(double x) {
+  const uint32_t high = static_cast<uint32_t>(__double_as_longlong(x) >> 32);
+  return high - 0x00100000u < 0x7fe00000u;
+}
+__device__ inline bool IsPositiveNormal(float x) {
+  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u < 0x7f000000u;
+}
 
 // C += A B by one warp: A is 8 x 4, B is 4 x 8. With g = lane / 4 and t = lane % 4 a lane has
 // a = A(g,t), b = B(t,g) and c = C(g, 2t), C(g, 2t+1).
-__device__ inline void Mma8x8x4(double (&c)[2], double a, double b) {
 #if defined(BLOCKD_GPU_HIP)
+template <typename T>
+__device__ inline void Mma8x8x4(T (&c)[2], T a, T b) {
   const int lane = Lane();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const double row = Shuffle(a, (lane & ~3) + k);
+    const T row = Shuffle(a, (lane & ~3) + k);
     c[0] = fma(row, Shuffle(b, (lane & 3) * 8 + k), c[0]);
     c[1] = fma(row, Shuffle(b, (lane & 3) * 8 + 4 + k), c[1]);
   }
+}
 #else
+__device__ inline void Mma8x8x4(double (&c)[2], double a, double b) {
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
                : "+d"(c[0]), "+d"(c[1])
                : "d"(a), "d"(b));
-#endif
 }
+
+// Float goes through the tf32 instruction, which reads 11 bits of each operand: x is the sum of two
+// such numbers, but for 2^-22 of it, and the product of two small parts is left out.
+struct SplitFloat {
+  uint32_t big, small;
+
+  __device__ explicit SplitFloat(float x) {
+    constexpr uint32_t kHalf = 0x1000;  // of the last bit that is read
+    big = (__float_as_uint(x) + kHalf) & ~(2 * kHalf - 1);
+    small = __float_as_uint(x - __uint_as_float(big)) + kHalf;
+  }
+};
+__device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                               uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+__device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b0));
+}
+__device__ inline void Mma8x8x4(float (&c)[2], float a, float b) {
+  const SplitFloat x(a), y(b);
+  float all[4] = {c[0], c[1], 0, 0};
+  MmaTf32(all, x.small, 0, y.big);
+  MmaTf32(all, x.big, 0, y.small);
+  MmaTf32(all, x.big, 0, y.big);
+  c[0] = all[0], c[1] = all[1];
+}
+#endif
 
 // C += A B by one warp: A is 16 x 8, B is 8 x 8; a = A(g,t), A(g+8,t), A(g,t+4), A(g+8,t+4),
 // b = B(t,g), B(t+4,g), c = C(g,2t), C(g,2t+1), C(g+8,2t), C(g+8,2t+1).
+template <typename T>
+__device__ inline void Mma16x8x8InParts(T (&c)[4], const T (&a)[4], const T (&b)[2]) {
+  T top[2] = {c[0], c[1]}, bottom[2] = {c[2], c[3]};
+  Mma8x8x4(top, a[0], b[0]);
+  Mma8x8x4(top, a[2], b[1]);
+  Mma8x8x4(bottom, a[1], b[0]);
+  Mma8x8x4(bottom, a[3], b[1]);
+  c[0] = top[0], c[1] = top[1], c[2] = bottom[0], c[3] = bottom[1];
+}
 __device__ inline void Mma16x8x8(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
 #if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
@@ -171,12 +279,19 @@ __device__ inline void Mma16x8x8(double (&c)[4], const double (&a)[4], const dou
       : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
       : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 #else
-  double top[2] = {c[0], c[1]}, bottom[2] = {c[2], c[3]};
-  Mma8x8x4(top, a[0], b[0]);
-  Mma8x8x4(top, a[2], b[1]);
-  Mma8x8x4(bottom, a[1], b[0]);
-  Mma8x8x4(bottom, a[3], b[1]);
-  c[0] = top[0], c[1] = top[1], c[2] = bottom[0], c[3] = bottom[1];
+  Mma16x8x8InParts(c, a, b);
+#endif
+}
+// Operands that serve several products are split once: the compiler sees that.
+__device__ inline void Mma16x8x8(float (&c)[4], const float (&a)[4], const float (&b)[2]) {
+#if defined(BLOCKD_GPU_HIP)
+  Mma16x8x8InParts(c, a, b);
+#else
+  const SplitFloat x[4] = {SplitFloat(a[0]), SplitFloat(a[1]), SplitFloat(a[2]), SplitFloat(a[3])};
+  const SplitFloat y[2] = {SplitFloat(b[0]), SplitFloat(b[1])};
+  MmaTf32(c, x[0].small, x[1].small, x[2].small, x[3].small, y[0].big, y[1].big);
+  MmaTf32(c, x[0].big, x[1].big, x[2].big, x[3].big, y[0].small, y[1].small);
+  MmaTf32(c, x[0].big, x[1].big, x[2].big, x[3].big, y[0].big, y[1].big);
 #endif
 }
 
