@@ -140,7 +140,9 @@ void CallRecord::SetOutcome(const absl::Status& status) {
 
 void CallRecord::Publish() const {
   state_->metrics->RecordRequest(method_, status_.code(), total_);
-  const LogLevel level = status_.ok() ? LogLevel::kInfo : LogLevel::kWarn;
+  const LogLevel level = status_.ok()                ? LogLevel::kInfo
+                         : absl::IsInternal(status_) ? LogLevel::kError
+                                                     : LogLevel::kWarn;
   if (!LogEnabled(level)) return;
   LogLine line(level, "request");
   line.Add("request_id", context_->request_id)

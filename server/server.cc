@@ -119,8 +119,9 @@ class Server::Impl {
  public:
   explicit Impl(const ServerOptions& options) : options(options) {}
 
-  absl::Status Start() {
-    if (absl::Status status = StartCore(); !status.ok()) return status;
+  // `backend`: null for the one that the options name.
+  absl::Status Start(std::unique_ptr<Backend> backend) {
+    if (absl::Status status = StartCore(std::move(backend)); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<prometheus::Exposer>> started = StartExposer(options);
     if (!started.ok()) return started.status();
     exposer = *std::move(started);
@@ -129,8 +130,8 @@ class Server::Impl {
       exposer->RegisterCollectable(metrics->collectable());
     }
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
-    core->OnUnhealthy([this] { SetServing(false); });
-    SetServing(core->healthy());
+    SetServing(true);
+    core->OnUnhealthy([this](const absl::Status& failure) { OnDeviceFailure(failure); });
     if (absl::Status status = WritePortFile(options.port_file, grpc_port, metrics_port);
         !status.ok()) {
       return status;
@@ -170,13 +171,16 @@ class Server::Impl {
   bool drained ABSL_GUARDED_BY(drain_mutex) = false;
 
  private:
-  absl::Status StartCore() {
-    absl::StatusOr<std::unique_ptr<Backend>> backend =
-        CreateBackend(options.backend, options.device);
-    if (!backend.ok()) return backend.status();
-    const DeviceInfo device = (*backend)->device();
+  absl::Status StartCore(std::unique_ptr<Backend> backend) {
+    if (backend == nullptr) {
+      absl::StatusOr<std::unique_ptr<Backend>> named =
+          CreateBackend(options.backend, options.device);
+      if (!named.ok()) return named.status();
+      backend = *std::move(named);
+    }
+    const DeviceInfo device = backend->device();
     metrics = std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name});
-    core = std::make_unique<SolverCore>(std::make_unique<Solver>(*std::move(backend)), options.core,
+    core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
                                         metrics.get(), &clock);
     state = std::make_unique<ServiceState>(core.get(), metrics.get(), options);
     service = std::make_unique<SolverService>(state.get());
@@ -206,6 +210,17 @@ class Server::Impl {
     grpc->GetHealthCheckService()->SetServingStatus(kServiceName, serving);
   }
 
+  // What it holds may be lost and what it answers wrong: nobody should be sent here any more.
+  void OnDeviceFailure(const absl::Status& failure) {
+    SetServing(false);
+    const DeviceInfo& device = core->backend().device();
+    LogLine(LogLevel::kError, "device_failed")
+        .Add("backend", device.backend)
+        .Add("device", device.name)
+        .Add("message", std::string(failure.message()))
+        .Write();
+  }
+
   void LogServing() {
     const DeviceInfo& device = core->backend().device();
     LogLine(LogLevel::kInfo, "serving")
@@ -221,10 +236,15 @@ class Server::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  return Start(options, nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      std::unique_ptr<Backend> backend) {
   ServerOptions complete = options;
   if (absl::Status status = CheckAndComplete(&complete); !status.ok()) return status;
   auto server = std::unique_ptr<Server>(new Server(std::make_unique<Impl>(complete)));
-  if (absl::Status status = server->impl_->Start(); !status.ok()) return status;
+  if (absl::Status status = server->impl_->Start(std::move(backend)); !status.ok()) return status;
   return server;
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "blockd/engine/backend.h"
 #include "blockd/server/core/metrics.h"
 #include "blockd/server/core/solver_core.h"
 #include "blockd/server/options.h"
@@ -23,6 +24,9 @@ class Server {
   // Serves once it returns. INVALID_ARGUMENT for options out of range or unreadable files,
   // ALREADY_EXISTS if a port is taken, and what CreateBackend says.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  // The same on this device, whatever the options name.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       std::unique_ptr<Backend> backend);
   ~Server();  // drains, if Drain was not called
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -71,7 +71,7 @@ const CoreLimits& SolverCore::limits() const { return impl_->limits_; }
 Backend& SolverCore::backend() { return impl_->solver_->backend(); }
 bool SolverCore::healthy() const { return impl_->healthy(); }
 
-void SolverCore::OnUnhealthy(absl::AnyInvocable<void()> callback) {
+void SolverCore::OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback) {
   impl_->OnUnhealthy(std::move(callback));
 }
 

@@ -177,8 +177,8 @@ class SolverCore {
 
   // False once the device or a library failed (INTERNAL): health then says NOT_SERVING.
   bool healthy() const;
-  // Called once, when healthy turns false.
-  void OnUnhealthy(absl::AnyInvocable<void()> callback);
+  // Called once, when healthy turns false, with the failure; at once if it is false already.
+  void OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback);
 
   // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done. An
   // upload that has begun is accepted work, until it was finished and answered, or destroyed.

@@ -48,7 +48,8 @@ class SolverCore::Impl {
   void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
   // solver_core_threads.cc
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnUnhealthy(absl::AnyInvocable<void()> callback) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   bool healthy() const ABSL_LOCKS_EXCLUDED(mutex_);
   GaugeSample Sample() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -187,12 +188,12 @@ class SolverCore::Impl {
   bool device_busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool healthy_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);     // the first of the device; OK: healthy
   int64_t outstanding_ ABSL_GUARDED_BY(mutex_) = 0;  // accepted and not finished
   int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;      // for somebody else's key
   absl::Time watched_ ABSL_GUARDED_BY(mutex_) =
       absl::InfiniteFuture();  // when the watch looks next
-  absl::AnyInvocable<void()> on_unhealthy_ ABSL_GUARDED_BY(mutex_);
+  absl::AnyInvocable<void(const absl::Status&)> on_unhealthy_ ABSL_GUARDED_BY(mutex_);
   std::thread device_thread_;
   std::thread watch_thread_;
 };

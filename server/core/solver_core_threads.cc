@@ -317,30 +317,32 @@ void SolverCore::Impl::WatchLoop() {
 
 void SolverCore::Impl::Note(const absl::Status& status) {
   if (!absl::IsInternal(status)) return;
-  absl::AnyInvocable<void()> callback;
+  absl::AnyInvocable<void(const absl::Status&)> callback;
   {
     absl::MutexLock lock(&mutex_);
-    if (!healthy_) return;
-    healthy_ = false;
+    if (!failure_.ok()) return;
+    failure_ = status;
     callback = std::exchange(on_unhealthy_, nullptr);
   }
-  if (callback) callback();
+  if (callback) callback(status);
 }
 
 bool SolverCore::Impl::healthy() const {
   absl::MutexLock lock(&mutex_);
-  return healthy_;
+  return failure_.ok();
 }
 
-void SolverCore::Impl::OnUnhealthy(absl::AnyInvocable<void()> callback) {
+void SolverCore::Impl::OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback) {
+  absl::Status failure;
   {
     absl::MutexLock lock(&mutex_);
-    if (healthy_) {
+    if (failure_.ok()) {
       on_unhealthy_ = std::move(callback);
       return;
     }
+    failure = failure_;
   }
-  callback();
+  callback(failure);
 }
 
 GaugeSample SolverCore::Impl::Sample() const {
@@ -364,7 +366,7 @@ GaugeSample SolverCore::Impl::Sample() const {
   for (int kind = 0; kind < kWorkKinds; ++kind) {
     sample.queued[kind] = batcher_.size(static_cast<WorkKind>(kind));
   }
-  sample.healthy = healthy_;
+  sample.healthy = failure_.ok();
   return sample;
 }
 

@@ -136,6 +136,7 @@ SolverCore::Impl::BeginUpload(ContextPtr context, const FactorParams& params,
   }
   task.reset();
   Finished(1);
+  Note(status);
   if (!status.ok()) return status;
   return *std::move(found);
 }

@@ -39,12 +39,6 @@ class DrainTest : public IntegrationTest {
                             call->done = true;
                           });
   }
-  // What grpc.health.v1.Health/Check says: 1 is SERVING, 2 is NOT_SERVING.
-  int Health() {
-    std::string reply;
-    const grpc::Status status = RawCall("/grpc.health.v1.Health/Check", "", &reply);
-    return status.ok() && reply.size() == 2 && reply[0] == 8 ? reply[1] : -1;
-  }
 };
 
 TEST_F(DrainTest, AcceptedWorkFinishesAndNewWorkIsUnavailable) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 namespace blockd::test {
@@ -118,8 +119,12 @@ server::ServerOptions IntegrationTest::Options() {
   return options;
 }
 
-void IntegrationTest::Start(const server::ServerOptions& options) {
-  absl::StatusOr<std::unique_ptr<server::Server>> started = server::Server::Start(options);
+void IntegrationTest::Start(const server::ServerOptions& options) { Start(options, nullptr); }
+
+void IntegrationTest::Start(const server::ServerOptions& options,
+                            std::unique_ptr<Backend> backend) {
+  absl::StatusOr<std::unique_ptr<server::Server>> started =
+      server::Server::Start(options, std::move(backend));
   ASSERT_TRUE(started.ok()) << started.status();
   server_ = *std::move(started);
   channel_ = NewChannel();
@@ -140,6 +145,14 @@ std::shared_ptr<grpc::Channel> IntegrationTest::NewChannel() const {
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(server_->grpc_target(), grpc::InsecureChannelCredentials(),
                                    args);
+}
+
+int IntegrationTest::Health(const std::string& service) {
+  // The request's one field is a string, the reply's an enum.
+  std::string request, reply;
+  if (!service.empty()) request = absl::StrCat("\n", std::string(1, service.size()), service);
+  const grpc::Status status = RawCall("/grpc.health.v1.Health/Check", request, &reply);
+  return status.ok() && reply.size() == 2 && reply[0] == 8 ? reply[1] : -1;
 }
 
 double IntegrationTest::Metric(const std::string& name, const std::string& labels) {

@@ -63,6 +63,8 @@ class IntegrationTest : public ::testing::Test {
   // A free port, none for metrics (stopping that takes seconds), a pool of 64 MiB, two threads.
   static server::ServerOptions Options();
   void Start(const server::ServerOptions& options = Options());
+  // On this device.
+  void Start(const server::ServerOptions& options, std::unique_ptr<Backend> backend);
   void TearDown() override;
 
   std::shared_ptr<grpc::Channel> NewChannel() const;
@@ -72,6 +74,9 @@ class IntegrationTest : public ::testing::Test {
   // Sum of all samples of this name whose labels contain `labels`, from the metrics' text.
   double Metric(const std::string& name, const std::string& labels = "");
   int64_t ReservedBytes() { return static_cast<int64_t>(Metric("blockd_budget_reserved_bytes")); }
+
+  // What grpc.health.v1.Health/Check says: 1 is SERVING, 2 is NOT_SERVING. Empty: the whole server.
+  int Health(const std::string& service = "");
 
   // Calls that expect success.
   std::string Factor(const HostMatrix& matrix);

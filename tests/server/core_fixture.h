@@ -16,8 +16,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
 #include "blockd/server/core/solver_core.h"
+#include "blockd/tests/support/hooked_backend.h"
 #include "fake_clock.h"
-#include "hooked_backend.h"
 
 namespace blockd::test {
 

@@ -176,22 +176,5 @@ TEST_F(SolverCoreQueueTest, ADrainWaitsForUploads) {
   drain.join();
 }
 
-TEST_F(SolverCoreQueueTest, AFailureOfTheDeviceTurnsItUnhealthyOnce) {
-  Start();
-  const Handle handle = Held(system_);
-  int calls = 0;
-  core_->OnUnhealthy([&calls] { ++calls; });
-  EXPECT_TRUE(core_->healthy());
-  gate_->FailWith(absl::InternalError("the device fell off"));
-  EXPECT_TRUE(absl::IsInternal(SolveStatus(handle, shape())));
-  EXPECT_TRUE(absl::IsInternal(Factor({system_})->Wait().status()));
-  EXPECT_TRUE(absl::IsInternal(FactorSolve(system_)->Wait().status()));
-  EXPECT_FALSE(core_->healthy());
-  EXPECT_EQ(calls, 1);
-  EXPECT_EQ(Metric("blockd_healthy"), 0);
-  core_->OnUnhealthy([&calls] { ++calls; });  // who comes later is told at once
-  EXPECT_EQ(calls, 2);
-}
-
 }  // namespace
 }  // namespace blockd::test

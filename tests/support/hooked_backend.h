@@ -1,13 +1,16 @@
-// The CPU backend with a gate before every step, so that a test can hold the device or make it
-// fail.
-#ifndef BLOCKD_TESTS_SERVER_HOOKED_BACKEND_H_
-#define BLOCKD_TESTS_SERVER_HOOKED_BACKEND_H_
+// A backend with a gate before its work, and one that fails at the step that a test chooses.
+#ifndef BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
+#define BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/backend.h"
 
@@ -29,25 +32,39 @@ class Gate {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&waiting_));
   }
-  // Every step from now on fails with this; OK: none.
-  void FailWith(absl::Status status) {
+  // Once `steps` more have passed, every step fails with INTERNAL and names itself.
+  void FailAfter(int64_t steps) {
     absl::MutexLock lock(&mutex_);
-    failure_ = std::move(status);
+    left_ = steps;
+    failed_ = false;
+  }
+  // Whether a step has failed since.
+  bool failed() const {
+    absl::MutexLock lock(&mutex_);
+    return failed_;
   }
 
-  absl::Status Pass() {
+  // Waits for the gate to be open.
+  void Pass() {
     absl::MutexLock lock(&mutex_);
     waiting_ = !open_;
     mutex_.Await(absl::Condition(&open_));
     waiting_ = false;
-    return failure_;
+  }
+  absl::Status Step(const char* name) {
+    absl::MutexLock lock(&mutex_);
+    if (left_-- > 0) return absl::OkStatus();
+    left_ = 0;
+    failed_ = true;
+    return absl::InternalError(absl::StrCat("the device fell off at ", name));
   }
 
  private:
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class HookedBackend : public Backend {
@@ -60,58 +77,73 @@ class HookedBackend : public Backend {
   MemoryPool& pool() override { return inner_->pool(); }
   bool reads_host_memory() const override { return inner_->reads_host_memory(); }
   absl::Status Upload(void* device, const void* host, int64_t bytes) override {
-    return inner_->Upload(device, host, bytes);
+    return Step("Upload", [&] { return inner_->Upload(device, host, bytes); });
   }
   absl::Status Download(void* host, const void* device, int64_t bytes) override {
-    return inner_->Download(host, device, bytes);
+    return Step("Download", [&] { return inner_->Download(host, device, bytes); });
   }
   absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
                            int64_t rows, int64_t columns, int64_t first_column,
                            int64_t total_columns) override {
-    return inner_->PackColumns(scalar, packed, columns_in, n, rows, columns, first_column,
-                               total_columns);
+    return Step("PackColumns", [&] {
+      return inner_->PackColumns(scalar, packed, columns_in, n, rows, columns, first_column,
+                                 total_columns);
+    });
   }
   absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
                              int64_t rows, int64_t columns, int64_t first_column,
                              int64_t total_columns) override {
-    return inner_->UnpackColumns(scalar, columns_out, packed, n, rows, columns, first_column,
-                                 total_columns);
+    return Step("UnpackColumns", [&] {
+      return inner_->UnpackColumns(scalar, columns_out, packed, n, rows, columns, first_column,
+                                   total_columns);
+    });
   }
-  absl::Status Synchronize() override { return inner_->Synchronize(); }
+  absl::Status Synchronize() override {
+    return Step("Synchronize", [&] { return inner_->Synchronize(); });
+  }
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     return inner_->FactorScratchBytes(plan, systems);
   }
-  absl::Status BeginFactor(const FactorBatch& batch) override { return inner_->BeginFactor(batch); }
+  absl::Status BeginFactor(const FactorBatch& batch) override {
+    return Step("BeginFactor", [&] { return inner_->BeginFactor(batch); });
+  }
   absl::Status Eliminate(const FactorBatch& batch, int64_t level) override {
-    absl::Status status = gate_->Pass();
-    return status.ok() ? inner_->Eliminate(batch, level) : status;
+    gate_->Pass();
+    return Step("Eliminate", [&] { return inner_->Eliminate(batch, level); });
   }
   absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
-    return inner_->FinishFactor(batch);
+    return Step("FinishFactor", [&] { return inner_->FinishFactor(batch); });
   }
   absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
-    return inner_->FactorInNaturalOrder(matrix);
+    return Step("FactorInNaturalOrder", [&] { return inner_->FactorInNaturalOrder(matrix); });
   }
   absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    absl::Status status = gate_->Pass();
-    return status.ok() ? inner_->Forward(batch, level) : status;
+    gate_->Pass();
+    return Step("Forward", [&] { return inner_->Forward(batch, level); });
   }
   absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    return inner_->Backward(batch, level);
+    return Step("Backward", [&] { return inner_->Backward(batch, level); });
   }
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
-    return inner_->LogDeterminant(plan, factor);
+    return Step("LogDeterminant", [&] { return inner_->LogDeterminant(plan, factor); });
   }
   absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
-    return inner_->Residual(matrix, x, b, r, num_rhs);
+    return Step("Residual", [&] { return inner_->Residual(matrix, x, b, r, num_rhs); });
   }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
-    return inner_->Add(scalar, y, x, scalars);
+    return Step("Add", [&] { return inner_->Add(scalar, y, x, scalars); });
   }
 
  private:
+  template <typename Run>
+  auto Step(const char* name, Run run) -> decltype(run()) {
+    absl::Status status = gate_->Step(name);
+    if (!status.ok()) return status;
+    return run();
+  }
+
   const std::unique_ptr<Backend> inner_;
   const CostModel costs_;
   const std::shared_ptr<Gate> gate_;
@@ -119,4 +151,4 @@ class HookedBackend : public Backend {
 
 }  // namespace blockd::test
 
-#endif  // BLOCKD_TESTS_SERVER_HOOKED_BACKEND_H_
+#endif  // BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
