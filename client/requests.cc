@@ -57,6 +57,7 @@ v1::SolveOptions ToProto(const SolveOptions& options) {
   v1::SolveOptions proto;
   proto.set_residual(options.residual);
   proto.set_max_refinements(options.max_refinements);
+  proto.set_check_finite(options.check_finite);
   return proto;
 }
 

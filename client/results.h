@@ -40,8 +40,9 @@ struct FactorOptions {
 };
 
 struct SolveOptions {
-  bool residual = false;    // return the backward error; needs keep_matrix
-  int max_refinements = 0;  // at most 10; needs keep_matrix
+  bool residual = false;      // return the backward error; needs keep_matrix
+  int max_refinements = 0;    // at most 10; needs keep_matrix
+  bool check_finite = false;  // refuse NaN and infinities in the right-hand sides
   absl::Duration timeout{};
 };
 

@@ -250,6 +250,7 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
   const absl::StatusOr<FactorResult> factored = Factor(system, options);
   if (!factored.ok()) return factored.status();
   SolveOptions rest = solve;
+  rest.check_finite = solve.check_finite || factor.check_finite;
   rest.timeout = std::max(deadline - absl::Now(), absl::Nanoseconds(1));
   absl::StatusOr<SolveResult> solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
   if (!solved.ok()) return solved.status();

@@ -123,7 +123,8 @@ class SolverClient {
   }
   SolveSession OpenSession() const;
 
-  // Factors, solves, keeps nothing. Of the factor options, check_finite and log_determinant count.
+  // Factors, solves, keeps nothing. Of the factor options, check_finite (of the matrix and
+  // the right-hand sides) and log_determinant count.
   absl::StatusOr<FactorSolveResult> FactorSolve(const SystemView& system,
                                                 std::span<const double> rhs,
                                                 std::span<double> solution,

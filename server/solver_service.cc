@@ -129,6 +129,7 @@ class FactorSolveCall final : public CallOf<v1::FactorSolveRequest> {
     params.residual = request_.options().residual();
     params.max_refinements = request_.options().max_refinements();
     params.check_finite = request_.check_finite();
+    params.check_finite_rhs = request_.check_finite() || request_.options().check_finite();
     params.log_determinant = request_.log_determinant();
     return params;
   }

@@ -219,6 +219,7 @@ absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::
   params.num_rhs = request.num_rhs();
   params.residual = request.options().residual();
   params.max_refinements = request.options().max_refinements();
+  params.check_finite = request.options().check_finite();
   return params;
 }
 

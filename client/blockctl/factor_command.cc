@@ -15,7 +15,8 @@
 
 ABSL_FLAG(bool, keep_matrix, false,
           "Keep the matrix on the server too, which --residual and --refinements of `solve` need.");
-ABSL_FLAG(bool, check_finite, false, "Refuse NaN and infinities, saying where they are.");
+ABSL_FLAG(bool, check_finite, false,
+          "Refuse NaN and infinities in what is sent, saying where they are.");
 ABSL_FLAG(absl::Duration, lease, absl::ZeroDuration(),
           "Time after its last use in which it is not evicted, as 10m; 0: the server's default.");
 ABSL_FLAG(bool, pin, false, "Never evict it and never let it expire.");

@@ -150,6 +150,7 @@ absl::Status RunSolve(const std::vector<std::string>& arguments) {
   client::SolveOptions options;
   options.residual = absl::GetFlag(FLAGS_residual);
   options.max_refinements = absl::GetFlag(FLAGS_refinements);
+  options.check_finite = absl::GetFlag(FLAGS_check_finite);
   const absl::StatusOr<Columns> rhs = ReadRhs(absl::GetFlag(FLAGS_rhs));
   if (!rhs.ok()) return rhs.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();

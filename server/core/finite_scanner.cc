@@ -30,6 +30,25 @@ bool AnyNotFinite(const std::byte* scalars, int64_t count, int64_t size) {
 
 constexpr int64_t kStrip = 4096;  // scalars looked at together
 
+// Calls `refuse` with the index of each scalar that is not finite, until it returns an error.
+template <typename Refuse>
+absl::Status ForEachNotFinite(Scalar scalar, const std::byte* scalars, int64_t count,
+                              Refuse refuse) {
+  const int64_t size = ScalarBytes(scalar);
+  const auto any = size == 8 ? &AnyNotFinite<kNotFinite64> : &AnyNotFinite<kNotFinite32>;
+  const auto one = size == 8 ? kNotFinite64 : kNotFinite32;
+  for (int64_t first = 0; first < count; first += kStrip) {
+    const int64_t length = std::min(kStrip, count - first);
+    if (!any(scalars + first * size, length, size)) continue;
+    for (int64_t i = first; i < first + length; ++i) {
+      if (!one(scalars + i * size)) continue;
+      absl::Status status = refuse(i);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status FiniteScanner::Scan(std::span<const std::byte> bytes) {
@@ -51,20 +70,10 @@ absl::Status FiniteScanner::Scan(std::span<const std::byte> bytes) {
 }
 
 absl::Status FiniteScanner::CheckScalars(const std::byte* scalars, int64_t count) {
-  const int64_t size = ScalarBytes(form_.shape.scalar);
-  const auto any = size == 8 ? &AnyNotFinite<kNotFinite64> : &AnyNotFinite<kNotFinite32>;
-  const auto one = size == 8 ? kNotFinite64 : kNotFinite32;
-  for (int64_t first = 0; first < count; first += kStrip) {
-    const int64_t length = std::min(kStrip, count - first);
-    if (!any(scalars + first * size, length, size)) continue;
-    for (int64_t i = first; i < first + length; ++i) {
-      if (!one(scalars + i * size)) continue;
-      absl::Status status = Refuse(scalars_ + i);
-      if (!status.ok()) return status;
-    }
-  }
+  absl::Status status = ForEachNotFinite(form_.shape.scalar, scalars, count,
+                                         [this](int64_t i) { return Refuse(scalars_ + i); });
   scalars_ += count;
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status FiniteScanner::Refuse(int64_t scalar) const {
@@ -88,6 +97,15 @@ absl::Status FiniteScanner::Refuse(int64_t scalar) const {
                            absl::StrCat("NaN or infinity in block ", in_part / block_scalars,
                                         ", row ", row, ", column ", column),
                            "finite numbers");
+}
+
+absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs) {
+  const int64_t count = static_cast<int64_t>(rhs.size()) / ScalarBytes(scalar);
+  return ForEachNotFinite(scalar, rhs.data(), count, [rows](int64_t i) {
+    return InvalidFieldError(
+        "rhs", absl::StrCat("NaN or infinity in row ", i % rows, ", right-hand side ", i / rows),
+        "finite numbers");
+  });
 }
 
 }  // namespace blockd::server

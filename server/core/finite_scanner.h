@@ -1,6 +1,6 @@
-// Finds NaN and infinities in a matrix that arrives in pieces, cut anywhere: its diagonal blocks,
-// then its coupling blocks. The strict upper triangle of a full diagonal block is not read, and so
-// not looked at. One thread at a time.
+// FiniteScanner finds NaN and infinities in a matrix that arrives in pieces, cut anywhere: its
+// diagonal blocks, then its coupling blocks. The strict upper triangle of a full diagonal block is
+// not read, and so not looked at. One thread at a time.
 #ifndef BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
 #define BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
 
@@ -31,6 +31,9 @@ class FiniteScanner {
   std::byte partial_[8] = {};  // of a scalar that was cut
   size_t partial_bytes_ = 0;
 };
+
+// The same for whole right-hand sides of `rows` scalars each.
+absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs);
 
 }  // namespace blockd::server
 

@@ -84,6 +84,7 @@ struct SolveParams {
   std::span<std::byte> solution;  // as long as rhs
   bool residual = false;
   int32_t max_refinements = 0;
+  bool check_finite = false;  // the right-hand sides
 };
 
 struct SolveReply {
@@ -101,7 +102,8 @@ struct FactorSolveParams {
   std::span<std::byte> solution;
   bool residual = false;
   int32_t max_refinements = 0;
-  bool check_finite = false;
+  bool check_finite = false;  // the matrix
+  bool check_finite_rhs = false;
   bool log_determinant = false;
 };
 

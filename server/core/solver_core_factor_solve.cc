@@ -1,6 +1,7 @@
 // FactorSolve: nothing is kept, everything is reserved at once.
 #include <utility>
 
+#include "blockd/server/core/finite_scanner.h"
 #include "blockd/server/core/solver_core_impl.h"
 
 namespace blockd::server {
@@ -18,6 +19,9 @@ void SolverCore::Impl::FactorSolve(ContextPtr context, const FactorSolveParams& 
                       static_cast<int64_t>(params.solution.size()), params.max_refinements);
   }
   if (status.ok()) status = CheckMatrices({&params.matrix, 1}, form, params.check_finite);
+  if (status.ok() && params.check_finite_rhs) {
+    status = CheckFiniteRhs(form.shape.scalar, form.shape.rows(), params.rhs);
+  }
   if (status.ok()) status = AdmitFactorSolve(*task);
   if (status.ok()) return Queue(std::move(task));
   task->done(std::move(status));

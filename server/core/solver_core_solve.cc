@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "blockd/server/core/finite_scanner.h"
 #include "blockd/server/core/solver_core_impl.h"
 
 namespace blockd::server {
@@ -43,6 +44,9 @@ void SolverCore::Impl::Solve(ContextPtr context, const SolveParams& params, Solv
   absl::Status status =
       CheckRhs(task->pin->shape(), params.num_rhs, static_cast<int64_t>(params.rhs.size()),
                static_cast<int64_t>(params.solution.size()), params.max_refinements);
+  if (status.ok() && params.check_finite) {
+    status = CheckFiniteRhs(task->pin->shape().scalar, task->pin->shape().rows(), params.rhs);
+  }
   if (status.ok() && NeedsMatrix(params) && !task->pin->matrix()) {
     status = absl::FailedPreconditionError(
         "residuals and refinement need a factorization that kept its matrix (keep_matrix)");

@@ -152,6 +152,47 @@ TEST_F(BadInputTest, OptionsOfFactor) {
   EXPECT_TRUE(IsOk(ReleaseStatus({handle})));
 }
 
+TEST_F(BadInputTest, NanInRightHandSidesWhereAskedToCheck) {
+  std::vector<double> rhs = problem_.rhs;
+  rhs[3] = std::numeric_limits<double>::quiet_NaN();
+  v1::SolveRequest solve;
+  solve.set_handle(Factor(matrix_));
+  solve.set_num_rhs(1);
+  solve.set_rhs(BytesOf(rhs));
+  EXPECT_TRUE(IsOk(SolveStatus(solve)));
+  solve.mutable_options()->set_check_finite(true);
+  EXPECT_TRUE(IsInvalid(SolveStatus(solve), "rhs"));
+
+  const auto stream_context = NewContext();
+  const auto stream = stub().SolveStream(stream_context.get());
+  v1::SolveStreamRequest part;
+  *part.mutable_request() = solve;
+  ASSERT_TRUE(stream->Write(part));
+  v1::SolveStreamReply part_reply;
+  ASSERT_TRUE(stream->Read(&part_reply));
+  EXPECT_EQ(part_reply.status().code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(DetailOf<v1::InvalidField>(part_reply.status()).has_value());
+  stream->WritesDone();
+  EXPECT_TRUE(IsOk(stream->Finish()));
+
+  v1::FactorSolveRequest both;
+  *both.mutable_spec() = SpecOf(matrix_);
+  *both.mutable_system() = DataOf(matrix_);
+  both.set_num_rhs(1);
+  both.set_rhs(BytesOf(rhs));
+  const auto send = [&] {
+    const auto context = NewContext();
+    v1::FactorSolveReply reply;
+    return stub().FactorSolve(context.get(), both, &reply);
+  };
+  EXPECT_TRUE(IsOk(send()));
+  both.set_check_finite(true);  // of the matrix and of what it is solved for
+  EXPECT_TRUE(IsInvalid(send(), "rhs"));
+  both.set_check_finite(false);
+  both.mutable_options()->set_check_finite(true);
+  EXPECT_TRUE(IsInvalid(send(), "rhs"));
+}
+
 TEST_F(BadInputTest, NanAndInfinityWhereAskedToCheck) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {

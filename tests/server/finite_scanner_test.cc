@@ -76,5 +76,22 @@ TEST(FiniteScannerTest, PackedTrianglesAndSinglePrecision) {
   EXPECT_EQ(detail->came, "NaN or infinity in block 1, row 1, column 1");
 }
 
+TEST(FiniteScannerTest, RightHandSidesNameTheRowAndTheColumn) {
+  std::vector<double> rhs(3 * 5000, 1.0);
+  const auto check = [&rhs] {
+    return CheckFiniteRhs(Scalar::kFloat64, 5000, std::as_bytes(std::span(rhs)));
+  };
+  EXPECT_TRUE(check().ok());
+  rhs[2 * 5000 + 4999] = kNan;
+  const auto detail = InvalidFieldOf(check());
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->field, "rhs");
+  EXPECT_EQ(detail->came, "NaN or infinity in row 4999, right-hand side 2");
+  const std::vector<float> single = {1, 2, 3, -std::numeric_limits<float>::infinity()};
+  EXPECT_EQ(
+      InvalidFieldOf(CheckFiniteRhs(Scalar::kFloat32, 2, std::as_bytes(std::span(single))))->came,
+      "NaN or infinity in row 1, right-hand side 1");
+}
+
 }  // namespace
 }  // namespace blockd::server
