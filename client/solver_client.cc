@@ -301,6 +301,26 @@ absl::StatusOr<v1::ServerInfo> SolverClient::ServerInfo() const {
   return reply;
 }
 
+absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_size, Scalar scalar,
+                                            int64_t num_systems, int64_t num_rhs) const {
+  v1::GetPlanRequest request;
+  v1::SystemSpec& spec = *request.mutable_spec();
+  spec.set_num_blocks(num_blocks);
+  spec.set_block_size(block_size);
+  spec.set_scalar(scalar == Scalar::kFloat64 ? v1::FLOAT64 : v1::FLOAT32);
+  spec.set_diagonal_form(v1::FULL);
+  spec.set_coupling_form(v1::SUBDIAGONAL);
+  request.set_num_systems(num_systems);
+  request.set_num_rhs(num_rhs);
+  v1::Plan reply;
+  const absl::Status status =
+      connection_->Retry(connection_->Deadline({}), [&](grpc::ClientContext& context) {
+        return ToStatus(connection_->stub().GetPlan(&context, request, &reply));
+      });
+  if (!status.ok()) return status;
+  return reply;
+}
+
 absl::Status SolverClient::CheckHealth() const {
   grpc::ClientContext context;  // one attempt: who asks for the health wants it as it is now
   connection_->Prepare(context, connection_->Deadline({}));

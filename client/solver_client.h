@@ -7,8 +7,9 @@
 //
 // Shapes: matrices as system.h says; right-hand sides and solutions are N*n x d, column-major, of
 // the matrix's scalar. d is rhs.size() / (N*n). Errors: absl::Status with the server's code and
-// message; errors.h lists them and reads their details. No exceptions. UNAVAILABLE, and nothing
-// else, is retried with backoff until the timeout; a Factor that is retried never factors twice.
+// message; errors.h lists them and reads their details. No exceptions. UNAVAILABLE, and
+// a memory that will be free soon, are retried with backoff until the timeout; a Factor that is
+// retried never factors twice.
 // Threads: everything here may be used from any number of threads at once.
 // Memory: what is passed in is read until the call returns, and not after. (A stream to a server
 // that stops reading in the middle may hold a call for up to 20 seconds after its timeout.)
@@ -148,6 +149,10 @@ class SolverClient {
   // All of the caller's, page after page.
   absl::StatusOr<std::vector<v1::FactorizationInfo>> List() const;
   absl::StatusOr<v1::ServerInfo> ServerInfo() const;
+  // How the server would factor K systems of this shape and solve with d right-hand sides, and how
+  // long its device should take. Nothing is sent or run.
+  absl::StatusOr<v1::Plan> Plan(int64_t num_blocks, int64_t block_size, Scalar scalar,
+                                int64_t num_systems = 1, int64_t num_rhs = 1) const;
   // OK if the server says that it serves (grpc.health.v1). UNAVAILABLE if it says that it does not.
   absl::Status CheckHealth() const;
 

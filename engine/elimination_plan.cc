@@ -240,6 +240,26 @@ double EliminationPlan::solve_bytes(int64_t num_rhs) const {
   return scalars * static_cast<double>(ScalarBytes(shape_.scalar));
 }
 
+double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs) {
+  const auto n = static_cast<double>(plan.shape().block_size);
+  const double speed =
+      (plan.shape().scalar == Scalar::kFloat32 ? 2 : 1) * n / (n + costs.half_rate_block_size);
+  // A level's segments share the lanes; all but the first few levels are short.
+  const auto lanes = [&costs](const Level& level) {
+    return std::min(static_cast<double>(level.segments.size()), costs.lanes);
+  };
+  double latency = 0;
+  for (const Level& level : plan.levels()) {
+    latency += static_cast<double>(level.interiors) / lanes(level) * costs.step_seconds +
+               costs.level_seconds;
+  }
+  const double rate = std::min(costs.lane_flops_per_second * lanes(plan.levels().front()),
+                               costs.device_flops_per_second);
+  // Each level is walked twice, forward and backward.
+  return plan.solve_flops(num_rhs) / (rate * speed) +
+         plan.solve_bytes(num_rhs) / costs.bytes_per_second + 2 * latency;
+}
+
 std::string EliminationPlan::DebugString() const {
   std::string text = absl::StrCat(ToString(shape_), ", factor ", factor_bytes(), " bytes, ",
                                   factor_flops_, " flop\n");

@@ -127,6 +127,9 @@ class EliminationPlan {
   double factor_seconds_ = 0;
 };
 
+// What the cost model says that a Solve with `num_rhs` right-hand sides takes on the device.
+double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs);
+
 }  // namespace blockd
 
 #endif  // BLOCKD_ENGINE_ELIMINATION_PLAN_H_

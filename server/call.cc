@@ -20,14 +20,6 @@ constexpr char kCallerKey[] = "blockd-caller";
 constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 constexpr size_t kMaxRequestIdBytes = 128;
 
-std::string_view NameOf(Method method) {
-  static constexpr std::string_view kNames[kMethods] = {
-      "Factor",           "FactorStream",       "Solve",
-      "SolveStream",      "FactorSolve",        "Release",
-      "GetFactorization", "ListFactorizations", "GetServerInfo"};
-  return kNames[static_cast<int>(method)];
-}
-
 std::string NewRequestId() {
   static const auto& process = *new std::string([] {
     absl::BitGen bits;
@@ -146,7 +138,7 @@ void CallRecord::Publish() const {
   if (!LogEnabled(level)) return;
   LogLine line(level, "request");
   line.Add("request_id", context_->request_id)
-      .Add("method", NameOf(method_))
+      .Add("method", MethodName(method_))
       .Add("caller", context_->caller)
       .Add("status", absl::StatusCodeToString(status_.code()));
   if (!status_.ok()) line.Add("message", std::string(status_.message()));

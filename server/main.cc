@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/flags/parse.h"
@@ -46,6 +47,11 @@ void KeepLargePieces() {
 int main(int argc, char** argv) {
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // what fails is said in this program's own words
+  for (int i = 1; i < argc; ++i) {
+    static char help[] = "--help";
+    if (std::string_view(argv[i]) == "-h") argv[i] = help;
+  }
   blockd::server::SetUpFlags();
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {

@@ -175,6 +175,10 @@ class Server::Impl {
     if (backend == nullptr) {
       absl::StatusOr<std::unique_ptr<Backend>> named =
           CreateBackend(options.backend, options.device);
+      if (absl::IsResourceExhausted(named.status())) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "--device_memory=", options.device.memory_bytes, ": ", named.status().message()));
+      }
       if (!named.ok()) return named.status();
       backend = *std::move(named);
     }

@@ -251,6 +251,28 @@ class GetServerInfoCall final : public CallOf<v1::GetServerInfoRequest> {
   }
 };
 
+class GetPlanCall final : public CallOf<v1::GetPlanRequest> {
+ public:
+  using CallOf::CallOf;
+
+ private:
+  void Start() override {
+    absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
+    if (!form.ok()) return Fail(form.status());
+    const auto or_one = [](int64_t count) { return count == 0 ? 1 : count; };
+    const int64_t systems = or_one(request_.num_systems());
+    const int64_t num_rhs = or_one(request_.num_rhs());
+    record().SetShape(form->shape, systems);
+    absl::StatusOr<PlanReply> plan = core().Plan(*form, systems, num_rhs);
+    if (!plan.ok()) return Fail(plan.status());
+    v1::Plan wire;
+    wire.set_backend(core().backend().device().backend);
+    wire.set_device_name(core().backend().device().name);
+    ToWire(*plan, &wire);
+    Succeed(SerializeMessage(wire));
+  }
+};
+
 template <typename Call>
 grpc::ServerUnaryReactor* StartCall(ServiceState* state, Method method,
                                     grpc::CallbackServerContext* rpc,
@@ -300,6 +322,10 @@ Unary* SolverService::ListFactorizations(Rpc* rpc, const Bytes* request, Bytes* 
 
 Unary* SolverService::GetServerInfo(Rpc* rpc, const Bytes* request, Bytes* reply) {
   return StartCall<GetServerInfoCall>(state_, Method::kGetServerInfo, rpc, request, reply);
+}
+
+Unary* SolverService::GetPlan(Rpc* rpc, const Bytes* request, Bytes* reply) {
+  return StartCall<GetPlanCall>(state_, Method::kGetPlan, rpc, request, reply);
 }
 
 }  // namespace blockd::server

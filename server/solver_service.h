@@ -19,7 +19,7 @@ namespace internal {
 using S = v1::Solver;
 using RawHandleMethods = S::WithRawCallbackMethod_Release<
     S::WithRawCallbackMethod_GetFactorization<S::WithRawCallbackMethod_ListFactorizations<
-        S::WithRawCallbackMethod_GetServerInfo<S::Service>>>>;
+        S::WithRawCallbackMethod_GetServerInfo<S::WithRawCallbackMethod_GetPlan<S::Service>>>>>;
 using RawMethods = S::WithRawCallbackMethod_Factor<S::WithRawCallbackMethod_FactorStream<
     S::WithRawCallbackMethod_Solve<S::WithRawCallbackMethod_SolveStream<
         S::WithRawCallbackMethod_FactorSolve<RawHandleMethods>>>>>;
@@ -44,6 +44,7 @@ class SolverService final : public internal::RawMethods {
   Unary* GetFactorization(Rpc* rpc, const Bytes* request, Bytes* reply) override;
   Unary* ListFactorizations(Rpc* rpc, const Bytes* request, Bytes* reply) override;
   Unary* GetServerInfo(Rpc* rpc, const Bytes* request, Bytes* reply) override;
+  Unary* GetPlan(Rpc* rpc, const Bytes* request, Bytes* reply) override;
 
  private:
   ServiceState* const state_;

@@ -1,5 +1,6 @@
 #include "blockd/server/wire.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -289,6 +290,27 @@ void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire) {
   wire->set_rhs_solved(stats.rhs_solved);
   wire->set_times_refactored(stats.times_refactored);
   wire->set_idempotency_key(stats.idempotency_key);
+}
+
+void ToWire(const PlanReply& reply, v1::Plan* wire) {
+  for (const Level& level : reply.plan->levels()) {
+    v1::PlanLevel* const to = wire->add_level();
+    to->set_chain_blocks(level.chain_length);
+    to->set_segments(static_cast<int64_t>(level.segments.size()));
+    int64_t longest = 0;
+    for (const Segment& segment : level.segments) longest = std::max(longest, segment.count);
+    to->set_longest_segment_blocks(longest);
+    to->set_interior_blocks(level.interiors);
+    to->set_fill_blocks(level.fills);
+    to->set_separator_blocks(static_cast<int64_t>(level.separators.size()));
+  }
+  wire->set_factor_bytes(reply.plan->factor_bytes());
+  wire->set_factor_workspace_bytes(reply.factor_workspace_bytes);
+  wire->set_solve_workspace_bytes(reply.solve_workspace_bytes);
+  wire->set_factor_flops(reply.factor_flops);
+  wire->set_solve_flops(reply.solve_flops);
+  wire->set_predicted_factor_seconds(reply.factor_seconds);
+  wire->set_predicted_solve_seconds(reply.solve_seconds);
 }
 
 }  // namespace blockd::server

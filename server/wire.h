@@ -51,6 +51,7 @@ void ToWire(const FactorReply& reply, v1::FactorReply* wire);
 void ToWire(const SolveReply& reply, v1::SolveReply* wire);
 void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire);
 void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire);
+void ToWire(const PlanReply& reply, v1::Plan* wire);
 
 // The status with its typed detail.
 v1::RpcStatus ToRpcStatus(const absl::Status& status);

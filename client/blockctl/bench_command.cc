@@ -30,8 +30,8 @@ ABSL_FLAG(std::string, mix, "solve:1",
           "Operations and their weights, as solve:90,factor:5,refactor:5.");
 ABSL_FLAG(std::string, problem, "random",
           "What is factored: random, mpc, poisson or kalman (observations = 4 n).");
-ABSL_FLAG(int64_t, num_blocks, 32, "N of the problem.");
-ABSL_FLAG(int64_t, num_rhs, 1, "d, right-hand sides of a Solve.");
+ABSL_FLAG(int64_t, num_blocks, 32, "N, the blocks of a system.");
+ABSL_FLAG(int64_t, num_rhs, 1, "d, the right-hand sides of a Solve.");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "Measured time, as 30s.");
 ABSL_FLAG(absl::Duration, warmup, absl::Seconds(1), "Time before it that is not counted.");
 ABSL_FLAG(bool, session, false, "Solve over one SolveStream a caller in place of unary calls.");

@@ -28,6 +28,7 @@ Command SolveCommand();
 Command ReleaseCommand();
 Command ListCommand();
 Command InfoCommand();
+Command PlanCommand();
 Command BenchCommand();
 Command DemoCommand();
 

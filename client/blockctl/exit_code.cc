@@ -66,6 +66,8 @@ std::string Advice(const absl::Status& status, const std::string& server) {
       return absl::StrCat(
           "is blockd running at ", server,
           "? Start it, name another with --server, see to --tls, or wait with --wait=30s");
+    case kInvalidInput:
+      return absl::IsFailedPrecondition(status) ? "factor with --keep_matrix" : "";
     case kNotPositiveDefinite:
       return "check that the block and row it names are what you meant; add to the diagonal if so";
     case kHandleNotFound:

@@ -24,8 +24,8 @@ namespace {
 
 const std::vector<Command>& Commands() {
   static const auto& commands = *new std::vector<Command>{
-      FactorCommand(), SolveCommand(), RefactorCommand(), ReleaseCommand(),
-      ListCommand(),   InfoCommand(),  DemoCommand(),     BenchCommand()};
+      FactorCommand(), SolveCommand(), RefactorCommand(), ReleaseCommand(), ListCommand(),
+      InfoCommand(),   PlanCommand(),  DemoCommand(),     BenchCommand()};
   return commands;
 }
 
@@ -111,6 +111,16 @@ std::vector<std::string> FlagsGiven(int argc, char** argv) {
   return names;
 }
 
+// Abseil's own answer ends the program without saying where to look.
+absl::Status CheckKnown(const std::vector<std::string>& given) {
+  for (const std::string& name : given) {
+    if (absl::FindCommandLineFlag(name) == nullptr) {
+      return UsageError(absl::StrCat("--", name, ": no command has such a flag"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFlags(const Command& command, const std::vector<std::string>& given) {
   for (const std::string& name : given) {
     if (std::ranges::find(CommonFlags(), name) == CommonFlags().end() &&
@@ -173,6 +183,7 @@ absl::Status Run(int argc, char** argv) {
     }
   }
   const std::vector<std::string> given = FlagsGiven(static_cast<int>(kept.size()), kept.data());
+  if (absl::Status status = CheckKnown(given); !status.ok()) return status;
   const std::vector<char*> words =
       absl::ParseCommandLine(static_cast<int>(kept.size()), kept.data());
   std::vector<std::string> arguments(words.begin() + 1, words.end());

@@ -150,9 +150,12 @@ absl::Status InsufficientMemoryError(const InsufficientMemory& memory) {
 }
 
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay) {
-  return Encoder()
-      .Int(absl::ToInt64Nanoseconds(delay))
-      .AddTo(absl::UnavailableError(absl::string_view(message.data(), message.size())), kRetryUrl);
+  return WithRetryAfter(absl::UnavailableError(absl::string_view(message.data(), message.size())),
+                        delay);
+}
+
+absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay) {
+  return Encoder().Int(absl::ToInt64Nanoseconds(delay)).AddTo(status, kRetryUrl);
 }
 
 std::optional<InvalidField> InvalidFieldOf(const absl::Status& status) {

@@ -58,6 +58,8 @@ absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where);     
 absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason);  // NOT_FOUND
 absl::Status InsufficientMemoryError(const InsufficientMemory& memory);        // RESOURCE_EXHAUSTED
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE
+// The same status, which then says after how long to try again.
+absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay);
 
 // The detail of a status, if it has one of that kind.
 std::optional<InvalidField> InvalidFieldOf(const absl::Status& status);

@@ -6,7 +6,7 @@
 namespace blockd::server {
 namespace {
 
-int64_t HeldBytes(const std::shared_ptr<Holding>& holding) {
+int64_t BytesOf(const std::shared_ptr<Holding>& holding) {
   return holding ? holding->factorization->bytes() : 0;
 }
 
@@ -40,7 +40,7 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
     entry->made = entry->used = now;
     entry->holding = std::make_shared<Holding>(std::move(holding));
     record.shape = entry->shape;
-    record.held_bytes = HeldBytes(entry->holding);
+    record.held_bytes = BytesOf(entry->holding);
     held_bytes_ += record.held_bytes;
     pinned_ += options.pin;
     entry->lru = lru_.insert(lru_.end(), entry);
@@ -149,7 +149,7 @@ std::shared_ptr<Holding> FactorizationCache::End(EntryPtr entry, NotFoundReason 
   entries_.erase(entry->handle);
   lru_.erase(entry->lru);
   entry->held = false;
-  held_bytes_ -= HeldBytes(entry->holding);
+  held_bytes_ -= BytesOf(entry->holding);
   pinned_ -= entry->pinned;
   metrics_->RecordEviction(reason);
 
@@ -174,7 +174,7 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
       missing.Update(entry.status());
       continue;
     }
-    bytes += HeldBytes((*entry)->holding);
+    bytes += BytesOf((*entry)->holding);
     dead.push_back(End(*std::move(entry), NotFoundReason::kReleased, EvictionReason::kReleased));
   }
   if (!missing.ok()) return missing;
@@ -193,7 +193,7 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
     return found.status();
   }
   Entry& entry = **found;
-  held_bytes_ += HeldBytes(fresh) - HeldBytes(entry.holding);
+  held_bytes_ += BytesOf(fresh) - BytesOf(entry.holding);
   dead = std::exchange(entry.holding, std::move(fresh));
   ForgetKey(callers_.at(caller), std::string(entry.key));
   if (options.lease > absl::ZeroDuration()) entry.lease = options.lease;
@@ -215,7 +215,7 @@ std::optional<Holding> FactorizationCache::BeginOverwrite(Pin& pin) {
     return std::nullopt;
   }
   ForgetKey(callers_.at(entry.caller), std::string(entry.key));
-  held_bytes_ -= HeldBytes(entry.holding);
+  held_bytes_ -= BytesOf(entry.holding);
   Holding taken{std::move(pin.holding_->reservation), pin.holding_->factorization};
   entry.holding.reset();
   pin.holding_.reset();  // the last one: what other threads did with it happened before
@@ -299,7 +299,7 @@ FactorizationStats FactorizationCache::StatsOf(const Entry& entry, absl::Time no
   FactorizationStats stats;
   stats.handle = entry.handle;
   stats.shape = entry.shape;
-  stats.held_bytes = HeldBytes(entry.holding);
+  stats.held_bytes = BytesOf(entry.holding);
   stats.matrix_kept =
       entry.holding != nullptr && static_cast<bool>(entry.holding->factorization->matrix());
   stats.pinned = entry.pinned;

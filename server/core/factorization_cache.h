@@ -118,6 +118,7 @@ class FactorizationCache : public Evictor {
 
   std::vector<Evicted> Evict(int64_t bytes) override;
   int64_t EvictableBytes() const override;
+  int64_t HeldBytes() const override { return totals().bytes; }
   // The least recently used that is idle, against fragmentation; empty if none is.
   std::vector<Evicted> EvictOldest();
   // Ends what was idle for longer than the expiry, and neither pinned, leased nor in use.

@@ -45,13 +45,19 @@ absl::StatusOr<Reservation> MemoryBudget::Reserve(int64_t bytes) {
   if (bytes > total_ - reserved_ && evictor_ != nullptr && bytes <= total_) {
     FreeLocked(evictor_->Evict(bytes - (total_ - reserved_)));
   }
-  if (bytes > total_ - reserved_) {
-    return InsufficientMemoryError({.asked_bytes = bytes,
-                                    .free_bytes = total_ - reserved_,
-                                    .evictable_bytes = evictor_ ? evictor_->EvictableBytes() : 0,
-                                    .total_bytes = total_});
-  }
+  if (bytes > total_ - reserved_) return RefusalLocked(bytes);
   return TakeLocked(bytes);
+}
+
+absl::Status MemoryBudget::RefusalLocked(int64_t bytes) const {
+  const int64_t free = total_ - reserved_;
+  const int64_t evictable = evictor_ ? evictor_->EvictableBytes() : 0;
+  const absl::Status status = InsufficientMemoryError({.asked_bytes = bytes,
+                                                       .free_bytes = free,
+                                                       .evictable_bytes = evictable,
+                                                       .total_bytes = total_});
+  const int64_t working = reserved_ - (evictor_ ? evictor_->HeldBytes() : 0);
+  return bytes <= free + evictable + working ? WithRetryAfter(status, retry_delay_) : status;
 }
 
 std::optional<Reservation> MemoryBudget::TryReserve(int64_t bytes) {

@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace blockd::server {
 
@@ -58,11 +59,15 @@ class Evictor {
   // that are idle sum up to less. Does not call the budget.
   virtual std::vector<Evicted> Evict(int64_t bytes) = 0;
   virtual int64_t EvictableBytes() const = 0;
+  // Of all holdings; what is reserved beside them is work under way.
+  virtual int64_t HeldBytes() const = 0;
 };
 
 class MemoryBudget {
  public:
-  explicit MemoryBudget(int64_t total_bytes) : total_(total_bytes) {}
+  // `retry_delay`: what a refusal asks for that work under way is the reason of.
+  explicit MemoryBudget(int64_t total_bytes, absl::Duration retry_delay = absl::Milliseconds(50))
+      : total_(total_bytes), retry_delay_(retry_delay) {}
   ~MemoryBudget();  // CHECKs that every reservation is back
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
@@ -70,7 +75,8 @@ class MemoryBudget {
   // Before the first Reserve; null: nothing is ever evicted. Outlives the last Reserve.
   void set_evictor(Evictor* evictor) { evictor_ = evictor; }
 
-  // RESOURCE_EXHAUSTED with the detail InsufficientMemory; `bytes` >= 0.
+  // RESOURCE_EXHAUSTED with the detail InsufficientMemory, and with a RetryAfter where it would fit
+  // once the work under way is over; `bytes` >= 0.
   absl::StatusOr<Reservation> Reserve(int64_t bytes);
   // The same without evicting anything; empty if it does not fit now.
   std::optional<Reservation> TryReserve(int64_t bytes);
@@ -88,7 +94,10 @@ class MemoryBudget {
   Reservation TakeLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeLocked(std::vector<Evicted> evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  absl::Status RefusalLocked(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const int64_t total_;
+  const absl::Duration retry_delay_;
   Evictor* evictor_ = nullptr;
   mutable absl::Mutex mutex_;
   int64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -47,6 +47,7 @@ constexpr std::array<const char*, kMethods> kMethodNames = {
     "Factor",           "FactorStream",       "Solve",
     "SolveStream",      "FactorSolve",        "Release",
     "GetFactorization", "ListFactorizations", "GetServerInfo",
+    "GetPlan",
 };
 constexpr int kPhases = 5;
 constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
@@ -272,6 +273,8 @@ void Metrics::RecordBatch(WorkKind kind, int64_t requests, int64_t items, double
   impl_->batch_items_[k]->Observe(static_cast<double>(items));
   impl_->flops_[k]->Increment(flops);
 }
+
+const char* MethodName(Method method) { return kMethodNames[static_cast<size_t>(method)]; }
 
 void Metrics::RecordDeviceBusy(absl::Duration busy) {
   impl_->busy_seconds_->Increment(absl::ToDoubleSeconds(busy));

@@ -31,8 +31,10 @@ enum class Method {
   kGetFactorization,
   kListFactorizations,
   kGetServerInfo,
+  kGetPlan,
 };
-inline constexpr int kMethods = 9;
+inline constexpr int kMethods = 10;
+const char* MethodName(Method method);  // "Factor", ...
 
 // What the device thread runs in batches: the label `kind`.
 enum class WorkKind { kFactor, kSolve, kFactorSolve };

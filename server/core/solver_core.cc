@@ -57,6 +57,11 @@ std::vector<FactorizationStats> SolverCore::List(const std::string& caller,
   return impl_->cache_.List(caller, after, limit);
 }
 
+absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_systems,
+                                           int64_t num_rhs) {
+  return impl_->Plan(form, num_systems, num_rhs);
+}
+
 SolverCore::MemoryStats SolverCore::memory() const {
   MemoryStats stats;
   stats.total_bytes = impl_->budget_.total_bytes();

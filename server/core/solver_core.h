@@ -107,6 +107,17 @@ struct FactorSolveParams {
   bool log_determinant = false;
 };
 
+// What a Factor of some systems and a Solve of some right-hand sides would do.
+struct PlanReply {
+  std::shared_ptr<const EliminationPlan> plan;
+  int64_t factor_workspace_bytes = 0;  // for all systems, while they are factored
+  int64_t solve_workspace_bytes = 0;
+  double factor_flops = 0;  // of all systems
+  double solve_flops = 0;
+  double factor_seconds = 0;  // of all systems, as the cost model predicts
+  double solve_seconds = 0;
+};
+
 struct CoreLimits {
   int64_t max_queued_requests = 1024;  // then UNAVAILABLE
   int64_t max_batch_requests = 256;
@@ -168,6 +179,9 @@ class SolverCore {
   // The caller's, in the order of their handles, after `after` if given, at most `limit`.
   std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
                                        int64_t limit);
+
+  // Nothing is reserved and nothing runs. RESOURCE_EXHAUSTED for what could never fit.
+  absl::StatusOr<PlanReply> Plan(const MatrixForm& form, int64_t num_systems, int64_t num_rhs);
 
   struct MemoryStats {
     int64_t total_bytes = 0, free_bytes = 0, evictable_bytes = 0, factorizations = 0;

@@ -174,6 +174,29 @@ absl::StatusOr<std::shared_ptr<const EliminationPlan>> SolverCore::Impl::PlanFor
   return solver_->Plan(form.shape, systems);
 }
 
+absl::StatusOr<PlanReply> SolverCore::Impl::Plan(const MatrixForm& form, int64_t num_systems,
+                                                 int64_t num_rhs) {
+  absl::Status status = CheckForm(form);
+  if (!status.ok()) return status;
+  if (num_systems < 1 || num_systems > limits_.max_systems) {
+    return OutOfRange("num_systems", num_systems, 1, limits_.max_systems);
+  }
+  if (num_rhs < 1 || num_rhs > limits_.max_rhs) {
+    return OutOfRange("num_rhs", num_rhs, 1, limits_.max_rhs);
+  }
+  absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan = PlanFor(form, num_systems);
+  if (!plan.ok()) return plan.status();
+  PlanReply reply;
+  reply.plan = *std::move(plan);
+  reply.factor_workspace_bytes = solver_->FactorWorkspaceBytes(*reply.plan, form, num_systems);
+  reply.solve_workspace_bytes = solver_->SolveWorkspaceBytes(*reply.plan, num_rhs, false);
+  reply.factor_flops = reply.plan->factor_flops() * static_cast<double>(num_systems);
+  reply.solve_flops = reply.plan->solve_flops(num_rhs);
+  reply.factor_seconds = reply.plan->predicted_factor_seconds();
+  reply.solve_seconds = PredictedSolveSeconds(*reply.plan, num_rhs, solver_->backend().costs());
+  return reply;
+}
+
 int64_t SolverCore::Impl::FactorCharge(const EliminationPlan& plan) {
   return MemoryPool::Rounded(plan.factor_bytes());
 }

@@ -44,6 +44,8 @@ class SolverCore::Impl {
       ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
       std::span<const uint32_t> palette_coupling);
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
+  // solver_core_admission.cc
+  absl::StatusOr<PlanReply> Plan(const MatrixForm& form, int64_t num_systems, int64_t num_rhs);
   // solver_core_solve.cc
   void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
   // solver_core_threads.cc

@@ -21,17 +21,6 @@ SolveOutcome Failed(absl::Status status) {
   return outcome;
 }
 
-double PredictedSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs) {
-  const double n = static_cast<double>(plan.shape().block_size);
-  const double flops_per_second =
-      costs.lane_flops_per_second * n / (n + costs.half_rate_block_size);
-  const double blocks = static_cast<double>(plan.shape().num_blocks);
-  const double levels = static_cast<double>(plan.levels().size());
-  return plan.solve_flops(num_rhs) / flops_per_second +
-         plan.solve_bytes(num_rhs) / costs.bytes_per_second +
-         2 * (blocks * costs.step_seconds + levels * costs.level_seconds);
-}
-
 }  // namespace
 
 void SolverCore::Impl::Solve(ContextPtr context, const SolveParams& params, SolveDone done) {
@@ -75,7 +64,7 @@ void SolverCore::Impl::SolveAtOnce(SolveTask& task) {
 
 bool SolverCore::Impl::RunsAtOnce(const SolveTask& task) const {
   if (limits_.max_batch_delay > absl::ZeroDuration() || NeedsMatrix(task.params)) return false;
-  return PredictedSeconds(task.pin->plan(), task.params.num_rhs, solver_->backend().costs()) <
+  return PredictedSolveSeconds(task.pin->plan(), task.params.num_rhs, solver_->backend().costs()) <
          kInlineSeconds;
 }
 

@@ -37,7 +37,7 @@ SolverCore::Impl::Impl(std::unique_ptr<Solver> solver, const CoreLimits& limits,
       metrics_(metrics),
       clock_(clock),
       solver_(std::move(solver)),
-      budget_(solver_->backend().pool().stats().capacity_bytes),
+      budget_(solver_->backend().pool().stats().capacity_bytes, limits.retry_delay),
       cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry}, clock, metrics),
       batcher_(LimitsOf(limits)) {
   budget_.set_evictor(&cache_);

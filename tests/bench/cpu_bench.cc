@@ -1,13 +1,13 @@
 // The engine on the CPU against CHOLMOD and against this machine's ceilings: one table, every ratio
 // measured within this run, two threads each. Every row checks the residual of what it timed.
 //
-//   cpu_bench [--json] [--no_header] [--quick]
+//   cpu_bench [--json] [--noheader] [--quick]
 //
 // --quick: small sizes, one repetition; its times mean nothing, its residuals do. Exit code 1 if a
 // residual is too large. A goal that is not reached does not change the exit code.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +16,7 @@
 #include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
+#include "blockd/tests/bench/bench_flags.h"
 #include "blockd/tests/bench/bench_table.h"
 #include "cholmod_reference.h"
 #include "machine.h"
@@ -25,8 +26,7 @@ namespace {
 
 constexpr int kThreads = 2;
 
-struct Options {
-  bool json = false, header = true, quick = false;
+struct Options : Flags {
   int repetitions() const { return quick ? 1 : 9; }
   int64_t rows() const { return quick ? 2048 : 65536; }
 };
@@ -242,20 +242,6 @@ class Bench {
 }  // namespace blockd::bench
 
 int main(int argc, char** argv) {
-  blockd::bench::Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") {
-      options.json = true;
-    } else if (flag == "--no_header") {
-      options.header = false;
-    } else if (flag == "--quick") {
-      options.quick = true;
-    } else {
-      std::fprintf(stderr, "usage: cpu_bench [--json] [--no_header] [--quick]\n");
-      return 2;
-    }
-  }
-  blockd::bench::Bench(options).Run();
+  blockd::bench::Bench({blockd::bench::ParseFlags(argc, argv)}).Run();
   return 0;
 }

@@ -44,4 +44,4 @@ until [ -s "$scratch/port" ]; do
   sleep 0.1
 done
 port=$(sed -n 's/^grpc=//p' "$scratch/port")
-"$build/tests/bench/service_bench" --no_header --target="127.0.0.1:$port" $json $quick
+"$build/tests/bench/service_bench" --noheader --target="127.0.0.1:$port" $json $quick

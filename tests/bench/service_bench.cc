@@ -1,6 +1,6 @@
 // The service over loopback: what gRPC and the batcher cost and gain. Same table as cpu_bench.
 //
-//   service_bench [--target=HOST:PORT] [--json] [--no_header] [--quick]
+//   service_bench [--target=HOST:PORT] [--json] [--noheader] [--quick]
 //
 // Without --target it starts a server in its own process. --quick: few calls; its times mean
 // nothing, its residuals do. Exit code 1 if a call fails or a residual is too large.
@@ -13,18 +13,22 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/flags/flag.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/client/blockctl/problems.h"
 #include "blockd/client/solver_client.h"
 #include "blockd/server/server.h"
+#include "blockd/tests/bench/bench_flags.h"
 #include "blockd/tests/bench/bench_table.h"
+
+ABSL_FLAG(std::string, target, "",
+          "The server to measure, as host:port; empty: one in this process.");
 
 namespace blockd::bench {
 namespace {
@@ -35,9 +39,8 @@ using client::SolverClient;
 constexpr int64_t kUploadBytes = int64_t{256} << 20;
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
-struct Options {
+struct Options : Flags {
   std::string target;
-  bool json = false, header = true, quick = false;
 };
 
 [[noreturn]] void Die(const std::string& what) {
@@ -258,23 +261,7 @@ class Bench {
 int main(int argc, char** argv) {
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  blockd::bench::Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") {
-      options.json = true;
-    } else if (flag == "--no_header") {
-      options.header = false;
-    } else if (flag == "--quick") {
-      options.quick = true;
-    } else if (flag.rfind("--target=", 0) == 0) {
-      options.target = flag.substr(std::strlen("--target="));
-    } else {
-      std::fprintf(stderr,
-                   "usage: service_bench [--target=HOST:PORT] [--json] [--no_header] [--quick]\n");
-      return 2;
-    }
-  }
-  blockd::bench::Bench(options).Run();
+  const blockd::bench::Flags flags = blockd::bench::ParseFlags(argc, argv);
+  blockd::bench::Bench({flags, absl::GetFlag(FLAGS_target)}).Run();
   return 0;
 }

@@ -41,7 +41,17 @@ TEST(BackoffTest, JitterTakesAwayUpToHalf) {
   EXPECT_EQ(backoff.Next(kUnavailable, absl::UnixEpoch()), absl::Milliseconds(50));
 }
 
-TEST(BackoffTest, OnlyUnavailableIsTriedAgain) {
+TEST(BackoffTest, AFullMemoryIsTriedAgainWhereTheServerSaysWhen) {
+  absl::Status full = absl::ResourceExhaustedError("full");
+  EXPECT_FALSE(Make({}).Next(full, absl::UnixEpoch()).has_value());
+  full.SetPayload(
+      "type.googleapis.com/blockd.v1.RetryAfter",
+      *UnavailableFor(absl::Seconds(3)).GetPayload("type.googleapis.com/blockd.v1.RetryAfter"));
+  EXPECT_GE(Make({}).Next(full, absl::UnixEpoch()).value_or(absl::ZeroDuration()),
+            absl::Seconds(3));
+}
+
+TEST(BackoffTest, NothingElseIsTriedAgain) {
   for (const absl::StatusCode code :
        {absl::StatusCode::kInternal, absl::StatusCode::kDeadlineExceeded,
         absl::StatusCode::kResourceExhausted, absl::StatusCode::kAborted,

@@ -120,6 +120,21 @@ TEST_F(BlockctlTest, InfoShowsTheServer) {
   EXPECT_THAT(quiet.out + quiet.err, IsEmpty());
 }
 
+TEST_F(BlockctlTest, PlanShowsTheLevelsAndWhatTheyCost) {
+  const std::vector<std::string> shape = {"plan", "--num_blocks=2000", "--block_size=32"};
+  const Outcome plan = Run(shape);
+  EXPECT_EQ(plan.exit_status, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("SEPARATORS"), HasSubstr("N=2000 n=32 float64 on cpu"),
+                              HasSubstr("factor 1 system "), HasSubstr("held for each")));
+  std::vector<std::string> more = shape;
+  more.insert(more.end(), {"--systems=3", "--num_rhs=16", "--scalar=float32", "--json"});
+  EXPECT_THAT(Run(more).out, AllOf(HasSubstr("\"systems\": 3"), HasSubstr("\"num_rhs\": 16"),
+                                   HasSubstr("\"predicted_solve_seconds\": ")));
+  EXPECT_EQ(Run({"plan", "--num_blocks=2000"}).exit_status, 1);
+  EXPECT_EQ(Run({"plan", "--block_size=4", "--scalar=int8"}).exit_status, 1);
+  EXPECT_EQ(Run({"plan", "--num_blocks=4", "--block_size=40000"}).exit_status, 3);
+}
+
 TEST_F(BlockctlTest, AnEmptyListIsNoError) {
   const Outcome list = Run({"list"});
   EXPECT_EQ(list.exit_status, 0);

@@ -9,7 +9,8 @@ namespace {
 
 constexpr const char* kMethods[] = {"Factor",           "FactorStream",       "Solve",
                                     "SolveStream",      "FactorSolve",        "Release",
-                                    "GetFactorization", "ListFactorizations", "GetServerInfo"};
+                                    "GetFactorization", "ListFactorizations", "GetServerInfo",
+                                    "GetPlan"};
 
 class BadInputTest : public IntegrationTest {
  protected:
@@ -191,6 +192,7 @@ TEST_F(BadInputTest, NanInRightHandSidesWhereAskedToCheck) {
   both.set_check_finite(false);
   both.mutable_options()->set_check_finite(true);
   EXPECT_TRUE(IsInvalid(send(), "rhs"));
+  EXPECT_TRUE(IsOk(ReleaseStatus({solve.handle()})));
 }
 
 TEST_F(BadInputTest, NanAndInfinityWhereAskedToCheck) {

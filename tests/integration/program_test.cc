@@ -91,6 +91,9 @@ TEST_F(ProgramTest, HelpNamesEveryLimitAndVersionIsOneLine) {
   Spawn({"--help"});
   Wait();
   const std::string help = Output();
+  Spawn({"-h"});
+  Wait();
+  EXPECT_EQ(Output(), help);
   for (const server::OptionValue& limit : server::Limits(server::ServerOptions())) {
     EXPECT_NE(help.find("--" + limit.name), std::string::npos) << limit.name;
   }

@@ -66,6 +66,61 @@ TEST_F(ServerInfoTest, InfoNamesTheDeviceTheMemoryAndEveryLimit) {
   EXPECT_EQ(handle.substr(16), info.server_epoch());
 }
 
+TEST_F(ServerInfoTest, APlanSaysWhatAFactorAndASolveWillTake) {
+  Start();
+  const HostMatrix matrix(problems::RandomSpd(200, 16, 1, 10), Scalar::kFloat64);
+  v1::GetPlanRequest request;
+  *request.mutable_spec() = SpecOf(matrix);
+  v1::Plan plan;
+  ASSERT_TRUE(IsOk(stub().GetPlan(NewContext().get(), request, &plan)));
+  EXPECT_EQ(plan.backend(), "cpu");
+  EXPECT_FALSE(plan.device_name().empty());
+  int64_t chain = 200, eliminated = 0;
+  for (const v1::PlanLevel& level : plan.level()) {
+    EXPECT_EQ(level.chain_blocks(), chain);
+    EXPECT_EQ(level.interior_blocks() + level.separator_blocks(), chain);
+    EXPECT_EQ(level.segments(), level.separator_blocks() + 1);
+    EXPECT_GE(level.longest_segment_blocks() * level.segments(), level.interior_blocks());
+    eliminated += level.interior_blocks();
+    chain = level.separator_blocks();
+  }
+  EXPECT_EQ(chain, 0);
+  EXPECT_EQ(eliminated, 200);
+  EXPECT_GT(plan.predicted_factor_seconds(), 0);
+  EXPECT_GT(plan.predicted_solve_seconds(), 0);
+  // What it says is held is what is held, and more systems and right-hand sides cost more.
+  EXPECT_EQ(plan.factor_bytes(), Factor(FactorRequestOf(matrix)).factor_bytes());
+  request.set_num_systems(8);
+  request.set_num_rhs(32);
+  v1::Plan more;
+  ASSERT_TRUE(IsOk(stub().GetPlan(NewContext().get(), request, &more)));
+  EXPECT_GT(more.predicted_factor_seconds(), plan.predicted_factor_seconds());
+  EXPECT_GT(more.predicted_solve_seconds(), plan.predicted_solve_seconds());
+  EXPECT_DOUBLE_EQ(more.solve_flops(), 32 * plan.solve_flops());
+}
+
+TEST_F(ServerInfoTest, APlanRefusesWhatAFactorRefuses) {
+  Start();
+  const auto send = [this](v1::GetPlanRequest request) {
+    v1::Plan plan;
+    return stub().GetPlan(NewContext().get(), request, &plan);
+  };
+  v1::GetPlanRequest request;
+  EXPECT_EQ(send(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  *request.mutable_spec() = SpecOf(HostMatrix(problems::RandomSpd(4, 2, 1, 10), Scalar::kFloat64));
+  EXPECT_TRUE(IsOk(send(request)));
+  request.set_num_systems(-1);
+  EXPECT_TRUE(IsInvalid(send(request), "num_systems"));
+  request.set_num_systems(1);
+  request.set_num_rhs(int64_t{1} << 40);
+  EXPECT_TRUE(IsInvalid(send(request), "num_rhs"));
+  request.set_num_rhs(1);
+  request.mutable_spec()->set_num_blocks(int64_t{1} << 36);
+  const grpc::Status large = send(request);
+  EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(DetailOf<v1::InsufficientMemory>(large).has_value());
+}
+
 TEST_F(ServerInfoTest, HealthAndReflectionAnswer) {
   Start();
   std::string reply;

@@ -33,6 +33,7 @@ class Shelf : public Evictor {
     for (const Reservation& one : held_) sum += one.bytes();
     return sum;
   }
+  int64_t HeldBytes() const override { return EvictableBytes(); }
 
  private:
   std::vector<Reservation> held_;

@@ -63,6 +63,7 @@ TEST_F(SolverCoreMemoryTest, PinnedLeasedAndUsedEntriesSurvivePressure) {
   EXPECT_EQ(detail->evictable_bytes, 0);
   EXPECT_GT(detail->asked_bytes, detail->free_bytes);
   EXPECT_EQ(detail->total_bytes, core_->memory().total_bytes);
+  EXPECT_FALSE(server::RetryAfterOf(refused).has_value());  // waiting would not help
   EXPECT_TRUE(IsHeld(a) && IsHeld(b) && IsHeld(last));
   clock_.Advance(absl::Minutes(1));  // the lease is over
   EXPECT_TRUE(Factor({system_})->Wait().ok());
@@ -81,6 +82,35 @@ TEST_F(SolverCoreMemoryTest, AnEntryWithQueuedSolvesIsNotEvicted) {
   ExpectSolves(system_, *solve);
   EXPECT_TRUE(second->Wait().ok());
   EXPECT_TRUE(IsHeld(used));
+}
+
+TEST_F(SolverCoreMemoryTest, WorkUnderWayMayLeaveNoRoomUntilItIsOver) {
+  Start();
+  const Handle held = Held(system_);
+  // Uploads that take all there is.
+  FactorParams params;
+  params.num_systems = 1;
+  auto context = std::make_shared<server::RequestContext>();
+  std::vector<std::unique_ptr<server::FactorUpload>> uploads;
+  for (int64_t blocks = 4096; blocks >= 1; blocks /= 2) {
+    params.form = TestSystem(blocks, 4).form;
+    for (;;) {
+      auto begun = core_->BeginUpload(context, params, {}, {});
+      if (!begun.ok()) break;
+      uploads.push_back(std::get<std::unique_ptr<server::FactorUpload>>(*std::move(begun)));
+    }
+  }
+  // What was idle was evicted for them; what work holds is not.
+  EXPECT_EQ(WhyNot(held), NotFoundReason::kEvicted);
+  const absl::Status refused = Factor({system_})->Wait().status();
+  const auto detail = server::InsufficientMemoryOf(refused);
+  ASSERT_TRUE(detail.has_value()) << refused;
+  EXPECT_LT(detail->free_bytes, detail->asked_bytes);
+  EXPECT_LT(detail->asked_bytes, detail->total_bytes);
+  EXPECT_EQ(detail->evictable_bytes, 0);
+  EXPECT_TRUE(server::RetryAfterOf(refused).has_value());  // it fits once they are over
+  uploads.clear();
+  EXPECT_TRUE(Factor({system_})->Wait().ok());
 }
 
 TEST_F(SolverCoreMemoryTest, RefusesBeforeTheFirstByteAndEvictsNothingInVain) {
