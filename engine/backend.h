@@ -91,7 +91,7 @@ class Backend {
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
   // Factoring, level by level: D and E of the level's chain become inv(L), C and W of its interiors
-  // and the next level's chain.
+  // and the next level's chain. A backend may do several levels with the first of them.
   virtual absl::Status BeginFactor(const FactorBatch& batch) = 0;  // clears the failures
   virtual absl::Status Eliminate(const FactorBatch& batch, int64_t level) = 0;
   // Synchronizes, and says for each failed system the first failure in the order of the plan.

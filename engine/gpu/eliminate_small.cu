@@ -1,5 +1,9 @@
 // Blocks of up to 64 rows: a thread block takes one segment from its first block to its last, with
-// D, C, W and the left separator's update in shared memory.
+// D, C and W in shared memory. One launch does many levels: a segment waits for those of the level
+// before that touch its blocks. Thread blocks take their segments by a ticket, level after level,
+// so that nobody waits for one that has not begun.
+#include <new>
+
 #include "blockd/engine/gpu/launch.h"
 #include "blockd/engine/gpu/tile.h"
 
@@ -9,37 +13,69 @@ namespace {
 // Warps of a thread block: a warp has 16 rows of C, another the same of W.
 template <int kTile>
 inline constexpr int kWarpsOf = kTile / 8;
+// Thread blocks that share a multiprocessor, if registers allow: one multiplies while another waits
+// for its pivots.
+template <int kTile>
+inline constexpr int kResident = kTile == 64   ? 2
+                                 : kTile == 32 ? 4
+                                               : 8;
 
 template <int kTile>
 constexpr int SharedScalars() {
-  // Two diagonal blocks, C, W and the update.
-  return 5 * kTile * kLd<kTile>;
+  return 3 * kTile * kLd<kTile>;  // D, C, W
 }
+
+// The segment that a thread block has. It stands in shared memory: registers are for the blocks.
+struct Place {
+  int level = 0;
+  int64_t segment = 0;
+  int64_t system = 0;
+  FactorEntry entry;
+  Run run;
+
+  // Level after level, a level's longest segments first, all systems of a segment together.
+  __device__ Place(const EliminateSmallArgs& args, int64_t ticket) {
+    int64_t segments = args.levels[0].shape.segments();
+    while (ticket >= segments * args.num_systems) {
+      ticket -= segments * args.num_systems;
+      segments = args.levels[++level].shape.segments();
+    }
+    const LevelShape& shape = args.levels[level].shape;
+    segment = shape.launched(ticket / args.num_systems);
+    system = ticket % args.num_systems;
+    entry = args.systems[system];
+    run = shape.run(segment);
+  }
+};
 
 template <typename T, int kTile>
 class Segment {
+  using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<kTile>;
   static constexpr int kTiles = kTile / 8;
+  static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
+  // Squares of 16 x 16 in a lower triangle. Of W W' a warp has those with its number modulo kWarps;
+  // those of C C' go to the last kCoreWarps, so that the warps of each scheduler have as many.
+  static constexpr int kSquares = kRowTiles * (kRowTiles + 1) / 2;
+  static constexpr int kCoreWarps = kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
-  __device__ Segment(const EliminateArgs& args, T* shared, int* failed)
+  __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared, int* failed)
       : args_(args),
-        system_(args.systems[blockIdx.y]),
-        run_(args.level.run(args.level.launched(blockIdx.x))),
-        n_(static_cast<int>(args.level.n)),
-        reader_{system_, args.level.n, args.chain_offset},
-        failed_(failed) {
-    constexpr int kSquare = kTile * kLead;
-    d_ = shared;
-    next_d_ = d_ + kSquare;
-    c_ = next_d_ + kSquare;
-    w_ = c_ + kSquare;
-    update_ = w_ + kSquare;
-  }
+        place_(place),
+        level_(args.levels[place.level]),
+        system_(place.entry),
+        run_(place.run),
+        n_(static_cast<int>(args.levels[0].shape.n)),
+        failed_(failed),
+        d_(shared),
+        c_(d_ + kTile * kLead),
+        w_(c_ + kTile * kLead) {}
 
   __device__ void Eliminate() {
+    Await();
     Start();
     for (int64_t k = 0; k < run_.count; ++k) {
       const bool last = k + 1 == run_.count;
@@ -51,39 +87,55 @@ class Segment {
         return;
       }
       StoreInverse(k);
+      if (!has_next) return;
       CopyWait();
       __syncthreads();
-      if (!has_next) return;
-      Divide(run_.has_fill());
+      Divide(k);
       __syncthreads();
-      StoreSquare(c_, args_.next_offset + (run_.slot + k) * args_.next_stride);
-      if (run_.has_fill()) {
-        StoreSquare(w_, args_.fill_offset + (run_.fill_slot + k) * args_.fill_stride);
-      }
-      Update();
-      __syncthreads();
-      if (run_.has_fill()) CarryFill();
-      T* const done = d_;
-      d_ = next_d_;
-      next_d_ = done;
+      Update(k, last);
     }
     Finish();
+  }
+
+  // After Eliminate: lets those go on that wait for this segment.
+  __device__ void Release() const {
+    if (place_.level + 1 == args_.num_levels) return;
+    __syncthreads();
+    if (threadIdx.x == 0) RaiseFlag(Done(place_.level) + place_.segment);
   }
 
  private:
   template <typename Body>
   __device__ void ForEach(const Body& body) const {
+#pragma unroll 4
     for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) body(i % kTile, i / kTile);
   }
 
+  __device__ ChainReader<T> Chain() const { return {system_, n_, level_.chain_offset}; }
+
+  __device__ uint32_t* Done(int level) const {
+    return args_.done + place_.system * args_.info_stride + args_.levels[level].segments_before;
+  }
+
+  // Block b of this chain is what the segments b and b + 1 of the level before leave.
+  __device__ void Await() const {
+    if (place_.level == 0) return;
+    const int64_t end = run_.first + run_.count + (!run_.reversed && run_.right >= 0 ? 1 : 0);
+    const uint32_t* const done = Done(place_.level - 1);
+    for (int64_t s = run_.first + threadIdx.x; s <= end; s += kThreads) {
+      while (!IsRaised(done + s)) {
+      }
+    }
+    __syncthreads();
+  }
+
   __device__ void LoadDiagonal(T* out, int64_t block) const {
-    const DiagonalSource<T> source = reader_.Diagonal(block);
+    const DiagonalSource<T> source = Chain().Diagonal(block);
     ForEach([&](int row, int column) {
-      const bool inside = row < n_ && column < n_;
       // Above the diagonal only the 8 x 8 tiles on it are used.
       if (column / 8 > row / 8) return;
       T* to = out + column * kLead + row;
-      if (!inside) {
+      if (row >= n_ || column >= n_) {
         *to = row == column ? T{1} : T{0};
       } else if (source.second) {
         const int i = source.SmallIndex(row, column);
@@ -95,8 +147,18 @@ class Segment {
   }
 
   __device__ void LoadCoupling(T* out, int64_t i, bool transpose) const {
-    const CouplingSource<T> source = reader_.Coupling(i, transpose);
+    const CouplingSource<T> source = Chain().Coupling(i, transpose);
     const bool by_rows = source.row_stride != 1;
+    if (!by_rows && n_ == kTile && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
+      constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
+#pragma unroll
+      for (int i = 0; i < kPieces * kTile / kThreads; ++i) {
+        const int piece = static_cast<int>(threadIdx.x) + i * kThreads;
+        CopyAsync16(out + piece / kPieces * kLead + piece % kPieces * kVector,
+                    source.data + piece * kVector);
+      }
+      return;
+    }
     const int slow_stride = n_;
     ForEach([&](int fast, int slow) {
       const int row = by_rows ? slow : fast, column = by_rows ? fast : slow;
@@ -111,112 +173,175 @@ class Segment {
 
   __device__ void Start() {
     LoadDiagonal(d_, run_.block(0));
-    if (run_.has_fill()) {
-      LoadCoupling(w_, run_.first - 1, true);
-      ForEach([&](int row, int column) { update_[column * kLead + row] = T{0}; });
-    }
+    if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true);
     CopyWait();
     __syncthreads();
   }
 
-  // E of the k-th interior into c_, the next diagonal block into next_d_.
-  __device__ void FetchNext(int64_t k, bool last) {
+  // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
+  __device__ void FetchNext(int64_t k, bool last) const {
     const int64_t block = run_.block(k);
     LoadCoupling(c_, run_.reversed ? block - 1 : block, run_.reversed);
-    if (last && run_.reversed) {
-      ForEach([&](int row, int column) { next_d_[column * kLead + row] = T{0}; });
-    } else {
-      LoadDiagonal(next_d_, last ? run_.target() : run_.block(k + 1));
+    if (last && run_.reversed) return;
+    const DiagonalSource<T> source = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
+    const int scalars = source.packed ? n_ * (n_ + 1) / 2 : n_ * n_;
+    constexpr int kLine = 128 / sizeof(T);
+    for (int i = threadIdx.x * kLine; i < scalars; i += kThreads * kLine) {
+      Prefetch(source.first + i);
+      if (source.second) Prefetch(source.second + i);
     }
   }
 
-  // C = E inv(L)' and W = S inv(L)', in place: a warp has whole rows.
-  __device__ void Divide(bool fill) {
-    constexpr int kRowTiles = kTile / 16;
+  // C = E inv(L)' and W = S inv(L)', in place and to the factor. A warp has 16 whole rows; it goes
+  // from right to left, for a column needs what is left of it.
+  __device__ void Divide(int64_t k) const {
     const int warp = WarpIndex();
-    if (warp >= kRowTiles && !fill) return;
-    T* rows = (warp < kRowTiles ? c_ : w_) + warp % kRowTiles * 16;
-    double sums[kTiles][4] = {};
+    const bool fill = warp >= kRowTiles;
+    if (fill && !run_.has_fill()) return;
+    const int row = warp % kRowTiles * 16;
+    T* const rows = (fill ? w_ : c_) + row;
+    T* const out = static_cast<T*>(system_.factor) +
+                   (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
+                         : level_.next_offset + (run_.slot + k) * args_.next_stride);
+    constexpr int kColumns = kTiles < 4 ? kTiles : 4;
 #pragma unroll
-    for (int k = 0; k < kTiles; ++k) {
-      double a[4];
-      LoadRows<kLead>(a, rows, 8 * k);
+    for (int first = kTiles - kColumns; first >= 0; first -= kColumns) {
+      Real sums[kColumns][4] = {};
 #pragma unroll
-      for (int j = k; j < kTiles; ++j) {
-        const double b[2] = {RowFragment<kLead>(d_ + 8 * j, 8 * k),
-                             RowFragment<kLead>(d_ + 8 * j, 8 * k + 4)};
-        Mma16x8x8(sums[j], a, b);
+      for (int k = 0; k < first + kColumns; ++k) {
+        Real a[4];
+        LoadRows<kLead>(a, rows, 8 * k);
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+          if (k > first + j) continue;
+          const T* const inverse = d_ + 8 * (first + j);
+          const Real b[2] = {RowFragment<kLead, Real>(inverse, 8 * k),
+                             RowFragment<kLead, Real>(inverse, 8 * k + 4)};
+          Mma16x8x8(sums[j], a, b);
+        }
+      }
+      SyncWarp();
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const int column = 8 * (first + j);
+        StoreTile<kLead>(rows + column * kLead, sums[j]);
+        StoreGlobal(out, row, column, sums[j]);
       }
     }
-    SyncWarp();
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) StoreTile<kLead>(rows + 8 * j * kLead, sums[j]);
   }
 
-  // out -= rows rows', the lower triangle in tiles of 16 x 8.
-  __device__ void SubtractSquare(T* out, const T* rows, int first_task) const {
-    constexpr int kTasks = kTile / 16 * (kTile / 16 + 1);
-    for (int task = first_task; task < kTasks; task += kWarps) {
-      int i = 0, j = task;
-      while (j >= 2 * (i + 1)) j -= 2 * (i + 1), ++i;
-      double sum[4];
-      T* tile = out + j * 8 * kLead + i * 16;
-      LoadTile<kLead>(sum, tile);
+  // The result of Mma16x8x8 at (row, column) of a column-major block.
+  __device__ void StoreGlobal(T* out, int row, int column, const Real (&c)[4]) const {
+    row += Lane() >> 2, column += 2 * (Lane() & 3);
 #pragma unroll
-      for (int k = 0; k < kTile; k += 8) {
-        double a[4];
-        LoadRows<kLead>(a, rows + i * 16, k);
-#pragma unroll
-        for (double& x : a) x = -x;
-        const double b[2] = {RowFragment<kLead>(rows + 8 * j, k),
-                             RowFragment<kLead>(rows + 8 * j, k + 4)};
-        Mma16x8x8(sum, a, b);
-      }
-      StoreTile<kLead>(tile, sum);
+    for (int e = 0; e < 4; ++e) {
+      const int r = row + e / 2 * 8, l = column + e % 2;
+      if (r < n_ && l < n_) out[l * n_ + r] = static_cast<T>(c[e]);
     }
   }
 
-  __device__ void Update() {
-    const int warp = WarpIndex();
-    SubtractSquare(next_d_, c_, warp);
-    if (run_.has_fill()) SubtractSquare(update_, w_, kWarps - 1 - warp);
-  }
-
-  // S = -W C', in place of W.
-  __device__ void CarryFill() {
-    constexpr int kRowTiles = kTile / 16;
-    const int warp = WarpIndex();
-    T* rows = w_ + warp % kRowTiles * 16;
-    const int half = warp / kRowTiles * (kTiles / 2);
-    double sums[kTiles / 2][4] = {};
+  // D = D_next - C C', S = -W C' in place of W; and the left separator's update, - W W' so far.
+  __device__ void Update(int64_t k, bool last) {
+    const bool fill = run_.has_fill();
+    const int core_warps = fill ? kCoreWarps : kWarps, warp = WarpIndex();
+    for (int square = warp; fill && square < kSquares; square += kWarps) {
+      T* const update = NextChain(run_.left, 1);
+      UpdateSquare(
+          w_, square,
+          [&](int row, int column) {
+            return k == 0 || row >= n_ || column > row ? T{0} : update[column * n_ + row];
+          },
+          [&](int row, int column, Real value) {
+            if (row < n_ && column <= row) update[column * n_ + row] = static_cast<T>(value);
+          });
+    }
+    const bool none = last && run_.reversed;  // of the target's own block: the next level adds it
+    const DiagonalSource<T> source = Chain().Diagonal(none   ? 0
+                                                      : last ? run_.target()
+                                                             : run_.block(k + 1));
+    const int first = kWarps - 1 - warp;
+    for (int square = first; first < core_warps && square < kSquares; square += core_warps) {
+      UpdateSquare(
+          c_, square,
+          [&](int row, int column) {
+            if (row >= n_ || column >= n_) return row == column ? T{1} : T{0};
+            if (none) return T{0};
+            const int i = source.SmallIndex(row, column);
+            return source.second ? source.first[i] + source.second[i] : source.first[i];
+          },
+          [&](int row, int column, Real value) {
+            d_[column * kLead + row] = static_cast<T>(value);
+          });
+    }
+    if (!fill) {
+      __syncthreads();
+      return;
+    }
+    const int row = warp % kRowTiles * 16, column = warp / kRowTiles * (kTile / 2);
+    Real sums[kTiles / 2][4] = {};
 #pragma unroll
     for (int k = 0; k < kTile; k += 8) {
-      double a[4];
-      LoadRows<kLead>(a, rows, k);
+      Real a[4];
+      LoadRows<kLead>(a, w_ + row, k);
 #pragma unroll
-      for (double& x : a) x = -x;
+      for (Real& x : a) x = -x;
 #pragma unroll
       for (int j = 0; j < kTiles / 2; ++j) {
-        const T* right = c_ + 8 * (half + j);
-        const double b[2] = {RowFragment<kLead>(right, k), RowFragment<kLead>(right, k + 4)};
+        const T* const right = c_ + column + 8 * j;
+        const Real b[2] = {RowFragment<kLead, Real>(right, k),
+                           RowFragment<kLead, Real>(right, k + 4)};
         Mma16x8x8(sums[j], a, b);
       }
     }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < kTiles / 2; ++j) StoreTile<kLead>(rows + 8 * (half + j) * kLead, sums[j]);
-    __syncthreads();
+    for (int j = 0; j < kTiles / 2; ++j) {
+      StoreTile<kLead>(w_ + (column + 8 * j) * kLead + row, sums[j]);
+    }
   }
 
-  __device__ void StoreSquare(const T* from, int64_t offset) const {
-    T* out = static_cast<T*>(system_.factor) + offset;
-    ForEach([&](int row, int column) {
-      if (row < n_ && column < n_) out[column * n_ + row] = from[column * kLead + row];
-    });
+  // Where the i-th square of a lower triangle stands.
+  __device__ static void Square(int i, int& row, int& column) {
+    int r = 0;
+    while (i > r) i -= ++r;
+    row = 16 * r, column = 16 * i;
+  }
+
+  // store(row, column, start(row, column) - rows rows') in one square. What starts comes from far,
+  // so it is asked for first and added last.
+  template <typename Start, typename Store>
+  __device__ void UpdateSquare(const T* rows, int square, const Start& start,
+                               const Store& store) const {
+    int row, column;
+    Square(square, row, column);
+    Real sum[2][4] = {};
+    T from[2][4];
+    const int first_row = row + (Lane() >> 2), first_column = column + 2 * (Lane() & 3);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      from[e / 4][e % 4] = start(first_row + e % 4 / 2 * 8, first_column + e / 4 * 8 + e % 2);
+    }
+#pragma unroll
+    for (int k = 0; k < kTile; k += 8) {
+      Real a[4];
+      LoadRows<kLead>(a, rows + row, k);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const T* const right = rows + column + 8 * h;
+        const Real b[2] = {RowFragment<kLead, Real>(right, k),
+                           RowFragment<kLead, Real>(right, k + 4)};
+        Mma16x8x8(sum[h], a, b);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      store(first_row + e % 4 / 2 * 8, first_column + e / 4 * 8 + e % 2,
+            static_cast<Real>(from[e / 4][e % 4]) - sum[e / 4][e % 4]);
+    }
   }
 
   __device__ void StoreInverse(int64_t k) const {
-    T* out = static_cast<T*>(system_.factor) + args_.inverse_offset +
+    T* out = static_cast<T*>(system_.factor) + level_.inverse_offset +
              (run_.slot + k) * args_.inverse_stride;
     ForEach([&](int row, int column) {
       const int first = column / 8 * 8;
@@ -227,61 +352,69 @@ class Segment {
   }
 
   __device__ T* NextChain(int64_t separator, int part) const {
-    return static_cast<T*>(system_.chains) + args_.next_chain_offset +
+    return static_cast<T*>(system_.chains) + level_.next_chain_offset +
            (separator * 3 + part) * n_ * n_;
   }
 
   // What the segment leaves on its separators. d_ is the target's block, w_ is S.
   __device__ void Finish() {
-    if (run_.target() >= 0 && args_.next_chain_offset >= 0) {
+    __syncthreads();
+    if (run_.target() >= 0) {
       T* out = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
       ForEach([&](int row, int column) {
         if (row < n_ && column <= row) out[column * n_ + row] = d_[column * kLead + row];
       });
     }
     if (!run_.has_fill()) return;
-    T* update = NextChain(run_.left, 1);
     T* coupling = NextChain(run_.left, 2);
     ForEach([&](int row, int column) {
-      if (row >= n_ || column >= n_) return;
-      if (column <= row) update[column * n_ + row] = update_[column * kLead + row];
-      coupling[column * n_ + row] = w_[row * kLead + column];
+      if (row < n_ && column < n_) coupling[column * n_ + row] = w_[row * kLead + column];
     });
   }
 
   __device__ void Fail(int64_t k) const {
-    args_.info[blockIdx.y * args_.info_stride + args_.level.launched(blockIdx.x)] =
+    args_.info[place_.system * args_.info_stride + level_.segments_before + place_.segment] =
         1 + k * n_ + *failed_;
   }
 
-  const EliminateArgs& args_;
-  const FactorEntry system_;
-  const Run run_;
+  const EliminateSmallArgs& args_;
+  const Place& place_;
+  const SmallLevel& level_;
+  const FactorEntry& system_;
+  const Run& run_;
   const int n_;
-  const ChainReader<T> reader_;
   int* const failed_;
-  T* d_;
-  T* next_d_;
-  T* c_;
-  T* w_;
-  T* update_;
+  T* const d_;
+  T* const c_;
+  T* const w_;
 };
 
 template <typename T, int kTile>
-__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp)
-    EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args) {
+__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
+    EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   extern __shared__ double shared[];
   __shared__ int failed;
-  if (threadIdx.x == 0) failed = -1;
-  Segment<T, kTile>(args, reinterpret_cast<T*>(shared), &failed).Eliminate();
+  __shared__ alignas(Place) unsigned char place[sizeof(Place)];
+  if (threadIdx.x == 0) {
+    failed = -1;
+    new (place) Place(args, args.ticket ? atomicAdd(args.ticket, 1u) : blockIdx.x);
+  }
+  __syncthreads();
+  Segment<T, kTile> segment(args, *reinterpret_cast<const Place*>(place),
+                            reinterpret_cast<T*>(shared), &failed);
+  segment.Eliminate();
+  segment.Release();
 }
 
 template <typename T, int kTile>
-LaunchResult Launch(const EliminateArgs& args, Stream stream) {
-  const dim3 grid(static_cast<unsigned>(args.level.segments()),
-                  static_cast<unsigned>(args.num_systems));
+LaunchResult Launch(const EliminateSmallArgs& args, Stream stream) {
+  int64_t segments = 0;
+  for (int level = 0; level < args.num_levels; ++level) {
+    segments += args.levels[level].shape.segments();
+  }
   EliminateSmallKernel<T, kTile>
-      <<<grid, kWarpsOf<kTile> * kWarp, SharedScalars<kTile>() * sizeof(T), stream>>>(args);
+      <<<static_cast<unsigned>(segments * args.num_systems), kWarpsOf<kTile> * kWarp,
+         SharedScalars<kTile>() * sizeof(T), stream>>>(args);
   return {BLOCKD_GPU(GetLastError)(), "EliminateSmall"};
 }
 
@@ -301,13 +434,14 @@ LaunchResult PrepareSmall() {
 }
 
 template <typename T>
-LaunchResult EliminateSmall(const EliminateArgs& args, Stream stream) {
-  if (args.level.n <= 16) return Launch<T, 16>(args, stream);
-  if (args.level.n <= 32) return Launch<T, 32>(args, stream);
+LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream) {
+  const int64_t n = args.levels[0].shape.n;
+  if (n <= 16) return Launch<T, 16>(args, stream);
+  if (n <= 32) return Launch<T, 32>(args, stream);
   return Launch<T, 64>(args, stream);
 }
 
-template LaunchResult EliminateSmall<double>(const EliminateArgs&, Stream);
-template LaunchResult EliminateSmall<float>(const EliminateArgs&, Stream);
+template LaunchResult EliminateSmall<double>(const EliminateSmallArgs&, Stream);
+template LaunchResult EliminateSmall<float>(const EliminateSmallArgs&, Stream);
 
 }  // namespace blockd::gpu

@@ -14,6 +14,7 @@ namespace {
 
 using gpu::Device;
 using gpu::EliminateArgs;
+using gpu::EliminateSmallArgs;
 using gpu::FactorEntry;
 using gpu::FirstFailure;
 using gpu::LaunchResult;
@@ -65,9 +66,11 @@ int64_t LargeScratchBytes(const Shape& shape) {
   return gpu::LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
 }
 
-// What a factorization has in its scratch.
+// What a factorization has in its scratch. All before `cleared` is zero when it begins.
 struct FactorScratch {
   int64_t info_stride = 0;  // segments of all levels
+  int64_t systems_a_launch = kSystemsALaunch;
+  int64_t done_offset = 0, tickets_offset = 0, cleared = 0;
   int64_t first_offset = 0, blocks_offset = 0, bytes = 0;
 
   FactorScratch(const EliminationPlan& plan, int64_t systems) {
@@ -77,9 +80,25 @@ struct FactorScratch {
       info_stride += segments;
       most = std::max(most, segments);
     }
-    first_offset = MemoryPool::Rounded(info_stride * systems * int64_t{sizeof(int64_t)});
+    const bool small = plan.shape().block_size <= gpu::kLargestSmallBlock;
+    if (small) {
+      // A thread block for each segment of each system.
+      constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+      systems_a_launch = std::clamp<int64_t>(kMostBlocks / info_stride, 1, kSystemsALaunch);
+    }
+    const int64_t launches = Launches(static_cast<int64_t>(plan.levels().size())) *
+                             ((systems + systems_a_launch - 1) / systems_a_launch);
+    done_offset = info_stride * systems * int64_t{sizeof(int64_t)};
+    tickets_offset = done_offset + (small ? info_stride * systems * int64_t{sizeof(uint32_t)} : 0);
+    cleared = tickets_offset + (small ? launches * int64_t{sizeof(uint32_t)} : 0);
+    first_offset = MemoryPool::Rounded(cleared);
     blocks_offset = first_offset + MemoryPool::Rounded(systems * int64_t{sizeof(FirstFailure)});
     bytes = blocks_offset + most * systems * LargeScratchBytes(plan.shape());
+  }
+
+  // Of small blocks, for so many levels.
+  static int64_t Launches(int64_t levels) {
+    return (levels + gpu::kMostLevelsALaunch - 1) / gpu::kMostLevelsALaunch;
   }
 };
 
@@ -151,32 +170,26 @@ class GpuBackend : public Backend {
     if (!status.ok()) return status;
     const FactorScratch scratch(*batch.plan, static_cast<int64_t>(batch.systems.size()));
     return gpu::ToStatus(
-        BLOCKD_GPU(MemsetAsync)(batch.scratch, 0, static_cast<size_t>(scratch.first_offset),
+        BLOCKD_GPU(MemsetAsync)(batch.scratch, 0, static_cast<size_t>(scratch.cleared),
                                 device_->stream()),
         "clearing the failures");
   }
 
+  // Levels of small blocks go together, with the first of them.
   absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) override {
-    absl::Status status = device_->AwaitUploads();
     const EliminationPlan& plan = *batch.plan;
+    const bool small = plan.shape().block_size <= gpu::kLargestSmallBlock;
+    if (small && level_index % gpu::kMostLevelsALaunch != 0) return absl::OkStatus();
+    absl::Status status = device_->AwaitUploads();
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const FactorScratch scratch(plan, systems);
-    EliminateArgs args = ArgsOf(plan, level_index, scratch);
-    for (int64_t first = 0; status.ok() && first < systems; first += kSystemsALaunch) {
-      args.num_systems = std::min(kSystemsALaunch, systems - first);
-      std::vector<FactorEntry> entries;
-      for (const FactorSystem& system : batch.systems.subspan(first, args.num_systems)) {
-        entries.push_back(EntryOf(system.matrix, system.factor, system.chains));
-      }
-      status = SetTable(std::as_bytes(std::span(entries)));
+    const int64_t most = scratch.systems_a_launch;
+    for (int64_t first = 0; status.ok() && first < systems; first += most) {
+      const int64_t count = std::min(most, systems - first);
+      status = SetFactorTable(batch.systems.subspan(first, count));
       if (!status.ok()) return status;
-      args.systems = reinterpret_cast<const FactorEntry*>(device_->workspace());
-      std::byte* base = static_cast<std::byte*>(batch.scratch);
-      args.info = reinterpret_cast<int64_t*>(base) + first * scratch.info_stride +
-                  InfoOffset(plan, level_index);
-      args.scratch = base + scratch.blocks_offset +
-                     first * args.level.segments() * LargeScratchBytes(plan.shape());
-      status = Eliminate(plan.shape().scalar, args, batch.stop);
+      status = small ? EliminateSmall(batch, level_index, scratch, first, count)
+                     : EliminateLarge(batch, level_index, scratch, first, count);
     }
     return status;
   }
@@ -212,23 +225,38 @@ class GpuBackend : public Backend {
     absl::Status status = device_->AwaitUploads();
     const FactorEntry entry = EntryOf(matrix, scratch->data(), nullptr);
     if (status.ok()) status = SetTable(std::as_bytes(std::span(&entry, 1)));
-    EliminateArgs args;
-    args.level.n = n;
-    args.level.first_length = shape.num_blocks;
-    args.systems = reinterpret_cast<const FactorEntry*>(device_->workspace());
-    args.num_systems = 1;
-    args.next_offset = next_offset;
-    args.info = reinterpret_cast<int64_t*>(CallMemory());
-    args.info_stride = 1;
-    args.scratch = scratch->data() + kept;
+    LevelShape level;
+    level.n = n;
+    level.first_length = shape.num_blocks;
+    const FactorEntry* const systems = FactorTable();
+    int64_t* const info = reinterpret_cast<int64_t*>(CallMemory());
     if (status.ok()) {
-      status =
-          gpu::ToStatus(BLOCKD_GPU(MemsetAsync)(args.info, 0, sizeof(int64_t), device_->stream()),
-                        "clearing the failures");
+      status = gpu::ToStatus(BLOCKD_GPU(MemsetAsync)(info, 0, sizeof(int64_t), device_->stream()),
+                             "clearing the failures");
     }
-    if (status.ok()) status = Eliminate(shape.scalar, args, nullptr);
+    if (status.ok() && n <= gpu::kLargestSmallBlock) {
+      EliminateSmallArgs args;
+      args.levels[0].shape = level;
+      args.levels[0].next_offset = next_offset;
+      args.num_levels = 1;
+      args.systems = systems;
+      args.num_systems = 1;
+      args.info = info;
+      args.info_stride = 1;
+      status = Launch(shape.scalar, args);
+    } else if (status.ok()) {
+      EliminateArgs args;
+      args.level = level;
+      args.next_offset = next_offset;
+      args.systems = systems;
+      args.num_systems = 1;
+      args.info = info;
+      args.info_stride = 1;
+      args.scratch = scratch->data() + kept;
+      status = Launch(shape.scalar, args, nullptr);
+    }
     int64_t value = 0;
-    if (status.ok()) status = device_->Download(&value, args.info, sizeof(value));
+    if (status.ok()) status = device_->Download(&value, info, sizeof(value));
     if (!status.ok()) {
       // Nothing may use the scratch any more when it goes back to the pool.
       device_->Synchronize().IgnoreError();
@@ -319,10 +347,62 @@ class GpuBackend : public Backend {
     return before;
   }
 
-  static EliminateArgs ArgsOf(const EliminationPlan& plan, int64_t level_index,
-                              const FactorScratch& scratch) {
+  const FactorEntry* FactorTable() const {
+    return reinterpret_cast<const FactorEntry*>(device_->workspace());
+  }
+  absl::Status SetFactorTable(std::span<const FactorSystem> systems) {
+    factor_entries_.clear();
+    for (const FactorSystem& system : systems) {
+      factor_entries_.push_back(EntryOf(system.matrix, system.factor, system.chains));
+    }
+    return SetTable(std::as_bytes(std::span(factor_entries_)));
+  }
+
+  // `count` systems from `first` on.
+  absl::Status EliminateSmall(const FactorBatch& batch, int64_t first_level,
+                              const FactorScratch& scratch, int64_t first, int64_t count) const {
+    const EliminationPlan& plan = *batch.plan;
+    const int64_t n = plan.shape().block_size, square = n * n;
+    const int64_t levels = static_cast<int64_t>(plan.levels().size());
+    std::byte* const base = static_cast<std::byte*>(batch.scratch);
+    EliminateSmallArgs args;
+    args.num_levels =
+        static_cast<int>(std::min<int64_t>(levels - first_level, gpu::kMostLevelsALaunch));
+    int64_t segments = InfoOffset(plan, first_level);
+    for (int i = 0; i < args.num_levels; ++i) {
+      const int64_t index = first_level + i;
+      const Level& level = plan.levels()[index];
+      gpu::SmallLevel& out = args.levels[i];
+      out.shape = ShapeOf(plan, level);
+      if (index > 0) out.chain_offset = SeparatorsBefore(plan, index - 1) * 3 * square;
+      out.next_chain_offset = SeparatorsBefore(plan, index) * 3 * square;
+      out.inverse_offset = level.inverse_offset;
+      out.next_offset = level.next_offset;
+      out.fill_offset = level.fill_offset;
+      out.segments_before = segments;
+      segments += static_cast<int64_t>(level.segments.size());
+    }
+    args.systems = FactorTable();
+    args.num_systems = count;
+    args.inverse_stride = TriangleScalars(n);
+    args.next_stride = square;
+    args.fill_stride = square;
+    args.info = reinterpret_cast<int64_t*>(base) + first * scratch.info_stride;
+    args.info_stride = scratch.info_stride;
+    args.done =
+        reinterpret_cast<uint32_t*>(base + scratch.done_offset) + first * scratch.info_stride;
+    args.ticket = reinterpret_cast<uint32_t*>(base + scratch.tickets_offset) +
+                  first / scratch.systems_a_launch * FactorScratch::Launches(levels) +
+                  first_level / gpu::kMostLevelsALaunch;
+    return Launch(plan.shape().scalar, args);
+  }
+
+  absl::Status EliminateLarge(const FactorBatch& batch, int64_t level_index,
+                              const FactorScratch& scratch, int64_t first, int64_t count) const {
+    const EliminationPlan& plan = *batch.plan;
     const Level& level = plan.levels()[level_index];
     const int64_t n = plan.shape().block_size, square = n * n;
+    std::byte* const base = static_cast<std::byte*>(batch.scratch);
     EliminateArgs args;
     args.level = ShapeOf(plan, level);
     args.next_chain_offset = SeparatorsBefore(plan, level_index) * 3 * square;
@@ -335,19 +415,26 @@ class GpuBackend : public Backend {
     args.inverse_stride = TriangleScalars(n);
     args.next_stride = square;
     args.fill_stride = square;
+    args.systems = FactorTable();
+    args.num_systems = count;
+    args.info = reinterpret_cast<int64_t*>(base) + first * scratch.info_stride +
+                InfoOffset(plan, level_index);
     args.info_stride = scratch.info_stride;
-    return args;
+    args.scratch = base + scratch.blocks_offset +
+                   first * args.level.segments() * LargeScratchBytes(plan.shape());
+    return Launch(plan.shape().scalar, args, batch.stop);
   }
 
-  absl::Status Eliminate(Scalar scalar, const EliminateArgs& args, const std::atomic<bool>* stop) {
+  absl::Status Launch(Scalar scalar, const EliminateSmallArgs& args) const {
     const gpu::Stream stream = device_->stream();
-    const bool small = args.level.n <= gpu::kLargestSmallBlock;
-    if (scalar == Scalar::kFloat64) {
-      return ToStatus(small ? gpu::EliminateSmall<double>(args, stream)
-                            : gpu::EliminateLarge<double>(args, stream, stop));
-    }
-    return ToStatus(small ? gpu::EliminateSmall<float>(args, stream)
-                          : gpu::EliminateLarge<float>(args, stream, stop));
+    return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateSmall<double>(args, stream)
+                                               : gpu::EliminateSmall<float>(args, stream));
+  }
+  absl::Status Launch(Scalar scalar, const EliminateArgs& args,
+                      const std::atomic<bool>* stop) const {
+    const gpu::Stream stream = device_->stream();
+    return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateLarge<double>(args, stream, stop)
+                                               : gpu::EliminateLarge<float>(args, stream, stop));
   }
 
   static PivotFailure Locate(const EliminationPlan& plan, int64_t system,
@@ -447,7 +534,8 @@ class GpuBackend : public Backend {
   const std::unique_ptr<Device> device_;
   MemoryPool pool_;
   CostModel costs_;
-  std::vector<std::byte> table_;  // what stands at the start of the workspace
+  std::vector<std::byte> table_;             // what stands at the start of the workspace
+  std::vector<FactorEntry> factor_entries_;  // kept for its memory
 };
 
 }  // namespace

@@ -21,9 +21,10 @@ LaunchResult PrepareSmall();
 LaunchResult PrepareLarge();
 LaunchResult PrepareSubstitute();
 
-// Eliminates one level. Small: n <= kLargestSmallBlock.
+// Eliminates levels of blocks of n <= kLargestSmallBlock.
 template <typename T>
-LaunchResult EliminateSmall(const EliminateArgs& args, Stream stream);
+LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream);
+// Eliminates one level of larger blocks.
 template <typename T>
 LaunchResult EliminateLarge(const EliminateArgs& args, Stream stream,
                             const std::atomic<bool>* stop);

@@ -110,7 +110,32 @@ struct EliminateArgs {
   // info[system * info_stride + segment] = 1 + interior * n + row of a bad pivot; 0: none.
   int64_t* info = nullptr;
   int64_t info_stride = 0;
-  void* scratch = nullptr;  // large blocks only: LargeScratchScalars a segment and system
+  void* scratch = nullptr;  // LargeScratchScalars a segment and system
+};
+
+// Levels of small blocks that one launch eliminates: those of most plans.
+inline constexpr int kMostLevelsALaunch = 16;
+
+// One of these levels: where it stands in a system's arrays, as in EliminateArgs.
+struct SmallLevel {
+  LevelShape shape;
+  int64_t chain_offset = -1, next_chain_offset = 0;
+  int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
+  int64_t segments_before = 0;  // in the levels above it, all of the plan's
+};
+
+struct EliminateSmallArgs {
+  SmallLevel levels[kMostLevelsALaunch];
+  int num_levels = 0;
+  const FactorEntry* systems = nullptr;
+  int64_t num_systems = 0;
+  int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
+  int64_t* info = nullptr;  // as in EliminateArgs, with all levels' segments
+  int64_t info_stride = 0;
+  // For several levels, zero at first: done[system * info_stride + segment] turns 1 when what the
+  // segment leaves on its separators is there; *ticket counts the thread blocks that have begun.
+  uint32_t* done = nullptr;
+  uint32_t* ticket = nullptr;
 };
 
 // Right-hand sides of one factorization, as blockd::SolveSystem.

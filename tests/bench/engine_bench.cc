@@ -7,6 +7,9 @@
 // --only: cells whose name contains TEXT. --plan: times one shape with these separators. --sweep:
 // times many plans of each shape, to fit a cost model. --quick: small sizes, once. Every cell's
 // answer is checked by its residual; exit code 1 if one is too large.
+//
+// Beside each factorization: the first one of its shape, and how long the host takes to put one, or
+// a solve, on the device's queue ("host": until it waits).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -77,18 +80,23 @@ class Engine {
 
   const EliminationPlan& plan() const { return *plan_; }
 
-  void Factor() {
+  // Returns how long the host was busy before it waited.
+  double Factor() {
+    const double start = Now();
     Check(backend_.BeginFactor(factor_batch_));
     for (int64_t level = 0; level < Levels(); ++level) {
       Check(backend_.Eliminate(factor_batch_, level));
     }
+    const double enqueued = Now() - start;
     const auto failures = backend_.FinishFactor(factor_batch_);
     Check(failures.status());
     if (!failures->empty()) Die(cell_.name + " is not positive definite");
+    return enqueued;
   }
 
-  // Solves and says how long that took: the right-hand sides are brought back before.
-  double Solve(int64_t columns) {
+  // Solves and says how long that took: the right-hand sides are brought back before. `enqueued` is
+  // how long the host was busy before it waited.
+  double Solve(int64_t columns, double* enqueued = nullptr) {
     for (int64_t k = 0; k < cell_.systems; ++k) {
       Check(backend_.PackColumns(scalar(), x_[k].data(), rhs_[k].data(), n(), rows(), columns, 0,
                                  columns));
@@ -102,6 +110,7 @@ class Engine {
     const double start = Now();
     for (int64_t level = 0; level < Levels(); ++level) Check(backend_.Forward(batch, level));
     for (int64_t level = Levels() - 1; level >= 0; --level) Check(backend_.Backward(batch, level));
+    if (enqueued) *enqueued = Now() - start;
     Check(backend_.Synchronize());
     return Now() - start;
   }
@@ -243,6 +252,13 @@ class Bench {
   }
 
   template <typename Body>
+  static double Time(const Body& body) {
+    const double start = Now();
+    body();
+    return Now() - start;
+  }
+
+  template <typename Body>
   Samples Repeat(const Body& body) const {
     Samples samples;
     body();
@@ -258,11 +274,9 @@ class Bench {
     const auto plan = std::make_shared<const EliminationPlan>(std::move(made));
     if (options_.print_plan) std::printf("%s", plan->DebugString().c_str());
     Engine engine(*backend_, cell, plan);
-    const Samples factor = Repeat([&] {
-      const double start = Now();
-      engine.Factor();
-      return Now() - start;
-    });
+    Samples first, host;
+    first.seconds.push_back(Time([&] { engine.Factor(); }));
+    const Samples factor = Repeat([&] { return Time([&] { engine.Factor(); }); });
     const double k = static_cast<double>(cell.systems), n = static_cast<double>(cell.block_size);
     const double blocks = static_cast<double>(cell.num_blocks),
                  scalar = ScalarBytes(options_.scalar);
@@ -273,6 +287,17 @@ class Bench {
     const double error = engine.Error(1);
     Print(cell, absl::StrCat("factor", note), factor,
           std::max(flops / ceilings_.flops, bytes / ceilings_.bytes), error);
+    if (!options_.sweep) {
+      Print(cell, absl::StrCat("first factor", note), first, 0, error);
+      host = Repeat([&] { return engine.Factor(); });
+      Print(cell, absl::StrCat("factor, host", note), host, 0, error);
+      host = Repeat([&] {
+        double enqueued = 0;
+        engine.Solve(1, &enqueued);
+        return enqueued;
+      });
+      Print(cell, absl::StrCat("solve d=1, host", note), host, 0, error);
+    }
     for (const int64_t columns : {1, 16}) {
       if (options_.sweep && columns > 1) break;
       const Samples solve = Repeat([&] { return engine.Solve(columns); });
@@ -327,6 +352,9 @@ class Bench {
           cell.name.c_str(), static_cast<long long>(cell.num_blocks),
           static_cast<long long>(cell.block_size), static_cast<long long>(cell.systems),
           work.c_str(), median, samples.spread(), limit, error, ceilings_.flops, ceilings_.bytes);
+    } else if (limit == 0) {
+      std::printf("| %s | %s | %.4f | %.1f%% | - | - | - |\n", cell.name.c_str(), work.c_str(),
+                  median * 1e3, samples.spread() * 100);
     } else {
       std::printf("| %s | %s | %.4f | %.1f%% | %.4f | %.1f | %.3f |\n", cell.name.c_str(),
                   work.c_str(), median * 1e3, samples.spread() * 100, limit * 1e3, median / limit,
