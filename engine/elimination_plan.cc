@@ -14,9 +14,12 @@ namespace {
 // C' 2.
 constexpr double kPlainFlops = 7.0 / 3.0;
 constexpr double kFillFlops = 19.0 / 3.0;
-// A segment at a free end does kFillFlops / kPlainFlops = 2.71 times less a block, so it is made so
-// much longer and all segments of a level end together.
-constexpr double kEndLength = kFillFlops / kPlainFlops;
+// A segment at a free end does 2.71 times less a block, so it is made so much longer and all
+// segments of a level end together; but not where a block is spread over all lanes, and takes as
+// long with a fill as without.
+double EndLength(int64_t n, const CostModel& costs) {
+  return n > costs.largest_lane_block ? 1 : kFillFlops / kPlainFlops;
+}
 
 double Cube(int64_t n) { return static_cast<double>(n) * static_cast<double>(n) * n; }
 
@@ -32,13 +35,13 @@ struct Cut {
   }
 };
 
-Cut MakeCut(int64_t chain, int64_t separators) {
+Cut MakeCut(int64_t chain, int64_t separators, double end_length) {
   const int64_t interiors = chain - separators;
   Cut cut;
   cut.middles = separators - 1;
   if (cut.middles > 0) {
     const double unit =
-        static_cast<double>(interiors) / (static_cast<double>(cut.middles) + 2 * kEndLength);
+        static_cast<double>(interiors) / (static_cast<double>(cut.middles) + 2 * end_length);
     cut.in_middles = std::clamp<int64_t>(std::llround(unit * static_cast<double>(cut.middles)),
                                          cut.middles, interiors - 2);
   }
@@ -48,9 +51,9 @@ Cut MakeCut(int64_t chain, int64_t separators) {
 }
 
 // Interiors of each segment, left to right.
-std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators) {
+std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators, double end_length) {
   if (separators == 0) return {chain};
-  const Cut cut = MakeCut(chain, separators);
+  const Cut cut = MakeCut(chain, separators, end_length);
   std::vector<int64_t> lengths = {cut.first};
   lengths.reserve(separators + 1);
   for (int64_t i = 0; i < cut.middles; ++i) lengths.push_back(cut.middle(i));
@@ -58,11 +61,11 @@ std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators) {
   return lengths;
 }
 
-Level CutLevel(int64_t chain, int64_t separators) {
+Level CutLevel(int64_t chain, int64_t separators, double end_length) {
   Level level;
   level.chain_length = chain;
   int64_t position = 0;
-  for (const int64_t length : SegmentLengths(chain, separators)) {
+  for (const int64_t length : SegmentLengths(chain, separators, end_length)) {
     const int64_t index = static_cast<int64_t>(level.segments.size());
     Segment segment;
     segment.first = position;
@@ -122,7 +125,8 @@ class Planner {
   }
 
   double LevelSeconds(int64_t chain, int64_t separators) const {
-    const Cut cut = separators > 0 ? MakeCut(chain, separators) : Cut{.first = chain};
+    const Cut cut =
+        separators > 0 ? MakeCut(chain, separators, EndLength(n_, costs_)) : Cut{.first = chain};
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
@@ -165,13 +169,14 @@ int64_t TriangleScalars(int64_t n) {
   return TrianglePanelOffset(n, whole) + rest * rest;
 }
 
-EliminationPlan EliminationPlan::Build(const Shape& shape, const std::vector<int64_t>& separators) {
+EliminationPlan EliminationPlan::Build(const Shape& shape, const std::vector<int64_t>& separators,
+                                       double end_length) {
   EliminationPlan plan;
   plan.shape_ = shape;
   const int64_t n = shape.block_size;
   int64_t chain = shape.num_blocks;
   for (size_t i = 0; i <= separators.size(); ++i) {
-    Level level = CutLevel(chain, i < separators.size() ? separators[i] : 0);
+    Level level = CutLevel(chain, i < separators.size() ? separators[i] : 0, end_length);
     level.inverse_offset = plan.factor_scalars_;
     level.next_offset = level.inverse_offset + level.interiors * TriangleScalars(n);
     // The base's last block has no next.
@@ -205,13 +210,13 @@ absl::StatusOr<EliminationPlan> EliminationPlan::Make(const Shape& shape, int64_
     separators.push_back(cuts);
     chain = cuts;
   }
-  EliminationPlan plan = Build(shape, separators);
+  EliminationPlan plan = Build(shape, separators, EndLength(shape.block_size, costs));
   plan.factor_seconds_ = planner.Best(shape.num_blocks).seconds;
   return plan;
 }
 
 absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
-    const Shape& shape, const std::vector<int64_t>& separators) {
+    const Shape& shape, const std::vector<int64_t>& separators, const CostModel& costs) {
   absl::Status status = CheckShape(shape);
   if (!status.ok()) return status;
   int64_t chain = shape.num_blocks;
@@ -222,7 +227,7 @@ absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
     }
     chain = cuts;
   }
-  return Build(shape, separators);
+  return Build(shape, separators, EndLength(shape.block_size, costs));
 }
 
 int64_t EliminationPlan::OriginalBlock(int64_t level, int64_t block) const {

@@ -92,8 +92,10 @@ class EliminationPlan {
                                               const CostModel& costs);
   // A plan whose levels have the given numbers of separators, for tests and experiments; the base
   // follows. INVALID_ARGUMENT if a level cannot be cut so (s separators need 2s+1 blocks).
+  // `costs` says how long a level's ends are.
   static absl::StatusOr<EliminationPlan> MakeWithSeparators(const Shape& shape,
-                                                            const std::vector<int64_t>& separators);
+                                                            const std::vector<int64_t>& separators,
+                                                            const CostModel& costs = {});
 
   const Shape& shape() const { return shape_; }
   const std::vector<Level>& levels() const { return levels_; }  // at least one, the base last
@@ -116,7 +118,8 @@ class EliminationPlan {
 
  private:
   EliminationPlan() = default;
-  static EliminationPlan Build(const Shape& shape, const std::vector<int64_t>& separators);
+  static EliminationPlan Build(const Shape& shape, const std::vector<int64_t>& separators,
+                               double end_length);
 
   Shape shape_;
   std::vector<Level> levels_;

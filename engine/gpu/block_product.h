@@ -1,5 +1,5 @@
-// Device code: a thread block of four warps forms a 64 x 64 tile of a product A B', its operands
-// streamed from global memory through shared memory, 16 columns at a time, a few stages ahead.
+// Device code: a thread block forms a tile of a sum of products A B', the operands streamed from
+// global memory through shared memory, kDepth columns at a time, a few stages ahead.
 #ifndef BLOCKD_ENGINE_GPU_BLOCK_PRODUCT_H_
 #define BLOCKD_ENGINE_GPU_BLOCK_PRODUCT_H_
 
@@ -7,155 +7,253 @@
 
 namespace blockd::gpu {
 
-inline constexpr int kBlock = 64;  // rows and columns of a product's tile
-inline constexpr int kDepth = 16;  // columns of the operands a stage
-inline constexpr int kProductWarps = 4;
-inline constexpr int kProductThreads = kProductWarps * kWarp;
-inline constexpr int kStageScalars = kDepth * kLd<kBlock>;
-inline constexpr int kStages = 4;
-inline constexpr int kProductScalars = 2 * kStages * kStageScalars;  // of A and of B
-
-// Rows of an operand: entry (row, k) is data[row * row_stride + k * k_stride] for row < rows and
-// k < depth, else 0. A triangle is stored in block columns (LevelShape's n in `triangle`), `row0`
-// being the tile's first row.
+// Rows of an operand: entry (row, k) is data[k * stride + row] or, where k runs along the memory,
+// data[row * stride + k]; zero for row >= rows, and for k beyond the product's depth.
 template <typename T>
 struct Operand {
   const T* data = nullptr;
-  int64_t row_stride = 1;
-  int64_t k_stride = 0;
-  int64_t rows = 0;
-  int64_t depth = 0;
-  int64_t triangle = 0;
-  int64_t row0 = 0;
-
-  __device__ const T* At(int64_t row, int64_t k) const {
-    if (row >= rows || k >= depth) return nullptr;
-    if (triangle == 0) return data + row * row_stride + k * k_stride;
-    const int64_t panel = k / kPanelColumns, first = panel * kPanelColumns;
-    const int64_t in_panel = row0 + row - first;
-    if (in_panel < 0) return nullptr;
-    return data + PanelOffset(triangle, panel) + (k - first) * (triangle - first) + in_panel;
-  }
+  int64_t stride = 0;
+  int rows = 0;
+  bool along = false;
 };
 
-// True if a stage is full and its columns can be copied 16 bytes at a time.
+// One product of a sum; depth 0: none.
 template <typename T>
-__device__ inline bool IsWhole(const Operand<T>& operand, int64_t k0) {
-  const bool full = operand.rows >= kBlock && k0 + kDepth <= operand.depth &&
-                    operand.row_stride == 1 && reinterpret_cast<uintptr_t>(operand.data) % 16 == 0;
-  if (operand.triangle == 0) return full && operand.k_stride * sizeof(T) % 16 == 0;
-  return full && operand.triangle * sizeof(T) % 16 == 0 && operand.row0 >= k0 + kDepth;
-}
+struct Product {
+  Operand<T> a, b;
+  int depth = 0;
+};
 
-template <typename T>
-__device__ inline void FetchStage(const Operand<T>& operand, int64_t k0, T* stage) {
-  if (IsWhole(operand, k0)) {
-    constexpr int kVector = 16 / sizeof(T), kPieces = kBlock / kVector;
-#pragma unroll
-    for (int e = 0; e < kPieces * kDepth / kProductThreads; ++e) {
-      const int i = static_cast<int>(threadIdx.x) + e * kProductThreads;
-      const int row = i % kPieces * kVector, k = i / kPieces;
-      CopyAsync16(stage + k * kLd<kBlock> + row, operand.At(row, k0 + k));
-    }
-    return;
-  }
-  const bool along_k = operand.row_stride != 1;
-#pragma unroll 4
-  for (int e = 0; e < kBlock * kDepth / kProductThreads; ++e) {
-    const int i = static_cast<int>(threadIdx.x) + e * kProductThreads;
-    const int row = along_k ? i / kDepth : i % kBlock;
-    const int k = along_k ? i % kDepth : i / kBlock;
-    const T* from = operand.At(row, k0 + k);
-    T* to = stage + k * kLd<kBlock> + row;
-    if (from) {
-      CopyAsync(to, from);
-    } else {
-      *to = T{0};
-    }
-  }
-}
-
-// What a thread has of the tile: warp (w / 2, w % 2) has 32 x 32.
+// Layout says how large a tile is, how its warps share it (each has kRows / kWarpRows rows), how
+// many stages are under way, and how many thread blocks a multiprocessor has at a time.
+template <typename T, typename Layout>
 class ProductTile {
+  static constexpr int kVector = 16 / sizeof(T);  // scalars of a copy
+  // Results of one matrix instruction, 16 x 8, that a warp has.
+  static constexpr int kRowTiles = Layout::kRows / Layout::kWarpRows / 16;
+  static constexpr int kColumnTiles = Layout::kColumns / Layout::kWarpColumns / 8;
+
  public:
-  // this += A B' over `depth` columns. Every thread calls it; `shared` has kProductScalars, and is
-  // free again when it returns.
-  template <typename T>
-  __device__ void Multiply(const Operand<T>& a, const Operand<T>& b, int64_t depth, T* shared) {
-    constexpr int kLead = kLd<kBlock>;
-    const int row0 = WarpIndex() / 2 * 32, column0 = WarpIndex() % 2 * 32;
-    const auto fetch = [&](int64_t index) {
-      if (index * kDepth < depth) {
-        T* to = shared + index % kStages * 2 * kStageScalars;
-        FetchStage(a, index * kDepth, to);
-        FetchStage(b, index * kDepth, to + kStageScalars);
+  static constexpr int kRows = Layout::kRows, kColumns = Layout::kColumns;
+  static constexpr int kThreads = Layout::kWarpRows * Layout::kWarpColumns * kWarp;
+  static constexpr int kResident = Layout::kResident;
+  static constexpr int kDepth = 16;
+  static constexpr int kStages = Layout::kStages;
+  // A stage holds an operand column after column; the leading dimensions keep a warp's fragments
+  // free of bank conflicts.
+  static constexpr int kPad = 32 / static_cast<int>(sizeof(T));
+  static constexpr int kLeadA = kRows + kPad, kLeadB = kColumns + kPad;
+  static constexpr int kStageA = kDepth * kLeadA, kStage = kDepth * (kLeadA + kLeadB);
+  static constexpr int kSharedScalars = kStages * kStage;
+
+  // this += the sum of the products, which had better be in shared memory: registers are few.
+  // In A, of both alike, k may run along the memory. Every thread calls it; `shared` has
+  // kSharedScalars and is free again when it returns.
+  __device__ void Add(const Product<T>& first, const Product<T>& second, T* shared) {
+    const int stages_of_first = Stages(first);
+    const int count = stages_of_first + Stages(second);
+    const bool vector = IsAligned(first) && IsAligned(second);
+    const bool along = first.a.along;
+    VectorReader<kRows> reader_a;
+    VectorReader<kColumns> reader_b;
+    int depth = 0;  // that is left of the product
+    const auto fetch = [&](int index) {
+      if (index < count) {
+        T* to = shared + index % kStages * kStage;
+        const bool is_first = index < stages_of_first;
+        if (index == 0 || index == stages_of_first) {
+          const Product<T>& product = is_first ? first : second;
+          reader_a.Start(product.a);
+          reader_b.Start(product.b);
+          depth = product.depth;
+        }
+        if (vector) {
+          reader_a.Fetch(depth, to);
+          reader_b.Fetch(depth, to + kStageA);
+        } else {
+          const Product<T>& product = is_first ? first : second;
+          FetchScalars<kRows>(product.a, product.depth - depth, depth, to);
+          FetchScalars<kColumns>(product.b, product.depth - depth, depth, to + kStageA);
+        }
+        depth -= kDepth;
       }
       CopyCommit();
     };
-    for (int64_t index = 0; index < kStages - 1; ++index) fetch(index);
-    for (int64_t index = 0; index * kDepth < depth; ++index) {
-      CopyWaitBut<kStages - 2>();
-      __syncthreads();
-      fetch(index + kStages - 1);
-      const int64_t stage = index % kStages;
-      const T* left = shared + stage * 2 * kStageScalars + row0;
-      const T* right = shared + stage * 2 * kStageScalars + kStageScalars + column0;
+    for (int index = 0; index < kStages - 1; ++index) fetch(index);
+    // Fragments are read one instruction's depth ahead, over the ends of stages too.
+    constexpr int kSteps = kDepth / kStep;
+    static_assert(kSteps % 2 == 0);
+    const T* const b = shared + kStageA + (Lane() & 3) * kLeadB + Column0() + (Lane() >> 2);
+    const int row = Row0() + (Lane() >> 2);
+    const T* const a = shared + (along ? row * kDepth : (Lane() & 3) * kLeadA + row);
+    const int turn = along ? Turn(row) : -1;
+    Fragments fragments[2];
+    CopyWaitBut<kStages - 2>();
+    __syncthreads();
+    fragments[0].Read(a, b, 0, turn);
+    int ahead = 0;  // the stage that fragments come from
+    for (int index = 0; index < count; ++index) {
 #pragma unroll
-      for (int k = 0; k < kDepth; k += 8) {
-        double rows[2][4], columns[4][2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          rows[i][0] = RowFragment<kLead>(left + i * 16, k);
-          rows[i][1] = RowFragment<kLead>(left + i * 16 + 8, k);
-          rows[i][2] = RowFragment<kLead>(left + i * 16, k + 4);
-          rows[i][3] = RowFragment<kLead>(left + i * 16 + 8, k + 4);
+      for (int step = 0; step < kSteps; ++step) {
+        if (step == kSteps - 1) {
+          CopyWaitBut<kStages - 2>();
+          __syncthreads();
+          if (++ahead == kStages) ahead = 0;
         }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          columns[j][0] = RowFragment<kLead>(right + j * 8, k);
-          columns[j][1] = RowFragment<kLead>(right + j * 8, k + 4);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) Mma16x8x8(c[i][j], rows[i], columns[j]);
-        }
+        fragments[(step + 1) % 2].Read(a + ahead * kStage, b + ahead * kStage,
+                                       (step + 1) % kSteps * kStep, turn);
+        if (step == 0) fetch(index + kStages - 1);
+        fragments[step % 2].Multiply(c_);
       }
     }
+    CopyWait();
     __syncthreads();
   }
 
-  // Each entry becomes start(row, column) - itself. All of start's loads come before any store.
-  template <typename Start>
-  __device__ void SubtractFrom(const Start& start) {
-    ForEachPlace([&](int row, int column, double& value) { value = start(row, column) - value; });
-  }
-
-  // body(row, column, value) for each entry that this thread has.
+  // body(row, column, value&) for each entry that this thread has.
   template <typename Body>
-  __device__ void ForEach(const Body& body) const {
-    const_cast<ProductTile*>(this)->ForEachPlace(
-        [&](int row, int column, double& value) { body(row, column, value); });
+  __device__ void ForEach(const Body& body) {
+    const int row0 = Row0() + (Lane() >> 2), column0 = Column0() + 2 * (Lane() & 3);
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          body(row0 + i * 16, column0 + j * 8 + e, c_[i][j][e]);
+          body(row0 + i * 16 + 8, column0 + j * 8 + e, c_[i][j][2 + e]);
+        }
+      }
+      HoldMemory();  // or the addresses of all entries take more registers than there are
+    }
   }
 
  private:
-  template <typename Body>
-  __device__ void ForEachPlace(const Body& body) {
-    const int row0 = WarpIndex() / 2 * 32 + (Lane() >> 2);
-    const int column0 = WarpIndex() % 2 * 32 + 2 * (Lane() & 3);
+  __device__ static int Row0() {
+    return WarpIndex() / Layout::kWarpColumns * (kRows / Layout::kWarpRows);
+  }
+  __device__ static int Column0() {
+    return WarpIndex() % Layout::kWarpColumns * (kColumns / Layout::kWarpColumns);
+  }
+  __device__ static int Stages(const Product<T>& p) { return (p.depth + kDepth - 1) / kDepth; }
+
+  // True if an operand's columns can be copied 16 bytes at a time.
+  __device__ static bool IsAligned(const Operand<T>& o) {
+    return ((reinterpret_cast<uintptr_t>(o.data) | static_cast<uintptr_t>(o.stride * sizeof(T))) &
+            15) == 0;
+  }
+  __device__ static bool IsAligned(const Product<T>& p) {
+    return p.depth == 0 || (IsAligned(p.a) && IsAligned(p.b));
+  }
+
+  // Where entry (row, k) of an operand lies in a stage. Where k runs along the memory it does so in
+  // the stage, in pieces of 16 bytes that change places from row to row, so that neither the copies
+  // nor a warp's fragments meet in a bank.
+  template <int kMost>
+  __device__ static int Place(int row, int k, bool along) {
+    if (!along) return k * (kMost + kPad) + row;
+    return row * kDepth + ((k / kVector) ^ Turn(row)) * kVector + k % kVector;
+  }
+  // Rows that a multiple of 8 parts have the same.
+  __device__ static int Turn(int row) { return sizeof(T) == 8 ? (row & 3) << 1 : (row >> 1) & 3; }
+
+  // This thread's pieces of an operand, 16 bytes each.
+  template <int kMost>
+  struct VectorReader {
+    static constexpr int kTimes = kMost * kDepth / kVector / kThreads;
+    const T* from;
+    int stride;
+    bool along;
+    int bytes;  // of a piece, or where k runs along the memory, the rows from mine on
+
+    __device__ int Pieces() const { return (along ? kDepth : kMost) / kVector; }
+    __device__ int Together() const { return kThreads / Pieces(); }
+    __device__ int Fast() const { return static_cast<int>(threadIdx.x) % Pieces() * kVector; }
+    __device__ int Slow() const { return static_cast<int>(threadIdx.x) / Pieces(); }
+    __device__ static int Bytes(int left) {
+      return left >= kVector ? 16 : left > 0 ? left * static_cast<int>(sizeof(T)) : 0;
+    }
+    __device__ void Start(const Operand<T>& operand) {
+      along = operand.along;
+      stride = static_cast<int>(operand.stride);
+      from = operand.data + Slow() * operand.stride + Fast();
+      bytes = along ? operand.rows - Slow() : Bytes(operand.rows - Fast());
+    }
+    __device__ void Fetch(int depth, T* stage) {
+      const int together = Together(), slow = Slow();
+      T* to = along ? stage + Place<kMost>(slow, Fast(), true)
+                    : stage + Place<kMost>(Fast(), slow, false);
+      const int step = along ? together * kDepth : together * (kMost + kPad);
+      const int valid = along ? Bytes(depth - Fast()) : bytes;
+      int left = along ? bytes : depth - slow;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          body(row0 + i * 16 + (e / 2) * 8, column0 + j * 8 + e % 2, c[i][j][e]);
-        }
+      for (int e = 0; e < kTimes; ++e) {
+        CopyAsync16(to, from, left > 0 ? valid : 0);
+        to += step;
+        from += together * stride;
+        left -= together;
+      }
+      if (along) from += kDepth - kMost * stride;
+    }
+  };
+
+  template <int kMost>
+  __device__ static void FetchScalars(const Operand<T>& operand, int k0, int depth, T* stage) {
+    const bool along = operand.along;
+    const int64_t row_stride = along ? operand.stride : 1, k_stride = along ? 1 : operand.stride;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kMost * kDepth; i += kThreads) {
+      const int row = along ? i / kDepth : i % kMost, k = along ? i % kDepth : i / kMost;
+      T* to = stage + Place<kMost>(row, k, along);
+      if (row < operand.rows && k < depth) {
+        CopyAsync(to, operand.data + row * row_stride + (k0 + k) * k_stride);
+      } else {
+        *to = T{0};
       }
     }
   }
 
-  double c[2][4][4] = {};
+  // What a warp multiplies at a time: kStep columns of its rows of A and of B.
+  static constexpr int kStep = sizeof(T) == 8 ? 4 : 8;
+  struct Fragments {
+    T rows[kRowTiles][kStep / 2], columns[kColumnTiles][kStep / 4];
+
+    // turn: of this lane's rows, -1 if A is there column after column.
+    __device__ void Read(const T* a, const T* b, int k, int turn) {
+      const int row = turn >= 0 ? kDepth : 1;  // from one row to the next
+#pragma unroll
+      for (int q = 0; q < kStep / 4; ++q) {
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) columns[j][q] = b[(k + 4 * q) * kLeadB + j * 8];
+        const int k_here = k + 4 * q;
+        const int in_piece = k_here % kVector + (Lane() & 3);
+        const T* from =
+            a + (turn >= 0 ? ((k_here / kVector + in_piece / kVector) ^ turn) * kVector +
+                                 in_piece % kVector
+                           : k_here * kLeadA);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          rows[i][2 * q] = from[i * 16 * row];
+          rows[i][2 * q + 1] = from[(i * 16 + 8) * row];
+        }
+      }
+    }
+    __device__ void Multiply(T (&c)[kRowTiles][kColumnTiles][4]) const {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          if constexpr (kStep == 4) {
+            Mma16x8x4(c[i][j], rows[i], columns[j][0]);
+          } else {
+            Mma16x8x8(c[i][j], rows[i], columns[j]);
+          }
+        }
+      }
+    }
+  };
+
+  T c_[kRowTiles][kColumnTiles][4] = {};
 };
 
 }  // namespace blockd::gpu

@@ -46,6 +46,7 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   info_.name = properties.name;
   info_.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   info_.parallelism = properties.multiProcessorCount;
+  most_shared_ = MostShared(properties);
   size_t free = 0, total = 0;
   status = ToStatus(BLOCKD_GPU(MemGetInfo)(&free, &total), "free memory");
   if (!status.ok()) return status;
@@ -58,15 +59,21 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   status = ToStatus(BLOCKD_GPU(Malloc)(&slab_, static_cast<size_t>(pool_bytes_ + kWorkspaceBytes)),
                     "device memory");
   if (!status.ok()) return status;
-  const auto make_stream = [](Stream* stream) {
-    return ToStatus(BLOCKD_GPU(StreamCreateWithFlags)(stream, BLOCKD_GPU(StreamNonBlocking)),
-                    "stream");
+  int last = 0, first = 0;  // priorities
+  status = ToStatus(BLOCKD_GPU(DeviceGetStreamPriorityRange)(&last, &first), "stream");
+  const auto make_stream = [&status](Stream* stream, int priority) {
+    if (!status.ok()) return;
+    status = ToStatus(
+        BLOCKD_GPU(StreamCreateWithPriority)(stream, BLOCKD_GPU(StreamNonBlocking), priority),
+        "stream");
   };
-  status = make_stream(&stream_);
-  if (status.ok()) status = make_stream(&upload_stream_);
-  if (status.ok()) {
-    status = ToStatus(BLOCKD_GPU(EventCreateWithFlags)(&uploaded_, BLOCKD_GPU(EventDisableTiming)),
-                      "event");
+  make_stream(&stream_, first);
+  make_stream(&side_stream_, last);
+  make_stream(&upload_stream_, last);
+  for (Event* event : {&uploaded_, &fork_, &join_}) {
+    if (!status.ok()) break;
+    status =
+        ToStatus(BLOCKD_GPU(EventCreateWithFlags)(event, BLOCKD_GPU(EventDisableTiming)), "event");
   }
   if (status.ok()) status = InitRing(ring_);
   absl::MutexLock lock(&upload_mutex_);
@@ -77,8 +84,9 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
 // Errors here have nobody to hear them.
 Device::~Device() {
   if (!Enter().ok()) return;
-  if (stream_) (void)BLOCKD_GPU(StreamSynchronize)(stream_);
-  if (upload_stream_) (void)BLOCKD_GPU(StreamSynchronize)(upload_stream_);
+  for (Stream stream : {stream_, side_stream_, upload_stream_}) {
+    if (stream) (void)BLOCKD_GPU(StreamSynchronize)(stream);
+  }
   absl::MutexLock lock(&upload_mutex_);
   for (Ring* ring : {&ring_, &upload_ring_}) {
     for (Staging& staging : *ring) {
@@ -86,9 +94,12 @@ Device::~Device() {
       if (staging.data) (void)FreePinned(staging.data);
     }
   }
-  if (uploaded_) (void)BLOCKD_GPU(EventDestroy)(uploaded_);
-  if (stream_) (void)BLOCKD_GPU(StreamDestroy)(stream_);
-  if (upload_stream_) (void)BLOCKD_GPU(StreamDestroy)(upload_stream_);
+  for (Event event : {uploaded_, fork_, join_}) {
+    if (event) (void)BLOCKD_GPU(EventDestroy)(event);
+  }
+  for (Stream stream : {stream_, side_stream_, upload_stream_}) {
+    if (stream) (void)BLOCKD_GPU(StreamDestroy)(stream);
+  }
   if (slab_) (void)BLOCKD_GPU(Free)(slab_);
 }
 

@@ -35,10 +35,17 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   void* pool_base() const { return slab_; }
   int64_t pool_bytes() const { return pool_bytes_; }
+  // Bytes of shared memory that a thread block can have.
+  size_t most_shared() const { return most_shared_; }
   // Device memory of kWorkspaceBytes for what one call needs, used in the order of stream().
   std::byte* workspace() const { return static_cast<std::byte*>(slab_) + pool_bytes_; }
 
   Stream stream() const { return stream_; }
+  // For kernels that run beside those of stream(), after them where both are ready; and events to
+  // join the two.
+  Stream side_stream() const { return side_stream_; }
+  Event fork() const { return fork_; }
+  Event join() const { return join_; }
   // Host calls that use the device begin with this: the calling thread may be a new one.
   absl::Status Enter() const;
   // Work put on stream() after this sees every upload that was made before.
@@ -71,7 +78,9 @@ class Device {
   DeviceInfo info_;
   void* slab_ = nullptr;
   int64_t pool_bytes_ = 0;
-  Stream stream_ = nullptr;
+  size_t most_shared_ = 0;
+  Stream stream_ = nullptr, side_stream_ = nullptr;
+  Event fork_ = nullptr, join_ = nullptr;
   Ring ring_;
   size_t turn_ = 0;
 

@@ -1,386 +1,533 @@
 // Blocks of more than 64 rows: all segments of a level, and all systems, move in lock-step, one
-// block a step. A step is a few launches over 64 x 64 tiles:
+// block a step. Every thread block forms a tile, a sum of products A B' of whatever depth is due
+// (the left-looking order), so that a tile is written once. A step k, with its block D:
 //
-//     prepare   D = D_k - C C', S = -W C', the separators' updates; C and W of the block before
-//     divide    for each block column j: L(i,j) and the inverse's row j    (launch 1)
-//               what they change: rest of A, rest of the inverse, and inv(L(j+1,j+1))  (launch 2)
-//     multiply  C = E inv(L)', W = S inv(L)'
-//
-// The inverse grows in the columns of A that are done, as in CholeskyInverse of tile.h.
+//     column j    L~(i,j) = D(i,j) - C(i,:) C(j,:)' - L(i,:j) L(j,:j)', C of the block before;
+//                 inv(L)(j,j) from the tile on the diagonal; P(j,l) = L(j,:j) inv(L)(:j,l)
+//     scale j     L(i,j) = L~(i,j) inv(L)(j,j)', inv(L)(j,l) = -inv(L)(j,j) P(j,l)
+//     multiply    C = E inv(L)', W = S inv(L)'
+//     carry       what the next step does beside its columns, on another stream: S = -W C', the
+//                 left separator's block -= W W', and where a segment has ended, its target's
+//     prepare     D - C C', for all columns at once, where there are few thread blocks
 #include "blockd/engine/gpu/block_product.h"
 #include "blockd/engine/gpu/launch.h"
 
 namespace blockd::gpu {
 namespace {
 
-constexpr int kSharedScalars = kProductScalars;
-static_assert(kProductScalars >= kBlock * kLd<kBlock>);
+// Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself.
+template <int kTile>
+struct ColumnLayout {
+  static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
+  static constexpr int kStages = 4, kResident = 1;
+};
+// All others: a few share a multiprocessor, and one computes while another begins or ends.
+template <int kTile>
+struct SharedLayout {
+  static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
+  static constexpr int kStages = 4, kResident = 2;
+};
+template <>
+struct SharedLayout<64> {
+  static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
+  static constexpr int kStages = 3, kResident = 3;
+};
+template <>
+struct ColumnLayout<64> : SharedLayout<64> {};
 
-// A segment's scratch: D and, in its place, the growing inverse; S; a block column of L; a block
-// row of the inverse; the inverses of this diagonal tile and of the next.
+enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare };
+
+template <typename T, int kTile, Step kStep>
+using TileOf = ProductTile<
+    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<kTile>, SharedLayout<kTile>>>;
+
+template <typename T, int kTile, Step kStep>
+constexpr size_t SharedBytes() {
+  constexpr int kProduct = TileOf<T, kTile, kStep>::kSharedScalars;
+  constexpr int kSquare = kTile * kLd<kTile>;
+  return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
+}
+
+// A tile of a matrix: start - first - second, or the sum of the products alone.
 template <typename T>
-struct Scratch {
-  T* d;
-  T* s;
-  T* column;
-  T* row;
-  T* diagonals;
-
-  __device__ Scratch(T* base, int64_t n)
-      : d(base),
-        s(d + n * n),
-        column(s + n * n),
-        row(column + n * kBlock),
-        diagonals(row + (n + kBlock) * kBlock) {}
-  // Tile i is written while others still read tile i - 1.
-  __device__ T* diagonal(int64_t i) const { return diagonals + i % 2 * kBlock * kBlock; }
+struct Task {
+  Product<T> first, second;
+  DiagonalSource<T> start;  // none: zero
+  int row0 = 0, column0 = 0;
+  T* out =
+      nullptr;  // entry (row, column) of the matrix at row * row_stride + column * column_stride
+  int64_t row_stride = 1, column_stride = 0;
+  bool any = false;  // is there a tile to form?
+  bool negative = false;
+  bool lower = false;   // nothing above the matrix's diagonal is read or written
+  bool factor = false;  // the tile becomes its inverse factor
 };
 
-template <typename T>
+template <typename T, int kTile, Step kStep>
 class Segment {
+  using Tile = TileOf<T, kTile, kStep>;
+  static constexpr int kColumns = Tile::kColumns;  // of a piece of a row of tiles
+  static_assert(kTile % kColumns == 0);
+
  public:
   // One of `tasks` thread blocks of a segment; blockIdx.y is the system.
-  __device__ Segment(const EliminateArgs& args, int64_t tasks, T* shared, int* failed)
+  __device__ Segment(const EliminateArgs& args, int tasks, int k, T* shared, int* failed)
       : args_(args),
-        n_(args.level.n),
-        task_(blockIdx.x % tasks),
-        segment_(args.level.launched(blockIdx.x / tasks)),
+        n_(static_cast<int>(args.level.n)),
+        tiles_((n_ + kTile - 1) / kTile),
+        task_(static_cast<int>(blockIdx.x) % tasks),
+        k_(k),
+        segment_(args.level.launched(static_cast<int>(blockIdx.x) / tasks)),
         system_(args.systems[blockIdx.y]),
         run_(args.level.run(segment_)),
-        reader_{system_, n_, args.chain_offset},
-        scratch_(static_cast<T*>(args.scratch) +
-                     (blockIdx.y * args.level.segments() + segment_) * LargeScratchScalars(n_),
-                 n_),
+        reader_{system_, args.level.n, args.chain_offset},
         shared_(shared),
-        failed_(failed) {}
-
-  // Tiles: lower triangle of D, the same of the left update, then all of S.
-  __device__ void Prepare(int64_t k) {
-    if (k > run_.count) return;
-    const int64_t tiles = (n_ + kBlock - 1) / kBlock, triangle = tiles * (tiles + 1) / 2;
-    int64_t task = task_;
-    if (task >= triangle && !run_.has_fill()) return;
-    if (task < 2 * triangle) {
-      const bool update = task >= triangle;
-      if (update) task -= triangle;
-      int64_t i = 0;
-      while (task > i) task -= ++i;
-      if (update) {
-        UpdateLeft(k, i, task);
-      } else {
-        PrepareDiagonal(k, i, task);
-      }
-      return;
-    }
-    task -= 2 * triangle;
-    PrepareFill(k, task % tiles, task / tiles);
+        failed_(failed) {
+    inverse_ = static_cast<T*>(args.scratch) +
+               (blockIdx.y * args.level.segments() + segment_) * LargeScratchScalars(n_);
+    fill_ = inverse_ + Square();
+    transposed_ = fill_ + Square();
+    // L lies where C will come, or where S would.
+    lower_ = run_.has_fill() ? Next(k) : fill_;
   }
 
-  // L(i,j) below the diagonal, the inverse's tiles (j,i) left of it.
-  __device__ void DividePanel(int64_t k, int64_t j) {
-    if (k >= run_.count) return;
-    const int64_t i = task_ + (task_ >= j);
-    const Operand<T> inverse{scratch_.diagonal(j), 1, kBlock, kBlock, kBlock};
-    ProductTile tile;
-    if (i > j) {
-      tile.Multiply(Rows(scratch_.d + j * kBlock * n_, i), inverse, kBlock, shared_);
-      T* out = scratch_.column + i * kBlock;
-      tile.ForEach([&](int row, int column, double value) {
-        if (i * kBlock + row < n_) out[column * n_ + row] = static_cast<T>(value);
-      });
-      return;
+  // `task` is in shared memory.
+  __device__ void Work(int j, bool flag, Task<T>& task) {
+    if (threadIdx.x == 0) {
+      task = Task<T>();
+      task.any = Find(j, flag, task);
     }
-    const Operand<T> above{scratch_.d + i * kBlock * n_ + j * kBlock, n_, 1, kBlock,
-                           n_ - j * kBlock};
-    tile.Multiply(inverse, above, kBlock, shared_);
-    T* out = scratch_.row + i * kBlock * kBlock;
-    tile.ForEach([&](int row, int column, double value) {
-      out[column * kBlock + row] = static_cast<T>(value);
-      StoreInverse(k, j * kBlock + row, i * kBlock + column, value);
-    });
-  }
-
-  // Tiles (i,l) below row j, of A right of column j, of the inverse in the others.
-  __device__ void UpdateRest(int64_t k, int64_t j) {
-    if (k >= run_.count) return;
-    int64_t i = j + 1, l = task_;
-    while (l > i) l -= ++i;
-    Operand<T> right = Rows(scratch_.column, l);
-    if (l < j) right = {scratch_.row + l * kBlock * kBlock, kBlock, 1, kBlock, kBlock};
-    if (l == j) right = {scratch_.diagonal(j), kBlock, 1, kBlock, kBlock};
-    ProductTile tile;
-    tile.Multiply(Rows(scratch_.column, i), right, kBlock, shared_);
-    T* out = scratch_.d + l * kBlock * n_ + i * kBlock;
-    if (i == j + 1 && l == i) {
-      FactorDiagonal(k, i, tile, [&](int row, int column) { return out[column * n_ + row]; });
-      return;
-    }
-    const int64_t rows = n_ - i * kBlock, columns = n_ - l * kBlock;
-    tile.SubtractFrom([&](int row, int column) {
-      const bool is_new = l == j || row >= rows || column >= columns;
-      return is_new ? 0.0 : static_cast<double>(out[column * n_ + row]);
-    });
-    tile.ForEach([&](int row, int column, double value) {
-      if (row < rows && column < columns) out[column * n_ + row] = static_cast<T>(value);
-    });
-  }
-
-  // Tiles of C, then of W.
-  __device__ void MultiplyInverse(int64_t k) {
-    if (k >= run_.count) return;
-    const int64_t tiles = (n_ + kBlock - 1) / kBlock;
-    int64_t task = task_;
-    const bool fill = task >= tiles * tiles;
-    if (fill) task -= tiles * tiles;
-    if (fill ? !run_.has_fill() : (k + 1 == run_.count && run_.target() < 0)) return;
-    const int64_t i = task % tiles, l = task / tiles;
-    Operand<T> left = Rows(scratch_.s, i);
-    if (!fill) {
-      const int64_t block = run_.block(k);
-      const CouplingSource<T> e =
-          reader_.Coupling(run_.reversed ? block - 1 : block, run_.reversed);
-      left.data = e.At(i * kBlock, 0);
-      left.row_stride = e.row_stride;
-      left.k_stride = e.column_stride;
-    }
-    Operand<T> inverse;
-    inverse.data = Inverse(k);
-    inverse.rows = n_ - l * kBlock;
-    inverse.depth = n_;
-    inverse.triangle = n_;
-    inverse.row0 = l * kBlock;
-    ProductTile tile;
-    tile.Multiply(left, inverse, Minimum(n_, (l + 1) * kBlock), shared_);
-    StoreTile(fill ? Fill(k) : Next(k), i, l, tile, 1, false);
+    __syncthreads();
+    if (!task.any) return;
+    Tile tile;
+    Start(task, tile);
+    tile.Add(task.first, task.second, shared_);
+    if (kStep == Step::kColumn && task.factor) return FactorDiagonal(j, tile);
+    Store(task, tile);
+    if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task, tile);
   }
 
  private:
-  __device__ static int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
-  __device__ T* Factor() const { return static_cast<T*>(system_.factor); }
-  __device__ T* Inverse(int64_t k) const {
-    return Factor() + args_.inverse_offset + (run_.slot + k) * args_.inverse_stride;
+  // What this thread block does; false: nothing.
+  __device__ bool Find(int j, bool flag, Task<T>& task) const {
+    if constexpr (kStep == Step::kColumn) return FindColumn(j, flag, task);
+    if constexpr (kStep == Step::kScale) return FindScale(j, task);
+    if constexpr (kStep == Step::kMultiply) return FindMultiply(task);
+    if constexpr (kStep == Step::kCarry) return FindCarry(flag, task);
+    if constexpr (kStep == Step::kPrepare) return FindPrepare(task);
   }
-  __device__ T* Next(int64_t k) const {
+
+  // Tiles (i,j), i >= j, then P(j,l), l < j.
+  __device__ bool FindColumn(int j, bool prepared, Task<T>& task) const {
+    if (k_ >= run_.count) return false;
+    const int column0 = j * kTile;
+    if (task_ < tiles_ - j) {
+      const int row0 = column0 + task_ * kTile;
+      Write(lower_, row0, column0, task);
+      task.lower = task.negative = true;
+      task.factor = task_ == 0;
+      if (prepared) {
+        task.start.first = lower_;
+      } else {
+        task.start = reader_.Diagonal(run_.block(k_));
+        if (k_ > 0) task.first = Of(Next(k_ - 1), row0, column0);
+      }
+      if (j > 0) {
+        task.second = {Rows(lower_, row0, 0), Rows(lower_, column0, 0), column0};
+      }
+      return true;
+    }
+    // inv(L)' is above the diagonal, and P' where it comes.
+    const int l0 = (task_ - (tiles_ - j)) * kTile;
+    WriteTransposed(inverse_, column0, l0, task);
+    task.first = {Rows(lower_, column0, l0), Rows(transposed_, l0, 0), kTile};
+    task.second = {Rows(lower_, column0, l0 + kTile), Rows(inverse_, l0, l0 + kTile),
+                   column0 - l0 - kTile};
+    return true;
+  }
+
+  // inv(L)(j,j) times pieces of P' above tile j, and of L~' below.
+  __device__ bool FindScale(int j, Task<T>& task) const {
+    if (k_ >= run_.count) return false;
+    const int j0 = j * kTile, piece = task_ * kColumns;
+    if (piece < j0) {
+      Write(inverse_, j0, piece, task);
+      task.first = {Rows(inverse_, j0, j0), Rows(inverse_, piece, j0), Minimum(kTile, n_ - j0)};
+      task.negative = true;
+      return true;
+    }
+    const int row0 = piece + kTile;
+    WriteTransposed(lower_, j0, row0, task);
+    task.first = {Rows(inverse_, j0, j0), Rows(lower_, row0, j0), kTile};
+    return row0 < n_;
+  }
+
+  // Tiles of C, then of W, the deepest first.
+  __device__ bool FindMultiply(Task<T>& task) const {
+    if (k_ >= run_.count) return false;
+    const int half = tiles_ * Columns();
+    const bool fill = task_ >= half;
+    const int index = fill ? task_ - half : task_;
+    if (fill ? !run_.has_fill() : k_ + 1 == run_.count && run_.target() < 0) return false;
+    const int row0 = index % tiles_ * kTile, column0 = (Columns() - 1 - index / tiles_) * kColumns;
+    Operand<T> left = Rows(fill_, row0, 0);
+    if (!fill || k_ == 0) {
+      const int64_t block = run_.block(k_);
+      const CouplingSource<T> e =
+          fill ? reader_.Coupling(run_.first - 1, true)
+               : reader_.Coupling(run_.reversed ? block - 1 : block, run_.reversed);
+      left.data = e.At(row0, 0);
+      left.along = e.row_stride != 1;
+    }
+    Write(fill ? Fill(k_) : Next(k_), row0, column0, task);
+    task.first = {left, Rows(inverse_, column0, 0), Minimum(n_, column0 + kColumns)};
+    return true;
+  }
+
+  // Of the block before: tiles of S, then of the left separator's update; at a segment's end (or
+  // alone, if `ends`) then of its target's.
+  __device__ bool FindCarry(bool ends, Task<T>& task) const {
+    const int square = tiles_ * Columns(),
+              triangle = tiles_ * (tiles_ + 1) / 2 * (kTile / kColumns);
+    const bool last = k_ == run_.count;
+    if (k_ > run_.count) return false;
+    int index = ends ? task_ + square + triangle : task_;
+    if (index >= square + triangle) {
+      return last && LowerTile(index - square - triangle, task) && FindTarget(task);
+    }
+    if (!run_.has_fill()) return false;
+    const T* w = Fill(k_ - 1);
+    const T* c = Next(k_ - 1);
+    task.negative = true;
+    if (index < square) {
+      const int row0 = index % tiles_ * kTile, column0 = index / tiles_ * kColumns;
+      Write(last ? NextChain(run_.left, 2) : fill_, row0, column0, task);
+      task.first = {Rows(last ? c : w, row0, 0), Rows(last ? w : c, column0, 0), n_};
+      return true;
+    }
+    if (!LowerTile(index - square, task)) return false;
+    Write(NextChain(run_.left, 1), task.row0, task.column0, task);
+    task.first = Of(w, task.row0, task.column0);
+    task.lower = true;
+    if (k_ > 1) task.start.first = task.out;
+    return true;
+  }
+
+  __device__ bool FindTarget(Task<T>& task) const {
+    if (run_.target() < 0 || args_.next_chain_offset < 0) return false;
+    Write(run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0), task.row0,
+          task.column0, task);
+    task.first = Of(Next(k_ - 1), task.row0, task.column0);
+    task.negative = task.lower = true;
+    // The segment left of a separator brings the separator's own block along.
+    if (!run_.reversed) task.start = reader_.Diagonal(run_.target());
+    return true;
+  }
+
+  __device__ bool FindPrepare(Task<T>& task) const {
+    if (k_ >= run_.count || !LowerTile(task_, task)) return false;
+    Write(lower_, task.row0, task.column0, task);
+    task.first = Of(Next(k_ - 1), task.row0, task.column0);
+    task.negative = task.lower = true;
+    task.start = reader_.Diagonal(run_.block(k_));
+    return true;
+  }
+
+  __device__ static int Minimum(int a, int b) { return a < b ? a : b; }
+  __device__ int64_t Square() const { return args_.level.n * args_.level.n; }
+  // Pieces of a row of tiles.
+  __device__ int Columns() const { return (n_ + kColumns - 1) / kColumns; }
+  __device__ T* Factor() const { return static_cast<T*>(system_.factor); }
+  __device__ T* Next(int k) const {
     return Factor() + args_.next_offset + (run_.slot + k) * args_.next_stride;
   }
-  __device__ T* Fill(int64_t k) const {
+  __device__ T* Fill(int k) const {
     return Factor() + args_.fill_offset + (run_.fill_slot + k) * args_.fill_stride;
   }
   __device__ T* NextChain(int64_t separator, int part) const {
     return static_cast<T*>(system_.chains) + args_.next_chain_offset +
-           (separator * 3 + part) * n_ * n_;
+           (separator * 3 + part) * Square();
   }
-  // Block row i of a column-major matrix with leading dimension n.
-  __device__ Operand<T> Rows(const T* matrix, int64_t i) const {
-    return {matrix + i * kBlock, 1, n_, n_ - i * kBlock, n_};
+  __device__ Operand<T> Rows(const T* matrix, int row0, int column0) const {
+    return {matrix + static_cast<int64_t>(column0) * n_ + row0, n_, n_ - row0};
+  }
+  // Rows of m times others of its rows.
+  __device__ Product<T> Of(const T* m, int row0, int column0) const {
+    return {Rows(m, row0, 0), Rows(m, column0, 0), n_};
+  }
+  __device__ void Write(T* out, int row0, int column0, Task<T>& task) const {
+    task.out = out;
+    task.row0 = row0;
+    task.column0 = column0;
+    task.column_stride = n_;
+  }
+  __device__ void WriteTransposed(T* out, int row0, int column0, Task<T>& task) const {
+    Write(out, row0, column0, task);
+    task.row_stride = n_;
+    task.column_stride = 1;
+  }
+  // The index-th piece of the lower triangle.
+  __device__ bool LowerTile(int index, Task<T>& task) const {
+    int i = 0;
+    constexpr int kPieces = kTile / kColumns;
+    while (index >= (i + 1) * kPieces) index -= ++i * kPieces;
+    task.row0 = i * kTile;
+    task.column0 = index * kColumns;
+    return i < tiles_ && task.column0 < n_;
   }
 
-  __device__ void StoreInverse(int64_t k, int64_t row, int64_t column, double value) const {
-    const int64_t panel = column / kPanelColumns, first = panel * kPanelColumns;
-    if (row >= n_ || column >= n_ || row < first) return;
-    Inverse(k)[PanelOffset(n_, panel) + (column - first) * (n_ - first) + row - first] =
-        row < column ? T{0} : static_cast<T>(value);
+  // A sum begins with what it is to be subtracted from, negative, so that its loads come first.
+  // Outside of the matrix it begins with the identity, for the Cholesky factor of an unfilled tile.
+  __device__ void Start(const Task<T>& task, Tile& tile) const {
+    if (!task.start.first) return;
+    StartWith(task.start.first, task, tile, [&](T& value, T entry, int row, int column) {
+      value = task.factor && row == column && row >= n_ ? T{-1} : -entry;
+    });
+    if (!task.start.second) return;
+    StartWith(task.start.second, task, tile, [](T& value, T entry, int, int) { value -= entry; });
   }
-
-  __device__ void StoreTile(T* out, int64_t i, int64_t l, const ProductTile& tile, double sign,
-                            bool lower) const {
-    tile.ForEach([&](int row, int column, double value) {
-      const int64_t r = i * kBlock + row, c = l * kBlock + column;
-      if (r < n_ && c < n_ && (!lower || c <= r)) out[c * n_ + r] = static_cast<T>(sign * value);
+  template <typename Body>
+  __device__ void StartWith(const T* from, const Task<T>& task, Tile& tile,
+                            const Body& body) const {
+    const bool packed = task.start.packed;
+    tile.ForEach([&](int r, int c, auto& value) {
+      const int row = task.row0 + r, column = task.column0 + c;
+      const int64_t skip = packed ? -static_cast<int64_t>(column) * (column + 1) / 2 : 0;
+      const bool inside = row < n_ && column <= row;
+      body(value, inside ? from[static_cast<int64_t>(column) * n_ + skip + row] : T{0}, row,
+           column);
     });
   }
 
-  __device__ void PrepareDiagonal(int64_t k, int64_t i, int64_t l) {
-    const int64_t target = k < run_.count ? run_.block(k) : run_.target();
-    if (target < 0) return;
-    ProductTile tile;
-    if (k > 0) tile.Multiply(Rows(Next(k - 1), i), Rows(Next(k - 1), l), n_, shared_);
-    const DiagonalSource<T> source = reader_.Diagonal(target);
-    const auto base = [&](int row, int column) {
-      return source.At(i * kBlock + row, l * kBlock + column);
-    };
-    if (k < run_.count && i == 0) {
-      FactorDiagonal(k, 0, tile, base);
-      return;
-    }
-    const bool last = k == run_.count;
-    T* out = scratch_.d;
-    if (last) out = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
-    const auto outside = [&](int row, int column) {
-      const int64_t r = i * kBlock + row, c = l * kBlock + column;
-      return r >= n_ || c >= n_ || (last && c > r);
-    };
-    const bool from_zero = last && run_.reversed;
-    tile.SubtractFrom([&](int row, int column) {
-      return from_zero || outside(row, column) ? 0.0 : static_cast<double>(base(row, column));
-    });
-    out += l * kBlock * n_ + i * kBlock;
-    tile.ForEach([&](int row, int column, double value) {
-      if (!outside(row, column)) out[column * n_ + row] = static_cast<T>(value);
-    });
-  }
-
-  __device__ void UpdateLeft(int64_t k, int64_t i, int64_t l) {
-    if (k == 0) return;
-    ProductTile tile;
-    tile.Multiply(Rows(Fill(k - 1), i), Rows(Fill(k - 1), l), n_, shared_);
-    T* out = NextChain(run_.left, 1) + l * kBlock * n_ + i * kBlock;
-    const auto outside = [&](int row, int column) {
-      const int64_t r = i * kBlock + row, c = l * kBlock + column;
-      return r >= n_ || c > r;
-    };
-    tile.SubtractFrom([&](int row, int column) {
-      return k == 1 || outside(row, column) ? 0.0 : static_cast<double>(out[column * n_ + row]);
-    });
-    tile.ForEach([&](int row, int column, double value) {
-      if (!outside(row, column)) out[column * n_ + row] = static_cast<T>(value);
-    });
-  }
-
-  __device__ void PrepareFill(int64_t k, int64_t i, int64_t l) {
-    if (k == 0) {
-      const CouplingSource<T> e = reader_.Coupling(run_.first - 1, true);
-      for (int t = threadIdx.x; t < kBlock * kBlock; t += kProductThreads) {
-        const int64_t r = i * kBlock + t % kBlock, c = l * kBlock + t / kBlock;
-        if (r < n_ && c < n_) scratch_.s[c * n_ + r] = *e.At(r, c);
+  __device__ void Store(const Task<T>& task, Tile& tile) const {
+    const T sign = task.negative ? -1 : 1;
+    tile.ForEach([&](int r, int c, auto& value) {
+      const int row = task.row0 + r, column = task.column0 + c;
+      if (row < n_ && column < n_ && (!task.lower || column <= row)) {
+        task.out[row * task.row_stride + column * task.column_stride] = sign * value;
       }
-      return;
-    }
-    const bool last = k == run_.count;
-    T* const left = last ? Next(k - 1) : Fill(k - 1);
-    T* const right = last ? Fill(k - 1) : Next(k - 1);
-    ProductTile tile;
-    tile.Multiply(Rows(left, i), Rows(right, l), n_, shared_);
-    StoreTile(last ? NextChain(run_.left, 2) : scratch_.s, i, l, tile, -1, false);
+    });
   }
 
-  // base - tile, the diagonal tile i of A, becomes its inverse factor.
-  template <typename Base>
-  __device__ void FactorDiagonal(int64_t k, int64_t i, ProductTile& tile, const Base& base) {
-    // Outside of the matrix, where the product is zero, the identity.
-    tile.SubtractFrom([&](int row, int column) {
-      const bool inside = i * kBlock + row < n_ && i * kBlock + column < n_;
-      return inside ? static_cast<double>(base(row, column)) : (row == column ? 1.0 : 0.0);
+  // -tile is one of inv(L), below its diagonal: the transpose, and what is kept.
+  __device__ void StoreInverseTile(const Task<T>& task, Tile& tile) const {
+    tile.ForEach([&](int r, int c, auto& value) {
+      const int row = task.row0 + r, column = task.column0 + c;
+      if (row < n_ && column < n_) {
+        inverse_[static_cast<int64_t>(row) * n_ + column] = -value;
+      }
     });
-    tile.ForEach([&](int row, int column, double value) {
-      shared_[column * kLd<kBlock> + row] = static_cast<T>(value);
+    tile.ForEach(
+        [&](int r, int c, auto& value) { StoreInverse(task.row0 + r, task.column0 + c, -value); });
+  }
+  __device__ void StoreInverse(int row, int column, T value) const {
+    const int panel = column / kPanelColumns, first = panel * kPanelColumns;
+    if (row >= n_ || column >= n_ || row < first) return;
+    T* out = Factor() + args_.inverse_offset + (run_.slot + k_) * args_.inverse_stride;
+    out[PanelOffset(n_, panel) + (column - first) * (n_ - first) + row - first] =
+        row < column ? T{0} : value;
+  }
+
+  // The tile (j,j) of -L L' becomes that of the inverse.
+  __device__ void FactorDiagonal(int j, Tile& tile) const {
+    // Its lower triangle is there; the tiles of 8 on the diagonal have to be whole.
+    tile.ForEach([&](int row, int column, auto& value) {
+      if (row < column) return;
+      shared_[column * kLd<kTile> + row] = -value;
+      if (row / 8 == column / 8) shared_[row * kLd<kTile> + column] = -value;
     });
     __syncthreads();
-    CholeskyInverse<kBlock, kProductWarps>(shared_, failed_);
+    CholeskyInverse<kTile, Tile::kThreads / kWarp>(shared_, failed_);
     if (*failed_ >= 0 && threadIdx.x == 0) {
       int64_t* info = args_.info + blockIdx.y * args_.info_stride + segment_;
-      if (*info == 0) *info = 1 + k * n_ + i * kBlock + *failed_;
+      if (*info == 0) *info = 1 + static_cast<int64_t>(k_) * n_ + j * kTile + *failed_;
     }
-    for (int t = threadIdx.x; t < kBlock * kBlock; t += kProductThreads) {
-      const int row = t % kBlock, column = t / kBlock;
-      const T value = row < column ? T{0} : shared_[column * kLd<kBlock> + row];
-      scratch_.diagonal(i)[t] = value;
-      StoreInverse(k, i * kBlock + row, i * kBlock + column, value);
+    const int j0 = j * kTile, size = Minimum(kTile, n_ - j0);
+    T* out = inverse_ + static_cast<int64_t>(j0) * n_ + j0;
+#pragma unroll 1
+    for (int column = WarpIndex(); column < size; column += Tile::kThreads / kWarp) {
+#pragma unroll
+      for (int row = Lane(); row < kTile; row += kWarp) {
+        if (row >= size) break;
+        const T value = row < column ? T{0} : shared_[column * kLd<kTile> + row];
+        out[static_cast<int64_t>(column) * n_ + row] = value;
+        StoreInverse(j0 + row, j0 + column, value);
+        if (tiles_ > 1) {
+          transposed_[static_cast<int64_t>(column) * n_ + j0 + row] =
+              column < row ? T{0} : shared_[row * kLd<kTile> + column];
+        }
+      }
     }
   }
 
   const EliminateArgs& args_;
-  const int64_t n_;
-  const int64_t task_;
+  const int n_;
+  const int tiles_;
+  const int task_;
+  const int k_;
   const int64_t segment_;
   const FactorEntry system_;
   const Run run_;
   const ChainReader<T> reader_;
-  const Scratch<T> scratch_;
   T* const shared_;
   int* const failed_;
+  // Squares: inv(L), its tiles below the diagonal transposed above it, where P' is first; S; L. The
+  // transposes of inv(L)'s tiles on the diagonal, one below the other.
+  T* inverse_;
+  T* fill_;
+  T* lower_;
+  T* transposed_;
 };
 
-enum class Step { kPrepare, kPanel, kRest, kMultiply };
-
-template <typename T, Step kStep>
-__global__ void __launch_bounds__(kProductThreads)
-    EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int64_t tasks, int64_t k,
-                         int64_t j) {
+template <typename T, int kTile, Step kStep>
+__global__ void __launch_bounds__(TileOf<T, kTile, kStep>::kThreads,
+                                  TileOf<T, kTile, kStep>::kResident)
+    EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
+                         bool flag) {
   extern __shared__ double shared[];
   __shared__ int failed;
+  __shared__ Task<T> task;
   if (threadIdx.x == 0) failed = -1;
-  Segment<T> segment(args, tasks, reinterpret_cast<T*>(shared), &failed);
-  if constexpr (kStep == Step::kPrepare) segment.Prepare(k);
-  if constexpr (kStep == Step::kPanel) segment.DividePanel(k, j);
-  if constexpr (kStep == Step::kRest) segment.UpdateRest(k, j);
-  if constexpr (kStep == Step::kMultiply) segment.MultiplyInverse(k);
+  Segment<T, kTile, kStep>(args, tasks, k, reinterpret_cast<T*>(shared), &failed)
+      .Work(j, flag, task);
 }
 
-template <typename T>
+template <typename T, int kTile>
 class Launcher {
- public:
-  Launcher(const EliminateArgs& args, Stream stream) : args_(args), stream_(stream) {}
+  static constexpr int kColumns = SharedLayout<kTile>::kColumns;
 
-  LaunchResult Run(const std::atomic<bool>* stop) {
+ public:
+  Launcher(const EliminateArgs& args, const LargeContext& context)
+      : args_(args),
+        context_(context),
+        tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)),
+        columns_(static_cast<int>((args.level.n + kColumns - 1) / kColumns)),
+        triangle_(tiles_ * (tiles_ + 1) / 2 * (kTile / kColumns)) {}
+
+  LaunchResult Run() {
     const LevelShape& level = args_.level;
-    const int64_t ends =
-        level.first_length > level.last_length ? level.first_length : level.last_length;
-    const int64_t middles = level.longest_middle();
-    const int64_t steps = ends > middles ? ends : middles;
-    const int64_t tiles = (level.n + kBlock - 1) / kBlock;
+    const int64_t ends = Maximum(level.first_length, level.last_length);
+    const int64_t middles = level.longest_middle(), steps = Maximum(ends, middles);
     for (int64_t k = 0; k <= steps && result_.ok(); ++k) {
-      if (stop && stop->load(std::memory_order_relaxed)) break;
+      if (context_.stop && context_.stop->load(std::memory_order_relaxed)) break;
       // The ends go on alone after the others.
-      const int64_t segments = k <= middles ? level.segments() : level.separators > 0 ? 2 : 1;
-      const int64_t squares = tiles * tiles * (segments > 2 ? 2 : 1);
-      const int64_t triangles = tiles * (tiles + 1) / 2;
-      Launch<Step::kPrepare>(triangles + (segments > 2 ? triangles + tiles * tiles : 0), segments,
-                             k, 0, "EliminateLarge prepare");
-      if (k == steps) break;
-      for (int64_t j = 0; j < tiles; ++j) {
-        Launch<Step::kPanel>(tiles - 1, segments, k, j, "EliminateLarge panel");
-        Launch<Step::kRest>(triangles - (j + 1) * (j + 2) / 2, segments, k, j,
-                            "EliminateLarge rest");
-      }
-      Launch<Step::kMultiply>(squares, segments, k, 0, "EliminateLarge multiply");
+      segments_ = k <= middles ? level.segments() : level.separators > 0 ? 2 : 1;
+      k_ = static_cast<int>(k);
+      Step(k == steps);
     }
     return result_;
   }
 
  private:
-  template <Step kStep>
-  void Launch(int64_t tasks, int64_t segments, int64_t k, int64_t j, const char* name) {
-    if (tasks == 0 || !result_.ok()) return;
-    const dim3 grid(static_cast<unsigned>(tasks * segments),
+  static int64_t Maximum(int64_t a, int64_t b) { return a > b ? a : b; }
+
+  bool SomeEnd() const {
+    const LevelShape& level = args_.level;
+    return k_ == level.first_length || (level.separators > 0 && k_ == level.last_length) ||
+           (level.separators > 1 &&
+            (k_ == level.middle_length || (level.longer > 0 && k_ == level.middle_length + 1)));
+  }
+
+  void Step(bool is_last) {
+    const bool fills = segments_ > 2;
+    const int square = tiles_ * columns_;
+    const int carried = k_ == 0 ? 0 : fills ? square + triangle_ : 0;
+    const int ended = k_ > 0 && SomeEnd() ? triangle_ : 0;
+    const bool carry = carried + ended > 0;
+    if (carry) {
+      Order(context_.fork, context_.stream, context_.side);
+      Launch<gpu::Step::kCarry>(carried + ended, 0, !fills, context_.side, "EliminateLarge carry");
+      if (is_last) Order(context_.join, context_.side, context_.stream);
+    }
+    if (is_last) return;
+    const bool prepared =
+        k_ > 0 && tiles_ > 1 && segments_ * args_.num_systems * tiles_ < context_.parallelism;
+    if (prepared) {
+      Launch<gpu::Step::kPrepare>(triangle_, 0, false, context_.stream, "EliminateLarge prepare");
+    }
+    for (int j = 0; j < tiles_; ++j) {
+      Launch<gpu::Step::kColumn>(tiles_, j, prepared, context_.stream, "EliminateLarge column");
+      Launch<gpu::Step::kScale>((tiles_ - 1) * (kTile / kColumns), j, false, context_.stream,
+                                "EliminateLarge scale");
+    }
+    if (carry) Order(context_.join, context_.side, context_.stream);
+    Launch<gpu::Step::kMultiply>(fills ? 2 * square : square, 0, false, context_.stream,
+                                 "EliminateLarge multiply");
+  }
+
+  // What comes on `after` waits for what is on `before` now.
+  void Order(Event event, Stream before, Stream after) {
+    if (result_.ok()) result_ = {BLOCKD_GPU(EventRecord)(event, before), "EliminateLarge order"};
+    if (result_.ok()) {
+      result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLarge order"};
+    }
+  }
+
+  template <gpu::Step kStep>
+  void Launch(int tasks, int j, bool flag, Stream stream, const char* name) {
+    if (tasks <= 0 || !result_.ok()) return;
+    const dim3 grid(static_cast<unsigned>(tasks * segments_),
                     static_cast<unsigned>(args_.num_systems));
-    EliminateLargeKernel<T, kStep>
-        <<<grid, kProductThreads, kSharedScalars * sizeof(T), stream_>>>(args_, tasks, k, j);
+    EliminateLargeKernel<T, kTile, kStep>
+        <<<grid, TileOf<T, kTile, kStep>::kThreads, SharedBytes<T, kTile, kStep>(), stream>>>(
+            args_, tasks, k_, j, flag);
     result_ = {BLOCKD_GPU(GetLastError)(), name};
   }
 
   const EliminateArgs& args_;
-  const Stream stream_;
+  const LargeContext& context_;
+  const int tiles_;
+  const int columns_;
+  const int triangle_;
+  int64_t segments_ = 0;
+  int k_ = 0;
   LaunchResult result_;
 };
 
-template <typename T>
-LaunchResult Allow() {
-  const size_t bytes = kSharedScalars * sizeof(T);
-  for (const Error error : {AllowShared(EliminateLargeKernel<T, Step::kPrepare>, bytes),
-                            AllowShared(EliminateLargeKernel<T, Step::kPanel>, bytes),
-                            AllowShared(EliminateLargeKernel<T, Step::kRest>, bytes),
-                            AllowShared(EliminateLargeKernel<T, Step::kMultiply>, bytes)}) {
+template <typename T, int kTile, Step kStep>
+Error AllowStep() {
+  return AllowShared(EliminateLargeKernel<T, kTile, kStep>, SharedBytes<T, kTile, kStep>());
+}
+template <typename T, int kTile>
+LaunchResult Allow(size_t most_shared) {
+  if (SharedBytes<T, kTile, Step::kColumn>() > most_shared) return {};
+  for (const Error error :
+       {AllowStep<T, kTile, Step::kColumn>(), AllowStep<T, kTile, Step::kScale>(),
+        AllowStep<T, kTile, Step::kMultiply>(), AllowStep<T, kTile, Step::kCarry>(),
+        AllowStep<T, kTile, Step::kPrepare>()}) {
     if (error != kSuccess) return {error, "EliminateLarge"};
   }
   return {};
 }
 
+// Rows that n takes in whole tiles, cubed.
+double CubeInTiles(int64_t n, int64_t tile) {
+  const double rows = static_cast<double>((n + tile - 1) / tile * tile);
+  return rows * rows * rows;
+}
+
 }  // namespace
 
-LaunchResult PrepareLarge() {
-  const LaunchResult result = Allow<double>();
-  return result.ok() ? Allow<float>() : result;
+LaunchResult PrepareLarge(size_t most_shared) {
+  for (const LaunchResult& result :
+       {Allow<double, 128>(most_shared), Allow<double, 64>(most_shared),
+        Allow<float, 128>(most_shared), Allow<float, 64>(most_shared)}) {
+    if (!result.ok()) return result;
+  }
+  return {};
 }
 
 template <typename T>
-LaunchResult EliminateLarge(const EliminateArgs& args, Stream stream,
-                            const std::atomic<bool>* stop) {
-  return Launcher<T>(args, stream).Run(stop);
+LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context) {
+  // The larger tiles are faster, but waste more of a block that does not fill them.
+  const bool fits = SharedBytes<T, 128, Step::kColumn>() <= context.most_shared;
+  if (fits && CubeInTiles(args.level.n, 128) <= 2 * CubeInTiles(args.level.n, 64)) {
+    return Launcher<T, 128>(args, context).Run();
+  }
+  return Launcher<T, 64>(args, context).Run();
 }
 
-template LaunchResult EliminateLarge<double>(const EliminateArgs&, Stream,
-                                             const std::atomic<bool>*);
-template LaunchResult EliminateLarge<float>(const EliminateArgs&, Stream, const std::atomic<bool>*);
+template LaunchResult EliminateLarge<double>(const EliminateArgs&, const LargeContext&);
+template LaunchResult EliminateLarge<float>(const EliminateArgs&, const LargeContext&);
 
 }  // namespace blockd::gpu

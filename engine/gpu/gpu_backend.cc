@@ -432,9 +432,15 @@ class GpuBackend : public Backend {
   }
   absl::Status Launch(Scalar scalar, const EliminateArgs& args,
                       const std::atomic<bool>* stop) const {
-    const gpu::Stream stream = device_->stream();
-    return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateLarge<double>(args, stream, stop)
-                                               : gpu::EliminateLarge<float>(args, stream, stop));
+    const gpu::LargeContext context = {device_->most_shared(),
+                                       device_->info().parallelism,
+                                       device_->stream(),
+                                       device_->side_stream(),
+                                       device_->fork(),
+                                       device_->join(),
+                                       stop};
+    return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateLarge<double>(args, context)
+                                               : gpu::EliminateLarge<float>(args, context));
   }
 
   static PivotFailure Locate(const EliminationPlan& plan, int64_t system,
@@ -547,7 +553,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
       Device::Open(options.device, options.memory_bytes);
   if (!device.ok()) return device.status();
   for (const LaunchResult& result :
-       {gpu::PrepareSmall(), gpu::PrepareLarge(), gpu::PrepareSubstitute()}) {
+       {gpu::PrepareSmall(), gpu::PrepareLarge((*device)->most_shared()),
+        gpu::PrepareSubstitute()}) {
     absl::Status status = ToStatus(result);
     if (!status.ok()) return status;
   }

@@ -36,11 +36,13 @@ inline constexpr const char* kBackendName = "rocm";
 using DeviceProperties = hipDeviceProp_t;
 inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
 inline Error FreePinned(void* p) { return hipHostFree(p); }
+inline size_t MostShared(const DeviceProperties& device) { return device.sharedMemPerBlock; }
 #else
 inline constexpr const char* kBackendName = "cuda";
 using DeviceProperties = cudaDeviceProp;
 inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
 inline Error FreePinned(void* p) { return cudaFreeHost(p); }
+inline size_t MostShared(const DeviceProperties& device) { return device.sharedMemPerBlockOptin; }
 #endif
 
 // Raises a kernel's limit of dynamic shared memory.
@@ -79,6 +81,9 @@ __device__ inline T Shuffle(T value, int lane) {
 #endif
 }
 
+// The compiler moves no access to memory over this.
+__device__ inline void HoldMemory() { asm volatile("" ::: "memory"); }
+
 // Orders the shared memory accesses of a warp's lanes.
 __device__ inline void SyncWarp() {
 #if defined(BLOCKD_GPU_HIP)
@@ -101,14 +106,16 @@ __device__ inline void CopyAsync(T* shared, const T* global) {
                : "memory");
 #endif
 }
-// The same for 16 bytes, both places aligned to 16.
-__device__ inline void CopyAsync16(void* shared, const void* global) {
+// The same for 16 bytes, both places aligned to 16; zeros after the first `valid` of them.
+__device__ inline void CopyAsync16(void* shared, const void* global, int valid = 16) {
 #if defined(BLOCKD_GPU_HIP)
-  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+  const uint32_t* from = static_cast<const uint32_t*>(global);
+  uint32_t* to = static_cast<uint32_t*>(shared);
+  for (int i = 0; i < 4; ++i) to[i] = 4 * i < valid ? from[i] : 0u;
 #else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global)
+               "l"(global), "r"(valid)
                : "memory");
 #endif
 }
@@ -292,6 +299,22 @@ __device__ inline void Mma16x8x8(float (&c)[4], const float (&a)[4], const float
   MmaTf32(c, x[0].small, x[1].small, x[2].small, x[3].small, y[0].big, y[1].big);
   MmaTf32(c, x[0].big, x[1].big, x[2].big, x[3].big, y[0].small, y[1].small);
   MmaTf32(c, x[0].big, x[1].big, x[2].big, x[3].big, y[0].big, y[1].big);
+#endif
+}
+
+// C += A B by one warp: A is 16 x 4, B is 4 x 8; a = A(g,t), A(g+8,t), b = B(t,g), c as above.
+__device__ inline void Mma16x8x4(double (&c)[4], const double (&a)[2], double b) {
+#if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+      "{%0,%1,%2,%3};"
+      : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+      : "d"(a[0]), "d"(a[1]), "d"(b));
+#else
+  double top[2] = {c[0], c[1]}, bottom[2] = {c[2], c[3]};
+  Mma8x8x4(top, a[0], b);
+  Mma8x8x4(bottom, a[1], b);
+  c[0] = top[0], c[1] = top[1], c[2] = bottom[0], c[3] = bottom[1];
 #endif
 }
 

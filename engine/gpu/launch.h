@@ -16,18 +16,26 @@ struct LaunchResult {
   bool ok() const { return error == kSuccess; }
 };
 
-// Sets what kernels need of the device; once, before all else.
+// Sets what kernels need of the device; once, before all else. most_shared: bytes of shared memory
+// that a thread block can have.
 LaunchResult PrepareSmall();
-LaunchResult PrepareLarge();
+LaunchResult PrepareLarge(size_t most_shared);
 LaunchResult PrepareSubstitute();
 
 // Eliminates levels of blocks of n <= kLargestSmallBlock.
 template <typename T>
 LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream);
-// Eliminates one level of larger blocks.
+// Eliminates one level of larger blocks. Work is on `stream`, some of it beside the rest on `side`,
+// which `stream` has waited for in the end.
+struct LargeContext {
+  size_t most_shared = 0;
+  int64_t parallelism = 0;  // multiprocessors
+  Stream stream = nullptr, side = nullptr;
+  Event fork = nullptr, join = nullptr;
+  const std::atomic<bool>* stop = nullptr;
+};
 template <typename T>
-LaunchResult EliminateLarge(const EliminateArgs& args, Stream stream,
-                            const std::atomic<bool>* stop);
+LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context);
 
 // One level's substitution.
 template <typename T>

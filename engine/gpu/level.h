@@ -26,9 +26,7 @@ BLOCKD_HOST_DEVICE inline int64_t TriangleSize(int64_t n) {
 }
 
 // What a segment of large blocks has in scratch while its level is eliminated.
-BLOCKD_HOST_DEVICE inline int64_t LargeScratchScalars(int64_t n) {
-  return 2 * n * n + (2 * n + 64) * 64 + 2 * 64 * 64;
-}
+BLOCKD_HOST_DEVICE inline int64_t LargeScratchScalars(int64_t n) { return 2 * n * n + 128 * n; }
 
 struct Run {
   int64_t first = 0;  // as blockd::Segment

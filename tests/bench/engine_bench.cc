@@ -323,7 +323,7 @@ class Bench {
           }
         }
       }
-      auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators);
+      auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators, backend_->costs());
       Check(plan.status());
       std::string note;
       for (const int64_t count : separators) absl::StrAppend(&note, " ", count);
@@ -336,7 +336,8 @@ class Bench {
     if (p.size() < 3) Die("--plan needs N,n,K");
     const Cell cell{"plan", p[0], p[1], p[2]};
     auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell),
-                                                    std::vector<int64_t>(p.begin() + 3, p.end()));
+                                                    std::vector<int64_t>(p.begin() + 3, p.end()),
+                                                    backend_->costs());
     Check(plan.status());
     RunCell(cell, *std::move(plan), "");
   }
