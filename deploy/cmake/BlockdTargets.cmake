@@ -13,6 +13,8 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
+# The headers of gRPC and GoogleTest take most of a source's time. The sanitizers' presets compile several
+# sources as one (CMAKE_UNITY_BUILD); elsewhere each file shows what it includes.
 if(BLOCKD_SANITIZE)
   # What a sanitizer finds ends the test, undefined behaviour too.
   add_compile_options(-fsanitize=${BLOCKD_SANITIZE} -fno-sanitize-recover=all
@@ -57,14 +59,4 @@ endfunction()
 
 function(blockd_warnings target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>)
-endfunction()
-
-# The headers that take most of the time of a source that speaks gRPC, compiled once for each of these
-# targets. For builds that only run tests (BLOCKD_PRECOMPILE): elsewhere each file shows what it includes.
-function(blockd_precompile)
-  foreach(target IN LISTS ARGN)
-    if(BLOCKD_PRECOMPILE AND TARGET ${target})
-      target_precompile_headers(${target} PRIVATE <grpcpp/grpcpp.h> <blockd/v1/blockd.grpc.pb.h>)
-    endif()
-  endforeach()
 endfunction()

@@ -26,7 +26,7 @@ std::string Doubles(std::vector<double> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
 }
 
-std::string ErrorOf(const std::string& bytes) {
+std::string NpyErrorOf(const std::string& bytes) {
   const absl::StatusOr<Array> array = ParseNpy(bytes);
   EXPECT_EQ(array.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(array.status().message());
@@ -74,24 +74,27 @@ TEST(NpyTest, WhatIsWrittenReadsBackTheSame) {
 }
 
 TEST(NpyTest, SaysWhatIsWrong) {
-  EXPECT_THAT(ErrorOf("PK\x03\x04 a zip file"), HasSubstr("NUMPY"));
-  EXPECT_THAT(ErrorOf(""), HasSubstr("NUMPY"));
-  EXPECT_THAT(ErrorOf(Npy("", "", 9)), HasSubstr("version 9"));
-  EXPECT_THAT(ErrorOf(Npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", "12345678")),
-              HasSubstr("astype('<f8')"));
-  EXPECT_THAT(ErrorOf(Npy("{'descr': '>f8', 'fortran_order': False, 'shape': (1,), }", "12345678")),
-              HasSubstr("'>f8'"));
-  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", "12345678")),
-              HasSubstr("needs 24"));
-  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'shape': (1,), }", "12345678")), HasSubstr("lacks"));
-  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }", "")),
+  EXPECT_THAT(NpyErrorOf("PK\x03\x04 a zip file"), HasSubstr("NUMPY"));
+  EXPECT_THAT(NpyErrorOf(""), HasSubstr("NUMPY"));
+  EXPECT_THAT(NpyErrorOf(Npy("", "", 9)), HasSubstr("version 9"));
+  EXPECT_THAT(
+      NpyErrorOf(Npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", "12345678")),
+      HasSubstr("astype('<f8')"));
+  EXPECT_THAT(
+      NpyErrorOf(Npy("{'descr': '>f8', 'fortran_order': False, 'shape': (1,), }", "12345678")),
+      HasSubstr("'>f8'"));
+  EXPECT_THAT(
+      NpyErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", "12345678")),
+      HasSubstr("needs 24"));
+  EXPECT_THAT(NpyErrorOf(Npy("{'descr': '<f8', 'shape': (1,), }", "12345678")), HasSubstr("lacks"));
+  EXPECT_THAT(NpyErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }", "")),
               HasSubstr("shape"));
-  EXPECT_THAT(ErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, "
-                          "1099511627776), }",
-                          "")),
+  EXPECT_THAT(NpyErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, "
+                             "1099511627776), }",
+                             "")),
               HasSubstr("overflows"));
   const std::string cut = Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", "");
-  EXPECT_THAT(ErrorOf(cut.substr(0, 30)), HasSubstr("ends in the header"));
+  EXPECT_THAT(NpyErrorOf(cut.substr(0, 30)), HasSubstr("ends in the header"));
 }
 
 TEST(NpyTest, AMissingFileIsNamed) {
