@@ -92,9 +92,9 @@ class Planner {
   Planner(const Shape& shape, int64_t batch, const CostModel& costs)
       : n_(shape.block_size), batch_(static_cast<double>(batch)), costs_(costs) {
     const double efficiency = n_ / (n_ + costs.half_rate_block_size);
-    const double scalar_speed = shape.scalar == Scalar::kFloat32 ? 2 : 1;
-    lane_rate_ = costs.lane_flops_per_second * efficiency * scalar_speed;
-    device_rate_ = costs.device_flops_per_second * efficiency * scalar_speed;
+    scalar_speed_ = shape.scalar == Scalar::kFloat32 ? 2 : 1;
+    lane_rate_ = costs.lane_flops_per_second * efficiency * scalar_speed_;
+    device_rate_ = costs.device_flops_per_second * efficiency;
     block_bytes_ = static_cast<double>(n_) * n_ * ScalarBytes(shape.scalar);
   }
 
@@ -130,19 +130,25 @@ class Planner {
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
-    const bool spread = n_ > costs_.largest_lane_block;
+    const double flops =
+        (batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops)) / scalar_speed_;
+    if (n_ > costs_.largest_lane_block) {
+      const double steps =
+          std::max({static_cast<double>(cut.first), static_cast<double>(cut.last), middle});
+      const double rate = costs_.spread_flops_per_second * static_cast<double>(n_) /
+                          (static_cast<double>(n_) + costs_.spread_half_rate_block_size);
+      return costs_.spread_level_seconds +
+             steps * static_cast<double>(n_) * costs_.spread_seconds_per_row + flops / rate;
+    }
     const double latency =
-        costs_.step_seconds + static_cast<double>(n_) * (spread ? costs_.spread_seconds_per_row
-                                                                : costs_.step_seconds_per_row);
+        costs_.step_seconds + static_cast<double>(n_) * costs_.step_seconds_per_row;
     const double plain_step = latency + kPlainFlops * Cube(n_) / lane_rate_;
     const double fill_step = latency + costs_.fill_seconds_per_row * static_cast<double>(n_) +
                              kFillFlops * Cube(n_) / lane_rate_;
     const double longest =
         std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
-    const double waves =
-        spread ? 1 : std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
-    const double work =
-        batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops) / device_rate_;
+    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
+    const double work = flops / device_rate_;
     // Each block is read (D, E) and written (inv(L), C, W) once.
     const double traffic = batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;
     return costs_.level_seconds + std::max({waves * longest, work, traffic});
@@ -151,6 +157,7 @@ class Planner {
   const int64_t n_;
   const double batch_;
   const CostModel& costs_;
+  double scalar_speed_ = 1;
   double lane_rate_ = 0;
   double device_rate_ = 0;
   double block_bytes_ = 0;

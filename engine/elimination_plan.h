@@ -40,10 +40,13 @@ struct CostModel {
   double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops
   double step_seconds_per_row = 0;          // and what each of its n rows adds to that
   double fill_seconds_per_row = 0;          // and to that of a block which carries a fill
-  // Blocks of more rows are spread over all lanes: segments do not wait for a lane, and a row adds
-  // this to a step.
+  // Blocks of more rows are spread over all lanes, and all segments go forward in lock-step: a level
+  // takes its longest segment's steps, as long as these are without their flops, and all its flops.
   int64_t largest_lane_block = kMaxBlockSize;
-  double spread_seconds_per_row = 0;
+  double spread_seconds_per_row = 0;  // of a step, for each of its n rows
+  double spread_flops_per_second = 0;
+  double spread_half_rate_block_size = 0;
+  double spread_level_seconds = 0;
   double level_seconds = 8e-6;  // starting and joining one level's segments
 };
 

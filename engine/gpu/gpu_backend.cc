@@ -116,7 +116,10 @@ class GpuBackend : public Backend {
     costs_.step_seconds_per_row = 1.8e-7;
     costs_.fill_seconds_per_row = 2e-7;
     costs_.largest_lane_block = gpu::kLargestSmallBlock;
-    costs_.spread_seconds_per_row = 6e-7;
+    costs_.spread_seconds_per_row = 1.0e-6;
+    costs_.spread_flops_per_second = 5.1e13;
+    costs_.spread_half_rate_block_size = 457;
+    costs_.spread_level_seconds = 3e-5;
     costs_.level_seconds = 6e-6;
   }
 
