@@ -1,43 +1,56 @@
 // The engine on a GPU, or on any backend: 18 cells, the factorization and the solves of nine
 // shapes, data on the device, beside the time that the machine's arithmetic and memory allow.
 //
-//   engine_bench [--backend=NAME] [--only=TEXT] [--repetitions=R] [--seconds=S] [--float32]
-//                [--plan=N,n,K,S1,S2,...] [--print_plan] [--sweep] [--json] [--quick]
+//   engine_bench --help says which flags there are.
 //
-// --only: cells whose name contains TEXT. --plan: times one shape with these separators. --sweep:
-// times many plans of each shape, to fit a cost model. --quick: small sizes, once. Every cell's
-// answer is checked by its residual; exit code 1 if one is too large.
+// Every cell's answer is checked by its residual; exit code 1 if one is too large.
 //
 // Beside each factorization: the first one of its shape, and how long the host takes to put one, or
 // a solve, on the device's queue ("host": until it waits).
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/factorization.h"
+#include "blockd/tests/bench/bench_flags.h"
 #include "blockd/tests/bench/bench_table.h"
 #include "device_ceilings.h"
+#include "published.h"
+
+ABSL_FLAG(std::string, backend, "auto", "Which backend: auto, cpu, cuda, rocm.");
+ABSL_FLAG(std::string, only, "", "Only cells whose name contains this.");
+ABSL_FLAG(int32_t, repetitions, 15, "Of each measurement.");
+ABSL_FLAG(double, seconds, 1.5, "At most, for the repetitions of one measurement; three at least.");
+ABSL_FLAG(bool, float32, false, "Single precision.");
+ABSL_FLAG(std::string, plan, "", "N,n,K,S1,S2,...: one shape with these numbers of separators.");
+ABSL_FLAG(bool, print_plan, false, "Each cell's plan before its rows.");
+ABSL_FLAG(bool, sweep, false, "Many plans of each shape, to fit a cost model.");
+ABSL_FLAG(bool, paper, false, "Then the figures of the BlockDSS paper beside ours.");
 
 namespace blockd::bench {
 namespace {
 
-struct Options {
-  std::string backend = "auto", only;
-  int repetitions = 15;
-  double seconds = 1.5;  // at most, for the repetitions of one cell
-  bool json = false, quick = false, sweep = false, print_plan = false;
-  Scalar scalar = Scalar::kFloat64;
+struct Options : Flags {
+  std::string backend = absl::GetFlag(FLAGS_backend), only = absl::GetFlag(FLAGS_only);
+  int repetitions = absl::GetFlag(FLAGS_repetitions);
+  double seconds = absl::GetFlag(FLAGS_seconds);
+  bool sweep = absl::GetFlag(FLAGS_sweep), print_plan = absl::GetFlag(FLAGS_print_plan);
+  bool paper = absl::GetFlag(FLAGS_paper);
+  Scalar scalar = absl::GetFlag(FLAGS_float32) ? Scalar::kFloat32 : Scalar::kFloat64;
   std::vector<int64_t> plan;
 };
 
@@ -223,12 +236,14 @@ class Bench {
   }
 
   void Run() {
-    ceilings_ = MeasureCeilings(*backend_, options_.quick);
-    if (!options_.json) {
+    if (backend_->device().backend != "cpu") ceilings_ = MeasureCeilings(*backend_, options_.quick);
+    if (!options_.json && options_.header) {
       std::printf("%s: dgemm %.1f TFLOP/s, copy %.2f TB/s\n", backend_->device().name.c_str(),
                   ceilings_.flops / 1e12, ceilings_.bytes / 1e12);
-      std::printf("| cell | work | median ms | spread | limit ms | x limit | error/bound |\n");
-      std::printf("|---|---|---|---|---|---|---|\n");
+      std::printf(
+          "| cell | work | median ms | spread | limit ms | x limit | predicted ms | GFLOP | GB | "
+          "error/bound |\n");
+      std::printf("|---|---|---|---|---|---|---|---|---|---|\n");
     }
     if (!options_.plan.empty()) {
       RunPlan();
@@ -244,6 +259,7 @@ class Bench {
         RunCell(cell, *std::move(plan), "");
       }
     }
+    if (options_.paper && !options_.json) PrintPaper();
   }
 
  private:
@@ -280,31 +296,41 @@ class Bench {
     const double k = static_cast<double>(cell.systems), n = static_cast<double>(cell.block_size);
     const double blocks = static_cast<double>(cell.num_blocks),
                  scalar = ScalarBytes(options_.scalar);
-    const double flops = 7.0 / 3.0 * n * n * n * blocks * k;
     // Read D's triangle and E, write inv(L) and C; a solve reads inv(L) and C twice.
+    const double flops = 7.0 / 3.0 * n * n * n * blocks * k;
     const double bytes = 3 * n * n * blocks * k * scalar;
     engine.Solve(1);
     const double error = engine.Error(1);
-    Print(cell, absl::StrCat("factor", note), factor,
-          std::max(flops / ceilings_.flops, bytes / ceilings_.bytes), error);
+    Line line{cell, absl::StrCat("factor", note), error};
+    line.limit = std::max(Over(flops, ceilings_.flops), Over(bytes, ceilings_.bytes));
+    line.predicted = plan->predicted_factor_seconds();
+    line.flops = plan->factor_flops() * k;
+    // Each block once, the chains of the levels above written and read.
+    line.bytes = k * (1.5 * n * n * blocks * scalar + static_cast<double>(plan->factor_bytes()) +
+                      2 * static_cast<double>(plan->chain_scalars()) * scalar);
+    Print(line, factor);
+    Remember(cell, factor.median(), 0);
     if (!options_.sweep) {
-      Print(cell, absl::StrCat("first factor", note), first, 0, error);
+      Print({cell, absl::StrCat("first factor", note), error}, first);
       host = Repeat([&] { return engine.Factor(); });
-      Print(cell, absl::StrCat("factor, host", note), host, 0, error);
+      Print({cell, absl::StrCat("factor, host", note), error}, host);
       host = Repeat([&] {
         double enqueued = 0;
         engine.Solve(1, &enqueued);
         return enqueued;
       });
-      Print(cell, absl::StrCat("solve d=1, host", note), host, 0, error);
+      Print({cell, absl::StrCat("solve d=1, host", note), error}, host);
     }
     for (const int64_t columns : {1, 16}) {
       if (options_.sweep && columns > 1) break;
       const Samples solve = Repeat([&] { return engine.Solve(columns); });
-      const double moved = 3 * n * n * blocks * k * scalar +
-                           4 * n * blocks * k * scalar * static_cast<double>(columns);
-      Print(cell, absl::StrCat("solve d=", columns), solve, moved / ceilings_.bytes,
-            engine.Error(columns));
+      Line solved{cell, absl::StrCat("solve d=", columns), engine.Error(columns)};
+      const double moved = (3 * n * n + 4 * n * static_cast<double>(columns)) * blocks * k * scalar;
+      solved.limit = Over(moved, ceilings_.bytes);
+      solved.flops = plan->solve_flops(columns) * k;
+      solved.bytes = plan->solve_bytes(columns) * k;
+      Print(solved, solve);
+      if (columns == 1) Remember(cell, 0, solve.median());
     }
   }
 
@@ -335,73 +361,90 @@ class Bench {
     const std::vector<int64_t>& p = options_.plan;
     if (p.size() < 3) Die("--plan needs N,n,K");
     const Cell cell{"plan", p[0], p[1], p[2]};
-    auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell),
-                                                    std::vector<int64_t>(p.begin() + 3, p.end()),
-                                                    backend_->costs());
+    auto plan = EliminationPlan::MakeWithSeparators(
+        ShapeOf(cell), std::vector<int64_t>(p.begin() + 3, p.end()), backend_->costs());
     Check(plan.status());
     RunCell(cell, *std::move(plan), "");
   }
 
-  void Print(const Cell& cell, const std::string& work, const Samples& samples, double limit,
-             double error) {
+  // Seconds, flops and bytes; 0: not known.
+  struct Line {
+    const Cell& cell;
+    std::string work;
+    double error;
+    double limit = 0, predicted = 0, flops = 0, bytes = 0;
+  };
+
+  void Print(const Line& line, const Samples& samples) {
     const double median = samples.median();
     if (options_.json) {
       std::printf(
           "{\"cell\":\"%s\",\"N\":%lld,\"n\":%lld,\"K\":%lld,\"work\":\"%s\",\"median_s\":%.9g,"
-          "\"spread\":%.3g,\"limit_s\":%.9g,\"error_over_bound\":%.3g,\"dgemm_flops\":%.4g,"
-          "\"copy_bytes\":%.4g}\n",
-          cell.name.c_str(), static_cast<long long>(cell.num_blocks),
-          static_cast<long long>(cell.block_size), static_cast<long long>(cell.systems),
-          work.c_str(), median, samples.spread(), limit, error, ceilings_.flops, ceilings_.bytes);
-    } else if (limit == 0) {
-      std::printf("| %s | %s | %.4f | %.1f%% | - | - | - |\n", cell.name.c_str(), work.c_str(),
-                  median * 1e3, samples.spread() * 100);
+          "\"spread\":%.3g,\"limit_s\":%.9g,\"predicted_s\":%.9g,\"flops\":%.6g,\"bytes\":%.6g,"
+          "\"error_over_bound\":%.3g,\"dgemm_flops\":%.4g,\"copy_bytes\":%.4g}\n",
+          line.cell.name.c_str(), static_cast<long long>(line.cell.num_blocks),
+          static_cast<long long>(line.cell.block_size), static_cast<long long>(line.cell.systems),
+          line.work.c_str(), median, samples.spread(), line.limit, line.predicted, line.flops,
+          line.bytes, line.error, ceilings_.flops, ceilings_.bytes);
     } else {
-      std::printf("| %s | %s | %.4f | %.1f%% | %.4f | %.1f | %.3f |\n", cell.name.c_str(),
-                  work.c_str(), median * 1e3, samples.spread() * 100, limit * 1e3, median / limit,
-                  error);
+      std::printf("| %s | %s | %.4f | %.1f%% | %s | %s | %s | %s | %s | %.3f |\n",
+                  line.cell.name.c_str(), line.work.c_str(), median * 1e3, samples.spread() * 100,
+                  Known(line.limit * 1e3, 4).c_str(),
+                  Known(line.limit > 0 ? median / line.limit : 0, 1).c_str(),
+                  Known(line.predicted * 1e3, 4).c_str(), Known(line.flops / 1e9, 3).c_str(),
+                  Known(line.bytes / 1e9, 3).c_str(), line.error);
     }
     std::fflush(stdout);
-    if (!(error <= 1)) Die(cell.name + " " + work + ": the backward error is above its bound");
+    if (!(line.error <= 1)) {
+      Die(line.cell.name + " " + line.work + ": the backward error is above its bound");
+    }
+  }
+  static double Over(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+  static std::string Known(double value, int digits) {
+    if (value <= 0) return "-";
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.*f", digits, value);
+    return text;
+  }
+
+  // Seconds of this run, for the paper's table; 0: leave what is there.
+  void Remember(const Cell& cell, double factor, double solve) {
+    for (size_t i = 0; i < std::size(kPublished); ++i) {
+      if (kPublished[i].num_blocks != cell.num_blocks ||
+          kPublished[i].block_size != cell.block_size) {
+        continue;
+      }
+      if (factor > 0) ours_[i].first = factor;
+      if (solve > 0) ours_[i].second = solve;
+    }
+  }
+  void PrintPaper() const {
+    std::printf(
+        "\n| N, n | factor: cuDSS | BlockDSS | blockd | solve: cuDSS | BlockDSS | blockd |\n");
+    std::printf("|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < std::size(kPublished); ++i) {
+      const Published& p = kPublished[i];
+      std::printf("| %lld, %lld | %g | %g | %s | %g | %g | %s |\n",
+                  static_cast<long long>(p.num_blocks), static_cast<long long>(p.block_size),
+                  p.cudss_factor, p.blockdss_factor, Known(ours_[i].first * 1e3, 3).c_str(),
+                  p.cudss_solve, p.blockdss_solve, Known(ours_[i].second * 1e3, 3).c_str());
+    }
   }
 
   const Options options_;
   std::unique_ptr<Backend> backend_;
   Ceilings ceilings_;
+  std::array<std::pair<double, double>, std::size(kPublished)> ours_ = {};  // factor, solve
 };
 
 Options Parse(int argc, char** argv) {
+  const Flags shared = ParseFlags(argc, argv);
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::pair<std::string, std::string> flag =
-        absl::StrSplit(argv[i], absl::MaxSplits('=', 1));
-    if (flag.first == "--backend") {
-      options.backend = flag.second;
-    } else if (flag.first == "--only") {
-      options.only = flag.second;
-    } else if (flag.first == "--repetitions") {
-      options.repetitions = std::atoi(flag.second.c_str());
-    } else if (flag.first == "--seconds") {
-      options.seconds = std::atof(flag.second.c_str());
-    } else if (flag.first == "--plan") {
-      for (const auto part : absl::StrSplit(flag.second, ',')) {
-        int64_t value = 0;
-        if (!absl::SimpleAtoi(part, &value)) Die("--plan takes numbers");
-        options.plan.push_back(value);
-      }
-    } else if (flag.first == "--float32") {
-      options.scalar = Scalar::kFloat32;
-    } else if (flag.first == "--json") {
-      options.json = true;
-    } else if (flag.first == "--quick") {
-      options.quick = true;
-    } else if (flag.first == "--print_plan") {
-      options.print_plan = true;
-    } else if (flag.first == "--sweep") {
-      options.sweep = true;
-    } else {
-      Die(std::string("unknown flag ") + argv[i]);
-    }
+  static_cast<Flags&>(options) = shared;
+  for (const auto part : absl::StrSplit(absl::GetFlag(FLAGS_plan), ',', absl::SkipEmpty())) {
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(part, &value)) Die("--plan takes numbers");
+    options.plan.push_back(value);
   }
   return options;
 }
