@@ -40,8 +40,9 @@ struct CostModel {
   double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops
   double step_seconds_per_row = 0;          // and what each of its n rows adds to that
   double fill_seconds_per_row = 0;          // and to that of a block which carries a fill
-  // Blocks of more rows are spread over all lanes, and all segments go forward in lock-step: a level
-  // takes its longest segment's steps, as long as these are without their flops, and all its flops.
+  // Blocks of more rows are spread over all lanes, and all segments go forward in lock-step: a
+  // level takes its longest segment's steps, as long as these are without their flops, and all its
+  // flops.
   int64_t largest_lane_block = kMaxBlockSize;
   double spread_seconds_per_row = 0;  // of a step, for each of its n rows
   double spread_flops_per_second = 0;
