@@ -28,6 +28,7 @@
 #include "blockd/engine/factorization.h"
 #include "blockd/tests/bench/bench_flags.h"
 #include "blockd/tests/bench/bench_table.h"
+#include "cudss_reference.h"
 #include "device_ceilings.h"
 #include "published.h"
 
@@ -39,6 +40,8 @@ ABSL_FLAG(bool, float32, false, "Single precision.");
 ABSL_FLAG(std::string, plan, "", "N,n,K,S1,S2,...: one shape with these numbers of separators.");
 ABSL_FLAG(bool, print_plan, false, "Each cell's plan before its rows.");
 ABSL_FLAG(bool, sweep, false, "Many plans of each shape, to fit a cost model.");
+ABSL_FLAG(std::string, peer, "",
+          "cudss: cuDSS on the same systems in the same run, where it is installed.");
 ABSL_FLAG(bool, paper, false, "Then the figures of the BlockDSS paper beside ours.");
 
 namespace blockd::bench {
@@ -49,7 +52,7 @@ struct Options : Flags {
   int repetitions = absl::GetFlag(FLAGS_repetitions);
   double seconds = absl::GetFlag(FLAGS_seconds);
   bool sweep = absl::GetFlag(FLAGS_sweep), print_plan = absl::GetFlag(FLAGS_print_plan);
-  bool paper = absl::GetFlag(FLAGS_paper);
+  bool paper = absl::GetFlag(FLAGS_paper), cudss = absl::GetFlag(FLAGS_peer) == "cudss";
   Scalar scalar = absl::GetFlag(FLAGS_float32) ? Scalar::kFloat32 : Scalar::kFloat64;
   std::vector<int64_t> plan;
 };
@@ -149,9 +152,28 @@ class Engine {
     return largest;
   }
 
- private:
   static constexpr int64_t kMostColumns = 16;
 
+  // Right-hand sides of the k-th system.
+  static std::vector<double> Columns(int64_t rows, int64_t k) {
+    return problems::RandomColumns(rows, kMostColumns, 7 + k);
+  }
+  // The same problem serves all plans of a sweep.
+  static const problems::Problem& ProblemOf(const Shape& shape, uint64_t seed) {
+    static std::vector<std::pair<uint64_t, problems::Problem>>* const made =
+        new std::vector<std::pair<uint64_t, problems::Problem>>;
+    for (const auto& [known, problem] : *made) {
+      if (known == seed && problem.num_blocks == shape.num_blocks &&
+          problem.block_size == shape.block_size) {
+        return problem;
+      }
+    }
+    if (!made->empty() && made->front().second.rows() != shape.rows()) made->clear();
+    made->emplace_back(seed, problems::Mpc(shape.num_blocks, shape.block_size, seed));
+    return made->back().second;
+  }
+
+ private:
   const Shape& shape() const { return plan_->shape(); }
   Scalar scalar() const { return shape().scalar; }
   int64_t n() const { return shape().block_size; }
@@ -176,21 +198,6 @@ class Engine {
     return bytes;
   }
 
-  // The same problem serves all plans of a sweep.
-  static const problems::Problem& ProblemOf(const Shape& shape, uint64_t seed) {
-    static std::vector<std::pair<uint64_t, problems::Problem>>* const made =
-        new std::vector<std::pair<uint64_t, problems::Problem>>;
-    for (const auto& [known, problem] : *made) {
-      if (known == seed && problem.num_blocks == shape.num_blocks &&
-          problem.block_size == shape.block_size) {
-        return problem;
-      }
-    }
-    if (!made->empty() && made->front().second.rows() != shape.rows()) made->clear();
-    made->emplace_back(seed, problems::Mpc(shape.num_blocks, shape.block_size, seed));
-    return made->back().second;
-  }
-
   void MakeSystems() {
     for (int64_t k = 0; k < cell_.systems; ++k) {
       const problems::Problem& problem = ProblemOf(shape(), 1 + k);
@@ -203,7 +210,7 @@ class Engine {
       Check(backend_.Upload(matrix.data() + StagedMatrix::CouplingOffset(form), coupling.data(),
                             form.coupling_bytes()));
       matrices_.push_back(std::move(matrix));
-      rhs_.push_back(ToScalars(problems::RandomColumns(rows(), kMostColumns, 7 + k)));
+      rhs_.push_back(ToScalars(Columns(rows(), k)));
       factor_.push_back(Take(plan_->factor_bytes()));
       chains_.push_back(Take(plan_->chain_scalars() * ScalarBytes(scalar())));
       solve_chains_.push_back(
@@ -327,11 +334,36 @@ class Bench {
       Line solved{cell, absl::StrCat("solve d=", columns), engine.Error(columns)};
       const double moved = (3 * n * n + 4 * n * static_cast<double>(columns)) * blocks * k * scalar;
       solved.limit = Over(moved, ceilings_.bytes);
+      solved.predicted = PredictedSolveSeconds(*plan, columns, backend_->costs()) * k;
       solved.flops = plan->solve_flops(columns) * k;
       solved.bytes = plan->solve_bytes(columns) * k;
       Print(solved, solve);
       if (columns == 1) Remember(cell, 0, solve.median());
     }
+    if (options_.cudss && cell.systems == 1) RunCudss(cell);
+  }
+
+  void RunCudss(const Cell& cell) {
+    const problems::Problem& problem = Engine::ProblemOf(ShapeOf(cell), 1);
+    std::string why;
+    const auto cudss = CudssReference::Make(problem, &why);
+    if (!cudss) Die("--peer=cudss: " + why);
+    const std::vector<double> all = Engine::Columns(problem.rows(), 0);
+    const auto solve = [&](int64_t columns) {
+      const std::vector<double> b(all.begin(), all.begin() + problem.rows() * columns);
+      const Samples samples = Repeat([&] { return cudss->Solve(b, columns); });
+      const double bound = 4 * static_cast<double>(cell.block_size) * 0x1p-52;
+      const double error = problems::BackwardError(problem, cudss->Solution(), b, columns) / bound;
+      Print({cell, absl::StrCat("cuDSS solve d=", columns), error}, samples);
+    };
+    Samples once;
+    once.seconds = {cudss->analysis_seconds()};
+    Print({cell, "cuDSS analysis", 0}, once);
+    once.seconds = {cudss->first_factor_seconds()};
+    Print({cell, "cuDSS first factor", 0}, once);
+    Print({cell, "cuDSS factor", 0}, Repeat([&] { return cudss->Refactor(); }));
+    solve(1);
+    solve(Engine::kMostColumns);
   }
 
   // One level with some number of segments, the rest as the cost model would have it.
@@ -441,6 +473,9 @@ Options Parse(int argc, char** argv) {
   const Flags shared = ParseFlags(argc, argv);
   Options options;
   static_cast<Flags&>(options) = shared;
+  const std::string peer = absl::GetFlag(FLAGS_peer);
+  if (!peer.empty() && peer != "cudss") Die("--peer is " + peer + ", expected cudss");
+  if (options.cudss && options.scalar != Scalar::kFloat64) Die("--peer=cudss is in FP64");
   for (const auto part : absl::StrSplit(absl::GetFlag(FLAGS_plan), ',', absl::SkipEmpty())) {
     int64_t value = 0;
     if (!absl::SimpleAtoi(part, &value)) Die("--plan takes numbers");
