@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/block_tridiagonal.h"
@@ -55,7 +56,7 @@ struct SolveSystem {
   const void* factor = nullptr;
   void* x = nullptr;
   int64_t num_rhs = 0;
-  void* chains = nullptr;  // plan.separators() * 2 * n * num_rhs scalars
+  void* chains = nullptr;  // plan.solve_chain_scalars(num_rhs)
 };
 
 struct SolveBatch {
@@ -103,6 +104,9 @@ class Backend {
   // Solving: forward through the levels, base last, then backward, base first.
   virtual absl::Status Forward(const SolveBatch& batch, int64_t level) = 0;
   virtual absl::Status Backward(const SolveBatch& batch, int64_t level) = 0;
+  // All of that, for backends that need not come back between the levels. CANCELLED once `wanted`
+  // says no.
+  virtual absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted);
 
   // log det A of a factor, device memory. Synchronizes.
   virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan,

@@ -109,8 +109,13 @@ class EliminationPlan {
   // Scalars of the reduced chains while one system is factored: for each separator of each level
   // two contributions to its diagonal block and one coupling block, 3 n^2.
   int64_t chain_scalars() const { return chain_scalars_; }
-  // Separators of all levels together: a right-hand side needs two vectors of n for each.
-  int64_t separators() const { return separators_; }
+  int64_t separators() const { return separators_; }  // of all levels together
+  // Scalars that solving for num_rhs columns needs beside them: two vectors for each separator,
+  // what its two segments leave on it, and one for each segment of the first level.
+  int64_t solve_chain_scalars(int64_t num_rhs) const {
+    const int64_t segments = static_cast<int64_t>(levels_.front().segments.size());
+    return (2 * separators_ + segments) * shape_.block_size * num_rhs;
+  }
   double factor_flops() const { return factor_flops_; }  // of one system
   double solve_flops(int64_t num_rhs) const;
   double solve_bytes(

@@ -84,8 +84,7 @@ int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs
                                     bool residual) const {
   const int64_t scalar = ScalarBytes(plan.shape().scalar);
   const int64_t vectors = MemoryPool::Rounded(plan.shape().rows() * num_rhs * scalar);
-  const int64_t chains =
-      MemoryPool::Rounded(plan.separators() * 2 * plan.shape().block_size * num_rhs * scalar);
+  const int64_t chains = MemoryPool::Rounded(plan.solve_chain_scalars(num_rhs) * scalar);
   return chains + vectors * (residual ? 3 : 1);
 }
 
@@ -255,6 +254,21 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
 // -----------------------------------------------------------------------------------------------------
 // Solve
 
+// Forward down the levels, base last; then backward, base first.
+absl::Status Backend::Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
+  const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+  absl::Status status;
+  for (int64_t level = 0; status.ok() && level < levels; ++level) {
+    if (!wanted()) return absl::CancelledError("cancelled while solving");
+    status = Forward(batch, level);
+  }
+  for (int64_t level = levels - 1; status.ok() && level >= 0; --level) {
+    if (!wanted()) return absl::CancelledError("cancelled while solving");
+    status = Backward(batch, level);
+  }
+  return status;
+}
+
 // The items of one factorization, solved together: their columns stand side by side in x.
 struct Solver::Group {
   const Factorization* factorization = nullptr;
@@ -326,7 +340,7 @@ absl::Status Solver::Load(std::span<const SolveItem> items, Group& group) {
   const bool residual = NeedsResidual(items[group.items[0]]);
   MemoryPool& pool = backend_->pool();
   absl::StatusOr<DeviceBuffer> chains =
-      pool.Allocate(plan.separators() * 2 * shape.block_size * group.columns * scalar);
+      pool.Allocate(plan.solve_chain_scalars(group.columns) * scalar);
   if (!chains.ok()) return chains.status();
   group.chains = *std::move(chains);
   if (group.columns == 1 && backend_->reads_host_memory() && !residual) {
@@ -357,21 +371,6 @@ absl::Status Solver::Load(std::span<const SolveItem> items, Group& group) {
   return absl::OkStatus();
 }
 
-// Forward down the levels, base last; then backward, base first.
-absl::Status Solver::Substitute(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
-  const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
-  absl::Status status;
-  for (int64_t level = 0; status.ok() && level < levels; ++level) {
-    if (!wanted()) return absl::CancelledError("cancelled while solving");
-    status = backend_->Forward(batch, level);
-  }
-  for (int64_t level = levels - 1; status.ok() && level >= 0; --level) {
-    if (!wanted()) return absl::CancelledError("cancelled while solving");
-    status = backend_->Backward(batch, level);
-  }
-  return status;
-}
-
 // r = b - A x, and while it helps: solve for r, x += r. Stops when the error no longer halves.
 absl::Status Solver::Refine(const SolveItem& item, const Group& group, SolveOutcome& outcome) {
   const EliminationPlan& plan = group.factorization->plan();
@@ -392,7 +391,7 @@ absl::Status Solver::Refine(const SolveItem& item, const Group& group, SolveOutc
     const bool helps = step == 0 || error <= last / 2;
     if (step == item.max_refinements || error == 0 || !helps) return absl::OkStatus();
     last = error;
-    absl::Status status = Substitute(batch, [&item] { return !IsCancelled(item.cancelled); });
+    absl::Status status = backend_->Solve(batch, [&item] { return !IsCancelled(item.cancelled); });
     if (status.ok()) {
       status = backend_->Add(plan.shape().scalar, group.x.data(), group.r.data(),
                              plan.shape().rows() * group.columns);
@@ -431,7 +430,7 @@ std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases
   if (!systems.empty()) {
     SolveBatch batch{&items[0].factorization->plan(), systems};
     if (items.size() == 1) batch.stop = items[0].cancelled;
-    const absl::Status status = Substitute(batch, [items] {
+    const absl::Status status = backend_->Solve(batch, [items] {
       return std::any_of(items.begin(), items.end(),
                          [](const SolveItem& item) { return !IsCancelled(item.cancelled); });
     });

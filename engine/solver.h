@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -125,7 +124,6 @@ class Solver {
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
   absl::Status Load(std::span<const SolveItem> items, Group& group);
-  absl::Status Substitute(const SolveBatch& batch, absl::FunctionRef<bool()> wanted);
   absl::Status Refine(const SolveItem& item, const Group& group, SolveOutcome& outcome);
   absl::Status Store(std::span<const SolveItem> items, const Group& group);
 

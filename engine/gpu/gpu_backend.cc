@@ -19,8 +19,8 @@ using gpu::FactorEntry;
 using gpu::FirstFailure;
 using gpu::LaunchResult;
 using gpu::LevelShape;
+using gpu::SolveArgs;
 using gpu::SolveEntry;
-using gpu::SubstituteArgs;
 
 // Systems of one launch: a grid's dimensions end at 65535.
 constexpr int64_t kSystemsALaunch = 32768;
@@ -104,8 +104,10 @@ struct FactorScratch {
 
 class GpuBackend : public Backend {
  public:
-  explicit GpuBackend(std::unique_ptr<Device> device)
-      : device_(std::move(device)), pool_(device_->pool_base(), device_->pool_bytes()) {
+  GpuBackend(std::unique_ptr<Device> device, const gpu::SolveLimits& solve_limits)
+      : device_(std::move(device)),
+        solve_limits_(solve_limits),
+        pool_(device_->pool_base(), device_->pool_bytes()) {
     // Fitted on one H200; see README.md beside this file.
     costs_.lanes = 2.0 * device_->info().parallelism;
     costs_.lane_flops_per_second = 8e12;
@@ -270,10 +272,16 @@ class GpuBackend : public Backend {
   }
 
   absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    return Substitute(batch, level, true);
+    return Solve(batch, static_cast<int32_t>(level), static_cast<int32_t>(level) + 1);
   }
   absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    return Substitute(batch, level, false);
+    const int32_t levels = static_cast<int32_t>(batch.plan->levels().size());
+    return Solve(batch, 2 * levels - 1 - static_cast<int32_t>(level),
+                 2 * levels - static_cast<int32_t>(level));
+  }
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    if (!wanted()) return absl::CancelledError("cancelled while solving");
+    return Solve(batch, 0, 2 * static_cast<int32_t>(batch.plan->levels().size()));
   }
 
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
@@ -457,44 +465,76 @@ class GpuBackend : public Backend {
     return {system, plan.OriginalBlock(level, block), at % n};
   }
 
-  absl::Status Substitute(const SolveBatch& batch, int64_t level_index, bool forward) {
+  static SolveArgs ArgsOf(const EliminationPlan& plan, int32_t first_pass, int32_t end_pass) {
+    SolveArgs args;
+    args.num_levels = static_cast<int32_t>(plan.levels().size());
+    args.first_pass = first_pass;
+    args.end_pass = end_pass;
+    args.n = plan.shape().block_size;
+    args.separators = plan.separators();
+    for (int32_t l = 0; l < args.num_levels; ++l) {
+      const Level& level = plan.levels()[l];
+      gpu::SolveLevel& out = args.levels[l];
+      out.shape = ShapeOf(plan, level);
+      if (l > 0) out.separators_before = SeparatorsBefore(plan, l - 1);
+      out.next_separators_before = SeparatorsBefore(plan, l);
+      out.inverse_offset = level.inverse_offset;
+      out.next_offset = level.next_offset;
+      out.fill_offset = level.fill_offset;
+    }
+    return args;
+  }
+
+  // Some passes, for as many systems and panels of columns at a time as there is room to count for.
+  absl::Status Solve(const SolveBatch& batch, int32_t first_pass, int32_t end_pass) {
+    constexpr int64_t kTicketBytes = 256;
     absl::Status status = device_->AwaitUploads();
     const EliminationPlan& plan = *batch.plan;
-    const Level& level = plan.levels()[level_index];
-    SubstituteArgs args;
-    args.level = ShapeOf(plan, level);
-    if (level_index > 0) args.separators_before = SeparatorsBefore(plan, level_index - 1);
-    args.next_separators_before = SeparatorsBefore(plan, level_index);
-    args.inverse_offset = level.inverse_offset;
-    args.next_offset = level.next_offset;
-    args.fill_offset = level.fill_offset;
+    if (static_cast<int64_t>(plan.levels().size()) > gpu::kMostLevels) {
+      return absl::InternalError("a plan of too many levels");
+    }
+    SolveArgs args = ArgsOf(plan, first_pass, end_pass);
     args.systems = reinterpret_cast<const SolveEntry*>(device_->workspace());
-    args.scratch = CallMemory();
-    args.scratch_bytes = kCallBytes;
+    args.tickets = reinterpret_cast<unsigned long long*>(CallMemory());
+    args.counters = reinterpret_cast<unsigned*>(CallMemory() + kTicketBytes);
+    const int64_t counter_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
+    const int64_t units = (kCallBytes - kTicketBytes) / counter_bytes;
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
-    for (int64_t first = 0; status.ok() && first < systems; first += kSystemsALaunch) {
-      args.num_systems = std::min(kSystemsALaunch, systems - first);
-      args.max_rhs = 0;
+    const int64_t at_once = std::min(kSystemsALaunch, units);
+    for (int64_t first = 0; status.ok() && first < systems; first += at_once) {
+      args.num_systems = std::min(at_once, systems - first);
+      int64_t columns = 0;
       std::vector<SolveEntry> entries;
       for (const SolveSystem& s : batch.systems.subspan(first, args.num_systems)) {
         entries.push_back({s.factor, s.x, s.num_rhs, s.chains});
-        args.max_rhs = std::max(args.max_rhs, s.num_rhs);
+        columns = std::max(columns, s.num_rhs);
       }
       status = SetTable(std::as_bytes(std::span(entries)));
-      if (status.ok()) {
-        status = plan.shape().scalar == Scalar::kFloat64
-                     ? Substitute<double>(args, forward, batch.stop)
-                     : Substitute<float>(args, forward, batch.stop);
+      args.panel_columns = gpu::SolvePanelColumns(solve_limits_, columns);
+      args.most_columns = std::min(columns, args.panel_columns);
+      const int64_t panels = (columns + args.panel_columns - 1) / args.panel_columns;
+      const int64_t panels_at_once = std::min(panels, units / args.num_systems);
+      for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
+        args.first_panel = p;
+        args.num_panels = std::min(panels_at_once, panels - p);
+        const int64_t bytes = kTicketBytes + args.num_systems * args.num_panels * counter_bytes;
+        status = gpu::ToStatus(
+            BLOCKD_GPU(MemsetAsync)(CallMemory(), 0, static_cast<size_t>(bytes), device_->stream()),
+            "clearing the counters");
+        if (status.ok()) status = Launch(args, plan.shape().scalar);
       }
     }
     return status;
   }
-  template <typename T>
-  absl::Status Substitute(const SubstituteArgs& args, bool forward, const std::atomic<bool>* stop) {
+  absl::Status Launch(const SolveArgs& args, Scalar scalar) {
     const gpu::Stream stream = device_->stream();
-    return ToStatus(args.level.n <= gpu::kLargestSmallSolve
-                        ? gpu::SubstituteSmall<T>(args, forward, stream)
-                        : gpu::SubstituteLarge<T>(args, forward, stream, stop));
+    const bool small = args.n <= gpu::kLargestSmallSolve;
+    if (scalar == Scalar::kFloat64) {
+      return ToStatus(small ? gpu::SubstituteSmall<double>(args, solve_limits_, stream)
+                            : gpu::SubstituteLarge<double>(args, solve_limits_, stream));
+    }
+    return ToStatus(small ? gpu::SubstituteSmall<float>(args, solve_limits_, stream)
+                          : gpu::SubstituteLarge<float>(args, solve_limits_, stream));
   }
 
   template <typename T>
@@ -541,6 +581,7 @@ class GpuBackend : public Backend {
   }
 
   const std::unique_ptr<Device> device_;
+  const gpu::SolveLimits solve_limits_;
   MemoryPool pool_;
   CostModel costs_;
   std::vector<std::byte> table_;             // what stands at the start of the workspace
@@ -555,13 +596,18 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
   absl::StatusOr<std::unique_ptr<Device>> device =
       Device::Open(options.device, options.memory_bytes);
   if (!device.ok()) return device.status();
+  int multiprocessor = 0, block = 0;
+  absl::Status status =
+      gpu::ToStatus(gpu::QueryShared(options.device, &multiprocessor, &block), "shared memory");
+  if (!status.ok()) return status;
+  const gpu::SolveLimits limits = {(*device)->info().parallelism, multiprocessor, block};
   for (const LaunchResult& result :
        {gpu::PrepareSmall(), gpu::PrepareLarge((*device)->most_shared()),
-        gpu::PrepareSubstitute()}) {
-    absl::Status status = ToStatus(result);
+        gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits)}) {
+    status = ToStatus(result);
     if (!status.ok()) return status;
   }
-  return std::make_unique<GpuBackend>(*std::move(device));
+  return std::make_unique<GpuBackend>(*std::move(device), limits);
 }
 
 }  // namespace blockd

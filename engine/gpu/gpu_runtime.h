@@ -57,6 +57,21 @@ Error AllowShared(Kernel kernel, size_t bytes) {
 #endif
 }
 
+// Bytes of shared memory: of a multiprocessor, and at most of one thread block.
+inline Error QueryShared(int device, int* multiprocessor, int* block) {
+#if defined(BLOCKD_GPU_HIP)
+  const Error error = hipDeviceGetAttribute(
+      multiprocessor, hipDeviceAttributeMaxSharedMemoryPerMultiprocessor, device);
+  if (error != kSuccess) return error;
+  return hipDeviceGetAttribute(block, hipDeviceAttributeMaxSharedMemoryPerBlock, device);
+#else
+  const Error error =
+      cudaDeviceGetAttribute(multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  if (error != kSuccess) return error;
+  return cudaDeviceGetAttribute(block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+#endif
+}
+
 #if defined(BLOCKD_GPU_CODE)
 
 // A kernel's argument that is read where it lies, and not copied by each thread.
@@ -119,6 +134,17 @@ __device__ inline void CopyAsync16(void* shared, const void* global, int valid =
                : "memory");
 #endif
 }
+// The same; where it is not valid, zeros are written and nothing is read.
+__device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
+#if defined(BLOCKD_GPU_HIP)
+  *static_cast<uint4*>(shared) = valid ? *static_cast<const uint4*>(global) : uint4{0, 0, 0, 0};
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(valid ? 16 : 0)
+               : "memory");
+#endif
+}
 __device__ inline void CopyWait() {
 #if !defined(BLOCKD_GPU_HIP)
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -161,6 +187,48 @@ __device__ inline bool IsRaised(const uint32_t* flag) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
   return value != 0;
+#endif
+}
+
+// Between thread blocks of one launch: what a thread block wrote before it signals is seen, through
+// LoadFresh, by one that has seen the count. A thread block's own barrier goes before Signal and
+// after HasReached.
+__device__ inline unsigned Signal(unsigned* count) {
+  __threadfence();
+  return atomicAdd(count, 1u);
+}
+__device__ inline bool HasReached(const unsigned* count, unsigned target) {
+#if defined(BLOCKD_GPU_HIP)
+  return __hip_atomic_load(count, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) >= target;
+#else
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(count) : "memory");
+  return value >= target;
+#endif
+}
+// Not from a cache that another multiprocessor's stores pass by.
+template <typename T>
+__device__ inline T LoadFresh(const T* p) {
+#if defined(BLOCKD_GPU_HIP)
+  return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#else
+  return __ldcg(p);
+#endif
+}
+
+// The same of two, aligned to their size.
+template <typename T>
+__device__ inline void LoadFreshPair(T (&pair)[2], const T* p) {
+#if defined(BLOCKD_GPU_HIP)
+  pair[0] = LoadFresh(p), pair[1] = LoadFresh(p + 1);
+#else
+  if constexpr (sizeof(T) == 8) {
+    const double2 value = __ldcg(reinterpret_cast<const double2*>(p));
+    pair[0] = value.x, pair[1] = value.y;
+  } else {
+    const float2 value = __ldcg(reinterpret_cast<const float2*>(p));
+    pair[0] = value.x, pair[1] = value.y;
+  }
 #endif
 }
 

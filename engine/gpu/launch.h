@@ -20,7 +20,6 @@ struct LaunchResult {
 // that a thread block can have.
 LaunchResult PrepareSmall();
 LaunchResult PrepareLarge(size_t most_shared);
-LaunchResult PrepareSubstitute();
 
 // Eliminates levels of blocks of n <= kLargestSmallBlock.
 template <typename T>
@@ -37,12 +36,24 @@ struct LargeContext {
 template <typename T>
 LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context);
 
-// One level's substitution.
+// What solves need of the device.
+struct SolveLimits {
+  int64_t multiprocessors = 0;
+  int64_t shared_bytes = 0;        // of one multiprocessor
+  int64_t block_shared_bytes = 0;  // of one thread block, at most
+};
+LaunchResult PrepareSubstituteSmall(const SolveLimits& limits);
+LaunchResult PrepareSubstituteLarge(const SolveLimits& limits);
+
+// Columns that are solved together, 8 or 16.
+int64_t SolvePanelColumns(const SolveLimits& limits, int64_t columns);
+// Counters of one system and panel.
+int64_t SolveCounters(const SolveArgs& args);
+// Some passes of a solve, in one launch. tickets and counters are zero.
 template <typename T>
-LaunchResult SubstituteSmall(const SubstituteArgs& args, bool forward, Stream stream);
+LaunchResult SubstituteSmall(const SolveArgs& args, const SolveLimits& limits, Stream stream);
 template <typename T>
-LaunchResult SubstituteLarge(const SubstituteArgs& args, bool forward, Stream stream,
-                             const std::atomic<bool>* stop);
+LaunchResult SubstituteLarge(const SolveArgs& args, const SolveLimits& limits, Stream stream);
 
 // first[s] = the smallest index + 1 of a non-zero entry of info[s], and its value; 0, 0: none.
 struct FirstFailure {

@@ -144,16 +144,39 @@ struct SolveEntry {
   void* chains;
 };
 
-struct SubstituteArgs {
-  LevelShape level;
-  const SolveEntry* systems = nullptr;
-  int64_t num_systems = 0;
+// A level as a solve sees it.
+struct SolveLevel {
+  LevelShape shape;
   int64_t separators_before = -1;  // of the levels below this one's chain; -1: the system itself
   int64_t next_separators_before = 0;
   int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
-  int64_t max_rhs = 0;
-  void* scratch = nullptr;  // for large blocks
-  int64_t scratch_bytes = 0;
+  int32_t log_strips = 0;  // of the strips of 16 rows of an item of work; large blocks only
+};
+
+// Every level has less than half of the blocks of the one before.
+inline constexpr int kMostLevels = 40;
+
+// A solve, or some of its passes: pass p goes forward through level p or, from num_levels on,
+// backward through level 2 num_levels - 1 - p.
+struct SolveArgs {
+  SolveLevel levels[kMostLevels];
+  int32_t num_levels = 0;
+  int32_t first_pass = 0, end_pass = 0;
+  int64_t n = 0;
+  int64_t separators = 0;  // of all levels
+  const SolveEntry* systems = nullptr;
+  int64_t num_systems = 0;
+  int64_t first_panel = 0, num_panels = 0;  // of columns, of each system
+  int64_t panel_columns = 0;                // 8 or 16
+  int64_t most_columns = 0;                 // that any panel has
+  int64_t vector_rows = 0;                  // that are in shared memory at once
+  unsigned long long* tickets = nullptr;  // work handed out; zero before the launch, with counters
+  unsigned* counters = nullptr;
+
+  BLOCKD_HOST_DEVICE bool is_forward(int32_t pass) const { return pass < num_levels; }
+  BLOCKD_HOST_DEVICE int32_t level_of(int32_t pass) const {
+    return pass < num_levels ? pass : 2 * num_levels - 1 - pass;
+  }
 };
 
 // A matrix on the device, for residuals.

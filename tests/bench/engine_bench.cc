@@ -124,8 +124,7 @@ class Engine {
     }
     const SolveBatch batch{plan_.get(), systems};
     const double start = Now();
-    for (int64_t level = 0; level < Levels(); ++level) Check(backend_.Forward(batch, level));
-    for (int64_t level = Levels() - 1; level >= 0; --level) Check(backend_.Backward(batch, level));
+    Check(backend_.Solve(batch, [] { return true; }));
     if (enqueued) *enqueued = Now() - start;
     Check(backend_.Synchronize());
     return Now() - start;
@@ -214,7 +213,7 @@ class Engine {
       factor_.push_back(Take(plan_->factor_bytes()));
       chains_.push_back(Take(plan_->chain_scalars() * ScalarBytes(scalar())));
       solve_chains_.push_back(
-          Take(plan_->separators() * 2 * n() * kMostColumns * ScalarBytes(scalar())));
+          Take(plan_->solve_chain_scalars(kMostColumns) * ScalarBytes(scalar())));
       x_.push_back(Take(rows() * kMostColumns * ScalarBytes(scalar())));
       factor_systems_.push_back(
           {matrices_.back().view(), factor_.back().data(), chains_.back().data()});
