@@ -60,10 +60,15 @@ class SegmentSource {
   const T* fill_;
 };
 
-constexpr int kDepth = 4;  // pieces that are loaded ahead
+// A kernel for up to kRows rows. Narrow ones need few registers and many thread blocks.
+template <int kRows>
+inline constexpr int kDepth = kRows <= 32 ? 2 : 4;  // pieces that are loaded ahead
+template <int kRows>
+inline constexpr int kBlocksAtOnce = kRows <= 32 ? 6 : 1;  // on a multiprocessor, at least
+constexpr int kNarrow = 32, kWide = static_cast<int>(kLargestSmallSolve);
 
 // Three vectors in shared memory, and a warp's stream.
-template <typename T, int kSets, bool kForward, bool kWhole>
+template <typename T, int kSets, bool kForward, bool kWhole, int kRows>
 class Walk {
  public:
   __device__ Walk(const Part<T>& part, T* vectors, int lead)
@@ -244,7 +249,7 @@ class Walk {
   T* const v_;
   T* const y_;
   T* const left_;
-  MatrixStream<T, kWhole, kDepth, SegmentSource<T, kForward>> stream_;
+  MatrixStream<T, kWhole, kDepth<kRows>, SegmentSource<T, kForward>> stream_;
 };
 
 // A walk and what it waits for. In shared memory: registers are short.
@@ -257,9 +262,10 @@ struct Job {
   unsigned target;
 };
 
-template <typename T, int kSets, bool kForward, bool kWhole>
+template <typename T, int kSets, bool kForward, bool kWhole, int kRows>
 __device__ void WalkSegment(const SolveArgs& args, const Job<T>& job, T* vectors) {
-  Walk<T, kSets, kForward, kWhole> walk(job.part, vectors, static_cast<int>(args.vector_rows));
+  Walk<T, kSets, kForward, kWhole, kRows> walk(job.part, vectors,
+                                               static_cast<int>(args.vector_rows));
   if (job.before != nullptr) {
     if (threadIdx.x == 0) WaitFor(job.before, job.target);
     __syncthreads();
@@ -307,8 +313,8 @@ class JobOrder {
   int64_t passed_ = 0;  // tickets of the passes before
 };
 
-template <typename T, int kSets, bool kWhole>
-__global__ void __launch_bounds__(384, 1)
+template <typename T, int kSets, bool kWhole, int kRows>
+__global__ void __launch_bounds__(2 * kRows, kBlocksAtOnce<kRows>)
     SubstituteSmallKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ __align__(16) unsigned char job_memory[sizeof(Job<T>)];
@@ -325,9 +331,9 @@ __global__ void __launch_bounds__(384, 1)
     if (!found) return;
     if (job.part.columns > 0) {
       if (job.forward) {
-        WalkSegment<T, kSets, true, kWhole>(args, job, vectors);
+        WalkSegment<T, kSets, true, kWhole, kRows>(args, job, vectors);
       } else {
-        WalkSegment<T, kSets, false, kWhole>(args, job, vectors);
+        WalkSegment<T, kSets, false, kWhole, kRows>(args, job, vectors);
       }
     }
     __syncthreads();
@@ -338,12 +344,22 @@ __global__ void __launch_bounds__(384, 1)
 int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
 template <typename T, int kSets>
+auto KernelOf(int64_t n) {
+  if (n <= kNarrow) {
+    return n % kStrip == 0 ? SubstituteSmallKernel<T, kSets, true, kNarrow>
+                           : SubstituteSmallKernel<T, kSets, false, kNarrow>;
+  }
+  return n % kStrip == 0 ? SubstituteSmallKernel<T, kSets, true, kWide>
+                         : SubstituteSmallKernel<T, kSets, false, kWide>;
+}
+
+template <typename T, int kSets>
 LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
-  constexpr int64_t kMostWarps = 12;  // of a multiprocessor, by registers
   const int64_t warps = (args.n + kStrip - 1) / kStrip;
   args.vector_rows = VectorLead(args.n);
   const int64_t bytes = 3 * args.vector_rows * kSets * kColumns * static_cast<int64_t>(sizeof(T));
-  int64_t blocks = Minimum(limits.shared_bytes / (bytes + kReservedShared), kMostWarps / warps);
+  const int64_t most_warps = args.n <= kNarrow ? 12 : 8;  // of a multiprocessor, by registers
+  int64_t blocks = Minimum(limits.shared_bytes / (bytes + kReservedShared), most_warps / warps);
   if (blocks < 1) blocks = 1;
   int64_t most = 0;  // segments of one pass
   for (int32_t pass = args.first_pass; pass < args.end_pass; ++pass) {
@@ -354,18 +370,18 @@ LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
   const unsigned grid = static_cast<unsigned>(Minimum(most, blocks * limits.multiprocessors));
   const unsigned threads = static_cast<unsigned>(warps) * kWarp;
   const size_t shared = static_cast<size_t>(bytes);
-  if (args.n % kStrip == 0) {
-    SubstituteSmallKernel<T, kSets, true><<<grid, threads, shared, stream>>>(args);
-  } else {
-    SubstituteSmallKernel<T, kSets, false><<<grid, threads, shared, stream>>>(args);
-  }
+  const auto kernel = KernelOf<T, kSets>(args.n);
+  kernel<<<grid, threads, shared, stream>>>(args);
   return {BLOCKD_GPU(GetLastError)(), "SubstituteSmall"};
 }
 
 template <typename T, int kSets>
 Error Allow(size_t bytes) {
-  const Error error = AllowShared(SubstituteSmallKernel<T, kSets, true>, bytes);
-  return error == kSuccess ? AllowShared(SubstituteSmallKernel<T, kSets, false>, bytes) : error;
+  Error error = kSuccess;
+  for (const int64_t n : {kNarrow - 1, kNarrow, kWide - 1, kWide}) {
+    if (error == kSuccess) error = AllowShared(KernelOf<T, kSets>(n), bytes);
+  }
+  return error;
 }
 
 }  // namespace
