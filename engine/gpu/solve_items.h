@@ -74,6 +74,7 @@ class ItemOrder {
     while (ticket - passed_ >= row_.active * row_.items * units_) {
       passed_ += row_.active * row_.items * units_;
       if (!NextRow()) {
+        row_ = {};  // and so for all tickets after this one
         Item<T> end;
         end.kind = Item<T>::kEnd;
         return end;
