@@ -235,7 +235,8 @@ template <typename T, int kSets, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)
     SubstituteLargeKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ Item<T> items[kItems];
+  __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];
+  Item<T>* items = reinterpret_cast<Item<T>*>(item_memory);
   if (WarpIndex() == kSlots) {
     FindWork<T, kSets>(args, items);
     return;
