@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | asan | tsan | tidy | cuda]...
+#   tests/run.sh [all | lint | release | asan | tsan | tidy | cuda | hip]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
@@ -10,6 +10,7 @@
 #            with the thread sanitizer
 #   tidy     clang-tidy over every source file
 #   cuda     compiles the CUDA backend; only where nvcc is found; nothing is run
+#   hip      compiles the HIP backend with the distribution's hipcc; nothing is run
 #   all      all of them, in this order (the default); goes on after a failure and says so at the end
 #
 # BLOCKD_BUILD_DIR names another folder than build/ for the results.
@@ -100,10 +101,16 @@ cuda() {
   echo "cuda: compiled" >>"$summary"
 }
 
+hip() {
+  deploy/install_packages.sh hip
+  build_preset hip engine/all
+  echo "hip: compiled" >>"$summary"
+}
+
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release asan tsan tidy cuda; do
+  for part in lint release asan tsan tidy cuda hip; do
     SECONDS=0
     # A process of its own, so that the first failing command ends the part and not the others.
     "$0" "$part" || failed+=("$part")
@@ -123,9 +130,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | asan | tsan | tidy | cuda) ;;
+    all | lint | release | asan | tsan | tidy | cuda | hip) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release asan tsan tidy cuda" >&2
+      echo "unknown part '$part'; there are: all lint release asan tsan tidy cuda hip" >&2
       exit 2
       ;;
   esac

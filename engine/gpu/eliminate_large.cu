@@ -380,13 +380,14 @@ class Segment {
 };
 
 template <typename T, int kTile, Step kStep>
-__global__ void __launch_bounds__(TileOf<T, kTile, kStep>::kThreads,
-                                  TileOf<T, kTile, kStep>::kResident)
+__global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
+                                  (TileOf<T, kTile, kStep>::kResident))
     EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
                          bool flag) {
   extern __shared__ double shared[];
   __shared__ int failed;
-  __shared__ Task<T> task;
+  __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];
+  Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
   if (threadIdx.x == 0) failed = -1;
   Segment<T, kTile, kStep>(args, tasks, k, reinterpret_cast<T*>(shared), &failed)
       .Work(j, flag, task);
