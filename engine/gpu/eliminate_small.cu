@@ -107,7 +107,7 @@ class Segment {
  private:
   template <typename Body>
   __device__ void ForEach(const Body& body) const {
-#pragma unroll 4
+#pragma unroll 1
     for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) body(i % kTile, i / kTile);
   }
 
@@ -204,20 +204,24 @@ class Segment {
                    (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
                          : level_.next_offset + (run_.slot + k) * args_.next_stride);
     constexpr int kColumns = kTiles < 4 ? kTiles : 4;
-#pragma unroll
+#pragma unroll 1
     for (int first = kTiles - kColumns; first >= 0; first -= kColumns) {
       Real sums[kColumns][4] = {};
-#pragma unroll
-      for (int k = 0; k < first + kColumns; ++k) {
+      const T* const inverse = d_ + 8 * first;
+#pragma unroll 2
+      for (int k = 0; k < 8 * first; k += 8) {
         Real a[4];
-        LoadRows<kLead>(a, rows, 8 * k);
+        LoadRows<kLead>(a, rows, k);
 #pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-          if (k > first + j) continue;
-          const T* const inverse = d_ + 8 * (first + j);
-          const Real b[2] = {RowFragment<kLead, Real>(inverse, 8 * k),
-                             RowFragment<kLead, Real>(inverse, 8 * k + 4)};
-          Mma16x8x8(sums[j], a, b);
+        for (int j = 0; j < kColumns; ++j) MultiplyRow(sums[j], a, inverse + 8 * j, k);
+      }
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) {
+        Real a[4];
+        LoadRows<kLead>(a, rows + 8 * first * kLead, 8 * k);
+#pragma unroll
+        for (int j = k; j < kColumns; ++j) {
+          MultiplyRow(sums[j], a, inverse + 8 * first * kLead + 8 * j, 8 * k);
         }
       }
       SyncWarp();
@@ -228,6 +232,12 @@ class Segment {
         StoreGlobal(out, row, column, sums[j]);
       }
     }
+  }
+
+  // sum += a B', of B's columns from k on.
+  __device__ static void MultiplyRow(Real (&sum)[4], const Real (&a)[4], const T* b, int k) {
+    const Real right[2] = {RowFragment<kLead, Real>(b, k), RowFragment<kLead, Real>(b, k + 4)};
+    Mma16x8x8(sum, a, right);
   }
 
   // The result of Mma16x8x8 at (row, column) of a column-major block.
@@ -241,37 +251,27 @@ class Segment {
   }
 
   // D = D_next - C C', S = -W C' in place of W; and the left separator's update, - W W' so far.
-  __device__ void Update(int64_t k, bool last) {
+  __device__ void Update(int64_t k, bool last) const {
     const bool fill = run_.has_fill();
-    const int core_warps = fill ? kCoreWarps : kWarps, warp = WarpIndex();
-    for (int square = warp; fill && square < kSquares; square += kWarps) {
-      T* const update = NextChain(run_.left, 1);
-      UpdateSquare(
-          w_, square,
-          [&](int row, int column) {
-            return k == 0 || row >= n_ || column > row ? T{0} : update[column * n_ + row];
-          },
-          [&](int row, int column, Real value) {
-            if (row < n_ && column <= row) update[column * n_ + row] = static_cast<T>(value);
-          });
-    }
-    const bool none = last && run_.reversed;  // of the target's own block: the next level adds it
-    const DiagonalSource<T> source = Chain().Diagonal(none   ? 0
-                                                      : last ? run_.target()
-                                                             : run_.block(k + 1));
-    const int first = kWarps - 1 - warp;
-    for (int square = first; first < core_warps && square < kSquares; square += core_warps) {
-      UpdateSquare(
-          c_, square,
-          [&](int row, int column) {
-            if (row >= n_ || column >= n_) return row == column ? T{1} : T{0};
-            if (none) return T{0};
-            const int i = source.SmallIndex(row, column);
-            return source.second ? source.first[i] + source.second[i] : source.first[i];
-          },
-          [&](int row, int column, Real value) {
-            d_[column * kLead + row] = static_cast<T>(value);
-          });
+    const int warp = WarpIndex(), fills = fill ? kSquares : 0;
+    const int core_warps = fill ? kCoreWarps : kWarps, first = kWarps - 1 - warp;
+    // A reversed segment's target adds its own block; the next level does that for the update.
+    const bool starts_from_zero = last && run_.reversed;
+    DiagonalSource<T> next, update;
+    if (!starts_from_zero) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
+    if (fill) update.first = NextChain(run_.left, 1);
+    update.n = n_;
+    bool back = true;
+    int square = warp;
+    for (;;) {
+      if (back && square >= fills) {
+        back = false;
+        square = first < core_warps ? first : kSquares;
+      }
+      if (!back && square >= kSquares) break;
+      UpdateSquare(back ? w_ : c_, square, back ? update : next, back ? k == 0 : starts_from_zero,
+                   back);
+      square += back ? kWarps : core_warps;
     }
     if (!fill) {
       __syncthreads();
@@ -279,19 +279,14 @@ class Segment {
     }
     const int row = warp % kRowTiles * 16, column = warp / kRowTiles * (kTile / 2);
     Real sums[kTiles / 2][4] = {};
-#pragma unroll
+#pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
       Real a[4];
       LoadRows<kLead>(a, w_ + row, k);
 #pragma unroll
       for (Real& x : a) x = -x;
 #pragma unroll
-      for (int j = 0; j < kTiles / 2; ++j) {
-        const T* const right = c_ + column + 8 * j;
-        const Real b[2] = {RowFragment<kLead, Real>(right, k),
-                           RowFragment<kLead, Real>(right, k + 4)};
-        Mma16x8x8(sums[j], a, b);
-      }
+      for (int j = 0; j < kTiles / 2; ++j) MultiplyRow(sums[j], a, c_ + column + 8 * j, k);
     }
     __syncthreads();
 #pragma unroll
@@ -307,36 +302,39 @@ class Segment {
     row = 16 * r, column = 16 * i;
   }
 
-  // store(row, column, start(row, column) - rows rows') in one square. What starts comes from far,
-  // so it is asked for first and added last.
-  template <typename Start, typename Store>
-  __device__ void UpdateSquare(const T* rows, int square, const Start& start,
-                               const Store& store) const {
+  // source - rows rows' in one square, to where it came from or to d_. What comes from far is asked
+  // for first and added last.
+  __device__ void UpdateSquare(const T* rows, int square, const DiagonalSource<T>& source,
+                               bool zero, bool back) const {
     int row, column;
     Square(square, row, column);
-    Real sum[2][4] = {};
-    T from[2][4];
     const int first_row = row + (Lane() >> 2), first_column = column + 2 * (Lane() & 3);
+    Real sum[2][4] = {};
+    T start[8], more[8];
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      from[e / 4][e % 4] = start(first_row + e % 4 / 2 * 8, first_column + e / 4 * 8 + e % 2);
+      const int r = first_row + e / 2 % 2 * 8, c = first_column + e / 4 * 8 + e % 2;
+      const bool inside = r < n_ && c < n_, load = inside && !zero;
+      const int i = source.SmallIndex(r, c);
+      start[e] = load ? source.first[i] : inside || r != c ? T{0} : T{1};
+      more[e] = load && source.second ? source.second[i] : T{0};
     }
-#pragma unroll
+#pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
       Real a[4];
       LoadRows<kLead>(a, rows + row, k);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const T* const right = rows + column + 8 * h;
-        const Real b[2] = {RowFragment<kLead, Real>(right, k),
-                           RowFragment<kLead, Real>(right, k + 4)};
-        Mma16x8x8(sum[h], a, b);
-      }
+      MultiplyRow(sum[0], a, rows + column, k);
+      MultiplyRow(sum[1], a, rows + column + 8, k);
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      store(first_row + e % 4 / 2 * 8, first_column + e / 4 * 8 + e % 2,
-            static_cast<Real>(from[e / 4][e % 4]) - sum[e / 4][e % 4]);
+      const int r = first_row + e / 2 % 2 * 8, c = first_column + e / 4 * 8 + e % 2;
+      const T value = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sum[e / 4][e % 4]);
+      if (!back) {
+        d_[c * kLead + r] = value;
+      } else if (r < n_ && c <= r) {
+        const_cast<T*>(source.first)[c * n_ + r] = value;
+      }
     }
   }
 
