@@ -27,9 +27,10 @@ constexpr int SharedScalars() {
 
 // The segment that a thread block has. It stands in shared memory: registers are for the blocks.
 struct Place {
-  int level = 0;
+  int level_index = 0;
   int64_t segment = 0;
   int64_t system = 0;
+  SmallLevel level;
   FactorEntry entry;
   Run run;
 
@@ -38,13 +39,13 @@ struct Place {
     int64_t segments = args.levels[0].shape.segments();
     while (ticket >= segments * args.num_systems) {
       ticket -= segments * args.num_systems;
-      segments = args.levels[++level].shape.segments();
+      segments = args.levels[++level_index].shape.segments();
     }
-    const LevelShape& shape = args.levels[level].shape;
-    segment = shape.launched(ticket / args.num_systems);
+    level = args.levels[level_index];
+    segment = level.shape.launched(ticket / args.num_systems);
     system = ticket % args.num_systems;
     entry = args.systems[system];
-    run = shape.run(segment);
+    run = level.shape.run(segment);
   }
 };
 
@@ -65,7 +66,7 @@ class Segment {
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared, int* failed)
       : args_(args),
         place_(place),
-        level_(args.levels[place.level]),
+        level_(place.level),
         system_(place.entry),
         run_(place.run),
         n_(static_cast<int>(args.levels[0].shape.n)),
@@ -99,15 +100,15 @@ class Segment {
 
   // After Eliminate: lets those go on that wait for this segment.
   __device__ void Release() const {
-    if (place_.level + 1 == args_.num_levels) return;
+    if (place_.level_index + 1 == args_.num_levels) return;
     __syncthreads();
-    if (threadIdx.x == 0) RaiseFlag(Done(place_.level) + place_.segment);
+    if (threadIdx.x == 0) RaiseFlag(Done(place_.level_index) + place_.segment);
   }
 
  private:
   template <typename Body>
   __device__ void ForEach(const Body& body) const {
-#pragma unroll 1
+#pragma unroll 2
     for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) body(i % kTile, i / kTile);
   }
 
@@ -119,9 +120,9 @@ class Segment {
 
   // Block b of this chain is what the segments b and b + 1 of the level before leave.
   __device__ void Await() const {
-    if (place_.level == 0) return;
+    if (place_.level_index == 0) return;
     const int64_t end = run_.first + run_.count + (!run_.reversed && run_.right >= 0 ? 1 : 0);
-    const uint32_t* const done = Done(place_.level - 1);
+    const uint32_t* const done = Done(place_.level_index - 1);
     for (int64_t s = run_.first + threadIdx.x; s <= end; s += kThreads) {
       while (!IsRaised(done + s)) {
       }
@@ -192,20 +193,20 @@ class Segment {
     }
   }
 
-  // C = E inv(L)' and W = S inv(L)', in place and to the factor. A warp has 16 whole rows; it goes
-  // from right to left, for a column needs what is left of it.
+  // C = E inv(L)' and W = S inv(L)', in place and to the factor. A warp has 16 whole rows of one,
+  // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
   __device__ void Divide(int64_t k) const {
+    constexpr int kColumns = kTiles / 2;
     const int warp = WarpIndex();
-    const bool fill = warp >= kRowTiles;
-    if (fill && !run_.has_fill()) return;
+    const bool second = warp >= kRowTiles, fill = second && run_.has_fill();
     const int row = warp % kRowTiles * 16;
     T* const rows = (fill ? w_ : c_) + row;
     T* const out = static_cast<T*>(system_.factor) +
                    (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
                          : level_.next_offset + (run_.slot + k) * args_.next_stride);
-    constexpr int kColumns = kTiles < 4 ? kTiles : 4;
+    int first = second && !fill ? 0 : kColumns;
 #pragma unroll 1
-    for (int first = kTiles - kColumns; first >= 0; first -= kColumns) {
+    for (;;) {
       Real sums[kColumns][4] = {};
       const T* const inverse = d_ + 8 * first;
 #pragma unroll 2
@@ -224,13 +225,19 @@ class Segment {
           MultiplyRow(sums[j], a, inverse + 8 * first * kLead + 8 * j, 8 * k);
         }
       }
-      SyncWarp();
+      if (run_.has_fill()) {
+        SyncWarp();
+      } else {
+        __syncthreads();
+      }
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         const int column = 8 * (first + j);
         StoreTile<kLead>(rows + column * kLead, sums[j]);
         StoreGlobal(out, row, column, sums[j]);
       }
+      if (first == 0 || !run_.has_fill()) break;
+      first = 0;
     }
   }
 
@@ -257,20 +264,23 @@ class Segment {
     const int core_warps = fill ? kCoreWarps : kWarps, first = kWarps - 1 - warp;
     // A reversed segment's target adds its own block; the next level does that for the update.
     const bool starts_from_zero = last && run_.reversed;
-    DiagonalSource<T> next, update;
+    DiagonalSource<T> next;
     if (!starts_from_zero) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
-    if (fill) update.first = NextChain(run_.left, 1);
-    update.n = n_;
     bool back = true;
     int square = warp;
+#pragma unroll 1
     for (;;) {
       if (back && square >= fills) {
         back = false;
         square = first < core_warps ? first : kSquares;
       }
       if (!back && square >= kSquares) break;
-      UpdateSquare(back ? w_ : c_, square, back ? update : next, back ? k == 0 : starts_from_zero,
-                   back);
+      DiagonalSource<T> source;
+      source.n = n_;
+      source.first = back ? NextChain(run_.left, 1) : next.first;
+      source.second = back ? nullptr : next.second;
+      source.packed = !back && next.packed;
+      UpdateSquare(back ? w_ : c_, square, source, back ? k == 0 : starts_from_zero, back);
       square += back ? kWarps : core_warps;
     }
     if (!fill) {
@@ -302,22 +312,31 @@ class Segment {
     row = 16 * r, column = 16 * i;
   }
 
-  // source - rows rows' in one square, to where it came from or to d_. What comes from far is asked
-  // for first and added last.
+  // source, or zero, - rows rows' in one square, to where it came from or to d_. What comes from
+  // far is asked for at once and added last.
   __device__ void UpdateSquare(const T* rows, int square, const DiagonalSource<T>& source,
                                bool zero, bool back) const {
     int row, column;
     Square(square, row, column);
     const int first_row = row + (Lane() >> 2), first_column = column + 2 * (Lane() & 3);
+    const auto row_of = [=](int e) { return first_row + e / 2 % 2 * 8; };
+    const auto column_of = [=](int e) { return first_column + e / 4 * 8 + e % 2; };
     Real sum[2][4] = {};
-    T start[8], more[8];
+    T start[8] = {}, more[8] = {};
+    int place[8];
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const int r = first_row + e / 2 % 2 * 8, c = first_column + e / 4 * 8 + e % 2;
-      const bool inside = r < n_ && c < n_, load = inside && !zero;
-      const int i = source.SmallIndex(r, c);
-      start[e] = load ? source.first[i] : inside || r != c ? T{0} : T{1};
-      more[e] = load && source.second ? source.second[i] : T{0};
+      // Outside of the block any entry will do.
+      const bool inside = row_of(e) < n_ && column_of(e) < n_;
+      place[e] = inside ? source.SmallIndex(row_of(e), column_of(e)) : 0;
+    }
+    if (!zero) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) start[e] = source.first[place[e]];
+      if (source.second) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) more[e] = source.second[place[e]];
+      }
     }
 #pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
@@ -328,25 +347,34 @@ class Segment {
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const int r = first_row + e / 2 % 2 * 8, c = first_column + e / 4 * 8 + e % 2;
+      const int r = row_of(e), c = column_of(e);
+      const bool inside = r < n_ && c < n_;
       const T value = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sum[e / 4][e % 4]);
       if (!back) {
-        d_[c * kLead + r] = value;
-      } else if (r < n_ && c <= r) {
+        d_[c * kLead + r] = inside ? value : r == c ? T{1} : T{0};
+      } else if (inside && c <= r) {
         const_cast<T*>(source.first)[c * n_ + r] = value;
       }
     }
   }
 
+  // A column is 32 lanes', or fewer that have it all.
   __device__ void StoreInverse(int64_t k) const {
-    T* out = static_cast<T*>(system_.factor) + level_.inverse_offset +
-             (run_.slot + k) * args_.inverse_stride;
-    ForEach([&](int row, int column) {
-      const int first = column / 8 * 8;
-      if (row >= n_ || column >= n_ || row < first) return;
-      out[column / 8 * (8 * n_ - 32 * (column / 8 - 1)) + (column - first) * (n_ - first) + row -
-          first] = row < column ? T{0} : d_[column * kLead + row];
-    });
+    constexpr int kLanes = kTile < 32 ? kTile : 32;
+    T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
+                       (run_.slot + k) * args_.inverse_stride;
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll 2
+    for (int column = thread / kLanes; column < n_; column += kThreads / kLanes) {
+      const int panel = column / 8, first = panel * 8;
+      T* const out =
+          inverse + panel * (8 * n_ - 32 * (panel - 1)) + (column - first) * (n_ - first);
+#pragma unroll
+      for (int part = 0; part < kTile; part += kLanes) {
+        const int row = first + part + thread % kLanes;
+        if (row < n_) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
+      }
+    }
   }
 
   __device__ T* NextChain(int64_t separator, int part) const {
@@ -392,7 +420,7 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   extern __shared__ double shared[];
   __shared__ int failed;
-  __shared__ alignas(Place) unsigned char place[sizeof(Place)];
+  alignas(Place) __shared__ unsigned char place[sizeof(Place)];
   if (threadIdx.x == 0) {
     failed = -1;
     new (place) Place(args, args.ticket ? atomicAdd(args.ticket, 1u) : blockIdx.x);

@@ -107,183 +107,220 @@ __device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
   return bad;
 }
 
-// A thread block of kWarps warps: the lower triangle of a symmetric matrix of kTiles x kTiles tiles
-// of 8 x 8, kTiles at most 8, becomes inv(chol); what is above the tiles on the diagonal is
-// scratch. The first bad pivot is noted in *failed as base + its index, if nothing was before.
+// One warp: the lower triangle of a symmetric matrix of kTiles x kTiles tiles of 8 x 8, kTiles at
+// most 4, becomes inv(chol). Step j has kTiles x 8 rows and columns to divide by the diagonal
+// tile's factor, one for each lane: what of the inverse is left of that tile, the identity, and
+// what of the matrix is below it. The first bad pivot is noted in *failed as base + its index, if
+// nothing was before.
+template <int kTiles, int kLead, typename Real, typename T>
+__device__ inline void InvertSpan(T* m, int base, int* failed) {
+  const auto at = [m](int i, int l) { return m + l * 8 * kLead + i * 8; };
+  const int group = Lane() / 8 % kTiles, mine = Lane() % 8;
+  Real rest[kTiles][kTiles][2];  // tiles (i, l) below the current row
+  // Of the last step: rows of L below its diagonal tile, and of the inverse in its row.
+  Real rows[kTiles][2], minus[kTiles][2], columns[kTiles][2];
+  const auto subtract = [&](int i, int l, const Real(&left)[2], const Real(&right)[2]) {
+    Mma8x8x4(rest[i][l], left[0], right[0]);
+    Mma8x8x4(rest[i][l], left[1], right[1]);
+  };
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    const bool by_column = group <= j;
+    T* const vector = by_column ? at(j, group) + mine * kLead : at(group, j) + mine;
+    const int stride = by_column ? 1 : kLead;
+    Real a[8][8], x[8];
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+#pragma unroll
+      for (int r = c; r < 8; ++r) a[r][c] = at(j, j)[c * kLead + r];
+    }
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      const Real value = vector[c * stride];
+      x[c] = group != j ? value : c == mine ? Real{1} : Real{0};
+    }
+    // What the step before left for later, while those loads are under way.
+#pragma unroll
+    for (int i = j + 1; j > 0 && i < kTiles; ++i) {
+#pragma unroll
+      for (int l = 0; l <= i; ++l) {
+        if (l != j) subtract(i, l, minus[i], l >= j ? rows[l] : columns[l]);
+      }
+    }
+    const int bad = DivideByFactor(a, x);
+    if (bad < 8 && Lane() == 0 && *failed < 0) *failed = base + 8 * j + bad;
+    SyncWarp();
+    if (Lane() < 8 * kTiles) {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) vector[c * stride] = static_cast<T>(x[c]);
+    }
+    SyncWarp();
+    if (j + 1 == kTiles) break;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int i = j + 1; i < kTiles; ++i) {
+        rows[i][k] = RowFragment<kLead, Real>(at(i, j), 4 * k);
+        minus[i][k] = -rows[i][k];
+      }
+#pragma unroll
+      for (int l = 0; l <= j; ++l) columns[l][k] = ColumnFragment<kLead, Real>(at(j, l), 4 * k);
+    }
+#pragma unroll
+    for (int i = j + 1; i < kTiles; ++i) {
+      rest[i][j][0] = rest[i][j][1] = 0;
+#pragma unroll
+      for (int l = 1; j == 0 && l <= i; ++l) LoadTile<kLead>(rest[i][l], at(i, l));
+    }
+    SyncWarp();
+    // What the next step starts from goes first: row and column j + 1.
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int t = j + 1; t < j + 1 + kTiles; ++t) {
+        const int tile = t % kTiles, i = tile > j ? tile : j + 1, l = tile > j ? j + 1 : tile;
+        Mma8x8x4(rest[i][l], minus[i][k], l > j ? rows[l][k] : columns[l][k]);
+      }
+    }
+#pragma unroll
+    for (int t = j + 1; t < j + 1 + kTiles; ++t) {
+      const int tile = t % kTiles, i = tile > j ? tile : j + 1, l = tile > j ? j + 1 : tile;
+      StoreTile<kLead>(at(i, l), rest[i][l]);
+    }
+    SyncWarp();
+  }
+}
+
+// A thread block of kWarps warps: a tile of kTile <= 64. One warp inverts spans of 32 rows. With
+// X = inv(L) and two spans:
 //
-// Step j has 8 kTiles vectors to divide by the factor of the diagonal tile, one for each lane of
-// the first warps: columns of what grows to the inverse left of that tile, the identity, and rows
-// of the matrix below it, which become L(i,j) and stand in the upper triangle, at (j,i). Each of
-// these warps factors the tile for itself. Then
+//     X(0,0)                    L = A(1,0) X(0,0)'         A(1,1) -= L L'
+//     X(1,1)  and  T = L X(0,0), by the other warps        X(1,0) = -X(1,1) T
 //
-//     A(i,l) -= L(i,j) L(l,j)',  j < l <= i         R(i,l) -= L(i,j) X(j,l),  l <= j < i
-//
-// first in row and column j + 1, by all warps, and elsewhere by the other warps during the next
-// step. A tile of R is transposed, so that a lane's vector is a row as in A. The code is small on
-// purpose: what does not stay in the instruction cache is read anew at each step.
-template <int kTiles, int kLead, int kWarps, typename Real, typename T>
+// L stands above the diagonal, T in its own place.
+template <int kTile, int kLead, int kWarps, typename Real, typename T>
 class TileInverter {
+  static constexpr int kSpan = kTile < 32 ? kTile : 32;
+  static constexpr int kSpans = kTile / kSpan;
+  static_assert(kSpans <= 2);
+
  public:
-  __device__ TileInverter(T* m, int base, int* failed) : m_(m), base_(base), failed_(failed) {}
+  __device__ TileInverter(T* m, int base, int* failed)
+      : m_(m),
+        below_(m + kSpan),
+        above_(m + kSpan * kLead),
+        last_(m + kSpan * kLead + kSpan),
+        base_(base),
+        failed_(failed) {}
 
   // Every thread calls it, with m complete; it returns with m complete.
   __device__ void Run() const {
-    const int helper = Helper();
+    // One copy of the code for both spans: it is large.
 #pragma unroll 1
-    for (int j = 0; j < kTiles; ++j) {
-      if (WarpIndex() < kFactorWarps) {
-        Divide(j);
-      } else {
-        if (kFactorWarps > 1 && j == 0) __syncthreads();
-        if (j > 0 && helper >= 0) UpdateRest(j - 1, helper);
+    for (int span = 0;; ++span) {
+      if (WarpIndex() == 0) {
+        InvertSpan<kSpan / 8, kLead, Real>(span == 0 ? m_ : last_, base_ + span * kSpan, failed_);
+      } else if (span == 1 && (WarpIndex() % 4 != 0 || kWarps <= 4)) {
+        // Not those that share the arithmetic of warp 0.
+        constexpr int kHelpers = kWarps - (kWarps + 3) / 4;
+        for (int task = WarpIndex() - 1 - WarpIndex() / 4; task < 8; task += kHelpers) {
+          MultiplyBelow(task);
+        }
       }
       __syncthreads();
-      if (j + 1 == kTiles) return;
-      UpdateNext(j);
+      if (span == kSpans - 1) break;
+      for (int task = WarpIndex(); task < 8; task += kWarps) DivideBelow(task);
+      __syncthreads();
+      for (int task = WarpIndex(); task < 6; task += kWarps) UpdateLast(task);
+      __syncthreads();
+    }
+    if constexpr (kSpans == 2) {
+      for (int task = WarpIndex(); task < 4; task += kWarps) MultiplyLast(task);
       __syncthreads();
     }
   }
 
  private:
-  static constexpr int kFactorWarps = (kTiles + 3) / 4;
-  static_assert(kTiles <= 8 && kWarps > kFactorWarps && (kWarps <= 4 || kWarps % 4 == 0));
-  // Warps w and w + 4 share a scheduler and its arithmetic: those beside a warp that divides would
-  // hold it up.
-  static constexpr int kHelpersOfFour = (kWarps < 4 ? kWarps : 4) - kFactorWarps;
-  static constexpr int kHelpers = kHelpersOfFour * (kWarps < 4 ? 1 : kWarps / 4);
-  __device__ static int Helper() {
-    const int lane = WarpIndex() % 4 - kFactorWarps;
-    return lane < 0 ? -1 : lane + WarpIndex() / 4 * kHelpersOfFour;
+  // Tiles of 16 x 8, so that the warps w and w + 4, which share a scheduler, have a short and a
+  // long product with a triangle.
+  __device__ static int RowOf(int task) { return task / 4 * 16; }
+  __device__ static int ColumnOf(int task) { return 8 * (task < 4 ? task : 7 - task); }
+
+  __device__ void DivideBelow(int task) const {
+    const int row = RowOf(task), column = ColumnOf(task);
+    Real sum[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < kSpan; k += 8) {
+      if (k <= column) Multiply<true>(sum[k / 8 % 2], below_ + row, m_ + column, k);
+    }
+    StoreSum(above_ + column * kLead + row, sum);
   }
 
-  __device__ T* At(int i, int l) const { return m_ + l * 8 * kLead + i * 8; }
-  // The diagonal tile of step j. While one warp stores its inverse another may still read it: so it
-  // stands where nothing else does at that time.
-  __device__ T* Diagonal(int j) const {
-    if (kFactorWarps == 1 || j == 0) return At(j, j);
-    return At(j < kTiles - 2 ? kTiles - 2 : 0, kTiles - 1);
-  }
-
-  __device__ void Divide(int j) const {
-    const int thread = static_cast<int>(threadIdx.x), group = thread / 8, mine = thread % 8;
-    const T* const from = (group < j ? At(j, group) : group < kTiles ? At(group, j) : m_) + mine;
-    const T* const diagonal = Diagonal(j);
-    Real a[8][8], x[8];
+  __device__ void UpdateLast(int task) const {
+    const int row = task < 2 ? 0 : 16, column = 8 * (task < 2 ? task : task - 2);
+    Real start[4], sum[2][4] = {};
+    LoadTile<kLead>(start, last_ + column * kLead + row);
 #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-#pragma unroll
-      for (int r = c; r < 8; ++r) a[r][c] = diagonal[c * kLead + r];
+    for (int k = 0; k < kSpan; k += 8) {
+      Multiply<true>(sum[k / 8 % 2], above_ + row, above_ + column, k);
     }
 #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      const Real value = from[c * kLead];
-      x[c] = group != j ? value : c == mine ? Real{1} : Real{0};
-    }
-    if (kFactorWarps > 1 && j == 0) __syncthreads();
-    const int bad = DivideByFactor(a, x);
-    if (bad < 8 && thread == 0 && *failed_ < 0) *failed_ = base_ + 8 * j + bad;
-    if (kFactorWarps == 1) SyncWarp();
-    if (group >= kTiles) return;
-    // Of the inverse a column, else a row.
-    T* const to = At(j, group) + (group <= j ? mine * kLead : mine);
-    const int stride = group <= j ? 1 : kLead;
-#pragma unroll
-    for (int c = 0; c < 8; ++c) to[c * stride] = static_cast<T>(x[c]);
+    for (int e = 0; e < 4; ++e) start[e] -= sum[0][e] + sum[1][e];
+    StoreTile<kLead>(last_ + column * kLead + row, start);
   }
 
-  // Row and column j + 1.
-  __device__ void UpdateNext(int j) const {
-#pragma unroll 1
-    for (int task = WarpIndex(); task < kTiles; task += kWarps) {
-      const int i = task > j + 1 ? task : j + 1, l = task > j + 1 ? j + 1 : task;
-      Real start[2] = {0, 0}, sum[2] = {0, 0}, other[2] = {0, 0}, left[2], right[2];
-      if (l != j) LoadPlace(start, At(i, l), l < j);
-      LoadLeft(left, i, j);
-      LoadRight(right, l, j);
-      Mma8x8x4(sum, left[0], right[0]);
-      Mma8x8x4(other, left[1], right[1]);
-      sum[0] = start[0] - (sum[0] + other[0]), sum[1] = start[1] - (sum[1] + other[1]);
-      StorePlace(i == l ? Diagonal(i) : At(i, l), l <= j, sum[0], sum[1]);
+  __device__ void MultiplyBelow(int task) const {
+    const int row = RowOf(task), column = ColumnOf(task);
+    Real sum[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < kSpan; k += 8) {
+      if (k >= column) Multiply<false>(sum[k / 8 % 2], above_ + row, m_ + column * kLead, k);
     }
+    StoreSum(below_ + column * kLead + row, sum);
   }
 
-  // What is below row j + 1 and not in column j + 1: two rows, kChunk columns at a time, their
-  // loads first, so that they wait only once.
-  __device__ void UpdateRest(int j, int helper) const {
-    constexpr int kChunk = kTiles < 4 ? kTiles : 3;
-    int i = j + 2, chunk = helper;
-    while (i < kTiles) {
-      const bool both = i + 1 < kTiles;
-      const int columns = both ? i + 1 : i;  // but for j + 1
-      if (chunk * kChunk >= columns) {
-        chunk -= (columns + kChunk - 1) / kChunk;
-        i += 2;
-        continue;
-      }
-      Real top[2], bottom[2] = {0, 0}, right[kChunk][2], start[kChunk][4] = {}, sum[kChunk][4] = {};
-      LoadLeft(top, i, j);
-      if (both) LoadLeft(bottom, i + 1, j);
-      const Real left[4] = {top[0], bottom[0], top[1], bottom[1]};
-      const auto column = [&](int e) {
-        const int c = chunk * kChunk + e;
-        return c > j ? c + 1 : c;
-      };
+  // In place: a warp has 8 whole columns.
+  __device__ void MultiplyLast(int task) const {
+    T* const t = below_ + task * 8 * kLead;
+    Real sum[2][4] = {};
 #pragma unroll
-      for (int e = 0; e < kChunk; ++e) {
-        const int l = column(e);
-        if (l > columns) break;
-        LoadRight(right[e], l, j);
-        if (l == j) continue;
-        Real above[2], below[2] = {0, 0};
-        LoadPlace(above, At(i, l), l < j);
-        if (both) LoadPlace(below, At(i + 1, l), l < j);
-        start[e][0] = above[0], start[e][1] = above[1];
-        start[e][2] = below[0], start[e][3] = below[1];
-      }
+    for (int k = 0; k < kSpan; k += 8) {
+      const Real right[2] = {-ColumnFragment<kLead, Real>(t, k),
+                             -ColumnFragment<kLead, Real>(t, k + 4)};
 #pragma unroll
-      for (int e = 0; e < kChunk; ++e) {
-        if (column(e) <= columns) Mma16x8x8(sum[e], left, right[e]);
+      for (int i = k / 16; i < 2; ++i) {
+        Real left[4];
+        LoadRows<kLead>(left, last_ + 16 * i, k);
+        // The upper tile of a pair on the diagonal is scratch.
+        if (k == 16 * i + 8) left[0] = left[2] = 0;
+        Mma16x8x8(sum[i], left, right);
       }
-#pragma unroll
-      for (int e = 0; e < kChunk; ++e) {
-        const int l = column(e);
-        if (l > columns) break;
-        if (l <= i) {
-          StorePlace(At(i, l), l <= j, start[e][0] - sum[e][0], start[e][1] - sum[e][1]);
-        }
-        if (both) {
-          StorePlace(At(i + 1, l), l <= j, start[e][2] - sum[e][2], start[e][3] - sum[e][3]);
-        }
-      }
-      chunk += kHelpers;
     }
+    SyncWarp();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) StoreTile<kLead>(t + 16 * i, sum[i]);
   }
 
-  __device__ void LoadLeft(Real (&left)[2], int i, int j) const {
-    left[0] = RowFragment<kLead, Real>(At(j, i), 0);
-    left[1] = RowFragment<kLead, Real>(At(j, i), 4);
+  // sum += A(:, k..k+7) B(k..k+7, :), of which B may be transposed.
+  template <bool kTransposed>
+  __device__ static void Multiply(Real (&sum)[4], const T* a, const T* b, int k) {
+    Real left[4];
+    LoadRows<kLead>(left, a, k);
+    const Real right[2] = {
+        kTransposed ? RowFragment<kLead, Real>(b, k) : ColumnFragment<kLead, Real>(b, k),
+        kTransposed ? RowFragment<kLead, Real>(b, k + 4) : ColumnFragment<kLead, Real>(b, k + 4)};
+    Mma16x8x8(sum, left, right);
   }
-  __device__ void LoadRight(Real (&right)[2], int l, int j) const {
-    const int row = Lane() >> 2, column = Lane() & 3;
-    const T* const at = At(j, l) + (l > j ? column * kLead + row : row * kLead + column);
-    right[0] = at[0];
-    right[1] = at[l > j ? 4 * kLead : 4];
-  }
-  // The two entries that a lane has of a product, in a tile that may be transposed.
-  __device__ static void LoadPlace(Real (&c)[2], const T* tile, bool transposed) {
-    const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-    const T* const at = tile + (transposed ? row * kLead + column : column * kLead + row);
-    c[0] = at[0];
-    c[1] = at[transposed ? 1 : kLead];
-  }
-  __device__ static void StorePlace(T* tile, bool transposed, Real c0, Real c1) {
-    const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-    T* const at = tile + (transposed ? row * kLead + column : column * kLead + row);
-    at[0] = static_cast<T>(c0);
-    at[transposed ? 1 : kLead] = static_cast<T>(c1);
+  __device__ static void StoreSum(T* to, Real (&sum)[2][4]) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sum[0][e] += sum[1][e];
+    StoreTile<kLead>(to, sum[0]);
   }
 
   T* const m_;
+  T* const below_;
+  T* const above_;
+  T* const last_;
   const int base_;
   int* const failed_;
 };
@@ -300,7 +337,7 @@ class TwoTileInverter {
   static constexpr int kHalf = kTile / 2;
   static constexpr int kTiles = kHalf / 8;  // columns of 8
   static constexpr int kRows = kHalf / 16;  // rows of 16
-  using Half = TileInverter<kTiles, kLead, kWarps, Real, T>;
+  using Half = TileInverter<kHalf, kLead, kWarps, Real, T>;
 
  public:
   __device__ TwoTileInverter(T* m, int* failed)
@@ -388,21 +425,17 @@ class TwoTileInverter {
     for (int column = 8 * WarpIndex(); column < kHalf; column += 8 * kWarps) {
       T* const t = below_ + column * kLead;
       Real sum[kRows][4] = {};
-#pragma unroll 1
+#pragma unroll
       for (int k = 0; k < kTiles; ++k) {
         const Real right[2] = {-ColumnFragment<kLead, Real>(t, 8 * k),
                                -ColumnFragment<kLead, Real>(t, 8 * k + 4)};
-        Real left[kRows][4];
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          if (2 * i + 1 < k) continue;
-          LoadRows<kLead>(left[i], last_ + 16 * i, 8 * k);
+        for (int i = k / 2; i < kRows; ++i) {
+          Real left[4];
+          LoadRows<kLead>(left, last_ + 16 * i, 8 * k);
           // The upper tile of a pair on the diagonal is scratch.
-          if (k == 2 * i + 1) left[i][0] = left[i][2] = 0;
-        }
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          if (2 * i + 1 >= k) Mma16x8x8(sum[i], left[i], right);
+          if (k == 2 * i + 1) left[0] = left[2] = 0;
+          Mma16x8x8(sum[i], left, right);
         }
       }
       SyncWarp();
@@ -425,7 +458,7 @@ template <int kTile, int kWarps, typename T>
 __device__ inline void CholeskyInverse(T* m, int* failed) {
   using Real = Arithmetic<T, kTile>;
   if constexpr (kTile <= 64) {
-    TileInverter<kTile / 8, kLd<kTile>, kWarps, Real, T>(m, 0, failed).Run();
+    TileInverter<kTile, kLd<kTile>, kWarps, Real, T>(m, 0, failed).Run();
   } else {
     TwoTileInverter<kTile, kWarps, Real, T>(m, failed).Run();
   }
