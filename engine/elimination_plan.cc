@@ -14,14 +14,22 @@ namespace {
 // C' 2.
 constexpr double kPlainFlops = 7.0 / 3.0;
 constexpr double kFillFlops = 19.0 / 3.0;
-// A segment at a free end does 2.71 times less a block, so it is made so much longer and all
-// segments of a level end together; but not where a block is spread over all lanes, and takes as
-// long with a fill as without.
-double EndLength(int64_t n, const CostModel& costs) {
-  return n > costs.largest_lane_block ? 1 : kFillFlops / kPlainFlops;
-}
 
 double Cube(int64_t n) { return static_cast<double>(n) * static_cast<double>(n) * n; }
+
+// A segment at a free end takes less time a block, so it is made so much longer and all segments of
+// a level end together; but not where a block is spread over all lanes, and takes as long with a
+// fill as without. The same for all scalar types.
+double EndLength(int64_t n, const CostModel& costs) {
+  if (n > costs.largest_lane_block) return 1;
+  const double rows = static_cast<double>(n);
+  const double rate = costs.lane_flops_per_second * rows / (rows + costs.half_rate_block_size);
+  const double plain =
+      costs.step_seconds + rows * costs.step_seconds_per_row + kPlainFlops * Cube(n) / rate;
+  const double fill =
+      rows * costs.fill_seconds_per_row + (kFillFlops - kPlainFlops) * Cube(n) / rate;
+  return 1 + fill / plain;
+}
 
 // How long the segments of a chain are that has separators: two ends and the middles between them.
 struct Cut {

@@ -364,7 +364,6 @@ class Segment {
     T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
                        (run_.slot + k) * args_.inverse_stride;
     const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll 2
     for (int column = thread / kLanes; column < n_; column += kThreads / kLanes) {
       const int panel = column / 8, first = panel * 8;
       T* const out =

@@ -71,7 +71,7 @@ struct FactorScratch {
   int64_t info_stride = 0;  // segments of all levels
   int64_t systems_a_launch = kSystemsALaunch;
   int64_t done_offset = 0, tickets_offset = 0, cleared = 0;
-  int64_t first_offset = 0, blocks_offset = 0, bytes = 0;
+  int64_t blocks_offset = 0, bytes = 0;
 
   FactorScratch(const EliminationPlan& plan, int64_t systems) {
     int64_t most = 0;
@@ -91,8 +91,7 @@ struct FactorScratch {
     done_offset = info_stride * systems * int64_t{sizeof(int64_t)};
     tickets_offset = done_offset + (small ? info_stride * systems * int64_t{sizeof(uint32_t)} : 0);
     cleared = tickets_offset + (small ? launches * int64_t{sizeof(uint32_t)} : 0);
-    first_offset = MemoryPool::Rounded(cleared);
-    blocks_offset = first_offset + MemoryPool::Rounded(systems * int64_t{sizeof(FirstFailure)});
+    blocks_offset = MemoryPool::Rounded(cleared);
     bytes = blocks_offset + most * systems * LargeScratchBytes(plan.shape());
   }
 
@@ -114,9 +113,9 @@ class GpuBackend : public Backend {
     costs_.device_flops_per_second = 2.2e13;
     costs_.half_rate_block_size = 64;
     costs_.bytes_per_second = 3e12;
-    costs_.step_seconds = 2e-6;
-    costs_.step_seconds_per_row = 1.8e-7;
-    costs_.fill_seconds_per_row = 2e-7;
+    costs_.step_seconds = 1e-6;
+    costs_.step_seconds_per_row = 1.6e-7;
+    costs_.fill_seconds_per_row = 5e-8;
     costs_.largest_lane_block = gpu::kLargestSmallBlock;
     costs_.spread_seconds_per_row = 1.0e-6;
     costs_.spread_flops_per_second = 5.1e13;
@@ -203,18 +202,23 @@ class GpuBackend : public Backend {
     const EliminationPlan& plan = *batch.plan;
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const FactorScratch scratch(plan, systems);
-    std::byte* base = static_cast<std::byte*>(batch.scratch);
-    FirstFailure* first = reinterpret_cast<FirstFailure*>(base + scratch.first_offset);
-    absl::Status status =
-        ToStatus(gpu::FindFailures(reinterpret_cast<const int64_t*>(base), scratch.info_stride,
-                                   systems, first, device_->stream()));
-    if (!status.ok()) return status;
-    std::vector<FirstFailure> found(systems);
-    status = device_->Download(found.data(), first, systems * int64_t{sizeof(FirstFailure)});
-    if (!status.ok()) return status;
+    const int64_t* const info = static_cast<const int64_t*>(batch.scratch);
+    constexpr int64_t kMost = Device::kStagingBytes / int64_t{sizeof(FirstFailure)};
     std::vector<PivotFailure> failures;
-    for (int64_t s = 0; s < systems; ++s) {
-      if (found[s].position > 0) failures.push_back(Locate(plan, s, found[s]));
+    for (int64_t first = 0; first < systems; first += kMost) {
+      const int64_t count = std::min(kMost, systems - first);
+      // Written where the host reads it, which saves a copy.
+      absl::StatusOr<void*> pinned = device_->NextPinned();
+      if (!pinned.ok()) return pinned.status();
+      const FirstFailure* const found = static_cast<const FirstFailure*>(*pinned);
+      absl::Status status =
+          ToStatus(gpu::FindFailures(info + first * scratch.info_stride, scratch.info_stride, count,
+                                     static_cast<FirstFailure*>(*pinned), device_->stream()));
+      if (status.ok()) status = device_->Synchronize();
+      if (!status.ok()) return status;
+      for (int64_t s = 0; s < count; ++s) {
+        if (found[s].position > 0) failures.push_back(Locate(plan, first + s, found[s]));
+      }
     }
     return failures;
   }
