@@ -155,7 +155,9 @@ class Planner {
                              kFillFlops * Cube(n_) / lane_rate_;
     const double longest =
         std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
-    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
+    const double lanes =
+        costs_.lanes * static_cast<double>(std::clamp<int64_t>(costs_.whole_lane_block / n_, 1, 4));
+    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / lanes);
     const double work = flops / device_rate_;
     // Each block is read (D, E) and written (inv(L), C, W) once.
     const double traffic = batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;

@@ -33,6 +33,7 @@ namespace blockd {
 // engine/README.md.
 struct CostModel {
   double lanes = 1;                         // segments that run at once without slowing one another
+  int64_t whole_lane_block = 0;             // a lane takes this / n of them, up to 4; 0: one
   double lane_flops_per_second = 4.8e10;    // of one segment alone, FP64, at large n
   double device_flops_per_second = 4.8e10;  // of all lanes together, FP64, at large n
   double half_rate_block_size = 40;         // n at which half of the rates above is reached

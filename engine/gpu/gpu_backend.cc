@@ -109,8 +109,9 @@ class GpuBackend : public Backend {
         pool_(device_->pool_base(), device_->pool_bytes()) {
     // Fitted on one H200; see README.md beside this file.
     costs_.lanes = 2.0 * device_->info().parallelism;
+    costs_.whole_lane_block = gpu::kLargestSmallBlock;
     costs_.lane_flops_per_second = 8e12;
-    costs_.device_flops_per_second = 2.2e13;
+    costs_.device_flops_per_second = 6e13;
     costs_.half_rate_block_size = 64;
     costs_.bytes_per_second = 3e12;
     costs_.step_seconds = 1e-6;
@@ -121,7 +122,7 @@ class GpuBackend : public Backend {
     costs_.spread_flops_per_second = 5.1e13;
     costs_.spread_half_rate_block_size = 457;
     costs_.spread_level_seconds = 3e-5;
-    costs_.level_seconds = 6e-6;
+    costs_.level_seconds = 3e-6;
   }
 
   const DeviceInfo& device() const override { return device_->info(); }
