@@ -47,13 +47,11 @@ class ProductTile {
   static constexpr int kSharedScalars = kStages * kStage;
 
   // this += the sum of the products, which had better be in shared memory: registers are few.
-  // In A, of both alike, k may run along the memory. Every thread calls it; `shared` has
-  // kSharedScalars and is free again when it returns.
+  // Every thread calls it; `shared` has kSharedScalars and is free again when it returns.
   __device__ void Add(const Product<T>& first, const Product<T>& second, T* shared) {
     const int stages_of_first = Stages(first);
     const int count = stages_of_first + Stages(second);
     const bool vector = IsAligned(first) && IsAligned(second);
-    const bool along = first.a.along;
     VectorReader<kRows> reader_a;
     VectorReader<kColumns> reader_b;
     int depth = 0;  // that is left of the product
@@ -84,13 +82,11 @@ class ProductTile {
     constexpr int kSteps = kDepth / kStep;
     static_assert(kSteps % 2 == 0);
     const T* const b = shared + kStageA + (Lane() & 3) * kLeadB + Column0() + (Lane() >> 2);
-    const int row = Row0() + (Lane() >> 2);
-    const T* const a = shared + (along ? row * kDepth : (Lane() & 3) * kLeadA + row);
-    const int turn = along ? Turn(row) : -1;
+    const T* const a = shared + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
     Fragments fragments[2];
     CopyWaitBut<kStages - 2>();
     __syncthreads();
-    fragments[0].Read(a, b, 0, turn);
+    fragments[0].Read(a, b, 0);
     int ahead = 0;  // the stage that fragments come from
     for (int index = 0; index < count; ++index) {
 #pragma unroll
@@ -101,12 +97,33 @@ class ProductTile {
           if (++ahead == kStages) ahead = 0;
         }
         fragments[(step + 1) % 2].Read(a + ahead * kStage, b + ahead * kStage,
-                                       (step + 1) % kSteps * kStep, turn);
+                                       (step + 1) % kSteps * kStep);
         if (step == 0) fetch(index + kStages - 1);
         fragments[step % 2].Multiply(c_);
       }
     }
     CopyWait();
+    __syncthreads();
+  }
+
+  // this -= the entries that from(row, column) points to; nullptr: zero. The copies of all of them
+  // are under way together, through `shared`.
+  template <typename From>
+  __device__ void Subtract(const From& from, T* shared) {
+    static_assert(kColumns * kLeadA <= kSharedScalars);
+#pragma unroll 8
+    for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
+      T* to = shared + i / kRows * kLeadA + i % kRows;
+      const T* entry = from(i % kRows, i / kRows);
+      if (entry) {
+        CopyAsync(to, entry);
+      } else {
+        *to = T{0};
+      }
+    }
+    CopyWait();
+    __syncthreads();
+    ForEach([&](int row, int column, T& value) { value -= shared[column * kLeadA + row]; });
     __syncthreads();
   }
 
@@ -139,61 +156,40 @@ class ProductTile {
 
   // True if an operand's columns can be copied 16 bytes at a time.
   __device__ static bool IsAligned(const Operand<T>& o) {
-    return ((reinterpret_cast<uintptr_t>(o.data) | static_cast<uintptr_t>(o.stride * sizeof(T))) &
+    return !o.along &&
+           ((reinterpret_cast<uintptr_t>(o.data) | static_cast<uintptr_t>(o.stride * sizeof(T))) &
             15) == 0;
   }
   __device__ static bool IsAligned(const Product<T>& p) {
     return p.depth == 0 || (IsAligned(p.a) && IsAligned(p.b));
   }
 
-  // Where entry (row, k) of an operand lies in a stage. Where k runs along the memory it does so in
-  // the stage, in pieces of 16 bytes that change places from row to row, so that neither the copies
-  // nor a warp's fragments meet in a bank.
-  template <int kMost>
-  __device__ static int Place(int row, int k, bool along) {
-    if (!along) return k * (kMost + kPad) + row;
-    return row * kDepth + ((k / kVector) ^ Turn(row)) * kVector + k % kVector;
-  }
-  // Rows that a multiple of 8 parts have the same.
-  __device__ static int Turn(int row) { return sizeof(T) == 8 ? (row & 3) << 1 : (row >> 1) & 3; }
-
-  // This thread's pieces of an operand, 16 bytes each.
+  // This thread's pieces of an operand's columns, 16 bytes each.
   template <int kMost>
   struct VectorReader {
-    static constexpr int kTimes = kMost * kDepth / kVector / kThreads;
+    static constexpr int kPieces = kMost / kVector;  // of a column
+    static constexpr int kTogether = kThreads / kPieces;
+    static_assert(kTogether * kPieces == kThreads && kDepth % kTogether == 0);
     const T* from;
     int stride;
-    bool along;
-    int bytes;  // of a piece, or where k runs along the memory, the rows from mine on
+    int bytes;  // of a piece
 
-    __device__ int Pieces() const { return (along ? kDepth : kMost) / kVector; }
-    __device__ int Together() const { return kThreads / Pieces(); }
-    __device__ int Fast() const { return static_cast<int>(threadIdx.x) % Pieces() * kVector; }
-    __device__ int Slow() const { return static_cast<int>(threadIdx.x) / Pieces(); }
-    __device__ static int Bytes(int left) {
-      return left >= kVector ? 16 : left > 0 ? left * static_cast<int>(sizeof(T)) : 0;
-    }
+    __device__ static int Row() { return static_cast<int>(threadIdx.x) % kPieces * kVector; }
+    __device__ static int K() { return static_cast<int>(threadIdx.x) / kPieces; }
     __device__ void Start(const Operand<T>& operand) {
-      along = operand.along;
       stride = static_cast<int>(operand.stride);
-      from = operand.data + Slow() * operand.stride + Fast();
-      bytes = along ? operand.rows - Slow() : Bytes(operand.rows - Fast());
+      from = operand.data + K() * operand.stride + Row();
+      const int left = operand.rows - Row();
+      bytes = left >= kVector ? 16 : left > 0 ? left * static_cast<int>(sizeof(T)) : 0;
     }
     __device__ void Fetch(int depth, T* stage) {
-      const int together = Together(), slow = Slow();
-      T* to = along ? stage + Place<kMost>(slow, Fast(), true)
-                    : stage + Place<kMost>(Fast(), slow, false);
-      const int step = along ? together * kDepth : together * (kMost + kPad);
-      const int valid = along ? Bytes(depth - Fast()) : bytes;
-      int left = along ? bytes : depth - slow;
+      T* to = stage + K() * (kMost + kPad) + Row();
 #pragma unroll
-      for (int e = 0; e < kTimes; ++e) {
-        CopyAsync16(to, from, left > 0 ? valid : 0);
-        to += step;
-        from += together * stride;
-        left -= together;
+      for (int e = 0; e < kDepth / kTogether; ++e) {
+        CopyAsync16(to + e * kTogether * (kMost + kPad), from,
+                    K() + e * kTogether < depth ? bytes : 0);
+        from += kTogether * stride;
       }
-      if (along) from += kDepth - kMost * stride;
     }
   };
 
@@ -204,7 +200,7 @@ class ProductTile {
 #pragma unroll 1
     for (int i = threadIdx.x; i < kMost * kDepth; i += kThreads) {
       const int row = along ? i / kDepth : i % kMost, k = along ? i % kDepth : i / kMost;
-      T* to = stage + Place<kMost>(row, k, along);
+      T* to = stage + k * (kMost + kPad) + row;
       if (row < operand.rows && k < depth) {
         CopyAsync(to, operand.data + row * row_stride + (k0 + k) * k_stride);
       } else {
@@ -218,23 +214,15 @@ class ProductTile {
   struct Fragments {
     T rows[kRowTiles][kStep / 2], columns[kColumnTiles][kStep / 4];
 
-    // turn: of this lane's rows, -1 if A is there column after column.
-    __device__ void Read(const T* a, const T* b, int k, int turn) {
-      const int row = turn >= 0 ? kDepth : 1;  // from one row to the next
+    __device__ void Read(const T* a, const T* b, int k) {
 #pragma unroll
       for (int q = 0; q < kStep / 4; ++q) {
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) columns[j][q] = b[(k + 4 * q) * kLeadB + j * 8];
-        const int k_here = k + 4 * q;
-        const int in_piece = k_here % kVector + (Lane() & 3);
-        const T* from =
-            a + (turn >= 0 ? ((k_here / kVector + in_piece / kVector) ^ turn) * kVector +
-                                 in_piece % kVector
-                           : k_here * kLeadA);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          rows[i][2 * q] = from[i * 16 * row];
-          rows[i][2 * q + 1] = from[(i * 16 + 8) * row];
+          rows[i][2 * q] = a[(k + 4 * q) * kLeadA + i * 16];
+          rows[i][2 * q + 1] = a[(k + 4 * q) * kLeadA + i * 16 + 8];
         }
       }
     }

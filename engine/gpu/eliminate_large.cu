@@ -9,6 +9,8 @@
 //     carry       what the next step does beside its columns, on another stream: S = -W C', the
 //                 left separator's block -= W W', and where a segment has ended, its target's
 //     prepare     D - C C', for all columns at once, where there are few thread blocks
+//     transpose   E' to where S comes, on the other stream too: S of a segment's first block, and
+//                 E of the segment that runs from right to left
 #include "blockd/engine/gpu/block_product.h"
 #include "blockd/engine/gpu/launch.h"
 
@@ -35,7 +37,7 @@ struct SharedLayout<64> {
 template <>
 struct ColumnLayout<64> : SharedLayout<64> {};
 
-enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare };
+enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
 template <typename T, int kTile, Step kStep>
 using TileOf = ProductTile<
@@ -70,14 +72,15 @@ class Segment {
   static_assert(kTile % kColumns == 0);
 
  public:
-  // One of `tasks` thread blocks of a segment; blockIdx.y is the system.
-  __device__ Segment(const EliminateArgs& args, int tasks, int k, T* shared, int* failed)
+  // One of `tasks` thread blocks of a segment, the launch's `first` one or a later one; blockIdx.y
+  // is the system.
+  __device__ Segment(const EliminateArgs& args, int tasks, int first, int k, T* shared, int* failed)
       : args_(args),
         n_(static_cast<int>(args.level.n)),
         tiles_((n_ + kTile - 1) / kTile),
         task_(static_cast<int>(blockIdx.x) % tasks),
         k_(k),
-        segment_(args.level.launched(static_cast<int>(blockIdx.x) / tasks)),
+        segment_(args.level.launched(first + static_cast<int>(blockIdx.x) / tasks)),
         system_(args.systems[blockIdx.y]),
         run_(args.level.run(segment_)),
         reader_{system_, args.level.n, args.chain_offset},
@@ -88,7 +91,36 @@ class Segment {
     fill_ = inverse_ + Square();
     transposed_ = fill_ + Square();
     // L lies where C will come, or where S would.
-    lower_ = run_.has_fill() ? Next(k) : fill_;
+    lower_ = UsesFill() ? Next(k) : fill_;
+  }
+
+  // A tile of E' into S.
+  __device__ void Transpose() {
+    if (k_ >= run_.count || !UsesFill()) return;
+    constexpr int kSide = 64, kLead = kSide + 1;
+    const CouplingSource<T> e =
+        reader_.Coupling((run_.reversed ? run_.block(k_) : run_.first) - 1, true);
+    const int across = (n_ + kSide - 1) / kSide;
+    const int row0 = task_ % across * kSide, column0 = task_ / across * kSide;
+    // Along the memory both times; E is as it should be already in a superdiagonal form.
+    const bool turn = e.row_stride != 1;
+#pragma unroll 8
+    for (int i = threadIdx.x; i < kSide * kSide; i += Tile::kThreads) {
+      const int row = turn ? i / kSide : i % kSide, column = turn ? i % kSide : i / kSide;
+      if (row0 + row < n_ && column0 + column < n_) {
+        CopyAsync(shared_ + column * kLead + row, e.At(row0 + row, column0 + column));
+      }
+    }
+    CopyWait();
+    __syncthreads();
+#pragma unroll 8
+    for (int i = threadIdx.x; i < kSide * kSide; i += Tile::kThreads) {
+      const int row = i % kSide, column = i / kSide;
+      if (row0 + row < n_ && column0 + column < n_) {
+        fill_[static_cast<int64_t>(column0 + column) * n_ + row0 + row] =
+            shared_[column * kLead + row];
+      }
+    }
   }
 
   // `task` is in shared memory.
@@ -171,11 +203,8 @@ class Segment {
     if (fill ? !run_.has_fill() : k_ + 1 == run_.count && run_.target() < 0) return false;
     const int row0 = index % tiles_ * kTile, column0 = (Columns() - 1 - index / tiles_) * kColumns;
     Operand<T> left = Rows(fill_, row0, 0);
-    if (!fill || k_ == 0) {
-      const int64_t block = run_.block(k_);
-      const CouplingSource<T> e =
-          fill ? reader_.Coupling(run_.first - 1, true)
-               : reader_.Coupling(run_.reversed ? block - 1 : block, run_.reversed);
+    if (!fill && !run_.reversed) {
+      const CouplingSource<T> e = reader_.Coupling(run_.block(k_), false);
       left.data = e.At(row0, 0);
       left.along = e.row_stride != 1;
     }
@@ -233,6 +262,8 @@ class Segment {
     return true;
   }
 
+  // True if the place of S is taken, by S or by E'.
+  __device__ bool UsesFill() const { return run_.has_fill() || run_.reversed; }
   __device__ static int Minimum(int a, int b) { return a < b ? a : b; }
   __device__ int64_t Square() const { return args_.level.n * args_.level.n; }
   // Pieces of a row of tiles.
@@ -276,27 +307,25 @@ class Segment {
     return i < tiles_ && task.column0 < n_;
   }
 
-  // A sum begins with what it is to be subtracted from, negative, so that its loads come first.
-  // Outside of the matrix it begins with the identity, for the Cholesky factor of an unfilled tile.
+  // A sum begins with what it is to be subtracted from, negative.
   __device__ void Start(const Task<T>& task, Tile& tile) const {
-    if (!task.start.first) return;
-    StartWith(task.start.first, task, tile, [&](T& value, T entry, int row, int column) {
-      value = task.factor && row == column && row >= n_ ? T{-1} : -entry;
-    });
-    if (!task.start.second) return;
-    StartWith(task.start.second, task, tile, [](T& value, T entry, int, int) { value -= entry; });
+    for (const T* from : {task.start.first, task.start.second}) {
+      if (!from) break;
+      tile.Subtract(
+          [&](int r, int c) { return Place(task, from, task.row0 + r, task.column0 + c); },
+          shared_);
+    }
+    // Outside of the matrix with the identity, for the Cholesky factor of an unfilled tile.
+    if (kStep == Step::kColumn && task.factor && task.row0 + kTile > n_) {
+      tile.ForEach([&](int r, int c, T& value) {
+        if (r == c && task.row0 + r >= n_) value = -1;
+      });
+    }
   }
-  template <typename Body>
-  __device__ void StartWith(const T* from, const Task<T>& task, Tile& tile,
-                            const Body& body) const {
-    const bool packed = task.start.packed;
-    tile.ForEach([&](int r, int c, auto& value) {
-      const int row = task.row0 + r, column = task.column0 + c;
-      const int64_t skip = packed ? -static_cast<int64_t>(column) * (column + 1) / 2 : 0;
-      const bool inside = row < n_ && column <= row;
-      body(value, inside ? from[static_cast<int64_t>(column) * n_ + skip + row] : T{0}, row,
-           column);
-    });
+  __device__ const T* Place(const Task<T>& task, const T* from, int row, int column) const {
+    if (row >= n_ || column > row) return nullptr;
+    const int64_t skip = task.start.packed ? -static_cast<int64_t>(column) * (column + 1) / 2 : 0;
+    return from + static_cast<int64_t>(column) * n_ + skip + row;
   }
 
   __device__ void Store(const Task<T>& task, Tile& tile) const {
@@ -389,8 +418,13 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
   __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
   if (threadIdx.x == 0) failed = -1;
-  Segment<T, kTile, kStep>(args, tasks, k, reinterpret_cast<T*>(shared), &failed)
-      .Work(j, flag, task);
+  const int first = kStep == Step::kTranspose ? j : 0;
+  Segment<T, kTile, kStep> segment(args, tasks, first, k, reinterpret_cast<T*>(shared), &failed);
+  if constexpr (kStep == Step::kTranspose) {
+    segment.Transpose();
+  } else {
+    segment.Work(j, flag, task);
+  }
 }
 
 template <typename T, int kTile>
@@ -434,25 +468,33 @@ class Launcher {
     const int square = tiles_ * columns_;
     const int carried = k_ == 0 ? 0 : fills ? square + triangle_ : 0;
     const int ended = k_ > 0 && SomeEnd() ? triangle_ : 0;
-    const bool carry = carried + ended > 0;
-    if (carry) {
-      Order(context_.fork, context_.stream, context_.side);
-      Launch<gpu::Step::kCarry>(carried + ended, 0, !fills, context_.side, "EliminateLarge carry");
-      if (is_last) Order(context_.join, context_.side, context_.stream);
+    // Of all segments' first blocks; later of the one from right to left, second to be launched.
+    const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
+    const bool aside = carried + ended + transposed > 0;
+    if (aside) Order(context_.fork, context_.stream, context_.side);
+    if (transposed > 0) {
+      const int across = static_cast<int>((args_.level.n + 63) / 64);
+      Launch<gpu::Step::kTranspose>(across * across, transposed, k_ == 0 ? 0 : 1, false,
+                                    context_.side, "EliminateLarge transpose");
     }
+    Launch<gpu::Step::kCarry>(carried + ended, segments_, 0, !fills, context_.side,
+                              "EliminateLarge carry");
+    if (aside && is_last) Order(context_.join, context_.side, context_.stream);
     if (is_last) return;
     const bool prepared =
         k_ > 0 && tiles_ > 1 && segments_ * args_.num_systems * tiles_ < context_.parallelism;
     if (prepared) {
-      Launch<gpu::Step::kPrepare>(triangle_, 0, false, context_.stream, "EliminateLarge prepare");
+      Launch<gpu::Step::kPrepare>(triangle_, segments_, 0, false, context_.stream,
+                                  "EliminateLarge prepare");
     }
     for (int j = 0; j < tiles_; ++j) {
-      Launch<gpu::Step::kColumn>(tiles_, j, prepared, context_.stream, "EliminateLarge column");
-      Launch<gpu::Step::kScale>((tiles_ - 1) * (kTile / kColumns), j, false, context_.stream,
-                                "EliminateLarge scale");
+      Launch<gpu::Step::kColumn>(tiles_, segments_, j, prepared, context_.stream,
+                                 "EliminateLarge column");
+      Launch<gpu::Step::kScale>((tiles_ - 1) * (kTile / kColumns), segments_, j, false,
+                                context_.stream, "EliminateLarge scale");
     }
-    if (carry) Order(context_.join, context_.side, context_.stream);
-    Launch<gpu::Step::kMultiply>(fills ? 2 * square : square, 0, false, context_.stream,
+    if (aside) Order(context_.join, context_.side, context_.stream);
+    Launch<gpu::Step::kMultiply>(fills ? 2 * square : square, segments_, 0, false, context_.stream,
                                  "EliminateLarge multiply");
   }
 
@@ -465,9 +507,9 @@ class Launcher {
   }
 
   template <gpu::Step kStep>
-  void Launch(int tasks, int j, bool flag, Stream stream, const char* name) {
+  void Launch(int tasks, int64_t segments, int j, bool flag, Stream stream, const char* name) {
     if (tasks <= 0 || !result_.ok()) return;
-    const dim3 grid(static_cast<unsigned>(tasks * segments_),
+    const dim3 grid(static_cast<unsigned>(tasks * segments),
                     static_cast<unsigned>(args_.num_systems));
     EliminateLargeKernel<T, kTile, kStep>
         <<<grid, TileOf<T, kTile, kStep>::kThreads, SharedBytes<T, kTile, kStep>(), stream>>>(
@@ -495,7 +537,7 @@ LaunchResult Allow(size_t most_shared) {
   for (const Error error :
        {AllowStep<T, kTile, Step::kColumn>(), AllowStep<T, kTile, Step::kScale>(),
         AllowStep<T, kTile, Step::kMultiply>(), AllowStep<T, kTile, Step::kCarry>(),
-        AllowStep<T, kTile, Step::kPrepare>()}) {
+        AllowStep<T, kTile, Step::kPrepare>(), AllowStep<T, kTile, Step::kTranspose>()}) {
     if (error != kSuccess) return {error, "EliminateLarge"};
   }
   return {};
