@@ -15,13 +15,10 @@ Backoff::Backoff(const RetryOptions& options, absl::Time deadline, std::function
 
 std::optional<absl::Duration> Backoff::Next(const absl::Status& status, absl::Time now) {
   ++attempts_;
-  const std::optional<absl::Duration> asked = GetRetryAfter(status);
-  // A full memory may be worth another try: the server says where it is.
-  const bool passing =
-      absl::IsUnavailable(status) || (absl::IsResourceExhausted(status) && asked.has_value());
-  if (!passing || attempts_ >= options_.max_attempts) return std::nullopt;
+  if (!absl::IsUnavailable(status) || attempts_ >= options_.max_attempts) return std::nullopt;
   // Half of the delay is certain and half is drawn.
   absl::Duration wait = delay_ * (0.5 + 0.5 * uniform_());
+  const std::optional<absl::Duration> asked = GetRetryAfter(status);
   if (asked.has_value()) wait = std::max(wait, *asked * (1 + 0.1 * uniform_()));
   delay_ = std::min(delay_ * options_.multiplier, options_.max_delay);
   if (now + wait >= deadline_) return std::nullopt;

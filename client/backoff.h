@@ -25,9 +25,9 @@ class Backoff {
   Backoff(const RetryOptions& options, absl::Time deadline, std::function<double()> uniform);
 
   // After an attempt that ended with `status` at `now`: how long to wait before the next one, or
-  // nothing if the status is final. Tried again are UNAVAILABLE, and RESOURCE_EXHAUSTED where
-  // the server says after which delay. That is the least that is waited; the jitter comes on top,
-  // so that callers do not return all at once.
+  // nothing if the status is final. Only UNAVAILABLE is tried again. The delay that the server asks
+  // for is the least that is waited; the jitter comes on top, so that callers do not return all at
+  // once.
   std::optional<absl::Duration> Next(const absl::Status& status, absl::Time now);
 
   int attempts() const { return attempts_; }  // that have ended

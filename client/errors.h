@@ -9,8 +9,7 @@
 //   INVALID_ARGUMENT     a field is wrong (InvalidField), or A is not positive definite
 //   NOT_FOUND            the handle is not held (HandleNotFound says why): factor again
 //   RESOURCE_EXHAUSTED   does not fit into the server's memory (InsufficientMemory); with a
-//   RetryAfter
-//                        where only work under way is in the way
+//                        RetryAfter where only work under way is in the way
 //   FAILED_PRECONDITION  residual or refinement without FactorOptions::keep_matrix
 //   UNAVAILABLE          no server, or its queue is full (RetryAfter); retries were used up
 //   DEADLINE_EXCEEDED    the call's timeout passed
