@@ -26,11 +26,13 @@ double Samples::spread() const {
   return middle > 0 ? (Quantile(seconds, 0.75) - Quantile(seconds, 0.25)) / 2 / middle : 0;
 }
 
-std::vector<Samples> Interleave(int repetitions, const std::vector<Contestant>& contestants) {
+std::vector<Samples> Interleave(int repetitions, const std::vector<Contestant>& contestants,
+                                bool warm) {
   std::vector<Samples> samples(contestants.size());
   for (int round = -1; round < repetitions; ++round) {
     for (size_t i = 0; i < contestants.size(); ++i) {
       if (contestants[i].prepare) contestants[i].prepare();
+      if (warm) contestants[i].run();
       const auto start = std::chrono::steady_clock::now();
       contestants[i].run();
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;

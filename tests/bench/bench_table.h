@@ -23,7 +23,10 @@ struct Contestant {
   std::function<void()> prepare;
   std::function<void()> run;
 };
-std::vector<Samples> Interleave(int repetitions, const std::vector<Contestant>& contestants);
+// `warm`: each timed call comes right after an untimed one of its own, so that no contestant pays
+// for the threads and the caches as another left them.
+std::vector<Samples> Interleave(int repetitions, const std::vector<Contestant>& contestants,
+                                bool warm = false);
 
 struct Row {
   std::string work;

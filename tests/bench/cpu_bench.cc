@@ -180,10 +180,11 @@ class Bench {
     // minutes to find.
     CholmodReference theirs(problem, {Ordering::kNatural, Ordering::kAmd}, kThreads);
     const auto their_best = [&] { SetBlasThreads(theirs.threads()); };
-    const std::vector<Samples> samples =
-        Interleave(options_.repetitions(), {{OurThreads, [&] { ours.Factor(); }},
-                                            {their_best, [&] { theirs.Factor(); }},
-                                            {TheirThreads, [&] { dgemm.Run(); }}});
+    const std::vector<Samples> samples = Interleave(options_.repetitions(),
+                                                    {{OurThreads, [&] { ours.Factor(); }},
+                                                     {their_best, [&] { theirs.Factor(); }},
+                                                     {TheirThreads, [&] { dgemm.Run(); }}},
+                                                    /*warm=*/true);
     std::vector<double> x(problem.rows());
     ours.Solve(problem.rhs, x, 1);
     theirs.Solve();

@@ -18,6 +18,9 @@ for argument in "$@"; do
   esac
 done
 
+# Or OpenBLAS's idle threads spin on into the time of whatever is measured next.
+export OPENBLAS_THREAD_TIMEOUT=4
+
 scratch=$(mktemp -d)
 server=""
 stop() {
