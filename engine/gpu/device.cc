@@ -46,7 +46,6 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   info_.name = properties.name;
   info_.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   info_.parallelism = properties.multiProcessorCount;
-  most_shared_ = MostShared(properties);
   size_t free = 0, total = 0;
   status = ToStatus(BLOCKD_GPU(MemGetInfo)(&free, &total), "free memory");
   if (!status.ok()) return status;

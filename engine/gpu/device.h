@@ -35,8 +35,6 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   void* pool_base() const { return slab_; }
   int64_t pool_bytes() const { return pool_bytes_; }
-  // Bytes of shared memory that a thread block can have.
-  size_t most_shared() const { return most_shared_; }
   // Device memory of kWorkspaceBytes for what one call needs, used in the order of stream().
   std::byte* workspace() const { return static_cast<std::byte*>(slab_) + pool_bytes_; }
 
@@ -78,7 +76,6 @@ class Device {
   DeviceInfo info_;
   void* slab_ = nullptr;
   int64_t pool_bytes_ = 0;
-  size_t most_shared_ = 0;
   Stream stream_ = nullptr, side_stream_ = nullptr;
   Event fork_ = nullptr, join_ = nullptr;
   Ring ring_;

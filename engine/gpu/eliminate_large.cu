@@ -44,7 +44,7 @@ using TileOf = ProductTile<
     T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<kTile>, SharedLayout<kTile>>>;
 
 template <typename T, int kTile, Step kStep>
-constexpr size_t SharedBytes() {
+constexpr int64_t SharedBytes() {
   constexpr int kProduct = TileOf<T, kTile, kStep>::kSharedScalars;
   constexpr int kSquare = kTile * kLd<kTile>;
   return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
@@ -532,7 +532,7 @@ Error AllowStep() {
   return AllowShared(EliminateLargeKernel<T, kTile, kStep>, SharedBytes<T, kTile, kStep>());
 }
 template <typename T, int kTile>
-LaunchResult Allow(size_t most_shared) {
+LaunchResult Allow(int64_t most_shared) {
   if (SharedBytes<T, kTile, Step::kColumn>() > most_shared) return {};
   for (const Error error :
        {AllowStep<T, kTile, Step::kColumn>(), AllowStep<T, kTile, Step::kScale>(),
@@ -551,7 +551,7 @@ double CubeInTiles(int64_t n, int64_t tile) {
 
 }  // namespace
 
-LaunchResult PrepareLarge(size_t most_shared) {
+LaunchResult PrepareLarge(int64_t most_shared) {
   for (const LaunchResult& result :
        {Allow<double, 128>(most_shared), Allow<double, 64>(most_shared),
         Allow<float, 128>(most_shared), Allow<float, 64>(most_shared)}) {

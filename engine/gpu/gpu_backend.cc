@@ -448,8 +448,8 @@ class GpuBackend : public Backend {
   }
   absl::Status Launch(Scalar scalar, const EliminateArgs& args,
                       const std::atomic<bool>* stop) const {
-    const gpu::LargeContext context = {device_->most_shared(),
-                                       device_->info().parallelism,
+    const gpu::LargeContext context = {solve_limits_.block_shared_bytes,
+                                       solve_limits_.multiprocessors,
                                        device_->stream(),
                                        device_->side_stream(),
                                        device_->fork(),
@@ -607,7 +607,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
   if (!status.ok()) return status;
   const gpu::SolveLimits limits = {(*device)->info().parallelism, multiprocessor, block};
   for (const LaunchResult& result :
-       {gpu::PrepareSmall(), gpu::PrepareLarge((*device)->most_shared()),
+       {gpu::PrepareSmall(), gpu::PrepareLarge(limits.block_shared_bytes),
         gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits)}) {
     status = ToStatus(result);
     if (!status.ok()) return status;

@@ -36,13 +36,11 @@ inline constexpr const char* kBackendName = "rocm";
 using DeviceProperties = hipDeviceProp_t;
 inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
 inline Error FreePinned(void* p) { return hipHostFree(p); }
-inline size_t MostShared(const DeviceProperties& device) { return device.sharedMemPerBlock; }
 #else
 inline constexpr const char* kBackendName = "cuda";
 using DeviceProperties = cudaDeviceProp;
 inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
 inline Error FreePinned(void* p) { return cudaFreeHost(p); }
-inline size_t MostShared(const DeviceProperties& device) { return device.sharedMemPerBlockOptin; }
 #endif
 
 // Raises a kernel's limit of dynamic shared memory.
@@ -131,17 +129,6 @@ __device__ inline void CopyAsync16(void* shared, const void* global, int valid =
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
                "l"(global), "r"(valid)
-               : "memory");
-#endif
-}
-// The same; where it is not valid, zeros are written and nothing is read.
-__device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
-#if defined(BLOCKD_GPU_HIP)
-  *static_cast<uint4*>(shared) = valid ? *static_cast<const uint4*>(global) : uint4{0, 0, 0, 0};
-#else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 #endif
 }

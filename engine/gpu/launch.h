@@ -19,7 +19,7 @@ struct LaunchResult {
 // Sets what kernels need of the device; once, before all else. most_shared: bytes of shared memory
 // that a thread block can have.
 LaunchResult PrepareSmall();
-LaunchResult PrepareLarge(size_t most_shared);
+LaunchResult PrepareLarge(int64_t most_shared);
 
 // Eliminates levels of blocks of n <= kLargestSmallBlock.
 template <typename T>
@@ -27,7 +27,7 @@ LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream);
 // Eliminates one level of larger blocks. Work is on `stream`, some of it beside the rest on `side`,
 // which `stream` has waited for in the end.
 struct LargeContext {
-  size_t most_shared = 0;
+  int64_t most_shared = 0;
   int64_t parallelism = 0;  // multiprocessors
   Stream stream = nullptr, side = nullptr;
   Event fork = nullptr, join = nullptr;

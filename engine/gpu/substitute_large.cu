@@ -129,7 +129,7 @@ class Worker {
       const T* at = from + static_cast<int64_t>(c) * n_ + r;
       T* to = vectors_ + c * lead_ + r;
       if (in_units) {
-        CopyAsync16(to, r < below ? at : from, r < below);
+        CopyAsync16(to, r < below ? at : from, r < below ? 16 : 0);
       } else {
         *to = r < below ? static_cast<T>(Fresh(at, added)) : T{0};
       }
