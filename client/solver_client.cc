@@ -47,6 +47,21 @@ Factorization Name(const SystemView& system, const std::string& handle) {
   return {handle, system.num_blocks, system.block_size, system.scalar};
 }
 
+// A call of one small message each way, with the connection's own deadline.
+template <typename Reply, typename Request>
+absl::StatusOr<Reply> Ask(Connection& connection,
+                          grpc::Status (v1::Solver::Stub::*method)(grpc::ClientContext*,
+                                                                   const Request&, Reply*),
+                          const Request& request) {
+  Reply reply;
+  const absl::Status status =
+      connection.Retry(connection.Deadline({}), [&](grpc::ClientContext& context) {
+        return ToStatus((connection.stub().*method)(&context, request, &reply));
+      });
+  if (!status.ok()) return status;
+  return reply;
+}
+
 }  // namespace
 
 absl::StatusOr<SolverClient> SolverClient::Connect(const std::string& target,
@@ -265,13 +280,7 @@ absl::StatusOr<int64_t> SolverClient::Release(std::span<const std::string> handl
 absl::StatusOr<v1::FactorizationInfo> SolverClient::Get(const std::string& handle) const {
   v1::GetFactorizationRequest request;
   request.set_handle(handle);
-  v1::FactorizationInfo reply;
-  const absl::Status status =
-      connection_->Retry(connection_->Deadline({}), [&](grpc::ClientContext& context) {
-        return ToStatus(connection_->stub().GetFactorization(&context, request, &reply));
-      });
-  if (!status.ok()) return status;
-  return reply;
+  return Ask(*connection_, &v1::Solver::Stub::GetFactorization, request);
 }
 
 absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List() const {
@@ -292,13 +301,7 @@ absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List() const {
 }
 
 absl::StatusOr<v1::ServerInfo> SolverClient::ServerInfo() const {
-  v1::ServerInfo reply;
-  const absl::Status status =
-      connection_->Retry(connection_->Deadline({}), [&](grpc::ClientContext& context) {
-        return ToStatus(connection_->stub().GetServerInfo(&context, {}, &reply));
-      });
-  if (!status.ok()) return status;
-  return reply;
+  return Ask(*connection_, &v1::Solver::Stub::GetServerInfo, v1::GetServerInfoRequest());
 }
 
 absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_size, Scalar scalar,
@@ -312,13 +315,7 @@ absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_si
   spec.set_coupling_form(v1::SUBDIAGONAL);
   request.set_num_systems(num_systems);
   request.set_num_rhs(num_rhs);
-  v1::Plan reply;
-  const absl::Status status =
-      connection_->Retry(connection_->Deadline({}), [&](grpc::ClientContext& context) {
-        return ToStatus(connection_->stub().GetPlan(&context, request, &reply));
-      });
-  if (!status.ok()) return status;
-  return reply;
+  return Ask(*connection_, &v1::Solver::Stub::GetPlan, request);
 }
 
 absl::Status SolverClient::CheckHealth() const {

@@ -1,22 +1,20 @@
 #include "cudss_reference.h"
 
 #if __has_include(<cudss.h>)
-#include <cuda_runtime.h>
 #include <cudss.h>
 #include <dlfcn.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <type_traits>
+
+#include "cuda_check.h"
 
 namespace blockd::bench {
 namespace {
 
-void Check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "engine_bench: %s\n", cudaGetErrorString(error));
-  std::abort();
-}
+using blockd::bench::Check;
 void Check(cudssStatus_t status) {
   if (status == CUDSS_STATUS_SUCCESS) return;
   std::fprintf(stderr, "engine_bench: cuDSS status %d\n", static_cast<int>(status));

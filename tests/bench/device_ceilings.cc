@@ -1,6 +1,5 @@
 #include "device_ceilings.h"
 
-#include <cuda_runtime.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -8,14 +7,10 @@
 #include <cstdlib>
 #include <vector>
 
+#include "cuda_check.h"
+
 namespace blockd::bench {
 namespace {
-
-void Check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "engine_bench: %s\n", cudaGetErrorString(error));
-  std::abort();
-}
 
 template <typename Work>
 double MedianSeconds(int repetitions, const Work& work) {
