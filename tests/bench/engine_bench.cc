@@ -22,6 +22,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/backend_registry.h"
@@ -37,7 +38,8 @@ ABSL_FLAG(std::string, only, "", "Only cells whose name contains this.");
 ABSL_FLAG(int32_t, repetitions, 15, "Of each measurement.");
 ABSL_FLAG(double, seconds, 1.5, "At most, for the repetitions of one measurement; three at least.");
 ABSL_FLAG(bool, float32, false, "Single precision.");
-ABSL_FLAG(std::string, plan, "", "N,n,K,S1,S2,...: one shape with these numbers of separators.");
+ABSL_FLAG(std::string, plan, "",
+          "N,n,K,S1,S2,...: one shape with these numbers of separators; more of them after ';'.");
 ABSL_FLAG(bool, print_plan, false, "Each cell's plan before its rows.");
 ABSL_FLAG(bool, sweep, false, "Many plans of each shape, to fit a cost model.");
 ABSL_FLAG(std::string, peer, "",
@@ -54,7 +56,7 @@ struct Options : Flags {
   bool sweep = absl::GetFlag(FLAGS_sweep), print_plan = absl::GetFlag(FLAGS_print_plan);
   bool paper = absl::GetFlag(FLAGS_paper), cudss = absl::GetFlag(FLAGS_peer) == "cudss";
   Scalar scalar = absl::GetFlag(FLAGS_float32) ? Scalar::kFloat32 : Scalar::kFloat64;
-  std::vector<int64_t> plan;
+  std::vector<std::vector<int64_t>> plans;
 };
 
 struct Cell {
@@ -251,10 +253,8 @@ class Bench {
           "error/bound |\n");
       std::printf("|---|---|---|---|---|---|---|---|---|---|\n");
     }
-    if (!options_.plan.empty()) {
-      RunPlan();
-      return;
-    }
+    for (const std::vector<int64_t>& plan : options_.plans) RunPlan(plan);
+    if (!options_.plans.empty()) return;
     for (const Cell& cell : Cells(options_.quick)) {
       if (cell.name.find(options_.only) == std::string::npos) continue;
       if (options_.sweep) {
@@ -388,14 +388,12 @@ class Bench {
     }
   }
 
-  void RunPlan() {
-    const std::vector<int64_t>& p = options_.plan;
-    if (p.size() < 3) Die("--plan needs N,n,K");
-    const Cell cell{"plan", p[0], p[1], p[2]};
-    auto plan = EliminationPlan::MakeWithSeparators(
-        ShapeOf(cell), std::vector<int64_t>(p.begin() + 3, p.end()), backend_->costs());
+  void RunPlan(const std::vector<int64_t>& p) {
+    const Cell cell{absl::StrCat("plan n=", p[1]), p[0], p[1], p[2]};
+    const std::vector<int64_t> separators(p.begin() + 3, p.end());
+    auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators, backend_->costs());
     Check(plan.status());
-    RunCell(cell, *std::move(plan), "");
+    RunCell(cell, *std::move(plan), absl::StrCat(" ", absl::StrJoin(separators, " ")));
   }
 
   // Seconds, flops and bytes; 0: not known.
@@ -475,10 +473,12 @@ Options Parse(int argc, char** argv) {
   const std::string peer = absl::GetFlag(FLAGS_peer);
   if (!peer.empty() && peer != "cudss") Die("--peer is " + peer + ", expected cudss");
   if (options.cudss && options.scalar != Scalar::kFloat64) Die("--peer=cudss is in FP64");
-  for (const auto part : absl::StrSplit(absl::GetFlag(FLAGS_plan), ',', absl::SkipEmpty())) {
-    int64_t value = 0;
-    if (!absl::SimpleAtoi(part, &value)) Die("--plan takes numbers");
-    options.plan.push_back(value);
+  for (const auto plan : absl::StrSplit(absl::GetFlag(FLAGS_plan), ';', absl::SkipEmpty())) {
+    std::vector<int64_t>& numbers = options.plans.emplace_back();
+    for (const auto part : absl::StrSplit(plan, ',')) {
+      if (!absl::SimpleAtoi(part, &numbers.emplace_back())) Die("--plan takes numbers");
+    }
+    if (numbers.size() < 3) Die("--plan needs N,n,K");
   }
   return options;
 }
