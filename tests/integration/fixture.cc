@@ -112,7 +112,7 @@ server::ServerOptions IntegrationTest::Options() {
   server::ServerOptions options;
   options.port = 0;
   options.metrics_port = -1;
-  options.backend = "cpu";
+  options.backend = ServerBackend();
   options.device.memory_bytes = int64_t{64} << 20;
   options.device.cpu_threads = 2;
   options.device.cpu_lanes = 2;

@@ -15,6 +15,7 @@
 
 #include "blockd/client/blockctl/problems.h"
 #include "blockd/server/server.h"
+#include "blockd/tests/support/backends.h"
 #include "blockd/tests/support/host_matrix.h"
 #include "blockd/tests/support/oracle.h"
 #include "blockd/v1/blockd.grpc.pb.h"

@@ -35,7 +35,7 @@ TEST_F(ServerInfoTest, InfoNamesTheDeviceTheMemoryAndEveryLimit) {
   v1::ServerInfo info;
   ASSERT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
   EXPECT_EQ(info.version(), server::Version());
-  EXPECT_EQ(info.backend(), "cpu");
+  EXPECT_EQ(info.backend(), ServerBackend());
   EXPECT_FALSE(info.device_name().empty());
   EXPECT_GT(info.device_parallelism(), 0);
   EXPECT_GT(info.built_backends_size(), 0);
@@ -73,7 +73,7 @@ TEST_F(ServerInfoTest, APlanSaysWhatAFactorAndASolveWillTake) {
   *request.mutable_spec() = SpecOf(matrix);
   v1::Plan plan;
   ASSERT_TRUE(IsOk(stub().GetPlan(NewContext().get(), request, &plan)));
-  EXPECT_EQ(plan.backend(), "cpu");
+  EXPECT_EQ(plan.backend(), ServerBackend());
   EXPECT_FALSE(plan.device_name().empty());
   int64_t chain = 200, eliminated = 0;
   for (const v1::PlanLevel& level : plan.level()) {

@@ -16,12 +16,15 @@ BackendOptions ToBackendOptions(const SolverOptions& options) {
   return out;
 }
 
-std::vector<std::string> FindBackends() {
+std::vector<std::string> WantedBackends() {
   const char* wanted = std::getenv("BLOCKD_TEST_BACKENDS");
-  if (wanted != nullptr && *wanted != 0) {
-    return absl::StrSplit(wanted, ',', absl::SkipWhitespace());
-  }
-  std::vector<std::string> found;
+  if (wanted == nullptr) return {};
+  return absl::StrSplit(wanted, ',', absl::SkipWhitespace());
+}
+
+std::vector<std::string> FindBackends() {
+  std::vector<std::string> found = WantedBackends();
+  if (!found.empty()) return found;
   for (const std::string& name : BuiltBackends()) {
     if (CreateBackend(name, ToBackendOptions({})).ok()) found.push_back(name);
   }
@@ -33,6 +36,11 @@ std::vector<std::string> FindBackends() {
 std::vector<std::string> TestBackends() {
   static const std::vector<std::string> backends = FindBackends();
   return backends;
+}
+
+std::string ServerBackend() {
+  const std::vector<std::string> wanted = WantedBackends();
+  return wanted.empty() ? "cpu" : wanted.front();
 }
 
 std::unique_ptr<Solver> MakeSolver(const std::string& backend, const SolverOptions& options) {
