@@ -24,6 +24,25 @@ struct Product {
   int depth = 0;
 };
 
+// A tile of the lower triangle of an n x n matrix; packed: columns end at the diagonal.
+template <typename T>
+struct LowerTriangle {
+  const T* data;
+  int n, row0, column0;
+  bool packed;
+
+  // Of the tile.
+  __device__ const T* Entry(int row, int column) const {
+    const int64_t c = column0 + column, skip = packed ? c * (c + 1) / 2 : 0;
+    return data + c * n - skip + row0 + row;
+  }
+  // True if 16 bytes at a time can be copied, all of a vector or nothing being stored.
+  __device__ bool InVectors() const {
+    constexpr int kVector = 16 / sizeof(T);
+    return !packed && n % kVector == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  }
+};
+
 // Layout says how large a tile is, how its warps share it (each has kRows / kWarpRows rows), how
 // many stages are under way, and how many thread blocks a multiprocessor has at a time.
 template <typename T, typename Layout>
@@ -37,7 +56,7 @@ class ProductTile {
   static constexpr int kRows = Layout::kRows, kColumns = Layout::kColumns;
   static constexpr int kThreads = Layout::kWarpRows * Layout::kWarpColumns * kWarp;
   static constexpr int kResident = Layout::kResident;
-  static constexpr int kDepth = 16;
+  static constexpr int kDepth = 128 / static_cast<int>(sizeof(T));
   static constexpr int kStages = Layout::kStages;
   // A stage holds an operand column after column; the leading dimensions keep a warp's fragments
   // free of bank conflicts.
@@ -106,19 +125,34 @@ class ProductTile {
     __syncthreads();
   }
 
-  // this -= the entries that from(row, column) points to; nullptr: zero. The copies of all of them
+  // this -= a tile of a triangle; above its diagonal anything may come. The copies of all entries
   // are under way together, through `shared`.
-  template <typename From>
-  __device__ void Subtract(const From& from, T* shared) {
+  __device__ void Subtract(const LowerTriangle<T>& from, T* shared) {
     static_assert(kColumns * kLeadA <= kSharedScalars);
-#pragma unroll 8
-    for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
-      T* to = shared + i / kRows * kLeadA + i % kRows;
-      const T* entry = from(i % kRows, i / kRows);
-      if (entry) {
-        CopyAsync(to, entry);
-      } else {
-        *to = T{0};
+    const int rows = from.n - from.row0, columns = from.n - from.column0;
+    const int below = from.row0 - from.column0;  // what is stored: columns up to row + below
+    if (from.InVectors()) {
+      const T* const data = from.Entry(0, 0);
+#pragma unroll 4
+      for (int i = threadIdx.x; i < kRows * kColumns / kVector; i += kThreads) {
+        const int row = i % (kRows / kVector) * kVector, column = i / (kRows / kVector);
+        const bool inside = row < rows && column < columns;
+        if (column <= row + kVector - 1 + below) {
+          CopyAsync16(shared + column * kLeadA + row,
+                      inside ? data + static_cast<int64_t>(column) * from.n + row : data,
+                      inside ? 16 : 0);
+        }
+      }
+    } else {
+#pragma unroll 4
+      for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
+        const int row = i % kRows, column = i / kRows;
+        T* const to = shared + column * kLeadA + row;
+        if (row < rows && column < columns && column <= row + below) {
+          CopyAsync(to, from.Entry(row, column));
+        } else {
+          *to = T{0};
+        }
       }
     }
     CopyWait();
@@ -227,17 +261,7 @@ class ProductTile {
       }
     }
     __device__ void Multiply(T (&c)[kRowTiles][kColumnTiles][4]) const {
-#pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < kColumnTiles; ++j) {
-          if constexpr (kStep == 4) {
-            Mma16x8x4(c[i][j], rows[i], columns[j][0]);
-          } else {
-            Mma16x8x8(c[i][j], rows[i], columns[j]);
-          }
-        }
-      }
+      MultiplyTiles(c, rows, columns);
     }
   };
 

@@ -309,11 +309,13 @@ class Segment {
 
   // A sum begins with what it is to be subtracted from, negative.
   __device__ void Start(const Task<T>& task, Tile& tile) const {
-    for (const T* from : {task.start.first, task.start.second}) {
+    const int row0 = task.row0, column0 = task.column0;
+    const bool packed = task.start.packed;
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part) {
+      const T* const from = part == 0 ? task.start.first : task.start.second;
       if (!from) break;
-      tile.Subtract(
-          [&](int r, int c) { return Place(task, from, task.row0 + r, task.column0 + c); },
-          shared_);
+      tile.Subtract(LowerTriangle<T>{from, n_, row0, column0, packed}, shared_);
     }
     // Outside of the matrix with the identity, for the Cholesky factor of an unfilled tile.
     if (kStep == Step::kColumn && task.factor && task.row0 + kTile > n_) {
@@ -322,39 +324,42 @@ class Segment {
       });
     }
   }
-  __device__ const T* Place(const Task<T>& task, const T* from, int row, int column) const {
-    if (row >= n_ || column > row) return nullptr;
-    const int64_t skip = task.start.packed ? -static_cast<int64_t>(column) * (column + 1) / 2 : 0;
-    return from + static_cast<int64_t>(column) * n_ + skip + row;
-  }
 
+  // What a loop over entries needs stands in registers: after each store the task, in shared
+  // memory, would be read again.
   __device__ void Store(const Task<T>& task, Tile& tile) const {
     const T sign = task.negative ? -1 : 1;
-    tile.ForEach([&](int r, int c, auto& value) {
-      const int row = task.row0 + r, column = task.column0 + c;
-      if (row < n_ && column < n_ && (!task.lower || column <= row)) {
-        task.out[row * task.row_stride + column * task.column_stride] = sign * value;
+    const int rows = n_ - task.row0, columns = n_ - task.column0;
+    const int below = task.lower ? task.row0 - task.column0 : n_;  // columns up to row + below
+    const int row_stride = static_cast<int>(task.row_stride);
+    const int column_stride = static_cast<int>(task.column_stride);
+    T* const out = task.out + task.row0 * task.row_stride + task.column0 * task.column_stride;
+    tile.ForEach([=](int r, int c, T& value) {
+      if (r < rows && c < columns && c <= r + below) {
+        out[r * row_stride + c * column_stride] = sign * value;
       }
     });
   }
 
   // -tile is one of inv(L), below its diagonal: the transpose, and what is kept.
   __device__ void StoreInverseTile(const Task<T>& task, Tile& tile) const {
-    tile.ForEach([&](int r, int c, auto& value) {
-      const int row = task.row0 + r, column = task.column0 + c;
-      if (row < n_ && column < n_) {
-        inverse_[static_cast<int64_t>(row) * n_ + column] = -value;
-      }
+    const int n = n_, row0 = task.row0, column0 = task.column0;
+    T* const transposed = inverse_ + static_cast<int64_t>(row0) * n + column0;
+    T* const kept = Kept();
+    tile.ForEach([=](int r, int c, T& value) {
+      if (row0 + r < n && column0 + c < n) transposed[r * n + c] = -value;
     });
-    tile.ForEach(
-        [&](int r, int c, auto& value) { StoreInverse(task.row0 + r, task.column0 + c, -value); });
+    tile.ForEach([=](int r, int c, T& value) {
+      if (row0 + r < n && column0 + c < n) KeptColumn(kept, n, column0 + c)[row0 + r] = -value;
+    });
   }
-  __device__ void StoreInverse(int row, int column, T value) const {
+  // What is kept of inv(L); entry (row, column) is KeptColumn(kept, n, column)[row].
+  __device__ T* Kept() const {
+    return Factor() + args_.inverse_offset + (run_.slot + k_) * args_.inverse_stride;
+  }
+  __device__ static T* KeptColumn(T* kept, int n, int column) {
     const int panel = column / kPanelColumns, first = panel * kPanelColumns;
-    if (row >= n_ || column >= n_ || row < first) return;
-    T* out = Factor() + args_.inverse_offset + (run_.slot + k_) * args_.inverse_stride;
-    out[PanelOffset(n_, panel) + (column - first) * (n_ - first) + row - first] =
-        row < column ? T{0} : value;
+    return kept + PanelOffset(n, panel) + (column - first) * (n - first) - first;
   }
 
   // The tile (j,j) of -L L' becomes that of the inverse.
@@ -371,20 +376,30 @@ class Segment {
       int64_t* info = args_.info + blockIdx.y * args_.info_stride + segment_;
       if (*info == 0) *info = 1 + static_cast<int64_t>(k_) * n_ + j * kTile + *failed_;
     }
-    const int j0 = j * kTile, size = Minimum(kTile, n_ - j0);
-    T* out = inverse_ + static_cast<int64_t>(j0) * n_ + j0;
-#pragma unroll 1
+    const int n = n_, j0 = j * kTile, size = Minimum(kTile, n - j0);
+    const T* const tile_of = shared_;
+    T* const out = inverse_ + static_cast<int64_t>(j0) * n + j0;
+    T* const transposed = tiles_ > 1 ? transposed_ + j0 : nullptr;
+    T* const kept = Kept();
+    constexpr int kParts = kTile / kWarp;
+#pragma unroll 2
     for (int column = WarpIndex(); column < size; column += Tile::kThreads / kWarp) {
+      // All is read before anything is written: a load waits for the stores before it.
+      T down[kParts], across[kParts];
 #pragma unroll
-      for (int row = Lane(); row < kTile; row += kWarp) {
+      for (int p = 0; p < kParts; ++p) {
+        const int row = Lane() + p * kWarp;
+        down[p] = row < column ? T{0} : tile_of[column * kLd<kTile> + row];
+        across[p] = column < row || !transposed ? T{0} : tile_of[row * kLd<kTile> + column];
+      }
+      T* const kept_column = KeptColumn(kept, n, j0 + column) + j0;
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const int row = Lane() + p * kWarp;
         if (row >= size) break;
-        const T value = row < column ? T{0} : shared_[column * kLd<kTile> + row];
-        out[static_cast<int64_t>(column) * n_ + row] = value;
-        StoreInverse(j0 + row, j0 + column, value);
-        if (tiles_ > 1) {
-          transposed_[static_cast<int64_t>(column) * n_ + j0 + row] =
-              column < row ? T{0} : shared_[row * kLd<kTile> + column];
-        }
+        out[column * n + row] = down[p];
+        if (row >= (column & -kPanelColumns)) kept_column[row] = down[p];
+        if (transposed) transposed[column * n + row] = across[p];
       }
     }
   }
@@ -395,7 +410,7 @@ class Segment {
   const int task_;
   const int k_;
   const int64_t segment_;
-  const FactorEntry system_;
+  const FactorEntry& system_;
   const Run run_;
   const ChainReader<T> reader_;
   T* const shared_;

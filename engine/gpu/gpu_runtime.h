@@ -299,15 +299,13 @@ struct SplitFloat {
 };
 __device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 __device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+  asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(b0));
@@ -321,6 +319,26 @@ __device__ inline void Mma8x8x4(float (&c)[2], float a, float b) {
   c[0] = all[0], c[1] = all[1];
 }
 #endif
+
+// C += A B by one warp, all 8 x 8: a = A(g,t), A(g,t+4), b = B(t,g), B(t+4,g), c as above.
+__device__ inline void Mma8x8x8(double (&c)[2], const double (&a)[2], const double (&b)[2]) {
+  Mma8x8x4(c, a[0], b[0]);
+  Mma8x8x4(c, a[1], b[1]);
+}
+__device__ inline void Mma8x8x8(float (&c)[2], const float (&a)[2], const float (&b)[2]) {
+#if defined(BLOCKD_GPU_HIP)
+  Mma8x8x4(c, a[0], b[0]);
+  Mma8x8x4(c, a[1], b[1]);
+#else
+  const SplitFloat x[2] = {SplitFloat(a[0]), SplitFloat(a[1])};
+  const SplitFloat y[2] = {SplitFloat(b[0]), SplitFloat(b[1])};
+  float all[4] = {c[0], c[1], 0, 0};
+  MmaTf32(all, x[0].small, 0, x[1].small, 0, y[0].big, y[1].big);
+  MmaTf32(all, x[0].big, 0, x[1].big, 0, y[0].small, y[1].small);
+  MmaTf32(all, x[0].big, 0, x[1].big, 0, y[0].big, y[1].big);
+  c[0] = all[0], c[1] = all[1];
+#endif
+}
 
 // C += A B by one warp: A is 16 x 8, B is 8 x 8; a = A(g,t), A(g+8,t), A(g,t+4), A(g+8,t+4),
 // b = B(t,g), B(t+4,g), c = C(g,2t), C(g,2t+1), C(g+8,2t), C(g+8,2t+1).
@@ -370,6 +388,51 @@ __device__ inline void Mma16x8x4(double (&c)[4], const double (&a)[2], double b)
   Mma8x8x4(top, a[0], b);
   Mma8x8x4(bottom, a[1], b);
   c[0] = top[0], c[1] = top[1], c[2] = bottom[0], c[3] = bottom[1];
+#endif
+}
+
+// c[i][j] += a[i] b[j], tiles of 16 x 8.
+template <int kRows, int kColumns>
+__device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const double (&a)[kRows][2],
+                                     const double (&b)[kColumns][1]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
+  }
+}
+// One kind of product after the other: the three of a tile wait for one another.
+template <int kRows, int kColumns>
+__device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
+                                     const float (&b)[kColumns][2]) {
+#if defined(BLOCKD_GPU_HIP)
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kColumns; ++j) Mma16x8x8(c[i][j], a[i], b[j]);
+  }
+#else
+  uint32_t big[kRows][4], small[kRows][4], right[kColumns][2], rest[kColumns][2];
+#pragma unroll
+  for (int i = 0; i < 4 * kRows; ++i) {
+    const SplitFloat x(a[i / 4][i % 4]);
+    big[i / 4][i % 4] = x.big, small[i / 4][i % 4] = x.small;
+  }
+#pragma unroll
+  for (int j = 0; j < 2 * kColumns; ++j) {
+    const SplitFloat x(b[j / 2][j % 2]);
+    right[j / 2][j % 2] = x.big, rest[j / 2][j % 2] = x.small;
+  }
+#pragma unroll
+  for (int kind = 0; kind < 3; ++kind) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const auto& x = kind == 0 ? small[i] : big[i];
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const auto& y = kind == 1 ? rest[j] : right[j];
+        MmaTf32(c[i][j], x[0], x[1], x[2], x[3], y[0], y[1]);
+      }
+    }
+  }
 #endif
 }
 

@@ -39,15 +39,13 @@ struct Item {
   unsigned last = 0;         // its number before the segment's last item is counted
   unsigned* pass_done = nullptr;
 
+  __device__ bool HasToWait() const { return kind == kWork && wait != nullptr; }
   __device__ int strips() const { return 1 << log_strips; }
   // The range along the vectors that the item's products need.
   __device__ int Begin() const { return triangle && !forward ? row0 : 0; }
   __device__ int End(int n) const {
     const int rows = row0 + strips() * kStrip;
     return triangle && forward && rows < n ? rows : n;
-  }
-  __device__ int Rounds(int n, int vector_rows) const {
-    return matrices * ((End(n) - Begin() + vector_rows - 1) / vector_rows);
   }
 };
 
@@ -56,46 +54,56 @@ struct Row {
   bool ends = false;
   int64_t step = 0;  // k, in the order of elimination
   int phase = 0;
-  int64_t active = 0;  // segments
-  int64_t items = 0;   // of one segment
+  uint32_t active = 0;  // segments
+  uint32_t items = 0;   // of one segment
+  uint32_t all = 0;     // of all segments and units
 };
 
-// Walks the rows of a solve in the order of tickets.
+// Walks the rows of a solve in the order of its items' numbers. These are fewer than 2^32: each
+// stands for 2 KiB of a factor, or of right-hand sides, at least.
 class ItemOrder {
  public:
   __device__ explicit ItemOrder(const SolveArgs& args)
-      : args_(args), units_(args.num_systems * args.num_panels), pass_(args.first_pass) {
+      : args_(args),
+        units_(static_cast<uint32_t>(args.num_systems * args.num_panels)),
+        panels_(static_cast<uint32_t>(args.num_panels)),
+        pass_(args.first_pass) {
     StartPass();
   }
 
-  // Tickets must rise.
+  // Numbers must rise.
   template <typename T>
-  __device__ Item<T> At(int64_t ticket, int panel_columns) {
-    while (ticket - passed_ >= row_.active * row_.items * units_) {
-      passed_ += row_.active * row_.items * units_;
+  __device__ void At(uint32_t number, int panel_columns, Item<T>* item) {
+    while (number - passed_ >= row_.all) {
+      passed_ += row_.all;
       if (!NextRow()) {
-        row_ = {};  // and so for all tickets after this one
-        Item<T> end;
-        end.kind = Item<T>::kEnd;
-        return end;
+        row_ = {};  // and so for all numbers after this one
+        item->kind = Item<T>::kEnd;
+        return;
       }
     }
-    const int64_t index = ticket - passed_, of_unit = row_.active * row_.items;
-    const int64_t unit = index / of_unit, rest = index % of_unit;
-    return Make<T>(unit, SegmentOf(rest / row_.items), rest % row_.items, panel_columns);
+    uint32_t index = number - passed_, unit = 0;
+    if (units_ > 1) {
+      const uint32_t of_unit = row_.active * row_.items;
+      unit = index / of_unit;
+      index -= unit * of_unit;
+    }
+    const uint32_t active = index / row_.items;
+    *item = Make<T>(unit, SegmentOf(active), index - active * row_.items, panel_columns);
   }
 
  private:
-  __device__ const SolveLevel& level() const { return args_.levels[args_.level_of(pass_)]; }
-  __device__ bool forward() const { return args_.is_forward(pass_); }
-  __device__ int64_t Groups() const {
-    const int64_t tiles = (args_.n + kStrip - 1) / kStrip;
-    return (tiles + (1 << level().log_strips) - 1) >> level().log_strips;
-  }
+  __device__ const SolveLevel& level() const { return level_; }
+  __device__ bool forward() const { return forward_; }
+  __device__ uint32_t Groups() const { return groups_; }
   __device__ static int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
   __device__ void StartPass() {
     if (pass_ >= args_.end_pass) return;
+    level_ = args_.levels[args_.level_of(pass_)];
+    forward_ = args_.is_forward(pass_);
+    const uint32_t tiles = static_cast<uint32_t>((args_.n + kStrip - 1) / kStrip);
+    groups_ = (tiles + (1u << level_.log_strips) - 1) >> level_.log_strips;
     const LevelShape& shape = level().shape;
     end_phases_ = 2 * Larger(shape.first_length, shape.last_length);
     middle_phases_ = 2 * shape.longest_middle();
@@ -120,13 +128,15 @@ class ItemOrder {
     if (row_.ends) {
       row_.active = (row_.step < shape.first_length) + (row_.step < shape.last_length);
     } else {
-      row_.active = row_.step < shape.middle_length ? shape.separators - 1 : shape.longer;
+      row_.active = static_cast<uint32_t>(row_.step < shape.middle_length ? shape.separators - 1
+                                                                          : shape.longer);
     }
     row_.items = Groups() * Products();
+    row_.all = row_.active * row_.items * units_;
     return true;
   }
   // How many products of a row's phase are items of their own.
-  __device__ int64_t Products() const {
+  __device__ uint32_t Products() const {
     if (!forward() || row_.phase == 0) return 1;
     if (!row_.ends) return 2;
     return level().shape.separators > 0 || row_.step + 1 < level().shape.first_length;
@@ -138,17 +148,18 @@ class ItemOrder {
   }
 
   template <typename T>
-  __device__ Item<T> Make(int64_t unit, int64_t segment, int64_t index, int panel_columns) const {
+  __device__ Item<T> Make(uint32_t unit, int64_t segment, uint32_t index, int panel_columns) const {
     Item<T> item;
-    const Part<T> part(args_, level(), unit / args_.num_panels, segment,
-                       args_.first_panel + unit % args_.num_panels, panel_columns);
+    const uint32_t system = panels_ > 1 ? unit / panels_ : unit;
+    const Part<T> part(args_, level(), system, segment,
+                       args_.first_panel + (unit - system * panels_), panel_columns);
     if (part.columns <= 0) return item;
-    const int64_t groups = Groups();
+    const uint32_t groups = Groups();
     item.kind = Item<T>::kWork;
     item.columns = part.columns;
     item.forward = forward();
     item.log_strips = level().log_strips;
-    item.row0 = static_cast<int>(index % groups) * item.strips() * kStrip;
+    item.row0 = static_cast<int>(index < groups ? index : index - groups) * item.strips() * kStrip;
     Count(item, part, unit, segment);
     if (!forward()) {
       row_.phase == 0 ? BackwardUpdate(item, part) : BackwardDivide(item, part);
@@ -260,9 +271,12 @@ class ItemOrder {
   }
 
   const SolveArgs& args_;
-  const int64_t units_;
+  const uint32_t units_, panels_;
   int32_t pass_;
-  int64_t passed_ = 0;  // tickets of the rows before
+  SolveLevel level_;  // of this pass
+  bool forward_ = true;
+  uint32_t groups_ = 0;
+  uint32_t passed_ = 0;  // items of the rows before
   int64_t end_phases_ = 0, middle_phases_ = 0, next_end_ = 0, next_middle_ = 0;
   Row row_;
 };

@@ -138,21 +138,23 @@ class SpanLoader {
   int advance_ = 0;
 };
 
-// 16 rows of a product and kSets times 8 columns. Two sums take turns: each waits for its own last
-// product only.
-template <int kSets>
+// 16 rows of a product and kSets times 8 columns. Two sums can take turns: each waits for its own
+// last product only.
+template <int kSets, int kTurns = 2>
 struct Sums {
-  double c[2][kSets][4] = {};
+  double c[kTurns][kSets][4] = {};
 
+  __device__ double At(int s, int e) const {
+    return kTurns == 1 ? c[0][s][e] : c[0][s][e] + c[kTurns - 1][s][e];
+  }
   __device__ void MoveTo(double (&values)[kSets][4]) const {
 #pragma unroll
-    for (int i = 0; i < 4 * kSets; ++i)
-      values[i / 4][i % 4] = c[0][i / 4][i % 4] + c[1][i / 4][i % 4];
+    for (int i = 0; i < 4 * kSets; ++i) values[i / 4][i % 4] = At(i / 4, i % 4);
   }
   __device__ void SubtractFrom(double (&values)[kSets][4]) const {
 #pragma unroll
     for (int i = 0; i < 4 * kSets; ++i) {
-      values[i / 4][i % 4] -= c[0][i / 4][i % 4] + c[1][i / 4][i % 4];
+      values[i / 4][i % 4] -= At(i / 4, i % 4);
     }
   }
   // body(row, column, value), row 0 to 15.
@@ -163,7 +165,7 @@ struct Sums {
     for (int s = 0; s < kSets; ++s) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        body(row + (e >> 1), s * kColumns + column + (e & 1), c[0][s][e] + c[1][s][e]);
+        body(row + (e >> 1), s * kColumns + column + (e & 1), At(s, e));
       }
     }
   }
@@ -186,9 +188,9 @@ __device__ inline void ReadPair(double (&pair)[2], const float* from) {
 
 // sums += piece * v; v is where this lane's column and rows 2t of the piece's vectors are, `set`
 // from one set of columns to the next; column of `there` sets are there.
-template <bool kForward, typename T, int kSets>
-__device__ inline void MultiplyPiece(Sums<kSets>& sums, const Piece<T>& piece, const T* v, int set,
-                                     int there) {
+template <bool kForward, typename T, int kSets, int kTurns>
+__device__ inline void MultiplyPiece(Sums<kSets, kTurns>& sums, const Piece<T>& piece, const T* v,
+                                     int set, int there) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const double a[4] = {static_cast<double>(piece.v[h][0][0]),
@@ -199,7 +201,7 @@ __device__ inline void MultiplyPiece(Sums<kSets>& sums, const Piece<T>& piece, c
     for (int s = 0; s < kSets; ++s) {
       double b[2] = {0, 0};
       if (s < there) ReadPair(b, v + s * set + 8 * h);
-      Mma16x8x8(sums.c[h][s], a, b);
+      Mma16x8x8(sums.c[h % kTurns][s], a, b);
     }
   }
 }
@@ -228,8 +230,8 @@ class MatrixStream {
     for (int d = 0; d < kDepth; ++d) LoadSlot(d);
   }
   // sums += a span of `pieces` pieces times vectors, v moving by `step` from one to the next.
-  template <bool kForward, int kSets>
-  __device__ void Multiply(Sums<kSets>& sums, int pieces, const T* v, int step, int lead,
+  template <bool kForward, int kSets, int kTurns>
+  __device__ void Multiply(Sums<kSets, kTurns>& sums, int pieces, const T* v, int step, int lead,
                            int columns) {
     const int g = Lane() >> 2;
     // Sets of which there is column g.

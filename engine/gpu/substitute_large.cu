@@ -1,15 +1,16 @@
 // Solves for more than 128 rows: thread blocks take items, some rows of one product, in an order in
-// which nothing waits for long. One warp more than those that multiply takes tickets and watches
-// what the next item waits for, so that its matrices are under way, and it starts, without a pause.
+// which nothing waits for long. The next items are known while one is in work, so that the next
+// one's matrices are under way, and it starts, without a pause.
 #include "blockd/engine/gpu/launch.h"
 #include "blockd/engine/gpu/solve_items.h"
 
 namespace blockd::gpu {
 namespace {
 
-constexpr int kThreads = (kSlots + 1) * kWarp;
-constexpr int kItems = 3;     // known at once: the one in work, the next, and one being made
-constexpr int kSumLead = 18;  // scalars from a column of sums to the next
+constexpr int kThreads = kSlots * kWarp;
+constexpr int kMadeTogether = 8;           // items
+constexpr int kItems = 2 * kMadeTogether;  // that are known at once
+constexpr int kSumLead = 18;               // scalars from a column of sums to the next
 
 // A warp's strip and slice of the items that are known.
 template <typename T>
@@ -18,7 +19,7 @@ class ItemSource {
   __device__ ItemSource(const Item<T>* items, int n, int vector_rows)
       : items_(items), n_(n), vector_rows_(vector_rows) {}
   // Items before `end` may be read.
-  __device__ void Publish(int64_t end) { end_ = end; }
+  __device__ void Publish(int end) { end_ = end; }
 
   __device__ bool Next(Span<T>* span) {
     if (at_ >= end_) return false;
@@ -60,13 +61,13 @@ class ItemSource {
  private:
   const Item<T>* const items_;
   const int n_, vector_rows_;
-  int64_t at_ = 0, end_ = 0;
+  int at_ = 0, end_ = 0;
   int matrix_ = 0, row_ = 0;
 };
 
 // Pieces that are loaded ahead, as registers allow.
 template <typename T, int kSets>
-inline constexpr int kDepth = sizeof(T) == 8 && kSets == 1 ? 2 : 4;
+inline constexpr int kDepth = sizeof(T) == 8 ? 2 : 4;
 
 template <typename T, int kSets, bool kWhole>
 class Worker {
@@ -80,20 +81,25 @@ class Worker {
         stream_(n_, ItemSource<T>(items, n_, vector_rows_)) {}
 
   // All items up to this one and the next are known.
-  __device__ void Enter(int64_t i) {
+  __device__ void Enter(int i) {
     stream_.source().Publish(i + 2);
     stream_.Fill();
   }
 
-  __device__ void Work(const Item<T>& item) {
-    LoadStart(item);
-    Sums<kSets> sums;
+  // beside() is called once, while loads are under way.
+  template <typename Beside>
+  __device__ void Work(const Item<T>& item, const Beside& beside) {
+    Sums<kSets, 1> sums;
+    LoadStart(item, sums);
     bool first = true;
     for (int m = 0; m < item.matrices; ++m) {
       for (int row = item.Begin(); row < item.End(n_); row += vector_rows_) {
         if (!first) __syncthreads();
         LoadVector(item, m, row);
-        if (first) AddStart(item);
+        if (first) {
+          beside();
+          Copy(item);
+        }
         first = false;
         CopyWait();
         __syncthreads();
@@ -107,7 +113,10 @@ class Worker {
         }
       }
     }
-    if (first) AddStart(item);
+    if (first) {
+      beside();
+      Copy(item);
+    }
     Finish(item, sums);
   }
 
@@ -147,39 +156,50 @@ class Worker {
       if (column < item.columns && item.row0 + row < n_) body(u, row, column, column * n_ + row);
     }
   }
-  // What the sums are added to, and what is copied besides. Loads first: it takes a while.
-  __device__ void LoadStart(const Item<T>& item) {
+  // The sums of the first slice begin with what all are subtracted from, negative.
+  __device__ void LoadStart(const Item<T>& item, Sums<kSets, 1>& sums) {
+    if (item.start == nullptr || WarpIndex() >= item.strips()) return;
+    const int row = WarpIndex() * kStrip + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
+    const int rows = n_ - item.row0 - row, columns = item.columns - column;
+    const T* const from = item.start + column * n_ + row;
+    const int64_t added = item.start_added;
+    T start[kSets][4] = {}, more[kSets][4] = {};
+    const auto load = [&](T(&entries)[kSets][4], const T* at) {
 #pragma unroll
-    for (int u = 0; u < kEntries; ++u) start_[u] = T{0};
-    if (item.start != nullptr) {
-      ForEachEntry(item, [&](int u, int, int, int at) { start_[u] = LoadFresh(item.start + at); });
+      for (int i = 0; i < 4 * kSets; ++i) {
+        const int s = i / 4, r = i / 2 % 2, c = s * kColumns + i % 2;
+        if (r < rows && c < columns) entries[s][i % 4] = LoadFresh(at + c * n_ + r);
+      }
+    };
+    load(start, from);
+    if (added != 0) load(more, from + added);
+#pragma unroll
+    for (int i = 0; i < 4 * kSets; ++i) {
+      sums.c[0][i / 4][i % 4] = -static_cast<double>(start[i / 4][i % 4] + more[i / 4][i % 4]);
     }
   }
-  __device__ void AddStart(const Item<T>& item) {
-    T values[kEntries];
-    if (item.start_added != 0) {
-      const T* from = item.start + item.start_added;
-      ForEachEntry(item, [&](int u, int, int, int at) { values[u] = LoadFresh(from + at); });
-      ForEachEntry(item, [&](int u, int, int, int) { start_[u] += values[u]; });
-    }
+  __device__ void Copy(const Item<T>& item) {
     if (item.copy_to == nullptr) return;
+    T values[kEntries];
     ForEachEntry(item,
                  [&](int u, int, int, int at) { values[u] = LoadFresh(item.copy_from + at); });
     ForEachEntry(item, [&](int u, int, int, int at) { item.copy_to[at] = values[u]; });
   }
 
   // Adds up the slices, in order, and stores.
-  __device__ void Finish(const Item<T>& item, const Sums<kSets>& sums) {
+  __device__ void Finish(const Item<T>& item, const Sums<kSets, 1>& sums) {
     double* mine = sums_ + WarpIndex() * kSets * kColumns * kSumLead;
     sums.ForEach([&](int row, int column, double value) { mine[column * kSumLead + row] = value; });
     __syncthreads();
-    ForEachEntry(item, [&](int u, int row, int column, int at) {
+    T* const out = item.out;
+    const int strips = item.strips();
+    const double sign = item.start != nullptr || item.negative ? -1 : 1;
+    ForEachEntry(item, [&](int, int row, int column, int at) {
       double sum = 0;
-      for (int slot = row / kStrip; slot < kSlots; slot += item.strips()) {
+      for (int slot = row / kStrip; slot < kSlots; slot += strips) {
         sum += sums_[(slot * kSets * kColumns + column) * kSumLead + row % kStrip];
       }
-      const double start = static_cast<double>(start_[u]);
-      item.out[at] = static_cast<T>(item.negative ? start - sum : start + sum);
+      out[at] = static_cast<T>(sign * sum);
     });
   }
 
@@ -190,77 +210,83 @@ class Worker {
   const int lead_;
   double* const sums_;
   T* const vectors_;
-  T start_[kEntries];
   MatrixStream<T, kWhole, kDepth<T, kSets>, ItemSource<T>> stream_;
 };
 
 template <typename T>
 __device__ void CountItem(const Item<T>& item) {
-  if (Signal(item.done) == item.last) Signal(item.pass_done);
+  if (item.kind == Item<T>::kWork && Signal(item.done) == item.last) Signal(item.pass_done);
 }
 
-// The thread that finds work. Its barriers are those of Worker::Work and of the loop around it.
-template <typename T, int kSets>
-__device__ void FindWork(const SolveArgs& args, Item<T>* items) {
-  ItemOrder order(args);
-  const bool leader = Lane() == 0;
-  const auto make = [&](int64_t i) {
-    if (leader) items[i % kItems] = order.At<T>(TakeTicket(args), kSets * kColumns);
-  };
-  make(0);
-  make(1);
-  if (leader && items[0].kind == Item<T>::kWork && items[0].wait != nullptr) {
-    WaitFor(items[0].wait, items[0].target);
-  }
-  for (int64_t i = 0;; ++i) {
-    __syncthreads();
-    const Item<T>& item = items[i % kItems];
-    if (item.kind == Item<T>::kEnd) return;
-    make(i + 2);
-    const Item<T>& next = items[(i + 1) % kItems];
-    bool ready = !leader || next.kind != Item<T>::kWork || next.wait == nullptr ||
-                 HasReached(next.wait, next.target);
-    if (item.kind == Item<T>::kWork) {
-      const int rounds = item.Rounds(static_cast<int>(args.n), static_cast<int>(args.vector_rows));
-      for (int b = 0; b < 2 * rounds - 1; ++b) __syncthreads();
-      __syncthreads();  // the sums
-    }
-    __syncthreads();  // the item's end
-    if (!ready) WaitFor(next.wait, next.target);
-    SyncWarp();
-  }
+// The next kMadeTogether items of this thread block, made by as many lanes: it takes a while. Not
+// inlined, or what it needs takes registers from all the others.
+template <typename T>
+__device__ __noinline__ void MakeItems(ItemOrder* order, int first, int panel_columns,
+                                       Item<T>* items) {
+  const int i = first + Lane();
+  order->At<T>(blockIdx.x + i * gridDim.x, panel_columns, items + i % kItems);
 }
 
+// All thread blocks run at the same time. Each has every gridDim.x-th item, in order. Some threads
+// make items while the vectors of the one in work come; another says which items are done and
+// watches what the next one waits for. That an item is done is said after the next has begun,
+// unless that one has to wait.
 template <typename T, int kSets, bool kWhole>
-__global__ void __launch_bounds__(kThreads, kSets == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kThreads, 2)
     SubstituteLargeKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];
-  Item<T>* items = reinterpret_cast<Item<T>*>(item_memory);
-  if (WarpIndex() == kSlots) {
-    FindWork<T, kSets>(args, items);
-    return;
-  }
+  Item<T>* const items = reinterpret_cast<Item<T>*>(item_memory);
+  constexpr int kPanel = kSets * kColumns;
+  const bool maker = threadIdx.x < kMadeTogether, watcher = threadIdx.x == kThreads - 1;
+  bool ready = true, counted = true;
+  ItemOrder order(args);
+  if (maker) MakeItems(&order, 0, kPanel, items);
+  __syncthreads();
+  if (watcher && items[0].HasToWait()) WaitFor(items[0].wait, items[0].target);
   Worker<T, kSets, kWhole> worker(args, items, memory);
-  for (int64_t i = 0;; ++i) {
+  for (int i = 0;; ++i) {
     __syncthreads();
     const Item<T>& item = items[i % kItems];
     if (item.kind == Item<T>::kEnd) return;
+    const Item<T>& next = items[(i + 1) % kItems];
     worker.Enter(i);
-    if (item.kind == Item<T>::kWork) worker.Work(item);
+    const auto beside = [&] {
+      // The places of item i - 1 and of those after it are in use, of kItems in all.
+      if (maker && i % kMadeTogether == 1) {
+        MakeItems(&order, i - 1 + kMadeTogether, kPanel, items);
+      }
+      if (watcher) {
+        if (!counted) CountItem(items[(i + kItems - 1) % kItems]);
+        ready =
+            next.kind != Item<T>::kEnd && (!next.HasToWait() || HasReached(next.wait, next.target));
+      }
+    };
+    if (item.kind == Item<T>::kWork) {
+      worker.Work(item, beside);
+    } else {
+      beside();
+    }
     __syncthreads();
-    if (threadIdx.x == 0 && item.kind == Item<T>::kWork) CountItem(item);
+    if (watcher) {
+      counted = !ready;
+      if (!ready) {
+        CountItem(item);
+        if (next.HasToWait()) WaitFor(next.wait, next.target);
+      }
+    }
   }
 }
 
 int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Strips of an item: fewer where a level has few segments, so that all multiprocessors have some.
-int32_t LogStripsOf(const SolveArgs& args, const SolveLevel& level, const SolveLimits& limits) {
+// Strips of an item: fewer where a level has few segments, so that all thread blocks have one.
+int32_t LogStripsOf(const SolveArgs& args, const SolveLevel& level, int64_t blocks) {
   const int64_t tiles = (args.n + kStrip - 1) / kStrip;
   int32_t log = kLogSlots;
-  while (log > 0 &&
-         level.shape.segments() * ((tiles + (1 << log) - 1) >> log) < 4 * limits.multiprocessors) {
+  while (log > 0 && level.shape.segments() * args.num_systems * args.num_panels *
+                            ((tiles + (1 << log) - 1) >> log) <
+                        blocks) {
     --log;
   }
   return log;
@@ -278,29 +304,40 @@ int64_t MostItems(const SolveArgs& args) {
   return most;
 }
 
+// Shared memory that a thread block has besides its vectors and sums.
+template <typename T>
+inline constexpr int64_t kOther = kItems * sizeof(Item<T>) + 1024 + 64;
+
 template <typename T, int kSets>
 LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
-  static_assert(kItems * sizeof(Item<T>) <= kStaticShared);
   constexpr int64_t kSumBytes = kSlots * kSets * kColumns * kSumLead * 8;
+  constexpr int64_t kFixed = kSumBytes + kOther<T>;
+  const int64_t row_bytes = args.most_columns * static_cast<int64_t>(sizeof(T));
   const int64_t rows = (args.n + 31) / 32 * 32;
-  const int64_t room = limits.block_shared_bytes - kReservedShared - kSumBytes;
-  const int64_t fit = room / (args.most_columns * static_cast<int64_t>(sizeof(T))) - 8;
+  // Two thread blocks share a multiprocessor, if that leaves enough for the vectors.
+  constexpr int64_t kEnoughRows = 256;
+  const int64_t half = limits.shared_bytes / 2;
+  const bool two = kFixed + row_bytes * (kEnoughRows + 8) <= half;
+  const int64_t fit = ((two ? half : limits.block_shared_bytes) - kFixed) / row_bytes - 8;
   args.vector_rows = rows <= fit ? rows : fit / 256 * 256;
-  const int64_t bytes =
-      kSumBytes + args.most_columns * (args.vector_rows + 8) * static_cast<int64_t>(sizeof(T));
+  const size_t shared = static_cast<size_t>(kSumBytes + row_bytes * (args.vector_rows + 8));
+  const auto kernel = args.n % kStrip == 0 ? SubstituteLargeKernel<T, kSets, true>
+                                           : SubstituteLargeKernel<T, kSets, false>;
+  int resident = 0;
+  const Error error = BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(
+      &resident, reinterpret_cast<const void*>(kernel), kThreads, shared);
+  if (error != kSuccess) return {error, "SubstituteLarge"};
+  const int64_t blocks = resident * limits.multiprocessors;
   for (int32_t l = 0; l < args.num_levels; ++l) {
-    args.levels[l].log_strips = LogStripsOf(args, args.levels[l], limits);
+    args.levels[l].log_strips = LogStripsOf(args, args.levels[l], blocks);
   }
   const int64_t most = MostItems(args) * args.num_systems * args.num_panels;
-  const int64_t blocks = kSets == 1 && 2 * (bytes + kReservedShared) <= limits.shared_bytes ? 2 : 1;
-  const unsigned grid = static_cast<unsigned>(Minimum(most, blocks * limits.multiprocessors));
-  const size_t shared = static_cast<size_t>(bytes);
-  if (args.n % kStrip == 0) {
-    SubstituteLargeKernel<T, kSets, true><<<grid, kThreads, shared, stream>>>(args);
-  } else {
-    SubstituteLargeKernel<T, kSets, false><<<grid, kThreads, shared, stream>>>(args);
-  }
-  return {BLOCKD_GPU(GetLastError)(), "SubstituteLarge"};
+  void* parameters[] = {&args};
+  return {BLOCKD_GPU(LaunchCooperativeKernel)(reinterpret_cast<const void*>(kernel),
+                                              dim3(static_cast<unsigned>(Minimum(most, blocks))),
+                                              dim3(kThreads), parameters,
+                                              static_cast<unsigned>(shared), stream),
+          "SubstituteLarge"};
 }
 
 template <typename T, int kSets>
@@ -317,7 +354,7 @@ int64_t SolveCounters(const SolveArgs& args) {
 }
 
 LaunchResult PrepareSubstituteLarge(const SolveLimits& limits) {
-  const size_t bytes = static_cast<size_t>(limits.block_shared_bytes - kStaticShared);
+  const size_t bytes = static_cast<size_t>(limits.block_shared_bytes - kOther<double>);
   Error error = Allow<double, 1>(bytes);
   if (error == kSuccess) error = Allow<double, 2>(bytes);
   if (error == kSuccess) error = Allow<float, 1>(bytes);

@@ -120,8 +120,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
   // Of the last step: rows of L below its diagonal tile, and of the inverse in its row.
   Real rows[kTiles][2], minus[kTiles][2], columns[kTiles][2];
   const auto subtract = [&](int i, int l, const Real(&left)[2], const Real(&right)[2]) {
-    Mma8x8x4(rest[i][l], left[0], right[0]);
-    Mma8x8x4(rest[i][l], left[1], right[1]);
+    Mma8x8x8(rest[i][l], left, right);
   };
 #pragma unroll
   for (int j = 0; j < kTiles; ++j) {
@@ -175,12 +174,9 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
     SyncWarp();
     // What the next step starts from goes first: row and column j + 1.
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-#pragma unroll
-      for (int t = j + 1; t < j + 1 + kTiles; ++t) {
-        const int tile = t % kTiles, i = tile > j ? tile : j + 1, l = tile > j ? j + 1 : tile;
-        Mma8x8x4(rest[i][l], minus[i][k], l > j ? rows[l][k] : columns[l][k]);
-      }
+    for (int t = j + 1; t < j + 1 + kTiles; ++t) {
+      const int tile = t % kTiles, i = tile > j ? tile : j + 1, l = tile > j ? j + 1 : tile;
+      subtract(i, l, minus[i], l > j ? rows[l] : columns[l]);
     }
 #pragma unroll
     for (int t = j + 1; t < j + 1 + kTiles; ++t) {
