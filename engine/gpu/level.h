@@ -170,6 +170,7 @@ struct SolveArgs {
   int64_t panel_columns = 0;                // 8 or 16
   int64_t most_columns = 0;                 // that any panel has
   int64_t vector_rows = 0;                  // that are in shared memory at once
+  int64_t table_bytes = 0;                  // of shared memory, for the table of items
   unsigned long long* tickets = nullptr;  // work handed out; zero before the launch, with counters
   unsigned* counters = nullptr;
 

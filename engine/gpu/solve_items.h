@@ -1,9 +1,8 @@
 // The work of a solve with large blocks, cut into items and put in an order.
 //
 // A block of a segment is two phases, in each direction: y = inv(L) b, then C y and W y; backward
-// t = y - C' x - W' x, then inv(L)' t. An item is some rows of one phase of one segment. The ends
-// of a level are longer than what is between, so their phases are spread over the others' evenly:
-// all of a level ends together. A phase waits for the one before, of its own segment only.
+// t = y - C' x - W' x, then inv(L)' t. An item is some rows of one phase of one segment. Items are
+// numbered step after step of a level. A phase waits for the one before, of its own segment only.
 #ifndef BLOCKD_ENGINE_GPU_SOLVE_ITEMS_H_
 #define BLOCKD_ENGINE_GPU_SOLVE_ITEMS_H_
 
@@ -49,124 +48,173 @@ struct Item {
   }
 };
 
-// Items of a level that are alike: the ends' or those between, one phase of one step.
-struct Row {
-  bool ends = false;
-  int64_t step = 0;  // k, in the order of elimination
-  int phase = 0;
-  uint32_t active = 0;  // segments
-  uint32_t items = 0;   // of one segment
-  uint32_t all = 0;     // of all segments and units
+// Steps of a pass in which the same segments are active, and the items of each: phase 0 of the
+// ends, then of the segments between, then phase 1.
+struct Zone {
+  uint32_t first = 0;     // number of the first item
+  uint32_t of_steps = 0;  // items of all steps
+  uint32_t steps = 0;
+  int32_t step = 0;  // k, in the order of elimination, of the step that comes first
+  int32_t pass = 0;
+  uint32_t ends = 0, middles = 0;  // segments
+  uint32_t next = 0;               // forward: whether the ends lead to a next block
 };
+// A pass has no more: its zones end where the first, the last, the shorter and the longer of the
+// segments between do, and before the base's last block.
+inline constexpr int kMostZones = 5;
 
-// Walks the rows of a solve in the order of its items' numbers. These are fewer than 2^32: each
-// stands for 2 KiB of a factor, or of right-hand sides, at least.
-class ItemOrder {
+// Finds items by their numbers. These are fewer than 2^32: each stands for 2 KiB of a factor, or of
+// right-hand sides, at least.
+class ItemTable {
  public:
-  __device__ explicit ItemOrder(const SolveArgs& args)
+  __device__ ItemTable(const SolveArgs& args, Zone* zones)
       : args_(args),
+        zones_(zones),
+        num_zones_(kMostZones * (args.end_pass - args.first_pass)),
         units_(static_cast<uint32_t>(args.num_systems * args.num_panels)),
         panels_(static_cast<uint32_t>(args.num_panels)),
-        pass_(args.first_pass) {
-    StartPass();
+        tiles_(static_cast<uint32_t>((args.n + kStrip - 1) / kStrip)) {}
+
+  BLOCKD_HOST_DEVICE static int64_t Bytes(const SolveArgs& args) {
+    return kMostZones * (args.end_pass - args.first_pass) * static_cast<int64_t>(sizeof(Zone));
   }
 
-  // Numbers must rise.
-  template <typename T>
-  __device__ void At(uint32_t number, int panel_columns, Item<T>* item) {
-    while (number - passed_ >= row_.all) {
-      passed_ += row_.all;
-      if (!NextRow()) {
-        row_ = {};  // and so for all numbers after this one
-        item->kind = Item<T>::kEnd;
-        return;
+  // All threads call it. A thread makes the zones of a pass, then one numbers them.
+  __device__ void Make() {
+    const int passes = args_.end_pass - args_.first_pass;
+    for (int p = threadIdx.x; p < passes; p += blockDim.x) MakeZones(args_.first_pass + p);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      uint32_t first = 0;
+      for (int z = 0; z < num_zones_; ++z) {
+        zones_[z].first = first;
+        first += zones_[z].of_steps;
       }
     }
-    uint32_t index = number - passed_, unit = 0;
-    if (units_ > 1) {
-      const uint32_t of_unit = row_.active * row_.items;
-      unit = index / of_unit;
-      index -= unit * of_unit;
+    __syncthreads();
+  }
+
+  template <typename T>
+  __device__ Item<T> At(uint32_t number, int panel_columns) const {
+    // The last zone that begins at the number or before; those without items are passed over.
+    int low = 0, high = num_zones_;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (zones_[middle].first <= number ? low : high) = middle;
     }
-    const uint32_t active = index / row_.items;
-    *item = Make<T>(unit, SegmentOf(active), index - active * row_.items, panel_columns);
+    const Zone zone = zones_[low];
+    if (number - zone.first >= zone.of_steps) {
+      Item<T> end;
+      end.kind = Item<T>::kEnd;
+      return end;
+    }
+    Place place;
+    place.pass = zone.pass;
+    place.forward = args_.is_forward(zone.pass);
+    place.level = &args_.levels[args_.level_of(zone.pass)];
+    const uint32_t groups = Groups(*place.level);
+    const uint32_t of_step = zone.of_steps / zone.steps;
+    const uint32_t steps_before = (number - zone.first) / of_step;
+    uint32_t index = number - zone.first - steps_before * of_step;
+    place.step = place.forward ? zone.step + steps_before : zone.step - steps_before;
+    // Of one unit.
+    uint32_t items = groups * (zone.ends + zone.middles), of_end = groups, of_middle = groups;
+    if (index >= items * units_) {
+      index -= items * units_;
+      place.phase = 1;
+      if (place.forward) of_end = groups * zone.next, of_middle = 2 * groups;
+      items = of_end * zone.ends + of_middle * zone.middles;
+    }
+    if (units_ > 1) {
+      place.unit = index / items;
+      index -= place.unit * items;
+    }
+    const LevelShape& shape = place.level->shape;
+    if (index < of_end * zone.ends) {
+      const bool second = index >= of_end;
+      if (second) index -= of_end;
+      place.segment = second || place.step >= shape.first_length ? shape.separators : 0;
+    } else {
+      index -= of_end * zone.ends;
+      const uint32_t segment = index / of_middle;
+      index -= segment * of_middle;
+      place.segment = 1 + segment;
+    }
+    return MakeItem<T>(place, index, groups, panel_columns);
   }
 
  private:
-  __device__ const SolveLevel& level() const { return level_; }
-  __device__ bool forward() const { return forward_; }
-  __device__ uint32_t Groups() const { return groups_; }
-  __device__ static int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
+  struct Place {
+    int32_t pass = 0;
+    bool forward = true;
+    int phase = 0;
+    uint32_t unit = 0;
+    int64_t segment = 0, step = 0;
+    const SolveLevel* level = nullptr;
+  };
 
-  __device__ void StartPass() {
-    if (pass_ >= args_.end_pass) return;
-    level_ = args_.levels[args_.level_of(pass_)];
-    forward_ = args_.is_forward(pass_);
-    const uint32_t tiles = static_cast<uint32_t>((args_.n + kStrip - 1) / kStrip);
-    groups_ = (tiles + (1u << level_.log_strips) - 1) >> level_.log_strips;
-    const LevelShape& shape = level().shape;
-    end_phases_ = 2 * Larger(shape.first_length, shape.last_length);
-    middle_phases_ = 2 * shape.longest_middle();
-    next_end_ = next_middle_ = 0;
+  __device__ uint32_t Groups(const SolveLevel& level) const {
+    return (tiles_ + (1u << level.log_strips) - 1) >> level.log_strips;
   }
 
-  // The next row, of the ends or of the others, whichever is less far.
-  __device__ bool NextRow() {
-    while (pass_ < args_.end_pass && next_end_ == end_phases_ && next_middle_ == middle_phases_) {
-      ++pass_;
-      StartPass();
+  __device__ void MakeZones(int32_t pass) {
+    const SolveLevel& level = args_.levels[args_.level_of(pass)];
+    const LevelShape& shape = level.shape;
+    const bool forward = args_.is_forward(pass);
+    const int32_t first = static_cast<int32_t>(shape.first_length);
+    const int32_t last = static_cast<int32_t>(shape.last_length);
+    const int32_t middle = static_cast<int32_t>(shape.separators < 2 ? 0 : shape.middle_length);
+    const int32_t longest = static_cast<int32_t>(shape.longest_middle());
+    const int32_t base = shape.separators == 0 ? first - 1 : first;
+    int32_t steps = first > last ? first : last;
+    if (longest > steps) steps = longest;
+    Zone* const zones = zones_ + kMostZones * (pass - args_.first_pass);
+    int32_t from = 0;
+    for (int z = 0; z < kMostZones; ++z) {
+      Zone zone;
+      if (from < steps) {
+        int32_t to = steps;
+        for (const int32_t end : {first, last, middle, longest, base}) {
+          if (end > from && end < to) to = end;
+        }
+        zone.pass = pass;
+        zone.steps = to - from;
+        zone.step = forward ? from : to - 1;
+        zone.ends = (from < first) + (from < last);
+        if (from < longest) {
+          zone.middles = static_cast<uint32_t>(from < middle ? shape.separators - 1 : shape.longer);
+        }
+        zone.next = from < base || shape.separators > 0;
+        const uint32_t all = zone.ends + zone.middles;
+        const uint32_t later = forward ? zone.ends * zone.next + 2 * zone.middles : all;
+        zone.of_steps = zone.steps * units_ * Groups(level) * (all + later);
+        from = to;
+      }
+      zones[forward ? z : kMostZones - 1 - z] = zone;
     }
-    if (pass_ >= args_.end_pass) return false;
-    row_.ends = next_middle_ == middle_phases_ ||
-                (next_end_ < end_phases_ &&
-                 (2 * next_end_ + 1) * middle_phases_ <= (2 * next_middle_ + 1) * end_phases_);
-    const int64_t phases = row_.ends ? end_phases_ : middle_phases_;
-    const int64_t at = row_.ends ? next_end_++ : next_middle_++;
-    row_.step = forward() ? at / 2 : phases / 2 - 1 - at / 2;
-    row_.phase = static_cast<int>(at % 2);
-    const LevelShape& shape = level().shape;
-    if (row_.ends) {
-      row_.active = (row_.step < shape.first_length) + (row_.step < shape.last_length);
-    } else {
-      row_.active = static_cast<uint32_t>(row_.step < shape.middle_length ? shape.separators - 1
-                                                                          : shape.longer);
-    }
-    row_.items = Groups() * Products();
-    row_.all = row_.active * row_.items * units_;
-    return true;
-  }
-  // How many products of a row's phase are items of their own.
-  __device__ uint32_t Products() const {
-    if (!forward() || row_.phase == 0) return 1;
-    if (!row_.ends) return 2;
-    return level().shape.separators > 0 || row_.step + 1 < level().shape.first_length;
-  }
-  __device__ int64_t SegmentOf(int64_t active) const {
-    const LevelShape& shape = level().shape;
-    if (!row_.ends) return 1 + active;
-    return active == 1 || row_.step >= shape.first_length ? shape.separators : 0;
   }
 
   template <typename T>
-  __device__ Item<T> Make(uint32_t unit, int64_t segment, uint32_t index, int panel_columns) const {
+  __device__ Item<T> MakeItem(const Place& place, uint32_t index, uint32_t groups,
+                              int panel_columns) const {
     Item<T> item;
-    const uint32_t system = panels_ > 1 ? unit / panels_ : unit;
-    const Part<T> part(args_, level(), system, segment,
-                       args_.first_panel + (unit - system * panels_), panel_columns);
+    const uint32_t system = panels_ > 1 ? place.unit / panels_ : place.unit;
+    const Part<T> part(args_, *place.level, system, place.segment,
+                       args_.first_panel + (place.unit - system * panels_), panel_columns);
     if (part.columns <= 0) return item;
-    const uint32_t groups = Groups();
     item.kind = Item<T>::kWork;
     item.columns = part.columns;
-    item.forward = forward();
-    item.log_strips = level().log_strips;
+    item.forward = place.forward;
+    item.log_strips = place.level->log_strips;
     item.row0 = static_cast<int>(index < groups ? index : index - groups) * item.strips() * kStrip;
-    Count(item, part, unit, segment);
-    if (!forward()) {
-      row_.phase == 0 ? BackwardUpdate(item, part) : BackwardDivide(item, part);
-    } else if (row_.phase == 0) {
-      ForwardDivide(item, part);
+    Count(item, part, place, groups);
+    if (!place.forward) {
+      place.phase == 0 ? BackwardUpdate(item, part, place.step)
+                       : BackwardDivide(item, part, place.step);
+    } else if (place.phase == 0) {
+      ForwardDivide(item, part, place.step);
     } else {
-      index < groups ? ForwardNext(item, part) : ForwardFill(item, part);
+      index < groups ? ForwardNext(item, part, place.step) : ForwardFill(item, part, place.step);
     }
     Shift(item);
     return item;
@@ -174,64 +222,65 @@ class ItemOrder {
 
   // What the item waits for and what it counts.
   template <typename T>
-  __device__ void Count(Item<T>& item, const Part<T>& part, int64_t unit, int64_t segment) const {
+  __device__ void Count(Item<T>& item, const Part<T>& part, const Place& place,
+                        int64_t groups) const {
     const int64_t levels = args_.num_levels, all = args_.separators + levels;
-    unsigned* counters = args_.counters + unit * (2 * levels + 2 * all);
+    unsigned* counters = args_.counters + place.unit * (2 * levels + 2 * all);
     const PassCounter passes = {counters};
-    item.pass_done = passes.Of(pass_);
-    item.done = counters + 2 * levels + (forward() ? 0 : all) + level().next_separators_before +
-                args_.level_of(pass_) + segment;
-    const int64_t groups = Groups(), updates = forward() ? (part.run.has_fill() ? 2 : 1) : 1;
-    const int64_t steps_before = forward() ? row_.step : part.run.count - 1 - row_.step;
-    const int64_t before = groups * (steps_before * (1 + updates) + row_.phase);
+    item.pass_done = passes.Of(place.pass);
+    item.done = counters + 2 * levels + (place.forward ? 0 : all) +
+                place.level->next_separators_before + args_.level_of(place.pass) + place.segment;
+    const int64_t updates = place.forward ? (part.run.has_fill() ? 2 : 1) : 1;
+    const int64_t steps_before = place.forward ? place.step : part.run.count - 1 - place.step;
+    const int64_t before = groups * (steps_before * (1 + updates) + place.phase);
     int64_t total = groups * part.run.count * (1 + updates);
-    if (forward() && part.run.target() < 0) total -= groups;
+    if (place.forward && part.run.target() < 0) total -= groups;
     item.last = static_cast<unsigned>(total - 1);
-    item.wait = before == 0 ? passes.Before(args_, pass_) : item.done;
+    item.wait = before == 0 ? passes.Before(args_, place.pass) : item.done;
     item.target = static_cast<unsigned>(before);
-    if (before == 0 && item.wait != nullptr) item.target = PassCounter::Target(args_, pass_);
+    if (before == 0 && item.wait != nullptr) item.target = PassCounter::Target(args_, place.pass);
   }
 
   template <typename T>
-  __device__ void ForwardDivide(Item<T>& item, const Part<T>& part) const {
+  __device__ void ForwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.triangle = true;
     item.matrices = 1;
-    item.matrix[0] = part.inverse + row_.step * TriangleSize(part.n);
-    item.vector[0] = part.x.At(part.run.block(row_.step));
-    if (row_.step == 0) item.vector_added = part.x_right;
+    item.matrix[0] = part.inverse + k * TriangleSize(part.n);
+    item.vector[0] = part.x.At(part.run.block(k));
+    if (k == 0) item.vector_added = part.x_right;
     item.out = part.scratch;
   }
   // y comes to its place in x here, where nobody reads b any more.
   template <typename T>
-  __device__ void ForwardNext(Item<T>& item, const Part<T>& part) const {
-    const bool last = part.IsLast(row_.step);
+  __device__ void ForwardNext(Item<T>& item, const Part<T>& part, int64_t k) const {
+    const bool last = part.IsLast(k);
     item.matrices = 1;
-    item.matrix[0] = part.next + row_.step * part.n * part.n;
+    item.matrix[0] = part.next + k * part.n * part.n;
     item.vector[0] = part.scratch;
     item.negative = true;
     item.copy_from = part.scratch;
-    item.copy_to = part.x.At(part.run.block(row_.step));
-    if (!part.AddsToNext(row_.step)) {
+    item.copy_to = part.x.At(part.run.block(k));
+    if (!part.AddsToNext(k)) {
       item.out = part.from_right.At(part.run.left);
       return;
     }
-    T* next = part.Next(row_.step);
+    T* next = part.Next(k);
     item.out = last ? part.from_left.At(part.run.right) : next;
     item.start = next;
     item.start_added = part.x_right;
   }
   template <typename T>
-  __device__ void ForwardFill(Item<T>& item, const Part<T>& part) const {
+  __device__ void ForwardFill(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.matrices = 1;
-    item.matrix[0] = part.fill + row_.step * part.n * part.n;
+    item.matrix[0] = part.fill + k * part.n * part.n;
     item.vector[0] = part.scratch;
     item.negative = true;
     item.out = part.from_right.At(part.run.left);
-    if (row_.step > 0) item.start = item.out;
+    if (k > 0) item.start = item.out;
   }
   template <typename T>
-  __device__ void BackwardUpdate(Item<T>& item, const Part<T>& part) const {
-    const int64_t square = static_cast<int64_t>(part.n) * part.n, k = row_.step;
+  __device__ void BackwardUpdate(Item<T>& item, const Part<T>& part, int64_t k) const {
+    const int64_t square = static_cast<int64_t>(part.n) * part.n;
     if (part.HasNext(k)) {
       item.matrix[0] = part.next + k * square;
       item.vector[0] = part.x.At(part.run.block(k + 1));
@@ -255,12 +304,12 @@ class ItemOrder {
     item.out = part.scratch;
   }
   template <typename T>
-  __device__ void BackwardDivide(Item<T>& item, const Part<T>& part) const {
+  __device__ void BackwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.triangle = true;
     item.matrices = 1;
-    item.matrix[0] = part.inverse + row_.step * TriangleSize(part.n);
+    item.matrix[0] = part.inverse + k * TriangleSize(part.n);
     item.vector[0] = part.scratch;
-    item.out = part.x.At(part.run.block(row_.step));
+    item.out = part.x.At(part.run.block(k));
   }
   // What is indexed by the item's own rows starts at the first of them.
   template <typename T>
@@ -271,14 +320,9 @@ class ItemOrder {
   }
 
   const SolveArgs& args_;
-  const uint32_t units_, panels_;
-  int32_t pass_;
-  SolveLevel level_;  // of this pass
-  bool forward_ = true;
-  uint32_t groups_ = 0;
-  uint32_t passed_ = 0;  // items of the rows before
-  int64_t end_phases_ = 0, middle_phases_ = 0, next_end_ = 0, next_middle_ = 0;
-  Row row_;
+  Zone* const zones_;
+  const int num_zones_;
+  const uint32_t units_, panels_, tiles_;
 };
 
 }  // namespace blockd::gpu

@@ -221,10 +221,10 @@ __device__ void CountItem(const Item<T>& item) {
 // The next kMadeTogether items of this thread block, made by as many lanes: it takes a while. Not
 // inlined, or what it needs takes registers from all the others.
 template <typename T>
-__device__ __noinline__ void MakeItems(ItemOrder* order, int first, int panel_columns,
+__device__ __noinline__ void MakeItems(const ItemTable* table, int first, int panel_columns,
                                        Item<T>* items) {
   const int i = first + Lane();
-  order->At<T>(blockIdx.x + i * gridDim.x, panel_columns, items + i % kItems);
+  items[i % kItems] = table->At<T>(blockIdx.x + i * gridDim.x, panel_columns);
 }
 
 // All thread blocks run at the same time. Each has every gridDim.x-th item, in order. Some threads
@@ -240,11 +240,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kPanel = kSets * kColumns;
   const bool maker = threadIdx.x < kMadeTogether, watcher = threadIdx.x == kThreads - 1;
   bool ready = true, counted = true;
-  ItemOrder order(args);
-  if (maker) MakeItems(&order, 0, kPanel, items);
+  ItemTable table(args, reinterpret_cast<Zone*>(memory));
+  table.Make();
+  if (maker) MakeItems(&table, 0, kPanel, items);
   __syncthreads();
   if (watcher && items[0].HasToWait()) WaitFor(items[0].wait, items[0].target);
-  Worker<T, kSets, kWhole> worker(args, items, memory);
+  Worker<T, kSets, kWhole> worker(args, items, memory + args.table_bytes);
   for (int i = 0;; ++i) {
     __syncthreads();
     const Item<T>& item = items[i % kItems];
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const auto beside = [&] {
       // The places of item i - 1 and of those after it are in use, of kItems in all.
       if (maker && i % kMadeTogether == 1) {
-        MakeItems(&order, i - 1 + kMadeTogether, kPanel, items);
+        MakeItems(&table, i - 1 + kMadeTogether, kPanel, items);
       }
       if (watcher) {
         if (!counted) CountItem(items[(i + kItems - 1) % kItems]);
@@ -311,16 +312,18 @@ inline constexpr int64_t kOther = kItems * sizeof(Item<T>) + 1024 + 64;
 template <typename T, int kSets>
 LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
   constexpr int64_t kSumBytes = kSlots * kSets * kColumns * kSumLead * 8;
-  constexpr int64_t kFixed = kSumBytes + kOther<T>;
+  args.table_bytes = (ItemTable::Bytes(args) + 127) / 128 * 128;
+  const int64_t fixed = kSumBytes + kOther<T> + args.table_bytes;
   const int64_t row_bytes = args.most_columns * static_cast<int64_t>(sizeof(T));
   const int64_t rows = (args.n + 31) / 32 * 32;
   // Two thread blocks share a multiprocessor, if that leaves enough for the vectors.
   constexpr int64_t kEnoughRows = 256;
   const int64_t half = limits.shared_bytes / 2;
-  const bool two = kFixed + row_bytes * (kEnoughRows + 8) <= half;
-  const int64_t fit = ((two ? half : limits.block_shared_bytes) - kFixed) / row_bytes - 8;
+  const bool two = fixed + row_bytes * (kEnoughRows + 8) <= half;
+  const int64_t fit = ((two ? half : limits.block_shared_bytes) - fixed) / row_bytes - 8;
   args.vector_rows = rows <= fit ? rows : fit / 256 * 256;
-  const size_t shared = static_cast<size_t>(kSumBytes + row_bytes * (args.vector_rows + 8));
+  const size_t shared =
+      static_cast<size_t>(args.table_bytes + kSumBytes + row_bytes * (args.vector_rows + 8));
   const auto kernel = args.n % kStrip == 0 ? SubstituteLargeKernel<T, kSets, true>
                                            : SubstituteLargeKernel<T, kSets, false>;
   int resident = 0;
