@@ -77,6 +77,15 @@ struct LevelShape {
     if (!run.reversed) run.fill_slot = run.slot - first_length;
     return run;
   }
+  // The segment that a block of the chain is in, or that it is the right separator of.
+  BLOCKD_HOST_DEVICE int64_t segment_of(int64_t block) const {
+    const int64_t after = block - first_length - 1;
+    if (after < 0 || separators == 0) return 0;
+    const int64_t of_longer = longer * (middle_length + 2);
+    const int64_t i = after < of_longer ? 1 + after / (middle_length + 2)
+                                        : 1 + longer + (after - of_longer) / (middle_length + 1);
+    return i < separators ? i : separators;
+  }
   // The i-th segment in the order of launches: both ends, which are longest, then the others.
   BLOCKD_HOST_DEVICE int64_t launched(int64_t i) const {
     if (i == 0) return 0;

@@ -2,7 +2,8 @@
 //
 // A block of a segment is two phases, in each direction: y = inv(L) b, then C y and W y; backward
 // t = y - C' x - W' x, then inv(L)' t. An item is some rows of one phase of one segment. Items are
-// numbered step after step of a level. A phase waits for the one before, of its own segment only.
+// numbered step after step of a level. A phase waits for the one before, of its own segment only;
+// the first of a segment for those segments of the pass before that it takes vectors from.
 #ifndef BLOCKD_ENGINE_GPU_SOLVE_ITEMS_H_
 #define BLOCKD_ENGINE_GPU_SOLVE_ITEMS_H_
 
@@ -32,13 +33,19 @@ struct Item {
   bool negative = false;
   const T* copy_from = nullptr;  // rows to be copied besides
   T* copy_to = nullptr;
+  // Each of `waits` counters from `wait` on has to reach the target.
   const unsigned* wait = nullptr;
+  int waits = 0;
   unsigned target = 0;
-  unsigned* done = nullptr;  // counts items of the segment
-  unsigned last = 0;         // its number before the segment's last item is counted
-  unsigned* pass_done = nullptr;
+  unsigned* done = nullptr;   // counts items of the segment
+  unsigned last = 0;          // its number before the segment's last item is counted
+  unsigned* ended = nullptr;  // of the segment; 1 then
 
-  __device__ bool HasToWait() const { return kind == kWork && wait != nullptr; }
+  __device__ bool IsReady() const {
+    bool ready = true;
+    for (int i = 0; kind == kWork && i < waits; ++i) ready &= HasReached(wait + i, target);
+    return ready;
+  }
   __device__ int strips() const { return 1 << log_strips; }
   // The range along the vectors that the item's products need.
   __device__ int Begin() const { return triangle && !forward ? row0 : 0; }
@@ -224,21 +231,48 @@ class ItemTable {
   template <typename T>
   __device__ void Count(Item<T>& item, const Part<T>& part, const Place& place,
                         int64_t groups) const {
-    const int64_t levels = args_.num_levels, all = args_.separators + levels;
-    unsigned* counters = args_.counters + place.unit * (2 * levels + 2 * all);
-    const PassCounter passes = {counters};
-    item.pass_done = passes.Of(place.pass);
-    item.done = counters + 2 * levels + (place.forward ? 0 : all) +
-                place.level->next_separators_before + args_.level_of(place.pass) + place.segment;
+    item.done = Counter(place.unit, place.pass, place.segment);
+    item.ended = item.done + 2 * Segments();
     const int64_t updates = place.forward ? (part.run.has_fill() ? 2 : 1) : 1;
     const int64_t steps_before = place.forward ? place.step : part.run.count - 1 - place.step;
     const int64_t before = groups * (steps_before * (1 + updates) + place.phase);
     int64_t total = groups * part.run.count * (1 + updates);
     if (place.forward && part.run.target() < 0) total -= groups;
     item.last = static_cast<unsigned>(total - 1);
-    item.wait = before == 0 ? passes.Before(args_, place.pass) : item.done;
-    item.target = static_cast<unsigned>(before);
-    if (before == 0 && item.wait != nullptr) item.target = PassCounter::Target(args_, place.pass);
+    if (before > 0) {
+      item.wait = item.done;
+      item.waits = 1;
+      item.target = static_cast<unsigned>(before);
+    } else if (place.pass > args_.first_pass) {
+      int64_t first = 0, last = 0;
+      Sources(part.run, place, first, last);
+      item.wait = Counter(place.unit, place.pass - 1, first) + 2 * Segments();
+      item.waits = static_cast<int>(last - first) + 1;
+      item.target = 1;
+    }
+  }
+
+  // The segments of the pass before that leave something for a segment.
+  __device__ void Sources(const Run& run, const Place& place, int64_t& first, int64_t& last) const {
+    const int64_t level = args_.level_of(place.pass);
+    if (place.forward) {
+      // Block b of this chain is what the segments b and b + 1 of the level before leave.
+      first = run.first;
+      last = run.first + run.count + (!run.reversed && run.right >= 0);
+    } else if (level + 1 < args_.num_levels) {
+      // Separators of this level are blocks of the next one's chain.
+      const LevelShape& above = args_.levels[level + 1].shape;
+      first = last = above.segment_of(run.left >= 0 ? run.left : run.right);
+      if (run.left >= 0 && run.right >= 0) last = above.segment_of(run.right);
+    }
+  }
+
+  // Segments of all levels; each has two counters forward and two backward.
+  __device__ int64_t Segments() const { return args_.separators + args_.num_levels; }
+  __device__ unsigned* Counter(uint32_t unit, int32_t pass, int64_t segment) const {
+    const int32_t level = args_.level_of(pass);
+    return args_.counters + unit * 4 * Segments() + (args_.is_forward(pass) ? 0 : Segments()) +
+           args_.levels[level].next_separators_before + level + segment;
   }
 
   template <typename T>

@@ -215,7 +215,13 @@ class Worker {
 
 template <typename T>
 __device__ void CountItem(const Item<T>& item) {
-  if (item.kind == Item<T>::kWork && Signal(item.done) == item.last) Signal(item.pass_done);
+  if (item.kind == Item<T>::kWork && Signal(item.done) == item.last) Signal(item.ended);
+}
+
+template <typename T>
+__device__ void AwaitItem(const Item<T>& item) {
+  while (!item.IsReady()) {
+  }
 }
 
 // The next kMadeTogether items of this thread block, made by as many lanes: it takes a while. Not
@@ -244,7 +250,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   table.Make();
   if (maker) MakeItems(&table, 0, kPanel, items);
   __syncthreads();
-  if (watcher && items[0].HasToWait()) WaitFor(items[0].wait, items[0].target);
+  if (watcher) AwaitItem(items[0]);
   Worker<T, kSets, kWhole> worker(args, items, memory + args.table_bytes);
   for (int i = 0;; ++i) {
     __syncthreads();
@@ -259,8 +265,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       if (watcher) {
         if (!counted) CountItem(items[(i + kItems - 1) % kItems]);
-        ready =
-            next.kind != Item<T>::kEnd && (!next.HasToWait() || HasReached(next.wait, next.target));
+        ready = next.kind != Item<T>::kEnd && next.IsReady();
       }
     };
     if (item.kind == Item<T>::kWork) {
@@ -273,7 +278,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       counted = !ready;
       if (!ready) {
         CountItem(item);
-        if (next.HasToWait()) WaitFor(next.wait, next.target);
+        AwaitItem(next);
       }
     }
   }
@@ -352,8 +357,8 @@ Error Allow(size_t bytes) {
 }  // namespace
 
 int64_t SolveCounters(const SolveArgs& args) {
-  const int64_t segments = args.separators + args.num_levels;
-  return 2 * args.num_levels + (args.n > kLargestSmallSolve ? 2 * segments : 0);
+  if (args.n <= kLargestSmallSolve) return 2 * args.num_levels;
+  return 4 * (args.separators + args.num_levels);
 }
 
 LaunchResult PrepareSubstituteLarge(const SolveLimits& limits) {
