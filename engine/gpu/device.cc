@@ -74,6 +74,11 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
     status =
         ToStatus(BLOCKD_GPU(EventCreateWithFlags)(event, BLOCKD_GPU(EventDisableTiming)), "event");
   }
+  if (status.ok()) {
+    status = ToStatus(BLOCKD_GPU(MemsetAsync)(workspace(), 0, kWorkspaceBytes, stream_),
+                      "clearing the workspace");
+  }
+  if (status.ok()) status = ToStatus(AllocatePinned(&results_, kResultBytes), "pinned memory");
   if (status.ok()) status = InitRing(ring_);
   absl::MutexLock lock(&upload_mutex_);
   if (status.ok()) status = InitRing(upload_ring_);
@@ -99,6 +104,7 @@ Device::~Device() {
   for (Stream stream : {stream_, side_stream_, upload_stream_}) {
     if (stream) (void)BLOCKD_GPU(StreamDestroy)(stream);
   }
+  if (results_) (void)FreePinned(results_);
   if (slab_) (void)BLOCKD_GPU(Free)(slab_);
 }
 
@@ -180,6 +186,11 @@ absl::Status Device::Synchronize() {
   if (status.ok()) status = ToStatus(BLOCKD_GPU(StreamSynchronize)(upload_stream_), "uploads");
   if (status.ok()) status = ToStatus(BLOCKD_GPU(StreamSynchronize)(stream_), "kernels");
   return status;
+}
+
+absl::Status Device::AwaitKernels() {
+  absl::Status status = Enter();
+  return status.ok() ? ToStatus(BLOCKD_GPU(StreamSynchronize)(stream_), "kernels") : status;
 }
 
 }  // namespace blockd::gpu

@@ -25,6 +25,7 @@ class Device {
  public:
   static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
   static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+  static constexpr int64_t kResultBytes = int64_t{512} << 10;
 
   // NOT_FOUND without a device of this index, RESOURCE_EXHAUSTED if memory_bytes is too much;
   // 0: three quarters of what is free.
@@ -35,7 +36,8 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   void* pool_base() const { return slab_; }
   int64_t pool_bytes() const { return pool_bytes_; }
-  // Device memory of kWorkspaceBytes for what one call needs, used in the order of stream().
+  // Device memory of kWorkspaceBytes for what calls need, used in the order of stream(); zero at
+  // first.
   std::byte* workspace() const { return static_cast<std::byte*>(slab_) + pool_bytes_; }
 
   Stream stream() const { return stream_; }
@@ -59,7 +61,11 @@ class Device {
   // stream last did with the piece is over. Mark it after the launch that uses it.
   absl::StatusOr<void*> NextPinned();
   absl::Status MarkPinned();
+  // More of it, kResultBytes, for what kernels say to the host at the end of a call.
+  void* results() const { return results_; }
   absl::Status Synchronize();
+  // Waits for stream() alone.
+  absl::Status AwaitKernels();
 
  private:
   struct Staging {
@@ -80,6 +86,7 @@ class Device {
   Event fork_ = nullptr, join_ = nullptr;
   Ring ring_;
   size_t turn_ = 0;
+  void* results_ = nullptr;
 
   absl::Mutex upload_mutex_;
   Stream upload_stream_ = nullptr;

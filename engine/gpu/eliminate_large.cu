@@ -86,8 +86,7 @@ class Segment {
         reader_{system_, args.level.n, args.chain_offset},
         shared_(shared),
         failed_(failed) {
-    inverse_ = static_cast<T*>(args.scratch) +
-               (blockIdx.y * args.level.segments() + segment_) * LargeScratchScalars(n_);
+    inverse_ = static_cast<T*>(system_.scratch) + segment_ * LargeScratchScalars(n_);
     fill_ = inverse_ + Square();
     transposed_ = fill_ + Square();
     // L lies where C will come, or where S would.
@@ -372,9 +371,12 @@ class Segment {
     });
     __syncthreads();
     CholeskyInverse<kTile, Tile::kThreads / kWarp>(shared_, failed_);
-    if (*failed_ >= 0 && threadIdx.x == 0) {
-      int64_t* info = args_.info + blockIdx.y * args_.info_stride + segment_;
-      if (*info == 0) *info = 1 + static_cast<int64_t>(k_) * n_ + j * kTile + *failed_;
+    if (threadIdx.x == 0) {
+      int64_t* info = system_.info + args_.segments_before + segment_;
+      if (k_ == 0 && j == 0) *info = 0;  // scratch is not cleared
+      if (*failed_ >= 0 && *info == 0) {
+        *info = 1 + static_cast<int64_t>(k_) * n_ + j * kTile + *failed_;
+      }
     }
     const int n = n_, j0 = j * kTile, size = Minimum(kTile, n - j0);
     const T* const tile_of = shared_;

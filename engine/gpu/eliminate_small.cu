@@ -47,7 +47,20 @@ struct Place {
     entry = args.systems[system];
     run = level.shape.run(segment);
   }
+
+  // Ends last of its system: it has waited for all others, through those that it waited for.
+  __device__ bool is_base() const { return level.shape.separators == 0; }
+  // In the order of the plan.
+  __device__ int64_t position() const { return level.segments_before + segment; }
 };
+
+// How it went. Of one thread block, in shared memory.
+struct Outcome {
+  int failed;      // row of a bad pivot, -1: none
+  unsigned first;  // for the base: position of the first other segment that has failed
+  int64_t value;   // as FirstFailure::value, of this segment
+};
+constexpr unsigned kNobody = ~0u;
 
 template <typename T, int kTile>
 class Segment {
@@ -63,14 +76,15 @@ class Segment {
   static constexpr int kCoreWarps = kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
-  __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared, int* failed)
+  __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
+                     Outcome* outcome)
       : args_(args),
         place_(place),
         level_(place.level),
         system_(place.entry),
         run_(place.run),
         n_(static_cast<int>(args.levels[0].shape.n)),
-        failed_(failed),
+        outcome_(outcome),
         d_(shared),
         c_(d_ + kTile * kLead),
         w_(c_ + kTile * kLead) {}
@@ -82,9 +96,9 @@ class Segment {
       const bool last = k + 1 == run_.count;
       const bool has_next = !last || run_.target() >= 0;
       if (has_next) FetchNext(k, last);
-      CholeskyInverse<kTile, kWarps>(d_, failed_);
-      if (*failed_ >= 0) {
-        if (threadIdx.x == 0) Fail(k);
+      CholeskyInverse<kTile, kWarps>(d_, &outcome_->failed);
+      if (outcome_->failed >= 0) {
+        if (threadIdx.x == 0) outcome_->value = 1 + k * n_ + outcome_->failed;
         return;
       }
       StoreInverse(k);
@@ -98,11 +112,20 @@ class Segment {
     Finish();
   }
 
-  // After Eliminate: lets those go on that wait for this segment.
+  // After Eliminate: says how it went, and lets those go on that wait for this segment.
   __device__ void Release() const {
-    if (place_.level_index + 1 == args_.num_levels) return;
-    __syncthreads();
-    if (threadIdx.x == 0) RaiseFlag(Done(place_.level_index) + place_.segment);
+    const bool awaited = place_.level_index + 1 < args_.num_levels;
+    if (awaited) __syncthreads();
+    if (threadIdx.x != 0) return;
+    system_.info[place_.position()] = outcome_->value;
+    if (awaited) RaiseFlag(Done(place_.level_index) + place_.segment, args_.epoch);
+    if (!place_.is_base()) return;
+    const int64_t first = outcome_->first;
+    if (outcome_->first != kNobody) {
+      *system_.found = {first + 1, LoadFresh(system_.info + first)};
+    } else if (outcome_->value != 0) {
+      *system_.found = {place_.position() + 1, outcome_->value};
+    }
   }
 
  private:
@@ -115,7 +138,7 @@ class Segment {
   __device__ ChainReader<T> Chain() const { return {system_, n_, level_.chain_offset}; }
 
   __device__ uint32_t* Done(int level) const {
-    return args_.done + place_.system * args_.info_stride + args_.levels[level].segments_before;
+    return args_.done + place_.system * args_.done_stride + args_.levels[level].segments_before;
   }
 
   // Block b of this chain is what the segments b and b + 1 of the level before leave.
@@ -124,7 +147,7 @@ class Segment {
     const int64_t end = run_.first + run_.count + (!run_.reversed && run_.right >= 0 ? 1 : 0);
     const uint32_t* const done = Done(place_.level_index - 1);
     for (int64_t s = run_.first + threadIdx.x; s <= end; s += kThreads) {
-      while (!IsRaised(done + s)) {
+      while (!IsRaised(done + s, args_.epoch)) {
       }
     }
     __syncthreads();
@@ -175,8 +198,20 @@ class Segment {
   __device__ void Start() {
     LoadDiagonal(d_, run_.block(0));
     if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true);
+    if (place_.is_base()) FindFailure();
     CopyWait();
     __syncthreads();
+  }
+
+  // Who of the others has failed first. All have ended.
+  __device__ void FindFailure() const {
+    unsigned first = kNobody;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < level_.segments_before; i += kThreads) {
+      const unsigned position = static_cast<unsigned>(i);
+      first = LoadFresh(system_.info + i) != 0 && position < first ? position : first;
+    }
+    if (first != kNobody) atomicMin(&outcome_->first, first);
   }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
@@ -397,18 +432,13 @@ class Segment {
     });
   }
 
-  __device__ void Fail(int64_t k) const {
-    args_.info[place_.system * args_.info_stride + level_.segments_before + place_.segment] =
-        1 + k * n_ + *failed_;
-  }
-
   const EliminateSmallArgs& args_;
   const Place& place_;
   const SmallLevel& level_;
   const FactorEntry& system_;
   const Run& run_;
   const int n_;
-  int* const failed_;
+  Outcome* const outcome_;
   T* const d_;
   T* const c_;
   T* const w_;
@@ -418,15 +448,19 @@ template <typename T, int kTile>
 __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   extern __shared__ double shared[];
-  __shared__ int failed;
+  __shared__ Outcome outcome;
   alignas(Place) __shared__ unsigned char place[sizeof(Place)];
   if (threadIdx.x == 0) {
-    failed = -1;
-    new (place) Place(args, args.ticket ? atomicAdd(args.ticket, 1u) : blockIdx.x);
+    outcome.failed = -1;
+    outcome.first = kNobody;
+    outcome.value = 0;
+    const unsigned ticket = atomicAdd(args.ticket, 1u);
+    if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one
+    new (place) Place(args, ticket);
   }
   __syncthreads();
   Segment<T, kTile> segment(args, *reinterpret_cast<const Place*>(place),
-                            reinterpret_cast<T*>(shared), &failed);
+                            reinterpret_cast<T*>(shared), &outcome);
   segment.Eliminate();
   segment.Release();
 }

@@ -24,11 +24,18 @@ using gpu::SolveEntry;
 
 // Systems of one launch: a grid's dimensions end at 65535.
 constexpr int64_t kSystemsALaunch = 32768;
-// The first part of the workspace is for the table of systems, the rest for one call at a time.
+// The workspace: first the table of systems; then what a launch leaves as the next one wants it, a
+// ticket and flags of small factorizations; the rest is for one call at a time.
 constexpr int64_t kTableBytes = int64_t{4} << 20;
 static_assert(kSystemsALaunch * sizeof(FactorEntry) <= kTableBytes);
 static_assert(kSystemsALaunch * sizeof(SolveEntry) <= kTableBytes);
-constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kTableBytes;
+constexpr int64_t kTicketOffset = kTableBytes, kTicketBytes = 256;
+constexpr int64_t kFlags = int64_t{2} << 20;
+constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
+constexpr int64_t kCallOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
+constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
+// Systems whose failures kernels write where the host reads them.
+constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
 
 absl::Status ToStatus(const LaunchResult& result) {
   return gpu::ToStatus(result.error, result.kernel);
@@ -47,6 +54,7 @@ LevelShape ShapeOf(const EliminationPlan& plan, const Level& level) {
   return shape;
 }
 
+// Without what it has in scratch.
 FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
   FactorEntry entry = {};
   entry.diagonal = matrix.diagonal;
@@ -66,12 +74,13 @@ int64_t LargeScratchBytes(const Shape& shape) {
   return gpu::LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
 }
 
-// What a factorization has in its scratch. All before `cleared` is zero when it begins.
+// What a factorization has in its scratch, and how it is cut into launches.
 struct FactorScratch {
   int64_t info_stride = 0;  // segments of all levels
   int64_t systems_a_launch = kSystemsALaunch;
-  int64_t done_offset = 0, tickets_offset = 0, cleared = 0;
-  int64_t blocks_offset = 0, bytes = 0;
+  int64_t levels_a_launch = 1;
+  int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
+  int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
 
   FactorScratch(const EliminationPlan& plan, int64_t systems) {
     int64_t most = 0;
@@ -80,24 +89,16 @@ struct FactorScratch {
       info_stride += segments;
       most = std::max(most, segments);
     }
-    const bool small = plan.shape().block_size <= gpu::kLargestSmallBlock;
-    if (small) {
-      // A thread block for each segment of each system.
-      constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
-      systems_a_launch = std::clamp<int64_t>(kMostBlocks / info_stride, 1, kSystemsALaunch);
+    if (plan.shape().block_size <= gpu::kLargestSmallBlock) {
+      // A thread block and a flag for each segment of each system. A level alone needs no flags.
+      systems_a_launch = std::clamp<int64_t>(kFlags / info_stride, 1, kSystemsALaunch);
+      if (info_stride <= kFlags) levels_a_launch = gpu::kMostLevelsALaunch;
     }
-    const int64_t launches = Launches(static_cast<int64_t>(plan.levels().size())) *
-                             ((systems + systems_a_launch - 1) / systems_a_launch);
-    done_offset = info_stride * systems * int64_t{sizeof(int64_t)};
-    tickets_offset = done_offset + (small ? info_stride * systems * int64_t{sizeof(uint32_t)} : 0);
-    cleared = tickets_offset + (small ? launches * int64_t{sizeof(uint32_t)} : 0);
-    blocks_offset = MemoryPool::Rounded(cleared);
-    bytes = blocks_offset + most * systems * LargeScratchBytes(plan.shape());
-  }
-
-  // Of small blocks, for so many levels.
-  static int64_t Launches(int64_t levels) {
-    return (levels + gpu::kMostLevelsALaunch - 1) / gpu::kMostLevelsALaunch;
+    found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
+    if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};
+    blocks_offset = MemoryPool::Rounded(found_offset + found_bytes);
+    blocks_stride = most * LargeScratchBytes(plan.shape());
+    bytes = blocks_offset + systems * blocks_stride;
   }
 };
 
@@ -174,9 +175,14 @@ class GpuBackend : public Backend {
     absl::Status status = device_->AwaitUploads();
     if (!status.ok()) return status;
     const FactorScratch scratch(*batch.plan, static_cast<int64_t>(batch.systems.size()));
+    if (scratch.found_bytes == 0) {
+      // No kernel writes to it now: calls end with the device idle.
+      std::memset(device_->results(), 0, batch.systems.size() * sizeof(FirstFailure));
+      return status;
+    }
     return gpu::ToStatus(
-        BLOCKD_GPU(MemsetAsync)(batch.scratch, 0, static_cast<size_t>(scratch.cleared),
-                                device_->stream()),
+        BLOCKD_GPU(MemsetAsync)(static_cast<std::byte*>(batch.scratch) + scratch.found_offset, 0,
+                                static_cast<size_t>(scratch.found_bytes), device_->stream()),
         "clearing the failures");
   }
 
@@ -184,17 +190,17 @@ class GpuBackend : public Backend {
   absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) override {
     const EliminationPlan& plan = *batch.plan;
     const bool small = plan.shape().block_size <= gpu::kLargestSmallBlock;
-    if (small && level_index % gpu::kMostLevelsALaunch != 0) return absl::OkStatus();
-    absl::Status status = device_->AwaitUploads();
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const FactorScratch scratch(plan, systems);
+    if (level_index % scratch.levels_a_launch != 0) return absl::OkStatus();
+    absl::Status status = device_->AwaitUploads();
     const int64_t most = scratch.systems_a_launch;
     for (int64_t first = 0; status.ok() && first < systems; first += most) {
       const int64_t count = std::min(most, systems - first);
-      status = SetFactorTable(batch.systems.subspan(first, count));
+      status = SetFactorTable(batch, scratch, first, count);
       if (!status.ok()) return status;
-      status = small ? EliminateSmall(batch, level_index, scratch, first, count)
-                     : EliminateLarge(batch, level_index, scratch, first, count);
+      status = small ? EliminateSmall(plan, level_index, scratch, count)
+                     : EliminateLarge(batch, level_index, scratch, count);
     }
     return status;
   }
@@ -203,23 +209,22 @@ class GpuBackend : public Backend {
     const EliminationPlan& plan = *batch.plan;
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const FactorScratch scratch(plan, systems);
-    const int64_t* const info = static_cast<const int64_t*>(batch.scratch);
-    constexpr int64_t kMost = Device::kStagingBytes / int64_t{sizeof(FirstFailure)};
+    const FirstFailure* found = static_cast<const FirstFailure*>(device_->results());
+    std::vector<FirstFailure> downloaded;
+    absl::Status status;
+    if (scratch.found_bytes == 0) {
+      status = device_->AwaitKernels();
+    } else {
+      downloaded.resize(systems);
+      found = downloaded.data();
+      status = device_->Download(downloaded.data(),
+                                 static_cast<std::byte*>(batch.scratch) + scratch.found_offset,
+                                 scratch.found_bytes);
+    }
+    if (!status.ok()) return status;
     std::vector<PivotFailure> failures;
-    for (int64_t first = 0; first < systems; first += kMost) {
-      const int64_t count = std::min(kMost, systems - first);
-      // Written where the host reads it, which saves a copy.
-      absl::StatusOr<void*> pinned = device_->NextPinned();
-      if (!pinned.ok()) return pinned.status();
-      const FirstFailure* const found = static_cast<const FirstFailure*>(*pinned);
-      absl::Status status =
-          ToStatus(gpu::FindFailures(info + first * scratch.info_stride, scratch.info_stride, count,
-                                     static_cast<FirstFailure*>(*pinned), device_->stream()));
-      if (status.ok()) status = device_->Synchronize();
-      if (!status.ok()) return status;
-      for (int64_t s = 0; s < count; ++s) {
-        if (found[s].position > 0) failures.push_back(Locate(plan, first + s, found[s]));
-      }
+    for (int64_t s = 0; s < systems; ++s) {
+      if (found[s].position > 0) failures.push_back(Locate(plan, s, found[s]));
     }
     return failures;
   }
@@ -233,17 +238,16 @@ class GpuBackend : public Backend {
     absl::StatusOr<DeviceBuffer> scratch = pool_.Allocate(kept + LargeScratchBytes(shape));
     if (!scratch.ok()) return scratch.status();
     absl::Status status = device_->AwaitUploads();
-    const FactorEntry entry = EntryOf(matrix, scratch->data(), nullptr);
+    FactorEntry entry = EntryOf(matrix, scratch->data(), nullptr);
+    int64_t* const info = reinterpret_cast<int64_t*>(CallMemory());
+    entry.info = info;
+    entry.found = static_cast<FirstFailure*>(device_->results());
+    entry.scratch = scratch->data() + kept;
     if (status.ok()) status = SetTable(std::as_bytes(std::span(&entry, 1)));
     LevelShape level;
     level.n = n;
     level.first_length = shape.num_blocks;
     const FactorEntry* const systems = FactorTable();
-    int64_t* const info = reinterpret_cast<int64_t*>(CallMemory());
-    if (status.ok()) {
-      status = gpu::ToStatus(BLOCKD_GPU(MemsetAsync)(info, 0, sizeof(int64_t), device_->stream()),
-                             "clearing the failures");
-    }
     if (status.ok() && n <= gpu::kLargestSmallBlock) {
       EliminateSmallArgs args;
       args.levels[0].shape = level;
@@ -251,8 +255,7 @@ class GpuBackend : public Backend {
       args.num_levels = 1;
       args.systems = systems;
       args.num_systems = 1;
-      args.info = info;
-      args.info_stride = 1;
+      args.ticket = Ticket();
       status = Launch(shape.scalar, args);
     } else if (status.ok()) {
       EliminateArgs args;
@@ -260,9 +263,6 @@ class GpuBackend : public Backend {
       args.next_offset = next_offset;
       args.systems = systems;
       args.num_systems = 1;
-      args.info = info;
-      args.info_stride = 1;
-      args.scratch = scratch->data() + kept;
       status = Launch(shape.scalar, args, nullptr);
     }
     int64_t value = 0;
@@ -333,7 +333,13 @@ class GpuBackend : public Backend {
   }
 
  private:
-  std::byte* CallMemory() const { return device_->workspace() + kTableBytes; }
+  std::byte* CallMemory() const { return device_->workspace() + kCallOffset; }
+  uint32_t* Ticket() const {
+    return reinterpret_cast<uint32_t*>(device_->workspace() + kTicketOffset);
+  }
+  uint32_t* Flags() const {
+    return reinterpret_cast<uint32_t*>(device_->workspace() + kFlagsOffset);
+  }
 
   // Puts a table of systems at the start of the workspace, unless it is there already.
   absl::Status SetTable(std::span<const std::byte> bytes) {
@@ -347,7 +353,7 @@ class GpuBackend : public Backend {
     return status;
   }
 
-  static int64_t InfoOffset(const EliminationPlan& plan, int64_t level_index) {
+  static int64_t SegmentsBefore(const EliminationPlan& plan, int64_t level_index) {
     int64_t before = 0;
     for (int64_t l = 0; l < level_index; ++l) {
       before += static_cast<int64_t>(plan.levels()[l].segments.size());
@@ -366,25 +372,45 @@ class GpuBackend : public Backend {
   const FactorEntry* FactorTable() const {
     return reinterpret_cast<const FactorEntry*>(device_->workspace());
   }
-  absl::Status SetFactorTable(std::span<const FactorSystem> systems) {
+  // `count` systems from `first` on.
+  absl::Status SetFactorTable(const FactorBatch& batch, const FactorScratch& scratch, int64_t first,
+                              int64_t count) {
+    std::byte* const base = static_cast<std::byte*>(batch.scratch);
+    FirstFailure* const found = scratch.found_bytes == 0
+                                    ? static_cast<FirstFailure*>(device_->results())
+                                    : reinterpret_cast<FirstFailure*>(base + scratch.found_offset);
     factor_entries_.clear();
-    for (const FactorSystem& system : systems) {
-      factor_entries_.push_back(EntryOf(system.matrix, system.factor, system.chains));
+    for (int64_t s = first; s < first + count; ++s) {
+      const FactorSystem& system = batch.systems[s];
+      FactorEntry entry = EntryOf(system.matrix, system.factor, system.chains);
+      entry.info = reinterpret_cast<int64_t*>(base) + s * scratch.info_stride;
+      entry.found = found + s;
+      entry.scratch = base + scratch.blocks_offset + s * scratch.blocks_stride;
+      factor_entries_.push_back(entry);
     }
     return SetTable(std::as_bytes(std::span(factor_entries_)));
   }
 
-  // `count` systems from `first` on.
-  absl::Status EliminateSmall(const FactorBatch& batch, int64_t first_level,
-                              const FactorScratch& scratch, int64_t first, int64_t count) const {
-    const EliminationPlan& plan = *batch.plan;
+  // A number that no flag has.
+  absl::StatusOr<uint32_t> NextEpoch() {
+    if (++epoch_ != 0) return epoch_;
+    absl::Status status = gpu::ToStatus(
+        BLOCKD_GPU(MemsetAsync)(Flags(), 0, kFlags * sizeof(uint32_t), device_->stream()),
+        "clearing the flags");
+    if (!status.ok()) return status;
+    return ++epoch_;
+  }
+
+  // The first `count` systems of the table.
+  absl::Status EliminateSmall(const EliminationPlan& plan, int64_t first_level,
+                              const FactorScratch& scratch, int64_t count) {
+    absl::StatusOr<uint32_t> epoch = NextEpoch();
+    if (!epoch.ok()) return epoch.status();
     const int64_t n = plan.shape().block_size, square = n * n;
     const int64_t levels = static_cast<int64_t>(plan.levels().size());
-    std::byte* const base = static_cast<std::byte*>(batch.scratch);
     EliminateSmallArgs args;
-    args.num_levels =
-        static_cast<int>(std::min<int64_t>(levels - first_level, gpu::kMostLevelsALaunch));
-    int64_t segments = InfoOffset(plan, first_level);
+    args.num_levels = static_cast<int>(std::min(levels - first_level, scratch.levels_a_launch));
+    int64_t segments = SegmentsBefore(plan, first_level);
     for (int i = 0; i < args.num_levels; ++i) {
       const int64_t index = first_level + i;
       const Level& level = plan.levels()[index];
@@ -403,22 +429,18 @@ class GpuBackend : public Backend {
     args.inverse_stride = TriangleScalars(n);
     args.next_stride = square;
     args.fill_stride = square;
-    args.info = reinterpret_cast<int64_t*>(base) + first * scratch.info_stride;
-    args.info_stride = scratch.info_stride;
-    args.done =
-        reinterpret_cast<uint32_t*>(base + scratch.done_offset) + first * scratch.info_stride;
-    args.ticket = reinterpret_cast<uint32_t*>(base + scratch.tickets_offset) +
-                  first / scratch.systems_a_launch * FactorScratch::Launches(levels) +
-                  first_level / gpu::kMostLevelsALaunch;
+    args.done = Flags();
+    args.done_stride = scratch.info_stride;
+    args.epoch = *epoch;
+    args.ticket = Ticket();
     return Launch(plan.shape().scalar, args);
   }
 
   absl::Status EliminateLarge(const FactorBatch& batch, int64_t level_index,
-                              const FactorScratch& scratch, int64_t first, int64_t count) const {
+                              const FactorScratch& scratch, int64_t count) const {
     const EliminationPlan& plan = *batch.plan;
     const Level& level = plan.levels()[level_index];
     const int64_t n = plan.shape().block_size, square = n * n;
-    std::byte* const base = static_cast<std::byte*>(batch.scratch);
     EliminateArgs args;
     args.level = ShapeOf(plan, level);
     args.next_chain_offset = SeparatorsBefore(plan, level_index) * 3 * square;
@@ -433,12 +455,12 @@ class GpuBackend : public Backend {
     args.fill_stride = square;
     args.systems = FactorTable();
     args.num_systems = count;
-    args.info = reinterpret_cast<int64_t*>(base) + first * scratch.info_stride +
-                InfoOffset(plan, level_index);
-    args.info_stride = scratch.info_stride;
-    args.scratch = base + scratch.blocks_offset +
-                   first * args.level.segments() * LargeScratchBytes(plan.shape());
-    return Launch(plan.shape().scalar, args, batch.stop);
+    args.segments_before = SegmentsBefore(plan, level_index);
+    absl::Status status = Launch(plan.shape().scalar, args, batch.stop);
+    if (!status.ok() || level_index + 1 < static_cast<int64_t>(plan.levels().size())) return status;
+    // Of a factorization that was stopped nothing is known.
+    if (batch.stop && batch.stop->load(std::memory_order_relaxed)) return status;
+    return ToStatus(gpu::FindFailures(args.systems, count, scratch.info_stride, device_->stream()));
   }
 
   absl::Status Launch(Scalar scalar, const EliminateSmallArgs& args) const {
@@ -492,7 +514,6 @@ class GpuBackend : public Backend {
 
   // Some passes, for as many systems and panels of columns at a time as there is room to count for.
   absl::Status Solve(const SolveBatch& batch, int32_t first_pass, int32_t end_pass) {
-    constexpr int64_t kTicketBytes = 256;
     absl::Status status = device_->AwaitUploads();
     const EliminationPlan& plan = *batch.plan;
     if (static_cast<int64_t>(plan.levels().size()) > gpu::kMostLevels) {
@@ -591,6 +612,7 @@ class GpuBackend : public Backend {
   CostModel costs_;
   std::vector<std::byte> table_;             // what stands at the start of the workspace
   std::vector<FactorEntry> factor_entries_;  // kept for its memory
+  uint32_t epoch_ = 0;                       // of the last launch that had flags
 };
 
 }  // namespace

@@ -157,23 +157,23 @@ __device__ inline void Prefetch(const void* p) {
 #endif
 }
 
-// A flag in global memory that one thread block raises and another waits for. What the first wrote
-// before, all of its threads up to a __syncthreads(), the second reads after.
-__device__ inline void RaiseFlag(uint32_t* flag) {
+// A flag in global memory that one thread block raises to this epoch's value and another waits for.
+// What the first wrote before, all of its threads up to a __syncthreads(), the second reads after.
+__device__ inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
 #if defined(BLOCKD_GPU_HIP)
-  __hip_atomic_store(flag, 1u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+  __hip_atomic_store(flag, epoch, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
 #else
   __threadfence();
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(1u) : "memory");
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(epoch) : "memory");
 #endif
 }
-__device__ inline bool IsRaised(const uint32_t* flag) {
+__device__ inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
 #if defined(BLOCKD_GPU_HIP)
-  return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) != 0;
+  return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) == epoch;
 #else
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value != 0;
+  return value == epoch;
 #endif
 }
 

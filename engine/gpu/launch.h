@@ -55,11 +55,9 @@ LaunchResult SubstituteSmall(const SolveArgs& args, const SolveLimits& limits, S
 template <typename T>
 LaunchResult SubstituteLarge(const SolveArgs& args, const SolveLimits& limits, Stream stream);
 
-// first[s] = the smallest index + 1 of a non-zero entry of info[s], and its value; 0, 0: none.
-struct FirstFailure {
-  int64_t position, value;
-};
-LaunchResult FindFailures(const int64_t* info, int64_t stride, int64_t systems, FirstFailure* first,
+// Writes what was found in the `segments` words of each system's info, unless all are zero. After
+// large blocks: small ones do it themselves.
+LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream);
 
 // Moves `count` pieces of `bytes`, a multiple of 4: from piece i to piece place(i), or back.

@@ -93,6 +93,12 @@ struct LevelShape {
   }
 };
 
+// What failed first in a system, in the order of the plan: the segment, counted through all levels
+// from 1, and 1 + interior * n + row of its bad pivot. Zeros: nothing did.
+struct FirstFailure {
+  int64_t position, value;
+};
+
 // One system of a factorization. Device addresses.
 struct FactorEntry {
   const void* diagonal;
@@ -101,6 +107,9 @@ struct FactorEntry {
   const uint32_t* coupling_index;
   void* factor;
   void* chains;
+  int64_t* info;            // a word for each segment of all levels, as FirstFailure::value
+  FirstFailure* found;      // written if something failed
+  void* scratch;            // LargeScratchScalars for each segment of a level; large blocks only
   int32_t packed_diagonal;  // lower triangles, column after column
   int32_t superdiagonal;    // coupling blocks are A(i,i+1)
 };
@@ -114,10 +123,7 @@ struct EliminateArgs {
   int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
   // Scalars from one interior's blocks to the next one's: 0 where nothing is to be kept.
   int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
-  // info[system * info_stride + segment] = 1 + interior * n + row of a bad pivot; 0: none.
-  int64_t* info = nullptr;
-  int64_t info_stride = 0;
-  void* scratch = nullptr;  // LargeScratchScalars a segment and system
+  int64_t segments_before = 0;  // in the levels above this one
 };
 
 // Levels of small blocks that one launch eliminates: those of most plans.
@@ -137,12 +143,12 @@ struct EliminateSmallArgs {
   const FactorEntry* systems = nullptr;
   int64_t num_systems = 0;
   int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
-  int64_t* info = nullptr;  // as in EliminateArgs, with all levels' segments
-  int64_t info_stride = 0;
-  // For several levels, zero at first: done[system * info_stride + segment] turns 1 when what the
-  // segment leaves on its separators is there; *ticket counts the thread blocks that have begun.
+  // For several levels: done[system * done_stride + segment] turns `epoch`, which no launch before
+  // has used, when what the segment leaves on its separators is there.
   uint32_t* done = nullptr;
-  uint32_t* ticket = nullptr;
+  int64_t done_stride = 0;
+  uint32_t epoch = 0;
+  uint32_t* ticket = nullptr;  // counts the thread blocks that have begun; zero before and after
 };
 
 // Right-hand sides of one factorization, as blockd::SolveSystem.

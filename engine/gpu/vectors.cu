@@ -28,17 +28,16 @@ __device__ T Reduce(T value, T* shared, const Combine& combine) {
 // The larger one; a NaN anywhere shows.
 __device__ double Larger(double a, double b) { return isnan(a) || a > b ? a : b; }
 
-__global__ void FindFailuresKernel(const int64_t* info, int64_t stride, FirstFailure* first) {
+__global__ void FindFailuresKernel(const FactorEntry* systems, int64_t segments) {
   __shared__ int64_t shared[kThreads];
-  const int64_t* mine = info + blockIdx.x * stride;
-  int64_t best = stride;
-  for (int64_t i = threadIdx.x; i < stride && i < best; i += kThreads) {
-    if (mine[i] != 0) best = i;
+  const FactorEntry& mine = systems[blockIdx.x];
+  int64_t best = segments;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < segments; i += kThreads) {
+    best = mine.info[i] != 0 && i < best ? i : best;
   }
   best = Reduce(best, shared, [](int64_t a, int64_t b) { return a < b ? a : b; });
-  if (threadIdx.x == 0) {
-    first[blockIdx.x] = best < stride ? FirstFailure{best + 1, mine[best]} : FirstFailure{0, 0};
-  }
+  if (threadIdx.x == 0 && best < segments) *mine.found = {best + 1, mine.info[best]};
 }
 
 template <bool kScatter>
@@ -144,9 +143,9 @@ unsigned Blocks(int64_t threads) {
 
 }  // namespace
 
-LaunchResult FindFailures(const int64_t* info, int64_t stride, int64_t systems, FirstFailure* first,
+LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream) {
-  FindFailuresKernel<<<static_cast<unsigned>(systems), kThreads, 0, stream>>>(info, stride, first);
+  FindFailuresKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
   return Launched("FindFailures");
 }
 
