@@ -25,14 +25,18 @@ using gpu::SolveEntry;
 // Systems of one launch: a grid's dimensions end at 65535.
 constexpr int64_t kSystemsALaunch = 32768;
 // The workspace: first the table of systems; then what a launch leaves as the next one wants it, a
-// ticket and flags of small factorizations; the rest is for one call at a time.
+// ticket and flags of small factorizations and what solves count in; the rest is for one call at a
+// time.
 constexpr int64_t kTableBytes = int64_t{4} << 20;
 static_assert(kSystemsALaunch * sizeof(FactorEntry) <= kTableBytes);
 static_assert(kSystemsALaunch * sizeof(SolveEntry) <= kTableBytes);
 constexpr int64_t kTicketOffset = kTableBytes, kTicketBytes = 256;
 constexpr int64_t kFlags = int64_t{2} << 20;
 constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
-constexpr int64_t kCallOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
+// Of these two, launches take turns: each clears what the one before used.
+constexpr int64_t kSolveOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
+constexpr int64_t kSolveBytes = int64_t{16} << 20;
+constexpr int64_t kCallOffset = kSolveOffset + 2 * kSolveBytes;
 constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
 // Systems whose failures kernels write where the host reads them.
 constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
@@ -334,6 +338,9 @@ class GpuBackend : public Backend {
 
  private:
   std::byte* CallMemory() const { return device_->workspace() + kCallOffset; }
+  std::byte* SolveMemory(int64_t turn) const {
+    return device_->workspace() + kSolveOffset + turn * kSolveBytes;
+  }
   uint32_t* Ticket() const {
     return reinterpret_cast<uint32_t*>(device_->workspace() + kTicketOffset);
   }
@@ -521,10 +528,9 @@ class GpuBackend : public Backend {
     }
     SolveArgs args = ArgsOf(plan, first_pass, end_pass);
     args.systems = reinterpret_cast<const SolveEntry*>(device_->workspace());
-    args.tickets = reinterpret_cast<unsigned long long*>(CallMemory());
-    args.counters = reinterpret_cast<unsigned*>(CallMemory() + kTicketBytes);
     const int64_t counter_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
-    const int64_t units = (kCallBytes - kTicketBytes) / counter_bytes;
+    const int64_t units = (kSolveBytes - kTicketBytes) / counter_bytes;
+    if (units < 1) return absl::InternalError("a plan of too many segments");
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const int64_t at_once = std::min(kSystemsALaunch, units);
     for (int64_t first = 0; status.ok() && first < systems; first += at_once) {
@@ -543,13 +549,23 @@ class GpuBackend : public Backend {
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);
-        const int64_t bytes = kTicketBytes + args.num_systems * args.num_panels * counter_bytes;
-        status = gpu::ToStatus(
-            BLOCKD_GPU(MemsetAsync)(CallMemory(), 0, static_cast<size_t>(bytes), device_->stream()),
-            "clearing the counters");
-        if (status.ok()) status = Launch(args, plan.shape().scalar);
+        status = LaunchCounted(args, plan.shape().scalar,
+                               kTicketBytes + args.num_systems * args.num_panels * counter_bytes);
       }
     }
+    return status;
+  }
+  // With a ticket and counters, `bytes` of them, that are zero.
+  absl::Status LaunchCounted(SolveArgs args, Scalar scalar, int64_t bytes) {
+    std::byte* const mine = SolveMemory(solve_turn_);
+    args.tickets = reinterpret_cast<unsigned long long*>(mine);
+    args.counters = reinterpret_cast<unsigned*>(mine + kTicketBytes);
+    args.stale = reinterpret_cast<unsigned*>(SolveMemory(1 - solve_turn_));
+    args.stale_words = static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)});
+    absl::Status status = Launch(args, scalar);
+    if (!status.ok()) return status;
+    stale_bytes_ = bytes;
+    solve_turn_ = 1 - solve_turn_;
     return status;
   }
   absl::Status Launch(const SolveArgs& args, Scalar scalar) {
@@ -573,6 +589,7 @@ class GpuBackend : public Backend {
     args.num_blocks = matrix.shape().num_blocks;
     args.n = matrix.shape().block_size;
     constexpr int64_t kColumnsALaunch = 1024;
+    static_assert(kColumnsALaunch * 32 * (1 + gpu::ResidualParts(int64_t{1} << 40)) <= kCallBytes);
     double* norms = reinterpret_cast<double*>(CallMemory());
     double* partial = norms + 4 * kColumnsALaunch;
     std::vector<double> host(4 * num_rhs);
@@ -613,6 +630,8 @@ class GpuBackend : public Backend {
   std::vector<std::byte> table_;             // what stands at the start of the workspace
   std::vector<FactorEntry> factor_entries_;  // kept for its memory
   uint32_t epoch_ = 0;                       // of the last launch that had flags
+  int64_t solve_turn_ = 0;                   // which SolveMemory is zero
+  int64_t stale_bytes_ = 0;                  // of the other one, that are not
 };
 
 }  // namespace

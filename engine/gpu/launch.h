@@ -79,7 +79,7 @@ LaunchResult SumLogs(const T* inverse, int64_t count, int64_t n, double* partial
 
 // r = b - A x for `columns` columns from `first_column` on; norms[c * 4 ...] = ||r||, ||A||, ||x||,
 // ||b|| of the c-th of them. partial has 4 * ResidualParts(num_blocks) doubles a column.
-inline int64_t ResidualParts(int64_t num_blocks) { return num_blocks < 512 ? num_blocks : 512; }
+constexpr int64_t ResidualParts(int64_t num_blocks) { return num_blocks < 512 ? num_blocks : 512; }
 template <typename T>
 LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* r, int64_t num_rhs,
                              int64_t first_column, int64_t columns, double* partial, double* norms,

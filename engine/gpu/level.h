@@ -186,8 +186,12 @@ struct SolveArgs {
   int64_t most_columns = 0;                 // that any panel has
   int64_t vector_rows = 0;                  // that are in shared memory at once
   int64_t table_bytes = 0;                  // of shared memory, for the table of items
-  unsigned long long* tickets = nullptr;  // work handed out; zero before the launch, with counters
+  // Zero before the launch: how much work has been handed out, and what has been done.
+  unsigned long long* tickets = nullptr;
   unsigned* counters = nullptr;
+  // What the launch before counted in, which this one puts back to zero for the next.
+  unsigned* stale = nullptr;
+  unsigned stale_words = 0;
 
   BLOCKD_HOST_DEVICE bool is_forward(int32_t pass) const { return pass < num_levels; }
   BLOCKD_HOST_DEVICE int32_t level_of(int32_t pass) const {

@@ -100,6 +100,13 @@ __device__ inline void WaitFor(const unsigned* count, unsigned target) {
   }
 }
 
+// Each thread of a launch calls this once.
+__device__ inline void ClearStale(const SolveArgs& args) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+#pragma unroll 1
+  for (; i < args.stale_words; i += gridDim.x * blockDim.x) args.stale[i] = 0;
+}
+
 __device__ inline int64_t TakeTicket(const SolveArgs& args) {
   return static_cast<int64_t>(atomicAdd(args.tickets, 1ull));
 }

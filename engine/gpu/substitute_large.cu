@@ -246,6 +246,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kPanel = kSets * kColumns;
   const bool maker = threadIdx.x < kMadeTogether, watcher = threadIdx.x == kThreads - 1;
   bool ready = true, counted = true;
+  ClearStale(args);
   ItemTable table(args, reinterpret_cast<Zone*>(memory));
   table.Make();
   if (maker) MakeItems(&table, 0, kPanel, items);

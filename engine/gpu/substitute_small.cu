@@ -321,6 +321,7 @@ __global__ void __launch_bounds__(2 * kRows, kBlocksAtOnce<kRows>)
   __shared__ bool found;
   Job<T>& job = *reinterpret_cast<Job<T>*>(job_memory);
   T* vectors = reinterpret_cast<T*>(memory);
+  ClearStale(args);
   const int scalars = 3 * static_cast<int>(args.vector_rows) * kSets * kColumns;
   // Beyond n rows the vectors are zero, and stay so.
   for (int i = threadIdx.x; i < scalars; i += blockDim.x) vectors[i] = T{0};
