@@ -9,6 +9,7 @@ namespace blockd::gpu {
 
 absl::Status ToStatus(Error error, absl::string_view what) {
   if (error == kSuccess) return absl::OkStatus();
+  (void)BLOCKD_GPU(GetLastError)();  // or the next launch would seem to have failed so
   return absl::InternalError(
       absl::StrCat(what, ": ", kBackendName, " error ", BLOCKD_GPU(GetErrorString)(error)));
 }

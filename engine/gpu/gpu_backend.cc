@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/gpu/device.h"
 #include "blockd/engine/gpu/launch.h"
+#include "blockd/engine/gpu/launch_graphs.h"
 
 namespace blockd {
 namespace {
@@ -78,11 +80,25 @@ int64_t LargeScratchBytes(const Shape& shape) {
   return gpu::LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
 }
 
+// Launches of a factorization of large blocks, about. A plan with very many is not recorded: that
+// would take long, and in each of its calls the device is behind the host anyway.
+constexpr int64_t kMostLaunchesAGraph = 1024;
+int64_t LargeLaunches(const EliminationPlan& plan) {
+  const int64_t tiles = (plan.shape().block_size + 127) / 128;
+  int64_t steps = 0;
+  for (const Level& level : plan.levels()) {
+    const LevelShape shape = ShapeOf(plan, level);
+    steps += 1 + std::max({shape.first_length, shape.last_length, shape.longest_middle()});
+  }
+  return steps * (2 * tiles + 3);
+}
+
 // What a factorization has in its scratch, and how it is cut into launches.
 struct FactorScratch {
   int64_t info_stride = 0;  // segments of all levels
   int64_t systems_a_launch = kSystemsALaunch;
   int64_t levels_a_launch = 1;
+  bool has_graph = false;                     // one for all levels
   int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
   int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
 
@@ -97,6 +113,9 @@ struct FactorScratch {
       // A thread block and a flag for each segment of each system. A level alone needs no flags.
       systems_a_launch = std::clamp<int64_t>(kFlags / info_stride, 1, kSystemsALaunch);
       if (info_stride <= kFlags) levels_a_launch = gpu::kMostLevelsALaunch;
+    } else if (LargeLaunches(plan) <= kMostLaunchesAGraph) {
+      has_graph = true;
+      levels_a_launch = static_cast<int64_t>(plan.levels().size());
     }
     found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
     if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};
@@ -129,6 +148,9 @@ class GpuBackend : public Backend {
     costs_.spread_level_seconds = 3e-5;
     costs_.level_seconds = 3e-6;
   }
+
+  // Nothing may run when the graphs go, which is before the device does.
+  ~GpuBackend() override { device_->Synchronize().IgnoreError(); }
 
   const DeviceInfo& device() const override { return device_->info(); }
   const CostModel& costs() const override { return costs_; }
@@ -190,7 +212,7 @@ class GpuBackend : public Backend {
         "clearing the failures");
   }
 
-  // Levels of small blocks go together, with the first of them.
+  // Levels of small blocks go together, with the first of them; of large ones too, as a graph.
   absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) override {
     const EliminationPlan& plan = *batch.plan;
     const bool small = plan.shape().block_size <= gpu::kLargestSmallBlock;
@@ -203,8 +225,9 @@ class GpuBackend : public Backend {
       const int64_t count = std::min(most, systems - first);
       status = SetFactorTable(batch, scratch, first, count);
       if (!status.ok()) return status;
-      status = small ? EliminateSmall(plan, level_index, scratch, count)
-                     : EliminateLarge(batch, level_index, scratch, count);
+      status = small               ? EliminateSmall(plan, level_index, scratch, count)
+               : scratch.has_graph ? EliminateInGraph(batch, scratch, count)
+                                   : EliminateLarge(batch, level_index, scratch, count);
     }
     return status;
   }
@@ -267,7 +290,7 @@ class GpuBackend : public Backend {
       args.next_offset = next_offset;
       args.systems = systems;
       args.num_systems = 1;
-      status = Launch(shape.scalar, args, nullptr);
+      status = ToStatus(Launch(shape.scalar, args, nullptr));
     }
     int64_t value = 0;
     if (status.ok()) status = device_->Download(&value, info, sizeof(value));
@@ -443,9 +466,8 @@ class GpuBackend : public Backend {
     return Launch(plan.shape().scalar, args);
   }
 
-  absl::Status EliminateLarge(const FactorBatch& batch, int64_t level_index,
-                              const FactorScratch& scratch, int64_t count) const {
-    const EliminationPlan& plan = *batch.plan;
+  // The first `count` systems of the table.
+  EliminateArgs LargeArgs(const EliminationPlan& plan, int64_t level_index, int64_t count) const {
     const Level& level = plan.levels()[level_index];
     const int64_t n = plan.shape().block_size, square = n * n;
     EliminateArgs args;
@@ -463,11 +485,45 @@ class GpuBackend : public Backend {
     args.systems = FactorTable();
     args.num_systems = count;
     args.segments_before = SegmentsBefore(plan, level_index);
-    absl::Status status = Launch(plan.shape().scalar, args, batch.stop);
-    if (!status.ok() || level_index + 1 < static_cast<int64_t>(plan.levels().size())) return status;
+    return args;
+  }
+
+  absl::Status EliminateLarge(const FactorBatch& batch, int64_t level_index,
+                              const FactorScratch& scratch, int64_t count) const {
+    const EliminationPlan& plan = *batch.plan;
+    const LaunchResult result =
+        Launch(plan.shape().scalar, LargeArgs(plan, level_index, count), batch.stop);
+    const bool last = level_index + 1 == static_cast<int64_t>(plan.levels().size());
     // Of a factorization that was stopped nothing is known.
-    if (batch.stop && batch.stop->load(std::memory_order_relaxed)) return status;
-    return ToStatus(gpu::FindFailures(args.systems, count, scratch.info_stride, device_->stream()));
+    const bool stopped = batch.stop && batch.stop->load(std::memory_order_relaxed);
+    if (!result.ok() || !last || stopped) return ToStatus(result);
+    return ToStatus(FindFailures(scratch, count));
+  }
+
+  // All levels. A graph knows the systems by their places in the table only, so that it serves all
+  // factorizations with this plan.
+  absl::Status EliminateInGraph(const FactorBatch& batch, const FactorScratch& scratch,
+                                int64_t count) {
+    const Shape& shape = batch.plan->shape();
+    level_args_.clear();
+    for (size_t l = 0; l < batch.plan->levels().size(); ++l) {
+      level_args_.push_back(LargeArgs(*batch.plan, static_cast<int64_t>(l), count));
+    }
+    static_assert(std::has_unique_object_representations_v<EliminateArgs>);
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(level_args_));
+    graph_key_.assign(bytes.begin(), bytes.end());
+    graph_key_.push_back(static_cast<std::byte>(shape.scalar));
+    return graphs_.Run(graph_key_, device_->stream(), [&] {
+      LaunchResult result;
+      for (const EliminateArgs& args : level_args_) {
+        if (result.ok()) result = Launch(shape.scalar, args, nullptr);
+      }
+      return result.ok() ? FindFailures(scratch, count) : result;
+    });
+  }
+
+  LaunchResult FindFailures(const FactorScratch& scratch, int64_t count) const {
+    return gpu::FindFailures(FactorTable(), count, scratch.info_stride, device_->stream());
   }
 
   absl::Status Launch(Scalar scalar, const EliminateSmallArgs& args) const {
@@ -475,7 +531,7 @@ class GpuBackend : public Backend {
     return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateSmall<double>(args, stream)
                                                : gpu::EliminateSmall<float>(args, stream));
   }
-  absl::Status Launch(Scalar scalar, const EliminateArgs& args,
+  LaunchResult Launch(Scalar scalar, const EliminateArgs& args,
                       const std::atomic<bool>* stop) const {
     const gpu::LargeContext context = {solve_limits_.block_shared_bytes,
                                        solve_limits_.multiprocessors,
@@ -484,8 +540,8 @@ class GpuBackend : public Backend {
                                        device_->fork(),
                                        device_->join(),
                                        stop};
-    return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateLarge<double>(args, context)
-                                               : gpu::EliminateLarge<float>(args, context));
+    return scalar == Scalar::kFloat64 ? gpu::EliminateLarge<double>(args, context)
+                                      : gpu::EliminateLarge<float>(args, context);
   }
 
   static PivotFailure Locate(const EliminationPlan& plan, int64_t system,
@@ -624,14 +680,17 @@ class GpuBackend : public Backend {
   }
 
   const std::unique_ptr<Device> device_;
+  gpu::LaunchGraphs graphs_;
   const gpu::SolveLimits solve_limits_;
   MemoryPool pool_;
   CostModel costs_;
   std::vector<std::byte> table_;             // what stands at the start of the workspace
-  std::vector<FactorEntry> factor_entries_;  // kept for its memory
-  uint32_t epoch_ = 0;                       // of the last launch that had flags
-  int64_t solve_turn_ = 0;                   // which SolveMemory is zero
-  int64_t stale_bytes_ = 0;                  // of the other one, that are not
+  std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
+  std::vector<EliminateArgs> level_args_;
+  std::vector<std::byte> graph_key_;
+  uint32_t epoch_ = 0;       // of the last launch that had flags
+  int64_t solve_turn_ = 0;   // which SolveMemory is zero
+  int64_t stale_bytes_ = 0;  // of the other one, that are not
 };
 
 }  // namespace

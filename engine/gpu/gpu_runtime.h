@@ -29,6 +29,8 @@ namespace blockd::gpu {
 using Error = BLOCKD_GPU(Error_t);
 using Stream = BLOCKD_GPU(Stream_t);
 using Event = BLOCKD_GPU(Event_t);
+using Graph = BLOCKD_GPU(Graph_t);
+using GraphExec = BLOCKD_GPU(GraphExec_t);
 inline constexpr Error kSuccess = BLOCKD_GPU(Success);
 
 #if defined(BLOCKD_GPU_HIP)
@@ -36,11 +38,18 @@ inline constexpr const char* kBackendName = "rocm";
 using DeviceProperties = hipDeviceProp_t;
 inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
 inline Error FreePinned(void* p) { return hipHostFree(p); }
+inline Error Instantiate(GraphExec* graph, Graph recorded) {
+  return hipGraphInstantiateWithFlags(graph, recorded, 0);
+}
 #else
 inline constexpr const char* kBackendName = "cuda";
 using DeviceProperties = cudaDeviceProp;
 inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
 inline Error FreePinned(void* p) { return cudaFreeHost(p); }
+// Launches keep the priorities of the streams that they were recorded from.
+inline Error Instantiate(GraphExec* graph, Graph recorded) {
+  return cudaGraphInstantiateWithFlags(graph, recorded, cudaGraphInstantiateFlagUseNodePriority);
+}
 #endif
 
 // Raises a kernel's limit of dynamic shared memory.

@@ -1,0 +1,86 @@
+// Calls on one backend, one after another: what one leaves behind, on the device or of what the
+// backend remembers of plans, changes nothing for those that follow.
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "solver_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+class RepeatedCallsTest : public SolverTest {
+ protected:
+  Columns Answer(const HostMatrix& matrix, const PlanPtr& plan) const {
+    const auto factorization = MustFactor(solver(), matrix, plan);
+    return MustSolve(solver(), factorization,
+                     Columns(problems::RandomColumns(matrix.shape().rows(), 1, 1), scalar()), 1);
+  }
+};
+
+TEST_P(RepeatedCallsTest, AFailedFactorizationHarmsNoneAfterIt) {
+  for (const int64_t n : {5, 40, 65, 130}) {
+    const int64_t num_blocks = n > 64 ? 5 : 12;
+    const problems::Problem problem = problems::Mpc(num_blocks, n, 1);
+    const HostMatrix good(problem, scalar());
+    for (const std::vector<int64_t>& cut : std::vector<std::vector<int64_t>>{{}, {1}, {2}}) {
+      const PlanPtr plan = Cut(good.shape(), cut);
+      const Columns answer = Answer(good, plan);
+      for (const int64_t block : {int64_t{0}, num_blocks / 2, num_blocks - 1}) {
+        SCOPED_TRACE(absl::StrCat("n ", n, " separators ", plan->separators(), " block ", block));
+        HostMatrix bad(problem, scalar());
+        bad.SetDiagonal(block, n - 1, n - 1, -1);
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          const FactorOutcome outcome = FactorOne(solver(), bad, plan);
+          ASSERT_TRUE(outcome.not_positive_definite.has_value()) << outcome.status;
+          EXPECT_EQ(outcome.not_positive_definite->minor, (block + 1) * n);
+        }
+        EXPECT_EQ(Answer(good, plan), answer);
+      }
+    }
+  }
+}
+
+TEST_P(RepeatedCallsTest, ACancelledFactorizationHarmsNoneAfterIt) {
+  const std::atomic<bool> cancelled = true;
+  for (const int64_t n : {5, 65}) {
+    const HostMatrix matrix(problems::Mpc(5, n, 1), scalar());
+    const PlanPtr plan = Cut(matrix.shape(), {2});
+    const Columns answer = Answer(matrix, plan);
+    FactorItem item;
+    item.matrix = matrix.view();
+    item.cancelled = &cancelled;
+    EXPECT_EQ(solver().Factor(plan, {&item, 1})[0].status.code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(Answer(matrix, plan), answer);
+  }
+}
+
+// More than a backend remembers of any.
+TEST_P(RepeatedCallsTest, ManyPlansInTurnGiveTheSameAnswersEachTime) {
+  constexpr int kPlans = 70;
+  std::vector<HostMatrix> matrices;
+  std::vector<PlanPtr> plans;
+  for (int64_t num_blocks = 1; static_cast<int>(plans.size()) < kPlans; ++num_blocks) {
+    for (int64_t separators = 0; 2 * separators < num_blocks; ++separators) {
+      matrices.emplace_back(problems::Mpc(num_blocks, 65, 1), scalar());
+      plans.push_back(Cut(matrices.back().shape(),
+                          separators == 0 ? std::vector<int64_t>{} : std::vector{separators}));
+    }
+  }
+  std::vector<Columns> answers;
+  for (size_t p = 0; p < plans.size(); ++p) answers.push_back(Answer(matrices[p], plans[p]));
+  for (size_t p = 0; p < plans.size(); ++p) {
+    SCOPED_TRACE(plans[p]->DebugString());
+    EXPECT_EQ(Answer(matrices[p], plans[p]), answers[p]);
+    // At once again, and at another place in memory.
+    const auto elsewhere = MustFactor(solver(), matrices[p], plans[p]);
+    EXPECT_EQ(Answer(matrices[p], plans[p]), answers[p]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, RepeatedCallsTest, ::testing::ValuesIn(Targets()),
+                         TargetName);
+
+}  // namespace
+}  // namespace blockd::test
