@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,11 +35,16 @@ absl::Status Device::InitRing(Ring& ring) {
 
 absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   int devices = 0;
-  if (BLOCKD_GPU(GetDeviceCount)(&devices) != kSuccess || index >= devices) {
-    return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device ", index));
+  absl::Status status = ToStatus(BLOCKD_GPU(GetDeviceCount)(&devices), "counting the devices");
+  if (!status.ok()) {
+    return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device: ", status.message()));
+  }
+  if (index < 0 || index >= devices) {
+    return absl::NotFoundError(
+        absl::StrCat("no ", kBackendName, " device ", index, ", there are ", devices));
   }
   index_ = index;
-  absl::Status status = Enter();
+  status = Enter();
   if (!status.ok()) return status;
   DeviceProperties properties;
   status = ToStatus(BLOCKD_GPU(GetDeviceProperties)(&properties, index), "device properties");
@@ -124,6 +130,7 @@ absl::Status Device::AwaitUploads() {
 absl::Status Device::Upload(void* device, const void* host, int64_t bytes) {
   absl::Status status = Enter();
   absl::MutexLock lock(&upload_mutex_);
+  uploads_pending_ = uploads_running_ = true;
   for (int64_t at = 0; status.ok() && at < bytes; at += kStagingBytes) {
     const int64_t part = std::min(kStagingBytes, bytes - at);
     Staging& staging = upload_ring_[upload_turn_++ % upload_ring_.size()];
@@ -138,7 +145,6 @@ absl::Status Device::Upload(void* device, const void* host, int64_t bytes) {
       status = ToStatus(BLOCKD_GPU(EventRecord)(staging.done, upload_stream_), "upload");
     }
   }
-  uploads_pending_ = true;
   if (status.ok()) status = ToStatus(BLOCKD_GPU(EventRecord)(uploaded_, upload_stream_), "upload");
   return status;
 }
@@ -183,10 +189,15 @@ absl::Status Device::Download(void* host, const void* device, int64_t bytes) {
 }
 
 absl::Status Device::Synchronize() {
-  absl::Status status = Enter();
-  if (status.ok()) status = ToStatus(BLOCKD_GPU(StreamSynchronize)(upload_stream_), "uploads");
-  if (status.ok()) status = ToStatus(BLOCKD_GPU(StreamSynchronize)(stream_), "kernels");
-  return status;
+  absl::Status status = AwaitKernels();
+  bool uploads = false;
+  {
+    absl::MutexLock lock(&upload_mutex_);
+    uploads = std::exchange(uploads_running_, false);
+  }
+  if (!uploads) return status;
+  const absl::Status uploaded = ToStatus(BLOCKD_GPU(StreamSynchronize)(upload_stream_), "uploads");
+  return status.ok() ? uploaded : status;
 }
 
 absl::Status Device::AwaitKernels() {

@@ -93,7 +93,8 @@ class Device {
   Event uploaded_ = nullptr;
   Ring upload_ring_ ABSL_GUARDED_BY(upload_mutex_);
   size_t upload_turn_ ABSL_GUARDED_BY(upload_mutex_) = 0;
-  bool uploads_pending_ ABSL_GUARDED_BY(upload_mutex_) = false;
+  bool uploads_pending_ ABSL_GUARDED_BY(upload_mutex_) = false;  // that stream_ does not wait for
+  bool uploads_running_ ABSL_GUARDED_BY(upload_mutex_) = false;  // since the last Synchronize
 };
 
 }  // namespace blockd::gpu

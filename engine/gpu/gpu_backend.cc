@@ -26,13 +26,13 @@ using gpu::SolveEntry;
 
 // Systems of one launch: a grid's dimensions end at 65535.
 constexpr int64_t kSystemsALaunch = 32768;
-// The workspace: first the table of systems; then what a launch leaves as the next one wants it, a
-// ticket and flags of small factorizations and what solves count in; the rest is for one call at a
-// time.
-constexpr int64_t kTableBytes = int64_t{4} << 20;
+// The workspace: first the tables of systems to factor and to solve with; then what a launch leaves
+// as the next one wants it, a ticket and flags of small factorizations and what solves count in;
+// the rest is for one call at a time.
+constexpr int64_t kTableBytes = int64_t{3} << 20;
 static_assert(kSystemsALaunch * sizeof(FactorEntry) <= kTableBytes);
 static_assert(kSystemsALaunch * sizeof(SolveEntry) <= kTableBytes);
-constexpr int64_t kTicketOffset = kTableBytes, kTicketBytes = 256;
+constexpr int64_t kTicketOffset = 2 * kTableBytes, kTicketBytes = 256;
 constexpr int64_t kFlags = int64_t{2} << 20;
 constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
 // Of these two, launches take turns: each clears what the one before used.
@@ -270,7 +270,7 @@ class GpuBackend : public Backend {
     entry.info = info;
     entry.found = static_cast<FirstFailure*>(device_->results());
     entry.scratch = scratch->data() + kept;
-    if (status.ok()) status = SetTable(std::as_bytes(std::span(&entry, 1)));
+    if (status.ok()) status = Set(factor_table_, std::as_bytes(std::span(&entry, 1)));
     LevelShape level;
     level.n = n;
     level.first_length = shape.num_blocks;
@@ -371,15 +371,22 @@ class GpuBackend : public Backend {
     return reinterpret_cast<uint32_t*>(device_->workspace() + kFlagsOffset);
   }
 
-  // Puts a table of systems at the start of the workspace, unless it is there already.
-  absl::Status SetTable(std::span<const std::byte> bytes) {
-    if (std::equal(bytes.begin(), bytes.end(), table_.begin(), table_.end())) {
+  // A table of systems in the workspace.
+  struct Table {
+    int64_t offset = 0;
+    std::vector<std::byte> contents;
+  };
+  std::byte* AddressOf(const Table& table) const { return device_->workspace() + table.offset; }
+
+  // Puts `bytes` into the table, unless they are there already.
+  absl::Status Set(Table& table, std::span<const std::byte> bytes) {
+    if (std::equal(bytes.begin(), bytes.end(), table.contents.begin(), table.contents.end())) {
       return absl::OkStatus();
     }
-    table_.clear();
-    absl::Status status = device_->UploadInOrder(device_->workspace(), bytes.data(),
-                                                 static_cast<int64_t>(bytes.size()));
-    if (status.ok()) table_.assign(bytes.begin(), bytes.end());
+    table.contents.clear();
+    absl::Status status =
+        device_->UploadInOrder(AddressOf(table), bytes.data(), static_cast<int64_t>(bytes.size()));
+    if (status.ok()) table.contents.assign(bytes.begin(), bytes.end());
     return status;
   }
 
@@ -400,7 +407,7 @@ class GpuBackend : public Backend {
   }
 
   const FactorEntry* FactorTable() const {
-    return reinterpret_cast<const FactorEntry*>(device_->workspace());
+    return reinterpret_cast<const FactorEntry*>(AddressOf(factor_table_));
   }
   // `count` systems from `first` on.
   absl::Status SetFactorTable(const FactorBatch& batch, const FactorScratch& scratch, int64_t first,
@@ -418,7 +425,7 @@ class GpuBackend : public Backend {
       entry.scratch = base + scratch.blocks_offset + s * scratch.blocks_stride;
       factor_entries_.push_back(entry);
     }
-    return SetTable(std::as_bytes(std::span(factor_entries_)));
+    return Set(factor_table_, std::as_bytes(std::span(factor_entries_)));
   }
 
   // A number that no flag has.
@@ -583,7 +590,7 @@ class GpuBackend : public Backend {
       return absl::InternalError("a plan of too many levels");
     }
     SolveArgs args = ArgsOf(plan, first_pass, end_pass);
-    args.systems = reinterpret_cast<const SolveEntry*>(device_->workspace());
+    args.systems = reinterpret_cast<const SolveEntry*>(AddressOf(solve_table_));
     const int64_t counter_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
     const int64_t units = (kSolveBytes - kTicketBytes) / counter_bytes;
     if (units < 1) return absl::InternalError("a plan of too many segments");
@@ -597,7 +604,7 @@ class GpuBackend : public Backend {
         entries.push_back({s.factor, s.x, s.num_rhs, s.chains});
         columns = std::max(columns, s.num_rhs);
       }
-      status = SetTable(std::as_bytes(std::span(entries)));
+      status = Set(solve_table_, std::as_bytes(std::span(entries)));
       args.panel_columns = gpu::SolvePanelColumns(solve_limits_, columns);
       args.most_columns = std::min(columns, args.panel_columns);
       const int64_t panels = (columns + args.panel_columns - 1) / args.panel_columns;
@@ -684,7 +691,7 @@ class GpuBackend : public Backend {
   const gpu::SolveLimits solve_limits_;
   MemoryPool pool_;
   CostModel costs_;
-  std::vector<std::byte> table_;             // what stands at the start of the workspace
+  Table factor_table_ = {0, {}}, solve_table_ = {kTableBytes, {}};
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
   std::vector<EliminateArgs> level_args_;
   std::vector<std::byte> graph_key_;
