@@ -56,6 +56,29 @@ TEST_P(RepeatedCallsTest, ACancelledFactorizationHarmsNoneAfterIt) {
   }
 }
 
+// More systems than a launch takes, which are launched one after another.
+TEST_P(RepeatedCallsTest, AVeryLargeBatchNamesThoseThatFail) {
+  constexpr size_t kSystems = 33000;
+  const problems::Problem problem = problems::Mpc(3, 1, 1);
+  const HostMatrix good(problem, scalar());
+  HostMatrix bad(problem, scalar());
+  bad.SetDiagonal(1, 0, 0, -1);
+  const PlanPtr plan = Cut(good.shape(), {1});
+  std::vector<FactorItem> items(kSystems);
+  for (FactorItem& item : items) item.matrix = good.view();
+  for (const size_t k : {size_t{0}, size_t{32767}, size_t{32768}, kSystems - 1}) {
+    items[k].matrix = bad.view();
+  }
+  const std::vector<FactorOutcome> outcomes = solver().Factor(plan, items);
+  for (size_t k = 0; k < kSystems; ++k) {
+    const bool is_bad = items[k].matrix.diagonal == bad.view().diagonal;
+    ASSERT_EQ(outcomes[k].status.ok(), !is_bad) << k << " " << outcomes[k].status;
+    if (is_bad) {
+      EXPECT_EQ(outcomes[k].not_positive_definite->minor, 2);
+    }
+  }
+}
+
 // More than a backend remembers of any.
 TEST_P(RepeatedCallsTest, ManyPlansInTurnGiveTheSameAnswersEachTime) {
   constexpr int kPlans = 70;
