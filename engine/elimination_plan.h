@@ -112,9 +112,9 @@ class EliminationPlan {
   int64_t chain_scalars() const { return chain_scalars_; }
   int64_t separators() const { return separators_; }  // of all levels together
   // Scalars that solving for num_rhs columns needs beside them: two vectors for each separator,
-  // what its two segments leave on it, and one for each segment of the first level.
+  // what its two segments leave on it, and one for each segment.
   int64_t solve_chain_scalars(int64_t num_rhs) const {
-    const int64_t segments = static_cast<int64_t>(levels_.front().segments.size());
+    const int64_t segments = separators_ + static_cast<int64_t>(levels_.size());
     return (2 * separators_ + segments) * shape_.block_size * num_rhs;
   }
   double factor_flops() const { return factor_flops_; }  // of one system

@@ -129,10 +129,23 @@ class Segment {
   }
 
  private:
+  // Entries of a tile that a thread has.
+  static constexpr int kEntries = kTile * kTile / kThreads;
+
   template <typename Body>
   __device__ void ForEach(const Body& body) const {
 #pragma unroll 2
     for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) body(i % kTile, i / kTile);
+  }
+  // body(e, row, column) for this thread's e-th entry. All of what several such loops read, and
+  // then write, is on its way together.
+  template <typename Body>
+  __device__ static void ForEachOwn(const Body& body) {
+#pragma unroll
+    for (int e = 0; e < kEntries; ++e) {
+      const int i = static_cast<int>(threadIdx.x) + e * kThreads;
+      body(e, i % kTile, i / kTile);
+    }
   }
 
   __device__ ChainReader<T> Chain() const { return {system_, n_, level_.chain_offset}; }
@@ -155,15 +168,27 @@ class Segment {
 
   __device__ void LoadDiagonal(T* out, int64_t block) const {
     const DiagonalSource<T> source = Chain().Diagonal(block);
+    const int n = n_;
+    if (source.second) {
+      T first[kEntries], second[kEntries];
+      ForEachOwn([&](int e, int row, int column) {
+        const bool inside = row < n && column < n;
+        first[e] = row == column ? T{1} : T{0}, second[e] = T{0};
+        if (!inside || column / 8 > row / 8) return;
+        const int i = source.SmallIndex(row, column);
+        first[e] = source.first[i], second[e] = source.second[i];
+      });
+      ForEachOwn([&](int e, int row, int column) {
+        if (column / 8 <= row / 8) out[column * kLead + row] = first[e] + second[e];
+      });
+      return;
+    }
     ForEach([&](int row, int column) {
       // Above the diagonal only the 8 x 8 tiles on it are used.
       if (column / 8 > row / 8) return;
       T* to = out + column * kLead + row;
-      if (row >= n_ || column >= n_) {
+      if (row >= n || column >= n) {
         *to = row == column ? T{1} : T{0};
-      } else if (source.second) {
-        const int i = source.SmallIndex(row, column);
-        *to = source.first[i] + source.second[i];
       } else {
         CopyAsync(to, source.first + source.SmallIndex(row, column));
       }
@@ -196,8 +221,8 @@ class Segment {
   }
 
   __device__ void Start() {
-    LoadDiagonal(d_, run_.block(0));
     if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true);
+    LoadDiagonal(d_, run_.block(0));
     if (place_.is_base()) FindFailure();
     CopyWait();
     __syncthreads();
@@ -301,22 +326,28 @@ class Segment {
     const bool starts_from_zero = last && run_.reversed;
     DiagonalSource<T> next;
     if (!starts_from_zero) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
-    bool back = true;
-    int square = warp;
+    const T* const left = fill && k > 0 ? NextChain(run_.left, 1) : nullptr;
+    // Squares of W W', then of C C'. What the next one starts from is on its way already.
+    bool back = warp < fills;
+    int square = back ? warp : first < core_warps ? first : kSquares;
+    SquareStart ahead;
+    if (square < kSquares) LoadStart(square, back, back ? left : next.first, next, ahead);
 #pragma unroll 1
-    for (;;) {
+    while (square < kSquares) {
+      Real sum[2][4];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        sum[e / 4][e % 4] = -static_cast<Real>(ahead.first[e] + ahead.second[e]);
+      }
+      const int now = square;
+      const bool to_left = back;
+      square += back ? kWarps : core_warps;
       if (back && square >= fills) {
         back = false;
         square = first < core_warps ? first : kSquares;
       }
-      if (!back && square >= kSquares) break;
-      DiagonalSource<T> source;
-      source.n = n_;
-      source.first = back ? NextChain(run_.left, 1) : next.first;
-      source.second = back ? nullptr : next.second;
-      source.packed = !back && next.packed;
-      UpdateSquare(back ? w_ : c_, square, source, back ? k == 0 : starts_from_zero, back);
-      square += back ? kWarps : core_warps;
+      if (square < kSquares) LoadStart(square, back, back ? left : next.first, next, ahead);
+      UpdateSquare(to_left ? w_ : c_, now, sum, to_left ? NextChain(run_.left, 1) : nullptr);
     }
     if (!fill) {
       __syncthreads();
@@ -347,32 +378,36 @@ class Segment {
     row = 16 * r, column = 16 * i;
   }
 
-  // source, or zero, - rows rows' in one square, to where it came from or to d_. What comes from
-  // far is asked for at once and added last.
-  __device__ void UpdateSquare(const T* rows, int square, const DiagonalSource<T>& source,
-                               bool zero, bool back) const {
+  // What a square of the result starts from, as far as it is not zero.
+  struct SquareStart {
+    T first[8], second[8];
+  };
+  __device__ static int RowOf(int row, int e) { return row + (Lane() >> 2) + e / 2 % 2 * 8; }
+  __device__ static int ColumnOf(int column, int e) {
+    return column + 2 * (Lane() & 3) + e / 4 * 8 + e % 2;
+  }
+  __device__ void LoadStart(int square, bool back, const T* from, const DiagonalSource<T>& next,
+                            SquareStart& start) const {
     int row, column;
     Square(square, row, column);
-    const int first_row = row + (Lane() >> 2), first_column = column + 2 * (Lane() & 3);
-    const auto row_of = [=](int e) { return first_row + e / 2 % 2 * 8; };
-    const auto column_of = [=](int e) { return first_column + e / 4 * 8 + e % 2; };
-    Real sum[2][4] = {};
-    T start[8] = {}, more[8] = {};
-    int place[8];
+    const T* const second = back ? nullptr : next.second;
+    const int packed = !back && next.packed ? 1 : 0;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      // Outside of the block any entry will do.
-      const bool inside = row_of(e) < n_ && column_of(e) < n_;
-      place[e] = inside ? source.SmallIndex(row_of(e), column_of(e)) : 0;
+      start.first[e] = start.second[e] = T{0};
+      const int r = RowOf(row, e), c = ColumnOf(column, e);
+      if (from == nullptr || r >= n_ || c >= n_) continue;
+      const int low = r < c ? r : c, high = r < c ? c : r;
+      const int place = low * n_ + high - packed * (low * (low + 1) / 2);
+      start.first[e] = from[place];
+      if (second) start.second[e] = second[place];
     }
-    if (!zero) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) start[e] = source.first[place[e]];
-      if (source.second) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) more[e] = source.second[place[e]];
-      }
-    }
+  }
+
+  // -sum - rows rows' in one square, to `out` or to d_.
+  __device__ void UpdateSquare(const T* rows, int square, Real (&sum)[2][4], T* out) const {
+    int row, column;
+    Square(square, row, column);
 #pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
       Real a[4];
@@ -380,15 +415,16 @@ class Segment {
       MultiplyRow(sum[0], a, rows + column, k);
       MultiplyRow(sum[1], a, rows + column + 8, k);
     }
+    const int n = n_;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const int r = row_of(e), c = column_of(e);
-      const bool inside = r < n_ && c < n_;
-      const T value = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sum[e / 4][e % 4]);
-      if (!back) {
+      const int r = RowOf(row, e), c = ColumnOf(column, e);
+      const bool inside = r < n && c < n;
+      const T value = static_cast<T>(-sum[e / 4][e % 4]);
+      if (!out) {
         d_[c * kLead + r] = inside ? value : r == c ? T{1} : T{0};
       } else if (inside && c <= r) {
-        const_cast<T*>(source.first)[c * n_ + r] = value;
+        out[c * n + r] = value;
       }
     }
   }
@@ -419,16 +455,20 @@ class Segment {
   // What the segment leaves on its separators. d_ is the target's block, w_ is S.
   __device__ void Finish() {
     __syncthreads();
+    const int n = n_;
+    T core[kEntries];
     if (run_.target() >= 0) {
-      T* out = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
-      ForEach([&](int row, int column) {
-        if (row < n_ && column <= row) out[column * n_ + row] = d_[column * kLead + row];
+      T* const out = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
+      ForEachOwn([&](int e, int row, int column) { core[e] = d_[column * kLead + row]; });
+      ForEachOwn([&](int e, int row, int column) {
+        if (row < n && column <= row) out[column * n + row] = core[e];
       });
     }
     if (!run_.has_fill()) return;
-    T* coupling = NextChain(run_.left, 2);
-    ForEach([&](int row, int column) {
-      if (row < n_ && column < n_) coupling[column * n_ + row] = w_[row * kLead + column];
+    T* const coupling = NextChain(run_.left, 2);
+    ForEachOwn([&](int e, int row, int column) { core[e] = w_[row * kLead + column]; });
+    ForEachOwn([&](int e, int row, int column) {
+      if (row < n && column < n) coupling[column * n + row] = core[e];
     });
   }
 

@@ -35,7 +35,7 @@ struct Part {
   int64_t x_right = 0;  // to be added to x, so far behind it; 0: nothing. Forward only.
   Blocks<T> from_left;  // the next level's; backward, the solution
   Blocks<T> from_right;
-  T* scratch = nullptr;  // one vector
+  T* scratch = nullptr;  // one vector, of this segment of this level alone
 
   __device__ Part(const SolveArgs& args, const SolveLevel& level, int64_t system, int64_t segment,
                   int64_t panel, int most_columns)
@@ -61,7 +61,8 @@ struct Part {
     T* above = chains + level.next_separators_before * 2 * part;
     from_left = {above, 2 * part};
     from_right = {above + part, 2 * part};
-    scratch = chains + (args.separators * 2 + segment) * part;
+    const int64_t segments_before = level.next_separators_before + (&level - args.levels);
+    scratch = chains + (args.separators * 2 + segments_before + segment) * part;
   }
 
   __device__ bool IsLast(int64_t k) const { return k + 1 == run.count; }

@@ -102,6 +102,26 @@ TEST_P(RepeatedCallsTest, ManyPlansInTurnGiveTheSameAnswersEachTime) {
   }
 }
 
+// Enough segments that those of several levels are in work at the same time.
+TEST_P(RepeatedCallsTest, SolvesOfManySegmentsAgree) {
+  for (const int64_t n : {40, 136}) {
+    SCOPED_TRACE(absl::StrCat("n ", n));
+    const problems::Problem problem = problems::Mpc(500, n, 3);
+    const HostMatrix matrix(problem, scalar());
+    const auto factorization =
+        MustFactor(solver(), matrix, Cut(matrix.shape(), {249, 124, 61, 30, 14, 6, 2}));
+    for (const int64_t columns : {1, 17}) {
+      const Columns rhs(problems::RandomColumns(matrix.shape().rows(), columns, 1), scalar());
+      const Columns answer = MustSolve(solver(), factorization, rhs, columns);
+      EXPECT_LE(BackwardError(matrix.view(), answer.values(), rhs.values()),
+                ErrorBound(matrix.shape()));
+      for (int repeat = 0; repeat < 5; ++repeat) {
+        EXPECT_EQ(MustSolve(solver(), factorization, rhs, columns), answer);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryTarget, RepeatedCallsTest, ::testing::ValuesIn(Targets()),
                          TargetName);
 
