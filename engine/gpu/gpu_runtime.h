@@ -116,6 +116,13 @@ __device__ inline void SyncWarp() {
 #endif
 }
 
+// Whether copies from global to shared memory go on beside a thread's other work.
+#if defined(BLOCKD_GPU_HIP)
+inline constexpr bool kCopiesAside = false;
+#else
+inline constexpr bool kCopiesAside = true;
+#endif
+
 // Starts a copy of one scalar from global to shared memory; CopyWait ends this thread's copies.
 template <typename T>
 __device__ inline void CopyAsync(T* shared, const T* global) {

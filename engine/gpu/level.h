@@ -184,8 +184,9 @@ struct SolveArgs {
   int64_t first_panel = 0, num_panels = 0;  // of columns, of each system
   int64_t panel_columns = 0;                // 8 or 16
   int64_t most_columns = 0;                 // that any panel has
-  int64_t vector_rows = 0;                  // that are in shared memory at once
-  int64_t table_bytes = 0;                  // of shared memory, for the table of items
+  int64_t vector_rows = 0;                  // that are in shared memory at once; large blocks only
+  int64_t table_bytes = 0;                  // of shared memory, for the items; large blocks only
+  int32_t pieces_ahead = 0;                 // of a warp's matrices; small blocks only
   // Zero before the launch: how much work has been handed out, and what has been done.
   unsigned long long* tickets = nullptr;
   unsigned* counters = nullptr;

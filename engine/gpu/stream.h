@@ -138,8 +138,131 @@ class SpanLoader {
   int advance_ = 0;
 };
 
-// 16 rows of a product and kSets times 8 columns. Two sums can take turns: each waits for its own
-// last product only.
+// Copies two scalars, or zeros if they are not stored.
+__device__ inline void CopyPair(double* to, const double* from, bool stored) {
+  CopyAsync16(to, from, stored ? 16 : 0);
+}
+__device__ inline void CopyPair(float* to, const float* from, bool stored) {
+  if (stored) {
+    CopyAsync(reinterpret_cast<float2*>(to), reinterpret_cast<const float2*>(from));
+  } else {
+    to[0] = to[1] = 0;
+  }
+}
+
+// As SpanLoader, for a known direction and by asynchronous copies.
+template <typename T, bool kForward, bool kWhole>
+class StripLoader {
+ public:
+  __device__ void Begin(const Span<T>& span, int n) {
+    left_ = span.pieces();
+    triangle_ = span.triangle;
+    at_ = span.matrix;
+    if constexpr (kWhole) {
+      Locate(span, n);
+    } else {
+      k_ = span.begin, strip_ = span.strip, advance_ = span.step();
+    }
+  }
+  __device__ bool HasPiece() const { return left_ > 0; }
+
+  // Copies a piece; pair(h, i) is where the pair v[h][i] of it goes to.
+  template <typename Pair>
+  __device__ void Load(const Pair& pair, int n) const {
+    if constexpr (kWhole) {
+      LoadWhole(pair);
+    } else {
+      LoadWithin(pair, n);
+    }
+  }
+  // On to the next piece.
+  __device__ void Advance() {
+    --left_;
+    if constexpr (!kWhole) {
+      k_ += advance_;
+    } else if (kForward && triangle_) {
+      at_ += advance_ * (lead_ - T2() - 1) - advance_ * (advance_ - kPanelColumns) / 2;
+      lead_ -= advance_;
+    } else {
+      at_ += advance_;
+    }
+  }
+
+ private:
+  __device__ static int G() { return Lane() >> 2; }
+  __device__ static int T2() { return 2 * (Lane() & 3); }
+  // Where (row, column) of a triangle is, in the block column that starts at column `first`.
+  __device__ static int InTriangle(int row, int column, int first, int n) {
+    return first * n - first * (first - kPanelColumns) / 2 + (column - first) * (n - first) + row -
+           first;
+  }
+
+  __device__ void Locate(const Span<T>& span, int n) {
+    const int k = span.begin + T2(), s = span.strip + 2 * G();
+    const int column = kForward ? k : s, row = kForward ? s : k;
+    advance_ = span.step();
+    diagonal_ = 0;
+    if (triangle_) {
+      const int first = kForward ? span.begin : s & -kPanelColumns;
+      lead_ = n - first;
+      at_ += InTriangle(row, column, first, n);
+      const bool has_diagonal = (span.strip - span.begin) % span.step() == 0;
+      if (has_diagonal) diagonal_ = kForward ? 1 : left_;
+    } else {
+      lead_ = n;
+      at_ += column * n + row;
+      if (kForward) advance_ *= n;
+    }
+  }
+
+  // Above the diagonal nothing is stored.
+  template <typename Pair>
+  __device__ void LoadWhole(const Pair& pair) const {
+    const bool whole = left_ != diagonal_;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const T* from = at_;
+      int lead = lead_;
+      if (h == 1 && !kForward) from += kPanelColumns;
+      if (h == 1 && kForward) {
+        from += kPanelColumns * (triangle_ ? lead_ - T2() - 1 : lead_);
+        if (triangle_) lead -= kPanelColumns;
+      }
+      const bool stored = whole || (h == 1) != kForward || (G() < 4) != kForward;
+      CopyPair(pair(h, 0), from, stored);
+      CopyPair(pair(h, 1), from + lead, stored);
+    }
+  }
+
+  template <typename Pair>
+  __device__ void LoadWithin(const Pair& pair, int n) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int h = i >> 2, outer = i >> 1 & 1, inner = i & 1;
+      const int k = k_ + 8 * h + T2() + (kForward ? outer : inner);
+      const int s = strip_ + 2 * G() + (kForward ? inner : outer);
+      const int column = kForward ? k : s, row = kForward ? s : k;
+      const int first = triangle_ ? column & -kPanelColumns : 0;
+      const int at = triangle_ ? InTriangle(row, column, first, n) : column * n + row;
+      T* to = pair(h, outer) + inner;
+      if (column < n && row < n && row >= first) {
+        CopyAsync(to, at_ + at);
+      } else {
+        *to = T{0};
+      }
+    }
+  }
+
+  const T* at_ = nullptr;  // this lane's first scalar of the piece, or the matrix
+  int left_ = 0;           // pieces
+  int advance_ = 0;
+  bool triangle_ = false;
+  int lead_ = 0, diagonal_ = 0;  // diagonal_: pieces left when the diagonal's is next; 0: not
+  int k_ = 0, strip_ = 0;
+};
+
+// 16 rows of a product and kSets times 8 columns. Two sums take turns: each waits for its own last
+// product only.
 template <int kSets, int kTurns = 2>
 struct Sums {
   double c[kTurns][kSets][4] = {};
@@ -171,6 +294,26 @@ struct Sums {
   }
 };
 
+// A product with one column, by plain arithmetic, which takes a fifth of the time: c[h][...] of
+// rows 2g and 2g + 1 are of this lane's columns of a piece's half h; in the end the sum of the
+// lanes that have the same rows is At(0, 0) and At(0, 2), as it is of more columns.
+template <int kTurns>
+struct Sums<0, kTurns> {
+  double c[1][1][4] = {};
+  __device__ double At(int, int e) const { return c[0][0][e]; }
+};
+__device__ inline void AddLanes(double (&c)[4]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    double sum = c[r] + c[2 + r];
+    sum += Shuffle(sum, Lane() ^ 1);
+    sum += Shuffle(sum, Lane() ^ 2);
+    c[r] = sum;
+  }
+  c[2] = c[1];
+  c[1] = c[3] = 0;
+}
+
 __device__ inline void StorePair(double* to, double a, double b) {
   *reinterpret_cast<double2*>(to) = {a, b};
 }
@@ -187,10 +330,11 @@ __device__ inline void ReadPair(double (&pair)[2], const float* from) {
 }
 
 // sums += piece * v; v is where this lane's column and rows 2t of the piece's vectors are, `set`
-// from one set of columns to the next; column of `there` sets are there.
+// from one set of columns to the next; column of `there` sets are there. What is `second` further
+// on is added to v, if halves.
 template <bool kForward, typename T, int kSets, int kTurns>
 __device__ inline void MultiplyPiece(Sums<kSets, kTurns>& sums, const Piece<T>& piece, const T* v,
-                                     int set, int there) {
+                                     int set, int there, int second = 0, bool halves = false) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const double a[4] = {static_cast<double>(piece.v[h][0][0]),
@@ -201,13 +345,42 @@ __device__ inline void MultiplyPiece(Sums<kSets, kTurns>& sums, const Piece<T>& 
     for (int s = 0; s < kSets; ++s) {
       double b[2] = {0, 0};
       if (s < there) ReadPair(b, v + s * set + 8 * h);
+      if (s < there && halves) {
+        double added[2];
+        ReadPair(added, v + second + s * set + 8 * h);
+        b[0] += added[0], b[1] += added[1];
+      }
       Mma16x8x8(sums.c[h % kTurns][s], a, b);
     }
   }
 }
 
+// The same for one column; c is Sums' c[0][0], and v has this lane's rows 2t.
+template <bool kForward, typename T>
+__device__ inline void MultiplyPieceAlone(double (&c)[4], const Piece<T>& piece, const T* v,
+                                          int second, bool halves) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    double b[2];
+    ReadPair(b, v + 8 * h);
+    if (halves) {
+      double added[2];
+      ReadPair(added, v + second + 8 * h);
+      b[0] += added[0], b[1] += added[1];
+    }
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const T m = kForward ? piece.v[h][k][r] : piece.v[h][r][k];
+        c[2 * h + r] = fma(static_cast<double>(m), b[k], c[2 * h + r]);
+      }
+    }
+  }
+}
+
 // Rows between columns of vectors in shared memory: no two columns' reads meet in a bank.
-BLOCKD_HOST_DEVICE inline int64_t VectorLead(int64_t rows) { return (rows + 31) / 32 * 32 + 8; }
+BLOCKD_HOST_DEVICE constexpr int64_t VectorLead(int64_t rows) { return (rows + 31) / 32 * 32 + 8; }
 
 // Pieces come in groups of up to kDepth of one span. While a group is multiplied the next one is
 // loaded into the same registers.
@@ -269,6 +442,106 @@ class MatrixStream {
   Piece<T> slots_[kDepth];
   const int n_;
   int group_ = 0;  // pieces that are loaded
+};
+
+inline constexpr int kPieceScalars = kStrip * kStrip;
+inline constexpr int kMostAhead = 6;
+
+// Pieces are copied to shared memory ahead, of whatever spans: each has a place of `depth`, and
+// when it has been multiplied the next one that is not under way takes its place. A lane copies
+// what it multiplies itself, so nothing is to be waited for but its own copies, in their order. (As
+// loads into registers they would wait for one another: the hardware tells apart six kinds of loads
+// that are under way, and the compiler takes one for all that a loop has.) Source: bool
+// Next(Span<T>*), the spans in the order in which they are multiplied; int n().
+template <typename T, bool kForward, bool kWhole, typename Source>
+class RingStream {
+ public:
+  // places: in shared memory, this warp's, depth * kPieceScalars.
+  __device__ RingStream(Source source, T* places, int depth)
+      : source_(source), place_(places + 2 * Lane()), depth_(depth) {
+    FindPiece();
+    if constexpr (kCopiesAside) {
+#pragma unroll 1
+      for (int i = 0; i < depth; ++i) CopyTo(place_ + i * kPieceScalars);
+    }
+  }
+
+  // sums += the next `pieces` pieces times vectors, v moving by `step` from one to the next.
+  // second, halves: as MultiplyPiece has them. alone: there is one column, of vectors and of the
+  // answer.
+  template <int kSets, int kTurns>
+  __device__ void Multiply(Sums<kSets, kTurns>& sums, int pieces, const T* v, int step, int lead,
+                           int columns, bool alone, int second, bool halves) {
+    const int g = Lane() >> 2;
+    // Sets of which there is column g.
+    const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
+    v += (alone ? 0 : g * lead) + 2 * (Lane() & 3);
+#pragma unroll 1
+    for (; pieces > 0; --pieces) {
+      Piece<T> piece;
+      T* const at = place_ + at_ * kPieceScalars;
+      if constexpr (kCopiesAside) {
+        CopyWaitButLast(depth_ - 1);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) ReadSame(piece.v[i >> 1][i & 1], at + i * 2 * kWarp);
+      } else {
+        loader_.Load([&](int h, int i) { return piece.v[h][i]; }, source_.n());
+        Advance();
+      }
+      if (alone) {
+        MultiplyPieceAlone<kForward>(sums.c[0][0], piece, v, second, halves);
+      } else if constexpr (kSets > 0) {
+        MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
+      }
+      if constexpr (kCopiesAside) {
+        CopyTo(at);
+        at_ = at_ + 1 == depth_ ? 0 : at_ + 1;
+      }
+      v += step;
+    }
+    if (alone) AddLanes(sums.c[0][0]);
+  }
+
+ private:
+  __device__ static void ReadSame(double (&pair)[2], const double* from) { ReadPair(pair, from); }
+  __device__ static void ReadSame(float (&pair)[2], const float* from) {
+    const float2 value = *reinterpret_cast<const float2*>(from);
+    pair[0] = value.x, pair[1] = value.y;
+  }
+  __device__ static void CopyWaitButLast(int groups) {
+    if (groups >= 5) {
+      CopyWaitBut<5>();
+    } else if (groups >= 3) {
+      groups == 4 ? CopyWaitBut<4>() : CopyWaitBut<3>();
+    } else if (groups >= 1) {
+      groups == 2 ? CopyWaitBut<2>() : CopyWaitBut<1>();
+    } else {
+      CopyWaitBut<0>();
+    }
+  }
+
+  // A group of copies, of nothing if there is no piece left.
+  __device__ void CopyTo(T* place) {
+    if (loader_.HasPiece()) {
+      loader_.Load([&](int h, int i) { return place + (2 * h + i) * 2 * kWarp; }, source_.n());
+      Advance();
+    }
+    CopyCommit();
+  }
+  __device__ void Advance() {
+    loader_.Advance();
+    FindPiece();
+  }
+  __device__ void FindPiece() {
+    Span<T> span;
+    while (!loader_.HasPiece() && source_.Next(&span)) loader_.Begin(span, source_.n());
+  }
+
+  Source source_;
+  StripLoader<T, kForward, kWhole> loader_;
+  T* const place_;  // this lane's of the first
+  const int depth_;
+  int at_ = 0;  // the place of the piece that is multiplied next
 };
 
 }  // namespace blockd::gpu
