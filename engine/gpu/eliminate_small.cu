@@ -62,6 +62,29 @@ struct Outcome {
 };
 constexpr unsigned kNobody = ~0u;
 
+// Which of the `others` has failed first. All have ended; a thread asks for eight of them at once.
+// A call, so that the registers of what surrounds it stay as they are.
+__device__ __noinline__ void FindFailure(const int64_t* info, int others, int threads,
+                                         unsigned* found) {
+  constexpr int kAtOnce = 8;
+  int first = others;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < others; i += kAtOnce * threads) {
+    int64_t values[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int position = i + u * threads;
+      values[u] = LoadFresh(info + (position < others ? position : others - 1));
+    }
+#pragma unroll
+    for (int u = kAtOnce - 1; u >= 0; --u) {
+      const int position = i + u * threads;
+      if (values[u] != 0 && position < first) first = position;
+    }
+  }
+  if (first < others) atomicMin(found, static_cast<unsigned>(first));
+}
+
 template <typename T, int kTile>
 class Segment {
   using Real = Arithmetic<T, kTile>;
@@ -223,20 +246,12 @@ class Segment {
   __device__ void Start() {
     if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true);
     LoadDiagonal(d_, run_.block(0));
-    if (place_.is_base()) FindFailure();
+    if (place_.is_base()) {
+      FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
+                  &outcome_->first);
+    }
     CopyWait();
     __syncthreads();
-  }
-
-  // Who of the others has failed first. All have ended.
-  __device__ void FindFailure() const {
-    unsigned first = kNobody;
-#pragma unroll 8
-    for (int64_t i = threadIdx.x; i < level_.segments_before; i += kThreads) {
-      const unsigned position = static_cast<unsigned>(i);
-      first = LoadFresh(system_.info + i) != 0 && position < first ? position : first;
-    }
-    if (first != kNobody) atomicMin(&outcome_->first, first);
   }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
