@@ -179,7 +179,6 @@ __device__ inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
 #if defined(BLOCKD_GPU_HIP)
   __hip_atomic_store(flag, epoch, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
 #else
-  __threadfence();
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(epoch) : "memory");
 #endif
 }
