@@ -714,7 +714,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
   if (!status.ok()) return status;
   const gpu::SolveLimits limits = {(*device)->info().parallelism, multiprocessor, block};
   for (const LaunchResult& result :
-       {gpu::PrepareSmall(), gpu::PrepareLarge(limits.block_shared_bytes),
+       {gpu::PrepareSmall(), gpu::PrepareLarge(limits.block_shared_bytes), gpu::PrepareVectors(),
         gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits)}) {
     status = ToStatus(result);
     if (!status.ok()) return status;

@@ -64,6 +64,14 @@ Error AllowShared(Kernel kernel, size_t bytes) {
 #endif
 }
 
+// Has the driver load a kernel now, which it may otherwise do when the kernel is first launched:
+// not while a graph is recorded.
+template <typename Kernel>
+Error Load(Kernel kernel) {
+  BLOCKD_GPU(FuncAttributes) attributes;
+  return BLOCKD_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
+}
+
 // Bytes of shared memory: of a multiprocessor, and at most of one thread block.
 inline Error QueryShared(int device, int* multiprocessor, int* block) {
 #if defined(BLOCKD_GPU_HIP)

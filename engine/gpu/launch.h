@@ -20,6 +20,7 @@ struct LaunchResult {
 // that a thread block can have.
 LaunchResult PrepareSmall();
 LaunchResult PrepareLarge(int64_t most_shared);
+LaunchResult PrepareVectors();
 
 // Eliminates levels of blocks of n <= kLargestSmallBlock.
 template <typename T>

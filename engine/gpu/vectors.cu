@@ -143,6 +143,8 @@ unsigned Blocks(int64_t threads) {
 
 }  // namespace
 
+LaunchResult PrepareVectors() { return {Load(FindFailuresKernel), "FindFailures"}; }
+
 LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream) {
   FindFailuresKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
