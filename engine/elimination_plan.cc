@@ -100,7 +100,7 @@ class Planner {
   Planner(const Shape& shape, int64_t batch, const CostModel& costs)
       : n_(shape.block_size), batch_(static_cast<double>(batch)), costs_(costs) {
     const double efficiency = n_ / (n_ + costs.half_rate_block_size);
-    scalar_speed_ = shape.scalar == Scalar::kFloat32 ? 2 : 1;
+    scalar_speed_ = shape.scalar == Scalar::kFloat32 ? costs.float32_speed : 1;
     lane_rate_ = costs.lane_flops_per_second * efficiency * scalar_speed_;
     device_rate_ = costs.device_flops_per_second * efficiency;
     block_bytes_ = static_cast<double>(n_) * n_ * ScalarBytes(shape.scalar);
@@ -262,24 +262,28 @@ double EliminationPlan::solve_bytes(int64_t num_rhs) const {
   return scalars * static_cast<double>(ScalarBytes(shape_.scalar));
 }
 
-double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs) {
+double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs,
+                             int64_t systems) {
   const auto n = static_cast<double>(plan.shape().block_size);
-  const double speed =
-      (plan.shape().scalar == Scalar::kFloat32 ? 2 : 1) * n / (n + costs.half_rate_block_size);
+  const auto batch = static_cast<double>(systems);
+  const double scalar_speed = plan.shape().scalar == Scalar::kFloat32 ? costs.float32_speed : 1;
+  const double speed = scalar_speed * n / (n + costs.half_rate_block_size);
+  const double step = costs.solve_step_seconds + n * costs.solve_step_seconds_per_row;
   // A level's segments share the lanes; all but the first few levels are short.
-  const auto lanes = [&costs](const Level& level) {
-    return std::min(static_cast<double>(level.segments.size()), costs.lanes);
+  const auto lanes = [&](const Level& level) {
+    const double whole = std::clamp<double>(static_cast<double>(costs.whole_lane_block) / n, 1, 4);
+    return std::min(batch * static_cast<double>(level.segments.size()), costs.lanes * whole);
   };
   double latency = 0;
   for (const Level& level : plan.levels()) {
-    latency += static_cast<double>(level.interiors) / lanes(level) * costs.step_seconds +
-               costs.level_seconds;
+    latency +=
+        batch * static_cast<double>(level.interiors) / lanes(level) * step + costs.level_seconds;
   }
   const double rate = std::min(costs.lane_flops_per_second * lanes(plan.levels().front()),
                                costs.device_flops_per_second);
   // Each level is walked twice, forward and backward.
-  return plan.solve_flops(num_rhs) / (rate * speed) +
-         plan.solve_bytes(num_rhs) / costs.bytes_per_second + 2 * latency;
+  return batch * plan.solve_flops(num_rhs) / (rate * speed) +
+         batch * plan.solve_bytes(num_rhs) / costs.bytes_per_second + 2 * latency;
 }
 
 std::string EliminationPlan::DebugString() const {

@@ -50,6 +50,10 @@ struct CostModel {
   double spread_half_rate_block_size = 0;
   double spread_level_seconds = 0;
   double level_seconds = 8e-6;  // starting and joining one level's segments
+  double float32_speed = 2;     // of arithmetic, times that of FP64
+  // What a block of a segment costs a solve, each way, beside its bytes and flops.
+  double solve_step_seconds = 1.5e-7;
+  double solve_step_seconds_per_row = 0;
 };
 
 // A run of blocks that is eliminated in sequence.
@@ -141,7 +145,8 @@ class EliminationPlan {
 };
 
 // What the cost model says that a Solve with `num_rhs` right-hand sides takes on the device.
-double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs);
+double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs,
+                             int64_t systems = 1);
 
 }  // namespace blockd
 

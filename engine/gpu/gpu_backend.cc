@@ -137,16 +137,19 @@ class GpuBackend : public Backend {
     costs_.lane_flops_per_second = 8e12;
     costs_.device_flops_per_second = 6e13;
     costs_.half_rate_block_size = 64;
-    costs_.bytes_per_second = 3e12;
-    costs_.step_seconds = 1e-6;
-    costs_.step_seconds_per_row = 1.6e-7;
-    costs_.fill_seconds_per_row = 5e-8;
+    costs_.bytes_per_second = 3.3e12;
+    costs_.step_seconds = 0;
+    costs_.step_seconds_per_row = 2.8e-7;
+    costs_.fill_seconds_per_row = 8e-8;
     costs_.largest_lane_block = gpu::kLargestSmallBlock;
-    costs_.spread_seconds_per_row = 1.0e-6;
-    costs_.spread_flops_per_second = 5.1e13;
-    costs_.spread_half_rate_block_size = 457;
-    costs_.spread_level_seconds = 3e-5;
-    costs_.level_seconds = 3e-6;
+    costs_.spread_seconds_per_row = 4.6e-7;
+    costs_.spread_flops_per_second = 4.4e13;
+    costs_.spread_half_rate_block_size = 125;
+    costs_.spread_level_seconds = 3.2e-5;
+    costs_.level_seconds = 2e-6;
+    costs_.float32_speed = 1.3;
+    costs_.solve_step_seconds = 6e-7;
+    costs_.solve_step_seconds_per_row = 3e-8;
   }
 
   // Nothing may run when the graphs go, which is before the device does.

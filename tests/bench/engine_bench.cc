@@ -333,7 +333,7 @@ class Bench {
       Line solved{cell, absl::StrCat("solve d=", columns), engine.Error(columns)};
       const double moved = (3 * n * n + 4 * n * static_cast<double>(columns)) * blocks * k * scalar;
       solved.limit = Over(moved, ceilings_.bytes);
-      solved.predicted = PredictedSolveSeconds(*plan, columns, backend_->costs()) * k;
+      solved.predicted = PredictedSolveSeconds(*plan, columns, backend_->costs(), cell.systems);
       solved.flops = plan->solve_flops(columns) * k;
       solved.bytes = plan->solve_bytes(columns) * k;
       Print(solved, solve);
