@@ -294,26 +294,6 @@ struct Sums {
   }
 };
 
-// A product with one column, by plain arithmetic, which takes a fifth of the time: c[h][...] of
-// rows 2g and 2g + 1 are of this lane's columns of a piece's half h; in the end the sum of the
-// lanes that have the same rows is At(0, 0) and At(0, 2), as it is of more columns.
-template <int kTurns>
-struct Sums<0, kTurns> {
-  double c[1][1][4] = {};
-  __device__ double At(int, int e) const { return c[0][0][e]; }
-};
-__device__ inline void AddLanes(double (&c)[4]) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    double sum = c[r] + c[2 + r];
-    sum += Shuffle(sum, Lane() ^ 1);
-    sum += Shuffle(sum, Lane() ^ 2);
-    c[r] = sum;
-  }
-  c[2] = c[1];
-  c[1] = c[3] = 0;
-}
-
 __device__ inline void StorePair(double* to, double a, double b) {
   *reinterpret_cast<double2*>(to) = {a, b};
 }
@@ -351,30 +331,6 @@ __device__ inline void MultiplyPiece(Sums<kSets, kTurns>& sums, const Piece<T>& 
         b[0] += added[0], b[1] += added[1];
       }
       Mma16x8x8(sums.c[h % kTurns][s], a, b);
-    }
-  }
-}
-
-// The same for one column; c is Sums' c[0][0], and v has this lane's rows 2t.
-template <bool kForward, typename T>
-__device__ inline void MultiplyPieceAlone(double (&c)[4], const Piece<T>& piece, const T* v,
-                                          int second, bool halves) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    double b[2];
-    ReadPair(b, v + 8 * h);
-    if (halves) {
-      double added[2];
-      ReadPair(added, v + second + 8 * h);
-      b[0] += added[0], b[1] += added[1];
-    }
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const T m = kForward ? piece.v[h][k][r] : piece.v[h][r][k];
-        c[2 * h + r] = fma(static_cast<double>(m), b[k], c[2 * h + r]);
-      }
     }
   }
 }
@@ -467,15 +423,14 @@ class RingStream {
   }
 
   // sums += the next `pieces` pieces times vectors, v moving by `step` from one to the next.
-  // second, halves: as MultiplyPiece has them. alone: there is one column, of vectors and of the
-  // answer.
+  // second, halves: as MultiplyPiece has them.
   template <int kSets, int kTurns>
   __device__ void Multiply(Sums<kSets, kTurns>& sums, int pieces, const T* v, int step, int lead,
-                           int columns, bool alone, int second, bool halves) {
+                           int columns, int second, bool halves) {
     const int g = Lane() >> 2;
     // Sets of which there is column g.
     const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
-    v += (alone ? 0 : g * lead) + 2 * (Lane() & 3);
+    v += g * lead + 2 * (Lane() & 3);
 #pragma unroll 1
     for (; pieces > 0; --pieces) {
       Piece<T> piece;
@@ -488,18 +443,13 @@ class RingStream {
         loader_.Load([&](int h, int i) { return piece.v[h][i]; }, source_.n());
         Advance();
       }
-      if (alone) {
-        MultiplyPieceAlone<kForward>(sums.c[0][0], piece, v, second, halves);
-      } else if constexpr (kSets > 0) {
-        MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
-      }
+      MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
       if constexpr (kCopiesAside) {
         CopyTo(at);
         at_ = at_ + 1 == depth_ ? 0 : at_ + 1;
       }
       v += step;
     }
-    if (alone) AddLanes(sums.c[0][0]);
   }
 
  private:

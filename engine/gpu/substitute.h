@@ -26,8 +26,7 @@ struct Blocks {
 template <typename T>
 struct Part {
   int n = 0;
-  int columns = 0;     // 0: nothing to do
-  bool alone = false;  // the system has one column
+  int columns = 0;  // 0: nothing to do
   Run run;
   const T* inverse = nullptr;
   const T* next = nullptr;
@@ -45,7 +44,6 @@ struct Part {
     const int64_t left_over = entry.num_rhs - panel * most_columns;
     if (left_over <= 0) return;
     columns = static_cast<int>(left_over < most_columns ? left_over : most_columns);
-    alone = entry.num_rhs == 1;
     run = level.shape.run(segment);
     const int64_t square = args.n * args.n;
     const T* factor = static_cast<const T*>(entry.factor);

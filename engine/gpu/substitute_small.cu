@@ -79,15 +79,12 @@ class SegmentSource {
   bool inverse_is_next_ = kForward;
 };
 
-// A kernel for up to kRows rows and kSets times 8 columns; 0 sets: one column in all systems. One
-// column's instructions are the same in every kernel: an answer does not depend on the batch.
-template <int kSets>
-inline constexpr int kPanel = kSets == 0 ? 1 : kSets* kColumns;
+// A kernel for up to kRows rows and kSets times 8 columns.
 template <int kRows>
 inline constexpr int kMostThreads = 2 * kWarp* kRows / kStrip;
 // Warps on a multiprocessor, by registers.
 template <int kSets>
-inline constexpr int kWarpsAtOnce = kSets == 0 ? 24 : 16;
+inline constexpr int kWarpsAtOnce = kSets == 1 ? 20 : 16;
 
 // The next ticket is taken while a walk ends; one thread, of the last warp, which has little to do
 // then, takes all of them. 32 bits of it tell which one it is: passes have fewer.
@@ -206,14 +203,14 @@ class Walk {
   }
 
  private:
-  using Sums = gpu::Sums<kSets, kSets == 2 ? 1 : 2>;  // two sets take turns too
+  using Sums = gpu::Sums<kSets, 1>;  // the same order of sums for any number of columns
   static constexpr int kLead = static_cast<int>(VectorLead(kRows));
-  static constexpr int kVector = kLead * kPanel<kSets>;
+  static constexpr int kVector = kLead * kSets * kColumns;
 
   __device__ T* X(int k) const { return p_.x.At(p_.run.block(k)); }
 
   // This warp's rows, side by side in memory by lanes side by side.
-  static constexpr int kEntries = kSets == 0 ? 1 : kSets * kColumns * kStrip / kWarp;
+  static constexpr int kEntries = kSets * kColumns * kStrip / kWarp;
   using Rows = T[kEntries];
   // body(entry, scalars from the vector's first in shared and in global memory)
   template <typename Body>
@@ -247,7 +244,7 @@ class Walk {
     const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
     T* at = vectors_ + column * kLead + row;
 #pragma unroll
-    for (int i = 0; i < (kSets == 0 ? 1 : 2 * kSets); ++i) {
+    for (int i = 0; i < 2 * kSets; ++i) {
       const int s = i >> 1, c = i & 1, offset = (s * kColumns + c) * kLead;
       if (column + s * kColumns + c >= p_.columns) continue;
       double v[2] = {0, 0};
@@ -269,7 +266,7 @@ class Walk {
   // halves: the vector has a second part.
   __device__ void Multiply(Sums& sums, const Span<T>& span, int vector, bool halves) {
     stream_.Multiply(sums, span.pieces(), vectors_ + vector * kVector + span.begin, span.step(),
-                     kLead, p_.columns, kSets == 0 || p_.alone, kVector, halves);
+                     kLead, p_.columns, kVector, halves);
   }
   __device__ void MultiplyInverse(int vector, bool halves, int out) {
     Sums sums;
@@ -280,7 +277,7 @@ class Walk {
     const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
     T* at = vectors_ + to * kVector + column * kLead + row;
 #pragma unroll
-    for (int i = 0; i < (kSets == 0 ? 1 : 2 * kSets); ++i) {
+    for (int i = 0; i < 2 * kSets; ++i) {
       const int s = i >> 1, c = i & 1;
       if (column + s * kColumns + c >= p_.columns) continue;
       StorePair(at + (s * kColumns + c) * kLead, sums.At(s, c), sums.At(s, 2 + c));
@@ -369,14 +366,14 @@ __global__ void __launch_bounds__(kMostThreads<kRows>,
   Job<T>& job = *reinterpret_cast<Job<T>*>(job_memory);
   T* vectors = reinterpret_cast<T*>(memory);
   ClearStale(args);
-  constexpr int kScalars = kVectors * static_cast<int>(VectorLead(kRows)) * kPanel<kSets>;
+  constexpr int kScalars = kVectors * static_cast<int>(VectorLead(kRows)) * kSets * kColumns;
   // Beyond n rows the vectors are zero, and stay so.
   for (int i = threadIdx.x; i < kScalars; i += blockDim.x) vectors[i] = T{0};
   Tickets tickets = {args};
   if (tickets.taker) order = {0, args.first_pass};
   tickets.Take();
   for (;;) {
-    if (tickets.taker) found = order.At(args, tickets.next, kPanel<kSets>, &job);
+    if (tickets.taker) found = order.At(args, tickets.next, kSets * kColumns, &job);
     __syncthreads();
     if (!found) return;
     if (job.part.columns == 0) {
@@ -402,7 +399,7 @@ auto KernelOf(int64_t n) {
 
 template <typename T, int kSets, int kRows>
 LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
-  constexpr int64_t kBytes = kVectors * VectorLead(kRows) * kPanel<kSets> * int64_t{sizeof(T)};
+  constexpr int64_t kBytes = kVectors * VectorLead(kRows) * kSets * kColumns * int64_t{sizeof(T)};
   const int64_t warps = 2 * ((args.n + kStrip - 1) / kStrip);
   int64_t blocks = kWarpsAtOnce<kSets> / warps, ahead = 0, bytes = kBytes;
   if (kCopiesAside) {
@@ -456,10 +453,8 @@ int64_t SolvePanelColumns(const SolveLimits& limits, int64_t columns) {
 
 LaunchResult PrepareSubstituteSmall(const SolveLimits& limits) {
   const size_t bytes = static_cast<size_t>(limits.block_shared_bytes - kStaticShared);
-  Error error = Allow<double, 0>(bytes);
-  if (error == kSuccess) error = Allow<double, 1>(bytes);
+  Error error = Allow<double, 1>(bytes);
   if (error == kSuccess) error = Allow<double, 2>(bytes);
-  if (error == kSuccess) error = Allow<float, 0>(bytes);
   if (error == kSuccess) error = Allow<float, 1>(bytes);
   if (error == kSuccess) error = Allow<float, 2>(bytes);
   return {error, "SubstituteSmall"};
@@ -467,7 +462,6 @@ LaunchResult PrepareSubstituteSmall(const SolveLimits& limits) {
 
 template <typename T>
 LaunchResult SubstituteSmall(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
-  if (args.most_columns <= 1) return Launch<T, 0>(args, limits, stream);
   return args.panel_columns == kColumns ? Launch<T, 1>(args, limits, stream)
                                         : Launch<T, 2>(args, limits, stream);
 }
