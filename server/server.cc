@@ -22,6 +22,7 @@
 #include "blockd/server/core/clock.h"
 #include "blockd/server/logging.h"
 #include "blockd/server/solver_service.h"
+#include "blockd/server/thread_stacks.h"
 
 namespace blockd::server {
 namespace {
@@ -101,6 +102,7 @@ absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_p
 
 absl::StatusOr<std::unique_ptr<prometheus::Exposer>> StartExposer(const ServerOptions& options) {
   if (options.metrics_port < 0) return nullptr;
+  UseRoomyStacks();
   const std::string bind = HostPort(options.metrics_address, options.metrics_port);
   try {  // the library throws where it cannot listen
     return std::make_unique<prometheus::Exposer>(bind, 1);
