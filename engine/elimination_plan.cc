@@ -107,17 +107,19 @@ class Planner {
   }
 
   struct Choice {
-    double seconds = 0;
+    double seconds = 0;  // to factor
+    double cost = 0;     // what is compared: see SolveSeconds
     int64_t separators = 0;
   };
 
   const Choice& Best(int64_t chain) {
     const auto found = best_.find(chain);
     if (found != best_.end()) return found->second;
-    Choice best{LevelSeconds(chain, 0), 0};
+    Choice best = Level(chain, 0);
     for (const int64_t separators : Candidates(chain)) {
-      const double seconds = LevelSeconds(chain, separators) + Best(separators).seconds;
-      if (seconds < best.seconds) best = {seconds, separators};
+      const Choice level = Level(chain, separators), &above = Best(separators);
+      const double cost = level.cost + above.cost;
+      if (cost < best.cost) best = {level.seconds + above.seconds, cost, separators};
     }
     return best_[chain] = best;
   }
@@ -132,21 +134,40 @@ class Planner {
     return candidates;
   }
 
-  double LevelSeconds(int64_t chain, int64_t separators) const {
+  Choice Level(int64_t chain, int64_t separators) const {
     const Cut cut =
         separators > 0 ? MakeCut(chain, separators, EndLength(n_, costs_)) : Cut{.first = chain};
+    const double seconds = FactorSeconds(cut, separators);
+    return {seconds, seconds + SolveSeconds(cut), separators};
+  }
+
+  // Where blocks are spread over all lanes, many plans factor in about the same time; a solve of
+  // one column decides between them.
+  double SolveSeconds(const Cut& cut) const {
+    if (n_ <= costs_.largest_lane_block) return 0;
+    const double step = costs_.solve_step_seconds + n_ * costs_.solve_step_seconds_per_row;
+    const double ends = static_cast<double>(cut.first + cut.last);
+    const double fills = static_cast<double>(cut.in_middles);
+    const double bytes = batch_ * block_bytes_ * (1.5 * ends + 2.5 * fills);
+    return 2 * (bytes / costs_.bytes_per_second + Longest(cut) * step + costs_.level_seconds);
+  }
+
+  static double Longest(const Cut& cut) {
+    return static_cast<double>(
+        std::max({cut.first, cut.last, cut.middles > 0 ? cut.middle(0) : int64_t{0}}));
+  }
+
+  double FactorSeconds(const Cut& cut, int64_t separators) const {
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
     const double flops =
         (batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops)) / scalar_speed_;
     if (n_ > costs_.largest_lane_block) {
-      const double steps =
-          std::max({static_cast<double>(cut.first), static_cast<double>(cut.last), middle});
       const double rate = costs_.spread_flops_per_second * static_cast<double>(n_) /
                           (static_cast<double>(n_) + costs_.spread_half_rate_block_size);
       return costs_.spread_level_seconds +
-             steps * static_cast<double>(n_) * costs_.spread_seconds_per_row + flops / rate;
+             Longest(cut) * static_cast<double>(n_) * costs_.spread_seconds_per_row + flops / rate;
     }
     const double latency =
         costs_.step_seconds + static_cast<double>(n_) * costs_.step_seconds_per_row;
