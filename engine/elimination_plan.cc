@@ -166,8 +166,8 @@ class Planner {
     if (n_ > costs_.largest_lane_block) {
       const double rate = costs_.spread_flops_per_second * static_cast<double>(n_) /
                           (static_cast<double>(n_) + costs_.spread_half_rate_block_size);
-      return costs_.spread_level_seconds +
-             Longest(cut) * static_cast<double>(n_) * costs_.spread_seconds_per_row + flops / rate;
+      const double steps = Longest(cut) * static_cast<double>(n_) * costs_.spread_seconds_per_row;
+      return costs_.spread_level_seconds + std::max(steps, flops / rate);
     }
     const double latency =
         costs_.step_seconds + static_cast<double>(n_) * costs_.step_seconds_per_row;

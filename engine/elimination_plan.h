@@ -42,8 +42,8 @@ struct CostModel {
   double step_seconds_per_row = 0;          // and what each of its n rows adds to that
   double fill_seconds_per_row = 0;          // and to that of a block which carries a fill
   // Blocks of more rows are spread over all lanes, and all segments go forward in lock-step: a
-  // level takes its longest segment's steps, as long as these are without their flops, and all its
-  // flops.
+  // level takes its longest segment's steps one after another, or all its flops, whatever is
+  // longer.
   int64_t largest_lane_block = kMaxBlockSize;
   double spread_seconds_per_row = 0;  // of a step, for each of its n rows
   double spread_flops_per_second = 0;

@@ -142,10 +142,10 @@ class GpuBackend : public Backend {
     costs_.step_seconds_per_row = 2.8e-7;
     costs_.fill_seconds_per_row = 8e-8;
     costs_.largest_lane_block = gpu::kLargestSmallBlock;
-    costs_.spread_seconds_per_row = 4.6e-7;
+    costs_.spread_seconds_per_row = 6.4e-7;
     costs_.spread_flops_per_second = 4.4e13;
-    costs_.spread_half_rate_block_size = 125;
-    costs_.spread_level_seconds = 3.2e-5;
+    costs_.spread_half_rate_block_size = 216;
+    costs_.spread_level_seconds = 2e-5;
     costs_.level_seconds = 2e-6;
     costs_.float32_speed = 1.3;
     costs_.solve_step_seconds = 6e-7;
