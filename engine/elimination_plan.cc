@@ -94,6 +94,9 @@ Level CutLevel(int64_t chain, int64_t separators, double end_length) {
   return level;
 }
 
+// Of the time that more separators have to save: less than the model's error.
+constexpr double kWorthwhile = 0.02;
+
 // Finds the numbers of separators, level by level, that the cost model likes best.
 class Planner {
  public:
@@ -107,19 +110,19 @@ class Planner {
   }
 
   struct Choice {
-    double seconds = 0;  // to factor
-    double cost = 0;     // what is compared: see SolveSeconds
+    double seconds = 0;
     int64_t separators = 0;
   };
 
   const Choice& Best(int64_t chain) {
     const auto found = best_.find(chain);
     if (found != best_.end()) return found->second;
-    Choice best = Level(chain, 0);
+    Choice best{LevelSeconds(chain, 0), 0};
+    // More separators take more memory, and a solve more levels: they have to be worth it.
+    const double worth = n_ > costs_.largest_lane_block ? 1 - kWorthwhile : 1;
     for (const int64_t separators : Candidates(chain)) {
-      const Choice level = Level(chain, separators), &above = Best(separators);
-      const double cost = level.cost + above.cost;
-      if (cost < best.cost) best = {level.seconds + above.seconds, cost, separators};
+      const double seconds = LevelSeconds(chain, separators) + Best(separators).seconds;
+      if (seconds < worth * best.seconds) best = {seconds, separators};
     }
     return best_[chain] = best;
   }
@@ -134,30 +137,14 @@ class Planner {
     return candidates;
   }
 
-  Choice Level(int64_t chain, int64_t separators) const {
-    const Cut cut =
-        separators > 0 ? MakeCut(chain, separators, EndLength(n_, costs_)) : Cut{.first = chain};
-    const double seconds = FactorSeconds(cut, separators);
-    return {seconds, seconds + SolveSeconds(cut), separators};
-  }
-
-  // Where blocks are spread over all lanes, many plans factor in about the same time; a solve of
-  // one column decides between them.
-  double SolveSeconds(const Cut& cut) const {
-    if (n_ <= costs_.largest_lane_block) return 0;
-    const double step = costs_.solve_step_seconds + n_ * costs_.solve_step_seconds_per_row;
-    const double ends = static_cast<double>(cut.first + cut.last);
-    const double fills = static_cast<double>(cut.in_middles);
-    const double bytes = batch_ * block_bytes_ * (1.5 * ends + 2.5 * fills);
-    return 2 * (bytes / costs_.bytes_per_second + Longest(cut) * step + costs_.level_seconds);
-  }
-
   static double Longest(const Cut& cut) {
     return static_cast<double>(
         std::max({cut.first, cut.last, cut.middles > 0 ? cut.middle(0) : int64_t{0}}));
   }
 
-  double FactorSeconds(const Cut& cut, int64_t separators) const {
+  double LevelSeconds(int64_t chain, int64_t separators) const {
+    const Cut cut =
+        separators > 0 ? MakeCut(chain, separators, EndLength(n_, costs_)) : Cut{.first = chain};
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
@@ -166,8 +153,10 @@ class Planner {
     if (n_ > costs_.largest_lane_block) {
       const double rate = costs_.spread_flops_per_second * static_cast<double>(n_) /
                           (static_cast<double>(n_) + costs_.spread_half_rate_block_size);
-      const double steps = Longest(cut) * static_cast<double>(n_) * costs_.spread_seconds_per_row;
-      return costs_.spread_level_seconds + std::max(steps, flops / rate);
+      const auto rows = static_cast<double>(n_);
+      const double step =
+          rows * (costs_.spread_seconds_per_row + rows * costs_.spread_seconds_per_entry);
+      return costs_.spread_level_seconds + std::hypot(Longest(cut) * step, flops / rate);
     }
     const double latency =
         costs_.step_seconds + static_cast<double>(n_) * costs_.step_seconds_per_row;

@@ -42,10 +42,11 @@ struct CostModel {
   double step_seconds_per_row = 0;          // and what each of its n rows adds to that
   double fill_seconds_per_row = 0;          // and to that of a block which carries a fill
   // Blocks of more rows are spread over all lanes, and all segments go forward in lock-step: a
-  // level takes its longest segment's steps one after another, or all its flops, whatever is
-  // longer.
+  // level takes its longest segment's steps one after another or all its flops, whatever is longer,
+  // and more where these are alike (the root of the sum of squares).
   int64_t largest_lane_block = kMaxBlockSize;
-  double spread_seconds_per_row = 0;  // of a step, for each of its n rows
+  double spread_seconds_per_row = 0;    // of a step, for each of its n rows
+  double spread_seconds_per_entry = 0;  // and for each of its n^2 entries
   double spread_flops_per_second = 0;
   double spread_half_rate_block_size = 0;
   double spread_level_seconds = 0;

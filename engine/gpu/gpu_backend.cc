@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "blockd/engine/gpu/batch_layout.h"
 #include "blockd/engine/gpu/device.h"
 #include "blockd/engine/gpu/launch.h"
 #include "blockd/engine/gpu/launch_graphs.h"
@@ -17,113 +18,20 @@ namespace {
 using gpu::Device;
 using gpu::EliminateArgs;
 using gpu::EliminateSmallArgs;
+using gpu::EntryOf;
 using gpu::FactorEntry;
+using gpu::FactorScratch;
 using gpu::FirstFailure;
+using gpu::LargeScratchBytes;
 using gpu::LaunchResult;
 using gpu::LevelShape;
+using gpu::ShapeOf;
 using gpu::SolveArgs;
 using gpu::SolveEntry;
-
-// Systems of one launch: a grid's dimensions end at 65535.
-constexpr int64_t kSystemsALaunch = 32768;
-// The workspace: first the tables of systems to factor and to solve with; then what a launch leaves
-// as the next one wants it, a ticket and flags of small factorizations and what solves count in;
-// the rest is for one call at a time.
-constexpr int64_t kTableBytes = int64_t{3} << 20;
-static_assert(kSystemsALaunch * sizeof(FactorEntry) <= kTableBytes);
-static_assert(kSystemsALaunch * sizeof(SolveEntry) <= kTableBytes);
-constexpr int64_t kTicketOffset = 2 * kTableBytes, kTicketBytes = 256;
-constexpr int64_t kFlags = int64_t{2} << 20;
-constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
-// Of these two, launches take turns: each clears what the one before used.
-constexpr int64_t kSolveOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
-constexpr int64_t kSolveBytes = int64_t{16} << 20;
-constexpr int64_t kCallOffset = kSolveOffset + 2 * kSolveBytes;
-constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
-// Systems whose failures kernels write where the host reads them.
-constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
 
 absl::Status ToStatus(const LaunchResult& result) {
   return gpu::ToStatus(result.error, result.kernel);
 }
-
-LevelShape ShapeOf(const EliminationPlan& plan, const Level& level) {
-  LevelShape shape;
-  shape.n = plan.shape().block_size;
-  shape.separators = static_cast<int64_t>(level.separators.size());
-  shape.first_length = level.segments.front().count;
-  if (shape.separators == 0) return shape;
-  shape.last_length = level.segments.back().count;
-  if (shape.separators < 2) return shape;
-  shape.middle_length = level.segments[shape.separators - 1].count;
-  shape.longer = level.fills - shape.middle_length * (shape.separators - 1);
-  return shape;
-}
-
-// Without what it has in scratch.
-FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
-  FactorEntry entry = {};
-  entry.diagonal = matrix.diagonal;
-  entry.coupling = matrix.coupling;
-  entry.diagonal_index = matrix.diagonal_index;
-  entry.coupling_index = matrix.coupling_index;
-  entry.factor = factor;
-  entry.chains = chains;
-  entry.packed_diagonal = matrix.form.diagonal == DiagonalForm::kPackedLower;
-  entry.superdiagonal = matrix.form.coupling == CouplingForm::kSuperdiagonal;
-  return entry;
-}
-
-// Of one segment of one system.
-int64_t LargeScratchBytes(const Shape& shape) {
-  if (shape.block_size <= gpu::kLargestSmallBlock) return 0;
-  return gpu::LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
-}
-
-// Launches of a factorization of large blocks, about. A plan with very many is not recorded: that
-// would take long, and in each of its calls the device is behind the host anyway.
-constexpr int64_t kMostLaunchesAGraph = 1024;
-int64_t LargeLaunches(const EliminationPlan& plan) {
-  const int64_t tiles = (plan.shape().block_size + 127) / 128;
-  int64_t steps = 0;
-  for (const Level& level : plan.levels()) {
-    const LevelShape shape = ShapeOf(plan, level);
-    steps += 1 + std::max({shape.first_length, shape.last_length, shape.longest_middle()});
-  }
-  return steps * (2 * tiles + 3);
-}
-
-// What a factorization has in its scratch, and how it is cut into launches.
-struct FactorScratch {
-  int64_t info_stride = 0;  // segments of all levels
-  int64_t systems_a_launch = kSystemsALaunch;
-  int64_t levels_a_launch = 1;
-  bool has_graph = false;                     // one for all levels
-  int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
-  int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
-
-  FactorScratch(const EliminationPlan& plan, int64_t systems) {
-    int64_t most = 0;
-    for (const Level& level : plan.levels()) {
-      const int64_t segments = static_cast<int64_t>(level.segments.size());
-      info_stride += segments;
-      most = std::max(most, segments);
-    }
-    if (plan.shape().block_size <= gpu::kLargestSmallBlock) {
-      // A thread block and a flag for each segment of each system. A level alone needs no flags.
-      systems_a_launch = std::clamp<int64_t>(kFlags / info_stride, 1, kSystemsALaunch);
-      if (info_stride <= kFlags) levels_a_launch = gpu::kMostLevelsALaunch;
-    } else if (LargeLaunches(plan) <= kMostLaunchesAGraph) {
-      has_graph = true;
-      levels_a_launch = static_cast<int64_t>(plan.levels().size());
-    }
-    found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
-    if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};
-    blocks_offset = MemoryPool::Rounded(found_offset + found_bytes);
-    blocks_stride = most * LargeScratchBytes(plan.shape());
-    bytes = blocks_offset + systems * blocks_stride;
-  }
-};
 
 class GpuBackend : public Backend {
  public:
@@ -142,9 +50,10 @@ class GpuBackend : public Backend {
     costs_.step_seconds_per_row = 2.8e-7;
     costs_.fill_seconds_per_row = 8e-8;
     costs_.largest_lane_block = gpu::kLargestSmallBlock;
-    costs_.spread_seconds_per_row = 6.4e-7;
-    costs_.spread_flops_per_second = 4.4e13;
-    costs_.spread_half_rate_block_size = 216;
+    costs_.spread_seconds_per_row = 3.75e-7;
+    costs_.spread_seconds_per_entry = 6.6e-10;
+    costs_.spread_flops_per_second = 5.24e13;
+    costs_.spread_half_rate_block_size = 320;
     costs_.spread_level_seconds = 2e-5;
     costs_.level_seconds = 2e-6;
     costs_.float32_speed = 1.3;
@@ -363,15 +272,15 @@ class GpuBackend : public Backend {
   }
 
  private:
-  std::byte* CallMemory() const { return device_->workspace() + kCallOffset; }
+  std::byte* CallMemory() const { return device_->workspace() + gpu::kCallOffset; }
   std::byte* SolveMemory(int64_t turn) const {
-    return device_->workspace() + kSolveOffset + turn * kSolveBytes;
+    return device_->workspace() + gpu::kSolveOffset + turn * gpu::kSolveBytes;
   }
   uint32_t* Ticket() const {
-    return reinterpret_cast<uint32_t*>(device_->workspace() + kTicketOffset);
+    return reinterpret_cast<uint32_t*>(device_->workspace() + gpu::kTicketOffset);
   }
   uint32_t* Flags() const {
-    return reinterpret_cast<uint32_t*>(device_->workspace() + kFlagsOffset);
+    return reinterpret_cast<uint32_t*>(device_->workspace() + gpu::kFlagsOffset);
   }
 
   // A table of systems in the workspace.
@@ -435,7 +344,7 @@ class GpuBackend : public Backend {
   absl::StatusOr<uint32_t> NextEpoch() {
     if (++epoch_ != 0) return epoch_;
     absl::Status status = gpu::ToStatus(
-        BLOCKD_GPU(MemsetAsync)(Flags(), 0, kFlags * sizeof(uint32_t), device_->stream()),
+        BLOCKD_GPU(MemsetAsync)(Flags(), 0, gpu::kFlags * sizeof(uint32_t), device_->stream()),
         "clearing the flags");
     if (!status.ok()) return status;
     return ++epoch_;
@@ -595,10 +504,10 @@ class GpuBackend : public Backend {
     SolveArgs args = ArgsOf(plan, first_pass, end_pass);
     args.systems = reinterpret_cast<const SolveEntry*>(AddressOf(solve_table_));
     const int64_t counter_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
-    const int64_t units = (kSolveBytes - kTicketBytes) / counter_bytes;
+    const int64_t units = (gpu::kSolveBytes - gpu::kTicketBytes) / counter_bytes;
     if (units < 1) return absl::InternalError("a plan of too many segments");
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
-    const int64_t at_once = std::min(kSystemsALaunch, units);
+    const int64_t at_once = std::min(gpu::kSystemsALaunch, units);
     for (int64_t first = 0; status.ok() && first < systems; first += at_once) {
       args.num_systems = std::min(at_once, systems - first);
       int64_t columns = 0;
@@ -615,8 +524,9 @@ class GpuBackend : public Backend {
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);
-        status = LaunchCounted(args, plan.shape().scalar,
-                               kTicketBytes + args.num_systems * args.num_panels * counter_bytes);
+        status =
+            LaunchCounted(args, plan.shape().scalar,
+                          gpu::kTicketBytes + args.num_systems * args.num_panels * counter_bytes);
       }
     }
     return status;
@@ -625,7 +535,7 @@ class GpuBackend : public Backend {
   absl::Status LaunchCounted(SolveArgs args, Scalar scalar, int64_t bytes) {
     std::byte* const mine = SolveMemory(solve_turn_);
     args.tickets = reinterpret_cast<unsigned long long*>(mine);
-    args.counters = reinterpret_cast<unsigned*>(mine + kTicketBytes);
+    args.counters = reinterpret_cast<unsigned*>(mine + gpu::kTicketBytes);
     args.stale = reinterpret_cast<unsigned*>(SolveMemory(1 - solve_turn_));
     args.stale_words = static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)});
     absl::Status status = Launch(args, scalar);
@@ -655,7 +565,8 @@ class GpuBackend : public Backend {
     args.num_blocks = matrix.shape().num_blocks;
     args.n = matrix.shape().block_size;
     constexpr int64_t kColumnsALaunch = 1024;
-    static_assert(kColumnsALaunch * 32 * (1 + gpu::ResidualParts(int64_t{1} << 40)) <= kCallBytes);
+    static_assert(kColumnsALaunch * 32 * (1 + gpu::ResidualParts(int64_t{1} << 40)) <=
+                  gpu::kCallBytes);
     double* norms = reinterpret_cast<double*>(CallMemory());
     double* partial = norms + 4 * kColumnsALaunch;
     std::vector<double> host(4 * num_rhs);
@@ -694,7 +605,7 @@ class GpuBackend : public Backend {
   const gpu::SolveLimits solve_limits_;
   MemoryPool pool_;
   CostModel costs_;
-  Table factor_table_ = {0, {}}, solve_table_ = {kTableBytes, {}};
+  Table factor_table_ = {0, {}}, solve_table_ = {gpu::kTableBytes, {}};
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
   std::vector<EliminateArgs> level_args_;
   std::vector<std::byte> graph_key_;

@@ -1,0 +1,115 @@
+// Where the tables, counters and scratch of a batch of systems lie, and how it is cut into
+// launches.
+#ifndef BLOCKD_ENGINE_GPU_BATCH_LAYOUT_H_
+#define BLOCKD_ENGINE_GPU_BATCH_LAYOUT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "blockd/engine/elimination_plan.h"
+#include "blockd/engine/gpu/device.h"
+#include "blockd/engine/gpu/level.h"
+#include "blockd/engine/memory_pool.h"
+
+namespace blockd::gpu {
+
+// Systems of one launch: a grid's dimensions end at 65535.
+inline constexpr int64_t kSystemsALaunch = 32768;
+// The workspace: first the tables of systems to factor and to solve with; then what a launch leaves
+// as the next one wants it, a ticket and flags of small factorizations and what solves count in;
+// the rest is for one call at a time.
+inline constexpr int64_t kTableBytes = int64_t{3} << 20;
+static_assert(kSystemsALaunch * sizeof(FactorEntry) <= kTableBytes);
+static_assert(kSystemsALaunch * sizeof(SolveEntry) <= kTableBytes);
+inline constexpr int64_t kTicketOffset = 2 * kTableBytes, kTicketBytes = 256;
+inline constexpr int64_t kFlags = int64_t{2} << 20;
+inline constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
+// Of these two, launches take turns: each clears what the one before used.
+inline constexpr int64_t kSolveOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
+inline constexpr int64_t kSolveBytes = int64_t{16} << 20;
+inline constexpr int64_t kCallOffset = kSolveOffset + 2 * kSolveBytes;
+inline constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
+// Systems whose failures kernels write where the host reads them.
+inline constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
+
+inline LevelShape ShapeOf(const EliminationPlan& plan, const Level& level) {
+  LevelShape shape;
+  shape.n = plan.shape().block_size;
+  shape.separators = static_cast<int64_t>(level.separators.size());
+  shape.first_length = level.segments.front().count;
+  if (shape.separators == 0) return shape;
+  shape.last_length = level.segments.back().count;
+  if (shape.separators < 2) return shape;
+  shape.middle_length = level.segments[shape.separators - 1].count;
+  shape.longer = level.fills - shape.middle_length * (shape.separators - 1);
+  return shape;
+}
+
+// Without what it has in scratch.
+inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
+  FactorEntry entry = {};
+  entry.diagonal = matrix.diagonal;
+  entry.coupling = matrix.coupling;
+  entry.diagonal_index = matrix.diagonal_index;
+  entry.coupling_index = matrix.coupling_index;
+  entry.factor = factor;
+  entry.chains = chains;
+  entry.packed_diagonal = matrix.form.diagonal == DiagonalForm::kPackedLower;
+  entry.superdiagonal = matrix.form.coupling == CouplingForm::kSuperdiagonal;
+  return entry;
+}
+
+// Of one segment of one system.
+inline int64_t LargeScratchBytes(const Shape& shape) {
+  if (shape.block_size <= kLargestSmallBlock) return 0;
+  return LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
+}
+
+// Launches of a factorization of large blocks, about. A plan with very many is not recorded: that
+// would take long, and in each of its calls the device is behind the host anyway.
+inline constexpr int64_t kMostLaunchesAGraph = 1024;
+inline int64_t LargeLaunches(const EliminationPlan& plan) {
+  const int64_t tiles = (plan.shape().block_size + 127) / 128;
+  int64_t steps = 0;
+  for (const Level& level : plan.levels()) {
+    const LevelShape shape = ShapeOf(plan, level);
+    steps += 1 + std::max({shape.first_length, shape.last_length, shape.longest_middle()});
+  }
+  return steps * (2 * tiles + 3);
+}
+
+// What a factorization has in its scratch, and how it is cut into launches.
+struct FactorScratch {
+  int64_t info_stride = 0;  // segments of all levels
+  int64_t systems_a_launch = kSystemsALaunch;
+  int64_t levels_a_launch = 1;
+  bool has_graph = false;                     // one for all levels
+  int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
+  int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
+
+  FactorScratch(const EliminationPlan& plan, int64_t systems) {
+    int64_t most = 0;
+    for (const Level& level : plan.levels()) {
+      const int64_t segments = static_cast<int64_t>(level.segments.size());
+      info_stride += segments;
+      most = std::max(most, segments);
+    }
+    if (plan.shape().block_size <= kLargestSmallBlock) {
+      // A thread block and a flag for each segment of each system. A level alone needs no flags.
+      systems_a_launch = std::clamp<int64_t>(kFlags / info_stride, 1, kSystemsALaunch);
+      if (info_stride <= kFlags) levels_a_launch = kMostLevelsALaunch;
+    } else if (LargeLaunches(plan) <= kMostLaunchesAGraph) {
+      has_graph = true;
+      levels_a_launch = static_cast<int64_t>(plan.levels().size());
+    }
+    found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
+    if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};
+    blocks_offset = MemoryPool::Rounded(found_offset + found_bytes);
+    blocks_stride = most * LargeScratchBytes(plan.shape());
+    bytes = blocks_offset + systems * blocks_stride;
+  }
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_BATCH_LAYOUT_H_
