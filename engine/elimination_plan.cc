@@ -286,8 +286,8 @@ double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const
   };
   double latency = 0;
   for (const Level& level : plan.levels()) {
-    latency +=
-        batch * static_cast<double>(level.interiors) / lanes(level) * step + costs.level_seconds;
+    latency += batch * static_cast<double>(level.interiors) / lanes(level) * step +
+               costs.solve_level_seconds;
   }
   const double rate = std::min(costs.lane_flops_per_second * lanes(plan.levels().front()),
                                costs.device_flops_per_second);

@@ -52,9 +52,10 @@ struct CostModel {
   double spread_level_seconds = 0;
   double level_seconds = 8e-6;  // starting and joining one level's segments
   double float32_speed = 2;     // of arithmetic, times that of FP64
-  // What a block of a segment costs a solve, each way, beside its bytes and flops.
+  // What a block of a segment costs a solve, each way, beside its bytes and flops; and a level.
   double solve_step_seconds = 1.5e-7;
   double solve_step_seconds_per_row = 0;
+  double solve_level_seconds = 8e-6;
 };
 
 // A run of blocks that is eliminated in sequence.

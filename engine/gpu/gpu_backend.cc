@@ -46,7 +46,7 @@ class GpuBackend : public Backend {
     costs_.device_flops_per_second = 6e13;
     costs_.half_rate_block_size = 64;
     costs_.bytes_per_second = 3.3e12;
-    costs_.step_seconds = 0;
+    costs_.step_seconds = 5e-7;
     costs_.step_seconds_per_row = 2.8e-7;
     costs_.fill_seconds_per_row = 8e-8;
     costs_.largest_lane_block = gpu::kLargestSmallBlock;
@@ -59,6 +59,7 @@ class GpuBackend : public Backend {
     costs_.float32_speed = 1.3;
     costs_.solve_step_seconds = 6e-7;
     costs_.solve_step_seconds_per_row = 3e-8;
+    costs_.solve_level_seconds = 3e-6;
   }
 
   // Nothing may run when the graphs go, which is before the device does.

@@ -97,7 +97,7 @@ void CoreTest::Start(const Setup& setup) {
   ASSERT_TRUE(cpu.ok()) << cpu.status();
   CostModel costs = (*cpu)->costs();
   costs.lanes = 1;
-  if (!setup.at_once) costs.level_seconds = 1;  // so that no solve looks small
+  if (!setup.at_once) costs.solve_level_seconds = 1;  // so that no solve looks small
   auto backend = std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_);
   metrics_ = std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one"});
   core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(backend)),
