@@ -11,6 +11,8 @@ void UseRoomyStacks() {}
 
 }  // namespace blockd::server
 
+// The C library's names of the parameters are reserved.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
 extern "C" int pthread_attr_setstacksize(pthread_attr_t* attributes, size_t bytes) noexcept {
   using Function = int (*)(pthread_attr_t*, size_t);
   static const Function next =
