@@ -78,12 +78,17 @@ inline int64_t LargeLaunches(const EliminationPlan& plan) {
   return steps * (2 * tiles + 3);
 }
 
+// Of a factorization that takes many milliseconds: its levels are graphs of their own, and the host
+// keeps no more than one of them ahead of the device.
+inline constexpr double kLongFlops = 2e11;
+
 // What a factorization has in its scratch, and how it is cut into launches.
 struct FactorScratch {
   int64_t info_stride = 0;  // segments of all levels
   int64_t systems_a_launch = kSystemsALaunch;
   int64_t levels_a_launch = 1;
-  bool has_graph = false;                     // one for all levels
+  bool has_graph = false;                     // one for levels_a_launch levels
+  bool is_long = false;                       // so that it can be stopped between levels
   int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
   int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
 
@@ -100,7 +105,8 @@ struct FactorScratch {
       if (info_stride <= kFlags) levels_a_launch = kMostLevelsALaunch;
     } else if (LargeLaunches(plan) <= kMostLaunchesAGraph) {
       has_graph = true;
-      levels_a_launch = static_cast<int64_t>(plan.levels().size());
+      is_long = plan.factor_flops() * static_cast<double>(systems) > kLongFlops;
+      if (!is_long) levels_a_launch = static_cast<int64_t>(plan.levels().size());
     }
     found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
     if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};

@@ -139,7 +139,7 @@ class GpuBackend : public Backend {
       status = SetFactorTable(batch, scratch, first, count);
       if (!status.ok()) return status;
       status = small               ? EliminateSmall(plan, level_index, scratch, count)
-               : scratch.has_graph ? EliminateInGraph(batch, scratch, count)
+               : scratch.has_graph ? EliminateInGraph(batch, level_index, scratch, count)
                                    : EliminateLarge(batch, level_index, scratch, count);
     }
     return status;
@@ -420,26 +420,33 @@ class GpuBackend : public Backend {
     return ToStatus(FindFailures(scratch, count));
   }
 
-  // All levels. A graph knows the systems by their places in the table only, so that it serves all
+  // Some levels from one on. A graph knows the systems by their places in the table only, so that it serves all
   // factorizations with this plan.
-  absl::Status EliminateInGraph(const FactorBatch& batch, const FactorScratch& scratch,
-                                int64_t count) {
+  absl::Status EliminateInGraph(const FactorBatch& batch, int64_t first_level,
+                                const FactorScratch& scratch, int64_t count) {
     const Shape& shape = batch.plan->shape();
+    const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+    const int64_t end = std::min(levels, first_level + scratch.levels_a_launch);
     level_args_.clear();
-    for (size_t l = 0; l < batch.plan->levels().size(); ++l) {
-      level_args_.push_back(LargeArgs(*batch.plan, static_cast<int64_t>(l), count));
+    for (int64_t l = first_level; l < end; ++l) {
+      level_args_.push_back(LargeArgs(*batch.plan, l, count));
     }
+    // The pinned pieces take turns: this waits for the level before the last one.
+    absl::Status status;
+    if (scratch.is_long) status = device_->NextPinned().status();
+    if (!status.ok()) return status;
     static_assert(std::has_unique_object_representations_v<EliminateArgs>);
     const std::span<const std::byte> bytes = std::as_bytes(std::span(level_args_));
     graph_key_.assign(bytes.begin(), bytes.end());
     graph_key_.push_back(static_cast<std::byte>(shape.scalar));
-    return graphs_.Run(graph_key_, device_->stream(), [&] {
+    status = graphs_.Run(graph_key_, device_->stream(), [&] {
       LaunchResult result;
       for (const EliminateArgs& args : level_args_) {
         if (result.ok()) result = Launch(shape.scalar, args, nullptr);
       }
-      return result.ok() ? FindFailures(scratch, count) : result;
+      return result.ok() && end == levels ? FindFailures(scratch, count) : result;
     });
+    return status.ok() && scratch.is_long ? device_->MarkPinned() : status;
   }
 
   LaunchResult FindFailures(const FactorScratch& scratch, int64_t count) const {

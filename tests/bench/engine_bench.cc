@@ -6,7 +6,8 @@
 // Every cell's answer is checked by its residual; exit code 1 if one is too large.
 //
 // Beside each factorization: the first one of its shape, and how long the host takes to put one, or
-// a solve, on the device's queue ("host": until it waits).
+// a solve, on the device's queue ("host": until it waits at the end; a long factorization on a GPU
+// makes it wait for levels before).
 #include <algorithm>
 #include <array>
 #include <chrono>
