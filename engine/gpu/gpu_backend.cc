@@ -420,8 +420,8 @@ class GpuBackend : public Backend {
     return ToStatus(FindFailures(scratch, count));
   }
 
-  // Some levels from one on. A graph knows the systems by their places in the table only, so that it serves all
-  // factorizations with this plan.
+  // Some levels from one on. A graph knows the systems by their places in the table only, so that
+  // it serves all factorizations with this plan.
   absl::Status EliminateInGraph(const FactorBatch& batch, int64_t first_level,
                                 const FactorScratch& scratch, int64_t count) {
     const Shape& shape = batch.plan->shape();
