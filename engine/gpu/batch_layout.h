@@ -116,6 +116,18 @@ struct FactorScratch {
   }
 };
 
+// No system and panel of columns has more items of work in a solve: for each strip of 16 rows of
+// each block two or three products forward and two backward.
+inline int64_t MostSolveItems(const SolveArgs& args) {
+  int64_t blocks = 0;
+  for (int32_t l = 0; l < args.num_levels; ++l) {
+    const LevelShape& shape = args.levels[l].shape;
+    blocks += shape.first_length + shape.last_length;
+    if (shape.separators > 1) blocks += (shape.separators - 1) * shape.longest_middle();
+  }
+  return 5 * blocks * ((args.n + 15) / 16);
+}
+
 }  // namespace blockd::gpu
 
 #endif  // BLOCKD_ENGINE_GPU_BATCH_LAYOUT_H_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -414,6 +415,8 @@ class GpuBackend : public Backend {
     const LaunchResult result =
         Launch(plan.shape().scalar, LargeArgs(plan, level_index, count), batch.stop);
     const bool last = level_index + 1 == static_cast<int64_t>(plan.levels().size());
+    // The stream that failed does not wait for what is beside it.
+    if (!result.ok()) (void)BLOCKD_GPU(StreamSynchronize)(device_->side_stream());
     // Of a factorization that was stopped nothing is known.
     const bool stopped = batch.stop && batch.stop->load(std::memory_order_relaxed);
     if (!result.ok() || !last || stopped) return ToStatus(result);
@@ -528,7 +531,11 @@ class GpuBackend : public Backend {
       args.panel_columns = gpu::SolvePanelColumns(solve_limits_, columns);
       args.most_columns = std::min(columns, args.panel_columns);
       const int64_t panels = (columns + args.panel_columns - 1) / args.panel_columns;
-      const int64_t panels_at_once = std::min(panels, units / args.num_systems);
+      // Items of work have numbers of 32 bits.
+      const int64_t items = gpu::MostSolveItems(args);
+      const int64_t panels_at_once = std::max<int64_t>(
+          1, std::min({panels, units / args.num_systems,
+                       std::numeric_limits<uint32_t>::max() / (items * args.num_systems)}));
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);

@@ -239,6 +239,12 @@ class Walk {
     });
   }
 
+  // Beyond n rows vectors are zero: what is not finite would stay there, and go on to others.
+  __device__ void PutPair(T* at, int row, double a, double b) const {
+    const bool first = kWhole || row < p_.n, second = kWhole || row + 1 < p_.n;
+    StorePair(at, first ? a : 0, second ? b : 0);
+  }
+
   // The vector `to` = `from`, if there is one, - sums: this warp's rows.
   __device__ void PutDifference(int to, const Sums& sums, int from = -1) const {
     const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
@@ -249,7 +255,7 @@ class Walk {
       if (column + s * kColumns + c >= p_.columns) continue;
       double v[2] = {0, 0};
       if (from >= 0) ReadPair(v, at + from * kVector + offset);
-      StorePair(at + to * kVector + offset, v[0] - sums.At(s, c), v[1] - sums.At(s, 2 + c));
+      PutPair(at + to * kVector + offset, row, v[0] - sums.At(s, c), v[1] - sums.At(s, 2 + c));
     }
   }
 
@@ -280,7 +286,7 @@ class Walk {
     for (int i = 0; i < 2 * kSets; ++i) {
       const int s = i >> 1, c = i & 1;
       if (column + s * kColumns + c >= p_.columns) continue;
-      StorePair(at + (s * kColumns + c) * kLead, sums.At(s, c), sums.At(s, 2 + c));
+      PutPair(at + (s * kColumns + c) * kLead, row, sums.At(s, c), sums.At(s, 2 + c));
     }
   }
 

@@ -1,7 +1,10 @@
 // Calls on one backend, one after another: what one leaves behind, on the device or of what the
 // backend remembers of plans, changes nothing for those that follow.
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -119,6 +122,27 @@ TEST_P(RepeatedCallsTest, SolvesOfManySegmentsAgree) {
         EXPECT_EQ(MustSolve(solver(), factorization, rhs, columns), answer);
       }
     }
+  }
+}
+
+// Columns that are not finite are somebody's own business, also where the same threads then solve
+// for others.
+TEST_P(RepeatedCallsTest, AColumnThatIsNotFiniteHarmsNoOther) {
+  constexpr int64_t kColumns = 6000, kBad = 3;
+  for (const int64_t n : {17, 24, 40}) {
+    SCOPED_TRACE(absl::StrCat("n ", n));
+    const HostMatrix matrix(problems::Mpc(3, n, 2), scalar());
+    const int64_t rows = matrix.shape().rows();
+    const auto factorization = MustFactor(solver(), matrix);
+    std::vector<double> rhs = problems::RandomColumns(rows, kColumns, 5);
+    const std::vector<double> expected =
+        MustSolve(solver(), factorization, Columns(rhs, scalar()), kColumns).values();
+    rhs[kBad * rows + 1] = std::numeric_limits<double>::quiet_NaN();
+    std::vector<double> answer =
+        MustSolve(solver(), factorization, Columns(rhs, scalar()), kColumns).values();
+    EXPECT_TRUE(std::isnan(answer[kBad * rows + 1]));
+    std::copy_n(expected.begin() + kBad * rows, rows, answer.begin() + kBad * rows);
+    EXPECT_EQ(answer, expected);
   }
 }
 
