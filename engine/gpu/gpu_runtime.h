@@ -226,22 +226,6 @@ __device__ inline T LoadFresh(const T* p) {
 #endif
 }
 
-// The same of two, aligned to their size.
-template <typename T>
-__device__ inline void LoadFreshPair(T (&pair)[2], const T* p) {
-#if defined(BLOCKD_GPU_HIP)
-  pair[0] = LoadFresh(p), pair[1] = LoadFresh(p + 1);
-#else
-  if constexpr (sizeof(T) == 8) {
-    const double2 value = __ldcg(reinterpret_cast<const double2*>(p));
-    pair[0] = value.x, pair[1] = value.y;
-  } else {
-    const float2 value = __ldcg(reinterpret_cast<const float2*>(p));
-    pair[0] = value.x, pair[1] = value.y;
-  }
-#endif
-}
-
 // 1 / sqrt(x) to about an ulp for normal x > 0, without a branch, so that what does not wait for it
 // goes on.
 __device__ inline double ReciprocalRoot(double x) {

@@ -70,8 +70,7 @@ struct Zone {
 // segments between do, and before the base's last block.
 inline constexpr int kMostZones = 5;
 
-// Finds items by their numbers. These are fewer than 2^32: each stands for 2 KiB of a factor, or of
-// right-hand sides, at least.
+// Finds items by their numbers. MostSolveItems keeps these below 2^32.
 class ItemTable {
  public:
   __device__ ItemTable(const SolveArgs& args, Zone* zones)

@@ -261,25 +261,12 @@ class StripLoader {
   int k_ = 0, strip_ = 0;
 };
 
-// 16 rows of a product and kSets times 8 columns. Two sums take turns: each waits for its own last
-// product only.
-template <int kSets, int kTurns = 2>
+// 16 rows of a product and kSets times 8 columns.
+template <int kSets>
 struct Sums {
-  double c[kTurns][kSets][4] = {};
+  double c[kSets][4] = {};
 
-  __device__ double At(int s, int e) const {
-    return kTurns == 1 ? c[0][s][e] : c[0][s][e] + c[kTurns - 1][s][e];
-  }
-  __device__ void MoveTo(double (&values)[kSets][4]) const {
-#pragma unroll
-    for (int i = 0; i < 4 * kSets; ++i) values[i / 4][i % 4] = At(i / 4, i % 4);
-  }
-  __device__ void SubtractFrom(double (&values)[kSets][4]) const {
-#pragma unroll
-    for (int i = 0; i < 4 * kSets; ++i) {
-      values[i / 4][i % 4] -= At(i / 4, i % 4);
-    }
-  }
+  __device__ double At(int s, int e) const { return c[s][e]; }
   // body(row, column, value), row 0 to 15.
   template <typename Body>
   __device__ void ForEach(const Body& body) const {
@@ -312,9 +299,9 @@ __device__ inline void ReadPair(double (&pair)[2], const float* from) {
 // sums += piece * v; v is where this lane's column and rows 2t of the piece's vectors are, `set`
 // from one set of columns to the next; column of `there` sets are there. What is `second` further
 // on is added to v, if halves.
-template <bool kForward, typename T, int kSets, int kTurns>
-__device__ inline void MultiplyPiece(Sums<kSets, kTurns>& sums, const Piece<T>& piece, const T* v,
-                                     int set, int there, int second = 0, bool halves = false) {
+template <bool kForward, typename T, int kSets>
+__device__ inline void MultiplyPiece(Sums<kSets>& sums, const Piece<T>& piece, const T* v, int set,
+                                     int there, int second = 0, bool halves = false) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const double a[4] = {static_cast<double>(piece.v[h][0][0]),
@@ -330,7 +317,7 @@ __device__ inline void MultiplyPiece(Sums<kSets, kTurns>& sums, const Piece<T>& 
         ReadPair(added, v + second + s * set + 8 * h);
         b[0] += added[0], b[1] += added[1];
       }
-      Mma16x8x8(sums.c[h % kTurns][s], a, b);
+      Mma16x8x8(sums.c[s], a, b);
     }
   }
 }
@@ -359,8 +346,8 @@ class MatrixStream {
     for (int d = 0; d < kDepth; ++d) LoadSlot(d);
   }
   // sums += a span of `pieces` pieces times vectors, v moving by `step` from one to the next.
-  template <bool kForward, int kSets, int kTurns>
-  __device__ void Multiply(Sums<kSets, kTurns>& sums, int pieces, const T* v, int step, int lead,
+  template <bool kForward, int kSets>
+  __device__ void Multiply(Sums<kSets>& sums, int pieces, const T* v, int step, int lead,
                            int columns) {
     const int g = Lane() >> 2;
     // Sets of which there is column g.
@@ -424,8 +411,8 @@ class RingStream {
 
   // sums += the next `pieces` pieces times vectors, v moving by `step` from one to the next.
   // second, halves: as MultiplyPiece has them.
-  template <int kSets, int kTurns>
-  __device__ void Multiply(Sums<kSets, kTurns>& sums, int pieces, const T* v, int step, int lead,
+  template <int kSets>
+  __device__ void Multiply(Sums<kSets>& sums, int pieces, const T* v, int step, int lead,
                            int columns, int second, bool halves) {
     const int g = Lane() >> 2;
     // Sets of which there is column g.

@@ -89,7 +89,7 @@ class Worker {
   // beside() is called once, while loads are under way.
   template <typename Beside>
   __device__ void Work(const Item<T>& item, const Beside& beside) {
-    Sums<kSets, 1> sums;
+    Sums<kSets> sums;
     LoadStart(item, sums);
     bool first = true;
     for (int m = 0; m < item.matrices; ++m) {
@@ -157,7 +157,7 @@ class Worker {
     }
   }
   // The sums of the first slice begin with what all are subtracted from, negative.
-  __device__ void LoadStart(const Item<T>& item, Sums<kSets, 1>& sums) {
+  __device__ void LoadStart(const Item<T>& item, Sums<kSets>& sums) {
     if (item.start == nullptr || WarpIndex() >= item.strips()) return;
     const int row = WarpIndex() * kStrip + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
     const int rows = n_ - item.row0 - row, columns = item.columns - column;
@@ -175,7 +175,7 @@ class Worker {
     if (added != 0) load(more, from + added);
 #pragma unroll
     for (int i = 0; i < 4 * kSets; ++i) {
-      sums.c[0][i / 4][i % 4] = -static_cast<double>(start[i / 4][i % 4] + more[i / 4][i % 4]);
+      sums.c[i / 4][i % 4] = -static_cast<double>(start[i / 4][i % 4] + more[i / 4][i % 4]);
     }
   }
   __device__ void Copy(const Item<T>& item) {
@@ -187,7 +187,7 @@ class Worker {
   }
 
   // Adds up the slices, in order, and stores.
-  __device__ void Finish(const Item<T>& item, const Sums<kSets, 1>& sums) {
+  __device__ void Finish(const Item<T>& item, const Sums<kSets>& sums) {
     double* mine = sums_ + WarpIndex() * kSets * kColumns * kSumLead;
     sums.ForEach([&](int row, int column, double value) { mine[column * kSumLead + row] = value; });
     __syncthreads();

@@ -203,7 +203,7 @@ class Walk {
   }
 
  private:
-  using Sums = gpu::Sums<kSets, 1>;  // the same order of sums for any number of columns
+  using Sums = gpu::Sums<kSets>;
   static constexpr int kLead = static_cast<int>(VectorLead(kRows));
   static constexpr int kVector = kLead * kSets * kColumns;
 

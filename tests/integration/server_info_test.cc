@@ -94,8 +94,11 @@ TEST_F(ServerInfoTest, APlanSaysWhatAFactorAndASolveWillTake) {
   request.set_num_rhs(32);
   v1::Plan more;
   ASSERT_TRUE(IsOk(stub().GetPlan(NewContext().get(), request, &more)));
-  // A GPU factors so few side by side.
-  EXPECT_GE(more.predicted_factor_seconds(), plan.predicted_factor_seconds());
+  if (ServerBackend() == "cpu") {
+    EXPECT_GT(more.predicted_factor_seconds(), plan.predicted_factor_seconds());
+  } else {  // which factors so few side by side
+    EXPECT_GE(more.predicted_factor_seconds(), plan.predicted_factor_seconds());
+  }
   EXPECT_GT(more.predicted_solve_seconds(), plan.predicted_solve_seconds());
   EXPECT_DOUBLE_EQ(more.solve_flops(), 32 * plan.solve_flops());
 }
