@@ -19,7 +19,7 @@ double Cube(int64_t n) { return static_cast<double>(n) * static_cast<double>(n) 
 
 // A segment at a free end takes less time a block, so it is made so much longer and all segments of
 // a level end together; but not where a block is spread over all lanes, and takes as long with a
-// fill as without. The same for all scalar types.
+// fill as without.
 double EndLength(int64_t n, const CostModel& costs) {
   if (n > costs.largest_lane_block) return 1;
   const double rows = static_cast<double>(n);
@@ -103,8 +103,12 @@ class Planner {
   Planner(const Shape& shape, int64_t batch, const CostModel& costs)
       : n_(shape.block_size), batch_(static_cast<double>(batch)), costs_(costs) {
     const double efficiency = n_ / (n_ + costs.half_rate_block_size);
-    scalar_speed_ = shape.scalar == Scalar::kFloat32 ? costs.float32_speed : 1;
-    lane_rate_ = costs.lane_flops_per_second * efficiency * scalar_speed_;
+    lane_rate_ = costs.lane_flops_per_second * efficiency;
+    lanes_ = costs.lanes;
+    if (costs.whole_lane_block > 0) {
+      const int64_t whole = std::min<int64_t>(costs.whole_lane_block / n_, 4);
+      lanes_ *= whole > 0 ? static_cast<double>(whole) : 0.5;
+    }
     device_rate_ = costs.device_flops_per_second * efficiency;
     block_bytes_ = static_cast<double>(n_) * n_ * ScalarBytes(shape.scalar);
   }
@@ -148,8 +152,7 @@ class Planner {
     const double ends = static_cast<double>(cut.first + cut.last);
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
-    const double flops =
-        (batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops)) / scalar_speed_;
+    const double flops = batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops);
     if (n_ > costs_.largest_lane_block) {
       const double rate = costs_.spread_flops_per_second * static_cast<double>(n_) /
                           (static_cast<double>(n_) + costs_.spread_half_rate_block_size);
@@ -165,9 +168,7 @@ class Planner {
                              kFillFlops * Cube(n_) / lane_rate_;
     const double longest =
         std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
-    const double lanes =
-        costs_.lanes * static_cast<double>(std::clamp<int64_t>(costs_.whole_lane_block / n_, 1, 4));
-    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / lanes);
+    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / lanes_);
     const double work = flops / device_rate_;
     // Each block is read (D, E) and written (inv(L), C, W) once.
     const double traffic = batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;
@@ -177,7 +178,7 @@ class Planner {
   const int64_t n_;
   const double batch_;
   const CostModel& costs_;
-  double scalar_speed_ = 1;
+  double lanes_ = 1;
   double lane_rate_ = 0;
   double device_rate_ = 0;
   double block_bytes_ = 0;
@@ -276,8 +277,7 @@ double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const
                              int64_t systems) {
   const auto n = static_cast<double>(plan.shape().block_size);
   const auto batch = static_cast<double>(systems);
-  const double scalar_speed = plan.shape().scalar == Scalar::kFloat32 ? costs.float32_speed : 1;
-  const double speed = scalar_speed * n / (n + costs.half_rate_block_size);
+  const double speed = n / (n + costs.half_rate_block_size);
   const double step = costs.solve_step_seconds + n * costs.solve_step_seconds_per_row;
   // A level's segments share the lanes; all but the first few levels are short.
   const auto lanes = [&](const Level& level) {

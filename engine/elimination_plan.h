@@ -29,11 +29,11 @@
 
 namespace blockd {
 
-// What a backend costs. Fitted once for each backend; the numbers and how they were fitted are in
-// engine/README.md.
+// What a backend costs, with scalars of one type. Fitted once for each; the numbers and how they
+// were fitted are in engine/README.md.
 struct CostModel {
-  double lanes = 1;                         // segments that run at once without slowing one another
-  int64_t whole_lane_block = 0;             // a lane takes this / n of them, up to 4; 0: one
+  double lanes = 1;              // segments that run at once without slowing one another
+  int64_t whole_lane_block = 0;  // a lane takes this / n of them, up to 4, or half of one; 0: one
   double lane_flops_per_second = 4.8e10;    // of one segment alone, FP64, at large n
   double device_flops_per_second = 4.8e10;  // of all lanes together, FP64, at large n
   double half_rate_block_size = 40;         // n at which half of the rates above is reached
@@ -51,7 +51,6 @@ struct CostModel {
   double spread_half_rate_block_size = 0;
   double spread_level_seconds = 0;
   double level_seconds = 8e-6;  // starting and joining one level's segments
-  double float32_speed = 2;     // of arithmetic, times that of FP64
   // What a block of a segment costs a solve, each way, beside its bytes and flops; and a level.
   double solve_step_seconds = 1.5e-7;
   double solve_step_seconds_per_row = 0;

@@ -82,12 +82,17 @@ class CpuBackend : public Backend {
         absl::StrCat(ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
     device_.memory_bytes = PhysicalMemory();
     device_.parallelism = threads;
-    costs_.lanes = lanes;
-    costs_.device_flops_per_second = costs_.lane_flops_per_second * lanes;
+    for (CostModel& costs : costs_) {
+      costs.lanes = lanes;
+      costs.lane_flops_per_second *= &costs == &costs_[1] ? 2 : 1;
+      costs.device_flops_per_second = costs.lane_flops_per_second * lanes;
+    }
   }
 
   const DeviceInfo& device() const override { return device_; }
-  const CostModel& costs() const override { return costs_; }
+  const CostModel& costs(Scalar scalar) const override {
+    return costs_[scalar == Scalar::kFloat32 ? 1 : 0];
+  }
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return true; }
 
@@ -406,7 +411,7 @@ class CpuBackend : public Backend {
   MemoryPool pool_;
   ThreadPool threads_;
   DeviceInfo device_;
-  CostModel costs_;
+  CostModel costs_[2];  // FP64, FP32
   std::vector<PivotFailure> failures_;  // of the factorization under way; block -1: none
 };
 

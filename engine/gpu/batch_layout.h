@@ -59,9 +59,8 @@ inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, voi
   return entry;
 }
 
-// Of one segment of one system.
+// Of one segment of one system with large blocks.
 inline int64_t LargeScratchBytes(const Shape& shape) {
-  if (shape.block_size <= kLargestSmallBlock) return 0;
   return LargeScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
 }
 
@@ -92,14 +91,15 @@ struct FactorScratch {
   int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
   int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
 
-  FactorScratch(const EliminationPlan& plan, int64_t systems) {
+  // small: one thread block has a segment.
+  FactorScratch(const EliminationPlan& plan, int64_t systems, bool small) {
     int64_t most = 0;
     for (const Level& level : plan.levels()) {
       const int64_t segments = static_cast<int64_t>(level.segments.size());
       info_stride += segments;
       most = std::max(most, segments);
     }
-    if (plan.shape().block_size <= kLargestSmallBlock) {
+    if (small) {
       // A thread block and a flag for each segment of each system. A level alone needs no flags.
       systems_a_launch = std::clamp<int64_t>(kFlags / info_stride, 1, kSystemsALaunch);
       if (info_stride <= kFlags) levels_a_launch = kMostLevelsALaunch;
@@ -111,7 +111,7 @@ struct FactorScratch {
     found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
     if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};
     blocks_offset = MemoryPool::Rounded(found_offset + found_bytes);
-    blocks_stride = most * LargeScratchBytes(plan.shape());
+    if (!small) blocks_stride = most * LargeScratchBytes(plan.shape());
     bytes = blocks_offset + systems * blocks_stride;
   }
 };

@@ -370,7 +370,7 @@ class Segment {
       if (row / 8 == column / 8) shared_[row * kLd<kTile> + column] = -value;
     });
     __syncthreads();
-    CholeskyInverse<kTile, Tile::kThreads / kWarp>(shared_, failed_);
+    TileInverter<kTile, Tile::kThreads / kWarp, T>(shared_, failed_).Run();
     if (threadIdx.x == 0) {
       int64_t* info = system_.info + args_.segments_before + segment_;
       if (k_ == 0 && j == 0) *info = 0;  // scratch is not cleared

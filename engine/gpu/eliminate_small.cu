@@ -1,7 +1,8 @@
-// Blocks of up to 64 rows: a thread block takes one segment from its first block to its last, with
-// D, C and W in shared memory. One launch does many levels: a segment waits for those of the level
-// before that touch its blocks. Thread blocks take their segments by a ticket, level after level,
-// so that nobody waits for one that has not begun.
+// Blocks of up to 64 rows, of FP32 128: a thread block takes one segment from its first block to
+// its last, with D, C and W in shared memory. Half of its warps invert the next diagonal block
+// while the others form S and the left separator's update. One launch does many levels: a segment
+// waits for those of the level before that touch its blocks. Thread blocks take their segments by a
+// ticket, level after level, so that nobody waits for one that has not begun.
 #include <new>
 
 #include "blockd/engine/gpu/launch.h"
@@ -16,7 +17,8 @@ inline constexpr int kWarpsOf = kTile / 8;
 // Thread blocks that share a multiprocessor, if registers allow: one multiplies while another waits
 // for its pivots.
 template <int kTile>
-inline constexpr int kResident = kTile == 64   ? 2
+inline constexpr int kResident = kTile == 128  ? 1
+                                 : kTile == 64 ? 2
                                  : kTile == 32 ? 4
                                                : 8;
 
@@ -93,10 +95,14 @@ class Segment {
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
-  // Squares of 16 x 16 in a lower triangle. Of W W' a warp has those with its number modulo kWarps;
-  // those of C C' go to the last kCoreWarps, so that the warps of each scheduler have as many.
+  // Half of the warps, which have 16 rows each.
+  static constexpr int kHalf = kRowTiles;
+  static constexpr int kInverterBarrier = 1, kFillBarrier = 2;
+  // Squares of 16 x 16 in a lower triangle. At a segment's end a warp has those of W W' with its
+  // number modulo kWarps, and those of C C' go to the last kCoreWarps, so that the warps of each
+  // scheduler have as many.
   static constexpr int kSquares = kRowTiles * (kRowTiles + 1) / 2;
-  static constexpr int kCoreWarps = kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
+  static constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
@@ -115,24 +121,35 @@ class Segment {
   __device__ void Eliminate() {
     Await();
     Start();
-    for (int64_t k = 0; k < run_.count; ++k) {
+    const bool inverts = WarpIndex() < kHalf;
+    if (inverts || !kHasPartBarriers) Invert();
+    for (int64_t k = 0;; ++k) {
       const bool last = k + 1 == run_.count;
-      const bool has_next = !last || run_.target() >= 0;
-      if (has_next) FetchNext(k, last);
-      CholeskyInverse<kTile, kWarps>(d_, &outcome_->failed);
+      CopyWait();
+      __syncthreads();
       if (outcome_->failed >= 0) {
         if (threadIdx.x == 0) outcome_->value = 1 + k * n_ + outcome_->failed;
         return;
       }
       StoreInverse(k);
-      if (!has_next) return;
-      CopyWait();
-      __syncthreads();
+      if (!HasNext(last)) return;
       Divide(k);
       __syncthreads();
-      Update(k, last);
+      if (last) return Finish(k);
+      UpdateNext(k);
+      __syncthreads();
+      if (inverts && kHasPartBarriers) {
+        Invert();
+      } else {
+        if (run_.has_fill() && !inverts) UpdateLeft(k);
+        SyncFill();
+        if (run_.has_fill() && !inverts) UpdateFill();
+        SyncFill();
+        if (!inverts)
+          FetchNext(k + 1, static_cast<int>(threadIdx.x) - kHalf * kWarp, kHalf * kWarp);
+        if (!kHasPartBarriers) Invert();
+      }
     }
-    Finish();
   }
 
   // After Eliminate: says how it went, and lets those go on that wait for this segment.
@@ -155,20 +172,11 @@ class Segment {
   // Entries of a tile that a thread has.
   static constexpr int kEntries = kTile * kTile / kThreads;
 
+  // body(row, column), by `threads` threads of which this one is the `thread`-th.
   template <typename Body>
-  __device__ void ForEach(const Body& body) const {
+  __device__ static void ForEach(int thread, int threads, const Body& body) {
 #pragma unroll 2
-    for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) body(i % kTile, i / kTile);
-  }
-  // body(e, row, column) for this thread's e-th entry. All of what several such loops read, and
-  // then write, is on its way together.
-  template <typename Body>
-  __device__ static void ForEachOwn(const Body& body) {
-#pragma unroll
-    for (int e = 0; e < kEntries; ++e) {
-      const int i = static_cast<int>(threadIdx.x) + e * kThreads;
-      body(e, i % kTile, i / kTile);
-    }
+    for (int i = thread; i < kTile * kTile; i += threads) body(i % kTile, i / kTile);
   }
 
   __device__ ChainReader<T> Chain() const { return {system_, n_, level_.chain_offset}; }
@@ -193,20 +201,28 @@ class Segment {
     const DiagonalSource<T> source = Chain().Diagonal(block);
     const int n = n_;
     if (source.second) {
-      T first[kEntries], second[kEntries];
-      ForEachOwn([&](int e, int row, int column) {
-        const bool inside = row < n && column < n;
-        first[e] = row == column ? T{1} : T{0}, second[e] = T{0};
-        if (!inside || column / 8 > row / 8) return;
-        const int i = source.SmallIndex(row, column);
-        first[e] = source.first[i], second[e] = source.second[i];
-      });
-      ForEachOwn([&](int e, int row, int column) {
-        if (column / 8 <= row / 8) out[column * kLead + row] = first[e] + second[e];
-      });
+      // What this thread reads is on its way together.
+      constexpr int kTogether = kEntries < 16 ? kEntries : 16;
+#pragma unroll 1
+      for (int i0 = threadIdx.x; i0 < kTile * kTile; i0 += kTogether * kThreads) {
+        T first[kTogether], second[kTogether];
+#pragma unroll
+        for (int e = 0; e < kTogether; ++e) {
+          const int i = i0 + e * kThreads, row = i % kTile, column = i / kTile;
+          first[e] = row == column ? T{1} : T{0}, second[e] = T{0};
+          if (row >= n || column >= n || column / 8 > row / 8) continue;
+          const int at = source.SmallIndex(row, column);
+          first[e] = source.first[at], second[e] = source.second[at];
+        }
+#pragma unroll
+        for (int e = 0; e < kTogether; ++e) {
+          const int i = i0 + e * kThreads, row = i % kTile, column = i / kTile;
+          if (column / 8 <= row / 8) out[column * kLead + row] = first[e] + second[e];
+        }
+      }
       return;
     }
-    ForEach([&](int row, int column) {
+    ForEach(threadIdx.x, kThreads, [&](int row, int column) {
       // Above the diagonal only the 8 x 8 tiles on it are used.
       if (column / 8 > row / 8) return;
       T* to = out + column * kLead + row;
@@ -218,21 +234,20 @@ class Segment {
     });
   }
 
-  __device__ void LoadCoupling(T* out, int64_t i, bool transpose) const {
+  __device__ void LoadCoupling(T* out, int64_t i, bool transpose, int thread, int threads) const {
     const CouplingSource<T> source = Chain().Coupling(i, transpose);
     const bool by_rows = source.row_stride != 1;
     if (!by_rows && n_ == kTile && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
       constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
-#pragma unroll
-      for (int i = 0; i < kPieces * kTile / kThreads; ++i) {
-        const int piece = static_cast<int>(threadIdx.x) + i * kThreads;
+#pragma unroll 4
+      for (int piece = thread; piece < kPieces * kTile; piece += threads) {
         CopyAsync16(out + piece / kPieces * kLead + piece % kPieces * kVector,
                     source.data + piece * kVector);
       }
       return;
     }
     const int slow_stride = n_;
-    ForEach([&](int fast, int slow) {
+    ForEach(thread, threads, [&](int fast, int slow) {
       const int row = by_rows ? slow : fast, column = by_rows ? fast : slow;
       T* to = out + column * kLead + row;
       if (row < n_ && column < n_) {
@@ -243,8 +258,10 @@ class Segment {
     });
   }
 
+  __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
+
   __device__ void Start() {
-    if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true);
+    if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true, threadIdx.x, kThreads);
     LoadDiagonal(d_, run_.block(0));
     if (place_.is_base()) {
       FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
@@ -252,17 +269,30 @@ class Segment {
     }
     CopyWait();
     __syncthreads();
+    FetchNext(0, threadIdx.x, kThreads);
+  }
+
+  __device__ void Invert() {
+    TileInverter<kTile, kHasPartBarriers ? kHalf : kWarps, T,
+                 kHasPartBarriers ? kInverterBarrier : 0>(d_, &outcome_->failed)
+        .Run();
+  }
+  // Of the warps that do not invert or, where those have no barrier of their own, of all.
+  __device__ static void SyncFill() {
+    SyncPart<kHasPartBarriers ? kFillBarrier : 0, kHasPartBarriers ? kHalf : kWarps>();
   }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
-  __device__ void FetchNext(int64_t k, bool last) const {
+  __device__ void FetchNext(int64_t k, int thread, int threads) const {
+    const bool last = k + 1 == run_.count;
+    if (!HasNext(last)) return;
     const int64_t block = run_.block(k);
-    LoadCoupling(c_, run_.reversed ? block - 1 : block, run_.reversed);
+    LoadCoupling(c_, run_.reversed ? block - 1 : block, run_.reversed, thread, threads);
     if (last && run_.reversed) return;
     const DiagonalSource<T> source = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
     const int scalars = source.packed ? n_ * (n_ + 1) / 2 : n_ * n_;
     constexpr int kLine = 128 / sizeof(T);
-    for (int i = threadIdx.x * kLine; i < scalars; i += kThreads * kLine) {
+    for (int i = thread * kLine; i < scalars; i += threads * kLine) {
       Prefetch(source.first + i);
       if (source.second) Prefetch(source.second + i);
     }
@@ -332,21 +362,81 @@ class Segment {
     }
   }
 
-  // D = D_next - C C', S = -W C' in place of W; and the left separator's update, - W W' so far.
-  __device__ void Update(int64_t k, bool last) const {
+  // D = D_next - C C'.
+  __device__ void UpdateNext(int64_t k) const {
+    const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
+    FormSquares(0, 0, WarpIndex(), kWarps, nullptr, next, nullptr);
+  }
+  // The left separator's update, - W W' so far; by half of the warps.
+  __device__ void UpdateLeft(int64_t k) const {
+    FormSquares(WarpIndex() - kHalf, kHalf, 0, 0, LeftSoFar(k), {}, nullptr);
+  }
+  // S = -W C' in place of W; a warp has whole rows.
+  __device__ void UpdateFill() const {
+    const int row = (WarpIndex() - kHalf) * 16;
+    Real sums[kTiles][4] = {};
+    MultiplyFill(sums, row, 0);
+    SyncWarp();
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) StoreTile<kLead>(w_ + 8 * j * kLead + row, sums[j]);
+  }
+
+  // All that the last interior leaves on the separators, by all warps.
+  __device__ void Finish(int64_t k) const {
     const bool fill = run_.has_fill();
-    const int warp = WarpIndex(), fills = fill ? kSquares : 0;
-    const int core_warps = fill ? kCoreWarps : kWarps, first = kWarps - 1 - warp;
     // A reversed segment's target adds its own block; the next level does that for the update.
-    const bool starts_from_zero = last && run_.reversed;
     DiagonalSource<T> next;
-    if (!starts_from_zero) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
-    const T* const left = fill && k > 0 ? NextChain(run_.left, 1) : nullptr;
-    // Squares of W W', then of C C'. What the next one starts from is on its way already.
-    bool back = warp < fills;
-    int square = back ? warp : first < core_warps ? first : kSquares;
+    if (!run_.reversed) next = Chain().Diagonal(run_.target());
+    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
+    FormSquares(WarpIndex(), fill ? kWarps : 0, last, last < core_warps ? core_warps : 0,
+                fill ? LeftSoFar(k) : nullptr, next,
+                run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0));
+    if (!fill) return;
+    const int row = WarpIndex() % kRowTiles * 16;
+    const int column = WarpIndex() / kRowTiles * (kTile / 2);
+    Real sums[kTiles / 2][4] = {};
+    MultiplyFill(sums, row, column);
+    T* const coupling = NextChain(run_.left, 2);
+#pragma unroll
+    for (int j = 0; j < kTiles / 2; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int r = row + (Lane() >> 2) + e / 2 * 8;
+        const int c = column + 8 * j + 2 * (Lane() & 3) + e % 2;
+        if (r < n_ && c < n_) coupling[r * n_ + c] = static_cast<T>(sums[j][e]);
+      }
+    }
+  }
+
+  // sums = -W C' of 16 rows, from `column` on.
+  template <int kColumnTiles>
+  __device__ void MultiplyFill(Real (&sums)[kColumnTiles][4], int row, int column) const {
+#pragma unroll 2
+    for (int k = 0; k < kTile; k += 8) {
+      Real a[4];
+      LoadRows<kLead>(a, w_ + row, k);
+#pragma unroll
+      for (Real& x : a) x = -x;
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) MultiplyRow(sums[j], a, c_ + column + 8 * j, k);
+    }
+  }
+
+  __device__ const T* LeftSoFar(int64_t k) const {
+    return k > 0 ? NextChain(run_.left, 1) : nullptr;
+  }
+
+  // Squares of W W', from `back` on every back_step-th, then of C C'; a step of 0: none. The first
+  // begin with `left`, the others with `next` and go to core_out or, without, to d_.
+  __device__ void FormSquares(int back, int back_step, int core, int core_step, const T* left,
+                              const DiagonalSource<T>& next, T* core_out) const {
+    if (back_step == 0) back = kSquares;
+    if (core_step == 0) core = kSquares;
+    bool is_back = back < kSquares;
+    int square = is_back ? back : core;
+    // What the next one starts from is on its way already.
     SquareStart ahead;
-    if (square < kSquares) LoadStart(square, back, back ? left : next.first, next, ahead);
+    if (square < kSquares) LoadStart(square, is_back, is_back ? left : next.first, next, ahead);
 #pragma unroll 1
     while (square < kSquares) {
       Real sum[2][4];
@@ -355,34 +445,14 @@ class Segment {
         sum[e / 4][e % 4] = -static_cast<Real>(ahead.first[e] + ahead.second[e]);
       }
       const int now = square;
-      const bool to_left = back;
-      square += back ? kWarps : core_warps;
-      if (back && square >= fills) {
-        back = false;
-        square = first < core_warps ? first : kSquares;
+      const bool to_left = is_back;
+      square += is_back ? back_step : core_step;
+      if (is_back && square >= kSquares) {
+        is_back = false;
+        square = core;
       }
-      if (square < kSquares) LoadStart(square, back, back ? left : next.first, next, ahead);
-      UpdateSquare(to_left ? w_ : c_, now, sum, to_left ? NextChain(run_.left, 1) : nullptr);
-    }
-    if (!fill) {
-      __syncthreads();
-      return;
-    }
-    const int row = warp % kRowTiles * 16, column = warp / kRowTiles * (kTile / 2);
-    Real sums[kTiles / 2][4] = {};
-#pragma unroll 2
-    for (int k = 0; k < kTile; k += 8) {
-      Real a[4];
-      LoadRows<kLead>(a, w_ + row, k);
-#pragma unroll
-      for (Real& x : a) x = -x;
-#pragma unroll
-      for (int j = 0; j < kTiles / 2; ++j) MultiplyRow(sums[j], a, c_ + column + 8 * j, k);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < kTiles / 2; ++j) {
-      StoreTile<kLead>(w_ + (column + 8 * j) * kLead + row, sums[j]);
+      if (square < kSquares) LoadStart(square, is_back, is_back ? left : next.first, next, ahead);
+      UpdateSquare(to_left ? w_ : c_, now, sum, to_left ? NextChain(run_.left, 1) : core_out);
     }
   }
 
@@ -467,26 +537,6 @@ class Segment {
            (separator * 3 + part) * n_ * n_;
   }
 
-  // What the segment leaves on its separators. d_ is the target's block, w_ is S.
-  __device__ void Finish() {
-    __syncthreads();
-    const int n = n_;
-    T core[kEntries];
-    if (run_.target() >= 0) {
-      T* const out = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
-      ForEachOwn([&](int e, int row, int column) { core[e] = d_[column * kLead + row]; });
-      ForEachOwn([&](int e, int row, int column) {
-        if (row < n && column <= row) out[column * n + row] = core[e];
-      });
-    }
-    if (!run_.has_fill()) return;
-    T* const coupling = NextChain(run_.left, 2);
-    ForEachOwn([&](int e, int row, int column) { core[e] = w_[row * kLead + column]; });
-    ForEachOwn([&](int e, int row, int column) {
-      if (row < n && column < n) coupling[column * n + row] = core[e];
-    });
-  }
-
   const EliminateSmallArgs& args_;
   const Place& place_;
   const SmallLevel& level_;
@@ -533,15 +583,27 @@ LaunchResult Launch(const EliminateSmallArgs& args, Stream stream) {
 }
 
 template <typename T, int kTile>
-Error Allow() {
-  return AllowShared(EliminateSmallKernel<T, kTile>, SharedScalars<kTile>() * sizeof(T));
+Error Allow(int64_t most_shared) {
+  constexpr int64_t kBytes = SharedScalars<kTile>() * int64_t{sizeof(T)};
+  return kBytes > most_shared ? kSuccess : AllowShared(EliminateSmallKernel<T, kTile>, kBytes);
 }
 
 }  // namespace
 
-LaunchResult PrepareSmall() {
-  for (const Error error : {Allow<double, 16>(), Allow<double, 32>(), Allow<double, 64>(),
-                            Allow<float, 16>(), Allow<float, 32>(), Allow<float, 64>()}) {
+int64_t LargestSmallBlock(bool is_float, int64_t most_shared) {
+  const auto fits = [&](int64_t scalars) {
+    return scalars * (is_float ? 4 : 8) + 512 <= most_shared;
+  };
+  if (is_float && fits(SharedScalars<128>())) return 128;
+  if (fits(SharedScalars<64>())) return 64;
+  return fits(SharedScalars<32>()) ? 32 : 16;
+}
+
+LaunchResult PrepareSmall(int64_t most_shared) {
+  for (const Error error : {Allow<double, 16>(most_shared), Allow<double, 32>(most_shared),
+                            Allow<double, 64>(most_shared), Allow<float, 16>(most_shared),
+                            Allow<float, 32>(most_shared), Allow<float, 64>(most_shared),
+                            Allow<float, 128>(most_shared)}) {
     if (error != kSuccess) return {error, "EliminateSmall"};
   }
   return {};
@@ -552,6 +614,9 @@ LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream) {
   const int64_t n = args.levels[0].shape.n;
   if (n <= 16) return Launch<T, 16>(args, stream);
   if (n <= 32) return Launch<T, 32>(args, stream);
+  if constexpr (std::is_same_v<T, float>) {
+    if (n > 64) return Launch<T, 128>(args, stream);
+  }
   return Launch<T, 64>(args, stream);
 }
 

@@ -40,34 +40,17 @@ class GpuBackend : public Backend {
       : device_(std::move(device)),
         solve_limits_(solve_limits),
         pool_(device_->pool_base(), device_->pool_bytes()) {
-    // Fitted on one H200; see README.md beside this file.
-    costs_.lanes = 2.0 * device_->info().parallelism;
-    costs_.whole_lane_block = gpu::kLargestSmallBlock;
-    costs_.lane_flops_per_second = 8e12;
-    costs_.device_flops_per_second = 6e13;
-    costs_.half_rate_block_size = 64;
-    costs_.bytes_per_second = 3.3e12;
-    costs_.step_seconds = 5e-7;
-    costs_.step_seconds_per_row = 2.8e-7;
-    costs_.fill_seconds_per_row = 8e-8;
-    costs_.largest_lane_block = gpu::kLargestSmallBlock;
-    costs_.spread_seconds_per_row = 3.75e-7;
-    costs_.spread_seconds_per_entry = 6.6e-10;
-    costs_.spread_flops_per_second = 5.24e13;
-    costs_.spread_half_rate_block_size = 320;
-    costs_.spread_level_seconds = 2e-5;
-    costs_.level_seconds = 2e-6;
-    costs_.float32_speed = 1.3;
-    costs_.solve_step_seconds = 6e-7;
-    costs_.solve_step_seconds_per_row = 3e-8;
-    costs_.solve_level_seconds = 3e-6;
+    costs_[0] = Costs(Scalar::kFloat64);
+    costs_[1] = Costs(Scalar::kFloat32);
   }
 
   // Nothing may run when the graphs go, which is before the device does.
   ~GpuBackend() override { device_->Synchronize().IgnoreError(); }
 
   const DeviceInfo& device() const override { return device_->info(); }
-  const CostModel& costs() const override { return costs_; }
+  const CostModel& costs(Scalar scalar) const override {
+    return costs_[scalar == Scalar::kFloat32 ? 1 : 0];
+  }
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return false; }
 
@@ -108,13 +91,14 @@ class GpuBackend : public Backend {
   }
 
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
-    return FactorScratch(plan, systems).bytes;
+    return ScratchOf(plan, systems).bytes;
   }
 
   absl::Status BeginFactor(const FactorBatch& batch) override {
     absl::Status status = device_->AwaitUploads();
     if (!status.ok()) return status;
-    const FactorScratch scratch(*batch.plan, static_cast<int64_t>(batch.systems.size()));
+    const FactorScratch scratch =
+        ScratchOf(*batch.plan, static_cast<int64_t>(batch.systems.size()));
     if (scratch.found_bytes == 0) {
       // No kernel writes to it now: calls end with the device idle.
       std::memset(device_->results(), 0, batch.systems.size() * sizeof(FirstFailure));
@@ -129,9 +113,9 @@ class GpuBackend : public Backend {
   // Levels of small blocks go together, with the first of them; of large ones too, as a graph.
   absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) override {
     const EliminationPlan& plan = *batch.plan;
-    const bool small = plan.shape().block_size <= gpu::kLargestSmallBlock;
+    const bool small = IsSmall(plan.shape());
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
-    const FactorScratch scratch(plan, systems);
+    const FactorScratch scratch = ScratchOf(plan, systems);
     if (level_index % scratch.levels_a_launch != 0) return absl::OkStatus();
     absl::Status status = device_->AwaitUploads();
     const int64_t most = scratch.systems_a_launch;
@@ -149,7 +133,7 @@ class GpuBackend : public Backend {
   absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
     const EliminationPlan& plan = *batch.plan;
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
-    const FactorScratch scratch(plan, systems);
+    const FactorScratch scratch = ScratchOf(plan, systems);
     const FirstFailure* found = static_cast<const FirstFailure*>(device_->results());
     std::vector<FirstFailure> downloaded;
     absl::Status status;
@@ -176,7 +160,9 @@ class GpuBackend : public Backend {
     // One block of the factor, overwritten again and again, and one segment's scratch.
     const int64_t next_offset = MemoryPool::Rounded(gpu::TriangleSize(n) * bytes) / bytes;
     const int64_t kept = MemoryPool::Rounded((next_offset + n * n) * bytes);
-    absl::StatusOr<DeviceBuffer> scratch = pool_.Allocate(kept + LargeScratchBytes(shape));
+    const bool small = IsSmall(shape);
+    absl::StatusOr<DeviceBuffer> scratch =
+        pool_.Allocate(kept + (small ? 0 : LargeScratchBytes(shape)));
     if (!scratch.ok()) return scratch.status();
     absl::Status status = device_->AwaitUploads();
     FactorEntry entry = EntryOf(matrix, scratch->data(), nullptr);
@@ -189,7 +175,7 @@ class GpuBackend : public Backend {
     level.n = n;
     level.first_length = shape.num_blocks;
     const FactorEntry* const systems = FactorTable();
-    if (status.ok() && n <= gpu::kLargestSmallBlock) {
+    if (status.ok() && small) {
       EliminateSmallArgs args;
       args.levels[0].shape = level;
       args.levels[0].next_offset = next_offset;
@@ -274,6 +260,40 @@ class GpuBackend : public Backend {
   }
 
  private:
+  // Fitted on one H200; see README.md beside this file.
+  CostModel Costs(Scalar scalar) const {
+    const bool is_float = scalar == Scalar::kFloat32;
+    const double speed = is_float ? 1.3 : 1;  // of arithmetic
+    CostModel costs;
+    costs.lanes = 2.0 * device_->info().parallelism;
+    costs.largest_lane_block = gpu::LargestSmallBlock(is_float, solve_limits_.block_shared_bytes);
+    costs.whole_lane_block = 64;
+    costs.lane_flops_per_second = 8e12 * speed;
+    costs.device_flops_per_second = 6e13 * speed;
+    costs.half_rate_block_size = 64;
+    costs.bytes_per_second = 3.3e12;
+    costs.step_seconds = 5e-7;
+    costs.step_seconds_per_row = 2.8e-7;
+    costs.fill_seconds_per_row = 8e-8;
+    costs.spread_seconds_per_row = 3.75e-7;
+    costs.spread_seconds_per_entry = 6.6e-10;
+    costs.spread_flops_per_second = 5.24e13 * speed;
+    costs.spread_half_rate_block_size = 320;
+    costs.spread_level_seconds = 2e-5;
+    costs.level_seconds = 2e-6;
+    costs.solve_step_seconds = 6e-7;
+    costs.solve_step_seconds_per_row = 3e-8;
+    costs.solve_level_seconds = 3e-6;
+    return costs;
+  }
+
+  // Whether one thread block has a segment.
+  bool IsSmall(const Shape& shape) const {
+    return shape.block_size <= costs(shape.scalar).largest_lane_block;
+  }
+  FactorScratch ScratchOf(const EliminationPlan& plan, int64_t systems) const {
+    return {plan, systems, IsSmall(plan.shape())};
+  }
   std::byte* CallMemory() const { return device_->workspace() + gpu::kCallOffset; }
   std::byte* SolveMemory(int64_t turn) const {
     return device_->workspace() + gpu::kSolveOffset + turn * gpu::kSolveBytes;
@@ -619,7 +639,7 @@ class GpuBackend : public Backend {
   gpu::LaunchGraphs graphs_;
   const gpu::SolveLimits solve_limits_;
   MemoryPool pool_;
-  CostModel costs_;
+  CostModel costs_[2];  // FP64, FP32
   Table factor_table_ = {0, {}}, solve_table_ = {gpu::kTableBytes, {}};
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
   std::vector<EliminateArgs> level_args_;
@@ -643,8 +663,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
   if (!status.ok()) return status;
   const gpu::SolveLimits limits = {(*device)->info().parallelism, multiprocessor, block};
   for (const LaunchResult& result :
-       {gpu::PrepareSmall(), gpu::PrepareLarge(limits.block_shared_bytes), gpu::PrepareVectors(),
-        gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits)}) {
+       {gpu::PrepareSmall(limits.block_shared_bytes), gpu::PrepareLarge(limits.block_shared_bytes),
+        gpu::PrepareVectors(), gpu::PrepareSubstituteSmall(limits),
+        gpu::PrepareSubstituteLarge(limits)}) {
     status = ToStatus(result);
     if (!status.ok()) return status;
   }

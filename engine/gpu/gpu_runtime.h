@@ -124,6 +124,25 @@ __device__ inline void SyncWarp() {
 #endif
 }
 
+// A barrier of kWarps warps of a thread block, of which others are at work beside them; 0: of all.
+#if defined(BLOCKD_GPU_HIP)
+inline constexpr bool kHasPartBarriers = false;
+#else
+inline constexpr bool kHasPartBarriers = true;
+#endif
+template <int kBarrier, int kWarps>
+__device__ inline void SyncPart() {
+  static_assert(kBarrier == 0 || (kHasPartBarriers && kBarrier < 16));
+#if !defined(BLOCKD_GPU_HIP)
+  if constexpr (kBarrier > 0) {
+    asm volatile("barrier.cta.sync.aligned %0, %1;" ::"n"(kBarrier), "n"(kWarps * kWarp)
+                 : "memory");
+    return;
+  }
+#endif
+  __syncthreads();
+}
+
 // Whether copies from global to shared memory go on beside a thread's other work.
 #if defined(BLOCKD_GPU_HIP)
 inline constexpr bool kCopiesAside = false;
@@ -239,8 +258,23 @@ __device__ inline double ReciprocalRoot(double x) {
 #endif
 }
 __device__ inline float ReciprocalRoot(float x) {
-  const float y = rsqrtf(x);
-  return fmaf(0.5f * y, fmaf(-x * y, y, 1.0f), y);
+#if defined(BLOCKD_GPU_HIP)
+  return rsqrtf(x);
+#else
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+// 1 / x to about an ulp for normal x > 0.
+__device__ inline float Reciprocal(float x) {
+#if defined(BLOCKD_GPU_HIP)
+  return 1.0f / x;
+#else
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
 }
 
 // 1 / x = guess (1 + correction) to an ulp for normal x > 0. What waits for 1 / x can start with
@@ -254,14 +288,6 @@ __device__ inline void GuessReciprocal(double x, double& guess, double& correcti
   const double error = fma(-x, guess, 1.0);  // about 2^-20
   correction = fma(error, error, error);
 #endif
-}
-__device__ inline void GuessReciprocal(float x, float& guess, float& correction) {
-#if defined(BLOCKD_GPU_HIP)
-  guess = 1.0f / x;
-#else
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"(x));
-#endif
-  correction = fmaf(-x, guess, 1.0f);
 }
 
 // True for a positive normal number; by its bits, which costs the arithmetic nothing.

@@ -18,11 +18,13 @@ struct LaunchResult {
 
 // Sets what kernels need of the device; once, before all else. most_shared: bytes of shared memory
 // that a thread block can have.
-LaunchResult PrepareSmall();
+// Blocks up to this size are eliminated by one thread block a segment, in its shared memory.
+int64_t LargestSmallBlock(bool is_float, int64_t most_shared);
+LaunchResult PrepareSmall(int64_t most_shared);
 LaunchResult PrepareLarge(int64_t most_shared);
 LaunchResult PrepareVectors();
 
-// Eliminates levels of blocks of n <= kLargestSmallBlock.
+// Eliminates levels of blocks of n <= LargestSmallBlock.
 template <typename T>
 LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream);
 // Eliminates one level of larger blocks. Work is on `stream`, some of it beside the rest on `side`,

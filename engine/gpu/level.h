@@ -11,8 +11,6 @@
 namespace blockd::gpu {
 
 inline constexpr int kPanelColumns = 8;  // blockd::kPanel, columns of a stored block column
-// Blocks up to this size are eliminated by one thread block a segment, in shared memory.
-inline constexpr int kLargestSmallBlock = 64;
 // Blocks up to this size are substituted through by one thread block a segment.
 inline constexpr int kLargestSmallSolve = 128;
 

@@ -1,111 +1,13 @@
-// Device code on square tiles in shared memory: column-major, leading dimension kLd<kTile>, which
-// keeps the fragments of a warp's matrix instructions free of bank conflicts.
+// Device code: the inverse Cholesky factor of a tile in shared memory, and readers of a chain.
 #ifndef BLOCKD_ENGINE_GPU_TILE_H_
 #define BLOCKD_ENGINE_GPU_TILE_H_
 
 #include <type_traits>
 
-#include "blockd/engine/gpu/gpu_runtime.h"
+#include "blockd/engine/gpu/fragments.h"
 #include "blockd/engine/gpu/level.h"
 
 namespace blockd::gpu {
-
-template <int kTile>
-inline constexpr int kLd = kTile + 4;
-
-// What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
-// the bound of 4 n eps leaves little room.
-template <typename T, int kTile>
-using Arithmetic = std::conditional_t<std::is_same_v<T, float> && (kTile >= 64), float, double>;
-
-// Entry (g, k + t) of the rows that `rows` points to: the left operand of Mma8x8x4 or, for a
-// product with a transpose, the right one.
-template <int kLead, typename Real = double, typename T>
-__device__ inline Real RowFragment(const T* rows, int k) {
-  const int lane = Lane();
-  return rows[(k + (lane & 3)) * kLead + (lane >> 2)];
-}
-// Entry (k + t, g) of the columns that `columns` points to: the right operand.
-template <int kLead, typename Real = double, typename T>
-__device__ inline Real ColumnFragment(const T* columns, int k) {
-  const int lane = Lane();
-  return columns[(lane >> 2) * kLead + k + (lane & 3)];
-}
-
-// 16 rows and 8 columns of the left operand of Mma16x8x8.
-template <int kLead, typename Real, typename T>
-__device__ inline void LoadRows(Real (&a)[4], const T* rows, int k) {
-  a[0] = RowFragment<kLead, Real>(rows, k);
-  a[1] = RowFragment<kLead, Real>(rows + 8, k);
-  a[2] = RowFragment<kLead, Real>(rows, k + 4);
-  a[3] = RowFragment<kLead, Real>(rows + 8, k + 4);
-}
-// The result of Mma16x8x8.
-template <int kLead, typename Real, typename T>
-__device__ inline void LoadTile(Real (&c)[4], const T* tile) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  c[0] = tile[column * kLead + row];
-  c[1] = tile[(column + 1) * kLead + row];
-  c[2] = tile[column * kLead + row + 8];
-  c[3] = tile[(column + 1) * kLead + row + 8];
-}
-template <int kLead, typename Real, typename T>
-__device__ inline void StoreTile(T* tile, const Real (&c)[4]) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  tile[column * kLead + row] = static_cast<T>(c[0]);
-  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
-  tile[column * kLead + row + 8] = static_cast<T>(c[2]);
-  tile[(column + 1) * kLead + row + 8] = static_cast<T>(c[3]);
-}
-// And of Mma8x8x4.
-template <int kLead, typename Real, typename T>
-__device__ inline void LoadTile(Real (&c)[2], const T* tile) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  c[0] = tile[column * kLead + row];
-  c[1] = tile[(column + 1) * kLead + row];
-}
-template <int kLead, typename Real, typename T>
-__device__ inline void StoreTile(T* tile, const Real (&c)[2]) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  tile[column * kLead + row] = static_cast<T>(c[0]);
-  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
-}
-
-// Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
-// and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
-// normal number, else 8.
-//
-// What follows a pivot waits for its reciprocal. So the next pivot comes straight from the guess
-// of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit triangle M,
-// come at the end.
-template <typename Real>
-__device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
-  int bad = 8;
-  Real root[8];
-#pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    const Real pivot = a[k][k];
-    Real guess, correction;
-    GuessReciprocal(pivot, guess, correction);
-    if (bad == 8 && !IsPositiveNormal(pivot)) bad = k;
-    root[k] = ReciprocalRoot(pivot);
-    if (k == 7) break;
-    const Real below = a[k + 1][k], guessed = below * guess;
-    const Real next = fma(-below * guessed, correction, fma(-below, guessed, a[k + 1][k + 1]));
-    const Real reciprocal = fma(guess, correction, guess);
-#pragma unroll
-    for (int c = k + 1; c < 8; ++c) {
-      const Real m = a[c][k] * reciprocal;
-      x[c] = fma(-m, x[k], x[c]);
-#pragma unroll
-      for (int r = c; r < 8; ++r) a[r][c] = fma(-m, a[r][k], a[r][c]);
-    }
-    a[k + 1][k + 1] = next;
-  }
-#pragma unroll
-  for (int k = 0; k < 8; ++k) x[k] *= root[k];
-  return bad;
-}
 
 // One warp: the lower triangle of a symmetric matrix of kTiles x kTiles tiles of 8 x 8, kTiles at
 // most 4, becomes inv(chol). Step j has kTiles x 8 rows and columns to divide by the diagonal
@@ -187,278 +89,178 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
   }
 }
 
-// A thread block of kWarps warps: a tile of kTile <= 64. One warp inverts spans of 32 rows. With
-// X = inv(L) and two spans:
+// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows. When a span is inverted
+// its block holds what the spans before leave of it; so do, R, the blocks of its row where those of
+// X come. A span s:
 //
-//     X(0,0)                    L = A(1,0) X(0,0)'         A(1,1) -= L L'
-//     X(1,1)  and  T = L X(0,0), by the other warps        X(1,0) = -X(1,1) T
+//     X(s,s)         by one warp
+//     all others     L(i,s) = A(i,s) X(s,s)', above the diagonal,   and   X(s,l) = X(s,s) R(s,l)
+//     for t > s      A(i,t) -= L(i,s) L(t,s)', i >= t,   and   R(t,l) -= L(t,s) X(s,l), l <= s
 //
-// L stands above the diagonal, T in its own place.
-template <int kTile, int kLead, int kWarps, typename Real, typename T>
+// of which the next span waits for A(i,s+1) only: other warps do the rest beside it. Above the
+// diagonal 8 x 8 tiles, which get stored zeros, is scratch. kWarps warps, from the thread block's
+// first on, share the work; kBarrier is their own, 0 if they are all.
+template <int kTile, int kWarps, typename T, int kBarrier = 0>
 class TileInverter {
-  static constexpr int kSpan = kTile < 32 ? kTile : 32;
-  static constexpr int kSpans = kTile / kSpan;
-  static_assert(kSpans <= 2);
+  using Real = Arithmetic<T, kTile>;
+  static constexpr int kLead = kLd<kTile>;
+  static constexpr int kSpan = kTile < 32 ? kTile : 32, kSpans = kTile / kSpan;
+  // A unit of work is 16 rows and columns of a product of two blocks, or all rows of half as many
+  // columns.
+  static constexpr int kUnits = 4;  // of a product
 
  public:
-  __device__ TileInverter(T* m, int base, int* failed)
-      : m_(m),
-        below_(m + kSpan),
-        above_(m + kSpan * kLead),
-        last_(m + kSpan * kLead + kSpan),
-        base_(base),
-        failed_(failed) {}
+  // failed: where the first bad pivot is noted, if nothing was before.
+  __device__ TileInverter(T* m, int* failed) : m_(m), failed_(failed) {}
 
-  // Every thread calls it, with m complete; it returns with m complete.
+  // Every thread of these warps calls it, with m complete; it returns with m complete.
   __device__ void Run() const {
-    // One copy of the code for both spans: it is large.
+    const int warp = WarpIndex();
 #pragma unroll 1
     for (int span = 0;; ++span) {
-      if (WarpIndex() == 0) {
-        InvertSpan<kSpan / 8, kLead, Real>(span == 0 ? m_ : last_, base_ + span * kSpan, failed_);
-      } else if (span == 1 && (WarpIndex() % 4 != 0 || kWarps <= 4)) {
+      if (warp == 0) {
+        InvertSpan<kSpan / 8, kLead, Real>(Block(span, span), span * kSpan, failed_);
+      } else if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
         // Not those that share the arithmetic of warp 0.
         constexpr int kHelpers = kWarps - (kWarps + 3) / 4;
-        for (int task = WarpIndex() - 1 - WarpIndex() / 4; task < 8; task += kHelpers) {
-          MultiplyBelow(task);
+        for (int to = span; to < kSpans; ++to) {
+          Update(span - 1, to, 0, to == span ? span : kSpans + span - to, warp - 1 - warp / 4,
+                 kHelpers);
         }
       }
-      __syncthreads();
-      if (span == kSpans - 1) break;
-      for (int task = WarpIndex(); task < 8; task += kWarps) DivideBelow(task);
-      __syncthreads();
-      for (int task = WarpIndex(); task < 6; task += kWarps) UpdateLast(task);
-      __syncthreads();
-    }
-    if constexpr (kSpans == 2) {
-      for (int task = WarpIndex(); task < 4; task += kWarps) MultiplyLast(task);
-      __syncthreads();
+      Sync();
+      if constexpr (kSpans > 1) {
+        Divide(span);
+        Sync();
+        if (span + 1 == kSpans) break;
+        Update(span, span + 1, span + 1, kSpans, warp, kWarps);
+        Sync();
+      } else {
+        break;
+      }
     }
   }
 
  private:
-  // Tiles of 16 x 8, so that the warps w and w + 4, which share a scheduler, have a short and a
-  // long product with a triangle.
-  __device__ static int RowOf(int task) { return task / 4 * 16; }
-  __device__ static int ColumnOf(int task) { return 8 * (task < 4 ? task : 7 - task); }
+  __device__ T* Block(int row, int column) const { return m_ + kSpan * (column * kLead + row); }
 
-  __device__ void DivideBelow(int task) const {
-    const int row = RowOf(task), column = ColumnOf(task);
-    Real sum[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < kSpan; k += 8) {
-      if (k <= column) Multiply<true>(sum[k / 8 % 2], below_ + row, m_ + column, k);
+  __device__ static void Sync() { SyncPart<kBarrier, kWarps>(); }
+
+  // Divides all other blocks of the span's row and column by its factor.
+  __device__ void Divide(int span) const {
+    const T* const x = Block(span, span);
+#pragma unroll 1
+    for (int unit = WarpIndex(); unit < (kSpans - 1) * kUnits; unit += kWarps) {
+      const int product = unit / kUnits, part = unit % kUnits;
+      if (product < span) {
+        DivideColumns(x, Block(span, product) + part * 8 * kLead);
+      } else {
+        const int i = product + 1, row = part % 2 * 16;
+        DivideRows(x, Block(i, span) + row, Block(span, i) + row, part / 2 * 16);
+      }
     }
-    StoreSum(above_ + column * kLead + row, sum);
   }
 
-  __device__ void UpdateLast(int task) const {
-    const int row = task < 2 ? 0 : 16, column = 8 * (task < 2 ? task : task - 2);
-    Real start[4], sum[2][4] = {};
-    LoadTile<kLead>(start, last_ + column * kLead + row);
-#pragma unroll
-    for (int k = 0; k < kSpan; k += 8) {
-      Multiply<true>(sum[k / 8 % 2], above_ + row, above_ + column, k);
+  // Of what span `from` leaves of span `to` the products from first to end - 1: those of R, for
+  // each span up to `from`, then those of A.
+  __device__ void Update(int from, int to, int first, int end, int warp, int warps) const {
+    const T* const l = Block(from, to);
+#pragma unroll 1
+    for (int unit = first * kUnits + warp; unit < end * kUnits; unit += warps) {
+      const int product = unit / kUnits, part = unit % kUnits;
+      const int row = part % 2 * 16, column = part / 2 * 16;
+      if (product <= from) {
+        Subtract<false>(l + row, Block(from, product) + column * kLead,
+                        Block(to, product) + column * kLead + row, product < from ? -1 : column);
+      } else {
+        const int i = to + product - from - 1;
+        Subtract<true>(Block(from, i) + row, l + column, Block(i, to) + column * kLead + row, -1);
+      }
     }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) start[e] -= sum[0][e] + sum[1][e];
-    StoreTile<kLead>(last_ + column * kLead + row, start);
   }
 
-  __device__ void MultiplyBelow(int task) const {
-    const int row = RowOf(task), column = ColumnOf(task);
-    Real sum[2][4] = {};
+  // out = A X', columns from `column` on; X is a triangle.
+  __device__ static void DivideRows(const T* x, const T* a, T* out, int column) {
+    Real sums[2][4] = {};
 #pragma unroll
     for (int k = 0; k < kSpan; k += 8) {
-      if (k >= column) Multiply<false>(sum[k / 8 % 2], above_ + row, m_ + column * kLead, k);
+      if (k > column + 8) break;
+      Real left[4];
+      LoadRows<kLead>(left, a, k);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        Real right[2];
+        LoadRight<true>(right, x + column + 8 * j, k);
+        if (k > column + 8 * j) right[0] = right[1] = 0;
+        Mma16x8x8(sums[j], left, right);
+      }
     }
-    StoreSum(below_ + column * kLead + row, sum);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) StoreTile<kLead>(out + (column + 8 * j) * kLead, sums[j]);
   }
 
-  // In place: a warp has 8 whole columns.
-  __device__ void MultiplyLast(int task) const {
-    T* const t = below_ + task * 8 * kLead;
-    Real sum[2][4] = {};
+  // Eight whole columns become X times them.
+  __device__ static void DivideColumns(const T* x, T* columns) {
+    Real sums[2][4] = {};
 #pragma unroll
     for (int k = 0; k < kSpan; k += 8) {
-      const Real right[2] = {-ColumnFragment<kLead, Real>(t, k),
-                             -ColumnFragment<kLead, Real>(t, k + 4)};
+      Real right[2];
+      LoadRight<false>(right, columns, k);
 #pragma unroll
       for (int i = k / 16; i < 2; ++i) {
         Real left[4];
-        LoadRows<kLead>(left, last_ + 16 * i, k);
+        LoadRows<kLead>(left, x + 16 * i, k);
         // The upper tile of a pair on the diagonal is scratch.
         if (k == 16 * i + 8) left[0] = left[2] = 0;
-        Mma16x8x8(sum[i], left, right);
+        Mma16x8x8(sums[i], left, right);
       }
     }
     SyncWarp();
 #pragma unroll
-    for (int i = 0; i < 2; ++i) StoreTile<kLead>(t + 16 * i, sum[i]);
+    for (int i = 0; i < 2; ++i) StoreTile<kLead>(columns + 16 * i, sums[i]);
   }
 
-  // sum += A(:, k..k+7) B(k..k+7, :), of which B may be transposed.
+  // out -= A B, or A B'. If B is a triangle, of which `triangle` is the first column, nothing of
+  // out is there yet.
   template <bool kTransposed>
-  __device__ static void Multiply(Real (&sum)[4], const T* a, const T* b, int k) {
-    Real left[4];
-    LoadRows<kLead>(left, a, k);
-    const Real right[2] = {
-        kTransposed ? RowFragment<kLead, Real>(b, k) : ColumnFragment<kLead, Real>(b, k),
-        kTransposed ? RowFragment<kLead, Real>(b, k + 4) : ColumnFragment<kLead, Real>(b, k + 4)};
-    Mma16x8x8(sum, left, right);
-  }
-  __device__ static void StoreSum(T* to, Real (&sum)[2][4]) {
+  __device__ static void Subtract(const T* a, const T* b, T* out, int triangle) {
+    Real start[2][4] = {}, sums[2][4] = {};
+    if (triangle < 0) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) sum[0][e] += sum[1][e];
-    StoreTile<kLead>(to, sum[0]);
-  }
-
-  T* const m_;
-  T* const below_;
-  T* const above_;
-  T* const last_;
-  const int base_;
-  int* const failed_;
-};
-
-// The lower triangle of a tile of kTile = 128 from two of half the size, X = inv(L):
-//
-//     X(0,0)      L(1,0) = A(1,0) X(0,0)'      A(1,1) -= L(1,0) L(1,0)',  T = L(1,0) X(0,0)
-//     X(1,1)      X(1,0) = -X(1,1) T
-//
-// L(1,0) stands above the diagonal, T in its own place.
-template <int kTile, int kWarps, typename Real, typename T>
-class TwoTileInverter {
-  static constexpr int kLead = kLd<kTile>;
-  static constexpr int kHalf = kTile / 2;
-  static constexpr int kTiles = kHalf / 8;  // columns of 8
-  static constexpr int kRows = kHalf / 16;  // rows of 16
-  using Half = TileInverter<kHalf, kLead, kWarps, Real, T>;
-
- public:
-  __device__ TwoTileInverter(T* m, int* failed)
-      : m_(m),
-        below_(m + kHalf),
-        above_(m + kHalf * kLead),
-        last_(m + kHalf * kLead + kHalf),
-        failed_(failed) {}
-
-  __device__ void Run() const {
-#pragma unroll 1
-    for (int half = 0;; ++half) {
-      Half(half == 0 ? m_ : last_, half * kHalf, failed_).Run();
-      if (half == 1) break;
-      ForEachTile([this](int row, int column) {
-        Real sum[4] = {};
-        Multiply<true>(sum, below_ + row, m_ + column, 0, column);
-        StoreTile<kLead>(above_ + column * kLead + row, sum);
-      });
-      __syncthreads();
-      ForEachTile([this](int row, int column) {
-        Real sum[4] = {};
-        Multiply<false>(sum, above_ + row, m_ + column * kLead, column, kHalf - 8);
-        StoreTile<kLead>(below_ + column * kLead + row, sum);
-      });
-      UpdateLast();
-      __syncthreads();
+      for (int j = 0; j < 2; ++j) LoadTile<kLead>(start[j], out + 8 * j * kLead);
     }
-    MultiplyLast();
-    __syncthreads();
-  }
-
- private:
-  // body(row, column) for tiles of 16 x 8. Products with a triangle take column / 8 + 1 steps or
-  // the opposite number; with 8 warps all have 18.
-  template <typename Body>
-  __device__ void ForEachTile(const Body& body) const {
-    for (int task = WarpIndex(); task < kRows * kTiles; task += kWarps) {
-      const int odd = task / kRows % 2, round = task / kRows / 2;
-      body(16 * (task % kRows), 8 * (round % 2 ? kTiles - round - odd : round + odd));
-    }
-  }
-
-  // A(1,1) -= L(1,0) L(1,0)', the lower triangle.
-  __device__ void UpdateLast() const {
-    for (int task = WarpIndex(); task < kRows * (kRows + 1); task += kWarps) {
-      int i = 0, j = task;
-      while (j >= 2 * (i + 1)) j -= 2 * ++i;
-      T* const tile = last_ + 8 * j * kLead + 16 * i;
-      Real rest[4], square[4] = {};
-      LoadTile<kLead>(rest, tile);
-      Multiply<true>(square, above_ + 16 * i, above_ + 8 * j, 0, kHalf - 8);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) rest[e] -= square[e];
-      StoreTile<kLead>(tile, rest);
+    for (int k = 0; k < kSpan; k += 8) {
+      Real left[4];
+      LoadRows<kLead>(left, a, k);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        Real right[2];
+        LoadRight<kTransposed>(right, b + 8 * j * (kTransposed ? 1 : kLead), k);
+        if (k < triangle + 8 * j && triangle >= 0) right[0] = right[1] = 0;
+        Mma16x8x8(sums[j], left, right);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[j][e] = start[j][e] - sums[j][e];
+      StoreTile<kLead>(out + 8 * j * kLead, sums[j]);
     }
   }
 
-  // sum += A B over columns first to last + 7 of A; B may be transposed. The operands of a step are
-  // loaded a step ahead.
   template <bool kTransposed>
-  __device__ static void Multiply(Real (&sum)[4], const T* a, const T* b, int first, int last) {
-    Real left[2][4], right[2][2];
-    const auto load = [&](int part, int k) {
-      LoadRows<kLead>(left[part], a, k);
+  __device__ static void LoadRight(Real (&right)[2], const T* b, int k) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        right[part][h] = kTransposed ? RowFragment<kLead, Real>(b, k + 4 * h)
-                                     : ColumnFragment<kLead, Real>(b, k + 4 * h);
-      }
-    };
-    load(0, first);
-#pragma unroll 1
-    for (int k = first; k <= last; k += 16) {
-      load(1, k + 8 <= last ? k + 8 : last);
-      Mma16x8x8(sum, left[0], right[0]);
-      if (k + 8 > last) break;
-      load(0, k + 16 <= last ? k + 16 : last);
-      Mma16x8x8(sum, left[1], right[1]);
-    }
-  }
-
-  // In place: a warp has 8 whole columns.
-  __device__ void MultiplyLast() const {
-    for (int column = 8 * WarpIndex(); column < kHalf; column += 8 * kWarps) {
-      T* const t = below_ + column * kLead;
-      Real sum[kRows][4] = {};
-#pragma unroll
-      for (int k = 0; k < kTiles; ++k) {
-        const Real right[2] = {-ColumnFragment<kLead, Real>(t, 8 * k),
-                               -ColumnFragment<kLead, Real>(t, 8 * k + 4)};
-#pragma unroll
-        for (int i = k / 2; i < kRows; ++i) {
-          Real left[4];
-          LoadRows<kLead>(left, last_ + 16 * i, 8 * k);
-          // The upper tile of a pair on the diagonal is scratch.
-          if (k == 2 * i + 1) left[0] = left[2] = 0;
-          Mma16x8x8(sum[i], left, right);
-        }
-      }
-      SyncWarp();
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) StoreTile<kLead>(t + 16 * i, sum[i]);
+    for (int h = 0; h < 2; ++h) {
+      right[h] = kTransposed ? RowFragment<kLead, Real>(b, k + 4 * h)
+                             : ColumnFragment<kLead, Real>(b, k + 4 * h);
     }
   }
 
   T* const m_;
-  T* const below_;
-  T* const above_;
-  T* const last_;
   int* const failed_;
 };
-
-// The lower triangle of m becomes inv(chol(m)); above the diagonal 8 x 8 tiles, which get stored
-// zeros, is scratch. Every thread of kWarps warps calls it, with m complete; it returns with m
-// complete.
-template <int kTile, int kWarps, typename T>
-__device__ inline void CholeskyInverse(T* m, int* failed) {
-  using Real = Arithmetic<T, kTile>;
-  if constexpr (kTile <= 64) {
-    TileInverter<kTile, kLd<kTile>, kWarps, Real, T>(m, 0, failed).Run();
-  } else {
-    TwoTileInverter<kTile, kWarps, Real, T>(m, failed).Run();
-  }
-}
 
 // The block A(i,i) of a chain: entry (row, column) as it stands in the lower triangle.
 template <typename T>

@@ -64,7 +64,8 @@ void SolverCore::Impl::SolveAtOnce(SolveTask& task) {
 
 bool SolverCore::Impl::RunsAtOnce(const SolveTask& task) const {
   if (limits_.max_batch_delay > absl::ZeroDuration() || NeedsMatrix(task.params)) return false;
-  return PredictedSolveSeconds(task.pin->plan(), task.params.num_rhs, solver_->backend().costs()) <
+  return PredictedSolveSeconds(task.pin->plan(), task.params.num_rhs,
+                               solver_->backend().costs(task.pin->plan().shape().scalar)) <
          kInlineSeconds;
 }
 

@@ -261,7 +261,8 @@ class Bench {
       if (options_.sweep) {
         Sweep(cell);
       } else {
-        auto plan = EliminationPlan::Make(ShapeOf(cell), cell.systems, backend_->costs());
+        auto plan =
+            EliminationPlan::Make(ShapeOf(cell), cell.systems, backend_->costs(options_.scalar));
         Check(plan.status());
         RunCell(cell, *std::move(plan), "");
       }
@@ -334,7 +335,8 @@ class Bench {
       Line solved{cell, absl::StrCat("solve d=", columns), engine.Error(columns)};
       const double moved = (3 * n * n + 4 * n * static_cast<double>(columns)) * blocks * k * scalar;
       solved.limit = Over(moved, ceilings_.bytes);
-      solved.predicted = PredictedSolveSeconds(*plan, columns, backend_->costs(), cell.systems);
+      solved.predicted =
+          PredictedSolveSeconds(*plan, columns, backend_->costs(options_.scalar), cell.systems);
       solved.flops = plan->solve_flops(columns) * k;
       solved.bytes = plan->solve_bytes(columns) * k;
       Print(solved, solve);
@@ -373,7 +375,7 @@ class Bench {
       std::vector<int64_t> separators = {s};
       if (s > 2) {
         auto rest = EliminationPlan::Make({s, cell.block_size, options_.scalar}, cell.systems,
-                                          backend_->costs());
+                                          backend_->costs(options_.scalar));
         Check(rest.status());
         for (const Level& level : rest->levels()) {
           if (!level.separators.empty()) {
@@ -381,7 +383,8 @@ class Bench {
           }
         }
       }
-      auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators, backend_->costs());
+      auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators,
+                                                      backend_->costs(options_.scalar));
       Check(plan.status());
       std::string note;
       for (const int64_t count : separators) absl::StrAppend(&note, " ", count);
@@ -392,7 +395,8 @@ class Bench {
   void RunPlan(const std::vector<int64_t>& p) {
     const Cell cell{absl::StrCat("plan n=", p[1]), p[0], p[1], p[2]};
     const std::vector<int64_t> separators(p.begin() + 3, p.end());
-    auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators, backend_->costs());
+    auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators,
+                                                    backend_->costs(options_.scalar));
     Check(plan.status());
     RunCell(cell, *std::move(plan), absl::StrCat(" ", absl::StrJoin(separators, " ")));
   }

@@ -1,0 +1,118 @@
+// Device code on square tiles in shared memory: column-major, leading dimension kLd<kTile>, which
+// keeps the fragments of a warp's matrix instructions free of bank conflicts in FP64.
+#ifndef BLOCKD_ENGINE_GPU_FRAGMENTS_H_
+#define BLOCKD_ENGINE_GPU_FRAGMENTS_H_
+
+#include <type_traits>
+
+#include "blockd/engine/gpu/gpu_runtime.h"
+
+namespace blockd::gpu {
+
+template <int kTile>
+inline constexpr int kLd = kTile + 4;
+
+// What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
+// the bound of 4 n eps leaves little room.
+template <typename T, int kTile>
+using Arithmetic = std::conditional_t<std::is_same_v<T, float> && (kTile >= 64), float, double>;
+
+// Entry (g, k + t) of the rows that `rows` points to: the left operand of Mma8x8x4 or, for a
+// product with a transpose, the right one.
+template <int kLead, typename Real = double, typename T>
+__device__ inline Real RowFragment(const T* rows, int k) {
+  const int lane = Lane();
+  return rows[(k + (lane & 3)) * kLead + (lane >> 2)];
+}
+// Entry (k + t, g) of the columns that `columns` points to: the right operand.
+template <int kLead, typename Real = double, typename T>
+__device__ inline Real ColumnFragment(const T* columns, int k) {
+  const int lane = Lane();
+  return columns[(lane >> 2) * kLead + k + (lane & 3)];
+}
+
+// 16 rows and 8 columns of the left operand of Mma16x8x8.
+template <int kLead, typename Real, typename T>
+__device__ inline void LoadRows(Real (&a)[4], const T* rows, int k) {
+  a[0] = RowFragment<kLead, Real>(rows, k);
+  a[1] = RowFragment<kLead, Real>(rows + 8, k);
+  a[2] = RowFragment<kLead, Real>(rows, k + 4);
+  a[3] = RowFragment<kLead, Real>(rows + 8, k + 4);
+}
+// The result of Mma16x8x8.
+template <int kLead, typename Real, typename T>
+__device__ inline void LoadTile(Real (&c)[4], const T* tile) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  c[0] = tile[column * kLead + row];
+  c[1] = tile[(column + 1) * kLead + row];
+  c[2] = tile[column * kLead + row + 8];
+  c[3] = tile[(column + 1) * kLead + row + 8];
+}
+template <int kLead, typename Real, typename T>
+__device__ inline void StoreTile(T* tile, const Real (&c)[4]) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  tile[column * kLead + row] = static_cast<T>(c[0]);
+  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
+  tile[column * kLead + row + 8] = static_cast<T>(c[2]);
+  tile[(column + 1) * kLead + row + 8] = static_cast<T>(c[3]);
+}
+// And of Mma8x8x4.
+template <int kLead, typename Real, typename T>
+__device__ inline void LoadTile(Real (&c)[2], const T* tile) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  c[0] = tile[column * kLead + row];
+  c[1] = tile[(column + 1) * kLead + row];
+}
+template <int kLead, typename Real, typename T>
+__device__ inline void StoreTile(T* tile, const Real (&c)[2]) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  tile[column * kLead + row] = static_cast<T>(c[0]);
+  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
+}
+
+// Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
+// and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
+// normal number, else 8.
+//
+// What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
+// guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit
+// triangle M, come at the end.
+template <typename Real>
+__device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
+  int bad = 8;
+  Real root[8];
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const Real pivot = a[k][k];
+    if (bad == 8 && !IsPositiveNormal(pivot)) bad = k;
+    root[k] = ReciprocalRoot(pivot);
+    if (k == 7) break;
+    const Real below = a[k + 1][k];
+    Real reciprocal, next;
+    if constexpr (std::is_same_v<Real, float>) {
+      reciprocal = Reciprocal(pivot);
+      next = fma(-below * reciprocal, below, a[k + 1][k + 1]);
+    } else {
+      Real guess, correction;
+      GuessReciprocal(pivot, guess, correction);
+      const Real guessed = below * guess;
+      next = fma(-below * guessed, correction, fma(-below, guessed, a[k + 1][k + 1]));
+      reciprocal = fma(guess, correction, guess);
+    }
+#pragma unroll
+    for (int c = k + 1; c < 8; ++c) {
+      const Real m = a[c][k] * reciprocal;
+      x[c] = fma(-m, x[k], x[c]);
+#pragma unroll
+      for (int r = c; r < 8; ++r) a[r][c] = fma(-m, a[r][k], a[r][c]);
+    }
+    a[k + 1][k + 1] = next;
+  }
+#pragma unroll
+  for (int k = 0; k < 8; ++k) x[k] *= root[k];
+  return bad;
+}
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_FRAGMENTS_H_
