@@ -98,10 +98,11 @@ class Segment {
   // Half of the warps, which have 16 rows each.
   static constexpr int kHalf = kRowTiles;
   static constexpr int kInverterBarrier = 1, kFillBarrier = 2;
-  // A warp forms squares of a lower triangle; in FP32 operands take more instructions, so that they
-  // should serve more products.
-  static constexpr int kSide = std::is_same_v<Real, float> ? 32 : 16;
-  static constexpr int kSquares = kTile / kSide * (kTile / kSide + 1) / 2;
+  // Squares of 16 x 16 in a lower triangle. At a segment's end a warp has those of W W' with its
+  // number modulo kWarps, and those of C C' go to the last kCoreWarps, so that the warps of each
+  // scheduler have as many.
+  static constexpr int kSquares = kRowTiles * (kRowTiles + 1) / 2;
+  static constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
@@ -366,12 +367,12 @@ class Segment {
 
   // D = D_next - C C'.
   __device__ void UpdateNext(int64_t k) const {
-    FormSquares(kSquares + WarpIndex(), 2 * kSquares, kWarps, nullptr,
-                Chain().Diagonal(run_.block(k + 1)), nullptr);
+    const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
+    FormSquares(0, 0, WarpIndex(), kWarps, nullptr, next, nullptr);
   }
   // The left separator's update, - W W' so far; by half of the warps.
   __device__ void UpdateLeft(int64_t k) const {
-    FormSquares(WarpIndex() - kHalf, kSquares, kHalf, LeftSoFar(k), {}, nullptr);
+    FormSquares(WarpIndex() - kHalf, kHalf, 0, 0, LeftSoFar(k), {}, nullptr);
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
@@ -389,7 +390,8 @@ class Segment {
     // A reversed segment's target adds its own block; the next level does that for the update.
     DiagonalSource<T> next;
     if (!run_.reversed) next = Chain().Diagonal(run_.target());
-    FormSquares(WarpIndex() + (fill ? 0 : kSquares), 2 * kSquares, kWarps,
+    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
+    FormSquares(WarpIndex(), fill ? kWarps : 0, last, last < core_warps ? core_warps : 0,
                 fill ? LeftSoFar(k) : nullptr, next,
                 run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0));
     if (!fill) return;
@@ -427,63 +429,91 @@ class Segment {
     return k > 0 ? NextChain(run_.left, 1) : nullptr;
   }
 
-  // Every step-th from `unit` on of the squares of W W' and then of C C'. The first begin with
-  // `left`, the others with `next` and go to core_out or, without, to d_.
-  __device__ void FormSquares(int unit, int end, int step, const T* left,
+  // Squares of W W', from `back` on every back_step-th, then of C C'; a step of 0: none. The first
+  // begin with `left`, the others with `next` and go to core_out or, without, to d_.
+  __device__ void FormSquares(int back, int back_step, int core, int core_step, const T* left,
                               const DiagonalSource<T>& next, T* core_out) const {
+    if (back_step == 0) back = kSquares;
+    if (core_step == 0) core = kSquares;
+    bool is_back = back < kSquares;
+    int square = is_back ? back : core;
+    // What the next one starts from is on its way already.
+    SquareStart ahead;
+    if (square < kSquares) LoadStart(square, is_back, is_back ? left : next.first, next, ahead);
 #pragma unroll 1
-    for (; unit < end; unit += step) {
-      const bool back = unit < kSquares;
-      int row = 0, column = back ? unit : unit - kSquares;
-      while (column > row) column -= ++row;
-      row *= kSide, column *= kSide;
-      Real sums[kSide / 16][kSide / 8][4] = {};
-      // What is below the diagonal stands in for what is above it.
-      const T* const second = back ? nullptr : next.second;
-      if (const T* const first = back ? left : next.first) {
-        const int packed = !back && next.packed ? 1 : 0;
-        Visit(sums, row, column, [&](Real& sum, int r, int c) {
-          const int low = r < c ? r : c, high = r < c ? c : r;
-          const int place = low * n_ + high - packed * (low * (low + 1) / 2);
-          if (high < n_)
-            sum = -static_cast<Real>(second ? first[place] + second[place] : first[place]);
-        });
+    while (square < kSquares) {
+      Real sum[2][4];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        sum[e / 4][e % 4] = -static_cast<Real>(ahead.first[e] + ahead.second[e]);
       }
-      const T* const rows = back ? w_ : c_;
-#pragma unroll 2
-      for (int k = 0; k < kTile; k += 8) {
-        Real a[kSide / 16][4];
-#pragma unroll
-        for (int i = 0; i < kSide / 16; ++i) LoadRows<kLead>(a[i], rows + row + 16 * i, k);
-#pragma unroll
-        for (int j = 0; j < kSide / 8; ++j) {
-          const Real right[2] = {RowFragment<kLead, Real>(rows + column + 8 * j, k),
-                                 RowFragment<kLead, Real>(rows + column + 8 * j, k + 4)};
-#pragma unroll
-          for (int i = 0; i < kSide / 16; ++i) Mma16x8x8(sums[i][j], a[i], right);
-        }
+      const int now = square;
+      const bool to_left = is_back;
+      square += is_back ? back_step : core_step;
+      if (is_back && square >= kSquares) {
+        is_back = false;
+        square = core;
       }
-      T* const out = back ? NextChain(run_.left, 1) : core_out;
-      const int n = n_;
-      Visit(sums, row, column, [&](Real& sum, int r, int c) {
-        const T value = static_cast<T>(-sum);
-        if (!out) {
-          d_[c * kLead + r] = r < n && c < n ? value : r == c ? T{1} : T{0};
-        } else if (r < n && c <= r) {
-          out[c * n + r] = value;
-        }
-      });
+      if (square < kSquares) LoadStart(square, is_back, is_back ? left : next.first, next, ahead);
+      UpdateSquare(to_left ? w_ : c_, now, sum, to_left ? NextChain(run_.left, 1) : core_out);
     }
   }
-  // body(entry, row, column) for this lane's entries of a square.
-  template <typename Body>
-  __device__ static void Visit(Real (&sums)[kSide / 16][kSide / 8][4], int row, int column,
-                               const Body& body) {
-    row += Lane() >> 2, column += 2 * (Lane() & 3);
+
+  // Where the i-th square of a lower triangle stands.
+  __device__ static void Square(int i, int& row, int& column) {
+    int r = 0;
+    while (i > r) i -= ++r;
+    row = 16 * r, column = 16 * i;
+  }
+
+  // What a square of the result starts from, as far as it is not zero.
+  struct SquareStart {
+    T first[8], second[8];
+  };
+  __device__ static int RowOf(int row, int e) { return row + (Lane() >> 2) + e / 2 % 2 * 8; }
+  __device__ static int ColumnOf(int column, int e) {
+    return column + 2 * (Lane() & 3) + e / 4 * 8 + e % 2;
+  }
+  __device__ void LoadStart(int square, bool back, const T* from, const DiagonalSource<T>& next,
+                            SquareStart& start) const {
+    int row, column;
+    Square(square, row, column);
+    const T* const second = back ? nullptr : next.second;
+    const int packed = !back && next.packed ? 1 : 0;
 #pragma unroll
-    for (int e = 0; e < kSide * kSide / kWarp; ++e) {
-      const int i = e % (kSide / 16), rest = e / (kSide / 16), j = rest / 4;
-      body(sums[i][j][rest % 4], row + 16 * i + rest % 4 / 2 * 8, column + 8 * j + rest % 2);
+    for (int e = 0; e < 8; ++e) {
+      start.first[e] = start.second[e] = T{0};
+      const int r = RowOf(row, e), c = ColumnOf(column, e);
+      if (from == nullptr || r >= n_ || c >= n_) continue;
+      const int low = r < c ? r : c, high = r < c ? c : r;
+      const int place = low * n_ + high - packed * (low * (low + 1) / 2);
+      start.first[e] = from[place];
+      if (second) start.second[e] = second[place];
+    }
+  }
+
+  // -sum - rows rows' in one square, to `out` or to d_.
+  __device__ void UpdateSquare(const T* rows, int square, Real (&sum)[2][4], T* out) const {
+    int row, column;
+    Square(square, row, column);
+#pragma unroll 2
+    for (int k = 0; k < kTile; k += 8) {
+      Real a[4];
+      LoadRows<kLead>(a, rows + row, k);
+      MultiplyRow(sum[0], a, rows + column, k);
+      MultiplyRow(sum[1], a, rows + column + 8, k);
+    }
+    const int n = n_;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int r = RowOf(row, e), c = ColumnOf(column, e);
+      const bool inside = r < n && c < n;
+      const T value = static_cast<T>(-sum[e / 4][e % 4]);
+      if (!out) {
+        d_[c * kLead + r] = inside ? value : r == c ? T{1} : T{0};
+      } else if (inside && c <= r) {
+        out[c * n + r] = value;
+      }
     }
   }
 

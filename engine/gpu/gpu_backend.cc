@@ -274,7 +274,7 @@ class GpuBackend : public Backend {
     costs.bytes_per_second = 3.3e12;
     costs.step_seconds = 5e-7;
     costs.step_seconds_per_row = 2.8e-7;
-    costs.fill_seconds_per_row = 0;
+    costs.fill_seconds_per_row = 3e-8;
     costs.spread_seconds_per_row = 3.75e-7;
     costs.spread_seconds_per_entry = 6.6e-10;
     costs.spread_flops_per_second = 5.24e13 * speed;

@@ -335,16 +335,15 @@ __device__ inline void Mma8x8x4(double (&c)[2], double a, double b) {
 }
 
 // Float goes through the tf32 instruction, which reads the first 11 bits of each operand: x is the
-// sum of two such numbers, but for 2^-21 of it, and the product of two small parts, 2^-20 at most,
-// is left out. All of it is some n eps / 8 of a sum's terms, with far fewer instructions than
-// rounding.
+// sum of two such numbers, but for 2^-22 of it, and the product of two small parts is left out. A
+// small part has either sign, so that what is left out has no bias.
 struct SplitFloat {
   uint32_t big, small;
 
   __device__ explicit SplitFloat(float x) {
-    constexpr uint32_t kRead = 0xffffe000;
-    big = __float_as_uint(x);
-    small = __float_as_uint(x - __uint_as_float(big & kRead));
+    constexpr uint32_t kHalf = 0x1000;  // of the last bit that is read
+    big = (__float_as_uint(x) + kHalf) & ~(2 * kHalf - 1);
+    small = __float_as_uint(x - __uint_as_float(big));
   }
 };
 __device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
