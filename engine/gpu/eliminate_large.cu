@@ -18,30 +18,35 @@ namespace blockd::gpu {
 namespace {
 
 // Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself.
-template <int kTile>
+template <typename T, int kTile>
 struct ColumnLayout {
   static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
   static constexpr int kStages = 4, kResident = 1;
 };
 // All others: a few share a multiprocessor, and one computes while another begins or ends.
-template <int kTile>
+template <typename T, int kTile>
 struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
   static constexpr int kStages = 4, kResident = 2;
 };
+// Warpgroups need no registers for B, so that two thread blocks with such tiles fit.
 template <>
-struct SharedLayout<64> {
-  static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = 3, kResident = 3;
+struct SharedLayout<float, 128> : ColumnLayout<float, 128> {
+  static constexpr int kResident = kHasWarpgroups ? 2 : 1;
 };
-template <>
-struct ColumnLayout<64> : SharedLayout<64> {};
+template <typename T>
+struct SharedLayout<T, 64> {
+  static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
+  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kResident = 3;
+};
+template <typename T>
+struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
 template <typename T, int kTile, Step kStep>
 using TileOf = ProductTile<
-    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<kTile>, SharedLayout<kTile>>>;
+    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>, SharedLayout<T, kTile>>>;
 
 template <typename T, int kTile, Step kStep>
 constexpr int64_t SharedBytes() {
@@ -327,29 +332,31 @@ class Segment {
   // What a loop over entries needs stands in registers: after each store the task, in shared
   // memory, would be read again.
   __device__ void Store(const Task<T>& task, Tile& tile) const {
-    const T sign = task.negative ? -1 : 1;
     const int rows = n_ - task.row0, columns = n_ - task.column0;
     const int below = task.lower ? task.row0 - task.column0 : n_;  // columns up to row + below
     const int row_stride = static_cast<int>(task.row_stride);
     const int column_stride = static_cast<int>(task.column_stride);
     T* const out = task.out + task.row0 * task.row_stride + task.column0 * task.column_stride;
-    tile.ForEach([=](int r, int c, T& value) {
-      if (r < rows && c < columns && c <= r + below) {
-        out[r * row_stride + c * column_stride] = sign * value;
-      }
-    });
+    tile.Lay(task.negative ? -1 : 1, shared_);
+    if (column_stride == 1) {
+      tile.template ForEachLaid<true>(
+          shared_, rows, columns, [=](int r, int c, T value) { out[r * row_stride + c] = value; });
+    } else {
+      tile.template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
+        if (c <= r + below) out[r + c * column_stride] = value;
+      });
+    }
   }
 
-  // -tile is one of inv(L), below its diagonal: the transpose, and what is kept.
+  // What Store has laid is a tile of inv(L), below its diagonal: the transpose, and what is kept.
   __device__ void StoreInverseTile(const Task<T>& task, Tile& tile) const {
     const int n = n_, row0 = task.row0, column0 = task.column0;
     T* const transposed = inverse_ + static_cast<int64_t>(row0) * n + column0;
     T* const kept = Kept();
-    tile.ForEach([=](int r, int c, T& value) {
-      if (row0 + r < n && column0 + c < n) transposed[r * n + c] = -value;
-    });
-    tile.ForEach([=](int r, int c, T& value) {
-      if (row0 + r < n && column0 + c < n) KeptColumn(kept, n, column0 + c)[row0 + r] = -value;
+    tile.template ForEachLaid<true>(shared_, n - row0, n - column0,
+                                    [=](int r, int c, T value) { transposed[r * n + c] = value; });
+    tile.template ForEachLaid<false>(shared_, n - row0, n - column0, [=](int r, int c, T value) {
+      KeptColumn(kept, n, column0 + c)[row0 + r] = value;
     });
   }
   // What is kept of inv(L); entry (row, column) is KeptColumn(kept, n, column)[row].
@@ -446,7 +453,7 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
 
 template <typename T, int kTile>
 class Launcher {
-  static constexpr int kColumns = SharedLayout<kTile>::kColumns;
+  static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
 
  public:
   Launcher(const EliminateArgs& args, const LargeContext& context)
