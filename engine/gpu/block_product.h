@@ -47,7 +47,6 @@ struct LowerTriangle {
 // many stages are under way, and how many thread blocks a multiprocessor has at a time.
 template <typename T, typename Layout>
 class ProductTile {
-  static constexpr int kVector = 16 / sizeof(T);  // scalars of a copy
   static constexpr bool kIsFloat = std::is_same_v<T, float>;
   // Warpgroups have all columns of 64 rows. The host, which knows nothing of that, asks only for
   // threads and shared memory, and these are the same.
@@ -60,6 +59,7 @@ class ProductTile {
   static constexpr int kColumnTiles = Layout::kColumns / kWarpColumns / 8;
 
  public:
+  static constexpr int kVector = 16 / sizeof(T);  // scalars of a copy
   static constexpr int kRows = Layout::kRows, kColumns = Layout::kColumns;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kResident = Layout::kResident;
@@ -70,7 +70,7 @@ class ProductTile {
   static constexpr int kPad = 32 / static_cast<int>(sizeof(T));
   static constexpr int kLeadA = kRows + kPad, kLeadB = kColumns + kPad;
   static constexpr int kStageA = kDepth * kLeadA, kStage = kDepth * (kLeadA + kLeadB);
-  static constexpr int kLeadLaid = kRows + 3;  // odd, for rows and columns of a tile that is laid
+  static constexpr int kLeadLaid = kRows + 3;  // odd: a tile that is laid is read both ways
   // What warpgroups read of B: the big and the small parts of kDepth columns, twice.
   static constexpr int kParts = kIsFloat ? kDepth * kColumns : 0;
   static constexpr int kSharedScalars = kStages * kStage + 4 * kParts;
@@ -150,37 +150,44 @@ class ProductTile {
     __syncthreads();
   }
 
-  // Lays the tile, times `sign`, into `shared`. Every thread calls it.
+  // Lays the tile, times `sign`, into `shared`, column after column. Every thread calls it.
+  template <int kLead = kLeadLaid>
   __device__ void Lay(T sign, T* shared) {
-    static_assert(kColumns * kLeadLaid <= kSharedScalars);
-    ForEach(
-        [=](int row, int column, T& value) { shared[column * kLeadLaid + row] = sign * value; });
+    static_assert(kColumns * kLead <= kSharedScalars);
+    ForEach([=](int row, int column, T& value) { shared[column * kLead + row] = sign * value; });
     __syncthreads();
   }
-  // body(row, column, value) for entries of a tile that lies in `shared`, of as many rows and
-  // columns. The lanes of a warp have entries side by side, in a column or, if kAcross, in a row.
+  // body(row, column, value) for the entries of as many rows and columns of a tile that lies in
+  // `shared`. The lanes of a warp have them side by side in a column or, if kAcross, in a row, of
+  // which a warp has the whole: the compiler finds its place once.
   template <bool kAcross, typename Body>
   __device__ static void ForEachLaid(const T* shared, int rows, int columns, const Body& body) {
-    constexpr int kSide = kAcross ? kColumns : kRows, kLines = kAcross ? kRows : kColumns;
-    constexpr int kTogether = kThreads / kSide, kChunk = 8;
-    static_assert(kTogether * kSide == kThreads && kLines % (kTogether * kChunk) == 0);
-    constexpr int kNext = kTogether * (kAcross ? 1 : kLeadLaid);
-    const int place = static_cast<int>(threadIdx.x) % kSide;
-    if (place >= (kAcross ? columns : rows)) return;
-    const int lines = kAcross ? rows : columns;
+    constexpr int kLines = kAcross ? kRows : kColumns,
+                  kPieces = (kAcross ? kColumns : kRows) / kWarp;
+    constexpr int kTogether = 2;
+    static_assert(kLines % (kTogether * kWarps) == 0);
+    const int lines = kAcross ? rows : columns, places = kAcross ? columns : rows;
 #pragma unroll 1
-    for (int line = threadIdx.x / kSide; line < kLines && line < lines;
-         line += kTogether * kChunk) {
+    for (int first = WarpIndex(); first < kLines && first < lines; first += kTogether * kWarps) {
       // All is read before anything is written: a load waits for the stores before it.
-      const T* const from =
-          shared + (kAcross ? place * kLeadLaid + line : line * kLeadLaid + place);
-      T values[kChunk];
+      T values[kTogether][kPieces];
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) values[i] = from[i * kNext];
+      for (int i = 0; i < kTogether; ++i) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        const int at = line + i * kTogether;
-        if (at < lines) body(kAcross ? at : place, kAcross ? place : at, values[i]);
+        for (int p = 0; p < kPieces; ++p) {
+          const int line = first + i * kWarps, place = Lane() + p * kWarp;
+          values[i][p] = shared[kAcross ? place * kLeadLaid + line : line * kLeadLaid + place];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int line = first + i * kWarps;
+        if (line >= lines) break;
+#pragma unroll
+        for (int p = 0; p < kPieces; ++p) {
+          const int place = Lane() + p * kWarp;
+          if (place < places) body(kAcross ? line : place, kAcross ? place : line, values[i][p]);
+        }
       }
     }
   }

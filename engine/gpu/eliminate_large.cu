@@ -17,11 +17,13 @@
 namespace blockd::gpu {
 namespace {
 
-// Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself.
+// Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself, unless
+// warpgroups, who need no registers for B, make room for a second one.
 template <typename T, int kTile>
 struct ColumnLayout {
   static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
-  static constexpr int kStages = 4, kResident = 1;
+  static constexpr int kStages = 4;
+  static constexpr int kResident = kHasWarpgroups && std::is_same_v<T, float> ? 2 : 1;
 };
 // All others: a few share a multiprocessor, and one computes while another begins or ends.
 template <typename T, int kTile>
@@ -29,11 +31,8 @@ struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
   static constexpr int kStages = 4, kResident = 2;
 };
-// Warpgroups need no registers for B, so that two thread blocks with such tiles fit.
 template <>
-struct SharedLayout<float, 128> : ColumnLayout<float, 128> {
-  static constexpr int kResident = kHasWarpgroups ? 2 : 1;
-};
+struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
 template <typename T>
 struct SharedLayout<T, 64> {
   static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
@@ -140,7 +139,7 @@ class Segment {
     tile.Add(task.first, task.second, shared_);
     if (kStep == Step::kColumn && task.factor) return FactorDiagonal(j, tile);
     Store(task, tile);
-    if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task, tile);
+    if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task);
   }
 
  private:
@@ -339,24 +338,25 @@ class Segment {
     T* const out = task.out + task.row0 * task.row_stride + task.column0 * task.column_stride;
     tile.Lay(task.negative ? -1 : 1, shared_);
     if (column_stride == 1) {
-      tile.template ForEachLaid<true>(
+      Tile::template ForEachLaid<true>(
           shared_, rows, columns, [=](int r, int c, T value) { out[r * row_stride + c] = value; });
     } else {
-      tile.template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
-        if (c <= r + below) out[r + c * column_stride] = value;
+      Tile::template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
+        if (c <= r + below) out[c * column_stride + r] = value;
       });
     }
   }
 
   // What Store has laid is a tile of inv(L), below its diagonal: the transpose, and what is kept.
-  __device__ void StoreInverseTile(const Task<T>& task, Tile& tile) const {
+  __device__ void StoreInverseTile(const Task<T>& task) const {
     const int n = n_, row0 = task.row0, column0 = task.column0;
+    const int rows = n - row0, columns = n - column0;
     T* const transposed = inverse_ + static_cast<int64_t>(row0) * n + column0;
-    T* const kept = Kept();
-    tile.template ForEachLaid<true>(shared_, n - row0, n - column0,
-                                    [=](int r, int c, T value) { transposed[r * n + c] = value; });
-    tile.template ForEachLaid<false>(shared_, n - row0, n - column0, [=](int r, int c, T value) {
-      KeptColumn(kept, n, column0 + c)[row0 + r] = value;
+    T* const kept = Kept() + row0;
+    Tile::template ForEachLaid<true>(shared_, rows, columns,
+                                     [=](int r, int c, T value) { transposed[r * n + c] = value; });
+    Tile::template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
+      KeptColumn(kept, n, column0 + c)[r] = value;
     });
   }
   // What is kept of inv(L); entry (row, column) is KeptColumn(kept, n, column)[row].
@@ -370,12 +370,13 @@ class Segment {
 
   // The tile (j,j) of -L L' becomes that of the inverse.
   __device__ void FactorDiagonal(int j, Tile& tile) const {
+    constexpr int kLead = kLd<kTile>;
+    tile.template Lay<kLead>(-1, shared_);
     // Its lower triangle is there; the tiles of 8 on the diagonal have to be whole.
-    tile.ForEach([&](int row, int column, auto& value) {
-      if (row < column) return;
-      shared_[column * kLd<kTile> + row] = -value;
-      if (row / 8 == column / 8) shared_[row * kLd<kTile> + column] = -value;
-    });
+    for (int i = threadIdx.x; i < kTile * 8; i += Tile::kThreads) {
+      const int column = i / 8, row = (column & -8) + i % 8;
+      if (row < column) shared_[column * kLead + row] = shared_[row * kLead + column];
+    }
     __syncthreads();
     CholeskyInverse<kTile, Tile::kThreads / kWarp>(shared_, failed_);
     if (threadIdx.x == 0) {
