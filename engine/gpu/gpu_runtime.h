@@ -444,7 +444,7 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
 #endif
 }
 
-// Whether four warps together, a warpgroup, multiply tf32 operands.
+// Whether four warps together, a warpgroup, multiply tf32 operands: sm_90a.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr bool kHasWarpgroups = true;
 #else
@@ -458,8 +458,8 @@ __device__ inline uint64_t DescribeMatrix(const uint32_t* b) {
 #if defined(BLOCKD_GPU_HIP)
   return 0;
 #else
-  constexpr uint64_t kAlong = kColumns * 16 / 16,
-                     kAcross = 8 * 16 / 16;  // to the next 4, the next 8
+  // In units of 16 bytes, to the next four k and to the next eight j.
+  constexpr uint64_t kAlong = kColumns, kAcross = 8;
   return kAcross << 32 | kAlong << 16 | __cvta_generic_to_shared(b) >> 4;
 #endif
 }
