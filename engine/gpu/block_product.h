@@ -47,23 +47,33 @@ struct LowerTriangle {
 // many stages are under way, and how many thread blocks a multiprocessor has at a time.
 template <typename T, typename Layout>
 class ProductTile {
-  static constexpr int kVector = 16 / sizeof(T);  // scalars of a copy
+  static constexpr bool kIsFloat = std::is_same_v<T, float>;
+  // Warpgroups have all columns of 64 rows. The host, which knows nothing of that, asks only for
+  // threads and shared memory, and these are the same.
+  static constexpr bool kByWarpgroups = kHasWarpgroups && kIsFloat;
+  static constexpr int kWarps = Layout::kWarpRows * Layout::kWarpColumns;
+  static constexpr int kWarpColumns = kByWarpgroups ? 1 : Layout::kWarpColumns;
+  static constexpr int kWarpRows = kWarps / kWarpColumns;
   // Results of one matrix instruction, 16 x 8, that a warp has.
-  static constexpr int kRowTiles = Layout::kRows / Layout::kWarpRows / 16;
-  static constexpr int kColumnTiles = Layout::kColumns / Layout::kWarpColumns / 8;
+  static constexpr int kRowTiles = Layout::kRows / kWarpRows / 16;
+  static constexpr int kColumnTiles = Layout::kColumns / kWarpColumns / 8;
 
  public:
+  static constexpr int kVector = 16 / sizeof(T);  // scalars of a copy
   static constexpr int kRows = Layout::kRows, kColumns = Layout::kColumns;
-  static constexpr int kThreads = Layout::kWarpRows * Layout::kWarpColumns * kWarp;
+  static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kResident = Layout::kResident;
-  static constexpr int kDepth = 128 / static_cast<int>(sizeof(T));
+  static constexpr int kDepth = 16;
   static constexpr int kStages = Layout::kStages;
   // A stage holds an operand column after column; the leading dimensions keep a warp's fragments
   // free of bank conflicts.
   static constexpr int kPad = 32 / static_cast<int>(sizeof(T));
   static constexpr int kLeadA = kRows + kPad, kLeadB = kColumns + kPad;
   static constexpr int kStageA = kDepth * kLeadA, kStage = kDepth * (kLeadA + kLeadB);
-  static constexpr int kSharedScalars = kStages * kStage;
+  static constexpr int kLeadLaid = kRows + 3;  // odd: a tile that is laid is read both ways
+  // What warpgroups read of B: the big and the small parts of kDepth columns, twice.
+  static constexpr int kParts = kIsFloat ? kDepth * kColumns : 0;
+  static constexpr int kSharedScalars = kStages * kStage + 4 * kParts;
 
   // this += the sum of the products, which had better be in shared memory: registers are few.
   // Every thread calls it; `shared` has kSharedScalars and is free again when it returns.
@@ -97,32 +107,11 @@ class ProductTile {
       CopyCommit();
     };
     for (int index = 0; index < kStages - 1; ++index) fetch(index);
-    // Fragments are read one instruction's depth ahead, over the ends of stages too.
-    constexpr int kSteps = kDepth / kStep;
-    static_assert(kSteps % 2 == 0);
-    const T* const b = shared + kStageA + (Lane() & 3) * kLeadB + Column0() + (Lane() >> 2);
-    const T* const a = shared + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
-    Fragments fragments[2];
-    CopyWaitBut<kStages - 2>();
-    __syncthreads();
-    fragments[0].Read(a, b, 0);
-    int ahead = 0;  // the stage that fragments come from
-    for (int index = 0; index < count; ++index) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        if (step == kSteps - 1) {
-          CopyWaitBut<kStages - 2>();
-          __syncthreads();
-          if (++ahead == kStages) ahead = 0;
-        }
-        fragments[(step + 1) % 2].Read(a + ahead * kStage, b + ahead * kStage,
-                                       (step + 1) % kSteps * kStep);
-        if (step == 0) fetch(index + kStages - 1);
-        fragments[step % 2].Multiply(c_);
-      }
+    if constexpr (kByWarpgroups) {
+      MultiplyByWarpgroups(count, fetch, shared);
+    } else {
+      MultiplyByWarps(count, fetch, shared);
     }
-    CopyWait();
-    __syncthreads();
   }
 
   // this -= a tile of a triangle; above its diagonal anything may come. The copies of all entries
@@ -161,6 +150,48 @@ class ProductTile {
     __syncthreads();
   }
 
+  // Lays the tile, times `sign`, into `shared`, column after column. Every thread calls it.
+  template <int kLead = kLeadLaid>
+  __device__ void Lay(T sign, T* shared) {
+    static_assert(kColumns * kLead <= kSharedScalars);
+    ForEach([=](int row, int column, T& value) { shared[column * kLead + row] = sign * value; });
+    __syncthreads();
+  }
+  // body(row, column, value) for the entries of as many rows and columns of a tile that lies in
+  // `shared`. The lanes of a warp have them side by side in a column or, if kAcross, in a row, of
+  // which a warp has the whole: the compiler finds its place once.
+  template <bool kAcross, typename Body>
+  __device__ static void ForEachLaid(const T* shared, int rows, int columns, const Body& body) {
+    constexpr int kLines = kAcross ? kRows : kColumns,
+                  kPieces = (kAcross ? kColumns : kRows) / kWarp;
+    constexpr int kTogether = 2;
+    static_assert(kLines % (kTogether * kWarps) == 0);
+    const int lines = kAcross ? rows : columns, places = kAcross ? columns : rows;
+#pragma unroll 1
+    for (int first = WarpIndex(); first < kLines && first < lines; first += kTogether * kWarps) {
+      // All is read before anything is written: a load waits for the stores before it.
+      T values[kTogether][kPieces];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+        for (int p = 0; p < kPieces; ++p) {
+          const int line = first + i * kWarps, place = Lane() + p * kWarp;
+          values[i][p] = shared[kAcross ? place * kLeadLaid + line : line * kLeadLaid + place];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int line = first + i * kWarps;
+        if (line >= lines) break;
+#pragma unroll
+        for (int p = 0; p < kPieces; ++p) {
+          const int place = Lane() + p * kWarp;
+          if (place < places) body(kAcross ? line : place, kAcross ? place : line, values[i][p]);
+        }
+      }
+    }
+  }
+
   // body(row, column, value&) for each entry that this thread has.
   template <typename Body>
   __device__ void ForEach(const Body& body) {
@@ -180,12 +211,102 @@ class ProductTile {
   }
 
  private:
-  __device__ static int Row0() {
-    return WarpIndex() / Layout::kWarpColumns * (kRows / Layout::kWarpRows);
+  // Adds the products of `count` stages, of which the first kStages - 1 are under way; fetch(index)
+  // starts another.
+  template <typename Fetch>
+  __device__ void MultiplyByWarps(int count, const Fetch& fetch, const T* shared) {
+    // Fragments are read one instruction's depth ahead, over the ends of stages too.
+    constexpr int kSteps = kDepth / kStep;
+    static_assert(kSteps % 2 == 0);
+    const T* const b = shared + kStageA + (Lane() & 3) * kLeadB + Column0() + (Lane() >> 2);
+    const T* const a = shared + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
+    Fragments fragments[2];
+    CopyWaitBut<kStages - 2>();
+    __syncthreads();
+    fragments[0].Read(a, b, 0);
+    int ahead = 0;  // the stage that fragments come from
+    for (int index = 0; index < count; ++index) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        if (step == kSteps - 1) {
+          CopyWaitBut<kStages - 2>();
+          __syncthreads();
+          if (++ahead == kStages) ahead = 0;
+        }
+        fragments[(step + 1) % 2].Read(a + ahead * kStage, b + ahead * kStage,
+                                       (step + 1) % kSteps * kStep);
+        if (step == 0) fetch(index + kStages - 1);
+        fragments[step % 2].Multiply(c_);
+      }
+    }
+    CopyWait();
+    __syncthreads();
   }
-  __device__ static int Column0() {
-    return WarpIndex() % Layout::kWarpColumns * (kColumns / Layout::kWarpColumns);
+
+  // The same by warpgroups. The parts of a stage of B are made while the stage before is
+  // multiplied.
+  template <typename Fetch>
+  __device__ void MultiplyByWarpgroups(int count, const Fetch& fetch, T* shared) {
+    static_assert(kRows == 16 * kWarps && kRowTiles == 1);
+    constexpr int kSteps = kDepth / kStep;
+    uint32_t* const parts = reinterpret_cast<uint32_t*>(shared + kStages * kStage);
+    const uint64_t description = DescribeMatrix<kColumns>(parts);
+    CopyWaitBut<kStages - 2>();
+    __syncthreads();
+    if (count > 0) Split(shared + kStageA, parts);
+    CopyWaitBut<kStages - 3>();
+    ShareWithWarpgroups();
+    __syncthreads();
+    for (int index = 0; index < count; ++index) {
+      const T* const a =
+          shared + index % kStages * kStage + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
+      uint32_t big[kSteps][4], small[kSteps][4];
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const SplitFloat x(a[(step * kStep + e / 2 * 4) * kLeadA + e % 2 * 8]);
+          big[step][e] = x.big, small[step][e] = x.small;
+        }
+      }
+      const uint64_t b = description + index % 2 * (2 * kParts / 4);
+      BeginProducts();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const uint64_t b_big = b + step * 2 * kColumns, b_small = b_big + kParts / 4;
+        StartProduct(c_[0], small[step], b_big);
+        StartProduct(c_[0], big[step], b_small);
+        StartProduct(c_[0], big[step], b_big);
+      }
+      EndProducts();
+      if (index + 1 < count) {
+        Split(shared + (index + 1) % kStages * kStage + kStageA,
+              parts + (index + 1) % 2 * 2 * kParts);
+      }
+      ShareWithWarpgroups();
+      fetch(index + kStages - 1);
+      CopyWaitBut<kStages - 3>();
+      WaitForProducts();
+      __syncthreads();
+    }
+    CopyWait();
+    __syncthreads();
   }
+  // The parts of a stage of B, as DescribeMatrix has them.
+  __device__ static void Split(const T* stage, uint32_t* parts) {
+    static_assert(kParts % (4 * kThreads) == 0);
+#pragma unroll
+    for (int i = 0; i < kParts / 4 / kThreads; ++i) {
+      const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+      const T* const from = stage + index / kColumns * 4 * kLeadB + index % kColumns;
+      const SplitFloat x0(from[0]), x1(from[kLeadB]), x2(from[2 * kLeadB]), x3(from[3 * kLeadB]);
+      reinterpret_cast<uint4*>(parts)[index] = {x0.big, x1.big, x2.big, x3.big};
+      reinterpret_cast<uint4*>(parts + kParts)[index] = {x0.small, x1.small, x2.small, x3.small};
+    }
+  }
+
+  __device__ static int Row0() { return WarpIndex() / kWarpColumns * (kRows / kWarpRows); }
+  __device__ static int Column0() { return WarpIndex() % kWarpColumns * (kColumns / kWarpColumns); }
   __device__ static int Stages(const Product<T>& p) { return (p.depth + kDepth - 1) / kDepth; }
 
   // True if an operand's columns can be copied 16 bytes at a time.

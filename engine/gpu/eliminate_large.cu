@@ -17,31 +17,35 @@
 namespace blockd::gpu {
 namespace {
 
-// Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself.
-template <int kTile>
+// Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself, unless
+// warpgroups, who need no registers for B, make room for a second one.
+template <typename T, int kTile>
 struct ColumnLayout {
   static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
-  static constexpr int kStages = 4, kResident = 1;
+  static constexpr int kStages = 4;
+  static constexpr int kResident = kHasWarpgroups && std::is_same_v<T, float> ? 2 : 1;
 };
 // All others: a few share a multiprocessor, and one computes while another begins or ends.
-template <int kTile>
+template <typename T, int kTile>
 struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
   static constexpr int kStages = 4, kResident = 2;
 };
 template <>
-struct SharedLayout<64> {
+struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
+template <typename T>
+struct SharedLayout<T, 64> {
   static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = 3, kResident = 3;
+  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kResident = 3;
 };
-template <>
-struct ColumnLayout<64> : SharedLayout<64> {};
+template <typename T>
+struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
 template <typename T, int kTile, Step kStep>
 using TileOf = ProductTile<
-    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<kTile>, SharedLayout<kTile>>>;
+    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>, SharedLayout<T, kTile>>>;
 
 template <typename T, int kTile, Step kStep>
 constexpr int64_t SharedBytes() {
@@ -135,7 +139,7 @@ class Segment {
     tile.Add(task.first, task.second, shared_);
     if (kStep == Step::kColumn && task.factor) return FactorDiagonal(j, tile);
     Store(task, tile);
-    if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task, tile);
+    if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task);
   }
 
  private:
@@ -327,29 +331,32 @@ class Segment {
   // What a loop over entries needs stands in registers: after each store the task, in shared
   // memory, would be read again.
   __device__ void Store(const Task<T>& task, Tile& tile) const {
-    const T sign = task.negative ? -1 : 1;
     const int rows = n_ - task.row0, columns = n_ - task.column0;
     const int below = task.lower ? task.row0 - task.column0 : n_;  // columns up to row + below
     const int row_stride = static_cast<int>(task.row_stride);
     const int column_stride = static_cast<int>(task.column_stride);
     T* const out = task.out + task.row0 * task.row_stride + task.column0 * task.column_stride;
-    tile.ForEach([=](int r, int c, T& value) {
-      if (r < rows && c < columns && c <= r + below) {
-        out[r * row_stride + c * column_stride] = sign * value;
-      }
-    });
+    tile.Lay(task.negative ? -1 : 1, shared_);
+    if (column_stride == 1) {
+      Tile::template ForEachLaid<true>(
+          shared_, rows, columns, [=](int r, int c, T value) { out[r * row_stride + c] = value; });
+    } else {
+      Tile::template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
+        if (c <= r + below) out[c * column_stride + r] = value;
+      });
+    }
   }
 
-  // -tile is one of inv(L), below its diagonal: the transpose, and what is kept.
-  __device__ void StoreInverseTile(const Task<T>& task, Tile& tile) const {
+  // What Store has laid is a tile of inv(L), below its diagonal: the transpose, and what is kept.
+  __device__ void StoreInverseTile(const Task<T>& task) const {
     const int n = n_, row0 = task.row0, column0 = task.column0;
+    const int rows = n - row0, columns = n - column0;
     T* const transposed = inverse_ + static_cast<int64_t>(row0) * n + column0;
-    T* const kept = Kept();
-    tile.ForEach([=](int r, int c, T& value) {
-      if (row0 + r < n && column0 + c < n) transposed[r * n + c] = -value;
-    });
-    tile.ForEach([=](int r, int c, T& value) {
-      if (row0 + r < n && column0 + c < n) KeptColumn(kept, n, column0 + c)[row0 + r] = -value;
+    T* const kept = Kept() + row0;
+    Tile::template ForEachLaid<true>(shared_, rows, columns,
+                                     [=](int r, int c, T value) { transposed[r * n + c] = value; });
+    Tile::template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
+      KeptColumn(kept, n, column0 + c)[r] = value;
     });
   }
   // What is kept of inv(L); entry (row, column) is KeptColumn(kept, n, column)[row].
@@ -363,12 +370,13 @@ class Segment {
 
   // The tile (j,j) of -L L' becomes that of the inverse.
   __device__ void FactorDiagonal(int j, Tile& tile) const {
+    constexpr int kLead = kLd<kTile>;
+    tile.template Lay<kLead>(-1, shared_);
     // Its lower triangle is there; the tiles of 8 on the diagonal have to be whole.
-    tile.ForEach([&](int row, int column, auto& value) {
-      if (row < column) return;
-      shared_[column * kLd<kTile> + row] = -value;
-      if (row / 8 == column / 8) shared_[row * kLd<kTile> + column] = -value;
-    });
+    for (int i = threadIdx.x; i < kTile * 8; i += Tile::kThreads) {
+      const int column = i / 8, row = (column & -8) + i % 8;
+      if (row < column) shared_[column * kLead + row] = shared_[row * kLead + column];
+    }
     __syncthreads();
     TileInverter<kTile, Tile::kThreads / kWarp, T>(shared_, failed_).Run();
     if (threadIdx.x == 0) {
@@ -446,7 +454,7 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
 
 template <typename T, int kTile>
 class Launcher {
-  static constexpr int kColumns = SharedLayout<kTile>::kColumns;
+  static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
 
  public:
   Launcher(const EliminateArgs& args, const LargeContext& context)

@@ -314,6 +314,18 @@ __device__ inline bool IsPositiveNormal(float x) {
   return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u < 0x7f000000u;
 }
 
+// CUDA takes float through the tf32 instruction, which reads 11 bits of each operand: x is the sum
+// of two such numbers, but for 2^-22 of it, and the product of two small parts is left out.
+struct SplitFloat {
+  uint32_t big, small;
+
+  __device__ explicit SplitFloat(float x) {
+    constexpr uint32_t kHalf = 0x1000;  // of the last bit that is read
+    big = (__float_as_uint(x) + kHalf) & ~(2 * kHalf - 1);
+    small = __float_as_uint(x - __uint_as_float(big)) + kHalf;
+  }
+};
+
 // C += A B by one warp: A is 8 x 4, B is 4 x 8. With g = lane / 4 and t = lane % 4 a lane has
 // a = A(g,t), b = B(t,g) and c = C(g, 2t), C(g, 2t+1).
 #if defined(BLOCKD_GPU_HIP)
@@ -334,6 +346,7 @@ __device__ inline void Mma8x8x4(double (&c)[2], double a, double b) {
                : "d"(a), "d"(b));
 }
 
+<<<<<<< HEAD
 // Float goes through the tf32 instruction, which reads the first 11 bits of each operand: x is the
 // sum of two such numbers, but for 2^-22 of it, and the product of two small parts is left out. A
 // small part has either sign, so that what is left out has no bias.
@@ -346,6 +359,8 @@ struct SplitFloat {
     small = __float_as_uint(x - __uint_as_float(big));
   }
 };
+=======
+>>>>>>> fp32-products
 __device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -484,6 +499,72 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
   }
 #endif
 }
+
+// Whether four warps together, a warpgroup, multiply tf32 operands: sm_90a.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool kHasWarpgroups = true;
+#else
+inline constexpr bool kHasWarpgroups = false;
+#endif
+
+// What a warpgroup's instruction is told of the matrix B in shared memory, of tf32: entry (k, j) is
+// scalar (k / 4 * kColumns + j) * 4 + k % 4.
+template <int kColumns>
+__device__ inline uint64_t DescribeMatrix(const uint32_t* b) {
+#if defined(BLOCKD_GPU_HIP)
+  return 0;
+#else
+  // In units of 16 bytes, to the next four k and to the next eight j.
+  constexpr uint64_t kAlong = kColumns, kAcross = 8;
+  return kAcross << 32 | kAlong << 16 | __cvta_generic_to_shared(b) >> 4;
+#endif
+}
+// Shared memory that threads wrote, after the barrier that follows, is seen by warpgroups'
+// instructions.
+__device__ inline void ShareWithWarpgroups() {
+#if !defined(BLOCKD_GPU_HIP)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// Before a warpgroup's first product, after its last, and until all have ended.
+__device__ inline void BeginProducts() {
+  if constexpr (kHasWarpgroups) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void EndProducts() {
+  if constexpr (kHasWarpgroups) asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+__device__ inline void WaitForProducts() {
+  if constexpr (kHasWarpgroups) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+// Starts C += A B of 16 rows a warp, 8 deep, all columns; a and c as for Mma16x8x8.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define BLOCKD_TILE(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+__device__ inline void StartProduct(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{.reg .pred add; setp.eq.u32 add, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"
+      "%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, add, 1, 1;}"
+      : BLOCKD_TILE(0), BLOCKD_TILE(1), BLOCKD_TILE(2), BLOCKD_TILE(3), BLOCKD_TILE(4),
+        BLOCKD_TILE(5), BLOCKD_TILE(6), BLOCKD_TILE(7)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ inline void StartProduct(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{.reg .pred add; setp.eq.u32 add, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"
+      "%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,"
+      "%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, "
+      "%68, add, 1, 1;}"
+      : BLOCKD_TILE(0), BLOCKD_TILE(1), BLOCKD_TILE(2), BLOCKD_TILE(3), BLOCKD_TILE(4),
+        BLOCKD_TILE(5), BLOCKD_TILE(6), BLOCKD_TILE(7), BLOCKD_TILE(8), BLOCKD_TILE(9),
+        BLOCKD_TILE(10), BLOCKD_TILE(11), BLOCKD_TILE(12), BLOCKD_TILE(13), BLOCKD_TILE(14),
+        BLOCKD_TILE(15)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef BLOCKD_TILE
+#endif
 
 #endif  // BLOCKD_GPU_CODE
 
