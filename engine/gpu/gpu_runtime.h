@@ -314,15 +314,16 @@ __device__ inline bool IsPositiveNormal(float x) {
   return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u < 0x7f000000u;
 }
 
-// CUDA takes float through the tf32 instruction, which reads 11 bits of each operand: x is the sum
-// of two such numbers, but for 2^-22 of it, and the product of two small parts is left out.
+// CUDA takes float through the tf32 instruction, which reads the first 11 bits of each operand: x
+// is the sum of two such numbers, but for 2^-22 of it, and the product of two small parts is left
+// out. A small part has either sign, so that what is left out has no bias.
 struct SplitFloat {
   uint32_t big, small;
 
   __device__ explicit SplitFloat(float x) {
     constexpr uint32_t kHalf = 0x1000;  // of the last bit that is read
     big = (__float_as_uint(x) + kHalf) & ~(2 * kHalf - 1);
-    small = __float_as_uint(x - __uint_as_float(big)) + kHalf;
+    small = __float_as_uint(x - __uint_as_float(big));
   }
 };
 
@@ -346,21 +347,6 @@ __device__ inline void Mma8x8x4(double (&c)[2], double a, double b) {
                : "d"(a), "d"(b));
 }
 
-<<<<<<< HEAD
-// Float goes through the tf32 instruction, which reads the first 11 bits of each operand: x is the
-// sum of two such numbers, but for 2^-22 of it, and the product of two small parts is left out. A
-// small part has either sign, so that what is left out has no bias.
-struct SplitFloat {
-  uint32_t big, small;
-
-  __device__ explicit SplitFloat(float x) {
-    constexpr uint32_t kHalf = 0x1000;  // of the last bit that is read
-    big = (__float_as_uint(x) + kHalf) & ~(2 * kHalf - 1);
-    small = __float_as_uint(x - __uint_as_float(big));
-  }
-};
-=======
->>>>>>> fp32-products
 __device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
