@@ -214,17 +214,24 @@ class Segment {
     constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
     if (source.second && n == kTile) {
       // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
+      constexpr int kMine = kEntries / kVector;
+      T first[kMine][kVector], second[kMine][kVector];
 #pragma unroll
-      for (int u = 0; u < kEntries / kVector; ++u) {
+      for (int u = 0; u < kMine; ++u) {
         const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
         const int row = piece % kPieces * kVector, column = piece / kPieces;
-        if (column / 8 > row / 8) continue;
-        T first[kVector], second[kVector];
-        LoadVector(first, source.first + piece * kVector);
-        LoadVector(second, source.second + piece * kVector);
+        // Loads under a condition would wait for one another.
+        const int at = column / 8 > row / 8 ? 0 : piece * kVector;
+        LoadVector(first[u], source.first + at);
+        LoadVector(second[u], source.second + at);
+      }
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) first[i] += second[i];
-        StoreVector(out + column * kLead + row, first);
+      for (int u = 0; u < kMine; ++u) {
+        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
+        const int row = piece % kPieces * kVector, column = piece / kPieces;
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) first[u][i] += second[u][i];
+        if (column / 8 <= row / 8) StoreVector(out + column * kLead + row, first[u]);
       }
       return;
     }
@@ -459,61 +466,72 @@ class Segment {
     }
   }
 
-  // Where the i-th square of a lower triangle stands.
-  __device__ static void Square(int i, int& row, int& column) {
-    int r = 0;
-    while (i > r) i -= ++r;
-    row = 16 * r, column = 16 * i;
-  }
+  // A square of 16 x 16 of a lower triangle, and this lane's eight entries of it: entry e is
+  // (row + 8 (e / 2 % 2), column + 8 (e / 4) + e % 2) and, above the diagonal, nobody's.
+  struct Square {
+    int first_row = 0, first_column = 0;
+    int row, column;
+
+    __device__ explicit Square(int i) {
+      while (i > first_row) i -= ++first_row;
+      first_row *= 16, first_column = 16 * i;
+      row = first_row + (Lane() >> 2), column = first_column + 2 * (Lane() & 3);
+    }
+    __device__ int Row(int e) const { return row + e / 2 % 2 * 8; }
+    __device__ int Column(int e) const { return column + e / 4 * 8 + e % 2; }
+    __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
+  };
 
   // What a square of the result starts from, as far as it is not zero.
   struct SquareStart {
     T first[8], second[8];
   };
-  __device__ static int RowOf(int row, int e) { return row + (Lane() >> 2) + e / 2 % 2 * 8; }
-  __device__ static int ColumnOf(int column, int e) {
-    return column + 2 * (Lane() & 3) + e / 4 * 8 + e % 2;
-  }
-  __device__ void LoadStart(int square, bool back, const T* from, const DiagonalSource<T>& next,
+  __device__ void LoadStart(int i, bool back, const T* from, const DiagonalSource<T>& next,
                             SquareStart& start) const {
-    int row, column;
-    Square(square, row, column);
+    const Square square(i);
     const T* const second = back ? nullptr : next.second;
-    const int packed = !back && next.packed ? 1 : 0;
+    const int n = n_, packed = !back && next.packed ? 1 : 0;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      start.first[e] = start.second[e] = T{0};
-      const int r = RowOf(row, e), c = ColumnOf(column, e);
-      if (from == nullptr || r >= n_ || c >= n_) continue;
-      const int low = r < c ? r : c, high = r < c ? c : r;
-      const int place = low * n_ + high - packed * (low * (low + 1) / 2);
-      start.first[e] = from[place];
-      if (second) start.second[e] = second[place];
+      const int c = square.Column(e), at = c * n + square.Row(e) - packed * (c * (c + 1) / 2);
+      const bool has = square.Has(e, n);
+      start.first[e] = has && from ? from[at] : T{0};
+      start.second[e] = has && second ? second[at] : T{0};
     }
   }
 
   // -sum - rows rows' in one square, to `out` or to d_.
-  __device__ void UpdateSquare(const T* rows, int square, Real (&sum)[2][4], T* out) const {
-    int row, column;
-    Square(square, row, column);
-#pragma unroll 2
+  __device__ void UpdateSquare(const T* rows, int i, Real (&sum)[2][4], T* out) const {
+    const Square square(i);
+    const T* const left = rows + square.first_row;
+    const T* const right = rows + square.first_column;
+    constexpr int kUnroll = sizeof(Real) == 4 ? 4 : 2;  // as registers allow
+#pragma unroll kUnroll
     for (int k = 0; k < kTile; k += 8) {
       Real a[4];
-      LoadRows<kLead>(a, rows + row, k);
-      MultiplyRow(sum[0], a, rows + column, k);
-      MultiplyRow(sum[1], a, rows + column + 8, k);
+      LoadRows<kLead>(a, left, k);
+      MultiplyRow(sum[0], a, right, k);
+      MultiplyRow(sum[1], a, right + 8, k);
     }
     const int n = n_;
+    if (out) {
+      T* const to = out + square.column * n + square.row;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (square.Has(e, n)) {
+          to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = static_cast<T>(-sum[e / 4][e % 4]);
+        }
+      }
+      return;
+    }
+    // The 8 x 8 tiles on the diagonal are whole.
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const int r = RowOf(row, e), c = ColumnOf(column, e);
-      const bool inside = r < n && c < n;
-      const T value = static_cast<T>(-sum[e / 4][e % 4]);
-      if (!out) {
-        d_[c * kLead + r] = inside ? value : r == c ? T{1} : T{0};
-      } else if (inside && c <= r) {
-        out[c * n + r] = value;
-      }
+      const int r = square.Row(e), c = square.Column(e);
+      if (c > r) continue;
+      const T value = r < n ? static_cast<T>(-sum[e / 4][e % 4]) : r == c ? T{1} : T{0};
+      d_[c * kLead + r] = value;
+      if (c / 8 == r / 8) d_[r * kLead + c] = value;
     }
   }
 
