@@ -18,6 +18,7 @@ inline constexpr int kLogSlots = 3, kSlots = 1 << kLogSlots;
 // out = (start) +- the sum of the products. All vectors: column stride n, first row of the block.
 template <typename T>
 struct Item {
+  static constexpr int kStrip = kWideStrip<T>;
   enum Kind { kWork, kEmpty, kEnd };
   Kind kind = kEmpty;
   bool triangle = false, forward = false;
@@ -31,8 +32,7 @@ struct Item {
   int64_t start_added = 0;
   T* out = nullptr;
   bool negative = false;
-  const T* copy_from = nullptr;  // rows to be copied besides
-  T* copy_to = nullptr;
+  T* copy_to = nullptr;  // where its rows of vector[0] go besides
   // Each of `waits` counters from `wait` on has to reach the target.
   const unsigned* wait = nullptr;
   int waits = 0;
@@ -71,6 +71,7 @@ struct Zone {
 inline constexpr int kMostZones = 5;
 
 // Finds items by their numbers. MostSolveItems keeps these below 2^32.
+template <typename T>
 class ItemTable {
  public:
   __device__ ItemTable(const SolveArgs& args, Zone* zones)
@@ -79,7 +80,7 @@ class ItemTable {
         num_zones_(kMostZones * (args.end_pass - args.first_pass)),
         units_(static_cast<uint32_t>(args.num_systems * args.num_panels)),
         panels_(static_cast<uint32_t>(args.num_panels)),
-        tiles_(static_cast<uint32_t>((args.n + kStrip - 1) / kStrip)) {}
+        tiles_(static_cast<uint32_t>((args.n + Item<T>::kStrip - 1) / Item<T>::kStrip)) {}
 
   BLOCKD_HOST_DEVICE static int64_t Bytes(const SolveArgs& args) {
     return kMostZones * (args.end_pass - args.first_pass) * static_cast<int64_t>(sizeof(Zone));
@@ -100,7 +101,6 @@ class ItemTable {
     __syncthreads();
   }
 
-  template <typename T>
   __device__ Item<T> At(uint32_t number, int panel_columns) const {
     // The last zone that begins at the number or before; those without items are passed over.
     int low = 0, high = num_zones_;
@@ -146,7 +146,7 @@ class ItemTable {
       index -= segment * of_middle;
       place.segment = 1 + segment;
     }
-    return MakeItem<T>(place, index, groups, panel_columns);
+    return MakeItem(place, index, groups, panel_columns);
   }
 
  private:
@@ -200,7 +200,6 @@ class ItemTable {
     }
   }
 
-  template <typename T>
   __device__ Item<T> MakeItem(const Place& place, uint32_t index, uint32_t groups,
                               int panel_columns) const {
     Item<T> item;
@@ -212,7 +211,8 @@ class ItemTable {
     item.columns = part.columns;
     item.forward = place.forward;
     item.log_strips = place.level->log_strips;
-    item.row0 = static_cast<int>(index < groups ? index : index - groups) * item.strips() * kStrip;
+    item.row0 =
+        static_cast<int>(index < groups ? index : index - groups) * item.strips() * item.kStrip;
     Count(item, part, place, groups);
     if (!place.forward) {
       place.phase == 0 ? BackwardUpdate(item, part, place.step)
@@ -227,7 +227,6 @@ class ItemTable {
   }
 
   // What the item waits for and what it counts.
-  template <typename T>
   __device__ void Count(Item<T>& item, const Part<T>& part, const Place& place,
                         int64_t groups) const {
     item.done = Counter(place.unit, place.pass, place.segment);
@@ -274,7 +273,6 @@ class ItemTable {
            args_.levels[level].next_separators_before + level + segment;
   }
 
-  template <typename T>
   __device__ void ForwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.triangle = true;
     item.matrices = 1;
@@ -284,14 +282,12 @@ class ItemTable {
     item.out = part.scratch;
   }
   // y comes to its place in x here, where nobody reads b any more.
-  template <typename T>
   __device__ void ForwardNext(Item<T>& item, const Part<T>& part, int64_t k) const {
     const bool last = part.IsLast(k);
     item.matrices = 1;
     item.matrix[0] = part.next + k * part.n * part.n;
     item.vector[0] = part.scratch;
     item.negative = true;
-    item.copy_from = part.scratch;
     item.copy_to = part.x.At(part.run.block(k));
     if (!part.AddsToNext(k)) {
       item.out = part.from_right.At(part.run.left);
@@ -302,7 +298,6 @@ class ItemTable {
     item.start = next;
     item.start_added = part.x_right;
   }
-  template <typename T>
   __device__ void ForwardFill(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.matrices = 1;
     item.matrix[0] = part.fill + k * part.n * part.n;
@@ -311,7 +306,6 @@ class ItemTable {
     item.out = part.from_right.At(part.run.left);
     if (k > 0) item.start = item.out;
   }
-  template <typename T>
   __device__ void BackwardUpdate(Item<T>& item, const Part<T>& part, int64_t k) const {
     const int64_t square = static_cast<int64_t>(part.n) * part.n;
     if (part.HasNext(k)) {
@@ -320,10 +314,7 @@ class ItemTable {
       if (part.IsLast(k)) {
         item.vector[0] = part.TargetSolution();
         // A separator is the right one of one segment, which brings its solution down.
-        if (!part.run.reversed) {
-          item.copy_from = item.vector[0];
-          item.copy_to = part.x.At(part.run.target());
-        }
+        if (!part.run.reversed) item.copy_to = part.x.At(part.run.target());
       }
       item.matrices = 1;
     }
@@ -336,7 +327,6 @@ class ItemTable {
     item.start = part.HasNext(k) ? part.x.At(part.run.block(k)) : part.scratch;
     item.out = part.scratch;
   }
-  template <typename T>
   __device__ void BackwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.triangle = true;
     item.matrices = 1;
@@ -345,11 +335,10 @@ class ItemTable {
     item.out = part.x.At(part.run.block(k));
   }
   // What is indexed by the item's own rows starts at the first of them.
-  template <typename T>
   __device__ static void Shift(Item<T>& item) {
     item.out += item.row0;
     if (item.start != nullptr) item.start += item.row0;
-    if (item.copy_to != nullptr) item.copy_from += item.row0, item.copy_to += item.row0;
+    if (item.copy_to != nullptr) item.copy_to += item.row0;
   }
 
   const SolveArgs& args_;
