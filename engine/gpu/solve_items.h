@@ -37,9 +37,9 @@ struct Item {
   const unsigned* wait = nullptr;
   int waits = 0;
   unsigned target = 0;
-  unsigned* done = nullptr;   // counts items of the segment
-  unsigned last = 0;          // its number before the segment's last item is counted
-  unsigned* ended = nullptr;  // of the segment; 1 then
+  // What counts it when it is done, and as how many.
+  unsigned* count = nullptr;
+  unsigned weight = 1;
 
   __device__ bool IsReady() const {
     bool ready = true;
@@ -226,19 +226,24 @@ class ItemTable {
     return item;
   }
 
-  // What the item waits for and what it counts.
+  // What the item waits for and what counts it: one counter for a segment's last phase, where the
+  // segments that wait for it look, and one for all others.
   __device__ void Count(Item<T>& item, const Part<T>& part, const Place& place,
                         int64_t groups) const {
-    item.done = Counter(place.unit, place.pass, place.segment);
-    item.ended = item.done + 2 * Segments();
-    const int64_t updates = place.forward ? (part.run.has_fill() ? 2 : 1) : 1;
+    unsigned* const counter = Counter(place.unit, place.pass, place.segment);
+    const bool two_products = place.forward && part.run.has_fill();
+    const int64_t phase_items = groups * (two_products ? 2 : 1);
     const int64_t steps_before = place.forward ? place.step : part.run.count - 1 - place.step;
-    const int64_t before = groups * (steps_before * (1 + updates) + place.phase);
-    int64_t total = groups * part.run.count * (1 + updates);
-    if (place.forward && part.run.target() < 0) total -= groups;
-    item.last = static_cast<unsigned>(total - 1);
+    const int64_t before = (groups + phase_items) * steps_before + (place.phase == 0 ? 0 : groups);
+    item.count = counter;
+    if (steps_before == part.run.count - 1 &&
+        (place.phase == 1 || (place.forward && part.run.target() < 0))) {
+      item.count = counter + 2 * Segments();
+      // The same sum for all segments.
+      if (!two_products) item.weight = 2;
+    }
     if (before > 0) {
-      item.wait = item.done;
+      item.wait = counter;
       item.waits = 1;
       item.target = static_cast<unsigned>(before);
     } else if (place.pass > args_.first_pass) {
@@ -246,7 +251,7 @@ class ItemTable {
       Sources(part.run, place, first, last);
       item.wait = Counter(place.unit, place.pass - 1, first) + 2 * Segments();
       item.waits = static_cast<int>(last - first) + 1;
-      item.target = 1;
+      item.target = 2 * Groups(args_.levels[args_.level_of(place.pass - 1)]);
     }
   }
 

@@ -408,7 +408,8 @@ class MatrixStream {
   __device__ void Fill() {
     if (group_ == 0) LoadGroup();
   }
-  // sums += a span times vectors; v is where those of its first piece are.
+  // sums += a span times vectors; v is where those of its first piece are. The next span is left to
+  // Fill, when there is time.
   template <bool kForward, int kSets>
   __device__ void Multiply(Sums<kSets, kUnit>& sums, const Span<T>& span, const T* v, int lead,
                            int columns) {
@@ -431,7 +432,8 @@ class MatrixStream {
         v += step;
         if (span.triangle) below += step;
       }
-      LoadGroup();
+      group_ = 0;
+      if (pieces > kDepth) LoadGroup();
     }
   }
 

@@ -8,7 +8,7 @@ namespace blockd::gpu {
 namespace {
 
 constexpr int kThreads = kSlots * kWarp;
-constexpr int kMadeTogether = 8;           // items
+constexpr int kMadeTogether = 16;          // items
 constexpr int kItems = 2 * kMadeTogether;  // that are known at once
 // Scalars from a column of sums to the next, and those of an item.
 template <typename T>
@@ -91,22 +91,38 @@ class Worker {
         vectors_(reinterpret_cast<T*>(memory + kSumBytes<T, kSets>)),
         stream_(n_, ItemSource<T>(items, n_, vector_rows_)) {}
 
-  // All items up to this one and the next are known.
-  __device__ void Enter(int i) {
-    stream_.source().Publish(i + 2);
+  // Items before `end` are known.
+  __device__ void Publish(int end) { stream_.source().Publish(end); }
+
+  // What can be done for the next item before the one in work has been waited for: its matrices
+  // come, and where its vectors are is known.
+  __device__ void Prepare(const Item<T>& item) {
     stream_.Fill();
+    start_ = vector_ = {};
+    if (item.kind != Item<T>::kWork || !InUnits()) return;
+    if (item.matrices > 0 && item.vector_added == 0) {
+      vector_ = First(VectorRows(item, 0, item.Begin()), item.columns);
+    }
+    if (item.start != nullptr) start_ = First(StartRows(item, 0), item.columns);
   }
 
   // beside() is called once, while loads are under way.
   template <typename Beside>
   __device__ void Work(const Item<T>& item, const Beside& beside) {
+    // What has been prepared goes first.
+    if (vector_.to != nullptr) Copy(vector_, 0);
+    if (start_.to != nullptr) Copy(start_, 0);
     LoadStart(item);
     ItemSums sums;
     bool first = true;
     for (int m = 0; first || m < item.matrices; ++m) {
       for (int row = item.Begin(); row < item.End(n_); row += vector_rows_) {
-        if (!first) __syncthreads();
-        if (m < item.matrices) LoadVector(item, m, row);
+        if (!first) {
+          stream_.Fill();
+          __syncthreads();
+        }
+        if (m < item.matrices)
+          LoadRows(VectorRows(item, m, row), item.columns, first ? vector_.to : nullptr);
         if (first) beside();
         CopyWait();
         __syncthreads();
@@ -130,21 +146,30 @@ class Worker {
   static constexpr int kUnit = kWideUnit<T>, kStrip = kWideStrip<T>;
   using ItemSums = Sums<kSets, kUnit>;
 
-  // Rows from `row` on, zeros below the last.
-  __device__ void LoadVector(const Item<T>& item, int m, int row) {
+  // Rows of a vector that are to be copied to shared memory, zeros from the row `below` on.
+  // `added`: unless zero, what is so far behind is added.
+  struct Rows {
+    T* to;
+    int lead;
+    const T* from;
+    int64_t added;
+    int rows, below;
+  };
+  __device__ Rows VectorRows(const Item<T>& item, int m, int row) const {
     int rows = item.End(n_) - row;
     rows = rows > vector_rows_ ? vector_rows_ : (rows + 31) / 32 * 32;
-    LoadRows(vectors_, lead_, item.vector[m] + row, m == 0 ? item.vector_added : 0, rows, n_ - row,
-             item.columns);
+    return {vectors_, lead_, item.vector[m] + row, m == 0 ? item.vector_added : 0, rows, n_ - row};
   }
   // What all sums are subtracted from, in two parts.
+  __device__ Rows StartRows(const Item<T>& item, int part) const {
+    const int rows = item.strips() * kStrip;
+    return {StartPart(part), rows, item.start + part * item.start_added, 0, rows, n_ - item.row0};
+  }
   __device__ void LoadStart(const Item<T>& item) {
     if (item.start == nullptr) return;
-    const int rows = item.strips() * kStrip;
 #pragma unroll 1
     for (int part = 0; part < (item.start_added == 0 ? 1 : 2); ++part) {
-      LoadRows(StartPart(part), rows, item.start + part * item.start_added, 0, rows, n_ - item.row0,
-               item.columns);
+      LoadRows(StartRows(item, part), item.columns, part == 0 ? start_.to : nullptr);
     }
   }
   __device__ T* StartPart(int part) const {
@@ -165,38 +190,58 @@ class Worker {
     }
   }
 
-  // Starts to copy rows, zeros from the row `below` on. `added`: unless zero, what is so far behind
-  // is added, by way of the memory of sums.
-  __device__ void LoadRows(T* to, int lead, const T* from, int64_t added, int rows, int below,
-                           int columns) const {
+  // A thread copies units of 16 bytes, if columns begin at such.
+  __device__ bool InUnits() const { return kWhole || n_ % kUnit == 0; }
+  // The thread's next unit, r and c.
+  __device__ static void Advance(const Rows& rows, int step, int columns, int& r, int& c) {
+    for (r += kThreads * step; r >= rows.rows && c < columns; r -= rows.rows) ++c;
+  }
+  struct Unit {
+    T* to = nullptr;
+    const T* from = nullptr;
+    bool stored = false;
+  };
+  __device__ Unit UnitAt(const Rows& rows, int r, int c) const {
+    const bool stored = r < rows.below;
+    return {rows.to + c * rows.lead + r, stored ? rows.from + c * n_ + r : rows.from, stored};
+  }
+  __device__ Unit First(const Rows& rows, int columns) const {
+    int r = (static_cast<int>(threadIdx.x) - kThreads) * kUnit, c = 0;
+    Advance(rows, kUnit, columns, r, c);
+    return c < columns ? UnitAt(rows, r, c) : Unit();
+  }
+  __device__ static void Copy(const Unit& unit, int64_t behind) {
+    CopyAsync16(unit.to, unit.from + behind, unit.stored ? 16 : 0);
+  }
+
+  // Starts to copy. done: not null if the first unit is under way. What is added comes by way of
+  // the memory of sums.
+  __device__ void LoadRows(const Rows& rows, int columns, const T* done) const {
     // Units that this thread copies aside at a time.
     constexpr int kAside = kSumBytes<T, kSets> / (kThreads * 16);
-    const bool in_units = n_ % kUnit == 0;
+    const bool in_units = InUnits();
     const int step = in_units ? kUnit : 1;
-    const auto advance = [&](int& r, int& c) {
-      for (r += kThreads * step; r >= rows; r -= rows) ++c;
-    };
     int r = (static_cast<int>(threadIdx.x) - kThreads) * step, c = 0;
-    advance(r, c);
+    Advance(rows, step, columns, r, c);
+    if (done != nullptr) Advance(rows, step, columns, r, c);
     while (c < columns) {
       int first_r = r, first_c = c;
 #pragma unroll 1
-      for (int u = 0; u < kAside && c < columns; ++u, advance(r, c)) {
-        const bool stored = r < below;
-        const T* at = stored ? from + static_cast<int64_t>(c) * n_ + r : from;
-        T* const place = to + c * lead + r;
+      for (int u = 0; u < kAside && c < columns; ++u, Advance(rows, step, columns, r, c)) {
+        const Unit unit = UnitAt(rows, r, c);
         if (in_units) {
-          CopyAsync16(place, at, stored ? 16 : 0);
-          if (added != 0) CopyAsync16(Aside(u), at + added, stored ? 16 : 0);
+          Copy(unit, 0);
+          if (rows.added != 0) Copy({Aside(u), unit.from, unit.stored}, rows.added);
         } else {
-          *place = stored ? static_cast<T>(Fresh(at, added)) : T{0};
+          *unit.to = unit.stored ? static_cast<T>(Fresh(unit.from, rows.added)) : T{0};
         }
       }
-      if (added == 0 || !in_units) continue;
+      if (rows.added == 0 || !in_units) continue;
       CopyWait();
 #pragma unroll 1
-      for (int u = 0; u < kAside && first_c < columns; ++u, advance(first_r, first_c)) {
-        T* const place = to + first_c * lead + first_r;
+      for (int u = 0; u < kAside && first_c < columns;
+           ++u, Advance(rows, step, columns, first_r, first_c)) {
+        T* const place = rows.to + first_c * rows.lead + first_r;
         for (int i = 0; i < kUnit; ++i) place[i] += Aside(u)[i];
       }
     }
@@ -208,13 +253,12 @@ class Worker {
   // body(row, column, place), for the entries t, t + 256, ... of the item that thread t has.
   template <typename Body>
   __device__ void ForEachEntry(const Item<T>& item, const Body& body) const {
-    const int rows = item.strips() * kStrip;
-#pragma unroll
-    for (int u = 0; u < kEntries; ++u) {
-      const int i = static_cast<int>(threadIdx.x) + u * kSlots * kWarp;
-      const int row = i & (rows - 1), column = i / kStrip >> item.log_strips;
-      if (column < item.columns && item.row0 + row < n_) body(row, column, column * n_ + row);
-    }
+    const int rows = item.strips() * kStrip, columns = item.columns;
+    const int row = static_cast<int>(threadIdx.x) & (rows - 1);
+    if (item.row0 + row >= n_) return;
+    int column = static_cast<int>(threadIdx.x) / kStrip >> item.log_strips;
+#pragma unroll 1
+    for (; column < columns; column += kThreads / rows) body(row, column, column * n_ + row);
   }
   // The item's own rows of its first vector, of which those from `first` on are here.
   __device__ void Copy(const Item<T>& item, int first) const {
@@ -235,27 +279,31 @@ class Worker {
     const int strips = item.strips();
     const double sign = item.start != nullptr || item.negative ? -1 : 1;
     ForEachEntry(item, [&](int row, int column, int at) {
+      const double* from =
+          sums_ + (row / kStrip * kSets * kColumns + column) * kSumLead<T> + row % kStrip;
       double sum = 0;
-      for (int slot = row / kStrip; slot < kSlots; slot += strips) {
-        sum += sums_[(slot * kSets * kColumns + column) * kSumLead<T> + row % kStrip];
+#pragma unroll
+      for (int slice = 0; slice < kSlots; ++slice) {
+        if (slice * strips < kSlots) {
+          sum += from[slice * strips * kSets * kColumns * kSumLead<T>];
+        }
       }
       out[at] = static_cast<T>(sign * sum);
     });
   }
-
-  static constexpr int kEntries = kStrip * kSlots * kSets * kColumns / (kSlots * kWarp);
 
   const int n_;
   const int vector_rows_;
   const int lead_;
   double* const sums_;
   T* const vectors_;
+  Unit vector_, start_;  // this thread's first of the next item
   MatrixStream<T, kWhole, kDepth, ItemSource<T>> stream_;
 };
 
 template <typename T>
 __device__ void CountItem(const Item<T>& item) {
-  if (item.kind == Item<T>::kWork && Signal(item.done) == item.last) Signal(item.ended);
+  if (item.kind == Item<T>::kWork) Signal(item.count, item.weight);
 }
 
 template <typename T>
@@ -291,14 +339,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   table.Make();
   if (maker) MakeItems(&table, 0, kPanel, items);
   __syncthreads();
-  if (watcher) AwaitItem(items[0]);
   Worker<T, kSets, kWhole> worker(args, items, memory + args.table_bytes);
+  worker.Publish(1);
+  worker.Prepare(items[0]);
+  if (watcher) AwaitItem(items[0]);
   for (int i = 0;; ++i) {
     __syncthreads();
     const Item<T>& item = items[i % kItems];
     if (item.kind == Item<T>::kEnd) return;
     const Item<T>& next = items[(i + 1) % kItems];
-    worker.Enter(i);
     const auto beside = [&] {
       // The places of item i - 1 and of those after it are in use, of kItems in all.
       if (maker && i % kMadeTogether == 1) {
@@ -317,11 +366,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();
     if (watcher) {
       counted = !ready;
-      if (!ready) {
-        CountItem(item);
-        AwaitItem(next);
-      }
+      if (!ready) CountItem(item);
     }
+    worker.Publish(i + 2);
+    worker.Prepare(next);
+    if (watcher && !ready) AwaitItem(next);
   }
 }
 
