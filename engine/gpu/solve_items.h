@@ -46,6 +46,15 @@ struct Item {
     for (int i = 0; kind == kWork && i < waits; ++i) ready &= HasReached(wait + i, target);
     return ready;
   }
+  __device__ void Await() const {
+    const int counters = kind == kWork ? waits : 0;
+    const unsigned* const first = wait;
+    const unsigned enough = target;
+    for (int i = 0; i < counters; ++i) {
+      while (!HasReached(first + i, enough)) {
+      }
+    }
+  }
   __device__ int strips() const { return 1 << log_strips; }
   // The range along the vectors that the item's products need.
   __device__ int Begin() const { return triangle && !forward ? row0 : 0; }

@@ -408,11 +408,11 @@ class MatrixStream {
   __device__ void Fill() {
     if (group_ == 0) LoadGroup();
   }
-  // sums += a span times vectors; v is where those of its first piece are. The next span is left to
-  // Fill, when there is time.
+  // sums += a span times vectors; v is where those of its first piece are. ahead: what comes after
+  // the span is loaded at once; otherwise by Fill, when nothing waits for the sums any more.
   template <bool kForward, int kSets>
   __device__ void Multiply(Sums<kSets, kUnit>& sums, const Span<T>& span, const T* v, int lead,
-                           int columns) {
+                           int columns, bool ahead) {
     const int g = Lane() >> 2, step = span.step();
     // Sets of which there is column g.
     const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
@@ -433,7 +433,7 @@ class MatrixStream {
         if (span.triangle) below += step;
       }
       group_ = 0;
-      if (pieces > kDepth) LoadGroup();
+      if (ahead || pieces > kDepth) LoadGroup();
     }
   }
 

@@ -106,9 +106,10 @@ class Worker {
     if (item.start != nullptr) start_ = First(StartRows(item, 0), item.columns);
   }
 
-  // beside() is called once, while loads are under way.
+  // beside() is called once, while loads are under way. It finds out whether the next item is
+  // ready; unless it is, others may be waiting for this one, and nothing is done before it ends.
   template <typename Beside>
-  __device__ void Work(const Item<T>& item, const Beside& beside) {
+  __device__ void Work(const Item<T>& item, const Beside& beside, const bool& ready) {
     // What has been prepared goes first.
     if (vector_.to != nullptr) Copy(vector_, 0);
     if (start_.to != nullptr) Copy(start_, 0);
@@ -121,20 +122,22 @@ class Worker {
           stream_.Fill();
           __syncthreads();
         }
-        if (m < item.matrices)
+        if (m < item.matrices) {
           LoadRows(VectorRows(item, m, row), item.columns, first ? vector_.to : nullptr);
+        }
         if (first) beside();
+        Span<T> span;
+        if (m < item.matrices) span = ItemSource<T>::Of(item, m, row, n_, vector_rows_);
+        const T* v = vectors_ + span.begin - row;
         CopyWait();
         __syncthreads();
         if (first) Begin(item, sums);
         first = false;
         if (m == item.matrices) break;
-        const Span<T> span = ItemSource<T>::Of(item, m, row, n_, vector_rows_);
-        const T* v = vectors_ + span.begin - row;
         if (item.forward) {
-          stream_.template Multiply<true>(sums, span, v, lead_, item.columns);
+          stream_.template Multiply<true>(sums, span, v, lead_, item.columns, ready);
         } else {
-          stream_.template Multiply<false>(sums, span, v, lead_, item.columns);
+          stream_.template Multiply<false>(sums, span, v, lead_, item.columns, ready);
         }
         if (m == 0 && item.copy_to != nullptr) Copy(item, row);
       }
@@ -274,10 +277,10 @@ class Worker {
     double* mine = sums_ + WarpIndex() * kSets * kColumns * kSumLead<T>;
     sums.ForEach(
         [&](int row, int column, double value) { mine[column * kSumLead<T> + row] = value; });
-    __syncthreads();
     T* const out = item.out;
     const int strips = item.strips();
     const double sign = item.start != nullptr || item.negative ? -1 : 1;
+    __syncthreads();
     ForEachEntry(item, [&](int row, int column, int at) {
       const double* from =
           sums_ + (row / kStrip * kSets * kColumns + column) * kSumLead<T> + row % kStrip;
@@ -306,12 +309,6 @@ __device__ void CountItem(const Item<T>& item) {
   if (item.kind == Item<T>::kWork) Signal(item.count, item.weight);
 }
 
-template <typename T>
-__device__ void AwaitItem(const Item<T>& item) {
-  while (!item.IsReady()) {
-  }
-}
-
 // The next kMadeTogether items of this thread block, made by as many lanes: it takes a while. Not
 // inlined, or what it needs takes registers from all the others.
 template <typename T>
@@ -321,10 +318,10 @@ __device__ __noinline__ void MakeItems(const ItemTable<T>* table, int first, int
   items[i % kItems] = table->At(blockIdx.x + i * gridDim.x, panel_columns);
 }
 
-// All thread blocks run at the same time. Each has every gridDim.x-th item, in order. Some threads
-// make items while the vectors of the one in work come; another says which items are done and
-// watches what the next one waits for. That an item is done is said after the next has begun,
-// unless that one has to wait.
+// All thread blocks run at the same time. Each has every gridDim.x-th item, in order. While the
+// vectors of the one in work come, some threads of one warp make items, one of another watches what
+// the next item waits for, and one of a third says that the item before is done; or says so at
+// once, if the next one has to wait.
 template <typename T, int kSets, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 2)
     SubstituteLargeKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
@@ -332,8 +329,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];
   Item<T>* const items = reinterpret_cast<Item<T>*>(item_memory);
   constexpr int kPanel = kSets * kColumns;
-  const bool maker = threadIdx.x < kMadeTogether, watcher = threadIdx.x == kThreads - 1;
-  bool ready = true, counted = true;
+  __shared__ bool ready;
+  const bool maker = threadIdx.x < kMadeTogether;
+  const bool counter = threadIdx.x == kThreads - 1, watcher = threadIdx.x == kThreads - 1 - kWarp;
+  bool counted = true;
   ClearStale(args);
   ItemTable<T> table(args, reinterpret_cast<Zone*>(memory));
   table.Make();
@@ -342,35 +341,33 @@ __global__ void __launch_bounds__(kThreads, 2)
   Worker<T, kSets, kWhole> worker(args, items, memory + args.table_bytes);
   worker.Publish(1);
   worker.Prepare(items[0]);
-  if (watcher) AwaitItem(items[0]);
+  if (watcher) items[0].Await();
   for (int i = 0;; ++i) {
     __syncthreads();
     const Item<T>& item = items[i % kItems];
     if (item.kind == Item<T>::kEnd) return;
     const Item<T>& next = items[(i + 1) % kItems];
+    worker.Publish(i + 2);
     const auto beside = [&] {
       // The places of item i - 1 and of those after it are in use, of kItems in all.
       if (maker && i % kMadeTogether == 1) {
         MakeItems(&table, i - 1 + kMadeTogether, kPanel, items);
       }
-      if (watcher) {
-        if (!counted) CountItem(items[(i + kItems - 1) % kItems]);
-        ready = next.kind != Item<T>::kEnd && next.IsReady();
-      }
+      if (counter && !counted) CountItem(items[(i + kItems - 1) % kItems]);
+      if (watcher) ready = next.kind != Item<T>::kEnd && next.IsReady();
     };
     if (item.kind == Item<T>::kWork) {
-      worker.Work(item, beside);
+      worker.Work(item, beside, ready);
     } else {
       beside();
     }
     __syncthreads();
-    if (watcher) {
+    if (counter) {
       counted = !ready;
-      if (!ready) CountItem(item);
+      if (counted) CountItem(item);
     }
-    worker.Publish(i + 2);
     worker.Prepare(next);
-    if (watcher && !ready) AwaitItem(next);
+    if (watcher && !ready) next.Await();
   }
 }
 
@@ -404,7 +401,7 @@ int64_t MostItems(const SolveArgs& args) {
 
 // Shared memory that a thread block has besides its vectors and sums.
 template <typename T>
-inline constexpr int64_t kOther = kItems * sizeof(Item<T>) + 1024 + 64;
+inline constexpr int64_t kOther = kItems * sizeof(Item<T>) + 1024 + 128;
 
 template <typename T, int kSets>
 LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
