@@ -134,10 +134,11 @@ class Worker {
         if (first) Begin(item, sums);
         first = false;
         if (m == item.matrices) break;
+        const bool ahead = ready;
         if (item.forward) {
-          stream_.template Multiply<true>(sums, span, v, lead_, item.columns, ready);
+          stream_.template Multiply<true>(sums, span, v, lead_, item.columns, ahead);
         } else {
-          stream_.template Multiply<false>(sums, span, v, lead_, item.columns, ready);
+          stream_.template Multiply<false>(sums, span, v, lead_, item.columns, ahead);
         }
         if (m == 0 && item.copy_to != nullptr) Copy(item, row);
       }
@@ -260,8 +261,9 @@ class Worker {
     const int row = static_cast<int>(threadIdx.x) & (rows - 1);
     if (item.row0 + row >= n_) return;
     int column = static_cast<int>(threadIdx.x) / kStrip >> item.log_strips;
+    const int step = kThreads / kStrip >> item.log_strips;
 #pragma unroll 1
-    for (; column < columns; column += kThreads / rows) body(row, column, column * n_ + row);
+    for (; column < columns; column += step) body(row, column, column * n_ + row);
   }
   // The item's own rows of its first vector, of which those from `first` on are here.
   __device__ void Copy(const Item<T>& item, int first) const {
