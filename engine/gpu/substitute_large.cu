@@ -375,14 +375,14 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Strips of an item: fewer where a level has few segments, so that all thread blocks have one.
+// Strips of an item: fewer where a level has few segments, so that all thread blocks have one. The
+// order of sums follows from it, so neither other columns nor other systems may change it.
 template <typename T>
-int32_t LogStripsOf(const SolveArgs& args, const SolveLevel& level, int64_t blocks) {
+int32_t LogStripsOf(const SolveArgs& args, const SolveLevel& level, int64_t multiprocessors) {
   const int64_t tiles = (args.n + kWideStrip<T> - 1) / kWideStrip<T>;
   int32_t log = kLogSlots;
-  while (log > 0 && level.shape.segments() * args.num_systems * args.num_panels *
-                            ((tiles + (1 << log) - 1) >> log) <
-                        blocks) {
+  while (log > 0 &&
+         level.shape.segments() * ((tiles + (1 << log) - 1) >> log) < 2 * multiprocessors) {
     --log;
   }
   return log;
@@ -428,7 +428,7 @@ LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
   if (error != kSuccess) return {error, "SubstituteLarge"};
   const int64_t blocks = resident * limits.multiprocessors;
   for (int32_t l = 0; l < args.num_levels; ++l) {
-    args.levels[l].log_strips = LogStripsOf<T>(args, args.levels[l], blocks);
+    args.levels[l].log_strips = LogStripsOf<T>(args, args.levels[l], limits.multiprocessors);
   }
   const int64_t most = MostItems<T>(args) * args.num_systems * args.num_panels;
   void* parameters[] = {&args};
