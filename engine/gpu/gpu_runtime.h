@@ -237,9 +237,17 @@ __device__ inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
 // Between thread blocks of one launch: what a thread block wrote before it signals is seen, through
 // LoadFresh, by one that has seen the count. A thread block's own barrier goes before Signal and
 // after HasReached.
-__device__ inline unsigned Signal(unsigned* count) {
+__device__ inline void Signal(unsigned* count, unsigned by = 1) {
+#if defined(BLOCKD_GPU_HIP)
   __threadfence();
-  return atomicAdd(count, 1u);
+  atomicAdd(count, by);
+#else
+  asm volatile(
+      "fence.acq_rel.gpu;\n\t"
+      "red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(count),
+      "r"(by)
+      : "memory");
+#endif
 }
 __device__ inline bool HasReached(const unsigned* count, unsigned target) {
 #if defined(BLOCKD_GPU_HIP)

@@ -18,6 +18,7 @@ inline constexpr int kLogSlots = 3, kSlots = 1 << kLogSlots;
 // out = (start) +- the sum of the products. All vectors: column stride n, first row of the block.
 template <typename T>
 struct Item {
+  static constexpr int kStrip = kWideStrip<T>;
   enum Kind { kWork, kEmpty, kEnd };
   Kind kind = kEmpty;
   bool triangle = false, forward = false;
@@ -31,20 +32,28 @@ struct Item {
   int64_t start_added = 0;
   T* out = nullptr;
   bool negative = false;
-  const T* copy_from = nullptr;  // rows to be copied besides
-  T* copy_to = nullptr;
+  T* copy_to = nullptr;  // where its rows of vector[0] go besides
   // Each of `waits` counters from `wait` on has to reach the target.
   const unsigned* wait = nullptr;
   int waits = 0;
   unsigned target = 0;
-  unsigned* done = nullptr;   // counts items of the segment
-  unsigned last = 0;          // its number before the segment's last item is counted
-  unsigned* ended = nullptr;  // of the segment; 1 then
+  // What counts it when it is done, and as how many.
+  unsigned* count = nullptr;
+  unsigned weight = 1;
 
   __device__ bool IsReady() const {
     bool ready = true;
     for (int i = 0; kind == kWork && i < waits; ++i) ready &= HasReached(wait + i, target);
     return ready;
+  }
+  __device__ void Await() const {
+    const int counters = kind == kWork ? waits : 0;
+    const unsigned* const first = wait;
+    const unsigned enough = target;
+    for (int i = 0; i < counters; ++i) {
+      while (!HasReached(first + i, enough)) {
+      }
+    }
   }
   __device__ int strips() const { return 1 << log_strips; }
   // The range along the vectors that the item's products need.
@@ -71,6 +80,7 @@ struct Zone {
 inline constexpr int kMostZones = 5;
 
 // Finds items by their numbers. MostSolveItems keeps these below 2^32.
+template <typename T>
 class ItemTable {
  public:
   __device__ ItemTable(const SolveArgs& args, Zone* zones)
@@ -79,7 +89,7 @@ class ItemTable {
         num_zones_(kMostZones * (args.end_pass - args.first_pass)),
         units_(static_cast<uint32_t>(args.num_systems * args.num_panels)),
         panels_(static_cast<uint32_t>(args.num_panels)),
-        tiles_(static_cast<uint32_t>((args.n + kStrip - 1) / kStrip)) {}
+        tiles_(static_cast<uint32_t>((args.n + Item<T>::kStrip - 1) / Item<T>::kStrip)) {}
 
   BLOCKD_HOST_DEVICE static int64_t Bytes(const SolveArgs& args) {
     return kMostZones * (args.end_pass - args.first_pass) * static_cast<int64_t>(sizeof(Zone));
@@ -100,7 +110,6 @@ class ItemTable {
     __syncthreads();
   }
 
-  template <typename T>
   __device__ Item<T> At(uint32_t number, int panel_columns) const {
     // The last zone that begins at the number or before; those without items are passed over.
     int low = 0, high = num_zones_;
@@ -146,7 +155,7 @@ class ItemTable {
       index -= segment * of_middle;
       place.segment = 1 + segment;
     }
-    return MakeItem<T>(place, index, groups, panel_columns);
+    return MakeItem(place, index, groups, panel_columns);
   }
 
  private:
@@ -200,7 +209,6 @@ class ItemTable {
     }
   }
 
-  template <typename T>
   __device__ Item<T> MakeItem(const Place& place, uint32_t index, uint32_t groups,
                               int panel_columns) const {
     Item<T> item;
@@ -212,7 +220,8 @@ class ItemTable {
     item.columns = part.columns;
     item.forward = place.forward;
     item.log_strips = place.level->log_strips;
-    item.row0 = static_cast<int>(index < groups ? index : index - groups) * item.strips() * kStrip;
+    item.row0 =
+        static_cast<int>(index < groups ? index : index - groups) * item.strips() * item.kStrip;
     Count(item, part, place, groups);
     if (!place.forward) {
       place.phase == 0 ? BackwardUpdate(item, part, place.step)
@@ -226,20 +235,24 @@ class ItemTable {
     return item;
   }
 
-  // What the item waits for and what it counts.
-  template <typename T>
+  // What the item waits for and what counts it: one counter for a segment's last phase, where the
+  // segments that wait for it look, and one for all others.
   __device__ void Count(Item<T>& item, const Part<T>& part, const Place& place,
                         int64_t groups) const {
-    item.done = Counter(place.unit, place.pass, place.segment);
-    item.ended = item.done + 2 * Segments();
-    const int64_t updates = place.forward ? (part.run.has_fill() ? 2 : 1) : 1;
+    unsigned* const counter = Counter(place.unit, place.pass, place.segment);
+    const bool two_products = place.forward && part.run.has_fill();
+    const int64_t phase_items = groups * (two_products ? 2 : 1);
     const int64_t steps_before = place.forward ? place.step : part.run.count - 1 - place.step;
-    const int64_t before = groups * (steps_before * (1 + updates) + place.phase);
-    int64_t total = groups * part.run.count * (1 + updates);
-    if (place.forward && part.run.target() < 0) total -= groups;
-    item.last = static_cast<unsigned>(total - 1);
+    const int64_t before = (groups + phase_items) * steps_before + (place.phase == 0 ? 0 : groups);
+    item.count = counter;
+    if (steps_before == part.run.count - 1 &&
+        (place.phase == 1 || (place.forward && part.run.target() < 0))) {
+      item.count = counter + 2 * Segments();
+      // The same sum for all segments.
+      if (!two_products) item.weight = 2;
+    }
     if (before > 0) {
-      item.wait = item.done;
+      item.wait = counter;
       item.waits = 1;
       item.target = static_cast<unsigned>(before);
     } else if (place.pass > args_.first_pass) {
@@ -247,7 +260,7 @@ class ItemTable {
       Sources(part.run, place, first, last);
       item.wait = Counter(place.unit, place.pass - 1, first) + 2 * Segments();
       item.waits = static_cast<int>(last - first) + 1;
-      item.target = 1;
+      item.target = 2 * Groups(args_.levels[args_.level_of(place.pass - 1)]);
     }
   }
 
@@ -274,7 +287,6 @@ class ItemTable {
            args_.levels[level].next_separators_before + level + segment;
   }
 
-  template <typename T>
   __device__ void ForwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.triangle = true;
     item.matrices = 1;
@@ -284,14 +296,12 @@ class ItemTable {
     item.out = part.scratch;
   }
   // y comes to its place in x here, where nobody reads b any more.
-  template <typename T>
   __device__ void ForwardNext(Item<T>& item, const Part<T>& part, int64_t k) const {
     const bool last = part.IsLast(k);
     item.matrices = 1;
     item.matrix[0] = part.next + k * part.n * part.n;
     item.vector[0] = part.scratch;
     item.negative = true;
-    item.copy_from = part.scratch;
     item.copy_to = part.x.At(part.run.block(k));
     if (!part.AddsToNext(k)) {
       item.out = part.from_right.At(part.run.left);
@@ -302,7 +312,6 @@ class ItemTable {
     item.start = next;
     item.start_added = part.x_right;
   }
-  template <typename T>
   __device__ void ForwardFill(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.matrices = 1;
     item.matrix[0] = part.fill + k * part.n * part.n;
@@ -311,7 +320,6 @@ class ItemTable {
     item.out = part.from_right.At(part.run.left);
     if (k > 0) item.start = item.out;
   }
-  template <typename T>
   __device__ void BackwardUpdate(Item<T>& item, const Part<T>& part, int64_t k) const {
     const int64_t square = static_cast<int64_t>(part.n) * part.n;
     if (part.HasNext(k)) {
@@ -320,10 +328,7 @@ class ItemTable {
       if (part.IsLast(k)) {
         item.vector[0] = part.TargetSolution();
         // A separator is the right one of one segment, which brings its solution down.
-        if (!part.run.reversed) {
-          item.copy_from = item.vector[0];
-          item.copy_to = part.x.At(part.run.target());
-        }
+        if (!part.run.reversed) item.copy_to = part.x.At(part.run.target());
       }
       item.matrices = 1;
     }
@@ -336,7 +341,6 @@ class ItemTable {
     item.start = part.HasNext(k) ? part.x.At(part.run.block(k)) : part.scratch;
     item.out = part.scratch;
   }
-  template <typename T>
   __device__ void BackwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
     item.triangle = true;
     item.matrices = 1;
@@ -345,11 +349,10 @@ class ItemTable {
     item.out = part.x.At(part.run.block(k));
   }
   // What is indexed by the item's own rows starts at the first of them.
-  template <typename T>
   __device__ static void Shift(Item<T>& item) {
     item.out += item.row0;
     if (item.start != nullptr) item.start += item.row0;
-    if (item.copy_to != nullptr) item.copy_from += item.row0, item.copy_to += item.row0;
+    if (item.copy_to != nullptr) item.copy_to += item.row0;
   }
 
   const SolveArgs& args_;

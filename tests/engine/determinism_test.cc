@@ -16,8 +16,9 @@ struct Size {
   int64_t num_blocks, n;
 };
 const std::vector<Size>& Sizes() {
-  static const std::vector<Size> sizes = {{1, 5},   {2, 33},  {40, 1},  {64, 8},  {50, 16},
-                                          {33, 17}, {20, 40}, {12, 70}, {5, 130}, {200, 4}};
+  static const std::vector<Size> sizes = {{1, 5},   {2, 33},   {40, 1},  {64, 8},
+                                          {50, 16}, {33, 17},  {20, 40}, {12, 70},
+                                          {5, 130}, {40, 130}, {200, 4}};
   return sizes;
 }
 
@@ -25,6 +26,7 @@ std::vector<std::vector<int64_t>> Cuts(int64_t num_blocks) {
   std::vector<std::vector<int64_t>> cuts = {{}};
   if (num_blocks >= 3) cuts.push_back({1});
   if (num_blocks >= 9) cuts.push_back({4, 1});
+  if (num_blocks >= 40) cuts.push_back({12, 3});
   return cuts;
 }
 
