@@ -70,8 +70,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const DeviceInfo& device() const = 0;
-  // What work on systems of this scalar type costs.
-  virtual const CostModel& costs(Scalar scalar) const = 0;
+  // What work on systems of this shape costs.
+  virtual CostModel costs(const Shape& shape) const = 0;
   virtual MemoryPool& pool() = 0;
   // True if the device reads host memory where it lies, so that no upload is needed.
   virtual bool reads_host_memory() const = 0;

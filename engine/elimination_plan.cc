@@ -21,7 +21,7 @@ double Cube(int64_t n) { return static_cast<double>(n) * static_cast<double>(n) 
 // a level end together; but not where a block is spread over all lanes, and takes as long with a
 // fill as without.
 double EndLength(int64_t n, const CostModel& costs) {
-  if (n > costs.largest_lane_block) return 1;
+  if (costs.spread) return 1;
   const double rows = static_cast<double>(n);
   const double rate = costs.lane_flops_per_second * rows / (rows + costs.half_rate_block_size);
   const double plain =
@@ -104,11 +104,6 @@ class Planner {
       : n_(shape.block_size), batch_(static_cast<double>(batch)), costs_(costs) {
     const double efficiency = n_ / (n_ + costs.half_rate_block_size);
     lane_rate_ = costs.lane_flops_per_second * efficiency;
-    lanes_ = costs.lanes;
-    if (costs.whole_lane_block > 0) {
-      const int64_t whole = std::min<int64_t>(costs.whole_lane_block / n_, 4);
-      lanes_ *= whole > 0 ? static_cast<double>(whole) : 0.5;
-    }
     device_rate_ = costs.device_flops_per_second * efficiency;
     block_bytes_ = static_cast<double>(n_) * n_ * ScalarBytes(shape.scalar);
   }
@@ -123,7 +118,7 @@ class Planner {
     if (found != best_.end()) return found->second;
     Choice best{LevelSeconds(chain, 0), 0};
     // More separators take more memory, and a solve more levels: they have to be worth it.
-    const double worth = n_ > costs_.largest_lane_block ? 1 - kWorthwhile : 1;
+    const double worth = costs_.spread ? 1 - kWorthwhile : 1;
     for (const int64_t separators : Candidates(chain)) {
       const double seconds = LevelSeconds(chain, separators) + Best(separators).seconds;
       if (seconds < worth * best.seconds) best = {seconds, separators};
@@ -153,7 +148,7 @@ class Planner {
     const double fills = static_cast<double>(cut.in_middles);
     const double middle = cut.middles > 0 ? static_cast<double>(cut.middle(0)) : 0;
     const double flops = batch_ * Cube(n_) * (ends * kPlainFlops + fills * kFillFlops);
-    if (n_ > costs_.largest_lane_block) {
+    if (costs_.spread) {
       const double rate = costs_.spread_flops_per_second * static_cast<double>(n_) /
                           (static_cast<double>(n_) + costs_.spread_half_rate_block_size);
       const auto rows = static_cast<double>(n_);
@@ -168,7 +163,7 @@ class Planner {
                              kFillFlops * Cube(n_) / lane_rate_;
     const double longest =
         std::max(static_cast<double>(cut.first) * plain_step, middle * fill_step);
-    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / lanes_);
+    const double waves = std::ceil(batch_ * static_cast<double>(separators + 1) / costs_.lanes);
     const double work = flops / device_rate_;
     // Each block is read (D, E) and written (inv(L), C, W) once.
     const double traffic = batch_ * block_bytes_ * (ends * 3 + fills * 4) / costs_.bytes_per_second;
@@ -178,7 +173,6 @@ class Planner {
   const int64_t n_;
   const double batch_;
   const CostModel& costs_;
-  double lanes_ = 1;
   double lane_rate_ = 0;
   double device_rate_ = 0;
   double block_bytes_ = 0;
@@ -281,8 +275,7 @@ double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const
   const double step = costs.solve_step_seconds + n * costs.solve_step_seconds_per_row;
   // A level's segments share the lanes; all but the first few levels are short.
   const auto lanes = [&](const Level& level) {
-    const double whole = std::clamp<double>(static_cast<double>(costs.whole_lane_block) / n, 1, 4);
-    return std::min(batch * static_cast<double>(level.segments.size()), costs.lanes * whole);
+    return std::min(batch * static_cast<double>(level.segments.size()), costs.solve_lanes);
   };
   double latency = 0;
   for (const Level& level : plan.levels()) {

@@ -29,11 +29,11 @@
 
 namespace blockd {
 
-// What a backend costs, with scalars of one type. Fitted once for each; the numbers and how they
-// were fitted are in engine/README.md.
+// What systems of one shape cost a backend. Fitted once; the numbers and how they were fitted are
+// in engine/README.md.
 struct CostModel {
-  double lanes = 1;              // segments that run at once without slowing one another
-  int64_t whole_lane_block = 0;  // a lane takes this / n of them, up to 4, or half of one; 0: one
+  double lanes = 1;                         // segments that run at once without slowing one another
+  double solve_lanes = 1;                   // the same of a solve
   double lane_flops_per_second = 4.8e10;    // of one segment alone, FP64, at large n
   double device_flops_per_second = 4.8e10;  // of all lanes together, FP64, at large n
   double half_rate_block_size = 40;         // n at which half of the rates above is reached
@@ -41,10 +41,10 @@ struct CostModel {
   double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops
   double step_seconds_per_row = 0;          // and what each of its n rows adds to that
   double fill_seconds_per_row = 0;          // and to that of a block which carries a fill
-  // Blocks of more rows are spread over all lanes, and all segments go forward in lock-step: a
-  // level takes its longest segment's steps one after another or all its flops, whatever is longer,
-  // and more where these are alike (the root of the sum of squares).
-  int64_t largest_lane_block = kMaxBlockSize;
+  // If blocks are spread over all lanes, all segments go forward in lock-step: a level takes its
+  // longest segment's steps one after another or all its flops, whatever is longer, and more where
+  // these are alike (the root of the sum of squares).
+  bool spread = false;
   double spread_seconds_per_row = 0;    // of a step, for each of its n rows
   double spread_seconds_per_entry = 0;  // and for each of its n^2 entries
   double spread_flops_per_second = 0;

@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<const EliminationPlan>> Solver::Plan(const Shape&
   const auto found = plans_.find({shape, batch});
   if (found != plans_.end()) return found->second;
   absl::StatusOr<EliminationPlan> plan =
-      EliminationPlan::Make(shape, batch, backend_->costs(shape.scalar));
+      EliminationPlan::Make(shape, batch, backend_->costs(shape));
   if (!plan.ok()) return plan.status();
   // Shapes come from callers: forget them all before their number becomes a leak.
   if (plans_.size() >= kMaxCachedPlans) plans_.clear();

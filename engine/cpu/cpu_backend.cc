@@ -82,16 +82,15 @@ class CpuBackend : public Backend {
         absl::StrCat(ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
     device_.memory_bytes = PhysicalMemory();
     device_.parallelism = threads;
-    for (CostModel& costs : costs_) {
-      costs.lanes = lanes;
-      costs.lane_flops_per_second *= &costs == &costs_[1] ? 2 : 1;
-      costs.device_flops_per_second = costs.lane_flops_per_second * lanes;
-    }
+    costs_.lanes = costs_.solve_lanes = lanes;
   }
 
   const DeviceInfo& device() const override { return device_; }
-  const CostModel& costs(Scalar scalar) const override {
-    return costs_[scalar == Scalar::kFloat32 ? 1 : 0];
+  CostModel costs(const Shape& shape) const override {
+    CostModel costs = costs_;
+    if (shape.scalar == Scalar::kFloat32) costs.lane_flops_per_second *= 2;
+    costs.device_flops_per_second = costs.lane_flops_per_second * costs.lanes;
+    return costs;
   }
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return true; }
@@ -411,7 +410,7 @@ class CpuBackend : public Backend {
   MemoryPool pool_;
   ThreadPool threads_;
   DeviceInfo device_;
-  CostModel costs_[2];  // FP64, FP32
+  CostModel costs_;  // FP64
   std::vector<PivotFailure> failures_;  // of the factorization under way; block -1: none
 };
 

@@ -16,9 +16,9 @@ template <int kTile>
 inline constexpr int kWarpsOf = kTile / 8;
 // Thread blocks that share a multiprocessor, if registers allow: one multiplies while another waits
 // for its pivots.
-template <int kTile>
+template <typename T, int kTile>
 inline constexpr int kResident = kTile == 128  ? 1
-                                 : kTile == 64 ? 2
+                                 : kTile == 64 ? (sizeof(T) == 4 ? 3 : 2)
                                  : kTile == 32 ? 4
                                                : 8;
 
@@ -152,7 +152,7 @@ class Segment {
       if (inverts && kHasPartBarriers) {
         Invert();
       } else {
-        if (run_.has_fill() && !inverts) UpdateLeft(k);
+        if (run_.has_fill() && !inverts) UpdateLeft(k, WarpIndex() - kHalf, kHalf);
         SyncFill();
         if (run_.has_fill() && !inverts) UpdateFill();
         SyncFill();
@@ -375,11 +375,16 @@ class Segment {
   // D = D_next - C C'.
   __device__ void UpdateNext(int64_t k) const {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
-    FormSquares(0, 0, WarpIndex(), kWarps, nullptr, next, nullptr);
+#pragma unroll 1
+    for (int i = WarpIndex(); i < kSquares; i += kWarps) FormSquare(c_, Square(i), next, nullptr);
   }
-  // The left separator's update, - W W' so far; by half of the warps.
-  __device__ void UpdateLeft(int64_t k) const {
-    FormSquares(WarpIndex() - kHalf, kHalf, 0, 0, LeftSoFar(k), {}, nullptr);
+  // The left separator's update, - W W' so far: every step-th square from `first` on.
+  __device__ void UpdateLeft(int64_t k, int first, int step) const {
+    T* const out = NextChain(run_.left, 1);
+    DiagonalSource<T> before;
+    if (k > 0) before.first = out;
+#pragma unroll 1
+    for (int i = first; i < kSquares; i += step) FormSquare(w_, Square(i), before, out);
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
@@ -394,13 +399,16 @@ class Segment {
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
     const bool fill = run_.has_fill();
+    if (fill) UpdateLeft(k, WarpIndex(), kWarps);
     // A reversed segment's target adds its own block; the next level does that for the update.
     DiagonalSource<T> next;
     if (!run_.reversed) next = Chain().Diagonal(run_.target());
+    T* const target = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
     const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
-    FormSquares(WarpIndex(), fill ? kWarps : 0, last, last < core_warps ? core_warps : 0,
-                fill ? LeftSoFar(k) : nullptr, next,
-                run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0));
+#pragma unroll 1
+    for (int i = last < core_warps ? last : kSquares; i < kSquares; i += core_warps) {
+      FormSquare(c_, Square(i), next, target);
+    }
     if (!fill) return;
     const int row = WarpIndex() % kRowTiles * 16;
     const int column = WarpIndex() / kRowTiles * (kTile / 2);
@@ -432,40 +440,6 @@ class Segment {
     }
   }
 
-  __device__ const T* LeftSoFar(int64_t k) const {
-    return k > 0 ? NextChain(run_.left, 1) : nullptr;
-  }
-
-  // Squares of W W', from `back` on every back_step-th, then of C C'; a step of 0: none. The first
-  // begin with `left`, the others with `next` and go to core_out or, without, to d_.
-  __device__ void FormSquares(int back, int back_step, int core, int core_step, const T* left,
-                              const DiagonalSource<T>& next, T* core_out) const {
-    if (back_step == 0) back = kSquares;
-    if (core_step == 0) core = kSquares;
-    bool is_back = back < kSquares;
-    int square = is_back ? back : core;
-    // What the next one starts from is on its way already.
-    SquareStart ahead;
-    if (square < kSquares) LoadStart(square, is_back, is_back ? left : next.first, next, ahead);
-#pragma unroll 1
-    while (square < kSquares) {
-      Real sum[2][4];
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        sum[e / 4][e % 4] = -static_cast<Real>(ahead.first[e] + ahead.second[e]);
-      }
-      const int now = square;
-      const bool to_left = is_back;
-      square += is_back ? back_step : core_step;
-      if (is_back && square >= kSquares) {
-        is_back = false;
-        square = core;
-      }
-      if (square < kSquares) LoadStart(square, is_back, is_back ? left : next.first, next, ahead);
-      UpdateSquare(to_left ? w_ : c_, now, sum, to_left ? NextChain(run_.left, 1) : core_out);
-    }
-  }
-
   // A square of 16 x 16 of a lower triangle, and this lane's eight entries of it: entry e is
   // (row + 8 (e / 2 % 2), column + 8 (e / 4) + e % 2) and, above the diagonal, nobody's.
   struct Square {
@@ -482,29 +456,26 @@ class Segment {
     __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
   };
 
-  // What a square of the result starts from, as far as it is not zero.
-  struct SquareStart {
-    T first[8], second[8];
-  };
-  __device__ void LoadStart(int i, bool back, const T* from, const DiagonalSource<T>& next,
-                            SquareStart& start) const {
-    const Square square(i);
-    const T* const second = back ? nullptr : next.second;
-    const int n = n_, packed = !back && next.packed ? 1 : 0;
+  // What is there, as far as there is something, - rows rows' in one square, to `out` or to d_.
+  __device__ void FormSquare(const T* rows, const Square& square, const DiagonalSource<T>& there,
+                             T* out) const {
+    const T* const first = there.first;
+    const T* const second = there.second;
+    const bool packed = there.packed;
+    // All that is read is on its way while the sums are formed.
+    T start[8], more[8];
+    const int n = n_;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const int c = square.Column(e), at = c * n + square.Row(e) - packed * (c * (c + 1) / 2);
+      const int c = square.Column(e), skip = packed ? c * (c + 1) / 2 : 0;
+      const int at = c * n + square.Row(e) - skip;
       const bool has = square.Has(e, n);
-      start.first[e] = has && from ? from[at] : T{0};
-      start.second[e] = has && second ? second[at] : T{0};
+      start[e] = has && first ? first[at] : T{0};
+      more[e] = has && second ? second[at] : T{0};
     }
-  }
-
-  // -sum - rows rows' in one square, to `out` or to d_.
-  __device__ void UpdateSquare(const T* rows, int i, Real (&sum)[2][4], T* out) const {
-    const Square square(i);
     const T* const left = rows + square.first_row;
     const T* const right = rows + square.first_column;
+    Real sum[2][4] = {};
     constexpr int kUnroll = sizeof(Real) == 4 ? 4 : 2;  // as registers allow
 #pragma unroll kUnroll
     for (int k = 0; k < kTile; k += 8) {
@@ -513,14 +484,15 @@ class Segment {
       MultiplyRow(sum[0], a, right, k);
       MultiplyRow(sum[1], a, right + 8, k);
     }
-    const int n = n_;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sum[e / 4][e % 4]);
+    }
     if (out) {
       T* const to = out + square.column * n + square.row;
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        if (square.Has(e, n)) {
-          to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = static_cast<T>(-sum[e / 4][e % 4]);
-        }
+        if (square.Has(e, n)) to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = start[e];
       }
       return;
     }
@@ -529,7 +501,7 @@ class Segment {
     for (int e = 0; e < 8; ++e) {
       const int r = square.Row(e), c = square.Column(e);
       if (c > r) continue;
-      const T value = r < n ? static_cast<T>(-sum[e / 4][e % 4]) : r == c ? T{1} : T{0};
+      const T value = r < n ? start[e] : r == c ? T{1} : T{0};
       d_[c * kLead + r] = value;
       if (c / 8 == r / 8) d_[r * kLead + c] = value;
     }
@@ -572,7 +544,7 @@ class Segment {
 };
 
 template <typename T, int kTile>
-__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
+__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<T, kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   extern __shared__ double shared[];
   __shared__ Outcome outcome;
@@ -619,6 +591,12 @@ int64_t LargestSmallBlock(bool is_float, int64_t most_shared) {
   if (is_float && fits(SharedScalars<128>())) return 128;
   if (fits(SharedScalars<64>())) return 64;
   return fits(SharedScalars<32>()) ? 32 : 16;
+}
+
+int SmallResident(bool is_float, int64_t n) {
+  if (n > 64) return kResident<float, 128>;
+  if (n > 32) return is_float ? kResident<float, 64> : kResident<double, 64>;
+  return n > 16 ? kResident<double, 32> : kResident<double, 16>;
 }
 
 LaunchResult PrepareSmall(int64_t most_shared) {

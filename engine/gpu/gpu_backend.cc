@@ -39,17 +39,39 @@ class GpuBackend : public Backend {
   GpuBackend(std::unique_ptr<Device> device, const gpu::SolveLimits& solve_limits)
       : device_(std::move(device)),
         solve_limits_(solve_limits),
-        pool_(device_->pool_base(), device_->pool_bytes()) {
-    costs_[0] = Costs(Scalar::kFloat64);
-    costs_[1] = Costs(Scalar::kFloat32);
-  }
+        pool_(device_->pool_base(), device_->pool_bytes()) {}
 
   // Nothing may run when the graphs go, which is before the device does.
   ~GpuBackend() override { device_->Synchronize().IgnoreError(); }
 
   const DeviceInfo& device() const override { return device_->info(); }
-  const CostModel& costs(Scalar scalar) const override {
-    return costs_[scalar == Scalar::kFloat32 ? 1 : 0];
+  // Fitted on one H200; see README.md beside this file.
+  CostModel costs(const Shape& shape) const override {
+    const bool is_float = shape.scalar == Scalar::kFloat32;
+    const double speed = is_float ? 1.3 : 1;  // of arithmetic
+    const double multiprocessors = device_->info().parallelism;
+    const auto n = static_cast<double>(shape.block_size);
+    CostModel costs;
+    costs.lanes = multiprocessors * gpu::SmallResident(is_float, shape.block_size);
+    costs.solve_lanes = 2 * multiprocessors * std::clamp(64 / n, 1.0, 4.0);
+    costs.spread = !IsSmall(shape);
+    costs.lane_flops_per_second = 8e12 * speed;
+    costs.device_flops_per_second = 6e13 * speed;
+    costs.half_rate_block_size = 64;
+    costs.bytes_per_second = 3.3e12;
+    costs.step_seconds = 5e-7;
+    costs.step_seconds_per_row = 2.8e-7;
+    costs.fill_seconds_per_row = 3e-8;
+    costs.spread_seconds_per_row = 3.75e-7;
+    costs.spread_seconds_per_entry = 6.6e-10;
+    costs.spread_flops_per_second = 5.24e13 * speed;
+    costs.spread_half_rate_block_size = 320;
+    costs.spread_level_seconds = 2e-5;
+    costs.level_seconds = 2e-6;
+    costs.solve_step_seconds = 6e-7;
+    costs.solve_step_seconds_per_row = 3e-8;
+    costs.solve_level_seconds = 3e-6;
+    return costs;
   }
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return false; }
@@ -260,36 +282,10 @@ class GpuBackend : public Backend {
   }
 
  private:
-  // Fitted on one H200; see README.md beside this file.
-  CostModel Costs(Scalar scalar) const {
-    const bool is_float = scalar == Scalar::kFloat32;
-    const double speed = is_float ? 1.3 : 1;  // of arithmetic
-    CostModel costs;
-    costs.lanes = 2.0 * device_->info().parallelism;
-    costs.largest_lane_block = gpu::LargestSmallBlock(is_float, solve_limits_.block_shared_bytes);
-    costs.whole_lane_block = 64;
-    costs.lane_flops_per_second = 8e12 * speed;
-    costs.device_flops_per_second = 6e13 * speed;
-    costs.half_rate_block_size = 64;
-    costs.bytes_per_second = 3.3e12;
-    costs.step_seconds = 5e-7;
-    costs.step_seconds_per_row = 2.8e-7;
-    costs.fill_seconds_per_row = 3e-8;
-    costs.spread_seconds_per_row = 3.75e-7;
-    costs.spread_seconds_per_entry = 6.6e-10;
-    costs.spread_flops_per_second = 5.24e13 * speed;
-    costs.spread_half_rate_block_size = 320;
-    costs.spread_level_seconds = 2e-5;
-    costs.level_seconds = 2e-6;
-    costs.solve_step_seconds = 6e-7;
-    costs.solve_step_seconds_per_row = 3e-8;
-    costs.solve_level_seconds = 3e-6;
-    return costs;
-  }
-
   // Whether one thread block has a segment.
   bool IsSmall(const Shape& shape) const {
-    return shape.block_size <= costs(shape.scalar).largest_lane_block;
+    return shape.block_size <= gpu::LargestSmallBlock(shape.scalar == Scalar::kFloat32,
+                                                      solve_limits_.block_shared_bytes);
   }
   FactorScratch ScratchOf(const EliminationPlan& plan, int64_t systems) const {
     return {plan, systems, IsSmall(plan.shape())};
@@ -639,7 +635,6 @@ class GpuBackend : public Backend {
   gpu::LaunchGraphs graphs_;
   const gpu::SolveLimits solve_limits_;
   MemoryPool pool_;
-  CostModel costs_[2];  // FP64, FP32
   Table factor_table_ = {0, {}}, solve_table_ = {gpu::kTableBytes, {}};
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
   std::vector<EliminateArgs> level_args_;

@@ -193,8 +193,8 @@ absl::StatusOr<PlanReply> SolverCore::Impl::Plan(const MatrixForm& form, int64_t
   reply.factor_flops = reply.plan->factor_flops() * static_cast<double>(num_systems);
   reply.solve_flops = reply.plan->solve_flops(num_rhs);
   reply.factor_seconds = reply.plan->predicted_factor_seconds();
-  reply.solve_seconds = PredictedSolveSeconds(*reply.plan, num_rhs,
-                                              solver_->backend().costs(reply.plan->shape().scalar));
+  reply.solve_seconds =
+      PredictedSolveSeconds(*reply.plan, num_rhs, solver_->backend().costs(reply.plan->shape()));
   return reply;
 }
 

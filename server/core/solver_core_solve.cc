@@ -65,8 +65,7 @@ void SolverCore::Impl::SolveAtOnce(SolveTask& task) {
 bool SolverCore::Impl::RunsAtOnce(const SolveTask& task) const {
   if (limits_.max_batch_delay > absl::ZeroDuration() || NeedsMatrix(task.params)) return false;
   return PredictedSolveSeconds(task.pin->plan(), task.params.num_rhs,
-                               solver_->backend().costs(task.pin->plan().shape().scalar)) <
-         kInlineSeconds;
+                               solver_->backend().costs(task.pin->plan().shape())) < kInlineSeconds;
 }
 
 int64_t SolverCore::Impl::SolveWorkspace(const SolveTask& task) const {

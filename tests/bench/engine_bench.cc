@@ -262,7 +262,7 @@ class Bench {
         Sweep(cell);
       } else {
         auto plan =
-            EliminationPlan::Make(ShapeOf(cell), cell.systems, backend_->costs(options_.scalar));
+            EliminationPlan::Make(ShapeOf(cell), cell.systems, backend_->costs(ShapeOf(cell)));
         Check(plan.status());
         RunCell(cell, *std::move(plan), "");
       }
@@ -336,7 +336,7 @@ class Bench {
       const double moved = (3 * n * n + 4 * n * static_cast<double>(columns)) * blocks * k * scalar;
       solved.limit = Over(moved, ceilings_.bytes);
       solved.predicted =
-          PredictedSolveSeconds(*plan, columns, backend_->costs(options_.scalar), cell.systems);
+          PredictedSolveSeconds(*plan, columns, backend_->costs(ShapeOf(cell)), cell.systems);
       solved.flops = plan->solve_flops(columns) * k;
       solved.bytes = plan->solve_bytes(columns) * k;
       Print(solved, solve);
@@ -375,7 +375,7 @@ class Bench {
       std::vector<int64_t> separators = {s};
       if (s > 2) {
         auto rest = EliminationPlan::Make({s, cell.block_size, options_.scalar}, cell.systems,
-                                          backend_->costs(options_.scalar));
+                                          backend_->costs(ShapeOf(cell)));
         Check(rest.status());
         for (const Level& level : rest->levels()) {
           if (!level.separators.empty()) {
@@ -384,7 +384,7 @@ class Bench {
         }
       }
       auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators,
-                                                      backend_->costs(options_.scalar));
+                                                      backend_->costs(ShapeOf(cell)));
       Check(plan.status());
       std::string note;
       for (const int64_t count : separators) absl::StrAppend(&note, " ", count);
@@ -396,7 +396,7 @@ class Bench {
     const Cell cell{absl::StrCat("plan n=", p[1]), p[0], p[1], p[2]};
     const std::vector<int64_t> separators(p.begin() + 3, p.end());
     auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators,
-                                                    backend_->costs(options_.scalar));
+                                                    backend_->costs(ShapeOf(cell)));
     Check(plan.status());
     RunCell(cell, *std::move(plan), absl::StrCat(" ", absl::StrJoin(separators, " ")));
   }

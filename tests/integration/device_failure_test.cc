@@ -17,7 +17,7 @@ class DeviceFailureTest : public IntegrationTest {
   void SetUp() override {
     absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", Options().device);
     ASSERT_TRUE(cpu.ok()) << cpu.status();
-    const CostModel costs = (*cpu)->costs(Scalar::kFloat64);
+    const CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
     server::SetUpLogging("error", "logfmt");
     testing::internal::CaptureStderr();
     Start(Options(), std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_));

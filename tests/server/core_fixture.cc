@@ -95,7 +95,7 @@ void CoreTest::Start(const Setup& setup) {
   options.cpu_lanes = 1;
   absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", options);
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  CostModel costs = (*cpu)->costs(Scalar::kFloat64);
+  CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
   costs.lanes = 1;
   if (!setup.at_once) costs.solve_level_seconds = 1;  // so that no solve looks small
   auto backend = std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_);
@@ -202,7 +202,8 @@ double CoreTest::Metric(const std::string& name) const {
 }
 
 int64_t CoreTest::Charge(const Shape& shape) {
-  absl::StatusOr<EliminationPlan> plan = EliminationPlan::Make(shape, 1, core_->backend().costs(shape.scalar));
+  absl::StatusOr<EliminationPlan> plan =
+      EliminationPlan::Make(shape, 1, core_->backend().costs(shape));
   EXPECT_TRUE(plan.ok());
   return MemoryPool::Rounded(plan->factor_bytes());
 }

@@ -73,7 +73,7 @@ class HookedBackend : public Backend {
       : inner_(std::move(inner)), costs_(costs), gate_(std::move(gate)) {}
 
   const DeviceInfo& device() const override { return inner_->device(); }
-  const CostModel& costs(Scalar) const override { return costs_; }
+  CostModel costs(const Shape&) const override { return costs_; }
   MemoryPool& pool() override { return inner_->pool(); }
   bool reads_host_memory() const override { return inner_->reads_host_memory(); }
   absl::Status Upload(void* device, const void* host, int64_t bytes) override {
