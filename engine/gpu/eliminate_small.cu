@@ -16,9 +16,9 @@ template <int kTile>
 inline constexpr int kWarpsOf = kTile / 8;
 // Thread blocks that share a multiprocessor, if registers allow: one multiplies while another waits
 // for its pivots.
-template <typename T, int kTile>
+template <int kTile>
 inline constexpr int kResident = kTile == 128  ? 1
-                                 : kTile == 64 ? (sizeof(T) == 4 ? 3 : 2)
+                                 : kTile == 64 ? 2
                                  : kTile == 32 ? 4
                                                : 8;
 
@@ -100,8 +100,9 @@ class Segment {
   static constexpr int kInverterBarrier = 1, kFillBarrier = 2;
   // Squares of 16 x 16 in a lower triangle. At a segment's end a warp has those of W W' with its
   // number modulo kWarps, and those of C C' go to the last kCoreWarps, so that the warps of each
-  // scheduler have as many.
+  // scheduler have as many. In between some of W W' fill the last round of C C'.
   static constexpr int kSquares = kRowTiles * (kRowTiles + 1) / 2;
+  static constexpr int kBesideNext = kWarps - 1 - (kSquares - 1) % kWarps;
   static constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
@@ -152,7 +153,9 @@ class Segment {
       if (inverts && kHasPartBarriers) {
         Invert();
       } else {
-        if (run_.has_fill() && !inverts) UpdateLeft(k, WarpIndex() - kHalf, kHalf);
+        if (run_.has_fill() && !inverts) {
+          UpdateLeft(k, kBesideNext + WarpIndex() - kHalf, kHalf);
+        }
         SyncFill();
         if (run_.has_fill() && !inverts) UpdateFill();
         SyncFill();
@@ -372,11 +375,13 @@ class Segment {
     }
   }
 
-  // D = D_next - C C'.
+  // D = D_next - C C'. What warps have no square of is the left separator's.
   __device__ void UpdateNext(int64_t k) const {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
+    int i = WarpIndex();
 #pragma unroll 1
-    for (int i = WarpIndex(); i < kSquares; i += kWarps) FormSquare(c_, Square(i), next, nullptr);
+    for (; i < kSquares; i += kWarps) FormSquare(c_, Square(i), next, nullptr);
+    if (run_.has_fill() && i < kSquares + kBesideNext) UpdateLeft(k, i - kSquares, kSquares);
   }
   // The left separator's update, - W W' so far: every step-th square from `first` on.
   __device__ void UpdateLeft(int64_t k, int first, int step) const {
@@ -544,7 +549,7 @@ class Segment {
 };
 
 template <typename T, int kTile>
-__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<T, kTile>)
+__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   extern __shared__ double shared[];
   __shared__ Outcome outcome;
@@ -593,10 +598,10 @@ int64_t LargestSmallBlock(bool is_float, int64_t most_shared) {
   return fits(SharedScalars<32>()) ? 32 : 16;
 }
 
-int SmallResident(bool is_float, int64_t n) {
-  if (n > 64) return kResident<float, 128>;
-  if (n > 32) return is_float ? kResident<float, 64> : kResident<double, 64>;
-  return n > 16 ? kResident<double, 32> : kResident<double, 16>;
+int SmallResident(int64_t n) {
+  if (n > 64) return kResident<128>;
+  if (n > 32) return kResident<64>;
+  return n > 16 ? kResident<32> : kResident<16>;
 }
 
 LaunchResult PrepareSmall(int64_t most_shared) {

@@ -52,7 +52,7 @@ class GpuBackend : public Backend {
     const double multiprocessors = device_->info().parallelism;
     const auto n = static_cast<double>(shape.block_size);
     CostModel costs;
-    costs.lanes = multiprocessors * gpu::SmallResident(is_float, shape.block_size);
+    costs.lanes = multiprocessors * gpu::SmallResident(shape.block_size);
     costs.solve_lanes = 2 * multiprocessors * std::clamp(64 / n, 1.0, 4.0);
     costs.spread = !IsSmall(shape);
     costs.lane_flops_per_second = 8e12 * speed;
@@ -62,12 +62,12 @@ class GpuBackend : public Backend {
     costs.step_seconds = 5e-7;
     costs.step_seconds_per_row = 2.8e-7;
     costs.fill_seconds_per_row = 3e-8;
-    costs.spread_seconds_per_row = 3.75e-7;
-    costs.spread_seconds_per_entry = 6.6e-10;
-    costs.spread_flops_per_second = 5.24e13 * speed;
-    costs.spread_half_rate_block_size = 320;
+    costs.spread_seconds_per_row = is_float ? 2.9e-7 : 5.1e-7;
+    costs.spread_seconds_per_entry = is_float ? 4.1e-10 : 0;
+    costs.spread_flops_per_second = is_float ? 1.23e14 : 4.4e13;
+    costs.spread_half_rate_block_size = is_float ? 410 : 190;
     costs.spread_level_seconds = 2e-5;
-    costs.level_seconds = 2e-6;
+    costs.level_seconds = 1e-6 + 1.5e-9 * n * n;
     costs.solve_step_seconds = 6e-7;
     costs.solve_step_seconds_per_row = 3e-8;
     costs.solve_level_seconds = 3e-6;

@@ -21,7 +21,7 @@ struct LaunchResult {
 // Blocks up to this size are eliminated by one thread block a segment, in its shared memory.
 int64_t LargestSmallBlock(bool is_float, int64_t most_shared);
 // Segments that a multiprocessor has at a time.
-int SmallResident(bool is_float, int64_t n);
+int SmallResident(int64_t n);
 LaunchResult PrepareSmall(int64_t most_shared);
 LaunchResult PrepareLarge(int64_t most_shared);
 LaunchResult PrepareVectors();
