@@ -56,9 +56,9 @@ class GpuBackend : public Backend {
     costs.solve_lanes = 2 * multiprocessors * std::clamp(64 / n, 1.0, 4.0);
     costs.spread = !IsSmall(shape);
     costs.lane_flops_per_second = 8e12 * speed;
-    costs.device_flops_per_second = 6e13 * speed;
+    costs.device_flops_per_second = 5e13 * speed;
     costs.half_rate_block_size = 64;
-    costs.bytes_per_second = 3.3e12;
+    costs.bytes_per_second = 4.2e12;
     costs.step_seconds = 5e-7;
     costs.step_seconds_per_row = 2.8e-7;
     costs.fill_seconds_per_row = 3e-8;
@@ -68,9 +68,9 @@ class GpuBackend : public Backend {
     costs.spread_half_rate_block_size = is_float ? 410 : 190;
     costs.spread_level_seconds = 2e-5;
     costs.level_seconds = 1e-6 + 1.5e-9 * n * n;
-    costs.solve_step_seconds = 6e-7;
-    costs.solve_step_seconds_per_row = 3e-8;
-    costs.solve_level_seconds = 3e-6;
+    costs.solve_step_seconds = 8.5e-7;
+    costs.solve_step_seconds_per_row = 2.2e-8;
+    costs.solve_level_seconds = 3.5e-6;
     return costs;
   }
   MemoryPool& pool() override { return pool_; }
