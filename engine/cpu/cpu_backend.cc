@@ -410,7 +410,7 @@ class CpuBackend : public Backend {
   MemoryPool pool_;
   ThreadPool threads_;
   DeviceInfo device_;
-  CostModel costs_;  // FP64
+  CostModel costs_;                     // FP64
   std::vector<PivotFailure> failures_;  // of the factorization under way; block -1: none
 };
 
