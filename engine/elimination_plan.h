@@ -30,12 +30,12 @@
 namespace blockd {
 
 // What systems of one shape cost a backend. Fitted once; the numbers and how they were fitted are
-// in engine/README.md.
+// in engine/README.md and engine/gpu/README.md.
 struct CostModel {
   double lanes = 1;                         // segments that run at once without slowing one another
   double solve_lanes = 1;                   // the same of a solve
-  double lane_flops_per_second = 4.8e10;    // of one segment alone, FP64, at large n
-  double device_flops_per_second = 4.8e10;  // of all lanes together, FP64, at large n
+  double lane_flops_per_second = 4.8e10;    // of one segment alone, at large n
+  double device_flops_per_second = 4.8e10;  // of all lanes together, at large n
   double half_rate_block_size = 40;         // n at which half of the rates above is reached
   double bytes_per_second = 3.4e10;         // of all lanes together
   double step_seconds = 1.5e-7;             // latency of one block of a segment, beside its flops

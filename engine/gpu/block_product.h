@@ -247,7 +247,7 @@ class ProductTile {
   // multiplied.
   template <typename Fetch>
   __device__ void MultiplyByWarpgroups(int count, const Fetch& fetch, T* shared) {
-    static_assert(kRows == 16 * kWarps && kRowTiles == 1);
+    static_assert(kRows == 16 * kWarps && kRowTiles == 1 && kStages >= 3);
     constexpr int kSteps = kDepth / kStep;
     uint32_t* const parts = reinterpret_cast<uint32_t*>(shared + kStages * kStage);
     const uint64_t description = DescribeMatrix<kColumns>(parts);

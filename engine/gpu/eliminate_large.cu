@@ -1,6 +1,7 @@
-// Blocks of more than 64 rows: all segments of a level, and all systems, move in lock-step, one
-// block a step. Every thread block forms a tile, a sum of products A B' of whatever depth is due
-// (the left-looking order), so that a tile is written once. A step k, with its block D:
+// Blocks that are too large for one thread block's shared memory: all segments of a level, and all
+// systems, move in lock-step, one block a step. Every thread block forms a tile, a sum of products
+// A B' of whatever depth is due (the left-looking order), so that a tile is written once. A step k,
+// with its block D:
 //
 //     column j    L~(i,j) = D(i,j) - C(i,:) C(j,:)' - L(i,:j) L(j,:j)', C of the block before;
 //                 inv(L)(j,j) from the tile on the diagonal; P(j,l) = L(j,:j) inv(L)(:j,l)
@@ -31,6 +32,7 @@ struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
   static constexpr int kStages = 4, kResident = 2;
 };
+// By warpgroups; without them, as large all the same, for the host asks for the same thread blocks.
 template <>
 struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
 template <typename T>
@@ -438,7 +440,7 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
                                   (TileOf<T, kTile, kStep>::kResident))
     EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
                          bool flag) {
-  extern __shared__ double shared[];
+  extern __shared__ __align__(16) double shared[];
   __shared__ int failed;
   __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);

@@ -551,7 +551,7 @@ class Segment {
 template <typename T, int kTile>
 __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
-  extern __shared__ double shared[];
+  extern __shared__ __align__(16) double shared[];
   __shared__ Outcome outcome;
   alignas(Place) __shared__ unsigned char place[sizeof(Place)];
   if (threadIdx.x == 0) {
@@ -598,10 +598,15 @@ int64_t LargestSmallBlock(bool is_float, int64_t most_shared) {
   return fits(SharedScalars<32>()) ? 32 : 16;
 }
 
-int SmallResident(int64_t n) {
-  if (n > 64) return kResident<128>;
-  if (n > 32) return kResident<64>;
-  return n > 16 ? kResident<32> : kResident<16>;
+int64_t SmallResident(bool is_float, int64_t n, int64_t shared_bytes) {
+  const auto resident = [&](int64_t most, int64_t scalars) {
+    const int64_t fit = shared_bytes / (scalars * (is_float ? 4 : 8));
+    return fit < 1 ? 1 : fit < most ? fit : most;
+  };
+  if (n > 64) return resident(kResident<128>, SharedScalars<128>());
+  if (n > 32) return resident(kResident<64>, SharedScalars<64>());
+  if (n > 16) return resident(kResident<32>, SharedScalars<32>());
+  return resident(kResident<16>, SharedScalars<16>());
 }
 
 LaunchResult PrepareSmall(int64_t most_shared) {

@@ -52,7 +52,8 @@ class GpuBackend : public Backend {
     const double multiprocessors = device_->info().parallelism;
     const auto n = static_cast<double>(shape.block_size);
     CostModel costs;
-    costs.lanes = multiprocessors * gpu::SmallResident(shape.block_size);
+    costs.lanes = multiprocessors * static_cast<double>(gpu::SmallResident(
+                                        is_float, shape.block_size, solve_limits_.shared_bytes));
     costs.solve_lanes = 2 * multiprocessors * std::clamp(64 / n, 1.0, 4.0);
     costs.spread = !IsSmall(shape);
     costs.lane_flops_per_second = 8e12 * speed;

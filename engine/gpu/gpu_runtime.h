@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #if defined(BLOCKD_GPU_HIP)
 #include <hip/hip_runtime.h>
@@ -361,20 +362,6 @@ __device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-__device__ inline void MmaTf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(b0));
-}
-__device__ inline void Mma8x8x4(float (&c)[2], float a, float b) {
-  const SplitFloat x(a), y(b);
-  float all[4] = {c[0], c[1], 0, 0};
-  MmaTf32(all, x.small, 0, y.big);
-  MmaTf32(all, x.big, 0, y.small);
-  MmaTf32(all, x.big, 0, y.big);
-  c[0] = all[0], c[1] = all[1];
 }
 #endif
 

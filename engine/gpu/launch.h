@@ -16,12 +16,12 @@ struct LaunchResult {
   bool ok() const { return error == kSuccess; }
 };
 
-// Sets what kernels need of the device; once, before all else. most_shared: bytes of shared memory
-// that a thread block can have.
-// Blocks up to this size are eliminated by one thread block a segment, in its shared memory.
+// Blocks up to this size are eliminated by one thread block a segment, in its shared memory, of
+// which it can have most_shared bytes.
 int64_t LargestSmallBlock(bool is_float, int64_t most_shared);
-// Segments that a multiprocessor has at a time.
-int SmallResident(int64_t n);
+// How many of these a multiprocessor with shared_bytes of it has at a time.
+int64_t SmallResident(bool is_float, int64_t n, int64_t shared_bytes);
+// Sets what kernels need of the device; once, before all else.
 LaunchResult PrepareSmall(int64_t most_shared);
 LaunchResult PrepareLarge(int64_t most_shared);
 LaunchResult PrepareVectors();

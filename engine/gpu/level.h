@@ -163,7 +163,7 @@ struct SolveLevel {
   int64_t separators_before = -1;  // of the levels below this one's chain; -1: the system itself
   int64_t next_separators_before = 0;
   int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
-  int32_t log_strips = 0;  // of the strips of 16 rows of an item of work; large blocks only
+  int32_t log_strips = 0;  // of the strips of an item of work; large blocks only
 };
 
 // Every level has less than half of the blocks of the one before.

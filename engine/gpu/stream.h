@@ -1,5 +1,6 @@
 // A warp's stream of matrices: what a solve reads of the factor is known before its vectors are, so
-// a warp loads ahead, into registers, across matrices, blocks and barriers. And the product of what
+// a warp loads ahead, into registers or its own part of shared memory, across matrices, blocks and
+// barriers. And the product of what
 // arrives with vectors in shared memory, by the FP64 matrix instruction.
 //
 // A warp multiplies strips of a matrix M: some rows of M (forward, M v) or columns (backward, M'

@@ -1,5 +1,5 @@
 // Solves for up to 128 rows: a thread block walks a segment forward or backward. Vectors stay in
-// shared memory; the matrices stream through registers, so that memory is busy while a step waits
+// shared memory; the matrices stream through rings there, so that memory is busy while a step waits
 // for the one before.
 //
 // A warp forms 16 rows. Half of the warps multiply by C, the other half by W at the same time; what

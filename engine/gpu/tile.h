@@ -2,8 +2,6 @@
 #ifndef BLOCKD_ENGINE_GPU_TILE_H_
 #define BLOCKD_ENGINE_GPU_TILE_H_
 
-#include <type_traits>
-
 #include "blockd/engine/gpu/fragments.h"
 #include "blockd/engine/gpu/level.h"
 

@@ -101,7 +101,7 @@ std::vector<FormOptions> Forms(bool palette) {
 }
 
 TEST_P(FormsTest, AreAllTheSameMatrix) {
-  for (const int64_t n : {1, 2, 7, 16, 33, 64}) {
+  for (const int64_t n : {1, 2, 7, 16, 33, 64, 70, 130}) {
     const problems::Problem problem =
         problems::KalmanPalette({.states = n, .observations = n, .steps = 12});
     for (const bool palette : {false, true}) {
