@@ -95,9 +95,12 @@ class Segment {
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
-  // Half of the warps, which have 16 rows each.
+  // Half of the warps, which have 16 rows each. Those that invert and the others have barriers of
+  // their own or, where there are none, go one after the other with those of all warps.
   static constexpr int kHalf = kRowTiles;
-  static constexpr int kInverterBarrier = 1, kFillBarrier = 2;
+  static constexpr int kTogether = kHasPartBarriers ? kHalf : kWarps;
+  static constexpr int kInverterBarrier = kHasPartBarriers ? 1 : 0;
+  static constexpr int kFillBarrier = kHasPartBarriers ? 2 : 0;
   // Squares of 16 x 16 in a lower triangle. At a segment's end a warp has those of W W' with its
   // number modulo kWarps, and those of C C' go to the last kCoreWarps, so that the warps of each
   // scheduler have as many. In between some of W W' fill the last round of C C'.
@@ -254,7 +257,7 @@ class Segment {
       if (row >= n || column >= n) {
         *to = row == column ? T{1} : T{0};
       } else {
-        CopyAsync(to, source.first + source.SmallIndex(row, column));
+        CopyAsync(to, source.first + source.Index(row, column));
       }
     });
   }
@@ -286,14 +289,9 @@ class Segment {
   __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
 
   __device__ void Invert() {
-    TileInverter<kTile, kHasPartBarriers ? kHalf : kWarps, T,
-                 kHasPartBarriers ? kInverterBarrier : 0>(d_, &outcome_->failed)
-        .Run();
+    TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed).Run();
   }
-  // Of the warps that do not invert or, where those have no barrier of their own, of all.
-  __device__ static void SyncFill() {
-    SyncPart<kHasPartBarriers ? kFillBarrier : 0, kHasPartBarriers ? kHalf : kWarps>();
-  }
+  __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
   __device__ void FetchNext(int64_t k, int thread, int threads) const {
@@ -587,11 +585,14 @@ Error Allow(int64_t most_shared) {
   return kBytes > most_shared ? kSuccess : AllowShared(EliminateSmallKernel<T, kTile>, kBytes);
 }
 
+// Shared memory that the kernels declare besides, with room to align it.
+constexpr int64_t kDeclared = sizeof(Place) + sizeof(Outcome) + 128;
+
 }  // namespace
 
 int64_t LargestSmallBlock(bool is_float, int64_t most_shared) {
   const auto fits = [&](int64_t scalars) {
-    return scalars * (is_float ? 4 : 8) + 512 <= most_shared;
+    return scalars * (is_float ? 4 : 8) + kDeclared <= most_shared;
   };
   if (is_float && fits(SharedScalars<128>())) return 128;
   if (fits(SharedScalars<64>())) return 64;

@@ -1,7 +1,7 @@
 // A warp's stream of matrices: what a solve reads of the factor is known before its vectors are, so
 // a warp loads ahead, into registers or its own part of shared memory, across matrices, blocks and
-// barriers. And the product of what
-// arrives with vectors in shared memory, by the FP64 matrix instruction.
+// barriers. And the product of what arrives with vectors in shared memory, by the FP64 matrix
+// instruction.
 //
 // A warp multiplies strips of a matrix M: some rows of M (forward, M v) or columns (backward, M'
 // v), in pieces of 16 along the other dimension. A strip is 8 units of scalars side by side in
@@ -39,6 +39,12 @@ struct Span {
     return begin < end ? (end - begin + step() - 1) >> (log_slices + 4) : 0;
   }
 };
+
+// Where (row, column) of a triangle is, in the block column that starts at column `first`.
+__device__ inline int InTriangle(int row, int column, int first, int n) {
+  return first * n - first * (first - kPanelColumns) / 2 + (column - first) * (n - first) + row -
+         first;
+}
 
 // What a lane has of a piece: four units. Forward, unit 2h + j is of the column 8h + 2t + j.
 // Backward, a unit of two is 2h + i, of the strip's column 2g + i and the rows from 8h + 2t on; one
@@ -123,12 +129,6 @@ class SpanLoader {
     if (kForward) return kUnit * G();
     return kUnit * G() + (kUnit == 2 ? u & 1 : u);
   }
-  // Where (row, column) of a triangle is, in the block column that starts at column `first`.
-  __device__ static int InTriangle(int row, int column, int first, int n) {
-    return first * n - first * (first - kPanelColumns) / 2 + (column - first) * (n - first) + row -
-           first;
-  }
-
   __device__ void Locate(int n) {
     const int step = span_.step();
     int strip = span_.strip + kUnit * G();
@@ -247,12 +247,6 @@ class StripLoader {
  private:
   __device__ static int G() { return Lane() >> 2; }
   __device__ static int T2() { return 2 * (Lane() & 3); }
-  // Where (row, column) of a triangle is, in the block column that starts at column `first`.
-  __device__ static int InTriangle(int row, int column, int first, int n) {
-    return first * n - first * (first - kPanelColumns) / 2 + (column - first) * (n - first) + row -
-           first;
-  }
-
   __device__ void Locate(const Span<T>& span, int n) {
     const int k = span.begin + T2(), s = span.strip + 2 * G();
     const int column = kForward ? k : s, row = kForward ? s : k;

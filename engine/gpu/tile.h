@@ -268,14 +268,11 @@ struct DiagonalSource {
   int64_t n = 0;
   bool packed = false;
 
-  __device__ int64_t Index(int64_t row, int64_t column) const {
-    const int64_t low = row < column ? row : column, high = row < column ? column : row;
-    return packed ? low * n - low * (low + 1) / 2 + high : low * n + high;
-  }
-  // The same for the blocks that shared memory holds.
-  __device__ int SmallIndex(int row, int column) const {
-    const int low = row < column ? row : column, high = row < column ? column : row;
-    const int size = static_cast<int>(n);
+  // Int: int is enough for the blocks that shared memory holds.
+  template <typename Int>
+  __device__ Int Index(Int row, Int column) const {
+    const Int low = row < column ? row : column, high = row < column ? column : row;
+    const Int size = static_cast<Int>(n);
     return packed ? low * size - low * (low + 1) / 2 + high : low * size + high;
   }
   __device__ T At(int64_t row, int64_t column) const {
