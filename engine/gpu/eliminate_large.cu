@@ -52,7 +52,7 @@ using TileOf = ProductTile<
 template <typename T, int kTile, Step kStep>
 constexpr int64_t SharedBytes() {
   constexpr int kProduct = TileOf<T, kTile, kStep>::kSharedScalars;
-  constexpr int kSquare = kTile * kLd<kTile>;
+  constexpr int kSquare = kTile * kLd<T, kTile>;
   return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
 }
 
@@ -372,7 +372,7 @@ class Segment {
 
   // The tile (j,j) of -L L' becomes that of the inverse.
   __device__ void FactorDiagonal(int j, Tile& tile) const {
-    constexpr int kLead = kLd<kTile>;
+    constexpr int kLead = kLd<T, kTile>;
     tile.template Lay<kLead>(-1, shared_);
     // Its lower triangle is there; the tiles of 8 on the diagonal have to be whole.
     for (int i = threadIdx.x; i < kTile * 8; i += Tile::kThreads) {
@@ -401,8 +401,8 @@ class Segment {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const int row = Lane() + p * kWarp;
-        down[p] = row < column ? T{0} : tile_of[column * kLd<kTile> + row];
-        across[p] = column < row || !transposed ? T{0} : tile_of[row * kLd<kTile> + column];
+        down[p] = row < column ? T{0} : tile_of[column * kLd<T, kTile> + row];
+        across[p] = column < row || !transposed ? T{0} : tile_of[row * kLd<T, kTile> + column];
       }
       T* const kept_column = KeptColumn(kept, n, j0 + column) + j0;
 #pragma unroll

@@ -22,9 +22,9 @@ inline constexpr int kResident = kTile == 128  ? 1
                                  : kTile == 32 ? 4
                                                : 8;
 
-template <int kTile>
+template <typename T, int kTile>
 constexpr int SharedScalars() {
-  return 3 * kTile * kLd<kTile>;  // D, C, W
+  return 3 * kTile * kLd<T, kTile>;  // D, C, W
 }
 
 // The segment that a thread block has. It stands in shared memory: registers are for the blocks.
@@ -87,10 +87,11 @@ __device__ __noinline__ void FindFailure(const int64_t* info, int others, int th
   if (first < others) atomicMin(found, static_cast<unsigned>(first));
 }
 
-template <typename T, int kTile>
+// kFull: blocks have kTile rows.
+template <typename T, int kTile, bool kFull>
 class Segment {
   using Real = Arithmetic<T, kTile>;
-  static constexpr int kLead = kLd<kTile>;
+  static constexpr int kLead = kLd<T, kTile>;
   static constexpr int kTiles = kTile / 8;
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
@@ -116,7 +117,6 @@ class Segment {
         level_(place.level),
         system_(place.entry),
         run_(place.run),
-        n_(static_cast<int>(args.levels[0].shape.n)),
         outcome_(outcome),
         d_(shared),
         c_(d_ + kTile * kLead),
@@ -132,18 +132,30 @@ class Segment {
     CopyWait();
     __syncthreads();
     const bool inverts = WarpIndex() < kHalf;
-    const int beside = static_cast<int>(threadIdx.x) - kHalf * kWarp;
-    if (!inverts) {
-      if (run_.has_fill()) LoadCoupling(w_, run_.first - 1, true, beside, kHalf * kWarp);
-      FetchNext(0, beside, kHalf * kWarp);
-    }
-    if (inverts || !kHasPartBarriers) Invert();
     for (int64_t k = 0;; ++k) {
       const bool last = k + 1 == run_.count;
+      if (inverts && kHasPartBarriers) {
+        Invert();
+      } else {
+        if (k > 0 && run_.has_fill()) {
+          if (!inverts) UpdateLeft(k - 1, kBesideNext + WarpIndex() - kHalf, kHalf);
+          SyncFill();
+          if (!inverts) UpdateFill();
+          SyncFill();
+        }
+        if (!inverts) {
+          const int beside = static_cast<int>(threadIdx.x) - kHalf * kWarp;
+          if (k == 0 && run_.has_fill()) {
+            LoadCoupling(w_, run_.first - 1, true, beside, kHalf * kWarp);
+          }
+          FetchNext(k, beside, kHalf * kWarp);
+        }
+        if (!kHasPartBarriers) Invert();
+      }
       CopyWait();
       __syncthreads();
       if (outcome_->failed >= 0) {
-        if (threadIdx.x == 0) outcome_->value = 1 + k * n_ + outcome_->failed;
+        if (threadIdx.x == 0) outcome_->value = 1 + k * n() + outcome_->failed;
         return;
       }
       StoreInverse(k);
@@ -153,19 +165,6 @@ class Segment {
       if (last) return Finish(k);
       UpdateNext(k);
       __syncthreads();
-      if (inverts && kHasPartBarriers) {
-        Invert();
-      } else {
-        if (run_.has_fill() && !inverts) {
-          UpdateLeft(k, kBesideNext + WarpIndex() - kHalf, kHalf);
-        }
-        SyncFill();
-        if (run_.has_fill() && !inverts) UpdateFill();
-        SyncFill();
-        if (!inverts)
-          FetchNext(k + 1, static_cast<int>(threadIdx.x) - kHalf * kWarp, kHalf * kWarp);
-        if (!kHasPartBarriers) Invert();
-      }
     }
   }
 
@@ -186,6 +185,8 @@ class Segment {
   }
 
  private:
+  __device__ int n() const { return kFull ? kTile : static_cast<int>(args_.levels[0].shape.n); }
+
   // Entries of a tile that a thread has.
   static constexpr int kEntries = kTile * kTile / kThreads;
 
@@ -196,7 +197,7 @@ class Segment {
     for (int i = thread; i < kTile * kTile; i += threads) body(i % kTile, i / kTile);
   }
 
-  __device__ ChainReader<T> Chain() const { return {system_, n_, level_.chain_offset}; }
+  __device__ ChainReader<T> Chain() const { return {system_, n(), level_.chain_offset}; }
 
   __device__ uint32_t* Done(int level) const {
     return args_.done + place_.system * args_.done_stride + args_.levels[level].segments_before;
@@ -216,7 +217,7 @@ class Segment {
 
   __device__ void LoadDiagonal(T* out, int64_t block) const {
     const DiagonalSource<T> source = Chain().Diagonal(block);
-    const int n = n_;
+    const int n = this->n();
     constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
     if (source.second && n == kTile) {
       // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
@@ -265,7 +266,7 @@ class Segment {
   __device__ void LoadCoupling(T* out, int64_t i, bool transpose, int thread, int threads) const {
     const CouplingSource<T> source = Chain().Coupling(i, transpose);
     const bool by_rows = source.row_stride != 1;
-    if (!by_rows && n_ == kTile && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
+    if (!by_rows && n() == kTile && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
       constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
 #pragma unroll 4
       for (int piece = thread; piece < kPieces * kTile; piece += threads) {
@@ -274,11 +275,11 @@ class Segment {
       }
       return;
     }
-    const int slow_stride = n_;
+    const int slow_stride = n();
     ForEach(thread, threads, [&](int fast, int slow) {
       const int row = by_rows ? slow : fast, column = by_rows ? fast : slow;
       T* to = out + column * kLead + row;
-      if (row < n_ && column < n_) {
+      if (row < n() && column < n()) {
         CopyAsync(to, source.data + slow * slow_stride + fast);
       } else {
         *to = T{0};
@@ -301,7 +302,7 @@ class Segment {
     LoadCoupling(c_, run_.reversed ? block - 1 : block, run_.reversed, thread, threads);
     if (last && run_.reversed) return;
     const DiagonalSource<T> source = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
-    const int scalars = source.packed ? n_ * (n_ + 1) / 2 : n_ * n_;
+    const int scalars = source.packed ? n() * (n() + 1) / 2 : n() * n();
     constexpr int kLine = 128 / sizeof(T);
     for (int i = thread * kLine; i < scalars; i += threads * kLine) {
       Prefetch(source.first + i);
@@ -369,7 +370,7 @@ class Segment {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int r = row + e / 2 * 8, l = column + e % 2;
-      if (r < n_ && l < n_) out[l * n_ + r] = static_cast<T>(c[e]);
+      if (r < n() && l < n()) out[l * n() + r] = static_cast<T>(c[e]);
     }
   }
 
@@ -424,7 +425,7 @@ class Segment {
       for (int e = 0; e < 4; ++e) {
         const int r = row + (Lane() >> 2) + e / 2 * 8;
         const int c = column + 8 * j + 2 * (Lane() & 3) + e % 2;
-        if (r < n_ && c < n_) coupling[r * n_ + c] = static_cast<T>(sums[j][e]);
+        if (r < n() && c < n()) coupling[r * n() + c] = static_cast<T>(sums[j][e]);
       }
     }
   }
@@ -467,7 +468,7 @@ class Segment {
     const bool packed = there.packed;
     // All that is read is on its way while the sums are formed.
     T start[8], more[8];
-    const int n = n_;
+    const int n = this->n();
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       const int c = square.Column(e), skip = packed ? c * (c + 1) / 2 : 0;
@@ -478,18 +479,25 @@ class Segment {
     }
     const T* const left = rows + square.first_row;
     const T* const right = rows + square.first_column;
-    Real sum[2][4] = {};
+    Real sum[2][kMmas<Real>][4] = {};
     constexpr int kUnroll = sizeof(Real) == 4 ? 4 : 2;  // as registers allow
 #pragma unroll kUnroll
     for (int k = 0; k < kTile; k += 8) {
       Real a[4];
       LoadRows<kLead>(a, left, k);
-      MultiplyRow(sum[0], a, right, k);
-      MultiplyRow(sum[1], a, right + 8, k);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const Real b[2] = {RowFragment<kLead, Real>(right + 8 * j, k),
+                           RowFragment<kLead, Real>(right + 8 * j, k + 4)};
+        MmaApart16x8x8(sum[j], a, b);
+      }
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sum[e / 4][e % 4]);
+      Real all = sum[e / 4][0][e % 4];
+#pragma unroll
+      for (int i = 1; i < kMmas<Real>; ++i) all += sum[e / 4][i][e % 4];
+      start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - all);
     }
     if (out) {
       T* const to = out + square.column * n + square.row;
@@ -517,21 +525,21 @@ class Segment {
                        (run_.slot + k) * args_.inverse_stride;
     const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 4
-    for (int column = thread / kLanes; column < n_; column += kThreads / kLanes) {
+    for (int column = thread / kLanes; column < n(); column += kThreads / kLanes) {
       const int panel = column / 8, first = panel * 8;
       T* const out =
-          inverse + panel * (8 * n_ - 32 * (panel - 1)) + (column - first) * (n_ - first);
+          inverse + panel * (8 * n() - 32 * (panel - 1)) + (column - first) * (n() - first);
 #pragma unroll
       for (int part = 0; part < kTile; part += kLanes) {
         const int row = first + part + thread % kLanes;
-        if (row < n_) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
+        if (row < n()) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
       }
     }
   }
 
   __device__ T* NextChain(int64_t separator, int part) const {
     return static_cast<T*>(system_.chains) + level_.next_chain_offset +
-           (separator * 3 + part) * n_ * n_;
+           (separator * 3 + part) * n() * n();
   }
 
   const EliminateSmallArgs& args_;
@@ -539,14 +547,13 @@ class Segment {
   const SmallLevel& level_;
   const FactorEntry& system_;
   const Run& run_;
-  const int n_;
   Outcome* const outcome_;
   T* const d_;
   T* const c_;
   T* const w_;
 };
 
-template <typename T, int kTile>
+template <typename T, int kTile, bool kFull>
 __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   extern __shared__ __align__(16) double shared[];
@@ -561,28 +568,32 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     new (place) Place(args, ticket);
   }
   __syncthreads();
-  Segment<T, kTile> segment(args, *reinterpret_cast<const Place*>(place),
-                            reinterpret_cast<T*>(shared), &outcome);
+  Segment<T, kTile, kFull> segment(args, *reinterpret_cast<const Place*>(place),
+                                   reinterpret_cast<T*>(shared), &outcome);
   segment.Eliminate();
   segment.Release();
 }
 
 template <typename T, int kTile>
 LaunchResult Launch(const EliminateSmallArgs& args, Stream stream) {
+  const bool full = args.levels[0].shape.n == kTile;
+  const auto kernel =
+      full ? EliminateSmallKernel<T, kTile, true> : EliminateSmallKernel<T, kTile, false>;
   int64_t segments = 0;
   for (int level = 0; level < args.num_levels; ++level) {
     segments += args.levels[level].shape.segments();
   }
-  EliminateSmallKernel<T, kTile>
-      <<<static_cast<unsigned>(segments * args.num_systems), kWarpsOf<kTile> * kWarp,
-         SharedScalars<kTile>() * sizeof(T), stream>>>(args);
+  kernel<<<static_cast<unsigned>(segments * args.num_systems), kWarpsOf<kTile> * kWarp,
+           SharedScalars<T, kTile>() * sizeof(T), stream>>>(args);
   return {BLOCKD_GPU(GetLastError)(), "EliminateSmall"};
 }
 
 template <typename T, int kTile>
 Error Allow(int64_t most_shared) {
-  constexpr int64_t kBytes = SharedScalars<kTile>() * int64_t{sizeof(T)};
-  return kBytes > most_shared ? kSuccess : AllowShared(EliminateSmallKernel<T, kTile>, kBytes);
+  constexpr int64_t kBytes = SharedScalars<T, kTile>() * int64_t{sizeof(T)};
+  if (kBytes > most_shared) return kSuccess;
+  const Error error = AllowShared(EliminateSmallKernel<T, kTile, true>, kBytes);
+  return error != kSuccess ? error : AllowShared(EliminateSmallKernel<T, kTile, false>, kBytes);
 }
 
 // Shared memory that the kernels declare besides, with room to align it.
@@ -591,23 +602,30 @@ constexpr int64_t kDeclared = sizeof(Place) + sizeof(Outcome) + 128;
 }  // namespace
 
 int64_t LargestSmallBlock(bool is_float, int64_t most_shared) {
-  const auto fits = [&](int64_t scalars) {
-    return scalars * (is_float ? 4 : 8) + kDeclared <= most_shared;
+  const auto fits = [&](int64_t scalars, int64_t bytes) {
+    return scalars * bytes + kDeclared <= most_shared;
   };
-  if (is_float && fits(SharedScalars<128>())) return 128;
-  if (fits(SharedScalars<64>())) return 64;
-  return fits(SharedScalars<32>()) ? 32 : 16;
+  if (is_float) {
+    if (fits(SharedScalars<float, 128>(), 4)) return 128;
+    return fits(SharedScalars<float, 64>(), 4) ? 64 : 32;
+  }
+  if (fits(SharedScalars<double, 64>(), 8)) return 64;
+  return fits(SharedScalars<double, 32>(), 8) ? 32 : 16;
 }
 
 int64_t SmallResident(bool is_float, int64_t n, int64_t shared_bytes) {
-  const auto resident = [&](int64_t most, int64_t scalars) {
-    const int64_t fit = shared_bytes / (scalars * (is_float ? 4 : 8));
+  const auto resident = [&](int64_t most, int64_t floats, int64_t doubles) {
+    const int64_t fit = shared_bytes / (is_float ? floats * 4 : doubles * 8);
     return fit < 1 ? 1 : fit < most ? fit : most;
   };
-  if (n > 64) return resident(kResident<128>, SharedScalars<128>());
-  if (n > 32) return resident(kResident<64>, SharedScalars<64>());
-  if (n > 16) return resident(kResident<32>, SharedScalars<32>());
-  return resident(kResident<16>, SharedScalars<16>());
+  if (n > 64) return resident(kResident<128>, SharedScalars<float, 128>(), 1);
+  if (n > 32) {
+    return resident(kResident<64>, SharedScalars<float, 64>(), SharedScalars<double, 64>());
+  }
+  if (n > 16) {
+    return resident(kResident<32>, SharedScalars<float, 32>(), SharedScalars<double, 32>());
+  }
+  return resident(kResident<16>, SharedScalars<float, 16>(), SharedScalars<double, 16>());
 }
 
 LaunchResult PrepareSmall(int64_t most_shared) {

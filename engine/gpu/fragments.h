@@ -1,5 +1,5 @@
-// Device code on square tiles in shared memory: column-major, leading dimension kLd<kTile>, which
-// keeps the fragments of a warp's matrix instructions free of bank conflicts in FP64.
+// Device code on square tiles in shared memory: column-major, leading dimension kLd<T, kTile>, which
+// keeps rows' fragments of a warp's matrix instructions free of bank conflicts.
 #ifndef BLOCKD_ENGINE_GPU_FRAGMENTS_H_
 #define BLOCKD_ENGINE_GPU_FRAGMENTS_H_
 
@@ -9,8 +9,8 @@
 
 namespace blockd::gpu {
 
-template <int kTile>
-inline constexpr int kLd = kTile + 4;
+template <typename T, int kTile>
+inline constexpr int kLd = kTile + (sizeof(T) == 4 ? 8 : 4);
 
 // What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
 // the bound of 4 n eps leaves little room.

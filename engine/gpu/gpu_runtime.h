@@ -420,6 +420,26 @@ __device__ inline void Mma16x8x8(float (&c)[4], const float (&a)[4], const float
 #endif
 }
 
+// The same with a sum of its own for each of the instructions that it takes, which so do not wait
+// for one another.
+template <typename T>
+inline constexpr int kMmas = 1;
+#if !defined(BLOCKD_GPU_HIP)
+template <>
+inline constexpr int kMmas<float> = 3;
+__device__ inline void MmaApart16x8x8(float (&c)[3][4], const float (&a)[4], const float (&b)[2]) {
+  const SplitFloat x[4] = {SplitFloat(a[0]), SplitFloat(a[1]), SplitFloat(a[2]), SplitFloat(a[3])};
+  const SplitFloat y[2] = {SplitFloat(b[0]), SplitFloat(b[1])};
+  MmaTf32(c[0], x[0].small, x[1].small, x[2].small, x[3].small, y[0].big, y[1].big);
+  MmaTf32(c[1], x[0].big, x[1].big, x[2].big, x[3].big, y[0].small, y[1].small);
+  MmaTf32(c[2], x[0].big, x[1].big, x[2].big, x[3].big, y[0].big, y[1].big);
+}
+#endif
+template <typename T>
+__device__ inline void MmaApart16x8x8(T (&c)[1][4], const T (&a)[4], const T (&b)[2]) {
+  Mma16x8x8(c[0], a, b);
+}
+
 // C += A B by one warp: A is 16 x 4, B is 4 x 8; a = A(g,t), A(g+8,t), b = B(t,g), c as above.
 __device__ inline void Mma16x8x4(double (&c)[4], const double (&a)[2], double b) {
 #if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -101,7 +101,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
 template <int kTile, int kWarps, typename T, int kBarrier = 0>
 class TileInverter {
   using Real = Arithmetic<T, kTile>;
-  static constexpr int kLead = kLd<kTile>;
+  static constexpr int kLead = kLd<T, kTile>;
   static constexpr int kSpan = kTile < 32 ? kTile : 32, kSpans = kTile / kSpan;
   // A unit of work is 16 rows and columns of a product of two blocks, or all rows of half as many
   // columns.
