@@ -87,6 +87,16 @@ __device__ __noinline__ void FindFailure(const int64_t* info, int others, int th
   if (first < others) atomicMin(found, static_cast<unsigned>(first));
 }
 
+// A lower triangle's rows, 16 at a time, are formed in pieces of so many tiles of 8 columns.
+BLOCKD_HOST_DEVICE constexpr int PiecesOfRow(int row_tile, int piece_tiles) {
+  return (2 * (row_tile + 1) + piece_tiles - 1) / piece_tiles;
+}
+constexpr int CountPieces(int row_tiles, int piece_tiles) {
+  int pieces = 0;
+  for (int r = 0; r < row_tiles; ++r) pieces += PiecesOfRow(r, piece_tiles);
+  return pieces;
+}
+
 // kFull: blocks have kTile rows.
 template <typename T, int kTile, bool kFull>
 class Segment {
@@ -102,11 +112,13 @@ class Segment {
   static constexpr int kTogether = kHasPartBarriers ? kHalf : kWarps;
   static constexpr int kInverterBarrier = kHasPartBarriers ? 1 : 0;
   static constexpr int kFillBarrier = kHasPartBarriers ? 2 : 0;
-  // Squares of 16 x 16 in a lower triangle. At a segment's end a warp has those of W W' with its
-  // number modulo kWarps, and those of C C' go to the last kCoreWarps, so that the warps of each
-  // scheduler have as many. In between some of W W' fill the last round of C C'.
-  static constexpr int kSquares = kRowTiles * (kRowTiles + 1) / 2;
-  static constexpr int kBesideNext = kWarps - 1 - (kSquares - 1) % kWarps;
+  // A lower triangle is formed in pieces of 16 rows and as many columns as registers allow. At a
+  // segment's end a warp has those of W W' with its number modulo kWarps, and those of C C' go to
+  // the last kCoreWarps, so that the warps of each scheduler have as many. In between some of W W'
+  // fill the last round of C C'.
+  static constexpr int kPieceTiles = sizeof(Real) == 4 ? 4 : 2;
+  static constexpr int kPieces = CountPieces(kRowTiles, kPieceTiles);
+  static constexpr int kBesideNext = kWarps - 1 - (kPieces - 1) % kWarps;
   static constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
@@ -327,20 +339,10 @@ class Segment {
       Real sums[kColumns][4] = {};
       const T* const inverse = d_ + 8 * first;
 #pragma unroll 2
-      for (int k = 0; k < 8 * first; k += 8) {
-        Real a[4];
-        LoadRows<kLead>(a, rows, k);
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) MultiplyRow(sums[j], a, inverse + 8 * j, k);
-      }
+      for (int k = 0; k < 8 * first; k += 8) MultiplyRow(sums, rows, inverse, k);
 #pragma unroll
       for (int k = 0; k < kColumns; ++k) {
-        Real a[4];
-        LoadRows<kLead>(a, rows + 8 * first * kLead, 8 * k);
-#pragma unroll
-        for (int j = k; j < kColumns; ++j) {
-          MultiplyRow(sums[j], a, inverse + 8 * first * kLead + 8 * j, 8 * k);
-        }
+        MultiplyRow(sums, rows + 8 * first * kLead, inverse + 8 * first * kLead, 8 * k, k);
       }
       if (run_.has_fill()) {
         SyncWarp();
@@ -358,10 +360,20 @@ class Segment {
     }
   }
 
-  // sum += a B', of B's columns from k on.
-  __device__ static void MultiplyRow(Real (&sum)[4], const Real (&a)[4], const T* b, int k) {
-    const Real right[2] = {RowFragment<kLead, Real>(b, k), RowFragment<kLead, Real>(b, k + 4)};
-    Mma16x8x8(sum, a, right);
+  // sums += A B' of 16 rows of A, their columns k to k + 7, with tiles of B from `first` on.
+  template <int kColumns>
+  __device__ static void MultiplyRow(Real (&sums)[kColumns][4], const T* a, const T* b, int k,
+                                     int first = 0) {
+    Real left[4], right[kColumns][2];
+    LoadRows<kLead>(left, a, k);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      if (j < first) continue;
+      right[j][0] = RowFragment<kLead, Real>(b + 8 * j, k);
+      right[j][1] = RowFragment<kLead, Real>(b + 8 * j, k + 4);
+      if constexpr (sizeof(Real) == 8) Mma16x8x8(sums[j], left, right[j]);
+    }
+    if constexpr (sizeof(Real) == 4) MultiplyTiles(sums, left, right, first);
   }
 
   // The result of Mma16x8x8 at (row, column) of a column-major block.
@@ -374,30 +386,34 @@ class Segment {
     }
   }
 
-  // D = D_next - C C'. What warps have no square of is the left separator's.
+  // D = D_next - C C'. What warps have no piece of is the left separator's.
   __device__ void UpdateNext(int64_t k) const {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
     int i = WarpIndex();
 #pragma unroll 1
-    for (; i < kSquares; i += kWarps) FormSquare(c_, Square(i), next, nullptr);
-    if (run_.has_fill() && i < kSquares + kBesideNext) UpdateLeft(k, i - kSquares, kSquares);
+    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
+    if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
-  // The left separator's update, - W W' so far: every step-th square from `first` on.
+  // The left separator's update, - W W' so far: every step-th piece from `first` on.
   __device__ void UpdateLeft(int64_t k, int first, int step) const {
     T* const out = NextChain(run_.left, 1);
     DiagonalSource<T> before;
     if (k > 0) before.first = out;
 #pragma unroll 1
-    for (int i = first; i < kSquares; i += step) FormSquare(w_, Square(i), before, out);
+    for (int i = first; i < kPieces; i += step) FormPiece(w_, Piece(i), before, out);
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
     const int row = (WarpIndex() - kHalf) * 16;
-    Real sums[kTiles][4] = {};
+    Real sums[2][kTiles / 2][4] = {};
     MultiplyFill(sums, row, 0);
     SyncWarp();
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) StoreTile<kLead>(w_ + 8 * j * kLead + row, sums[j]);
+    for (int j = 0; j < kTiles; ++j) {
+      const Real(&sum)[4] = sums[j / (kTiles / 2)][j % (kTiles / 2)];
+      const Real minus[4] = {-sum[0], -sum[1], -sum[2], -sum[3]};
+      StoreTile<kLead>(w_ + 8 * j * kLead + row, minus);
+    }
   }
 
   // All that the last interior leaves on the separators, by all warps.
@@ -410,13 +426,13 @@ class Segment {
     T* const target = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
     const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
 #pragma unroll 1
-    for (int i = last < core_warps ? last : kSquares; i < kSquares; i += core_warps) {
-      FormSquare(c_, Square(i), next, target);
+    for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
+      FormPiece(c_, Piece(i), next, target);
     }
     if (!fill) return;
     const int row = WarpIndex() % kRowTiles * 16;
     const int column = WarpIndex() / kRowTiles * (kTile / 2);
-    Real sums[kTiles / 2][4] = {};
+    Real sums[1][kTiles / 2][4] = {};
     MultiplyFill(sums, row, column);
     T* const coupling = NextChain(run_.left, 2);
 #pragma unroll
@@ -425,34 +441,33 @@ class Segment {
       for (int e = 0; e < 4; ++e) {
         const int r = row + (Lane() >> 2) + e / 2 * 8;
         const int c = column + 8 * j + 2 * (Lane() & 3) + e % 2;
-        if (r < n() && c < n()) coupling[r * n() + c] = static_cast<T>(sums[j][e]);
+        if (r < n() && c < n()) coupling[r * n() + c] = static_cast<T>(-sums[0][j][e]);
       }
     }
   }
 
-  // sums = -W C' of 16 rows, from `column` on.
-  template <int kColumnTiles>
-  __device__ void MultiplyFill(Real (&sums)[kColumnTiles][4], int row, int column) const {
+  // sums = W C' of 16 rows, from `column` on.
+  template <int kHalves>
+  __device__ void MultiplyFill(Real (&sums)[kHalves][kTiles / 2][4], int row, int column) const {
 #pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
-      Real a[4];
-      LoadRows<kLead>(a, w_ + row, k);
 #pragma unroll
-      for (Real& x : a) x = -x;
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) MultiplyRow(sums[j], a, c_ + column + 8 * j, k);
+      for (int h = 0; h < kHalves; ++h) {
+        MultiplyRow(sums[h], w_ + row, c_ + column + h * (kTile / 2), k);
+      }
     }
   }
 
-  // A square of 16 x 16 of a lower triangle, and this lane's eight entries of it: entry e is
-  // (row + 8 (e / 2 % 2), column + 8 (e / 4) + e % 2) and, above the diagonal, nobody's.
-  struct Square {
+  // A piece of a lower triangle, and this lane's entries of it: entry e is at (Row(e), Column(e))
+  // and, above the diagonal, nobody's.
+  struct Piece {
     int first_row = 0, first_column = 0;
     int row, column;
 
-    __device__ explicit Square(int i) {
-      while (i > first_row) i -= ++first_row;
-      first_row *= 16, first_column = 16 * i;
+    __device__ explicit Piece(int i) {
+      int row_tile = 0;
+      while (i >= PiecesOfRow(row_tile, kPieceTiles)) i -= PiecesOfRow(row_tile++, kPieceTiles);
+      first_row = 16 * row_tile, first_column = 8 * kPieceTiles * i;
       row = first_row + (Lane() >> 2), column = first_column + 2 * (Lane() & 3);
     }
     __device__ int Row(int e) const { return row + e / 2 % 2 * 8; }
@@ -460,57 +475,45 @@ class Segment {
     __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
   };
 
-  // What is there, as far as there is something, - rows rows' in one square, to `out` or to d_.
-  __device__ void FormSquare(const T* rows, const Square& square, const DiagonalSource<T>& there,
-                             T* out) const {
+  // What is there, as far as there is something, - rows rows' in one piece, to `out` or to d_.
+  __device__ void FormPiece(const T* rows, const Piece& piece, const DiagonalSource<T>& there,
+                            T* out) const {
+    constexpr int kMine = 4 * kPieceTiles;
     const T* const first = there.first;
     const T* const second = there.second;
     const bool packed = there.packed;
     // All that is read is on its way while the sums are formed.
-    T start[8], more[8];
+    T start[kMine], more[kMine];
     const int n = this->n();
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const int c = square.Column(e), skip = packed ? c * (c + 1) / 2 : 0;
-      const int at = c * n + square.Row(e) - skip;
-      const bool has = square.Has(e, n);
+    for (int e = 0; e < kMine; ++e) {
+      const int c = piece.Column(e), skip = packed ? c * (c + 1) / 2 : 0;
+      const int at = c * n + piece.Row(e) - skip;
+      const bool has = piece.Has(e, n);
       start[e] = has && first ? first[at] : T{0};
       more[e] = has && second ? second[at] : T{0};
     }
-    const T* const left = rows + square.first_row;
-    const T* const right = rows + square.first_column;
-    Real sum[2][kMmas<Real>][4] = {};
-    constexpr int kUnroll = sizeof(Real) == 4 ? 4 : 2;  // as registers allow
-#pragma unroll kUnroll
+    Real sums[kPieceTiles][4] = {};
+#pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
-      Real a[4];
-      LoadRows<kLead>(a, left, k);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const Real b[2] = {RowFragment<kLead, Real>(right + 8 * j, k),
-                           RowFragment<kLead, Real>(right + 8 * j, k + 4)};
-        MmaApart16x8x8(sum[j], a, b);
-      }
+      MultiplyRow(sums, rows + piece.first_row, rows + piece.first_column, k);
     }
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      Real all = sum[e / 4][0][e % 4];
-#pragma unroll
-      for (int i = 1; i < kMmas<Real>; ++i) all += sum[e / 4][i][e % 4];
-      start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - all);
+    for (int e = 0; e < kMine; ++e) {
+      start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sums[e / 4][e % 4]);
     }
     if (out) {
-      T* const to = out + square.column * n + square.row;
+      T* const to = out + piece.column * n + piece.row;
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (square.Has(e, n)) to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = start[e];
+      for (int e = 0; e < kMine; ++e) {
+        if (piece.Has(e, n)) to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = start[e];
       }
       return;
     }
     // The 8 x 8 tiles on the diagonal are whole.
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const int r = square.Row(e), c = square.Column(e);
+    for (int e = 0; e < kMine; ++e) {
+      const int r = piece.Row(e), c = piece.Column(e);
       if (c > r) continue;
       const T value = r < n ? start[e] : r == c ? T{1} : T{0};
       d_[c * kLead + r] = value;
@@ -524,6 +527,22 @@ class Segment {
     T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
                        (run_.slot + k) * args_.inverse_stride;
     const int thread = static_cast<int>(threadIdx.x);
+    if constexpr (kFull) {
+      // Above the diagonal are zeros, as far as it is kept.
+      constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
+#pragma unroll
+      for (int u = 0; u < kEntries / kVector; ++u) {
+        const int piece = thread + u * kThreads;
+        const int row = piece % kPieces * kVector, column = piece / kPieces;
+        const int panel = column / 8, first = panel * 8;
+        if (row < first) continue;
+        T entries[kVector];
+        LoadVector(entries, d_ + column * kLead + row);
+        const int before = panel * (8 * kTile - 32 * (panel - 1));
+        StoreVector(inverse + before + (column - first) * (kTile - first) + row - first, entries);
+      }
+      return;
+    }
 #pragma unroll 4
     for (int column = thread / kLanes; column < n(); column += kThreads / kLanes) {
       const int panel = column / 8, first = panel * 8;

@@ -420,26 +420,6 @@ __device__ inline void Mma16x8x8(float (&c)[4], const float (&a)[4], const float
 #endif
 }
 
-// The same with a sum of its own for each of the instructions that it takes, which so do not wait
-// for one another.
-template <typename T>
-inline constexpr int kMmas = 1;
-#if !defined(BLOCKD_GPU_HIP)
-template <>
-inline constexpr int kMmas<float> = 3;
-__device__ inline void MmaApart16x8x8(float (&c)[3][4], const float (&a)[4], const float (&b)[2]) {
-  const SplitFloat x[4] = {SplitFloat(a[0]), SplitFloat(a[1]), SplitFloat(a[2]), SplitFloat(a[3])};
-  const SplitFloat y[2] = {SplitFloat(b[0]), SplitFloat(b[1])};
-  MmaTf32(c[0], x[0].small, x[1].small, x[2].small, x[3].small, y[0].big, y[1].big);
-  MmaTf32(c[1], x[0].big, x[1].big, x[2].big, x[3].big, y[0].small, y[1].small);
-  MmaTf32(c[2], x[0].big, x[1].big, x[2].big, x[3].big, y[0].big, y[1].big);
-}
-#endif
-template <typename T>
-__device__ inline void MmaApart16x8x8(T (&c)[1][4], const T (&a)[4], const T (&b)[2]) {
-  Mma16x8x8(c[0], a, b);
-}
-
 // C += A B by one warp: A is 16 x 4, B is 4 x 8; a = A(g,t), A(g+8,t), b = B(t,g), c as above.
 __device__ inline void Mma16x8x4(double (&c)[4], const double (&a)[2], double b) {
 #if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -466,13 +446,16 @@ __device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const doub
     for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
   }
 }
-// One kind of product after the other: the three of a tile wait for one another.
+// Columns from `first` on. One kind of product after the other: the three of a tile wait for one
+// another.
 template <int kRows, int kColumns>
 __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
-                                     const float (&b)[kColumns][2]) {
+                                     const float (&b)[kColumns][2], int first = 0) {
 #if defined(BLOCKD_GPU_HIP)
   for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kColumns; ++j) Mma16x8x8(c[i][j], a[i], b[j]);
+    for (int j = 0; j < kColumns; ++j) {
+      if (j >= first) Mma16x8x8(c[i][j], a[i], b[j]);
+    }
   }
 #else
   uint32_t big[kRows][4], small[kRows][4], right[kColumns][2], rest[kColumns][2];
@@ -483,6 +466,7 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
   }
 #pragma unroll
   for (int j = 0; j < 2 * kColumns; ++j) {
+    if (j / 2 < first) continue;
     const SplitFloat x(b[j / 2][j % 2]);
     right[j / 2][j % 2] = x.big, rest[j / 2][j % 2] = x.small;
   }
@@ -493,12 +477,21 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
       const auto& x = kind == 0 ? small[i] : big[i];
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
+        if (j < first) continue;
         const auto& y = kind == 1 ? rest[j] : right[j];
         MmaTf32(c[i][j], x[0], x[1], x[2], x[3], y[0], y[1]);
       }
     }
   }
 #endif
+}
+
+// c[j] += a b[j] for tiles from `first` on.
+template <int kColumns>
+__device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
+                                     const float (&b)[kColumns][2], int first) {
+  MultiplyTiles(reinterpret_cast<float(&)[1][kColumns][4]>(c),
+                reinterpret_cast<const float(&)[1][4]>(a), b, first);
 }
 
 // Whether four warps together, a warpgroup, multiply tf32 operands: sm_90a.
