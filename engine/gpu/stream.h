@@ -490,13 +490,12 @@ class RingStream {
     const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
     v += g * lead;
 #pragma unroll 1
-    for (; pieces > 0; --pieces) {
+    for (; pieces > 0 && loader_.HasPiece(); --pieces) {
       Piece<T, 2> piece;
       T* const at = place_ + at_ * kPieceScalars;
       if constexpr (kCopiesAside) {
         CopyWaitButLast(depth_ - 1);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) ReadSame(piece.v[i], at + i * 2 * kWarp);
+        ReadPiece(piece, at);
       } else {
         loader_.Load([&](int h, int i) { return piece.v[2 * h + i]; }, source_.n());
         Advance();
@@ -504,13 +503,30 @@ class RingStream {
       MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
       if constexpr (kCopiesAside) {
         CopyTo(at);
-        at_ = at_ + 1 == depth_ ? 0 : at_ + 1;
+        NextPlace();
       }
+      v += step;
+    }
+    if (!kCopiesAside || pieces == 0) return;
+    // All that is left is under way, mostly since long ago.
+    CopyWait();
+    constexpr int kTogether = kWideUnit<T> / 2;  // as registers allow
+#pragma unroll kTogether
+    for (; pieces > 0; --pieces) {
+      Piece<T, 2> piece;
+      ReadPiece(piece, place_ + at_ * kPieceScalars);
+      NextPlace();
+      MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
       v += step;
     }
   }
 
  private:
+  __device__ static void ReadPiece(Piece<T, 2>& piece, const T* at) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ReadSame(piece.v[i], at + i * 2 * kWarp);
+  }
+  __device__ void NextPlace() { at_ = at_ + 1 == depth_ ? 0 : at_ + 1; }
   __device__ static void ReadSame(double (&pair)[2], const double* from) { ReadPair(pair, from); }
   __device__ static void ReadSame(float (&pair)[2], const float* from) {
     const float2 value = *reinterpret_cast<const float2*>(from);
