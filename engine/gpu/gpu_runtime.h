@@ -112,6 +112,15 @@ __device__ inline T Shuffle(T value, int lane) {
 #endif
 }
 
+// Whether it is true in all lanes of the warp.
+__device__ inline bool AllLanes(bool value) {
+#if defined(BLOCKD_GPU_HIP)
+  return static_cast<uint32_t>(__ballot(!value) >> (__lane_id() & kWarp)) == 0;
+#else
+  return __all_sync(0xffffffffu, value) != 0;
+#endif
+}
+
 // The compiler moves no access to memory over this.
 __device__ inline void HoldMemory() { asm volatile("" ::: "memory"); }
 

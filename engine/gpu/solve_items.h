@@ -41,16 +41,19 @@ struct Item {
   unsigned* count = nullptr;
   unsigned weight = 1;
 
+  // A warp calls these: each lane has some of the counters.
   __device__ bool IsReady() const {
     bool ready = true;
-    for (int i = 0; kind == kWork && i < waits; ++i) ready &= HasReached(wait + i, target);
-    return ready;
+    for (int i = Lane(); kind == kWork && i < waits; i += kWarp) {
+      ready &= HasReached(wait + i, target);
+    }
+    return AllLanes(ready);
   }
   __device__ void Await() const {
     const int counters = kind == kWork ? waits : 0;
     const unsigned* const first = wait;
     const unsigned enough = target;
-    for (int i = 0; i < counters; ++i) {
+    for (int i = Lane(); i < counters; i += kWarp) {
       while (!HasReached(first + i, enough)) {
       }
     }

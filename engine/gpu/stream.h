@@ -320,12 +320,13 @@ struct Sums {
   // Row e / 2 of this lane's unit and column e % 2 of its two.
   __device__ double& At(int s, int e) { return c[s][e / 4][e % 4]; }
   __device__ double At(int s, int e) const { return c[s][e / 4][e % 4]; }
-  // body(row, column, value), row 0 to 8 kUnit - 1.
+  // body(row, column, value), row 0 to 8 kUnit - 1, pairs of columns of which there are some.
   template <typename Body>
-  __device__ void ForEach(const Body& body) const {
+  __device__ void ForEach(int columns, const Body& body) const {
     const int row = kUnit * (Lane() >> 2), column = 2 * (Lane() & 3);
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
+      if (s * kColumns + column >= columns) continue;
 #pragma unroll
       for (int e = 0; e < 2 * kUnit; ++e) {
         body(row + (e >> 1), s * kColumns + column + (e & 1), At(s, e));
@@ -405,7 +406,7 @@ class MatrixStream {
   }
   // sums += a span times vectors; v is where those of its first piece are. ahead: what comes after
   // the span is loaded at once; otherwise by Fill, when nothing waits for the sums any more.
-  template <bool kForward, int kSets>
+  template <int kSets>
   __device__ void Multiply(Sums<kSets, kUnit>& sums, const Span<T>& span, const T* v, int lead,
                            int columns, bool ahead) {
     const int g = Lane() >> 2, step = span.step();
@@ -416,23 +417,34 @@ class MatrixStream {
     v += g * lead;
 #pragma unroll 1
     for (int pieces = span.pieces(); pieces > 0; pieces -= kDepth) {
-#pragma unroll
-      for (int d = 0; d < kDepth; ++d) {
-        if (d < pieces) {
-          if (kWhole && static_cast<unsigned>(below) < kWideStrip<T>) {
-            SpanLoader<T, kWhole>::template ClearAbove<kForward>(slots_[d], below);
-          }
-          MultiplyPiece<kForward>(sums, slots_[d], v, kColumns * lead, there);
-        }
-        v += step;
-        if (span.triangle) below += step;
+      if (span.forward) {
+        MultiplyGroup<true>(sums, span, v, kColumns * lead, there, pieces, below);
+      } else {
+        MultiplyGroup<false>(sums, span, v, kColumns * lead, there, pieces, below);
       }
+      v += kDepth * step;
+      if (span.triangle) below += kDepth * step;
       group_ = 0;
       if (ahead || pieces > kDepth) LoadGroup();
     }
   }
 
  private:
+  template <bool kForward, int kSets>
+  __device__ void MultiplyGroup(Sums<kSets, kUnit>& sums, const Span<T>& span, const T* v, int set,
+                                int there, int pieces, int below) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      if (d < pieces) {
+        if (kWhole && static_cast<unsigned>(below) < kWideStrip<T>) {
+          SpanLoader<T, kWhole>::template ClearAbove<kForward>(slots_[d], below);
+        }
+        MultiplyPiece<kForward>(sums, slots_[d], v, set, there);
+      }
+      v += span.step();
+      if (span.triangle) below += span.step();
+    }
+  }
   __device__ void NextGroup() {
     group_ = loader_.pieces();
     while (group_ == 0) {
@@ -490,13 +502,12 @@ class RingStream {
     const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
     v += g * lead;
 #pragma unroll 1
-    for (; pieces > 0; --pieces) {
+    for (; pieces > 0 && loader_.HasPiece(); --pieces) {
       Piece<T, 2> piece;
       T* const at = place_ + at_ * kPieceScalars;
       if constexpr (kCopiesAside) {
         CopyWaitButLast(depth_ - 1);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) ReadSame(piece.v[i], at + i * 2 * kWarp);
+        ReadPiece(piece, at);
       } else {
         loader_.Load([&](int h, int i) { return piece.v[2 * h + i]; }, source_.n());
         Advance();
@@ -504,13 +515,30 @@ class RingStream {
       MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
       if constexpr (kCopiesAside) {
         CopyTo(at);
-        at_ = at_ + 1 == depth_ ? 0 : at_ + 1;
+        NextPlace();
       }
+      v += step;
+    }
+    if (!kCopiesAside || pieces == 0) return;
+    // All that is left is under way, mostly since long ago.
+    CopyWait();
+    constexpr int kTogether = kWideUnit<T> / 2;  // as registers allow
+#pragma unroll kTogether
+    for (; pieces > 0; --pieces) {
+      Piece<T, 2> piece;
+      ReadPiece(piece, place_ + at_ * kPieceScalars);
+      NextPlace();
+      MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
       v += step;
     }
   }
 
  private:
+  __device__ static void ReadPiece(Piece<T, 2>& piece, const T* at) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ReadSame(piece.v[i], at + i * 2 * kWarp);
+  }
+  __device__ void NextPlace() { at_ = at_ + 1 == depth_ ? 0 : at_ + 1; }
   __device__ static void ReadSame(double (&pair)[2], const double* from) { ReadPair(pair, from); }
   __device__ static void ReadSame(float (&pair)[2], const float* from) {
     const float2 value = *reinterpret_cast<const float2*>(from);

@@ -12,7 +12,7 @@ constexpr int kMadeTogether = 16;          // items
 constexpr int kItems = 2 * kMadeTogether;  // that are known at once
 // Scalars from a column of sums to the next, and those of an item.
 template <typename T>
-inline constexpr int kSumLead = kWideStrip<T> + 2;
+inline constexpr int kSumLead = kWideStrip<T> + (kWideUnit<T> == 2 ? 2 : 1);
 template <typename T, int kSets>
 inline constexpr int kItemSums = kSlots* kSets* kColumns* kSumLead<T>;
 // Scalars of a part of what an item's sums begin with, and bytes for both, or for the sums.
@@ -94,35 +94,43 @@ class Worker {
   // Items before `end` are known.
   __device__ void Publish(int end) { stream_.source().Publish(end); }
 
-  // What can be done for the next item before the one in work has been waited for: its matrices
-  // come, and where its vectors are is known.
+  // What can be done for the next item before what it waits for is there: its matrices come, and
+  // where its vectors are is known.
+  __device__ void Fill() { stream_.Fill(); }
   __device__ void Prepare(const Item<T>& item) {
-    stream_.Fill();
     start_ = vector_ = {};
+    all_prepared_ = false;
     if (item.kind != Item<T>::kWork || !InUnits()) return;
-    if (item.matrices > 0 && item.vector_added == 0) {
-      vector_ = First(VectorRows(item, 0, item.Begin()), item.columns);
+    if (item.matrices > 1 && item.log_strips < 2) PrefetchRest(item);
+    constexpr int kAll = kThreads * kUnit;
+    const Rows rows = VectorRows(item, 0, item.Begin()), start = StartRows(item, 0);
+    all_prepared_ = rows.rows * item.columns <= kAll && start.rows * item.columns <= kAll;
+    if (item.matrices > 0 && (item.vector_added == 0 || all_prepared_)) {
+      vector_ = First(rows, item.columns);
     }
-    if (item.start != nullptr) start_ = First(StartRows(item, 0), item.columns);
+    if (item.start != nullptr) start_ = First(start, item.columns);
   }
 
   // beside() is called once, while loads are under way. It finds out whether the next item is
   // ready; unless it is, others may be waiting for this one, and nothing is done before it ends.
   template <typename Beside>
   __device__ void Work(const Item<T>& item, const Beside& beside, const bool& ready) {
-    // What has been prepared goes first.
+    // What has been prepared goes first, and mostly is all.
+    const bool adds = all_prepared_ && vector_.to != nullptr && item.vector_added != 0;
     if (vector_.to != nullptr) Copy(vector_, 0);
+    if (adds) Copy({Aside(0), vector_.from, vector_.stored}, item.vector_added);
     if (start_.to != nullptr) Copy(start_, 0);
-    LoadStart(item);
+    if (!all_prepared_) {
+      LoadStart(item);
+    } else if (start_.to != nullptr && item.start_added != 0) {
+      Copy({start_.to + kStartScalars<T, kSets>, start_.from, start_.stored}, item.start_added);
+    }
     ItemSums sums;
     bool first = true;
     for (int m = 0; first || m < item.matrices; ++m) {
       for (int row = item.Begin(); row < item.End(n_); row += vector_rows_) {
-        if (!first) {
-          stream_.Fill();
-          __syncthreads();
-        }
-        if (m < item.matrices) {
+        if (!first) __syncthreads();
+        if (m < item.matrices && !(first && all_prepared_)) {
           LoadRows(VectorRows(item, m, row), item.columns, first ? vector_.to : nullptr);
         }
         if (first) beside();
@@ -130,16 +138,15 @@ class Worker {
         if (m < item.matrices) span = ItemSource<T>::Of(item, m, row, n_, vector_rows_);
         const T* v = vectors_ + span.begin - row;
         CopyWait();
+        if (first && adds) {
+          for (int i = 0; i < kUnit; ++i) vector_.to[i] += Aside(0)[i];
+        }
         __syncthreads();
         if (first) Begin(item, sums);
         first = false;
         if (m == item.matrices) break;
-        const bool ahead = ready;
-        if (item.forward) {
-          stream_.template Multiply<true>(sums, span, v, lead_, item.columns, ahead);
-        } else {
-          stream_.template Multiply<false>(sums, span, v, lead_, item.columns, ahead);
-        }
+        const bool last = m + 1 == item.matrices && row + vector_rows_ >= item.End(n_);
+        stream_.Multiply(sums, span, v, lead_, item.columns, ready || !last);
         if (m == 0 && item.copy_to != nullptr) Copy(item, row);
       }
     }
@@ -149,6 +156,25 @@ class Worker {
  private:
   static constexpr int kUnit = kWideUnit<T>, kStrip = kWideStrip<T>;
   using ItemSums = Sums<kSets, kUnit>;
+
+  // Asks for what the stream will load of a short item with two matrices after its first group.
+  __device__ void PrefetchRest(const Item<T>& item) const {
+#pragma unroll 1
+    for (int m = 0; m < item.matrices; ++m) {
+      const Span<T> span = ItemSource<T>::Of(item, m, 0, n_, vector_rows_);
+      const int pieces = span.pieces(), first = m == 0 ? kDepth : 0;
+      if (pieces > 2 * kDepth) return;
+      const int lines = span.forward ? kStep : kStrip;
+#pragma unroll 1
+      for (int i = first * lines + Lane(); i < pieces * lines; i += kWarp) {
+        const int piece = i / lines, line = i - piece * lines;
+        const int at = span.begin + piece * span.step();
+        const int column = span.forward ? at + line : span.strip + line;
+        const int row = span.forward ? span.strip : at;
+        if (column < n_) Prefetch(span.matrix + column * n_ + row);
+      }
+    }
+  }
 
   // Rows of a vector that are to be copied to shared memory, zeros from the row `below` on.
   // `added`: unless zero, what is so far behind is added.
@@ -277,8 +303,9 @@ class Worker {
   __device__ void Finish(const Item<T>& item, const ItemSums& sums) {
     if (item.start != nullptr) __syncthreads();  // it is in the same memory
     double* mine = sums_ + WarpIndex() * kSets * kColumns * kSumLead<T>;
-    sums.ForEach(
-        [&](int row, int column, double value) { mine[column * kSumLead<T> + row] = value; });
+    sums.ForEach(item.columns, [&](int row, int column, double value) {
+      mine[column * kSumLead<T> + row] = value;
+    });
     T* const out = item.out;
     const int strips = item.strips();
     const double sign = item.start != nullptr || item.negative ? -1 : 1;
@@ -302,7 +329,8 @@ class Worker {
   const int lead_;
   double* const sums_;
   T* const vectors_;
-  Unit vector_, start_;  // this thread's first of the next item
+  Unit vector_, start_;        // this thread's first of the next item
+  bool all_prepared_ = false;  // no thread has more than these
   MatrixStream<T, kWhole, kDepth, ItemSource<T>> stream_;
 };
 
@@ -321,9 +349,8 @@ __device__ __noinline__ void MakeItems(const ItemTable<T>* table, int first, int
 }
 
 // All thread blocks run at the same time. Each has every gridDim.x-th item, in order. While the
-// vectors of the one in work come, some threads of one warp make items, one of another watches what
-// the next item waits for, and one of a third says that the item before is done; or says so at
-// once, if the next one has to wait.
+// vectors of the one in work come, a warp watches what the next item waits for, and a thread of
+// another says that the item before is done; or says so at once, if the next one has to wait.
 template <typename T, int kSets, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 2)
     SubstituteLargeKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
@@ -333,7 +360,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kPanel = kSets * kColumns;
   __shared__ bool ready;
   const bool maker = threadIdx.x < kMadeTogether;
-  const bool counter = threadIdx.x == kThreads - 1, watcher = threadIdx.x == kThreads - 1 - kWarp;
+  const bool counter = threadIdx.x == kThreads - 1, watcher = WarpIndex() == kSlots - 2;
   bool counted = true;
   ClearStale(args);
   ItemTable<T> table(args, reinterpret_cast<Zone*>(memory));
@@ -342,6 +369,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   Worker<T, kSets, kWhole> worker(args, items, memory + args.table_bytes);
   worker.Publish(1);
+  worker.Fill();
   worker.Prepare(items[0]);
   if (watcher) items[0].Await();
   for (int i = 0;; ++i) {
@@ -351,12 +379,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Item<T>& next = items[(i + 1) % kItems];
     worker.Publish(i + 2);
     const auto beside = [&] {
-      // The places of item i - 1 and of those after it are in use, of kItems in all.
-      if (maker && i % kMadeTogether == 1) {
-        MakeItems(&table, i - 1 + kMadeTogether, kPanel, items);
-      }
       if (counter && !counted) CountItem(items[(i + kItems - 1) % kItems]);
-      if (watcher) ready = next.kind != Item<T>::kEnd && next.IsReady();
+      if (watcher) {
+        // Few segments: most likely it is not, and to look takes longer than to load vectors.
+        const bool is_ready = item.log_strips > 0 && next.IsReady();
+        if (Lane() == 0) ready = next.kind != Item<T>::kEnd && is_ready;
+      }
     };
     if (item.kind == Item<T>::kWork) {
       worker.Work(item, beside, ready);
@@ -364,10 +392,14 @@ __global__ void __launch_bounds__(kThreads, 2)
       beside();
     }
     __syncthreads();
+    // Of kItems places those of item i and of the ones after it are in use.
+    const bool makes = i % kMadeTogether == 1;
     if (counter) {
-      counted = !ready;
+      counted = !ready || makes;
       if (counted) CountItem(item);
     }
+    worker.Fill();
+    if (makes && maker) MakeItems(&table, i - 1 + kMadeTogether, kPanel, items);
     worker.Prepare(next);
     if (watcher && !ready) next.Await();
   }
@@ -375,14 +407,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Strips of an item: fewer where a level has few segments, so that all thread blocks have one. The
-// order of sums follows from it, so neither other columns nor other systems may change it.
+// Strips of an item: fewer where a level has few segments, so that all thread blocks have one, or
+// in float32 every second, as items are short. The order of sums follows from it, so neither other
+// columns nor other systems may change it.
 template <typename T>
 int32_t LogStripsOf(const SolveArgs& args, const SolveLevel& level, int64_t multiprocessors) {
   const int64_t tiles = (args.n + kWideStrip<T> - 1) / kWideStrip<T>;
   int32_t log = kLogSlots;
-  while (log > 0 &&
-         level.shape.segments() * ((tiles + (1 << log) - 1) >> log) < 2 * multiprocessors) {
+  const int64_t enough = (sizeof(T) == 4 ? 1 : 2) * multiprocessors;
+  while (log > 0 && level.shape.segments() * ((tiles + (1 << log) - 1) >> log) < enough) {
     --log;
   }
   return log;

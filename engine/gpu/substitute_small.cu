@@ -216,10 +216,11 @@ class Walk {
   template <typename Body>
   __device__ void ForEachRow(const Body& body) const {
     const int row = strip_ + Lane() % kStrip, first = Lane() / kStrip;
+    const int n = p_.n, columns = p_.columns;  // not to be read again after each store
 #pragma unroll
     for (int i = 0; i < kEntries; ++i) {
       const int c = first + i * (kWarp / kStrip);
-      if (c < p_.columns && row < p_.n) body(i, c * kLead + row, c * p_.n + row);
+      if (c < columns && row < n) body(i, c * kLead + row, c * n + row);
     }
   }
   __device__ void Load(Rows& rows, const T* from) const {
@@ -249,10 +250,11 @@ class Walk {
   __device__ void PutDifference(int to, const Sums& sums, int from = -1) const {
     const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
     T* at = vectors_ + column * kLead + row;
+    const int columns = p_.columns;
 #pragma unroll
     for (int i = 0; i < 2 * kSets; ++i) {
       const int s = i >> 1, c = i & 1, offset = (s * kColumns + c) * kLead;
-      if (column + s * kColumns + c >= p_.columns) continue;
+      if (column + s * kColumns + c >= columns) continue;
       double v[2] = {0, 0};
       if (from >= 0) ReadPair(v, at + from * kVector + offset);
       PutPair(at + to * kVector + offset, row, v[0] - sums.At(s, c), v[1] - sums.At(s, 2 + c));
@@ -282,10 +284,11 @@ class Walk {
   __device__ void PutSums(int to, const Sums& sums) const {
     const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
     T* at = vectors_ + to * kVector + column * kLead + row;
+    const int columns = p_.columns;
 #pragma unroll
     for (int i = 0; i < 2 * kSets; ++i) {
       const int s = i >> 1, c = i & 1;
-      if (column + s * kColumns + c >= p_.columns) continue;
+      if (column + s * kColumns + c >= columns) continue;
       PutPair(at + (s * kColumns + c) * kLead, row, sums.At(s, c), sums.At(s, 2 + c));
     }
   }
