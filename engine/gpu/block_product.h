@@ -294,10 +294,11 @@ class ProductTile {
   }
   // The parts of a stage of B, as DescribeMatrix has them.
   __device__ static void Split(const T* stage, uint32_t* parts) {
-    static_assert(kParts % (4 * kThreads) == 0);
+    constexpr int kVectors = kParts / 4;
 #pragma unroll
-    for (int i = 0; i < kParts / 4 / kThreads; ++i) {
+    for (int i = 0; i < (kVectors + kThreads - 1) / kThreads; ++i) {
       const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+      if (kVectors % kThreads != 0 && index >= kVectors) break;
       const T* const from = stage + index / kColumns * 4 * kLeadB + index % kColumns;
       const SplitFloat x0(from[0]), x1(from[kLeadB]), x2(from[2 * kLeadB]), x3(from[3 * kLeadB]);
       reinterpret_cast<uint4*>(parts)[index] = {x0.big, x1.big, x2.big, x3.big};
@@ -323,8 +324,9 @@ class ProductTile {
   template <int kMost>
   struct VectorReader {
     static constexpr int kPieces = kMost / kVector;  // of a column
-    static constexpr int kTogether = kThreads / kPieces;
-    static_assert(kTogether * kPieces == kThreads && kDepth % kTogether == 0);
+    static constexpr int kTogether = kThreads / kPieces < kDepth ? kThreads / kPieces : kDepth;
+    static constexpr int kReaders = kTogether * kPieces;  // threads that have pieces
+    static_assert(kThreads % kPieces == 0 && kDepth % kTogether == 0);
     const T* from;
     int stride;
     int bytes;  // of a piece
@@ -338,6 +340,7 @@ class ProductTile {
       bytes = left >= kVector ? 16 : left > 0 ? left * static_cast<int>(sizeof(T)) : 0;
     }
     __device__ void Fetch(int depth, T* stage) {
+      if (kReaders < kThreads && threadIdx.x >= kReaders) return;
       T* to = stage + K() * (kMost + kPad) + Row();
 #pragma unroll
       for (int e = 0; e < kDepth / kTogether; ++e) {

@@ -42,16 +42,23 @@ struct SharedLayout<T, 64> {
 };
 template <typename T>
 struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
+// Where there are few tiles of 128, so that more multiprocessors have some of the work.
+struct NarrowLayout {
+  static constexpr int kRows = 128, kColumns = 32, kWarpRows = 4, kWarpColumns = 2;
+  static constexpr int kStages = 4, kResident = 2;
+};
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 using TileOf = ProductTile<
-    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>, SharedLayout<T, kTile>>>;
+    T, std::conditional_t<kNarrow, NarrowLayout,
+                          std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>,
+                                             SharedLayout<T, kTile>>>>;
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 constexpr int64_t SharedBytes() {
-  constexpr int kProduct = TileOf<T, kTile, kStep>::kSharedScalars;
+  constexpr int kProduct = TileOf<T, kTile, kStep, kNarrow>::kSharedScalars;
   constexpr int kSquare = kTile * kLd<kTile>;
   return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
 }
@@ -71,9 +78,9 @@ struct Task {
   bool factor = false;  // the tile becomes its inverse factor
 };
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 class Segment {
-  using Tile = TileOf<T, kTile, kStep>;
+  using Tile = TileOf<T, kTile, kStep, kNarrow>;
   static constexpr int kColumns = Tile::kColumns;  // of a piece of a row of tiles
   static_assert(kTile % kColumns == 0);
 
@@ -134,6 +141,8 @@ class Segment {
       task = Task<T>();
       task.any = Find(j, flag, task);
     }
+    AwaitPrevious();
+    LetNextStart();
     __syncthreads();
     if (!task.any) return;
     Tile tile;
@@ -435,9 +444,9 @@ class Segment {
   T* transposed_;
 };
 
-template <typename T, int kTile, Step kStep>
-__global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
-                                  (TileOf<T, kTile, kStep>::kResident))
+template <typename T, int kTile, Step kStep, bool kNarrow>
+__global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
+                                  (TileOf<T, kTile, kStep, kNarrow>::kResident))
     EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
                          bool flag) {
   extern __shared__ __align__(16) double shared[];
@@ -446,7 +455,8 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
   if (threadIdx.x == 0) failed = -1;
   const int first = kStep == Step::kTranspose ? j : 0;
-  Segment<T, kTile, kStep> segment(args, tasks, first, k, reinterpret_cast<T*>(shared), &failed);
+  Segment<T, kTile, kStep, kNarrow> segment(args, tasks, first, k, reinterpret_cast<T*>(shared),
+                                            &failed);
   if constexpr (kStep == Step::kTranspose) {
     segment.Transpose();
   } else {
@@ -456,15 +466,13 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
 
 template <typename T, int kTile>
 class Launcher {
-  static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
+  static constexpr bool kCanBeNarrow = kTile == NarrowLayout::kRows;
 
  public:
   Launcher(const EliminateArgs& args, const LargeContext& context)
       : args_(args),
         context_(context),
-        tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)),
-        columns_(static_cast<int>((args.level.n + kColumns - 1) / kColumns)),
-        triangle_(tiles_ * (tiles_ + 1) / 2 * (kTile / kColumns)) {}
+        tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)) {}
 
   LaunchResult Run() {
     const LevelShape& level = args_.level;
@@ -483,46 +491,56 @@ class Launcher {
  private:
   static int64_t Maximum(int64_t a, int64_t b) { return a > b ? a : b; }
 
+  // Tiles of a square, and of a lower triangle, in pieces of some columns.
+  int Square(int columns) const {
+    return tiles_ * ((static_cast<int>(args_.level.n) + columns - 1) / columns);
+  }
+  int Triangle(int columns) const { return tiles_ * (tiles_ + 1) / 2 * (kTile / columns); }
+
+  // Whether a segment's separators are at its end now.
   bool SomeEnd() const {
     const LevelShape& level = args_.level;
-    return k_ == level.first_length || (level.separators > 0 && k_ == level.last_length) ||
-           (level.separators > 1 &&
-            (k_ == level.middle_length || (level.longer > 0 && k_ == level.middle_length + 1)));
+    return level.separators > 0 &&
+           (k_ == level.first_length || k_ == level.last_length ||
+            (level.separators > 1 &&
+             (k_ == level.middle_length || (level.longer > 0 && k_ == level.middle_length + 1))));
   }
 
   void Step(bool is_last) {
-    const bool fills = segments_ > 2;
-    const int square = tiles_ * columns_;
-    const int carried = k_ == 0 ? 0 : fills ? square + triangle_ : 0;
-    const int ended = k_ > 0 && SomeEnd() ? triangle_ : 0;
+    const bool fills = segments_ > 2, carries = k_ > 0 && fills, ends = k_ > 0 && SomeEnd();
     // Of all segments' first blocks; later of the one from right to left, second to be launched.
     const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
-    const bool aside = carried + ended + transposed > 0;
+    const bool aside = carries || ends || transposed > 0;
     if (aside) Order(context_.fork, context_.stream, context_.side);
     if (transposed > 0) {
       const int across = static_cast<int>((args_.level.n + 63) / 64);
-      Launch<gpu::Step::kTranspose>(across * across, transposed, k_ == 0 ? 0 : 1, false,
-                                    context_.side, "EliminateLarge transpose");
+      Launch<gpu::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
+                                           context_.side, "EliminateLarge transpose");
     }
-    Launch<gpu::Step::kCarry>(carried + ended, segments_, 0, !fills, context_.side,
-                              "EliminateLarge carry");
+    LaunchPieces<gpu::Step::kCarry>(
+        [&](int columns) {
+          return (carries ? Square(columns) + Triangle(columns) : 0) +
+                 (ends ? Triangle(columns) : 0);
+        },
+        0, !fills, context_.side, "EliminateLarge carry");
     if (aside && is_last) Order(context_.join, context_.side, context_.stream);
     if (is_last) return;
     const bool prepared =
         k_ > 0 && tiles_ > 1 && segments_ * args_.num_systems * tiles_ < context_.parallelism;
     if (prepared) {
-      Launch<gpu::Step::kPrepare>(triangle_, segments_, 0, false, context_.stream,
-                                  "EliminateLarge prepare");
+      LaunchPieces<gpu::Step::kPrepare>([&](int columns) { return Triangle(columns); }, 0, false,
+                                        context_.stream, "EliminateLarge prepare");
     }
     for (int j = 0; j < tiles_; ++j) {
-      Launch<gpu::Step::kColumn>(tiles_, segments_, j, prepared, context_.stream,
-                                 "EliminateLarge column");
-      Launch<gpu::Step::kScale>((tiles_ - 1) * (kTile / kColumns), segments_, j, false,
-                                context_.stream, "EliminateLarge scale");
+      Launch<gpu::Step::kColumn, false>(tiles_, segments_, j, prepared, context_.stream,
+                                        "EliminateLarge column");
+      LaunchPieces<gpu::Step::kScale>([&](int columns) { return (tiles_ - 1) * (kTile / columns); },
+                                      j, false, context_.stream, "EliminateLarge scale");
     }
     if (aside) Order(context_.join, context_.side, context_.stream);
-    Launch<gpu::Step::kMultiply>(fills ? 2 * square : square, segments_, 0, false, context_.stream,
-                                 "EliminateLarge multiply");
+    LaunchPieces<gpu::Step::kMultiply>(
+        [&](int columns) { return (fills ? 2 : 1) * Square(columns); }, 0, false, context_.stream,
+        "EliminateLarge multiply");
   }
 
   // What comes on `after` waits for what is on `before` now.
@@ -531,43 +549,78 @@ class Launcher {
     if (result_.ok()) {
       result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLarge order"};
     }
+    if (after == context_.stream) follows_kernel_ = false;
   }
 
-  template <gpu::Step kStep>
+  // True if so many thread blocks a segment leave multiprocessors idle.
+  bool AreFew(int64_t tasks) const {
+    return tasks * segments_ * args_.num_systems < context_.parallelism;
+  }
+
+  // tasks(columns): thread blocks a segment, of tiles of so many columns.
+  template <gpu::Step kStep, typename Tasks>
+  void LaunchPieces(const Tasks& tasks, int j, bool flag, Stream stream, const char* name) {
+    const int wide = tasks(SharedLayout<T, kTile>::kColumns);
+    if constexpr (kCanBeNarrow) {
+      if (AreFew(wide)) {
+        return Launch<kStep, true>(tasks(NarrowLayout::kColumns), segments_, j, flag, stream, name);
+      }
+    }
+    Launch<kStep, false>(wide, segments_, j, flag, stream, name);
+  }
+
+  template <gpu::Step kStep, bool kNarrow>
   void Launch(int tasks, int64_t segments, int j, bool flag, Stream stream, const char* name) {
     if (tasks <= 0 || !result_.ok()) return;
     const dim3 grid(static_cast<unsigned>(tasks * segments),
                     static_cast<unsigned>(args_.num_systems));
-    EliminateLargeKernel<T, kTile, kStep>
-        <<<grid, TileOf<T, kTile, kStep>::kThreads, SharedBytes<T, kTile, kStep>(), stream>>>(
-            args_, tasks, k_, j, flag);
-    result_ = {BLOCKD_GPU(GetLastError)(), name};
+    // Many thread blocks that wait for the kernel before would only keep others out.
+    const bool on_main = stream == context_.stream;
+    const bool early = on_main && follows_kernel_ && AreFew(tiles_);
+    result_ = {LaunchKernel(EliminateLargeKernel<T, kTile, kStep, kNarrow>, grid,
+                            TileOf<T, kTile, kStep, kNarrow>::kThreads,
+                            SharedBytes<T, kTile, kStep, kNarrow>(), stream, early, args_, tasks,
+                            k_, j, flag),
+               name};
+    if (on_main) follows_kernel_ = true;
   }
 
   const EliminateArgs& args_;
   const LargeContext& context_;
   const int tiles_;
-  const int columns_;
-  const int triangle_;
   int64_t segments_ = 0;
   int k_ = 0;
+  bool follows_kernel_ = false;  // what is next on the stream waits for one kernel of this level
   LaunchResult result_;
 };
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 Error AllowStep() {
-  return AllowShared(EliminateLargeKernel<T, kTile, kStep>, SharedBytes<T, kTile, kStep>());
+  return AllowShared(EliminateLargeKernel<T, kTile, kStep, kNarrow>,
+                     SharedBytes<T, kTile, kStep, kNarrow>());
 }
-template <typename T, int kTile>
-LaunchResult Allow(int64_t most_shared) {
-  if (SharedBytes<T, kTile, Step::kColumn>() > most_shared) return {};
-  for (const Error error :
-       {AllowStep<T, kTile, Step::kColumn>(), AllowStep<T, kTile, Step::kScale>(),
-        AllowStep<T, kTile, Step::kMultiply>(), AllowStep<T, kTile, Step::kCarry>(),
-        AllowStep<T, kTile, Step::kPrepare>(), AllowStep<T, kTile, Step::kTranspose>()}) {
+template <typename T, int kTile, bool kNarrow>
+LaunchResult AllowPieces() {
+  for (const Error error : {AllowStep<T, kTile, Step::kScale, kNarrow>(),
+                            AllowStep<T, kTile, Step::kMultiply, kNarrow>(),
+                            AllowStep<T, kTile, Step::kCarry, kNarrow>(),
+                            AllowStep<T, kTile, Step::kPrepare, kNarrow>()}) {
     if (error != kSuccess) return {error, "EliminateLarge"};
   }
   return {};
+}
+template <typename T, int kTile>
+LaunchResult Allow(int64_t most_shared) {
+  if (SharedBytes<T, kTile, Step::kColumn, false>() > most_shared) return {};
+  for (const Error error : {AllowStep<T, kTile, Step::kColumn, false>(),
+                            AllowStep<T, kTile, Step::kTranspose, false>()}) {
+    if (error != kSuccess) return {error, "EliminateLarge"};
+  }
+  const LaunchResult result = AllowPieces<T, kTile, false>();
+  if constexpr (kTile == NarrowLayout::kRows) {
+    if (result.ok()) return AllowPieces<T, kTile, true>();
+  }
+  return result;
 }
 
 // Rows that n takes in whole tiles, cubed.
@@ -590,7 +643,7 @@ LaunchResult PrepareLarge(int64_t most_shared) {
 template <typename T>
 LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context) {
   // The larger tiles are faster, but waste more of a block that does not fill them.
-  const bool fits = SharedBytes<T, 128, Step::kColumn>() <= context.most_shared;
+  const bool fits = SharedBytes<T, 128, Step::kColumn, false>() <= context.most_shared;
   if (fits && CubeInTiles(args.level.n, 128) <= 2 * CubeInTiles(args.level.n, 64)) {
     return Launcher<T, 128>(args, context).Run();
   }
