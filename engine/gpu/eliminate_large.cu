@@ -23,14 +23,14 @@ namespace {
 template <typename T, int kTile>
 struct ColumnLayout {
   static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
-  static constexpr int kStages = 4;
+  static constexpr int kStages = 4, kDepth = 16;
   static constexpr int kResident = kHasWarpgroups && std::is_same_v<T, float> ? 2 : 1;
 };
 // All others: a few share a multiprocessor, and one computes while another begins or ends.
 template <typename T, int kTile>
 struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = 4, kResident = 2;
+  static constexpr int kStages = 4, kDepth = 16, kResident = 2;
 };
 // By warpgroups; without them, as large all the same, for the host asks for the same thread blocks.
 template <>
@@ -38,21 +38,22 @@ struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
 template <typename T>
 struct SharedLayout<T, 64> {
   static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kResident = 3;
+  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kDepth = 16, kResident = 3;
 };
 template <typename T>
 struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
 // Where there are few tiles of 128, so that more multiprocessors have some of the work.
+template <typename T>
 struct NarrowLayout {
   static constexpr int kRows = 128, kColumns = 32, kWarpRows = 4, kWarpColumns = 2;
-  static constexpr int kStages = 4, kResident = 2;
+  static constexpr int kStages = 4, kDepth = 128 / sizeof(T), kResident = 2;
 };
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
 using TileOf = ProductTile<
-    T, std::conditional_t<kNarrow, NarrowLayout,
+    T, std::conditional_t<kNarrow, NarrowLayout<T>,
                           std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>,
                                              SharedLayout<T, kTile>>>>;
 
@@ -61,6 +62,15 @@ constexpr int64_t SharedBytes() {
   constexpr int kProduct = TileOf<T, kTile, kStep, kNarrow>::kSharedScalars;
   constexpr int kSquare = kTile * kLd<kTile>;
   return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
+}
+
+// What a thread block takes at most.
+template <typename T, int kTile>
+constexpr int64_t MostShared() {
+  constexpr int64_t kColumn = SharedBytes<T, kTile, Step::kColumn, false>();
+  if constexpr (kTile != NarrowLayout<T>::kRows) return kColumn;
+  constexpr int64_t kNarrow = SharedBytes<T, kTile, Step::kScale, true>();
+  return kColumn > kNarrow ? kColumn : kNarrow;
 }
 
 // A tile of a matrix: start - first - second, or the sum of the products alone.
@@ -141,13 +151,15 @@ class Segment {
       task = Task<T>();
       task.any = Find(j, flag, task);
     }
+    __syncthreads();
+    Tile tile;
+    // What a sum begins with was there before the kernel before began, but for a first column's.
+    if (kStep == Step::kColumn && j == 0) AwaitPrevious();
+    if (task.any) Start(task, tile);
     AwaitPrevious();
     LetNextStart();
-    __syncthreads();
     if (!task.any) return;
-    Tile tile;
-    Start(task, tile);
-    tile.Add(task.first, task.second, shared_);
+    if (task.first.depth + task.second.depth > 0) tile.Add(task.first, task.second, shared_);
     if (kStep == Step::kColumn && task.factor) return FactorDiagonal(j, tile);
     Store(task, tile);
     if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task);
@@ -324,12 +336,9 @@ class Segment {
   // A sum begins with what it is to be subtracted from, negative.
   __device__ void Start(const Task<T>& task, Tile& tile) const {
     const int row0 = task.row0, column0 = task.column0;
-    const bool packed = task.start.packed;
-#pragma unroll 1
-    for (int part = 0; part < 2; ++part) {
-      const T* const from = part == 0 ? task.start.first : task.start.second;
-      if (!from) break;
-      tile.Subtract(LowerTriangle<T>{from, n_, row0, column0, packed}, shared_);
+    if (task.start.first) {
+      tile.StartMinus(LowerTriangle<T>{task.start.first, n_, row0, column0, task.start.packed},
+                      task.start.second);
     }
     // Outside of the matrix with the identity, for the Cholesky factor of an unfilled tile.
     if (kStep == Step::kColumn && task.factor && task.row0 + kTile > n_) {
@@ -400,7 +409,7 @@ class Segment {
     const int n = n_, j0 = j * kTile, size = Minimum(kTile, n - j0);
     const T* const tile_of = shared_;
     T* const out = inverse_ + static_cast<int64_t>(j0) * n + j0;
-    T* const transposed = tiles_ > 1 ? transposed_ + j0 : nullptr;
+    T* const transposed = j + 1 < tiles_ ? transposed_ + j0 : nullptr;
     T* const kept = Kept();
     constexpr int kParts = kTile / kWarp;
 #pragma unroll 2
@@ -466,7 +475,8 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
 
 template <typename T, int kTile>
 class Launcher {
-  static constexpr bool kCanBeNarrow = kTile == NarrowLayout::kRows;
+  static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
+  static constexpr bool kCanBeNarrow = kTile == NarrowLayout<T>::kRows;
 
  public:
   Launcher(const EliminateArgs& args, const LargeContext& context)
@@ -510,21 +520,23 @@ class Launcher {
     const bool fills = segments_ > 2, carries = k_ > 0 && fills, ends = k_ > 0 && SomeEnd();
     // Of all segments' first blocks; later of the one from right to left, second to be launched.
     const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
-    const bool aside = carries || ends || transposed > 0;
+    const bool aside = !is_last && (carries || ends || transposed > 0);
     if (aside) Order(context_.fork, context_.stream, context_.side);
     if (transposed > 0) {
       const int across = static_cast<int>((args_.level.n + 63) / 64);
       Launch<gpu::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
                                            context_.side, "EliminateLarge transpose");
     }
-    LaunchPieces<gpu::Step::kCarry>(
-        [&](int columns) {
-          return (carries ? Square(columns) + Triangle(columns) : 0) +
-                 (ends ? Triangle(columns) : 0);
-        },
-        0, !fills, context_.side, "EliminateLarge carry");
-    if (aside && is_last) Order(context_.join, context_.side, context_.stream);
-    if (is_last) return;
+    const auto carried = [&](int columns) {
+      return (carries ? Square(columns) + Triangle(columns) : 0) + (ends ? Triangle(columns) : 0);
+    };
+    if (is_last) {
+      LaunchPieces<gpu::Step::kCarry>(carried, 0, !fills, context_.stream, "EliminateLarge carry");
+      return;
+    }
+    // Beside columns there is time; wide tiles leave them alone on more multiprocessors.
+    Launch<gpu::Step::kCarry, false>(carried(kColumns), segments_, 0, !fills, context_.side,
+                                     "EliminateLarge carry");
     const bool prepared =
         k_ > 0 && tiles_ > 1 && segments_ * args_.num_systems * tiles_ < context_.parallelism;
     if (prepared) {
@@ -549,7 +561,6 @@ class Launcher {
     if (result_.ok()) {
       result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLarge order"};
     }
-    if (after == context_.stream) follows_kernel_ = false;
   }
 
   // True if so many thread blocks a segment leave multiprocessors idle.
@@ -560,10 +571,11 @@ class Launcher {
   // tasks(columns): thread blocks a segment, of tiles of so many columns.
   template <gpu::Step kStep, typename Tasks>
   void LaunchPieces(const Tasks& tasks, int j, bool flag, Stream stream, const char* name) {
-    const int wide = tasks(SharedLayout<T, kTile>::kColumns);
+    const int wide = tasks(kColumns);
     if constexpr (kCanBeNarrow) {
       if (AreFew(wide)) {
-        return Launch<kStep, true>(tasks(NarrowLayout::kColumns), segments_, j, flag, stream, name);
+        return Launch<kStep, true>(tasks(NarrowLayout<T>::kColumns), segments_, j, flag, stream,
+                                   name);
       }
     }
     Launch<kStep, false>(wide, segments_, j, flag, stream, name);
@@ -575,14 +587,12 @@ class Launcher {
     const dim3 grid(static_cast<unsigned>(tasks * segments),
                     static_cast<unsigned>(args_.num_systems));
     // Many thread blocks that wait for the kernel before would only keep others out.
-    const bool on_main = stream == context_.stream;
-    const bool early = on_main && follows_kernel_ && AreFew(tiles_);
+    const bool early = context_.early && stream == context_.stream && AreFew(tiles_);
     result_ = {LaunchKernel(EliminateLargeKernel<T, kTile, kStep, kNarrow>, grid,
                             TileOf<T, kTile, kStep, kNarrow>::kThreads,
                             SharedBytes<T, kTile, kStep, kNarrow>(), stream, early, args_, tasks,
                             k_, j, flag),
                name};
-    if (on_main) follows_kernel_ = true;
   }
 
   const EliminateArgs& args_;
@@ -590,7 +600,6 @@ class Launcher {
   const int tiles_;
   int64_t segments_ = 0;
   int k_ = 0;
-  bool follows_kernel_ = false;  // what is next on the stream waits for one kernel of this level
   LaunchResult result_;
 };
 
@@ -611,13 +620,13 @@ LaunchResult AllowPieces() {
 }
 template <typename T, int kTile>
 LaunchResult Allow(int64_t most_shared) {
-  if (SharedBytes<T, kTile, Step::kColumn, false>() > most_shared) return {};
+  if (MostShared<T, kTile>() > most_shared) return {};
   for (const Error error : {AllowStep<T, kTile, Step::kColumn, false>(),
                             AllowStep<T, kTile, Step::kTranspose, false>()}) {
     if (error != kSuccess) return {error, "EliminateLarge"};
   }
   const LaunchResult result = AllowPieces<T, kTile, false>();
-  if constexpr (kTile == NarrowLayout::kRows) {
+  if constexpr (kTile == NarrowLayout<T>::kRows) {
     if (result.ok()) return AllowPieces<T, kTile, true>();
   }
   return result;
@@ -631,19 +640,20 @@ double CubeInTiles(int64_t n, int64_t tile) {
 
 }  // namespace
 
-LaunchResult PrepareLarge(int64_t most_shared) {
+LaunchResult PrepareLarge(int64_t most_shared, bool* early) {
   for (const LaunchResult& result :
        {Allow<double, 128>(most_shared), Allow<double, 64>(most_shared),
         Allow<float, 128>(most_shared), Allow<float, 64>(most_shared)}) {
     if (!result.ok()) return result;
   }
-  return {};
+  return {QueryEarly(EliminateLargeKernel<double, 64, Step::kColumn, false>, early),
+          "EliminateLarge"};
 }
 
 template <typename T>
 LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context) {
   // The larger tiles are faster, but waste more of a block that does not fill them.
-  const bool fits = SharedBytes<T, 128, Step::kColumn, false>() <= context.most_shared;
+  const bool fits = MostShared<T, 128>() <= context.most_shared;
   if (fits && CubeInTiles(args.level.n, 128) <= 2 * CubeInTiles(args.level.n, 64)) {
     return Launcher<T, 128>(args, context).Run();
   }

@@ -73,6 +73,21 @@ Error Load(Kernel kernel) {
   return BLOCKD_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
 }
 
+// Whether LaunchKernel may start a kernel early: whether it was compiled for devices that can.
+template <typename Kernel>
+Error QueryEarly(Kernel kernel, bool* early) {
+#if defined(BLOCKD_GPU_HIP)
+  (void)kernel;
+  *early = false;
+  return hipSuccess;
+#else
+  cudaFuncAttributes attributes = {};
+  const Error error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  *early = attributes.ptxVersion >= 90;
+  return error;
+#endif
+}
+
 // Bytes of shared memory: of a multiprocessor, and at most of one thread block.
 inline Error QueryShared(int device, int* multiprocessor, int* block) {
 #if defined(BLOCKD_GPU_HIP)
@@ -90,9 +105,10 @@ inline Error QueryShared(int device, int* multiprocessor, int* block) {
 
 #if defined(BLOCKD_GPU_CODE)
 
-// Launches a kernel. If `early`, its thread blocks may start as soon as all of the kernel before on
-// the stream have called LetNextStart or ended; nothing that kernels write may be read or written
-// before AwaitPrevious.
+// Launches a kernel. If `early`, which QueryEarly has to allow, its thread blocks may start as soon
+// as all of the kernel before on the stream have called LetNextStart or ended. Until AwaitPrevious
+// they write nothing, and read only what was there when the kernel before came past its own
+// AwaitPrevious.
 template <typename... Expected, typename... Args>
 Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes,
                    Stream stream, bool early, const Args&... args) {
@@ -114,8 +130,8 @@ Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t s
   return cudaLaunchKernelEx(&config, kernel, args...);
 #endif
 }
-// Waits until the kernel that this one was started before the end of has ended, and those that it
-// waited for.
+// Waits until what the launch follows has ended. Every thread block of a kernel that is launched
+// early or followed by such a one calls both, in this order, so that all kernels before have ended.
 __device__ inline void AwaitPrevious() {
 #if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -151,6 +167,17 @@ __device__ inline T Shuffle(T value, int lane) {
 
 // The compiler moves no access to memory over this.
 __device__ inline void HoldMemory() { asm volatile("" ::: "memory"); }
+
+// The compiler takes x, of 32 bits, for another number from here on: what came of it before is
+// computed again, not kept in registers, and its own register has not been free until now.
+template <typename T>
+__device__ inline void Renew(T& x) {
+#if defined(BLOCKD_GPU_HIP)
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+r"(x));
+#endif
+}
 
 // Orders the shared memory accesses of a warp's lanes.
 __device__ inline void SyncWarp() {
