@@ -31,20 +31,19 @@ struct LowerTriangle {
   int n, row0, column0;
   bool packed;
 
-  // Of the tile.
-  __device__ const T* Entry(int row, int column) const {
-    const int64_t c = column0 + column, skip = packed ? c * (c + 1) / 2 : 0;
-    return data + c * n - skip + row0 + row;
+  // Of an entry of the tile; from there to the one eight columns on.
+  __device__ int Offset(int row, int column) const {
+    const int c = column0 + column, skip = packed ? c * (c + 1) / 2 : 0;
+    return c * n - skip + row0 + row;
   }
-  // True if 16 bytes at a time can be copied, all of a vector or nothing being stored.
-  __device__ bool InVectors() const {
-    constexpr int kVector = 16 / sizeof(T);
-    return !packed && n % kVector == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  __device__ int Step(int column) const {
+    return 8 * n - (packed ? 8 * (column0 + column) + 36 : 0);
   }
 };
 
 // Layout says how large a tile is, how its warps share it (each has kRows / kWarpRows rows), how
-// many stages are under way, and how many thread blocks a multiprocessor has at a time.
+// many stages of how many columns are under way, and how many thread blocks a multiprocessor has at
+// a time.
 template <typename T, typename Layout>
 class ProductTile {
   static constexpr bool kIsFloat = std::is_same_v<T, float>;
@@ -63,7 +62,7 @@ class ProductTile {
   static constexpr int kRows = Layout::kRows, kColumns = Layout::kColumns;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kResident = Layout::kResident;
-  static constexpr int kDepth = 16;
+  static constexpr int kDepth = Layout::kDepth;
   static constexpr int kStages = Layout::kStages;
   // A stage holds an operand column after column; the leading dimensions keep a warp's fragments
   // free of bank conflicts.
@@ -114,40 +113,60 @@ class ProductTile {
     }
   }
 
-  // this -= a tile of a triangle; above its diagonal anything may come. The copies of all entries
-  // are under way together, through `shared`.
-  __device__ void Subtract(const LowerTriangle<T>& from, T* shared) {
-    static_assert(kColumns * kLeadA <= kSharedScalars);
-    const int rows = from.n - from.row0, columns = from.n - from.column0;
-    const int below = from.row0 - from.column0;  // what is stored: columns up to row + below
-    if (from.InVectors()) {
-      const T* const data = from.Entry(0, 0);
-#pragma unroll 4
-      for (int i = threadIdx.x; i < kRows * kColumns / kVector; i += kThreads) {
-        const int row = i % (kRows / kVector) * kVector, column = i / (kRows / kVector);
-        const bool inside = row < rows && column < columns;
-        if (column <= row + kVector - 1 + below) {
-          CopyAsync16(shared + column * kLeadA + row,
-                      inside ? data + static_cast<int64_t>(column) * from.n + row : data,
-                      inside ? 16 : 0);
+  // Begins with minus a tile of a triangle and, if there is `second`, of another one that lies in
+  // the same way; above the diagonal anything may come. As many entries as there are registers for
+  // are asked for before any is waited for.
+  __device__ void StartMinus(LowerTriangle<T> from, const T* second) {
+    constexpr int kTogether = kRowTiles < 4 ? 4 / kRowTiles : 1;  // of the second, 16 entries
+    static_assert(kColumnTiles % kTogether == 0);
+    const int row = Row0() + (Lane() >> 2), column = Column0() + 2 * (Lane() & 3);
+    const int rows = from.n - from.row0 - row, all = from.n - from.column0 - column;
+    // Columns up to the diagonal in this lane's last row.
+    const int below = from.row0 + row + (kRowTiles * 16 - 8) - from.column0 - column;
+    const int columns = below < all ? below + 1 : all;
+    // Of this lane's two columns of a tile, then of the next tile's.
+    const auto start = [&](const T*(&at)[2], const T* matrix) {
+      for (int e = 0; e < 2; ++e) at[e] = matrix + from.Offset(row, column + e);
+    };
+    const auto load = [&](T(&to)[kRowTiles][kColumnTiles][4], int place, const T*(&at)[2], int j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const bool inside = j * 8 + e < columns;
+#pragma unroll
+        for (int i = 0; i < 2 * kRowTiles; ++i) {
+          T& value = to[i / 2][place][i % 2 * 2 + e];
+          value = 0;
+          if (inside && i * 8 < rows) value = LoadFresh(at[e] + i * 8);
         }
+        at[e] += from.Step(column + j * 8 + e);
       }
-    } else {
-#pragma unroll 4
-      for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
-        const int row = i % kRows, column = i / kRows;
-        T* const to = shared + column * kLeadA + row;
-        if (row < rows && column < columns && column <= row + below) {
-          CopyAsync(to, from.Entry(row, column));
-        } else {
-          *to = T{0};
+    };
+    const T* at[2];
+    start(at, from.data);
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j) load(c_, j, at, j);
+    if (second) {
+      // Or where the second's columns are would be kept from the first on.
+      Renew(from.n);
+      Renew(from.column0);
+      start(at, second);
+#pragma unroll
+      for (int first = 0; first < kColumnTiles; first += kTogether) {
+        HoldMemory();
+        T values[kRowTiles][kColumnTiles][4];
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) load(values, j, at, first + j);
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+#pragma unroll
+          for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) c_[i][first + j][e] += values[i][j][e];
+          }
         }
       }
     }
-    CopyWait();
-    __syncthreads();
-    ForEach([&](int row, int column, T& value) { value -= shared[column * kLeadA + row]; });
-    __syncthreads();
+    ForEach([](int, int, T& value) { value = T{0} - value; });
   }
 
   // Lays the tile, times `sign`, into `shared`, column after column. Every thread calls it.
@@ -253,22 +272,19 @@ class ProductTile {
     const uint64_t description = DescribeMatrix<kColumns>(parts);
     CopyWaitBut<kStages - 2>();
     __syncthreads();
-    if (count > 0) Split(shared + kStageA, parts);
+    // A's parts are made a stage ahead too, if there are registers for them.
+    constexpr bool kAhead = kColumnTiles <= 4;
+    uint32_t big[kSteps][4], small[kSteps][4];
+    if (count > 0) {
+      Split(shared + kStageA, parts);
+      if (kAhead) SplitRows(shared, big, small);
+    }
     CopyWaitBut<kStages - 3>();
     ShareWithWarpgroups();
     __syncthreads();
     for (int index = 0; index < count; ++index) {
-      const T* const a =
-          shared + index % kStages * kStage + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
-      uint32_t big[kSteps][4], small[kSteps][4];
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const SplitFloat x(a[(step * kStep + e / 2 * 4) * kLeadA + e % 2 * 8]);
-          big[step][e] = x.big, small[step][e] = x.small;
-        }
-      }
+      if (!kAhead) SplitRows(shared + index % kStages * kStage, big, small);
+      uint32_t next_big[kSteps][4], next_small[kSteps][4];
       const uint64_t b = description + index % 2 * (2 * kParts / 4);
       BeginProducts();
 #pragma unroll
@@ -280,17 +296,42 @@ class ProductTile {
       }
       EndProducts();
       if (index + 1 < count) {
-        Split(shared + (index + 1) % kStages * kStage + kStageA,
-              parts + (index + 1) % 2 * 2 * kParts);
+        const T* const next = shared + (index + 1) % kStages * kStage;
+        Split(next + kStageA, parts + (index + 1) % 2 * 2 * kParts);
+        if (kAhead) SplitRows(next, next_big, next_small);
       }
       ShareWithWarpgroups();
       fetch(index + kStages - 1);
       CopyWaitBut<kStages - 3>();
       WaitForProducts();
+      if constexpr (kAhead) {
+        // Until now the products read these registers, which the compiler does not know.
+#pragma unroll
+        for (int i = 0; i < kSteps * 4; ++i) {
+          Renew(big[i / 4][i % 4]);
+          Renew(small[i / 4][i % 4]);
+        }
+        memcpy(big, next_big, sizeof(big));
+        memcpy(small, next_small, sizeof(small));
+      }
       __syncthreads();
     }
     CopyWait();
     __syncthreads();
+  }
+  // The parts of this lane's entries of a stage of A.
+  template <int kSteps>
+  __device__ static void SplitRows(const T* stage, uint32_t (&big)[kSteps][4],
+                                   uint32_t (&small)[kSteps][4]) {
+    const T* const a = stage + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const SplitFloat x(a[(step * kStep + e / 2 * 4) * kLeadA + e % 2 * 8]);
+        big[step][e] = x.big, small[step][e] = x.small;
+      }
+    }
   }
   // The parts of a stage of B, as DescribeMatrix has them.
   __device__ static void Split(const T* stage, uint32_t* parts) {

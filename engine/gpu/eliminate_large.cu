@@ -23,14 +23,14 @@ namespace {
 template <typename T, int kTile>
 struct ColumnLayout {
   static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
-  static constexpr int kStages = 4;
+  static constexpr int kStages = 4, kDepth = 16;
   static constexpr int kResident = kHasWarpgroups && std::is_same_v<T, float> ? 2 : 1;
 };
 // All others: a few share a multiprocessor, and one computes while another begins or ends.
 template <typename T, int kTile>
 struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = 4, kResident = 2;
+  static constexpr int kStages = 4, kDepth = 16, kResident = 2;
 };
 // By warpgroups; without them, as large all the same, for the host asks for the same thread blocks.
 template <>
@@ -38,22 +38,39 @@ struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
 template <typename T>
 struct SharedLayout<T, 64> {
   static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kResident = 3;
+  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kDepth = 16, kResident = 3;
 };
 template <typename T>
 struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
+// Where there are few tiles of 128, so that more multiprocessors have some of the work.
+template <typename T>
+struct NarrowLayout {
+  static constexpr int kRows = 128, kColumns = 32, kWarpRows = 4, kWarpColumns = 2;
+  static constexpr int kStages = 4, kDepth = 128 / sizeof(T), kResident = 2;
+};
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 using TileOf = ProductTile<
-    T, std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>, SharedLayout<T, kTile>>>;
+    T, std::conditional_t<kNarrow, NarrowLayout<T>,
+                          std::conditional_t<kStep == Step::kColumn, ColumnLayout<T, kTile>,
+                                             SharedLayout<T, kTile>>>>;
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 constexpr int64_t SharedBytes() {
-  constexpr int kProduct = TileOf<T, kTile, kStep>::kSharedScalars;
+  constexpr int kProduct = TileOf<T, kTile, kStep, kNarrow>::kSharedScalars;
   constexpr int kSquare = kTile * kLd<T, kTile>;
   return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
+}
+
+// What a thread block takes at most.
+template <typename T, int kTile>
+constexpr int64_t MostShared() {
+  constexpr int64_t kColumn = SharedBytes<T, kTile, Step::kColumn, false>();
+  if constexpr (kTile != NarrowLayout<T>::kRows) return kColumn;
+  constexpr int64_t kNarrow = SharedBytes<T, kTile, Step::kScale, true>();
+  return kColumn > kNarrow ? kColumn : kNarrow;
 }
 
 // A tile of a matrix: start - first - second, or the sum of the products alone.
@@ -71,9 +88,9 @@ struct Task {
   bool factor = false;  // the tile becomes its inverse factor
 };
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 class Segment {
-  using Tile = TileOf<T, kTile, kStep>;
+  using Tile = TileOf<T, kTile, kStep, kNarrow>;
   static constexpr int kColumns = Tile::kColumns;  // of a piece of a row of tiles
   static_assert(kTile % kColumns == 0);
 
@@ -135,10 +152,14 @@ class Segment {
       task.any = Find(j, flag, task);
     }
     __syncthreads();
-    if (!task.any) return;
     Tile tile;
-    Start(task, tile);
-    tile.Add(task.first, task.second, shared_);
+    // What a sum begins with was there before the kernel before began, but for a first column's.
+    if (kStep == Step::kColumn && j == 0) AwaitPrevious();
+    if (task.any) Start(task, tile);
+    AwaitPrevious();
+    LetNextStart();
+    if (!task.any) return;
+    if (task.first.depth + task.second.depth > 0) tile.Add(task.first, task.second, shared_);
     if (kStep == Step::kColumn && task.factor) return FactorDiagonal(j, tile);
     Store(task, tile);
     if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task);
@@ -315,12 +336,9 @@ class Segment {
   // A sum begins with what it is to be subtracted from, negative.
   __device__ void Start(const Task<T>& task, Tile& tile) const {
     const int row0 = task.row0, column0 = task.column0;
-    const bool packed = task.start.packed;
-#pragma unroll 1
-    for (int part = 0; part < 2; ++part) {
-      const T* const from = part == 0 ? task.start.first : task.start.second;
-      if (!from) break;
-      tile.Subtract(LowerTriangle<T>{from, n_, row0, column0, packed}, shared_);
+    if (task.start.first) {
+      tile.StartMinus(LowerTriangle<T>{task.start.first, n_, row0, column0, task.start.packed},
+                      task.start.second);
     }
     // Outside of the matrix with the identity, for the Cholesky factor of an unfilled tile.
     if (kStep == Step::kColumn && task.factor && task.row0 + kTile > n_) {
@@ -391,7 +409,7 @@ class Segment {
     const int n = n_, j0 = j * kTile, size = Minimum(kTile, n - j0);
     const T* const tile_of = shared_;
     T* const out = inverse_ + static_cast<int64_t>(j0) * n + j0;
-    T* const transposed = tiles_ > 1 ? transposed_ + j0 : nullptr;
+    T* const transposed = j + 1 < tiles_ ? transposed_ + j0 : nullptr;
     T* const kept = Kept();
     constexpr int kParts = kTile / kWarp;
 #pragma unroll 2
@@ -435,9 +453,9 @@ class Segment {
   T* transposed_;
 };
 
-template <typename T, int kTile, Step kStep>
-__global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
-                                  (TileOf<T, kTile, kStep>::kResident))
+template <typename T, int kTile, Step kStep, bool kNarrow>
+__global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
+                                  (TileOf<T, kTile, kStep, kNarrow>::kResident))
     EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
                          bool flag) {
   extern __shared__ __align__(16) double shared[];
@@ -446,7 +464,8 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
   if (threadIdx.x == 0) failed = -1;
   const int first = kStep == Step::kTranspose ? j : 0;
-  Segment<T, kTile, kStep> segment(args, tasks, first, k, reinterpret_cast<T*>(shared), &failed);
+  Segment<T, kTile, kStep, kNarrow> segment(args, tasks, first, k, reinterpret_cast<T*>(shared),
+                                            &failed);
   if constexpr (kStep == Step::kTranspose) {
     segment.Transpose();
   } else {
@@ -457,14 +476,13 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep>::kThreads),
 template <typename T, int kTile>
 class Launcher {
   static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
+  static constexpr bool kCanBeNarrow = kTile == NarrowLayout<T>::kRows;
 
  public:
   Launcher(const EliminateArgs& args, const LargeContext& context)
       : args_(args),
         context_(context),
-        tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)),
-        columns_(static_cast<int>((args.level.n + kColumns - 1) / kColumns)),
-        triangle_(tiles_ * (tiles_ + 1) / 2 * (kTile / kColumns)) {}
+        tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)) {}
 
   LaunchResult Run() {
     const LevelShape& level = args_.level;
@@ -483,46 +501,58 @@ class Launcher {
  private:
   static int64_t Maximum(int64_t a, int64_t b) { return a > b ? a : b; }
 
+  // Tiles of a square, and of a lower triangle, in pieces of some columns.
+  int Square(int columns) const {
+    return tiles_ * ((static_cast<int>(args_.level.n) + columns - 1) / columns);
+  }
+  int Triangle(int columns) const { return tiles_ * (tiles_ + 1) / 2 * (kTile / columns); }
+
+  // Whether a segment's separators are at its end now.
   bool SomeEnd() const {
     const LevelShape& level = args_.level;
-    return k_ == level.first_length || (level.separators > 0 && k_ == level.last_length) ||
-           (level.separators > 1 &&
-            (k_ == level.middle_length || (level.longer > 0 && k_ == level.middle_length + 1)));
+    return level.separators > 0 &&
+           (k_ == level.first_length || k_ == level.last_length ||
+            (level.separators > 1 &&
+             (k_ == level.middle_length || (level.longer > 0 && k_ == level.middle_length + 1))));
   }
 
   void Step(bool is_last) {
-    const bool fills = segments_ > 2;
-    const int square = tiles_ * columns_;
-    const int carried = k_ == 0 ? 0 : fills ? square + triangle_ : 0;
-    const int ended = k_ > 0 && SomeEnd() ? triangle_ : 0;
+    const bool fills = segments_ > 2, carries = k_ > 0 && fills, ends = k_ > 0 && SomeEnd();
     // Of all segments' first blocks; later of the one from right to left, second to be launched.
     const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
-    const bool aside = carried + ended + transposed > 0;
+    const bool aside = !is_last && (carries || ends || transposed > 0);
     if (aside) Order(context_.fork, context_.stream, context_.side);
     if (transposed > 0) {
       const int across = static_cast<int>((args_.level.n + 63) / 64);
-      Launch<gpu::Step::kTranspose>(across * across, transposed, k_ == 0 ? 0 : 1, false,
-                                    context_.side, "EliminateLarge transpose");
+      Launch<gpu::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
+                                           context_.side, "EliminateLarge transpose");
     }
-    Launch<gpu::Step::kCarry>(carried + ended, segments_, 0, !fills, context_.side,
-                              "EliminateLarge carry");
-    if (aside && is_last) Order(context_.join, context_.side, context_.stream);
-    if (is_last) return;
+    const auto carried = [&](int columns) {
+      return (carries ? Square(columns) + Triangle(columns) : 0) + (ends ? Triangle(columns) : 0);
+    };
+    if (is_last) {
+      LaunchPieces<gpu::Step::kCarry>(carried, 0, !fills, context_.stream, "EliminateLarge carry");
+      return;
+    }
+    // Beside columns there is time; wide tiles leave them alone on more multiprocessors.
+    Launch<gpu::Step::kCarry, false>(carried(kColumns), segments_, 0, !fills, context_.side,
+                                     "EliminateLarge carry");
     const bool prepared =
         k_ > 0 && tiles_ > 1 && segments_ * args_.num_systems * tiles_ < context_.parallelism;
     if (prepared) {
-      Launch<gpu::Step::kPrepare>(triangle_, segments_, 0, false, context_.stream,
-                                  "EliminateLarge prepare");
+      LaunchPieces<gpu::Step::kPrepare>([&](int columns) { return Triangle(columns); }, 0, false,
+                                        context_.stream, "EliminateLarge prepare");
     }
     for (int j = 0; j < tiles_; ++j) {
-      Launch<gpu::Step::kColumn>(tiles_, segments_, j, prepared, context_.stream,
-                                 "EliminateLarge column");
-      Launch<gpu::Step::kScale>((tiles_ - 1) * (kTile / kColumns), segments_, j, false,
-                                context_.stream, "EliminateLarge scale");
+      Launch<gpu::Step::kColumn, false>(tiles_, segments_, j, prepared, context_.stream,
+                                        "EliminateLarge column");
+      LaunchPieces<gpu::Step::kScale>([&](int columns) { return (tiles_ - 1) * (kTile / columns); },
+                                      j, false, context_.stream, "EliminateLarge scale");
     }
     if (aside) Order(context_.join, context_.side, context_.stream);
-    Launch<gpu::Step::kMultiply>(fills ? 2 * square : square, segments_, 0, false, context_.stream,
-                                 "EliminateLarge multiply");
+    LaunchPieces<gpu::Step::kMultiply>(
+        [&](int columns) { return (fills ? 2 : 1) * Square(columns); }, 0, false, context_.stream,
+        "EliminateLarge multiply");
   }
 
   // What comes on `after` waits for what is on `before` now.
@@ -533,41 +563,73 @@ class Launcher {
     }
   }
 
-  template <gpu::Step kStep>
+  // True if so many thread blocks a segment leave multiprocessors idle.
+  bool AreFew(int64_t tasks) const {
+    return tasks * segments_ * args_.num_systems < context_.parallelism;
+  }
+
+  // tasks(columns): thread blocks a segment, of tiles of so many columns.
+  template <gpu::Step kStep, typename Tasks>
+  void LaunchPieces(const Tasks& tasks, int j, bool flag, Stream stream, const char* name) {
+    const int wide = tasks(kColumns);
+    if constexpr (kCanBeNarrow) {
+      if (AreFew(wide)) {
+        return Launch<kStep, true>(tasks(NarrowLayout<T>::kColumns), segments_, j, flag, stream,
+                                   name);
+      }
+    }
+    Launch<kStep, false>(wide, segments_, j, flag, stream, name);
+  }
+
+  template <gpu::Step kStep, bool kNarrow>
   void Launch(int tasks, int64_t segments, int j, bool flag, Stream stream, const char* name) {
     if (tasks <= 0 || !result_.ok()) return;
     const dim3 grid(static_cast<unsigned>(tasks * segments),
                     static_cast<unsigned>(args_.num_systems));
-    EliminateLargeKernel<T, kTile, kStep>
-        <<<grid, TileOf<T, kTile, kStep>::kThreads, SharedBytes<T, kTile, kStep>(), stream>>>(
-            args_, tasks, k_, j, flag);
-    result_ = {BLOCKD_GPU(GetLastError)(), name};
+    // Many thread blocks that wait for the kernel before would only keep others out.
+    const bool early = context_.early && stream == context_.stream && AreFew(tiles_);
+    result_ = {LaunchKernel(EliminateLargeKernel<T, kTile, kStep, kNarrow>, grid,
+                            TileOf<T, kTile, kStep, kNarrow>::kThreads,
+                            SharedBytes<T, kTile, kStep, kNarrow>(), stream, early, args_, tasks,
+                            k_, j, flag),
+               name};
   }
 
   const EliminateArgs& args_;
   const LargeContext& context_;
   const int tiles_;
-  const int columns_;
-  const int triangle_;
   int64_t segments_ = 0;
   int k_ = 0;
   LaunchResult result_;
 };
 
-template <typename T, int kTile, Step kStep>
+template <typename T, int kTile, Step kStep, bool kNarrow>
 Error AllowStep() {
-  return AllowShared(EliminateLargeKernel<T, kTile, kStep>, SharedBytes<T, kTile, kStep>());
+  return AllowShared(EliminateLargeKernel<T, kTile, kStep, kNarrow>,
+                     SharedBytes<T, kTile, kStep, kNarrow>());
 }
-template <typename T, int kTile>
-LaunchResult Allow(int64_t most_shared) {
-  if (SharedBytes<T, kTile, Step::kColumn>() > most_shared) return {};
-  for (const Error error :
-       {AllowStep<T, kTile, Step::kColumn>(), AllowStep<T, kTile, Step::kScale>(),
-        AllowStep<T, kTile, Step::kMultiply>(), AllowStep<T, kTile, Step::kCarry>(),
-        AllowStep<T, kTile, Step::kPrepare>(), AllowStep<T, kTile, Step::kTranspose>()}) {
+template <typename T, int kTile, bool kNarrow>
+LaunchResult AllowPieces() {
+  for (const Error error : {AllowStep<T, kTile, Step::kScale, kNarrow>(),
+                            AllowStep<T, kTile, Step::kMultiply, kNarrow>(),
+                            AllowStep<T, kTile, Step::kCarry, kNarrow>(),
+                            AllowStep<T, kTile, Step::kPrepare, kNarrow>()}) {
     if (error != kSuccess) return {error, "EliminateLarge"};
   }
   return {};
+}
+template <typename T, int kTile>
+LaunchResult Allow(int64_t most_shared) {
+  if (MostShared<T, kTile>() > most_shared) return {};
+  for (const Error error : {AllowStep<T, kTile, Step::kColumn, false>(),
+                            AllowStep<T, kTile, Step::kTranspose, false>()}) {
+    if (error != kSuccess) return {error, "EliminateLarge"};
+  }
+  const LaunchResult result = AllowPieces<T, kTile, false>();
+  if constexpr (kTile == NarrowLayout<T>::kRows) {
+    if (result.ok()) return AllowPieces<T, kTile, true>();
+  }
+  return result;
 }
 
 // Rows that n takes in whole tiles, cubed.
@@ -578,19 +640,20 @@ double CubeInTiles(int64_t n, int64_t tile) {
 
 }  // namespace
 
-LaunchResult PrepareLarge(int64_t most_shared) {
+LaunchResult PrepareLarge(int64_t most_shared, bool* early) {
   for (const LaunchResult& result :
        {Allow<double, 128>(most_shared), Allow<double, 64>(most_shared),
         Allow<float, 128>(most_shared), Allow<float, 64>(most_shared)}) {
     if (!result.ok()) return result;
   }
-  return {};
+  return {QueryEarly(EliminateLargeKernel<double, 64, Step::kColumn, false>, early),
+          "EliminateLarge"};
 }
 
 template <typename T>
 LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context) {
   // The larger tiles are faster, but waste more of a block that does not fill them.
-  const bool fits = SharedBytes<T, 128, Step::kColumn>() <= context.most_shared;
+  const bool fits = MostShared<T, 128>() <= context.most_shared;
   if (fits && CubeInTiles(args.level.n, 128) <= 2 * CubeInTiles(args.level.n, 64)) {
     return Launcher<T, 128>(args, context).Run();
   }

@@ -36,9 +36,10 @@ absl::Status ToStatus(const LaunchResult& result) {
 
 class GpuBackend : public Backend {
  public:
-  GpuBackend(std::unique_ptr<Device> device, const gpu::SolveLimits& solve_limits)
+  GpuBackend(std::unique_ptr<Device> device, const gpu::SolveLimits& solve_limits, bool early)
       : device_(std::move(device)),
         solve_limits_(solve_limits),
+        early_(early),
         pool_(device_->pool_base(), device_->pool_bytes()) {}
 
   // Nothing may run when the graphs go, which is before the device does.
@@ -482,6 +483,7 @@ class GpuBackend : public Backend {
                       const std::atomic<bool>* stop) const {
     const gpu::LargeContext context = {solve_limits_.block_shared_bytes,
                                        solve_limits_.multiprocessors,
+                                       early_,
                                        device_->stream(),
                                        device_->side_stream(),
                                        device_->fork(),
@@ -635,6 +637,7 @@ class GpuBackend : public Backend {
   const std::unique_ptr<Device> device_;
   gpu::LaunchGraphs graphs_;
   const gpu::SolveLimits solve_limits_;
+  const bool early_;  // as LargeContext::early
   MemoryPool pool_;
   Table factor_table_ = {0, {}}, solve_table_ = {gpu::kTableBytes, {}};
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
@@ -658,14 +661,15 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
       gpu::ToStatus(gpu::QueryShared(options.device, &multiprocessor, &block), "shared memory");
   if (!status.ok()) return status;
   const gpu::SolveLimits limits = {(*device)->info().parallelism, multiprocessor, block};
+  bool early = false;
   for (const LaunchResult& result :
-       {gpu::PrepareSmall(limits.block_shared_bytes), gpu::PrepareLarge(limits.block_shared_bytes),
-        gpu::PrepareVectors(), gpu::PrepareSubstituteSmall(limits),
-        gpu::PrepareSubstituteLarge(limits)}) {
+       {gpu::PrepareSmall(limits.block_shared_bytes),
+        gpu::PrepareLarge(limits.block_shared_bytes, &early), gpu::PrepareVectors(),
+        gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits)}) {
     status = ToStatus(result);
     if (!status.ok()) return status;
   }
-  return std::make_unique<GpuBackend>(*std::move(device), limits);
+  return std::make_unique<GpuBackend>(*std::move(device), limits, early);
 }
 
 }  // namespace blockd

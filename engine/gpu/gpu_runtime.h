@@ -73,6 +73,21 @@ Error Load(Kernel kernel) {
   return BLOCKD_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
 }
 
+// Whether LaunchKernel may start a kernel early: whether it was compiled for devices that can.
+template <typename Kernel>
+Error QueryEarly(Kernel kernel, bool* early) {
+#if defined(BLOCKD_GPU_HIP)
+  (void)kernel;
+  *early = false;
+  return hipSuccess;
+#else
+  cudaFuncAttributes attributes = {};
+  const Error error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  *early = attributes.ptxVersion >= 90;
+  return error;
+#endif
+}
+
 // Bytes of shared memory: of a multiprocessor, and at most of one thread block.
 inline Error QueryShared(int device, int* multiprocessor, int* block) {
 #if defined(BLOCKD_GPU_HIP)
@@ -89,6 +104,44 @@ inline Error QueryShared(int device, int* multiprocessor, int* block) {
 }
 
 #if defined(BLOCKD_GPU_CODE)
+
+// Launches a kernel. If `early`, which QueryEarly has to allow, its thread blocks may start as soon
+// as all of the kernel before on the stream have called LetNextStart or ended. Until AwaitPrevious
+// they write nothing, and read only what was there when the kernel before came past its own
+// AwaitPrevious.
+template <typename... Expected, typename... Args>
+Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes,
+                   Stream stream, bool early, const Args&... args) {
+#if defined(BLOCKD_GPU_HIP)
+  (void)early;
+  kernel<<<grid, threads, shared_bytes, stream>>>(args...);
+  return hipGetLastError();
+#else
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = early ? 1 : 0;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+#endif
+}
+// Waits until what the launch follows has ended. Every thread block of a kernel that is launched
+// early or followed by such a one calls both, in this order, so that all kernels before have ended.
+__device__ inline void AwaitPrevious() {
+#if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void LetNextStart() {
+#if !defined(BLOCKD_GPU_HIP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // A kernel's argument that is read where it lies, and not copied by each thread.
 #if defined(BLOCKD_GPU_HIP)
@@ -123,6 +176,17 @@ __device__ inline bool AllLanes(bool value) {
 
 // The compiler moves no access to memory over this.
 __device__ inline void HoldMemory() { asm volatile("" ::: "memory"); }
+
+// The compiler takes x, of 32 bits, for another number from here on: what came of it before is
+// computed again, not kept in registers, and its own register has not been free until now.
+template <typename T>
+__device__ inline void Renew(T& x) {
+#if defined(BLOCKD_GPU_HIP)
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+r"(x));
+#endif
+}
 
 // Orders the shared memory accesses of a warp's lanes.
 __device__ inline void SyncWarp() {
@@ -542,6 +606,15 @@ __device__ inline void WaitForProducts() {
 // Starts C += A B of 16 rows a warp, 8 deep, all columns; a and c as for Mma16x8x8.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define BLOCKD_TILE(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+__device__ inline void StartProduct(float (&c)[4][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{.reg .pred add; setp.eq.u32 add, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, add, 1, "
+      "1;}"
+      : BLOCKD_TILE(0), BLOCKD_TILE(1), BLOCKD_TILE(2), BLOCKD_TILE(3)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 __device__ inline void StartProduct(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "{.reg .pred add; setp.eq.u32 add, 0, 0;\n"

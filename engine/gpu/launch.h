@@ -21,9 +21,9 @@ struct LaunchResult {
 int64_t LargestSmallBlock(bool is_float, int64_t most_shared);
 // How many of these a multiprocessor with shared_bytes of it has at a time.
 int64_t SmallResident(bool is_float, int64_t n, int64_t shared_bytes);
-// Sets what kernels need of the device; once, before all else.
+// Sets what kernels need of the device; once, before all else. early: as LargeContext::early.
 LaunchResult PrepareSmall(int64_t most_shared);
-LaunchResult PrepareLarge(int64_t most_shared);
+LaunchResult PrepareLarge(int64_t most_shared, bool* early);
 LaunchResult PrepareVectors();
 
 // Eliminates levels of blocks of n <= LargestSmallBlock.
@@ -34,6 +34,7 @@ LaunchResult EliminateSmall(const EliminateSmallArgs& args, Stream stream);
 struct LargeContext {
   int64_t most_shared = 0;
   int64_t parallelism = 0;  // multiprocessors
+  bool early = false;       // kernels may be started before the one before has ended
   Stream stream = nullptr, side = nullptr;
   Event fork = nullptr, join = nullptr;
   const std::atomic<bool>* stop = nullptr;
