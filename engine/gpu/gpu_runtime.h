@@ -199,7 +199,8 @@ __device__ inline void SyncWarp() {
 }
 
 // A barrier of kWarps warps of a thread block, of which others are at work beside them; 0: of all.
-#if defined(BLOCKD_GPU_HIP)
+// BLOCKD_WHOLE_BARRIERS is for racecheck, which does not follow barriers of parts.
+#if defined(BLOCKD_GPU_HIP) || defined(BLOCKD_WHOLE_BARRIERS)
 inline constexpr bool kHasPartBarriers = false;
 #else
 inline constexpr bool kHasPartBarriers = true;
