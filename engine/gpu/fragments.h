@@ -1,5 +1,5 @@
-// Device code on square tiles in shared memory: column-major, leading dimension kLd<T, kTile>, which
-// keeps rows' fragments of a warp's matrix instructions free of bank conflicts.
+// Device code on square tiles in shared memory: column-major, leading dimension kLd<T, kTile>,
+// which keeps rows' fragments of a warp's matrix instructions free of bank conflicts.
 #ifndef BLOCKD_ENGINE_GPU_FRAGMENTS_H_
 #define BLOCKD_ENGINE_GPU_FRAGMENTS_H_
 
