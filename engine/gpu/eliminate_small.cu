@@ -230,7 +230,7 @@ class Segment {
   __device__ void LoadDiagonal(T* out, int64_t block) const {
     const DiagonalSource<T> source = Chain().Diagonal(block);
     const int n = this->n();
-    constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
+    constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
     if (source.second && n == kTile) {
       // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
       constexpr int kMine = kEntries / kVector;
@@ -238,7 +238,7 @@ class Segment {
 #pragma unroll
       for (int u = 0; u < kMine; ++u) {
         const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
-        const int row = piece % kPieces * kVector, column = piece / kPieces;
+        const int row = piece % kVectors * kVector, column = piece / kVectors;
         // Loads under a condition would wait for one another.
         const int at = column / 8 > row / 8 ? 0 : piece * kVector;
         LoadVector(first[u], source.first + at);
@@ -247,7 +247,7 @@ class Segment {
 #pragma unroll
       for (int u = 0; u < kMine; ++u) {
         const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
-        const int row = piece % kPieces * kVector, column = piece / kPieces;
+        const int row = piece % kVectors * kVector, column = piece / kVectors;
 #pragma unroll
         for (int i = 0; i < kVector; ++i) first[u][i] += second[u][i];
         if (column / 8 <= row / 8) StoreVector(out + column * kLead + row, first[u]);
@@ -279,10 +279,10 @@ class Segment {
     const CouplingSource<T> source = Chain().Coupling(i, transpose);
     const bool by_rows = source.row_stride != 1;
     if (!by_rows && n() == kTile && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
-      constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
+      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
 #pragma unroll 4
-      for (int piece = thread; piece < kPieces * kTile; piece += threads) {
-        CopyAsync16(out + piece / kPieces * kLead + piece % kPieces * kVector,
+      for (int piece = thread; piece < kVectors * kTile; piece += threads) {
+        CopyAsync16(out + piece / kVectors * kLead + piece % kVectors * kVector,
                     source.data + piece * kVector);
       }
       return;
@@ -523,17 +523,16 @@ class Segment {
 
   // A column is 32 lanes', or fewer that have it all.
   __device__ void StoreInverse(int64_t k) const {
-    constexpr int kLanes = kTile < 32 ? kTile : 32;
     T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
                        (run_.slot + k) * args_.inverse_stride;
     const int thread = static_cast<int>(threadIdx.x);
     if constexpr (kFull) {
       // Above the diagonal are zeros, as far as it is kept.
-      constexpr int kVector = 16 / sizeof(T), kPieces = kTile / kVector;
+      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
 #pragma unroll
       for (int u = 0; u < kEntries / kVector; ++u) {
         const int piece = thread + u * kThreads;
-        const int row = piece % kPieces * kVector, column = piece / kPieces;
+        const int row = piece % kVectors * kVector, column = piece / kVectors;
         const int panel = column / 8, first = panel * 8;
         if (row < first) continue;
         T entries[kVector];
@@ -541,17 +540,18 @@ class Segment {
         const int before = panel * (8 * kTile - 32 * (panel - 1));
         StoreVector(inverse + before + (column - first) * (kTile - first) + row - first, entries);
       }
-      return;
-    }
+    } else {
+      constexpr int kLanes = kTile < 32 ? kTile : 32;
 #pragma unroll 4
-    for (int column = thread / kLanes; column < n(); column += kThreads / kLanes) {
-      const int panel = column / 8, first = panel * 8;
-      T* const out =
-          inverse + panel * (8 * n() - 32 * (panel - 1)) + (column - first) * (n() - first);
+      for (int column = thread / kLanes; column < n(); column += kThreads / kLanes) {
+        const int panel = column / 8, first = panel * 8;
+        T* const out =
+            inverse + panel * (8 * n() - 32 * (panel - 1)) + (column - first) * (n() - first);
 #pragma unroll
-      for (int part = 0; part < kTile; part += kLanes) {
-        const int row = first + part + thread % kLanes;
-        if (row < n()) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
+        for (int part = 0; part < kTile; part += kLanes) {
+          const int row = first + part + thread % kLanes;
+          if (row < n()) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
+        }
       }
     }
   }
