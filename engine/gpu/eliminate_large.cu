@@ -49,6 +49,9 @@ struct NarrowLayout {
   static constexpr int kStages = 4, kDepth = 128 / sizeof(T), kResident = 2;
 };
 
+template <typename T, int kTile>
+inline constexpr bool kCanBeNarrow = kTile == NarrowLayout<T>::kRows;
+
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
@@ -68,7 +71,7 @@ constexpr int64_t SharedBytes() {
 template <typename T, int kTile>
 constexpr int64_t MostShared() {
   constexpr int64_t kColumn = SharedBytes<T, kTile, Step::kColumn, false>();
-  if constexpr (kTile != NarrowLayout<T>::kRows) return kColumn;
+  if constexpr (!kCanBeNarrow<T, kTile>) return kColumn;
   constexpr int64_t kNarrow = SharedBytes<T, kTile, Step::kScale, true>();
   return kColumn > kNarrow ? kColumn : kNarrow;
 }
@@ -476,7 +479,6 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
 template <typename T, int kTile>
 class Launcher {
   static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
-  static constexpr bool kCanBeNarrow = kTile == NarrowLayout<T>::kRows;
 
  public:
   Launcher(const EliminateArgs& args, const LargeContext& context)
@@ -537,8 +539,7 @@ class Launcher {
     // Beside columns there is time; wide tiles leave them alone on more multiprocessors.
     Launch<gpu::Step::kCarry, false>(carried(kColumns), segments_, 0, !fills, context_.side,
                                      "EliminateLarge carry");
-    const bool prepared =
-        k_ > 0 && tiles_ > 1 && segments_ * args_.num_systems * tiles_ < context_.parallelism;
+    const bool prepared = k_ > 0 && tiles_ > 1 && AreFew(tiles_);
     if (prepared) {
       LaunchPieces<gpu::Step::kPrepare>([&](int columns) { return Triangle(columns); }, 0, false,
                                         context_.stream, "EliminateLarge prepare");
@@ -572,7 +573,7 @@ class Launcher {
   template <gpu::Step kStep, typename Tasks>
   void LaunchPieces(const Tasks& tasks, int j, bool flag, Stream stream, const char* name) {
     const int wide = tasks(kColumns);
-    if constexpr (kCanBeNarrow) {
+    if constexpr (kCanBeNarrow<T, kTile>) {
       if (AreFew(wide)) {
         return Launch<kStep, true>(tasks(NarrowLayout<T>::kColumns), segments_, j, flag, stream,
                                    name);
@@ -626,7 +627,7 @@ LaunchResult Allow(int64_t most_shared) {
     if (error != kSuccess) return {error, "EliminateLarge"};
   }
   const LaunchResult result = AllowPieces<T, kTile, false>();
-  if constexpr (kTile == NarrowLayout<T>::kRows) {
+  if constexpr (kCanBeNarrow<T, kTile>) {
     if (result.ok()) return AllowPieces<T, kTile, true>();
   }
   return result;

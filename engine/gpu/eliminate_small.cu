@@ -231,7 +231,7 @@ class Segment {
     const DiagonalSource<T> source = Chain().Diagonal(block);
     const int n = this->n();
     constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-    if (source.second && n == kTile) {
+    if (kFull && source.second) {
       // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
       constexpr int kMine = kEntries / kVector;
       T first[kMine][kVector], second[kMine][kVector];
@@ -278,7 +278,7 @@ class Segment {
   __device__ void LoadCoupling(T* out, int64_t i, bool transpose, int thread, int threads) const {
     const CouplingSource<T> source = Chain().Coupling(i, transpose);
     const bool by_rows = source.row_stride != 1;
-    if (!by_rows && n() == kTile && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
+    if (kFull && !by_rows && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
       constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
 #pragma unroll 4
       for (int piece = thread; piece < kVectors * kTile; piece += threads) {
