@@ -64,11 +64,11 @@ class GpuBackend : public Backend {
     costs.step_seconds = 5e-7;
     costs.step_seconds_per_row = 2.8e-7;
     costs.fill_seconds_per_row = 3e-8;
-    costs.spread_seconds_per_row = is_float ? 2.9e-7 : 3.75e-7;
-    costs.spread_seconds_per_entry = is_float ? 4.1e-10 : 6.6e-10;
-    costs.spread_flops_per_second = is_float ? 1.23e14 : 5.24e13;
-    costs.spread_half_rate_block_size = is_float ? 410 : 320;
-    costs.spread_level_seconds = 2e-5;
+    costs.spread_seconds_per_row = is_float ? 1.435e-7 : 1.46e-7;
+    costs.spread_seconds_per_entry = is_float ? 7.09e-10 : 8.69e-10;
+    costs.spread_flops_per_second = is_float ? 1.314e14 : 5.27e13;
+    costs.spread_half_rate_block_size = is_float ? 510 : 287;
+    costs.spread_level_seconds = is_float ? 7.7e-6 : 1.5e-5;
     costs.level_seconds = 1e-6 + 1.5e-9 * n * n;
     costs.solve_step_seconds = 8.5e-7;
     costs.solve_step_seconds_per_row = 2.2e-8;

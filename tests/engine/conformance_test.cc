@@ -36,8 +36,8 @@ std::vector<Case> Cases() {
     }
   }
   for (const Case& c :
-       {Case{3, 200, 2, 2}, Case{5, 256, 17, 1}, Case{4, 300, 1, 1}, Case{31, 64, 50, 2},
-        Case{1000, 3, 2, 2}, Case{2500, 1, 3, 1}, Case{100, 48, 16, 1}}) {
+       {Case{3, 200, 2, 2}, Case{5, 256, 17, 1}, Case{4, 300, 1, 1}, Case{20, 200, 2, 1},
+        Case{31, 64, 50, 2}, Case{1000, 3, 2, 2}, Case{2500, 1, 3, 1}, Case{100, 48, 16, 1}}) {
     cases.push_back(c);
   }
   return cases;
