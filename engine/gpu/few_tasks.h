@@ -19,7 +19,8 @@ namespace blockd::gpu {
 // Makes the tasks of all passes of a solve.
 class FewTasks {
  public:
-  explicit FewTasks(const SolveArgs& args) : args_(args) {
+  // lanes: unless 0, tasks are for parts of the columns where fewer thread blocks are busy.
+  FewTasks(const SolveArgs& args, int64_t lanes) : args_(args), lanes_(lanes) {
     levels_.resize(args.num_levels);
     int64_t blocks = 0;
     for (int32_t l = 0; l < args.num_levels; ++l) {
@@ -35,11 +36,18 @@ class FewTasks {
       levels_[0].right[b] = {SolveTask::BlockOfX(b), SolveTask::kNone};
       levels_[0].place[b] = static_cast<int32_t>(b);
     }
-    for (int32_t l = 0; l < args.num_levels; ++l) Forward(l);
-    for (int32_t l = args.num_levels - 1; l >= 0; --l) Backward(l);
+    for (int32_t l = 0; l < args.num_levels; ++l) {
+      CutColumns(l);
+      Forward(l);
+    }
+    for (int32_t l = args.num_levels - 1; l >= 0; --l) {
+      CutColumns(l);
+      Backward(l);
+    }
   }
 
   const std::vector<SolveTask>& tasks() const { return tasks_; }
+  int32_t num_vectors() const { return num_vectors_; }
 
  private:
   // A level's chain: of each block its right-hand side, a sum of two vectors, y, its solution, and
@@ -54,9 +62,17 @@ class FewTasks {
     return std::max({shape.first_length, shape.last_length, shape.longest_middle()});
   }
   int64_t Square() const { return args_.n * args_.n; }
+  // Sets how many tasks a product of a level is.
+  void CutColumns(int32_t l) {
+    constexpr int64_t kMostParts = 4, kItemRows = 32;
+    const int64_t items =
+        args_.levels[l].shape.segments() * ((args_.n + kItemRows - 1) / kItemRows);
+    parts_ = static_cast<int8_t>(std::clamp<int64_t>(lanes_ / items, 1, kMostParts));
+  }
   int32_t Add(SolveTask task) {
-    task.out = static_cast<int32_t>(tasks_.size());
-    tasks_.push_back(task);
+    task.out = num_vectors_++;
+    task.parts = parts_;
+    for (task.part = 0; task.part < parts_; ++task.part) tasks_.push_back(task);
     return task.out;
   }
   static SolveTask Product(int64_t matrix, bool forward, bool triangle) {
@@ -165,15 +181,18 @@ class FewTasks {
   }
 
   const SolveArgs& args_;
+  const int64_t lanes_;
   std::vector<Chain> levels_;
   std::vector<SolveTask> tasks_;
+  int32_t num_vectors_ = 0;
+  int8_t parts_ = 1;
 };
 
 // The tasks of the plan that a solve last had.
 class TaskList {
  public:
   // Whether they are others than before.
-  bool Make(const SolveArgs& args) {
+  bool Make(const SolveArgs& args, int64_t lanes) {
     std::vector<LevelShape> shapes;
     for (int32_t l = 0; l < args.num_levels; ++l) shapes.push_back(args.levels[l].shape);
     static_assert(std::has_unique_object_representations_v<LevelShape>);
@@ -182,19 +201,19 @@ class TaskList {
       return false;
     }
     shapes_ = std::move(shapes);
-    tasks_ = FewTasks(args).tasks();
+    const FewTasks made(args, lanes);
+    tasks_ = made.tasks();
+    num_vectors_ = made.num_vectors();
     return true;
   }
   void Forget() { shapes_.clear(); }
   const std::vector<SolveTask>& tasks() const { return tasks_; }
-  // Of vectors of so many columns.
-  int64_t VectorBytes(const SolveArgs& args, int64_t columns) const {
-    return static_cast<int64_t>(tasks_.size()) * args.n * columns * int64_t{sizeof(float)};
-  }
+  int64_t num_vectors() const { return num_vectors_; }
 
  private:
   std::vector<LevelShape> shapes_;
   std::vector<SolveTask> tasks_;
+  int64_t num_vectors_ = 0;
 };
 
 }  // namespace blockd::gpu

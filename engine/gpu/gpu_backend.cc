@@ -538,9 +538,10 @@ class GpuBackend : public Backend {
     if (first_pass == 0 && end_pass == 2 * args.num_levels && gpu::HasTasks(plan.shape())) {
       int64_t most = 0;
       for (const SolveSystem& s : batch.systems) most = std::max(most, s.num_rhs);
-      if (status.ok()) status = SetTasks(args);
-      unit_bytes =
-          task_list_.VectorBytes(args, std::min(most, gpu::SolvePanelColumns(solve_limits_, most)));
+      const int64_t panel = gpu::SolvePanelColumns(solve_limits_, most);
+      const bool in_parts = batch.systems.size() == 1 && most > 4 && most <= panel;
+      if (status.ok()) status = SetTasks(args, in_parts);
+      unit_bytes = args.num_vectors * args.n * std::min(most, panel) * int64_t{sizeof(float)};
     }
     const int64_t units = (gpu::kSolveBytes - gpu::kTicketBytes) / unit_bytes;
     if (units < 1) return absl::InternalError("a plan of too many segments");
@@ -572,16 +573,19 @@ class GpuBackend : public Backend {
     }
     return status;
   }
-  absl::Status SetTasks(SolveArgs& args) {
-    std::byte* const place = device_->workspace() + gpu::kTasksOffset;
+  absl::Status SetTasks(SolveArgs& args, bool in_parts) {
+    gpu::TaskList& list = task_lists_[in_parts];
+    std::byte* const place =
+        device_->workspace() + gpu::kTasksOffset + (in_parts ? gpu::kTasksBytes : 0);
     absl::Status status;
-    if (task_list_.Make(args)) {
-      const auto bytes = std::as_bytes(std::span(task_list_.tasks()));
+    if (list.Make(args, in_parts ? 2 * solve_limits_.multiprocessors : 0)) {
+      const auto bytes = std::as_bytes(std::span(list.tasks()));
       status = device_->UploadInOrder(place, bytes.data(), static_cast<int64_t>(bytes.size()));
-      if (!status.ok()) task_list_.Forget();
+      if (!status.ok()) list.Forget();
     }
     args.tasks = reinterpret_cast<const gpu::SolveTask*>(place);
-    args.num_tasks = static_cast<int64_t>(task_list_.tasks().size());
+    args.num_tasks = static_cast<int64_t>(list.tasks().size());
+    args.num_vectors = list.num_vectors();
     return status;
   }
   // With a ticket and counters, `bytes` of them, that are zero.
@@ -663,10 +667,10 @@ class GpuBackend : public Backend {
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
   std::vector<EliminateArgs> level_args_;
   std::vector<std::byte> graph_key_;
-  uint32_t epoch_ = 0;  // of the last launch that had flags
-  gpu::TaskList task_list_;
-  int64_t solve_turn_ = 0;   // which SolveMemory is zero
-  int64_t stale_bytes_ = 0;  // of the other one, that are not
+  uint32_t epoch_ = 0;           // of the last launch that had flags
+  gpu::TaskList task_lists_[2];  // of whole panels, and of parts of them
+  int64_t solve_turn_ = 0;       // which SolveMemory is zero
+  int64_t stale_bytes_ = 0;      // of the other one, that are not
 };
 
 }  // namespace

@@ -170,7 +170,7 @@ struct SolveLevel {
 inline constexpr int kMostLevels = 40;
 
 // A task of a solve with few blocks; few_tasks.h lists them. Vectors are numbered: those that tasks
-// leave, each has its task's number, and the blocks of x.
+// leave, and the blocks of x.
 struct SolveTask {
   static constexpr int32_t kNone = -1;
   BLOCKD_HOST_DEVICE static constexpr int32_t BlockOfX(int64_t block) {
@@ -184,6 +184,7 @@ struct SolveTask {
   int32_t solution = kNone;  // the block of x where it goes besides
   int32_t matrices = 0;
   bool forward = false, triangle = false;
+  int8_t part = 0, parts = 1;  // of the columns
 };
 
 // A solve, or some of its passes: pass p goes forward through level p or, from num_levels on,
@@ -210,7 +211,7 @@ struct SolveArgs {
   unsigned stale_words = 0;
   // Unless null, the solve consists of these, and counters are the vectors they leave.
   const SolveTask* tasks = nullptr;
-  int64_t num_tasks = 0;
+  int64_t num_tasks = 0, num_vectors = 0;
 
   BLOCKD_HOST_DEVICE bool is_forward(int32_t pass) const { return pass < num_levels; }
   BLOCKD_HOST_DEVICE int32_t level_of(int32_t pass) const {

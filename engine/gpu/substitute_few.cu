@@ -294,17 +294,22 @@ __device__ __noinline__ void MakeItems(const FewArgs& args, unsigned first, unsi
   const SolveTask task = args.tasks[number / of_task];
   const unsigned system = unit / args.panels;
   const SolveEntry entry = args.systems[system];
-  const int64_t skip = (args.first_panel + (unit - system * args.panels)) * args.panel_columns;
-  const int64_t columns = entry.num_rhs - skip;
+  int64_t skip = (args.first_panel + (unit - system * args.panels)) * args.panel_columns;
+  int64_t columns = entry.num_rhs - skip;
+  if (columns > args.panel_columns) columns = args.panel_columns;
+  // The task's part of them.
+  const int64_t of_part = (columns + task.parts - 1) / task.parts, before = task.part * of_part;
+  skip += before, columns -= before;
+  if (columns > of_part) columns = of_part;
   Item item;
-  item.columns = static_cast<int>(columns < args.panel_columns ? columns : args.panel_columns);
+  item.columns = static_cast<int>(columns);
   item.matrices = columns > 0 ? task.matrices : 0;
   item.row0 = static_cast<int>(tile) * kRows;
   item.forward = task.forward, item.triangle = task.triangle;
   item.vector_is_x = task.vector[0][0] < SolveTask::kNone;
   item.start_is_x = task.start[0] < SolveTask::kNone;
   float* const x = static_cast<float*>(entry.x) + skip * args.n;
-  float* const vectors = args.vectors + unit * args.unit_scalars;
+  float* const vectors = args.vectors + unit * args.unit_scalars + before * args.n;
   const auto vector = [&](int32_t v) -> float* {
     if (v >= 0) return vectors + v * args.vector_scalars;
     if (v == SolveTask::kNone) return nullptr;
@@ -364,7 +369,7 @@ LaunchResult Launch(const SolveArgs& solve, const SolveLimits& limits, Stream st
   args.stale_words = solve.stale_words;
   args.first_panel = solve.first_panel;
   args.vector_scalars = solve.n * solve.most_columns;
-  args.unit_scalars = solve.num_tasks * args.vector_scalars;
+  args.unit_scalars = solve.num_vectors * args.vector_scalars;
   args.panels = static_cast<unsigned>(solve.num_panels);
   args.units = static_cast<unsigned>(solve.num_systems) * args.panels;
   args.tiles = static_cast<unsigned>((solve.n + kRows - 1) / kRows);
