@@ -208,7 +208,13 @@ class TaskList {
   }
   void Forget() { shapes_.clear(); }
   const std::vector<SolveTask>& tasks() const { return tasks_; }
-  int64_t num_vectors() const { return num_vectors_; }
+  int64_t bytes() const { return static_cast<int64_t>(tasks_.size() * sizeof(SolveTask)); }
+  // They are at `place` in the device's memory.
+  void Put(SolveArgs& args, const void* place) const {
+    args.tasks = static_cast<const SolveTask*>(place);
+    args.num_tasks = static_cast<int64_t>(tasks_.size());
+    args.num_vectors = num_vectors_;
+  }
 
  private:
   std::vector<LevelShape> shapes_;

@@ -536,7 +536,7 @@ class GpuBackend : public Backend {
     args.systems = reinterpret_cast<const SolveEntry*>(AddressOf(solve_table_));
     int64_t unit_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
     if (first_pass == 0 && end_pass == 2 * args.num_levels && gpu::HasTasks(plan.shape())) {
-      int64_t most = 0;
+      int64_t most = 1;
       for (const SolveSystem& s : batch.systems) most = std::max(most, s.num_rhs);
       const int64_t panel = gpu::SolvePanelColumns(solve_limits_, most);
       const bool in_parts = batch.systems.size() == 1 && most > 4 && most <= panel;
@@ -573,19 +573,17 @@ class GpuBackend : public Backend {
     }
     return status;
   }
+  // The tasks of the solve, in the workspace.
   absl::Status SetTasks(SolveArgs& args, bool in_parts) {
     gpu::TaskList& list = task_lists_[in_parts];
     std::byte* const place =
         device_->workspace() + gpu::kTasksOffset + (in_parts ? gpu::kTasksBytes : 0);
     absl::Status status;
     if (list.Make(args, in_parts ? 2 * solve_limits_.multiprocessors : 0)) {
-      const auto bytes = std::as_bytes(std::span(list.tasks()));
-      status = device_->UploadInOrder(place, bytes.data(), static_cast<int64_t>(bytes.size()));
+      status = device_->UploadInOrder(place, list.tasks().data(), list.bytes());
       if (!status.ok()) list.Forget();
     }
-    args.tasks = reinterpret_cast<const gpu::SolveTask*>(place);
-    args.num_tasks = static_cast<int64_t>(list.tasks().size());
-    args.num_vectors = list.num_vectors();
+    list.Put(args, place);
     return status;
   }
   // With a ticket and counters, `bytes` of them, that are zero.

@@ -85,6 +85,23 @@ __device__ inline float Fold(const float (&a)[4]) {
   return (odd ? high : low) + Shuffle(odd ? low : high, Lane() ^ 8);
 }
 
+// Sums over the lanes that differ in bits 0 to 2, of which each keeps that of column lane / 2 % 4.
+__device__ inline float FoldColumns(const float (&a)[4]) {
+  const bool upper = (Lane() & 4) != 0, odd = (Lane() & 2) != 0;
+  const float first = upper ? a[2] : a[0], second = upper ? a[3] : a[1];
+  const float low = first + Shuffle(upper ? a[0] : a[2], Lane() ^ 4);
+  const float high = second + Shuffle(upper ? a[1] : a[3], Lane() ^ 4);
+  const float sum = (odd ? high : low) + Shuffle(odd ? low : high, Lane() ^ 2);
+  return sum + Shuffle(sum, Lane() ^ 1);
+}
+// The same of one column, for all of them.
+__device__ inline float FoldColumns(const float (&a)[1]) {
+  float sum = a[0];
+#pragma unroll
+  for (int distance = 4; distance > 0; distance /= 2) sum += Shuffle(sum, Lane() ^ distance);
+  return sum;
+}
+
 __device__ inline bool AreThere(const uint32_t (&bits)[4]) {
   return bits[0] != 0 && bits[1] != 0 && bits[2] != 0 && bits[3] != 0;
 }
@@ -114,37 +131,40 @@ class Worker {
     turn_ ^= 1;
     const float* const first = item.vector[g][0];
     const float* const second = item.vector[g][1];
-    const int units = item.columns * n_ / 4, thread = static_cast<int>(threadIdx.x);
-    uint32_t a[kUnits][4], b[kUnits][4];
-    bool there = thread >= units;
-    while (!there) {
-      there = true;
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        const int at = thread + u * kThreads;
-        if (at >= units) continue;
-        Peek(a[u], first + 4 * at);
-        if (second != nullptr) Peek(b[u], second + 4 * at);
-      }
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        if (thread + u * kThreads >= units) continue;
-        there &= AreThere(a[u]) && (second == nullptr || AreThere(b[u]));
-      }
-      there |= item.vector_is_x;
-    }
     float* const to = vectors_ + turn_ * turn_scalars_;
+    const int units = item.columns * n_ / 4;
+#pragma unroll 1
+    for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += kUnits * kThreads) {
+      uint32_t a[kUnits][4], b[kUnits][4];
+      bool there = false;
+      while (!there) {
+        there = true;
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int at = thread + u * kThreads;
-      if (at >= units) continue;
-      float sum[4];
+        for (int u = 0; u < kUnits; ++u) {
+          const int at = unit + u * kThreads;
+          if (at >= units) continue;
+          Peek(a[u], first + 4 * at);
+          if (second != nullptr) Peek(b[u], second + 4 * at);
+        }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sum[i] = __uint_as_float(a[u][i]);
-        if (second != nullptr) sum[i] += __uint_as_float(b[u][i]);
+        for (int u = 0; u < kUnits; ++u) {
+          if (unit + u * kThreads >= units) continue;
+          there &= AreThere(a[u]) && (second == nullptr || AreThere(b[u]));
+        }
+        there |= item.vector_is_x;
       }
-      StoreVector(to + 4 * at, sum);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const int at = unit + u * kThreads;
+        if (at >= units) continue;
+        float sum[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sum[i] = __uint_as_float(a[u][i]);
+          if (second != nullptr) sum[i] += __uint_as_float(b[u][i]);
+        }
+        StoreVector(to + 4 * at, sum);
+      }
     }
   }
 
@@ -167,18 +187,15 @@ class Worker {
     for (int c = 0; c < item.columns; c += kTogether, v += kTogether * n_) {
       float value[kTogether];
       item.forward ? MultiplyForward(value, v) : MultiplyBackward(value, v);
+      if (item.forward) {
+        float* const part = parts_ + WarpIndex() * kRows + 4 * (Lane() & 7) + Folded();
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        if (item.forward) {
-          parts_[(c + i) * kThreads + WarpIndex() * kRows + 4 * (Lane() & 7) + Folded()] = value[i];
-          continue;
-        }
-        for (int distance = 4; distance > 0; distance /= 2) {
-          value[i] += Shuffle(value[i], Lane() ^ distance);
-        }
+        for (int i = 0; i < kTogether; ++i) part[(c + i) * kThreads] = value[i];
+      } else {
+        const float sum = FoldColumns(value);
 #pragma unroll
         for (int e = 0; e < kEntries; ++e) {
-          if (c + i == (Lane() & 7) + 8 * e) sum_[e] += value[i];
+          if (Column(item, e) / kTogether == c / kTogether) sum_[e] += sum;
         }
       }
     }
@@ -208,8 +225,8 @@ class Worker {
   }
 
  private:
-  // Units of a vector and entries of an item that a thread has.
-  static constexpr int kUnits = kTogether == 1 ? 1 : kMostPanel * 256 / 4 / kThreads;
+  // Units of a vector that a thread waits for at once, and entries of an item that it has.
+  static constexpr int kUnits = kTogether == 1 ? 1 : 2;
   static constexpr int kEntries = kTogether == 1 ? 1 : 2;
 
   // Of the e-th entry.
@@ -217,7 +234,9 @@ class Worker {
     return item.forward ? Lane() : 4 * WarpIndex() + Folded();
   }
   __device__ static int Column(const Item& item, int e) {
-    return (item.forward ? WarpIndex() : Lane() & 7) + 8 * e;
+    // Backward, as FoldColumns leaves them.
+    const int first = kTogether == 1 ? Lane() & 7 : 4 * (Lane() & 1) + (Lane() >> 1 & 3);
+    return (item.forward ? WarpIndex() : first) + 8 * e;
   }
   __device__ bool Has(const Item& item, int e) const {
     return Column(item, e) < item.columns && item.row0 + Row(item) < n_;
