@@ -26,8 +26,11 @@ inline constexpr int64_t kFlags = int64_t{2} << 20;
 inline constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
 // Of these two, launches take turns: each clears what the one before used.
 inline constexpr int64_t kSolveOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
-inline constexpr int64_t kSolveBytes = int64_t{16} << 20;
-inline constexpr int64_t kCallOffset = kSolveOffset + 2 * kSolveBytes;
+inline constexpr int64_t kSolveBytes = int64_t{32} << 20;
+// Tasks of solves with few blocks.
+inline constexpr int64_t kTasksOffset = kSolveOffset + 2 * kSolveBytes;
+inline constexpr int64_t kTasksBytes = int64_t{512} << 10;  // of each of two lists
+inline constexpr int64_t kCallOffset = kTasksOffset + 2 * kTasksBytes;
 inline constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
 // Systems whose failures kernels write where the host reads them.
 inline constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
@@ -126,6 +129,16 @@ inline int64_t MostSolveItems(const SolveArgs& args) {
     if (shape.separators > 1) blocks += (shape.separators - 1) * shape.longest_middle();
   }
   return 5 * blocks * ((args.n + 15) / 16);
+}
+
+// Whether a solve consists of tasks, whatever its systems and columns: in float32, of systems with
+// so few blocks that 16 columns of all vectors have half of the room where solves count.
+inline bool HasTasks(const Shape& shape) {
+  constexpr int64_t kMostRows = 256, kMostColumns = 16, kMostParts = 4;
+  const int64_t n = shape.block_size, vectors = 5 * shape.num_blocks;
+  return shape.scalar == Scalar::kFloat32 && n > kLargestSmallSolve && n <= kMostRows &&
+         n % 4 == 0 && vectors * n * kMostColumns * int64_t{sizeof(float)} < kSolveBytes / 2 &&
+         vectors * kMostParts * int64_t{sizeof(SolveTask)} <= kTasksBytes;
 }
 
 }  // namespace blockd::gpu

@@ -23,7 +23,7 @@ absl::Status ToStatus(Error error, absl::string_view what);
 // Upload may be called from any thread; all else from one at a time, the Solver's.
 class Device {
  public:
-  static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+  static constexpr int64_t kWorkspaceBytes = int64_t{96} << 20;
   static constexpr int64_t kStagingBytes = int64_t{8} << 20;
   static constexpr int64_t kResultBytes = int64_t{512} << 10;
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/gpu/batch_layout.h"
 #include "blockd/engine/gpu/device.h"
+#include "blockd/engine/gpu/few_tasks.h"
 #include "blockd/engine/gpu/launch.h"
 #include "blockd/engine/gpu/launch_graphs.h"
 
@@ -533,8 +534,16 @@ class GpuBackend : public Backend {
     }
     SolveArgs args = ArgsOf(plan, first_pass, end_pass);
     args.systems = reinterpret_cast<const SolveEntry*>(AddressOf(solve_table_));
-    const int64_t counter_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
-    const int64_t units = (gpu::kSolveBytes - gpu::kTicketBytes) / counter_bytes;
+    int64_t unit_bytes = gpu::SolveCounters(args) * int64_t{sizeof(unsigned)};
+    if (first_pass == 0 && end_pass == 2 * args.num_levels && gpu::HasTasks(plan.shape())) {
+      int64_t most = 1;
+      for (const SolveSystem& s : batch.systems) most = std::max(most, s.num_rhs);
+      const int64_t panel = gpu::SolvePanelColumns(solve_limits_, most);
+      const bool in_parts = batch.systems.size() == 1 && most > 4 && most <= panel;
+      if (status.ok()) status = SetTasks(args, in_parts);
+      unit_bytes = args.num_vectors * args.n * std::min(most, panel) * int64_t{sizeof(float)};
+    }
+    const int64_t units = (gpu::kSolveBytes - gpu::kTicketBytes) / unit_bytes;
     if (units < 1) return absl::InternalError("a plan of too many segments");
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const int64_t at_once = std::min(gpu::kSystemsALaunch, units);
@@ -558,11 +567,23 @@ class GpuBackend : public Backend {
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);
-        status =
-            LaunchCounted(args, plan.shape().scalar,
-                          gpu::kTicketBytes + args.num_systems * args.num_panels * counter_bytes);
+        status = LaunchCounted(args, plan.shape().scalar,
+                               gpu::kTicketBytes + args.num_systems * args.num_panels * unit_bytes);
       }
     }
+    return status;
+  }
+  // The tasks of the solve, in the workspace.
+  absl::Status SetTasks(SolveArgs& args, bool in_parts) {
+    gpu::TaskList& list = task_lists_[in_parts];
+    std::byte* const place =
+        device_->workspace() + gpu::kTasksOffset + (in_parts ? gpu::kTasksBytes : 0);
+    absl::Status status;
+    if (list.Make(args, in_parts ? 2 * solve_limits_.multiprocessors : 0)) {
+      status = device_->UploadInOrder(place, list.tasks().data(), list.bytes());
+      if (!status.ok()) list.Forget();
+    }
+    list.Put(args, place);
     return status;
   }
   // With a ticket and counters, `bytes` of them, that are zero.
@@ -580,6 +601,7 @@ class GpuBackend : public Backend {
   }
   absl::Status Launch(const SolveArgs& args, Scalar scalar) {
     const gpu::Stream stream = device_->stream();
+    if (args.tasks != nullptr) return ToStatus(gpu::SubstituteFew(args, solve_limits_, stream));
     const bool small = args.n <= gpu::kLargestSmallSolve;
     if (scalar == Scalar::kFloat64) {
       return ToStatus(small ? gpu::SubstituteSmall<double>(args, solve_limits_, stream)
@@ -643,9 +665,10 @@ class GpuBackend : public Backend {
   std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
   std::vector<EliminateArgs> level_args_;
   std::vector<std::byte> graph_key_;
-  uint32_t epoch_ = 0;       // of the last launch that had flags
-  int64_t solve_turn_ = 0;   // which SolveMemory is zero
-  int64_t stale_bytes_ = 0;  // of the other one, that are not
+  uint32_t epoch_ = 0;           // of the last launch that had flags
+  gpu::TaskList task_lists_[2];  // of whole panels, and of parts of them
+  int64_t solve_turn_ = 0;       // which SolveMemory is zero
+  int64_t stale_bytes_ = 0;      // of the other one, that are not
 };
 
 }  // namespace
@@ -665,7 +688,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
   for (const LaunchResult& result :
        {gpu::PrepareSmall(limits.block_shared_bytes),
         gpu::PrepareLarge(limits.block_shared_bytes, &early), gpu::PrepareVectors(),
-        gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits)}) {
+        gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits),
+        gpu::PrepareSubstituteFew()}) {
     status = ToStatus(result);
     if (!status.ok()) return status;
   }

@@ -343,6 +343,40 @@ __device__ inline T LoadFresh(const T* p) {
 #endif
 }
 
+// Four scalars, or one, that other thread blocks may be storing just now; nothing else is known to
+// be there once one of them is.
+__device__ inline void Peek(uint32_t (&bits)[4], const float* p) {
+#if defined(BLOCKD_GPU_HIP)
+  for (int i = 0; i < 4; ++i) {
+    bits[i] = __hip_atomic_load(reinterpret_cast<const uint32_t*>(p) + i, __ATOMIC_RELAXED,
+                                __HIP_MEMORY_SCOPE_AGENT);
+  }
+#else
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
+               : "l"(p)
+               : "memory");
+#endif
+}
+__device__ inline uint32_t Peek(const float* p) {
+#if defined(BLOCKD_GPU_HIP)
+  return __hip_atomic_load(reinterpret_cast<const uint32_t*>(p), __ATOMIC_RELAXED,
+                           __HIP_MEMORY_SCOPE_AGENT);
+#else
+  uint32_t bits;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(bits) : "l"(p) : "memory");
+  return bits;
+#endif
+}
+__device__ inline void Show(float* p, uint32_t bits) {
+#if defined(BLOCKD_GPU_HIP)
+  __hip_atomic_store(reinterpret_cast<uint32_t*>(p), bits, __ATOMIC_RELAXED,
+                     __HIP_MEMORY_SCOPE_AGENT);
+#else
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(bits) : "memory");
+#endif
+}
+
 // 1 / sqrt(x) to about an ulp for normal x > 0, without a branch, so that what does not wait for it
 // goes on.
 __device__ inline double ReciprocalRoot(double x) {

@@ -50,6 +50,7 @@ struct SolveLimits {
 };
 LaunchResult PrepareSubstituteSmall(const SolveLimits& limits);
 LaunchResult PrepareSubstituteLarge(const SolveLimits& limits);
+LaunchResult PrepareSubstituteFew();
 
 // Columns that are solved together, 8 or 16.
 int64_t SolvePanelColumns(const SolveLimits& limits, int64_t columns);
@@ -60,6 +61,7 @@ template <typename T>
 LaunchResult SubstituteSmall(const SolveArgs& args, const SolveLimits& limits, Stream stream);
 template <typename T>
 LaunchResult SubstituteLarge(const SolveArgs& args, const SolveLimits& limits, Stream stream);
+LaunchResult SubstituteFew(const SolveArgs& args, const SolveLimits& limits, Stream stream);
 
 // Writes what was found in the `segments` words of each system's info, unless all are zero. After
 // large blocks: small ones do it themselves.

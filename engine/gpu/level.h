@@ -169,6 +169,24 @@ struct SolveLevel {
 // Every level has less than half of the blocks of the one before.
 inline constexpr int kMostLevels = 40;
 
+// A task of a solve with few blocks; few_tasks.h lists them. Vectors are numbered: those that tasks
+// leave, and the blocks of x.
+struct SolveTask {
+  static constexpr int32_t kNone = -1;
+  BLOCKD_HOST_DEVICE static constexpr int32_t BlockOfX(int64_t block) {
+    return -2 - static_cast<int32_t>(block);
+  }
+
+  int64_t matrix[2] = {};                                   // where they are in the factor
+  int32_t vector[2][2] = {{kNone, kNone}, {kNone, kNone}};  // each multiplies the sum of two
+  int32_t start[2] = {kNone, kNone};  // unless inv(L) is it, the product is subtracted from these
+  int32_t out = 0;
+  int32_t solution = kNone;  // the block of x where it goes besides
+  int32_t matrices = 0;
+  bool forward = false, triangle = false;
+  int8_t part = 0, parts = 1;  // of the columns
+};
+
 // A solve, or some of its passes: pass p goes forward through level p or, from num_levels on,
 // backward through level 2 num_levels - 1 - p.
 struct SolveArgs {
@@ -191,6 +209,9 @@ struct SolveArgs {
   // What the launch before counted in, which this one puts back to zero for the next.
   unsigned* stale = nullptr;
   unsigned stale_words = 0;
+  // Unless null, the solve consists of these, and counters are the vectors they leave.
+  const SolveTask* tasks = nullptr;
+  int64_t num_tasks = 0, num_vectors = 0;
 
   BLOCKD_HOST_DEVICE bool is_forward(int32_t pass) const { return pass < num_levels; }
   BLOCKD_HOST_DEVICE int32_t level_of(int32_t pass) const {

@@ -102,10 +102,10 @@ __device__ inline void WaitFor(const unsigned* count, unsigned target) {
 }
 
 // Each thread of a launch calls this once.
-__device__ inline void ClearStale(const SolveArgs& args) {
+__device__ inline void ClearStale(unsigned* stale, unsigned words) {
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
 #pragma unroll 1
-  for (; i < args.stale_words; i += gridDim.x * blockDim.x) args.stale[i] = 0;
+  for (; i < words; i += gridDim.x * blockDim.x) stale[i] = 0;
 }
 
 __device__ inline int64_t TakeTicket(const SolveArgs& args) {

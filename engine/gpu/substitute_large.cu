@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const bool maker = threadIdx.x < kMadeTogether;
   const bool counter = threadIdx.x == kThreads - 1, watcher = WarpIndex() == kSlots - 2;
   bool counted = true;
-  ClearStale(args);
+  ClearStale(args.stale, args.stale_words);
   ItemTable<T> table(args, reinterpret_cast<Zone*>(memory));
   table.Make();
   if (maker) MakeItems(&table, 0, kPanel, items);

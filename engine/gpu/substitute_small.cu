@@ -374,7 +374,7 @@ __global__ void __launch_bounds__(kMostThreads<kRows>,
   __shared__ bool found;
   Job<T>& job = *reinterpret_cast<Job<T>*>(job_memory);
   T* vectors = reinterpret_cast<T*>(memory);
-  ClearStale(args);
+  ClearStale(args.stale, args.stale_words);
   constexpr int kScalars = kVectors * static_cast<int>(VectorLead(kRows)) * kSets * kColumns;
   // Beyond n rows the vectors are zero, and stay so.
   for (int i = threadIdx.x; i < kScalars; i += blockDim.x) vectors[i] = T{0};

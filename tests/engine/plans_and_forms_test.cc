@@ -49,6 +49,22 @@ TEST_P(PlansTest, SolveThroughManyLevels) {
   }
 }
 
+TEST_P(PlansTest, SolveFewLargeBlocksThroughManyLevels) {
+  struct Cuts {
+    int64_t n;
+    std::vector<int64_t> separators;
+  };
+  const std::vector<Cuts> all = {{132, {}}, {132, {1}}, {200, {9, 2}}, {256, {18, 8, 3, 1}}};
+  for (const auto& [n, separators] : all) {
+    const HostMatrix matrix(problems::Mpc(37, n, 11), scalar());
+    const PlanPtr plan = Cut(matrix.shape(), separators);
+    for (const int64_t num_rhs : {1, 7, 19}) {
+      SCOPED_TRACE(testing::Message() << "n " << n << ", " << num_rhs << " columns");
+      ExpectSolves(solver(), matrix, plan, num_rhs);
+    }
+  }
+}
+
 TEST_P(PlansTest, GiveTheSameLogDeterminant) {
   const HostMatrix matrix(problems::RandomSpd(40, 6, 2, 50), scalar());
   const double expected = DenseCholesky(matrix.view()).LogDeterminant();
