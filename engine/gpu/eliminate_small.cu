@@ -6,6 +6,7 @@
 #include <new>
 
 #include "blockd/engine/gpu/launch.h"
+#include "blockd/engine/gpu/split_product.h"
 #include "blockd/engine/gpu/tile.h"
 
 namespace blockd::gpu {
@@ -22,69 +23,19 @@ inline constexpr int kResident = kTile == 128  ? 1
                                  : kTile == 32 ? 4
                                                : 8;
 
+// Whether C and W are kept in the parts that products take: there is room, and what reads them
+// takes most of the time.
+template <typename T, int kTile>
+inline constexpr bool kKeptInParts = std::is_same_v<T, float>&& kTile == kKeptTile;
+
+// What C and W have each. E and S stand there before, column-major.
+template <typename T, int kTile>
+inline constexpr int kPlace =
+    kKeptInParts<T, kTile>&& kFloatParts* kKeptPart > kTile* kLd<T, kTile> ? kFloatParts* kKeptPart
+                                                                           : kTile* kLd<T, kTile>;
 template <typename T, int kTile>
 constexpr int SharedScalars() {
-  return 3 * kTile * kLd<T, kTile>;  // D, C, W
-}
-
-// The segment that a thread block has. It stands in shared memory: registers are for the blocks.
-struct Place {
-  int level_index = 0;
-  int64_t segment = 0;
-  int64_t system = 0;
-  SmallLevel level;
-  FactorEntry entry;
-  Run run;
-
-  // Level after level, a level's longest segments first, all systems of a segment together.
-  __device__ Place(const EliminateSmallArgs& args, int64_t ticket) {
-    int64_t segments = args.levels[0].shape.segments();
-    while (ticket >= segments * args.num_systems) {
-      ticket -= segments * args.num_systems;
-      segments = args.levels[++level_index].shape.segments();
-    }
-    level = args.levels[level_index];
-    segment = level.shape.launched(ticket / args.num_systems);
-    system = ticket % args.num_systems;
-    entry = args.systems[system];
-    run = level.shape.run(segment);
-  }
-
-  // Ends last of its system: it has waited for all others, through those that it waited for.
-  __device__ bool is_base() const { return level.shape.separators == 0; }
-  // In the order of the plan.
-  __device__ int64_t position() const { return level.segments_before + segment; }
-};
-
-// How it went. Of one thread block, in shared memory.
-struct Outcome {
-  int failed;      // row of a bad pivot, -1: none
-  unsigned first;  // for the base: position of the first other segment that has failed
-  int64_t value;   // as FirstFailure::value, of this segment
-};
-constexpr unsigned kNobody = ~0u;
-
-// Which of the `others` has failed first. All have ended; a thread asks for eight of them at once.
-// A call, so that the registers of what surrounds it stay as they are.
-__device__ __noinline__ void FindFailure(const int64_t* info, int others, int threads,
-                                         unsigned* found) {
-  constexpr int kAtOnce = 8;
-  int first = others;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < others; i += kAtOnce * threads) {
-    int64_t values[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int position = i + u * threads;
-      values[u] = LoadFresh(info + (position < others ? position : others - 1));
-    }
-#pragma unroll
-    for (int u = kAtOnce - 1; u >= 0; --u) {
-      const int position = i + u * threads;
-      if (values[u] != 0 && position < first) first = position;
-    }
-  }
-  if (first < others) atomicMin(found, static_cast<unsigned>(first));
+  return kTile * kLd<T, kTile> + 2 * kPlace<T, kTile>;  // D, C, W
 }
 
 // A lower triangle's rows, 16 at a time, are formed in pieces of so many tiles of 8 columns.
@@ -102,6 +53,7 @@ template <typename T, int kTile, bool kFull>
 class Segment {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
+  static constexpr bool kInParts = kKeptInParts<T, kTile>;
   static constexpr int kTiles = kTile / 8;
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
@@ -132,7 +84,7 @@ class Segment {
         outcome_(outcome),
         d_(shared),
         c_(d_ + kTile * kLead),
-        w_(c_ + kTile * kLead) {}
+        w_(c_ + kPlace<T, kTile>) {}
 
   __device__ void Eliminate() {
     Await();
@@ -151,8 +103,12 @@ class Segment {
       } else {
         if (k > 0 && run_.has_fill()) {
           if (!inverts) UpdateLeft(k - 1, kBesideNext + WarpIndex() - kHalf, kHalf);
-          SyncFill();
-          if (!inverts) UpdateFill();
+          if constexpr (kInParts) {
+            UpdateFillInParts(inverts);
+          } else {
+            SyncFill();
+            if (!inverts) UpdateFill();
+          }
           SyncFill();
         }
         if (!inverts) {
@@ -170,9 +126,14 @@ class Segment {
         if (threadIdx.x == 0) outcome_->value = 1 + k * n() + outcome_->failed;
         return;
       }
-      StoreInverse(k);
-      if (!HasNext(last)) return;
-      Divide(k);
+      if constexpr (kInParts) {
+        if (!HasNext(last)) return StoreInverse<kThreads>(k);
+        DivideInParts(k);
+      } else {
+        StoreInverse<kThreads>(k);
+        if (!HasNext(last)) return;
+        Divide(k);
+      }
       __syncthreads();
       if (last) return Finish(k);
       UpdateNext(k);
@@ -199,16 +160,6 @@ class Segment {
  private:
   __device__ int n() const { return kFull ? kTile : static_cast<int>(args_.levels[0].shape.n); }
 
-  // Entries of a tile that a thread has.
-  static constexpr int kEntries = kTile * kTile / kThreads;
-
-  // body(row, column), by `threads` threads of which this one is the `thread`-th.
-  template <typename Body>
-  __device__ static void ForEach(int thread, int threads, const Body& body) {
-#pragma unroll 2
-    for (int i = thread; i < kTile * kTile; i += threads) body(i % kTile, i / kTile);
-  }
-
   __device__ ChainReader<T> Chain() const { return {system_, n(), level_.chain_offset}; }
 
   __device__ uint32_t* Done(int level) const {
@@ -225,78 +176,6 @@ class Segment {
       }
     }
     __syncthreads();
-  }
-
-  __device__ void LoadDiagonal(T* out, int64_t block) const {
-    const DiagonalSource<T> source = Chain().Diagonal(block);
-    const int n = this->n();
-    constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-    if (kFull && source.second) {
-      // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
-      constexpr int kMine = kEntries / kVector;
-      T first[kMine][kVector], second[kMine][kVector];
-#pragma unroll
-      for (int u = 0; u < kMine; ++u) {
-        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-        // Loads under a condition would wait for one another.
-        const int at = column / 8 > row / 8 ? 0 : piece * kVector;
-        LoadVector(first[u], source.first + at);
-        LoadVector(second[u], source.second + at);
-      }
-#pragma unroll
-      for (int u = 0; u < kMine; ++u) {
-        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) first[u][i] += second[u][i];
-        if (column / 8 <= row / 8) StoreVector(out + column * kLead + row, first[u]);
-      }
-      return;
-    }
-    if (source.second) {
-      ForEach(threadIdx.x, kThreads, [&](int row, int column) {
-        if (column / 8 > row / 8) return;
-        T value = row == column ? T{1} : T{0};
-        if (row < n && column < n) value = source.At(row, column);
-        out[column * kLead + row] = value;
-      });
-      return;
-    }
-    ForEach(threadIdx.x, kThreads, [&](int row, int column) {
-      // Above the diagonal only the 8 x 8 tiles on it are used.
-      if (column / 8 > row / 8) return;
-      T* to = out + column * kLead + row;
-      if (row >= n || column >= n) {
-        *to = row == column ? T{1} : T{0};
-      } else {
-        CopyAsync(to, source.first + source.Index(row, column));
-      }
-    });
-  }
-
-  __device__ void LoadCoupling(T* out, int64_t i, bool transpose, int thread, int threads) const {
-    const CouplingSource<T> source = Chain().Coupling(i, transpose);
-    const bool by_rows = source.row_stride != 1;
-    if (kFull && !by_rows && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
-      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-#pragma unroll 4
-      for (int piece = thread; piece < kVectors * kTile; piece += threads) {
-        CopyAsync16(out + piece / kVectors * kLead + piece % kVectors * kVector,
-                    source.data + piece * kVector);
-      }
-      return;
-    }
-    const int slow_stride = n();
-    ForEach(thread, threads, [&](int fast, int slow) {
-      const int row = by_rows ? slow : fast, column = by_rows ? fast : slow;
-      T* to = out + column * kLead + row;
-      if (row < n() && column < n()) {
-        CopyAsync(to, source.data + slow * slow_stride + fast);
-      } else {
-        *to = T{0};
-      }
-    });
   }
 
   __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
@@ -360,6 +239,55 @@ class Segment {
     }
   }
 
+  // The same, with the inverse's way to the factor. A warp has 32 x 32; those that have the left
+  // half of the columns, which takes half as long, store the inverse.
+  __device__ void DivideInParts(int64_t k) const {
+    const int warp = WarpIndex();
+    const bool right = warp >= kWarps / 2, fill = warp / 2 % 2 != 0;
+    const int row = warp % 2 * 32, column = right ? 32 : 0;
+    T* const kept = fill ? w_ : c_;
+    TriangleProduct<kLead> product;
+    if (!fill || run_.has_fill()) product.Form(d_ + column, kept + row, column);
+    if (!right) StoreInverse<kThreads / 2>(k);
+    __syncthreads();
+    if (fill && !run_.has_fill()) return;
+    T* const out = static_cast<T*>(system_.factor) +
+                   (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
+                         : level_.next_offset + (run_.slot + k) * args_.next_stride);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = row + product.RightRow(h), c = column + product.LeftRow(0);
+      float parts[kFloatParts][4][4];  // of a row's four entries
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        T values[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          values[e] = product.Get(i, h, e);
+          SplitInto(parts, e, i, values[e]);
+        }
+        StoreEntries(out, r, c + i, values);
+      }
+#pragma unroll
+      for (int e = 0; e < 4 * kFloatParts; ++e) {
+        StoreVector(kept + e / 4 * kKeptPart + (r + e % 4) * kKeptLead + c, parts[e / 4][e % 4]);
+      }
+    }
+  }
+
+  // Some entries of a column of a column-major block.
+  template <int kCount>
+  __device__ void StoreEntries(T* out, int row, int column, const T (&values)[kCount]) const {
+    if constexpr (kFull) {
+      StoreVector(out + column * kTile + row, values);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        if (row + e < n() && column < n()) out[column * n() + row + e] = values[e];
+      }
+    }
+  }
+
   // sums += A B' of 16 rows of A, their columns k to k + 7, with tiles of B from `first` on.
   template <int kColumns>
   __device__ static void MultiplyRow(Real (&sums)[kColumns][4], const T* a, const T* b, int k,
@@ -391,7 +319,7 @@ class Segment {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
     int i = WarpIndex();
 #pragma unroll 1
-    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
+    for (; i < kPieces; i += kWarps) Form(c_, i, next, nullptr);
     if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
@@ -400,7 +328,7 @@ class Segment {
     DiagonalSource<T> before;
     if (k > 0) before.first = out;
 #pragma unroll 1
-    for (int i = first; i < kPieces; i += step) FormPiece(w_, Piece(i), before, out);
+    for (int i = first; i < kPieces; i += step) Form<true>(w_, i, before, out);
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
@@ -416,6 +344,20 @@ class Segment {
     }
   }
 
+  // The same by warps that have 32 x 32; the others wait with them. Then C's place is free, too.
+  __device__ void UpdateFillInParts(bool inverts) const {
+    const int row = WarpIndex() % 2 * 32, column = WarpIndex() / 2 % 2 * 32;
+    KeptProduct<2> product;
+    if (!inverts) product.Form(c_ + column * kKeptLead, w_ + row * kKeptLead);
+    SyncFill();
+    if (inverts) return;
+#pragma unroll
+    for (int i = 0; i < product.kPairs; ++i) {
+      const T minus[2] = {-product.Get(i, 0), -product.Get(i, 1)};
+      StoreVector(w_ + (column + product.LeftRow(i)) * kLead + row + product.RightRow(i), minus);
+    }
+  }
+
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
     const bool fill = run_.has_fill();
@@ -427,14 +369,24 @@ class Segment {
     const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
 #pragma unroll 1
     for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
-      FormPiece(c_, Piece(i), next, target);
+      Form(c_, i, next, target);
     }
     if (!fill) return;
     const int row = WarpIndex() % kRowTiles * 16;
     const int column = WarpIndex() / kRowTiles * (kTile / 2);
+    T* const coupling = NextChain(run_.left, 2);
+    if constexpr (kInParts) {
+      KeptProduct<1> product;
+      product.Form(w_ + row * kKeptLead, c_ + column * kKeptLead);
+#pragma unroll
+      for (int i = 0; i < product.kPairs; ++i) {
+        const T minus[2] = {-product.Get(i, 0), -product.Get(i, 1)};
+        StoreEntries(coupling, column + product.RightRow(i), row + product.LeftRow(i), minus);
+      }
+      return;
+    }
     Real sums[1][kTiles / 2][4] = {};
     MultiplyFill(sums, row, column);
-    T* const coupling = NextChain(run_.left, 2);
 #pragma unroll
     for (int j = 0; j < kTiles / 2; ++j) {
 #pragma unroll
@@ -521,37 +473,61 @@ class Segment {
     }
   }
 
-  // A column is 32 lanes', or fewer that have it all.
-  __device__ void StoreInverse(int64_t k) const {
-    T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
-                       (run_.slot + k) * args_.inverse_stride;
-    const int thread = static_cast<int>(threadIdx.x);
-    if constexpr (kFull) {
-      // Above the diagonal are zeros, as far as it is kept.
-      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
+  // The i-th piece of a lower triangle: what is there, as far as there is something, - rows rows',
+  // to `out` or to d_. kOurs: what is there is this segment's.
+  template <bool kOurs = false>
+  __device__ void Form(const T* rows, int i, const DiagonalSource<T>& there, T* out) const {
+    if constexpr (kInParts) {
+      FormInParts<kOurs>(rows, i, there, out);
+    } else {
+      FormPiece(rows, Piece(i), there, out);
+    }
+  }
+
+  // Here a piece is 32 rows and 16 columns. What is above the diagonal nobody reads.
+  template <bool kOurs>
+  __device__ void FormInParts(const T* rows, int i, const DiagonalSource<T>& there, T* out) const {
+    static_assert(!kInParts || kPieces == 6);
+    const int row = i < 2 ? 0 : 32, column = 16 * (i < 2 ? i : i - 2);
+    KeptProduct<1> product;
+    constexpr int kPairs = KeptProduct<1>::kPairs;
+    const T* const first = there.first;
+    const T* const second = there.second;
+    T start[kPairs][2] = {}, more[kPairs][2] = {};
+    // In blocks of kTile rows all pairs are aligned but, maybe, those of the matrix.
+    if (kFull &&
+        (kOurs || (!there.packed && reinterpret_cast<uintptr_t>(first) % sizeof(start[0]) == 0))) {
+      const int at = (column + product.LeftRow(0)) * kTile + row + product.RightRow(0);
 #pragma unroll
-      for (int u = 0; u < kEntries / kVector; ++u) {
-        const int piece = thread + u * kThreads;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-        const int panel = column / 8, first = panel * 8;
-        if (row < first) continue;
-        T entries[kVector];
-        LoadVector(entries, d_ + column * kLead + row);
-        const int before = panel * (8 * kTile - 32 * (panel - 1));
-        StoreVector(inverse + before + (column - first) * (kTile - first) + row - first, entries);
+      for (int p = 0; p < kPairs; ++p) {
+        if (first) LoadVector(start[p], first + at + p % 2 * 8 * kTile + p / 2 * 8);
+      }
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        if (second) LoadVector(more[p], second + at + p % 2 * 8 * kTile + p / 2 * 8);
       }
     } else {
-      constexpr int kLanes = kTile < 32 ? kTile : 32;
-#pragma unroll 4
-      for (int column = thread / kLanes; column < n(); column += kThreads / kLanes) {
-        const int panel = column / 8, first = panel * 8;
-        T* const out =
-            inverse + panel * (8 * n() - 32 * (panel - 1)) + (column - first) * (n() - first);
+      const int n = this->n();
 #pragma unroll
-        for (int part = 0; part < kTile; part += kLanes) {
-          const int row = first + part + thread % kLanes;
-          if (row < n()) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
-        }
+      for (int e = 0; e < 2 * kPairs; ++e) {
+        const int r = row + product.RightRow(e / 2) + e % 2, c = column + product.LeftRow(e / 2);
+        const int at = c * n + r - (there.packed ? c * (c + 1) / 2 : 0);
+        const bool has = r < n && c <= r;
+        start[e / 2][e % 2] = has && first ? first[at] : r >= n && r == c ? T{1} : T{0};
+        more[e / 2][e % 2] = has && second ? second[at] : T{0};
+      }
+    }
+    product.Form(rows + column * kKeptLead, rows + row * kKeptLead);
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int r = row + product.RightRow(p), c = column + product.LeftRow(p);
+      T values[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) values[e] = start[p][e] + more[p][e] - product.Get(p, e);
+      if (out) {
+        StoreEntries(out, r, c, values);
+      } else {
+        StoreVector(d_ + c * kLead + r, values);
       }
     }
   }
