@@ -6,8 +6,9 @@
 #include <new>
 
 #include "blockd/engine/gpu/launch.h"
+#include "blockd/engine/gpu/segment_place.h"
 #include "blockd/engine/gpu/split_product.h"
-#include "blockd/engine/gpu/tile.h"
+#include "blockd/engine/gpu/tile_copies.h"
 
 namespace blockd::gpu {
 namespace {
@@ -58,6 +59,7 @@ class Segment {
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
+  using Copies = TileCopies<T, kTile, kFull, kThreads>;
   // Half of the warps, which have 16 rows each. Those that invert and the others have barriers of
   // their own or, where there are none, go one after the other with those of all warps.
   static constexpr int kHalf = kRowTiles;
@@ -75,34 +77,36 @@ class Segment {
 
  public:
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
-                     Outcome* outcome)
+                     Outcome* outcome, int thread)
       : args_(args),
         place_(place),
         level_(place.level),
         system_(place.entry),
         run_(place.run),
         outcome_(outcome),
+        thread_(thread),
+        warp_(thread / kWarp),
         d_(shared),
         c_(d_ + kTile * kLead),
         w_(c_ + kPlace<T, kTile>) {}
 
   __device__ void Eliminate() {
     Await();
-    LoadDiagonal(d_, run_.block(0));
+    Copies::LoadDiagonal(d_, Chain().Diagonal(run_.block(0)), n(), thread_);
     if (place_.is_base()) {
       FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
                   &outcome_->first);
     }
     CopyWait();
     __syncthreads();
-    const bool inverts = WarpIndex() < kHalf;
+    const bool inverts = warp_ < kHalf;
     for (int64_t k = 0;; ++k) {
       const bool last = k + 1 == run_.count;
       if (inverts && kHasPartBarriers) {
         Invert();
       } else {
         if (k > 0 && run_.has_fill()) {
-          if (!inverts) UpdateLeft(k - 1, kBesideNext + WarpIndex() - kHalf, kHalf);
+          if (!inverts) UpdateLeft(k - 1, kBesideNext + warp_ - kHalf, kHalf);
           if constexpr (kInParts) {
             UpdateFillInParts(inverts);
           } else {
@@ -112,9 +116,10 @@ class Segment {
           SyncFill();
         }
         if (!inverts) {
-          const int beside = static_cast<int>(threadIdx.x) - kHalf * kWarp;
+          const int beside = thread_ - kHalf * kWarp;
           if (k == 0 && run_.has_fill()) {
-            LoadCoupling(w_, run_.first - 1, true, beside, kHalf * kWarp);
+            Copies::LoadCoupling(w_, Chain().Coupling(run_.first - 1, true), n(), beside,
+                                 kHalf * kWarp);
           }
           FetchNext(k, beside, kHalf * kWarp);
         }
@@ -181,7 +186,7 @@ class Segment {
   __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
 
   __device__ void Invert() {
-    TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed).Run();
+    TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
   }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
@@ -190,7 +195,8 @@ class Segment {
     const bool last = k + 1 == run_.count;
     if (!HasNext(last)) return;
     const int64_t block = run_.block(k);
-    LoadCoupling(c_, run_.reversed ? block - 1 : block, run_.reversed, thread, threads);
+    Copies::LoadCoupling(c_, Chain().Coupling(run_.reversed ? block - 1 : block, run_.reversed),
+                         n(), thread, threads);
     if (last && run_.reversed) return;
     const DiagonalSource<T> source = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
     const int scalars = source.packed ? n() * (n() + 1) / 2 : n() * n();
@@ -205,9 +211,8 @@ class Segment {
   // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
   __device__ void Divide(int64_t k) const {
     constexpr int kColumns = kTiles / 2;
-    const int warp = WarpIndex();
-    const bool second = warp >= kRowTiles, fill = second && run_.has_fill();
-    const int row = warp % kRowTiles * 16;
+    const bool second = warp_ >= kRowTiles, fill = second && run_.has_fill();
+    const int row = warp_ % kRowTiles * 16;
     T* const rows = (fill ? w_ : c_) + row;
     T* const out = static_cast<T*>(system_.factor) +
                    (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
@@ -242,9 +247,8 @@ class Segment {
   // The same, with the inverse's way to the factor. A warp has 32 x 32; those that have the left
   // half of the columns, which takes half as long, store the inverse.
   __device__ void DivideInParts(int64_t k) const {
-    const int warp = WarpIndex();
-    const bool right = warp >= kWarps / 2, fill = warp / 2 % 2 != 0;
-    const int row = warp % 2 * 32, column = right ? 32 : 0;
+    const bool right = warp_ >= kWarps / 2, fill = warp_ / 2 % 2 != 0;
+    const int row = warp_ % 2 * 32, column = right ? 32 : 0;
     T* const kept = fill ? w_ : c_;
     TriangleProduct<kLead> product;
     if (!fill || run_.has_fill()) product.Form(d_ + column, kept + row, column);
@@ -317,7 +321,7 @@ class Segment {
   // D = D_next - C C'. What warps have no piece of is the left separator's.
   __device__ void UpdateNext(int64_t k) const {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
-    int i = WarpIndex();
+    int i = warp_;
 #pragma unroll 1
     for (; i < kPieces; i += kWarps) Form(c_, i, next, nullptr);
     if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
@@ -332,7 +336,7 @@ class Segment {
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
-    const int row = (WarpIndex() - kHalf) * 16;
+    const int row = (warp_ - kHalf) * 16;
     Real sums[2][kTiles / 2][4] = {};
     MultiplyFill(sums, row, 0);
     SyncWarp();
@@ -346,7 +350,7 @@ class Segment {
 
   // The same by warps that have 32 x 32; the others wait with them. Then C's place is free, too.
   __device__ void UpdateFillInParts(bool inverts) const {
-    const int row = WarpIndex() % 2 * 32, column = WarpIndex() / 2 % 2 * 32;
+    const int row = warp_ % 2 * 32, column = warp_ / 2 % 2 * 32;
     KeptProduct<2> product;
     if (!inverts) product.Form(c_ + column * kKeptLead, w_ + row * kKeptLead);
     SyncFill();
@@ -361,19 +365,19 @@ class Segment {
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
     const bool fill = run_.has_fill();
-    if (fill) UpdateLeft(k, WarpIndex(), kWarps);
+    if (fill) UpdateLeft(k, warp_, kWarps);
     // A reversed segment's target adds its own block; the next level does that for the update.
     DiagonalSource<T> next;
     if (!run_.reversed) next = Chain().Diagonal(run_.target());
     T* const target = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
-    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
+    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - warp_;
 #pragma unroll 1
     for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
       Form(c_, i, next, target);
     }
     if (!fill) return;
-    const int row = WarpIndex() % kRowTiles * 16;
-    const int column = WarpIndex() / kRowTiles * (kTile / 2);
+    const int row = warp_ % kRowTiles * 16;
+    const int column = warp_ / kRowTiles * (kTile / 2);
     T* const coupling = NextChain(run_.left, 2);
     if constexpr (kInParts) {
       KeptProduct<1> product;
@@ -532,6 +536,14 @@ class Segment {
     }
   }
 
+  // By the first kBy threads.
+  template <int kBy>
+  __device__ void StoreInverse(int64_t k) const {
+    T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
+                       (run_.slot + k) * args_.inverse_stride;
+    Copies::template StoreInverse<kBy>(inverse, d_, n(), thread_);
+  }
+
   __device__ T* NextChain(int64_t separator, int part) const {
     return static_cast<T*>(system_.chains) + level_.next_chain_offset +
            (separator * 3 + part) * n() * n();
@@ -543,6 +555,7 @@ class Segment {
   const FactorEntry& system_;
   const Run& run_;
   Outcome* const outcome_;
+  const int thread_, warp_;
   T* const d_;
   T* const c_;
   T* const w_;
@@ -558,13 +571,17 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     outcome.failed = -1;
     outcome.first = kNobody;
     outcome.value = 0;
+    outcome.first_warp = WarpPlace() / 4 % kWarpsOf<kTile>;
     const unsigned ticket = atomicAdd(args.ticket, 1u);
     if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one
     new (place) Place(args, ticket);
   }
   __syncthreads();
+  constexpr int kThreads = kWarpsOf<kTile> * kWarp;
+  const int thread =
+      (static_cast<int>(threadIdx.x) + kThreads - outcome.first_warp * kWarp) % kThreads;
   Segment<T, kTile, kFull> segment(args, *reinterpret_cast<const Place*>(place),
-                                   reinterpret_cast<T*>(shared), &outcome);
+                                   reinterpret_cast<T*>(shared), &outcome, thread);
   segment.Eliminate();
   segment.Release();
 }

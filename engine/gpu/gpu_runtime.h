@@ -156,6 +156,18 @@ inline constexpr int kWarp = 32;
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 __device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 
+// Where this warp is on its multiprocessor, a hint: warps whose places are the same modulo 4 share
+// a scheduler.
+__device__ inline int WarpPlace() {
+#if defined(BLOCKD_GPU_HIP)
+  return 0;
+#else
+  int place;
+  asm volatile("mov.u32 %0, %%warpid;" : "=r"(place));
+  return place;
+#endif
+}
+
 // The value that `lane` of this warp has.
 template <typename T>
 __device__ inline T Shuffle(T value, int lane) {

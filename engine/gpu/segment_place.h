@@ -40,6 +40,7 @@ struct Outcome {
   int failed;      // row of a bad pivot, -1: none
   unsigned first;  // for the base: position of the first other segment that has failed
   int64_t value;   // as FirstFailure::value, of this segment
+  int first_warp;  // that counts as warp 0
 };
 constexpr unsigned kNobody = ~0u;
 

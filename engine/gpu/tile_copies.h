@@ -6,13 +6,14 @@
 
 namespace blockd::gpu {
 
-// Of n x n blocks, by thread blocks of kThreads threads. kFull: n is kTile.
+// Of n x n blocks, by thread blocks of kThreads threads, of which this one is the `thread`-th.
+// kFull: n is kTile.
 template <typename T, int kTile, bool kFull, int kThreads>
 class TileCopies {
   static constexpr int kLead = kLd<T, kTile>;
 
  public:
-  __device__ static void LoadDiagonal(T* out, const DiagonalSource<T>& source, int n) {
+  __device__ static void LoadDiagonal(T* out, const DiagonalSource<T>& source, int n, int thread) {
     constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
     if (kFull && source.second) {
       // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
@@ -20,7 +21,7 @@ class TileCopies {
       T first[kMine][kVector], second[kMine][kVector];
 #pragma unroll
       for (int u = 0; u < kMine; ++u) {
-        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
+        const int piece = thread + u * kThreads;
         const int row = piece % kVectors * kVector, column = piece / kVectors;
         // Loads under a condition would wait for one another.
         const int at = column / 8 > row / 8 ? 0 : piece * kVector;
@@ -29,7 +30,7 @@ class TileCopies {
       }
 #pragma unroll
       for (int u = 0; u < kMine; ++u) {
-        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
+        const int piece = thread + u * kThreads;
         const int row = piece % kVectors * kVector, column = piece / kVectors;
 #pragma unroll
         for (int i = 0; i < kVector; ++i) first[u][i] += second[u][i];
@@ -38,7 +39,7 @@ class TileCopies {
       return;
     }
     if (source.second) {
-      ForEach(threadIdx.x, kThreads, [&](int row, int column) {
+      ForEach(thread, kThreads, [&](int row, int column) {
         if (column / 8 > row / 8) return;
         T value = row == column ? T{1} : T{0};
         if (row < n && column < n) value = source.At(row, column);
@@ -46,7 +47,7 @@ class TileCopies {
       });
       return;
     }
-    ForEach(threadIdx.x, kThreads, [&](int row, int column) {
+    ForEach(thread, kThreads, [&](int row, int column) {
       // Above the diagonal only the 8 x 8 tiles on it are used.
       if (column / 8 > row / 8) return;
       T* to = out + column * kLead + row;
@@ -84,8 +85,7 @@ class TileCopies {
 
   // A column is 32 lanes', or fewer that have it all. By the first kBy threads.
   template <int kBy>
-  __device__ static void StoreInverse(T* inverse, const T* tile, int n) {
-    int thread = static_cast<int>(threadIdx.x);
+  __device__ static void StoreInverse(T* inverse, const T* tile, int n, int thread) {
     if constexpr (kBy < kThreads) Renew(thread);
     if constexpr (kFull) {
       // Above the diagonal are zeros, as far as it is kept.
