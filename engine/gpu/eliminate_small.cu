@@ -140,8 +140,13 @@ class Segment {
         Divide(k);
       }
       __syncthreads();
-      if (last) return Finish(k);
-      UpdateNext(k);
+      if constexpr (kInParts) {
+        UpdateInParts(k, last);
+        if (last) return;
+      } else {
+        if (last) return Finish(k);
+        UpdateNext(k);
+      }
       __syncthreads();
     }
   }
@@ -244,15 +249,15 @@ class Segment {
     }
   }
 
-  // The same, with the inverse's way to the factor. A warp has 32 x 32; those that have the left
-  // half of the columns, which takes half as long, store the inverse.
+  // The same, with the inverse's way to the factor. A warp has 32 rows and twice 16 columns; those
+  // that have the columns in the middle, which are as many products, store the inverse.
   __device__ void DivideInParts(int64_t k) const {
-    const bool right = warp_ >= kWarps / 2, fill = warp_ / 2 % 2 != 0;
-    const int row = warp_ % 2 * 32, column = right ? 32 : 0;
+    const bool middle = warp_ < kWarps / 2, fill = warp_ / 2 % 2 != 0;
+    const int row = warp_ % 2 * 32;
     T* const kept = fill ? w_ : c_;
-    TriangleProduct<kLead> product;
-    if (!fill || run_.has_fill()) product.Form(d_ + column, kept + row, column);
-    if (!right) StoreInverse<kThreads / 2>(k);
+    TriangleProduct<kLead> product(middle ? 1 : 0, middle ? 2 : 3);
+    if (!fill || run_.has_fill()) product.Form(d_, kept + row);
+    if (middle) StoreInverse<kThreads / 2>(k);
     __syncthreads();
     if (fill && !run_.has_fill()) return;
     T* const out = static_cast<T*>(system_.factor) +
@@ -260,7 +265,7 @@ class Segment {
                          : level_.next_offset + (run_.slot + k) * args_.next_stride);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int r = row + product.RightRow(h), c = column + product.LeftRow(0);
+      const int r = row + product.RightRow(h);
       float parts[kFloatParts][4][4];  // of a row's four entries
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -270,11 +275,17 @@ class Segment {
           values[e] = product.Get(i, h, e);
           SplitInto(parts, e, i, values[e]);
         }
-        StoreEntries(out, r, c + i, values);
+        StoreEntries(out, r, product.LeftRow(i), values);
       }
 #pragma unroll
-      for (int e = 0; e < 4 * kFloatParts; ++e) {
-        StoreVector(kept + e / 4 * kKeptPart + (r + e % 4) * kKeptLead + c, parts[e / 4][e % 4]);
+      for (int i = 0; i < 4; i += 2) {
+        T* const to = kept + KeptAt(r, product.LeftRow(i));
+#pragma unroll
+        for (int e = 0; e < 4 * kFloatParts; ++e) {
+          const float(&part)[4] = parts[e / 4][e % 4];
+          const T two[2] = {part[i], part[i + 1]};
+          StoreVector(to + e / 4 * kKeptPart + e % 4 * kKeptLead, two);
+        }
       }
     }
   }
@@ -323,7 +334,7 @@ class Segment {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
     int i = warp_;
 #pragma unroll 1
-    for (; i < kPieces; i += kWarps) Form(c_, i, next, nullptr);
+    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
     if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
@@ -332,7 +343,13 @@ class Segment {
     DiagonalSource<T> before;
     if (k > 0) before.first = out;
 #pragma unroll 1
-    for (int i = first; i < kPieces; i += step) Form<true>(w_, i, before, out);
+    for (int i = first; i < kPieces; i += step) {
+      if constexpr (kInParts) {
+        FormInParts<true>(w_, w_, PieceRow(i), PieceColumn(i), before.first, nullptr, false, out);
+      } else {
+        FormPiece(w_, Piece(i), before, out);
+      }
+    }
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
@@ -373,22 +390,12 @@ class Segment {
     const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - warp_;
 #pragma unroll 1
     for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
-      Form(c_, i, next, target);
+      FormPiece(c_, Piece(i), next, target);
     }
     if (!fill) return;
     const int row = warp_ % kRowTiles * 16;
     const int column = warp_ / kRowTiles * (kTile / 2);
     T* const coupling = NextChain(run_.left, 2);
-    if constexpr (kInParts) {
-      KeptProduct<1> product;
-      product.Form(w_ + row * kKeptLead, c_ + column * kKeptLead);
-#pragma unroll
-      for (int i = 0; i < product.kPairs; ++i) {
-        const T minus[2] = {-product.Get(i, 0), -product.Get(i, 1)};
-        StoreEntries(coupling, column + product.RightRow(i), row + product.LeftRow(i), minus);
-      }
-      return;
-    }
     Real sums[1][kTiles / 2][4] = {};
     MultiplyFill(sums, row, column);
 #pragma unroll
@@ -477,30 +484,50 @@ class Segment {
     }
   }
 
-  // The i-th piece of a lower triangle: what is there, as far as there is something, - rows rows',
-  // to `out` or to d_. kOurs: what is there is this segment's.
-  template <bool kOurs = false>
-  __device__ void Form(const T* rows, int i, const DiagonalSource<T>& there, T* out) const {
-    if constexpr (kInParts) {
-      FormInParts<kOurs>(rows, i, there, out);
-    } else {
-      FormPiece(rows, Piece(i), there, out);
+  // Of products of operands in parts a piece is 32 rows and 16 columns. A lower triangle has
+  // kPieces, and those of S are twice as many as row tiles.
+  __device__ static int PieceRow(int i) { return i < 2 ? 0 : 32; }
+  __device__ static int PieceColumn(int i) { return 16 * (i < 2 ? i : i - 2); }
+
+  // The same as UpdateNext or, after the last interior, as Finish. Pieces are in one row, C C', W
+  // W', S.
+  __device__ void UpdateInParts(int64_t k, bool last) const {
+    static_assert(!kInParts || kPieces == 6);
+    const bool fill = run_.has_fill();
+    DiagonalSource<T> next;
+    if (!last || !run_.reversed) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
+    T* const left = NextChain(run_.left, 1);
+    T* const target = !last ? nullptr : run_.reversed ? left : NextChain(run_.right, 0);
+    const int pieces = !fill ? kPieces : !last ? kPieces + kBesideNext : 2 * (kPieces + kRowTiles);
+#pragma unroll 1
+    for (int i = warp_; i < pieces; i += kWarps) {
+      const T *across = c_, *down = c_, *first = next.first, *second = next.second;
+      T* out = target;
+      int row = PieceRow(i), column = PieceColumn(i);
+      if (i >= kPieces) {
+        across = down = w_, first = k > 0 ? left : nullptr, second = nullptr, out = left;
+        row = PieceRow(i - kPieces), column = PieceColumn(i - kPieces);
+      }
+      if (i >= 2 * kPieces) {
+        down = c_, first = nullptr, out = NextChain(run_.left, 2);
+        row = (i - 2 * kPieces) / kRowTiles * 32, column = (i - 2 * kPieces) % kRowTiles * 16;
+      }
+      FormInParts<false>(across, down, row, column, first, second, next.packed && i < kPieces, out);
     }
   }
 
-  // Here a piece is 32 rows and 16 columns. What is above the diagonal nobody reads.
+  // What is there, in one or two blocks or none, - rows of `across`, one for each column, and those
+  // of `down`, to `out` or to d_. What is above the diagonal nobody reads. kOurs: what is there is
+  // this segment's.
   template <bool kOurs>
-  __device__ void FormInParts(const T* rows, int i, const DiagonalSource<T>& there, T* out) const {
-    static_assert(!kInParts || kPieces == 6);
-    const int row = i < 2 ? 0 : 32, column = 16 * (i < 2 ? i : i - 2);
+  __device__ void FormInParts(const T* across, const T* down, int row, int column, const T* first,
+                              const T* second, bool packed, T* out) const {
     KeptProduct<1> product;
     constexpr int kPairs = KeptProduct<1>::kPairs;
-    const T* const first = there.first;
-    const T* const second = there.second;
     T start[kPairs][2] = {}, more[kPairs][2] = {};
     // In blocks of kTile rows all pairs are aligned but, maybe, those of the matrix.
     if (kFull &&
-        (kOurs || (!there.packed && reinterpret_cast<uintptr_t>(first) % sizeof(start[0]) == 0))) {
+        (kOurs || (!packed && reinterpret_cast<uintptr_t>(first) % sizeof(start[0]) == 0))) {
       const int at = (column + product.LeftRow(0)) * kTile + row + product.RightRow(0);
 #pragma unroll
       for (int p = 0; p < kPairs; ++p) {
@@ -515,13 +542,13 @@ class Segment {
 #pragma unroll
       for (int e = 0; e < 2 * kPairs; ++e) {
         const int r = row + product.RightRow(e / 2) + e % 2, c = column + product.LeftRow(e / 2);
-        const int at = c * n + r - (there.packed ? c * (c + 1) / 2 : 0);
+        const int at = c * n + r - (packed ? c * (c + 1) / 2 : 0);
         const bool has = r < n && c <= r;
         start[e / 2][e % 2] = has && first ? first[at] : r >= n && r == c ? T{1} : T{0};
         more[e / 2][e % 2] = has && second ? second[at] : T{0};
       }
     }
-    product.Form(rows + column * kKeptLead, rows + row * kKeptLead);
+    product.Form(across + column * kKeptLead, down + row * kKeptLead);
 #pragma unroll
     for (int p = 0; p < kPairs; ++p) {
       const int r = row + product.RightRow(p), c = column + product.LeftRow(p);
@@ -564,6 +591,10 @@ class Segment {
 template <typename T, int kTile, bool kFull>
 __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
+  constexpr int kWarps = kWarpsOf<kTile>;
+  // A warp that inverts shares a scheduler with those of other thread blocks: where there are two
+  // warps, with a different one.
+  constexpr bool kTurned = kWarps == 2;
   extern __shared__ __align__(16) double shared[];
   __shared__ Outcome outcome;
   alignas(Place) __shared__ unsigned char place[sizeof(Place)];
@@ -571,15 +602,14 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     outcome.failed = -1;
     outcome.first = kNobody;
     outcome.value = 0;
-    outcome.first_warp = WarpPlace() / 4 % kWarpsOf<kTile>;
+    outcome.first_warp = WarpPlace() / 4 % kWarps;
     const unsigned ticket = atomicAdd(args.ticket, 1u);
     if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one
     new (place) Place(args, ticket);
   }
   __syncthreads();
-  constexpr int kThreads = kWarpsOf<kTile> * kWarp;
-  const int thread =
-      (static_cast<int>(threadIdx.x) + kThreads - outcome.first_warp * kWarp) % kThreads;
+  int thread = static_cast<int>(threadIdx.x);
+  if (kTurned) thread = (thread + (kWarps - outcome.first_warp) * kWarp) % (kWarps * kWarp);
   Segment<T, kTile, kFull> segment(args, *reinterpret_cast<const Place*>(place),
                                    reinterpret_cast<T*>(shared), &outcome, thread);
   segment.Eliminate();

@@ -156,8 +156,7 @@ inline constexpr int kWarp = 32;
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 __device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-// Where this warp is on its multiprocessor, a hint: warps whose places are the same modulo 4 share
-// a scheduler.
+// Where this warp is on its multiprocessor, a hint.
 __device__ inline int WarpPlace() {
 #if defined(BLOCKD_GPU_HIP)
   return 0;
@@ -611,7 +610,6 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
   MultiplyParts(c, left, right, first);
 }
 
-// c[j] += a b[j] for tiles from `first` on.
 template <int kColumns>
 __device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
                                      const float (&b)[kColumns][2], int first) {

@@ -86,10 +86,24 @@ class TileCopies {
   // A column is 32 lanes', or fewer that have it all. By the first kBy threads.
   template <int kBy>
   __device__ static void StoreInverse(T* inverse, const T* tile, int n, int thread) {
-    if constexpr (kBy < kThreads) Renew(thread);
-    if constexpr (kFull) {
+    constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
+    if constexpr (kFull && kBy == 8 * kVectors) {
+      // A panel at a time.
+      Renew(thread);  // else a register keeps each place
+      const unsigned row = thread % unsigned{kVectors} * kVector;
+      const unsigned column = thread / unsigned{kVectors} % 8;
+      const T* const from = tile + column * kLead + row;
+      T* const to = inverse + column * kTile + row;
+#pragma unroll
+      for (unsigned first = 0; first < kTile; first += 8) {
+        if (row < first) break;
+        T entries[kVector];
+        LoadVector(entries, from + first * kLead);
+        StoreVector(to + (first * kTile - first / 2 * (first - 8) - first - first * column),
+                    entries);
+      }
+    } else if constexpr (kFull) {
       // Above the diagonal are zeros, as far as it is kept.
-      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
 #pragma unroll
       for (int u = 0; u < kTile * kTile / kBy / kVector; ++u) {
         const int piece = thread + u * kBy;
