@@ -6,8 +6,8 @@
 #include <new>
 
 #include "blockd/engine/gpu/launch.h"
+#include "blockd/engine/gpu/row_product.h"
 #include "blockd/engine/gpu/segment_place.h"
-#include "blockd/engine/gpu/split_product.h"
 #include "blockd/engine/gpu/tile_copies.h"
 
 namespace blockd::gpu {
@@ -24,19 +24,13 @@ inline constexpr int kResident = kTile == 128  ? 1
                                  : kTile == 32 ? 4
                                                : 8;
 
-// Whether C and W are kept in the parts that products take: there is room, and what reads them
-// takes most of the time.
+// Whether C and W are kept by rows, which makes their products' operands cheap to read.
 template <typename T, int kTile>
-inline constexpr bool kKeptInParts = std::is_same_v<T, float>&& kTile == kKeptTile;
+inline constexpr bool kKeptByRows = std::is_same_v<T, float>&& kTile == kKeptTile;
 
-// What C and W have each. E and S stand there before, column-major.
-template <typename T, int kTile>
-inline constexpr int kPlace =
-    kKeptInParts<T, kTile>&& kFloatParts* kKeptPart > kTile* kLd<T, kTile> ? kFloatParts* kKeptPart
-                                                                           : kTile* kLd<T, kTile>;
 template <typename T, int kTile>
 constexpr int SharedScalars() {
-  return kTile * kLd<T, kTile> + 2 * kPlace<T, kTile>;  // D, C, W
+  return 3 * kTile * kLd<T, kTile>;  // D, C, W
 }
 
 // A lower triangle's rows, 16 at a time, are formed in pieces of so many tiles of 8 columns.
@@ -54,7 +48,7 @@ template <typename T, int kTile, bool kFull>
 class Segment {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
-  static constexpr bool kInParts = kKeptInParts<T, kTile>;
+  static constexpr bool kByRows = kKeptByRows<T, kTile>;
   static constexpr int kTiles = kTile / 8;
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
@@ -88,7 +82,7 @@ class Segment {
         warp_(thread / kWarp),
         d_(shared),
         c_(d_ + kTile * kLead),
-        w_(c_ + kPlace<T, kTile>) {}
+        w_(c_ + kTile * kLead) {}
 
   __device__ void Eliminate() {
     Await();
@@ -107,8 +101,8 @@ class Segment {
       } else {
         if (k > 0 && run_.has_fill()) {
           if (!inverts) UpdateLeft(k - 1, kBesideNext + warp_ - kHalf, kHalf);
-          if constexpr (kInParts) {
-            UpdateFillInParts(inverts);
+          if constexpr (kByRows) {
+            UpdateFillByRows(inverts);
           } else {
             SyncFill();
             if (!inverts) UpdateFill();
@@ -131,17 +125,17 @@ class Segment {
         if (threadIdx.x == 0) outcome_->value = 1 + k * n() + outcome_->failed;
         return;
       }
-      if constexpr (kInParts) {
+      if constexpr (kByRows) {
         if (!HasNext(last)) return StoreInverse<kThreads>(k);
-        DivideInParts(k);
+        DivideToRows(k);
       } else {
         StoreInverse<kThreads>(k);
         if (!HasNext(last)) return;
         Divide(k);
       }
       __syncthreads();
-      if constexpr (kInParts) {
-        UpdateInParts(k, last);
+      if constexpr (kByRows) {
+        UpdateByRows(k, last);
         if (last) return;
       } else {
         if (last) return Finish(k);
@@ -251,7 +245,7 @@ class Segment {
 
   // The same, with the inverse's way to the factor. A warp has 32 rows and twice 16 columns; those
   // that have the columns in the middle, which are as many products, store the inverse.
-  __device__ void DivideInParts(int64_t k) const {
+  __device__ void DivideToRows(int64_t k) const {
     const bool middle = warp_ < kWarps / 2, fill = warp_ / 2 % 2 != 0;
     const int row = warp_ % 2 * 32;
     T* const kept = fill ? w_ : c_;
@@ -266,25 +260,20 @@ class Segment {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = row + product.RightRow(h);
-      float parts[kFloatParts][4][4];  // of a row's four entries
+      T values[4][4];  // columns of four entries
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        T values[4];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          values[e] = product.Get(i, h, e);
-          SplitInto(parts, e, i, values[e]);
-        }
-        StoreEntries(out, r, product.LeftRow(i), values);
+        for (int e = 0; e < 4; ++e) values[i][e] = product.Get(i, h, e);
+        StoreEntries(out, r, product.LeftRow(i), values[i]);
       }
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         T* const to = kept + KeptAt(r, product.LeftRow(i));
 #pragma unroll
-        for (int e = 0; e < 4 * kFloatParts; ++e) {
-          const float(&part)[4] = parts[e / 4][e % 4];
-          const T two[2] = {part[i], part[i + 1]};
-          StoreVector(to + e / 4 * kKeptPart + e % 4 * kKeptLead, two);
+        for (int e = 0; e < 4; ++e) {
+          const T two[2] = {values[i][e], values[i + 1][e]};
+          StoreVector(to + e * kKeptLead, two);
         }
       }
     }
@@ -344,8 +333,8 @@ class Segment {
     if (k > 0) before.first = out;
 #pragma unroll 1
     for (int i = first; i < kPieces; i += step) {
-      if constexpr (kInParts) {
-        FormInParts<true>(w_, w_, PieceRow(i), PieceColumn(i), before.first, nullptr, false, out);
+      if constexpr (kByRows) {
+        FormByRows<true>(w_, w_, PieceRow(i), PieceColumn(i), before.first, nullptr, false, out);
       } else {
         FormPiece(w_, Piece(i), before, out);
       }
@@ -366,9 +355,9 @@ class Segment {
   }
 
   // The same by warps that have 32 x 32; the others wait with them. Then C's place is free, too.
-  __device__ void UpdateFillInParts(bool inverts) const {
+  __device__ void UpdateFillByRows(bool inverts) const {
     const int row = warp_ % 2 * 32, column = warp_ / 2 % 2 * 32;
-    KeptProduct<2> product;
+    RowProduct<2> product;
     if (!inverts) product.Form(c_ + column * kKeptLead, w_ + row * kKeptLead);
     SyncFill();
     if (inverts) return;
@@ -484,15 +473,15 @@ class Segment {
     }
   }
 
-  // Of products of operands in parts a piece is 32 rows and 16 columns. A lower triangle has
+  // Of products of operands by rows a piece is 32 rows and 16 columns. A lower triangle has
   // kPieces, and those of S are twice as many as row tiles.
   __device__ static int PieceRow(int i) { return i < 2 ? 0 : 32; }
   __device__ static int PieceColumn(int i) { return 16 * (i < 2 ? i : i - 2); }
 
   // The same as UpdateNext or, after the last interior, as Finish. Pieces are in one row, C C', W
   // W', S.
-  __device__ void UpdateInParts(int64_t k, bool last) const {
-    static_assert(!kInParts || kPieces == 6);
+  __device__ void UpdateByRows(int64_t k, bool last) const {
+    static_assert(!kByRows || kPieces == 6);
     const bool fill = run_.has_fill();
     DiagonalSource<T> next;
     if (!last || !run_.reversed) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
@@ -512,7 +501,7 @@ class Segment {
         down = c_, first = nullptr, out = NextChain(run_.left, 2);
         row = (i - 2 * kPieces) / kRowTiles * 32, column = (i - 2 * kPieces) % kRowTiles * 16;
       }
-      FormInParts<false>(across, down, row, column, first, second, next.packed && i < kPieces, out);
+      FormByRows<false>(across, down, row, column, first, second, next.packed && i < kPieces, out);
     }
   }
 
@@ -520,10 +509,10 @@ class Segment {
   // of `down`, to `out` or to d_. What is above the diagonal nobody reads. kOurs: what is there is
   // this segment's.
   template <bool kOurs>
-  __device__ void FormInParts(const T* across, const T* down, int row, int column, const T* first,
-                              const T* second, bool packed, T* out) const {
-    KeptProduct<1> product;
-    constexpr int kPairs = KeptProduct<1>::kPairs;
+  __device__ void FormByRows(const T* across, const T* down, int row, int column, const T* first,
+                             const T* second, bool packed, T* out) const {
+    RowProduct<1> product;
+    constexpr int kPairs = RowProduct<1>::kPairs;
     T start[kPairs][2] = {}, more[kPairs][2] = {};
     // In blocks of kTile rows all pairs are aligned but, maybe, those of the matrix.
     if (kFull &&

@@ -1,20 +1,20 @@
-// Device code: products A B' of 64 rows of float in shared memory, whose operands, where several
-// warps read them, are kept as the matrix instruction takes them.
-#ifndef BLOCKD_ENGINE_GPU_SPLIT_PRODUCT_H_
-#define BLOCKD_ENGINE_GPU_SPLIT_PRODUCT_H_
+// Device code: products A B' of 64 rows of float in shared memory, of which a lane reads more than
+// one scalar at a time.
+#ifndef BLOCKD_ENGINE_GPU_ROW_PRODUCT_H_
+#define BLOCKD_ENGINE_GPU_ROW_PRODUCT_H_
 
 #include "blockd/engine/gpu/fragments.h"
 
 namespace blockd::gpu {
 
-// Operands that are kept in parts: tiles in rows, of which kKeptPart scalars on the next part is.
-// Eight rows' 16 bytes are in different banks, and so is what lanes of a TriangleProduct have.
-inline constexpr int kKeptTile = 64, kKeptLead = kKeptTile + 4, kKeptPart = kKeptTile * kKeptLead;
+// Operands that several warps read are kept by rows. Eight rows' 16 bytes are in different banks,
+// and so is what lanes of a TriangleProduct have.
+inline constexpr int kKeptTile = 64, kKeptLead = kKeptTile + 4;
 __device__ inline int KeptAt(int row, int column) { return row * kKeptLead + (column ^ (row & 8)); }
 
-// A warp's product of 16 kLeft rows of A and 32 of B, both kept in parts.
+// A warp's product of 16 kLeft rows of A and 32 of B, both kept by rows.
 template <int kLeft>
-class KeptProduct {
+class RowProduct {
  public:
   // Entry e, 0 or 1, of the i-th pair is row LeftRow(i) of A by row RightRow(i) + e of B.
   static constexpr int kPairs = 8 * kLeft;
@@ -32,21 +32,17 @@ class KeptProduct {
       const int side = k % 16 == 0 ? 1 : -1;
       const float* const at_a = a + side * (left_row & 8) + k;
       const float* const at_b = b + side * (right_row & 8) + k;
-      float left[kFloatParts][kLeft][4], right[kFloatParts][4][2];
+      float left[kLeft][4], right[4][2];
 #pragma unroll
-      for (int part = 0; part < kFloatParts; ++part) {
-        const int at = part * kKeptPart;
+      for (int i = 0; i < kLeft; ++i) LoadMatrices(left[i], at_a + 16 * i * kKeptLead);
 #pragma unroll
-        for (int i = 0; i < kLeft; ++i) LoadMatrices(left[part][i], at_a + at + 16 * i * kKeptLead);
-#pragma unroll
-        for (int j = 0; j < 4; j += 2) {
-          float two[4];
-          LoadMatrices(two, at_b + at + 8 * j * kKeptLead);
-          right[part][j][0] = two[0], right[part][j][1] = two[1];
-          right[part][j + 1][0] = two[2], right[part][j + 1][1] = two[3];
-        }
+      for (int j = 0; j < 4; j += 2) {
+        float two[4];
+        LoadMatrices(two, at_b + 8 * j * kKeptLead);
+        right[j][0] = two[0], right[j][1] = two[1];
+        right[j + 1][0] = two[2], right[j + 1][1] = two[3];
       }
-      MultiplyParts(sums_, left, right);
+      MultiplyTiles(sums_, left, right);
     }
   }
 
@@ -119,4 +115,4 @@ class TriangleProduct {
 
 }  // namespace blockd::gpu
 
-#endif  // BLOCKD_ENGINE_GPU_SPLIT_PRODUCT_H_
+#endif  // BLOCKD_ENGINE_GPU_ROW_PRODUCT_H_
