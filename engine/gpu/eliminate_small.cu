@@ -67,7 +67,6 @@ class Segment {
   static constexpr int kPieceTiles = sizeof(Real) == 4 ? 4 : 2;
   static constexpr int kPieces = CountPieces(kRowTiles, kPieceTiles);
   static constexpr int kBesideNext = kWarps - 1 - (kPieces - 1) % kWarps;
-  static constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
@@ -370,6 +369,7 @@ class Segment {
 
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
+    constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
     const bool fill = run_.has_fill();
     if (fill) UpdateLeft(k, warp_, kWarps);
     // A reversed segment's target adds its own block; the next level does that for the update.
@@ -474,12 +474,12 @@ class Segment {
   }
 
   // Of products of operands by rows a piece is 32 rows and 16 columns. A lower triangle has
-  // kPieces, and those of S are twice as many as row tiles.
+  // kPieces, S two for each 16 columns.
   __device__ static int PieceRow(int i) { return i < 2 ? 0 : 32; }
   __device__ static int PieceColumn(int i) { return 16 * (i < 2 ? i : i - 2); }
 
-  // The same as UpdateNext or, after the last interior, as Finish. Pieces are in one row, C C', W
-  // W', S.
+  // The same as UpdateNext or, after the last interior, as Finish. Pieces are in one row: those of
+  // C C', of W W' and of S.
   __device__ void UpdateByRows(int64_t k, bool last) const {
     static_assert(!kByRows || kPieces == 6);
     const bool fill = run_.has_fill();
@@ -581,8 +581,8 @@ template <typename T, int kTile, bool kFull>
 __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
   constexpr int kWarps = kWarpsOf<kTile>;
-  // A warp that inverts shares a scheduler with those of other thread blocks: where there are two
-  // warps, with a different one.
+  // Of thread blocks of two warps, which have half of the schedulers, those that invert are to be
+  // on all.
   constexpr bool kTurned = kWarps == 2;
   extern __shared__ __align__(16) double shared[];
   __shared__ Outcome outcome;

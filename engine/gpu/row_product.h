@@ -74,10 +74,10 @@ class TriangleProduct {
     b += Lane() % 4 * kLead + RightRows(group);
     const float* const rows[2] = {triangle + 16 * low_, triangle + 16 * high_};
     const int diagonal[2] = {16 * low_ + group / 4 * 8, 16 * high_ + group / 4 * 8};
+    // The low rows have fewer columns.
     int k = 0;
 #pragma unroll 2
     for (; k < 16 * low_ + 16; k += 8) Step(sums_, rows, diagonal, b, k);
-      // The low rows have no more columns.
 #pragma unroll 2
     for (; k < 16 * high_ + 16; k += 8) {
       Step(reinterpret_cast<float(&)[1][4][4]>(sums_[1]), rows + 1, diagonal + 1, b, k);

@@ -42,12 +42,12 @@ struct Outcome {
   int64_t value;   // as FirstFailure::value, of this segment
   int first_warp;  // that counts as warp 0
 };
-constexpr unsigned kNobody = ~0u;
+inline constexpr unsigned kNobody = ~0u;
 
 // Which of the `others` has failed first. All have ended; a thread asks for eight of them at once.
 // A call, so that the registers of what surrounds it stay as they are.
-__device__ __noinline__ void FindFailure(const int64_t* info, int others, int threads,
-                                         unsigned* found) {
+__device__ __noinline__ inline void FindFailure(const int64_t* info, int others, int threads,
+                                                unsigned* found) {
   constexpr int kAtOnce = 8;
   int first = others;
 #pragma unroll 1
