@@ -401,7 +401,7 @@ class Segment {
       if (row < column) shared_[column * kLead + row] = shared_[row * kLead + column];
     }
     __syncthreads();
-    TileInverter<kTile, Tile::kThreads / kWarp, T>(shared_, failed_).Run();
+    TileInverter<kTile, Tile::kThreads / kWarp, T>(shared_, failed_, WarpIndex()).Run();
     if (threadIdx.x == 0) {
       int64_t* info = system_.info + args_.segments_before + segment_;
       if (k_ == 0 && j == 0) *info = 0;  // scratch is not cleared

@@ -6,7 +6,9 @@
 #include <new>
 
 #include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/tile.h"
+#include "blockd/engine/gpu/row_product.h"
+#include "blockd/engine/gpu/segment_place.h"
+#include "blockd/engine/gpu/tile_copies.h"
 
 namespace blockd::gpu {
 namespace {
@@ -22,69 +24,13 @@ inline constexpr int kResident = kTile == 128  ? 1
                                  : kTile == 32 ? 4
                                                : 8;
 
+// Whether C and W are kept by rows, which makes their products' operands cheap to read.
+template <typename T, int kTile>
+inline constexpr bool kKeptByRows = std::is_same_v<T, float>&& kTile == kKeptTile;
+
 template <typename T, int kTile>
 constexpr int SharedScalars() {
   return 3 * kTile * kLd<T, kTile>;  // D, C, W
-}
-
-// The segment that a thread block has. It stands in shared memory: registers are for the blocks.
-struct Place {
-  int level_index = 0;
-  int64_t segment = 0;
-  int64_t system = 0;
-  SmallLevel level;
-  FactorEntry entry;
-  Run run;
-
-  // Level after level, a level's longest segments first, all systems of a segment together.
-  __device__ Place(const EliminateSmallArgs& args, int64_t ticket) {
-    int64_t segments = args.levels[0].shape.segments();
-    while (ticket >= segments * args.num_systems) {
-      ticket -= segments * args.num_systems;
-      segments = args.levels[++level_index].shape.segments();
-    }
-    level = args.levels[level_index];
-    segment = level.shape.launched(ticket / args.num_systems);
-    system = ticket % args.num_systems;
-    entry = args.systems[system];
-    run = level.shape.run(segment);
-  }
-
-  // Ends last of its system: it has waited for all others, through those that it waited for.
-  __device__ bool is_base() const { return level.shape.separators == 0; }
-  // In the order of the plan.
-  __device__ int64_t position() const { return level.segments_before + segment; }
-};
-
-// How it went. Of one thread block, in shared memory.
-struct Outcome {
-  int failed;      // row of a bad pivot, -1: none
-  unsigned first;  // for the base: position of the first other segment that has failed
-  int64_t value;   // as FirstFailure::value, of this segment
-};
-constexpr unsigned kNobody = ~0u;
-
-// Which of the `others` has failed first. All have ended; a thread asks for eight of them at once.
-// A call, so that the registers of what surrounds it stay as they are.
-__device__ __noinline__ void FindFailure(const int64_t* info, int others, int threads,
-                                         unsigned* found) {
-  constexpr int kAtOnce = 8;
-  int first = others;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < others; i += kAtOnce * threads) {
-    int64_t values[kAtOnce];
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int position = i + u * threads;
-      values[u] = LoadFresh(info + (position < others ? position : others - 1));
-    }
-#pragma unroll
-    for (int u = kAtOnce - 1; u >= 0; --u) {
-      const int position = i + u * threads;
-      if (values[u] != 0 && position < first) first = position;
-    }
-  }
-  if (first < others) atomicMin(found, static_cast<unsigned>(first));
 }
 
 // A lower triangle's rows, 16 at a time, are formed in pieces of so many tiles of 8 columns.
@@ -102,10 +48,12 @@ template <typename T, int kTile, bool kFull>
 class Segment {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
+  static constexpr bool kByRows = kKeptByRows<T, kTile>;
   static constexpr int kTiles = kTile / 8;
   static constexpr int kRowTiles = kTile / 16;
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
+  using Copies = TileCopies<T, kTile, kFull, kThreads>;
   // Half of the warps, which have 16 rows each. Those that invert and the others have barriers of
   // their own or, where there are none, go one after the other with those of all warps.
   static constexpr int kHalf = kRowTiles;
@@ -119,46 +67,52 @@ class Segment {
   static constexpr int kPieceTiles = sizeof(Real) == 4 ? 4 : 2;
   static constexpr int kPieces = CountPieces(kRowTiles, kPieceTiles);
   static constexpr int kBesideNext = kWarps - 1 - (kPieces - 1) % kWarps;
-  static constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
 
  public:
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
-                     Outcome* outcome)
+                     Outcome* outcome, int thread)
       : args_(args),
         place_(place),
         level_(place.level),
         system_(place.entry),
         run_(place.run),
         outcome_(outcome),
+        thread_(thread),
+        warp_(thread / kWarp),
         d_(shared),
         c_(d_ + kTile * kLead),
         w_(c_ + kTile * kLead) {}
 
   __device__ void Eliminate() {
     Await();
-    LoadDiagonal(d_, run_.block(0));
+    Copies::LoadDiagonal(d_, Chain().Diagonal(run_.block(0)), n(), thread_);
     if (place_.is_base()) {
       FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
                   &outcome_->first);
     }
     CopyWait();
     __syncthreads();
-    const bool inverts = WarpIndex() < kHalf;
+    const bool inverts = warp_ < kHalf;
     for (int64_t k = 0;; ++k) {
       const bool last = k + 1 == run_.count;
       if (inverts && kHasPartBarriers) {
         Invert();
       } else {
         if (k > 0 && run_.has_fill()) {
-          if (!inverts) UpdateLeft(k - 1, kBesideNext + WarpIndex() - kHalf, kHalf);
-          SyncFill();
-          if (!inverts) UpdateFill();
+          if (!inverts) UpdateLeft(k - 1, kBesideNext + warp_ - kHalf, kHalf);
+          if constexpr (kByRows) {
+            UpdateFillByRows(inverts);
+          } else {
+            SyncFill();
+            if (!inverts) UpdateFill();
+          }
           SyncFill();
         }
         if (!inverts) {
-          const int beside = static_cast<int>(threadIdx.x) - kHalf * kWarp;
+          const int beside = thread_ - kHalf * kWarp;
           if (k == 0 && run_.has_fill()) {
-            LoadCoupling(w_, run_.first - 1, true, beside, kHalf * kWarp);
+            Copies::LoadCoupling(w_, Chain().Coupling(run_.first - 1, true), n(), beside,
+                                 kHalf * kWarp);
           }
           FetchNext(k, beside, kHalf * kWarp);
         }
@@ -170,12 +124,22 @@ class Segment {
         if (threadIdx.x == 0) outcome_->value = 1 + k * n() + outcome_->failed;
         return;
       }
-      StoreInverse(k);
-      if (!HasNext(last)) return;
-      Divide(k);
+      if constexpr (kByRows) {
+        if (!HasNext(last)) return StoreInverse<kThreads>(k);
+        DivideToRows(k);
+      } else {
+        StoreInverse<kThreads>(k);
+        if (!HasNext(last)) return;
+        Divide(k);
+      }
       __syncthreads();
-      if (last) return Finish(k);
-      UpdateNext(k);
+      if constexpr (kByRows) {
+        UpdateByRows(k, last);
+        if (last) return;
+      } else {
+        if (last) return Finish(k);
+        UpdateNext(k);
+      }
       __syncthreads();
     }
   }
@@ -199,16 +163,6 @@ class Segment {
  private:
   __device__ int n() const { return kFull ? kTile : static_cast<int>(args_.levels[0].shape.n); }
 
-  // Entries of a tile that a thread has.
-  static constexpr int kEntries = kTile * kTile / kThreads;
-
-  // body(row, column), by `threads` threads of which this one is the `thread`-th.
-  template <typename Body>
-  __device__ static void ForEach(int thread, int threads, const Body& body) {
-#pragma unroll 2
-    for (int i = thread; i < kTile * kTile; i += threads) body(i % kTile, i / kTile);
-  }
-
   __device__ ChainReader<T> Chain() const { return {system_, n(), level_.chain_offset}; }
 
   __device__ uint32_t* Done(int level) const {
@@ -227,82 +181,10 @@ class Segment {
     __syncthreads();
   }
 
-  __device__ void LoadDiagonal(T* out, int64_t block) const {
-    const DiagonalSource<T> source = Chain().Diagonal(block);
-    const int n = this->n();
-    constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-    if (kFull && source.second) {
-      // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
-      constexpr int kMine = kEntries / kVector;
-      T first[kMine][kVector], second[kMine][kVector];
-#pragma unroll
-      for (int u = 0; u < kMine; ++u) {
-        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-        // Loads under a condition would wait for one another.
-        const int at = column / 8 > row / 8 ? 0 : piece * kVector;
-        LoadVector(first[u], source.first + at);
-        LoadVector(second[u], source.second + at);
-      }
-#pragma unroll
-      for (int u = 0; u < kMine; ++u) {
-        const int piece = static_cast<int>(threadIdx.x) + u * kThreads;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) first[u][i] += second[u][i];
-        if (column / 8 <= row / 8) StoreVector(out + column * kLead + row, first[u]);
-      }
-      return;
-    }
-    if (source.second) {
-      ForEach(threadIdx.x, kThreads, [&](int row, int column) {
-        if (column / 8 > row / 8) return;
-        T value = row == column ? T{1} : T{0};
-        if (row < n && column < n) value = source.At(row, column);
-        out[column * kLead + row] = value;
-      });
-      return;
-    }
-    ForEach(threadIdx.x, kThreads, [&](int row, int column) {
-      // Above the diagonal only the 8 x 8 tiles on it are used.
-      if (column / 8 > row / 8) return;
-      T* to = out + column * kLead + row;
-      if (row >= n || column >= n) {
-        *to = row == column ? T{1} : T{0};
-      } else {
-        CopyAsync(to, source.first + source.Index(row, column));
-      }
-    });
-  }
-
-  __device__ void LoadCoupling(T* out, int64_t i, bool transpose, int thread, int threads) const {
-    const CouplingSource<T> source = Chain().Coupling(i, transpose);
-    const bool by_rows = source.row_stride != 1;
-    if (kFull && !by_rows && reinterpret_cast<uintptr_t>(source.data) % 16 == 0) {
-      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-#pragma unroll 4
-      for (int piece = thread; piece < kVectors * kTile; piece += threads) {
-        CopyAsync16(out + piece / kVectors * kLead + piece % kVectors * kVector,
-                    source.data + piece * kVector);
-      }
-      return;
-    }
-    const int slow_stride = n();
-    ForEach(thread, threads, [&](int fast, int slow) {
-      const int row = by_rows ? slow : fast, column = by_rows ? fast : slow;
-      T* to = out + column * kLead + row;
-      if (row < n() && column < n()) {
-        CopyAsync(to, source.data + slow * slow_stride + fast);
-      } else {
-        *to = T{0};
-      }
-    });
-  }
-
   __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
 
   __device__ void Invert() {
-    TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed).Run();
+    TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
   }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
@@ -311,7 +193,8 @@ class Segment {
     const bool last = k + 1 == run_.count;
     if (!HasNext(last)) return;
     const int64_t block = run_.block(k);
-    LoadCoupling(c_, run_.reversed ? block - 1 : block, run_.reversed, thread, threads);
+    Copies::LoadCoupling(c_, Chain().Coupling(run_.reversed ? block - 1 : block, run_.reversed),
+                         n(), thread, threads);
     if (last && run_.reversed) return;
     const DiagonalSource<T> source = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
     const int scalars = source.packed ? n() * (n() + 1) / 2 : n() * n();
@@ -326,9 +209,8 @@ class Segment {
   // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
   __device__ void Divide(int64_t k) const {
     constexpr int kColumns = kTiles / 2;
-    const int warp = WarpIndex();
-    const bool second = warp >= kRowTiles, fill = second && run_.has_fill();
-    const int row = warp % kRowTiles * 16;
+    const bool second = warp_ >= kRowTiles, fill = second && run_.has_fill();
+    const int row = warp_ % kRowTiles * 16;
     T* const rows = (fill ? w_ : c_) + row;
     T* const out = static_cast<T*>(system_.factor) +
                    (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
@@ -357,6 +239,55 @@ class Segment {
       }
       if (first == 0 || !run_.has_fill()) break;
       first = 0;
+    }
+  }
+
+  // The same, with the inverse's way to the factor. A warp has 32 rows and twice 16 columns; those
+  // that have the columns in the middle, which are as many products, store the inverse.
+  __device__ void DivideToRows(int64_t k) const {
+    const bool middle = warp_ < kWarps / 2, fill = warp_ / 2 % 2 != 0;
+    const int row = warp_ % 2 * 32;
+    T* const kept = fill ? w_ : c_;
+    TriangleProduct<kLead> product(middle ? 1 : 0, middle ? 2 : 3);
+    if (!fill || run_.has_fill()) product.Form(d_, kept + row);
+    if (middle) StoreInverse<kThreads / 2>(k);
+    __syncthreads();
+    if (fill && !run_.has_fill()) return;
+    T* const out = static_cast<T*>(system_.factor) +
+                   (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
+                         : level_.next_offset + (run_.slot + k) * args_.next_stride);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = row + product.RightRow(h);
+      T values[4][4];  // columns of four entries
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) values[i][e] = product.Get(i, h, e);
+        StoreEntries(out, r, product.LeftRow(i), values[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        T* const to = kept + KeptAt(r, product.LeftRow(i));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const T two[2] = {values[i][e], values[i + 1][e]};
+          StoreVector(to + e * kKeptLead, two);
+        }
+      }
+    }
+  }
+
+  // Some entries of a column of a column-major block.
+  template <int kCount>
+  __device__ void StoreEntries(T* out, int row, int column, const T (&values)[kCount]) const {
+    if constexpr (kFull) {
+      StoreVector(out + column * kTile + row, values);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        if (row + e < n() && column < n()) out[column * n() + row + e] = values[e];
+      }
     }
   }
 
@@ -389,7 +320,7 @@ class Segment {
   // D = D_next - C C'. What warps have no piece of is the left separator's.
   __device__ void UpdateNext(int64_t k) const {
     const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
-    int i = WarpIndex();
+    int i = warp_;
 #pragma unroll 1
     for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
     if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
@@ -400,11 +331,17 @@ class Segment {
     DiagonalSource<T> before;
     if (k > 0) before.first = out;
 #pragma unroll 1
-    for (int i = first; i < kPieces; i += step) FormPiece(w_, Piece(i), before, out);
+    for (int i = first; i < kPieces; i += step) {
+      if constexpr (kByRows) {
+        FormByRows<true>(w_, w_, PieceRow(i), PieceColumn(i), before.first, nullptr, false, out);
+      } else {
+        FormPiece(w_, Piece(i), before, out);
+      }
+    }
   }
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
-    const int row = (WarpIndex() - kHalf) * 16;
+    const int row = (warp_ - kHalf) * 16;
     Real sums[2][kTiles / 2][4] = {};
     MultiplyFill(sums, row, 0);
     SyncWarp();
@@ -416,25 +353,40 @@ class Segment {
     }
   }
 
+  // The same by warps that have 32 x 32; the others wait with them. Then C's place is free, too.
+  __device__ void UpdateFillByRows(bool inverts) const {
+    const int row = warp_ % 2 * 32, column = warp_ / 2 % 2 * 32;
+    RowProduct<2> product;
+    if (!inverts) product.Form(c_ + column * kKeptLead, w_ + row * kKeptLead);
+    SyncFill();
+    if (inverts) return;
+#pragma unroll
+    for (int i = 0; i < product.kPairs; ++i) {
+      const T minus[2] = {-product.Get(i, 0), -product.Get(i, 1)};
+      StoreVector(w_ + (column + product.LeftRow(i)) * kLead + row + product.RightRow(i), minus);
+    }
+  }
+
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
+    constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
     const bool fill = run_.has_fill();
-    if (fill) UpdateLeft(k, WarpIndex(), kWarps);
+    if (fill) UpdateLeft(k, warp_, kWarps);
     // A reversed segment's target adds its own block; the next level does that for the update.
     DiagonalSource<T> next;
     if (!run_.reversed) next = Chain().Diagonal(run_.target());
     T* const target = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
-    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - WarpIndex();
+    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - warp_;
 #pragma unroll 1
     for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
       FormPiece(c_, Piece(i), next, target);
     }
     if (!fill) return;
-    const int row = WarpIndex() % kRowTiles * 16;
-    const int column = WarpIndex() / kRowTiles * (kTile / 2);
+    const int row = warp_ % kRowTiles * 16;
+    const int column = warp_ / kRowTiles * (kTile / 2);
+    T* const coupling = NextChain(run_.left, 2);
     Real sums[1][kTiles / 2][4] = {};
     MultiplyFill(sums, row, column);
-    T* const coupling = NextChain(run_.left, 2);
 #pragma unroll
     for (int j = 0; j < kTiles / 2; ++j) {
 #pragma unroll
@@ -521,39 +473,91 @@ class Segment {
     }
   }
 
-  // A column is 32 lanes', or fewer that have it all.
+  // Of products of operands by rows a piece is 32 rows and 16 columns. A lower triangle has
+  // kPieces, S two for each 16 columns.
+  __device__ static int PieceRow(int i) { return i < 2 ? 0 : 32; }
+  __device__ static int PieceColumn(int i) { return 16 * (i < 2 ? i : i - 2); }
+
+  // The same as UpdateNext or, after the last interior, as Finish. Pieces are in one row: those of
+  // C C', of W W' and of S.
+  __device__ void UpdateByRows(int64_t k, bool last) const {
+    static_assert(!kByRows || kPieces == 6);
+    const bool fill = run_.has_fill();
+    DiagonalSource<T> next;
+    if (!last || !run_.reversed) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
+    T* const left = NextChain(run_.left, 1);
+    T* const target = !last ? nullptr : run_.reversed ? left : NextChain(run_.right, 0);
+    const int pieces = !fill ? kPieces : !last ? kPieces + kBesideNext : 2 * (kPieces + kRowTiles);
+#pragma unroll 1
+    for (int i = warp_; i < pieces; i += kWarps) {
+      const T *across = c_, *down = c_, *first = next.first, *second = next.second;
+      T* out = target;
+      int row = PieceRow(i), column = PieceColumn(i);
+      if (i >= kPieces) {
+        across = down = w_, first = k > 0 ? left : nullptr, second = nullptr, out = left;
+        row = PieceRow(i - kPieces), column = PieceColumn(i - kPieces);
+      }
+      if (i >= 2 * kPieces) {
+        down = c_, first = nullptr, out = NextChain(run_.left, 2);
+        row = (i - 2 * kPieces) / kRowTiles * 32, column = (i - 2 * kPieces) % kRowTiles * 16;
+      }
+      FormByRows<false>(across, down, row, column, first, second, next.packed && i < kPieces, out);
+    }
+  }
+
+  // What is there, in one or two blocks or none, - rows of `across`, one for each column, and those
+  // of `down`, to `out` or to d_. What is above the diagonal nobody reads. kOurs: what is there is
+  // this segment's.
+  template <bool kOurs>
+  __device__ void FormByRows(const T* across, const T* down, int row, int column, const T* first,
+                             const T* second, bool packed, T* out) const {
+    RowProduct<1> product;
+    constexpr int kPairs = RowProduct<1>::kPairs;
+    T start[kPairs][2] = {}, more[kPairs][2] = {};
+    // In blocks of kTile rows all pairs are aligned but, maybe, those of the matrix.
+    if (kFull &&
+        (kOurs || (!packed && reinterpret_cast<uintptr_t>(first) % sizeof(start[0]) == 0))) {
+      const int at = (column + product.LeftRow(0)) * kTile + row + product.RightRow(0);
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        if (first) LoadVector(start[p], first + at + p % 2 * 8 * kTile + p / 2 * 8);
+      }
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        if (second) LoadVector(more[p], second + at + p % 2 * 8 * kTile + p / 2 * 8);
+      }
+    } else {
+      const int n = this->n();
+#pragma unroll
+      for (int e = 0; e < 2 * kPairs; ++e) {
+        const int r = row + product.RightRow(e / 2) + e % 2, c = column + product.LeftRow(e / 2);
+        const int at = c * n + r - (packed ? c * (c + 1) / 2 : 0);
+        const bool has = r < n && c <= r;
+        start[e / 2][e % 2] = has && first ? first[at] : r >= n && r == c ? T{1} : T{0};
+        more[e / 2][e % 2] = has && second ? second[at] : T{0};
+      }
+    }
+    product.Form(across + column * kKeptLead, down + row * kKeptLead);
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int r = row + product.RightRow(p), c = column + product.LeftRow(p);
+      T values[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) values[e] = start[p][e] + more[p][e] - product.Get(p, e);
+      if (out) {
+        StoreEntries(out, r, c, values);
+      } else {
+        StoreVector(d_ + c * kLead + r, values);
+      }
+    }
+  }
+
+  // By the first kBy threads.
+  template <int kBy>
   __device__ void StoreInverse(int64_t k) const {
     T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
                        (run_.slot + k) * args_.inverse_stride;
-    const int thread = static_cast<int>(threadIdx.x);
-    if constexpr (kFull) {
-      // Above the diagonal are zeros, as far as it is kept.
-      constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-#pragma unroll
-      for (int u = 0; u < kEntries / kVector; ++u) {
-        const int piece = thread + u * kThreads;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-        const int panel = column / 8, first = panel * 8;
-        if (row < first) continue;
-        T entries[kVector];
-        LoadVector(entries, d_ + column * kLead + row);
-        const int before = panel * (8 * kTile - 32 * (panel - 1));
-        StoreVector(inverse + before + (column - first) * (kTile - first) + row - first, entries);
-      }
-    } else {
-      constexpr int kLanes = kTile < 32 ? kTile : 32;
-#pragma unroll 4
-      for (int column = thread / kLanes; column < n(); column += kThreads / kLanes) {
-        const int panel = column / 8, first = panel * 8;
-        T* const out =
-            inverse + panel * (8 * n() - 32 * (panel - 1)) + (column - first) * (n() - first);
-#pragma unroll
-        for (int part = 0; part < kTile; part += kLanes) {
-          const int row = first + part + thread % kLanes;
-          if (row < n()) out[row - first] = row < column ? T{0} : d_[column * kLead + row];
-        }
-      }
-    }
+    Copies::template StoreInverse<kBy>(inverse, d_, n(), thread_);
   }
 
   __device__ T* NextChain(int64_t separator, int part) const {
@@ -567,6 +571,7 @@ class Segment {
   const FactorEntry& system_;
   const Run& run_;
   Outcome* const outcome_;
+  const int thread_, warp_;
   T* const d_;
   T* const c_;
   T* const w_;
@@ -575,6 +580,10 @@ class Segment {
 template <typename T, int kTile, bool kFull>
 __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     EliminateSmallKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSmallArgs args) {
+  constexpr int kWarps = kWarpsOf<kTile>;
+  // Of thread blocks of two warps, which have half of the schedulers, those that invert are to be
+  // on all.
+  constexpr bool kTurned = kWarps == 2;
   extern __shared__ __align__(16) double shared[];
   __shared__ Outcome outcome;
   alignas(Place) __shared__ unsigned char place[sizeof(Place)];
@@ -582,13 +591,16 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
     outcome.failed = -1;
     outcome.first = kNobody;
     outcome.value = 0;
+    outcome.first_warp = WarpPlace() / 4 % kWarps;
     const unsigned ticket = atomicAdd(args.ticket, 1u);
     if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one
     new (place) Place(args, ticket);
   }
   __syncthreads();
+  int thread = static_cast<int>(threadIdx.x);
+  if (kTurned) thread = (thread + (kWarps - outcome.first_warp) * kWarp) % (kWarps * kWarp);
   Segment<T, kTile, kFull> segment(args, *reinterpret_cast<const Place*>(place),
-                                   reinterpret_cast<T*>(shared), &outcome);
+                                   reinterpret_cast<T*>(shared), &outcome, thread);
   segment.Eliminate();
   segment.Release();
 }

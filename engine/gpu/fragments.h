@@ -70,6 +70,36 @@ __device__ inline void StoreTile(T* tile, const Real (&c)[2]) {
   tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
 }
 
+// c[i][j] += a[i] b[j], tiles of 16 x 8.
+template <int kRows, int kColumns>
+__device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const double (&a)[kRows][2],
+                                     const double (&b)[kColumns][1]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
+  }
+}
+template <int kRows, int kColumns>
+__device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
+                                     const float (&b)[kColumns][2], int first = 0) {
+  float left[kFloatParts][kRows][4], right[kFloatParts][kColumns][2];
+#pragma unroll
+  for (int i = 0; i < 4 * kRows; ++i) SplitInto(left, i / 4, i % 4, a[i / 4][i % 4]);
+#pragma unroll
+  for (int j = 0; j < 2 * kColumns; ++j) {
+    if (j / 2 >= first) SplitInto(right, j / 2, j % 2, b[j / 2][j % 2]);
+  }
+  MultiplyParts(c, left, right, first);
+}
+
+template <int kColumns>
+__device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
+                                     const float (&b)[kColumns][2], int first) {
+  MultiplyTiles(reinterpret_cast<float(&)[1][kColumns][4]>(c),
+                reinterpret_cast<const float(&)[1][4]>(a), b, first);
+}
+
 // Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
 // and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
 // normal number, else 8.

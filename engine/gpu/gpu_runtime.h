@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(BLOCKD_GPU_HIP)
 #include <hip/hip_runtime.h>
@@ -155,6 +156,17 @@ inline constexpr int kWarp = 32;
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 __device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 
+// Where this warp is on its multiprocessor, a hint.
+__device__ inline int WarpPlace() {
+#if defined(BLOCKD_GPU_HIP)
+  return 0;
+#else
+  int place;
+  asm volatile("mov.u32 %0, %%warpid;" : "=r"(place));
+  return place;
+#endif
+}
+
 // The value that `lane` of this warp has.
 template <typename T>
 __device__ inline T Shuffle(T value, int lane) {
@@ -268,19 +280,37 @@ __device__ inline void CopyWaitBut() {
 #endif
 }
 
-// 16 bytes, aligned.
+// 16 bytes or 8, aligned.
+template <int kBytes>
+using Vector = std::conditional_t<kBytes == 16, uint4, uint2>;
 template <typename T, int kCount>
 __device__ inline void LoadVector(T (&values)[kCount], const T* from) {
-  static_assert(sizeof(values) == 16);
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
-  memcpy(values, &bits, 16);
+  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
+  const auto bits = *reinterpret_cast<const Vector<sizeof(values)>*>(from);
+  memcpy(values, &bits, sizeof(values));
 }
 template <typename T, int kCount>
 __device__ inline void StoreVector(T* to, const T (&values)[kCount]) {
-  static_assert(sizeof(values) == 16);
-  uint4 bits;
-  memcpy(&bits, values, 16);
-  *reinterpret_cast<uint4*>(to) = bits;
+  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
+  Vector<sizeof(values)> bits;
+  memcpy(&bits, values, sizeof(values));
+  *reinterpret_cast<Vector<sizeof(values)>*>(to) = bits;
+}
+
+// Four matrices in shared memory, of eight rows of four words: lane l says where row l % 8 of
+// matrix l / 8 is, aligned to 16 bytes, and gets of each matrix word l % 4 of row l / 4.
+__device__ inline void LoadMatrices(float (&words)[4], const float* row) {
+#if defined(BLOCKD_GPU_HIP)
+  for (int i = 0; i < 4; ++i) {
+    const auto from = Shuffle(reinterpret_cast<unsigned long long>(row), 8 * i + Lane() / 4);
+    words[i] = reinterpret_cast<const float*>(from)[Lane() % 4];
+  }
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=f"(words[0]), "=f"(words[1]), "=f"(words[2]), "=f"(words[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+               : "memory");
+#endif
 }
 
 // Asks for the line of global memory at p, which will be read soon.
@@ -444,6 +474,24 @@ struct SplitFloat {
   }
 };
 
+// parts[.][i][j] = the parts that products take of a number: HIP's take it whole.
+#if defined(BLOCKD_GPU_HIP)
+inline constexpr int kFloatParts = 1;
+#else
+inline constexpr int kFloatParts = 2;
+#endif
+template <int kRows, int kColumns>
+__device__ inline void SplitInto(float (&parts)[kFloatParts][kRows][kColumns], int i, int j,
+                                 float x) {
+#if defined(BLOCKD_GPU_HIP)
+  parts[0][i][j] = x;
+#else
+  const SplitFloat split(x);
+  parts[0][i][j] = __uint_as_float(split.big);
+  parts[1][i][j] = __uint_as_float(split.small);
+#endif
+}
+
 // C += A B by one warp: A is 8 x 4, B is 4 x 8. With g = lane / 4 and t = lane % 4 a lane has
 // a = A(g,t), b = B(t,g) and c = C(g, 2t), C(g, 2t+1).
 #if defined(BLOCKD_GPU_HIP)
@@ -544,62 +592,34 @@ __device__ inline void Mma16x8x4(double (&c)[4], const double (&a)[2], double b)
 #endif
 }
 
-// c[i][j] += a[i] b[j], tiles of 16 x 8.
+// c[i][j] += a[i] b[j], tiles of 16 x 8, of operands in parts, columns from `first` on. One kind of
+// product after the other: the three of a tile wait for one another.
 template <int kRows, int kColumns>
-__device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const double (&a)[kRows][2],
-                                     const double (&b)[kColumns][1]) {
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
-  }
-}
-// Columns from `first` on. One kind of product after the other: the three of a tile wait for one
-// another.
-template <int kRows, int kColumns>
-__device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
-                                     const float (&b)[kColumns][2], int first = 0) {
+__device__ inline void MultiplyParts(float (&c)[kRows][kColumns][4],
+                                     const float (&a)[kFloatParts][kRows][4],
+                                     const float (&b)[kFloatParts][kColumns][2], int first = 0) {
 #if defined(BLOCKD_GPU_HIP)
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kColumns; ++j) {
-      if (j >= first) Mma16x8x8(c[i][j], a[i], b[j]);
+      if (j >= first) Mma16x8x8(c[i][j], a[0][i], b[0][j]);
     }
   }
 #else
-  uint32_t big[kRows][4], small[kRows][4], right[kColumns][2], rest[kColumns][2];
-#pragma unroll
-  for (int i = 0; i < 4 * kRows; ++i) {
-    const SplitFloat x(a[i / 4][i % 4]);
-    big[i / 4][i % 4] = x.big, small[i / 4][i % 4] = x.small;
-  }
-#pragma unroll
-  for (int j = 0; j < 2 * kColumns; ++j) {
-    if (j / 2 < first) continue;
-    const SplitFloat x(b[j / 2][j % 2]);
-    right[j / 2][j % 2] = x.big, rest[j / 2][j % 2] = x.small;
-  }
 #pragma unroll
   for (int kind = 0; kind < 3; ++kind) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const auto& x = kind == 0 ? small[i] : big[i];
+      const auto& x = a[kind == 0][i];
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         if (j < first) continue;
-        const auto& y = kind == 1 ? rest[j] : right[j];
-        MmaTf32(c[i][j], x[0], x[1], x[2], x[3], y[0], y[1]);
+        const auto& y = b[kind == 1][j];
+        MmaTf32(c[i][j], __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                __float_as_uint(x[3]), __float_as_uint(y[0]), __float_as_uint(y[1]));
       }
     }
   }
 #endif
-}
-
-// c[j] += a b[j] for tiles from `first` on.
-template <int kColumns>
-__device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
-                                     const float (&b)[kColumns][2], int first) {
-  MultiplyTiles(reinterpret_cast<float(&)[1][kColumns][4]>(c),
-                reinterpret_cast<const float(&)[1][4]>(a), b, first);
 }
 
 // Whether four warps together, a warpgroup, multiply tf32 operands: sm_90a.

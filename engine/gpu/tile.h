@@ -108,12 +108,12 @@ class TileInverter {
   static constexpr int kUnits = 4;  // of a product
 
  public:
-  // failed: where the first bad pivot is noted, if nothing was before.
-  __device__ TileInverter(T* m, int* failed) : m_(m), failed_(failed) {}
+  // failed: where the first bad pivot is noted, if nothing was before. warp: this one's number.
+  __device__ TileInverter(T* m, int* failed, int warp) : m_(m), failed_(failed), warp_(warp) {}
 
   // Every thread of these warps calls it, with m complete; it returns with m complete.
   __device__ void Run() const {
-    const int warp = WarpIndex();
+    const int warp = warp_;
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {
@@ -148,7 +148,7 @@ class TileInverter {
   __device__ void Divide(int span) const {
     const T* const x = Block(span, span);
 #pragma unroll 1
-    for (int unit = WarpIndex(); unit < (kSpans - 1) * kUnits; unit += kWarps) {
+    for (int unit = warp_; unit < (kSpans - 1) * kUnits; unit += kWarps) {
       const int product = unit / kUnits, part = unit % kUnits;
       if (product < span) {
         DivideColumns(x, Block(span, product) + part * 8 * kLead);
@@ -258,6 +258,7 @@ class TileInverter {
 
   T* const m_;
   int* const failed_;
+  const int warp_;
 };
 
 // The block A(i,i) of a chain: entry (row, column) as it stands in the lower triangle.
