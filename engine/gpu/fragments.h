@@ -100,6 +100,15 @@ __device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4
                 reinterpret_cast<const float(&)[1][4]>(a), b, first);
 }
 
+// True for a positive normal number; by its bits, which costs the arithmetic nothing.
+__device__ inline bool IsPositiveNormal(double x) {
+  const uint32_t high = static_cast<uint32_t>(__double_as_longlong(x) >> 32);
+  return high - 0x00100000u < 0x7fe00000u;
+}
+__device__ inline bool IsPositiveNormal(float x) {
+  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u < 0x7f000000u;
+}
+
 // Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
 // and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
 // normal number, else 8.

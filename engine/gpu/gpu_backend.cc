@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/gpu/batch_layout.h"
+#include "blockd/engine/gpu/costs.h"
 #include "blockd/engine/gpu/device.h"
 #include "blockd/engine/gpu/few_tasks.h"
 #include "blockd/engine/gpu/launch.h"
@@ -47,35 +48,7 @@ class GpuBackend : public Backend {
   ~GpuBackend() override { device_->Synchronize().IgnoreError(); }
 
   const DeviceInfo& device() const override { return device_->info(); }
-  // Fitted on one H200; see README.md beside this file.
-  CostModel costs(const Shape& shape) const override {
-    const bool is_float = shape.scalar == Scalar::kFloat32;
-    const double speed = is_float ? 1.3 : 1;  // of arithmetic
-    const double multiprocessors = device_->info().parallelism;
-    const auto n = static_cast<double>(shape.block_size);
-    CostModel costs;
-    costs.lanes = multiprocessors * static_cast<double>(gpu::SmallResident(
-                                        is_float, shape.block_size, solve_limits_.shared_bytes));
-    costs.solve_lanes = 2 * multiprocessors * std::clamp(64 / n, 1.0, 4.0);
-    costs.spread = !IsSmall(shape);
-    costs.lane_flops_per_second = 8e12 * speed;
-    costs.device_flops_per_second = 5e13 * speed;
-    costs.half_rate_block_size = 64;
-    costs.bytes_per_second = 4.2e12;
-    costs.step_seconds = 5e-7;
-    costs.step_seconds_per_row = 2.8e-7;
-    costs.fill_seconds_per_row = 3e-8;
-    costs.spread_seconds_per_row = is_float ? 1.435e-7 : 1.46e-7;
-    costs.spread_seconds_per_entry = is_float ? 7.09e-10 : 8.69e-10;
-    costs.spread_flops_per_second = is_float ? 1.314e14 : 5.27e13;
-    costs.spread_half_rate_block_size = is_float ? 510 : 287;
-    costs.spread_level_seconds = is_float ? 7.7e-6 : 1.5e-5;
-    costs.level_seconds = 1e-6 + 1.5e-9 * n * n;
-    costs.solve_step_seconds = 8.5e-7;
-    costs.solve_step_seconds_per_row = 2.2e-8;
-    costs.solve_level_seconds = 3.5e-6;
-    return costs;
-  }
+  CostModel costs(const Shape& shape) const override { return gpu::CostsOf(shape, solve_limits_); }
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return false; }
 

@@ -452,15 +452,6 @@ __device__ inline void GuessReciprocal(double x, double& guess, double& correcti
 #endif
 }
 
-// True for a positive normal number; by its bits, which costs the arithmetic nothing.
-__device__ inline bool IsPositiveNormal(double x) {
-  const uint32_t high = static_cast<uint32_t>(__double_as_longlong(x) >> 32);
-  return high - 0x00100000u < 0x7fe00000u;
-}
-__device__ inline bool IsPositiveNormal(float x) {
-  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u < 0x7f000000u;
-}
-
 // CUDA takes float through the tf32 instruction, which reads the first 11 bits of each operand: x
 // is the sum of two such numbers, but for 2^-22 of it, and the product of two small parts is left
 // out. A small part has either sign, so that what is left out has no bias.
