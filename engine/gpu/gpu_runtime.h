@@ -92,16 +92,14 @@ Error QueryEarly(Kernel kernel, bool* early) {
 // Bytes of shared memory: of a multiprocessor, and at most of one thread block.
 inline Error QueryShared(int device, int* multiprocessor, int* block) {
 #if defined(BLOCKD_GPU_HIP)
-  const Error error = hipDeviceGetAttribute(
-      multiprocessor, hipDeviceAttributeMaxSharedMemoryPerMultiprocessor, device);
-  if (error != kSuccess) return error;
-  return hipDeviceGetAttribute(block, hipDeviceAttributeMaxSharedMemoryPerBlock, device);
+  constexpr auto kOfAll = hipDeviceAttributeMaxSharedMemoryPerMultiprocessor;
+  constexpr auto kOfOne = hipDeviceAttributeMaxSharedMemoryPerBlock;
 #else
-  const Error error =
-      cudaDeviceGetAttribute(multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
-  if (error != kSuccess) return error;
-  return cudaDeviceGetAttribute(block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  constexpr auto kOfAll = cudaDevAttrMaxSharedMemoryPerMultiprocessor;
+  constexpr auto kOfOne = cudaDevAttrMaxSharedMemoryPerBlockOptin;
 #endif
+  const Error error = BLOCKD_GPU(DeviceGetAttribute)(multiprocessor, kOfAll, device);
+  return error == kSuccess ? BLOCKD_GPU(DeviceGetAttribute)(block, kOfOne, device) : error;
 }
 
 #if defined(BLOCKD_GPU_CODE)
