@@ -501,6 +501,7 @@ class GpuBackend : public Backend {
   // Some passes, for as many systems and panels of columns at a time as there is room to count for.
   absl::Status Solve(const SolveBatch& batch, int32_t first_pass, int32_t end_pass) {
     absl::Status status = device_->AwaitUploads();
+    if (!status.ok()) return status;
     const EliminationPlan& plan = *batch.plan;
     if (static_cast<int64_t>(plan.levels().size()) > gpu::kMostLevels) {
       return absl::InternalError("a plan of too many levels");
@@ -513,7 +514,7 @@ class GpuBackend : public Backend {
       for (const SolveSystem& s : batch.systems) most = std::max(most, s.num_rhs);
       const int64_t panel = gpu::SolvePanelColumns(solve_limits_, most);
       const bool in_parts = batch.systems.size() == 1 && most > 4 && most <= panel;
-      if (status.ok()) status = SetTasks(args, in_parts);
+      status = SetTasks(args, in_parts);
       unit_bytes = args.num_vectors * args.n * std::min(most, panel) * int64_t{sizeof(float)};
     }
     const int64_t units = (gpu::kSolveBytes - gpu::kTicketBytes) / unit_bytes;

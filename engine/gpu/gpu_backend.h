@@ -12,7 +12,7 @@ namespace blockd {
 
 const char* GpuBackendName();  // "cuda" or "rocm"
 
-// Takes memory_bytes from the driver at once, with some 100 MiB of its own, device and pinned, and
+// Takes memory_bytes from the driver at once, with some 130 MiB of its own, device and pinned, and
 // nothing later but what the driver needs for the graphs of some plans. NOT_FOUND if there is no
 // such device.
 absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& options);
