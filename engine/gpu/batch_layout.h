@@ -134,11 +134,11 @@ inline int64_t MostSolveItems(const SolveArgs& args) {
 // Whether a solve consists of tasks, whatever its systems and columns: in float32, of systems with
 // so few blocks that 16 columns of all vectors have half of the room where solves count.
 inline bool HasTasks(const Shape& shape) {
-  constexpr int64_t kMostRows = 256, kMostColumns = 16, kMostParts = 4;
   const int64_t n = shape.block_size, vectors = 5 * shape.num_blocks;
-  return shape.scalar == Scalar::kFloat32 && n > kLargestSmallSolve && n <= kMostRows &&
-         n % 4 == 0 && vectors * n * kMostColumns * int64_t{sizeof(float)} < kSolveBytes / 2 &&
-         vectors * kMostParts * int64_t{sizeof(SolveTask)} <= kTasksBytes;
+  return shape.scalar == Scalar::kFloat32 && n > kLargestSmallSolve && n <= SolveTask::kMostRows &&
+         n % 4 == 0 &&
+         vectors * n * SolveTask::kMostColumns * int64_t{sizeof(float)} < kSolveBytes / 2 &&
+         vectors * SolveTask::kMostParts * int64_t{sizeof(SolveTask)} <= kTasksBytes;
 }
 
 }  // namespace blockd::gpu

@@ -188,6 +188,13 @@ class Segment {
   }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
+  // Where the factor keeps C of the k-th interior, or its W.
+  __device__ T* Stored(int64_t k, bool fill) const {
+    return static_cast<T*>(system_.factor) +
+           (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
+                 : level_.next_offset + (run_.slot + k) * args_.next_stride);
+  }
+
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
   __device__ void FetchNext(int64_t k, int thread, int threads) const {
     const bool last = k + 1 == run_.count;
@@ -212,9 +219,7 @@ class Segment {
     const bool second = warp_ >= kRowTiles, fill = second && run_.has_fill();
     const int row = warp_ % kRowTiles * 16;
     T* const rows = (fill ? w_ : c_) + row;
-    T* const out = static_cast<T*>(system_.factor) +
-                   (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
-                         : level_.next_offset + (run_.slot + k) * args_.next_stride);
+    T* const out = Stored(k, fill);
     int first = second && !fill ? 0 : kColumns;
 #pragma unroll 1
     for (;;) {
@@ -253,9 +258,7 @@ class Segment {
     if (middle) StoreInverse<kThreads / 2>(k);
     __syncthreads();
     if (fill && !run_.has_fill()) return;
-    T* const out = static_cast<T*>(system_.factor) +
-                   (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
-                         : level_.next_offset + (run_.slot + k) * args_.next_stride);
+    T* const out = Stored(k, fill);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = row + product.RightRow(h);

@@ -64,10 +64,9 @@ class FewTasks {
   int64_t Square() const { return args_.n * args_.n; }
   // Sets how many tasks a product of a level is.
   void CutColumns(int32_t l) {
-    constexpr int64_t kMostParts = 4, kItemRows = 32;
-    const int64_t items =
-        args_.levels[l].shape.segments() * ((args_.n + kItemRows - 1) / kItemRows);
-    parts_ = static_cast<int8_t>(std::clamp<int64_t>(lanes_ / items, 1, kMostParts));
+    const int64_t items = args_.levels[l].shape.segments() *
+                          ((args_.n + SolveTask::kItemRows - 1) / SolveTask::kItemRows);
+    parts_ = static_cast<int8_t>(std::clamp<int64_t>(lanes_ / items, 1, SolveTask::kMostParts));
   }
   int32_t Add(SolveTask task) {
     task.out = num_vectors_++;

@@ -80,6 +80,7 @@ __device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const doub
     for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
   }
 }
+// The same, tiles b from `first` on.
 template <int kRows, int kColumns>
 __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
                                      const float (&b)[kColumns][2], int first = 0) {
@@ -92,7 +93,7 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
   }
   MultiplyParts(c, left, right, first);
 }
-
+// And of one row of tiles.
 template <int kColumns>
 __device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
                                      const float (&b)[kColumns][2], int first) {

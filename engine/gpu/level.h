@@ -172,6 +172,9 @@ inline constexpr int kMostLevels = 40;
 // A task of a solve with few blocks; few_tasks.h lists them. Vectors are numbered: those that tasks
 // leave, and the blocks of x.
 struct SolveTask {
+  static constexpr int kItemRows = 32;  // that a thread block has of a task at a time
+  static constexpr int kMostRows = 256, kMostColumns = 16;  // of a block, and at a time
+  static constexpr int kMostParts = 4;                      // that columns are cut into
   static constexpr int32_t kNone = -1;
   BLOCKD_HOST_DEVICE static constexpr int32_t BlockOfX(int64_t block) {
     return -2 - static_cast<int32_t>(block);

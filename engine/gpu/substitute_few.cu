@@ -13,10 +13,9 @@ namespace blockd::gpu {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-constexpr int kRows = 32;                  // of an item
+constexpr int kRows = SolveTask::kItemRows;
 constexpr int kMadeTogether = 16;          // items
 constexpr int kItems = 2 * kMadeTogether;  // that are known at once
-constexpr int kMostPanel = 16;             // columns
 
 struct FewArgs {
   const SolveTask* tasks;
@@ -186,7 +185,7 @@ class Worker {
 #pragma unroll 1
     for (int c = 0; c < item.columns; c += kTogether, v += kTogether * n_) {
       float value[kTogether];
-      item.forward ? MultiplyForward(value, v) : MultiplyBackward(value, v);
+      item.forward ? MultiplyTile<true>(value, v) : MultiplyTile<false>(value, v);
       if (item.forward) {
         float* const part = parts_ + WarpIndex() * kRows + 4 * (Lane() & 7) + Folded();
 #pragma unroll
@@ -260,33 +259,22 @@ class Worker {
     q[0] = q[1] = q[2] = q[3] = 0;
     if (row < n_) LoadVector(q, column + row);
   }
-  __device__ void MultiplyForward(float (&value)[kTogether], const float* v) const {
+  // A lane's units are, forward, of one block of four rows, which have a sum each and take one
+  // scalar of q for a unit; backward of four columns, which have a sum each and take all of q.
+  template <bool kForward>
+  __device__ void MultiplyTile(float (&value)[kTogether], const float* v) const {
 #pragma unroll
     for (int c = 0; c < kTogether; ++c) {
       float a[4] = {};
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float q[4];
-        Read(q, v + c * n_, kPanelColumns * Slot() + 4 * h);
+        Read(q, v + c * n_, kForward ? kPanelColumns * Slot() + 4 * h : 4 * Lane() + 128 * h);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-          a[i % 4] = fmaf(tile_.v[4 * h + i / 4][i % 4], q[i / 4], a[i % 4]);
-        }
-      }
-      value[c] = Fold(a);
-    }
-  }
-  __device__ void MultiplyBackward(float (&value)[kTogether], const float* v) const {
-#pragma unroll
-    for (int c = 0; c < kTogether; ++c) {
-      float a[4] = {};
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float q[4];
-        Read(q, v + c * n_, 4 * Lane() + 128 * h);
-#pragma unroll
-        for (int i = 0; i < 16; ++i) {
-          a[i / 4] = fmaf(tile_.v[2 * (i / 4) + h][i % 4], q[i % 4], a[i / 4]);
+          const int outer = i / 4, inner = i % 4, sum = kForward ? inner : outer;
+          a[sum] = fmaf(tile_.v[kForward ? 4 * h + outer : 2 * outer + h][inner],
+                        q[kForward ? outer : inner], a[sum]);
         }
       }
       value[c] = Fold(a);
@@ -416,7 +404,7 @@ LaunchResult Launch(const SolveArgs& solve, const SolveLimits& limits, Stream st
 }  // namespace
 
 LaunchResult PrepareSubstituteFew() {
-  constexpr int64_t kMostRows = 256;
+  constexpr int64_t kMostRows = SolveTask::kMostRows, kMostPanel = SolveTask::kMostColumns;
   const auto bytes = static_cast<size_t>(
       (Worker<4>::PartScalars(kMostPanel) + 2 * Worker<4>::VectorScalars(kMostRows, kMostPanel)) *
       int64_t{sizeof(float)});
