@@ -8,7 +8,9 @@
 
 #include "blockd/engine/elimination_plan.h"
 #include "blockd/engine/gpu/device.h"
+#include "blockd/engine/gpu/factor_tasks.h"
 #include "blockd/engine/gpu/level.h"
+#include "blockd/engine/gpu/task_lists.h"
 #include "blockd/engine/memory_pool.h"
 
 namespace blockd::gpu {
@@ -27,10 +29,9 @@ inline constexpr int64_t kFlagsOffset = kTicketOffset + kTicketBytes;
 // Of these two, launches take turns: each clears what the one before used.
 inline constexpr int64_t kSolveOffset = kFlagsOffset + kFlags * int64_t{sizeof(uint32_t)};
 inline constexpr int64_t kSolveBytes = int64_t{32} << 20;
-// Tasks of solves with few blocks.
+// Tasks of plans with few blocks.
 inline constexpr int64_t kTasksOffset = kSolveOffset + 2 * kSolveBytes;
-inline constexpr int64_t kTasksBytes = int64_t{512} << 10;  // of each of two lists
-inline constexpr int64_t kCallOffset = kTasksOffset + 2 * kTasksBytes;
+inline constexpr int64_t kCallOffset = kTasksOffset + TaskLists::kMost * TaskLists::kListBytes;
 inline constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
 // Systems whose failures kernels write where the host reads them.
 inline constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
@@ -48,6 +49,39 @@ inline LevelShape ShapeOf(const EliminationPlan& plan, const Level& level) {
   return shape;
 }
 
+// In the levels above one.
+inline int64_t SeparatorsBefore(const EliminationPlan& plan, int64_t level_index) {
+  int64_t before = 0;
+  for (int64_t l = 0; l < level_index; ++l) {
+    before += static_cast<int64_t>(plan.levels()[l].separators.size());
+  }
+  return before;
+}
+// A level has one segment more.
+inline int64_t SegmentsBefore(const EliminationPlan& plan, int64_t level_index) {
+  return SeparatorsBefore(plan, level_index) + level_index;
+}
+
+// Of large blocks, without systems.
+inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_index) {
+  const Level& level = plan.levels()[level_index];
+  const int64_t n = plan.shape().block_size, square = n * n;
+  EliminateArgs args;
+  args.level = ShapeOf(plan, level);
+  args.next_chain_offset = SeparatorsBefore(plan, level_index) * 3 * square;
+  if (level_index > 0) {
+    args.chain_offset = SeparatorsBefore(plan, level_index - 1) * 3 * square;
+  }
+  args.inverse_offset = level.inverse_offset;
+  args.next_offset = level.next_offset;
+  args.fill_offset = level.fill_offset;
+  args.inverse_stride = TriangleScalars(n);
+  args.next_stride = square;
+  args.fill_stride = square;
+  args.segments_before = SegmentsBefore(plan, level_index);
+  return args;
+}
+
 // Without what it has in scratch.
 inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
   FactorEntry entry = {};
@@ -61,6 +95,25 @@ inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, voi
   entry.superdiagonal = matrix.form.coupling == CouplingForm::kSuperdiagonal;
   return entry;
 }
+
+// Tiles of a system, counted as rows of tiles of its blocks by themselves.
+inline int64_t FewTiles(const Shape& shape) {
+  const int64_t tiles = (shape.block_size + FactorTask::kTile - 1) / FactorTask::kTile;
+  return shape.num_blocks * tiles * tiles;
+}
+// Whether a factorization consists of tasks, whatever its systems: in float32, of systems with so
+// few tiles that they are soon listed.
+inline constexpr int64_t kMostFewTiles = 512;
+static_assert(kMostFewTiles * FactorTasks::kMostOfATile * int64_t{sizeof(FactorTask)} <=
+              TaskLists::kListBytes);
+inline bool HasFactorTasks(const Shape& shape) {
+  return shape.scalar == Scalar::kFloat32 &&
+         shape.block_size > FactorTask::kTile + FactorTask::kTile / 2 &&
+         shape.block_size <= FactorTasks::kMostTiles * FactorTask::kTile &&
+         FewTiles(shape) <= kMostFewTiles;
+}
+// Of all systems of a launch; more are factored one group after another, in the same scratch.
+inline constexpr int64_t kTilesALaunch = 4096;
 
 // Of one segment of one system with large blocks.
 inline int64_t LargeScratchBytes(const Shape& shape) {
@@ -86,16 +139,16 @@ inline constexpr double kLongFlops = 2e11;
 
 // What a factorization has in its scratch, and how it is cut into launches.
 struct FactorScratch {
-  int64_t info_stride = 0;  // segments of all levels
-  int64_t systems_a_launch = kSystemsALaunch;
+  int64_t info_stride = 0;                     // segments of all levels
+  int64_t systems_a_launch = kSystemsALaunch;  // that have scratch
   int64_t levels_a_launch = 1;
   bool has_graph = false;                     // one for levels_a_launch levels
   bool is_long = false;                       // so that it can be stopped between levels
   int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
   int64_t blocks_offset = 0, blocks_stride = 0, bytes = 0;
 
-  // small: one thread block has a segment.
-  FactorScratch(const EliminationPlan& plan, int64_t systems, bool small) {
+  // small: one thread block has a segment. few: there are tasks.
+  FactorScratch(const EliminationPlan& plan, int64_t systems, bool small, bool few) {
     int64_t most = 0;
     for (const Level& level : plan.levels()) {
       const int64_t segments = static_cast<int64_t>(level.segments.size());
@@ -106,6 +159,9 @@ struct FactorScratch {
       // A thread block and a flag for each segment of each system. A level alone needs no flags.
       systems_a_launch = std::clamp<int64_t>(kFlags / info_stride, 1, kSystemsALaunch);
       if (info_stride <= kFlags) levels_a_launch = kMostLevelsALaunch;
+    } else if (few) {
+      levels_a_launch = static_cast<int64_t>(plan.levels().size());
+      systems_a_launch = kTilesALaunch / FewTiles(plan.shape());
     } else if (LargeLaunches(plan) <= kMostLaunchesAGraph) {
       has_graph = true;
       is_long = plan.factor_flops() * static_cast<double>(systems) > kLongFlops;
@@ -114,8 +170,13 @@ struct FactorScratch {
     found_offset = info_stride * systems * int64_t{sizeof(int64_t)};
     if (systems > kPinnedFailures) found_bytes = systems * int64_t{sizeof(FirstFailure)};
     blocks_offset = MemoryPool::Rounded(found_offset + found_bytes);
-    if (!small) blocks_stride = most * LargeScratchBytes(plan.shape());
-    bytes = blocks_offset + systems * blocks_stride;
+    const Shape& shape = plan.shape();
+    if (few) {
+      blocks_stride = most * FewScratchScalars(shape.block_size) * ScalarBytes(shape.scalar);
+    } else if (!small) {
+      blocks_stride = most * LargeScratchBytes(shape);
+    }
+    bytes = blocks_offset + std::min(systems, systems_a_launch) * blocks_stride;
   }
 };
 
@@ -138,7 +199,7 @@ inline bool HasTasks(const Shape& shape) {
   return shape.scalar == Scalar::kFloat32 && n > kLargestSmallSolve && n <= SolveTask::kMostRows &&
          n % 4 == 0 &&
          vectors * n * SolveTask::kMostColumns * int64_t{sizeof(float)} < kSolveBytes / 2 &&
-         vectors * SolveTask::kMostParts * int64_t{sizeof(SolveTask)} <= kTasksBytes;
+         vectors * SolveTask::kMostParts * int64_t{sizeof(SolveTask)} <= TaskLists::kListBytes / 4;
 }
 
 }  // namespace blockd::gpu

@@ -24,12 +24,13 @@ struct Product {
   int depth = 0;
 };
 
-// A tile of the lower triangle of an n x n matrix; packed: columns end at the diagonal.
+// A tile of the lower triangle of an n x n matrix; packed: columns start at the diagonal; whole:
+// what is above it counts too.
 template <typename T>
 struct LowerTriangle {
   const T* data;
   int n, row0, column0;
-  bool packed;
+  bool packed, whole = false;
 
   // Of an entry of the tile; from there to the one eight columns on.
   __device__ int Offset(int row, int column) const {
@@ -123,7 +124,7 @@ class ProductTile {
     const int rows = from.n - from.row0 - row, all = from.n - from.column0 - column;
     // Columns up to the diagonal in this lane's last row.
     const int below = from.row0 + row + (kRowTiles * 16 - 8) - from.column0 - column;
-    const int columns = below < all ? below + 1 : all;
+    const int columns = below < all && !from.whole ? below + 1 : all;
     // Of this lane's two columns of a tile, then of the next tile's.
     const auto start = [&](const T*(&at)[2], const T* matrix) {
       for (int e = 0; e < 2; ++e) at[e] = matrix + from.Offset(row, column + e);

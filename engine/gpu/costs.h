@@ -3,6 +3,7 @@
 #define BLOCKD_ENGINE_GPU_COSTS_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "blockd/engine/block_tridiagonal.h"
@@ -30,13 +31,24 @@ inline CostModel CostsOf(const Shape& shape, const SolveLimits& limits) {
   const double pace = 0.8 + 0.155 * std::max(0.0, n / 64 - 1);
   costs.step_seconds = 5e-7 * pace;
   costs.step_seconds_per_row = 2.8e-7 * pace;
-  costs.fill_seconds_per_row = 3e-8 * pace;
+  // Warpgroups form a fill beside the inverse.
+  const bool beside = is_float && shape.block_size > 32 && shape.block_size <= 64;
+  costs.fill_seconds_per_row = beside ? 0 : 3e-8 * pace;
   costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
   costs.spread_seconds_per_row = is_float ? 1.66e-7 : 1.74e-7;
   costs.spread_seconds_per_entry = is_float ? 6.4e-10 : 8.72e-10;
   costs.spread_flops_per_second = is_float ? 1.25e14 : 5.43e13;
   costs.spread_half_rate_block_size = is_float ? 467 : 312;
   costs.spread_level_seconds = is_float ? 1.11e-5 : 1.18e-5;
+  if (HasFactorTasks(shape)) {
+    // What takes time is a tile, whole or not.
+    const double tiles = std::ceil(n / FactorTask::kTile) * FactorTask::kTile / n;
+    costs.spread_seconds_per_row = 2.04e-7 * tiles;
+    costs.spread_seconds_per_entry = 1.13e-10 * tiles * tiles;
+    costs.spread_flops_per_second = 8.02e13;
+    costs.spread_half_rate_block_size = 306;
+    costs.spread_level_seconds = 4.8e-6;
+  }
   costs.solve_step_seconds = 8.5e-7;
   costs.solve_step_seconds_per_row = 2.2e-8;
   costs.solve_level_seconds = 3.5e-6;

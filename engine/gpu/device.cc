@@ -161,10 +161,11 @@ absl::Status Device::MarkPinned() {
                   "pinned memory");
 }
 
-absl::Status Device::UploadInOrder(void* device, const void* host, int64_t bytes) {
+absl::Status Device::UploadInOrder(void* device, int64_t bytes,
+                                   absl::FunctionRef<void(void* to)> write) {
   absl::StatusOr<void*> pinned = NextPinned();
   if (!pinned.ok()) return pinned.status();
-  std::memcpy(*pinned, host, bytes);
+  write(*pinned);
   absl::Status status =
       ToStatus(BLOCKD_GPU(MemcpyAsync)(device, *pinned, static_cast<size_t>(bytes),
                                        BLOCKD_GPU(MemcpyHostToDevice), stream_),

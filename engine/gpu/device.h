@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,7 +24,7 @@ absl::Status ToStatus(Error error, absl::string_view what);
 // Upload may be called from any thread; all else from one at a time, the Solver's.
 class Device {
  public:
-  static constexpr int64_t kWorkspaceBytes = int64_t{96} << 20;
+  static constexpr int64_t kWorkspaceBytes = int64_t{104} << 20;
   static constexpr int64_t kStagingBytes = int64_t{8} << 20;
   static constexpr int64_t kResultBytes = int64_t{512} << 10;
 
@@ -55,8 +56,8 @@ class Device {
   absl::Status Upload(void* device, const void* host, int64_t bytes);
   // Waits for stream().
   absl::Status Download(void* host, const void* device, int64_t bytes);
-  // A few kilobytes for kernels, in the order of stream(); at most kStagingBytes.
-  absl::Status UploadInOrder(void* device, const void* host, int64_t bytes);
+  // What `write` puts there goes to the device in the order of stream(); at most kStagingBytes.
+  absl::Status UploadInOrder(void* device, int64_t bytes, absl::FunctionRef<void(void* to)> write);
   // Pinned memory that kernels reach, two pieces of kStagingBytes in turn; waits until what the
   // stream last did with the piece is over. Mark it after the launch that uses it.
   absl::StatusOr<void*> NextPinned();

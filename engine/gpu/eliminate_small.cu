@@ -6,16 +6,11 @@
 #include <new>
 
 #include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/row_product.h"
-#include "blockd/engine/gpu/segment_place.h"
-#include "blockd/engine/gpu/tile_copies.h"
+#include "blockd/engine/gpu/warpgroup_segment.h"
 
 namespace blockd::gpu {
 namespace {
 
-// Warps of a thread block: a warp has 16 rows of C, another the same of W.
-template <int kTile>
-inline constexpr int kWarpsOf = kTile / 8;
 // Thread blocks that share a multiprocessor, if registers allow: one multiplies while another waits
 // for its pivots.
 template <int kTile>
@@ -24,13 +19,18 @@ inline constexpr int kResident = kTile == 128  ? 1
                                  : kTile == 32 ? 4
                                                : 8;
 
-// Whether C and W are kept by rows, which makes their products' operands cheap to read.
+// Whether there are devices where warpgroups make the products.
 template <typename T, int kTile>
-inline constexpr bool kKeptByRows = std::is_same_v<T, float>&& kTile == kKeptTile;
+inline constexpr bool kMayHaveGroups = kMayHaveWarpgroups&& std::is_same_v<T, float>&& kTile == 64;
 
+// The same for all devices, as the host asks for it.
 template <typename T, int kTile>
 constexpr int SharedScalars() {
-  return 3 * kTile * kLd<T, kTile>;  // D, C, W
+  if constexpr (kMayHaveGroups<T, kTile>) {
+    return WarpgroupSegment<T, kTile, true>::kSharedScalars;
+  } else {
+    return 3 * kTile * kLd<T, kTile>;  // D, C, W
+  }
 }
 
 // A lower triangle's rows, 16 at a time, are formed in pieces of so many tiles of 8 columns.
@@ -43,16 +43,16 @@ constexpr int CountPieces(int row_tiles, int piece_tiles) {
   return pieces;
 }
 
-// kFull: blocks have kTile rows.
 template <typename T, int kTile, bool kFull>
-class Segment {
+class Segment : SmallSegment<T, kTile, kFull> {
+  using Base = SmallSegment<T, kTile, kFull>;
+  using Base::args_, Base::place_, Base::run_, Base::outcome_, Base::thread_, Base::warp_;
+  using Base::Chain, Base::HasNext, Base::NextChain, Base::Stored, Base::n;
+  using Base::kWarps, Base::kThreads;
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
-  static constexpr bool kByRows = kKeptByRows<T, kTile>;
   static constexpr int kTiles = kTile / 8;
   static constexpr int kRowTiles = kTile / 16;
-  static constexpr int kWarps = kWarpsOf<kTile>;
-  static constexpr int kThreads = kWarps * kWarp;
   using Copies = TileCopies<T, kTile, kFull, kThreads>;
   // Half of the warps, which have 16 rows each. Those that invert and the others have barriers of
   // their own or, where there are none, go one after the other with those of all warps.
@@ -71,25 +71,21 @@ class Segment {
  public:
   __device__ Segment(const EliminateSmallArgs& args, const Place& place, T* shared,
                      Outcome* outcome, int thread)
-      : args_(args),
-        place_(place),
-        level_(place.level),
-        system_(place.entry),
-        run_(place.run),
-        outcome_(outcome),
-        thread_(thread),
-        warp_(thread / kWarp),
+      : Base(args, place, outcome, thread),
         d_(shared),
         c_(d_ + kTile * kLead),
         w_(c_ + kTile * kLead) {}
 
+  __device__ void Run() {
+    Eliminate();
+    this->Release();
+  }
+
+ private:
   __device__ void Eliminate() {
-    Await();
+    this->Await();
     Copies::LoadDiagonal(d_, Chain().Diagonal(run_.block(0)), n(), thread_);
-    if (place_.is_base()) {
-      FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
-                  &outcome_->first);
-    }
+    this->FindOthers();
     CopyWait();
     __syncthreads();
     const bool inverts = warp_ < kHalf;
@@ -100,19 +96,14 @@ class Segment {
       } else {
         if (k > 0 && run_.has_fill()) {
           if (!inverts) UpdateLeft(k - 1, kBesideNext + warp_ - kHalf, kHalf);
-          if constexpr (kByRows) {
-            UpdateFillByRows(inverts);
-          } else {
-            SyncFill();
-            if (!inverts) UpdateFill();
-          }
+          SyncFill();
+          if (!inverts) UpdateFill();
           SyncFill();
         }
         if (!inverts) {
           const int beside = thread_ - kHalf * kWarp;
           if (k == 0 && run_.has_fill()) {
-            Copies::LoadCoupling(w_, Chain().Coupling(run_.first - 1, true), n(), beside,
-                                 kHalf * kWarp);
+            Copies::LoadCoupling(w_, this->LeftCoupling(), n(), beside, kHalf * kWarp);
           }
           FetchNext(k, beside, kHalf * kWarp);
         }
@@ -120,90 +111,29 @@ class Segment {
       }
       CopyWait();
       __syncthreads();
-      if (outcome_->failed >= 0) {
-        if (threadIdx.x == 0) outcome_->value = 1 + k * n() + outcome_->failed;
-        return;
-      }
-      if constexpr (kByRows) {
-        if (!HasNext(last)) return StoreInverse<kThreads>(k);
-        DivideToRows(k);
-      } else {
-        StoreInverse<kThreads>(k);
-        if (!HasNext(last)) return;
-        Divide(k);
-      }
+      if (this->HasFailed(k)) return;
+      Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
+      if (!HasNext(last)) return;
+      Divide(k);
       __syncthreads();
-      if constexpr (kByRows) {
-        UpdateByRows(k, last);
-        if (last) return;
-      } else {
-        if (last) return Finish(k);
-        UpdateNext(k);
-      }
+      if (last) return Finish(k);
+      UpdateNext(k);
       __syncthreads();
     }
   }
-
-  // After Eliminate: says how it went, and lets those go on that wait for this segment.
-  __device__ void Release() const {
-    const bool awaited = place_.level_index + 1 < args_.num_levels;
-    if (awaited) __syncthreads();
-    if (threadIdx.x != 0) return;
-    system_.info[place_.position()] = outcome_->value;
-    if (awaited) RaiseFlag(Done(place_.level_index) + place_.segment, args_.epoch);
-    if (!place_.is_base()) return;
-    const int64_t first = outcome_->first;
-    if (outcome_->first != kNobody) {
-      *system_.found = {first + 1, LoadFresh(system_.info + first)};
-    } else if (outcome_->value != 0) {
-      *system_.found = {place_.position() + 1, outcome_->value};
-    }
-  }
-
- private:
-  __device__ int n() const { return kFull ? kTile : static_cast<int>(args_.levels[0].shape.n); }
-
-  __device__ ChainReader<T> Chain() const { return {system_, n(), level_.chain_offset}; }
-
-  __device__ uint32_t* Done(int level) const {
-    return args_.done + place_.system * args_.done_stride + args_.levels[level].segments_before;
-  }
-
-  // Block b of this chain is what the segments b and b + 1 of the level before leave.
-  __device__ void Await() const {
-    if (place_.level_index == 0) return;
-    const int64_t end = run_.first + run_.count + (!run_.reversed && run_.right >= 0 ? 1 : 0);
-    const uint32_t* const done = Done(place_.level_index - 1);
-    for (int64_t s = run_.first + threadIdx.x; s <= end; s += kThreads) {
-      while (!IsRaised(done + s, args_.epoch)) {
-      }
-    }
-    __syncthreads();
-  }
-
-  __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
 
   __device__ void Invert() {
     TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
   }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
-  // Where the factor keeps C of the k-th interior, or its W.
-  __device__ T* Stored(int64_t k, bool fill) const {
-    return static_cast<T*>(system_.factor) +
-           (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
-                 : level_.next_offset + (run_.slot + k) * args_.next_stride);
-  }
-
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
   __device__ void FetchNext(int64_t k, int thread, int threads) const {
     const bool last = k + 1 == run_.count;
     if (!HasNext(last)) return;
-    const int64_t block = run_.block(k);
-    Copies::LoadCoupling(c_, Chain().Coupling(run_.reversed ? block - 1 : block, run_.reversed),
-                         n(), thread, threads);
+    Copies::LoadCoupling(c_, this->NextCoupling(k), n(), thread, threads);
     if (last && run_.reversed) return;
-    const DiagonalSource<T> source = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
+    const DiagonalSource<T> source = this->NextDiagonal(k, last);
     const int scalars = source.packed ? n() * (n() + 1) / 2 : n() * n();
     constexpr int kLine = 128 / sizeof(T);
     for (int i = thread * kLine; i < scalars; i += threads * kLine) {
@@ -244,53 +174,6 @@ class Segment {
       }
       if (first == 0 || !run_.has_fill()) break;
       first = 0;
-    }
-  }
-
-  // The same, with the inverse's way to the factor. A warp has 32 rows and twice 16 columns; those
-  // that have the columns in the middle, which are as many products, store the inverse.
-  __device__ void DivideToRows(int64_t k) const {
-    const bool middle = warp_ < kWarps / 2, fill = warp_ / 2 % 2 != 0;
-    const int row = warp_ % 2 * 32;
-    T* const kept = fill ? w_ : c_;
-    TriangleProduct<kLead> product(middle ? 1 : 0, middle ? 2 : 3);
-    if (!fill || run_.has_fill()) product.Form(d_, kept + row);
-    if (middle) StoreInverse<kThreads / 2>(k);
-    __syncthreads();
-    if (fill && !run_.has_fill()) return;
-    T* const out = Stored(k, fill);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int r = row + product.RightRow(h);
-      T values[4][4];  // columns of four entries
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) values[i][e] = product.Get(i, h, e);
-        StoreEntries(out, r, product.LeftRow(i), values[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        T* const to = kept + KeptAt(r, product.LeftRow(i));
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const T two[2] = {values[i][e], values[i + 1][e]};
-          StoreVector(to + e * kKeptLead, two);
-        }
-      }
-    }
-  }
-
-  // Some entries of a column of a column-major block.
-  template <int kCount>
-  __device__ void StoreEntries(T* out, int row, int column, const T (&values)[kCount]) const {
-    if constexpr (kFull) {
-      StoreVector(out + column * kTile + row, values);
-    } else {
-#pragma unroll
-      for (int e = 0; e < kCount; ++e) {
-        if (row + e < n() && column < n()) out[column * n() + row + e] = values[e];
-      }
     }
   }
 
@@ -335,11 +218,7 @@ class Segment {
     if (k > 0) before.first = out;
 #pragma unroll 1
     for (int i = first; i < kPieces; i += step) {
-      if constexpr (kByRows) {
-        FormByRows<true>(w_, w_, PieceRow(i), PieceColumn(i), before.first, nullptr, false, out);
-      } else {
-        FormPiece(w_, Piece(i), before, out);
-      }
+      FormPiece(w_, Piece(i), before, out);
     }
   }
   // S = -W C' in place of W; a warp has whole rows.
@@ -356,29 +235,13 @@ class Segment {
     }
   }
 
-  // The same by warps that have 32 x 32; the others wait with them. Then C's place is free, too.
-  __device__ void UpdateFillByRows(bool inverts) const {
-    const int row = warp_ % 2 * 32, column = warp_ / 2 % 2 * 32;
-    RowProduct<2> product;
-    if (!inverts) product.Form(c_ + column * kKeptLead, w_ + row * kKeptLead);
-    SyncFill();
-    if (inverts) return;
-#pragma unroll
-    for (int i = 0; i < product.kPairs; ++i) {
-      const T minus[2] = {-product.Get(i, 0), -product.Get(i, 1)};
-      StoreVector(w_ + (column + product.LeftRow(i)) * kLead + row + product.RightRow(i), minus);
-    }
-  }
-
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
     constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
     const bool fill = run_.has_fill();
     if (fill) UpdateLeft(k, warp_, kWarps);
-    // A reversed segment's target adds its own block; the next level does that for the update.
-    DiagonalSource<T> next;
-    if (!run_.reversed) next = Chain().Diagonal(run_.target());
-    T* const target = run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
+    const DiagonalSource<T> next = this->NextDiagonal(k, true);
+    T* const target = this->Target();
     const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - warp_;
 #pragma unroll 1
     for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
@@ -476,105 +339,6 @@ class Segment {
     }
   }
 
-  // Of products of operands by rows a piece is 32 rows and 16 columns. A lower triangle has
-  // kPieces, S two for each 16 columns.
-  __device__ static int PieceRow(int i) { return i < 2 ? 0 : 32; }
-  __device__ static int PieceColumn(int i) { return 16 * (i < 2 ? i : i - 2); }
-
-  // The same as UpdateNext or, after the last interior, as Finish. Pieces are in one row: those of
-  // C C', of W W' and of S.
-  __device__ void UpdateByRows(int64_t k, bool last) const {
-    static_assert(!kByRows || kPieces == 6);
-    const bool fill = run_.has_fill();
-    DiagonalSource<T> next;
-    if (!last || !run_.reversed) next = Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
-    T* const left = NextChain(run_.left, 1);
-    T* const target = !last ? nullptr : run_.reversed ? left : NextChain(run_.right, 0);
-    const int pieces = !fill ? kPieces : !last ? kPieces + kBesideNext : 2 * (kPieces + kRowTiles);
-#pragma unroll 1
-    for (int i = warp_; i < pieces; i += kWarps) {
-      const T *across = c_, *down = c_, *first = next.first, *second = next.second;
-      T* out = target;
-      int row = PieceRow(i), column = PieceColumn(i);
-      if (i >= kPieces) {
-        across = down = w_, first = k > 0 ? left : nullptr, second = nullptr, out = left;
-        row = PieceRow(i - kPieces), column = PieceColumn(i - kPieces);
-      }
-      if (i >= 2 * kPieces) {
-        down = c_, first = nullptr, out = NextChain(run_.left, 2);
-        row = (i - 2 * kPieces) / kRowTiles * 32, column = (i - 2 * kPieces) % kRowTiles * 16;
-      }
-      FormByRows<false>(across, down, row, column, first, second, next.packed && i < kPieces, out);
-    }
-  }
-
-  // What is there, in one or two blocks or none, - rows of `across`, one for each column, and those
-  // of `down`, to `out` or to d_. What is above the diagonal nobody reads. kOurs: what is there is
-  // this segment's.
-  template <bool kOurs>
-  __device__ void FormByRows(const T* across, const T* down, int row, int column, const T* first,
-                             const T* second, bool packed, T* out) const {
-    RowProduct<1> product;
-    constexpr int kPairs = RowProduct<1>::kPairs;
-    T start[kPairs][2] = {}, more[kPairs][2] = {};
-    // In blocks of kTile rows all pairs are aligned but, maybe, those of the matrix.
-    if (kFull &&
-        (kOurs || (!packed && reinterpret_cast<uintptr_t>(first) % sizeof(start[0]) == 0))) {
-      const int at = (column + product.LeftRow(0)) * kTile + row + product.RightRow(0);
-#pragma unroll
-      for (int p = 0; p < kPairs; ++p) {
-        if (first) LoadVector(start[p], first + at + p % 2 * 8 * kTile + p / 2 * 8);
-      }
-#pragma unroll
-      for (int p = 0; p < kPairs; ++p) {
-        if (second) LoadVector(more[p], second + at + p % 2 * 8 * kTile + p / 2 * 8);
-      }
-    } else {
-      const int n = this->n();
-#pragma unroll
-      for (int e = 0; e < 2 * kPairs; ++e) {
-        const int r = row + product.RightRow(e / 2) + e % 2, c = column + product.LeftRow(e / 2);
-        const int at = c * n + r - (packed ? c * (c + 1) / 2 : 0);
-        const bool has = r < n && c <= r;
-        start[e / 2][e % 2] = has && first ? first[at] : r >= n && r == c ? T{1} : T{0};
-        more[e / 2][e % 2] = has && second ? second[at] : T{0};
-      }
-    }
-    product.Form(across + column * kKeptLead, down + row * kKeptLead);
-#pragma unroll
-    for (int p = 0; p < kPairs; ++p) {
-      const int r = row + product.RightRow(p), c = column + product.LeftRow(p);
-      T values[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) values[e] = start[p][e] + more[p][e] - product.Get(p, e);
-      if (out) {
-        StoreEntries(out, r, c, values);
-      } else {
-        StoreVector(d_ + c * kLead + r, values);
-      }
-    }
-  }
-
-  // By the first kBy threads.
-  template <int kBy>
-  __device__ void StoreInverse(int64_t k) const {
-    T* const inverse = static_cast<T*>(system_.factor) + level_.inverse_offset +
-                       (run_.slot + k) * args_.inverse_stride;
-    Copies::template StoreInverse<kBy>(inverse, d_, n(), thread_);
-  }
-
-  __device__ T* NextChain(int64_t separator, int part) const {
-    return static_cast<T*>(system_.chains) + level_.next_chain_offset +
-           (separator * 3 + part) * n() * n();
-  }
-
-  const EliminateSmallArgs& args_;
-  const Place& place_;
-  const SmallLevel& level_;
-  const FactorEntry& system_;
-  const Run& run_;
-  Outcome* const outcome_;
-  const int thread_, warp_;
   T* const d_;
   T* const c_;
   T* const w_;
@@ -602,10 +366,11 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, kResident<kTile>)
   __syncthreads();
   int thread = static_cast<int>(threadIdx.x);
   if (kTurned) thread = (thread + (kWarps - outcome.first_warp) * kWarp) % (kWarps * kWarp);
-  Segment<T, kTile, kFull> segment(args, *reinterpret_cast<const Place*>(place),
-                                   reinterpret_cast<T*>(shared), &outcome, thread);
-  segment.Eliminate();
-  segment.Release();
+  using SegmentOf = std::conditional_t<kHasWarpgroups && kMayHaveGroups<T, kTile>,
+                                       WarpgroupSegment<T, kTile, kFull>, Segment<T, kTile, kFull>>;
+  SegmentOf segment(args, *reinterpret_cast<const Place*>(place), reinterpret_cast<T*>(shared),
+                    &outcome, thread);
+  segment.Run();
 }
 
 template <typename T, int kTile>

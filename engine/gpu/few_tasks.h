@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -185,40 +183,6 @@ class FewTasks {
   std::vector<SolveTask> tasks_;
   int32_t num_vectors_ = 0;
   int8_t parts_ = 1;
-};
-
-// The tasks of the plan that a solve last had.
-class TaskList {
- public:
-  // Whether they are others than before.
-  bool Make(const SolveArgs& args, int64_t lanes) {
-    std::vector<LevelShape> shapes;
-    for (int32_t l = 0; l < args.num_levels; ++l) shapes.push_back(args.levels[l].shape);
-    static_assert(std::has_unique_object_representations_v<LevelShape>);
-    if (shapes.size() == shapes_.size() &&
-        std::memcmp(shapes.data(), shapes_.data(), shapes.size() * sizeof(LevelShape)) == 0) {
-      return false;
-    }
-    shapes_ = std::move(shapes);
-    const FewTasks made(args, lanes);
-    tasks_ = made.tasks();
-    num_vectors_ = made.num_vectors();
-    return true;
-  }
-  void Forget() { shapes_.clear(); }
-  const std::vector<SolveTask>& tasks() const { return tasks_; }
-  int64_t bytes() const { return static_cast<int64_t>(tasks_.size() * sizeof(SolveTask)); }
-  // They are at `place` in the device's memory.
-  void Put(SolveArgs& args, const void* place) const {
-    args.tasks = static_cast<const SolveTask*>(place);
-    args.num_tasks = static_cast<int64_t>(tasks_.size());
-    args.num_vectors = num_vectors_;
-  }
-
- private:
-  std::vector<LevelShape> shapes_;
-  std::vector<SolveTask> tasks_;
-  int64_t num_vectors_ = 0;
 };
 
 }  // namespace blockd::gpu

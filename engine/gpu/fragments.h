@@ -12,6 +12,23 @@ namespace blockd::gpu {
 template <typename T, int kTile>
 inline constexpr int kLd = kTile + (sizeof(T) == 4 ? 8 : 4);
 
+// 16 bytes or 8, aligned.
+template <int kBytes>
+using Vector = std::conditional_t<kBytes == 16, uint4, uint2>;
+template <typename T, int kCount>
+__device__ inline void LoadVector(T (&values)[kCount], const T* from) {
+  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
+  const auto bits = *reinterpret_cast<const Vector<sizeof(values)>*>(from);
+  memcpy(values, &bits, sizeof(values));
+}
+template <typename T, int kCount>
+__device__ inline void StoreVector(T* to, const T (&values)[kCount]) {
+  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
+  Vector<sizeof(values)> bits;
+  memcpy(&bits, values, sizeof(values));
+  *reinterpret_cast<Vector<sizeof(values)>*>(to) = bits;
+}
+
 // What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
 // the bound of 4 n eps leaves little room.
 template <typename T, int kTile>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "blockd/engine/gpu/few_tasks.h"
 #include "blockd/engine/gpu/launch.h"
 #include "blockd/engine/gpu/launch_graphs.h"
+#include "blockd/engine/gpu/task_lists.h"
+#include "blockd/engine/gpu/vector_calls.h"
 
 namespace blockd {
 namespace {
@@ -28,6 +31,8 @@ using gpu::FirstFailure;
 using gpu::LargeScratchBytes;
 using gpu::LaunchResult;
 using gpu::LevelShape;
+using gpu::SegmentsBefore;
+using gpu::SeparatorsBefore;
 using gpu::ShapeOf;
 using gpu::SolveArgs;
 using gpu::SolveEntry;
@@ -42,7 +47,8 @@ class GpuBackend : public Backend {
       : device_(std::move(device)),
         solve_limits_(solve_limits),
         early_(early),
-        pool_(device_->pool_base(), device_->pool_bytes()) {}
+        pool_(device_->pool_base(), device_->pool_bytes()),
+        task_lists_(device_->workspace() + gpu::kTasksOffset) {}
 
   // Nothing may run when the graphs go, which is before the device does.
   ~GpuBackend() override { device_->Synchronize().IgnoreError(); }
@@ -63,29 +69,27 @@ class GpuBackend : public Backend {
   absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
                            int64_t rows, int64_t columns, int64_t first_column,
                            int64_t total_columns) override {
-    const std::byte* in = static_cast<const std::byte*>(columns_in);
-    return ForEachPinnedPart(
-        {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns}, columns,
-        [&](void* pinned, const gpu::ColumnArgs& args) {
-          std::memcpy(pinned, in + args.first_piece * args.bytes, args.count * args.bytes);
-          return ToStatus(gpu::ScatterColumns(packed, pinned, args, device_->stream()));
-        });
+    return vectors_.Pack(packed, columns_in,
+                         {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns},
+                         columns);
   }
   absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
                              int64_t rows, int64_t columns, int64_t first_column,
                              int64_t total_columns) override {
-    std::byte* out = static_cast<std::byte*>(columns_out);
-    return ForEachPinnedPart(
-        {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns}, columns,
-        [&](void* pinned, const gpu::ColumnArgs& args) {
-          absl::Status status =
-              ToStatus(gpu::GatherColumns(pinned, packed, args, device_->stream()));
-          if (status.ok()) status = device_->Synchronize();
-          if (status.ok()) {
-            std::memcpy(out + args.first_piece * args.bytes, pinned, args.count * args.bytes);
-          }
-          return status;
-        });
+    return vectors_.Unpack(columns_out, packed,
+                           {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns},
+                           columns);
+  }
+  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+    return vectors_.LogDeterminant(plan, factor);
+  }
+  absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+                                                      const void* x, const void* b, void* r,
+                                                      int64_t num_rhs) override {
+    return vectors_.Residual(matrix, x, b, r, num_rhs);
+  }
+  absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
+    return vectors_.Add(scalar, y, x, scalars);
   }
 
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
@@ -116,12 +120,14 @@ class GpuBackend : public Backend {
     const FactorScratch scratch = ScratchOf(plan, systems);
     if (level_index % scratch.levels_a_launch != 0) return absl::OkStatus();
     absl::Status status = device_->AwaitUploads();
-    const int64_t most = scratch.systems_a_launch;
+    const bool few = IsFew(plan.shape());
+    const int64_t most = few ? gpu::kSystemsALaunch : scratch.systems_a_launch;
     for (int64_t first = 0; status.ok() && first < systems; first += most) {
       const int64_t count = std::min(most, systems - first);
       status = SetFactorTable(batch, scratch, first, count);
       if (!status.ok()) return status;
       status = small               ? EliminateSmall(plan, level_index, scratch, count)
+               : few               ? EliminateFew(batch, scratch, first, count)
                : scratch.has_graph ? EliminateInGraph(batch, level_index, scratch, count)
                                    : EliminateLarge(batch, level_index, scratch, count);
     }
@@ -214,49 +220,6 @@ class GpuBackend : public Backend {
     return Solve(batch, 0, 2 * static_cast<int32_t>(batch.plan->levels().size()));
   }
 
-  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
-    absl::Status status = device_->AwaitUploads();
-    const int64_t n = plan.shape().block_size;
-    double* partial = reinterpret_cast<double*>(CallMemory());
-    const auto sum = [&](const auto* scalars, const Level& level) {
-      return ToStatus(gpu::SumLogs(scalars + level.inverse_offset, level.interiors, n, partial,
-                                   device_->stream()));
-    };
-    double total = 0;
-    for (const Level& level : plan.levels()) {
-      if (status.ok()) {
-        status = plan.shape().scalar == Scalar::kFloat64
-                     ? sum(static_cast<const double*>(factor), level)
-                     : sum(static_cast<const float*>(factor), level);
-      }
-      double parts[gpu::kLogPartials];
-      if (status.ok()) status = device_->Download(parts, partial, sizeof(parts));
-      if (!status.ok()) return status;
-      for (const double part : parts) total += part;
-    }
-    return -2 * total;
-  }
-
-  absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
-                                                      const void* x, const void* b, void* r,
-                                                      int64_t num_rhs) override {
-    return matrix.shape().scalar == Scalar::kFloat64
-               ? Residuals(matrix, static_cast<const double*>(x), static_cast<const double*>(b),
-                           static_cast<double*>(r), num_rhs)
-               : Residuals(matrix, static_cast<const float*>(x), static_cast<const float*>(b),
-                           static_cast<float*>(r), num_rhs);
-  }
-
-  absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
-    absl::Status status = device_->AwaitUploads();
-    if (!status.ok()) return status;
-    return ToStatus(scalar == Scalar::kFloat64
-                        ? gpu::AddVectors(static_cast<double*>(y), static_cast<const double*>(x),
-                                          scalars, device_->stream())
-                        : gpu::AddVectors(static_cast<float*>(y), static_cast<const float*>(x),
-                                          scalars, device_->stream()));
-  }
-
  private:
   // Whether one thread block has a segment.
   bool IsSmall(const Shape& shape) const {
@@ -264,7 +227,12 @@ class GpuBackend : public Backend {
                                                       solve_limits_.block_shared_bytes);
   }
   FactorScratch ScratchOf(const EliminationPlan& plan, int64_t systems) const {
-    return {plan, systems, IsSmall(plan.shape())};
+    return {plan, systems, IsSmall(plan.shape()), IsFew(plan.shape())};
+  }
+  // Whether factorizations consist of tasks.
+  bool IsFew(const Shape& shape) const {
+    return gpu::HasFactorTasks(shape) && !IsSmall(shape) &&
+           gpu::CanEliminateFew(solve_limits_.block_shared_bytes);
   }
   std::byte* CallMemory() const { return device_->workspace() + gpu::kCallOffset; }
   std::byte* SolveMemory(int64_t turn) const {
@@ -291,25 +259,10 @@ class GpuBackend : public Backend {
     }
     table.contents.clear();
     absl::Status status =
-        device_->UploadInOrder(AddressOf(table), bytes.data(), static_cast<int64_t>(bytes.size()));
+        device_->UploadInOrder(AddressOf(table), static_cast<int64_t>(bytes.size()),
+                               [&](void* to) { std::memcpy(to, bytes.data(), bytes.size()); });
     if (status.ok()) table.contents.assign(bytes.begin(), bytes.end());
     return status;
-  }
-
-  static int64_t SegmentsBefore(const EliminationPlan& plan, int64_t level_index) {
-    int64_t before = 0;
-    for (int64_t l = 0; l < level_index; ++l) {
-      before += static_cast<int64_t>(plan.levels()[l].segments.size());
-    }
-    return before;
-  }
-
-  static int64_t SeparatorsBefore(const EliminationPlan& plan, int64_t level_index) {
-    int64_t before = 0;
-    for (int64_t l = 0; l < level_index; ++l) {
-      before += static_cast<int64_t>(plan.levels()[l].separators.size());
-    }
-    return before;
   }
 
   const FactorEntry* FactorTable() const {
@@ -328,7 +281,8 @@ class GpuBackend : public Backend {
       FactorEntry entry = EntryOf(system.matrix, system.factor, system.chains);
       entry.info = reinterpret_cast<int64_t*>(base) + s * scratch.info_stride;
       entry.found = found + s;
-      entry.scratch = base + scratch.blocks_offset + s * scratch.blocks_stride;
+      const int64_t place = (s - first) % scratch.systems_a_launch;
+      entry.scratch = base + scratch.blocks_offset + place * scratch.blocks_stride;
       factor_entries_.push_back(entry);
     }
     return Set(factor_table_, std::as_bytes(std::span(factor_entries_)));
@@ -381,23 +335,9 @@ class GpuBackend : public Backend {
 
   // The first `count` systems of the table.
   EliminateArgs LargeArgs(const EliminationPlan& plan, int64_t level_index, int64_t count) const {
-    const Level& level = plan.levels()[level_index];
-    const int64_t n = plan.shape().block_size, square = n * n;
-    EliminateArgs args;
-    args.level = ShapeOf(plan, level);
-    args.next_chain_offset = SeparatorsBefore(plan, level_index) * 3 * square;
-    if (level_index > 0) {
-      args.chain_offset = SeparatorsBefore(plan, level_index - 1) * 3 * square;
-    }
-    args.inverse_offset = level.inverse_offset;
-    args.next_offset = level.next_offset;
-    args.fill_offset = level.fill_offset;
-    args.inverse_stride = TriangleScalars(n);
-    args.next_stride = square;
-    args.fill_stride = square;
+    EliminateArgs args = gpu::ArgsOfLevel(plan, level_index);
     args.systems = FactorTable();
     args.num_systems = count;
-    args.segments_before = SegmentsBefore(plan, level_index);
     return args;
   }
 
@@ -415,6 +355,95 @@ class GpuBackend : public Backend {
     return ToStatus(FindFailures(scratch, count));
   }
 
+  // All levels, of `count` systems from `first` on.
+  absl::Status EliminateFew(const FactorBatch& batch, const FactorScratch& scratch, int64_t first,
+                            int64_t count) {
+    const auto form = [&](int64_t s) { return batch.systems[first + s].matrix.form.coupling; };
+    gpu::EliminateFewArgs args;
+    const Shape& shape = batch.plan->shape();
+    args.n = shape.block_size;
+    const auto all = static_cast<int64_t>(batch.systems.size());
+    const Company company = all == 1                                               ? Company::kNone
+                            : all * gpu::FewTiles(shape) <= gpu::kTilesALaunch / 2 ? Company::kSome
+                                                                                   : Company::kMuch;
+    const int64_t groups = (count + scratch.systems_a_launch - 1) / scratch.systems_a_launch;
+    const int64_t most = (count + groups - 1) / groups;
+    for (int64_t group = 0; group < count; group += args.num_systems) {
+      // Tasks are for one form of coupling blocks.
+      args.systems = FactorTable() + group;
+      args.num_systems = 1;
+      const int64_t end = std::min(count, group + most);
+      while (group + args.num_systems < end && form(group + args.num_systems) == form(group)) {
+        ++args.num_systems;
+      }
+      absl::StatusOr<gpu::TaskList> list =
+          FactorTaskList(*batch.plan, form(group) == CouplingForm::kSuperdiagonal, company);
+      if (!list.ok()) return list.status();
+      args.tasks = static_cast<const gpu::FactorTask*>(list->tasks);
+      args.num_tasks = list->count;
+      args.num_counters = list->counted;
+      const int64_t bytes = args.num_systems * args.num_counters * int64_t{sizeof(unsigned)};
+      absl::Status status = LaunchCounted(bytes, [&](const Counted& counted) {
+        args.ticket = reinterpret_cast<unsigned*>(counted.tickets);
+        args.counters = counted.counters;
+        args.stale = counted.stale;
+        args.stale_words = counted.stale_words;
+        return gpu::EliminateFew(args, device_->stream());
+      });
+      if (!status.ok()) return status;
+    }
+    return ToStatus(FindFailures(scratch, count));
+  }
+  // How many systems share the multiprocessors.
+  enum class Company : uint8_t { kNone, kSome, kMuch };
+  absl::StatusOr<gpu::TaskList> FactorTaskList(const EliminationPlan& plan, bool superdiagonal,
+                                               Company company) {
+    SetLevelArgs(plan, 0, static_cast<int64_t>(plan.levels().size()), 0);
+    SetKey(std::span<const EliminateArgs>(level_args_),
+           {ListOf::kFactor, superdiagonal, static_cast<uint8_t>(company)});
+    return task_lists_.Find(key_, [&](gpu::TaskList& list) {
+      const int64_t lanes = 2 * solve_limits_.multiprocessors;
+      std::optional<gpu::FactorTasks> made;
+      made.emplace(level_args_, superdiagonal, company == Company::kNone ? lanes : lanes / 4,
+                   company == Company::kMuch);
+      const auto bytes = [&] { return made->num_tasks() * int64_t{sizeof(gpu::FactorTask)}; };
+      // Wide tasks are fewer.
+      if (bytes() > gpu::TaskLists::kListBytes) {
+        made.emplace(level_args_, superdiagonal, lanes, true);
+      }
+      if (bytes() > gpu::TaskLists::kListBytes ||
+          made->num_counters() > gpu::FactorTask::kMostCounters) {
+        return absl::InternalError("a plan of too many tasks");
+      }
+      list.count = made->num_tasks();
+      list.counted = made->num_counters();
+      return device_->UploadInOrder(const_cast<void*>(list.tasks), bytes(), [&](void* to) {
+        made->Write(static_cast<gpu::FactorTask*>(to));
+      });
+    });
+  }
+
+  void SetLevelArgs(const EliminationPlan& plan, int64_t first_level, int64_t end, int64_t count) {
+    level_args_.clear();
+    for (int64_t l = first_level; l < end; ++l) level_args_.push_back(LargeArgs(plan, l, count));
+  }
+  // What a key is for.
+  enum class ListOf : uint8_t { kGraph, kFactor, kSolve };
+  struct KeyKind {
+    ListOf list;
+    uint8_t first, second;
+  };
+  // Makes key_ of plain data and its kind.
+  template <typename Data>
+  void SetKey(std::span<const Data> data, KeyKind kind) {
+    static_assert(std::has_unique_object_representations_v<Data> &&
+                  std::has_unique_object_representations_v<KeyKind>);
+    const std::span<const std::byte> bytes = std::as_bytes(data);
+    key_.assign(bytes.begin(), bytes.end());
+    const auto of_kind = std::as_bytes(std::span(&kind, 1));
+    key_.insert(key_.end(), of_kind.begin(), of_kind.end());
+  }
+
   // Some levels from one on. A graph knows the systems by their places in the table only, so that
   // it serves all factorizations with this plan.
   absl::Status EliminateInGraph(const FactorBatch& batch, int64_t first_level,
@@ -422,19 +451,14 @@ class GpuBackend : public Backend {
     const Shape& shape = batch.plan->shape();
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
     const int64_t end = std::min(levels, first_level + scratch.levels_a_launch);
-    level_args_.clear();
-    for (int64_t l = first_level; l < end; ++l) {
-      level_args_.push_back(LargeArgs(*batch.plan, l, count));
-    }
+    SetLevelArgs(*batch.plan, first_level, end, count);
     // The pinned pieces take turns: this waits for the level before the last one.
     absl::Status status;
     if (scratch.is_long) status = device_->NextPinned().status();
     if (!status.ok()) return status;
-    static_assert(std::has_unique_object_representations_v<EliminateArgs>);
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(level_args_));
-    graph_key_.assign(bytes.begin(), bytes.end());
-    graph_key_.push_back(static_cast<std::byte>(shape.scalar));
-    status = graphs_.Run(graph_key_, device_->stream(), [&] {
+    SetKey(std::span<const EliminateArgs>(level_args_),
+           {ListOf::kGraph, static_cast<uint8_t>(shape.scalar), 0});
+    status = graphs_.Run(key_, device_->stream(), [&] {
       LaunchResult result;
       for (const EliminateArgs& args : level_args_) {
         if (result.ok()) result = Launch(shape.scalar, args, nullptr);
@@ -541,108 +565,85 @@ class GpuBackend : public Backend {
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);
-        status = LaunchCounted(args, plan.shape().scalar,
-                               gpu::kTicketBytes + args.num_systems * args.num_panels * unit_bytes);
+        status = LaunchCounted(args.num_systems * args.num_panels * unit_bytes,
+                               [&](const Counted& counted) {
+                                 args.tickets = counted.tickets;
+                                 args.counters = counted.counters;
+                                 args.stale = counted.stale;
+                                 args.stale_words = counted.stale_words;
+                                 return Launch(args, plan.shape().scalar);
+                               });
       }
     }
     return status;
   }
-  // The tasks of the solve, in the workspace.
+  // The tasks of the solve.
   absl::Status SetTasks(SolveArgs& args, bool in_parts) {
-    gpu::TaskList& list = task_lists_[in_parts];
-    std::byte* const place =
-        device_->workspace() + gpu::kTasksOffset + (in_parts ? gpu::kTasksBytes : 0);
-    absl::Status status;
-    if (list.Make(args, in_parts ? 2 * solve_limits_.multiprocessors : 0)) {
-      status = device_->UploadInOrder(place, list.tasks().data(), list.bytes());
-      if (!status.ok()) list.Forget();
-    }
-    list.Put(args, place);
-    return status;
+    level_shapes_.clear();
+    for (int32_t l = 0; l < args.num_levels; ++l) level_shapes_.push_back(args.levels[l].shape);
+    SetKey(std::span<const LevelShape>(level_shapes_), {ListOf::kSolve, in_parts, 0});
+    const absl::StatusOr<gpu::TaskList> list = task_lists_.Find(key_, [&](gpu::TaskList& list) {
+      const gpu::FewTasks made(args, in_parts ? 2 * solve_limits_.multiprocessors : 0);
+      list.count = static_cast<int64_t>(made.tasks().size());
+      list.counted = made.num_vectors();
+      const auto bytes = static_cast<int64_t>(made.tasks().size() * sizeof(gpu::SolveTask));
+      return device_->UploadInOrder(const_cast<void*>(list.tasks), bytes,
+                                    [&](void* to) { std::memcpy(to, made.tasks().data(), bytes); });
+    });
+    if (!list.ok()) return list.status();
+    args.tasks = static_cast<const gpu::SolveTask*>(list->tasks);
+    args.num_tasks = list->count;
+    args.num_vectors = list->counted;
+    return absl::OkStatus();
   }
-  // With a ticket and counters, `bytes` of them, that are zero.
-  absl::Status LaunchCounted(SolveArgs args, Scalar scalar, int64_t bytes) {
+  // A ticket and counters that are zero, and what the launch before had.
+  struct Counted {
+    unsigned long long* tickets;
+    unsigned* counters;
+    unsigned* stale;
+    unsigned stale_words;
+  };
+  // bytes: of counters.
+  absl::Status LaunchCounted(int64_t bytes,
+                             absl::FunctionRef<LaunchResult(const Counted& counted)> launch) {
     std::byte* const mine = SolveMemory(solve_turn_);
-    args.tickets = reinterpret_cast<unsigned long long*>(mine);
-    args.counters = reinterpret_cast<unsigned*>(mine + gpu::kTicketBytes);
-    args.stale = reinterpret_cast<unsigned*>(SolveMemory(1 - solve_turn_));
-    args.stale_words = static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)});
-    absl::Status status = Launch(args, scalar);
-    if (!status.ok()) return status;
-    stale_bytes_ = bytes;
+    const LaunchResult result =
+        launch({reinterpret_cast<unsigned long long*>(mine),
+                reinterpret_cast<unsigned*>(mine + gpu::kTicketBytes),
+                reinterpret_cast<unsigned*>(SolveMemory(1 - solve_turn_)),
+                static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)})});
+    if (!result.ok()) return ToStatus(result);
+    stale_bytes_ = gpu::kTicketBytes + bytes;
     solve_turn_ = 1 - solve_turn_;
-    return status;
+    return absl::OkStatus();
   }
-  absl::Status Launch(const SolveArgs& args, Scalar scalar) {
+  LaunchResult Launch(const SolveArgs& args, Scalar scalar) {
     const gpu::Stream stream = device_->stream();
-    if (args.tasks != nullptr) return ToStatus(gpu::SubstituteFew(args, solve_limits_, stream));
+    if (args.tasks != nullptr) return gpu::SubstituteFew(args, solve_limits_, stream);
     const bool small = args.n <= gpu::kLargestSmallSolve;
     if (scalar == Scalar::kFloat64) {
-      return ToStatus(small ? gpu::SubstituteSmall<double>(args, solve_limits_, stream)
-                            : gpu::SubstituteLarge<double>(args, solve_limits_, stream));
+      return small ? gpu::SubstituteSmall<double>(args, solve_limits_, stream)
+                   : gpu::SubstituteLarge<double>(args, solve_limits_, stream);
     }
-    return ToStatus(small ? gpu::SubstituteSmall<float>(args, solve_limits_, stream)
-                          : gpu::SubstituteLarge<float>(args, solve_limits_, stream));
-  }
-
-  template <typename T>
-  absl::StatusOr<std::vector<ResidualNorms>> Residuals(const BlockTridiagonalView& matrix,
-                                                       const T* x, const T* b, T* r,
-                                                       int64_t num_rhs) {
-    absl::Status status = device_->AwaitUploads();
-    gpu::MatrixArgs args;
-    args.matrix = EntryOf(matrix, nullptr, nullptr);
-    args.num_blocks = matrix.shape().num_blocks;
-    args.n = matrix.shape().block_size;
-    constexpr int64_t kColumnsALaunch = 1024;
-    static_assert(kColumnsALaunch * 32 * (1 + gpu::ResidualParts(int64_t{1} << 40)) <=
-                  gpu::kCallBytes);
-    double* norms = reinterpret_cast<double*>(CallMemory());
-    double* partial = norms + 4 * kColumnsALaunch;
-    std::vector<double> host(4 * num_rhs);
-    for (int64_t c = 0; status.ok() && c < num_rhs; c += kColumnsALaunch) {
-      const int64_t columns = std::min(kColumnsALaunch, num_rhs - c);
-      status = ToStatus(gpu::ComputeResidual(args, x, b, r, num_rhs, c, columns, partial, norms,
-                                             device_->stream()));
-      if (status.ok()) status = device_->Download(host.data() + 4 * c, norms, columns * 32);
-    }
-    if (!status.ok()) return status;
-    std::vector<ResidualNorms> result(num_rhs);
-    for (int64_t c = 0; c < num_rhs; ++c) {
-      result[c] = {host[4 * c], host[4 * c + 1], host[4 * c + 2], host[4 * c + 3]};
-    }
-    return result;
-  }
-
-  // Calls body(pinned memory, args) for as many pieces at a time as the pinned memory holds.
-  template <typename Body>
-  absl::Status ForEachPinnedPart(gpu::ColumnArgs args, int64_t columns, const Body& body) {
-    absl::Status status = device_->AwaitUploads();
-    const int64_t pieces = args.blocks * columns, most = Device::kStagingBytes / args.bytes;
-    for (int64_t first = 0; status.ok() && first < pieces; first += most) {
-      args.first_piece = first;
-      args.count = std::min(most, pieces - first);
-      absl::StatusOr<void*> pinned = device_->NextPinned();
-      if (!pinned.ok()) return pinned.status();
-      status = body(*pinned, args);
-      if (status.ok()) status = device_->MarkPinned();
-    }
-    return status;
+    return small ? gpu::SubstituteSmall<float>(args, solve_limits_, stream)
+                 : gpu::SubstituteLarge<float>(args, solve_limits_, stream);
   }
 
   const std::unique_ptr<Device> device_;
+  gpu::VectorCalls vectors_{*device_};
   gpu::LaunchGraphs graphs_;
   const gpu::SolveLimits solve_limits_;
   const bool early_;  // as LargeContext::early
   MemoryPool pool_;
   Table factor_table_ = {0, {}}, solve_table_ = {gpu::kTableBytes, {}};
-  std::vector<FactorEntry> factor_entries_;  // this and the next two are kept for their memory
+  std::vector<FactorEntry> factor_entries_;  // this and the next three are kept for their memory
   std::vector<EliminateArgs> level_args_;
-  std::vector<std::byte> graph_key_;
-  uint32_t epoch_ = 0;           // of the last launch that had flags
-  gpu::TaskList task_lists_[2];  // of whole panels, and of parts of them
-  int64_t solve_turn_ = 0;       // which SolveMemory is zero
-  int64_t stale_bytes_ = 0;      // of the other one, that are not
+  std::vector<LevelShape> level_shapes_;
+  std::vector<std::byte> key_;
+  uint32_t epoch_ = 0;  // of the last launch that had flags
+  gpu::TaskLists task_lists_;
+  int64_t solve_turn_ = 0;   // which SolveMemory is zero
+  int64_t stale_bytes_ = 0;  // of the other one, that are not
 };
 
 }  // namespace
@@ -663,7 +664,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
        {gpu::PrepareSmall(limits.block_shared_bytes),
         gpu::PrepareLarge(limits.block_shared_bytes, &early), gpu::PrepareVectors(),
         gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits),
-        gpu::PrepareSubstituteFew()}) {
+        gpu::PrepareSubstituteFew(), gpu::PrepareEliminateFew(limits.block_shared_bytes)}) {
     status = ToStatus(result);
     if (!status.ok()) return status;
   }

@@ -37,6 +37,7 @@ inline constexpr Error kSuccess = BLOCKD_GPU(Success);
 
 #if defined(BLOCKD_GPU_HIP)
 inline constexpr const char* kBackendName = "rocm";
+inline constexpr bool kMayHaveWarpgroups = false;
 using DeviceProperties = hipDeviceProp_t;
 inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
 inline Error FreePinned(void* p) { return hipHostFree(p); }
@@ -45,6 +46,7 @@ inline Error Instantiate(GraphExec* graph, Graph recorded) {
 }
 #else
 inline constexpr const char* kBackendName = "cuda";
+inline constexpr bool kMayHaveWarpgroups = true;
 using DeviceProperties = cudaDeviceProp;
 inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
 inline Error FreePinned(void* p) { return cudaFreeHost(p); }
@@ -197,6 +199,13 @@ __device__ inline void Renew(T& x) {
   asm volatile("" : "+r"(x));
 #endif
 }
+__device__ inline void Renew(float& x) {
+#if defined(BLOCKD_GPU_HIP)
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+f"(x));
+#endif
+}
 
 // Orders the shared memory accesses of a warp's lanes.
 __device__ inline void SyncWarp() {
@@ -278,23 +287,6 @@ __device__ inline void CopyWaitBut() {
 #endif
 }
 
-// 16 bytes or 8, aligned.
-template <int kBytes>
-using Vector = std::conditional_t<kBytes == 16, uint4, uint2>;
-template <typename T, int kCount>
-__device__ inline void LoadVector(T (&values)[kCount], const T* from) {
-  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
-  const auto bits = *reinterpret_cast<const Vector<sizeof(values)>*>(from);
-  memcpy(values, &bits, sizeof(values));
-}
-template <typename T, int kCount>
-__device__ inline void StoreVector(T* to, const T (&values)[kCount]) {
-  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
-  Vector<sizeof(values)> bits;
-  memcpy(&bits, values, sizeof(values));
-  *reinterpret_cast<Vector<sizeof(values)>*>(to) = bits;
-}
-
 // Four matrices in shared memory, of eight rows of four words: lane l says where row l % 8 of
 // matrix l / 8 is, aligned to 16 bytes, and gets of each matrix word l % 4 of row l / 4.
 __device__ inline void LoadMatrices(float (&words)[4], const float* row) {
@@ -368,6 +360,17 @@ __device__ inline T LoadFresh(const T* p) {
   return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 #else
   return __ldcg(p);
+#endif
+}
+
+template <typename T, int kCount>
+__device__ inline void LoadVectorFresh(T (&values)[kCount], const T* from) {
+#if defined(BLOCKD_GPU_HIP)
+  for (int i = 0; i < kCount; ++i) values[i] = LoadFresh(from + i);
+#else
+  static_assert(sizeof(values) == 16);
+  const uint4 bits = __ldcg(reinterpret_cast<const uint4*>(from));
+  memcpy(values, &bits, sizeof(values));
 #endif
 }
 
@@ -522,11 +525,11 @@ __device__ inline void Mma8x8x8(float (&c)[2], const float (&a)[2], const float 
 #else
   const SplitFloat x[2] = {SplitFloat(a[0]), SplitFloat(a[1])};
   const SplitFloat y[2] = {SplitFloat(b[0]), SplitFloat(b[1])};
-  float all[4] = {c[0], c[1], 0, 0};
-  MmaTf32(all, x[0].small, 0, x[1].small, 0, y[0].big, y[1].big);
-  MmaTf32(all, x[0].big, 0, x[1].big, 0, y[0].small, y[1].small);
-  MmaTf32(all, x[0].big, 0, x[1].big, 0, y[0].big, y[1].big);
-  c[0] = all[0], c[1] = all[1];
+  // A's big parts above its small ones; no product waits for another.
+  float all[4] = {c[0], c[1], 0, 0}, rest[4] = {};
+  MmaTf32(all, x[0].big, x[0].small, x[1].big, x[1].small, y[0].big, y[1].big);
+  MmaTf32(rest, x[0].big, 0, x[1].big, 0, y[0].small, y[1].small);
+  c[0] = all[0] + (all[2] + rest[0]), c[1] = all[1] + (all[3] + rest[1]);
 #endif
 }
 
@@ -611,7 +614,7 @@ __device__ inline void MultiplyParts(float (&c)[kRows][kColumns][4],
 #endif
 }
 
-// Whether four warps together, a warpgroup, multiply tf32 operands: sm_90a.
+// Whether four warps, a warpgroup, multiply tf32 operands: sm_90a. The host asks if any device may.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr bool kHasWarpgroups = true;
 #else
@@ -637,15 +640,19 @@ __device__ inline void ShareWithWarpgroups() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-// Before a warpgroup's first product, after its last, and until all have ended.
+// Before a warpgroup's first product, after its last, and until all have ended but those of
+// the last kGroups EndProducts.
 __device__ inline void BeginProducts() {
   if constexpr (kHasWarpgroups) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ inline void EndProducts() {
   if constexpr (kHasWarpgroups) asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+template <int kGroups = 0>
 __device__ inline void WaitForProducts() {
-  if constexpr (kHasWarpgroups) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  if constexpr (kHasWarpgroups) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+  }
 }
 // Starts C += A B of 16 rows a warp, 8 deep, all columns; a and c as for Mma16x8x8.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -3,43 +3,9 @@
 #ifndef BLOCKD_ENGINE_GPU_LARGE_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_LARGE_SEGMENT_H_
 
-#include "blockd/engine/gpu/block_product.h"
+#include "blockd/engine/gpu/tile_task.h"
 
 namespace blockd::gpu {
-
-// Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself, unless
-// warpgroups, who need no registers for B, make room for a second one.
-template <typename T, int kTile>
-struct ColumnLayout {
-  static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
-  static constexpr int kStages = 4, kDepth = 16;
-  static constexpr int kResident = kHasWarpgroups && std::is_same_v<T, float> ? 2 : 1;
-};
-// All others: a few share a multiprocessor, and one computes while another begins or ends.
-template <typename T, int kTile>
-struct SharedLayout {
-  static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = 4, kDepth = 16, kResident = 2;
-};
-// By warpgroups; without them, as large all the same, for the host asks for the same thread blocks.
-template <>
-struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
-template <typename T>
-struct SharedLayout<T, 64> {
-  static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kDepth = 16, kResident = 3;
-};
-template <typename T>
-struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
-// Where there are few tiles of 128, so that more multiprocessors have some of the work.
-template <typename T>
-struct NarrowLayout {
-  static constexpr int kRows = 128, kColumns = 32, kWarpRows = 4, kWarpColumns = 2;
-  static constexpr int kStages = 4, kDepth = 128 / sizeof(T), kResident = 2;
-};
-
-template <typename T, int kTile>
-inline constexpr bool kCanBeNarrow = kTile == NarrowLayout<T>::kRows;
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
@@ -64,21 +30,6 @@ constexpr int64_t MostShared() {
   constexpr int64_t kNarrow = SharedBytes<T, kTile, Step::kScale, true>();
   return kColumn > kNarrow ? kColumn : kNarrow;
 }
-
-// A tile of a matrix: start - first - second, or the sum of the products alone.
-template <typename T>
-struct Task {
-  Product<T> first, second;
-  DiagonalSource<T> start;  // none: zero
-  int row0 = 0, column0 = 0;
-  T* out =
-      nullptr;  // entry (row, column) of the matrix at row * row_stride + column * column_stride
-  int64_t row_stride = 1, column_stride = 0;
-  bool any = false;  // is there a tile to form?
-  bool negative = false;
-  bool lower = false;   // nothing above the matrix's diagonal is read or written
-  bool factor = false;  // the tile becomes its inverse factor
-};
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
 class Segment {
@@ -111,30 +62,12 @@ class Segment {
   // A tile of E' into S.
   __device__ void Transpose() {
     if (k_ >= run_.count || !UsesFill()) return;
-    constexpr int kSide = 64, kLead = kSide + 1;
+    constexpr int kSide = 64;
     const CouplingSource<T> e =
         reader_.Coupling((run_.reversed ? run_.block(k_) : run_.first) - 1, true);
     const int across = (n_ + kSide - 1) / kSide;
-    const int row0 = task_ % across * kSide, column0 = task_ / across * kSide;
-    // Along the memory both times; E is as it should be already in a superdiagonal form.
-    const bool turn = e.row_stride != 1;
-#pragma unroll 8
-    for (int i = threadIdx.x; i < kSide * kSide; i += Tile::kThreads) {
-      const int row = turn ? i / kSide : i % kSide, column = turn ? i % kSide : i / kSide;
-      if (row0 + row < n_ && column0 + column < n_) {
-        CopyAsync(shared_ + column * kLead + row, e.At(row0 + row, column0 + column));
-      }
-    }
-    CopyWait();
-    __syncthreads();
-#pragma unroll 8
-    for (int i = threadIdx.x; i < kSide * kSide; i += Tile::kThreads) {
-      const int row = i % kSide, column = i / kSide;
-      if (row0 + row < n_ && column0 + column < n_) {
-        fill_[static_cast<int64_t>(column0 + column) * n_ + row0 + row] =
-            shared_[column * kLead + row];
-      }
-    }
+    CopySquare<Tile::kThreads>(e, n_, task_ % across * kSide, task_ / across * kSide, shared_,
+                               fill_);
   }
 
   // `task` is in shared memory.
@@ -145,16 +78,20 @@ class Segment {
     }
     __syncthreads();
     Tile tile;
+    const TileTask<T, kTile, Tile> work(task, n_, shared_);
     // What a sum begins with was there before the kernel before began, but for a first column's.
     if (kStep == Step::kColumn && j == 0) AwaitPrevious();
-    if (task.any) Start(task, tile);
+    if (task.any) work.Start(tile);
     AwaitPrevious();
     LetNextStart();
     if (!task.any) return;
     if (task.first.depth + task.second.depth > 0) tile.Add(task.first, task.second, shared_);
-    if (kStep == Step::kColumn && task.factor) return FactorDiagonal(j, tile);
-    Store(task, tile);
-    if (kStep == Step::kScale && task.out == inverse_) StoreInverseTile(task);
+    if constexpr (kStep == Step::kColumn) {
+      if (task.factor) return FactorDiagonal(j, work, tile);
+    }
+    work.Lay(tile);
+    work.Store();
+    if (kStep == Step::kScale && task.out == inverse_) work.StoreInverseTile(inverse_, Kept());
   }
 
  private:
@@ -325,105 +262,19 @@ class Segment {
     return i < tiles_ && task.column0 < n_;
   }
 
-  // A sum begins with what it is to be subtracted from, negative.
-  __device__ void Start(const Task<T>& task, Tile& tile) const {
-    const int row0 = task.row0, column0 = task.column0;
-    if (task.start.first) {
-      tile.StartMinus(LowerTriangle<T>{task.start.first, n_, row0, column0, task.start.packed},
-                      task.start.second);
-    }
-    // Outside of the matrix with the identity, for the Cholesky factor of an unfilled tile.
-    if (kStep == Step::kColumn && task.factor && task.row0 + kTile > n_) {
-      tile.ForEach([&](int r, int c, T& value) {
-        if (r == c && task.row0 + r >= n_) value = -1;
-      });
-    }
-  }
-
-  // What a loop over entries needs stands in registers: after each store the task, in shared
-  // memory, would be read again.
-  __device__ void Store(const Task<T>& task, Tile& tile) const {
-    const int rows = n_ - task.row0, columns = n_ - task.column0;
-    const int below = task.lower ? task.row0 - task.column0 : n_;  // columns up to row + below
-    const int row_stride = static_cast<int>(task.row_stride);
-    const int column_stride = static_cast<int>(task.column_stride);
-    T* const out = task.out + task.row0 * task.row_stride + task.column0 * task.column_stride;
-    tile.Lay(task.negative ? -1 : 1, shared_);
-    if (column_stride == 1) {
-      Tile::template ForEachLaid<true>(
-          shared_, rows, columns, [=](int r, int c, T value) { out[r * row_stride + c] = value; });
-    } else {
-      Tile::template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
-        if (c <= r + below) out[c * column_stride + r] = value;
-      });
-    }
-  }
-
-  // What Store has laid is a tile of inv(L), below its diagonal: the transpose, and what is kept.
-  __device__ void StoreInverseTile(const Task<T>& task) const {
-    const int n = n_, row0 = task.row0, column0 = task.column0;
-    const int rows = n - row0, columns = n - column0;
-    T* const transposed = inverse_ + static_cast<int64_t>(row0) * n + column0;
-    T* const kept = Kept() + row0;
-    Tile::template ForEachLaid<true>(shared_, rows, columns,
-                                     [=](int r, int c, T value) { transposed[r * n + c] = value; });
-    Tile::template ForEachLaid<false>(shared_, rows, columns, [=](int r, int c, T value) {
-      KeptColumn(kept, n, column0 + c)[r] = value;
-    });
-  }
-  // What is kept of inv(L); entry (row, column) is KeptColumn(kept, n, column)[row].
+  // What is kept of inv(L).
   __device__ T* Kept() const {
     return Factor() + args_.inverse_offset + (run_.slot + k_) * args_.inverse_stride;
   }
-  __device__ static T* KeptColumn(T* kept, int n, int column) {
-    const int panel = column / kPanelColumns, first = panel * kPanelColumns;
-    return kept + PanelOffset(n, panel) + (column - first) * (n - first) - first;
-  }
 
   // The tile (j,j) of -L L' becomes that of the inverse.
-  __device__ void FactorDiagonal(int j, Tile& tile) const {
-    constexpr int kLead = kLd<T, kTile>;
-    tile.template Lay<kLead>(-1, shared_);
-    // Its lower triangle is there; the tiles of 8 on the diagonal have to be whole.
-    for (int i = threadIdx.x; i < kTile * 8; i += Tile::kThreads) {
-      const int column = i / 8, row = (column & -8) + i % 8;
-      if (row < column) shared_[column * kLead + row] = shared_[row * kLead + column];
-    }
-    __syncthreads();
-    TileInverter<kTile, Tile::kThreads / kWarp, T>(shared_, failed_, WarpIndex()).Run();
+  __device__ void FactorDiagonal(int j, const TileTask<T, kTile, Tile>& work, Tile& tile) const {
+    work.Invert(tile, failed_);
     if (threadIdx.x == 0) {
-      int64_t* info = system_.info + args_.segments_before + segment_;
-      if (k_ == 0 && j == 0) *info = 0;  // scratch is not cleared
-      if (*failed_ >= 0 && *info == 0) {
-        *info = 1 + static_cast<int64_t>(k_) * n_ + j * kTile + *failed_;
-      }
+      NoteFailure(system_.info + args_.segments_before + segment_, k_ == 0 && j == 0,
+                  static_cast<int64_t>(k_) * n_ + j * kTile, *failed_);
     }
-    const int n = n_, j0 = j * kTile, size = Minimum(kTile, n - j0);
-    const T* const tile_of = shared_;
-    T* const out = inverse_ + static_cast<int64_t>(j0) * n + j0;
-    T* const transposed = j + 1 < tiles_ ? transposed_ + j0 : nullptr;
-    T* const kept = Kept();
-    constexpr int kParts = kTile / kWarp;
-#pragma unroll 2
-    for (int column = WarpIndex(); column < size; column += Tile::kThreads / kWarp) {
-      // All is read before anything is written: a load waits for the stores before it.
-      T down[kParts], across[kParts];
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const int row = Lane() + p * kWarp;
-        down[p] = row < column ? T{0} : tile_of[column * kLd<T, kTile> + row];
-        across[p] = column < row || !transposed ? T{0} : tile_of[row * kLd<T, kTile> + column];
-      }
-      T* const kept_column = KeptColumn(kept, n, j0 + column) + j0;
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) {
-        const int row = Lane() + p * kWarp;
-        if (row >= size) break;
-        out[column * n + row] = down[p];
-        if (row >= (column & -kPanelColumns)) kept_column[row] = down[p];
-        if (transposed) transposed[column * n + row] = across[p];
-      }
-    }
+    work.StoreFactor(j, inverse_, j + 1 < tiles_ ? transposed_ : nullptr, Kept());
   }
 
   const EliminateArgs& args_;

@@ -24,6 +24,7 @@ int64_t SmallResident(bool is_float, int64_t n, int64_t shared_bytes);
 // Sets what kernels need of the device; once, before all else. early: as LargeContext::early.
 LaunchResult PrepareSmall(int64_t most_shared);
 LaunchResult PrepareLarge(int64_t most_shared, bool* early);
+LaunchResult PrepareEliminateFew(int64_t most_shared);
 LaunchResult PrepareVectors();
 
 // Eliminates levels of blocks of n <= LargestSmallBlock.
@@ -41,6 +42,11 @@ struct LargeContext {
 };
 template <typename T>
 LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context);
+
+// Eliminates all levels of float32 systems with few blocks, from tasks.
+LaunchResult EliminateFew(const EliminateFewArgs& args, Stream stream);
+// Whether a thread block, which can have most_shared bytes of shared memory, has room for a tile.
+bool CanEliminateFew(int64_t most_shared);
 
 // What solves need of the device.
 struct SolveLimits {

@@ -75,6 +75,11 @@ struct LevelShape {
     if (!run.reversed) run.fill_slot = run.slot - first_length;
     return run;
   }
+  // Blocks of the chain that are not separators.
+  BLOCKD_HOST_DEVICE int64_t interiors() const {
+    const int64_t ends = first_length + last_length;
+    return separators < 2 ? ends : ends + (separators - 1) * middle_length + longer;
+  }
   // The segment that a block of the chain is in, or that it is the right separator of.
   BLOCKD_HOST_DEVICE int64_t segment_of(int64_t block) const {
     const int64_t after = block - first_length - 1;
@@ -147,6 +152,68 @@ struct EliminateSmallArgs {
   int64_t done_stride = 0;
   uint32_t epoch = 0;
   uint32_t* ticket = nullptr;  // counts the thread blocks that have begun; zero before and after
+};
+
+// A task of a factorization of few large blocks; factor_tasks.h lists them. It forms a tile of a
+// matrix, start - products or the other way round, and counts where others wait for it.
+struct alignas(16) FactorTask {
+  static constexpr int kTile = 128;       // rows of a tile, and columns of a wide one
+  static constexpr int kPiece = 32;       // columns of a narrow one
+  static constexpr int kCopiedRows = 64;  // of a coupling block, by one task
+  static constexpr int kMostWaits = 8, kMostSignals = 2, kMostCounters = 32767;
+  static constexpr int16_t kNone = -1;
+
+  enum class Kind : uint8_t { kWide, kNarrow, kInvert, kCopy };
+  // What a scalar is in: one of a system's arrays or, counted from the first one as if all of its
+  // blocks had n^2, the matrix.
+  enum class Array : uint8_t { kNone, kFactor, kChains, kScratch, kDiagonal, kCoupling };
+
+  struct Place {
+    int64_t bits = 0;
+    BLOCKD_HOST_DEVICE static constexpr Place In(Array array, int64_t at) {
+      return {at * 8 + static_cast<int64_t>(array)};
+    }
+    BLOCKD_HOST_DEVICE constexpr Place Plus(int64_t scalars) const { return {bits + scalars * 8}; }
+    BLOCKD_HOST_DEVICE constexpr Array array() const { return static_cast<Array>(bits & 7); }
+    BLOCKD_HOST_DEVICE constexpr int64_t at() const { return bits >> 3; }
+  };
+  // Until a counter has `count`.
+  struct Wait {
+    int16_t counter;
+    uint16_t count;
+  };
+
+  // Two products A B': where A and B begin, and with which of their matrices' rows.
+  Place a[2], b[2];
+  Place start[2], out;
+  Place kept;        // tiles of inv(L): the stored triangle
+  Place transposed;  // and where transposes of those on the diagonal go besides
+  Wait waits[kMostWaits] = {};
+  int16_t row_of_a[2] = {}, row_of_b[2] = {}, depth[2] = {};
+  int16_t row0 = 0, column0 = 0;
+  // The first counts when `out` is there, the second at the end.
+  int16_t signals[kMostSignals] = {kNone, kNone};
+  uint8_t start_waits = 0, num_waits = 0;  // of these, those for `start`, which come first
+  Kind kind = Kind::kWide;
+  bool negative : 1, lower : 1, whole : 1;  // as in Task
+  bool across : 1;                          // out is stored transposed
+  // kInvert: where a failure is noted, and the segment's rows before it.
+  int32_t segment = 0, rows_before = 0;
+
+  FactorTask() : negative(false), lower(false), whole(false), across(false) {}
+};
+
+struct EliminateFewArgs {
+  int64_t n = 0;
+  const FactorTask* tasks = nullptr;
+  int64_t num_tasks = 0, num_counters = 0;  // counters of each system
+  const FactorEntry* systems = nullptr;
+  int64_t num_systems = 0;
+  // Zero before the launch, and what the one before left in its own, as in SolveArgs.
+  unsigned* ticket = nullptr;
+  unsigned* counters = nullptr;
+  unsigned* stale = nullptr;
+  unsigned stale_words = 0;
 };
 
 // Right-hand sides of one factorization, as blockd::SolveSystem.

@@ -5,6 +5,7 @@
 //
 // A thread block has every gridDim-th item, 32 rows of a task, in order. The first matrix of the
 // next one comes while its vector is waited for.
+#include "blockd/engine/gpu/fragments.h"
 #include "blockd/engine/gpu/launch.h"
 #include "blockd/engine/gpu/stream.h"
 #include "blockd/engine/gpu/substitute.h"

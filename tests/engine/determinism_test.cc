@@ -16,9 +16,9 @@ struct Size {
   int64_t num_blocks, n;
 };
 const std::vector<Size>& Sizes() {
-  static const std::vector<Size> sizes = {{1, 5},   {2, 33},   {40, 1},   {64, 8},
-                                          {50, 16}, {33, 17},  {20, 40},  {12, 70},
-                                          {5, 130}, {40, 130}, {40, 132}, {200, 4}};
+  static const std::vector<Size> sizes = {{1, 5},    {2, 33},  {40, 1},  {64, 8},  {50, 16},
+                                          {33, 17},  {20, 40}, {12, 70}, {5, 130}, {40, 130},
+                                          {40, 132}, {5, 200}, {200, 4}};
   return sizes;
 }
 

@@ -71,6 +71,23 @@ TEST_P(NotPositiveDefiniteTest, NamesTheMinorOfLapackAtEveryBlockUnderEveryPlan)
   }
 }
 
+TEST_P(NotPositiveDefiniteTest, NamesTheMinorInFewLargeBlocks) {
+  const int64_t n = 200;
+  const problems::Problem problem = problems::Mpc(7, n, 3);
+  const HostMatrix good(problem, scalar());
+  for (const PlanPtr& plan : PlansOf(good.shape())) {
+    for (const int64_t block : {0, 3, 6}) {
+      for (const int64_t row : {int64_t{130}, n - 1}) {
+        SCOPED_TRACE(absl::StrCat("block ", block, " row ", row));
+        HostMatrix bad(problem, scalar());
+        bad.SetDiagonal(block, row, row, -1);
+        ExpectMinor(FactorOne(solver(), bad, plan), n, block * n + row + 1);
+      }
+    }
+    ASSERT_NE(MustFactor(solver(), good, plan), nullptr);
+  }
+}
+
 TEST_P(NotPositiveDefiniteTest, NamesTheMinorThatACouplingBlockSpoils) {
   for (const int64_t n : {1, 4, 20}) {
     const Shape shape{11, n, scalar()};

@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "solver_fixture.h"
@@ -51,12 +52,14 @@ TEST_P(PlansTest, SolveThroughManyLevels) {
 
 TEST_P(PlansTest, SolveFewLargeBlocksThroughManyLevels) {
   struct Cuts {
-    int64_t n;
+    int64_t num_blocks, n;
     std::vector<int64_t> separators;
   };
-  const std::vector<Cuts> all = {{132, {}}, {132, {1}}, {200, {9, 2}}, {256, {18, 8, 3, 1}}};
-  for (const auto& [n, separators] : all) {
-    const HostMatrix matrix(problems::Mpc(37, n, 11), scalar());
+  const std::vector<Cuts> all = {
+      {37, 132, {}}, {37, 132, {1}}, {37, 200, {9, 2}}, {37, 256, {18, 8, 3, 1}},
+      {5, 197, {2}}, {4, 300, {1}},  {3, 385, {1}}};
+  for (const auto& [num_blocks, n, separators] : all) {
+    const HostMatrix matrix(problems::Mpc(num_blocks, n, 11), scalar());
     const PlanPtr plan = Cut(matrix.shape(), separators);
     for (const int64_t num_rhs : {1, 7, 19}) {
       SCOPED_TRACE(testing::Message() << "n " << n << ", " << num_rhs << " columns");
@@ -117,7 +120,7 @@ std::vector<FormOptions> Forms(bool palette) {
 }
 
 TEST_P(FormsTest, AreAllTheSameMatrix) {
-  for (const int64_t n : {1, 2, 7, 16, 33, 64, 70, 130}) {
+  for (const int64_t n : {1, 2, 7, 16, 33, 64, 70, 130, 200}) {
     const problems::Problem problem =
         problems::KalmanPalette({.states = n, .observations = n, .steps = 12});
     for (const bool palette : {false, true}) {
@@ -130,6 +133,25 @@ TEST_P(FormsTest, AreAllTheSameMatrix) {
         ExpectSolves(solver(), matrix, nullptr, 3);
         ExpectSolves(solver(), matrix, Cut(matrix.shape(), {4, 1}), 1);
       }
+    }
+  }
+}
+
+// Those of unlike forms are not in one launch.
+TEST_P(FormsTest, AreFactoredInOneBatch) {
+  for (const auto& [num_blocks, n] : std::vector<std::pair<int64_t, int64_t>>{{6, 40}, {40, 200}}) {
+    const problems::Problem problem = problems::Mpc(num_blocks, n, 4);
+    std::vector<HostMatrix> matrices;
+    for (const FormOptions& form : Forms(false)) matrices.emplace_back(problem, scalar(), form);
+    const Shape& shape = matrices[0].shape();
+    const PlanPtr plan = Cut(shape, {2});
+    std::vector<FactorItem> items(11);
+    for (size_t k = 0; k < items.size(); ++k) items[k].matrix = matrices[k / 2 % 4].view();
+    const Columns rhs(problems::RandomColumns(shape.rows(), 1, 3), scalar());
+    for (const FactorOutcome& outcome : solver().Factor(plan, items)) {
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+      const Columns x = MustSolve(solver(), outcome.factorization, rhs, 1);
+      EXPECT_LE(BackwardError(matrices[0].view(), x.values(), rhs.values()), ErrorBound(shape));
     }
   }
 }

@@ -23,7 +23,7 @@ class RepeatedCallsTest : public SolverTest {
 };
 
 TEST_P(RepeatedCallsTest, AFailedFactorizationHarmsNoneAfterIt) {
-  for (const int64_t n : {5, 40, 65, 130}) {
+  for (const int64_t n : {5, 40, 65, 130, 200}) {
     const int64_t num_blocks = n > 64 ? 5 : 12;
     const problems::Problem problem = problems::Mpc(num_blocks, n, 1);
     const HostMatrix good(problem, scalar());
@@ -102,6 +102,32 @@ TEST_P(RepeatedCallsTest, ManyPlansInTurnGiveTheSameAnswersEachTime) {
     // At once again, and at another place in memory.
     const auto elsewhere = MustFactor(solver(), matrices[p], plans[p]);
     EXPECT_EQ(Answer(matrices[p], plans[p]), answers[p]);
+  }
+}
+
+// Plans that take turns, factored and solved with.
+TEST_P(RepeatedCallsTest, FewLargeBlocksOfUnlikeShapesTakeTurns) {
+  struct Cuts {
+    int64_t num_blocks, n;
+    std::vector<int64_t> separators;
+  };
+  std::vector<HostMatrix> matrices;
+  std::vector<PlanPtr> plans;
+  for (const auto& [num_blocks, n, separators] :
+       std::vector<Cuts>{{12, 200, {5, 2}}, {12, 200, {3, 1}}, {5, 260, {2}}, {7, 72, {3}}}) {
+    matrices.emplace_back(problems::Mpc(num_blocks, n, 1), scalar());
+    plans.push_back(Cut(matrices.back().shape(), separators));
+  }
+  std::vector<Columns> answers;
+  for (int turn = 0; turn < 3; ++turn) {
+    for (size_t p = 0; p < plans.size(); ++p) {
+      const Columns answer = Answer(matrices[p], plans[p]);
+      if (turn == 0) {
+        answers.push_back(answer);
+      } else {
+        EXPECT_EQ(answer, answers[p]) << "turn " << turn << ", plan " << p;
+      }
+    }
   }
 }
 
