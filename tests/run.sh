@@ -75,7 +75,7 @@ asan() {
 
 tsan() {
   local status=0
-  build_preset tsan engine_tests core_test integration_tests client_server_test
+  build_preset tsan engine_tests device_code_test core_test integration_tests client_server_test
   # Of the engine's tests, those with threads.
   test_dir tsan tests/engine -R 'Concurren|Thread|Resources|MemoryPool' || status=$?
   test_dir tsan tests/server || status=$?
@@ -86,9 +86,9 @@ tsan() {
 tidy() {
   say "tidy"
   # Generated headers must be there for clang-tidy to read.
-  cmake --preset release -B "$build/release" >/dev/null
-  cmake --build "$build/release" -j "$jobs" --target proto/all
-  tests/lint/check_tidy.sh "$build/release"
+  cmake --preset tidy -B "$build/tidy" >/dev/null
+  cmake --build "$build/tidy" -j "$jobs" --target proto/all
+  tests/lint/check_tidy.sh "$build/tidy"
 }
 
 cuda() {

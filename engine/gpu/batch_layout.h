@@ -9,7 +9,7 @@
 #include "blockd/engine/elimination_plan.h"
 #include "blockd/engine/gpu/device.h"
 #include "blockd/engine/gpu/factor_tasks.h"
-#include "blockd/engine/gpu/level.h"
+#include "blockd/engine/gpu/plan_args.h"
 #include "blockd/engine/gpu/task_lists.h"
 #include "blockd/engine/memory_pool.h"
 
@@ -35,66 +35,6 @@ inline constexpr int64_t kCallOffset = kTasksOffset + TaskLists::kMost * TaskLis
 inline constexpr int64_t kCallBytes = Device::kWorkspaceBytes - kCallOffset;
 // Systems whose failures kernels write where the host reads them.
 inline constexpr int64_t kPinnedFailures = Device::kResultBytes / int64_t{sizeof(FirstFailure)};
-
-inline LevelShape ShapeOf(const EliminationPlan& plan, const Level& level) {
-  LevelShape shape;
-  shape.n = plan.shape().block_size;
-  shape.separators = static_cast<int64_t>(level.separators.size());
-  shape.first_length = level.segments.front().count;
-  if (shape.separators == 0) return shape;
-  shape.last_length = level.segments.back().count;
-  if (shape.separators < 2) return shape;
-  shape.middle_length = level.segments[shape.separators - 1].count;
-  shape.longer = level.fills - shape.middle_length * (shape.separators - 1);
-  return shape;
-}
-
-// In the levels above one.
-inline int64_t SeparatorsBefore(const EliminationPlan& plan, int64_t level_index) {
-  int64_t before = 0;
-  for (int64_t l = 0; l < level_index; ++l) {
-    before += static_cast<int64_t>(plan.levels()[l].separators.size());
-  }
-  return before;
-}
-// A level has one segment more.
-inline int64_t SegmentsBefore(const EliminationPlan& plan, int64_t level_index) {
-  return SeparatorsBefore(plan, level_index) + level_index;
-}
-
-// Of large blocks, without systems.
-inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_index) {
-  const Level& level = plan.levels()[level_index];
-  const int64_t n = plan.shape().block_size, square = n * n;
-  EliminateArgs args;
-  args.level = ShapeOf(plan, level);
-  args.next_chain_offset = SeparatorsBefore(plan, level_index) * 3 * square;
-  if (level_index > 0) {
-    args.chain_offset = SeparatorsBefore(plan, level_index - 1) * 3 * square;
-  }
-  args.inverse_offset = level.inverse_offset;
-  args.next_offset = level.next_offset;
-  args.fill_offset = level.fill_offset;
-  args.inverse_stride = TriangleScalars(n);
-  args.next_stride = square;
-  args.fill_stride = square;
-  args.segments_before = SegmentsBefore(plan, level_index);
-  return args;
-}
-
-// Without what it has in scratch.
-inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
-  FactorEntry entry = {};
-  entry.diagonal = matrix.diagonal;
-  entry.coupling = matrix.coupling;
-  entry.diagonal_index = matrix.diagonal_index;
-  entry.coupling_index = matrix.coupling_index;
-  entry.factor = factor;
-  entry.chains = chains;
-  entry.packed_diagonal = matrix.form.diagonal == DiagonalForm::kPackedLower;
-  entry.superdiagonal = matrix.form.coupling == CouplingForm::kSuperdiagonal;
-  return entry;
-}
 
 // Tiles of a system, counted as rows of tiles of its blocks by themselves.
 inline int64_t FewTiles(const Shape& shape) {

@@ -303,29 +303,9 @@ class GpuBackend : public Backend {
                               const FactorScratch& scratch, int64_t count) {
     absl::StatusOr<uint32_t> epoch = NextEpoch();
     if (!epoch.ok()) return epoch.status();
-    const int64_t n = plan.shape().block_size, square = n * n;
-    const int64_t levels = static_cast<int64_t>(plan.levels().size());
-    EliminateSmallArgs args;
-    args.num_levels = static_cast<int>(std::min(levels - first_level, scratch.levels_a_launch));
-    int64_t segments = SegmentsBefore(plan, first_level);
-    for (int i = 0; i < args.num_levels; ++i) {
-      const int64_t index = first_level + i;
-      const Level& level = plan.levels()[index];
-      gpu::SmallLevel& out = args.levels[i];
-      out.shape = ShapeOf(plan, level);
-      if (index > 0) out.chain_offset = SeparatorsBefore(plan, index - 1) * 3 * square;
-      out.next_chain_offset = SeparatorsBefore(plan, index) * 3 * square;
-      out.inverse_offset = level.inverse_offset;
-      out.next_offset = level.next_offset;
-      out.fill_offset = level.fill_offset;
-      out.segments_before = segments;
-      segments += static_cast<int64_t>(level.segments.size());
-    }
+    EliminateSmallArgs args = gpu::ArgsOfLevels(plan, first_level, scratch.levels_a_launch);
     args.systems = FactorTable();
     args.num_systems = count;
-    args.inverse_stride = TriangleScalars(n);
-    args.next_stride = square;
-    args.fill_stride = square;
     args.done = Flags();
     args.done_stride = scratch.info_stride;
     args.epoch = *epoch;

@@ -2,6 +2,8 @@
 #ifndef BLOCKD_ENGINE_GPU_TILE_H_
 #define BLOCKD_ENGINE_GPU_TILE_H_
 
+#include <algorithm>
+
 #include "blockd/engine/gpu/fragments.h"
 #include "blockd/engine/gpu/level.h"
 
@@ -102,7 +104,7 @@ template <int kTile, int kWarps, typename T, int kBarrier = 0>
 class TileInverter {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
-  static constexpr int kSpan = kTile < 32 ? kTile : 32, kSpans = kTile / kSpan;
+  static constexpr int kSpan = std::min(kTile, 32), kSpans = kTile / kSpan;
   // A unit of work is 16 rows and columns of a product of two blocks, or all rows of half as many
   // columns.
   static constexpr int kUnits = 4;  // of a product

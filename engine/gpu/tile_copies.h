@@ -2,6 +2,8 @@
 #ifndef BLOCKD_ENGINE_GPU_TILE_COPIES_H_
 #define BLOCKD_ENGINE_GPU_TILE_COPIES_H_
 
+#include <algorithm>
+
 #include "blockd/engine/gpu/tile.h"
 
 namespace blockd::gpu {
@@ -116,7 +118,6 @@ class TileCopies {
         StoreVector(inverse + before + (column - first) * (kTile - first) + row - first, entries);
       }
     } else {
-      constexpr int kLanes = kTile < 32 ? kTile : 32;
 #pragma unroll 4
       for (int column = thread / kLanes; column < n; column += kBy / kLanes) {
         const int panel = column / 8, first = panel * 8;
@@ -132,6 +133,7 @@ class TileCopies {
   }
 
  private:
+  static constexpr int kLanes = std::min(kTile, kWarp);  // of a warp, that have a column
   // Entries of a tile that a thread has.
   static constexpr int kEntries = kTile * kTile / kThreads;
 

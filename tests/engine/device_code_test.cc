@@ -1,0 +1,322 @@
+// Kernels' code for small blocks on the host's threads: what one thread block does with a segment,
+// one segment after the other, and what the host tells it of a plan. The answers are right,
+// failures are named, and the thread sanitizer sees who waits for whom.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "blockd/client/blockctl/problems.h"
+#include "blockd/engine/gpu/matrix_segment.h"
+#include "blockd/engine/gpu/plan_args.h"
+#include "blockd/engine/gpu/warpgroup_segment.h"
+#include "blockd/tests/support/host_matrix.h"
+#include "blockd/tests/support/oracle.h"
+#include "host_gpu_runtime.h"  // for gpu_runtime.h
+
+namespace blockd::gpu {
+namespace {
+
+using test::HostMatrix;
+
+template <typename T>
+inline constexpr Scalar kScalar = sizeof(T) == 4 ? Scalar::kFloat32 : Scalar::kFloat64;
+
+// --- Tiles -------------------------------------------------------------------------------------
+
+template <typename T, int kTile, int kWarps>
+void ExpectInverts() {
+  SCOPED_TRACE(testing::Message() << kTile << " rows, " << kWarps << " warps, " << sizeof(T));
+  constexpr int kLead = kLd<T, kTile>;
+  const HostMatrix matrix(problems::RandomSpd(1, kTile, 5, 100), kScalar<T>);
+  for (const int bad : {kTile, kTile - 1, kTile / 2 + 1, 0}) {
+    HostThreadBlock block(kWarps * kWarp, kTile * kLead * sizeof(T));
+    T* const tile = reinterpret_cast<T*>(block.shared());
+    // The lower triangle and the tiles of 8 x 8 on the diagonal.
+    std::vector<long double> a(kTile * kTile);
+    for (int column = 0; column < kTile; ++column) {
+      for (int row = 0; row < kTile; ++row) {
+        const int low = std::min(row, column), high = std::max(row, column);
+        T value = static_cast<T>(matrix.Diagonal(0, high, low));
+        if (row == column && row == bad) value = -1;
+        a[column * kTile + row] = value;
+        if (row / 8 >= column / 8) tile[column * kLead + row] = value;
+      }
+    }
+    int failed = -1;
+    block.Run(
+        [&](int thread) { TileInverter<kTile, kWarps, T>(tile, &failed, thread / kWarp).Run(); });
+    ASSERT_EQ(failed, bad == kTile ? -1 : bad);
+    if (failed >= 0) continue;
+    // X A X' is the identity.
+    const auto x = [&](int row, int column) -> long double {
+      return row < column ? 0 : tile[column * kLead + row];
+    };
+    long double worst = 0;
+    for (int i = 0; i < kTile; ++i) {
+      std::vector<long double> row(kTile);
+      for (int k = 0; k <= i; ++k) {
+        for (int j = 0; j < kTile; ++j) row[j] += x(i, k) * a[j * kTile + k];
+      }
+      for (int j = 0; j < kTile; ++j) {
+        long double sum = i == j ? -1 : 0;
+        for (int k = 0; k <= j; ++k) sum += row[k] * x(j, k);
+        worst = std::max(worst, std::abs(sum));
+      }
+    }
+    EXPECT_LE(worst, 100 * kTile * test::Epsilon(kScalar<T>));
+  }
+}
+
+TEST(DeviceCodeOnThreadsTest, InvertsTiles) {
+  ExpectInverts<double, 16, 1>();
+  ExpectInverts<double, 32, 2>();
+  ExpectInverts<double, 64, 4>();
+  ExpectInverts<double, 64, 8>();
+  ExpectInverts<double, 128, 8>();
+  ExpectInverts<float, 16, 1>();
+  ExpectInverts<float, 32, 2>();
+  ExpectInverts<float, 64, 4>();
+  ExpectInverts<float, 64, 8>();
+  ExpectInverts<float, 128, 8>();
+}
+
+// --- Segments ----------------------------------------------------------------------------------
+
+// What a launch leaves of one system.
+template <typename T>
+struct Factored {
+  std::vector<T> factor;
+  FirstFailure found = {0, 0};
+};
+
+template <template <typename, int, bool> class Segment, typename T, int kTile, bool kFull>
+void RunSegment(const EliminateSmallArgs& args, int64_t ticket) {
+  using Mine = Segment<T, kTile, kFull>;
+  const Place place(args, ticket);
+  Outcome outcome = {.failed = -1, .first = kNobody, .value = 0, .first_warp = 0};
+  HostThreadBlock block(kWarpsOf<kTile> * kWarp, Mine::kSharedScalars * sizeof(T));
+  block.Run([&](int thread) {
+    Mine segment(args, place, reinterpret_cast<T*>(block.shared()), &outcome, thread);
+    segment.Run();
+  });
+}
+
+template <template <typename, int, bool> class Segment, typename T, int kTile>
+Factored<T> Factor(const EliminationPlan& plan, const BlockTridiagonalView& matrix) {
+  const int64_t levels = static_cast<int64_t>(plan.levels().size());
+  const int64_t segments = SegmentsBefore(plan, levels);
+  Factored<T> out;
+  out.factor.assign(plan.factor_bytes() / sizeof(T), T{});
+  std::vector<T> chains(plan.chain_scalars());
+  std::vector<int64_t> info(segments);
+  std::vector<uint32_t> done(segments);
+  FactorEntry entry = EntryOf(matrix, out.factor.data(), chains.data());
+  entry.info = info.data();
+  entry.found = &out.found;
+  EliminateSmallArgs args = ArgsOfLevels(plan, 0, kMostLevelsALaunch);
+  args.systems = &entry;
+  args.num_systems = 1;
+  args.done = done.data();
+  args.done_stride = segments;
+  args.epoch = 7;
+  for (int64_t ticket = 0; ticket < segments; ++ticket) {
+    if (plan.shape().block_size == kTile) {
+      RunSegment<Segment, T, kTile, true>(args, ticket);
+    } else {
+      RunSegment<Segment, T, kTile, false>(args, ticket);
+    }
+  }
+  return out;
+}
+
+// A x = b, with a factor of this plan.
+template <typename T>
+class Substitution {
+ public:
+  Substitution(const EliminationPlan& plan, const std::vector<T>& factor)
+      : plan_(plan), factor_(factor), n_(plan.shape().block_size) {}
+
+  std::vector<double> Solve(std::span<const double> b) const {
+    std::vector<double> x(b.begin(), b.end());
+    Solve(0, x);
+    return x;
+  }
+
+ private:
+  using Vector = std::span<double>;
+
+  // Of a level's chain: x has the right-hand side, and then the solution.
+  void Solve(size_t index, std::vector<double>& x) const {
+    const Level& level = plan_.levels()[index];
+    const auto block = [&](int64_t i) { return Vector(x).subspan(i * n_, n_); };
+    const auto separator = [&](int64_t i) { return block(level.separators[i]); };
+    const auto next = [&](const Segment& segment, int64_t k) {
+      if (k + 1 < segment.count) return block(segment.block(k + 1));
+      if (segment.reversed && segment.left_separator >= 0) return separator(segment.left_separator);
+      return segment.right_separator >= 0 ? separator(segment.right_separator) : Vector();
+    };
+    for (const Segment& segment : level.segments) {
+      for (int64_t k = 0; k < segment.count; ++k) {
+        const Vector y = block(segment.block(k));
+        MultiplyInverse(level, segment, k, false, y);
+        Subtract(level.next_offset, segment.slot + k, false, y, next(segment, k));
+        if (!segment.has_fill()) continue;
+        Subtract(level.fill_offset, segment.fill_slot + k, false, y,
+                 separator(segment.left_separator));
+      }
+    }
+    if (!level.separators.empty()) {
+      std::vector<double> chain;
+      for (const int64_t i : level.separators) {
+        chain.insert(chain.end(), block(i).begin(), block(i).end());
+      }
+      Solve(index + 1, chain);
+      for (size_t s = 0; s < level.separators.size(); ++s) {
+        std::copy_n(chain.begin() + s * n_, n_, separator(s).begin());
+      }
+    }
+    for (const Segment& segment : level.segments) {
+      for (int64_t k = segment.count - 1; k >= 0; --k) {
+        const Vector y = block(segment.block(k));
+        Subtract(level.next_offset, segment.slot + k, true, next(segment, k), y);
+        if (segment.has_fill()) {
+          Subtract(level.fill_offset, segment.fill_slot + k, true,
+                   separator(segment.left_separator), y);
+        }
+        MultiplyInverse(level, segment, k, true, y);
+      }
+    }
+  }
+
+  // y = X y, or X' y.
+  void MultiplyInverse(const Level& level, const Segment& segment, int64_t k, bool transposed,
+                       Vector y) const {
+    const T* const x =
+        factor_.data() + level.inverse_offset + (segment.slot + k) * TriangleScalars(n_);
+    std::vector<double> out(n_);
+    for (int64_t column = 0; column < n_; ++column) {
+      const int64_t panel = column / kPanel, first = panel * kPanel;
+      const T* const from =
+          x + TrianglePanelOffset(n_, panel) + (column - first) * (n_ - first) - first;
+      for (int64_t row = first; row < n_; ++row) {
+        if (row < column) {
+          EXPECT_EQ(from[row], 0);
+        } else if (transposed) {
+          out[column] += from[row] * y[row];
+        } else {
+          out[row] += from[row] * y[column];
+        }
+      }
+    }
+    std::copy(out.begin(), out.end(), y.begin());
+  }
+
+  // y -= B x or B' x, of the block that is the slot-th from `offset` on.
+  void Subtract(int64_t offset, int64_t slot, bool transposed, Vector x, Vector y) const {
+    if (x.empty() || y.empty()) return;
+    const T* const b = factor_.data() + offset + slot * n_ * n_;
+    for (int64_t column = 0; column < n_; ++column) {
+      for (int64_t row = 0; row < n_; ++row) {
+        if (transposed) {
+          y[column] -= b[column * n_ + row] * x[row];
+        } else {
+          y[row] -= b[column * n_ + row] * x[column];
+        }
+      }
+    }
+  }
+
+  const EliminationPlan& plan_;
+  const std::vector<T>& factor_;
+  const int64_t n_;
+};
+
+struct Case {
+  int64_t num_blocks, n;
+  std::vector<int64_t> separators;
+};
+
+template <template <typename, int, bool> class Segment, typename T, int kTile>
+void ExpectFactors(const Case& chosen, const test::FormOptions& form = {}) {
+  const auto& [num_blocks, n, separators] = chosen;
+  SCOPED_TRACE(testing::Message() << "N " << num_blocks << " n " << n << " first cut "
+                                  << (separators.empty() ? 0 : separators[0]) << ", " << sizeof(T));
+  const problems::Problem problem =
+      form.palette
+          ? problems::KalmanPalette({.states = n, .observations = n + 1, .steps = num_blocks})
+          : problems::Mpc(num_blocks, n, 3);
+  const HostMatrix matrix(problem, kScalar<T>, form);
+  const auto plan = EliminationPlan::MakeWithSeparators(matrix.shape(), separators);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto factored = Factor<Segment, T, kTile>(*plan, matrix.view());
+  EXPECT_EQ(factored.found.position, 0);
+  const std::vector<double> b = problems::RandomColumns(matrix.shape().rows(), 1, 1);
+  const std::vector<double> x = Substitution<T>(*plan, factored.factor).Solve(b);
+  EXPECT_LE(test::BackwardError(matrix.view(), x, b), 4 * n * test::Epsilon(kScalar<T>));
+}
+
+template <template <typename, int, bool> class Segment, typename T, int kTile>
+void ExpectNamesFailures(int64_t n) {
+  const Shape shape{7, n, kScalar<T>};
+  const auto plan = EliminationPlan::MakeWithSeparators(shape, {2});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const problems::Problem problem = problems::Mpc(shape.num_blocks, n, 3);
+  // Of each level a segment's last interior, rows in its first and its last part.
+  for (size_t l = 0; l < plan->levels().size(); ++l) {
+    const Level& level = plan->levels()[l];
+    const int64_t s = static_cast<int64_t>(level.segments.size()) / 2;
+    const auto& segment = level.segments[s];
+    const int64_t interior = segment.count - 1;
+    const int64_t block = plan->OriginalBlock(static_cast<int64_t>(l), segment.block(interior));
+    for (const int64_t row : {n / 4, n - 1}) {
+      SCOPED_TRACE(testing::Message() << "n " << n << " level " << l << " row " << row);
+      HostMatrix matrix(problem, kScalar<T>);
+      matrix.SetDiagonal(block, row, row, -1);
+      const FirstFailure found = Factor<Segment, T, kTile>(*plan, matrix.view()).found;
+      EXPECT_EQ(found.position, SegmentsBefore(*plan, static_cast<int64_t>(l)) + s + 1);
+      EXPECT_EQ(found.value, 1 + interior * n + row);
+    }
+  }
+}
+
+TEST(DeviceCodeOnThreadsTest, WarpgroupsFactor) {
+  for (const Case& chosen :
+       std::vector<Case>{{1, 64, {}}, {2, 40, {}}, {5, 64, {1}}, {9, 64, {3, 1}}, {14, 33, {2}}}) {
+    ExpectFactors<WarpgroupSegment, float, 64>(chosen);
+  }
+}
+
+TEST(DeviceCodeOnThreadsTest, MatrixInstructionsFactor) {
+  ExpectFactors<MatrixSegment, double, 64>({9, 64, {3, 1}});
+  ExpectFactors<MatrixSegment, double, 64>({7, 50, {2}});
+  ExpectFactors<MatrixSegment, float, 64>({7, 64, {2}});
+  ExpectFactors<MatrixSegment, double, 32>({12, 32, {3, 1}});
+  ExpectFactors<MatrixSegment, float, 32>({12, 20, {3}});
+  ExpectFactors<MatrixSegment, double, 16>({14, 7, {4, 1}});
+  ExpectFactors<MatrixSegment, float, 16>({14, 16, {4, 1}});
+  ExpectFactors<MatrixSegment, float, 128>({5, 128, {1}});
+  ExpectFactors<MatrixSegment, float, 128>({4, 70, {}});
+}
+
+TEST(DeviceCodeOnThreadsTest, EveryFormIsRead) {
+  for (const bool palette : {false, true}) {
+    for (const DiagonalForm diagonal : {DiagonalForm::kFull, DiagonalForm::kPackedLower}) {
+      const test::FormOptions form = {
+          .diagonal = diagonal, .coupling = CouplingForm::kSuperdiagonal, .palette = palette};
+      ExpectFactors<WarpgroupSegment, float, 64>({4, palette ? 64 : 35, {1}}, form);
+      ExpectFactors<MatrixSegment, double, 16>({7, palette ? 16 : 9, {2}}, form);
+    }
+  }
+}
+
+TEST(DeviceCodeOnThreadsTest, FailuresAreNamed) {
+  ExpectNamesFailures<WarpgroupSegment, float, 64>(64);
+  ExpectNamesFailures<MatrixSegment, double, 32>(24);
+}
+
+}  // namespace
+}  // namespace blockd::gpu
