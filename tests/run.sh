@@ -77,7 +77,8 @@ tsan() {
   local status=0
   build_preset tsan engine_tests device_code_test core_test integration_tests client_server_test
   # Of the engine's tests, those with threads.
-  test_dir tsan tests/engine -R 'Concurren|Thread|Resources|MemoryPool' || status=$?
+  test_dir tsan tests/engine -R 'Concurren|Thread|Resources|MemoryPool' -E 'OnThreads.*(EveryForm|Failures)' ||
+    status=$?
   test_dir tsan tests/server || status=$?
   test_dir tsan tests -L sockets || status=$?
   return "$status"

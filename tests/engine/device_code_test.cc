@@ -291,15 +291,15 @@ TEST(DeviceCodeOnThreadsTest, WarpgroupsFactor) {
 }
 
 TEST(DeviceCodeOnThreadsTest, MatrixInstructionsFactor) {
-  ExpectFactors<MatrixSegment, double, 64>({9, 64, {3, 1}});
-  ExpectFactors<MatrixSegment, double, 64>({7, 50, {2}});
-  ExpectFactors<MatrixSegment, float, 64>({7, 64, {2}});
-  ExpectFactors<MatrixSegment, double, 32>({12, 32, {3, 1}});
-  ExpectFactors<MatrixSegment, float, 32>({12, 20, {3}});
+  ExpectFactors<MatrixSegment, double, 64>({5, 64, {2}});
+  ExpectFactors<MatrixSegment, double, 64>({5, 50, {1}});
+  ExpectFactors<MatrixSegment, float, 64>({5, 64, {2}});
+  ExpectFactors<MatrixSegment, double, 32>({9, 32, {3, 1}});
+  ExpectFactors<MatrixSegment, float, 32>({7, 20, {2}});
   ExpectFactors<MatrixSegment, double, 16>({14, 7, {4, 1}});
-  ExpectFactors<MatrixSegment, float, 16>({14, 16, {4, 1}});
-  ExpectFactors<MatrixSegment, float, 128>({5, 128, {1}});
-  ExpectFactors<MatrixSegment, float, 128>({4, 70, {}});
+  ExpectFactors<MatrixSegment, float, 16>({10, 16, {4, 1}});
+  ExpectFactors<MatrixSegment, float, 128>({3, 128, {1}});
+  ExpectFactors<MatrixSegment, float, 128>({2, 70, {}});
 }
 
 TEST(DeviceCodeOnThreadsTest, EveryFormIsRead) {
