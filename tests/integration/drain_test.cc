@@ -140,7 +140,7 @@ TEST_F(DrainTest, AFullQueueIsUnavailableWithADelay) {
 
 TEST_F(DrainTest, TooManyBytesInFlightAreUnavailable) {
   server::ServerOptions options = Options();
-  options.core.max_batch_delay = absl::Seconds(2);
+  options.core.max_batch_delay = absl::Seconds(4);
   const int64_t rhs_bytes = problem_.rows() * 8;
   options.max_inflight_request_bytes = 3 * rhs_bytes;  // one request and its solution
   Start(options);
