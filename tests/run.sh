@@ -110,18 +110,26 @@ hip() {
   echo "hip: compiled" >>"$summary"
 }
 
+# Once more, at the end, what made a part fail: of a long log often only the last lines are kept.
+tell_failure() {
+  local log="$build/$1.log"
+  say "$1: what failed"
+  grep -E -A12 'error:|FAILED|Failure$|[*]{3}|Sanitizer:' "$log" | tail -n 80 || tail -n 40 "$log"
+}
+
 all() {
   local part failed=()
   : >"$summary"
   for part in lint release asan tsan tidy cuda hip; do
     SECONDS=0
     # A process of its own, so that the first failing command ends the part and not the others.
-    "$0" "$part" || failed+=("$part")
+    "$0" "$part" 2>&1 | tee "$build/$part.log" || failed+=("$part")
     echo "$part: $SECONDS s" >>"$summary"
   done
   say "summary"
   cat "$summary"
   if ((${#failed[@]} > 0)); then
+    for part in "${failed[@]}"; do tell_failure "$part"; done
     echo "FAILED: ${failed[*]}"
     return 1
   fi

@@ -289,15 +289,15 @@ __device__ inline void CopyWaitBut() {
 
 // Four matrices in shared memory, of eight rows of four words: lane l says where row l % 8 of
 // matrix l / 8 is, aligned to 16 bytes, and gets of each matrix word l % 4 of row l / 4.
-__device__ inline void LoadMatrices(float (&words)[4], const float* row) {
+__device__ inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
 #if defined(BLOCKD_GPU_HIP)
   for (int i = 0; i < 4; ++i) {
     const auto from = Shuffle(reinterpret_cast<unsigned long long>(row), 8 * i + Lane() / 4);
-    words[i] = reinterpret_cast<const float*>(from)[Lane() % 4];
+    words[i] = reinterpret_cast<const uint32_t*>(from)[Lane() % 4];
   }
 #else
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=f"(words[0]), "=f"(words[1]), "=f"(words[2]), "=f"(words[3])
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
                : "memory");
 #endif

@@ -270,12 +270,11 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
     __device__ void operator()(int half, uint32_t (&big)[kSteps][4],
                                uint32_t (&small)[kSteps][4]) const {
       const int lane = lanes.lane, row = lanes.warp * 16 + lane % 16;
-      const float* from =
-          reinterpret_cast<const float*>(a) + ((half * kSteps * 2 + lane / 16) * kTile + row) * 4;
+      const uint32_t* from = a + ((half * kSteps * 2 + lane / 16) * kTile + row) * 4;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        LoadMatrices(reinterpret_cast<float(&)[4]>(big[step]), from + step * 8 * kTile);
-        LoadMatrices(reinterpret_cast<float(&)[4]>(small[step]), from + step * 8 * kTile + kPart);
+        LoadMatrices(big[step], from + step * 8 * kTile);
+        LoadMatrices(small[step], from + step * 8 * kTile + kPart);
       }
     }
   };

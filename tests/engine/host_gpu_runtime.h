@@ -164,13 +164,13 @@ inline void CopyAsync16(void* shared, const void* global) {
 inline void CopyWait() {}
 inline void Prefetch(const void*) {}
 
-inline void LoadMatrices(float (&words)[4], const float* row) {
+inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
   Require(reinterpret_cast<uintptr_t>(row) % 16 == 0, "a matrix's row where is no vector");
   AmongLanes([&](auto& lane) { lane.bits = reinterpret_cast<uintptr_t>(row); },
              [&](const auto& lanes) {
                for (int i = 0; i < 4; ++i) {
                  const uint64_t from = lanes[8 * i + Lane() / 4].bits;
-                 words[i] = reinterpret_cast<const float*>(from)[Lane() % 4];
+                 words[i] = reinterpret_cast<const uint32_t*>(from)[Lane() % 4];
                }
              });
 }
