@@ -51,11 +51,12 @@ class StreamingTest : public ::testing::Test {
     return *SolverClient::Connect(fake_.target(), options);
   }
 
-  FakeSolver fake_;
   int unary_ = 0, streams_ = 0;
   v1::FactorStreamHeader header_;
   std::string received_;
   size_t largest_chunk_ = 0;
+  absl::Notification ended_;  // the test has: what waits for that may begin later
+  FakeSolver fake_;           // after what its calls use
 };
 
 TEST_F(StreamingTest, TheThresholdChooses) {
@@ -124,9 +125,8 @@ TEST_F(StreamingTest, AnEarlyAnswerIsTaken) {
 }
 
 TEST_F(StreamingTest, AServerThatStopsReadingCannotHoldTheCallBeyondItsTimeout) {
-  absl::Notification ended;
-  fake_.on_factor_stream = [&](FakeSolver::FactorReader*, v1::FactorReply*) {
-    ended.WaitForNotification();
+  fake_.on_factor_stream = [this](FakeSolver::FactorReader*, v1::FactorReply*) {
+    ended_.WaitForNotification();
     return grpc::Status::OK;
   };
   const std::vector<double> numbers(8 << 20);
@@ -134,7 +134,7 @@ TEST_F(StreamingTest, AServerThatStopsReadingCannotHoldTheCallBeyondItsTimeout) 
       Connect({}).Factor(MakeSystemView<double>(4 << 20, 1, numbers.data(), numbers.data()),
                          {.timeout = absl::Milliseconds(200)});
   EXPECT_TRUE(absl::IsDeadlineExceeded(result.status())) << result.status();
-  ended.Notify();
+  ended_.Notify();
 }
 
 TEST_F(StreamingTest, ALargeSolutionComesInChunks) {

@@ -15,7 +15,8 @@ cd "$(dirname "$0")/../.."
 cache="${BLOCKD_TIDY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/blockd-tidy}"
 
 check_one() {  # check_one BUILD_FOLDER FILE
-  local build="$1" file="$2" command key output options=()
+  local build="$1" file="$2" command key output
+  local options=(--extra-arg=-Wno-unknown-warning-option)  # the compiler's own names of warnings
   # The first compilation of this file, without the compiler's launcher, its output and its target.
   command="$(grep -F -B1 "\"file\": \"$file\"" "$build/compile_commands.json" |
     sed -n 's/^ *"command": "\(.*\)",$/\1/p' | head -n 1 |
@@ -27,7 +28,7 @@ check_one() {  # check_one BUILD_FOLDER FILE
   } | sha256sum | cut -d ' ' -f 1)"
   if [[ -e "$cache/$key" ]]; then return; fi
   if [[ "$file" == "$build"/* ]]; then
-    options=("--config-file=$PWD/.clang-tidy"
+    options+=("--config-file=$PWD/.clang-tidy"
       "--header-filter=(/blockd/|^$PWD/)(engine|server|client|tests)/")
     # What .clang-tidy says in these folders.
     if [[ "$file" == "$build"/@(client|tests)/* ]]; then options+=("--checks=-clang-analyzer-*"); fi
