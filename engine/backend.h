@@ -100,7 +100,9 @@ class Backend {
   virtual absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) = 0;
 
   // Factors in natural order, storing nothing, until a pivot is not positive. Block -1: none was.
-  virtual absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) = 0;
+  // scratch: of a factorization of this shape that has ended.
+  virtual absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
+                                                            void* scratch) = 0;
 
   // Solving: forward through the levels, base last, then backward, base first.
   virtual absl::Status Forward(const SolveBatch& batch, int64_t level) = 0;

@@ -72,6 +72,8 @@ std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators, double en
 Level CutLevel(int64_t chain, int64_t separators, double end_length) {
   Level level;
   level.chain_length = chain;
+  level.segments.reserve(separators + 1);
+  level.separators.reserve(separators);
   int64_t position = 0;
   for (const int64_t length : SegmentLengths(chain, separators, end_length)) {
     const int64_t index = static_cast<int64_t>(level.segments.size());
@@ -127,10 +129,12 @@ class Planner {
   }
 
  private:
-  // Every number of separators up to 8, then steps of an eighth; a level needs 2s + 1 blocks.
+  // Every number of separators up to 8, then steps of an eighth; a level needs 2s + 1 blocks. More
+  // than kMostSeparators keep no device busier, and the host has to remember each.
+  static constexpr int64_t kMostSeparators = int64_t{1} << 18;
   static std::vector<int64_t> Candidates(int64_t chain) {
     std::vector<int64_t> candidates;
-    const int64_t most = (chain - 1) / 2;
+    const int64_t most = std::min((chain - 1) / 2, kMostSeparators);
     for (int64_t s = 1; s < most; s += std::max<int64_t>(1, s / 8)) candidates.push_back(s);
     if (most >= 1) candidates.push_back(most);
     return candidates;
@@ -250,6 +254,15 @@ absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
     chain = cuts;
   }
   return Build(shape, separators, EndLength(shape.block_size, costs));
+}
+
+int64_t EliminationPlan::host_bytes() const {
+  int64_t bytes = sizeof(EliminationPlan);
+  for (const Level& level : levels_) {
+    bytes += static_cast<int64_t>(sizeof(Level) + level.segments.size() * sizeof(Segment) +
+                                  level.separators.size() * sizeof(int64_t));
+  }
+  return bytes;
 }
 
 int64_t EliminationPlan::OriginalBlock(int64_t level, int64_t block) const {

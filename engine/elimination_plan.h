@@ -111,6 +111,7 @@ class EliminationPlan {
   const std::vector<Level>& levels() const { return levels_; }  // at least one, the base last
   // The block of the system that stands at `block` in the chain of `level`.
   int64_t OriginalBlock(int64_t level, int64_t block) const;
+  int64_t host_bytes() const;  // what the plan itself takes of the host's memory
   int64_t factor_bytes() const { return factor_scalars_ * ScalarBytes(shape_.scalar); }
   // Scalars of the reduced chains while one system is factored: for each separator of each level
   // two contributions to its diagonal block and one coupling block, 3 n^2.

@@ -66,17 +66,23 @@ absl::StatusOr<std::shared_ptr<const EliminationPlan>> Solver::Plan(const Shape&
   absl::StatusOr<EliminationPlan> plan =
       EliminationPlan::Make(shape, batch, backend_->costs(shape));
   if (!plan.ok()) return plan.status();
-  // Shapes come from callers: forget them all before their number becomes a leak.
-  if (plans_.size() >= kMaxCachedPlans) plans_.clear();
+  // Shapes come from callers: forget them all before they become a leak.
+  const int64_t bytes = plan->host_bytes();
+  if (plans_.size() >= kMaxCachedPlans || plans_bytes_ + bytes > kMaxCachedPlansBytes) {
+    plans_.clear();
+    plans_bytes_ = 0;
+  }
+  plans_bytes_ += bytes;
   auto shared = std::make_shared<const EliminationPlan>(*std::move(plan));
   plans_[{shape, batch}] = shared;
   return shared;
 }
 
 int64_t Solver::FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form,
-                                     int64_t systems) const {
+                                     int64_t systems, bool matrices) const {
   const int64_t chain = MemoryPool::Rounded(plan.chain_scalars() * ScalarBytes(form.shape.scalar));
-  const int64_t upload = backend_->reads_host_memory() ? 0 : StagedMatrix::BufferBytes(form);
+  const int64_t upload =
+      backend_->reads_host_memory() || matrices ? 0 : StagedMatrix::BufferBytes(form);
   return systems * (chain + upload) +
          MemoryPool::Rounded(backend_->FactorScratchBytes(plan, systems));
 }
@@ -164,8 +170,8 @@ absl::StatusOr<std::vector<PivotFailure>> Solver::RunFactor(const FactorBatch& b
 
 // Where the natural order fails or, if it does not, where the plan's order did.
 absl::StatusOr<NotPositiveDefinite> Solver::Locate(const FactorWork& work,
-                                                   const PivotFailure& failure) {
-  absl::StatusOr<PivotFailure> natural = backend_->FactorInNaturalOrder(work.matrix);
+                                                   const PivotFailure& failure, void* scratch) {
+  absl::StatusOr<PivotFailure> natural = backend_->FactorInNaturalOrder(work.matrix, scratch);
   if (!natural.ok()) return natural.status();
   NotPositiveDefinite where;
   where.natural_order = natural->block >= 0;
@@ -176,14 +182,14 @@ absl::StatusOr<NotPositiveDefinite> Solver::Locate(const FactorWork& work,
 }
 
 void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-                    const PivotFailure* failure) {
+                    const PivotFailure* failure, void* scratch) {
   FactorOutcome& outcome = *work.outcome;
   if (IsCancelled(work.item->cancelled)) {
     outcome.status = absl::CancelledError("cancelled while factoring");
     return;
   }
   if (failure != nullptr) {
-    absl::StatusOr<NotPositiveDefinite> where = Locate(work, *failure);
+    absl::StatusOr<NotPositiveDefinite> where = Locate(work, *failure, scratch);
     outcome.status = where.ok() ? NotSpdStatus(*where) : where.status();
     if (where.ok()) outcome.not_positive_definite = *where;
     return;
@@ -245,7 +251,7 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
     }
     std::vector<const PivotFailure*> failure_of(works.size(), nullptr);
     for (const PivotFailure& failure : *failures) failure_of[failure.system] = &failure;
-    for (size_t i = 0; i < works.size(); ++i) Finish(plan, works[i], failure_of[i]);
+    for (size_t i = 0; i < works.size(); ++i) Finish(plan, works[i], failure_of[i], batch.scratch);
   }
   spent.compute_seconds = watch.Lap();
   if (phases) *phases = spent;

@@ -89,8 +89,9 @@ class Solver {
                                                               int64_t batch = 1);
 
   // Upper bounds on what the calls take from the pool beside the factorizations themselves; bytes.
-  int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form,
-                               int64_t systems) const;
+  // matrices: beside staged and kept ones too, StagedMatrix::BufferBytes each.
+  int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form, int64_t systems,
+                               bool matrices = false) const;
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write may be called from any
@@ -113,13 +114,15 @@ class Solver {
   struct FactorWork;
   struct Group;
   static constexpr size_t kMaxCachedPlans = 4096;
+  static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
 
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
   absl::StatusOr<std::vector<PivotFailure>> RunFactor(const FactorBatch& batch,
                                                       std::span<const FactorWork> works);
-  absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure);
+  absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure,
+                                             void* scratch);
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-              const PivotFailure* failure);
+              const PivotFailure* failure, void* scratch);
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
@@ -132,6 +135,7 @@ class Solver {
   absl::Mutex plans_mutex_;
   absl::flat_hash_map<std::pair<Shape, int64_t>, std::shared_ptr<const EliminationPlan>> plans_
       ABSL_GUARDED_BY(plans_mutex_);
+  int64_t plans_bytes_ ABSL_GUARDED_BY(plans_mutex_) = 0;
 };
 
 }  // namespace blockd

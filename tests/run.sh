@@ -9,8 +9,8 @@
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
 #            with the thread sanitizer
 #   tidy     clang-tidy over every source file
-#   cuda     compiles the CUDA backend, only where nvcc is found; runs the one test of it that
-#            needs no GPU
+#   cuda     everything with the CUDA backend, only where nvcc is found; runs what of it needs no
+#            GPU: the order of tasks, and a program with the installed engine
 #   hip      compiles the HIP backend with the distribution's hipcc; nothing is run
 #   all      all of them, in this order (the default); goes on after a failure and says so at the end
 #
@@ -99,9 +99,8 @@ cuda() {
     echo "cuda: no nvcc here, not compiled" | tee -a "$summary"
     return
   fi
-  build_preset cuda engine/all factor_tasks_test
-  "$build/cuda/tests/engine/factor_tasks_test"
-  echo "cuda: compiled; factor_tasks_test passed" >>"$summary"
+  build_preset cuda
+  test_dir cuda "" -R '^(FactorTasksTest|install\.engine)'
 }
 
 hip() {

@@ -153,8 +153,10 @@ class CpuBackend : public Backend {
     return failures;
   }
 
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
-    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix) : Sweep<float>(matrix);
+  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
+                                                    void* scratch) override {
+    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix, scratch)
+                                                     : Sweep<float>(matrix, scratch);
   }
 
   absl::Status Forward(const SolveBatch& batch, int64_t level) override {
@@ -292,16 +294,14 @@ class CpuBackend : public Backend {
   }
 
   template <typename T>
-  absl::StatusOr<PivotFailure> Sweep(const BlockTridiagonalView& matrix) {
-    absl::StatusOr<DeviceBuffer> scratch = pool_.Allocate(ScratchBytes(matrix.shape(), false));
-    if (!scratch.ok()) return scratch.status();
+  static PivotFailure Sweep(const BlockTridiagonalView& matrix, void* scratch) {
     Segment whole;
     whole.count = matrix.shape().num_blocks;
     EliminateTask<T> task;
     task.n = matrix.shape().block_size;
     task.chain.matrix = &matrix;
     task.segment = &whole;
-    task.scratch = reinterpret_cast<T*>(scratch->data());
+    task.scratch = static_cast<T*>(scratch);
     const SegmentFailure failure = EliminateSegment(task);
     return PivotFailure{0, failure.interior, failure.row};
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace blockd::gpu {
 
@@ -64,7 +65,8 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   }
   status = ToStatus(BLOCKD_GPU(Malloc)(&slab_, static_cast<size_t>(pool_bytes_ + kWorkspaceBytes)),
                     "device memory");
-  if (!status.ok()) return status;
+  // Somebody else may have taken it since.
+  if (!status.ok()) return absl::ResourceExhaustedError(status.message());
   int last = 0, first = 0;  // priorities
   status = ToStatus(BLOCKD_GPU(DeviceGetStreamPriorityRange)(&last, &first), "stream");
   const auto make_stream = [&status](Stream* stream, int priority) {
@@ -151,14 +153,15 @@ absl::Status Device::Upload(void* device, const void* host, int64_t bytes) {
 
 absl::StatusOr<void*> Device::NextPinned() {
   Staging& staging = ring_[++turn_ % ring_.size()];
-  absl::Status status = ToStatus(BLOCKD_GPU(EventSynchronize)(staging.done), "pinned memory");
+  absl::Status status =
+      Describe(ToStatus(BLOCKD_GPU(EventSynchronize)(staging.done), "pinned memory"));
   if (!status.ok()) return status;
   return staging.data;
 }
 
 absl::Status Device::MarkPinned() {
-  return ToStatus(BLOCKD_GPU(EventRecord)(ring_[turn_ % ring_.size()].done, stream_),
-                  "pinned memory");
+  return Describe(ToStatus(BLOCKD_GPU(EventRecord)(ring_[turn_ % ring_.size()].done, stream_),
+                           "pinned memory"));
 }
 
 absl::Status Device::UploadInOrder(void* device, int64_t bytes,
@@ -167,9 +170,9 @@ absl::Status Device::UploadInOrder(void* device, int64_t bytes,
   if (!pinned.ok()) return pinned.status();
   write(*pinned);
   absl::Status status =
-      ToStatus(BLOCKD_GPU(MemcpyAsync)(device, *pinned, static_cast<size_t>(bytes),
-                                       BLOCKD_GPU(MemcpyHostToDevice), stream_),
-               "upload");
+      Describe(ToStatus(BLOCKD_GPU(MemcpyAsync)(device, *pinned, static_cast<size_t>(bytes),
+                                                BLOCKD_GPU(MemcpyHostToDevice), stream_),
+                        "upload"));
   return status.ok() ? MarkPinned() : status;
 }
 
@@ -179,11 +182,11 @@ absl::Status Device::Download(void* host, const void* device, int64_t bytes) {
     const int64_t part = std::min(kStagingBytes, bytes - at);
     absl::StatusOr<void*> pinned = NextPinned();
     if (!pinned.ok()) return pinned.status();
-    status = ToStatus(
+    status = Describe(ToStatus(
         BLOCKD_GPU(MemcpyAsync)(*pinned, static_cast<const std::byte*>(device) + at,
                                 static_cast<size_t>(part), BLOCKD_GPU(MemcpyDeviceToHost), stream_),
-        "download");
-    if (status.ok()) status = ToStatus(BLOCKD_GPU(StreamSynchronize)(stream_), "download");
+        "download"));
+    if (status.ok()) status = Wait(stream_, "download");
     if (status.ok()) std::memcpy(static_cast<std::byte*>(host) + at, *pinned, part);
   }
   return status;
@@ -197,13 +200,32 @@ absl::Status Device::Synchronize() {
     uploads = std::exchange(uploads_running_, false);
   }
   if (!uploads) return status;
-  const absl::Status uploaded = ToStatus(BLOCKD_GPU(StreamSynchronize)(upload_stream_), "uploads");
+  const absl::Status uploaded = Wait(upload_stream_, "uploads");
   return status.ok() ? uploaded : status;
 }
 
 absl::Status Device::AwaitKernels() {
   absl::Status status = Enter();
-  return status.ok() ? ToStatus(BLOCKD_GPU(StreamSynchronize)(stream_), "kernels") : status;
+  return status.ok() ? Wait(stream_, "kernels") : status;
+}
+
+absl::Status Device::Wait(Stream stream, absl::string_view what) {
+  absl::Status status = Describe(ToStatus(BLOCKD_GPU(StreamSynchronize)(stream), what));
+  if (status.ok() && stream == stream_) launched_.clear();
+  return status;
+}
+
+absl::Status Device::Launched(const LaunchResult& result) {
+  if (std::find(launched_.begin(), launched_.end(), result.kernel) == launched_.end()) {
+    launched_.push_back(result.kernel);
+  }
+  return Describe(ToStatus(result.error, result.kernel));
+}
+
+absl::Status Device::Describe(absl::Status status) const {
+  if (status.ok() || launched_.empty()) return status;
+  return absl::InternalError(absl::StrCat(
+      status.message(), "; launched since all was well: ", absl::StrJoin(launched_, ", ")));
 }
 
 }  // namespace blockd::gpu

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -14,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/backend.h"
-#include "blockd/engine/gpu/gpu_runtime.h"
+#include "blockd/engine/gpu/launch.h"
 
 namespace blockd::gpu {
 
@@ -67,6 +68,12 @@ class Device {
   absl::Status Synchronize();
   // Waits for stream() alone.
   absl::Status AwaitKernels();
+  // What a launch on stream() or side_stream() returned. A kernel that fails is known to have
+  // failed later: every failure names the kernels that were launched since stream() was last
+  // waited for.
+  absl::Status Launched(const LaunchResult& result);
+  // A failure, with those names.
+  absl::Status Describe(absl::Status status) const;
 
  private:
   struct Staging {
@@ -76,6 +83,7 @@ class Device {
   using Ring = std::array<Staging, 2>;
 
   Device() = default;
+  absl::Status Wait(Stream stream, absl::string_view what);
   absl::Status Init(int32_t index, int64_t memory_bytes);
   absl::Status InitRing(Ring& ring);
 
@@ -88,6 +96,7 @@ class Device {
   Ring ring_;
   size_t turn_ = 0;
   void* results_ = nullptr;
+  std::vector<const char*> launched_;  // since stream_ was last waited for, each once
 
   absl::Mutex upload_mutex_;
   Stream upload_stream_ = nullptr;

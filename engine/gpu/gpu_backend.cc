@@ -28,7 +28,6 @@ using gpu::EntryOf;
 using gpu::FactorEntry;
 using gpu::FactorScratch;
 using gpu::FirstFailure;
-using gpu::LargeScratchBytes;
 using gpu::LaunchResult;
 using gpu::LevelShape;
 using gpu::SegmentsBefore;
@@ -36,10 +35,6 @@ using gpu::SeparatorsBefore;
 using gpu::ShapeOf;
 using gpu::SolveArgs;
 using gpu::SolveEntry;
-
-absl::Status ToStatus(const LaunchResult& result) {
-  return gpu::ToStatus(result.error, result.kernel);
-}
 
 class GpuBackend : public Backend {
  public:
@@ -158,22 +153,18 @@ class GpuBackend : public Backend {
     return failures;
   }
 
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
+  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
+                                                    void* scratch) override {
     const Shape& shape = matrix.shape();
-    const int64_t n = shape.block_size, bytes = ScalarBytes(shape.scalar);
-    // One block of the factor, overwritten again and again, and one segment's scratch.
-    const int64_t next_offset = MemoryPool::Rounded(gpu::TriangleSize(n) * bytes) / bytes;
-    const int64_t kept = MemoryPool::Rounded((next_offset + n * n) * bytes);
+    const int64_t n = shape.block_size;
     const bool small = IsSmall(shape);
-    absl::StatusOr<DeviceBuffer> scratch =
-        pool_.Allocate(kept + (small ? 0 : LargeScratchBytes(shape)));
-    if (!scratch.ok()) return scratch.status();
+    const gpu::NaturalScratch layout(shape, small);
     absl::Status status = device_->AwaitUploads();
-    FactorEntry entry = EntryOf(matrix, scratch->data(), nullptr);
+    FactorEntry entry = EntryOf(matrix, scratch, nullptr);
     int64_t* const info = reinterpret_cast<int64_t*>(CallMemory());
     entry.info = info;
     entry.found = static_cast<FirstFailure*>(device_->results());
-    entry.scratch = scratch->data() + kept;
+    entry.scratch = static_cast<std::byte*>(scratch) + layout.kept_bytes;
     if (status.ok()) status = Set(factor_table_, std::as_bytes(std::span(&entry, 1)));
     LevelShape level;
     level.n = n;
@@ -182,7 +173,7 @@ class GpuBackend : public Backend {
     if (status.ok() && small) {
       EliminateSmallArgs args;
       args.levels[0].shape = level;
-      args.levels[0].next_offset = next_offset;
+      args.levels[0].next_offset = layout.next_offset;
       args.num_levels = 1;
       args.systems = systems;
       args.num_systems = 1;
@@ -191,10 +182,10 @@ class GpuBackend : public Backend {
     } else if (status.ok()) {
       EliminateArgs args;
       args.level = level;
-      args.next_offset = next_offset;
+      args.next_offset = layout.next_offset;
       args.systems = systems;
       args.num_systems = 1;
-      status = ToStatus(Launch(shape.scalar, args, nullptr));
+      status = device_->Launched(Launch(shape.scalar, args, nullptr));
     }
     int64_t value = 0;
     if (status.ok()) status = device_->Download(&value, info, sizeof(value));
@@ -208,16 +199,16 @@ class GpuBackend : public Backend {
   }
 
   absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    return Solve(batch, static_cast<int32_t>(level), static_cast<int32_t>(level) + 1);
+    return Solve(batch, static_cast<int32_t>(level), static_cast<int32_t>(level) + 1,
+                 [] { return true; });
   }
   absl::Status Backward(const SolveBatch& batch, int64_t level) override {
     const int32_t levels = static_cast<int32_t>(batch.plan->levels().size());
     return Solve(batch, 2 * levels - 1 - static_cast<int32_t>(level),
-                 2 * levels - static_cast<int32_t>(level));
+                 2 * levels - static_cast<int32_t>(level), [] { return true; });
   }
   absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
-    if (!wanted()) return absl::CancelledError("cancelled while solving");
-    return Solve(batch, 0, 2 * static_cast<int32_t>(batch.plan->levels().size()));
+    return Solve(batch, 0, 2 * static_cast<int32_t>(batch.plan->levels().size()), wanted);
   }
 
  private:
@@ -331,8 +322,8 @@ class GpuBackend : public Backend {
     if (!result.ok()) (void)BLOCKD_GPU(StreamSynchronize)(device_->side_stream());
     // Of a factorization that was stopped nothing is known.
     const bool stopped = batch.stop && batch.stop->load(std::memory_order_relaxed);
-    if (!result.ok() || !last || stopped) return ToStatus(result);
-    return ToStatus(FindFailures(scratch, count));
+    if (!result.ok() || !last || stopped) return device_->Launched(result);
+    return device_->Launched(FindFailures(scratch, count));
   }
 
   // All levels, of `count` systems from `first` on.
@@ -372,7 +363,7 @@ class GpuBackend : public Backend {
       });
       if (!status.ok()) return status;
     }
-    return ToStatus(FindFailures(scratch, count));
+    return device_->Launched(FindFailures(scratch, count));
   }
   // How many systems share the multiprocessors.
   enum class Company : uint8_t { kNone, kSome, kMuch };
@@ -438,13 +429,14 @@ class GpuBackend : public Backend {
     if (!status.ok()) return status;
     SetKey(std::span<const EliminateArgs>(level_args_),
            {ListOf::kGraph, static_cast<uint8_t>(shape.scalar), 0});
-    status = graphs_.Run(key_, device_->stream(), [&] {
+    status = device_->Describe(graphs_.Run(key_, device_->stream(), [&] {
       LaunchResult result;
       for (const EliminateArgs& args : level_args_) {
         if (result.ok()) result = Launch(shape.scalar, args, nullptr);
       }
       return result.ok() && end == levels ? FindFailures(scratch, count) : result;
-    });
+    }));
+    if (status.ok()) status = device_->Launched({gpu::kSuccess, "EliminateLarge in a graph"});
     return status.ok() && scratch.is_long ? device_->MarkPinned() : status;
   }
 
@@ -454,8 +446,8 @@ class GpuBackend : public Backend {
 
   absl::Status Launch(Scalar scalar, const EliminateSmallArgs& args) const {
     const gpu::Stream stream = device_->stream();
-    return ToStatus(scalar == Scalar::kFloat64 ? gpu::EliminateSmall<double>(args, stream)
-                                               : gpu::EliminateSmall<float>(args, stream));
+    return device_->Launched(scalar == Scalar::kFloat64 ? gpu::EliminateSmall<double>(args, stream)
+                                                        : gpu::EliminateSmall<float>(args, stream));
   }
   LaunchResult Launch(Scalar scalar, const EliminateArgs& args,
                       const std::atomic<bool>* stop) const {
@@ -502,8 +494,11 @@ class GpuBackend : public Backend {
     return args;
   }
 
-  // Some passes, for as many systems and panels of columns at a time as there is room to count for.
-  absl::Status Solve(const SolveBatch& batch, int32_t first_pass, int32_t end_pass) {
+  // Some passes, for as many systems and panels of columns at a time as there is room to count for
+  // and as take some milliseconds; `wanted` is asked in between.
+  absl::Status Solve(const SolveBatch& batch, int32_t first_pass, int32_t end_pass,
+                     absl::FunctionRef<bool()> wanted) {
+    if (!wanted()) return absl::CancelledError("cancelled while solving");
     absl::Status status = device_->AwaitUploads();
     if (!status.ok()) return status;
     const EliminationPlan& plan = *batch.plan;
@@ -519,6 +514,7 @@ class GpuBackend : public Backend {
       const int64_t panel = gpu::SolvePanelColumns(solve_limits_, most);
       const bool in_parts = batch.systems.size() == 1 && most > 4 && most <= panel;
       status = SetTasks(args, in_parts);
+      if (!status.ok()) return status;
       unit_bytes = args.num_vectors * args.n * std::min(most, panel) * int64_t{sizeof(float)};
     }
     const int64_t units = (gpu::kSolveBytes - gpu::kTicketBytes) / unit_bytes;
@@ -539,12 +535,20 @@ class GpuBackend : public Backend {
       const int64_t panels = (columns + args.panel_columns - 1) / args.panel_columns;
       // Items of work have numbers of 32 bits.
       const int64_t items = gpu::MostSolveItems(args);
+      const double flops = plan.solve_flops(args.panel_columns * args.num_systems);
       const int64_t panels_at_once = std::max<int64_t>(
           1, std::min({panels, units / args.num_systems,
-                       std::numeric_limits<uint32_t>::max() / (items * args.num_systems)}));
+                       std::numeric_limits<uint32_t>::max() / (items * args.num_systems),
+                       static_cast<int64_t>(gpu::kLongFlops / flops)}));
+      const bool is_long = panels_at_once < panels;
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);
+        // The pinned pieces take turns: this waits for the launch before the last one.
+        if (is_long) status = device_->NextPinned().status();
+        if (status.ok() && is_long && !wanted())
+          return absl::CancelledError("cancelled while solving");
+        if (!status.ok()) return status;
         status = LaunchCounted(args.num_systems * args.num_panels * unit_bytes,
                                [&](const Counted& counted) {
                                  args.tickets = counted.tickets;
@@ -553,6 +557,7 @@ class GpuBackend : public Backend {
                                  args.stale_words = counted.stale_words;
                                  return Launch(args, plan.shape().scalar);
                                });
+        if (status.ok() && is_long) status = device_->MarkPinned();
       }
     }
     return status;
@@ -592,7 +597,7 @@ class GpuBackend : public Backend {
                 reinterpret_cast<unsigned*>(mine + gpu::kTicketBytes),
                 reinterpret_cast<unsigned*>(SolveMemory(1 - solve_turn_)),
                 static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)})});
-    if (!result.ok()) return ToStatus(result);
+    if (!result.ok()) return device_->Launched(result);
     stale_bytes_ = gpu::kTicketBytes + bytes;
     solve_turn_ = 1 - solve_turn_;
     return absl::OkStatus();
@@ -645,7 +650,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
         gpu::PrepareLarge(limits.block_shared_bytes, &early), gpu::PrepareVectors(),
         gpu::PrepareSubstituteSmall(limits), gpu::PrepareSubstituteLarge(limits),
         gpu::PrepareSubstituteFew(), gpu::PrepareEliminateFew(limits.block_shared_bytes)}) {
-    status = ToStatus(result);
+    status = gpu::ToStatus(result.error, result.kernel);
     if (!status.ok()) return status;
   }
   return std::make_unique<GpuBackend>(*std::move(device), limits, early);

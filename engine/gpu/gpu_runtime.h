@@ -69,7 +69,7 @@ Error AllowShared(Kernel kernel, size_t bytes) {
 }
 
 // Has the driver load a kernel now, which it may otherwise do when the kernel is first launched:
-// not while a graph is recorded.
+// not while a graph is recorded, and not where there is no memory for it any more.
 template <typename Kernel>
 Error Load(Kernel kernel) {
   BLOCKD_GPU(FuncAttributes) attributes;

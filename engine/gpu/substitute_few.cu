@@ -409,7 +409,9 @@ LaunchResult PrepareSubstituteFew() {
   const auto bytes = static_cast<size_t>(
       (Worker<4>::PartScalars(kMostPanel) + 2 * Worker<4>::VectorScalars(kMostRows, kMostPanel)) *
       int64_t{sizeof(float)});
-  return {AllowShared(SubstituteFewKernel<4>, bytes), "SubstituteFew"};
+  Error error = Load(SubstituteFewKernel<1>);
+  if (error == kSuccess) error = AllowShared(SubstituteFewKernel<4>, bytes);
+  return {error, "SubstituteFew"};
 }
 
 LaunchResult SubstituteFew(const SolveArgs& args, const SolveLimits& limits, Stream stream) {

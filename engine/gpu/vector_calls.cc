@@ -7,13 +7,6 @@
 #include "blockd/engine/gpu/batch_layout.h"
 
 namespace blockd::gpu {
-namespace {
-
-absl::Status ToStatus(const LaunchResult& result) {
-  return gpu::ToStatus(result.error, result.kernel);
-}
-
-}  // namespace
 
 double* VectorCalls::CallMemory() const {
   return reinterpret_cast<double*>(device_.workspace() + kCallOffset);
@@ -24,7 +17,7 @@ absl::Status VectorCalls::Pack(void* packed, const void* columns_in, const Colum
   const std::byte* in = static_cast<const std::byte*>(columns_in);
   return ForEachPinnedPart(args, columns, [&](void* pinned, const ColumnArgs& part) {
     std::memcpy(pinned, in + part.first_piece * part.bytes, part.count * part.bytes);
-    return ToStatus(ScatterColumns(packed, pinned, part, device_.stream()));
+    return device_.Launched(ScatterColumns(packed, pinned, part, device_.stream()));
   });
 }
 
@@ -32,8 +25,8 @@ absl::Status VectorCalls::Unpack(void* columns_out, const void* packed, const Co
                                  int64_t columns) {
   std::byte* out = static_cast<std::byte*>(columns_out);
   return ForEachPinnedPart(args, columns, [&](void* pinned, const ColumnArgs& part) {
-    absl::Status status = ToStatus(GatherColumns(pinned, packed, part, device_.stream()));
-    if (status.ok()) status = device_.Synchronize();
+    absl::Status status = device_.Launched(GatherColumns(pinned, packed, part, device_.stream()));
+    if (status.ok()) status = device_.AwaitKernels();
     if (status.ok()) {
       std::memcpy(out + part.first_piece * part.bytes, pinned, part.count * part.bytes);
     }
@@ -47,7 +40,7 @@ absl::StatusOr<double> VectorCalls::LogDeterminant(const EliminationPlan& plan,
   const int64_t n = plan.shape().block_size;
   double* partial = CallMemory();
   const auto sum = [&](const auto* scalars, const Level& level) {
-    return ToStatus(
+    return device_.Launched(
         SumLogs(scalars + level.inverse_offset, level.interiors, n, partial, device_.stream()));
   };
   double total = 0;
@@ -77,11 +70,11 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residual(
 absl::Status VectorCalls::Add(Scalar scalar, void* y, const void* x, int64_t scalars) {
   absl::Status status = device_.AwaitUploads();
   if (!status.ok()) return status;
-  return ToStatus(scalar == Scalar::kFloat64
-                      ? AddVectors(static_cast<double*>(y), static_cast<const double*>(x), scalars,
-                                   device_.stream())
-                      : AddVectors(static_cast<float*>(y), static_cast<const float*>(x), scalars,
-                                   device_.stream()));
+  return device_.Launched(scalar == Scalar::kFloat64
+                              ? AddVectors(static_cast<double*>(y), static_cast<const double*>(x),
+                                           scalars, device_.stream())
+                              : AddVectors(static_cast<float*>(y), static_cast<const float*>(x),
+                                           scalars, device_.stream()));
 }
 
 template <typename T>
@@ -99,7 +92,7 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residuals(
   std::vector<double> host(4 * num_rhs);
   for (int64_t c = 0; status.ok() && c < num_rhs; c += kColumnsALaunch) {
     const int64_t columns = std::min(kColumnsALaunch, num_rhs - c);
-    status = ToStatus(
+    status = device_.Launched(
         ComputeResidual(args, x, b, r, num_rhs, c, columns, partial, norms, device_.stream()));
     if (status.ok()) status = device_.Download(host.data() + 4 * c, norms, columns * 32);
   }

@@ -143,7 +143,21 @@ unsigned Blocks(int64_t threads) {
 
 }  // namespace
 
-LaunchResult PrepareVectors() { return {Load(FindFailuresKernel), "FindFailures"}; }
+LaunchResult PrepareVectors() {
+  for (const LaunchResult& result : {LaunchResult{Load(FindFailuresKernel), "FindFailures"},
+                                     {Load(MoveColumnsKernel<true>), "ScatterColumns"},
+                                     {Load(MoveColumnsKernel<false>), "GatherColumns"},
+                                     {Load(AddKernel<double>), "AddVectors"},
+                                     {Load(AddKernel<float>), "AddVectors"},
+                                     {Load(SumLogsKernel<double>), "SumLogs"},
+                                     {Load(SumLogsKernel<float>), "SumLogs"},
+                                     {Load(ResidualKernel<double>), "Residual"},
+                                     {Load(ResidualKernel<float>), "Residual"},
+                                     {Load(LargestKernel), "Largest"}}) {
+    if (!result.ok()) return result;
+  }
+  return {};
+}
 
 LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream) {

@@ -232,7 +232,9 @@ absl::Status SolverCore::Impl::AdmitFactor(FactorTask& task, bool staged) {
   task.plan = *std::move(plan);
 
   // An overwritten factor's own memory serves the new one: only what that lacks is asked for.
-  int64_t bytes = solver_->FactorWorkspaceBytes(*task.plan, params.form, params.num_systems);
+  const bool matrices = staged || params.keep_matrix;
+  int64_t bytes =
+      solver_->FactorWorkspaceBytes(*task.plan, params.form, params.num_systems, matrices);
   for (int64_t i = 0; i < params.num_systems; ++i) {
     const int64_t charge = FactorCharge(*task.plan);
     const int64_t reused = params.overwrite && !task.pins.empty()
@@ -240,7 +242,7 @@ absl::Status SolverCore::Impl::AdmitFactor(FactorTask& task, bool staged) {
                                : 0;
     task.factor_reserved.push_back(charge - reused);
     bytes += charge - reused;
-    if (staged || params.keep_matrix) bytes += MatrixCharge(params.form);
+    if (matrices) bytes += MatrixCharge(params.form);
   }
   absl::StatusOr<Reservation> reservation = budget_.Reserve(bytes);
   if (!reservation.ok()) return reservation.status();
@@ -255,7 +257,8 @@ absl::Status SolverCore::Impl::AdmitFactorSolve(FactorSolveTask& task) {
   if (!plan.ok()) return plan.status();
   task.plan = *std::move(plan);
   const bool keeps = params.residual || params.max_refinements > 0;
-  int64_t bytes = FactorCharge(*task.plan) + solver_->FactorWorkspaceBytes(*task.plan, form, 1) +
+  int64_t bytes = FactorCharge(*task.plan) +
+                  solver_->FactorWorkspaceBytes(*task.plan, form, 1, keeps) +
                   solver_->SolveWorkspaceBytes(*task.plan, params.num_rhs, keeps);
   if (keeps) bytes += MatrixCharge(form);
   absl::StatusOr<Reservation> reservation = budget_.Reserve(bytes);

@@ -39,6 +39,7 @@ void SolverCore::Impl::SubmitFactor(std::unique_ptr<FactorTask> task, bool admit
     // Owned first and looked up then, so that nobody inserts it in between.
     absl::StatusOr<std::optional<FactorReply>> found = FindKey(task->context->caller, task->params);
     if (!found.ok() || found->has_value()) {
+      Note(found.status());
       AnswerFactor(*task, found.ok() ? absl::StatusOr<FactorReply>(**found) : found.status());
       task.reset();
       return Finished(1);
@@ -125,8 +126,11 @@ std::vector<FactorOutcome> SolverCore::Impl::FactorWithRetry(
   };
   if (std::none_of(outcomes.begin(), outcomes.end(), exhausted)) return outcomes;
   const MatrixForm& form = items[0].staged ? items[0].staged->view().form : items[0].matrix.form;
-  const int64_t alone = FactorCharge(*plan) + solver_->FactorWorkspaceBytes(*plan, form, 1) +
-                        (items[0].keep_matrix ? MatrixCharge(form) : 0);
+  // What is staged has its memory.
+  const bool staged = items[0].staged != nullptr, kept = items[0].keep_matrix && !staged;
+  const int64_t alone = FactorCharge(*plan) +
+                        solver_->FactorWorkspaceBytes(*plan, form, 1, staged || kept) +
+                        (kept ? MatrixCharge(form) : 0);
   if (!Defragment(alone) && items.size() == 1) return outcomes;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!exhausted(outcomes[i])) continue;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -41,6 +42,12 @@ std::vector<Case> Cases() {
     cases.push_back(c);
   }
   return cases;
+}
+
+// More where a CPU would take too long: large blocks in step and as tasks, of several tiles each.
+std::vector<Case> GpuCases() {
+  return {{129, 200, 2, 1}, {40, 260, 3, 2}, {12, 512, 16, 1}, {100, 384, 1, 1},
+          {6, 1024, 2, 1},  {9, 770, 5, 2},  {300, 128, 4, 3}, {5000, 64, 2, 1}};
 }
 
 problems::Problem Draw(const Case& c, int64_t system) {
@@ -150,15 +157,19 @@ TEST_P(ConformanceTest, GivesTheLogDeterminant) {
   EXPECT_NEAR(*value, expected, 1e3 * shape.rows() * Epsilon(scalar()) + 1e-12);
 }
 
+std::string NameOf(const ::testing::TestParamInfo<Param>& info) {
+  const Case& c = std::get<1>(info.param);
+  return absl::StrCat(ToString(std::get<0>(info.param)), "_N", c.num_blocks, "_n", c.block_size,
+                      "_d", c.num_rhs, "_K", c.systems, "_", info.index);
+}
 INSTANTIATE_TEST_SUITE_P(EverySize, ConformanceTest,
                          ::testing::Combine(::testing::ValuesIn(Targets()),
                                             ::testing::ValuesIn(Cases())),
-                         [](const auto& info) {
-                           const Case& c = std::get<1>(info.param);
-                           return absl::StrCat(ToString(std::get<0>(info.param)), "_N",
-                                               c.num_blocks, "_n", c.block_size, "_d", c.num_rhs,
-                                               "_K", c.systems, "_", info.index);
-                         });
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(OnGpus, ConformanceTest,
+                         ::testing::Combine(::testing::ValuesIn(GpuTargets()),
+                                            ::testing::ValuesIn(GpuCases())),
+                         NameOf);
 
 }  // namespace
 }  // namespace blockd::test

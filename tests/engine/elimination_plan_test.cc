@@ -269,6 +269,14 @@ TEST(CostModelTest, CutsALongChainIntoManySegmentsOnManyLanes) {
   EXPECT_GT(plan->levels().size(), 2u) << plan->DebugString();
 }
 
+// The longest chain of the smallest blocks that a device has memory for.
+TEST(CostModelTest, KeepsThePlanOfTheLongestChainSmall) {
+  const auto plan = EliminationPlan::Make({400'000'000, 1, kDouble}, 1, ManyLanes());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_GT(plan->levels()[0].segments.size(), 1000u) << plan->DebugString();
+  EXPECT_LT(plan->host_bytes(), 64 << 20) << plan->DebugString();
+}
+
 TEST(TriangleTest, LaysPanelsOneAfterAnother) {
   for (int64_t n = 1; n <= 100; ++n) {
     int64_t scalars = 0;

@@ -25,15 +25,21 @@ class ResourcesTest : public SolverTest {
 };
 
 TEST_P(ResourcesTest, FactorFitsIntoWhatTheWorkspaceBoundPromises) {
-  for (const int64_t n : {1, 8, 31}) {
+  for (const int64_t n : {1, 8, 31, 150}) {
     const HostMatrix matrix(problems::Mpc(33, n, 2), scalar());
+    HostMatrix bad(problems::Mpc(33, n, 2), scalar());
+    bad.SetDiagonal(20, n - 1, n - 1, -1);
     for (const std::vector<int64_t>& cut : std::vector<std::vector<int64_t>>{{}, {1}, {9, 3}}) {
       for (const bool keep : {false, true}) {
         const PlanPtr plan = Cut(matrix.shape(), cut);
-        const DeviceBuffer wall = LeaveFree(MemoryPool::Rounded(plan->factor_bytes()) +
-                                            (keep ? StagedMatrix::BufferBytes(matrix.form()) : 0) +
-                                            solver().FactorWorkspaceBytes(*plan, matrix.form(), 1));
+        const DeviceBuffer wall =
+            LeaveFree(MemoryPool::Rounded(plan->factor_bytes()) +
+                      (keep ? StagedMatrix::BufferBytes(matrix.form()) : 0) +
+                      solver().FactorWorkspaceBytes(*plan, matrix.form(), 1, keep));
         EXPECT_NE(MustFactor(solver(), matrix, plan, keep), nullptr);
+        const FactorOutcome failed = FactorOne(solver(), bad, plan, keep);
+        ASSERT_TRUE(failed.not_positive_definite.has_value()) << failed.status;
+        EXPECT_EQ(failed.not_positive_definite->minor, 20 * n + n);
       }
     }
   }

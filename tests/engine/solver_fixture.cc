@@ -13,6 +13,12 @@ std::vector<Target> Targets() {
   return targets;
 }
 
+std::vector<Target> GpuTargets() {
+  std::vector<Target> targets = Targets();
+  std::erase_if(targets, [](const Target& target) { return target.backend == "cpu"; });
+  return targets;
+}
+
 std::string ToString(const Target& target) {
   return target.backend + (target.scalar == Scalar::kFloat64 ? "_float64" : "_float32");
 }

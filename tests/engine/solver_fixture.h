@@ -23,7 +23,8 @@ struct Target {
   std::string backend;
   Scalar scalar = Scalar::kFloat64;
 };
-std::vector<Target> Targets();  // every backend to test, with both scalars
+std::vector<Target> Targets();     // every backend to test, with both scalars
+std::vector<Target> GpuTargets();  // those of them that are no CPU
 std::string ToString(const Target& target);
 inline void PrintTo(const Target& target, std::ostream* out) { *out << ToString(target); }
 std::string TargetName(const ::testing::TestParamInfo<Target>& info);

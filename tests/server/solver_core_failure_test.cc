@@ -90,6 +90,17 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactor) {
   FailEveryStep([] {}, [&] { return Factor({system_}, Keeping())->Wait().status(); });
 }
 
+TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorThatIsThereAlready) {
+  FactorParams params;
+  params.idempotency_key = "a key";
+  FailEveryStep([&] { ASSERT_TRUE(Factor({system_}, params)->Wait().ok()); },
+                [&] {
+                  FactorParams again = params;
+                  again.log_determinant = true;
+                  return Factor({system_}, again)->Wait().status();
+                });
+}
+
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorThatIsNotPositiveDefinite) {
   bool failed = true;
   for (int64_t step = 0; failed; ++step) {

@@ -114,8 +114,10 @@ class HookedBackend : public Backend {
   absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
     return Step("FinishFactor", [&] { return inner_->FinishFactor(batch); });
   }
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix) override {
-    return Step("FactorInNaturalOrder", [&] { return inner_->FactorInNaturalOrder(matrix); });
+  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
+                                                    void* scratch) override {
+    return Step("FactorInNaturalOrder",
+                [&] { return inner_->FactorInNaturalOrder(matrix, scratch); });
   }
   absl::Status Forward(const SolveBatch& batch, int64_t level) override {
     gate_->Pass();
