@@ -38,7 +38,8 @@ std::vector<std::string> BuiltBackends() {
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name,
-                                                       const BackendOptions& options) {
+                                                       const BackendOptions& options,
+                                                       std::string* passed_over) {
   if (options.memory_bytes < 0 || options.cpu_threads < 0 || options.cpu_lanes < 0 ||
       options.device < 0) {
     return absl::InvalidArgumentError("backend options must not be negative");
@@ -46,8 +47,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name,
   for (const Entry& entry : Entries()) {
     if (name != "auto" && name != entry.name) continue;
     absl::StatusOr<std::unique_ptr<Backend>> backend = entry.create(options);
-    if (name == "auto" && absl::IsNotFound(backend.status())) continue;
-    return backend;
+    if (name != "auto" || !absl::IsNotFound(backend.status())) return backend;
+    if (passed_over != nullptr) *passed_over = std::string(backend.status().message());
   }
   if (name == "cuda" || name == "rocm") {
     return absl::NotFoundError(absl::StrCat("this build has no backend ", std::string(name),

@@ -27,9 +27,11 @@ std::vector<std::string> BuiltBackends();
 
 // `name` is "auto" (the first of BuiltBackends that finds a device) or one of "cuda", "rocm",
 // "cpu". INVALID_ARGUMENT for another name, NOT_FOUND if the build or the machine lacks it,
-// RESOURCE_EXHAUSTED if memory_bytes is more than the device has.
+// RESOURCE_EXHAUSTED if memory_bytes is more than the device has. passed_over, if not null, gets
+// why "auto" did not take what it would rather have.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name,
-                                                       const BackendOptions& options);
+                                                       const BackendOptions& options,
+                                                       std::string* passed_over = nullptr);
 
 }  // namespace blockd
 

@@ -175,8 +175,12 @@ class Server::Impl {
  private:
   absl::Status StartCore(std::unique_ptr<Backend> backend) {
     if (backend == nullptr) {
+      std::string passed_over;
       absl::StatusOr<std::unique_ptr<Backend>> named =
-          CreateBackend(options.backend, options.device);
+          CreateBackend(options.backend, options.device, &passed_over);
+      if (!passed_over.empty()) {
+        LogLine(LogLevel::kWarn, "device_not_used").Add("message", passed_over).Write();
+      }
       if (absl::IsResourceExhausted(named.status())) {
         return absl::ResourceExhaustedError(absl::StrCat(
             "--device_memory=", options.device.memory_bytes, ": ", named.status().message()));

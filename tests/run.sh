@@ -8,7 +8,7 @@
 #   asan     everything, with the address and undefined behaviour sanitizers
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
 #            with the thread sanitizer
-#   tidy     clang-tidy over every source file
+#   tidy     clang-tidy over every .cc file of the preset (no CUDA, no generated kernels)
 #   cuda     everything with the CUDA backend, only where nvcc is found; runs what of it needs no
 #            GPU: the order of tasks, and a program with the installed engine
 #   hip      compiles the HIP backend with the distribution's hipcc; nothing is run

@@ -51,7 +51,11 @@ inline void Require(bool holds, const char* what) {
 inline constexpr int kWarp = 32;
 inline constexpr bool kMayHaveWarpgroups = true;
 inline constexpr bool kHasWarpgroups = true;
+#if defined(BLOCKD_WHOLE_BARRIERS)
+inline constexpr bool kHasPartBarriers = false;
+#else
 inline constexpr bool kHasPartBarriers = true;
+#endif
 inline constexpr bool kCopiesAside = true;
 
 // One at a time.
