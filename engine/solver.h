@@ -89,7 +89,8 @@ class Solver {
                                                               int64_t batch = 1);
 
   // Upper bounds on what the calls take from the pool beside the factorizations themselves; bytes.
-  // matrices: beside staged and kept ones too, StagedMatrix::BufferBytes each.
+  // matrices: they are staged or to be kept, so that what they take, StagedMatrix::BufferBytes
+  // each, is counted by whoever holds them.
   int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form, int64_t systems,
                                bool matrices = false) const;
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;

@@ -544,11 +544,12 @@ class GpuBackend : public Backend {
       for (int64_t p = 0; status.ok() && p < panels; p += panels_at_once) {
         args.first_panel = p;
         args.num_panels = std::min(panels_at_once, panels - p);
-        // The pinned pieces take turns: this waits for the launch before the last one.
-        if (is_long) status = device_->NextPinned().status();
-        if (status.ok() && is_long && !wanted())
-          return absl::CancelledError("cancelled while solving");
-        if (!status.ok()) return status;
+        if (is_long) {
+          // The pinned pieces take turns: this waits for the launch before the last one.
+          status = device_->NextPinned().status();
+          if (!status.ok()) return status;
+          if (!wanted()) return absl::CancelledError("cancelled while solving");
+        }
         status = LaunchCounted(args.num_systems * args.num_panels * unit_bytes,
                                [&](const Counted& counted) {
                                  args.tickets = counted.tickets;
@@ -592,15 +593,15 @@ class GpuBackend : public Backend {
   absl::Status LaunchCounted(int64_t bytes,
                              absl::FunctionRef<LaunchResult(const Counted& counted)> launch) {
     std::byte* const mine = SolveMemory(solve_turn_);
-    const LaunchResult result =
+    absl::Status status = device_->Launched(
         launch({reinterpret_cast<unsigned long long*>(mine),
                 reinterpret_cast<unsigned*>(mine + gpu::kTicketBytes),
                 reinterpret_cast<unsigned*>(SolveMemory(1 - solve_turn_)),
-                static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)})});
-    if (!result.ok()) return device_->Launched(result);
+                static_cast<unsigned>(stale_bytes_ / int64_t{sizeof(unsigned)})}));
+    if (!status.ok()) return status;
     stale_bytes_ = gpu::kTicketBytes + bytes;
     solve_turn_ = 1 - solve_turn_;
-    return absl::OkStatus();
+    return status;
   }
   LaunchResult Launch(const SolveArgs& args, Scalar scalar) {
     const gpu::Stream stream = device_->stream();
