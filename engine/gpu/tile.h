@@ -114,21 +114,30 @@ class TileInverter {
   __device__ TileInverter(T* m, int* failed, int warp) : m_(m), failed_(failed), warp_(warp) {}
 
   // Every thread of these warps calls it, with m complete; it returns with m complete.
-  __device__ void Run() const {
+  __device__ void Run() const { Run(Alone{}); }
+  // The same. While a span is inverted, all warps but the first call beside.Span(its number),
+  // having formed what this span's row has of R; all call beside.Inverted() when the last span is
+  // there, and the blocks of its row are still R.
+  template <typename Beside>
+  __device__ void Run(const Beside& beside) const {
     const int warp = warp_;
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {
         InvertSpan<kSpan / 8, kLead, Real>(Block(span, span), span * kSpan, failed_);
-      } else if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
-        // Not those that share the arithmetic of warp 0.
-        constexpr int kHelpers = kWarps - (kWarps + 3) / 4;
-        for (int to = span; to < kSpans; ++to) {
-          Update(span - 1, to, 0, to == span ? span : kSpans + span - to, warp - 1 - warp / 4,
-                 kHelpers);
+      } else {
+        if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
+          // Not those that share the arithmetic of warp 0.
+          constexpr int kHelpers = kWarps - (kWarps + 3) / 4;
+          for (int to = span; to < kSpans; ++to) {
+            Update(span - 1, to, 0, to == span ? span : kSpans + span - to, warp - 1 - warp / 4,
+                   kHelpers);
+          }
         }
+        beside.Span(span);
       }
       Sync();
+      if (span + 1 == kSpans) beside.Inverted();
       if constexpr (kSpans > 1) {
         Divide(span);
         Sync();
@@ -142,6 +151,11 @@ class TileInverter {
   }
 
  private:
+  struct Alone {
+    __device__ void Span(int) const {}
+    __device__ void Inverted() const {}
+  };
+
   __device__ T* Block(int row, int column) const { return m_ + kSpan * (column * kLead + row); }
 
   __device__ static void Sync() { SyncPart<kBarrier, kWarps>(); }

@@ -1,10 +1,17 @@
 // Device code: a segment of blocks of up to 64 rows of float, its products by warpgroups (sm_90a).
 //
-// Operands stand in shared memory in parts: those of C where those of E were, those of W where
-// those of S were, or -S. D has one of two squares, and what is next the other: E, then the next D.
+// One warpgroup inverts, the other multiplies. X = inv(L) comes in spans of 32 rows, X(1,0) =
+// X(1,1) R, so that C = E X' and W = S X' come in halves, of which only the last ones wait for all
+// of X:
 //
-//     first warpgroup        inv(L) of D                          C' = inv(L) E'    D_next - C C'
-//     second warpgroup       stores C and W; W W', S = -W C', E   W' = inv(L) S'    stores inv(L)
+//     beside the second span's inverse   C0 = E0 X(0,0)',  T = E1 + E0 R',  C0 C0'
+//                                        W0 = S0 X(0,0)',  U = S1 + S0 R'
+//     when that is there                 C1 = T X(1,1)',   D_next -= C0 C0' + C1 C1'
+//     beside the next block's inverse    W1 = U X(1,1)',   W W',  S = -W C'
+//
+// A product's left operand is what another product left in registers, a lane's columns 2t and 2t +
+// 1 of each eight, which it takes for the instruction's k = t and t + 4. So right operands, which
+// stand in shared memory in parts, have their columns in the order 0, 2, 4, 6, 1, 3, 5, 7.
 #ifndef BLOCKD_ENGINE_GPU_WARPGROUP_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_WARPGROUP_SEGMENT_H_
 
@@ -15,31 +22,39 @@ namespace blockd::gpu {
 template <typename T, int kTile, bool kFull>
 class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
   using Base = SmallSegment<T, kTile, kFull>;
-  using Base::kThreads, Base::run_, Base::thread_, Base::warp_;
+  using Base::kThreads, Base::run_, Base::thread_, Base::warp_, Base::outcome_;
   static_assert(std::is_same_v<T, float> && kTile == 64);
   static constexpr int kLead = kLd<T, kTile>, kSquare = kTile * kLead;
   static constexpr int kGroupWarps = 4, kGroup = kGroupWarps * kWarp;
-  // Barriers of either warpgroup. Where there are none, all warps pass all barriers.
-  static constexpr int kTogether = kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps;
+  // Barriers of either warpgroup, and of the second with those of the first that do not invert a
+  // span. Where there are no barriers of parts all warps do all in the order that it needs.
+  static constexpr int kInverters = kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps;
   static constexpr int kFirstBarrier = kHasPartBarriers ? 1 : 0;
-  static constexpr int kSecondBarrier = kHasPartBarriers ? 2 : 0;
-  static_assert(kThreads == 2 * kGroup);
+  static constexpr int kSpan = kTile / 2;
   static constexpr int kPart = kTile * kTile;  // words of an operand's big parts, or small
+  static constexpr int kHalfPart = kPart / 2;  // of half of its columns
   static constexpr int kTiles = kTile / 8;     // of a product, along and across
+  static constexpr int kSteps = kTiles / 2;    // of a product, half of the columns deep
   static constexpr int kSums = kTiles * (kTiles + 1) / 2 * 64;  // of a lower triangle
   using Copies = TileCopies<T, kTile, kFull, kGroup>;
+  // What a lane has of a product of 64 or 32 columns: entry e of tile j is at row
+  // row() + e / 2 * 8, column 8 j + column() + e % 2.
   using Sums = T[kTiles][4];
-  // What a lane has of a product's transpose: entry e of tile j is at row 8 j + row() + e % 2,
-  // column column() + e / 2 * 8. Found anew each time, or registers would keep all places.
+  using Half = T[kSteps][4];
+  // The parts of a half, as products take it from the left.
+  struct Parts {
+    uint32_t big[kSteps][4], small[kSteps][4];
+  };
   struct Lanes {
     int warp, lane;  // of the warpgroup, of the warp
 
+    // Found anew each time, or registers would keep all places.
     __device__ explicit Lanes(int thread) {
       Renew(thread);
       warp = thread / kWarp % kGroupWarps, lane = thread % kWarp;
     }
-    __device__ int row() const { return lane % 4 * 2; }
-    __device__ int column() const { return warp * 16 + lane / 4; }
+    __device__ int row() const { return warp * 16 + lane / 4; }
+    __device__ int column() const { return lane % 4 * 2; }
   };
 
  public:
@@ -55,118 +70,203 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
 
   __device__ void Run() {
     this->Await();
-    T* d = squares_;
-    T* other = squares_ + kSquare;
-    const bool inverts = warp_ < kGroupWarps, fill = run_.has_fill();
-    LoadDiagonal<kThreads>(d, this->Chain().Diagonal(run_.block(0)), thread_);
+    LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(run_.block(0)), thread_);
     this->FindOthers();
     CopyWait();
     __syncthreads();
-    const int count = static_cast<int>(run_.count);
-    int beside = thread_ - kGroup;
-    for (int k = 0;; ++k) {
-      Renew(beside);  // or registers keep the places of all that is copied
-      const bool end = k == count, last = k + 1 == count, next = this->HasNext(last);
-      if (inverts && kHasPartBarriers) {
-        if (!end) Invert(d);
-      } else {
-        if (next) Prepare(k, other, beside);
-        if (!kHasPartBarriers && !end) Invert(d);
-      }
-      if (end) break;
-      CopyWait();
-      __syncthreads();
-      if (this->HasFailed(k)) return this->Release();
-      const bool divides = next && (inverts || fill);
-      uint32_t* const parts = inverts ? c_ : w_;
-      Sums sums[1] = {};
-      if (divides) Divide(d, parts, sums);
-      SyncGroup(inverts);
-      if (divides) KeepDivided(sums[0], parts);
-      ShareWithWarpgroups();
-      if (last) {
-        __syncthreads();  // S takes both
-      } else {
-        SyncGroup(inverts);
-      }
-      if (inverts) {
-        if (next) FormNext(last, other);
-      } else if (!last) {
-        StoreInverse(k, d, beside);
-      }
-      if (last) continue;
-      __syncthreads();
-      T* const inverse = d;
-      d = other, other = inverse;
-    }
-    this->Release();
-    // Nobody in this launch waits for these.
-    const int kept = count - (this->HasNext(true) ? 1 : 2);
-    if (!inverts) {
-      StoreInverse(count - 1, d, beside);
-    } else if (kept >= 0) {
-      StoreKept(kept, thread_);
+    if (kHasPartBarriers && first()) {
+      InvertAll();
+    } else if (run_.has_fill()) {
+      MultiplyAll<true>();
+    } else {
+      MultiplyAll<false>();
     }
   }
 
  private:
-  __device__ void Invert(T* d) const {
-    TileInverter<kTile, kTogether, T, kFirstBarrier>(d, &this->outcome_->failed, warp_).Run();
+  __device__ bool first() const { return warp_ < kGroupWarps; }
+  __device__ bool second() const { return kHasPartBarriers || !first(); }
+  __device__ int count() const { return static_cast<int>(run_.count); }
+  __device__ T* Square(int k) const { return squares_ + (k & 1) * kSquare; }
+  __device__ static void SyncSecond() {
+    SyncPart<kHasPartBarriers ? 2 : 0, kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps>();
   }
-  __device__ static void SyncSecond() { SyncPart<kSecondBarrier, kTogether>(); }
-  __device__ static void SyncGroup(bool first) {
-    if (kHasPartBarriers && first) {
-      SyncPart<kFirstBarrier, kTogether>();
-    } else {
-      SyncSecond();
-    }
+  // R of the block and what is to be multiplied with it are there.
+  __device__ static void SyncMiddle() {
+    if constexpr (kHasPartBarriers) SyncPart<3, 2 * kGroupWarps - 1>();
   }
 
-  // By the second warpgroup, beside the inverse of the k-th D: what the interior before leaves on
-  // the left separator, S and E in parts, and the next D. After the last interior, S is what it
-  // leaves between both separators.
-  __device__ void Prepare(int k, T* other, int thread) const {
-    const bool mine = kHasPartBarriers || thread >= 0;
-    const bool end = k == run_.count, last = k + 1 == run_.count;
-    if (end && !run_.has_fill()) return;
-    if (mine && !end) {
-      if (k == 0 && run_.has_fill()) {
-        Copies::LoadCoupling(reinterpret_cast<T*>(c_), this->LeftCoupling(), this->n(), thread,
-                             kGroup);
+  // What the first warpgroup does beside its inverse of the k-th D.
+  struct Beside {
+    const WarpgroupSegment& segment;
+    int k;
+    bool next;
+
+    __device__ void Span(int span) const {
+      const int thread = (segment.InverterWarp() - 1) * kWarp + Lane();
+      if (span == 0) {
+        if (k > 0 && thread < kTile) segment.template StoreCoupling<kTile>(k - 1, thread);
+      } else if (next) {
+        SyncMiddle();
       }
-      Copies::LoadCoupling(other, this->NextCoupling(k), this->n(), thread, kGroup);
-      if (k > 0) StoreKept(k - 1, thread);
     }
-    if (run_.has_fill() && k > 0) {
-      Sums sums[2] = {};
-      if (mine) {
-        Multiply(sums, {w_, c_}, LoadParts{w_, Lanes(thread_)});
-        AddLeft(k, sums[0]);
-        if (end) {
-          StoreMinus(this->NextChain(run_.left, 1), sums[0]);
-          StoreMinus(this->NextChain(run_.left, 2), sums[1]);
+    __device__ void Inverted() const { __syncthreads(); }
+  };
+  template <typename Work>
+  struct Before {
+    const Work& work;
+    __device__ void Span(int) const {}
+    __device__ void Inverted() const { work(); }
+  };
+  template <typename Work>
+  __device__ void Invert(T* d, const Work& beside) const {
+    TileInverter<kTile, kInverters, T, kFirstBarrier>(d, &outcome_->failed, InverterWarp())
+        .Run(beside);
+  }
+  // Its number where warp 0 inverts spans: not on the same scheduler in both thread blocks of a
+  // multiprocessor.
+  __device__ int InverterWarp() const {
+    return kHasPartBarriers
+               ? (warp_ + kGroupWarps - outcome_->first_warp % kGroupWarps) % kGroupWarps
+               : warp_;
+  }
+
+  // The first warpgroup's part.
+  __device__ void InvertAll() {
+    const int count = this->count();
+    const bool target = this->HasNext(true);
+#pragma unroll 1
+    for (int k = 0;; ++k) {
+      const bool last = k + 1 == count;
+      Invert(Square(k), Beside{*this, k, !last || target});
+      if (this->HasFailed(k)) return this->Release();
+      if (last) break;
+      StoreInverse(k, Square(k), thread_);
+      __syncthreads();
+    }
+    if (target) {
+      __syncthreads();
+      TakeC(Square(count));
+    }
+    this->Release();
+    // Nobody in this launch waits for these.
+    StoreInverse(count - 1, Square(count - 1), thread_);
+    if (target) StoreCoupling<kGroup>(count - 1, thread_);
+  }
+
+  // The second's, or all. kFill: run_.has_fill().
+  template <bool kFill>
+  __device__ void MultiplyAll() {
+    const int count = this->count();
+    const bool target = this->HasNext(true);
+    Half left[2];  // S, then W0 and U, then W
+    int thread = thread_ - kGroup, k = 0;
+    if (target || count > 1) {
+      FetchFirst<kFill>(thread, left);
+#pragma unroll 1
+      for (;;) {
+        Renew(thread);  // or registers keep the places of all that is copied
+        T* const d = Square(k);
+        T* const other = Square(k + 1);
+        const bool last = k + 1 == count;
+        Half start, rest;  // E
+        ReadCoupling(start, rest);
+        Parts t;
+        Sums square[1];
+        const auto begin = [&] { BeginDivision<kFill>(k, thread, start, rest, left, t, square); };
+        if constexpr (kHasPartBarriers) {
+          SyncMiddle();
+          begin();
+          __syncthreads();
         } else {
-          KeepLeft(sums[0]);
+          if (first() && k > 0) StoreCoupling<kGroup>(k - 1, thread_);
+          Invert(d, Before<decltype(begin)>{begin});
         }
+        if (this->HasFailed(k)) return this->Release();
+        if constexpr (!kHasPartBarriers) {
+          if (first()) StoreInverse(k, d, thread_);
+          __syncthreads();
+        }
+        Divide(d, thread, t, rest);
+        if (!last) {
+          SyncSecond();
+          if (second()) FormNext(other, rest, square[0]);
+        }
+        __syncthreads();
+        if (!kHasPartBarriers && first() && last) TakeC(other);
+        const bool end = last || k + 1 == count - (target ? 0 : 1);
+        if (!end) FetchDiagonal(k + 1, thread);
+        if constexpr (kFill) {
+          if (!end && second()) PrefetchCoupling(k + 1, thread);
+          DivideFill(left);
+          if (second()) {
+            if (!last) StoreFill<1>(k, left[1]);
+            UpdateLeft(k, last, left);
+          }
+        }
+        if (end) break;
+        ++k;
+        SyncSecond();  // all have done with W, which stood where E comes
+        FetchCoupling(k, thread);
       }
-      if (end) return;
-      CopyWait();
-      SyncSecond();
-      if (mine) KeepFill(sums[1]);
-    } else {
-      CopyWait();
-      SyncSecond();
-      if (run_.has_fill()) {
-        if (mine) Split(reinterpret_cast<const T*>(c_), w_, thread);
-        SyncSecond();
+      if (!target) ++k;
+    }
+    if (!target) {
+      if constexpr (kHasPartBarriers) {
+        __syncthreads();
+        this->HasFailed(k);
+      } else {
+        if (first() && k > 0) StoreCoupling<kGroup>(k - 1, thread_);
+        const auto nothing = [] {};
+        Invert(Square(k), Before<decltype(nothing)>{nothing});
+        __syncthreads();
+        if (!this->HasFailed(k) && first()) StoreInverse(k, Square(k), thread_);
       }
     }
-    if (mine) Split(other, c_, thread);
-    ShareWithWarpgroups();
+    this->Release();
+    if (kFill && second()) Store<kGroup, kTiles>(this->Stored(count - 1, true), w_, thread);
+    if (!kHasPartBarriers && first() && target) StoreCoupling<kGroup>(count - 1, thread_);
+  }
+
+  // What the D after the k-th begins with, on its way.
+  __device__ void FetchDiagonal(int k, int thread) const {
+    const bool last = k + 1 == count();
+    if (!second() || (last && run_.reversed)) return;
+    LoadDiagonal<kGroup>(Square(k + 1), this->NextDiagonal(k, last), thread);
+  }
+  // A line a thread.
+  __device__ void PrefetchCoupling(int k, int thread) const {
+    const int at = thread * 32, n = this->n();
+    if (at < n * n) Prefetch(this->NextCoupling(k).data + at);
+  }
+  // E, and all that was on its way.
+  __device__ void FetchCoupling(int k, int thread) const {
+    if (second()) {
+      Copies::LoadCoupling(reinterpret_cast<T*>(w_), this->NextCoupling(k), this->n(), thread,
+                           kGroup);
+    }
+    CopyWait();
     SyncSecond();
-    if (mine && !(last && run_.reversed)) {
-      LoadDiagonal<kGroup>(other, this->NextDiagonal(k, last), thread);
+  }
+  // All that the first block needs.
+  template <bool kFill>
+  __device__ void FetchFirst(int thread, Half (&left)[2]) const {
+    T* const s = reinterpret_cast<T*>(c_);
+    if (kFill && second()) {
+      Copies::LoadCoupling(s, this->LeftCoupling(), this->n(), thread, kGroup);
     }
+    FetchDiagonal(0, thread);
+    FetchCoupling(0, thread);
+    if (kFill && second()) {
+      Read(left[0], s);
+      Read(left[1], s + kSpan * kLead);
+    }
+  }
+  __device__ void ReadCoupling(Half& start, Half& rest) const {
+    if (!second()) return;
+    const T* const e = reinterpret_cast<const T*>(w_);
+    Read(start, e);
+    Read(rest, e + kSpan * kLead);
   }
 
   template <int kBy>
@@ -185,158 +285,272 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
       CopyAsync16(to + first * kLead, from + first * kTile);
     }
   }
-
-  // parts = those of a block.
-  __device__ static void Split(const T* block, uint32_t* parts, int thread) {
-    const int row = thread % kTile, k = thread / kTile;
-    block += k * 4 * kLead + row;
-    uint4* const to = reinterpret_cast<uint4*>(parts) + k * kTile + row;
+  // Half of a block's columns.
+  __device__ void Read(Half& values, const T* block) const {
+    const Lanes mine(thread_);
+    block += mine.column() * kLead + mine.row();
 #pragma unroll
-    for (int i = 0; i < kTile / 4; i += kGroup / kTile) {
-      const T* const from = block + i * 4 * kLead;
-      const SplitFloat x0(from[0]), x1(from[kLead]), x2(from[2 * kLead]), x3(from[3 * kLead]);
-      to[i * kTile] = {x0.big, x1.big, x2.big, x3.big};
-      to[i * kTile + kPart / 4] = {x0.small, x1.small, x2.small, x3.small};
+    for (int j = 0; j < kSteps; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) values[j][e] = block[(8 * j + e % 2) * kLead + e / 2 * 8];
     }
   }
-  template <int kCount>
-  __device__ static void StoreParts(uint32_t* to, const T (&values)[kCount]) {
-    uint32_t big[kCount], small[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const SplitFloat x(values[i]);
-      big[i] = x.big, small[i] = x.small;
+
+  // X(0,0) and R are there: C0, T in parts, C0 C0', W0 and U.
+  template <bool kFill>
+  __device__ void BeginDivision(int k, int thread, Half& start, Half& rest, Half (&left)[2],
+                                Parts& t, Sums (&square)[1]) const {
+    uint32_t* const x = c_ + kHalfPart;
+    if (second()) SplitColumns<kTile>(Square(k), x, thread);
+    ShareWithWarpgroups();
+    SyncSecond();
+    if (second()) {
+      DivideFirst(start, rest, x);
+      KeepParts(start, c_);
     }
-    StoreVector(to, big);
-    StoreVector(to + kPart, small);
+    ShareWithWarpgroups();
+    SyncSecond();
+    if (!second()) return;
+    if constexpr (kFill) {
+      DivideFirst(left[0], left[1], x);
+      KeepParts(left[0], w_);
+      StoreFill<0>(k, left[0]);
+    }
+    Parts c0;
+    LoadParts(c0, c_);
+    MultiplyFrom<true>(square, c0, {c_});
+    // TakeC goes on from there.
+    if (k + 1 == count()) Subtract(Square(k + 1), square[0], run_.reversed);
+    Split(t, rest);
+  }
+  // X(1,1) is there: C1.
+  __device__ void Divide(const T* d, int thread, Parts& t, Half& rest) const {
+    if (second()) SplitColumns<kSpan>(d + kSpan * (kLead + 1), w_ + kHalfPart, thread);
+    ShareWithWarpgroups();
+    SyncSecond();
+    if (second()) {
+      MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(rest), t, {w_ + kHalfPart});
+      KeepParts(rest, c_ + kHalfPart);
+    }
+    ShareWithWarpgroups();
+  }
+  __device__ void FormNext(T* other, const Half& rest, Sums& square) const {
+    Multiply(square, rest, c_ + kHalfPart);
+    Subtract(other, square, false);
+  }
+  // W1, and W in parts.
+  __device__ void DivideFill(Half (&left)[2]) const {
+    if (second()) {
+      Parts u;
+      Split(u, left[1]);
+      MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(left[1]), u, {w_ + kHalfPart});
+    }
+    SyncSecond();  // X(1,1) stands where W1 comes
+    if (second()) KeepParts(left[1], w_ + kHalfPart);
+    ShareWithWarpgroups();
+    SyncSecond();
   }
 
-  // sums[i] = A B[i]', B in parts, of A those that load(half, big, small) brings, of half of the
-  // columns.
-  static constexpr int kSteps = kTiles / 2;
-  template <int kProducts, typename Load>
-  __device__ static void Multiply(Sums (&sums)[kProducts], const uint32_t* const (&b)[kProducts],
-                                  const Load& load) {
-    // Anew, or registers would keep every step's.
+  // Halves of A, first and rest: rest += first R', first = first X(0,0)'.
+  __device__ static void DivideFirst(Half& first, Half& rest, const uint32_t* x) {
+    Sums sums;
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      sums[i / 4][i % 4] = 0;
+      sums[kSteps + i / 4][i % 4] = rest[i / 4][i % 4];
+    }
+    Multiply(sums, first, x);
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      first[i / 4][i % 4] = sums[i / 4][i % 4];
+      rest[i / 4][i % 4] = sums[kSteps + i / 4][i % 4];
+    }
+  }
+
+  // parts = those of the first 32 columns of kRows rows of X, R among them, in a product's order.
+  // What X has above its diagonal's 8 x 8 tiles is not its.
+  template <int kRows>
+  __device__ static void SplitColumns(const T* x, uint32_t* parts, int thread) {
+    constexpr int kBy = kGroup / kRows;
+    const int row = static_cast<int>(static_cast<unsigned>(thread) % kRows);
+    const int chunk = static_cast<int>(static_cast<unsigned>(thread) / kRows);
+    x += row;
+    uint4* const to = reinterpret_cast<uint4*>(parts) + row;
+    T values[2 * kSteps / kBy][4];  // all before any is stored
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; i += kBy) {
+      const int column = (i + chunk) / 2 * 8, odd = (i + chunk) % 2;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) values[i / kBy][e] = x[(column + 2 * e + odd) * kLead];
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; i += kBy) {
+      const int column = (i + chunk) / 2 * 8;
+      uint32_t big[4], small[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const SplitFloat part(column <= row ? values[i / kBy][e] : T{0});
+        big[e] = part.big, small[e] = part.small;
+      }
+      to[(i + chunk) * kRows] = {big[0], big[1], big[2], big[3]};
+      to[(i + chunk) * kRows + kPart / 4] = {small[0], small[1], small[2], small[3]};
+    }
+  }
+  // parts = those of half of a block's columns.
+  __device__ void KeepParts(const Half& values, uint32_t* parts) const {
+    const Lanes mine(thread_);
+    parts += mine.warp * 64 + mine.lane;
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const SplitFloat part(values[j][e]);
+        uint32_t* const to = parts + ((2 * j + e % 2) * kTile + e / 2 * 8) * 4;
+        to[0] = part.big, to[kPart] = part.small;
+      }
+    }
+  }
+
+  // sums += A B', half of the columns deep; A as a product leaves it, B in parts.
+  template <int kAcross>
+  __device__ static void Multiply(T (&sums)[kAcross][4], const Half& a, const uint32_t* b) {
+    Parts parts;
+    Split(parts, a);
+    MultiplyFrom(reinterpret_cast<T(&)[1][kAcross][4]>(sums), parts, {b});
+  }
+  __device__ static void Split(Parts& parts, const Half& a) {
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const SplitFloat part(a[i / 4][i % 2 * 2 + i % 4 / 2]);
+      parts.big[i / 4][i % 4] = part.big, parts.small[i / 4][i % 4] = part.small;
+    }
+  }
+  // Of several B. kFresh: sums = A B', whatever they were.
+  template <bool kFresh = false, int kProducts, int kAcross>
+  __device__ static void MultiplyFrom(T (&sums)[kProducts][kAcross][4], Parts& a,
+                                      const uint32_t* const (&b)[kProducts]) {
+    constexpr int kRows = 8 * kAcross;
     uint64_t right[kProducts];
 #pragma unroll
-    for (int i = 0; i < kProducts; ++i) {
-      right[i] = DescribeMatrix<kTile>(b[i]);
-      auto low = static_cast<uint32_t>(right[i]);
-      Renew(low);
-      right[i] = right[i] >> 32 << 32 | low;
+    for (int p = 0; p < kProducts; ++p) {
+      right[p] = DescribeMatrix<kRows>(b[p]);
+      auto low = static_cast<uint32_t>(right[p]);
+      Renew(low);  // or registers would keep every step's
+      right[p] = right[p] >> 32 << 32 | low;
+      if (!kFresh) RenewAll(sums[p]);
     }
-    uint32_t big[2][kSteps][4], small[2][kSteps][4];
+    RenewAll(a.big);
+    RenewAll(a.small);
+    BeginProducts();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      load(half, big[half], small[half]);
-      if (half == 0) {
+    for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-        for (int i = 0; i < kProducts; ++i) RenewAll(sums[i]);
-      }
-      BeginProducts();
+      for (int kind = 0; kind < 3; ++kind) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int kind = 0; kind < 3; ++kind) {
-          const auto& a = kind == 0 ? small[half][step] : big[half][step];
-#pragma unroll
-          for (int i = 0; i < kProducts; ++i) {
-            StartProduct(
-                sums[i], a,
-                right[i] + (half * kSteps + step) * 2 * kTile + (kind == 1 ? kPart / 4 : 0));
+        for (int p = 0; p < kProducts; ++p) {
+          const auto& left = kind == 0 ? a.small[step] : a.big[step];
+          const uint64_t from = right[p] + step * 2 * kRows + (kind == 1 ? kPart / 4 : 0);
+          if (kFresh && step == 0 && kind == 0) {
+            StartFreshProduct(sums[p], left, from);
+          } else {
+            StartProduct(sums[p], left, from);
           }
         }
       }
-      EndProducts();
-      // There are no registers for all of A beside several sums.
-      if (half == 1 || kProducts > 1) WaitForProducts();
-#pragma unroll
-      for (int h = kProducts > 1 ? half : 0; h <= half && (half == 1 || kProducts > 1); ++h) {
-#pragma unroll
-        for (int i = 0; i < kSteps * 4; ++i) {
-          Renew(big[h][i / 4][i % 4]);
-          Renew(small[h][i / 4][i % 4]);
-        }
-      }
     }
+    EndProducts();
+    WaitForProducts();
+    RenewAll(a.big);
+    RenewAll(a.small);
 #pragma unroll
-    for (int i = 0; i < kProducts; ++i) RenewAll(sums[i]);
+    for (int p = 0; p < kProducts; ++p) RenewAll(sums[p]);
   }
-  // Of an operand in parts.
-  struct LoadParts {
-    const uint32_t* a;
-    Lanes lanes;
-    __device__ void operator()(int half, uint32_t (&big)[kSteps][4],
-                               uint32_t (&small)[kSteps][4]) const {
-      const int lane = lanes.lane, row = lanes.warp * 16 + lane % 16;
-      const uint32_t* from = a + ((half * kSteps * 2 + lane / 16) * kTile + row) * 4;
+  template <typename Word, int kCount>
+  __device__ static void RenewAll(Word (&words)[kCount][4]) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        LoadMatrices(big[step], from + step * 8 * kTile);
-        LoadMatrices(small[step], from + step * 8 * kTile + kPart);
-      }
+    for (int i = 0; i < kCount * 4; ++i) Renew(words[i / 4][i % 4]);
+  }
+  // A half in parts in shared memory.
+  __device__ void LoadParts(Parts& parts, const uint32_t* a) const {
+    const Lanes mine(thread_);
+    const int row = mine.warp * 16 + mine.lane % 16;
+    const uint32_t* const from = a + (mine.lane / 16 * kTile + row) * 4;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      LoadMatrices(parts.big[step], from + step * 8 * kTile);
+      LoadMatrices(parts.small[step], from + step * 8 * kTile + kPart);
     }
-  };
-  __device__ static void RenewAll(Sums& sums) {
-#pragma unroll
-    for (int i = 0; i < kTiles * 4; ++i) Renew(sums[i / 4][i % 4]);
   }
 
-  // sums = X B', of which a lane has neighbouring rows 2 (lane / 4) and 2 (lane / 4) + 1 of its
-  // warp's 16. What X has above its diagonal's 8 x 8 tiles is not its.
-  __device__ void Divide(const T* x, const uint32_t* b, Sums (&sums)[1]) const {
-    const Lanes mine(thread_);
-    const int first = mine.warp * 16 + mine.lane / 4 * 2;
-    x += mine.lane % 4 * kLead + first;
-    Multiply(sums, {b}, [&](int half, uint32_t(&big)[kSteps][4], uint32_t(&small)[kSteps][4]) {
-#pragma unroll
-      for (int i = 0; i < kSteps * 2; ++i) {
-        const int k = half * kTile / 2 + 4 * i;
-        T two[2];
-        LoadVector(two, x + k * kLead);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const SplitFloat part(k / 8 * 8 <= first ? two[e] : T{0});
-          big[i / 2][i % 2 * 2 + e] = part.big, small[i / 2][i % 2 * 2 + e] = part.small;
-        }
-      }
-    });
-  }
-  // Its result X B' is the transpose of what is kept, in parts where B was.
-  __device__ void KeepDivided(const Sums& sums, uint32_t* parts) const {
-    const Lanes mine(thread_);
-    const int group = mine.lane / 4;
-    // Half of the lanes begin with the second of two rows, which other banks have.
-    const bool turned = group & 2;
-    uint32_t* to[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      to[e] = parts +
-              ((mine.warp * 4 + group / 2) * kTile + mine.row() + (turned ? 1 - e : e)) * 4 +
-              group % 2 * 2;
+  // The left separator's update, of all interiors so far, and S. Of the last one both go to the
+  // next level.
+  __device__ void UpdateLeft(int k, bool last, Half (&left)[2]) const {
+    Sums sums[2] = {};
+    if (k > 0) AddLeft(sums[0]);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      Parts w;
+      LoadParts(w, w_ + half * kHalfPart);
+      MultiplyFrom(sums, w, {w_ + half * kHalfPart, c_ + half * kHalfPart});
     }
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
+    for (int i = 0; i < kTiles * 4; ++i) {
+      left[i / 4 / kSteps][i / 4 % kSteps][i % 4] = -sums[1][i / 4][i % 4];
+    }
+    if (!last) return KeepLeft(sums[0]);
+    StoreMinus(this->NextChain(run_.left, 1), sums[0]);
+    StoreMinus(this->NextChain(run_.left, 2), sums[1]);
+  }
+
+  // What the last C1 leaves, by the first warpgroup.
+  __device__ void TakeC(const T* next) const {
+    Sums sums[1];
+    Parts c1;
+    LoadParts(c1, c_ + kHalfPart);
+    MultiplyFrom<true>(sums, c1, {c_ + kHalfPart});
+    const T* const place = Place8(next);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const T two[2] = {turned ? sums[j][1 - e] : sums[j][e],
-                          turned ? sums[j][3 - e] : sums[j][2 + e]};
-        StoreParts(to[e] + j * 32, two);
-      }
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      T two[2];
+      LoadVector(two, place + i % 2 * 8 * kLead + i / 2 * 8);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) sums[0][i / 2][i % 2 * 2 + e] -= two[e];
+    }
+    StoreMinus(this->Target(), sums[0]);
+  }
+
+  // Where the transposes of a lane's first two entries are in a square.
+  template <typename Scalar>
+  __device__ Scalar* Place8(Scalar* square) const {
+    const Lanes mine(thread_);
+    return square + mine.row() * kLead + mine.column();
+  }
+  // A symmetric square -= sums; it is zero if it is none.
+  __device__ void Subtract(T* square, const Sums& sums, bool none) const {
+    T* const place = Place8(square);
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      T* const to = place + i % 2 * 8 * kLead + i / 2 * 8;
+      T two[2];
+      LoadVector(two, to);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) two[e] = (none ? T{0} : two[e]) - sums[i / 2][i % 2 * 2 + e];
+      StoreVector(to, two);
     }
   }
-  // C and W, to the factor.
-  __device__ void StoreKept(int k, int thread) const {
-    Store(this->Stored(k, false), c_, thread);
-    if (run_.has_fill()) Store(this->Stored(k, true), w_, thread);
+
+  template <int kBy>
+  __device__ void StoreCoupling(int k, int thread) const {
+    Store<kBy>(this->Stored(k, false), c_, thread);
   }
+  // What is in parts, to the factor, by the first kBy threads, from a chunk of four columns on.
+  template <int kBy, int kFrom = 0>
   __device__ void Store(T* out, const uint32_t* parts, int thread) const {
-    const int row = thread % kTile, n = this->n();
+    const int row = thread % kTile, odd = thread / kTile, n = this->n();
     const uint4* const from = reinterpret_cast<const uint4*>(parts) + thread;
-    out += thread / kTile * 4 * n + row;
+    out += odd * n + row;
 #pragma unroll
-    for (int i = 0; i < kTile / 4; i += kGroup / kTile) {
+    for (int i = kFrom; i < 2 * kTiles; i += kBy / kTile) {
       const uint4 big = from[i * kTile], small = from[i * kTile + kPart / 4];
       const T values[4] = {__uint_as_float(big.x) + __uint_as_float(small.x),
                            __uint_as_float(big.y) + __uint_as_float(small.y),
@@ -344,38 +558,43 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
                            __uint_as_float(big.w) + __uint_as_float(small.w)};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int column = 4 * i + e;
-        if (kFull || (row < n && thread / kTile * 4 + column < n)) out[column * n] = values[e];
+        const int column = i / 2 * 8 + i % 2 + 2 * e;
+        if (kFull || (row < n && column + odd < n)) out[column * n] = values[e];
+      }
+    }
+  }
+  // A half of W to the factor.
+  template <int kHalf>
+  __device__ void StoreFill(int k, const Half& values) const {
+    const Lanes mine(thread_);
+    const int n = this->n(), row = mine.row(), column = mine.column() + kHalf * kSpan;
+    T* const out = this->Stored(k, true) + column * n + row;
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const int across = i / 4 * 8 + i % 2, down = i % 4 / 2 * 8;
+      if (kFull || (row + down < n && column + across < n)) {
+        out[across * n + down] = values[i / 4][i % 4];
       }
     }
   }
   __device__ void StoreInverse(int k, const T* d, int thread) const {
     Copies::template StoreInverse<kGroup>(this->StoredInverse(k), d, this->n(), thread);
   }
-  // Two rows of a column.
-  __device__ void StorePair(T* out, int row, int column, const T (&two)[2]) const {
-    if constexpr (kFull) {
-      StoreVector(out + column * kTile + row, two);
-    } else {
-      const int n = this->n();
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        if (row + e < n && column < n) out[column * n + row + e] = two[e];
-      }
-    }
-  }
-
-  // S = -sums, in parts.
-  __device__ void KeepFill(const Sums& sums) const {
+  // The transpose of -sums. What is above a diagonal may be anything.
+  __device__ void StoreMinus(T* out, const Sums& sums) const {
     const Lanes mine(thread_);
-    const int row = mine.row();
-    uint32_t* const to = w_ + (row / 4 * kTile + mine.column()) * 4 + row % 4;
+    const int n = this->n();
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int row = i / 2 * 8 + mine.column(), column = mine.row() + i % 2 * 8;
+      const T two[2] = {-sums[i / 2][i % 2 * 2], -sums[i / 2][i % 2 * 2 + 1]};
+      if constexpr (kFull) {
+        StoreVector(out + column * kTile + row, two);
+      } else {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const T two[2] = {-sums[j][2 * h], -sums[j][2 * h + 1]};
-        StoreParts(to + j * 2 * kTile * 4 + h * 32, two);
+        for (int e = 0; e < 2; ++e) {
+          if (row + e < n && column < n) out[column * n + row + e] = two[e];
+        }
       }
     }
   }
@@ -396,9 +615,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
       }
     }
   }
-  // The left separator's update, of all interiors so far.
-  __device__ void AddLeft(int k, Sums& sums) const {
-    if (k == 1) return;
+  __device__ void AddLeft(Sums& sums) const {
     ForTriangle([&](int j, int h, T* sum) {
       T two[2];
       LoadVector(two, sum);
@@ -410,40 +627,6 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
       const T two[2] = {sums[j][2 * h], sums[j][2 * h + 1]};
       StoreVector(sum, two);
     });
-  }
-  // The transpose of -sums. What is above a diagonal may be anything.
-  __device__ void StoreMinus(T* out, const Sums& sums) const {
-    const Lanes mine(thread_);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        const T two[2] = {-sums[j][2 * h], -sums[j][2 * h + 1]};
-        StorePair(out, 8 * j + mine.row(), mine.column() + 8 * h, two);
-      }
-    }
-  }
-
-  // The next D, which is in `next`, - C C', there or, after the last interior, to the target.
-  __device__ void FormNext(bool last, T* next) const {
-    Sums sums[1] = {};
-    Multiply(sums, {c_}, LoadParts{c_, Lanes(thread_)});
-    const Lanes mine(thread_);
-    T* const place = next + mine.column() * kLead + mine.row();
-    const bool none = last && run_.reversed;
-#pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      T two[2];
-      LoadVector(two, place + i % 2 * 8 * kLead + i / 2 * 8);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) sums[0][i / 2][i % 2 * 2 + e] -= none ? T{0} : two[e];
-    }
-    if (last) return StoreMinus(this->Target(), sums[0]);
-#pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      const T two[2] = {-sums[0][i / 2][i % 2 * 2], -sums[0][i / 2][i % 2 * 2 + 1]};
-      StoreVector(place + i % 2 * 8 * kLead + i / 2 * 8, two);
-    }
   }
 
   T* const squares_;

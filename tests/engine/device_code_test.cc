@@ -97,7 +97,9 @@ template <template <typename, int, bool> class Segment, typename T, int kTile, b
 void RunSegment(const EliminateSmallArgs& args, int64_t ticket) {
   using Mine = Segment<T, kTile, kFull>;
   const Place place(args, ticket);
-  Outcome outcome = {.failed = -1, .first = kNobody, .value = 0, .first_warp = 0};
+  // The first warp is the one that the hardware would name with half of the thread blocks.
+  const int first_warp = ticket % 2 == 0 ? 0 : kWarpsOf<kTile> / 4;
+  Outcome outcome = {.failed = -1, .first = kNobody, .value = 0, .first_warp = first_warp};
   HostThreadBlock block(kWarpsOf<kTile> * kWarp, Mine::kSharedScalars * sizeof(T));
   block.Run([&](int thread) {
     Mine segment(args, place, reinterpret_cast<T*>(block.shared()), &outcome, thread);

@@ -295,6 +295,11 @@ void StartProduct(float (&c)[kTiles][4], const uint32_t (&a)[4], uint64_t descri
                       [&](int k, int j) { return read(b[(k / 4 * along + j) * 4 + k % 4]); });
       });
 }
+template <int kTiles>
+void StartFreshProduct(float (&c)[kTiles][4], const uint32_t (&a)[4], uint64_t described) {
+  for (int i = 0; i < 4 * kTiles; ++i) c[i / 4][i % 4] = 0;
+  StartProduct(c, a, described);
+}
 
 }  // namespace blockd::gpu
 
