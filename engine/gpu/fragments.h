@@ -28,6 +28,14 @@ __device__ inline void StoreVector(T* to, const T (&values)[kCount]) {
   memcpy(&bits, values, sizeof(values));
   *reinterpret_cast<Vector<sizeof(values)>*>(to) = bits;
 }
+__device__ inline void LoadEight(float (&values)[8], const float* from) {
+  LoadVector(reinterpret_cast<float(&)[4]>(values[0]), from);
+  LoadVector(reinterpret_cast<float(&)[4]>(values[4]), from + 4);
+}
+__device__ inline void StoreEight(float* to, const float* values) {
+  StoreVector(to, reinterpret_cast<const float(&)[4]>(values[0]));
+  StoreVector(to + 4, reinterpret_cast<const float(&)[4]>(values[4]));
+}
 
 // What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
 // the bound of 4 n eps leaves little room.

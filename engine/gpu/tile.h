@@ -9,6 +9,66 @@
 
 namespace blockd::gpu {
 
+// One warp: the lower triangle of a symmetric matrix of 32 rows becomes inv(chol). Each lane has a
+// row of the matrix or, from that row's step on, a column of the inverse. Step j divides what they
+// have in the diagonal tile's eight rows by its factor; all others then read, and subtract, what
+// the rows below got. That stands above the diagonal. Plain arithmetic: beside products of
+// warpgroups, a warp's matrix instructions wait for them. And a loop, which a multiprocessor has at
+// hand: instructions that are new take longer to come than to be done. Failures as below.
+template <int kLead>
+__device__ inline void InvertSpan(float* m, int base, int* failed) {
+  constexpr int kRows = 32, kPanels = kRows / 8;
+  const int row = Lane() % kRows, group = row / 8;
+  float rest[kRows];  // of the lane's row or column, from the step's panel on
+#pragma unroll
+  for (int c = 0; c < kRows; ++c) rest[c] = m[c * kLead + row];
+  SyncWarp();
+  float* to = m + row * kLead;    // where the step keeps what the lane has in its panel
+  const float* diagonal = m;      // and the diagonal tile's rows do
+  float a[8][8];
+  const auto share = [&](int j) {
+    if (group == j && Lane() < kRows) StoreEight(to, rest);
+    SyncWarp();
+#pragma unroll
+    for (int r = 0; r < 8; ++r) LoadEight(a[r], diagonal + r * kLead);
+  };
+  share(0);
+#pragma unroll 1
+  for (int j = 0;; ++j) {
+    float x[8];
+#pragma unroll
+    for (int c = 0; c < 8; ++c) x[c] = group != j ? rest[c] : c == row % 8 ? 1.0f : 0.0f;
+    const int bad = DivideByFactor(a, x);
+    if (bad < 8 && Lane() == 0 && *failed < 0) *failed = base + 8 * j + bad;
+    SyncWarp();
+    if (Lane() < kRows) StoreEight(to, x);
+    SyncWarp();
+    if (j + 1 == kPanels) break;
+    // Panel p of what is left becomes the next step's panel p - 1.
+    const auto subtract = [&](int p) {
+#pragma unroll
+      for (int c = 8 * p; c < 8 * p + 8; ++c) {
+        float factor[8];
+        LoadEight(factor, diagonal + c * kLead);
+        float sum = group == j ? 0 : rest[c];
+#pragma unroll
+        for (int k = 0; k < 8; ++k) sum = fma(-factor[k], x[k], sum);
+        rest[c - 8] = sum;
+      }
+    };
+    subtract(1);
+    const float* const old = diagonal;
+    diagonal += 8 * kLead + 8, to += 8;
+    share(j + 1);
+    diagonal = old;
+#pragma unroll
+    for (int p = 2; p < kPanels; ++p) {
+      if (p < kPanels - j) subtract(p);
+    }
+    diagonal += 8 * kLead + 8;
+  }
+}
+
 // One warp: the lower triangle of a symmetric matrix of kTiles x kTiles tiles of 8 x 8, kTiles at
 // most 4, becomes inv(chol). Step j has kTiles x 8 rows and columns to divide by the diagonal
 // tile's factor, one for each lane: what of the inverse is left of that tile, the identity, and
@@ -124,7 +184,12 @@ class TileInverter {
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {
-        InvertSpan<kSpan / 8, kLead, Real>(Block(span, span), span * kSpan, failed_);
+        T* const block = Block(span, span);
+        if constexpr (std::is_same_v<Real, float>) {
+          InvertSpan<kLead>(block, span * kSpan, failed_);
+        } else {
+          InvertSpan<kSpan / 8, kLead, Real>(block, span * kSpan, failed_);
+        }
       } else {
         if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
           // Not those that share the arithmetic of warp 0.
