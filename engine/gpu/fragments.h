@@ -126,14 +126,16 @@ __device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4
                 reinterpret_cast<const float(&)[1][4]>(a), b, first);
 }
 
-// True for a positive normal number; by its bits, which costs the arithmetic nothing.
-__device__ inline bool IsPositiveNormal(double x) {
-  const uint32_t high = static_cast<uint32_t>(__double_as_longlong(x) >> 32);
-  return high - 0x00100000u < 0x7fe00000u;
+// Less than kAbnormal for a positive normal number; from its bits, which costs the arithmetic
+// nothing.
+__device__ inline uint32_t Abnormality(double x) {
+  return static_cast<uint32_t>(__double_as_longlong(x) >> 32) - 0x00100000u;
 }
-__device__ inline bool IsPositiveNormal(float x) {
-  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u < 0x7f000000u;
+__device__ inline uint32_t Abnormality(float x) {
+  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u;
 }
+template <typename Real>
+inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fe00000u : 0x7f000000u;
 
 // Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
 // and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
@@ -144,12 +146,13 @@ __device__ inline bool IsPositiveNormal(float x) {
 // triangle M, come at the end.
 template <typename Real>
 __device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
-  int bad = 8;
+  uint32_t worst = 0;
   Real root[8];
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
     const Real pivot = a[k][k];
-    if (bad == 8 && !IsPositiveNormal(pivot)) bad = k;
+    const uint32_t abnormality = Abnormality(pivot);
+    worst = abnormality > worst ? abnormality : worst;
     root[k] = ReciprocalRoot(pivot);
     if (k == 7) break;
     const Real below = a[k + 1][k];
@@ -175,6 +178,12 @@ __device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
   }
 #pragma unroll
   for (int k = 0; k < 8; ++k) x[k] *= root[k];
+  if (worst < kAbnormal<Real>) return 8;
+  int bad = 8;
+#pragma unroll
+  for (int k = 7; k >= 0; --k) {
+    if (Abnormality(a[k][k]) >= kAbnormal<Real>) bad = k;
+  }
   return bad;
 }
 

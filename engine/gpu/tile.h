@@ -9,65 +9,104 @@
 
 namespace blockd::gpu {
 
-// One warp: the lower triangle of a symmetric matrix of 32 rows becomes inv(chol). Each lane has a
-// row of the matrix or, from that row's step on, a column of the inverse. Step j divides what they
-// have in the diagonal tile's eight rows by its factor; all others then read, and subtract, what
-// the rows below got. That stands above the diagonal. Plain arithmetic: beside products of
-// warpgroups, a warp's matrix instructions wait for them. And a loop, which a multiprocessor has at
-// hand: instructions that are new take longer to come than to be done. Failures as below.
+// Two warps: the lower triangle of a symmetric matrix of 32 rows of float becomes inv(chol). Each
+// lane has a row of the matrix or, from that row's step on, a column of the inverse, and step j has
+// panel j, eight rows and columns: the first warp divides what its lanes have there by the diagonal
+// tile's factor and subtracts in panel j + 1 what that makes of it; beside its next step the other
+// warp does so in the panels after. What a lane has in a panel stands in the lane's column of m,
+// where above the diagonal is scratch, once it is the inverse's.
+//
+// Plain arithmetic: a warp's matrix instructions would wait for those of warpgroups. And two warps,
+// as all waits for these.
 template <int kLead>
-__device__ inline void InvertSpan(float* m, int base, int* failed) {
-  constexpr int kRows = 32, kPanels = kRows / 8;
-  const int row = Lane() % kRows, group = row / 8;
-  float rest[kRows];  // of the lane's row or column, from the step's panel on
+class SpanInverter {
+ public:
+  static constexpr int kBarrier = 4;  // of the two
+
+  __device__ explicit SpanInverter(float* m)
+      : row_(Lane() % kRows), group_(row_ / 8), column_(m + row_ * kLead), m_(m) {}
+
+  // The first warp. Failures as below.
+  __device__ void Run(int base, int* failed) const {
+    float panel[8], next[8];
 #pragma unroll
-  for (int c = 0; c < kRows; ++c) rest[c] = m[c * kLead + row];
-  SyncWarp();
-  float* to = m + row * kLead;    // where the step keeps what the lane has in its panel
-  const float* diagonal = m;      // and the diagonal tile's rows do
-  float a[8][8];
-  const auto share = [&](int j) {
-    if (group == j && Lane() < kRows) StoreEight(to, rest);
-    SyncWarp();
-#pragma unroll
-    for (int r = 0; r < 8; ++r) LoadEight(a[r], diagonal + r * kLead);
-  };
-  share(0);
-#pragma unroll 1
-  for (int j = 0;; ++j) {
-    float x[8];
-#pragma unroll
-    for (int c = 0; c < 8; ++c) x[c] = group != j ? rest[c] : c == row % 8 ? 1.0f : 0.0f;
-    const int bad = DivideByFactor(a, x);
-    if (bad < 8 && Lane() == 0 && *failed < 0) *failed = base + 8 * j + bad;
-    SyncWarp();
-    if (Lane() < kRows) StoreEight(to, x);
-    SyncWarp();
-    if (j + 1 == kPanels) break;
-    // Panel p of what is left becomes the next step's panel p - 1.
-    const auto subtract = [&](int p) {
-#pragma unroll
-      for (int c = 8 * p; c < 8 * p + 8; ++c) {
-        float factor[8];
-        LoadEight(factor, diagonal + c * kLead);
-        float sum = group == j ? 0 : rest[c];
-#pragma unroll
-        for (int k = 0; k < 8; ++k) sum = fma(-factor[k], x[k], sum);
-        rest[c - 8] = sum;
-      }
-    };
-    subtract(1);
-    const float* const old = diagonal;
-    diagonal += 8 * kLead + 8, to += 8;
-    share(j + 1);
-    diagonal = old;
-#pragma unroll
-    for (int p = 2; p < kPanels; ++p) {
-      if (p < kPanels - j) subtract(p);
+    for (int c = 0; c < 8; ++c) {
+      panel[c] = Entry(c);
+      next[c] = Entry(8 + c);
     }
-    diagonal += 8 * kLead + 8;
+    SyncWarp();
+    Share(0, panel);
+#pragma unroll 1
+    for (int j = 0;; ++j) {
+      float a[8][8];
+#pragma unroll
+      for (int r = 0; r < 8; ++r) LoadEight(a[r], m_ + (8 * j + r) * kLead + 8 * j);
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        if (group_ == j) panel[c] = c == row_ % 8 ? 1.0f : 0.0f;
+      }
+      const int bad = DivideByFactor(a, panel);
+      if (bad < 8 && Lane() == 0 && *failed < 0) *failed = base + 8 * j + bad;
+      SyncWarp();
+      Keep(j, panel);
+      if (j + 1 == kPanels) break;
+      Sync();
+      if (j > 0) LoadEight(next, column_ + 8 * (j + 1));
+      Subtract(j, j + 1, panel, next);
+#pragma unroll
+      for (int c = 0; c < 8; ++c) panel[c] = next[c];
+      Share(j + 1, panel);
+    }
   }
-}
+  // The other.
+  __device__ void Assist() const {
+    float rest[2][8];  // of the last two panels
+#pragma unroll
+    for (int c = 0; c < 16; ++c) rest[c / 8][c % 8] = group_ >= 2 + c / 8 ? Entry(16 + c) : 0;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      SyncWarp();
+      Sync();
+      float x[8];
+      LoadEight(x, column_ + 8 * j);
+#pragma unroll
+      for (int p = j; p < 2; ++p) Subtract(j, 2 + p, x, rest[p]);
+      Keep(2 + j, rest[j]);
+    }
+    Sync();
+  }
+
+ private:
+  static constexpr int kRows = 32, kPanels = kRows / 8;
+
+  __device__ static void Sync() { SyncPart<kBarrier, 2>(); }
+  __device__ float Entry(int column) const { return m_[column * kLead + row_]; }
+  __device__ void Keep(int panel, const float (&values)[8]) const {
+    if (Lane() < kRows) StoreEight(column_ + 8 * panel, values);
+  }
+  // The diagonal tile's rows.
+  __device__ void Share(int j, const float (&panel)[8]) const {
+    if (group_ == j) Keep(j, panel);
+    SyncWarp();
+  }
+  // What step j, which has left x, leaves of a lane's entries in a panel.
+  __device__ void Subtract(int j, int panel, const float (&x)[8], float (&entries)[8]) const {
+    const float* const rows = m_ + 8 * (panel * kLead + j);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      float factor[8];
+      LoadEight(factor, rows + c * kLead);
+      float sum = group_ == j ? 0 : entries[c];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sum = fma(-factor[k], x[k], sum);
+      entries[c] = sum;
+    }
+  }
+
+  const int row_, group_;
+  float* const column_;
+  const float* const m_;
+};
 
 // One warp: the lower triangle of a symmetric matrix of kTiles x kTiles tiles of 8 x 8, kTiles at
 // most 4, becomes inv(chol). Step j has kTiles x 8 rows and columns to divide by the diagonal
@@ -165,6 +204,8 @@ class TileInverter {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
   static constexpr int kSpan = std::min(kTile, 32), kSpans = kTile / kSpan;
+  // Whether the last warp assists the first.
+  static constexpr bool kAssisted = std::is_same_v<Real, float> && kHasPartBarriers;
   // A unit of work is 16 rows and columns of a product of two blocks, or all rows of half as many
   // columns.
   static constexpr int kUnits = 4;  // of a product
@@ -176,7 +217,8 @@ class TileInverter {
   // Every thread of these warps calls it, with m complete; it returns with m complete.
   __device__ void Run() const { Run(Alone{}); }
   // The same. While a span is inverted, all warps but the first call beside.Span(its number),
-  // having formed what this span's row has of R; all call beside.Inverted() when the last span is
+  // having formed what this span's row has of R, and with float on CUDA the last one, once it has
+  // assisted the first; all call beside.Inverted() when the last span is
   // there, and the blocks of its row are still R.
   template <typename Beside>
   __device__ void Run(const Beside& beside) const {
@@ -184,16 +226,17 @@ class TileInverter {
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {
-        T* const block = Block(span, span);
-        if constexpr (std::is_same_v<Real, float>) {
-          InvertSpan<kLead>(block, span * kSpan, failed_);
+        if constexpr (kAssisted) {
+          SpanInverter<kLead>(Block(span, span)).Run(span * kSpan, failed_);
         } else {
-          InvertSpan<kSpan / 8, kLead, Real>(block, span * kSpan, failed_);
+          InvertSpan<kSpan / 8, kLead, Real>(Block(span, span), span * kSpan, failed_);
         }
       } else {
-        if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
+        if (kAssisted && warp == kWarps - 1) {
+          if constexpr (kAssisted) SpanInverter<kLead>(Block(span, span)).Assist();
+        } else if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
           // Not those that share the arithmetic of warp 0.
-          constexpr int kHelpers = kWarps - (kWarps + 3) / 4;
+          constexpr int kHelpers = kWarps - (kWarps + 3) / 4 - kAssisted;
           for (int to = span; to < kSpans; ++to) {
             Update(span - 1, to, 0, to == span ? span : kSpans + span - to, warp - 1 - warp / 4,
                    kHelpers);

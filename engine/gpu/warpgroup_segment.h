@@ -30,6 +30,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
   // span. Where there are no barriers of parts all warps do all in the order that it needs.
   static constexpr int kInverters = kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps;
   static constexpr int kFirstBarrier = kHasPartBarriers ? 1 : 0;
+  static constexpr int kHelpers = 2;  // warps of the first that have no part in a span's inverse
   static constexpr int kSpan = kTile / 2;
   static constexpr int kPart = kTile * kTile;  // words of an operand's big parts, or small
   static constexpr int kHalfPart = kPart / 2;  // of half of its columns
@@ -93,7 +94,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
   }
   // R of the block and what is to be multiplied with it are there.
   __device__ static void SyncMiddle() {
-    if constexpr (kHasPartBarriers) SyncPart<3, 2 * kGroupWarps - 1>();
+    if constexpr (kHasPartBarriers) SyncPart<3, kGroupWarps + kHelpers>();
   }
 
   // What the first warpgroup does beside its inverse of the k-th D.
@@ -104,8 +105,9 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
 
     __device__ void Span(int span) const {
       const int thread = (segment.InverterWarp() - 1) * kWarp + Lane();
+      if (thread >= kHelpers * kWarp) return;
       if (span == 0) {
-        if (k > 0 && thread < kTile) segment.template StoreCoupling<kTile>(k - 1, thread);
+        if (k > 0) segment.template StoreCoupling<kHelpers * kWarp>(k - 1, thread);
       } else if (next) {
         SyncMiddle();
       }
