@@ -31,10 +31,16 @@ inline CostModel CostsOf(const Shape& shape, const SolveLimits& limits) {
   const double pace = 0.8 + 0.155 * std::max(0.0, n / 64 - 1);
   costs.step_seconds = 5e-7 * pace;
   costs.step_seconds_per_row = 2.8e-7 * pace;
-  // Warpgroups form a fill beside the inverse.
-  const bool beside = is_float && shape.block_size > 32 && shape.block_size <= 64;
-  costs.fill_seconds_per_row = beside ? 0 : 3e-8 * pace;
+  costs.fill_seconds_per_row = 3e-8 * pace;
   costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
+  if (is_float && shape.block_size > 32 && shape.block_size <= 64) {
+    // What takes time is a tile, whole or not. Warpgroups form a fill beside the inverse, which
+    // takes longer then.
+    costs.step_seconds = 7.8e-6;
+    costs.step_seconds_per_row = 0;
+    costs.fill_seconds_per_row = 3.2e-6 / n;
+    costs.level_seconds = 3.4e-6;
+  }
   costs.spread_seconds_per_row = is_float ? 1.66e-7 : 1.74e-7;
   costs.spread_seconds_per_entry = is_float ? 6.4e-10 : 8.72e-10;
   costs.spread_flops_per_second = is_float ? 1.25e14 : 5.43e13;

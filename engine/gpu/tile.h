@@ -236,7 +236,7 @@ class TileInverter {
           if constexpr (kAssisted) SpanInverter<kLead>(Block(span, span)).Assist();
         } else if (span > 0 && (warp % 4 != 0 || kWarps <= 4)) {
           // Not those that share the arithmetic of warp 0.
-          constexpr int kHelpers = kWarps - (kWarps + 3) / 4 - kAssisted;
+          constexpr int kHelpers = kWarps - (kWarps + 3) / 4 - (kAssisted ? 1 : 0);
           for (int to = span; to < kSpans; ++to) {
             Update(span - 1, to, 0, to == span ? span : kSpans + span - to, warp - 1 - warp / 4,
                    kHelpers);

@@ -197,14 +197,18 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
         __syncthreads();
         if (!kHasPartBarriers && first() && last) TakeC(other);
         const bool end = last || k + 1 == count - (target ? 0 : 1);
-        if (!end) FetchDiagonal(k + 1, thread);
         if constexpr (kFill) {
-          if (!end && second()) PrefetchCoupling(k + 1, thread);
           DivideFill(left);
           if (second()) {
             if (!last) StoreFill<1>(k, left[1]);
-            UpdateLeft(k, last, left);
+            UpdateLeft(k, last, left, [&] {
+              if (end) return;
+              FetchDiagonal(k + 1, thread);
+              PrefetchCoupling(k + 1, thread);
+            });
           }
+        } else if (!end) {
+          FetchDiagonal(k + 1, thread);
         }
         if (end) break;
         ++k;
@@ -428,9 +432,13 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
     }
   }
   // Of several B. kFresh: sums = A B', whatever they were.
-  template <bool kFresh = false, int kProducts, int kAcross>
+  struct Nothing {
+    __device__ void operator()() const {}
+  };
+  template <bool kFresh = false, int kProducts, int kAcross, typename Work = Nothing>
   __device__ static void MultiplyFrom(T (&sums)[kProducts][kAcross][4], Parts& a,
-                                      const uint32_t* const (&b)[kProducts]) {
+                                      const uint32_t* const (&b)[kProducts],
+                                      const Work& beside = {}) {
     constexpr int kRows = 8 * kAcross;
     uint64_t right[kProducts];
 #pragma unroll
@@ -461,6 +469,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
       }
     }
     EndProducts();
+    beside();
     WaitForProducts();
     RenewAll(a.big);
     RenewAll(a.small);
@@ -486,14 +495,17 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
 
   // The left separator's update, of all interiors so far, and S. Of the last one both go to the
   // next level.
-  __device__ void UpdateLeft(int k, bool last, Half (&left)[2]) const {
+  template <typename Work>
+  __device__ void UpdateLeft(int k, bool last, Half (&left)[2], const Work& beside) const {
     Sums sums[2] = {};
     if (k > 0) AddLeft(sums[0]);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       Parts w;
       LoadParts(w, w_ + half * kHalfPart);
-      MultiplyFrom(sums, w, {w_ + half * kHalfPart, c_ + half * kHalfPart});
+      MultiplyFrom(sums, w, {w_ + half * kHalfPart, c_ + half * kHalfPart}, [&] {
+        if (half == 0) beside();
+      });
     }
 #pragma unroll
     for (int i = 0; i < kTiles * 4; ++i) {
