@@ -36,10 +36,10 @@ inline CostModel CostsOf(const Shape& shape, const SolveLimits& limits) {
   if (is_float && shape.block_size > 32 && shape.block_size <= 64) {
     // What takes time is a tile, whole or not. Warpgroups form a fill beside the inverse, which
     // takes longer then.
-    costs.step_seconds = 7.8e-6;
+    costs.step_seconds = 9.6e-6;
     costs.step_seconds_per_row = 0;
-    costs.fill_seconds_per_row = 3.2e-6 / n;
-    costs.level_seconds = 3.4e-6;
+    costs.fill_seconds_per_row = 2.2e-6 / n;
+    costs.level_seconds = 1.5e-6;
   }
   costs.spread_seconds_per_row = is_float ? 1.66e-7 : 1.74e-7;
   costs.spread_seconds_per_entry = is_float ? 6.4e-10 : 8.72e-10;
