@@ -237,7 +237,8 @@ absl::StatusOr<EliminationPlan> EliminationPlan::Make(const Shape& shape, int64_
     chain = cuts;
   }
   EliminationPlan plan = Build(shape, separators, EndLength(shape.block_size, costs));
-  plan.factor_seconds_ = planner.Best(shape.num_blocks).seconds;
+  plan.factor_seconds_ =
+      planner.Best(shape.num_blocks).seconds + static_cast<double>(batch) * costs.system_seconds;
   return plan;
 }
 
@@ -299,7 +300,8 @@ double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const
                                costs.device_flops_per_second);
   // Each level is walked twice, forward and backward.
   return batch * plan.solve_flops(num_rhs) / (rate * speed) +
-         batch * plan.solve_bytes(num_rhs) / costs.bytes_per_second + 2 * latency;
+         batch * plan.solve_bytes(num_rhs) / costs.bytes_per_second + 2 * latency +
+         batch * costs.system_seconds;
 }
 
 std::string EliminationPlan::DebugString() const {

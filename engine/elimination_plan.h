@@ -55,6 +55,7 @@ struct CostModel {
   double solve_step_seconds = 1.5e-7;
   double solve_step_seconds_per_row = 0;
   double solve_level_seconds = 8e-6;
+  double system_seconds = 0;  // that a call takes on the host for each of its systems
 };
 
 // A run of blocks that is eliminated in sequence.

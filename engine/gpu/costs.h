@@ -33,7 +33,8 @@ inline CostModel CostsOf(const Shape& shape, const SolveLimits& limits) {
   costs.step_seconds_per_row = 2.8e-7 * pace;
   costs.fill_seconds_per_row = 3e-8 * pace;
   costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
-  if (is_float && shape.block_size > 32 && shape.block_size <= 64) {
+  const bool in_groups = is_float && shape.block_size > 32 && shape.block_size <= 64;
+  if (in_groups) {
     // What takes time is a tile, whole or not. Warpgroups form a fill beside the inverse, which
     // takes longer then.
     costs.step_seconds = 9.6e-6;
@@ -57,13 +58,14 @@ inline CostModel CostsOf(const Shape& shape, const SolveLimits& limits) {
   }
   costs.solve_step_seconds = 8.5e-7;
   costs.solve_step_seconds_per_row = 2.2e-8;
-  costs.solve_level_seconds = 3.5e-6;
+  costs.solve_level_seconds = in_groups ? 2.5e-6 : 3.5e-6;
   if (HasTasks(shape)) {
     costs.device_flops_per_second = 1.5e13;
     costs.solve_step_seconds = 1.6e-6;
     costs.solve_step_seconds_per_row = 0;
     costs.solve_level_seconds = 1e-6;
   }
+  costs.system_seconds = 1e-7;
   return costs;
 }
 

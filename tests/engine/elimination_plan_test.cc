@@ -269,6 +269,20 @@ TEST(CostModelTest, CutsALongChainIntoManySegmentsOnManyLanes) {
   EXPECT_GT(plan->levels().size(), 2u) << plan->DebugString();
 }
 
+// It is the same for every plan.
+TEST(CostModelTest, AddsTheHostsTimeForEachSystem) {
+  CostModel costs = ManyLanes();
+  const auto without = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
+  ASSERT_TRUE(without.ok());
+  const double solve = PredictedSolveSeconds(*without, 4, costs, 256);
+  costs.system_seconds = 1;
+  const auto with = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
+  ASSERT_TRUE(with.ok());
+  EXPECT_EQ(with->DebugString(), without->DebugString());
+  EXPECT_NEAR(with->predicted_factor_seconds() - without->predicted_factor_seconds(), 256, 1e-9);
+  EXPECT_NEAR(PredictedSolveSeconds(*with, 4, costs, 256) - solve, 256, 1e-9);
+}
+
 // The longest chain of the smallest blocks that a device has memory for.
 TEST(CostModelTest, KeepsThePlanOfTheLongestChainSmall) {
   const auto plan = EliminationPlan::Make({400'000'000, 1, kDouble}, 1, ManyLanes());
