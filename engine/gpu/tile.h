@@ -217,9 +217,9 @@ class TileInverter {
   // Every thread of these warps calls it, with m complete; it returns with m complete.
   __device__ void Run() const { Run(Alone{}); }
   // The same. While a span is inverted, all warps but the first call beside.Span(its number),
-  // having formed what this span's row has of R, and with float on CUDA the last one, once it has
-  // assisted the first; all call beside.Inverted() when the last span is
-  // there, and the blocks of its row are still R.
+  // having formed what this span's row has of R, and the last one where it is kAssisted, having
+  // done its part of the inverse; all call beside.Inverted() when the last span is there, and the
+  // blocks of its row are still R.
   template <typename Beside>
   __device__ void Run(const Beside& beside) const {
     const int warp = warp_;
