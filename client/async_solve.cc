@@ -1,4 +1,4 @@
-#include "blockd/client/async_solve.h"
+#include "client/async_solve.h"
 
 #include <grpcpp/alarm.h>
 

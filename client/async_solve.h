@@ -8,8 +8,8 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "blockd/client/connection.h"
 #include "blockd/client/results.h"
+#include "client/connection.h"
 
 namespace blockd::client {
 

@@ -1,4 +1,4 @@
-#include "blockd/client/connection.h"
+#include "client/connection.h"
 
 #include <functional>
 #include <string_view>

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "blockd/client/connection.h"
-#include "blockd/client/release.h"
+#include "client/connection.h"
+#include "client/release.h"
 
 namespace blockd::client {
 

@@ -1,4 +1,4 @@
-#include "blockd/client/release.h"
+#include "client/release.h"
 
 #include "blockd/client/errors.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "blockd/client/connection.h"
+#include "client/connection.h"
 
 namespace blockd::client {
 

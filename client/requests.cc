@@ -1,11 +1,11 @@
-#include "blockd/client/requests.h"
+#include "client/requests.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/client/connection.h"
 #include "blockd/client/errors.h"
-#include "blockd/client/wire.h"
+#include "client/connection.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "blockd/client/requests.h"
-#include "blockd/client/solve_stream.h"
+#include "client/requests.h"
+#include "client/solve_stream.h"
 
 namespace blockd::client {
 

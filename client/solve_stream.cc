@@ -1,4 +1,4 @@
-#include "blockd/client/solve_stream.h"
+#include "client/solve_stream.h"
 
 #include <algorithm>
 #include <string>

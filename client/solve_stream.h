@@ -14,9 +14,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "blockd/client/connection.h"
 #include "blockd/client/results.h"
-#include "blockd/client/wire.h"
+#include "client/connection.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 

@@ -6,13 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "blockd/client/async_solve.h"
-#include "blockd/client/connection.h"
-#include "blockd/client/release.h"
-#include "blockd/client/requests.h"
-#include "blockd/client/solve_stream.h"
-#include "blockd/client/upload.h"
-#include "blockd/client/wire.h"
+#include "client/async_solve.h"
+#include "client/connection.h"
+#include "client/release.h"
+#include "client/requests.h"
+#include "client/solve_stream.h"
+#include "client/upload.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 namespace {

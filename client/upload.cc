@@ -1,10 +1,10 @@
-#include "blockd/client/upload.h"
+#include "client/upload.h"
 
 #include <memory>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "blockd/client/wire.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 namespace {

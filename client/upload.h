@@ -7,9 +7,9 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "blockd/client/connection.h"
 #include "blockd/client/system.h"
 #include "blockd/v1/blockd.pb.h"
+#include "client/connection.h"
 
 namespace blockd::client {
 

@@ -1,4 +1,4 @@
-#include "blockd/client/wire.h"
+#include "client/wire.h"
 
 #include <grpcpp/support/proto_buffer_reader.h>
 

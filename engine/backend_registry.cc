@@ -5,9 +5,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "blockd/engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpu_backend.h"
 #ifdef BLOCKD_WITH_GPU
-#include "blockd/engine/gpu/gpu_backend.h"
+#include "engine/gpu/gpu_backend.h"
 #endif
 
 namespace blockd {

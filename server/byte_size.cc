@@ -1,4 +1,4 @@
-#include "blockd/server/byte_size.h"
+#include "server/byte_size.h"
 
 #include <array>
 #include <utility>

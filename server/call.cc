@@ -1,4 +1,4 @@
-#include "blockd/server/call.h"
+#include "server/call.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "blockd/server/logging.h"
-#include "blockd/server/raw_message.h"
-#include "blockd/server/wire.h"
+#include "server/logging.h"
+#include "server/raw_message.h"
+#include "server/wire.h"
 
 namespace blockd::server {
 namespace {

@@ -20,11 +20,11 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "blockd/server/core/metrics.h"
-#include "blockd/server/core/solver_core.h"
-#include "blockd/server/host_budget.h"
-#include "blockd/server/options.h"
 #include "google/protobuf/message_lite.h"
+#include "server/core/metrics.h"
+#include "server/core/solver_core.h"
+#include "server/host_budget.h"
+#include "server/options.h"
 
 namespace blockd::server {
 

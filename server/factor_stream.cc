@@ -1,4 +1,4 @@
-#include "blockd/server/factor_stream.h"
+#include "server/factor_stream.h"
 
 #include <memory>
 #include <string>
@@ -8,10 +8,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "blockd/server/idle_timer.h"
-#include "blockd/server/raw_message.h"
-#include "blockd/server/wire.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/idle_timer.h"
+#include "server/raw_message.h"
+#include "server/wire.h"
 
 namespace blockd::server {
 namespace {

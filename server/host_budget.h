@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 namespace blockd::server {
 

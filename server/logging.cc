@@ -1,4 +1,4 @@
-#include "blockd/server/logging.h"
+#include "server/logging.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

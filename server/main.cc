@@ -12,9 +12,9 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "blockd/server/logging.h"
-#include "blockd/server/options.h"
-#include "blockd/server/server.h"
+#include "server/logging.h"
+#include "server/options.h"
+#include "server/server.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "blockd/server/options.h"
+#include "server/options.h"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "blockd/server/byte_size.h"
+#include "server/byte_size.h"
 
 using blockd::server::ByteSize;
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/engine/backend_registry.h"
-#include "blockd/server/core/solver_core.h"
+#include "server/core/solver_core.h"
 
 namespace blockd::server {
 

@@ -1,4 +1,4 @@
-#include "blockd/server/raw_message.h"
+#include "server/raw_message.h"
 
 #include <grpcpp/support/proto_buffer_reader.h>
 

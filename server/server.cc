@@ -1,4 +1,4 @@
-#include "blockd/server/server.h"
+#include "server/server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -18,11 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
-#include "blockd/server/call.h"
-#include "blockd/server/core/clock.h"
-#include "blockd/server/logging.h"
-#include "blockd/server/solver_service.h"
-#include "blockd/server/thread_stacks.h"
+#include "server/call.h"
+#include "server/core/clock.h"
+#include "server/logging.h"
+#include "server/solver_service.h"
+#include "server/thread_stacks.h"
 
 namespace blockd::server {
 namespace {

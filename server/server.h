@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
-#include "blockd/server/core/metrics.h"
-#include "blockd/server/core/solver_core.h"
-#include "blockd/server/options.h"
+#include "server/core/metrics.h"
+#include "server/core/solver_core.h"
+#include "server/options.h"
 
 namespace blockd::server {
 

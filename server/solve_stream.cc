@@ -1,4 +1,4 @@
-#include "blockd/server/solve_stream.h"
+#include "server/solve_stream.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,10 +14,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "blockd/server/idle_timer.h"
-#include "blockd/server/raw_message.h"
-#include "blockd/server/wire.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/idle_timer.h"
+#include "server/raw_message.h"
+#include "server/wire.h"
 
 namespace blockd::server {
 namespace {

@@ -10,7 +10,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "blockd/server/call.h"
+#include "server/call.h"
 
 namespace blockd::server {
 

@@ -1,4 +1,4 @@
-#include "blockd/server/solver_service.h"
+#include "server/solver_service.h"
 
 #include <string>
 #include <utility>
@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "blockd/server/factor_stream.h"
-#include "blockd/server/raw_message.h"
-#include "blockd/server/solve_stream.h"
-#include "blockd/server/wire.h"
+#include "server/factor_stream.h"
+#include "server/raw_message.h"
+#include "server/solve_stream.h"
+#include "server/wire.h"
 
 namespace blockd::server {
 namespace {

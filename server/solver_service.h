@@ -9,8 +9,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "blockd/server/call.h"
 #include "blockd/v1/blockd.grpc.pb.h"
+#include "server/call.h"
 
 namespace blockd::server {
 

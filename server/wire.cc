@@ -1,4 +1,4 @@
-#include "blockd/server/wire.h"
+#include "server/wire.h"
 
 #include <algorithm>
 #include <limits>

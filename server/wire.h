@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "blockd/server/core/solver_core.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/solver_core.h"
 
 namespace blockd::server {
 

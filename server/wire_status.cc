@@ -1,7 +1,7 @@
 // The half of wire.h that turns statuses of the core into those of the wire.
 #include <string>
 
-#include "blockd/server/wire.h"
+#include "server/wire.h"
 
 namespace blockd::server {
 namespace {

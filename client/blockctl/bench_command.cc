@@ -13,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "blockd/client/blockctl/bench_text.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/load.h"
-#include "blockd/client/blockctl/problems.h"
+#include "client/blockctl/bench_text.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/load.h"
+#include "engine/problems/problems.h"
 
 ABSL_DECLARE_FLAG(int64_t, block_size);
 ABSL_FLAG(int32_t, callers, 1, "Threads that call; with --rate, the most requests in flight.");

@@ -1,11 +1,11 @@
-#include "blockd/client/blockctl/bench_text.h"
+#include "client/blockctl/bench_text.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/json.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/json.h"
 
 namespace blockd::blockctl {
 namespace {

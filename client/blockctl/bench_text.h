@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "blockd/client/blockctl/load.h"
+#include "client/blockctl/load.h"
 
 namespace blockd::blockctl {
 

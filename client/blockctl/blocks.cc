@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/blocks.h"
+#include "client/blockctl/blocks.h"
 
 #include <unistd.h>
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "blockd/client/blockctl/array.h"
-#include "blockd/client/blockctl/matrix_market.h"
 #include "blockd/client/system.h"
+#include "client/blockctl/array.h"
+#include "client/blockctl/matrix_market.h"
 
 namespace blockd::blockctl {
 

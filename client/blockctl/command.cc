@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/command.h"
+#include "client/blockctl/command.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -8,8 +8,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/files.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/files.h"
 
 namespace {
 

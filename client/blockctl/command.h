@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "blockd/client/blockctl/text.h"
 #include "blockd/client/solver_client.h"
+#include "client/blockctl/text.h"
 
 namespace blockd::blockctl {
 

@@ -1,7 +1,7 @@
-#include "blockd/client/blockctl/cost_text.h"
+#include "client/blockctl/cost_text.h"
 
 #include "absl/strings/str_cat.h"
-#include "blockd/client/blockctl/text.h"
+#include "client/blockctl/text.h"
 
 namespace blockd::blockctl {
 

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "blockd/client/blockctl/json.h"
 #include "blockd/client/system.h"
 #include "blockd/v1/blockd.pb.h"
+#include "client/blockctl/json.h"
 
 namespace blockd::blockctl {
 

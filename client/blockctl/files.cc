@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/files.h"
+#include "client/blockctl/files.h"
 
 #include <unistd.h>
 

@@ -6,11 +6,11 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/cost_text.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/handle_table.h"
-#include "blockd/client/blockctl/json.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/cost_text.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/handle_table.h"
+#include "client/blockctl/json.h"
 
 ABSL_DECLARE_FLAG(std::string, handle);
 ABSL_DECLARE_FLAG(bool, quiet);

@@ -1,9 +1,9 @@
-#include "blockd/client/blockctl/handle_table.h"
+#include "client/blockctl/handle_table.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/cost_text.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/cost_text.h"
 
 namespace blockd::blockctl {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "blockd/client/blockctl/json.h"
 #include "blockd/v1/blockd.pb.h"
+#include "client/blockctl/json.h"
 
 namespace blockd::blockctl {
 

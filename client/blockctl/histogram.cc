@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/histogram.h"
+#include "client/blockctl/histogram.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/json.h"
+#include "client/blockctl/json.h"
 
 #include <cmath>
 #include <cstdio>

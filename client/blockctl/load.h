@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "blockd/client/blockctl/histogram.h"
 #include "blockd/v1/blockd.pb.h"
+#include "client/blockctl/histogram.h"
 
 namespace blockd::blockctl {
 

@@ -15,9 +15,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/json.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/json.h"
 
 namespace blockd::blockctl {
 namespace {

@@ -1,13 +1,13 @@
-#include "blockd/client/blockctl/matrix_flags.h"
+#include "client/blockctl/matrix_flags.h"
 
 #include <optional>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/matrix_market.h"
-#include "blockd/client/blockctl/npy.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/matrix_market.h"
+#include "client/blockctl/npy.h"
 
 ABSL_FLAG(std::string, diagonal, "",
           ".npy file of the diagonal blocks A(i,i), shape (N, n, n), float64 or float32. Only the "

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "blockd/client/blockctl/blocks.h"
+#include "client/blockctl/blocks.h"
 
 namespace blockd::blockctl {
 

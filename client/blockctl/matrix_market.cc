@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/matrix_market.h"
+#include "client/blockctl/matrix_market.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "blockd/client/blockctl/files.h"
+#include "client/blockctl/files.h"
 
 namespace blockd::blockctl {
 namespace {

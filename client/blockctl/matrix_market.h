@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "blockd/client/blockctl/array.h"
+#include "client/blockctl/array.h"
 
 namespace blockd::blockctl {
 

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/metrics_page.h"
+#include "client/blockctl/metrics_page.h"
 
 #include <netdb.h>
 #include <sys/socket.h>

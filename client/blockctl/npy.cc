@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/npy.h"
+#include "client/blockctl/npy.h"
 
 #include <cstring>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "blockd/client/blockctl/files.h"
+#include "client/blockctl/files.h"
 
 namespace blockd::blockctl {
 namespace {

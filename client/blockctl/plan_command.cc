@@ -6,9 +6,9 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/json.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/json.h"
 
 ABSL_DECLARE_FLAG(int64_t, num_blocks);
 ABSL_DECLARE_FLAG(int64_t, block_size);

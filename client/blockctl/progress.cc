@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/progress.h"
+#include "client/blockctl/progress.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "blockd/client/blockctl/command.h"
+#include "client/blockctl/command.h"
 
 ABSL_DECLARE_FLAG(bool, quiet);
 

@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "blockd/client/blockctl/command.h"
-#include "blockd/client/blockctl/cost_text.h"
-#include "blockd/client/blockctl/exit_code.h"
-#include "blockd/client/blockctl/json.h"
-#include "blockd/client/blockctl/matrix_flags.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/cost_text.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/json.h"
+#include "client/blockctl/matrix_flags.h"
 
 ABSL_DECLARE_FLAG(std::string, handle);
 ABSL_DECLARE_FLAG(bool, log_determinant);

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/text.h"
+#include "client/blockctl/text.h"
 
 #include <cstdint>
 

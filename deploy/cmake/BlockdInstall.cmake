@@ -10,15 +10,14 @@ include(CMakePackageConfigHelpers)
 
 set(BLOCKD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/blockd)
 
-# Targets of one component with the header files of one folder, as "blockd/<folder>/x.h".
+# Targets of one component with the public headers of their module: what lies under its include/.
 function(blockd_install_library component)
   cmake_parse_arguments(ARG "" "FOLDER" "TARGETS" ${ARGN})
   install(TARGETS ${ARG_TARGETS} EXPORT blockd-${component}
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
   install(EXPORT blockd-${component} NAMESPACE blockd:: FILE blockd-${component}-targets.cmake
           DESTINATION ${BLOCKD_PACKAGE_DIR} COMPONENT ${component})
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/*.h)
-  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blockd/${ARG_FOLDER}
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           COMPONENT ${component})
 endfunction()
 

@@ -1,5 +1,4 @@
-# What every target of blockd shares: the language, the warnings, the sanitizers, and include paths
-# that show a target its own module and those that it links, and nothing else.
+# What every target of blockd shares: the language, the warnings, the sanitizers, the include paths.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -41,20 +40,16 @@ if(BLOCKD_SANITIZE STREQUAL "thread")
          "-Wl,--no-as-needed ${tsan_library} -Wl,-rpath,${PROJECT_BINARY_DIR} ")
 endif()
 
-# blockd_module(target FOLDER folder): `#include "blockd/<folder>/x.h"` works for this target and for
-# those that link it, because its include path holds a link to that one folder. A target that does not
-# link a module cannot include its headers: the dependency rule is enforced by the build.
-function(blockd_module target)
+# An include of ours is the file's path from the root, "server/core/solver_core.h"; who may include whom,
+# tests/lint/check_tree.sh knows. Public headers lie under include/ of their module, "blockd/engine/solver.h".
+include_directories(${PROJECT_SOURCE_DIR})
+
+# blockd_public_headers(target FOLDER folder): the headers under folder/include are seen by whoever links
+# the target, in this build and where it is installed.
+function(blockd_public_headers target)
   cmake_parse_arguments(ARG "" "FOLDER" "" ${ARGN})
-  string(MAKE_C_IDENTIFIER ${ARG_FOLDER} name)
-  set(root ${PROJECT_BINARY_DIR}/include/${name})
-  get_filename_component(parent ${root}/blockd/${ARG_FOLDER} DIRECTORY)
-  file(MAKE_DIRECTORY ${parent})
-  if(NOT EXISTS ${root}/blockd/${ARG_FOLDER})
-    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${ARG_FOLDER} ${root}/blockd/${ARG_FOLDER} SYMBOLIC)
-  endif()
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include>)
-  blockd_warnings(${target})
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/include> $<INSTALL_INTERFACE:include>)
 endfunction()
 
 function(blockd_warnings target)

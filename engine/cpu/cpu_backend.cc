@@ -1,4 +1,4 @@
-#include "blockd/engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpu_backend.h"
 
 #include <cblas.h>
 #include <sys/mman.h>
@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/engine/cpu/kernels.h"
-#include "blockd/engine/cpu/large_blocks.h"
-#include "blockd/engine/cpu/residual.h"
-#include "blockd/engine/cpu/thread_pool.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/large_blocks.h"
+#include "engine/cpu/residual.h"
+#include "engine/cpu/thread_pool.h"
 
 namespace blockd {
 namespace {

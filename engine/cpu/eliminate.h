@@ -18,9 +18,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "blockd/engine/cpu/kernels.h"
-#include "blockd/engine/cpu/tiles.h"
-#include "blockd/engine/cpu/vectors.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/tiles.h"
+#include "engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 

@@ -1,7 +1,7 @@
 #define BLOCKD_VECTOR_BYTES 32
 #define BLOCKD_KERNEL_NAMESPACE avx2
 
-#include "blockd/engine/cpu/kernels_impl.h"
+#include "engine/cpu/kernels_impl.h"
 
 namespace blockd::cpu {
 

@@ -1,7 +1,7 @@
 #define BLOCKD_VECTOR_BYTES 16
 #define BLOCKD_KERNEL_NAMESPACE generic
 
-#include "blockd/engine/cpu/kernels_impl.h"
+#include "engine/cpu/kernels_impl.h"
 
 namespace blockd::cpu {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "blockd/engine/cpu/eliminate.h"
-#include "blockd/engine/cpu/kernels.h"
-#include "blockd/engine/cpu/small_blocks.h"
-#include "blockd/engine/cpu/substitute.h"
+#include "engine/cpu/eliminate.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/small_blocks.h"
+#include "engine/cpu/substitute.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 

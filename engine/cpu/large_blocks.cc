@@ -1,4 +1,4 @@
-#include "blockd/engine/cpu/large_blocks.h"
+#include "engine/cpu/large_blocks.h"
 
 #include <cblas.h>
 

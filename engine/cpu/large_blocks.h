@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "blockd/engine/cpu/kernels.h"
+#include "engine/cpu/kernels.h"
 
 namespace blockd::cpu {
 

@@ -1,4 +1,4 @@
-#include "blockd/engine/cpu/residual.h"
+#include "engine/cpu/residual.h"
 
 #include <algorithm>
 #include <cmath>

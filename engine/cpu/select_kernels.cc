@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "blockd/engine/cpu/kernels.h"
+#include "engine/cpu/kernels.h"
 
 namespace blockd::cpu {
 

@@ -10,8 +10,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "blockd/engine/cpu/kernels.h"
-#include "blockd/engine/cpu/vectors.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "blockd/engine/cpu/kernels.h"
-#include "blockd/engine/cpu/small_blocks.h"
-#include "blockd/engine/cpu/vectors.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/small_blocks.h"
+#include "engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 

@@ -1,4 +1,4 @@
-#include "blockd/engine/cpu/thread_pool.h"
+#include "engine/cpu/thread_pool.h"
 
 #include <chrono>
 

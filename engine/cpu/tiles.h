@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "blockd/engine/cpu/kernels.h"
-#include "blockd/engine/cpu/vectors.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 

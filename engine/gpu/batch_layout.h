@@ -7,11 +7,11 @@
 #include <cstdint>
 
 #include "blockd/engine/elimination_plan.h"
-#include "blockd/engine/gpu/device.h"
-#include "blockd/engine/gpu/factor_tasks.h"
-#include "blockd/engine/gpu/plan_args.h"
-#include "blockd/engine/gpu/task_lists.h"
 #include "blockd/engine/memory_pool.h"
+#include "engine/gpu/device.h"
+#include "engine/gpu/factor_tasks.h"
+#include "engine/gpu/plan_args.h"
+#include "engine/gpu/task_lists.h"
 
 namespace blockd::gpu {
 

@@ -3,7 +3,7 @@
 #ifndef BLOCKD_ENGINE_GPU_BLOCK_PRODUCT_H_
 #define BLOCKD_ENGINE_GPU_BLOCK_PRODUCT_H_
 
-#include "blockd/engine/gpu/tile.h"
+#include "engine/gpu/tile.h"
 
 namespace blockd::gpu {
 

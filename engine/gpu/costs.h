@@ -8,8 +8,8 @@
 
 #include "blockd/engine/block_tridiagonal.h"
 #include "blockd/engine/elimination_plan.h"
-#include "blockd/engine/gpu/batch_layout.h"
-#include "blockd/engine/gpu/launch.h"
+#include "engine/gpu/batch_layout.h"
+#include "engine/gpu/launch.h"
 
 namespace blockd::gpu {
 

@@ -1,4 +1,4 @@
-#include "blockd/engine/gpu/device.h"
+#include "engine/gpu/device.h"
 
 #include <algorithm>
 #include <cstring>

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/backend.h"
-#include "blockd/engine/gpu/launch.h"
+#include "engine/gpu/launch.h"
 
 namespace blockd::gpu {
 

@@ -4,9 +4,9 @@
 // should begin. A thread block has one, by a ticket; a tile comes after all that it waits for, so
 // that nobody waits for one that has not been taken. (A loop over tiles would keep in registers
 // what all of them have in common.)
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/substitute.h"
-#include "blockd/engine/gpu/tile_task.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/substitute.h"
+#include "engine/gpu/tile_task.h"
 
 namespace blockd::gpu {
 namespace {

@@ -12,8 +12,8 @@
 //     prepare     D - C C', for all columns at once, where there are few thread blocks
 //     transpose   E' to where S comes, on the other stream too: S of a segment's first block, and
 //                 E of the segment that runs from right to left
-#include "blockd/engine/gpu/large_segment.h"
-#include "blockd/engine/gpu/launch.h"
+#include "engine/gpu/large_segment.h"
+#include "engine/gpu/launch.h"
 
 namespace blockd::gpu {
 namespace {

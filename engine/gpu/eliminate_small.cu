@@ -4,9 +4,9 @@
 // level after level, so that nobody waits for one that has not begun.
 #include <new>
 
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/matrix_segment.h"
-#include "blockd/engine/gpu/warpgroup_segment.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/matrix_segment.h"
+#include "engine/gpu/warpgroup_segment.h"
 
 namespace blockd::gpu {
 namespace {

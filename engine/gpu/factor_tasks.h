@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

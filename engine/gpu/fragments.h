@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "blockd/engine/gpu/gpu_runtime.h"
+#include "engine/gpu/gpu_runtime.h"
 
 namespace blockd::gpu {
 

@@ -1,4 +1,4 @@
-#include "blockd/engine/gpu/gpu_backend.h"
+#include "engine/gpu/gpu_backend.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/engine/gpu/batch_layout.h"
-#include "blockd/engine/gpu/costs.h"
-#include "blockd/engine/gpu/device.h"
-#include "blockd/engine/gpu/few_tasks.h"
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/launch_graphs.h"
-#include "blockd/engine/gpu/task_lists.h"
-#include "blockd/engine/gpu/vector_calls.h"
+#include "engine/gpu/batch_layout.h"
+#include "engine/gpu/costs.h"
+#include "engine/gpu/device.h"
+#include "engine/gpu/few_tasks.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/launch_graphs.h"
+#include "engine/gpu/task_lists.h"
+#include "engine/gpu/vector_calls.h"
 
 namespace blockd {
 namespace {

@@ -3,7 +3,7 @@
 #ifndef BLOCKD_ENGINE_GPU_LARGE_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_LARGE_SEGMENT_H_
 
-#include "blockd/engine/gpu/tile_task.h"
+#include "engine/gpu/tile_task.h"
 
 namespace blockd::gpu {
 

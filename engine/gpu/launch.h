@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

@@ -1,9 +1,9 @@
-#include "blockd/engine/gpu/launch_graphs.h"
+#include "engine/gpu/launch_graphs.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "blockd/engine/gpu/device.h"
+#include "engine/gpu/device.h"
 
 namespace blockd::gpu {
 namespace {

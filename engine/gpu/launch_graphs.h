@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "blockd/engine/gpu/launch.h"
+#include "engine/gpu/launch.h"
 
 namespace blockd::gpu {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "blockd/engine/gpu/gpu_runtime.h"
+#include "engine/gpu/gpu_runtime.h"
 
 namespace blockd::gpu {
 

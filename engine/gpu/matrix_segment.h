@@ -4,7 +4,7 @@
 #ifndef BLOCKD_ENGINE_GPU_MATRIX_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_MATRIX_SEGMENT_H_
 
-#include "blockd/engine/gpu/small_segment.h"
+#include "engine/gpu/small_segment.h"
 
 namespace blockd::gpu {
 

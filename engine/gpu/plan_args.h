@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "blockd/engine/elimination_plan.h"
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

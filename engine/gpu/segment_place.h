@@ -2,7 +2,7 @@
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_PLACE_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_PLACE_H_
 
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

@@ -3,8 +3,8 @@
 #ifndef BLOCKD_ENGINE_GPU_SMALL_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_SMALL_SEGMENT_H_
 
-#include "blockd/engine/gpu/segment_place.h"
-#include "blockd/engine/gpu/tile_copies.h"
+#include "engine/gpu/segment_place.h"
+#include "engine/gpu/tile_copies.h"
 
 namespace blockd::gpu {
 

@@ -7,8 +7,8 @@
 #ifndef BLOCKD_ENGINE_GPU_SOLVE_ITEMS_H_
 #define BLOCKD_ENGINE_GPU_SOLVE_ITEMS_H_
 
-#include "blockd/engine/gpu/stream.h"
-#include "blockd/engine/gpu/substitute.h"
+#include "engine/gpu/stream.h"
+#include "engine/gpu/substitute.h"
 
 namespace blockd::gpu {
 

@@ -10,7 +10,7 @@
 #ifndef BLOCKD_ENGINE_GPU_STREAM_H_
 #define BLOCKD_ENGINE_GPU_STREAM_H_
 
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

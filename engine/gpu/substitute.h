@@ -7,7 +7,7 @@
 #ifndef BLOCKD_ENGINE_GPU_SUBSTITUTE_H_
 #define BLOCKD_ENGINE_GPU_SUBSTITUTE_H_
 
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

@@ -5,10 +5,10 @@
 //
 // A thread block has every gridDim-th item, 32 rows of a task, in order. The first matrix of the
 // next one comes while its vector is waited for.
-#include "blockd/engine/gpu/fragments.h"
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/stream.h"
-#include "blockd/engine/gpu/substitute.h"
+#include "engine/gpu/fragments.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/stream.h"
+#include "engine/gpu/substitute.h"
 
 namespace blockd::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // Solves for more than 128 rows: thread blocks take items, some rows of one product, in an order in
 // which nothing waits for long. The next items are known while one is in work, so that the next
 // one's matrices are under way, and it starts, without a pause.
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/solve_items.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/solve_items.h"
 
 namespace blockd::gpu {
 namespace {

@@ -6,9 +6,9 @@
 // only one matrix is there for, inv(L) and a C without a W, they share, by pieces that take turns.
 // So a vector is the sum of two parts, one by each half, which is formed when it is read: a step
 // has two barriers, and the order of sums is fixed.
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/stream.h"
-#include "blockd/engine/gpu/substitute.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/stream.h"
+#include "engine/gpu/substitute.h"
 
 namespace blockd::gpu {
 namespace {

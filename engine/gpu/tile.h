@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "blockd/engine/gpu/fragments.h"
-#include "blockd/engine/gpu/level.h"
+#include "engine/gpu/fragments.h"
+#include "engine/gpu/level.h"
 
 namespace blockd::gpu {
 

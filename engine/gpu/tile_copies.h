@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "blockd/engine/gpu/tile.h"
+#include "engine/gpu/tile.h"
 
 namespace blockd::gpu {
 

@@ -2,7 +2,7 @@
 #ifndef BLOCKD_ENGINE_GPU_TILE_TASK_H_
 #define BLOCKD_ENGINE_GPU_TILE_TASK_H_
 
-#include "blockd/engine/gpu/block_product.h"
+#include "engine/gpu/block_product.h"
 
 namespace blockd::gpu {
 

@@ -1,10 +1,10 @@
-#include "blockd/engine/gpu/vector_calls.h"
+#include "engine/gpu/vector_calls.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
-#include "blockd/engine/gpu/batch_layout.h"
+#include "engine/gpu/batch_layout.h"
 
 namespace blockd::gpu {
 

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
 #include "blockd/engine/elimination_plan.h"
-#include "blockd/engine/gpu/device.h"
-#include "blockd/engine/gpu/launch.h"
+#include "engine/gpu/device.h"
+#include "engine/gpu/launch.h"
 
 namespace blockd::gpu {
 

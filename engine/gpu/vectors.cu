@@ -1,6 +1,6 @@
 // Everything that is not elimination or substitution: columns in and out, sums, norms, failures.
-#include "blockd/engine/gpu/launch.h"
-#include "blockd/engine/gpu/tile.h"
+#include "engine/gpu/launch.h"
+#include "engine/gpu/tile.h"
 
 namespace blockd::gpu {
 namespace {

@@ -15,7 +15,7 @@
 #ifndef BLOCKD_ENGINE_GPU_WARPGROUP_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_WARPGROUP_SEGMENT_H_
 
-#include "blockd/engine/gpu/small_segment.h"
+#include "engine/gpu/small_segment.h"
 
 namespace blockd::gpu {
 

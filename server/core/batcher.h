@@ -20,7 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "blockd/server/core/metrics.h"
+#include "server/core/metrics.h"
 
 namespace blockd::server {
 

@@ -1,4 +1,4 @@
-#include "blockd/server/core/clock.h"
+#include "server/core/clock.h"
 
 #include "absl/time/clock.h"
 

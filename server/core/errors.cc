@@ -1,4 +1,4 @@
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 #include <algorithm>
 #include <cstring>

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "blockd/engine/solver.h"
-#include "blockd/server/core/handle.h"
+#include "server/core/handle.h"
 
 namespace blockd::server {
 

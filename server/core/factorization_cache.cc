@@ -1,4 +1,4 @@
-#include "blockd/server/core/factorization_cache.h"
+#include "server/core/factorization_cache.h"
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "blockd/engine/block_tridiagonal.h"
-#include "blockd/server/core/handle.h"
+#include "server/core/handle.h"
 
 namespace blockd::server {
 

@@ -1,11 +1,11 @@
-#include "blockd/server/core/finite_scanner.h"
+#include "server/core/finite_scanner.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 namespace blockd::server {
 namespace {

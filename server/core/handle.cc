@@ -1,4 +1,4 @@
-#include "blockd/server/core/handle.h"
+#include "server/core/handle.h"
 
 #include <sys/random.h>
 

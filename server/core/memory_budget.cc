@@ -1,10 +1,10 @@
-#include "blockd/server/core/memory_budget.h"
+#include "server/core/memory_budget.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 namespace blockd::server {
 

@@ -1,4 +1,4 @@
-#include "blockd/server/core/metrics.h"
+#include "server/core/metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>

@@ -1,8 +1,8 @@
-#include "blockd/server/core/solver_core.h"
+#include "server/core/solver_core.h"
 
 #include <utility>
 
-#include "blockd/server/core/solver_core_impl.h"
+#include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 

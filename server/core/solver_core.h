@@ -24,11 +24,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/engine/solver.h"
-#include "blockd/server/core/clock.h"
-#include "blockd/server/core/errors.h"
-#include "blockd/server/core/factorization_stats.h"
-#include "blockd/server/core/handle.h"
-#include "blockd/server/core/metrics.h"
+#include "server/core/clock.h"
+#include "server/core/errors.h"
+#include "server/core/factorization_stats.h"
+#include "server/core/handle.h"
+#include "server/core/metrics.h"
 
 namespace blockd::server {
 

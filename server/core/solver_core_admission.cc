@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/server/core/finite_scanner.h"
-#include "blockd/server/core/solver_core_impl.h"
+#include "server/core/finite_scanner.h"
+#include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 namespace {

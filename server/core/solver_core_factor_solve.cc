@@ -1,8 +1,8 @@
 // FactorSolve: nothing is kept, everything is reserved at once.
 #include <utility>
 
-#include "blockd/server/core/finite_scanner.h"
-#include "blockd/server/core/solver_core_impl.h"
+#include "server/core/finite_scanner.h"
+#include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 

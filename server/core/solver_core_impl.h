@@ -21,11 +21,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "blockd/server/core/batcher.h"
-#include "blockd/server/core/factorization_cache.h"
-#include "blockd/server/core/memory_budget.h"
-#include "blockd/server/core/solver_core.h"
-#include "blockd/server/core/solver_core_tasks.h"
+#include "server/core/batcher.h"
+#include "server/core/factorization_cache.h"
+#include "server/core/memory_budget.h"
+#include "server/core/solver_core.h"
+#include "server/core/solver_core_tasks.h"
 
 namespace blockd::server {
 

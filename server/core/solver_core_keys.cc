@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/server/core/solver_core_impl.h"
+#include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 namespace {

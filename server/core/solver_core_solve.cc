@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "blockd/server/core/finite_scanner.h"
-#include "blockd/server/core/solver_core_impl.h"
+#include "server/core/finite_scanner.h"
+#include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "blockd/server/core/batcher.h"
-#include "blockd/server/core/factorization_cache.h"
-#include "blockd/server/core/memory_budget.h"
-#include "blockd/server/core/solver_core.h"
+#include "server/core/batcher.h"
+#include "server/core/factorization_cache.h"
+#include "server/core/memory_budget.h"
+#include "server/core/solver_core.h"
 
 namespace blockd::server {
 

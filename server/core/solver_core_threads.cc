@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "blockd/server/core/solver_core_impl.h"
+#include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "blockd/tests/bench/bench_flags.h"
+#include "tests/bench/bench_flags.h"
 
 #include <cstdio>
 #include <cstdlib>

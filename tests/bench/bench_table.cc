@@ -1,4 +1,4 @@
-#include "blockd/tests/bench/bench_table.h"
+#include "tests/bench/bench_table.h"
 
 #include <algorithm>
 #include <chrono>

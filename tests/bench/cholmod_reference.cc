@@ -1,4 +1,4 @@
-#include "cholmod_reference.h"
+#include "tests/bench/cholmod_reference.h"
 
 #include <cholmod.h>
 
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "machine.h"
+#include "tests/bench/machine.h"
 
 namespace blockd::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
+#include "engine/problems/problems.h"
 
 namespace blockd::bench {
 

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
-#include "blockd/tests/bench/bench_flags.h"
-#include "blockd/tests/bench/bench_table.h"
-#include "cholmod_reference.h"
-#include "machine.h"
+#include "engine/problems/problems.h"
+#include "tests/bench/bench_flags.h"
+#include "tests/bench/bench_table.h"
+#include "tests/bench/cholmod_reference.h"
+#include "tests/bench/machine.h"
 
 namespace blockd::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "cudss_reference.h"
+#include "tests/bench/cudss_reference.h"
 
 #if __has_include(<cudss.h>)
 #include <cudss.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "cuda_check.h"
+#include "tests/bench/cuda_check.h"
 
 namespace blockd::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "device_ceilings.h"
+#include "tests/bench/device_ceilings.h"
 
 #include <dlfcn.h>
 
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "cuda_check.h"
+#include "tests/bench/cuda_check.h"
 
 namespace blockd::bench {
 namespace {

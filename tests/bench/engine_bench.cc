@@ -25,14 +25,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/factorization.h"
-#include "blockd/tests/bench/bench_flags.h"
-#include "blockd/tests/bench/bench_table.h"
-#include "cudss_reference.h"
-#include "device_ceilings.h"
-#include "published.h"
+#include "engine/problems/problems.h"
+#include "tests/bench/bench_flags.h"
+#include "tests/bench/bench_table.h"
+#include "tests/bench/cudss_reference.h"
+#include "tests/bench/device_ceilings.h"
+#include "tests/bench/published.h"
 
 ABSL_FLAG(std::string, backend, "auto", "Which backend: auto, cpu, cuda, rocm.");
 ABSL_FLAG(std::string, only, "", "Only cells whose name contains this.");

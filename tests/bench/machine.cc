@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "tests/bench/machine.h"
 
 #include <cblas.h>
 

@@ -21,11 +21,11 @@
 
 #include "absl/flags/flag.h"
 #include "absl/synchronization/mutex.h"
-#include "blockd/client/blockctl/problems.h"
 #include "blockd/client/solver_client.h"
-#include "blockd/server/server.h"
-#include "blockd/tests/bench/bench_flags.h"
-#include "blockd/tests/bench/bench_table.h"
+#include "engine/problems/problems.h"
+#include "server/server.h"
+#include "tests/bench/bench_flags.h"
+#include "tests/bench/bench_table.h"
 
 ABSL_FLAG(std::string, target, "",
           "The server to measure, as host:port; empty: one in this process.");

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "blockd/client/blockctl/blocks.h"
-#include "blockd/client/blockctl/files.h"
-#include "blockd/client/blockctl/matrix_market.h"
-#include "blockd/client/blockctl/npy.h"
-#include "program.h"
-#include "server_fixture.h"
+#include "client/blockctl/blocks.h"
+#include "client/blockctl/files.h"
+#include "client/blockctl/matrix_market.h"
+#include "client/blockctl/npy.h"
+#include "tests/client/program.h"
+#include "tests/client/server_fixture.h"
 
 namespace blockd::blockctl {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "blockd/client/blockctl/files.h"
-#include "program.h"
-#include "server_fixture.h"
+#include "client/blockctl/files.h"
+#include "tests/client/program.h"
+#include "tests/client/server_fixture.h"
 
 namespace blockd::blockctl {
 namespace {

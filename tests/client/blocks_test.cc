@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/blocks.h"
+#include "client/blockctl/blocks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
+#include "engine/problems/problems.h"
 
 namespace blockd::blockctl {
 namespace {

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/exit_code.h"
+#include "client/blockctl/exit_code.h"
 
 #include <gtest/gtest.h>
 

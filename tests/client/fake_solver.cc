@@ -1,9 +1,9 @@
-#include "fake_solver.h"
+#include "tests/client/fake_solver.h"
 
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/client/wire.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 namespace {

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/histogram.h"
+#include "client/blockctl/histogram.h"
 
 #include <gtest/gtest.h>
 

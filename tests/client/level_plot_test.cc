@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/level_plot.h"
+#include "client/blockctl/level_plot.h"
 
 #include <gtest/gtest.h>
 

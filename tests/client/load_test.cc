@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/load.h"
+#include "client/blockctl/load.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/matrix_market.h"
+#include "client/blockctl/matrix_market.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/metrics_page.h"
+#include "client/blockctl/metrics_page.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "blockd/client/blockctl/npy.h"
+#include "client/blockctl/npy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "blockd/client/blockctl/files.h"
+#include "client/blockctl/files.h"
 
 namespace blockd::blockctl {
 namespace {

@@ -1,4 +1,4 @@
-#include "program.h"
+#include "tests/client/program.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "blockd/client/blockctl/files.h"
+#include "client/blockctl/files.h"
 
 namespace blockd::blockctl {
 

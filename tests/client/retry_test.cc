@@ -10,7 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "blockd/client/solver_client.h"
-#include "fake_solver.h"
+#include "tests/client/fake_solver.h"
 
 namespace blockd::client {
 namespace {

@@ -1,4 +1,4 @@
-#include "server_fixture.h"
+#include "tests/client/server_fixture.h"
 
 #include <utility>
 

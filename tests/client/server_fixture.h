@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "blockd/client/blockctl/problems.h"
 #include "blockd/client/solver_client.h"
-#include "blockd/server/server.h"
+#include "engine/problems/problems.h"
+#include "server/server.h"
 
 namespace blockd::client {
 

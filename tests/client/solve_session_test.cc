@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "server_fixture.h"
+#include "tests/client/server_fixture.h"
 
 namespace blockd::client {
 namespace {

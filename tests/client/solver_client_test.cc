@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "server_fixture.h"
+#include "tests/client/server_fixture.h"
 
 namespace blockd::client {
 namespace {

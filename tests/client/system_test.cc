@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "blockd/client/errors.h"
-#include "blockd/client/requests.h"
+#include "client/requests.h"
 
 namespace blockd::client {
 namespace {

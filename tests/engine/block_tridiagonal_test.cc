@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/tests/support/host_matrix.h"
+#include "tests/support/host_matrix.h"
 
 namespace blockd {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
 namespace {

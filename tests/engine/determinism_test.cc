@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
 namespace {

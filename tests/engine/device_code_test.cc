@@ -9,13 +9,13 @@
 #include <span>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
-#include "blockd/engine/gpu/matrix_segment.h"
-#include "blockd/engine/gpu/plan_args.h"
-#include "blockd/engine/gpu/warpgroup_segment.h"
-#include "blockd/tests/support/host_matrix.h"
-#include "blockd/tests/support/oracle.h"
-#include "host_gpu_runtime.h"  // for gpu_runtime.h
+#include "engine/gpu/matrix_segment.h"
+#include "engine/gpu/plan_args.h"
+#include "engine/gpu/warpgroup_segment.h"
+#include "engine/problems/problems.h"
+#include "tests/engine/host_gpu_runtime.h"  // for gpu_runtime.h
+#include "tests/support/host_matrix.h"
+#include "tests/support/oracle.h"
 
 namespace blockd::gpu {
 namespace {

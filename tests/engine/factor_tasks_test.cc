@@ -1,14 +1,14 @@
 // The lists of tasks that factorizations of few large blocks consist of: whoever waits for
 // something comes after it, so that thread blocks that take tasks in order always come to an end.
 // Needs the GPU's headers, and no GPU.
-#include "blockd/engine/gpu/factor_tasks.h"
+#include "engine/gpu/factor_tasks.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "blockd/engine/gpu/batch_layout.h"
+#include "engine/gpu/batch_layout.h"
 #include "gtest/gtest.h"
 
 namespace blockd::gpu {

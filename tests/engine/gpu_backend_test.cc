@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
 namespace {

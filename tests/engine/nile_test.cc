@@ -11,7 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
 namespace {

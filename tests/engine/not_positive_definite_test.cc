@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
 namespace {

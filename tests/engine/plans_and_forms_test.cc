@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "solver_fixture.h"
+#include "tests/engine/solver_fixture.h"
 
 #include <utility>
 

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/solver.h"
-#include "blockd/tests/support/backends.h"
-#include "blockd/tests/support/host_matrix.h"
-#include "blockd/tests/support/oracle.h"
+#include "engine/problems/problems.h"
+#include "tests/support/backends.h"
+#include "tests/support/host_matrix.h"
+#include "tests/support/oracle.h"
 
 namespace blockd::test {
 

@@ -2,7 +2,7 @@
 #include <limits>
 #include <random>
 
-#include "fixture.h"
+#include "tests/integration/fixture.h"
 
 namespace blockd::test {
 namespace {

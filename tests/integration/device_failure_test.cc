@@ -3,9 +3,9 @@
 
 #include "absl/strings/match.h"
 #include "blockd/engine/backend_registry.h"
-#include "blockd/server/logging.h"
-#include "blockd/tests/support/hooked_backend.h"
-#include "fixture.h"
+#include "server/logging.h"
+#include "tests/integration/fixture.h"
+#include "tests/support/hooked_backend.h"
 
 namespace blockd::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "fixture.h"
+#include "tests/integration/fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -1,8 +1,8 @@
 // FactorStream over a real socket: whole uploads, and every way in which one can go wrong.
 #include <algorithm>
 
-#include "fixture.h"
-#include "wire_between.h"
+#include "tests/integration/fixture.h"
+#include "tests/integration/wire_between.h"
 
 namespace blockd::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "fixture.h"
+#include "tests/integration/fixture.h"
 
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/rpc_method.h>

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
-#include "blockd/server/server.h"
-#include "blockd/tests/support/backends.h"
-#include "blockd/tests/support/host_matrix.h"
-#include "blockd/tests/support/oracle.h"
 #include "blockd/v1/blockd.grpc.pb.h"
+#include "engine/problems/problems.h"
+#include "server/server.h"
+#include "tests/support/backends.h"
+#include "tests/support/host_matrix.h"
+#include "tests/support/oracle.h"
 
 namespace blockd::test {
 

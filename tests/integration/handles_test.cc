@@ -3,8 +3,8 @@
 #include <atomic>
 #include <thread>
 
-#include "blockd/server/core/handle.h"
-#include "fixture.h"
+#include "server/core/handle.h"
+#include "tests/integration/fixture.h"
 
 namespace blockd::test {
 namespace {

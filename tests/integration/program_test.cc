@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "fixture.h"
+#include "tests/integration/fixture.h"
 
 namespace blockd::test {
 namespace {

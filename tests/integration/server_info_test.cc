@@ -5,9 +5,9 @@
 
 #include <set>
 
-#include "blockd/server/byte_size.h"
-#include "fixture.h"
-#include "wire_between.h"
+#include "server/byte_size.h"
+#include "tests/integration/fixture.h"
+#include "tests/integration/wire_between.h"
 
 namespace blockd::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <thread>
 
-#include "fixture.h"
+#include "tests/integration/fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "absl/time/clock.h"
-#include "fixture.h"
+#include "tests/integration/fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "blockd/server/thread_stacks.h"
+#include "server/thread_stacks.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "wire_between.h"
+#include "tests/integration/wire_between.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

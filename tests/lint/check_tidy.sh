@@ -29,7 +29,7 @@ check_one() {  # check_one BUILD_FOLDER FILE
   if [[ -e "$cache/$key" ]]; then return; fi
   if [[ "$file" == "$build"/* ]]; then
     options+=("--config-file=$PWD/.clang-tidy"
-      "--header-filter=(/blockd/|^$PWD/)(engine|server|client|tests)/")
+      "--header-filter=(/include/blockd/|^$PWD/)(engine|server|client|tests)/")
     # What .clang-tidy says in these folders.
     if [[ "$file" == "$build"/@(client|tests)/* ]]; then options+=("--checks=-clang-analyzer-*"); fi
   fi

@@ -24,19 +24,26 @@ mapfile -t texts < <(find . \( -path ./.git -o -path './build*' -o -path './.cac
 mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 
 # --- Who may include whom ---------------------------------------------------------------------------
-# The modules (folders, or the generated wire contract "v1") that a file may include, as a regex on
-# what follows "blockd/". The build's include paths say the same for modules; this says it for files.
+# What a file may include of ours, as a regex on the path: an internal header is its path from the root, a
+# public one lies under include/ of its module and begins with "blockd/", as the generated wire contract does.
 allowed_includes() {
+  local engine='blockd/engine/[a-z_]+\.h' client='blockd/client/[a-z_]+\.h'
+  local proto='blockd/v1/blockd(\.grpc)?\.pb\.h' problems='engine/problems/[a-z_]+\.h'
   case "$1" in
-    engine/backend_registry.cc) echo 'engine/([a-z_]+|(cpu|gpu)/[a-z_]+)\.h' ;;
-    engine/cpu/*) echo 'engine/(cpu/)?[a-z_0-9]+\.h' ;;
-    engine/gpu/*) echo 'engine/(gpu/)?[a-z_0-9]+\.(h|cuh)' ;;
-    engine/*) echo 'engine/[a-z_0-9]+\.h' ;;
-    server/core/*) echo '(engine|server/core)/[a-z_0-9]+\.h' ;;
-    server/*) echo '(engine|server|server/core)/[a-z_0-9]+\.h|v1/blockd(\.grpc)?\.pb\.h' ;;
-    client/*) echo 'client/([a-z]+/)?[a-z_0-9]+\.h|v1/blockd(\.grpc)?\.pb\.h' ;;
-    tests/support/*) echo '(engine|tests/support|client/blockctl)/[a-z_0-9]+\.h' ;;
-    tests/engine/*) echo '(engine|tests/support|tests/engine|client/blockctl)/([a-z]+/)?[a-z_0-9]+\.h' ;;
+    engine/include/*) echo "$engine" ;;
+    engine/backend_registry.cc) echo "$engine|engine/(cpu|gpu)/[a-z_]+\.h" ;;
+    engine/cpu/*) echo "$engine|engine/cpu/[a-z_0-9]+\.h" ;;
+    engine/gpu/*) echo "$engine|engine/gpu/[a-z_0-9]+\.h" ;;
+    engine/problems/*) echo "$problems" ;;
+    engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
+    server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
+    server/*) echo "$engine|server/(core/)?[a-z_]+\.h|$proto" ;;
+    client/include/*) echo "$client|$proto" ;;
+    client/blockctl/* | client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
+    client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;
+    tests/support/*) echo "$engine|tests/support/[a-z_]+\.h|$problems" ;;
+    tests/engine/*) echo "$engine|engine/.*\.(h|cu)|tests/(support|engine)/[a-z_]+\.h" ;;
+    tests/server/*) echo "$engine|server/.*\.h|tests/(support|server)/[a-z_]+\.h|$problems|$proto" ;;
     *) echo '.*' ;;
   esac
 }
@@ -54,10 +61,13 @@ foreign_includes() {
 }
 for file in "${sources[@]}"; do
   includes="$(grep -nE '^ *# *include' "$file" || true)"
-  ours="$(grep '"blockd/' <<<"$includes" || true)"
-  others="$(grep -v '"blockd/' <<<"$includes" || true)"
+  ours="$(grep -E '"(blockd|engine|server|client|tests)/' <<<"$includes" || true)"
+  others="$(grep -vE '"(blockd|engine|server|client|tests)/' <<<"$includes" || true)"
   report_lines "$file may not include" \
-    "$(grep -vE "\"blockd/($(allowed_includes "$file"))\"|^$" <<<"$ours" || true)"
+    "$(grep -vE "\"($(allowed_includes "$file"))\"|^$" <<<"$ours" || true)"
+  # A quoted include of neither ours nor a library's is one that only its own folder can resolve.
+  report_lines "$file: not a path from the root" \
+    "$(grep -E '"[^/"]+"' <<<"$others" || true)"
   report_lines "$file may not include" \
     "$(grep -E "[<\"]($(foreign_includes "$file"))" <<<"$others" || true)"
 done
@@ -78,7 +88,7 @@ for file in "${sources[@]}"; do
   if ((lines > 700)); then report "$file: $lines lines, at most 700"; fi
   # A part of a .cc file, included once, has no guard and says so in its name: *_impl.h.
   if [[ "$file" == *.h && "$file" != *_impl.h ]]; then
-    guard="BLOCKD_$(tr 'a-z/.' 'A-Z__' <<<"$file")_"
+    guard="BLOCKD_$(tr 'a-z/.' 'A-Z__' <<<"${file#*/include/blockd/}")_"
     if ! grep -qx "#ifndef $guard" "$file" || ! grep -qx "#define $guard" "$file"; then
       report "$file: its guard must be $guard"
     fi

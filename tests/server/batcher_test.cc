@@ -1,4 +1,4 @@
-#include "blockd/server/core/batcher.h"
+#include "server/core/batcher.h"
 
 #include <gtest/gtest.h>
 

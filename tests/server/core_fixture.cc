@@ -1,4 +1,4 @@
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 #include <algorithm>
 #include <cmath>

@@ -15,9 +15,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
-#include "blockd/server/core/solver_core.h"
-#include "blockd/tests/support/hooked_backend.h"
-#include "fake_clock.h"
+#include "server/core/solver_core.h"
+#include "tests/server/fake_clock.h"
+#include "tests/support/hooked_backend.h"
 
 namespace blockd::test {
 

@@ -1,10 +1,10 @@
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "blockd/server/core/handle.h"
+#include "server/core/handle.h"
 
 namespace blockd::server {
 namespace {

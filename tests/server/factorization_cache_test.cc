@@ -1,4 +1,4 @@
-#include "blockd/server/core/factorization_cache.h"
+#include "server/core/factorization_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core_fixture.h"
-#include "fake_clock.h"
+#include "tests/server/core_fixture.h"
+#include "tests/server/fake_clock.h"
 
 namespace blockd::server {
 namespace {

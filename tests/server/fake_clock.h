@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "blockd/server/core/clock.h"
+#include "server/core/clock.h"
 
 namespace blockd::test {
 

@@ -1,4 +1,4 @@
-#include "blockd/server/core/finite_scanner.h"
+#include "server/core/finite_scanner.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 namespace blockd::server {
 namespace {

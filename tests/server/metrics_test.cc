@@ -1,4 +1,4 @@
-#include "blockd/server/core/metrics.h"
+#include "server/core/metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "blockd/server/core/errors.h"
+#include "server/core/errors.h"
 
 namespace blockd::server {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

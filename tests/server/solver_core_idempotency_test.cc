@@ -1,5 +1,5 @@
 // A Factor that arrives twice with its key factors once.
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

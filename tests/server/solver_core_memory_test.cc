@@ -1,6 +1,6 @@
 // Memory: refused before bytes come, evicted in order, never exceeded, whole again after
 // fragmentation.
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

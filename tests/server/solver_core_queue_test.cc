@@ -1,7 +1,7 @@
 // The queue: full, deadlines, cancellation, delay, drain, health.
 #include <thread>
 
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

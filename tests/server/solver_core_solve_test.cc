@@ -1,7 +1,7 @@
 // Solve: answers, coalescing, the caller's own thread, what is refused.
 #include <thread>
 
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <variant>
 
-#include "core_fixture.h"
+#include "tests/server/core_fixture.h"
 
 namespace blockd::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "blockd/tests/support/backends.h"
+#include "tests/support/backends.h"
 
 #include <cstdlib>
 #include <iostream>

@@ -1,4 +1,4 @@
-#include "blockd/tests/support/host_matrix.h"
+#include "tests/support/host_matrix.h"
 
 #include <cstring>
 #include <limits>

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "blockd/client/blockctl/problems.h"
 #include "blockd/engine/block_tridiagonal.h"
+#include "engine/problems/problems.h"
 
 namespace blockd::test {
 

@@ -1,4 +1,4 @@
-#include "blockd/tests/support/oracle.h"
+#include "tests/support/oracle.h"
 
 #include <algorithm>
 #include <cmath>

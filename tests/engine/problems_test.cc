@@ -1,4 +1,4 @@
-#include "blockd/client/blockctl/problems.h"
+#include "engine/problems/problems.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 // Every generator is a pure function of its arguments: the same seed gives the same numbers. Blocks
 // are column-major, one after another; functions may be called from any thread. Arguments are the
 // programmer's: sizes must be >= 1 and fit in memory.
-#ifndef BLOCKD_CLIENT_BLOCKCTL_PROBLEMS_H_
-#define BLOCKD_CLIENT_BLOCKCTL_PROBLEMS_H_
+#ifndef BLOCKD_ENGINE_PROBLEMS_PROBLEMS_H_
+#define BLOCKD_ENGINE_PROBLEMS_PROBLEMS_H_
 
 #include <cstdint>
 #include <span>
@@ -90,4 +90,4 @@ inline constexpr double kNileLevelVariance = 1469.1;
 
 }  // namespace blockd::problems
 
-#endif  // BLOCKD_CLIENT_BLOCKCTL_PROBLEMS_H_
+#endif  // BLOCKD_ENGINE_PROBLEMS_PROBLEMS_H_
