@@ -1,6 +1,6 @@
 // Everything that is not elimination or substitution: columns in and out, sums, norms, failures.
-#include "engine/gpu/launch.h"
 #include "engine/gpu/tile/tile_inverter.h"
+#include "engine/gpu/vectors/launch.h"
 
 namespace blockd::gpu {
 namespace {

@@ -45,7 +45,6 @@ inline void Require(bool holds, const char* what) {
 }
 
 inline constexpr int kWarp = 32;
-inline constexpr bool kMayHaveWarpgroups = true;
 inline constexpr bool kHasWarpgroups = true;
 #if defined(BLOCKD_WHOLE_BARRIERS)
 inline constexpr bool kHasPartBarriers = false;
