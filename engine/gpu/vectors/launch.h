@@ -36,8 +36,13 @@ template <typename T>
 LaunchResult SumLogs(const T* inverse, int64_t count, int64_t n, double* partial, Stream stream);
 
 // r = b - A x for `columns` columns from `first_column` on; norms[c * 4 ...] = ||r||, ||A||, ||x||,
-// ||b|| of the c-th of them. partial has 4 * ResidualParts(num_blocks) doubles a column.
-constexpr int64_t ResidualParts(int64_t num_blocks) { return num_blocks < 512 ? num_blocks : 512; }
+// ||b|| of the c-th of them, NaN where something is. partial has 4 * ResidualParts doubles a
+// column.
+inline constexpr int64_t kMostResidualParts = 512;
+inline int64_t ResidualParts(const MatrixArgs& args) {
+  const int64_t strips = args.num_blocks * ((args.n + 31) / 32);
+  return strips < kMostResidualParts ? strips : kMostResidualParts;
+}
 template <typename T>
 LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* r, int64_t num_rhs,
                              int64_t first_column, int64_t columns, double* partial, double* norms,

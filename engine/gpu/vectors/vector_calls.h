@@ -30,6 +30,8 @@ class VectorCalls {
   absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs);
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns);
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars);
 
  private:

@@ -131,6 +131,7 @@ class HostThreadBlock {
 };
 
 inline int Lane() { return threadIdx.x % kWarp; }
+inline int WarpIndex() { return threadIdx.x / kWarp; }
 inline void SyncWarp() { HostThreadBlock::MyWarp().barrier.arrive_and_wait(); }
 template <int kBarrier, int kWarps>
 void SyncPart() {
