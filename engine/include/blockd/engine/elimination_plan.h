@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -127,11 +128,19 @@ class EliminationPlan {
   double factor_flops() const { return factor_flops_; }  // of one system
   double solve_flops(int64_t num_rhs) const;
   double solve_bytes(
-      int64_t num_rhs) const;  // factor read forward and back, right-hand sides moved
-  double predicted_factor_seconds() const {
-    return factor_seconds_;
-  }                                 // of the batch; 0 if not modelled
+      int64_t num_rhs) const;       // factor read forward and back, right-hand sides moved
   std::string DebugString() const;  // a line a level
+
+  // Equal plans eliminate the same blocks in the same order and lay the factor out alike, so that
+  // systems which were factored with one are solved together with those of the other. Where they
+  // come from, which batch or which object, does not matter.
+  friend bool operator==(const EliminationPlan& a, const EliminationPlan& b);
+  // The same for equal plans, in every process; costs nothing.
+  uint64_t fingerprint() const { return fingerprint_; }
+  template <typename H>
+  friend H AbslHashValue(H h, const EliminationPlan& plan) {
+    return H::combine(std::move(h), plan.fingerprint_);
+  }
 
  private:
   EliminationPlan() = default;
@@ -144,9 +153,12 @@ class EliminationPlan {
   int64_t chain_scalars_ = 0;
   int64_t separators_ = 0;
   double factor_flops_ = 0;
-  double factor_seconds_ = 0;
+  uint64_t fingerprint_ = 0;
 };
 
+// What the cost model says that factoring `systems` systems together takes on the device.
+double PredictedFactorSeconds(const EliminationPlan& plan, const CostModel& costs,
+                              int64_t systems = 1);
 // What the cost model says that a Solve with `num_rhs` right-hand sides takes on the device.
 double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs,
                              int64_t systems = 1);
