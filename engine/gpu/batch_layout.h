@@ -8,10 +8,10 @@
 
 #include "blockd/engine/elimination_plan.h"
 #include "blockd/engine/memory_pool.h"
-#include "engine/gpu/device.h"
-#include "engine/gpu/factor_tasks.h"
-#include "engine/gpu/plan_args.h"
-#include "engine/gpu/task_lists.h"
+#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/runtime/device.h"
+#include "engine/gpu/task_list/factor_tasks.h"
+#include "engine/gpu/task_list/task_lists.h"
 
 namespace blockd::gpu {
 

@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/gpu/batch_layout.h"
 #include "engine/gpu/costs.h"
-#include "engine/gpu/device.h"
-#include "engine/gpu/few_tasks.h"
 #include "engine/gpu/launch.h"
-#include "engine/gpu/launch_graphs.h"
-#include "engine/gpu/task_lists.h"
-#include "engine/gpu/vector_calls.h"
+#include "engine/gpu/runtime/device.h"
+#include "engine/gpu/runtime/launch_graphs.h"
+#include "engine/gpu/task_list/solve_tasks.h"
+#include "engine/gpu/task_list/task_lists.h"
+#include "engine/gpu/vectors/vector_calls.h"
 
 namespace blockd {
 namespace {
