@@ -180,6 +180,56 @@ TEST(EliminationPlanTest, IsSoundForWhateverTheCostModelChooses) {
   }
 }
 
+// As a plan with one more block, which is not there.
+void ExpectOpen(const EliminationPlan& plan) {
+  const int64_t last = static_cast<int64_t>(plan.levels().size()) - 1;
+  std::vector<int> eliminated(plan.shape().num_blocks);
+  for (int64_t l = 0; l <= last; ++l) {
+    Level level = plan.levels()[l];
+    for (const Segment& segment : level.segments) {
+      for (int64_t k = 0; k < segment.count; ++k) {
+        ++eliminated.at(plan.OriginalBlock(l, segment.block(k)));
+      }
+    }
+    if (l < last) {
+      EXPECT_EQ(level.separators.back(), level.chain_length - 1);
+      EXPECT_EQ(level.segments.back().count, 0);
+      ++level.segments.back().count, ++level.interiors, ++level.chain_length;
+    }
+    ExpectWellCut(level);
+  }
+  EXPECT_EQ(std::count(eliminated.begin(), eliminated.end(), 1), plan.shape().num_blocks);
+  const Level& base = plan.levels().back();
+  EXPECT_EQ(plan.OriginalBlock(last, base.segments[0].block(base.segments[0].count - 1)),
+            plan.shape().num_blocks - 1);
+  ExpectExactOffsets(plan);
+}
+
+TEST(EliminationPlanTest, KeepsTheLastBlockToTheEndIfItIsOpen) {
+  for (int64_t num_blocks = 1; num_blocks <= 60; ++num_blocks) {
+    const Shape shape{num_blocks, 3, kDouble};
+    const auto sequential = EliminationPlan::MakeOpen(shape, {});
+    ASSERT_TRUE(sequential.ok()) << sequential.status();
+    EXPECT_EQ(*sequential, Cut(num_blocks, 3, {}));
+    for (int64_t cuts = 1; 2 * cuts <= num_blocks; ++cuts) {
+      std::vector<int64_t> separators;
+      for (int64_t s = cuts; s > 0; s /= 2) {
+        separators.push_back(s);
+        SCOPED_TRACE(testing::Message() << "N " << num_blocks << ", first cut " << cuts
+                                        << ", levels " << separators.size());
+        const auto plan = EliminationPlan::MakeOpen(shape, separators);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        ExpectOpen(*plan);
+        if (2 * cuts < num_blocks && separators.size() == 1) {
+          EXPECT_FALSE(*plan == Cut(num_blocks, 3, separators));
+        }
+      }
+    }
+    EXPECT_FALSE(EliminationPlan::MakeOpen(shape, {num_blocks / 2 + 1}).ok());
+    EXPECT_FALSE(EliminationPlan::MakeOpen(shape, {0}).ok());
+  }
+}
+
 TEST(EliminationPlanTest, RefusesWhatCannotBeCut) {
   const auto code = [](int64_t num_blocks, const std::vector<int64_t>& separators) {
     return EliminationPlan::MakeWithSeparators({num_blocks, 2, kDouble}, separators)
