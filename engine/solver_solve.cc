@@ -38,8 +38,8 @@ bool NeedsResidual(const SolveItem& item) {
 }
 
 absl::Status CheckSolveItem(const SolveItem& item, const EliminationPlan& plan) {
-  if (&item.factorization->plan() != &plan) {
-    return absl::InvalidArgumentError("items of one call share one plan");
+  if (item.factorization->plan() != plan) {
+    return absl::InvalidArgumentError("items of one call have equal plans");
   }
   if (item.num_rhs < 1) {
     return absl::InvalidArgumentError(absl::StrCat("num_rhs is ", item.num_rhs, ", expected >= 1"));

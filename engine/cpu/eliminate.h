@@ -73,7 +73,7 @@ class Eliminator : Tiles<T, kVectors> {
       if (segment_.has_fill()) Fill(k);
       const bool last = k + 1 == segment_.count;
       if (!last || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) Invert(k);
+      Invert(k);
     }
     Finish();
     SegmentReport report;
@@ -350,7 +350,7 @@ class Eliminator : Tiles<T, kVectors> {
   void Next(int64_t k) {
     const int64_t block = segment_.block(k);
     const int64_t coupling = segment_.reversed ? block - 1 : block;
-    T* out = task_.next ? task_.next + k * n_ * n_ : nullptr;
+    T* out = task_.next + k * n_ * n_;
     ReadDiagonalAhead(k);
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
@@ -363,7 +363,7 @@ class Eliminator : Tiles<T, kVectors> {
 
   // W of the k-th interior, toward the left separator, and W W' onto the separator's update.
   void Fill(int64_t k) {
-    T* out = task_.fill ? task_.fill + k * n_ * n_ : nullptr;
+    T* out = task_.fill + k * n_ * n_;
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(w_, i, j, 0, out, [&](int64_t c) {
@@ -489,7 +489,7 @@ class Eliminator : Tiles<T, kVectors> {
           Tile tile = segment_.reversed ? Tile{} : LoadDiagonal(target, r, c);
           Subtract(tile, Panel(c_, i), Panel(c_, c / kRows) + c % kRows, n_);
           T* out = segment_.reversed ? task_.left_from_right : task_.right_from_left;
-          if (out) StoreBlock(tile, out, r, c);
+          StoreBlock(tile, out, r, c);
         }
         if (segment_.has_fill()) {
           StoreBlock(LoadPacked(Panel(update_, i) + c * kRows), task_.left_from_right, r, c);

@@ -27,7 +27,7 @@ struct EliminateTask {
   int64_t n = 0;
   Chain<T> chain;
   const Segment* segment = nullptr;
-  // Outputs at the segment's first slot; null where there is none or nothing is to be stored.
+  // Outputs at the segment's first slot; null where there are none.
   T* inverse = nullptr;  // inv(L), TriangleScalars(n) an interior
   T* next = nullptr;     // C
   T* fill = nullptr;     // W

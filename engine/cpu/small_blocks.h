@@ -81,7 +81,7 @@ class SmallEliminator {
       const int row = Factor(segment_.block(k));
       if (row >= 0) return {k, row, 1};
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) Store(task_.inverse + k * kN * kN, Transposed(y_));
+      Store(task_.inverse + k * kN * kN, Transposed(y_));
     }
     Finish();
     return {-1, 0, LargestLane<T, kWidth>(growth_square_)};
@@ -176,10 +176,8 @@ class SmallEliminator {
         c[j] = MultiplyAdd<T, kWidth>(coupling.column[i], y_[j][i], c[j]);
       }
     }
-    if (task_.next) {
 #pragma GCC unroll 8
-      for (int j = 0; j < kN; ++j) Column::StoreRows(task_.next + (k * kN + j) * kN, c[j]);
-    }
+    for (int j = 0; j < kN; ++j) Column::StoreRows(task_.next + (k * kN + j) * kN, c[j]);
 #pragma GCC unroll 8
     for (int j = 0; j < kN; ++j) {
       update_[j] = Vec{};

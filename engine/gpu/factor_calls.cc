@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/gpu/lockstep/runner.h"
-#include "engine/gpu/lockstep/sizes.h"
-#include "engine/gpu/method.h"
 #include "engine/gpu/plan/plan_args.h"
-#include "engine/gpu/segment/runner.h"
 
 namespace blockd::gpu {
 namespace {
@@ -32,18 +28,12 @@ PivotFailure Locate(const EliminationPlan& plan, const FirstFailure& failure) {
 
 int64_t FactorCalls::ScratchBytes(const EliminationPlan& plan, int64_t systems,
                                   const Runner& method) const {
-  return std::max(ScratchOf(plan, systems, method).bytes, NaturalScratchOf(plan.shape()).bytes);
+  return ScratchOf(plan, systems, method).bytes;
 }
 
 FactorScratch FactorCalls::ScratchOf(const EliminationPlan& plan, int64_t systems,
                                      const Runner& method) const {
   return {plan, systems, method.Needs(plan), kMostPinned};
-}
-
-NaturalScratch FactorCalls::NaturalScratchOf(const Shape& shape) const {
-  const bool in_step = NaturalOrderMethod(shape, limits_) == Method::kLockstep;
-  return {shape,
-          in_step ? lockstep::ScratchScalars(shape.block_size) * ScalarBytes(shape.scalar) : 0};
 }
 
 absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch& batch,
@@ -54,6 +44,7 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch&
   const FactorScratch scratch = ScratchOf(plan, systems, method);
   absl::Status status = device_.AwaitUploads();
   if (status.ok()) status = ClearFailures(batch, scratch);
+  if (status.ok() && plan.is_open()) status = ClearWhatNobodyWrites(batch, scratch);
   for (int64_t first = 0; status.ok() && first < systems; first += scratch.needs.systems_a_launch) {
     if (!wanted()) return absl::CancelledError("cancelled while factoring");
     const int64_t count = std::min(scratch.needs.systems_a_launch, systems - first);
@@ -76,6 +67,21 @@ absl::Status FactorCalls::ClearFailures(const FactorBatch& batch, const FactorSc
       BLOCKD_GPU(MemsetAsync)(At(batch.scratch, scratch.found_offset), 0,
                               static_cast<size_t>(scratch.found_bytes), device_.stream()),
       "clearing the failures");
+}
+
+absl::Status FactorCalls::ClearWhatNobodyWrites(const FactorBatch& batch,
+                                                const FactorScratch& scratch) {
+  const EliminationPlan& plan = *batch.plan;
+  const auto clear = [&](void* at, int64_t bytes) {
+    return ToStatus(BLOCKD_GPU(MemsetAsync)(at, 0, static_cast<size_t>(bytes), device_.stream()),
+                    "clearing for an open plan");
+  };
+  absl::Status status = clear(batch.scratch, scratch.found_offset);
+  for (const FactorSystem& system : batch.systems) {
+    if (!status.ok() || plan.chain_scalars() == 0) break;
+    status = clear(system.chains, plan.chain_scalars() * ScalarBytes(plan.shape().scalar));
+  }
+  return status;
 }
 
 absl::Status FactorCalls::SetTable(const FactorBatch& batch, const FactorScratch& scratch,
@@ -115,36 +121,6 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::ReadFailures(const Factor
     if (found[s].position > 0) reports[s].failure = Locate(*batch.plan, found[s]);
   }
   return reports;
-}
-
-absl::StatusOr<std::optional<PivotFailure>> FactorCalls::FactorInNaturalOrder(
-    const BlockTridiagonalView& matrix, void* scratch) {
-  const Shape& shape = matrix.shape();
-  const int64_t n = shape.block_size;
-  const NaturalScratch layout = NaturalScratchOf(shape);
-  absl::Status status = device_.AwaitUploads();
-  FactorEntry entry = EntryOf(matrix, scratch, nullptr);
-  auto* const info = reinterpret_cast<int64_t*>(device_.call_memory());
-  entry.info = info;
-  entry.found = static_cast<FirstFailure*>(device_.results());
-  entry.scratch = At(scratch, layout.kept_bytes);
-  if (status.ok()) status = table_.Set({&entry, 1});
-  if (status.ok()) {
-    const FactorEntry* const system = table_.entries();
-    status = device_.Launched(
-        NaturalOrderMethod(shape, limits_) == Method::kSegment
-            ? segment::FactorInNaturalOrder(device_, shape, layout.next_offset, system)
-            : lockstep::FactorInNaturalOrder(device_, limits_, shape, layout.next_offset, system));
-  }
-  int64_t value = 0;
-  if (status.ok()) status = device_.Download(&value, info, sizeof(value));
-  if (!status.ok()) {
-    // Nothing may use the scratch any more when it goes back to the pool.
-    device_.Synchronize().IgnoreError();
-    return status;
-  }
-  if (value == 0) return std::nullopt;
-  return PivotFailure{(value - 1) / n, (value - 1) % n};
 }
 
 }  // namespace blockd::gpu

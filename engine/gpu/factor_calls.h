@@ -3,7 +3,6 @@
 #define BLOCKD_ENGINE_GPU_FACTOR_CALLS_H_
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -18,8 +17,8 @@ namespace blockd::gpu {
 // From one thread at a time.
 class FactorCalls {
  public:
-  // Both outlive it.
-  FactorCalls(Device& device, const DeviceLimits& limits) : device_(device), limits_(limits) {}
+  // The device outlives it.
+  explicit FactorCalls(Device& device) : device_(device) {}
 
   // What a batch is to be given as scratch.
   int64_t ScratchBytes(const EliminationPlan& plan, int64_t systems, const Runner& method) const;
@@ -27,14 +26,13 @@ class FactorCalls {
   // As Backend::Factor, by a method.
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch, Runner& method,
                                                    absl::FunctionRef<bool()> wanted);
-  // As Backend::FactorInNaturalOrder.
-  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch);
 
  private:
   FactorScratch ScratchOf(const EliminationPlan& plan, int64_t systems, const Runner& method) const;
-  NaturalScratch NaturalScratchOf(const Shape& shape) const;
   absl::Status ClearFailures(const FactorBatch& batch, const FactorScratch& scratch);
+  // An open plan has segments without interiors, which leave nothing on their separators and have
+  // no pivot that could fail.
+  absl::Status ClearWhatNobodyWrites(const FactorBatch& batch, const FactorScratch& scratch);
   // `count` systems from `first` on.
   absl::Status SetTable(const FactorBatch& batch, const FactorScratch& scratch, int64_t first,
                         int64_t count);
@@ -42,7 +40,6 @@ class FactorCalls {
                                                          const FactorScratch& scratch);
 
   Device& device_;
-  const DeviceLimits& limits_;
   SystemTable<FactorEntry> table_{device_, workspace::kFactorTable};
   std::vector<FactorEntry> entries_;  // kept for its memory
 };

@@ -92,10 +92,6 @@ class GpuBackend : public Backend {
     const Method method = gpu::FactorMethod(batch.plan->shape(), limits_);
     return factor_calls_.Factor(batch, *At(method), wanted);
   }
-  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) override {
-    return factor_calls_.FactorInNaturalOrder(matrix, scratch);
-  }
   absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
     const Method method = gpu::SolveMethod(batch.plan->shape(), limits_);
     return solve_calls_.Solve(batch, *At(method), wanted);
@@ -109,7 +105,7 @@ class GpuBackend : public Backend {
   MemoryPool pool_;
   gpu::Counters counters_{*device_};
   std::array<std::unique_ptr<Runner>, gpu::kMethods> runners_;
-  gpu::FactorCalls factor_calls_{*device_, limits_};
+  gpu::FactorCalls factor_calls_{*device_};
   gpu::SolveCalls solve_calls_{*device_, limits_, counters_};
   gpu::VectorCalls vectors_{*device_};
 };

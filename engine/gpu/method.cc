@@ -18,10 +18,6 @@ Method SolveMethod(const Shape& shape, const DeviceLimits&) {
   return Method::kLockstep;
 }
 
-Method NaturalOrderMethod(const Shape& shape, const DeviceLimits& limits) {
-  return segment::FitsFactor(shape, limits) ? Method::kSegment : Method::kLockstep;
-}
-
 CostModel CostsOf(const Shape& shape, const DeviceLimits& limits) {
   const Architecture& device = limits.architecture;
   const bool is_float = shape.scalar == Scalar::kFloat32;

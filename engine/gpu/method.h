@@ -19,9 +19,6 @@ inline constexpr int kMethods = 3;
 Method FactorMethod(const Shape& shape, const DeviceLimits& limits);
 Method SolveMethod(const Shape& shape, const DeviceLimits& limits);
 
-// What a search for a matrix's first bad pivot goes by, one segment from end to end.
-Method NaturalOrderMethod(const Shape& shape, const DeviceLimits& limits);
-
 // What the methods chosen cost.
 CostModel CostsOf(const Shape& shape, const DeviceLimits& limits);
 

@@ -172,11 +172,61 @@ TEST(EliminationPlanTest, IsSoundForWhateverTheCostModelChooses) {
               EliminationPlan::Make({num_blocks, block_size, kDouble}, batch, costs);
           ASSERT_TRUE(plan.ok()) << plan.status();
           ExpectSound(*plan);
-          EXPECT_GT(plan->predicted_factor_seconds(), 0);
+          EXPECT_GT(PredictedFactorSeconds(*plan, costs, batch), 0);
           if (HasFailure()) return;
         }
       }
     }
+  }
+}
+
+// As a plan with one more block, which is not there.
+void ExpectOpen(const EliminationPlan& plan) {
+  const int64_t last = static_cast<int64_t>(plan.levels().size()) - 1;
+  std::vector<int> eliminated(plan.shape().num_blocks);
+  for (int64_t l = 0; l <= last; ++l) {
+    Level level = plan.levels()[l];
+    for (const Segment& segment : level.segments) {
+      for (int64_t k = 0; k < segment.count; ++k) {
+        ++eliminated.at(plan.OriginalBlock(l, segment.block(k)));
+      }
+    }
+    if (l < last) {
+      EXPECT_EQ(level.separators.back(), level.chain_length - 1);
+      EXPECT_EQ(level.segments.back().count, 0);
+      ++level.segments.back().count, ++level.interiors, ++level.chain_length;
+    }
+    ExpectWellCut(level);
+  }
+  EXPECT_EQ(std::count(eliminated.begin(), eliminated.end(), 1), plan.shape().num_blocks);
+  const Level& base = plan.levels().back();
+  EXPECT_EQ(plan.OriginalBlock(last, base.segments[0].block(base.segments[0].count - 1)),
+            plan.shape().num_blocks - 1);
+  ExpectExactOffsets(plan);
+}
+
+TEST(EliminationPlanTest, KeepsTheLastBlockToTheEndIfItIsOpen) {
+  for (int64_t num_blocks = 1; num_blocks <= 60; ++num_blocks) {
+    const Shape shape{num_blocks, 3, kDouble};
+    const auto sequential = EliminationPlan::MakeOpen(shape, {});
+    ASSERT_TRUE(sequential.ok()) << sequential.status();
+    EXPECT_EQ(*sequential, Cut(num_blocks, 3, {}));
+    for (int64_t cuts = 1; 2 * cuts <= num_blocks; ++cuts) {
+      std::vector<int64_t> separators;
+      for (int64_t s = cuts; s > 0; s /= 2) {
+        separators.push_back(s);
+        SCOPED_TRACE(testing::Message() << "N " << num_blocks << ", first cut " << cuts
+                                        << ", levels " << separators.size());
+        const auto plan = EliminationPlan::MakeOpen(shape, separators);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        ExpectOpen(*plan);
+        if (2 * cuts < num_blocks && separators.size() == 1) {
+          EXPECT_FALSE(*plan == Cut(num_blocks, 3, separators));
+        }
+      }
+    }
+    EXPECT_FALSE(EliminationPlan::MakeOpen(shape, {num_blocks / 2 + 1}).ok());
+    EXPECT_FALSE(EliminationPlan::MakeOpen(shape, {0}).ok());
   }
 }
 
@@ -216,6 +266,49 @@ TEST(EliminationPlanTest, IsAPureFunctionOfItsArguments) {
   for (size_t l = 0; l < first.levels().size(); ++l) {
     EXPECT_EQ(first.levels()[l].separators, second.levels()[l].separators);
   }
+}
+
+TEST(EliminationPlanTest, IsEqualToAnotherByWhatItEliminates) {
+  const Shape shape{60, 8, kDouble};
+  const auto make = [&](const std::vector<int64_t>& separators, const CostModel& costs = {}) {
+    return *EliminationPlan::MakeWithSeparators(shape, separators, costs);
+  };
+  const EliminationPlan plan = make({9, 3});
+  const EliminationPlan again = make({9, 3});
+  EXPECT_EQ(plan, plan);
+  EXPECT_EQ(plan, again);
+  EXPECT_EQ(plan.fingerprint(), again.fingerprint());
+  // Longer ends, which are the only difference.
+  CostModel spread;
+  spread.spread = true;
+  const EliminationPlan others[] = {
+      make({}),
+      make({9}),
+      make({9, 4}),
+      make({10, 3}),
+      make({9, 3}, spread),
+      *EliminationPlan::MakeWithSeparators({61, 8, kDouble}, {9, 3}),
+      *EliminationPlan::MakeWithSeparators({60, 9, kDouble}, {9, 3}),
+      *EliminationPlan::MakeWithSeparators({60, 8, Scalar::kFloat32}, {9, 3})};
+  for (const EliminationPlan& other : others) {
+    EXPECT_FALSE(plan == other) << other.DebugString();
+    EXPECT_NE(plan.fingerprint(), other.fingerprint()) << other.DebugString();
+  }
+  // One more interior in the first segment instead of the last makes another plan.
+  EXPECT_FALSE(*EliminationPlan::MakeWithSeparators({4, 2, kDouble}, {1}) ==
+               *EliminationPlan::MakeWithSeparators({5, 2, kDouble}, {1}));
+}
+
+// What another batch or another device would cost is not part of a plan.
+TEST(EliminationPlanTest, IsEqualWhateverItWasMadeFor) {
+  const auto one = EliminationPlan::Make({512, 128, kDouble}, 1, TwoCores());
+  ASSERT_TRUE(one.ok());
+  const auto cut = EliminationPlan::MakeWithSeparators({512, 128, kDouble}, {1}, TwoCores());
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ(*one, *cut);
+  EXPECT_GT(PredictedFactorSeconds(*one, TwoCores(), 8), PredictedFactorSeconds(*one, TwoCores()));
+  EXPECT_EQ(PredictedFactorSeconds(*one, TwoCores(), 8),
+            PredictedFactorSeconds(*cut, TwoCores(), 8));
 }
 
 TEST(EliminationPlanTest, StoresHalfTheBytesForFloat32) {
@@ -275,11 +368,12 @@ TEST(CostModelTest, AddsTheHostsTimeForEachSystem) {
   const auto without = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
   ASSERT_TRUE(without.ok());
   const double solve = PredictedSolveSeconds(*without, 4, costs, 256);
+  const double factor = PredictedFactorSeconds(*without, costs, 256);
   costs.system_seconds = 1;
   const auto with = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
   ASSERT_TRUE(with.ok());
   EXPECT_EQ(with->DebugString(), without->DebugString());
-  EXPECT_NEAR(with->predicted_factor_seconds() - without->predicted_factor_seconds(), 256, 1e-9);
+  EXPECT_NEAR(PredictedFactorSeconds(*with, costs, 256) - factor, 256, 1e-9);
   EXPECT_NEAR(PredictedSolveSeconds(*with, 4, costs, 256) - solve, 256, 1e-9);
 }
 

@@ -132,15 +132,4 @@ std::unique_ptr<Runner> MakeRunner(Device& device, const DeviceLimits& limits, b
   return std::make_unique<LockstepRunner>(device, limits, early);
 }
 
-LaunchResult FactorInNaturalOrder(Device& device, const DeviceLimits& limits, const Shape& shape,
-                                  int64_t next_offset, const FactorEntry* system) {
-  EliminateArgs args;
-  args.level.n = shape.block_size;
-  args.level.first_length = shape.num_blocks;
-  args.next_offset = next_offset;
-  args.systems = system;
-  args.num_systems = 1;
-  return Start(shape.scalar, args, ContextOf(device, limits, shape, false));
-}
-
 }  // namespace blockd::gpu::lockstep

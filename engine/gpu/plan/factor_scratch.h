@@ -38,20 +38,6 @@ struct FactorScratch {
   }
 };
 
-// What finding a failure in natural order needs: one block of a factor, overwritten again and
-// again, from `next_offset` on its C, and from kept_bytes on one segment's scratch.
-struct NaturalScratch {
-  int64_t next_offset = 0;  // scalars
-  int64_t kept_bytes = 0, bytes = 0;
-
-  NaturalScratch(const Shape& shape, int64_t segment_scratch_bytes) {
-    const int64_t n = shape.block_size, scalar = ScalarBytes(shape.scalar);
-    next_offset = MemoryPool::Rounded(TriangleSize(n) * scalar) / scalar;
-    kept_bytes = MemoryPool::Rounded((next_offset + n * n) * scalar);
-    bytes = kept_bytes + segment_scratch_bytes;
-  }
-};
-
 }  // namespace blockd::gpu
 
 #endif  // BLOCKD_ENGINE_GPU_PLAN_FACTOR_SCRATCH_H_

@@ -54,7 +54,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
         w_(c_ + kTile * kLead) {}
 
   __device__ void Run() {
-    Eliminate();
+    if (run_.count > 0) Eliminate();
     this->Release();
   }
 

@@ -89,17 +89,4 @@ std::unique_ptr<Runner> MakeRunner(Device& device, const DeviceLimits& limits) {
   return std::make_unique<SegmentRunner>(device, limits);
 }
 
-LaunchResult FactorInNaturalOrder(Device& device, const Shape& shape, int64_t next_offset,
-                                  const FactorEntry* system) {
-  EliminateSegmentsArgs args;
-  args.levels[0].shape.n = shape.block_size;
-  args.levels[0].shape.first_length = shape.num_blocks;
-  args.levels[0].next_offset = next_offset;
-  args.num_levels = 1;
-  args.systems = system;
-  args.num_systems = 1;
-  args.ticket = Ticket(device);
-  return Start(shape.scalar, args, device.stream());
-}
-
 }  // namespace blockd::gpu::segment

@@ -10,10 +10,6 @@ namespace blockd::gpu::segment {
 // Both outlive it.
 std::unique_ptr<Runner> MakeRunner(Device& device, const DeviceLimits& limits);
 
-// Goes through the matrix of the one system from end to end, keeping nothing, until a pivot is bad.
-LaunchResult FactorInNaturalOrder(Device& device, const Shape& shape, int64_t next_offset,
-                                  const FactorEntry* system);
-
 }  // namespace blockd::gpu::segment
 
 #endif  // BLOCKD_ENGINE_GPU_SEGMENT_RUNNER_H_

@@ -70,6 +70,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
         left_sums_(shared + 2 * kSquare + 4 * kPart) {}
 
   __device__ void Run() {
+    if (run_.count == 0) return this->Release();
     this->Await();
     LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(run_.block(0)), thread_);
     this->FindOthers();

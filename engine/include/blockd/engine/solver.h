@@ -31,7 +31,7 @@ struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based
   int64_t row = 0;    // in the block, 0-based
   int64_t minor = 0;  // order of the leading minor, 1-based: block * n + row + 1
-  // False where rounding let the sweep in natural order succeed: then block and row are those of
+  // False where rounding let the natural order succeed: then block and row are those of
   // the pivot that failed in the plan's own order.
   bool natural_order = true;
 };
@@ -100,7 +100,9 @@ class Solver {
 
   Backend& backend() { return *backend_; }
 
-  // The plan for `batch` systems of this shape; made once, then looked up.
+  // The plan for `batch` systems of this shape; made once, then looked up. Batches grow in steps,
+  // 1, 2, 4, 8 and so on, so that another batch seldom needs another plan. Plans that were
+  // forgotten are made again, equal to what they were.
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> Plan(const Shape& shape,
                                                               int64_t batch = 1);
 
@@ -122,8 +124,8 @@ class Solver {
   std::vector<FactorOutcome> Factor(std::shared_ptr<const EliminationPlan> plan,
                                     std::span<const FactorItem> items, Phases* phases = nullptr);
 
-  // Solves with factorizations of one plan (the same object) together; items of one factorization
-  // share one pass over it.
+  // Solves with factorizations of equal plans together; items of one factorization share one pass
+  // over it.
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
@@ -134,14 +136,13 @@ class Solver {
   static constexpr int64_t kRefinementVectors = 4;  // x, b, r and the x that is tried
   static constexpr size_t kMaxCachedPlans = 4096;
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
+  static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
-  absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure,
-                                             void* scratch);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-              const FactorReport& report, void* scratch);
+              const FactorReport& report, const DeviceBuffer& scratch);
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
