@@ -96,13 +96,13 @@ struct Factored {
 template <template <typename, int, bool> class Segment, typename T, int kTile, bool kFull>
 void RunSegment(const EliminateSegmentsArgs& args, int64_t ticket) {
   using Mine = Segment<T, kTile, kFull>;
-  const Place place(args, ticket);
+  const Assignment assignment(args, ticket);
   // The first warp is the one that the hardware would name with half of the thread blocks.
   const int first_warp = ticket % 2 == 0 ? 0 : kWarpsOf<kTile> / 4;
   Outcome outcome = {.failed = -1, .first = kNobody, .value = 0, .first_warp = first_warp};
   HostThreadBlock block(kWarpsOf<kTile> * kWarp, Mine::kSharedScalars * sizeof(T));
   block.Run([&](int thread) {
-    Mine segment(args, place, reinterpret_cast<T*>(block.shared()), &outcome, thread);
+    Mine segment(args, assignment, reinterpret_cast<T*>(block.shared()), &outcome, thread);
     segment.Run();
   });
 }
