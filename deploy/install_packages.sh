@@ -13,11 +13,11 @@ build=(build-essential cmake ninja-build pkg-config ccache
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libabsl-dev libspdlog-dev prometheus-cpp-dev libopenblas-pthread-dev liblapacke-dev)
 # To build and run the tests.
-test=(libgtest-dev libgmock-dev)
+test=(libgtest-dev libgmock-dev python3)
 # To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.
 bench=(libbenchmark-dev libsuitesparse-dev)
 # To check the style. The version is fixed: each formats a little differently.
-lint=(clang-format-14 clang-tidy-14 shellcheck)
+lint=(clang-format-14 clang-tidy-14 shellcheck python3)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)
 # To prove the Dockerfile's steps without a container engine.
