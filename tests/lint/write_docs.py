@@ -170,10 +170,9 @@ def includes(base):
 
 def picture(base):
     nodes, arrows = includes(base)
-    names = {node: "n" + str(i) for i, node in enumerate(nodes)}
     lines = ["```mermaid", "graph TD"]
-    lines += [f'  {names[node]}["{node}"]' for node in nodes]
-    lines += [f"  {names[here]} --> {names[there]}" for here, there in arrows]
+    lines += [f'  {node.replace("/", "_")}["{node}"]' for node in nodes]
+    lines += [f"  {here} --> {there}".replace("/", "_") for here, there in arrows]
     return "\n".join(lines + ["```"]) + "\n"
 
 
