@@ -87,9 +87,10 @@ if ((EUID != 0)); then
 fi
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq
   -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+echo "packages: asking for the distribution's list"
 "${apt[@]}" update
 for i in "${!to_install[@]}"; do
   to_install[i]="$(first_known "${to_install[i]}")"
 done
-echo "installing: ${to_install[*]}"
+echo "packages: installing ${to_install[*]}"
 "${apt[@]}" install -y --no-install-recommends "${to_install[@]}"
