@@ -28,7 +28,8 @@ TEST_F(SolverClientTest, FactorsAndSolves) {
       client.Factor(View(problem), {.keep_matrix = true, .log_determinant = true});
   ASSERT_TRUE(factored.ok()) << factored.status();
   EXPECT_GT(factored->factor_bytes, 0);
-  EXPECT_TRUE(std::isfinite(factored->log_determinant));
+  ASSERT_TRUE(factored->log_determinant.has_value());
+  EXPECT_TRUE(std::isfinite(*factored->log_determinant));
   std::vector<double> x(problem.rows());
   const auto solved = client.Solve(factored->handle, problem.rhs, x, {.residual = true});
   ASSERT_TRUE(solved.ok()) << solved.status();

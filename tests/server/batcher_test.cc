@@ -8,13 +8,19 @@ namespace blockd::server {
 namespace {
 
 using Queue = Batcher<std::unique_ptr<int>>;
+using PlanPtr = std::shared_ptr<const EliminationPlan>;
+
+PlanPtr MakePlan(int64_t num_blocks) {
+  return std::make_shared<const EliminationPlan>(
+      *EliminationPlan::Make({num_blocks, 2, Scalar::kFloat64}, 1, CostModel()));
+}
 
 constexpr absl::Duration kDelay = absl::Milliseconds(10);
 
 class BatcherTest : public testing::Test {
  protected:
   bool Push(int id, int key = 0, Ticket ticket = {}) {
-    ticket.key.plan = keys_ + key;
+    ticket.key.plan = plans_[static_cast<size_t>(key)];
     auto task = std::make_unique<int>(id);
     return queue_->Push(ticket, task, now_);
   }
@@ -25,7 +31,7 @@ class BatcherTest : public testing::Test {
   }
   void Use(const BatchLimits& limits) { queue_ = std::make_unique<Queue>(limits); }
 
-  char keys_[4] = {};
+  const std::vector<PlanPtr> plans_ = {MakePlan(4), MakePlan(5)};
   absl::Time now_ = absl::FromUnixSeconds(1000);
   std::vector<Queue::Ended> ended_;
   std::unique_ptr<Queue> queue_ = std::make_unique<Queue>(BatchLimits{});

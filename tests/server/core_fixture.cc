@@ -3,29 +3,49 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <sstream>
 
 #include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
+#include "tests/support/oracle.h"
 
 namespace blockd::test {
 
 using server::FactorParams;
 using server::Handle;
 
+namespace {
+
+// In [0, 1), another one for each place, the same in every run.
+double Noise(std::initializer_list<int64_t> place) {
+  uint64_t x = 0x9e3779b97f4a7c15;
+  for (const int64_t coordinate : place) {
+    x = (x ^ static_cast<uint64_t>(coordinate)) * 0xbf58476d1ce4e5b9;
+    x ^= x >> 31;
+  }
+  return static_cast<double>(x >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+// Diagonally dominant: a row's diagonal entry is at least 4, the others sum up to less than 1 in
+// its block and to at most 1.5 in each of its two couplings.
 TestSystem::TestSystem(int64_t num_blocks, int64_t block_size, int seed) {
   form.shape = {num_blocks, block_size, Scalar::kFloat64};
   const int64_t n = block_size;
-  diagonal.assign(static_cast<size_t>(num_blocks * n * n), 0);
+  diagonal.assign(static_cast<size_t>(num_blocks * n * n), std::nan(""));
   coupling.assign(static_cast<size_t>((num_blocks - 1) * n * n), 0);
   for (int64_t b = 0; b < num_blocks; ++b) {
     for (int64_t c = 0; c < n; ++c) {
       for (int64_t r = 0; r < n; ++r) {
+        const size_t at = static_cast<size_t>((b * n + c) * n + r);
         const double far = 1.0 / static_cast<double>(1 + std::abs(r - c) + n);
-        diagonal[static_cast<size_t>((b * n + c) * n + r)] = r == c ? 4.0 + 0.01 * seed : far;
-        if (b + 1 < num_blocks) {
-          coupling[static_cast<size_t>((b * n + c) * n + r)] = r == c ? -1.0 : 0.1 * far;
-        }
+        const double noise = Noise({seed, b, r, c});
+        if (r >= c) diagonal[at] = r == c ? 4 + noise : far * noise;
+        if (b + 1 == num_blocks) continue;
+        const double other = Noise({seed, b, r, c, 1});
+        coupling[at] = r == c ? -0.5 - 0.5 * other : far * (other - 0.5);
       }
     }
   }
@@ -67,7 +87,8 @@ double TestSystem::Residual(std::span<const double> x, std::span<const double> b
       for (int64_t j = 0; j < n; ++j) {
         for (int64_t i = 0; i < n; ++i) {
           const size_t at = static_cast<size_t>((k * n + j) * n + i);
-          rc[k * n + i] -= diagonal[at] * xc[k * n + j];
+          const size_t lower = static_cast<size_t>((k * n + std::min(i, j)) * n + std::max(i, j));
+          rc[k * n + i] -= diagonal[lower] * xc[k * n + j];
           if (k + 1 == form.shape.num_blocks) continue;
           rc[(k + 1) * n + i] -= coupling[at] * xc[k * n + j];
           rc[k * n + j] -= coupling[at] * xc[(k + 1) * n + i];
@@ -80,9 +101,13 @@ double TestSystem::Residual(std::span<const double> x, std::span<const double> b
   return largest;
 }
 
-std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs) {
+double TestSystem::LogDeterminant() const { return DenseCholesky(view()).LogDeterminant(); }
+
+std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed) {
   std::vector<double> rhs(static_cast<size_t>(shape.rows() * num_rhs));
-  for (size_t i = 0; i < rhs.size(); ++i) rhs[i] = std::sin(1.0 + static_cast<double>(i));
+  for (size_t i = 0; i < rhs.size(); ++i) {
+    rhs[i] = std::sin(1.0 + seed + 1.1 * static_cast<double>(i));
+  }
   return rhs;
 }
 
@@ -117,6 +142,11 @@ void CoreTest::Stop() {
   core_.reset();
 }
 
+std::vector<double> CoreTest::NextRhs(const Shape& shape, int64_t num_rhs,
+                                      const CallOptions& call) {
+  return TestRhs(shape, num_rhs, call.rhs_seed < 0 ? 10 + ++calls_ : call.rhs_seed);
+}
+
 PendingFactor CoreTest::Factor(const std::vector<TestSystem>& systems, FactorParams params,
                                const CallOptions& call) {
   auto pending = std::make_unique<Pending<server::FactorReply>>();
@@ -137,7 +167,7 @@ PendingSolve CoreTest::Solve(const Handle& handle, const Shape& shape, int64_t n
   auto pending = std::make_unique<Pending<server::SolveReply>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
-  pending->rhs = TestRhs(shape, num_rhs);
+  pending->rhs = NextRhs(shape, num_rhs, call);
   pending->solution.assign(pending->rhs.size(), 0);
   server::SolveParams params;
   params.handle = handle;
@@ -155,7 +185,7 @@ PendingSolve CoreTest::FactorSolve(const TestSystem& system, int64_t num_rhs,
   auto pending = std::make_unique<Pending<server::SolveReply>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
-  pending->rhs = TestRhs(system.form.shape, num_rhs);
+  pending->rhs = NextRhs(system.form.shape, num_rhs, call);
   pending->solution.assign(pending->rhs.size(), 0);
   kept_.push_back(std::make_unique<TestSystem>(system));
   server::FactorSolveParams params;

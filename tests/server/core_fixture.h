@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,7 +23,9 @@
 
 namespace blockd::test {
 
-// A well conditioned system and its numbers; `seed` makes another one of the same shape.
+// A well conditioned system and its numbers; `seed` makes another one of the same shape. No two of
+// its blocks are alike and none of its couplings is symmetric, so that a block in another's place
+// or a transposed one changes every answer. The strict upper triangles hold NaN.
 struct TestSystem {
   TestSystem(int64_t num_blocks, int64_t block_size, int seed = 0);
 
@@ -32,12 +36,14 @@ struct TestSystem {
   TestSystem Spoiled(int64_t block) const;
   // The largest |b - A x|, of num_rhs columns.
   double Residual(std::span<const double> x, std::span<const double> b) const;
+  double LogDeterminant() const;  // by dense LAPACK
 
   MatrixForm form;
   std::vector<double> diagonal, coupling;
 };
 
-std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs);
+// No two columns, and no two seeds, are alike.
+std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed);
 
 template <typename Reply>
 class Pending {
@@ -73,6 +79,7 @@ using PendingSolve = std::unique_ptr<Pending<server::SolveReply>>;
 struct CallOptions {
   std::string caller = "alice";
   absl::Time deadline = absl::InfiniteFuture();
+  int rhs_seed = -1;  // negative: another one for each call
 };
 
 class CoreTest : public testing::Test {
@@ -116,6 +123,11 @@ class CoreTest : public testing::Test {
   std::unique_ptr<server::Metrics> metrics_;
   std::unique_ptr<server::SolverCore> core_;
   std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way
+
+ private:
+  std::vector<double> NextRhs(const Shape& shape, int64_t num_rhs, const CallOptions& call);
+
+  std::atomic<int> calls_{0};
 };
 
 // Repeats `step` until `reached` is true; a minute without success fails the test. For what another

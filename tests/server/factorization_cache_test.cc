@@ -224,25 +224,6 @@ TEST_F(FactorizationCacheTest, AFailedOverwriteEndsTheHandle) {
   EXPECT_EQ(cache_.totals().bytes, 0);
 }
 
-TEST_F(FactorizationCacheTest, AKeyFindsItsHandlesUntilOneEndsOrChanges) {
-  std::vector<Holding> two;
-  two.push_back(Make());
-  two.push_back(Make());
-  const std::vector<Handle> handles =
-      cache_.Insert("alice", std::move(two), {.idempotency_key = "k"});
-  ASSERT_TRUE(cache_.FindKey("alice", "k").has_value());
-  EXPECT_EQ(cache_.FindKey("alice", "k")->handles, handles);
-  EXPECT_FALSE(cache_.FindKey("bob", "k").has_value());
-  ASSERT_TRUE(cache_.Release("alice", {&handles[0], 1}).ok());
-  EXPECT_FALSE(cache_.FindKey("alice", "k").has_value());
-  EXPECT_EQ(cache_.Get("alice", handles[1])->idempotency_key, "");
-
-  const Handle other = Insert("alice", {.idempotency_key = "k"});
-  EXPECT_TRUE(cache_.FindKey("alice", "k").has_value());
-  ASSERT_TRUE(cache_.Replace("alice", other, Make(), {}).ok());
-  EXPECT_FALSE(cache_.FindKey("alice", "k").has_value());
-}
-
 TEST_F(FactorizationCacheTest, ListsTheCallersOwnInTheOrderOfTheirHandles) {
   std::vector<Handle> handles;
   for (int i = 0; i < 5; ++i) handles.push_back(Insert("alice"));

@@ -39,10 +39,11 @@ TEST_F(SolverCoreSolveTest, SolvesOfOneHandleCoalesceIntoOne) {
 TEST_F(SolverCoreSolveTest, BatchingNeverChangesAnAnswer) {
   Start();
   const Handle handle = Held(system_);
-  PendingSolve alone = Solve(handle, shape());
+  const CallOptions alike = {.rhs_seed = 1};
+  PendingSolve alone = Solve(handle, shape(), 1, alike);
   ASSERT_TRUE(alone->Wait().ok());
   PendingFactor holder = HoldDevice();
-  PendingSolve first = Solve(handle, shape(), 7), shared = Solve(handle, shape());
+  PendingSolve first = Solve(handle, shape(), 7), shared = Solve(handle, shape(), 1, alike);
   gate_->Open();
   ASSERT_TRUE(first->Wait().ok());
   ASSERT_TRUE(shared->Wait().ok());

@@ -71,6 +71,7 @@ struct Segment {
   bool has_fill() const { return fill_slot >= 0; }
   // Chain index of the k-th interior in the order of elimination.
   int64_t block(int64_t k) const { return reversed ? first + count - 1 - k : first + k; }
+  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 struct Level {
@@ -85,6 +86,7 @@ struct Level {
                                // a segment's last interior, toward its separator; the base's
                                // last interior has none
   int64_t fill_offset = 0;     // W, n*n each, at its fill slot
+  friend bool operator==(const Level&, const Level&) = default;
 };
 
 // inv(L) is lower triangular and stored in block columns of kPanel columns: block column p holds
@@ -132,6 +134,17 @@ class EliminationPlan {
     return factor_seconds_;
   }                                 // of the batch; 0 if not modelled
   std::string DebugString() const;  // a line a level
+
+  // Factors of equal plans lie alike in memory and may be factored and solved together. Plans for
+  // different batch sizes may be equal: what is predicted of a batch does not count.
+  friend bool operator==(const EliminationPlan& a, const EliminationPlan& b) {
+    return &a == &b || (a.shape_ == b.shape_ && a.levels_ == b.levels_);
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const EliminationPlan& plan) {
+    return H::combine(std::move(h), plan.shape_, plan.levels_.size(), plan.separators_,
+                      plan.factor_scalars_);
+  }
 
  private:
   EliminationPlan() = default;

@@ -100,13 +100,15 @@ class Solver {
   // the caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
+  // What was written, back in host memory. Waits for the device.
+  absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
 
   // Factors systems of one plan together. One outcome an item, in order.
   std::vector<FactorOutcome> Factor(std::shared_ptr<const EliminationPlan> plan,
                                     std::span<const FactorItem> items, Phases* phases = nullptr);
 
-  // Solves with factorizations of one plan (the same object) together; items of one factorization
-  // share one pass over it.
+  // Solves with factorizations of equal plans together; items of one factorization share one pass
+  // over it.
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
