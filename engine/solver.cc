@@ -168,43 +168,29 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
   return UploadMatrix(*backend_, item.matrix, work.uploaded);
 }
 
-// Down the levels: eliminate the interiors of each, base last. Stops early if everybody has gone.
-absl::StatusOr<std::vector<PivotFailure>> Solver::RunFactor(const FactorBatch& batch,
-                                                            std::span<const FactorWork> works) {
-  absl::Status status = backend_->BeginFactor(batch);
-  for (size_t level = 0; status.ok() && level < batch.plan->levels().size(); ++level) {
-    const bool wanted = std::any_of(works.begin(), works.end(), [](const FactorWork& work) {
-      return !IsCancelled(work.item->cancelled);
-    });
-    if (!wanted) break;
-    status = backend_->Eliminate(batch, static_cast<int64_t>(level));
-  }
-  if (!status.ok()) return status;
-  return backend_->FinishFactor(batch);
-}
-
 // Where the natural order fails or, if it does not, where the plan's order did.
 absl::StatusOr<NotPositiveDefinite> Solver::Locate(const FactorWork& work,
                                                    const PivotFailure& failure, void* scratch) {
-  absl::StatusOr<PivotFailure> natural = backend_->FactorInNaturalOrder(work.matrix, scratch);
+  absl::StatusOr<std::optional<PivotFailure>> natural =
+      backend_->FactorInNaturalOrder(work.matrix, scratch);
   if (!natural.ok()) return natural.status();
   NotPositiveDefinite where;
-  where.natural_order = natural->block >= 0;
-  where.block = where.natural_order ? natural->block : failure.block;
-  where.row = where.natural_order ? natural->row : failure.row;
+  where.natural_order = natural->has_value();
+  where.block = natural->value_or(failure).block;
+  where.row = natural->value_or(failure).row;
   where.minor = where.block * work.matrix.shape().block_size + where.row + 1;
   return where;
 }
 
 void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-                    const PivotFailure* failure, void* scratch) {
+                    const FactorReport& report, void* scratch) {
   FactorOutcome& outcome = *work.outcome;
   if (IsCancelled(work.item->cancelled)) {
     outcome.status = absl::CancelledError("cancelled while factoring");
     return;
   }
-  if (failure != nullptr) {
-    absl::StatusOr<NotPositiveDefinite> where = Locate(work, *failure, scratch);
+  if (report.failure) {
+    absl::StatusOr<NotPositiveDefinite> where = Locate(work, *report.failure, scratch);
     outcome.status = where.ok() ? NotSpdStatus(*where) : where.status();
     if (where.ok()) outcome.not_positive_definite = *where;
     return;
@@ -257,16 +243,20 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
   if (works.size() == 1) batch.stop = works[0].item->cancelled;
   spent.upload_seconds = watch.Lap();
   if (!works.empty()) {
-    absl::StatusOr<std::vector<PivotFailure>> failures = RunFactor(batch, works);
-    if (!failures.ok()) {
+    const auto wanted = [&works] {
+      return std::any_of(works.begin(), works.end(),
+                         [](const FactorWork& work) { return !IsCancelled(work.item->cancelled); });
+    };
+    absl::StatusOr<std::vector<FactorReport>> reports = backend_->Factor(batch, wanted);
+    if (!reports.ok()) {
       // Nothing may read or write the memory of this batch any more when it goes back to the pool.
       backend_->Synchronize().IgnoreError();
-      fail_all(failures.status());
+      fail_all(reports.status());
       return outcomes;
     }
-    std::vector<const PivotFailure*> failure_of(works.size(), nullptr);
-    for (const PivotFailure& failure : *failures) failure_of[failure.system] = &failure;
-    for (size_t i = 0; i < works.size(); ++i) Finish(plan, works[i], failure_of[i], batch.scratch);
+    for (size_t i = 0; i < works.size(); ++i) {
+      Finish(plan, works[i], (*reports)[i], batch.scratch);
+    }
   }
   spent.compute_seconds = watch.Lap();
   if (phases) *phases = spent;
@@ -275,21 +265,6 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
 
 // -----------------------------------------------------------------------------------------------------
 // Solve
-
-// Forward down the levels, base last; then backward, base first.
-absl::Status Backend::Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
-  const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
-  absl::Status status;
-  for (int64_t level = 0; status.ok() && level < levels; ++level) {
-    if (!wanted()) return absl::CancelledError("cancelled while solving");
-    status = Forward(batch, level);
-  }
-  for (int64_t level = levels - 1; status.ok() && level >= 0; --level) {
-    if (!wanted()) return absl::CancelledError("cancelled while solving");
-    status = Backward(batch, level);
-  }
-  return status;
-}
 
 // The items of one factorization, solved together: their columns stand side by side in x.
 struct Solver::Group {

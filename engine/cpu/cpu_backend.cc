@@ -134,43 +134,21 @@ class CpuBackend : public Backend {
     return threads_.threads() * ScratchBytes(plan.shape(), fill);
   }
 
-  absl::Status BeginFactor(const FactorBatch& batch) override {
-    failures_.assign(batch.systems.size(), PivotFailure{0, -1, 0});
-    return absl::OkStatus();
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    return batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
+                                                          : FactorLevels<float>(batch, wanted);
   }
 
-  absl::Status Eliminate(const FactorBatch& batch, int64_t level) override {
-    batch.plan->shape().scalar == Scalar::kFloat64 ? EliminateLevel<double>(batch, level)
-                                                   : EliminateLevel<float>(batch, level);
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch&) override {
-    std::vector<PivotFailure> failures;
-    for (const PivotFailure& failure : failures_) {
-      if (failure.block >= 0) failures.push_back(failure);
-    }
-    return failures;
-  }
-
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                    void* scratch) override {
+  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
+      const BlockTridiagonalView& matrix, void* scratch) override {
     return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix, scratch)
                                                      : Sweep<float>(matrix, scratch);
   }
 
-  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    batch.plan->shape().scalar == Scalar::kFloat64
-        ? Substitute<double>(batch, level, cpu::SelectKernels<double>().forward, true)
-        : Substitute<float>(batch, level, cpu::SelectKernels<float>().forward, true);
-    return absl::OkStatus();
-  }
-
-  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    batch.plan->shape().scalar == Scalar::kFloat64
-        ? Substitute<double>(batch, level, cpu::SelectKernels<double>().backward, false)
-        : Substitute<float>(batch, level, cpu::SelectKernels<float>().backward, false);
-    return absl::OkStatus();
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    return batch.plan->shape().scalar == Scalar::kFloat64 ? SolveLevels<double>(batch, wanted)
+                                                          : SolveLevels<float>(batch, wanted);
   }
 
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
@@ -270,8 +248,21 @@ class CpuBackend : public Backend {
     return task;
   }
 
+  // Down the levels: eliminate the interiors of each, base last.
   template <typename T>
-  void EliminateLevel(const FactorBatch& batch, int64_t level_index) {
+  absl::StatusOr<std::vector<FactorReport>> FactorLevels(const FactorBatch& batch,
+                                                         absl::FunctionRef<bool()> wanted) {
+    std::vector<FactorReport> reports(batch.systems.size());
+    for (size_t level = 0; level < batch.plan->levels().size(); ++level) {
+      if (!wanted()) return absl::CancelledError("cancelled while factoring");
+      EliminateLevel<T>(batch, static_cast<int64_t>(level), reports);
+    }
+    return reports;
+  }
+
+  template <typename T>
+  void EliminateLevel(const FactorBatch& batch, int64_t level_index,
+                      std::vector<FactorReport>& reports) {
     const EliminationPlan& plan = *batch.plan;
     const Level& level = plan.levels()[level_index];
     const int64_t segments = static_cast<int64_t>(level.segments.size());
@@ -280,7 +271,7 @@ class CpuBackend : public Backend {
     std::vector<SegmentFailure> found(tasks);
     threads_.Run(tasks, [&](int64_t i, int32_t thread) {
       const Place place{i / segments, i % segments};
-      if (failures_[place.system].block >= 0) return;
+      if (reports[place.system].failure) return;
       EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
       task.scratch = reinterpret_cast<T*>(static_cast<char*>(batch.scratch) + thread * scratch);
       found[i] = EliminateSegment(task);
@@ -288,13 +279,12 @@ class CpuBackend : public Backend {
     for (int64_t i = tasks - 1; i >= 0; --i) {
       if (found[i].interior < 0) continue;
       const int64_t block = level.segments[i % segments].block(found[i].interior);
-      failures_[i / segments] = {i / segments, plan.OriginalBlock(level_index, block),
-                                 found[i].row};
+      reports[i / segments].failure = {plan.OriginalBlock(level_index, block), found[i].row};
     }
   }
 
   template <typename T>
-  static PivotFailure Sweep(const BlockTridiagonalView& matrix, void* scratch) {
+  static std::optional<PivotFailure> Sweep(const BlockTridiagonalView& matrix, void* scratch) {
     Segment whole;
     whole.count = matrix.shape().num_blocks;
     EliminateTask<T> task;
@@ -303,7 +293,22 @@ class CpuBackend : public Backend {
     task.segment = &whole;
     task.scratch = static_cast<T*>(scratch);
     const SegmentFailure failure = EliminateSegment(task);
-    return PivotFailure{0, failure.interior, failure.row};
+    if (failure.interior < 0) return std::nullopt;
+    return PivotFailure{failure.interior, failure.row};
+  }
+
+  // Forward down the levels, base last; then backward, base first.
+  template <typename T>
+  absl::Status SolveLevels(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
+    const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+    for (int64_t pass = 0; pass < 2 * levels; ++pass) {
+      if (!wanted()) return absl::CancelledError("cancelled while solving");
+      const bool forward = pass < levels;
+      Substitute<T>(batch, forward ? pass : 2 * levels - 1 - pass,
+                    forward ? cpu::SelectKernels<T>().forward : cpu::SelectKernels<T>().backward,
+                    forward);
+    }
+    return absl::OkStatus();
   }
 
   template <typename T>
@@ -410,8 +415,7 @@ class CpuBackend : public Backend {
   MemoryPool pool_;
   ThreadPool threads_;
   DeviceInfo device_;
-  CostModel costs_;                     // FP64
-  std::vector<PivotFailure> failures_;  // of the factorization under way; block -1: none
+  CostModel costs_;  // FP64
 };
 
 }  // namespace

@@ -91,7 +91,22 @@ class GpuBackend : public Backend {
     return ScratchOf(plan, systems).bytes;
   }
 
-  absl::Status BeginFactor(const FactorBatch& batch) override {
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    absl::Status status = BeginFactor(batch);
+    const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+    for (int64_t level = 0; status.ok() && level < levels; ++level) {
+      if (!wanted()) return absl::CancelledError("cancelled while factoring");
+      status = Eliminate(batch, level);
+    }
+    if (!status.ok()) return status;
+    return FinishFactor(batch);
+  }
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    return Solve(batch, 0, 2 * static_cast<int32_t>(batch.plan->levels().size()), wanted);
+  }
+
+  absl::Status BeginFactor(const FactorBatch& batch) {
     absl::Status status = device_->AwaitUploads();
     if (!status.ok()) return status;
     const FactorScratch scratch =
@@ -108,7 +123,7 @@ class GpuBackend : public Backend {
   }
 
   // Levels of small blocks go together, with the first of them; of large ones too, as a graph.
-  absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) override {
+  absl::Status Eliminate(const FactorBatch& batch, int64_t level_index) {
     const EliminationPlan& plan = *batch.plan;
     const bool small = IsSmall(plan.shape());
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
@@ -129,7 +144,7 @@ class GpuBackend : public Backend {
     return status;
   }
 
-  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
+  absl::StatusOr<std::vector<FactorReport>> FinishFactor(const FactorBatch& batch) {
     const EliminationPlan& plan = *batch.plan;
     const int64_t systems = static_cast<int64_t>(batch.systems.size());
     const FactorScratch scratch = ScratchOf(plan, systems);
@@ -146,15 +161,15 @@ class GpuBackend : public Backend {
                                  scratch.found_bytes);
     }
     if (!status.ok()) return status;
-    std::vector<PivotFailure> failures;
+    std::vector<FactorReport> reports(systems);
     for (int64_t s = 0; s < systems; ++s) {
-      if (found[s].position > 0) failures.push_back(Locate(plan, s, found[s]));
+      if (found[s].position > 0) reports[s].failure = Locate(plan, found[s]);
     }
-    return failures;
+    return reports;
   }
 
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                    void* scratch) override {
+  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
+      const BlockTridiagonalView& matrix, void* scratch) override {
     const Shape& shape = matrix.shape();
     const int64_t n = shape.block_size;
     const bool small = IsSmall(shape);
@@ -194,21 +209,8 @@ class GpuBackend : public Backend {
       device_->Synchronize().IgnoreError();
       return status;
     }
-    if (value == 0) return PivotFailure{0, -1, 0};
-    return PivotFailure{0, (value - 1) / n, (value - 1) % n};
-  }
-
-  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    return Solve(batch, static_cast<int32_t>(level), static_cast<int32_t>(level) + 1,
-                 [] { return true; });
-  }
-  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    const int32_t levels = static_cast<int32_t>(batch.plan->levels().size());
-    return Solve(batch, 2 * levels - 1 - static_cast<int32_t>(level),
-                 2 * levels - static_cast<int32_t>(level), [] { return true; });
-  }
-  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
-    return Solve(batch, 0, 2 * static_cast<int32_t>(batch.plan->levels().size()), wanted);
+    if (value == 0) return std::nullopt;
+    return PivotFailure{(value - 1) / n, (value - 1) % n};
   }
 
  private:
@@ -463,15 +465,14 @@ class GpuBackend : public Backend {
                                       : gpu::EliminateLarge<float>(args, context);
   }
 
-  static PivotFailure Locate(const EliminationPlan& plan, int64_t system,
-                             const FirstFailure& failure) {
+  static PivotFailure Locate(const EliminationPlan& plan, const FirstFailure& failure) {
     int64_t level = 0, segment = failure.position - 1;
     while (segment >= static_cast<int64_t>(plan.levels()[level].segments.size())) {
       segment -= static_cast<int64_t>(plan.levels()[level++].segments.size());
     }
     const int64_t n = plan.shape().block_size, at = failure.value - 1;
     const int64_t block = plan.levels()[level].segments[segment].block(at / n);
-    return {system, plan.OriginalBlock(level, block), at % n};
+    return {plan.OriginalBlock(level, block), at % n};
   }
 
   static SolveArgs ArgsOf(const EliminationPlan& plan, int32_t first_pass, int32_t end_pass) {

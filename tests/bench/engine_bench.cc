@@ -5,9 +5,8 @@
 //
 // Every cell's answer is checked by its residual; exit code 1 if one is too large.
 //
-// Beside each factorization: the first one of its shape, and how long the host takes to put one, or
-// a solve, on the device's queue ("host": until it waits at the end; a long factorization on a GPU
-// makes it wait for levels before).
+// Beside each factorization: the first one of its shape. Beside each solve: how long the host takes
+// to put one on the device's queue ("host").
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -99,18 +98,12 @@ class Engine {
 
   const EliminationPlan& plan() const { return *plan_; }
 
-  // Returns how long the host was busy before it waited.
-  double Factor() {
-    const double start = Now();
-    Check(backend_.BeginFactor(factor_batch_));
-    for (int64_t level = 0; level < Levels(); ++level) {
-      Check(backend_.Eliminate(factor_batch_, level));
+  void Factor() {
+    const auto reports = backend_.Factor(factor_batch_, [] { return true; });
+    Check(reports.status());
+    for (const FactorReport& report : *reports) {
+      if (report.failure) Die(cell_.name + " is not positive definite");
     }
-    const double enqueued = Now() - start;
-    const auto failures = backend_.FinishFactor(factor_batch_);
-    Check(failures.status());
-    if (!failures->empty()) Die(cell_.name + " is not positive definite");
-    return enqueued;
   }
 
   // Solves and says how long that took: the right-hand sides are brought back before. `enqueued` is
@@ -180,7 +173,6 @@ class Engine {
   Scalar scalar() const { return shape().scalar; }
   int64_t n() const { return shape().block_size; }
   int64_t rows() const { return shape().rows(); }
-  int64_t Levels() const { return static_cast<int64_t>(plan_->levels().size()); }
 
   DeviceBuffer Take(int64_t bytes) {
     auto buffer = backend_.pool().Allocate(bytes);
@@ -298,7 +290,7 @@ class Bench {
     const auto plan = std::make_shared<const EliminationPlan>(std::move(made));
     if (options_.print_plan) std::printf("%s", plan->DebugString().c_str());
     Engine engine(*backend_, cell, plan);
-    Samples first, host;
+    Samples first;
     first.seconds.push_back(Time([&] { engine.Factor(); }));
     const Samples factor = Repeat([&] { return Time([&] { engine.Factor(); }); });
     const double k = static_cast<double>(cell.systems), n = static_cast<double>(cell.block_size);
@@ -320,9 +312,7 @@ class Bench {
     Remember(cell, factor.median(), 0);
     if (!options_.sweep) {
       Print({cell, absl::StrCat("first factor", note), error}, first);
-      host = Repeat([&] { return engine.Factor(); });
-      Print({cell, absl::StrCat("factor, host", note), error}, host);
-      host = Repeat([&] {
+      const Samples host = Repeat([&] {
         double enqueued = 0;
         engine.Solve(1, &enqueued);
         return enqueued;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -104,27 +105,22 @@ class HookedBackend : public Backend {
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     return inner_->FactorScratchBytes(plan, systems);
   }
-  absl::Status BeginFactor(const FactorBatch& batch) override {
-    return Step("BeginFactor", [&] { return inner_->BeginFactor(batch); });
+  // A step before each time that work can end, and one at the end.
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    return Run("Factor", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+      return inner_->Factor(batch, still_wanted);
+    });
   }
-  absl::Status Eliminate(const FactorBatch& batch, int64_t level) override {
-    gate_->Pass();
-    return Step("Eliminate", [&] { return inner_->Eliminate(batch, level); });
-  }
-  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
-    return Step("FinishFactor", [&] { return inner_->FinishFactor(batch); });
-  }
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                    void* scratch) override {
+  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
+      const BlockTridiagonalView& matrix, void* scratch) override {
     return Step("FactorInNaturalOrder",
                 [&] { return inner_->FactorInNaturalOrder(matrix, scratch); });
   }
-  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    gate_->Pass();
-    return Step("Forward", [&] { return inner_->Forward(batch, level); });
-  }
-  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    return Step("Backward", [&] { return inner_->Backward(batch, level); });
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    return Run("Solve", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+      return inner_->Solve(batch, still_wanted);
+    });
   }
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
     return Step("LogDeterminant", [&] { return inner_->LogDeterminant(plan, factor); });
@@ -139,11 +135,27 @@ class HookedBackend : public Backend {
   }
 
  private:
-  template <typename Run>
-  auto Step(const char* name, Run run) -> decltype(run()) {
+  template <typename Call>
+  auto Step(const char* name, Call call) -> decltype(call()) {
     absl::Status status = gate_->Step(name);
     if (!status.ok()) return status;
-    return run();
+    return call();
+  }
+
+  // A call that asks in between whether it is still wanted: each time the gate is passed first, and
+  // may fail.
+  template <typename Call>
+  auto Run(const char* name, absl::FunctionRef<bool()> wanted, Call call)
+      -> decltype(call(wanted)) {
+    absl::Status status;
+    const auto still_wanted = [&] {
+      gate_->Pass();
+      status = gate_->Step(name);
+      return status.ok() && wanted();
+    };
+    auto result = call(still_wanted);
+    if (!status.ok()) return status;
+    return result;
   }
 
   const std::unique_ptr<Backend> inner_;

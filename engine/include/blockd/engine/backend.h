@@ -1,5 +1,6 @@
-// What a backend does, in the algorithm's own steps: one call eliminates, or substitutes through,
-// one level of a plan for a batch of systems. The recursion itself is in solver.cc, written once.
+// What a backend does: it factors, and solves with, a batch of systems of one plan. The plan says
+// what is eliminated after what (elimination_plan.h); how a device walks through it is the
+// backend's.
 //
 // Calls of one Backend come from one thread at a time, the Solver's. Work may be asynchronous
 // between calls; Synchronize ends it. Pointers called "device" are in the memory of pool() or, for
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,9 +47,14 @@ struct FactorBatch {
 
 // A pivot that was not positive, where the elimination met it.
 struct PivotFailure {
-  int64_t system = 0;
   int64_t block = 0;  // index in the system's own order, 0-based
   int64_t row = 0;    // in that block, 0-based
+};
+
+// What became of one system of a batch.
+struct FactorReport {
+  // The first failure in the order of the plan. The factor then holds garbage.
+  std::optional<PivotFailure> failure;
 };
 
 // Right-hand sides of one factorization, solved together: x holds B on entry and X at the end, its
@@ -92,24 +99,21 @@ class Backend {
 
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
-  // Factoring, level by level: D and E of the level's chain become inv(L), C and W of its interiors
-  // and the next level's chain. A backend may do several levels with the first of them.
-  virtual absl::Status BeginFactor(const FactorBatch& batch) = 0;  // clears the failures
-  virtual absl::Status Eliminate(const FactorBatch& batch, int64_t level) = 0;
-  // Synchronizes, and says for each failed system the first failure in the order of the plan.
-  virtual absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) = 0;
+  // Factors: D and E of each level's chain become inv(L), C and W of its interiors and the next
+  // level's chain. Returns what became of each system, in order, when the device is done. CANCELLED
+  // once `wanted`, which is asked where work can end, says no; the device may then still be at
+  // work.
+  virtual absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                           absl::FunctionRef<bool()> wanted) = 0;
 
-  // Factors in natural order, storing nothing, until a pivot is not positive. Block -1: none was.
+  // Factors in natural order, storing nothing, until a pivot is not positive; none if all are.
   // scratch: of a factorization of this shape that has ended.
-  virtual absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                            void* scratch) = 0;
+  virtual absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
+      const BlockTridiagonalView& matrix, void* scratch) = 0;
 
-  // Solving: forward through the levels, base last, then backward, base first.
-  virtual absl::Status Forward(const SolveBatch& batch, int64_t level) = 0;
-  virtual absl::Status Backward(const SolveBatch& batch, int64_t level) = 0;
-  // All of that, for backends that need not come back between the levels. CANCELLED once `wanted`
-  // says no.
-  virtual absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted);
+  // Solves: forward through the levels, base last, then backward, base first. Asynchronous.
+  // CANCELLED once `wanted` says no, as Factor.
+  virtual absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) = 0;
 
   // log det A of a factor, device memory. Synchronizes.
   virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan,

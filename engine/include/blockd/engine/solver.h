@@ -120,12 +120,10 @@ class Solver {
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
 
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
-  absl::StatusOr<std::vector<PivotFailure>> RunFactor(const FactorBatch& batch,
-                                                      std::span<const FactorWork> works);
   absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure,
                                              void* scratch);
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-              const PivotFailure* failure, void* scratch);
+              const FactorReport& report, void* scratch);
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
