@@ -111,6 +111,41 @@ std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed) {
   return rhs;
 }
 
+namespace {
+
+class AuditedBackend : public HookedBackend {
+ public:
+  using HookedBackend::HookedBackend;
+  void Audit(server::SolverCore* core) { core_ = core; }
+
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    Check();
+    return HookedBackend::Factor(batch, wanted);
+  }
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    Check();
+    return HookedBackend::Solve(batch, wanted);
+  }
+  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+    Check();
+    return HookedBackend::LogDeterminant(plan, factor);
+  }
+
+ private:
+  int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
+  void Check() {
+    if (core_ == nullptr) return;
+    const int64_t before = Reserved();
+    const int64_t used = pool().stats().used_bytes;
+    EXPECT_LE(used, std::max(before, Reserved())) << "memory that nobody reserved";
+  }
+
+  server::SolverCore* core_ = nullptr;
+};
+
+}  // namespace
+
 CoreTest::~CoreTest() { Stop(); }
 
 void CoreTest::Start(const Setup& setup) {
@@ -123,10 +158,12 @@ void CoreTest::Start(const Setup& setup) {
   CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
   costs.lanes = 1;
   if (!setup.at_once) costs.solve_level_seconds = 1;  // so that no solve looks small
-  auto backend = std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_);
+  auto owned = std::make_unique<AuditedBackend>(*std::move(cpu), costs, gate_);
+  AuditedBackend& backend = *owned;
   metrics_ = std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one"});
-  core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(backend)),
+  core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(owned)),
                                                setup.limits, metrics_.get(), &clock_);
+  if (setup.audit) backend.Audit(core_.get());
 }
 
 void CoreTest::Stop() {
@@ -223,8 +260,8 @@ PendingFactor CoreTest::HoldDevice() {
   return holder;
 }
 
-double CoreTest::Metric(const std::string& name) const {
-  std::istringstream text(metrics_->Text());
+double MetricIn(const server::Metrics& metrics, const std::string& name) {
+  std::istringstream text(metrics.Text());
   for (std::string line; std::getline(text, line);) {
     if (line.starts_with(name + " ")) return std::stod(line.substr(name.size() + 1));
   }

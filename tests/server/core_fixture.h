@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,12 +63,16 @@ class Pending {
     return [this](absl::StatusOr<Reply> reply) {
       EXPECT_FALSE(done_.HasBeenNotified()) << "answered twice";
       answer_ = std::move(reply);
+      thread = std::this_thread::get_id();
+      if (at_answer) at_answer();
       done_.Notify();
     };
   }
 
   server::ContextPtr context = std::make_shared<server::RequestContext>();
   std::vector<double> rhs, solution;
+  std::function<void()> at_answer;  // within the callback
+  std::thread::id thread;           // that answered
 
  private:
   absl::StatusOr<Reply> answer_ = absl::UnknownError("no answer yet");
@@ -82,6 +87,9 @@ struct CallOptions {
   int rhs_seed = -1;  // negative: another one for each call
 };
 
+// The value of a metric by its name with labels, as in the text; -1 if there is none.
+double MetricIn(const server::Metrics& metrics, const std::string& name);
+
 class CoreTest : public testing::Test {
  protected:
   ~CoreTest() override;
@@ -92,6 +100,9 @@ class CoreTest : public testing::Test {
     // the queue, so that a test can fill it.
     bool at_once = false;
     server::CoreLimits limits = {};
+    // Whenever the device works, what its memory holds has to be reserved. Not where another thread
+    // stages uploads meanwhile.
+    bool audit = true;
   };
   void Start(const Setup& setup);
   void Start() { Start(Setup()); }
@@ -112,8 +123,7 @@ class CoreTest : public testing::Test {
   // Queues something that then holds the device before the closed gate.
   PendingFactor HoldDevice();
 
-  // The value of a metric by its name with labels, as in the text; -1 if there is none.
-  double Metric(const std::string& name) const;
+  double Metric(const std::string& name) const { return MetricIn(*metrics_, name); }
   // What one held system of this shape is charged.
   int64_t Charge(const Shape& shape);
   int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }

@@ -1,4 +1,5 @@
 // Solve: answers, coalescing, the caller's own thread, what is refused.
+#include <limits>
 #include <thread>
 
 #include "tests/server/core_fixture.h"
@@ -75,6 +76,51 @@ TEST_F(SolverCoreSolveTest, ASmallSolveQueuesWhileTheDeviceIsBusy) {
   ExpectSolves(system_, *solve);
 }
 
+// Whoever runs a solve on its own thread wakes the device thread for what came meanwhile.
+TEST_F(SolverCoreSolveTest, WhatComesWhileACallersThreadSolvesIsSolvedAfterIt) {
+  Start({.at_once = true});
+  const Handle handle = Held(system_);
+  PendingSolve queued;
+  bool at_once = false;
+  RepeatUntil([&] { return at_once; },
+              [&] {
+                gate_->Close();
+                PendingSolve own;
+                std::thread caller([&] { own = Solve(handle, shape()); });
+                gate_->WaitForDevice();
+                queued = Solve(handle, shape());
+                EXPECT_FALSE(queued->answered());
+                const std::thread::id id = caller.get_id();
+                gate_->Open();
+                caller.join();
+                ExpectSolves(system_, *own);
+                ExpectSolves(system_, *queued);
+                at_once = own->thread == id;
+              });
+  EXPECT_NE(queued->thread, std::this_thread::get_id());
+}
+
+TEST_F(SolverCoreSolveTest, LargeSolvesAndThoseWithResidualsRunOnTheDeviceThread) {
+  FactorParams keeping;
+  keeping.keep_matrix = true;
+  const auto thread_of = [&](const server::CoreLimits& limits, int64_t columns, bool residual,
+                             int32_t refinements) {
+    Start({.at_once = true, .limits = limits});
+    const Handle handle = Held(system_, keeping);
+    PendingSolve solve = Solve(handle, shape(), columns, {}, residual, refinements);
+    if (limits.max_batch_delay > absl::ZeroDuration()) {
+      RepeatUntil([&] { return solve->answered(); }, [&] { clock_.Advance(absl::Seconds(1)); });
+    }
+    ExpectSolves(system_, *solve);
+    Stop();
+    return solve->thread;
+  };
+  const std::thread::id here = std::this_thread::get_id();
+  EXPECT_NE(thread_of({}, 1, true, 0), here);
+  EXPECT_NE(thread_of({}, 1, false, 1), here);
+  EXPECT_NE(thread_of({}, 20000, false, 0), here);
+}
+
 TEST_F(SolverCoreSolveTest, ManyCallersAtOnceAreAllAnswered) {
   Start({.at_once = true});
   const Handle handle = Held(system_);
@@ -143,6 +189,23 @@ TEST_F(SolverCoreSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   EXPECT_EQ(field(wrong), "options.max_refinements");
   wrong.max_refinements = -1;
   EXPECT_EQ(field(wrong), "options.max_refinements");
+  wrong = params;
+  wrong.solution = params.solution.first(params.solution.size() - 8);
+  EXPECT_EQ(field(wrong), "solution");
+  wrong = params;
+  wrong.check_finite = true;
+  rhs[7] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(field(wrong), "rhs");
+  EXPECT_EQ(core_->memory().evictable_bytes, Charge(shape()));  // none is in use any more
+}
+
+TEST_F(SolverCoreSolveTest, TheLimitsThemselvesAreAccepted) {
+  Start({.limits = {.max_rhs = 100}});
+  FactorParams keeping;
+  keeping.keep_matrix = true;
+  const Handle handle = Held(system_, keeping);
+  PendingSolve solve = Solve(handle, shape(), 100, {}, true, 10);
+  ExpectSolves(system_, *solve);
 }
 
 TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {

@@ -137,6 +137,13 @@ TEST_F(SolverCoreUploadTest, TooManyBytesAreRefused) {
   ASSERT_TRUE(upload->Write(system.bytes()).ok());
   const std::byte extra[1] = {};
   EXPECT_EQ(FieldOf(upload->Write(extra)), "chunk");
+  EXPECT_EQ(upload->received_bytes(), upload->expected_bytes());
+  // So is a chunk of which only the end is too much, and nothing of it is taken.
+  auto again = Begin(system);
+  std::vector<std::byte> bytes = system.bytes();
+  bytes.push_back(std::byte{0});
+  EXPECT_EQ(FieldOf(again->Write(bytes)), "chunk");
+  EXPECT_EQ(again->received_bytes(), 0);
 }
 
 TEST_F(SolverCoreUploadTest, TooFewBytesAreRefused) {
@@ -169,6 +176,24 @@ TEST_F(SolverCoreUploadTest, FindsNanWhereverTheChunkIsCut) {
   params.check_finite = true;
   auto upload = Begin(system, params);
   EXPECT_EQ(FieldOf(WriteInChunks(*upload, system.bytes(), 5)), "system[0].coupling");
+  params.num_systems = 3;
+  auto several = Begin(system, params);
+  ASSERT_TRUE(WriteInChunks(*several, TestSystem(5, 2).bytes(), 7).ok());
+  EXPECT_EQ(FieldOf(WriteInChunks(*several, system.bytes(), 7)), "system[1].coupling");
+  params.check_finite = false;
+  auto unchecked = Begin(system, params);
+  EXPECT_TRUE(WriteInChunks(*unchecked, system.bytes(), 7).ok());
+}
+
+TEST_F(SolverCoreUploadTest, AnEmptyChunkChangesNothing) {
+  Start();
+  const TestSystem system(5, 2);
+  auto upload = Begin(system);
+  ASSERT_TRUE(upload->Write({}).ok());
+  ASSERT_TRUE(upload->Write(system.bytes()).ok());
+  ASSERT_TRUE(upload->Write({}).ok());
+  EXPECT_EQ(upload->received_bytes(), upload->expected_bytes());
+  EXPECT_TRUE(Finish(std::move(upload)).ok());
 }
 
 TEST_F(SolverCoreUploadTest, ACancelledOrLateUploadAcceptsNoMore) {
