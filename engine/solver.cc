@@ -1,6 +1,7 @@
 #include "blockd/engine/solver.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -68,6 +69,10 @@ Solver::Solver(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) 
 
 absl::StatusOr<std::shared_ptr<const EliminationPlan>> Solver::Plan(const Shape& shape,
                                                                     int64_t batch) {
+  if (batch > 0) {
+    batch = static_cast<int64_t>(
+        std::bit_ceil(static_cast<uint64_t>(std::min(batch, kMostPlannedBatch))));
+  }
   absl::MutexLock lock(&plans_mutex_);
   const auto found = plans_.find({shape, batch});
   if (found != plans_.end()) return found->second;
@@ -289,7 +294,7 @@ namespace {
 bool NeedsResidual(const SolveItem& item) { return item.residual || item.max_refinements > 0; }
 
 absl::Status CheckSolveItem(const SolveItem& item, const EliminationPlan& plan) {
-  if (!(item.factorization->plan() == plan)) {
+  if (item.factorization->plan() != plan) {
     return absl::InvalidArgumentError("items of one call have equal plans");
   }
   if (item.num_rhs < 1) {

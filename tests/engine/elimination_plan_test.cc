@@ -172,7 +172,7 @@ TEST(EliminationPlanTest, IsSoundForWhateverTheCostModelChooses) {
               EliminationPlan::Make({num_blocks, block_size, kDouble}, batch, costs);
           ASSERT_TRUE(plan.ok()) << plan.status();
           ExpectSound(*plan);
-          EXPECT_GT(plan->predicted_factor_seconds(), 0);
+          EXPECT_GT(PredictedFactorSeconds(*plan, costs, batch), 0);
           if (HasFailure()) return;
         }
       }
@@ -216,6 +216,49 @@ TEST(EliminationPlanTest, IsAPureFunctionOfItsArguments) {
   for (size_t l = 0; l < first.levels().size(); ++l) {
     EXPECT_EQ(first.levels()[l].separators, second.levels()[l].separators);
   }
+}
+
+TEST(EliminationPlanTest, IsEqualToAnotherByWhatItEliminates) {
+  const Shape shape{60, 8, kDouble};
+  const auto make = [&](const std::vector<int64_t>& separators, const CostModel& costs = {}) {
+    return *EliminationPlan::MakeWithSeparators(shape, separators, costs);
+  };
+  const EliminationPlan plan = make({9, 3});
+  const EliminationPlan again = make({9, 3});
+  EXPECT_EQ(plan, plan);
+  EXPECT_EQ(plan, again);
+  EXPECT_EQ(plan.fingerprint(), again.fingerprint());
+  // Longer ends, which are the only difference.
+  CostModel spread;
+  spread.spread = true;
+  const EliminationPlan others[] = {
+      make({}),
+      make({9}),
+      make({9, 4}),
+      make({10, 3}),
+      make({9, 3}, spread),
+      *EliminationPlan::MakeWithSeparators({61, 8, kDouble}, {9, 3}),
+      *EliminationPlan::MakeWithSeparators({60, 9, kDouble}, {9, 3}),
+      *EliminationPlan::MakeWithSeparators({60, 8, Scalar::kFloat32}, {9, 3})};
+  for (const EliminationPlan& other : others) {
+    EXPECT_FALSE(plan == other) << other.DebugString();
+    EXPECT_NE(plan.fingerprint(), other.fingerprint()) << other.DebugString();
+  }
+  // One more interior in the first segment instead of the last makes another plan.
+  EXPECT_FALSE(*EliminationPlan::MakeWithSeparators({4, 2, kDouble}, {1}) ==
+               *EliminationPlan::MakeWithSeparators({5, 2, kDouble}, {1}));
+}
+
+// What another batch or another device would cost is not part of a plan.
+TEST(EliminationPlanTest, IsEqualWhateverItWasMadeFor) {
+  const auto one = EliminationPlan::Make({512, 128, kDouble}, 1, TwoCores());
+  ASSERT_TRUE(one.ok());
+  const auto cut = EliminationPlan::MakeWithSeparators({512, 128, kDouble}, {1}, TwoCores());
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ(*one, *cut);
+  EXPECT_GT(PredictedFactorSeconds(*one, TwoCores(), 8), PredictedFactorSeconds(*one, TwoCores()));
+  EXPECT_EQ(PredictedFactorSeconds(*one, TwoCores(), 8),
+            PredictedFactorSeconds(*cut, TwoCores(), 8));
 }
 
 TEST(EliminationPlanTest, StoresHalfTheBytesForFloat32) {
@@ -275,11 +318,12 @@ TEST(CostModelTest, AddsTheHostsTimeForEachSystem) {
   const auto without = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
   ASSERT_TRUE(without.ok());
   const double solve = PredictedSolveSeconds(*without, 4, costs, 256);
+  const double factor = PredictedFactorSeconds(*without, costs, 256);
   costs.system_seconds = 1;
   const auto with = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
   ASSERT_TRUE(with.ok());
   EXPECT_EQ(with->DebugString(), without->DebugString());
-  EXPECT_NEAR(with->predicted_factor_seconds() - without->predicted_factor_seconds(), 256, 1e-9);
+  EXPECT_NEAR(PredictedFactorSeconds(*with, costs, 256) - factor, 256, 1e-9);
   EXPECT_NEAR(PredictedSolveSeconds(*with, 4, costs, 256) - solve, 256, 1e-9);
 }
 

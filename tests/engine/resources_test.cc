@@ -245,13 +245,6 @@ TEST_P(ResourcesTest, LeavesTheRightHandSideAloneUnlessToldToOverwriteIt) {
   }
 }
 
-TEST_P(ResourcesTest, MakesThePlanOfAShapeOnce) {
-  const Shape shape{64, 8, scalar()};
-  const auto first = solver().Plan(shape, 2), second = solver().Plan(shape, 2);
-  ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(*first, *second);
-}
-
 TEST(BackendRegistryTest, RefusesNamesThatItDoesNotKnow) {
   EXPECT_EQ(CreateBackend("abacus", {}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CreateBackend("", {}).status().code(), absl::StatusCode::kInvalidArgument);

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -71,7 +72,6 @@ struct Segment {
   bool has_fill() const { return fill_slot >= 0; }
   // Chain index of the k-th interior in the order of elimination.
   int64_t block(int64_t k) const { return reversed ? first + count - 1 - k : first + k; }
-  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 struct Level {
@@ -86,7 +86,6 @@ struct Level {
                                // a segment's last interior, toward its separator; the base's
                                // last interior has none
   int64_t fill_offset = 0;     // W, n*n each, at its fill slot
-  friend bool operator==(const Level&, const Level&) = default;
 };
 
 // inv(L) is lower triangular and stored in block columns of kPanel columns: block column p holds
@@ -129,21 +128,18 @@ class EliminationPlan {
   double factor_flops() const { return factor_flops_; }  // of one system
   double solve_flops(int64_t num_rhs) const;
   double solve_bytes(
-      int64_t num_rhs) const;  // factor read forward and back, right-hand sides moved
-  double predicted_factor_seconds() const {
-    return factor_seconds_;
-  }                                 // of the batch; 0 if not modelled
+      int64_t num_rhs) const;       // factor read forward and back, right-hand sides moved
   std::string DebugString() const;  // a line a level
 
-  // Factors of equal plans lie alike in memory and may be factored and solved together. Plans for
-  // different batch sizes may be equal: what is predicted of a batch does not count.
-  friend bool operator==(const EliminationPlan& a, const EliminationPlan& b) {
-    return &a == &b || (a.shape_ == b.shape_ && a.levels_ == b.levels_);
-  }
+  // Equal plans eliminate the same blocks in the same order and lay the factor out alike, so that
+  // systems which were factored with one are solved together with those of the other. Where they
+  // come from, which batch or which object, does not matter.
+  friend bool operator==(const EliminationPlan& a, const EliminationPlan& b);
+  // The same for equal plans, in every process; costs nothing.
+  uint64_t fingerprint() const { return fingerprint_; }
   template <typename H>
   friend H AbslHashValue(H h, const EliminationPlan& plan) {
-    return H::combine(std::move(h), plan.shape_, plan.levels_.size(), plan.separators_,
-                      plan.factor_scalars_);
+    return H::combine(std::move(h), plan.fingerprint_);
   }
 
  private:
@@ -157,9 +153,12 @@ class EliminationPlan {
   int64_t chain_scalars_ = 0;
   int64_t separators_ = 0;
   double factor_flops_ = 0;
-  double factor_seconds_ = 0;
+  uint64_t fingerprint_ = 0;
 };
 
+// What the cost model says that factoring `systems` systems together takes on the device.
+double PredictedFactorSeconds(const EliminationPlan& plan, const CostModel& costs,
+                              int64_t systems = 1);
 // What the cost model says that a Solve with `num_rhs` right-hand sides takes on the device.
 double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs,
                              int64_t systems = 1);

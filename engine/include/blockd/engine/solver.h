@@ -84,7 +84,9 @@ class Solver {
 
   Backend& backend() { return *backend_; }
 
-  // The plan for `batch` systems of this shape; made once, then looked up.
+  // The plan for `batch` systems of this shape; made once, then looked up. Batches grow in steps,
+  // 1, 2, 4, 8 and so on, so that another batch seldom needs another plan. Plans that were
+  // forgotten are made again, equal to what they were.
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> Plan(const Shape& shape,
                                                               int64_t batch = 1);
 
@@ -118,6 +120,7 @@ class Solver {
   struct Group;
   static constexpr size_t kMaxCachedPlans = 4096;
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
+  static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
   absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure,
