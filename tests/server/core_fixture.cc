@@ -177,6 +177,7 @@ void CoreTest::Stop() {
   EXPECT_LE(Metric("blockd_budget_peak_reserved_bytes"), memory.total_bytes);
   EXPECT_EQ(memory.factorizations == 0, Reserved() == 0);
   core_.reset();
+  EXPECT_FALSE(metrics_->Text().empty());  // a scrape after the end asks nobody
 }
 
 std::vector<double> CoreTest::NextRhs(const Shape& shape, int64_t num_rhs,

@@ -110,6 +110,25 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
   }
 }
 
+TEST_F(MetricsTest, TimesHaveThreeBucketsADecade) {
+  metrics_.RecordRequest(Method::kSolve, absl::StatusCode::kOk, absl::Microseconds(15));
+  metrics_.RecordRequest(Method::kSolve, absl::StatusCode::kOk, absl::Seconds(99));
+  metrics_.RecordRequest(Method::kSolve, absl::StatusCode::kOk, absl::Seconds(101));
+  const auto bucket = [this](const std::string& bound) {
+    const std::string name =
+        "blockd_request_seconds_bucket{method=\"Solve\",phase=\"total\",le=\"" + bound + "\"} ";
+    for (int count = 0; count <= 3; ++count) {
+      if (Has(name + std::to_string(count))) return count;
+    }
+    return -1;
+  };
+  EXPECT_EQ(bucket("1e-05"), 0);
+  EXPECT_EQ(bucket("2e-05"), 1);
+  EXPECT_EQ(bucket("50"), 1);
+  EXPECT_EQ(bucket("100"), 2);
+  EXPECT_EQ(bucket("+Inf"), 3);
+}
+
 TEST_F(MetricsTest, EveryStatusHasItsName) {
   using absl::StatusCode;
   const std::vector<std::pair<StatusCode, std::string>> names = {

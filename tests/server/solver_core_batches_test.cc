@@ -176,6 +176,29 @@ TEST_F(SolverCoreBatchesTest, AnUploadsTimeIsNotTheQueues) {
   EXPECT_EQ(Metric("blockd_request_seconds_sum{method=\"FactorStream\",phase=\"queue\"}"), 2);
 }
 
+TEST_F(SolverCoreBatchesTest, TheDeviceIsBusyWhileItWorks) {
+  Start();
+  const Handle handle = Held(system_);
+  double busy = 0;
+  const auto ends = [&](double seconds) {
+    clock_.Advance(absl::Seconds(seconds));
+    gate_->Open();
+    busy += seconds;
+    RepeatUntil([&] { return Metric("blockd_device_busy_seconds_total") == busy; }, [] {});
+  };
+  PendingFactor factor = HoldDevice();
+  ends(2);
+  gate_->Close();
+  PendingSolve solve = Solve(handle, shape());
+  gate_->WaitForDevice();
+  ends(3);
+  gate_->Close();
+  PendingSolve both = FactorSolve(system_);
+  gate_->WaitForDevice();
+  ends(4);
+  EXPECT_TRUE(factor->Wait().ok() && solve->Wait().ok() && both->Wait().ok());
+}
+
 TEST_F(SolverCoreBatchesTest, FlopsAreThoseOfAllSystemsAndColumns) {
   Start();
   const auto flops = [this](const char* kind) {

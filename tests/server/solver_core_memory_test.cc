@@ -1,5 +1,7 @@
 // Memory: refused before bytes come, evicted in order, never exceeded, whole again after
 // fragmentation.
+#include <algorithm>
+
 #include "tests/server/core_fixture.h"
 
 namespace blockd::test {
@@ -231,6 +233,58 @@ TEST_F(SolverCoreMemoryTest, ASolveInAFragmentedPoolMakesRoomForItself) {
   EXPECT_GT(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 0);
   EXPECT_LT(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 7);  // no more than needed
   EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 0);
+}
+
+TEST_F(SolverCoreMemoryTest, AnUploadInAFragmentedPoolMakesRoomForItself) {
+  StartWithRoomFor(8);
+  std::vector<Handle> handles;
+  const TestSystem half(32, 16), large(60, 16);
+  for (int i = 0; i < 16; ++i) handles.push_back(Held(half));
+  for (size_t i = 0; i < handles.size(); i += 2) {
+    ASSERT_TRUE(core_->Release("alice", {&handles[i], 1}).ok());
+  }
+  FactorParams params;
+  params.form = large.form;
+  params.num_systems = 1;
+  ASSERT_LT(core_->memory().pool.largest_free_bytes, large.form.bytes());
+  Pending<server::FactorReply> pending;
+  pending.context->caller = "alice";
+  auto begun = core_->BeginUpload(pending.context, params, {}, {});
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  auto upload = std::get<std::unique_ptr<server::FactorUpload>>(*std::move(begun));
+  ASSERT_TRUE(upload->Write(large.bytes()).ok());
+  core_->FinishUpload(std::move(upload), pending.Callback());
+  ASSERT_TRUE(pending.Wait().ok()) << pending.Wait().status();
+  PendingSolve solve = Solve(pending.Wait()->systems[0].handle, large.form.shape);
+  ExpectSolves(large, *solve);
+  EXPECT_GT(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 0);
+}
+
+TEST_F(SolverCoreMemoryTest, ASolveEvictsWhatIsIdleIfItFitsNoOtherWay) {
+  StartWithRoomFor(2);
+  const Handle handle = Held(system_), idle = Held(system_);
+  const int64_t column = system_.form.shape.rows() * 8;
+  PendingSolve solve = Solve(handle, system_.form.shape, Charge(system_.form.shape) / column);
+  ExpectSolves(system_, *solve);
+  EXPECT_EQ(WhyNot(idle), NotFoundReason::kEvicted);
+  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 1);
+}
+
+// It is refused on its caller's thread, which then leaves the device to others.
+TEST_F(SolverCoreMemoryTest, ASmallSolveWithoutRoomIsRefusedAlone) {
+  const TestSystem small(12, 5);
+  Start();
+  const int64_t charge = Charge(small.form.shape);
+  const int64_t workspace = core_->Plan(small.form, 1, 1)->factor_workspace_bytes;
+  Stop();
+  Start({.memory_bytes = charge + std::max<int64_t>(workspace, 4096), .at_once = true});
+  const Handle handle = Held(small);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(absl::IsResourceExhausted(Solve(handle, small.form.shape, 40)->Wait().status()));
+  }
+  PendingSolve solve = Solve(handle, small.form.shape);
+  ExpectSolves(small, *solve);
+  EXPECT_EQ(core_->Get("alice", handle)->times_solved, 1);
 }
 
 TEST_F(SolverCoreMemoryTest, AFactorSolveKeepsNothing) {

@@ -108,9 +108,6 @@ TEST_F(SolverCoreSolveTest, LargeSolvesAndThoseWithResidualsRunOnTheDeviceThread
     Start({.at_once = true, .limits = limits});
     const Handle handle = Held(system_, keeping);
     PendingSolve solve = Solve(handle, shape(), columns, {}, residual, refinements);
-    if (limits.max_batch_delay > absl::ZeroDuration()) {
-      RepeatUntil([&] { return solve->answered(); }, [&] { clock_.Advance(absl::Seconds(1)); });
-    }
     ExpectSolves(system_, *solve);
     Stop();
     return solve->thread;
@@ -119,6 +116,8 @@ TEST_F(SolverCoreSolveTest, LargeSolvesAndThoseWithResidualsRunOnTheDeviceThread
   EXPECT_NE(thread_of({}, 1, true, 0), here);
   EXPECT_NE(thread_of({}, 1, false, 1), here);
   EXPECT_NE(thread_of({}, 20000, false, 0), here);
+  EXPECT_NE(thread_of({.max_batch_requests = 1, .max_batch_delay = absl::Hours(1)}, 1, false, 0),
+            here);
 }
 
 TEST_F(SolverCoreSolveTest, ManyCallersAtOnceAreAllAnswered) {
@@ -218,7 +217,9 @@ TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {
   EXPECT_EQ(ReasonOf(Solve(handle, shape(), 1, {.caller = "bob"})->Wait().status()),
             NotFoundReason::kNeverExisted);
   EXPECT_EQ(ReasonOf(core_->ShapeOf("bob", handle).status()), NotFoundReason::kNeverExisted);
+  clock_.Advance(absl::Seconds(5));
   EXPECT_EQ(*core_->ShapeOf("alice", handle), shape());
+  EXPECT_EQ(core_->Get("alice", handle)->idle, absl::Seconds(5));  // not a use
   ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
   EXPECT_EQ(ReasonOf(SolveStatus(handle, shape())), NotFoundReason::kReleased);
   EXPECT_EQ(FieldOf(core_->Release("alice", {}).status()), "handle");
