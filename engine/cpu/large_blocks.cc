@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace blockd::cpu {
@@ -58,6 +59,7 @@ class LargeEliminator {
     d_ = take(square_);
     x_ = take(square_);
     leaf_ = take(LeafScalars());
+    diagonal_ = take(n_);
     if (segment_.has_fill()) {
       update_ = take(square_);
       s_ = take(square_);
@@ -71,22 +73,40 @@ class LargeEliminator {
            SelectKernels<T>().scratch_scalars(kLeaf, false);
   }
 
-  SegmentFailure Run() {
+  SegmentReport Run() {
+    SegmentReport report;
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
       LoadDiagonal(segment_.block(k), d_);
       if (k > 0) SubtractSquare(n_, n_, c_, n_, d_, n_);
+      for (int64_t i = 0; i < n_; ++i) diagonal_[i] = d_[i * n_ + i];
       const int64_t row = CholeskyInverse(n_, d_, x_);
-      if (row >= 0) return {k, row};
+      if (row >= 0) return {k, row, 1};
+      report.growth_square = std::max(report.growth_square, GrowthSquare());
       if (segment_.has_fill()) Fill(k);
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
       StoreInverse(task_.inverse + k * TriangleScalars(n_));
     }
     Finish();
-    return {};
+    return report;
   }
 
  private:
+  // The largest D(i,i) sum_k inv(L)(k,i)^2.
+  double GrowthSquare() const {
+    double largest = 1;
+    for (int64_t i = 0; i < n_; ++i) {
+      const double root = std::sqrt(static_cast<double>(diagonal_[i]));
+      double sum = 0;
+      for (int64_t k = i; k < n_; ++k) {
+        const double scaled = root * static_cast<double>(x_[i * n_ + k]);
+        sum += scaled * scaled;
+      }
+      largest = std::max(largest, sum);
+    }
+    return largest;
+  }
+
   // The lower triangle of a block of the chain; what stands above it is not used.
   void LoadDiagonal(int64_t block, T* out) const {
     const Chain<T>& chain = task_.chain;
@@ -169,8 +189,8 @@ class LargeEliminator {
     task.segment = &whole;
     task.inverse = inverse;
     task.scratch = inverse + TriangleScalars(kLeaf);
-    const SegmentFailure failure = SelectKernels<T>().eliminate(task);
-    if (failure.interior >= 0) return failure.row;
+    const SegmentReport leaf = SelectKernels<T>().eliminate(task);
+    if (leaf.interior >= 0) return leaf.row;
     for (int64_t p = 0; p < n; p += kPanel) {
       const T* panel = inverse + TrianglePanelOffset(n, p / kPanel);
       CopyBlock(n - p, std::min(kPanel, n - p), panel, n - p, x + p * n_ + p, n_);
@@ -230,7 +250,8 @@ class LargeEliminator {
   T* d_ = nullptr;
   T* x_ = nullptr;  // inv(L), lower triangle
   T* leaf_ = nullptr;
-  T* c_ = nullptr;  // C and W of the last block, in the factor
+  T* diagonal_ = nullptr;  // of D
+  T* c_ = nullptr;         // C and W of the last block, in the factor
   T* w_ = nullptr;
   T* s_ = nullptr;
   T* update_ = nullptr;
@@ -241,16 +262,16 @@ class LargeEliminator {
 bool UsesLargeBlocks(int64_t n) { return n > kLargestPackedBlock; }
 
 int64_t LargeScratchScalars(int64_t n, bool fill) {
-  return (fill ? 4 : 2) * n * n +
+  return (fill ? 4 : 2) * n * n + n +
          std::max(LargeEliminator<double>::LeafScalars(), LargeEliminator<float>::LeafScalars());
 }
 
 template <typename T>
-SegmentFailure EliminateLarge(const EliminateTask<T>& task) {
+SegmentReport EliminateLarge(const EliminateTask<T>& task) {
   return LargeEliminator<T>(task).Run();
 }
 
-template SegmentFailure EliminateLarge(const EliminateTask<double>& task);
-template SegmentFailure EliminateLarge(const EliminateTask<float>& task);
+template SegmentReport EliminateLarge(const EliminateTask<double>& task);
+template SegmentReport EliminateLarge(const EliminateTask<float>& task);
 
 }  // namespace blockd::cpu

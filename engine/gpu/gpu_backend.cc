@@ -83,6 +83,10 @@ class GpuBackend : public Backend {
                                                       int64_t num_rhs) override {
     return vectors_.Residual(matrix, x, b, r, num_rhs);
   }
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    return vectors_.CopyColumns(shape, to, from, columns);
+  }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return vectors_.Add(scalar, y, x, scalars);
   }

@@ -144,6 +144,10 @@ class HookedBackend : public Backend {
                                                       int64_t num_rhs) override {
     return Step("Residual", [&] { return inner_->Residual(matrix, x, b, r, num_rhs); });
   }
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    return Step("CopyColumns", [&] { return inner_->CopyColumns(shape, to, from, columns); });
+  }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return Step("Add", [&] { return inner_->Add(scalar, y, x, scalars); });
   }
