@@ -33,6 +33,14 @@ absl::Status UploadMatrix(Backend& backend, const BlockTridiagonalView& host,
   return status;
 }
 
+absl::Status CheckRange(const StagedMatrix& staged, int64_t offset, int64_t size) {
+  if (offset >= 0 && size <= staged.bytes() && offset <= staged.bytes() - size) {
+    return absl::OkStatus();
+  }
+  return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset, "+", size,
+                                            " of a staged matrix of ", staged.bytes()));
+}
+
 absl::Status NotSpdStatus(const NotPositiveDefinite& where) {
   return absl::InvalidArgumentError(absl::StrCat(
       "the matrix is not positive definite: ",
@@ -97,11 +105,18 @@ absl::StatusOr<StagedMatrix> Solver::Stage(const MatrixForm& form) {
 
 absl::Status Solver::Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes) {
   const int64_t size = static_cast<int64_t>(bytes.size());
-  if (offset < 0 || size > staged.bytes() || offset > staged.bytes() - size) {
-    return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset, "+", size,
-                                              " of a staged matrix of ", staged.bytes()));
-  }
+  absl::Status status = CheckRange(staged, offset, size);
+  if (!status.ok()) return status;
   return backend_->Upload(staged.data() + offset, bytes.data(), size);
+}
+
+absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes) {
+  const int64_t size = static_cast<int64_t>(bytes.size());
+  absl::Status status = CheckRange(staged, offset, size);
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&run_mutex_);
+  status = backend_->Download(bytes.data(), staged.data() + offset, size);
+  return status.ok() ? backend_->Synchronize() : status;
 }
 
 // -----------------------------------------------------------------------------------------------------

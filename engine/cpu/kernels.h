@@ -93,6 +93,10 @@ struct Kernels {
 
 template <typename T>
 const Kernels<T>& SelectKernels();
+template <>
+const Kernels<double>& SelectKernels();
+template <>
+const Kernels<float>& SelectKernels();
 
 }  // namespace blockd::cpu
 

@@ -129,6 +129,9 @@ while IFS= read -r metric; do
   grep -q "\"$name\"" server/core/metrics.cc || report "deploy/: no metric $metric in the server"
 done < <(grep -rhoE '\bblockd_[a-z_]+' deploy/grafana/dashboards deploy/prometheus | sort -u)
 
+# --- Tables and pictures are as their files say ----------------------------------------------------
+tests/lint/write_docs.py --check || report "documentation: see above"
+
 # --- Shell scripts ---------------------------------------------------------------------------------
 for script in "${scripts[@]}"; do
   [[ -x "$script" ]] || report "$script: not executable"

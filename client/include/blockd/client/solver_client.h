@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,9 +41,10 @@ namespace blockd::client {
 
 struct FactorResult {
   FactorHandle handle;
-  double log_determinant = 0;  // if asked for
-  int64_t factor_bytes = 0;    // held on the server's device
-  bool found = false;          // the idempotency key was known: nothing was factored
+  std::optional<double> log_determinant;  // if asked for
+  Conditioning conditioning;
+  int64_t factor_bytes = 0;  // held on the server's device
+  bool found = false;        // the idempotency key was known: nothing was factored
   v1::Cost cost;
 };
 
@@ -50,7 +52,8 @@ struct FactorBatchResult {
   struct System {
     absl::Status status;  // of this system alone: one that is not positive definite harms no other
     FactorHandle handle;  // empty unless the status is OK
-    double log_determinant = 0;
+    std::optional<double> log_determinant;
+    Conditioning conditioning;
   };
   std::vector<System> systems;
   int64_t factor_bytes = 0;  // of each
@@ -60,14 +63,16 @@ struct FactorBatchResult {
 
 struct RefactorResult {
   std::vector<absl::Status> systems;
-  std::vector<double> log_determinants;
+  std::vector<std::optional<double>> log_determinants;  // one a system
+  std::vector<Conditioning> conditioning;               // one a system
   v1::Cost cost;
 };
 
 struct FactorSolveResult {
-  double backward_error = 0;
+  std::optional<double> backward_error;  // these three as SolveResult's
+  double backward_error_bound = 0;
   int refinements = 0;
-  double log_determinant = 0;
+  std::optional<double> log_determinant;  // if asked for
   v1::Cost cost;
 };
 

@@ -119,6 +119,8 @@ class Solver {
   // the caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
+  // What was written, back in host memory. Waits for the device.
+  absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
 
   // Factors systems of one plan together. One outcome an item, in order.
   std::vector<FactorOutcome> Factor(std::shared_ptr<const EliminationPlan> plan,
