@@ -10,17 +10,18 @@
 
 namespace blockd {
 
-Cut MakeCut(int64_t chain, int64_t separators, double end_length) {
+Cut MakeCut(int64_t chain, int64_t separators, double end_length, bool open) {
   const int64_t interiors = chain - separators;
+  const int64_t ends = open ? 1 : 2;
   Cut cut;
   cut.middles = separators - 1;
   if (cut.middles > 0) {
-    const double unit =
-        static_cast<double>(interiors) / (static_cast<double>(cut.middles) + 2 * end_length);
+    const double unit = static_cast<double>(interiors) /
+                        (static_cast<double>(cut.middles) + static_cast<double>(ends) * end_length);
     cut.in_middles = std::clamp<int64_t>(std::llround(unit * static_cast<double>(cut.middles)),
-                                         cut.middles, interiors - 2);
+                                         cut.middles, interiors - ends);
   }
-  cut.last = (interiors - cut.in_middles) / 2;
+  cut.last = open ? 0 : (interiors - cut.in_middles) / 2;
   cut.first = interiors - cut.in_middles - cut.last;
   return cut;
 }
@@ -28,9 +29,10 @@ Cut MakeCut(int64_t chain, int64_t separators, double end_length) {
 namespace {
 
 // Interiors of each segment, left to right.
-std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators, double end_length) {
+std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators, double end_length,
+                                    bool open) {
   if (separators == 0) return {chain};
-  const Cut cut = MakeCut(chain, separators, end_length);
+  const Cut cut = MakeCut(chain, separators, end_length, open);
   std::vector<int64_t> lengths = {cut.first};
   lengths.reserve(separators + 1);
   for (int64_t i = 0; i < cut.middles; ++i) lengths.push_back(cut.middle(i));
@@ -38,13 +40,13 @@ std::vector<int64_t> SegmentLengths(int64_t chain, int64_t separators, double en
   return lengths;
 }
 
-Level CutLevel(int64_t chain, int64_t separators, double end_length) {
+Level CutLevel(int64_t chain, int64_t separators, double end_length, bool open) {
   Level level;
   level.chain_length = chain;
   level.segments.reserve(separators + 1);
   level.separators.reserve(separators);
   int64_t position = 0;
-  for (const int64_t length : SegmentLengths(chain, separators, end_length)) {
+  for (const int64_t length : SegmentLengths(chain, separators, end_length, open)) {
     const int64_t index = static_cast<int64_t>(level.segments.size());
     Segment segment;
     segment.first = position;
@@ -111,13 +113,14 @@ int64_t TriangleScalars(int64_t n) {
 }
 
 EliminationPlan EliminationPlan::Build(const Shape& shape, const std::vector<int64_t>& separators,
-                                       double end_length) {
+                                       double end_length, End end) {
   EliminationPlan plan;
   plan.shape_ = shape;
   const int64_t n = shape.block_size;
   int64_t chain = shape.num_blocks;
   for (size_t i = 0; i <= separators.size(); ++i) {
-    Level level = CutLevel(chain, i < separators.size() ? separators[i] : 0, end_length);
+    Level level =
+        CutLevel(chain, i < separators.size() ? separators[i] : 0, end_length, end == End::kOpen);
     level.inverse_offset = plan.factor_scalars_;
     level.next_offset = level.inverse_offset + level.interiors * TriangleScalars(n);
     // The base's last block has no next.
@@ -146,19 +149,32 @@ bool operator==(const EliminationPlan& a, const EliminationPlan& b) {
                     [](const Level& x, const Level& y) { return WhatMakes(x) == WhatMakes(y); });
 }
 
-absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
-    const Shape& shape, const std::vector<int64_t>& separators, const CostModel& costs) {
+absl::StatusOr<EliminationPlan> EliminationPlan::MakeChecked(const Shape& shape,
+                                                             const std::vector<int64_t>& separators,
+                                                             const CostModel& costs, End end) {
   absl::Status status = CheckShape(shape);
   if (!status.ok()) return status;
   int64_t chain = shape.num_blocks;
   for (const int64_t cuts : separators) {
-    if (cuts < 1 || cuts > (chain - 1) / 2) {
+    const int64_t most = end == End::kOpen ? chain / 2 : (chain - 1) / 2;
+    if (cuts < 1 || cuts > most) {
       return absl::InvalidArgumentError(
           absl::StrCat("a chain of ", chain, " blocks cannot have ", cuts, " separators"));
     }
     chain = cuts;
   }
-  return Build(shape, separators, EndLength(shape.block_size, costs));
+  return Build(shape, separators, EndLength(shape.block_size, costs), end);
+}
+
+absl::StatusOr<EliminationPlan> EliminationPlan::MakeWithSeparators(
+    const Shape& shape, const std::vector<int64_t>& separators, const CostModel& costs) {
+  return MakeChecked(shape, separators, costs, End::kFree);
+}
+
+absl::StatusOr<EliminationPlan> EliminationPlan::MakeOpen(const Shape& shape,
+                                                          const std::vector<int64_t>& separators,
+                                                          const CostModel& costs) {
+  return MakeChecked(shape, separators, costs, End::kOpen);
 }
 
 int64_t EliminationPlan::host_bytes() const {

@@ -137,7 +137,7 @@ absl::StatusOr<EliminationPlan> EliminationPlan::Make(const Shape& shape, int64_
     separators.push_back(cuts);
     chain = cuts;
   }
-  return Build(shape, separators, EndLength(shape.block_size, costs));
+  return Build(shape, separators, EndLength(shape.block_size, costs), End::kFree);
 }
 
 double PredictedFactorSeconds(const EliminationPlan& plan, const CostModel& costs,

@@ -31,8 +31,9 @@ struct Cut {
   }
 };
 
-// The ends are `end_length` times as long as the middles, about.
-Cut MakeCut(int64_t chain, int64_t separators, double end_length);
+// The ends are `end_length` times as long as the middles, about. Of an open chain the last block is
+// a separator, and `last` is 0.
+Cut MakeCut(int64_t chain, int64_t separators, double end_length, bool open = false);
 
 // A segment at a free end takes less time a block, so it is made so much longer and all segments of
 // a level end together; but not where a block is spread over all lanes, and takes as long with a

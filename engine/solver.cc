@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/condition.h"
+#include "engine/not_positive_definite.h"
 #include "engine/stopwatch.h"
 
 namespace blockd {
@@ -167,29 +168,22 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
   return UploadMatrix(*backend_, item.matrix, work.uploaded);
 }
 
-// Where the natural order fails or, if it does not, where the plan's order did.
-absl::StatusOr<NotPositiveDefinite> Solver::Locate(const FactorWork& work,
-                                                   const PivotFailure& failure, void* scratch) {
-  absl::StatusOr<std::optional<PivotFailure>> natural =
-      backend_->FactorInNaturalOrder(work.matrix, scratch);
-  if (!natural.ok()) return natural.status();
-  NotPositiveDefinite where;
-  where.natural_order = natural->has_value();
-  where.block = natural->value_or(failure).block;
-  where.row = natural->value_or(failure).row;
-  where.minor = where.block * work.matrix.shape().block_size + where.row + 1;
-  return where;
-}
-
 void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-                    const FactorReport& report, void* scratch) {
+                    const FactorReport& report, const DeviceBuffer& scratch) {
   FactorOutcome& outcome = *work.outcome;
   if (IsCancelled(work.item->cancelled)) {
     outcome.status = absl::CancelledError("cancelled while factoring");
     return;
   }
   if (report.failure) {
-    absl::StatusOr<NotPositiveDefinite> where = Locate(work, *report.failure, scratch);
+    FailedFactorization failed;
+    failed.plan = plan.get();
+    failed.failure = *report.failure;
+    failed.system = {work.matrix, work.factor.data(), work.chains.data()};
+    failed.scratch = scratch.data();
+    failed.scratch_bytes = scratch.bytes();
+    failed.cancelled = work.item->cancelled;
+    const absl::StatusOr<NotPositiveDefinite> where = FindFirstBadMinor(*backend_, failed);
     outcome.status = where.ok() ? NotSpdStatus(*where) : where.status();
     if (where.ok()) outcome.not_positive_definite = *where;
     return;
@@ -271,7 +265,7 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
       return outcomes;
     }
     for (size_t i = 0; i < works.size(); ++i) {
-      Finish(plan, works[i], (*reports)[i], batch.scratch);
+      Finish(plan, works[i], (*reports)[i], *scratch);
     }
   }
   spent.compute_seconds = watch.Lap();

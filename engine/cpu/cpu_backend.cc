@@ -140,12 +140,6 @@ class CpuBackend : public Backend {
                                                           : FactorLevels<float>(batch, wanted);
   }
 
-  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) override {
-    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix, scratch)
-                                                     : Sweep<float>(matrix, scratch);
-  }
-
   absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
     return batch.plan->shape().scalar == Scalar::kFloat64 ? SolveLevels<double>(batch, wanted)
                                                           : SolveLevels<float>(batch, wanted);
@@ -210,6 +204,11 @@ class CpuBackend : public Backend {
 
   template <typename T>
   static SegmentReport EliminateSegment(const EliminateTask<T>& task) {
+    if (task.segment->count == 0) {
+      // Of an open plan: nothing comes from the right of its last separator.
+      std::fill_n(task.left_from_right, task.n * task.n, T{0});
+      return {};
+    }
     return cpu::UsesLargeBlocks(task.n) ? cpu::EliminateLarge(task)
                                         : cpu::SelectKernels<T>().eliminate(task);
   }
@@ -294,20 +293,6 @@ class CpuBackend : public Backend {
       const int64_t block = level.segments[i % segments].block(found[i].interior);
       report.failure = {plan.OriginalBlock(level_index, block), found[i].row};
     }
-  }
-
-  template <typename T>
-  static std::optional<PivotFailure> Sweep(const BlockTridiagonalView& matrix, void* scratch) {
-    Segment whole;
-    whole.count = matrix.shape().num_blocks;
-    EliminateTask<T> task;
-    task.n = matrix.shape().block_size;
-    task.chain.matrix = &matrix;
-    task.segment = &whole;
-    task.scratch = static_cast<T*>(scratch);
-    const SegmentReport failure = EliminateSegment(task);
-    if (failure.interior < 0) return std::nullopt;
-    return PivotFailure{failure.interior, failure.row};
   }
 
   // Forward down the levels, base last; then backward, base first.

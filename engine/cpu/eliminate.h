@@ -73,7 +73,7 @@ class Eliminator : Tiles<T, kVectors> {
       if (segment_.has_fill()) Fill(k);
       const bool last = k + 1 == segment_.count;
       if (!last || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) Invert(k);
+      Invert(k);
     }
     Finish();
     SegmentReport report;
@@ -102,12 +102,12 @@ class Eliminator : Tiles<T, kVectors> {
     for (int64_t k = 0; k < columns; ++k, a += kRows, b += kRows, ahead += step) {
       __builtin_prefetch(ahead);
       Vec rows[kVectors];
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int v = kFirst; v < kVectors; ++v) rows[v] = Load<T, kWidth>(a + v * kWidth);
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int j = 0; j < kCols; ++j) {
         const T scalar = b[j];
-#pragma GCC unroll 4
+        BLOCKD_UNROLL(4)
         for (int v = kFirst; v < kVectors; ++v) {
           t.v[j][v] = MultiplyAdd<T, kWidth>(-rows[v], scalar, t.v[j][v]);
         }
@@ -130,9 +130,9 @@ class Eliminator : Tiles<T, kVectors> {
   Tile LoadBlock(const T* block, int64_t r, int64_t c) const {
     Tile tile;
     if (r + kRows <= n_ && c + kCols <= n_) {
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int j = 0; j < kCols; ++j) {
-#pragma GCC unroll 4
+        BLOCKD_UNROLL(4)
         for (int v = 0; v < kVectors; ++v) {
           tile.v[j][v] = Load<T, kWidth>(block + (c + j) * n_ + r + v * kWidth);
         }
@@ -153,12 +153,12 @@ class Eliminator : Tiles<T, kVectors> {
         Tile tile;
         for (int v = 0; v < kVectors; ++v) {
           Vec square[kWidth];
-#pragma GCC unroll 8
+          BLOCKD_UNROLL(8)
           for (int i = 0; i < kWidth; ++i) {
             square[i] = Load<T, kWidth>(block + (r + v * kWidth + i) * n_ + c);
           }
           Transpose<T, kWidth>(square);
-#pragma GCC unroll 8
+          BLOCKD_UNROLL(8)
           for (int j = 0; j < kCols; ++j) tile.v[j][v] = square[j];
         }
         return tile;
@@ -262,9 +262,9 @@ class Eliminator : Tiles<T, kVectors> {
 
   void StoreBlock(const Tile& tile, T* block, int64_t r, int64_t c) const {
     if (r + kRows <= n_ && c + kCols <= n_) {
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int j = 0; j < kCols; ++j) {
-#pragma GCC unroll 4
+        BLOCKD_UNROLL(4)
         for (int v = 0; v < kVectors; ++v) {
           StoreOut(block + (c + j) * n_ + r + v * kWidth, tile.v[j][v]);
         }
@@ -287,7 +287,7 @@ class Eliminator : Tiles<T, kVectors> {
     const int64_t from = first * kRows;
     const T* row = Panel(packed, i);
     const T* l = Panel(l_, j);
-#pragma GCC unroll 1
+    BLOCKD_UNROLL(1)
     for (int h = 0; h < kRows; h += kCols) {
       Tile tile = init(j * kRows + h);
       Subtract(tile, row + from * kRows, l + from * kRows + h, j * kRows - from);
@@ -295,7 +295,7 @@ class Eliminator : Tiles<T, kVectors> {
     }
     const T* y = diagonal_ + j * kRows * kRows;
     T* out = Panel(packed, i) + j * kRows * kRows;
-#pragma GCC unroll 1
+    BLOCKD_UNROLL(1)
     for (int h = 0; h < kRows; h += kCols) {
       const Tile tile = Multiply(rest, y + h * kRows, h + kCols);
       StorePacked(tile, out + h * kRows);
@@ -329,7 +329,7 @@ class Eliminator : Tiles<T, kVectors> {
   int64_t DiagonalTile(int64_t block, int64_t k, int64_t j) {
     const T* panel = Panel(l_, j);
     T* at = Panel(l_, j) + j * kRows * kRows;
-#pragma GCC unroll 1
+    BLOCKD_UNROLL(1)
     for (int h = 0; h < kRows; h += kCols) {
       Tile tile = LoadDiagonal(block, j * kRows, j * kRows + h);
       const T* c = Panel(c_, j);
@@ -350,7 +350,7 @@ class Eliminator : Tiles<T, kVectors> {
   void Next(int64_t k) {
     const int64_t block = segment_.block(k);
     const int64_t coupling = segment_.reversed ? block - 1 : block;
-    T* out = task_.next ? task_.next + k * n_ * n_ : nullptr;
+    T* out = task_.next + k * n_ * n_;
     ReadDiagonalAhead(k);
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
@@ -363,7 +363,7 @@ class Eliminator : Tiles<T, kVectors> {
 
   // W of the k-th interior, toward the left separator, and W W' onto the separator's update.
   void Fill(int64_t k) {
-    T* out = task_.fill ? task_.fill + k * n_ * n_ : nullptr;
+    T* out = task_.fill + k * n_ * n_;
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(w_, i, j, 0, out, [&](int64_t c) {
@@ -416,7 +416,7 @@ class Eliminator : Tiles<T, kVectors> {
       }
     }
     for (int64_t c = 0; c < (i + 1) * kRows; ++c, l += kRows) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int v = 0; v < kVectors; ++v) {
         // In the tile itself, above the diagonal, stands what was there before.
         Vec scaled = Load<T, kWidth>(l + v * kWidth) * inverse_pivot[v];
@@ -425,7 +425,7 @@ class Eliminator : Tiles<T, kVectors> {
       }
     }
     for (int64_t c = i * kRows; c < padded_; ++c, y += kRows) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int v = 0; v < kVectors; ++v) {
         const Vec scaled = Load<T, kWidth>(y + v * kWidth) * pivot[v];
         of_y[v] = scaled * scaled + of_y[v];
@@ -461,11 +461,11 @@ class Eliminator : Tiles<T, kVectors> {
       if (r + kRows <= n_ && p <= r) {
         for (int v = 0; v < kVectors; ++v) {
           Vec square[kWidth];
-#pragma GCC unroll 8
+          BLOCKD_UNROLL(8)
           for (int c = 0; c < kWidth; ++c)
             square[c] = Load<T, kWidth>(in + (v * kWidth + c) * kRows);
           Transpose<T, kWidth>(square);
-#pragma GCC unroll 8
+          BLOCKD_UNROLL(8)
           for (int i = 0; i < kWidth; ++i) {
             StoreOut(out + i * ld + r - p + v * kWidth, square[i]);
           }
@@ -489,7 +489,7 @@ class Eliminator : Tiles<T, kVectors> {
           Tile tile = segment_.reversed ? Tile{} : LoadDiagonal(target, r, c);
           Subtract(tile, Panel(c_, i), Panel(c_, c / kRows) + c % kRows, n_);
           T* out = segment_.reversed ? task_.left_from_right : task_.right_from_left;
-          if (out) StoreBlock(tile, out, r, c);
+          StoreBlock(tile, out, r, c);
         }
         if (segment_.has_fill()) {
           StoreBlock(LoadPacked(Panel(update_, i) + c * kRows), task_.left_from_right, r, c);

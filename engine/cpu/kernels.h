@@ -27,7 +27,7 @@ struct EliminateTask {
   int64_t n = 0;
   Chain<T> chain;
   const Segment* segment = nullptr;
-  // Outputs at the segment's first slot; null where there is none or nothing is to be stored.
+  // Outputs at the segment's first slot; null where there are none.
   T* inverse = nullptr;  // inv(L), TriangleScalars(n) an interior
   T* next = nullptr;     // C
   T* fill = nullptr;     // W
@@ -93,6 +93,10 @@ struct Kernels {
 
 template <typename T>
 const Kernels<T>& SelectKernels();
+template <>
+const Kernels<double>& SelectKernels();
+template <>
+const Kernels<float>& SelectKernels();
 
 }  // namespace blockd::cpu
 

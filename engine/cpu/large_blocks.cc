@@ -58,11 +58,9 @@ class LargeEliminator {
     const auto take = [&at](int64_t scalars) { return std::exchange(at, at + scalars); };
     d_ = take(square_);
     x_ = take(square_);
-    c_scratch_ = take(square_);
     leaf_ = take(LeafScalars());
     diagonal_ = take(n_);
     if (segment_.has_fill()) {
-      w_scratch_ = take(square_);
       update_ = take(square_);
       s_ = take(square_);
       std::fill_n(update_, square_, T{0});
@@ -87,7 +85,7 @@ class LargeEliminator {
       report.growth_square = std::max(report.growth_square, GrowthSquare());
       if (segment_.has_fill()) Fill(k);
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) StoreInverse(task_.inverse + k * TriangleScalars(n_));
+      StoreInverse(task_.inverse + k * TriangleScalars(n_));
     }
     Finish();
     return report;
@@ -212,7 +210,7 @@ class LargeEliminator {
   }
 
   void Next(int64_t k) {
-    c_ = task_.next ? task_.next + k * square_ : c_scratch_;
+    c_ = task_.next + k * square_;
     const int64_t block = segment_.block(k);
     LoadCoupling(segment_.reversed ? block - 1 : block, segment_.reversed, c_);
     TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, c_, n_);
@@ -224,7 +222,7 @@ class LargeEliminator {
     } else {
       SubtractProduct(n_, n_, n_, w_, n_, c_, n_, T{0}, s_, n_);
     }
-    w_ = task_.fill ? task_.fill + k * square_ : w_scratch_;
+    w_ = task_.fill + k * square_;
     std::copy_n(s_, square_, w_);
     TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, w_, n_);
     SubtractSquare(n_, n_, w_, n_, update_, n_);
@@ -253,10 +251,8 @@ class LargeEliminator {
   T* x_ = nullptr;  // inv(L), lower triangle
   T* leaf_ = nullptr;
   T* diagonal_ = nullptr;  // of D
-  T* c_ = nullptr;         // C of the last block, in the factor or in c_scratch_
-  T* c_scratch_ = nullptr;
+  T* c_ = nullptr;         // C and W of the last block, in the factor
   T* w_ = nullptr;
-  T* w_scratch_ = nullptr;
   T* s_ = nullptr;
   T* update_ = nullptr;
 };
@@ -266,7 +262,7 @@ class LargeEliminator {
 bool UsesLargeBlocks(int64_t n) { return n > kLargestPackedBlock; }
 
 int64_t LargeScratchScalars(int64_t n, bool fill) {
-  return (fill ? 6 : 3) * n * n + n +
+  return (fill ? 4 : 2) * n * n + n +
          std::max(LargeEliminator<double>::LeafScalars(), LargeEliminator<float>::LeafScalars());
 }
 

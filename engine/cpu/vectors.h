@@ -11,6 +11,15 @@
 #include <cstring>
 #include <utility>
 
+// Unrolls the loop that follows. The sanitizers' loops are too large for it: GCC then warns, under
+// no name, that it ignores each annotation.
+#define BLOCKD_PRAGMA(text) _Pragma(#text)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BLOCKD_UNROLL(times)
+#else
+#define BLOCKD_UNROLL(times) BLOCKD_PRAGMA(GCC unroll times)
+#endif
+
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 
 template <typename T, int kWidth>
@@ -138,7 +147,7 @@ inline void ExchangeLanes(Vector<T, kWidth>& a, Vector<T, kWidth>& b,
 
 template <typename T, int kWidth, int h = 1>
 inline void Transpose(Vector<T, kWidth> (&v)[kWidth]) {
-#pragma GCC unroll 16
+  BLOCKD_UNROLL(16)
   for (int i = 0; i < kWidth; ++i) {
     if ((i & h) == 0) {
       ExchangeLanes<T, kWidth, h>(v[i], v[i + h], std::make_integer_sequence<int, kWidth>());

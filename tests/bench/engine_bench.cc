@@ -22,6 +22,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "blockd/engine/backend_registry.h"
@@ -32,6 +33,7 @@
 #include "tests/bench/cudss_reference.h"
 #include "tests/bench/device_ceilings.h"
 #include "tests/bench/published.h"
+#include "tests/bench/result_file.h"
 
 ABSL_FLAG(std::string, backend, "auto", "Which backend: auto, cpu, cuda, rocm.");
 ABSL_FLAG(std::string, only, "", "Only cells whose name contains this.");
@@ -234,11 +236,12 @@ class Bench {
     auto created = CreateBackend(options.backend, backend);
     Check(created.status());
     backend_ = *std::move(created);
+    file_ = std::make_unique<ResultFile>(options, backend_->device().name);
   }
 
   void Run() {
     if (backend_->device().backend != "cpu") ceilings_ = MeasureCeilings(*backend_, options_.quick);
-    if (!options_.json && options_.header) {
+    if (options_.header) {
       std::printf("%s: dgemm %.1f TFLOP/s, copy %.2f TB/s\n", backend_->device().name.c_str(),
                   ceilings_.flops / 1e12, ceilings_.bytes / 1e12);
       std::printf(
@@ -259,7 +262,7 @@ class Bench {
         RunCell(cell, *std::move(plan), "");
       }
     }
-    if (options_.paper && !options_.json) PrintPaper();
+    if (options_.paper) PrintPaper();
   }
 
  private:
@@ -401,23 +404,17 @@ class Bench {
 
   void Print(const Line& line, const Samples& samples) {
     const double median = samples.median();
-    if (options_.json) {
-      std::printf(
-          "{\"cell\":\"%s\",\"N\":%lld,\"n\":%lld,\"K\":%lld,\"work\":\"%s\",\"median_s\":%.9g,"
-          "\"spread\":%.3g,\"limit_s\":%.9g,\"predicted_s\":%.9g,\"flops\":%.6g,\"bytes\":%.6g,"
-          "\"error_over_bound\":%.3g,\"dgemm_flops\":%.4g,\"copy_bytes\":%.4g}\n",
-          line.cell.name.c_str(), static_cast<long long>(line.cell.num_blocks),
-          static_cast<long long>(line.cell.block_size), static_cast<long long>(line.cell.systems),
-          line.work.c_str(), median, samples.spread(), line.limit, line.predicted, line.flops,
-          line.bytes, line.error, ceilings_.flops, ceilings_.bytes);
-    } else {
-      std::printf("| %s | %s | %.4f | %.1f%% | %s | %s | %s | %s | %s | %.3f |\n",
-                  line.cell.name.c_str(), line.work.c_str(), median * 1e3, samples.spread() * 100,
-                  Known(line.limit * 1e3, 4).c_str(),
-                  Known(line.limit > 0 ? median / line.limit : 0, 1).c_str(),
-                  Known(line.predicted * 1e3, 4).c_str(), Known(line.flops / 1e9, 3).c_str(),
-                  Known(line.bytes / 1e9, 3).c_str(), line.error);
-    }
+    std::printf("| %s | %s | %.4f | %.1f%% | %s | %s | %s | %s | %s | %.3f |\n",
+                line.cell.name.c_str(), line.work.c_str(), median * 1e3, samples.spread() * 100,
+                Known(line.limit * 1e3, 4).c_str(),
+                Known(line.limit > 0 ? median / line.limit : 0, 1).c_str(),
+                Known(line.predicted * 1e3, 4).c_str(), Known(line.flops / 1e9, 3).c_str(),
+                Known(line.bytes / 1e9, 3).c_str(), line.error);
+    file_->Add(absl::StrFormat(
+        "{\"N\": %d, \"n\": %d, \"K\": %d, \"work\": %s, \"median_s\": %.4g, \"spread\": %.2g, "
+        "\"limit_s\": %.3g, \"predicted_s\": %.3g, \"error_over_bound\": %.3g}",
+        line.cell.num_blocks, line.cell.block_size, line.cell.systems, Quoted(line.work), median,
+        samples.spread(), line.limit, line.predicted, line.error));
     std::fflush(stdout);
     if (!(line.error <= 1)) {
       Die(line.cell.name + " " + line.work + ": the backward error is above its bound");
@@ -457,6 +454,7 @@ class Bench {
 
   const Options options_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ResultFile> file_;
   Ceilings ceilings_;
   std::array<std::pair<double, double>, std::size(kPublished)> ours_ = {};  // factor, solve
 };

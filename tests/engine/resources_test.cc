@@ -56,7 +56,8 @@ TEST_P(ResourcesTest, SolveFitsIntoWhatTheWorkspaceBoundPromises) {
         SolveItem item{.factorization = factorization, .rhs = rhs.data(), .solution = rhs.data()};
         item.num_rhs = num_rhs;
         item.residual = residual;
-        const DeviceBuffer wall = LeaveFree(solver().SolveWorkspaceBytes(*plan, num_rhs, residual));
+        const DeviceBuffer wall = LeaveFree(
+            solver().SolveWorkspaceBytes(*plan, num_rhs, residual || factorization->refines()));
         EXPECT_TRUE(solver().Solve({&item, 1})[0].status.ok());
       }
     }

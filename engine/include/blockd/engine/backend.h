@@ -102,6 +102,7 @@ class Backend {
                                      int64_t total_columns) = 0;
   virtual absl::Status Synchronize() = 0;
 
+  // What Factor needs beside factors and chains; more for more systems of one plan.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
   // Factors: D and E of each level's chain become inv(L), C and W of its interiors and the next
@@ -110,11 +111,6 @@ class Backend {
   // work.
   virtual absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                            absl::FunctionRef<bool()> wanted) = 0;
-
-  // Factors in natural order, storing nothing, until a pivot is not positive; none if all are.
-  // scratch: of a factorization of this shape that has ended.
-  virtual absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) = 0;
 
   // Solves: forward through the levels, base last, then backward, base first. Asynchronous.
   // CANCELLED once `wanted` says no, as Factor.

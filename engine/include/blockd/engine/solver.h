@@ -31,7 +31,7 @@ struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based
   int64_t row = 0;    // in the block, 0-based
   int64_t minor = 0;  // order of the leading minor, 1-based: block * n + row + 1
-  // False where rounding let the sweep in natural order succeed: then block and row are those of
+  // False where rounding let the natural order succeed: then block and row are those of
   // the pivot that failed in the plan's own order.
   bool natural_order = true;
 };
@@ -141,12 +141,10 @@ class Solver {
   static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
-  absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure,
-                                             void* scratch);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-              const FactorReport& report, void* scratch);
+              const FactorReport& report, const DeviceBuffer& scratch);
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
