@@ -48,7 +48,7 @@ TEST_F(SolverCoreGaugesTest, APlanRefusesWhatTheCallsWould) {
   form.shape.block_size = kMaxBlockSize + 1;
   EXPECT_EQ(field(form, 1, 1), "spec.block_size");
   // What could never fit, even its blocks alone.
-  form.shape = {core_->memory().total_bytes / 8 + 1, 1, Scalar::kFloat64};
+  form.shape = {core_->memory().total_bytes / 16 + 1, 1, Scalar::kFloat64};
   const absl::Status refused = core_->Plan(form, 1, 1).status();
   const auto detail = server::InsufficientMemoryOf(refused);
   ASSERT_TRUE(detail.has_value()) << refused;
