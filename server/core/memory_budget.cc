@@ -42,7 +42,7 @@ absl::StatusOr<Reservation> MemoryBudget::Reserve(int64_t bytes) {
   absl::MutexLock lock(&mutex_);
   // The lock is held from the look at what is free until it is taken: nobody else takes what was
   // evicted for this one.
-  if (bytes > total_ - reserved_ && evictor_ != nullptr && bytes <= total_) {
+  if (bytes > total_ - reserved_ && evictor_ != nullptr) {
     FreeLocked(evictor_->Evict(bytes - (total_ - reserved_)));
   }
   if (bytes > total_ - reserved_) return RefusalLocked(bytes);

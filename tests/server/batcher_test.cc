@@ -180,6 +180,18 @@ TEST_F(BatcherTest, EqualPlansShareABatchThoughTheyAreTwoObjects) {
   EXPECT_EQ(Take(), (Ids{2}));
 }
 
+TEST_F(BatcherTest, KeysAreEqualByKindAndByTheValueOfTheirPlans) {
+  const PlanPtr twin = MakePlan(4), none;
+  const BatchKey key{WorkKind::kSolve, plans_[0]};
+  EXPECT_EQ(key, (BatchKey{WorkKind::kSolve, plans_[0]}));
+  EXPECT_EQ(key, (BatchKey{WorkKind::kSolve, twin}));
+  EXPECT_NE(key, (BatchKey{WorkKind::kFactor, plans_[0]}));
+  EXPECT_NE(key, (BatchKey{WorkKind::kFactor, twin}));
+  EXPECT_NE(key, (BatchKey{WorkKind::kSolve, plans_[1]}));
+  EXPECT_NE(key, (BatchKey{WorkKind::kSolve, none}));
+  EXPECT_EQ((BatchKey{WorkKind::kSolve, none}), (BatchKey{WorkKind::kSolve, none}));
+}
+
 // The queue keeps the plan that its key has, whoever brought it.
 TEST_F(BatcherTest, AKeyOutlivesTheTaskThatBroughtIt) {
   Use({.max_requests = 1});

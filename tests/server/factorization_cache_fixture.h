@@ -36,7 +36,7 @@ class FactorizationCacheTest : public testing::Test {
     StagedMatrix kept;
     if (keep_matrix) kept = StagedMatrix(form, *pool_.Allocate(matrix));
     holding.factorization = std::make_shared<Factorization>(
-        plan_, *pool_.Allocate(plan_->factor_bytes()), std::move(kept));
+        plan_, *pool_.Allocate(plan_->factor_bytes()), std::move(kept), Conditioning());
     return holding;
   }
   std::vector<server::Holding> MakeSome(int count, bool keep_matrix = false) {

@@ -3,7 +3,6 @@
 #define BLOCKD_TESTS_SERVER_FAKE_CLOCK_H_
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,7 +20,7 @@ class FakeClock : public server::Clock {
   }
 
   bool WaitUntil(absl::Mutex* mutex, absl::CondVar* condition, absl::Time deadline) override {
-    const std::pair<absl::Mutex*, absl::CondVar*> waiter(mutex, condition);
+    const Waiter waiter{mutex, condition, deadline};
     {
       absl::MutexLock lock(&mutex_);
       if (now_ >= deadline) return true;
@@ -33,24 +32,34 @@ class FakeClock : public server::Clock {
     return now_ >= deadline;
   }
 
-  // Moves the time and wakes everybody who waits. What they wait on must outlive the call.
+  // Moves the time and wakes those whose deadline has come, and nobody else: who waits for too late
+  // a time is not helped. What they wait on must outlive the call.
   void Advance(absl::Duration duration) {
-    std::vector<std::pair<absl::Mutex*, absl::CondVar*>> waiters;
+    std::vector<Waiter> waiters;
     {
       absl::MutexLock lock(&mutex_);
       now_ += duration;
-      waiters = waiters_;
+      for (const Waiter& waiter : waiters_) {
+        if (waiter.deadline <= now_) waiters.push_back(waiter);
+      }
     }
-    for (const auto& [mutex, condition] : waiters) {
-      absl::MutexLock lock(mutex);  // a waiter that is on its way into Wait is in it now
-      condition->SignalAll();
+    for (const Waiter& waiter : waiters) {
+      absl::MutexLock lock(waiter.mutex);  // a waiter that is on its way into Wait is in it now
+      waiter.condition->SignalAll();
     }
   }
 
  private:
+  struct Waiter {
+    absl::Mutex* mutex;
+    absl::CondVar* condition;
+    absl::Time deadline;
+    friend bool operator==(const Waiter&, const Waiter&) = default;
+  };
+
   absl::Mutex mutex_;
   absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'000'000'000);
-  std::vector<std::pair<absl::Mutex*, absl::CondVar*>> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace blockd::test

@@ -51,6 +51,8 @@ TEST(MemoryBudgetTest, AReservationReturnsItsBytes) {
   }
   EXPECT_EQ(budget.reserved_bytes(), 0);
   EXPECT_EQ(budget.peak_reserved_bytes(), 60);
+  const Reservation less = *budget.Reserve(10);
+  EXPECT_EQ(budget.peak_reserved_bytes(), 60);
 }
 
 TEST(MemoryBudgetTest, MovesSplitsAndMergesKeepTheSum) {

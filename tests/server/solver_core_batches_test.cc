@@ -36,8 +36,8 @@ TEST_F(SolverCoreBatchesTest, HandlesOfOneShapeFactoredInOtherBatchesShareABatch
   ASSERT_TRUE(several->Wait().ok());
   // As many shapes as the solver's plan cache holds, so that it forgets the first ones.
   MatrixForm form;
-  for (int64_t blocks = 1; blocks <= 4200; ++blocks) {
-    form.shape = {blocks, 1, Scalar::kFloat32};
+  for (int64_t shape = 0; shape < 4200; ++shape) {
+    form.shape = {1 + shape % 65, 1 + shape / 65, Scalar::kFloat32};
     ASSERT_TRUE(core_->Plan(form, 1, 1).ok());
   }
   const Handle late = Held(other_);

@@ -97,6 +97,22 @@ TEST_F(SolverCoreKeyWaitersTest, WaitersAreCountedAsQueued) {
   }
 }
 
+TEST_F(SolverCoreKeyWaitersTest, ThoseThatShareAFailureAreUncountedToo) {
+  Start({.limits = {.max_queued_requests = 3}});
+  const std::vector<TestSystem> bad = {system_.Spoiled(1)};
+  for (int round = 0; round < 3; ++round) {
+    PendingFactor holder = HoldDevice();
+    PendingFactor first = Factor(bad, keyed_), second = Factor(bad, keyed_);
+    PendingFactor third = Factor(bad, keyed_), fourth = Factor(bad, keyed_);
+    gate_->Open();
+    for (PendingFactor* factor : {&first, &second, &third}) {
+      EXPECT_TRUE(server::NotSpdOf((*factor)->Wait().status()).has_value());
+    }
+    EXPECT_TRUE(absl::IsUnavailable(fourth->Wait().status()));
+    EXPECT_TRUE(holder->Wait().ok());
+  }
+}
+
 TEST_F(SolverCoreKeyWaitersTest, ARefusalOfTheFirstIsNotTheOthers) {
   // The first wants to keep its matrix, for which there is no room; the others do not.
   const TestSystem large(64, 16);
