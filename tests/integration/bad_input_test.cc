@@ -19,7 +19,6 @@ class BadInputTest : public IntegrationTest {
     options.core.max_systems = 4;
     options.core.max_rhs = 8;
     options.core.max_lease = absl::Seconds(100);
-    options.max_message_bytes = 1 << 20;
     Start(options);
     request_ = FactorRequestOf(matrix_);
   }
@@ -295,12 +294,6 @@ TEST_F(BadInputTest, ASystemLargerThanTheMemoryIsRefusedBeforeItsUpload) {
   ASSERT_TRUE(memory);
   EXPECT_GT(memory->asked_bytes(), int64_t{8'000'000'000});
   EXPECT_EQ(memory->total_bytes(), memory->free_bytes());
-}
-
-TEST_F(BadInputTest, AMessageBeyondTheLimitIsRefused) {
-  v1::SolveRequest request;
-  request.set_rhs(std::string(2 << 20, 'x'));
-  EXPECT_EQ(SolveStatus(request).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(BadInputTest, BytesThatAreNoMessage) {
