@@ -13,11 +13,11 @@ build=(build-essential cmake ninja-build pkg-config ccache
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libabsl-dev libspdlog-dev prometheus-cpp-dev libopenblas-pthread-dev liblapacke-dev)
 # To build and run the tests.
-test=(libgtest-dev libgmock-dev)
+test=(libgtest-dev libgmock-dev python3)
 # To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.
 bench=(libbenchmark-dev libsuitesparse-dev)
 # To check the style. The version is fixed: each formats a little differently.
-lint=(clang-format-14 clang-tidy-14 shellcheck)
+lint=(clang-format-14 clang-tidy-14 shellcheck python3)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)
 # To prove the Dockerfile's steps without a container engine.
@@ -87,9 +87,10 @@ if ((EUID != 0)); then
 fi
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq
   -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+echo "packages: asking for the distribution's list"
 "${apt[@]}" update
 for i in "${!to_install[@]}"; do
   to_install[i]="$(first_known "${to_install[i]}")"
 done
-echo "installing: ${to_install[*]}"
+echo "packages: installing ${to_install[*]}"
 "${apt[@]}" install -y --no-install-recommends "${to_install[@]}"

@@ -20,7 +20,7 @@ namespace blockd {
 namespace {
 
 using cpu::EliminateTask;
-using cpu::SegmentFailure;
+using cpu::SegmentReport;
 using cpu::SubstituteTask;
 
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
@@ -134,43 +134,15 @@ class CpuBackend : public Backend {
     return threads_.threads() * ScratchBytes(plan.shape(), fill);
   }
 
-  absl::Status BeginFactor(const FactorBatch& batch) override {
-    failures_.assign(batch.systems.size(), PivotFailure{0, -1, 0});
-    return absl::OkStatus();
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    return batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
+                                                          : FactorLevels<float>(batch, wanted);
   }
 
-  absl::Status Eliminate(const FactorBatch& batch, int64_t level) override {
-    batch.plan->shape().scalar == Scalar::kFloat64 ? EliminateLevel<double>(batch, level)
-                                                   : EliminateLevel<float>(batch, level);
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch&) override {
-    std::vector<PivotFailure> failures;
-    for (const PivotFailure& failure : failures_) {
-      if (failure.block >= 0) failures.push_back(failure);
-    }
-    return failures;
-  }
-
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                    void* scratch) override {
-    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix, scratch)
-                                                     : Sweep<float>(matrix, scratch);
-  }
-
-  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    batch.plan->shape().scalar == Scalar::kFloat64
-        ? Substitute<double>(batch, level, cpu::SelectKernels<double>().forward, true)
-        : Substitute<float>(batch, level, cpu::SelectKernels<float>().forward, true);
-    return absl::OkStatus();
-  }
-
-  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    batch.plan->shape().scalar == Scalar::kFloat64
-        ? Substitute<double>(batch, level, cpu::SelectKernels<double>().backward, false)
-        : Substitute<float>(batch, level, cpu::SelectKernels<float>().backward, false);
-    return absl::OkStatus();
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    return batch.plan->shape().scalar == Scalar::kFloat64 ? SolveLevels<double>(batch, wanted)
+                                                          : SolveLevels<float>(batch, wanted);
   }
 
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
@@ -185,6 +157,17 @@ class CpuBackend : public Backend {
     return cpu::Residual(threads_, matrix, x, b, r, num_rhs);
   }
 
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
+    const int64_t count = static_cast<int64_t>(columns.size());
+    ForEachColumnPiece(shape.num_blocks, count, [&](int64_t block, int64_t c) {
+      if (!columns[c]) return;
+      const int64_t at = (block * count + c) * bytes;
+      std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, bytes);
+    });
+    return absl::OkStatus();
+  }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     scalar == Scalar::kFloat64
         ? AddTo(static_cast<double*>(y), static_cast<const double*>(x), scalars)
@@ -220,7 +203,12 @@ class CpuBackend : public Backend {
   }
 
   template <typename T>
-  static SegmentFailure EliminateSegment(const EliminateTask<T>& task) {
+  static SegmentReport EliminateSegment(const EliminateTask<T>& task) {
+    if (task.segment->count == 0) {
+      // Of an open plan: nothing comes from the right of its last separator.
+      std::fill_n(task.left_from_right, task.n * task.n, T{0});
+      return {};
+    }
     return cpu::UsesLargeBlocks(task.n) ? cpu::EliminateLarge(task)
                                         : cpu::SelectKernels<T>().eliminate(task);
   }
@@ -270,40 +258,55 @@ class CpuBackend : public Backend {
     return task;
   }
 
+  // Down the levels: eliminate the interiors of each, base last.
   template <typename T>
-  void EliminateLevel(const FactorBatch& batch, int64_t level_index) {
+  absl::StatusOr<std::vector<FactorReport>> FactorLevels(const FactorBatch& batch,
+                                                         absl::FunctionRef<bool()> wanted) {
+    std::vector<FactorReport> reports(batch.systems.size());
+    for (size_t level = 0; level < batch.plan->levels().size(); ++level) {
+      if (!wanted()) return absl::CancelledError("cancelled while factoring");
+      EliminateLevel<T>(batch, static_cast<int64_t>(level), reports);
+    }
+    return reports;
+  }
+
+  template <typename T>
+  void EliminateLevel(const FactorBatch& batch, int64_t level_index,
+                      std::vector<FactorReport>& reports) {
     const EliminationPlan& plan = *batch.plan;
     const Level& level = plan.levels()[level_index];
     const int64_t segments = static_cast<int64_t>(level.segments.size());
     const int64_t tasks = segments * static_cast<int64_t>(batch.systems.size());
     const int64_t scratch = FactorScratchBytes(plan, 1) / threads_.threads();
-    std::vector<SegmentFailure> found(tasks);
+    std::vector<SegmentReport> found(tasks);
     threads_.Run(tasks, [&](int64_t i, int32_t thread) {
       const Place place{i / segments, i % segments};
-      if (failures_[place.system].block >= 0) return;
+      if (reports[place.system].failure) return;
       EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
       task.scratch = reinterpret_cast<T*>(static_cast<char*>(batch.scratch) + thread * scratch);
       found[i] = EliminateSegment(task);
     });
     for (int64_t i = tasks - 1; i >= 0; --i) {
+      FactorReport& report = reports[i / segments];
+      report.growth = std::max(report.growth, std::sqrt(found[i].growth_square));
       if (found[i].interior < 0) continue;
       const int64_t block = level.segments[i % segments].block(found[i].interior);
-      failures_[i / segments] = {i / segments, plan.OriginalBlock(level_index, block),
-                                 found[i].row};
+      report.failure = {plan.OriginalBlock(level_index, block), found[i].row};
     }
   }
 
+  // Forward down the levels, base last; then backward, base first.
   template <typename T>
-  static PivotFailure Sweep(const BlockTridiagonalView& matrix, void* scratch) {
-    Segment whole;
-    whole.count = matrix.shape().num_blocks;
-    EliminateTask<T> task;
-    task.n = matrix.shape().block_size;
-    task.chain.matrix = &matrix;
-    task.segment = &whole;
-    task.scratch = static_cast<T*>(scratch);
-    const SegmentFailure failure = EliminateSegment(task);
-    return PivotFailure{0, failure.interior, failure.row};
+  absl::Status SolveLevels(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
+    const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+    for (int64_t pass = 0; pass < 2 * levels; ++pass) {
+      if (!wanted()) return absl::CancelledError("cancelled while solving");
+      const bool forward = pass < levels;
+      Substitute<T>(batch, forward ? pass : 2 * levels - 1 - pass,
+                    forward ? cpu::SelectKernels<T>().forward : cpu::SelectKernels<T>().backward,
+                    forward);
+    }
+    return absl::OkStatus();
   }
 
   template <typename T>
@@ -410,8 +413,7 @@ class CpuBackend : public Backend {
   MemoryPool pool_;
   ThreadPool threads_;
   DeviceInfo device_;
-  CostModel costs_;                     // FP64
-  std::vector<PivotFailure> failures_;  // of the factorization under way; block -1: none
+  CostModel costs_;  // FP64
 };
 
 }  // namespace

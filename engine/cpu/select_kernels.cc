@@ -6,12 +6,11 @@
 
 namespace blockd::cpu {
 
-#if defined(__x86_64__)
+// Which of these there are, CMakeLists.txt says.
 const Kernels<double>& Kernels64_avx512();
 const Kernels<float>& Kernels32_avx512();
 const Kernels<double>& Kernels64_avx2();
 const Kernels<float>& Kernels32_avx2();
-#endif
 const Kernels<double>& Kernels64_generic();
 const Kernels<float>& Kernels32_generic();
 
@@ -20,11 +19,13 @@ namespace {
 enum class InstructionSet { kGeneric, kAvx2, kAvx512 };
 
 InstructionSet Widest() {
-#if defined(__x86_64__)
+#if defined(BLOCKD_KERNELS_AVX512)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
     return InstructionSet::kAvx512;
   }
+#endif
+#if defined(BLOCKD_KERNELS_AVX2)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::kAvx2;
 #endif
   return InstructionSet::kGeneric;
@@ -46,9 +47,11 @@ InstructionSet Detect() {
 template <>
 const Kernels<double>& SelectKernels() {
   switch (Detect()) {
-#if defined(__x86_64__)
+#if defined(BLOCKD_KERNELS_AVX512)
     case InstructionSet::kAvx512:
       return Kernels64_avx512();
+#endif
+#if defined(BLOCKD_KERNELS_AVX2)
     case InstructionSet::kAvx2:
       return Kernels64_avx2();
 #endif
@@ -60,9 +63,11 @@ const Kernels<double>& SelectKernels() {
 template <>
 const Kernels<float>& SelectKernels() {
   switch (Detect()) {
-#if defined(__x86_64__)
+#if defined(BLOCKD_KERNELS_AVX512)
     case InstructionSet::kAvx512:
       return Kernels32_avx512();
+#endif
+#if defined(BLOCKD_KERNELS_AVX2)
     case InstructionSet::kAvx2:
       return Kernels32_avx2();
 #endif

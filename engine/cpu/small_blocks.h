@@ -39,7 +39,7 @@ inline void SmallTimes(const T* m, const T* v, T* y) {
   using Column = SmallColumn<T, kN>;
   constexpr int kWidth = Column::kWidth;
   typename Column::Vec sum = Column::LoadRows(y);
-#pragma GCC unroll 8
+  BLOCKD_UNROLL(8)
   for (int k = 0; k < kN; ++k) {
     const T scalar = kSign > 0 ? v[k] : -v[k];
     sum = MultiplyAdd<T, kWidth>(Column::LoadRows(m + k * kN), scalar, sum);
@@ -54,7 +54,7 @@ inline void SmallTransposeTimes(const T* m, const T* x, T* t) {
   constexpr int kWidth = Column::kWidth;
   typename Column::Vec products[kWidth] = {};
   const typename Column::Vec rows = Column::LoadRows(x);
-#pragma GCC unroll 8
+  BLOCKD_UNROLL(8)
   for (int k = 0; k < kN; ++k) products[k] = Column::LoadRows(m + k * kN) * rows;
   T dots[kWidth];
   SumLanes<T, kWidth, kWidth>(products, dots);
@@ -73,17 +73,18 @@ class SmallEliminator {
   explicit SmallEliminator(const EliminateTask<T>& task)
       : task_(task), segment_(*task.segment), matrix_(*task.chain.matrix) {}
 
-  SegmentFailure Run() {
+  SegmentReport Run() {
     for (int k = 0; k < kN; ++k) update_[k] = Vec{};
+    growth_square_ = Vec{} + T{1};
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
       const int row = Factor(segment_.block(k));
-      if (row >= 0) return {k, row};
+      if (row >= 0) return {k, row, 1};
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) Store(task_.inverse + k * kN * kN, Transposed(y_));
+      Store(task_.inverse + k * kN * kN, Transposed(y_));
     }
     Finish();
-    return {};
+    return {-1, 0, LargestLane<T, kWidth>(growth_square_)};
   }
 
  private:
@@ -99,7 +100,7 @@ class SmallEliminator {
   }
 
   static void Store(T* out, const Block& block) {
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) Column::StoreRows(out + k * kN, block.column[k]);
   }
 
@@ -107,7 +108,7 @@ class SmallEliminator {
   void LoadDiagonal(int64_t i, Vec (&d)[kN]) const {
     const T* block = DiagonalBlock<T>(matrix_, i);
     const bool packed = matrix_.form.diagonal == DiagonalForm::kPackedLower;
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) {
       T rows[kWidth] = {};
       std::memcpy(rows + k, block + (packed ? k * kN - k * (k - 1) / 2 : k * kN + k),
@@ -120,25 +121,34 @@ class SmallEliminator {
   int Factor(int64_t block) {
     Vec d[kN];
     LoadDiagonal(block, d);
-#pragma GCC unroll 8
+    Vec diagonal = {};
+    BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) {
       d[k] -= update_[k];
+      diagonal[k] = d[k][k];
       y_[k] = Vec{};
       y_[k][k] = T{1};
     }
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) {
       const T pivot = d[k][k];
       if (!(pivot > 0) || !(pivot <= std::numeric_limits<T>::max())) return k;
       const T scale = T{1} / std::sqrt(pivot);
       const Vec column = d[k] * scale;
       y_[k] *= scale;
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int j = k + 1; j < kN; ++j) {
         const T factor = column[j];
         d[j] = MultiplyAdd<T, kWidth>(-column, factor, d[j]);
         y_[j] = MultiplyAdd<T, kWidth>(-y_[k], factor, y_[j]);
       }
+    }
+    // D(i,i) sum_k Y(i,k)^2, which is 1 for blocks of one row.
+    if constexpr (kN > 1) {
+      Vec squares = {};
+      BLOCKD_UNROLL(8)
+      for (int k = 0; k < kN; ++k) squares = y_[k] * y_[k] + squares;
+      growth_square_ = Larger<T, kWidth>(squares * diagonal, growth_square_);
     }
     return -1;
   }
@@ -149,7 +159,7 @@ class SmallEliminator {
     const T* e = CouplingBlock<T>(matrix_, segment_.reversed ? block - 1 : block);
     const bool super = matrix_.form.coupling == CouplingForm::kSuperdiagonal;
     Vec in[kN];
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int j = 0; j < kN; ++j) in[j] = Column::LoadRows(e + j * kN);
     Block coupling = {};
     if (segment_.reversed != super) {
@@ -158,22 +168,20 @@ class SmallEliminator {
       for (int j = 0; j < kN; ++j) coupling.column[j] = in[j];
     }
     Vec c[kN];
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int j = 0; j < kN; ++j) {
       c[j] = Vec{};
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int i = 0; i <= j; ++i) {
         c[j] = MultiplyAdd<T, kWidth>(coupling.column[i], y_[j][i], c[j]);
       }
     }
-    if (task_.next) {
-#pragma GCC unroll 8
-      for (int j = 0; j < kN; ++j) Column::StoreRows(task_.next + (k * kN + j) * kN, c[j]);
-    }
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
+    for (int j = 0; j < kN; ++j) Column::StoreRows(task_.next + (k * kN + j) * kN, c[j]);
+    BLOCKD_UNROLL(8)
     for (int j = 0; j < kN; ++j) {
       update_[j] = Vec{};
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int i = 0; i < kN; ++i) {
         update_[j] = MultiplyAdd<T, kWidth>(c[i], c[i][j], update_[j]);
       }
@@ -194,6 +202,7 @@ class SmallEliminator {
   const BlockTridiagonalView& matrix_;
   Vec y_[kN];
   Vec update_[kN];
+  Vec growth_square_;  // by rows
 };
 
 // Calls visit(std::integral_constant<int, n>) if blocks of n are small here; false if not.

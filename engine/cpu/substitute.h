@@ -175,7 +175,7 @@ class Substitution {
   template <int64_t kWide>
   static inline __attribute__((always_inline)) void Ask(const T* ahead, int64_t rows) {
     constexpr int64_t kLine = 64 / sizeof(T);
-#pragma GCC unroll 32
+    BLOCKD_UNROLL(32)
     for (int64_t i = 0; i < kWide * rows / kLine; ++i) __builtin_prefetch(ahead + i * kLine);
   }
 
@@ -233,26 +233,26 @@ class Substitution {
     // spill them, a whole vector each.
     asm volatile("" : : "r"(scalars) : "memory");
     Vector<T, kW> sum[kColumns][kUnroll];
-#pragma GCC unroll 4
+    BLOCKD_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int u = 0; u < kUnroll; ++u) sum[c][u] = Load<T, kW>(y + c * n_ + u * kW);
     }
-#pragma GCC unroll 16
+    BLOCKD_UNROLL(16)
     for (int64_t k = 0; k < panel_columns; ++k) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int u = 0; u < kUnroll; ++u) {
         Vector<T, kW> row = Load<T, kW>(m + k * ld + u * kW);
         if constexpr (kColumns > 1) KeepInRegister(row);
-#pragma GCC unroll 4
+        BLOCKD_UNROLL(4)
         for (int c = 0; c < kColumns; ++c) {
           sum[c][u] = MultiplyAdd<T, kW>(row, scalars[c][k], sum[c][u]);
         }
       }
     }
-#pragma GCC unroll 4
+    BLOCKD_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int u = 0; u < kUnroll; ++u) Store<T, kW>(y + c * n_ + u * kW, sum[c][u]);
     }
   }
@@ -281,29 +281,29 @@ class Substitution {
   template <int kSign, int kColumns, int kDots>
   void PanelDots(const T* m, int64_t ld, int64_t rows, const T* x, T* t, const T* ahead) const {
     Vector<T, kWidth> sum[kColumns][kDots];
-#pragma GCC unroll 4
+    BLOCKD_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int k = 0; k < kDots; ++k) sum[c][k] = Vector<T, kWidth>{};
     }
     int64_t r = 0;
     for (; r + kWidth <= rows; r += kWidth) {
       if (ahead) Ask<kPanel>(ahead + r * kPanel, kWidth);
       Vector<T, kWidth> entries[kColumns];
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int c = 0; c < kColumns; ++c) entries[c] = Load<T, kWidth>(x + c * n_ + r);
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int k = 0; k < kDots; ++k) {
         Vector<T, kWidth> column = Load<T, kWidth>(m + k * ld + r);
         if constexpr (kColumns > 1) KeepInRegister(column);
-#pragma GCC unroll 4
+        BLOCKD_UNROLL(4)
         for (int c = 0; c < kColumns; ++c) {
           sum[c][k] = MultiplyAdd<T, kWidth>(column, entries[c], sum[c][k]);
         }
       }
     }
     const int64_t tail = rows - r;
-#pragma GCC unroll 4
+    BLOCKD_UNROLL(4)
     for (int c = 0; c < kColumns; ++c) {
       if (tail > 0) {
         const Vector<T, kWidth> entries = LoadPart(x + c * n_ + r, tail);

@@ -31,12 +31,12 @@ struct Tiles {
     Tile t = {};
     for (int64_t k = 0; k < columns; ++k, a += kRows) {
       Vec rows[kVectors];
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int v = 0; v < kVectors; ++v) rows[v] = Load<T, kWidth>(a + v * kWidth);
-#pragma GCC unroll 8
+      BLOCKD_UNROLL(8)
       for (int j = 0; j < kCols; ++j) {
         const T scalar = y[j * kRows + k];
-#pragma GCC unroll 4
+        BLOCKD_UNROLL(4)
         for (int v = 0; v < kVectors; ++v)
           t.v[j][v] = MultiplyAdd<T, kWidth>(rows[v], scalar, t.v[j][v]);
       }
@@ -45,9 +45,9 @@ struct Tiles {
   }
 
   static inline void StorePacked(const Tile& tile, T* out) {
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int j = 0; j < kCols; ++j) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int v = 0; v < kVectors; ++v)
         Store<T, kWidth>(out + j * kRows + v * kWidth, tile.v[j][v]);
     }
@@ -55,9 +55,9 @@ struct Tiles {
 
   static inline Tile LoadPacked(const T* in) {
     Tile tile;
-#pragma GCC unroll 8
+    BLOCKD_UNROLL(8)
     for (int j = 0; j < kCols; ++j) {
-#pragma GCC unroll 4
+      BLOCKD_UNROLL(4)
       for (int v = 0; v < kVectors; ++v)
         tile.v[j][v] = Load<T, kWidth>(in + j * kRows + v * kWidth);
     }

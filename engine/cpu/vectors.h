@@ -11,6 +11,15 @@
 #include <cstring>
 #include <utility>
 
+// Unrolls the loop that follows. The sanitizers' loops are too large for it: GCC then warns, under
+// no name, that it ignores each annotation.
+#define BLOCKD_PRAGMA(text) _Pragma(#text)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BLOCKD_UNROLL(times)
+#else
+#define BLOCKD_UNROLL(times) BLOCKD_PRAGMA(GCC unroll times)
+#endif
+
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 
 template <typename T, int kWidth>
@@ -85,6 +94,19 @@ inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
   return MultiplyAdd<T, kWidth>(a, b - Vector<T, kWidth>{}, c);
 }
 
+// The larger one, lane by lane.
+template <typename T, int kWidth>
+inline Vector<T, kWidth> Larger(Vector<T, kWidth> a, Vector<T, kWidth> b) {
+  return a > b ? a : b;
+}
+
+template <typename T, int kWidth>
+inline double LargestLane(Vector<T, kWidth> v) {
+  T largest = v[0];
+  for (int i = 1; i < kWidth; ++i) largest = v[i] > largest ? v[i] : largest;
+  return static_cast<double>(largest);
+}
+
 // Makes the compiler load v once, into a register, where it would fold the load into each of
 // several products that use it.
 template <typename Vec>
@@ -125,7 +147,7 @@ inline void ExchangeLanes(Vector<T, kWidth>& a, Vector<T, kWidth>& b,
 
 template <typename T, int kWidth, int h = 1>
 inline void Transpose(Vector<T, kWidth> (&v)[kWidth]) {
-#pragma GCC unroll 16
+  BLOCKD_UNROLL(16)
   for (int i = 0; i < kWidth; ++i) {
     if ((i & h) == 0) {
       ExchangeLanes<T, kWidth, h>(v[i], v[i + h], std::make_integer_sequence<int, kWidth>());

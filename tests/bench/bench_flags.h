@@ -2,12 +2,17 @@
 #ifndef BLOCKD_TESTS_BENCH_BENCH_FLAGS_H_
 #define BLOCKD_TESTS_BENCH_BENCH_FLAGS_H_
 
+#include <string>
+
 namespace blockd::bench {
 
 struct Flags {
-  bool json = false;
   bool header = true;
   bool quick = false;
+  std::string json;      // the file for the result; empty: none
+  std::string commit;    // what that file says of where the result comes from
+  std::string command;   //
+  std::string hardware;  // empty: what the benchmark knows itself
 };
 
 // Reads these and all other flags of the program; says what is wrong and exits where an argument is

@@ -5,6 +5,10 @@
 #include <cmath>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
 namespace blockd::bench {
 namespace {
 
@@ -56,32 +60,35 @@ std::string FormatSeconds(double seconds) {
   return Format(seconds, "s");
 }
 
-Table::Table(bool json, bool header) : json_(json) {
-  if (json || !header) return;
+Table::Table(const Flags& flags) : file_(flags, DescribeMachine()) {
+  if (!flags.header) return;
   std::printf("| work | blockd | reference | ratio | goal | reached | spread |\n");
   std::printf("| --- | --- | --- | --- | --- | --- | --- |\n");
 }
 
 void Table::Add(const Row& row) {
-  if (json_) {
-    std::printf(
-        "{\"work\": \"%s\", \"blockd\": \"%s\", \"reference\": \"%s\", \"ratio\": %.4g, "
-        "\"goal\": \"%s\", \"reached\": %s, \"spread\": %.3g}\n",
-        row.work.c_str(), row.ours.c_str(), row.reference.c_str(), row.ratio, row.goal.c_str(),
-        row.reached ? "true" : "false", row.spread);
-  } else {
-    const bool percent = !row.goal.empty() && row.goal.back() == '%';
-    const std::string ratio = row.ratio == 0 ? ""
-                              : percent      ? Format(100 * row.ratio, "%")
-                                             : Format(row.ratio, "x");
-    std::printf("| %s | %s | %s | %s | %s | %s | %.1f%% |\n", row.work.c_str(), row.ours.c_str(),
-                row.reference.c_str(), ratio.c_str(), row.goal.c_str(),
-                row.goal.empty() ? ""
-                : row.reached    ? "yes"
-                                 : "no",
-                100 * row.spread);
-  }
+  const bool percent = !row.goal.empty() && row.goal.back() == '%';
+  const std::string ratio = row.ratio == 0 ? ""
+                            : percent      ? Format(100 * row.ratio, "%")
+                                           : Format(row.ratio, "x");
+  const std::string reached = row.goal.empty() ? "" : row.reached ? "yes" : "no";
+  const std::string spread = absl::StrFormat("%.1f%%", 100 * row.spread);
+  std::printf("| %s | %s | %s | %s | %s | %s | %s |\n", row.work.c_str(), row.ours.c_str(),
+              row.reference.c_str(), ratio.c_str(), row.goal.c_str(), reached.c_str(),
+              spread.c_str());
   std::fflush(stdout);
+  std::vector<std::string> fields;
+  const auto add = [&](const char* name, const std::string& text) {
+    fields.push_back(absl::StrCat(Quoted(name), ": ", Quoted(text)));
+  };
+  add("work", row.work);
+  add("blockd", row.ours);
+  add("reference", row.reference);
+  add("ratio", ratio);
+  add("goal", row.goal);
+  add("reached", reached);
+  add("spread", spread);
+  file_.Add(absl::StrCat("{", absl::StrJoin(fields, ", "), "}"));
 }
 
 void Table::AddAtLeast(Row row, double ratio, double limit, const std::string& unit) {

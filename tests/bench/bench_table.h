@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/bench_flags.h"
+#include "tests/bench/result_file.h"
+
 namespace blockd::bench {
 
 // Seconds, one entry a repetition.
@@ -42,17 +45,17 @@ struct Row {
 std::string FormatSeconds(double seconds);
 std::string Format(double value, const std::string& unit);
 
-// Prints each row as it is added: a Markdown table, or with `json` one object a line.
+// Prints each row as it is added, in Markdown, and keeps it for the result's file.
 class Table {
  public:
-  Table(bool json, bool header);
+  explicit Table(const Flags& flags);
   void Add(const Row& row);
   // A row that compares `value` with a limit: at least, or at most.
   void AddAtLeast(Row row, double ratio, double limit, const std::string& unit = "x");
   void AddAtMost(Row row, double ratio, double limit, const std::string& unit = "x");
 
  private:
-  bool json_;
+  ResultFile file_;
 };
 
 }  // namespace blockd::bench

@@ -1,7 +1,7 @@
 // The engine on the CPU against CHOLMOD and against this machine's ceilings: one table, every ratio
 // measured within this run, two threads each. Every row checks the residual of what it timed.
 //
-//   cpu_bench [--json] [--noheader] [--quick]
+//   cpu_bench [--json=FILE --commit=NAME] [--noheader] [--quick]
 //
 // --quick: small sizes, one repetition; its times mean nothing, its residuals do. Exit code 1 if a
 // residual is too large. A goal that is not reached does not change the exit code.
@@ -89,7 +89,7 @@ struct Ceilings {
 
 class Bench {
  public:
-  explicit Bench(const Options& options) : options_(options), table_(options.json, options.header) {
+  explicit Bench(const Options& options) : options_(options), table_(options) {
     BackendOptions backend;
     backend.memory_bytes = int64_t{options.quick ? 256 : 2048} << 20;
     backend.cpu_threads = kThreads;

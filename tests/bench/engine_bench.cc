@@ -5,9 +5,8 @@
 //
 // Every cell's answer is checked by its residual; exit code 1 if one is too large.
 //
-// Beside each factorization: the first one of its shape, and how long the host takes to put one, or
-// a solve, on the device's queue ("host": until it waits at the end; a long factorization on a GPU
-// makes it wait for levels before).
+// Beside each factorization: the first one of its shape. Beside each solve: how long the host takes
+// to put one on the device's queue ("host").
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -23,6 +22,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "blockd/engine/backend_registry.h"
@@ -33,6 +33,7 @@
 #include "tests/bench/cudss_reference.h"
 #include "tests/bench/device_ceilings.h"
 #include "tests/bench/published.h"
+#include "tests/bench/result_file.h"
 
 ABSL_FLAG(std::string, backend, "auto", "Which backend: auto, cpu, cuda, rocm.");
 ABSL_FLAG(std::string, only, "", "Only cells whose name contains this.");
@@ -99,18 +100,12 @@ class Engine {
 
   const EliminationPlan& plan() const { return *plan_; }
 
-  // Returns how long the host was busy before it waited.
-  double Factor() {
-    const double start = Now();
-    Check(backend_.BeginFactor(factor_batch_));
-    for (int64_t level = 0; level < Levels(); ++level) {
-      Check(backend_.Eliminate(factor_batch_, level));
+  void Factor() {
+    const auto reports = backend_.Factor(factor_batch_, [] { return true; });
+    Check(reports.status());
+    for (const FactorReport& report : *reports) {
+      if (report.failure) Die(cell_.name + " is not positive definite");
     }
-    const double enqueued = Now() - start;
-    const auto failures = backend_.FinishFactor(factor_batch_);
-    Check(failures.status());
-    if (!failures->empty()) Die(cell_.name + " is not positive definite");
-    return enqueued;
   }
 
   // Solves and says how long that took: the right-hand sides are brought back before. `enqueued` is
@@ -180,7 +175,6 @@ class Engine {
   Scalar scalar() const { return shape().scalar; }
   int64_t n() const { return shape().block_size; }
   int64_t rows() const { return shape().rows(); }
-  int64_t Levels() const { return static_cast<int64_t>(plan_->levels().size()); }
 
   DeviceBuffer Take(int64_t bytes) {
     auto buffer = backend_.pool().Allocate(bytes);
@@ -242,11 +236,12 @@ class Bench {
     auto created = CreateBackend(options.backend, backend);
     Check(created.status());
     backend_ = *std::move(created);
+    file_ = std::make_unique<ResultFile>(options, backend_->device().name);
   }
 
   void Run() {
     if (backend_->device().backend != "cpu") ceilings_ = MeasureCeilings(*backend_, options_.quick);
-    if (!options_.json && options_.header) {
+    if (options_.header) {
       std::printf("%s: dgemm %.1f TFLOP/s, copy %.2f TB/s\n", backend_->device().name.c_str(),
                   ceilings_.flops / 1e12, ceilings_.bytes / 1e12);
       std::printf(
@@ -267,7 +262,7 @@ class Bench {
         RunCell(cell, *std::move(plan), "");
       }
     }
-    if (options_.paper && !options_.json) PrintPaper();
+    if (options_.paper) PrintPaper();
   }
 
  private:
@@ -298,7 +293,7 @@ class Bench {
     const auto plan = std::make_shared<const EliminationPlan>(std::move(made));
     if (options_.print_plan) std::printf("%s", plan->DebugString().c_str());
     Engine engine(*backend_, cell, plan);
-    Samples first, host;
+    Samples first;
     first.seconds.push_back(Time([&] { engine.Factor(); }));
     const Samples factor = Repeat([&] { return Time([&] { engine.Factor(); }); });
     const double k = static_cast<double>(cell.systems), n = static_cast<double>(cell.block_size);
@@ -311,7 +306,7 @@ class Bench {
     const double error = engine.Error(1);
     Line line{cell, absl::StrCat("factor", note), error};
     line.limit = std::max(Over(flops, ceilings_.flops), Over(bytes, ceilings_.bytes));
-    line.predicted = plan->predicted_factor_seconds();
+    line.predicted = PredictedFactorSeconds(*plan, backend_->costs(ShapeOf(cell)), cell.systems);
     line.flops = plan->factor_flops() * k;
     // Each block once, the chains of the levels above written and read.
     line.bytes = k * (1.5 * n * n * blocks * scalar + static_cast<double>(plan->factor_bytes()) +
@@ -320,9 +315,7 @@ class Bench {
     Remember(cell, factor.median(), 0);
     if (!options_.sweep) {
       Print({cell, absl::StrCat("first factor", note), error}, first);
-      host = Repeat([&] { return engine.Factor(); });
-      Print({cell, absl::StrCat("factor, host", note), error}, host);
-      host = Repeat([&] {
+      const Samples host = Repeat([&] {
         double enqueued = 0;
         engine.Solve(1, &enqueued);
         return enqueued;
@@ -411,23 +404,17 @@ class Bench {
 
   void Print(const Line& line, const Samples& samples) {
     const double median = samples.median();
-    if (options_.json) {
-      std::printf(
-          "{\"cell\":\"%s\",\"N\":%lld,\"n\":%lld,\"K\":%lld,\"work\":\"%s\",\"median_s\":%.9g,"
-          "\"spread\":%.3g,\"limit_s\":%.9g,\"predicted_s\":%.9g,\"flops\":%.6g,\"bytes\":%.6g,"
-          "\"error_over_bound\":%.3g,\"dgemm_flops\":%.4g,\"copy_bytes\":%.4g}\n",
-          line.cell.name.c_str(), static_cast<long long>(line.cell.num_blocks),
-          static_cast<long long>(line.cell.block_size), static_cast<long long>(line.cell.systems),
-          line.work.c_str(), median, samples.spread(), line.limit, line.predicted, line.flops,
-          line.bytes, line.error, ceilings_.flops, ceilings_.bytes);
-    } else {
-      std::printf("| %s | %s | %.4f | %.1f%% | %s | %s | %s | %s | %s | %.3f |\n",
-                  line.cell.name.c_str(), line.work.c_str(), median * 1e3, samples.spread() * 100,
-                  Known(line.limit * 1e3, 4).c_str(),
-                  Known(line.limit > 0 ? median / line.limit : 0, 1).c_str(),
-                  Known(line.predicted * 1e3, 4).c_str(), Known(line.flops / 1e9, 3).c_str(),
-                  Known(line.bytes / 1e9, 3).c_str(), line.error);
-    }
+    std::printf("| %s | %s | %.4f | %.1f%% | %s | %s | %s | %s | %s | %.3f |\n",
+                line.cell.name.c_str(), line.work.c_str(), median * 1e3, samples.spread() * 100,
+                Known(line.limit * 1e3, 4).c_str(),
+                Known(line.limit > 0 ? median / line.limit : 0, 1).c_str(),
+                Known(line.predicted * 1e3, 4).c_str(), Known(line.flops / 1e9, 3).c_str(),
+                Known(line.bytes / 1e9, 3).c_str(), line.error);
+    file_->Add(absl::StrFormat(
+        "{\"N\": %d, \"n\": %d, \"K\": %d, \"work\": %s, \"median_s\": %.4g, \"spread\": %.2g, "
+        "\"limit_s\": %.3g, \"predicted_s\": %.3g, \"error_over_bound\": %.3g}",
+        line.cell.num_blocks, line.cell.block_size, line.cell.systems, Quoted(line.work), median,
+        samples.spread(), line.limit, line.predicted, line.error));
     std::fflush(stdout);
     if (!(line.error <= 1)) {
       Die(line.cell.name + " " + line.work + ": the backward error is above its bound");
@@ -467,6 +454,7 @@ class Bench {
 
   const Options options_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ResultFile> file_;
   Ceilings ceilings_;
   std::array<std::pair<double, double>, std::size(kPublished)> ours_ = {};  // factor, solve
 };

@@ -4,14 +4,18 @@
 #
 #   tests/bench/run.sh [--json] [--quick] [BUILD_FOLDER]      (default: build/release)
 #
+# --json keeps the results in tests/bench/results, from where tests/lint/write_docs.py puts them into the
+# documentation.
+#
 # Nothing else should run on the machine meanwhile.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/release
 json="" quick=""
+commit=$(git -C "$root" describe --always --dirty --abbrev=12)
 for argument in "$@"; do
   case $argument in
-    --json) json=--json ;;
+    --json) json=$root/tests/bench/results ;;
     --quick) quick=--quick ;;
     -*) echo "usage: $0 [--json] [--quick] [BUILD_FOLDER]" >&2; exit 2 ;;
     *) build=$argument ;;
@@ -33,7 +37,17 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
-"$build/tests/bench/cpu_bench" $json $quick
+# measure PROGRAM RESULT [FLAG]...
+measure() {
+  program=$build/tests/bench/$1 result=$2
+  shift 2
+  if [ -n "$json" ]; then
+    set -- "$@" "--json=$json/$result.json" "--commit=$commit" "--command=tests/bench/run.sh --json"
+  fi
+  "$program" "$@" $quick
+}
+
+measure cpu_bench cpu
 
 "$build/bin/blockd" --port=0 --metrics_port=-1 --port_file="$scratch/port" --log_level=error &
 server=$!
@@ -47,4 +61,4 @@ until [ -s "$scratch/port" ]; do
   sleep 0.1
 done
 port=$(sed -n 's/^grpc=//p' "$scratch/port")
-"$build/tests/bench/service_bench" --noheader --target="127.0.0.1:$port" $json $quick
+measure service_bench service --noheader --target="127.0.0.1:$port"

@@ -1,6 +1,6 @@
 // The service over loopback: what gRPC and the batcher cost and gain. Same table as cpu_bench.
 //
-//   service_bench [--target=HOST:PORT] [--json] [--noheader] [--quick]
+//   service_bench [--target=HOST:PORT] [--json=FILE --commit=NAME] [--noheader] [--quick]
 //
 // Without --target it starts a server in its own process. --quick: few calls; its times mean
 // nothing, its residuals do. Exit code 1 if a call fails or a residual is too large.
@@ -110,7 +110,7 @@ void TcpCopy(std::pair<int, int> sockets, const std::vector<char>& from, std::ve
 
 class Bench {
  public:
-  explicit Bench(const Options& options) : options_(options), table_(options.json, options.header) {
+  explicit Bench(const Options& options) : options_(options), table_(options) {
     std::string target = options.target;
     if (target.empty()) {
       server::ServerOptions server;

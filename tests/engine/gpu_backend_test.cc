@@ -44,11 +44,7 @@ DeviceBuffer Allocate(Solver& solver, int64_t bytes) {
   const FactorSystem system = {matrix, factor->data(), chains->data()};
   FactorBatch batch{plan->get(), {&system, 1}};
   batch.scratch = scratch->data();
-  absl::Status status = backend.BeginFactor(batch);
-  for (size_t level = 0; status.ok() && level < (*plan)->levels().size(); ++level) {
-    status = backend.Eliminate(batch, static_cast<int64_t>(level));
-  }
-  if (status.ok()) status = backend.FinishFactor(batch).status();
+  const absl::Status status = backend.Factor(batch, [] { return true; }).status();
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   std::fflush(stderr);
   _exit(absl::IsInternal(status) ? 0 : 1);

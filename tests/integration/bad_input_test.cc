@@ -259,6 +259,12 @@ TEST_F(BadInputTest, RightHandSides) {
   EXPECT_TRUE(IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "num_rhs"));
   both.set_num_rhs(1);
   EXPECT_TRUE(IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "rhs"));
+  both.set_rhs(BytesOf(problem_.rhs));
+  both.mutable_options()->set_max_refinements(11);
+  EXPECT_TRUE(
+      IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "options.max_refinements"));
+  both.mutable_system()->mutable_coupling()->pop_back();
+  EXPECT_TRUE(IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "system.coupling"));
   EXPECT_TRUE(IsOk(ReleaseStatus({handle})));
 }
 

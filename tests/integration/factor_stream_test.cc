@@ -188,6 +188,27 @@ TEST_F(FactorStreamTest, ACancelledUploadGivesItsReservationBack) {
   ExpectServes();
 }
 
+TEST_F(FactorStreamTest, AnUploadThatIsCancelledOnTheDeviceIsAnsweredOnce) {
+  server_->Drain();
+  StartGated();
+  gate_->Close();
+  const auto context = NewContext();
+  v1::FactorReply reply;
+  const auto writer = stub().FactorStream(context.get(), &reply);
+  writer->Write(HeaderOf(matrix_));
+  writer->Write(Chunk(StreamOf(matrix_)));
+  writer->WritesDone();
+  gate_->WaitForDevice();
+  context->TryCancel();
+  EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  v1::ServerInfo info;  // the cancellation travels before it
+  EXPECT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
+  gate_->Open();
+  EXPECT_TRUE(Eventually(
+      [&] { return Ended("FactorStream", "CANCELLED") + Ended("FactorStream", "OK") == 1; }));
+  ExpectServes();
+}
+
 class FactorStreamStallTest : public FactorStreamTest {
  protected:
   void SetUp() override {

@@ -88,6 +88,12 @@ TEST_F(ServerInfoTest, APlanSaysWhatAFactorAndASolveWillTake) {
   EXPECT_GT(plan.predicted_solve_seconds(), 0);
   // What it says is held is what is held, and more systems and right-hand sides cost more.
   EXPECT_EQ(plan.factor_bytes(), Factor(FactorRequestOf(matrix)).factor_bytes());
+  // One system and one right-hand side, where nothing is said.
+  request.set_num_systems(1);
+  request.set_num_rhs(1);
+  v1::Plan same;
+  ASSERT_TRUE(IsOk(stub().GetPlan(NewContext().get(), request, &same)));
+  EXPECT_EQ(same.SerializeAsString(), plan.SerializeAsString());
   request.set_num_systems(8);
   request.set_num_rhs(32);
   v1::Plan more;
@@ -157,6 +163,16 @@ TEST_F(ServerInfoTest, MetricsAnswerOverHttp) {
   EXPECT_TRUE(Eventually([&] {
     return Metric("blockd_requests_total", "method=\"Solve\",status=\"OK\"") == 1;
   })) << server().metrics().Text();
+}
+
+// Whether this machine has IPv6 or not, the address is written as one.
+TEST_F(ServerInfoTest, AnAddressOfIpv6IsWrittenInBrackets) {
+  server::ServerOptions options = Options();
+  options.address = "::1";
+  absl::StatusOr<std::unique_ptr<server::Server>> started = server::Server::Start(options);
+  const std::string written =
+      started.ok() ? (*started)->grpc_target() : std::string(started.status().message());
+  EXPECT_NE(written.find("[::1]:"), std::string::npos) << written;
 }
 
 TEST_F(ServerInfoTest, ASecondServerOnThePortFailsAtStart) {

@@ -114,6 +114,44 @@ TEST_F(SolveStreamLimitsTest, RequestsThatAreStillArrivingCannotFillTheStream) {
   EXPECT_TRUE(IsOk(Close()));
 }
 
+TEST_F(SolveStreamLimitsTest, MoreBytesThanTheLimitWaitAndAreAnswered) {
+  server::ServerOptions options = Options();
+  options.max_stream_bytes = 2 * ColumnBytes();
+  Open(options);
+  std::thread writer([&] {
+    for (uint64_t id = 0; id < 50; ++id) EXPECT_TRUE(stream_->Write(Whole(id, problem_.rhs)));
+    stream_->WritesDone();
+  });
+  Read(50);
+  writer.join();
+  for (uint64_t id = 0; id < 50; ++id) ExpectAnswer(id, problem_.rhs);
+  EXPECT_TRUE(IsOk(stream_->Finish()));
+}
+
+// The server itself does not read while it waits for the device: the caller is not to blame.
+TEST_F(SolveStreamLimitsTest, ARequestWhoseChunksAreNotReadDoesNotStall) {
+  server::ServerOptions options = Options();
+  options.stream_idle_timeout = absl::Milliseconds(100);
+  options.max_stream_requests = 2;
+  Open(options, /*gated=*/true);
+  gate_->Close();
+  ASSERT_TRUE(stream_->Write(Header(1)));
+  ASSERT_TRUE(stream_->Write(Whole(2, problem_.rhs)));
+  gate_->WaitForDevice();
+  ASSERT_TRUE(stream_->Write(Chunk(1, BytesOf(problem_.rhs))));
+  for (int i = 0; i < 3; ++i) {  // each takes the timeout at least
+    const auto context = NewContext();
+    v1::FactorReply reply;
+    EXPECT_EQ(stub().FactorStream(context.get(), &reply)->Finish().error_code(),
+              grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  gate_->Open();
+  Read(2);
+  ExpectAnswer(1, problem_.rhs);
+  ExpectAnswer(2, problem_.rhs);
+  EXPECT_TRUE(IsOk(Close()));
+}
+
 TEST_F(SolveStreamLimitsTest, BytesThatAreStillArrivingCannotFillTheStream) {
   server::ServerOptions options = Options();
   options.max_stream_bytes = 3 * ColumnBytes();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,9 +24,15 @@ class Gate {
     absl::MutexLock lock(&mutex_);
     open_ = false;
   }
+  // Lets the device pass so many times more and then closes.
+  void CloseAfter(int64_t passes) {
+    absl::MutexLock lock(&mutex_);
+    passes_left_ = passes;
+  }
   void Open() {
     absl::MutexLock lock(&mutex_);
     open_ = true;
+    passes_left_ = std::numeric_limits<int64_t>::max();
   }
   // Waits until the device stands before the closed gate.
   void WaitForDevice() {
@@ -47,9 +54,19 @@ class Gate {
   // Waits for the gate to be open.
   void Pass() {
     absl::MutexLock lock(&mutex_);
+    if (passes_left_-- <= 0) open_ = false;
     waiting_ = !open_;
     mutex_.Await(absl::Condition(&open_));
     waiting_ = false;
+  }
+  // How many batches the device has begun to factor.
+  int64_t factorizations() const {
+    absl::MutexLock lock(&mutex_);
+    return factorizations_;
+  }
+  void BeginFactorization() {
+    absl::MutexLock lock(&mutex_);
+    ++factorizations_;
   }
   absl::Status Step(const char* name) {
     absl::MutexLock lock(&mutex_);
@@ -63,6 +80,8 @@ class Gate {
   mutable absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t passes_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  int64_t factorizations_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -104,27 +123,18 @@ class HookedBackend : public Backend {
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     return inner_->FactorScratchBytes(plan, systems);
   }
-  absl::Status BeginFactor(const FactorBatch& batch) override {
-    return Step("BeginFactor", [&] { return inner_->BeginFactor(batch); });
+  // A step before each time that work can end, and one at the end.
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    gate_->BeginFactorization();
+    return Run("Factor", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+      return inner_->Factor(batch, still_wanted);
+    });
   }
-  absl::Status Eliminate(const FactorBatch& batch, int64_t level) override {
-    gate_->Pass();
-    return Step("Eliminate", [&] { return inner_->Eliminate(batch, level); });
-  }
-  absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) override {
-    return Step("FinishFactor", [&] { return inner_->FinishFactor(batch); });
-  }
-  absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                    void* scratch) override {
-    return Step("FactorInNaturalOrder",
-                [&] { return inner_->FactorInNaturalOrder(matrix, scratch); });
-  }
-  absl::Status Forward(const SolveBatch& batch, int64_t level) override {
-    gate_->Pass();
-    return Step("Forward", [&] { return inner_->Forward(batch, level); });
-  }
-  absl::Status Backward(const SolveBatch& batch, int64_t level) override {
-    return Step("Backward", [&] { return inner_->Backward(batch, level); });
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    return Run("Solve", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+      return inner_->Solve(batch, still_wanted);
+    });
   }
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
     return Step("LogDeterminant", [&] { return inner_->LogDeterminant(plan, factor); });
@@ -134,16 +144,36 @@ class HookedBackend : public Backend {
                                                       int64_t num_rhs) override {
     return Step("Residual", [&] { return inner_->Residual(matrix, x, b, r, num_rhs); });
   }
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    return Step("CopyColumns", [&] { return inner_->CopyColumns(shape, to, from, columns); });
+  }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return Step("Add", [&] { return inner_->Add(scalar, y, x, scalars); });
   }
 
  private:
-  template <typename Run>
-  auto Step(const char* name, Run run) -> decltype(run()) {
+  template <typename Call>
+  auto Step(const char* name, Call call) -> decltype(call()) {
     absl::Status status = gate_->Step(name);
     if (!status.ok()) return status;
-    return run();
+    return call();
+  }
+
+  // A call that asks in between whether it is still wanted: each time the gate is passed first, and
+  // may fail.
+  template <typename Call>
+  auto Run(const char* name, absl::FunctionRef<bool()> wanted, Call call)
+      -> decltype(call(wanted)) {
+    absl::Status status;
+    const auto still_wanted = [&] {
+      gate_->Pass();
+      status = gate_->Step(name);
+      return status.ok() && wanted();
+    };
+    auto result = call(still_wanted);
+    if (!status.ok()) return status;
+    return result;
   }
 
   const std::unique_ptr<Backend> inner_;

@@ -1,5 +1,6 @@
-// What a backend does, in the algorithm's own steps: one call eliminates, or substitutes through,
-// one level of a plan for a batch of systems. The recursion itself is in solver.cc, written once.
+// What a backend does: it factors, and solves with, a batch of systems of one plan. The plan says
+// what is eliminated after what (elimination_plan.h); how a device walks through it is the
+// backend's.
 //
 // Calls of one Backend come from one thread at a time, the Solver's. Work may be asynchronous
 // between calls; Synchronize ends it. Pointers called "device" are in the memory of pool() or, for
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,9 +47,19 @@ struct FactorBatch {
 
 // A pivot that was not positive, where the elimination met it.
 struct PivotFailure {
-  int64_t system = 0;
   int64_t block = 0;  // index in the system's own order, 0-based
   int64_t row = 0;    // in that block, 0-based
+};
+
+// What became of one system of a batch.
+struct FactorReport {
+  // The first failure in the order of the plan. The factor then holds garbage.
+  std::optional<PivotFailure> failure;
+  // How much inv(L) may magnify rounding errors: the largest ||L(i,:)|| ||inv(L)(:,i)||, 2-norms,
+  // of all rows i of all diagonal blocks that were factored. It is at least 1, does not change when
+  // rows and columns of A are scaled, and its square is the largest D(i,i) inv(D)(i,i) of the
+  // blocks D = L L'. Never less than that; a device that sums in parts may say more.
+  double growth = 1;
 };
 
 // Right-hand sides of one factorization, solved together: x holds B on entry and X at the end, its
@@ -90,46 +102,42 @@ class Backend {
                                      int64_t total_columns) = 0;
   virtual absl::Status Synchronize() = 0;
 
+  // What Factor needs beside factors and chains; more for more systems of one plan.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
-  // Factoring, level by level: D and E of the level's chain become inv(L), C and W of its interiors
-  // and the next level's chain. A backend may do several levels with the first of them.
-  virtual absl::Status BeginFactor(const FactorBatch& batch) = 0;  // clears the failures
-  virtual absl::Status Eliminate(const FactorBatch& batch, int64_t level) = 0;
-  // Synchronizes, and says for each failed system the first failure in the order of the plan.
-  virtual absl::StatusOr<std::vector<PivotFailure>> FinishFactor(const FactorBatch& batch) = 0;
+  // Factors: D and E of each level's chain become inv(L), C and W of its interiors and the next
+  // level's chain. Returns what became of each system, in order, when the device is done. CANCELLED
+  // once `wanted`, which is asked where work can end, says no; the device may then still be at
+  // work.
+  virtual absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                           absl::FunctionRef<bool()> wanted) = 0;
 
-  // Factors in natural order, storing nothing, until a pivot is not positive. Block -1: none was.
-  // scratch: of a factorization of this shape that has ended.
-  virtual absl::StatusOr<PivotFailure> FactorInNaturalOrder(const BlockTridiagonalView& matrix,
-                                                            void* scratch) = 0;
-
-  // Solving: forward through the levels, base last, then backward, base first.
-  virtual absl::Status Forward(const SolveBatch& batch, int64_t level) = 0;
-  virtual absl::Status Backward(const SolveBatch& batch, int64_t level) = 0;
-  // All of that, for backends that need not come back between the levels. CANCELLED once `wanted`
-  // says no.
-  virtual absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted);
+  // Solves: forward through the levels, base last, then backward, base first. Asynchronous.
+  // CANCELLED once `wanted` says no, as Factor.
+  virtual absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) = 0;
 
   // log det A of a factor, device memory. Synchronizes.
   virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan,
                                                 const void* factor) = 0;
 
   // R = B - A X for one system, all device memory and packed [block][column][n]; for float32 the
-  // products are summed in double. Then, synchronized, norms[c] for each column.
+  // products are summed in double. Then, synchronized, norms[c] for each column, NaN or infinite
+  // where there is one in it. What becomes of a column does not depend on the others.
   struct ResidualNorms {
     double residual = 0;  // ||r||, infinity norms all
     double matrix = 0;    // ||A||
     double solution = 0;  // ||x||
     double rhs = 0;       // ||b||
-    double backward_error() const {
-      const double scale = matrix * solution + rhs;
-      return scale > 0 ? residual / scale : residual;
-    }
+    // ||r|| / (||A|| ||x|| + ||b||): 0 if all are 0, NaN or infinity if one is not finite.
+    double backward_error() const;
   };
   virtual absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                               const void* x, const void* b, void* r,
                                                               int64_t num_rhs) = 0;
+  // to(:, c) = from(:, c) for the columns c that are true: packed, as many columns as `columns`
+  // has.
+  virtual absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                                   const std::vector<bool>& columns) = 0;
   // y += x, `scalars` long.
   virtual absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) = 0;
 };
