@@ -46,6 +46,10 @@ std::optional<v1::InsufficientMemory> GetInsufficientMemory(const absl::Status& 
   return GetDetail<v1::InsufficientMemory>(status);
 }
 
+std::optional<v1::LimitExceeded> GetLimitExceeded(const absl::Status& status) {
+  return GetDetail<v1::LimitExceeded>(status);
+}
+
 std::optional<absl::Duration> GetRetryAfter(const absl::Status& status) {
   const auto detail = GetDetail<v1::RetryAfter>(status);
   if (!detail.has_value() || !detail->has_delay()) return std::nullopt;

@@ -109,6 +109,14 @@ absl::Status ServiceState::CheckAcceptsWork() const {
   return RetryAfterError("the server is shutting down", options.core.retry_delay);
 }
 
+absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) const {
+  const auto bytes = static_cast<int64_t>(message.Length());
+  if (bytes <= options.max_message_bytes) return absl::OkStatus();
+  return LimitExceededError("the message", {.limit = "max_message_bytes",
+                                            .asked_bytes = bytes,
+                                            .limit_bytes = options.max_message_bytes});
+}
+
 CallRecord::CallRecord(ServiceState* state, Method method, grpc::CallbackServerContext* rpc)
     : CallRecord(state, method, MakeContext(state->options, rpc)) {}
 
@@ -154,6 +162,11 @@ void CallRecord::Publish() const {
   line.Write();
 }
 
+absl::Status CancellationOf(const RequestContext& context) {
+  return context.deadline <= absl::Now() ? absl::DeadlineExceededError("the deadline has passed")
+                                         : absl::CancelledError("the call was cancelled");
+}
+
 grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext* rpc) {
   if (auto delay = RetryAfterOf(status)) {
     rpc->AddTrailingMetadata(kPushbackKey, absl::StrCat(absl::ToInt64Milliseconds(*delay)));
@@ -164,16 +177,16 @@ grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext
 UnaryCall::UnaryCall(ServiceState* state, Method method, grpc::CallbackServerContext* rpc,
                      const grpc::ByteBuffer* request, grpc::ByteBuffer* reply)
     : state_(state),
+      active_(&state->tracker),
       rpc_(rpc),
       request_bytes_(request),
       reply_bytes_(reply),
-      record_(state, method, rpc) {
-  state_->tracker.Begin();
-}
-
-UnaryCall::~UnaryCall() { state_->tracker.End(); }
+      record_(state, method, rpc) {}
 
 void UnaryCall::Begin() {
+  if (absl::Status status = state_->CheckMessageSize(*request_bytes_); !status.ok()) {
+    return Fail(status);
+  }
   if (absl::Status status = TakeHostBytes(static_cast<int64_t>(request_bytes_->Length()));
       !status.ok()) {
     return Fail(status);

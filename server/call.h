@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message_lite.h"
+#include "server/core/memory_budget.h"
 #include "server/core/metrics.h"
 #include "server/core/solver_core.h"
 #include "server/host_budget.h"
@@ -56,6 +57,19 @@ class CallTracker {
       ABSL_GUARDED_BY(mutex_);
 };
 
+// RAII place among the calls under way. The first member of a call, so that all that the call took
+// from the server is back when the server learns that the call is over.
+class ActiveCall {
+ public:
+  explicit ActiveCall(CallTracker* tracker) : tracker_(tracker) { tracker_->Begin(); }
+  ~ActiveCall() { tracker_->End(); }
+  ActiveCall(const ActiveCall&) = delete;
+  ActiveCall& operator=(const ActiveCall&) = delete;
+
+ private:
+  CallTracker* const tracker_;
+};
+
 struct ServiceState {
   ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options)
       : core(core),
@@ -66,6 +80,8 @@ struct ServiceState {
 
   // UNAVAILABLE once the server drains.
   absl::Status CheckAcceptsWork() const;
+  // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
+  absl::Status CheckMessageSize(const grpc::ByteBuffer& message) const;
 
   SolverCore* const core;
   Metrics* const metrics;
@@ -105,6 +121,9 @@ class CallRecord {
   Cost cost_;
 };
 
+// Why gRPC cancelled a call: DEADLINE_EXCEEDED if its deadline has passed, else CANCELLED.
+absl::Status CancellationOf(const RequestContext& context);
+
 // Says `status` on the wire, with the retry delay as trailing metadata where there is one.
 grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext* rpc);
 
@@ -114,7 +133,6 @@ class UnaryCall : public grpc::ServerUnaryReactor {
  public:
   UnaryCall(ServiceState* state, Method method, grpc::CallbackServerContext* rpc,
             const grpc::ByteBuffer* request, grpc::ByteBuffer* reply);
-  ~UnaryCall() override;
 
   // Once, before the reactor is returned to gRPC.
   void Begin();
@@ -138,11 +156,12 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   void OnDone() override;
 
   ServiceState* const state_;
+  const ActiveCall active_;
   grpc::CallbackServerContext* const rpc_;
   const grpc::ByteBuffer* const request_bytes_;
   grpc::ByteBuffer* const reply_bytes_;
   CallRecord record_;
-  HostBytes host_bytes_;
+  Reservation host_bytes_;
 };
 
 }  // namespace blockd::server

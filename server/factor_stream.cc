@@ -23,10 +23,11 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
                                public std::enable_shared_from_this<FactorStreamCall> {
  public:
   FactorStreamCall(ServiceState* state, grpc::CallbackServerContext* rpc, grpc::ByteBuffer* reply)
-      : state_(state), rpc_(rpc), reply_bytes_(reply), record_(state, Method::kFactorStream, rpc) {
-    state_->tracker.Begin();
-  }
-  ~FactorStreamCall() override { state_->tracker.End(); }
+      : state_(state),
+        active_(&state->tracker),
+        rpc_(rpc),
+        reply_bytes_(reply),
+        record_(state, Method::kFactorStream, rpc) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -67,11 +68,18 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void OnCancel() override {
     record_.context()->cancelled = true;
     absl::MutexLock lock(&mutex_);
-    if (!in_core_ && !finished_) End(absl::CancelledError("the call was cancelled"));
+    if (!in_core_ && !finished_) End(CancellationOf(*record_.context()));
   }
 
   void OnDone() override {
     timer_->Stop();
+    {
+      // A cancellation looks like the end of the stream until gRPC has said which it was.
+      absl::MutexLock lock(&mutex_);
+      if (cut_short_ && rpc_->IsCancelled()) {
+        record_.SetOutcome(CancellationOf(*record_.context()));
+      }
+    }
     record_.Publish();
     self_.reset();
   }
@@ -86,12 +94,16 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   }
 
   absl::Status OnMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (absl::Status status = state_->CheckMessageSize(message_); !status.ok()) return status;
     std::optional<StreamPart> part =
         ScanStreamPart(&message_, 0, v1::FactorStreamRequest::kChunkFieldNumber);
     v1::FactorStreamRequest request;
     if (!part.has_value() || (!part->is_chunk && !ParseMessage(message_, &request))) {
       return InvalidFieldError("", "bytes that are not the request's message",
                                "a blockd.v1.FactorStreamRequest");
+    }
+    if (part->beside_chunk) {
+      return InvalidFieldError("part", "a chunk and something else", "one part in a message");
     }
     if (part->is_chunk) return OnChunk(*part);
     if (!request.has_header()) {
@@ -133,7 +145,7 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   absl::Status OnEndOfStream(std::unique_ptr<FactorUpload>* complete)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (record_.context()->cancelled) return absl::CancelledError("the call was cancelled");
+    cut_short_ = upload_ == nullptr || upload_->received_bytes() < upload_->expected_bytes();
     if (upload_ == nullptr) {
       return InvalidFieldError("header", "the end of the stream", "a header first");
     }
@@ -164,6 +176,7 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   }
 
   ServiceState* const state_;
+  const ActiveCall active_;
   grpc::CallbackServerContext* const rpc_;
   grpc::ByteBuffer* const reply_bytes_;
   std::shared_ptr<FactorStreamCall> self_;  // until the call is done
@@ -173,6 +186,7 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Mutex mutex_;
   CallRecord record_;
   std::unique_ptr<FactorUpload> upload_ ABSL_GUARDED_BY(mutex_);
+  bool cut_short_ ABSL_GUARDED_BY(mutex_) = false;  // the stream ended before the matrix was whole
   bool in_core_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

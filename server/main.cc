@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,6 +43,11 @@ void KeepLargePieces() {
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
 }
 
+bool FlushedAll() {
+  std::cout.flush();
+  return std::cout.good() && std::fflush(nullptr) == 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,6 +57,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     static char help[] = "--help";
     if (std::string_view(argv[i]) == "-h") argv[i] = help;
+    // The flags library would end it with 1, as if to ask were a mistake.
+    if (std::string_view(argv[i]) == help) std::atexit([] { std::_Exit(FlushedAll() ? 0 : 1); });
   }
   blockd::server::SetUpFlags();
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);

@@ -121,9 +121,10 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
     const auto type = WireFormatLite::GetTagWireType(tag);
     if (id_field != 0 && field == id_field && type == WireFormatLite::WIRETYPE_VARINT) {
       if (!in.ReadVarint64(&part.id)) return std::nullopt;
-    } else if (field == chunk_field && type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    } else if (!part.is_chunk && field == chunk_field &&
+               type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       int length;
-      if (part.is_chunk || !in.ReadVarintSizeAsInt(&length)) return std::nullopt;
+      if (!in.ReadVarintSizeAsInt(&length)) return std::nullopt;
       part.is_chunk = true;
       if (!TakePieces(&in, length, &part)) return std::nullopt;
     } else {
@@ -131,7 +132,8 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
       if (!WireFormatLite::SkipField(&in, tag)) return std::nullopt;
     }
   }
-  if (!in.ConsumedEntireMessage() || (part.is_chunk && other)) return std::nullopt;
+  if (!in.ConsumedEntireMessage()) return std::nullopt;
+  part.beside_chunk = part.is_chunk && other;
   return part;
 }
 

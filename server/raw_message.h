@@ -56,10 +56,11 @@ grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& message, in
 struct StreamPart {
   uint64_t id = 0;                                 // field `id_field`, if asked for
   bool is_chunk = false;                           // else it is some other part: parse the message
+  bool beside_chunk = false;                       // another chunk or part is in it too: refuse it
   std::vector<std::span<const std::byte>> pieces;  // of the chunk; they lie in the buffer
   int64_t chunk_bytes = 0;
 };
-// nullopt if the bytes are not a message or hold both a chunk and another part. `id_field` 0: none.
+// nullopt if the bytes are not a message. `id_field` 0: none.
 std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field);
 
 }  // namespace blockd::server

@@ -66,7 +66,10 @@ int ClampedInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value,
 int Milliseconds(absl::Duration time) { return ClampedInt(absl::ToInt64Milliseconds(time)); }
 
 void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(ClampedInt(options.max_message_bytes));
+  // --max_message_bytes is checked as a message arrives here, which says so with a typed detail.
+  // gRPC has held the message whole before it compares it with a limit of its own, so that would
+  // save nothing; what bounds messages on their way in is the quota below.
+  builder->SetMaxReceiveMessageSize(-1);
   builder->SetMaxSendMessageSize(-1);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers would split the handles
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,

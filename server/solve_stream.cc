@@ -29,9 +29,9 @@ struct Item {
   const uint64_t id;
   CallRecord record;
   SolveParams params;
+  Reservation host_bytes;  // destroyed after the memory that it stands for
   Payload values;
   int64_t received = 0;  // bytes of the right-hand sides
-  HostBytes host_bytes;
 };
 using ItemPtr = std::shared_ptr<Item>;
 
@@ -48,10 +48,10 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
                               public std::enable_shared_from_this<SolveStreamCall> {
  public:
   SolveStreamCall(ServiceState* state, grpc::CallbackServerContext* rpc)
-      : state_(state), rpc_(rpc), record_(state, Method::kSolveStream, rpc) {
-    state_->tracker.Begin();
-  }
-  ~SolveStreamCall() override { state_->tracker.End(); }
+      : state_(state),
+        active_(&state->tracker),
+        rpc_(rpc),
+        record_(state, Method::kSolveStream, rpc) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -93,7 +93,7 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     absl::MutexLock lock(&mutex_);
     writing_ = false;
     if (finished_) return;
-    if (!ok) return End(absl::CancelledError("the client is gone"));
+    if (!ok) return End(CancellationOf(*record_.context()));
     const Outgoing& out = outgoing_.front();
     if (out.left == 0) {
       if (out.item != nullptr) held_bytes_ -= out.item->values.bytes();
@@ -105,7 +105,7 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   void OnCancel() override {
     record_.context()->cancelled = true;
     absl::MutexLock lock(&mutex_);
-    if (!finished_) End(absl::CancelledError("the call was cancelled"));
+    if (!finished_) End(CancellationOf(*record_.context()));
   }
 
   void OnDrain() override {
@@ -117,6 +117,13 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   void OnDone() override {
     timer_->Stop();
     state_->tracker.Remove(this);
+    {
+      // A cancellation looks like the end of the requests until gRPC has said which it was.
+      absl::MutexLock lock(&mutex_);
+      if (end_.ok() && rpc_->IsCancelled()) end_ = CancellationOf(*record_.context());
+      record_.SetOutcome(end_);
+      if (!end_.ok()) record_.Publish();
+    }
     self_.reset();
   }
 
@@ -127,6 +134,7 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 
   // The item that is complete with this message, if one is; an error ends the stream.
   absl::StatusOr<ItemPtr> OnMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (absl::Status status = state_->CheckMessageSize(message_); !status.ok()) return status;
     std::optional<StreamPart> part =
         ScanStreamPart(&message_, v1::SolveStreamRequest::kIdFieldNumber,
                        v1::SolveStreamRequest::kChunkFieldNumber);
@@ -134,6 +142,9 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     if (!part.has_value() || (!part->is_chunk && !ParseMessage(message_, &request))) {
       return InvalidFieldError("", "bytes that are not the request's message",
                                "a blockd.v1.SolveStreamRequest");
+    }
+    if (part->beside_chunk) {
+      return InvalidFieldError("part", "a chunk and something else", "one part in a message");
     }
     if (part->is_chunk) return OnChunk(*part);
     if (!request.has_request()) return InvalidFieldError("part", "nothing", "request or chunk");
@@ -194,9 +205,9 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   absl::Status CheckRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const ServerOptions& options = state_->options;
     if (bytes > options.max_stream_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("the right-hand sides are ", bytes,
-                                                       " bytes; --max_stream_bytes is ",
-                                                       options.max_stream_bytes, " bytes"));
+      return LimitExceededError("a request of a stream", {.limit = "max_stream_bytes",
+                                                          .asked_bytes = bytes,
+                                                          .limit_bytes = options.max_stream_bytes});
     }
     if (static_cast<int64_t>(items_.size()) >= options.max_stream_requests ||
         held_bytes_ > options.max_stream_bytes - bytes) {
@@ -207,23 +218,25 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   }
 
   absl::StatusOr<ItemPtr> OnChunk(const StreamPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (refused_.contains(part.id)) return ItemPtr();
+    if (part.chunk_bytes == 0 || refused_.contains(part.id)) return ItemPtr();
     const auto found = items_.find(part.id);
-    if (found == items_.end()) {
-      return InvalidFieldError("id", absl::StrCat(part.id), "the id of a request that came before");
+    // The same for a request that is whole as for one that is answered, which it may be by now.
+    if (found == items_.end() || found->second->received == found->second->values.bytes()) {
+      return InvalidFieldError("id", absl::StrCat(part.id),
+                               "the id of a request whose right-hand sides are not complete");
     }
     Item& item = *found->second;
-    if (part.chunk_bytes > item.values.bytes() - item.received) {
+    const int64_t missing = item.values.bytes() - item.received;
+    if (part.chunk_bytes > missing) {
       return InvalidFieldError(
-          "chunk", absl::StrCat(item.received, " + ", part.chunk_bytes, " bytes for id ", part.id),
-          absl::StrCat(item.values.bytes(), " bytes"));
+          "chunk", absl::StrCat(part.chunk_bytes, " bytes for id ", part.id),
+          absl::StrCat("at most the ", missing, " that it still lacks of ", item.values.bytes()));
     }
     for (std::span<const std::byte> piece : part.pieces) {
       std::memcpy(item.values.span().data() + item.received, piece.data(), piece.size());
       item.received += static_cast<int64_t>(piece.size());
     }
-    const bool complete = part.chunk_bytes > 0 && item.received == item.values.bytes();
-    return complete ? found->second : ItemPtr();
+    return item.received == item.values.bytes() ? found->second : ItemPtr();
   }
 
   void OnEndOfRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -361,16 +374,14 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     finished_ = true;
-    if (!status.ok()) {
-      record_.context()->cancelled = true;  // work under way has nobody to go to
-      record_.SetOutcome(status);
-      record_.Publish();
-    }
+    end_ = status;
+    if (!status.ok()) record_.context()->cancelled = true;  // work under way has nobody to go to
     items_.clear();
     Finish(FinalStatus(status, rpc_));
   }
 
   ServiceState* const state_;
+  const ActiveCall active_;
   grpc::CallbackServerContext* const rpc_;
   std::shared_ptr<SolveStreamCall> self_;  // until the call is done
   std::shared_ptr<IdleTimer> timer_;
@@ -389,6 +400,7 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   bool no_more_requests_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // once finished
 };
 
 }  // namespace

@@ -66,6 +66,14 @@ void AddDetail(const InsufficientMemory& memory, v1::RpcStatus* wire) {
   wire->add_details()->PackFrom(detail);
 }
 
+void AddDetail(const LimitExceeded& limit, v1::RpcStatus* wire) {
+  v1::LimitExceeded detail;
+  detail.set_limit(limit.limit);
+  detail.set_asked_bytes(limit.asked_bytes);
+  detail.set_limit_bytes(limit.limit_bytes);
+  wire->add_details()->PackFrom(detail);
+}
+
 void AddDetail(absl::Duration delay, v1::RpcStatus* wire) {
   v1::RetryAfter detail;
   const int64_t seconds = absl::IDivDuration(delay, absl::Seconds(1), &delay);
@@ -84,6 +92,7 @@ v1::RpcStatus ToRpcStatus(const absl::Status& status) {
   if (auto detail = NotSpdOf(status)) AddDetail(*detail, &wire);
   if (auto detail = HandleNotFoundOf(status)) AddDetail(*detail, &wire);
   if (auto detail = InsufficientMemoryOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = LimitExceededOf(status)) AddDetail(*detail, &wire);
   if (auto detail = RetryAfterOf(status)) AddDetail(*detail, &wire);
   return wire;
 }

@@ -75,7 +75,8 @@ asan() {
 
 tsan() {
   local status=0
-  build_preset tsan engine_tests device_code_test core_test integration_tests client_server_test
+  build_preset tsan engine_tests device_code_test core_test transport_test integration_tests \
+    client_server_test
   # Of the engine's tests, those with threads.
   test_dir tsan tests/engine -R 'Concurren|Thread|Resources|MemoryPool' -E 'OnThreads.*(EveryForm|Failures)' ||
     status=$?

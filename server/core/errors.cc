@@ -13,6 +13,7 @@ constexpr char kInvalidFieldUrl[] = "blockd.core/InvalidField";
 constexpr char kNotSpdUrl[] = "blockd.core/NotPositiveDefinite";
 constexpr char kNotFoundUrl[] = "blockd.core/HandleNotFound";
 constexpr char kMemoryUrl[] = "blockd.core/InsufficientMemory";
+constexpr char kLimitUrl[] = "blockd.core/LimitExceeded";
 constexpr char kRetryUrl[] = "blockd.core/RetryAfter";
 
 // Payloads never leave the process, so native byte order does: integers of 8 bytes, strings behind
@@ -154,6 +155,17 @@ absl::Status InsufficientMemoryError(const InsufficientMemory& memory) {
       .AddTo(absl::ResourceExhaustedError(message), kMemoryUrl);
 }
 
+absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limit) {
+  const std::string message =
+      std::string(what) + absl::StrCat(" has ", limit.asked_bytes, " bytes; --", limit.limit,
+                                       " is ", limit.limit_bytes, " bytes");
+  return Encoder()
+      .Text(limit.limit)
+      .Int(limit.asked_bytes)
+      .Int(limit.limit_bytes)
+      .AddTo(absl::ResourceExhaustedError(message), kLimitUrl);
+}
+
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay) {
   return WithRetryAfter(absl::UnavailableError(absl::string_view(message.data(), message.size())),
                         delay);
@@ -201,6 +213,16 @@ std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& statu
   detail.free_bytes = in.Int();
   detail.evictable_bytes = in.Int();
   detail.total_bytes = in.Int();
+  return detail;
+}
+
+std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status) {
+  Decoder in(status, kLimitUrl);
+  if (!in.found()) return std::nullopt;
+  LimitExceeded detail;
+  detail.limit = in.Text();
+  detail.asked_bytes = in.Int();
+  detail.limit_bytes = in.Int();
   return detail;
 }
 

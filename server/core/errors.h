@@ -46,6 +46,12 @@ struct InsufficientMemory {
   int64_t total_bytes = 0;
 };
 
+struct LimitExceeded {
+  std::string limit;  // the flag's name: "max_message_bytes"
+  int64_t asked_bytes = 0;
+  int64_t limit_bytes = 0;
+};
+
 struct NotSpdDetail {
   int64_t system = 0;  // index in the request
   NotPositiveDefinite where;
@@ -58,7 +64,9 @@ absl::Status InvalidFieldError(std::string_view field, std::string_view came,
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
                          std::string_view not_finite = {});
 absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason);  // NOT_FOUND
-absl::Status InsufficientMemoryError(const InsufficientMemory& memory);        // RESOURCE_EXHAUSTED
+absl::Status InsufficientMemoryError(const InsufficientMemory& memory);  // RESOURCE_EXHAUSTED
+// RESOURCE_EXHAUSTED; `what` is larger than the limit allows: "the message".
+absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limit);
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE
 // The same status, which then says after how long to try again.
 absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay);
@@ -68,6 +76,7 @@ std::optional<InvalidField> InvalidFieldOf(const absl::Status& status);
 std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status);
 std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status);
 std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status);
+std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
 }  // namespace blockd::server

@@ -16,6 +16,19 @@ void ServerTest::StartServer(int64_t memory_bytes, bool metrics) {
   server_ = *std::move(server);
 }
 
+void ServerTest::StartServer(std::shared_ptr<test::Gate> gate) {
+  server::ServerOptions options;
+  options.port = 0;
+  options.metrics_port = -1;
+  options.device.memory_bytes = int64_t{64} << 20;
+  options.device.cpu_threads = 2;
+  options.core.max_batch_delay = absl::Microseconds(1);  // no Solve on the transport's thread
+  options.log_level = "off";
+  auto server = server::Server::Start(options, test::GatedCpu(options.device, std::move(gate)));
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+}
+
 void ServerTest::TearDown() {
   if (server_ != nullptr) server_->Drain();
 }

@@ -11,6 +11,7 @@
 #include "blockd/client/solver_client.h"
 #include "engine/problems/problems.h"
 #include "server/server.h"
+#include "tests/support/gated_cpu.h"
 
 namespace blockd::client {
 
@@ -18,6 +19,8 @@ class ServerTest : public ::testing::Test {
  protected:
   // Without a metrics port, which takes seconds to stop, unless one is asked for.
   void StartServer(int64_t memory_bytes = int64_t{256} << 20, bool metrics = false);
+  // On a CPU that the gate can hold.
+  void StartServer(std::shared_ptr<test::Gate> gate);
   void TearDown() override;
   std::string target() const { return server_->grpc_target(); }
   std::string metrics_address() const;

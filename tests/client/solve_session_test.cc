@@ -16,8 +16,10 @@ class SolveSessionTest : public ServerTest {
  protected:
   void SetUp() override {
     StartServer();
-    if (HasFatalFailure()) return;
-    client_.emplace(Connect({.chunk_bytes = 1000}));
+    if (!HasFatalFailure()) Connect();
+  }
+  void Connect() {
+    client_.emplace(ServerTest::Connect({.chunk_bytes = 1000}));
     absl::StatusOr<FactorResult> factored = client_->Factor(View(problem_));
     ASSERT_TRUE(factored.ok()) << factored.status();
     handle_ = std::move(factored->handle);
@@ -31,6 +33,19 @@ class SolveSessionTest : public ServerTest {
   const problems::Problem problem_ = problems::RandomSpd(16, 4, 1, 100);
   std::optional<SolverClient> client_;
   FactorHandle handle_;
+};
+
+class HeldSessionTest : public SolveSessionTest {
+ protected:
+  void SetUp() override {
+    StartServer(gate_);
+    if (!HasFatalFailure()) Connect();
+  }
+  void TearDown() override {
+    gate_->Open();  // a test that failed may have left it closed
+    SolveSessionTest::TearDown();
+  }
+  const std::shared_ptr<test::Gate> gate_ = std::make_shared<test::Gate>();
 };
 
 TEST_F(SolveSessionTest, ManyRequestsInFlightAreAllAnswered) {
@@ -68,6 +83,7 @@ TEST_F(SolveSessionTest, AnswersCanBeAwaitedInAnyOrder) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_TRUE(session.Await(*second).ok());
   EXPECT_TRUE(session.Await(*first).ok());
+  EXPECT_LT(problems::BackwardError(problem_, x1, problem_.rhs, 1), 1e-14);
   EXPECT_TRUE(absl::IsNotFound(session.Await(*first).status()));
   EXPECT_EQ(x1, x2);
 }
@@ -85,6 +101,7 @@ TEST_F(SolveSessionTest, AFailureIsOfItsRequestAlone) {
   const auto good = session.Send(handle_, problem_.rhs, x);
   ASSERT_TRUE(good.ok());
   EXPECT_TRUE(session.Await(*good).ok());
+  EXPECT_LT(problems::BackwardError(problem_, x, problem_.rhs, 1), 1e-14);
 }
 
 TEST_F(SolveSessionTest, WrongSizesAreRefusedBeforeTheyAreSent) {
@@ -116,28 +133,6 @@ TEST_F(SolveSessionTest, OneThreadSendsWhileAnotherReceives) {
   EXPECT_EQ(x.front(), x.back());
 }
 
-TEST_F(SolveSessionTest, ASessionMayEndWithRequestsInFlight) {
-  std::vector<std::vector<double>> x(50, std::vector<double>(problem_.rows()));
-  {
-    SolveSession session = client_->OpenSession();
-    for (auto& solution : x) ASSERT_TRUE(session.Send(handle_, problem_.rhs, solution).ok());
-  }
-  x.clear();  // nobody writes to it any more
-  EXPECT_TRUE(client_->ServerInfo().ok());
-}
-
-TEST_F(SolveSessionTest, AnAnswerThatIsNotThereYetCanBeAwaitedAgain) {
-  SolveSession session = client_->OpenSession();
-  std::vector<double> x(problem_.rows());
-  const auto id = session.Send(handle_, problem_.rhs, x);
-  ASSERT_TRUE(id.ok());
-  const auto early = session.Await(*id, absl::ZeroDuration());
-  if (!early.ok()) {
-    EXPECT_TRUE(absl::IsDeadlineExceeded(early.status()));
-    EXPECT_TRUE(session.Await(*id).ok());
-  }
-}
-
 TEST_F(SolveSessionTest, TheEndOfTheServerFailsWhatIsUnanswered) {
   SolveSession session = client_->OpenSession();
   std::vector<double> x(problem_.rows());
@@ -152,6 +147,39 @@ TEST_F(SolveSessionTest, TheEndOfTheServerFailsWhatIsUnanswered) {
     status = id.ok() ? session.Await(*id).status() : id.status();
   }
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+// The device is held, so that the answers cannot be there.
+TEST_F(HeldSessionTest, AnAnswerThatIsNotThereYetCanBeAwaitedAgain) {
+  SolveSession session = client_->OpenSession();
+  std::vector<double> x(problem_.rows());
+  gate_->Close();
+  const auto id = session.Send(handle_, problem_.rhs, x);
+  ASSERT_TRUE(id.ok());
+  for (const absl::Duration wait : {absl::ZeroDuration(), absl::Milliseconds(20)}) {
+    const auto early = session.Await(*id, wait);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(early.status())) << early.status();
+  }
+  EXPECT_EQ(session.outstanding(), 1);
+  gate_->Open();
+  const auto answer = session.Await(*id);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_LT(problems::BackwardError(problem_, x, problem_.rhs, 1), 1e-14);
+  EXPECT_EQ(session.outstanding(), 0);
+}
+
+TEST_F(HeldSessionTest, ASessionMayEndWithRequestsInFlight) {
+  std::vector<std::vector<double>> x(50, std::vector<double>(problem_.rows(), 7));
+  gate_->Close();
+  {
+    SolveSession session = client_->OpenSession();
+    for (auto& solution : x) ASSERT_TRUE(session.Send(handle_, problem_.rhs, solution).ok());
+    gate_->WaitForDevice();
+  }
+  gate_->Open();
+  EXPECT_TRUE(client_->ServerInfo().ok());
+  // Nobody writes to what was the session's.
+  for (const auto& solution : x) EXPECT_EQ(solution, std::vector<double>(problem_.rows(), 7));
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ class BadInputTest : public IntegrationTest {
     options.core.max_systems = 4;
     options.core.max_rhs = 8;
     options.core.max_lease = absl::Seconds(100);
-    options.max_message_bytes = 1 << 20;
     Start(options);
     request_ = FactorRequestOf(matrix_);
   }
@@ -260,6 +259,12 @@ TEST_F(BadInputTest, RightHandSides) {
   EXPECT_TRUE(IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "num_rhs"));
   both.set_num_rhs(1);
   EXPECT_TRUE(IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "rhs"));
+  both.set_rhs(BytesOf(problem_.rhs));
+  both.mutable_options()->set_max_refinements(11);
+  EXPECT_TRUE(
+      IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "options.max_refinements"));
+  both.mutable_system()->mutable_coupling()->pop_back();
+  EXPECT_TRUE(IsInvalid(stub().FactorSolve(NewContext().get(), both, &reply), "system.coupling"));
   EXPECT_TRUE(IsOk(ReleaseStatus({handle})));
 }
 
@@ -295,12 +300,6 @@ TEST_F(BadInputTest, ASystemLargerThanTheMemoryIsRefusedBeforeItsUpload) {
   ASSERT_TRUE(memory);
   EXPECT_GT(memory->asked_bytes(), int64_t{8'000'000'000});
   EXPECT_EQ(memory->total_bytes(), memory->free_bytes());
-}
-
-TEST_F(BadInputTest, AMessageBeyondTheLimitIsRefused) {
-  v1::SolveRequest request;
-  request.set_rhs(std::string(2 << 20, 'x'));
-  EXPECT_EQ(SolveStatus(request).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(BadInputTest, BytesThatAreNoMessage) {

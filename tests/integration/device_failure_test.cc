@@ -56,14 +56,14 @@ TEST_F(DeviceFailureTest, ASolveSaysInternalHealthTurnsAndTheLogSaysWhatFailed) 
   request.set_rhs(BytesOf(problem_.rhs));
   const grpc::Status status = SolveStatus(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
-  EXPECT_EQ(status.error_message(), "the device fell off at Forward");
+  EXPECT_EQ(status.error_message(), "the device fell off at Solve");
   ExpectUnhealthy();
   // What needs no device is answered still.
   EXPECT_TRUE(IsOk(ReleaseStatus({handle})));
   EXPECT_EQ(ReservedBytes(), 0);
   const std::string log = Log();
   EXPECT_TRUE(absl::StrContains(log, "level=error event=device_failed backend=cpu")) << log;
-  EXPECT_TRUE(absl::StrContains(log, "message=\"the device fell off at Forward\"")) << log;
+  EXPECT_TRUE(absl::StrContains(log, "message=\"the device fell off at Solve\"")) << log;
   EXPECT_TRUE(absl::StrContains(log, "method=Solve")) << log;
   EXPECT_TRUE(absl::StrContains(log, "status=INTERNAL")) << log;
 }

@@ -1,96 +1,161 @@
-// Draining, cancelling, deadlines and full queues.
+// Draining: accepted work finishes, new work is sent away, and nothing waits for ever.
 #include <atomic>
 #include <thread>
 
 #include "tests/integration/fixture.h"
+#include "tests/integration/pending_solve.h"
 
 namespace blockd::test {
 namespace {
 
-struct PendingSolve {
-  grpc::ClientContext context;
-  v1::SolveRequest request;
-  v1::SolveReply reply;
-  grpc::Status status;
-  std::atomic<bool> done{false};
-};
-
 class DrainTest : public IntegrationTest {
  protected:
-  // Solves of this take long enough to be caught under way.
-  const problems::Problem problem_ = problems::RandomSpd(64, 32, 1, 100);
-  const HostMatrix matrix_{problem_, Scalar::kFloat64};
+  void TearDown() override {
+    gate_->Open();
+    if (drain_.joinable()) drain_.join();
+    IntegrationTest::TearDown();
+  }
 
-  v1::SolveRequest SolveRequestOf(const std::string& handle) const {
-    v1::SolveRequest request;
-    request.set_handle(handle);
-    request.set_num_rhs(1);
-    request.set_rhs(BytesOf(problem_.rhs));
-    return request;
+  // On a thread of its own; returns once the server says so.
+  void StartDrain() {
+    drain_ = std::thread([this] {
+      drained_in_time_ = server().Drain();
+      drained_ = true;
+    });
+    EXPECT_TRUE(Eventually([&] { return Health() == 2; }));
   }
-  void StartSolve(const std::string& handle, PendingSolve* call) {
-    call->request = SolveRequestOf(handle);
-    Run(call);
+  v1::FactorStreamRequest Header() const {
+    v1::FactorStreamRequest message;
+    *message.mutable_header()->mutable_spec() = SpecOf(matrix_);
+    message.mutable_header()->set_num_systems(1);
+    return message;
   }
-  void Run(PendingSolve* call) {
-    stub().async()->Solve(&call->context, &call->request, &call->reply,
-                          [call](grpc::Status status) {
-                            call->status = std::move(status);
-                            call->done = true;
-                          });
-  }
+
+  const problems::Problem problem_ = problems::RandomSpd(16, 4, 1, 100);
+  const HostMatrix matrix_{problem_, Scalar::kFloat64};
+  std::thread drain_;
+  std::atomic<bool> drained_{false}, drained_in_time_{false};
 };
 
-TEST_F(DrainTest, AcceptedWorkFinishesAndNewWorkIsUnavailable) {
-  // Work waits for company, so that it is accepted and not finished when the drain begins.
-  server::ServerOptions options = Options();
-  options.core.max_batch_delay = absl::Seconds(1);
-  Start(options);
+TEST_F(DrainTest, AcceptedWorkFinishesBeforeTheDrainReturns) {
+  StartGated();
   const std::string handle = Factor(matrix_);
   EXPECT_EQ(Health(), 1);
-
-  PendingSolve pending;
-  StartSolve(handle, &pending);
-  ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") > 0; }));
-  const auto stream_context = NewContext();
-  const auto idle_stream = stub().SolveStream(stream_context.get());
-  idle_stream->WaitForInitialMetadata();
+  gate_->Close();
+  PendingSolve running(stub(), SolveRequestOf(handle, problem_.rhs));
+  gate_->WaitForDevice();
+  PendingSolve queued(stub(), SolveRequestOf(handle, problem_.rhs));
+  ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 1; }));
   // An upload that has begun is accepted work too.
   const auto upload_context = NewContext();
   v1::FactorReply uploaded;
   const auto upload = stub().FactorStream(upload_context.get(), &uploaded);
-  v1::FactorStreamRequest message;
-  *message.mutable_header()->mutable_spec() = SpecOf(matrix_);
-  message.mutable_header()->set_num_systems(1);
   const int64_t before = ReservedBytes();
-  ASSERT_TRUE(upload->Write(message));
+  ASSERT_TRUE(upload->Write(Header()));
   ASSERT_TRUE(Eventually([&] { return ReservedBytes() > before; }));
 
-  std::atomic<bool> drained{false};
-  std::thread drain([&] { drained = server().Drain(); });
-  EXPECT_TRUE(Eventually([&] { return Health() == 2; }));
-  const v1::SolveRequest late = SolveRequestOf(handle);
-  v1::SolveReply late_reply;
-  EXPECT_TRUE(Eventually([&] {
-    const auto context = NewContext();
-    const grpc::Status status = stub().Solve(context.get(), late, &late_reply);
-    const auto& trailing = context->GetServerTrailingMetadata();
-    return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-           DetailOf<v1::RetryAfter>(status) && trailing.count("grpc-retry-pushback-ms") == 1;
-  }));
-  EXPECT_EQ(FactorStatus(FactorRequestOf(matrix_)).error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(idle_stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-
-  v1::SystemData data = DataOf(matrix_);
-  message.set_chunk(data.diagonal() + data.coupling());
-  ASSERT_TRUE(upload->Write(message));
+  StartDrain();
+  const v1::SystemData data = DataOf(matrix_);
+  v1::FactorStreamRequest chunk;
+  chunk.set_chunk(data.diagonal() + data.coupling());
+  ASSERT_TRUE(upload->Write(chunk));
   upload->WritesDone();
+  EXPECT_FALSE(drained_);
+  gate_->Open();
   EXPECT_TRUE(IsOk(upload->Finish()));
-  drain.join();
-  EXPECT_TRUE(drained);
-  ASSERT_TRUE(pending.done);
-  ASSERT_TRUE(IsOk(pending.status));
-  ExpectSolves(matrix_, ValuesOf(pending.reply.solution()), problem_.rhs);
+  EXPECT_TRUE(IsOk(running.Wait()));
+  EXPECT_TRUE(IsOk(queued.Wait()));
+  ExpectSolves(matrix_, ValuesOf(running.reply().solution()), problem_.rhs);
+  ExpectSolves(matrix_, ValuesOf(queued.reply().solution()), problem_.rhs);
+  drain_.join();
+  EXPECT_TRUE(drained_in_time_);
+  EXPECT_EQ(Ended("Solve", "OK"), 2);
+  EXPECT_EQ(Ended("FactorStream", "OK"), 1);
+}
+
+TEST_F(DrainTest, NewWorkIsSentAwayWithADelay) {
+  server::ServerOptions options = Options();
+  options.core.retry_delay = absl::Milliseconds(1700);
+  StartGated(options);
+  const std::string handle = Factor(matrix_);
+  gate_->Close();
+  PendingSolve running(stub(), SolveRequestOf(handle, problem_.rhs));
+  gate_->WaitForDevice();
+  StartDrain();
+
+  const auto context = NewContext();
+  v1::SolveReply solved;
+  const grpc::Status late =
+      stub().Solve(context.get(), SolveRequestOf(handle, problem_.rhs), &solved);
+  EXPECT_TRUE(IsRetryLater(late));
+  const auto delay = DetailOf<v1::RetryAfter>(late);
+  ASSERT_TRUE(delay);
+  EXPECT_EQ(delay->delay().seconds(), 1);
+  EXPECT_EQ(delay->delay().nanos(), 700'000'000);
+  const auto& trailing = context->GetServerTrailingMetadata();
+  ASSERT_EQ(trailing.count("grpc-retry-pushback-ms"), 1u);
+  EXPECT_EQ(trailing.find("grpc-retry-pushback-ms")->second, "1700");
+
+  EXPECT_TRUE(IsRetryLater(FactorStatus(FactorRequestOf(matrix_))));
+  v1::FactorSolveRequest both;
+  *both.mutable_spec() = SpecOf(matrix_);
+  *both.mutable_system() = DataOf(matrix_);
+  both.set_num_rhs(1);
+  both.set_rhs(BytesOf(problem_.rhs));
+  v1::FactorSolveReply both_reply;
+  EXPECT_TRUE(IsRetryLater(stub().FactorSolve(NewContext().get(), both, &both_reply)));
+  const auto upload_context = NewContext();
+  v1::FactorReply uploaded;
+  EXPECT_TRUE(IsRetryLater(stub().FactorStream(upload_context.get(), &uploaded)->Finish()));
+  const auto stream_context = NewContext();
+  EXPECT_TRUE(IsRetryLater(stub().SolveStream(stream_context.get())->Finish()));
+  // What needs no device is answered still.
+  v1::ServerInfo info;
+  EXPECT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
+  for (const char* method : {"Solve", "Factor", "FactorSolve", "FactorStream", "SolveStream"}) {
+    EXPECT_TRUE(Eventually([&] { return Ended(method, "UNAVAILABLE") == 1; })) << method;
+  }
+  gate_->Open();
+  EXPECT_TRUE(IsOk(running.Wait()));
+}
+
+TEST_F(DrainTest, AStreamEndsOnceWhatItSentIsAnswered) {
+  StartGated();
+  v1::SolveStreamRequest request;
+  request.set_id(1);
+  *request.mutable_request() = SolveRequestOf(Factor(matrix_), problem_.rhs);
+  const auto idle_context = NewContext(), busy_context = NewContext(),
+             closed_context = NewContext();
+  const auto idle = stub().SolveStream(idle_context.get());
+  idle->WaitForInitialMetadata();
+  gate_->Close();
+  const auto busy = stub().SolveStream(busy_context.get());
+  ASSERT_TRUE(busy->Write(request));
+  gate_->WaitForDevice();
+  const auto closed = stub().SolveStream(closed_context.get());
+  ASSERT_TRUE(closed->Write(request));
+  closed->WritesDone();
+  ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 1; }));
+
+  StartDrain();
+  EXPECT_TRUE(IsRetryLater(idle->Finish()));
+  request.set_id(2);
+  ASSERT_TRUE(busy->Write(request));
+  v1::SolveStreamReply reply;
+  ASSERT_TRUE(busy->Read(&reply));
+  EXPECT_EQ(reply.id(), 2u);
+  EXPECT_TRUE(IsRetryLater(reply.status()));
+  gate_->Open();
+  ASSERT_TRUE(busy->Read(&reply));
+  EXPECT_EQ(reply.id(), 1u);
+  ExpectSolves(matrix_, ValuesOf(reply.reply().solution()), problem_.rhs);
+  EXPECT_FALSE(busy->Read(&reply));
+  EXPECT_TRUE(IsRetryLater(busy->Finish()));
+  // One whose caller had ended it ends as if nothing were.
+  ASSERT_TRUE(closed->Read(&reply));
+  ExpectSolves(matrix_, ValuesOf(reply.reply().solution()), problem_.rhs);
+  EXPECT_FALSE(closed->Read(&reply));
+  EXPECT_TRUE(IsOk(closed->Finish()));
 }
 
 TEST_F(DrainTest, WorkThatOutlastsTheTimeoutIsCancelled) {
@@ -100,128 +165,12 @@ TEST_F(DrainTest, WorkThatOutlastsTheTimeoutIsCancelled) {
   const auto context = NewContext();
   v1::FactorReply reply;
   const auto upload = stub().FactorStream(context.get(), &reply);
-  v1::FactorStreamRequest message;
-  *message.mutable_header()->mutable_spec() = SpecOf(matrix_);
-  message.mutable_header()->set_num_systems(1);
-  ASSERT_TRUE(upload->Write(message));
+  ASSERT_TRUE(upload->Write(Header()));
   ASSERT_TRUE(Eventually([&] { return ReservedBytes() > 0; }));
   EXPECT_FALSE(server().Drain());
   EXPECT_FALSE(upload->Finish().ok());
+  EXPECT_EQ(Ended("FactorStream", "CANCELLED"), 1);
   EXPECT_EQ(ReservedBytes(), 0);
-}
-
-TEST_F(DrainTest, AFullQueueIsUnavailableWithADelay) {
-  server::ServerOptions options = Options();
-  options.core.max_queued_requests = 2;
-  options.core.max_batch_delay = absl::Seconds(3);
-  options.core.max_batch_requests = 100;
-  Start(options);
-  const std::string handle = Factor(matrix_);
-  PendingSolve waiting[2];
-  for (PendingSolve& call : waiting) {
-    call.request = SolveRequestOf(handle);
-    stub().async()->Solve(&call.context, &call.request, &call.reply, [&call](grpc::Status status) {
-      call.status = std::move(status);
-      call.done = true;
-    });
-  }
-  ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 2; }));
-  const auto context = NewContext();
-  v1::SolveReply reply;
-  const grpc::Status status = stub().Solve(context.get(), SolveRequestOf(handle), &reply);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_TRUE(DetailOf<v1::RetryAfter>(status));
-  EXPECT_EQ(context->GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
-  for (PendingSolve& call : waiting) {
-    EXPECT_TRUE(Eventually([&] { return call.done.load(); }));
-    EXPECT_TRUE(IsOk(call.status));
-  }
-}
-
-TEST_F(DrainTest, TooManyBytesInFlightAreUnavailable) {
-  server::ServerOptions options = Options();
-  options.core.max_batch_delay = absl::Seconds(4);
-  const int64_t rhs_bytes = problem_.rows() * 8;
-  options.max_inflight_request_bytes = 3 * rhs_bytes;  // one request and its solution
-  Start(options);
-  const problems::Problem small = problems::RandomSpd(2, 16, 1, 10);
-  EXPECT_EQ(FactorStatus(FactorRequestOf(matrix_)).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);  // never fits
-  const std::string held = Factor(HostMatrix(small, Scalar::kFloat64));
-  PendingSolve waiting;
-  waiting.request.set_handle(held);
-  waiting.request.set_num_rhs(rhs_bytes / (small.rows() * 8));
-  waiting.request.set_rhs(std::string(static_cast<size_t>(rhs_bytes), '\0'));
-  Run(&waiting);
-  ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 1; }));
-  const grpc::Status status = SolveStatus(waiting.request);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
-  EXPECT_TRUE(DetailOf<v1::RetryAfter>(status));
-  EXPECT_TRUE(Eventually([&] { return waiting.done.load(); }));
-  EXPECT_TRUE(IsOk(waiting.status));
-  // Its bytes are given back when the transport has done with its answer, which the caller may
-  // have before.
-  EXPECT_TRUE(Eventually([&] { return SolveStatus(waiting.request).ok(); }));
-}
-
-TEST_F(DrainTest, ACancelledRequestInTheQueueIsDropped) {
-  server::ServerOptions options = Options();
-  options.core.max_batch_delay = absl::Seconds(1);
-  Start(options);
-  const std::string handle = Factor(matrix_);
-  PendingSolve cancelled;
-  StartSolve(handle, &cancelled);
-  ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") > 0; }));
-  cancelled.context.TryCancel();
-  EXPECT_TRUE(Eventually([&] { return cancelled.done.load(); }));
-  EXPECT_EQ(cancelled.status.error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 0; }));
-  EXPECT_TRUE(IsOk(SolveStatus(SolveRequestOf(handle))));
-}
-
-TEST_F(DrainTest, ADeadlineThatPassesInTheQueueIsSaid) {
-  server::ServerOptions options = Options();
-  options.device.memory_bytes = int64_t{512} << 20;
-  Start(options);
-  const std::string handle = Factor(matrix_);
-  // Keeps the device busy for far longer than the deadline below.
-  const v1::FactorRequest busy =
-      FactorRequestOf(HostMatrix(problems::Poisson(40, 300), Scalar::kFloat64));
-  grpc::ClientContext context;
-  v1::FactorReply reply;
-  std::atomic<bool> done{false};
-  stub().async()->Factor(&context, &busy, &reply, [&](grpc::Status) { done = true; });
-  ASSERT_TRUE(Eventually([&] { return Metric("blockd_budget_reserved_bytes") > 40e6; }));
-  PendingSolve late;
-  late.context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(5));
-  StartSolve(handle, &late);
-  EXPECT_TRUE(Eventually([&] { return late.done.load(); }));
-  EXPECT_EQ(late.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return done.load(); }));
-  EXPECT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 0; }));
-  EXPECT_TRUE(IsOk(SolveStatus(SolveRequestOf(handle))));
-}
-
-TEST_F(DrainTest, ACancelledFactorStopsAndGivesItsMemoryBack) {
-  server::ServerOptions options = Options();
-  options.device.memory_bytes = int64_t{256} << 20;
-  Start(options);
-  const HostMatrix large(problems::Poisson(300, 120), Scalar::kFloat64);
-  for (int i = 0; i < 3; ++i) {
-    const v1::FactorRequest request = FactorRequestOf(large);
-    grpc::ClientContext context;
-    v1::FactorReply reply;
-    std::atomic<bool> done{false};
-    stub().async()->Factor(&context, &request, &reply, [&](grpc::Status) { done = true; });
-    ASSERT_TRUE(Eventually([&] { return done || ReservedBytes() > 0; }));
-    context.TryCancel();
-    ASSERT_TRUE(Eventually([&] { return done.load(); }));
-    // Whether the cancellation came in time or not, nothing stays that nobody knows of.
-    ASSERT_TRUE(Eventually([&] {
-      return ReservedBytes() == static_cast<int64_t>(Metric("blockd_factorization_bytes"));
-    }));
-  }
-  ExpectServes();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/rpc_method.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -11,15 +12,6 @@
 #include "absl/time/clock.h"
 
 namespace blockd::test {
-
-bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time end = absl::Now() + kGenerous;
-  while (!condition()) {
-    if (absl::Now() > end) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 v1::SystemSpec SpecOf(const MatrixForm& form) {
   v1::SystemSpec spec;
@@ -97,6 +89,41 @@ v1::RpcStatus RpcStatusOf(const grpc::Status& status) {
   return ::testing::AssertionSuccess();
 }
 
+::testing::AssertionResult IsOverLimit(const v1::RpcStatus& status, const std::string& limit,
+                                       int64_t asked_bytes, int64_t limit_bytes) {
+  const auto detail = DetailOf<v1::LimitExceeded>(status);
+  if (status.code() == grpc::StatusCode::RESOURCE_EXHAUSTED && detail && detail->limit() == limit &&
+      detail->asked_bytes() == asked_bytes && detail->limit_bytes() == limit_bytes) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure()
+         << "status " << status.code() << ": " << status.message() << " "
+         << (detail ? detail->ShortDebugString() : "no detail");
+}
+
+::testing::AssertionResult IsOverLimit(const grpc::Status& status, const std::string& limit,
+                                       int64_t asked_bytes, int64_t limit_bytes) {
+  if (status.error_details().empty()) {
+    return ::testing::AssertionFailure()
+           << "no detail, status " << status.error_code() << ": " << status.error_message();
+  }
+  return IsOverLimit(RpcStatusOf(status), limit, asked_bytes, limit_bytes);
+}
+
+::testing::AssertionResult IsRetryLater(const v1::RpcStatus& status) {
+  if (status.code() == grpc::StatusCode::UNAVAILABLE && DetailOf<v1::RetryAfter>(status)) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure() << "status " << status.code() << ": " << status.message();
+}
+
+::testing::AssertionResult IsRetryLater(const grpc::Status& status) {
+  v1::RpcStatus wire = RpcStatusOf(status);
+  wire.set_code(status.error_code());
+  wire.set_message(status.error_message());
+  return IsRetryLater(wire);
+}
+
 ::testing::AssertionResult IsNotFound(const grpc::Status& status,
                                       v1::HandleNotFound::Reason reason) {
   const auto detail = DetailOf<v1::HandleNotFound>(status);
@@ -131,7 +158,13 @@ void IntegrationTest::Start(const server::ServerOptions& options,
   stub_ = v1::Solver::NewStub(channel_);
 }
 
+void IntegrationTest::StartGated(server::ServerOptions options) {
+  options.core.max_batch_delay = std::max(options.core.max_batch_delay, absl::Microseconds(1));
+  Start(options, GatedCpu(options.device, gate_));
+}
+
 void IntegrationTest::TearDown() {
+  gate_->Open();  // a test that failed may have left it closed
   stub_.reset();
   channel_.reset();
   server_.reset();
@@ -166,6 +199,17 @@ double IntegrationTest::Metric(const std::string& name, const std::string& label
     sum += value;
   }
   return sum;
+}
+
+int IntegrationTest::Ended(const std::string& method, const std::string& status) {
+  return static_cast<int>(Metric("blockd_requests_total",
+                                 absl::StrCat("method=\"", method, "\",status=\"", status, "\"")));
+}
+
+std::unique_ptr<grpc::ClientContext> ContextWithServerTimeout(absl::Duration timeout) {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->AddMetadata("grpc-timeout", absl::StrCat(absl::ToInt64Milliseconds(timeout), "m"));
+  return context;
 }
 
 std::unique_ptr<grpc::ClientContext> NewContext(const std::string& caller) {

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,16 +16,12 @@
 #include "engine/problems/problems.h"
 #include "server/server.h"
 #include "tests/support/backends.h"
+#include "tests/support/eventually.h"
+#include "tests/support/gated_cpu.h"
 #include "tests/support/host_matrix.h"
 #include "tests/support/oracle.h"
 
 namespace blockd::test {
-
-// Everything that should happen soon is waited for so long; only a failure takes it.
-inline constexpr absl::Duration kGenerous = absl::Seconds(60);
-
-// True once `condition` is; false if that takes too long.
-bool Eventually(const std::function<bool()>& condition);
 
 v1::SystemSpec SpecOf(const MatrixForm& form);
 v1::SystemSpec SpecOf(const HostMatrix& matrix);  // with its palette
@@ -51,6 +46,14 @@ std::optional<Detail> DetailOf(const grpc::Status& status) {
   return DetailOf<Detail>(RpcStatusOf(status));
 }
 
+// RESOURCE_EXHAUSTED about this limit of the server, with these numbers.
+::testing::AssertionResult IsOverLimit(const v1::RpcStatus& status, const std::string& limit,
+                                       int64_t asked_bytes, int64_t limit_bytes);
+::testing::AssertionResult IsOverLimit(const grpc::Status& status, const std::string& limit,
+                                       int64_t asked_bytes, int64_t limit_bytes);
+// UNAVAILABLE, with a delay.
+::testing::AssertionResult IsRetryLater(const v1::RpcStatus& status);
+::testing::AssertionResult IsRetryLater(const grpc::Status& status);
 // The status is OK, or the failure says which it is.
 ::testing::AssertionResult IsOk(const grpc::Status& status);
 // INVALID_ARGUMENT about this field.
@@ -66,6 +69,8 @@ class IntegrationTest : public ::testing::Test {
   void Start(const server::ServerOptions& options = Options());
   // On this device.
   void Start(const server::ServerOptions& options, std::unique_ptr<Backend> backend);
+  // On a CPU that gate_ can hold. No Solve runs on the transport's thread, which would be held too.
+  void StartGated(server::ServerOptions options = Options());
   void TearDown() override;
 
   std::shared_ptr<grpc::Channel> NewChannel() const;
@@ -74,6 +79,8 @@ class IntegrationTest : public ::testing::Test {
 
   // Sum of all samples of this name whose labels contain `labels`, from the metrics' text.
   double Metric(const std::string& name, const std::string& labels = "");
+  // Requests that the server itself ended so: what a client hears may be its own gRPC.
+  int Ended(const std::string& method, const std::string& status);
   int64_t ReservedBytes() { return static_cast<int64_t>(Metric("blockd_budget_reserved_bytes")); }
 
   // What grpc.health.v1.Health/Check says: 1 is SERVING, 2 is NOT_SERVING. Empty: the whole server.
@@ -101,6 +108,7 @@ class IntegrationTest : public ::testing::Test {
   // The server still factors and solves for anybody.
   void ExpectServes();
 
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::unique_ptr<server::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;
@@ -108,6 +116,9 @@ class IntegrationTest : public ::testing::Test {
 
 // A client's context that does not wait for ever.
 std::unique_ptr<grpc::ClientContext> NewContext(const std::string& caller = "");
+// The server is told of this timeout, and the client waits all the same: what comes back is the
+// server's.
+std::unique_ptr<grpc::ClientContext> ContextWithServerTimeout(absl::Duration timeout);
 
 // The backward error is at most 4 n eps.
 void ExpectSolves(const HostMatrix& matrix, const std::vector<double>& x,

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tests/integration/fixture.h"
+#include "tests/support/temp_folder.h"
 
 namespace blockd::test {
 namespace {
@@ -22,17 +23,11 @@ namespace fs = std::filesystem;
 
 class ProgramTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "blockd-test-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
   void TearDown() override {
     if (pid_ > 0) {
       kill(pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
     }
-    fs::remove_all(folder_);
   }
 
   // Starts blockd; its standard output and error go to a file.
@@ -84,57 +79,85 @@ class ProgramTest : public ::testing::Test {
     return grpc::CreateChannel("127.0.0.1:" + port_, grpc::InsecureChannelCredentials());
   }
 
-  fs::path folder_;
+  const TempFolder temp_;
+  const fs::path folder_ = temp_.path();
   pid_t pid_ = -1;
   std::string port_;
 };
 
 TEST_F(ProgramTest, HelpNamesEveryLimitAndVersionIsOneLine) {
   Spawn({"--help"});
-  Wait();
+  EXPECT_EQ(Wait(), 0);
   const std::string help = Output();
   Spawn({"-h"});
-  Wait();
+  EXPECT_EQ(Wait(), 0);
   EXPECT_EQ(Output(), help);
   for (const server::OptionValue& limit : server::Limits(server::ServerOptions())) {
     EXPECT_NE(help.find("--" + limit.name), std::string::npos) << limit.name;
   }
   Spawn({"--version"});
-  Wait();
+  EXPECT_EQ(Wait(), 0);
   EXPECT_EQ(Output(), "blockd " + server::Version() + "\n");
 }
 
 TEST_F(ProgramTest, WrongFlagsAreRefusedAtStart) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"--port=70000", "--port=70000: expected a number from 0 to 65535"},
-      {"--port=http", "port"},
-      {"--device_memory=lots", "expected a number of bytes"},
-      {"--max_lease=yesterday", "max_lease"},
-      {"--stream_idle_timeout=0", "--stream_idle_timeout=0: expected a time from"},
-      {"--backend=fpga", "expected one of auto, cuda, rocm, cpu"},
-      {"--no_such_flag=1", "no_such_flag"},
-      {"surplus", "expected flags only"},
-      {"--tls_cert_file=/nonexistent.pem", "--tls_key_file"},
+  const struct {
+    std::vector<std::string> flags;
+    int code;  // 2: a value out of range; 1: a flag's text that cannot be read, or the machine
+    std::string message;
+  } cases[] = {
+      {{"--port=70000"}, 2, "blockd: --port=70000: expected a number from 0 to 65535\n"},
+      {{"--port=http"}, 1, "port"},
+      {{"--device_memory=lots"}, 1, "expected a number of bytes"},
+      {{"--max_lease=yesterday"}, 1, "max_lease"},
+      {{"--stream_idle_timeout=0"}, 2, "--stream_idle_timeout=0: expected a time from"},
+      {{"--backend=fpga"}, 2, "expected one of auto, cuda, rocm, cpu"},
+      {{"--no_such_flag=1"}, 1, "no_such_flag"},
+      {{"surplus"}, 2, "surplus: expected flags only"},
+      {{"--tls_cert_file=/nonexistent.pem"}, 2, "--tls_key_file"},
+      {{"--tls_cert_file=/nonexistent.pem", "--tls_key_file=/nonexistent.key"},
+       2,
+       "--tls_cert_file=/nonexistent.pem: expected a file that can be read"},
+      {{"--backend=cpu", "--device_memory=1024TiB"}, 1, "--device_memory=1125899906842624: "},
+      {{"--device_memory=64MiB", "--port_file=/nonexistent/ports"},
+       2,
+       "--port_file=/nonexistent/ports: expected a path that can be written"},
   };
-  for (const auto& [flag, message] : cases) {
-    Spawn({"--port=0", "--metrics_port=0", flag});
-    const int code = Wait();
-    EXPECT_GT(code, 0) << flag;
-    EXPECT_NE(Output().find(message), std::string::npos) << flag << ": " << Output();
+  for (const auto& [flags, code, message] : cases) {
+    std::vector<std::string> all = {"--port=0", "--metrics_port=-1"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    Spawn(all);
+    EXPECT_EQ(Wait(), code) << flags.back();
+    EXPECT_NE(Output().find(message), std::string::npos) << flags.back() << ": " << Output();
   }
+}
+
+TEST_F(ProgramTest, ThePortFileSaysBothPortsWhenTheServerServes) {
+  Serve({"--address=127.0.0.1"});
+  EXPECT_EQ(ReadFile(folder_ / "ports"), "grpc=" + port_ + "\nmetrics=-1\n");
+  EXPECT_FALSE(fs::exists(folder_ / "ports.new"));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
 }
 
 TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    const auto channel = Serve({"--log_format=json"});
+    const auto channel = Serve({"--log_format=json", "--backend=cpu"});
     const auto stub = v1::Solver::NewStub(channel);
     v1::ServerInfo info;
     ASSERT_TRUE(IsOk(stub->GetServerInfo(NewContext().get(), {}, &info)));
     kill(pid_, signal);
     EXPECT_EQ(Wait(), 0) << Output();
-    EXPECT_NE(Output().find("\"event\":\"serving\""), std::string::npos) << Output();
-    EXPECT_NE(Output().find("\"method\":\"GetServerInfo\""), std::string::npos) << Output();
-    EXPECT_NE(Output().find("\"event\":\"stopped\""), std::string::npos) << Output();
+    const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
+    for (const std::string& text :
+         {"\"event\":\"serving\",\"version\":\"" + server::Version() +
+              "\",\"grpc\":\"127.0.0.1:" + port_ + "\",\"metrics\":\"off\",\"backend\":\"cpu\"",
+          std::string("\"device_memory_bytes\":67108864,\"tls\":\"off\"}"),
+          std::string("\"method\":\"GetServerInfo\",\"caller\":\"\",\"status\":\"OK\""),
+          "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
+          std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {
+      EXPECT_NE(Output().find(text), std::string::npos) << text << " in " << Output();
+    }
     fs::remove(folder_ / "ports");
   }
 }
@@ -186,11 +209,18 @@ TEST_F(ProgramTest, AHandleOfTheProcessBeforeSaysRestarted) {
 TEST_F(ProgramTest, ATakenPortIsSaid) {
   const auto channel = Serve({});
   const pid_t first = pid_;
-  Spawn({"--port=" + port_, "--metrics_port=-1", "--device_memory=64MiB"});
-  EXPECT_EQ(Wait(), 1);
-  EXPECT_NE(Output().find("cannot serve gRPC on 127.0.0.1:" + port_), std::string::npos)
-      << Output();
+  const struct {
+    std::string flag, message;
+  } cases[] = {{"--port=", "cannot serve gRPC on 127.0.0.1:"},
+               {"--metrics_port=", "cannot serve metrics on 127.0.0.1:"}};
+  for (const auto& [flag, message] : cases) {
+    Spawn({"--port=0", "--metrics_port=-1", "--device_memory=64MiB", flag + port_});
+    EXPECT_EQ(Wait(), 1);
+    EXPECT_NE(Output().find(message + port_), std::string::npos) << Output();
+  }
   pid_ = first;
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
 }
 
 TEST_F(ProgramTest, WithTlsHandlesBelongToTheCertificate) {

@@ -1,11 +1,9 @@
-// What the server says of itself: info, health, reflection, metrics over HTTP, options out of
-// range.
+// What the server says of itself: info, health, reflection, metrics over HTTP.
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <set>
 
-#include "server/byte_size.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/wire_between.h"
 
@@ -90,6 +88,12 @@ TEST_F(ServerInfoTest, APlanSaysWhatAFactorAndASolveWillTake) {
   EXPECT_GT(plan.predicted_solve_seconds(), 0);
   // What it says is held is what is held, and more systems and right-hand sides cost more.
   EXPECT_EQ(plan.factor_bytes(), Factor(FactorRequestOf(matrix)).factor_bytes());
+  // One system and one right-hand side, where nothing is said.
+  request.set_num_systems(1);
+  request.set_num_rhs(1);
+  v1::Plan same;
+  ASSERT_TRUE(IsOk(stub().GetPlan(NewContext().get(), request, &same)));
+  EXPECT_EQ(same.SerializeAsString(), plan.SerializeAsString());
   request.set_num_systems(8);
   request.set_num_rhs(32);
   v1::Plan more;
@@ -161,6 +165,16 @@ TEST_F(ServerInfoTest, MetricsAnswerOverHttp) {
   })) << server().metrics().Text();
 }
 
+// Whether this machine has IPv6 or not, the address is written as one.
+TEST_F(ServerInfoTest, AnAddressOfIpv6IsWrittenInBrackets) {
+  server::ServerOptions options = Options();
+  options.address = "::1";
+  absl::StatusOr<std::unique_ptr<server::Server>> started = server::Server::Start(options);
+  const std::string written =
+      started.ok() ? (*started)->grpc_target() : std::string(started.status().message());
+  EXPECT_NE(written.find("[::1]:"), std::string::npos) << written;
+}
+
 TEST_F(ServerInfoTest, ASecondServerOnThePortFailsAtStart) {
   server::ServerOptions options = Options();
   options.metrics_port = 0;
@@ -176,51 +190,6 @@ TEST_F(ServerInfoTest, ASecondServerOnThePortFailsAtStart) {
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.status().message().find("--metrics_port"), absl::string_view::npos);
   ExpectServes();
-}
-
-TEST_F(ServerInfoTest, OptionsOutOfRangeAreRefusedByName) {
-  const auto refuses = [](auto change, const std::string& text) {
-    server::ServerOptions options = Options();
-    change(&options);
-    const absl::Status status = server::CheckAndComplete(&options);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
-    EXPECT_NE(status.message().find("expected"), absl::string_view::npos) << status;
-  };
-  using O = server::ServerOptions*;
-  refuses([](O o) { o->port = 65536; }, "--port=65536");
-  refuses([](O o) { o->metrics_port = -2; }, "--metrics_port=-2");
-  refuses([](O o) { o->core.max_queued_requests = 0; }, "--max_queued_requests=0");
-  refuses([](O o) { o->core.default_lease = absl::Hours(2); }, "--default_lease=2h");
-  refuses([](O o) { o->max_message_bytes = int64_t{3} << 30; }, "--max_message_bytes=3GiB");
-  refuses([](O o) { o->stream_idle_timeout = absl::ZeroDuration(); }, "--stream_idle_timeout=0");
-  refuses([](O o) { o->backend = "fpga"; }, "--backend=fpga");
-  refuses([](O o) { o->log_level = "loud"; }, "--log_level=loud");
-  refuses([](O o) { o->tls_key_file = "key.pem"; }, "--tls_cert_file=");
-  refuses([](O o) { o->device.memory_bytes = -1; }, "--device_memory=-1");
-}
-
-TEST(ByteSizeTest, ReadsUnitsAndRefusesNonsense) {
-  const auto parse = [](absl::string_view text) {
-    server::ByteSize size;
-    std::string error;
-    if (AbslParseFlag(text, &size, &error)) return size.bytes;
-    EXPECT_FALSE(error.empty());
-    return int64_t{-1};
-  };
-  EXPECT_EQ(parse("0"), 0);
-  EXPECT_EQ(parse("1048576"), 1 << 20);
-  EXPECT_EQ(parse("8GiB"), int64_t{8} << 30);
-  EXPECT_EQ(parse("8gb"), int64_t{8} << 30);
-  EXPECT_EQ(parse("8 G"), int64_t{8} << 30);
-  EXPECT_EQ(parse("1.5MiB"), 3 << 19);
-  EXPECT_EQ(parse("64k"), 65536);
-  EXPECT_EQ(parse("12B"), 12);
-  for (const char* bad : {"", "x", "GiB", "-1", "8XB", "1e400TiB", "99999999999TiB", "1..5M"}) {
-    EXPECT_EQ(parse(bad), -1) << bad;
-  }
-  EXPECT_EQ(AbslUnparseFlag(server::ByteSize{int64_t{8} << 30}), "8GiB");
-  EXPECT_EQ(AbslUnparseFlag(server::ByteSize{1000}), "1000");
 }
 
 }  // namespace

@@ -4,97 +4,12 @@
 #include <map>
 #include <thread>
 
-#include "tests/integration/fixture.h"
+#include "tests/integration/solve_stream_fixture.h"
 
 namespace blockd::test {
 namespace {
 
 using problems::RandomColumns;
-
-class SolveStreamTest : public IntegrationTest {
- protected:
-  using Stream = grpc::ClientReaderWriter<v1::SolveStreamRequest, v1::SolveStreamReply>;
-
-  void SetUp() override { Open(Options()); }
-
-  void Open(const server::ServerOptions& options) {
-    Start(options);
-    handle_ = Factor(matrix_);
-    OpenStream();
-  }
-  void OpenStream() {
-    context_ = NewContext();
-    stream_ = stub().SolveStream(context_.get());
-  }
-
-  v1::SolveStreamRequest Header(uint64_t id, int64_t num_rhs = 1) const {
-    v1::SolveStreamRequest message;
-    message.set_id(id);
-    message.mutable_request()->set_handle(handle_);
-    message.mutable_request()->set_num_rhs(num_rhs);
-    return message;
-  }
-  v1::SolveStreamRequest Whole(uint64_t id, const std::vector<double>& rhs) const {
-    v1::SolveStreamRequest message = Header(id, static_cast<int64_t>(rhs.size()) / problem_.rows());
-    message.mutable_request()->set_rhs(BytesOf(rhs));
-    return message;
-  }
-  static v1::SolveStreamRequest Chunk(uint64_t id, const std::string& bytes) {
-    v1::SolveStreamRequest message;
-    message.set_id(id);
-    message.set_chunk(bytes);
-    return message;
-  }
-
-  struct Answer {
-    std::string solution;
-    v1::SolveReply reply;
-    v1::RpcStatus status;
-    int chunks = 0;
-    bool complete = false;
-  };
-  // Reads until `count` more requests are answered, or the stream ends.
-  void Read(size_t count) {
-    v1::SolveStreamReply message;
-    while (count > 0 && stream_->Read(&message)) {
-      Answer& answer = answers_[message.id()];
-      if (message.has_status()) {
-        answer.status = message.status();
-        answer.complete = true;
-      } else if (message.has_reply()) {
-        answer.reply = message.reply();
-        answer.solution = message.reply().solution();
-        expected_[message.id()] = static_cast<size_t>(message.solution_bytes());
-        answer.complete = message.solution_bytes() == 0;
-      } else {
-        answer.solution += message.chunk();
-        ++answer.chunks;
-        answer.complete = answer.solution.size() == expected_[message.id()];
-      }
-      if (answer.complete) --count;
-    }
-    EXPECT_EQ(count, 0u);
-  }
-  void ExpectAnswer(uint64_t id, const std::vector<double>& rhs) {
-    SCOPED_TRACE(id);
-    ASSERT_TRUE(answers_.contains(id));
-    EXPECT_EQ(answers_[id].status.code(), 0) << answers_[id].status.message();
-    ExpectSolves(matrix_, ValuesOf(answers_[id].solution), rhs);
-  }
-  grpc::Status Close() {
-    stream_->WritesDone();
-    Read(0);
-    return stream_->Finish();
-  }
-
-  const problems::Problem problem_ = problems::RandomSpd(40, 16, 1, 100);
-  const HostMatrix matrix_{problem_, Scalar::kFloat64};
-  std::string handle_;
-  std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<Stream> stream_;
-  std::map<uint64_t, Answer> answers_;
-  std::map<uint64_t, size_t> expected_;
-};
 
 TEST_F(SolveStreamTest, RequestsAreAnsweredByTheirId) {
   std::map<uint64_t, std::vector<double>> sent;
@@ -189,6 +104,133 @@ TEST_F(SolveStreamTest, WhatBreaksTheProtocolEndsTheStream) {
   ExpectServes();
 }
 
+TEST_F(SolveStreamTest, ASecondChunkMayBringWhatIsMissingAndNoByteMore) {
+  const std::string bytes = BytesOf(problem_.rhs);
+  ASSERT_TRUE(stream_->Write(Header(1)));
+  ASSERT_TRUE(stream_->Write(Chunk(1, bytes.substr(0, 1000))));
+  ASSERT_TRUE(stream_->Write(Chunk(1, bytes.substr(1000))));
+  Read(1);
+  ExpectAnswer(1, problem_.rhs);
+  ASSERT_TRUE(stream_->Write(Header(2)));
+  ASSERT_TRUE(stream_->Write(Chunk(2, bytes.substr(0, 1000))));
+  stream_->Write(Chunk(2, bytes.substr(1000) + "x"));
+  const grpc::Status status = stream_->Finish();
+  EXPECT_TRUE(IsInvalid(status, "chunk"));
+  EXPECT_EQ(
+      status.error_message(),
+      "chunk: came 4121 bytes for id 2, expected at most the 4120 that it still lacks of 5120");
+  // Of the stream itself.
+  EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "INVALID_ARGUMENT") == 1; }));
+  ExpectServes();
+}
+
+// Whether the answer is there already or not, which the caller cannot know.
+TEST_F(SolveStreamTest, BytesForARequestThatIsWholeAreSurplus) {
+  server_->Drain();
+  Open(Options(), /*gated=*/true);
+  for (const bool answered : {false, true}) {
+    for (const bool in_chunks : {false, true}) {
+      OpenStream();
+      if (!answered) gate_->Close();
+      if (in_chunks) {
+        ASSERT_TRUE(stream_->Write(Header(1)));
+        ASSERT_TRUE(stream_->Write(Chunk(1, BytesOf(problem_.rhs))));
+      } else {
+        ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
+      }
+      if (answered) Read(1);
+      stream_->Write(Chunk(1, "x"));
+      const grpc::Status status = stream_->Finish();
+      gate_->Open();
+      EXPECT_TRUE(IsInvalid(status, "id"));
+      EXPECT_EQ(status.error_message(),
+                "id: came 1, expected the id of a request whose right-hand sides are not complete");
+    }
+  }
+}
+
+TEST_F(SolveStreamTest, AnEmptyChunkChangesNothingWheneverItComes) {
+  server_->Drain();
+  Open(Options(), /*gated=*/true);
+  const std::string bytes = BytesOf(problem_.rhs);
+  ASSERT_TRUE(stream_->Write(Chunk(1, "")));  // of nobody
+  ASSERT_TRUE(stream_->Write(Header(1)));
+  ASSERT_TRUE(stream_->Write(Chunk(1, "")));
+  ASSERT_TRUE(stream_->Write(Chunk(1, bytes.substr(0, 8))));
+  ASSERT_TRUE(stream_->Write(Chunk(1, "")));
+  gate_->Close();
+  ASSERT_TRUE(stream_->Write(Chunk(1, bytes.substr(8))));
+  gate_->WaitForDevice();
+  ASSERT_TRUE(stream_->Write(Chunk(1, "")));
+  // The refusal of the next one says that the empty chunk was read.
+  ASSERT_TRUE(stream_->Write(Header(2, 0)));
+  Read(1);
+  EXPECT_EQ(DetailOf<v1::InvalidField>(answers_[2].status)->field(), "request.num_rhs");
+  gate_->Open();
+  Read(1);
+  ExpectAnswer(1, problem_.rhs);
+  ASSERT_TRUE(stream_->Write(Chunk(1, "")));
+  EXPECT_TRUE(IsOk(Close()));
+  EXPECT_EQ(Ended("SolveStream", "OK"), 1);
+  v1::GetFactorizationRequest get;
+  get.set_handle(handle_);
+  v1::FactorizationInfo info;
+  ASSERT_TRUE(IsOk(stub().GetFactorization(NewContext().get(), get, &info)));
+  EXPECT_EQ(info.times_solved(), 1);
+}
+
+TEST_F(SolveStreamTest, AnIdThatWasRefusedMayBeUsedAgainAndItsOldChunksAreDropped) {
+  ASSERT_TRUE(stream_->Write(Header(1, 0)));
+  ASSERT_TRUE(stream_->Write(Chunk(1, "of the request that was refused")));
+  Read(1);
+  EXPECT_EQ(DetailOf<v1::InvalidField>(answers_[1].status)->field(), "request.num_rhs");
+  answers_.clear();
+  ASSERT_TRUE(stream_->Write(Header(1)));
+  ASSERT_TRUE(stream_->Write(Chunk(1, BytesOf(problem_.rhs))));
+  Read(1);
+  ExpectAnswer(1, problem_.rhs);
+  EXPECT_TRUE(IsOk(Close()));
+}
+
+TEST_F(SolveStreamTest, AMessageHasOnePart) {
+  const std::string chunk = Chunk(1, "12345678").SerializeAsString();
+  for (const std::string& bytes : {chunk + Header(1).SerializeAsString(),
+                                   Header(1).SerializeAsString() + chunk, chunk + chunk}) {
+    const grpc::Status status = RawCall("/blockd.v1.Solver/SolveStream", bytes);
+    EXPECT_TRUE(IsInvalid(status, "part"));
+    EXPECT_EQ(status.error_message(),
+              "part: came a chunk and something else, expected one part in a message");
+  }
+}
+
+TEST_F(SolveStreamTest, ResidualAndRefinementAreOfTheirRequest) {
+  v1::FactorRequest factor = FactorRequestOf(matrix_);
+  factor.mutable_options()->set_keep_matrix(true);
+  handle_ = Factor(factor).system(0).handle();
+  v1::SolveStreamRequest request = Whole(1, problem_.rhs);
+  ASSERT_TRUE(stream_->Write(request));
+  request.set_id(2);
+  request.mutable_request()->mutable_options()->set_residual(true);
+  ASSERT_TRUE(stream_->Write(request));
+  Read(2);
+  ExpectAnswer(1, problem_.rhs);
+  ExpectAnswer(2, problem_.rhs);
+  EXPECT_EQ(answers_[1].reply.backward_error(), 0);
+  EXPECT_GT(answers_[2].reply.backward_error(), 0);
+  EXPECT_LT(answers_[2].reply.backward_error(), 1e-14);
+  EXPECT_TRUE(IsOk(Close()));
+}
+
+TEST_F(SolveStreamTest, TheDeadlineOfTheStreamEndsIt) {
+  EXPECT_TRUE(IsOk(Close()));
+  context_ = ContextWithServerTimeout(absl::Milliseconds(100));
+  stream_ = stub().SolveStream(context_.get());
+  ASSERT_TRUE(stream_->Write(Header(1)));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "DEADLINE_EXCEEDED") == 1; }));
+  EXPECT_EQ(Ended("SolveStream", "CANCELLED"), 0);
+}
+
 TEST_F(SolveStreamTest, AnEndBeforeTheLastChunkIsSaid) {
   ASSERT_TRUE(stream_->Write(Header(1)));
   ASSERT_TRUE(stream_->Write(Chunk(1, "1234")));
@@ -198,70 +240,12 @@ TEST_F(SolveStreamTest, AnEndBeforeTheLastChunkIsSaid) {
   EXPECT_TRUE(IsOk(stream_->Finish()));
 }
 
-TEST_F(SolveStreamTest, ARequestThatStallsFailsAndTheStreamGoesOn) {
-  server_->Drain();
-  server::ServerOptions options = Options();
-  options.stream_idle_timeout = absl::Milliseconds(100);
-  Open(options);
-  ASSERT_TRUE(stream_->Write(Header(1)));
-  Read(1);
-  EXPECT_EQ(answers_[1].status.code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  ASSERT_TRUE(stream_->Write(Whole(2, problem_.rhs)));
-  Read(1);
-  ExpectAnswer(2, problem_.rhs);
-  EXPECT_TRUE(IsOk(Close()));
-}
-
-TEST_F(SolveStreamTest, MoreRequestsThanTheLimitWaitAndAreAnswered) {
-  server_->Drain();
-  server::ServerOptions options = Options();
-  options.max_stream_requests = 2;
-  options.max_stream_bytes = 3 * problem_.rows() * 8;
-  Open(options);
-  std::thread writer([&] {
-    for (uint64_t id = 0; id < 50; ++id) EXPECT_TRUE(stream_->Write(Whole(id, problem_.rhs)));
-    stream_->WritesDone();
-  });
-  Read(50);
-  writer.join();
-  for (uint64_t id = 0; id < 50; ++id) ExpectAnswer(id, problem_.rhs);
-  EXPECT_TRUE(IsOk(stream_->Finish()));
-}
-
-TEST_F(SolveStreamTest, RequestsThatAreStillArrivingCannotFillTheStream) {
-  server_->Drain();
-  server::ServerOptions options = Options();
-  options.max_stream_requests = 2;
-  Open(options);
-  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(stream_->Write(Header(id)));
-  Read(1);  // the third is refused, with a delay
-  EXPECT_EQ(answers_[3].status.code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_TRUE(DetailOf<v1::RetryAfter>(answers_[3].status));
-  for (uint64_t id = 1; id <= 2; ++id) {
-    ASSERT_TRUE(stream_->Write(Chunk(id, BytesOf(problem_.rhs))));
-  }
-  Read(2);
-  ExpectAnswer(1, problem_.rhs);
-  ExpectAnswer(2, problem_.rhs);
-  EXPECT_TRUE(IsOk(Close()));
-}
-
-TEST_F(SolveStreamTest, ARequestLargerThanTheStreamMayHoldIsRefused) {
-  server_->Drain();
-  server::ServerOptions options = Options();
-  options.max_stream_bytes = 8 * problem_.rows();
-  Open(options);
-  ASSERT_TRUE(stream_->Write(Header(1, 2)));
-  Read(1);
-  EXPECT_EQ(answers_[1].status.code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(IsOk(Close()));
-}
-
 TEST_F(SolveStreamTest, ACancelledStreamLeavesNothingBehind) {
   for (uint64_t id = 0; id < 30; ++id) stream_->Write(Whole(id, problem_.rhs));
   stream_->Write(Header(100));
   context_->TryCancel();
   EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "CANCELLED") >= 1; }));
   EXPECT_TRUE(IsOk(ReleaseStatus({handle_})));
   EXPECT_TRUE(Eventually([&] { return ReservedBytes() == 0; }));
   ExpectServes();

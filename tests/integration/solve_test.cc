@@ -308,20 +308,5 @@ TEST_F(SolveTest, ManyCallersOfOneHandleAllGetTheirOwnAnswers) {
   }
 }
 
-TEST_F(SolveTest, TheRequestIdComesBackOrIsMade) {
-  v1::ServerInfo info;
-  const auto context = NewContext();
-  context->AddMetadata("x-request-id", "abc-123");
-  ASSERT_TRUE(IsOk(stub().GetServerInfo(context.get(), {}, &info)));
-  const auto& echoed = context->GetServerInitialMetadata();
-  ASSERT_EQ(echoed.count("x-request-id"), 1u);
-  EXPECT_EQ(echoed.find("x-request-id")->second, "abc-123");
-  const auto other = NewContext();
-  ASSERT_TRUE(IsOk(stub().GetServerInfo(other.get(), {}, &info)));
-  const auto& made = other->GetServerInitialMetadata();
-  ASSERT_EQ(made.count("x-request-id"), 1u);
-  EXPECT_FALSE(made.find("x-request-id")->second.empty());
-}
-
 }  // namespace
 }  // namespace blockd::test

@@ -9,7 +9,8 @@
 //   INVALID_ARGUMENT     a field is wrong (InvalidField), or A is not positive definite
 //   NOT_FOUND            the handle is not held (HandleNotFound says why): factor again
 //   RESOURCE_EXHAUSTED   does not fit into the server's memory (InsufficientMemory); with a
-//                        RetryAfter where only work under way is in the way
+//                        RetryAfter where only work under way is in the way; or a message or
+//                        request is over a limit of the server (LimitExceeded)
 //   FAILED_PRECONDITION  residual or refinement without FactorOptions::keep_matrix
 //   UNAVAILABLE          no server, or its queue is full (RetryAfter); retries were used up
 //   DEADLINE_EXCEEDED    the call's timeout passed
@@ -31,6 +32,7 @@ std::optional<v1::InvalidField> GetInvalidField(const absl::Status& status);
 std::optional<v1::NotPositiveDefinite> GetNotPositiveDefinite(const absl::Status& status);
 std::optional<v1::HandleNotFound> GetHandleNotFound(const absl::Status& status);
 std::optional<v1::InsufficientMemory> GetInsufficientMemory(const absl::Status& status);
+std::optional<v1::LimitExceeded> GetLimitExceeded(const absl::Status& status);
 std::optional<absl::Duration> GetRetryAfter(const absl::Status& status);
 
 // The status that a reply carries for one system of a batch or one request of a stream.

@@ -1,0 +1,83 @@
+#include "server/logging.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace blockd::server {
+namespace {
+
+class LoggingTest : public ::testing::Test {
+ protected:
+  void TearDown() override { SetUpLogging("off", "logfmt"); }
+
+  // What is written to standard error, without the time.
+  template <typename Write>
+  static std::string Written(Write write) {
+    testing::internal::CaptureStderr();
+    write();
+    std::string text = testing::internal::GetCapturedStderr();
+    const size_t level = text.find(text.starts_with("{") ? ",\"level\"" : " level=");
+    return level == std::string::npos ? text : text.substr(level + 1);
+  }
+  static void WriteOne() {
+    LogLine(LogLevel::kWarn, "event")
+        .Add("plain", "a-b:c/1.5")
+        .Add("empty", "")
+        .Add("spaced", "two words")
+        .Add("equals", "a=b")
+        .Add("quoted", "say \"x\" \\ y")
+        .Add("control", std::string("a\nb\x7f\xc3\xa9"))
+        .Add("number", int64_t{-42})
+        .AddSeconds("took", absl::Milliseconds(1500))
+        .Write();
+  }
+};
+
+TEST_F(LoggingTest, ALineOfLogfmt) {
+  SetUpLogging("info", "logfmt");
+  EXPECT_EQ(Written(WriteOne),
+            "level=warn event=event plain=a-b:c/1.5 empty=\"\" spaced=\"two words\" "
+            "equals=\"a=b\" quoted=\"say \\\"x\\\" \\\\ y\" "
+            "control=\"a\\u000ab\\u007f\\u00c3\\u00a9\" number=-42 took=1.5\n");
+}
+
+TEST_F(LoggingTest, ALineOfJson) {
+  SetUpLogging("info", "json");
+  EXPECT_EQ(Written(WriteOne),
+            "\"level\":\"warn\",\"event\":\"event\",\"plain\":\"a-b:c/1.5\",\"empty\":\"\","
+            "\"spaced\":\"two words\",\"equals\":\"a=b\",\"quoted\":\"say \\\"x\\\" \\\\ y\","
+            "\"control\":\"a\\u000ab\\u007f\\u00c3\\u00a9\",\"number\":-42,\"took\":1.5}\n");
+}
+
+TEST_F(LoggingTest, ALineBeginsWithItsTime) {
+  SetUpLogging("info", "json");
+  testing::internal::CaptureStderr();
+  LogLine(LogLevel::kInfo, "event").Write();
+  const std::string text = testing::internal::GetCapturedStderr();
+  absl::Time time;
+  std::string error;
+  ASSERT_TRUE(absl::StartsWith(text, "{\"time\":\"")) << text;
+  EXPECT_TRUE(absl::ParseTime(absl::RFC3339_full, text.substr(9, 27), &time, &error)) << text;
+  EXPECT_LT(absl::AbsDuration(absl::Now() - time), absl::Hours(1));
+}
+
+TEST_F(LoggingTest, ALevelShowsItselfAndWhatIsWorse) {
+  const LogLevel levels[] = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError};
+  const std::string names[] = {"debug", "info", "warn", "error", "off"};
+  for (size_t at = 0; at < 5; ++at) {
+    SetUpLogging(names[at], "logfmt");
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(LogEnabled(levels[i]), i >= at);
+      const std::string text = Written([&] { LogLine(levels[i], "event").Write(); });
+      EXPECT_EQ(text, i >= at ? "level=" + names[i] + " event=event\n" : "") << names[at];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace blockd::server
