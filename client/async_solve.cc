@@ -37,14 +37,13 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
 
  private:
   void Ended(const absl::Status& status) {
-    Connection::EnterCallback();
     if (status.ok()) return done_(TakeSolution(reply_, solution_));
     const auto wait = backoff_.Next(status, absl::Now());
     if (!wait.has_value()) return done_(status);
     // The alarm keeps its callback for good, so the callback must not keep the alarm's owner.
     until_alarm_ = shared_from_this();
-    alarm_.Set(absl::ToChronoTime(absl::Now() + *wait), [this](bool) {
-      Connection::EnterCallback();
+    alarm_ = std::make_unique<grpc::Alarm>();  // the last one's callback may not have returned yet
+    alarm_->Set(absl::ToChronoTime(absl::Now() + *wait), [this](bool) {
       const std::shared_ptr<AsyncSolve> self = std::move(until_alarm_);
       Attempt();
     });
@@ -58,7 +57,7 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
   Backoff backoff_;
   std::unique_ptr<grpc::ClientContext> context_;
   v1::SolveReply reply_;
-  grpc::Alarm alarm_;
+  std::unique_ptr<grpc::Alarm> alarm_;
   std::shared_ptr<AsyncSolve> until_alarm_;
 };
 

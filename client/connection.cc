@@ -1,8 +1,6 @@
 #include "client/connection.h"
 
-#include <functional>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,65 +49,31 @@ grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
   return args;
 }
 
-thread_local bool on_callback_thread = false;
-
-// Destroys what callbacks held last. Joined when the process ends, before gRPC itself is unloaded.
-class Undertaker {
- public:
-  static Undertaker& Get() {
-    static Undertaker undertaker;
-    return undertaker;
-  }
-  void Take(std::function<void()> destroy) {
-    absl::MutexLock lock(&mutex_);
-    work_.push_back(std::move(destroy));
-  }
-
- private:
-  Undertaker() : thread_([this] { Run(); }) {}
-  ~Undertaker() {
-    {
-      absl::MutexLock lock(&mutex_);
-      ending_ = true;
+// gRPC runs callbacks on threads that it keeps while there is a channel that had one. Whoever
+// destroys the last such channel waits for those threads, which none of them can do. So one
+// channel, which does nothing else, is never destroyed: the threads, and gRPC with them, stay until
+// the process is gone.
+void KeepCallbackThreads() {
+  struct Kept {
+    Kept() {
+      stub.UnaryCall(&context, "/", {}, &request, &reply, [](const grpc::Status&) {});
     }
-    thread_.join();
-  }
-  void Run() {
-    const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return ending_ || !work_.empty();
-    };
-    absl::MutexLock lock(&mutex_);
-    while (true) {
-      mutex_.Await(absl::Condition(&awake));
-      if (work_.empty()) return;
-      const std::function<void()> destroy = std::move(work_.back());
-      work_.pop_back();
-      mutex_.Unlock();
-      destroy();
-      mutex_.Lock();
-    }
-  }
-
-  absl::Mutex mutex_;
-  std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last, because it uses the others
-};
+    grpc::GenericStub stub{
+        grpc::CreateChannel("", nullptr)};  // without credentials every call fails
+    grpc::ClientContext context;
+    grpc::Slice nothing;
+    grpc::ByteBuffer request{&nothing, 1}, reply;
+  };
+  [[gnu::used]] static const auto* const kept = new Kept;  // used: where leak checkers find it
+}
 
 }  // namespace
 
 std::shared_ptr<Connection> Connection::Make(const std::string& target,
                                              const ClientOptions& options) {
-  return {new Connection(target, options), [](Connection* connection) {
-            if (on_callback_thread) {
-              Undertaker::Get().Take([connection] { delete connection; });
-            } else {
-              delete connection;
-            }
-          }};
+  KeepCallbackThreads();
+  return std::shared_ptr<Connection>(new Connection(target, options));
 }
-
-void Connection::EnterCallback() { on_callback_thread = true; }
 
 Connection::Connection(const std::string& target, const ClientOptions& options)
     : options_(options),
@@ -188,7 +152,6 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, std::stri
   }
   self->stub_->async()->Release(&call->context, &call->request, &call->reply,
                                 [call](const grpc::Status&) {
-                                  EnterCallback();
                                   absl::MutexLock lock(&call->connection->mutex_);
                                   --call->connection->releases_;
                                 });
@@ -207,12 +170,12 @@ absl::Status ToStatus(const grpc::Status& status) {
 }
 
 double UniformRandom() {
-  thread_local absl::BitGen generator;
+  absl::BitGen generator;
   return absl::Uniform(generator, 0.0, 1.0);
 }
 
 std::string RandomBytes(size_t count) {
-  thread_local absl::BitGen generator;
+  absl::BitGen generator;
   std::string bytes(count, '\0');
   for (char& byte : bytes) byte = static_cast<char>(absl::Uniform<uint8_t>(generator));
   return bytes;

@@ -1,6 +1,8 @@
 // The channels to one server, and what every call on them shares. Internal to the client.
 //
-// Thread-safe. Kept alive by the client, its handles and its sessions.
+// Thread-safe. Kept alive by the client, its handles, its sessions and its calls under way. Any
+// thread may be the one that lets go last, a callback too, and so may the destructor of a static:
+// nothing that a connection needs is destroyed before the process is gone.
 #ifndef BLOCKD_CLIENT_CONNECTION_H_
 #define BLOCKD_CLIENT_CONNECTION_H_
 
@@ -22,11 +24,7 @@ namespace blockd::client {
 
 class Connection {
  public:
-  // gRPC's callback threads must not destroy the last channel (they would wait for themselves): a
-  // connection whose last holder is a callback is destroyed on a thread of its own.
   static std::shared_ptr<Connection> Make(const std::string& target, const ClientOptions& options);
-  // Every callback on a gRPC thread that may be the last holder says so first.
-  static void EnterCallback();
 
   const ClientOptions& options() const { return options_; }
   v1::Solver::Stub& stub() const { return *stub_; }

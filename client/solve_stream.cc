@@ -112,7 +112,6 @@ void SolveStream::OnWriteDone(bool ok) {
 }
 
 void SolveStream::OnReadDone(bool ok) {
-  Connection::EnterCallback();
   if (!ok) {
     {
       absl::MutexLock lock(&mutex_);
@@ -131,7 +130,6 @@ void SolveStream::OnReadDone(bool ok) {
 }
 
 void SolveStream::OnDone(const grpc::Status& status) {
-  Connection::EnterCallback();
   absl::Status end = ToStatus(status);
   std::shared_ptr<SolveStream> self;
   {
@@ -176,9 +174,13 @@ void SolveStream::Handle(StreamReply& reply) {
       finished = pending.received == pending.solution.size();
       if (finished) result = std::move(pending.result);
     } else if (reply.message.has_status()) {
-      finished = true;
-      result = ToStatus(reply.message.status());
-      if (result.status().ok()) wrong = "a failure with the code OK";
+      const absl::Status failure = ToStatus(reply.message.status());
+      finished = !failure.ok();
+      if (finished) {
+        result = failure;
+      } else {
+        wrong = "a failure with the code OK";
+      }
     } else if (!reply.message.has_reply() || pending.answered) {
       wrong = "a reply without a part";
     } else if (answer.solution().empty() &&

@@ -1,22 +1,8 @@
 #include "client/blockctl/accuracy.h"
 
-#include "absl/flags/flag.h"
 #include "absl/strings/str_format.h"
-#include "client/blockctl/command.h"
-
-ABSL_FLAG(std::string, accuracy, "standard",
-          "standard: solutions as accurate as the growth of the blocks' factors lets them be; "
-          "guaranteed: a backward error of at most 4 n eps, for which the server keeps the matrix "
-          "where it must.");
 
 namespace blockd::blockctl {
-
-absl::StatusOr<client::Accuracy> AccuracyFromFlag() {
-  const std::string accuracy = absl::GetFlag(FLAGS_accuracy);
-  if (accuracy == "standard") return client::Accuracy::kStandard;
-  if (accuracy == "guaranteed") return client::Accuracy::kGuaranteed;
-  return UsageError("--accuracy must be standard or guaranteed");
-}
 
 std::string ConditioningText(const client::Conditioning& conditioning) {
   std::string text = absl::StrFormat("growth %.3g, backward errors of at most %.3g%s",

@@ -1,10 +1,12 @@
 // blockctl bench
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/flags/declare.h"
@@ -43,7 +45,7 @@ ABSL_FLAG(
 namespace blockd::blockctl {
 namespace {
 
-const std::vector<std::string> kOperations = {"factor", "solve", "refactor"};
+constexpr std::array<std::string_view, 3> kOperations = {"factor", "solve", "refactor"};
 
 std::atomic<bool> interrupted{false};
 void Interrupt(int signal) {
@@ -253,7 +255,7 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
         },
         interrupted);
   } else {
-    title.operations = kOperations;
+    title.operations.assign(kOperations.begin(), kOperations.end());
     const absl::StatusOr<std::unique_ptr<Bench>> bench =
         Bench::Make(*std::move(clients), *std::move(problem), options->callers);
     if (!bench.ok()) return bench.status();

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/blockctl/command.h"
 #include "client/blockctl/json.h"
+#include "client/blockctl/text.h"
 
 namespace blockd::blockctl {
 namespace {

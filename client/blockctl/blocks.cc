@@ -152,35 +152,65 @@ absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t bloc
   return blocks;
 }
 
-Array Columns::ToArray() const {
+Array Columns::ToMatrix() const {
   Array array;
   array.scalar = scalar;
-  array.shape = flat ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, count};
+  array.shape = {rows, count};
   array.fortran_order = true;
   array.data = data;
   return array;
 }
 
-absl::StatusOr<Columns> ColumnsFromArray(const Array& array) {
-  if (array.shape.empty() || array.shape.size() > 2 || array.size() == 0) {
-    return Invalid(absl::StrCat("the right-hand sides have the shape ", ShapeText(array.shape),
-                                ", expected (N*n,) or (N*n, d)"));
+Array Columns::ToArray() const {
+  Array array = ToMatrix();
+  array.shape = shape;
+  // Block rows stand one after another in C order, and in Fortran order they do not.
+  array.fortran_order = shape.size() == 2 && shape[0] == rows;
+  if (!array.fortran_order && count > 1) {
+    const int64_t width = client::ScalarBytes(scalar);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < count; ++c) {
+        std::copy_n(&data[(c * rows + r) * width], width, &array.data[(r * count + c) * width]);
+      }
+    }
+  }
+  return array;
+}
+
+absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks,
+                                         int64_t block_size) {
+  const int64_t rows = num_blocks * block_size;
+  const std::vector<int64_t>& shape = array.shape;
+  const bool by_rows = !shape.empty() && shape.size() <= 2 && shape[0] == rows;
+  const bool by_blocks =
+      (shape.size() == 2 || shape.size() == 3) && shape[0] == num_blocks && shape[1] == block_size;
+  if ((!by_rows && !by_blocks) || array.size() == 0) {
+    return Invalid(absl::StrCat(
+        "the right-hand sides have the shape ", ShapeText(shape), ", expected ", ShapeText({rows}),
+        " or (", rows, ", d), N*n = ", rows, " rows, or by block rows ",
+        ShapeText({num_blocks, block_size}), " or (", num_blocks, ", ", block_size, ", d)"));
   }
   Columns columns;
   columns.scalar = array.scalar;
-  columns.rows = array.shape[0];
-  columns.flat = array.shape.size() == 1;
-  columns.count = columns.flat ? 1 : array.shape[1];
-  if (columns.count == 1 || array.fortran_order) {
-    columns.data = array.data;
-    return columns;
+  columns.rows = rows;
+  columns.count = array.size() / rows;
+  columns.shape = shape;
+  columns.data.resize(array.data.size());
+  // Row i n + j of column c.
+  const int64_t d = columns.count, n = block_size;
+  int64_t step_i = n * d, step_j = d, step_c = 1;
+  if (array.fortran_order) {
+    step_i = by_rows ? n : 1;
+    step_j = by_rows ? 1 : num_blocks;
+    step_c = rows;
   }
   const int64_t width = client::ScalarBytes(array.scalar);
-  columns.data.resize(array.data.size());
-  for (int64_t r = 0; r < columns.rows; ++r) {
-    for (int64_t c = 0; c < columns.count; ++c) {
-      std::copy_n(&array.data[(r * columns.count + c) * width], width,
-                  &columns.data[(c * columns.rows + r) * width]);
+  std::byte* out = columns.data.data();
+  for (int64_t c = 0; c < d; ++c) {
+    for (int64_t i = 0; i < num_blocks; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        out = std::copy_n(&array.data[(i * step_i + j * step_j + c * step_c) * width], width, out);
+      }
     }
   }
   return columns;

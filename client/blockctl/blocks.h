@@ -39,17 +39,22 @@ absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t bloc
 // The smallest n that divides the rows and makes the matrix block tridiagonal.
 int64_t DetectBlockSize(const SparseMatrix& matrix);
 
-// Columns of right-hand sides, column-major: from shape (rows,) or (rows, d) in either order.
+// Columns of right-hand sides or solutions, column-major.
 struct Columns {
   client::Scalar scalar = client::Scalar::kFloat64;
-  int64_t rows = 0;
-  int64_t count = 0;  // d
-  bool flat = false;  // came as (rows,)
+  int64_t rows = 0;            // N n
+  int64_t count = 0;           // d
+  std::vector<int64_t> shape;  // that they came in
   std::vector<std::byte> data;
 
-  Array ToArray() const;  // of the shape it came in, Fortran order
+  Array ToArray() const;   // of the shape they came in
+  Array ToMatrix() const;  // of shape (rows, d), Fortran order
 };
-absl::StatusOr<Columns> ColumnsFromArray(const Array& array);
+
+// From an array of shape (N n,) or (N n, d), or by block rows, (N, n) or (N, n, d), in either
+// order. INVALID_ARGUMENT for any other shape: as many numbers in other places are another problem.
+absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks,
+                                         int64_t block_size);
 
 }  // namespace blockd::blockctl
 

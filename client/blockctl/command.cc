@@ -5,7 +5,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/blockctl/exit_code.h"
@@ -119,18 +118,5 @@ void Note(const std::string& line) {
 }
 
 void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
-std::string HandleText(const std::string& handle) { return absl::BytesToHexString(handle); }
-
-absl::StatusOr<std::string> ParseHandle(const std::string& text) {
-  bool valid = !text.empty() && text.size() % 2 == 0;
-  for (const char c : text) valid = valid && absl::ascii_isxdigit(c);
-  if (!valid) {
-    return UsageError(absl::StrCat("\"", text,
-                                   "\" is no handle: expected hexadecimal digits, as `blockctl "
-                                   "factor` and `blockctl list` print them"));
-  }
-  return absl::HexStringToBytes(text);
-}
 
 }  // namespace blockd::blockctl

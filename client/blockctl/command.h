@@ -50,10 +50,6 @@ void Note(const std::string& line);
 // To standard output.
 void Print(std::string_view text);
 
-// Handles are written in hexadecimal.
-std::string HandleText(const std::string& handle);
-absl::StatusOr<std::string> ParseHandle(const std::string& text);
-
 }  // namespace blockd::blockctl
 
 #endif  // BLOCKD_CLIENT_BLOCKCTL_COMMAND_H_

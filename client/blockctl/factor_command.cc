@@ -11,6 +11,7 @@
 #include "client/blockctl/command.h"
 #include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
+#include "client/blockctl/handle_table.h"
 #include "client/blockctl/json.h"
 #include "client/blockctl/matrix_flags.h"
 #include "client/blockctl/progress.h"

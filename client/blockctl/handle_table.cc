@@ -1,10 +1,13 @@
 #include "client/blockctl/handle_table.h"
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/blockctl/accuracy.h"
-#include "client/blockctl/command.h"
 #include "client/blockctl/cost_text.h"
+#include "client/blockctl/exit_code.h"
+#include "client/blockctl/text.h"
 
 namespace blockd::blockctl {
 namespace {
@@ -27,6 +30,19 @@ client::Conditioning ConditioningOf(const v1::FactorizationInfo& info) {
 }
 
 }  // namespace
+
+std::string HandleText(const std::string& handle) { return absl::BytesToHexString(handle); }
+
+absl::StatusOr<std::string> ParseHandle(const std::string& text) {
+  bool valid = !text.empty() && text.size() % 2 == 0;
+  for (const char c : text) valid = valid && absl::ascii_isxdigit(c);
+  if (!valid) {
+    return UsageError(absl::StrCat("\"", text,
+                                   "\" is no handle: expected hexadecimal digits, as `blockctl "
+                                   "factor` and `blockctl list` print them"));
+  }
+  return absl::HexStringToBytes(text);
+}
 
 std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos) {
   if (infos.empty()) return "";

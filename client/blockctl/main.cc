@@ -10,13 +10,13 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
 #include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "client/blockctl/command.h"
 #include "client/blockctl/exit_code.h"
+#include "client/blockctl/handle_table.h"
 #include "client/blockctl/json.h"
 
 namespace blockd::blockctl {
@@ -74,9 +74,9 @@ std::string Overview() {
     absl::StrAppendFormat(&text, "  %-9s %s\n", std::string(command.name),
                           std::string(command.summary));
   }
-  absl::StrAppend(&text, "  help      Say what a command does: blockctl help COMMAND\n\n",
-                  "Flags of every command:\n", FlagsHelp(CommonFlags()), "\nExit status:\n",
-                  std::string(kExitCodes), "\n");
+  absl::StrAppend(&text, "  help      Say what a command does: blockctl help COMMAND\n",
+                  "  --version\n\n", "Flags of every command:\n", FlagsHelp(CommonFlags()),
+                  "\nExit status:\n", std::string(kExitCodes), "\n");
   return text;
 }
 
@@ -105,7 +105,10 @@ std::vector<std::string> FlagsGiven(int argc, char** argv) {
     if (!word.starts_with('-') || word.size() < 2) continue;
     std::string name(word.substr(word.find_first_not_of('-')));
     name.resize(std::min(name.find('='), name.size()));
-    if (absl::FindCommandLineFlag(name) == nullptr && name.starts_with("no")) name.erase(0, 2);
+    if (name.starts_with("no") && absl::FindCommandLineFlag(name) == nullptr &&
+        absl::FindCommandLineFlag(name.substr(2)) != nullptr) {
+      name.erase(0, 2);  // --noquiet
+    }
     names.push_back(name);
   }
   return names;
@@ -176,7 +179,12 @@ absl::Status Run(int argc, char** argv) {
   std::vector<char*> kept;
   bool help = false;
   for (int i = 0; i < argc; ++i) {
-    if (i > 0 && IsHelp(argv[i])) {
+    const std::string_view word = argv[i];
+    if (word == "--version") {
+      Print("blockctl " BLOCKD_VERSION "\n");
+      return absl::OkStatus();
+    }
+    if (i > 0 && IsHelp(word)) {
       help = true;
     } else {
       kept.push_back(argv[i]);
@@ -216,9 +224,6 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", 0);  // its log is not for this program's users
   std::signal(SIGPIPE, SIG_DFL);        // `blockctl list | head` ends quietly
   absl::SetProgramUsageMessage("see blockctl help");
-  absl::FlagsUsageConfig config;
-  config.version_string = [] { return std::string("blockctl " BLOCKD_VERSION "\n"); };
-  absl::SetFlagsUsageConfig(config);
   const absl::Status status = blockd::blockctl::Run(argc, argv);
   const int code = blockd::blockctl::Report(status);
   if (std::fflush(stdout) != 0) {

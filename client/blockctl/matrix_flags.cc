@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/blockctl/exit_code.h"
+#include "client/blockctl/files.h"
 #include "client/blockctl/matrix_market.h"
 #include "client/blockctl/npy.h"
 
@@ -24,6 +25,11 @@ ABSL_FLAG(
     int64_t, block_size, 0,
     "n. With --matrix: rows of a block; 0 finds the smallest that makes it block tridiagonal. "
     "With `bench`: rows of a block of the problem, 0 means 8.");
+
+ABSL_FLAG(std::string, accuracy, "standard",
+          "standard: solutions as accurate as the growth of the blocks' factors lets them be; "
+          "guaranteed: a backward error of at most 4 n eps, for which the server keeps the matrix "
+          "where it must.");
 
 namespace blockd::blockctl {
 namespace {
@@ -75,22 +81,38 @@ absl::StatusOr<Blocks> ReadMatrix() {
   return BlocksFromSparse(*matrix, absl::GetFlag(FLAGS_block_size));
 }
 
+absl::StatusOr<client::Accuracy> AccuracyFromFlag() {
+  const std::string accuracy = absl::GetFlag(FLAGS_accuracy);
+  if (accuracy == "standard") return client::Accuracy::kStandard;
+  if (accuracy == "guaranteed") return client::Accuracy::kGuaranteed;
+  return UsageError("--accuracy must be standard or guaranteed");
+}
+
 absl::Status CheckName(const std::string& path, const std::string& flag) {
   if (absl::EndsWith(path, ".npy") || absl::EndsWith(path, ".mtx")) return absl::OkStatus();
   return UsageError(
       absl::StrCat("--", flag, "=", path, ": expected a name ending in .npy or .mtx"));
 }
 
-absl::StatusOr<Columns> ReadRhs(const std::string& path) {
-  const absl::StatusOr<Array> array =
-      absl::EndsWith(path, ".mtx") ? ReadColumns(path) : ReadNpy(path);
-  if (!array.ok()) return array.status();
-  return ColumnsFromArray(*array);
+absl::StatusOr<Array> ReadRhs(const std::string& path) {
+  return absl::EndsWith(path, ".mtx") ? ReadColumns(path) : ReadNpy(path);
+}
+
+absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array, int64_t num_blocks,
+                                   int64_t block_size) {
+  const int64_t rows = num_blocks * block_size;
+  if (absl::EndsWith(path, ".mtx") && array.shape[0] != rows) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": the right-hand sides have ",
+                                                   array.shape[0], " rows, expected N*n = ", rows));
+  }
+  absl::StatusOr<Columns> columns = ColumnsFromArray(array, num_blocks, block_size);
+  if (!columns.ok()) return InFile(path, columns.status());
+  return columns;
 }
 
 absl::Status WriteSolution(const std::string& path, const Columns& solution) {
-  const Array array = solution.ToArray();
-  return absl::EndsWith(path, ".mtx") ? WriteColumns(path, array) : WriteNpy(path, array);
+  if (absl::EndsWith(path, ".mtx")) return WriteColumns(path, solution.ToMatrix());
+  return WriteNpy(path, solution.ToArray());
 }
 
 }  // namespace blockd::blockctl

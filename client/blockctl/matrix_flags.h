@@ -1,4 +1,4 @@
-// The flags that name a matrix, and reading what they name.
+// The flags that name a matrix and what is wanted of it, and reading what they name.
 #ifndef BLOCKD_CLIENT_BLOCKCTL_MATRIX_FLAGS_H_
 #define BLOCKD_CLIENT_BLOCKCTL_MATRIX_FLAGS_H_
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "blockd/client/results.h"
 #include "client/blockctl/blocks.h"
 
 namespace blockd::blockctl {
@@ -16,8 +17,15 @@ const std::vector<std::string_view>& MatrixFlags();
 bool MatrixGiven();
 absl::StatusOr<Blocks> ReadMatrix();
 
-// By the ending of the name: .npy or .mtx.
-absl::StatusOr<Columns> ReadRhs(const std::string& path);
+// --accuracy; a usage error if it is neither standard nor guaranteed.
+absl::StatusOr<client::Accuracy> AccuracyFromFlag();
+
+// By the ending of the name: .npy or .mtx. A .mtx holds rows and columns, never block rows.
+absl::StatusOr<Array> ReadRhs(const std::string& path);
+// What `path` held, for a matrix of N blocks of n. INVALID_ARGUMENT, naming the file, where its
+// shape is none of such right-hand sides.
+absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array, int64_t num_blocks,
+                                   int64_t block_size);
 absl::Status WriteSolution(const std::string& path, const Columns& solution);
 // A usage error unless the name ends in .npy or .mtx.
 absl::Status CheckName(const std::string& path, const std::string& flag);

@@ -4,14 +4,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
-
-#include "absl/time/time.h"
 
 namespace blockd::blockctl {
-
-// "[####------]  41%  1.2 GiB of 2.9 GiB, 410 MiB/s"
-std::string ProgressLine(int64_t sent_bytes, int64_t total_bytes, absl::Duration elapsed);
 
 // For FactorOptions::progress; empty where no bar should be drawn. The bar appears after half a
 // second and vanishes at the end.

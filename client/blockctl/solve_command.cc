@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "client/blockctl/accuracy.h"
 #include "client/blockctl/command.h"
 #include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
+#include "client/blockctl/handle_table.h"
 #include "client/blockctl/json.h"
 #include "client/blockctl/matrix_flags.h"
 
@@ -21,9 +21,10 @@ ABSL_DECLARE_FLAG(std::string, handle);
 ABSL_DECLARE_FLAG(bool, log_determinant);
 ABSL_DECLARE_FLAG(bool, check_finite);
 ABSL_FLAG(std::string, rhs, "",
-          "The right-hand sides: .npy of shape (N*n,) or (N*n, d), or a Matrix Market array.");
+          "The right-hand sides: .npy of shape (N*n,) or (N*n, d), or by block rows (N, n) or "
+          "(N, n, d); or a Matrix Market array of N*n rows.");
 ABSL_FLAG(std::string, out, "",
-          "Where results go. `solve`: the solution's file, .npy or .mtx, in the shape of --rhs; "
+          "Where results go. `solve`: the solution's file, .npy in the shape of --rhs or .mtx; "
           "without it the numbers go to standard output. `demo`: a folder for the drawings.");
 ABSL_FLAG(bool, residual, false,
           "Report the backward error ||b - A x|| / (||A|| ||x|| + ||b||); with --handle, that must "
@@ -52,14 +53,19 @@ std::span<T> Output(Columns& columns) {
   return {reinterpret_cast<T*>(columns.data.data()), columns.data.size() / sizeof(T)};
 }
 
-absl::StatusOr<Solved> SolveWithHandle(const client::SolverClient& client,
-                                       const std::string& handle, const Columns& rhs,
-                                       const client::SolveOptions& options, Columns& solution) {
+absl::StatusOr<client::Factorization> Find(const client::SolverClient& client,
+                                           const std::string& handle) {
   const absl::StatusOr<v1::FactorizationInfo> info = client.Get(handle);
   if (!info.ok()) return info.status();
-  const client::Factorization factorization{
+  return client::Factorization{
       handle, info->num_blocks(), info->block_size(),
       info->scalar() == v1::FLOAT32 ? client::Scalar::kFloat32 : client::Scalar::kFloat64};
+}
+
+absl::StatusOr<Solved> SolveWithHandle(const client::SolverClient& client,
+                                       const client::Factorization& factorization,
+                                       const Columns& rhs, const client::SolveOptions& options,
+                                       Columns& solution) {
   absl::StatusOr<client::SolveResult> result =
       rhs.scalar == client::Scalar::kFloat64
           ? client.Solve(factorization, Input<double>(rhs), Output<double>(solution), options)
@@ -153,31 +159,50 @@ absl::Status CheckUsage(const std::vector<std::string>& arguments) {
   return out.empty() ? absl::OkStatus() : CheckName(out, "out");
 }
 
+// Each reads what it needs, connects and solves. `start`: when the server was first asked.
+absl::StatusOr<Solved> RunWithMatrix(const Array& array, const client::SolveOptions& options,
+                                     Columns& solution, absl::Time& start) {
+  const absl::StatusOr<Blocks> blocks = ReadMatrix();
+  if (!blocks.ok()) return blocks.status();
+  const absl::StatusOr<Columns> rhs =
+      RhsColumns(absl::GetFlag(FLAGS_rhs), array, blocks->num_blocks, blocks->block_size);
+  if (!rhs.ok()) return rhs.status();
+  const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
+  if (!client.ok()) return client.status();
+  solution = *rhs;
+  start = absl::Now();
+  return SolveWithMatrix(*client, *blocks, *rhs, options, solution);
+}
+
+absl::StatusOr<Solved> RunWithHandle(const Array& array, const client::SolveOptions& options,
+                                     Columns& solution, absl::Time& start) {
+  const absl::StatusOr<std::string> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
+  if (!handle.ok()) return handle.status();
+  const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
+  if (!client.ok()) return client.status();
+  start = absl::Now();
+  const absl::StatusOr<client::Factorization> factorization = Find(*client, *handle);
+  if (!factorization.ok()) return factorization.status();
+  const absl::StatusOr<Columns> rhs = RhsColumns(
+      absl::GetFlag(FLAGS_rhs), array, factorization->num_blocks, factorization->block_size);
+  if (!rhs.ok()) return rhs.status();
+  solution = *rhs;
+  return SolveWithHandle(*client, *factorization, *rhs, options, solution);
+}
+
 absl::Status RunSolve(const std::vector<std::string>& arguments) {
   if (absl::Status status = CheckUsage(arguments); !status.ok()) return status;
   client::SolveOptions options;
   options.residual = absl::GetFlag(FLAGS_residual);
   options.max_refinements = absl::GetFlag(FLAGS_refinements);
   options.check_finite = absl::GetFlag(FLAGS_check_finite);
-  const absl::StatusOr<Columns> rhs = ReadRhs(absl::GetFlag(FLAGS_rhs));
-  if (!rhs.ok()) return rhs.status();
-  const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
-  if (!client.ok()) return client.status();
-
-  Columns solution = *rhs;
-  absl::StatusOr<Solved> solved;
+  const absl::StatusOr<Array> array = ReadRhs(absl::GetFlag(FLAGS_rhs));
+  if (!array.ok()) return array.status();
+  Columns solution;
   absl::Time start;
-  if (MatrixGiven()) {
-    const absl::StatusOr<Blocks> blocks = ReadMatrix();
-    if (!blocks.ok()) return blocks.status();
-    start = absl::Now();
-    solved = SolveWithMatrix(*client, *blocks, *rhs, options, solution);
-  } else {
-    const absl::StatusOr<std::string> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
-    if (!handle.ok()) return handle.status();
-    start = absl::Now();
-    solved = SolveWithHandle(*client, *handle, *rhs, options, solution);
-  }
+  const absl::StatusOr<Solved> solved = MatrixGiven()
+                                            ? RunWithMatrix(*array, options, solution, start)
+                                            : RunWithHandle(*array, options, solution, start);
   if (!solved.ok()) return solved.status();
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
 

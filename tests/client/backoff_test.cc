@@ -88,5 +88,44 @@ TEST(BackoffTest, GivesUpWhereTheServerAsksForMoreTimeThanThereIs) {
   EXPECT_FALSE(backoff.Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch()).has_value());
 }
 
+TEST(BackoffTest, TheMultiplierIsTheCallers) {
+  Backoff backoff = Make({.max_attempts = 100,
+                          .initial_delay = absl::Milliseconds(10),
+                          .max_delay = absl::Hours(1),
+                          .multiplier = 5});
+  for (const int expected_ms : {10, 50, 250}) {
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(*backoff.Next(kUnavailable, absl::UnixEpoch())),
+                expected_ms, 0.01);
+  }
+}
+
+TEST(BackoffTest, AWaitThatEndsWithTheDeadlineIsOfNoUse) {
+  const RetryOptions options{.initial_delay = absl::Milliseconds(100)};
+  const absl::Time now = absl::UnixEpoch();
+  // Half of the delay for certain, and no luck: 50 ms.
+  EXPECT_FALSE(Make(options, 0, now + absl::Milliseconds(50)).Next(kUnavailable, now).has_value());
+  EXPECT_TRUE(Make(options, 0, now + absl::Milliseconds(51)).Next(kUnavailable, now).has_value());
+}
+
+TEST(BackoffTest, TheServersDelayIsExactWithoutJitterAndNeverShortensOurs) {
+  EXPECT_EQ(Make({}, 0).Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch()),
+            absl::Seconds(7));
+  EXPECT_NEAR(absl::ToDoubleSeconds(
+                  *Make({}, 0.999999).Next(UnavailableFor(absl::Seconds(10)), absl::UnixEpoch())),
+              11, 1e-3);
+  EXPECT_EQ(Make({.initial_delay = absl::Seconds(20)}, 0)
+                .Next(UnavailableFor(absl::Seconds(1)), absl::UnixEpoch()),
+            absl::Seconds(10));
+}
+
+TEST(BackoffTest, AttemptsThatEndedAreCountedWhateverTheirEnd) {
+  Backoff backoff = Make({});
+  EXPECT_EQ(backoff.attempts(), 0);
+  backoff.Next(absl::InternalError(""), absl::UnixEpoch());
+  EXPECT_EQ(backoff.attempts(), 1);
+  EXPECT_EQ(RetryOptions().max_attempts, 5);
+  EXPECT_FALSE(Make({.max_attempts = 1}).Next(kUnavailable, absl::UnixEpoch()).has_value());
+}
+
 }  // namespace
 }  // namespace blockd::client

@@ -11,6 +11,7 @@
 namespace blockd::blockctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Array MakeArray(std::vector<int64_t> shape, const std::vector<double>& values,
@@ -70,6 +71,45 @@ TEST(BlocksTest, SuperdiagonalBlocksAreTransposed) {
   const auto blocks = BlocksFromArrays(diagonal, &upper, true);
   ASSERT_TRUE(blocks.ok());
   EXPECT_EQ(Numbers(blocks->coupling), (std::vector<double>{7, 8, 9, 10}));
+}
+
+TEST(BlocksTest, SuperdiagonalBlocksInFortranOrderAreTransposedToo) {
+  // A(0,1) = (1 2; 3 4) and A(1,2) = (5 6; 7 8), the block index fastest.
+  const Array diagonal = MakeArray({3, 2, 2}, std::vector<double>(12, 1));
+  const Array upper = MakeArray({2, 2, 2}, {1, 5, 3, 7, 2, 6, 4, 8}, true);
+  const auto above = BlocksFromArrays(diagonal, &upper, true);
+  const auto below = BlocksFromArrays(diagonal, &upper, false);
+  ASSERT_TRUE(above.ok() && below.ok());
+  // A(1,0) = (1 3; 2 4), column-major.
+  EXPECT_EQ(Numbers(above->coupling), (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(Numbers(below->coupling), (std::vector<double>{1, 3, 2, 4, 5, 7, 6, 8}));
+}
+
+TEST(BlocksTest, ADiagonalIsNeverTransposedAndFloat32StaysSo) {
+  Array diagonal, coupling;
+  diagonal.scalar = coupling.scalar = client::Scalar::kFloat32;
+  diagonal.shape = {2, 2, 2};
+  coupling.shape = {1, 2, 2};
+  diagonal.data.resize(8 * sizeof(float));
+  coupling.data.resize(4 * sizeof(float));
+  for (int k = 0; k < 8; ++k) diagonal.as<float>()[k] = static_cast<float>(k);
+  for (int k = 0; k < 4; ++k) coupling.as<float>()[k] = static_cast<float>(10 + k);
+  const auto blocks = BlocksFromArrays(diagonal, &coupling, true);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  const auto floats = [](const std::vector<std::byte>& bytes) {
+    const auto* begin = reinterpret_cast<const float*>(bytes.data());
+    return std::vector<float>(begin, begin + bytes.size() / sizeof(float));
+  };
+  EXPECT_EQ(blocks->scalar, client::Scalar::kFloat32);
+  EXPECT_EQ(floats(blocks->diagonal), (std::vector<float>{0, 2, 1, 3, 4, 6, 5, 7}));
+  EXPECT_EQ(floats(blocks->coupling), (std::vector<float>{10, 11, 12, 13}));
+  const client::SystemView view = blocks->view();
+  EXPECT_EQ(view.scalar, client::Scalar::kFloat32);
+  EXPECT_EQ(view.num_blocks, 2);
+  EXPECT_EQ(view.block_size, 2);
+  EXPECT_EQ(view.diagonal, blocks->diagonal.data());
+  EXPECT_EQ(view.coupling, blocks->coupling.data());
+  EXPECT_EQ(view.coupling_form, client::CouplingForm::kSubdiagonal);
 }
 
 TEST(BlocksTest, ShapesAndTypesThatDisagreeAreNamed) {
@@ -135,18 +175,114 @@ TEST(BlocksTest, ABlockSizeThatDoesNotFitIsRefused) {
       HasSubstr("reorder"));
 }
 
-TEST(ColumnsTest, BothOrdersBecomeColumnMajor) {
-  const auto c_order = ColumnsFromArray(MakeArray({2, 2}, {1, 2, 3, 4}));
-  const auto f_order = ColumnsFromArray(MakeArray({2, 2}, {1, 3, 2, 4}, true));
-  const auto flat = ColumnsFromArray(MakeArray({4}, {1, 2, 3, 4}));
-  ASSERT_TRUE(c_order.ok() && f_order.ok() && flat.ok());
-  EXPECT_EQ(Numbers(c_order->data), (std::vector<double>{1, 3, 2, 4}));
-  EXPECT_EQ(c_order->data, f_order->data);
-  EXPECT_EQ(flat->count, 1);
-  EXPECT_EQ(flat->ToArray().shape, std::vector<int64_t>{4});
-  EXPECT_EQ(c_order->ToArray().shape, (std::vector<int64_t>{2, 2}));
-  EXPECT_FALSE(ColumnsFromArray(MakeArray({1, 1, 1}, {1})).ok());
-  EXPECT_FALSE(ColumnsFromArray(MakeArray({0}, {})).ok());
+TEST(BlocksTest, AnEntryTwoBlocksAwayIsOutsideAndNamed) {
+  const SparseMatrix matrix{6, {{0, 0, 1}, {4, 0, 1}}};
+  EXPECT_THAT(BlocksFromSparse(matrix, 2).status().ToString(),
+              HasSubstr("blocks of 2: entry (5, 1) is outside"));
+  EXPECT_TRUE(BlocksFromSparse(matrix, 3).ok());
+  EXPECT_EQ(DetectBlockSize(matrix), 3);
+}
+
+TEST(BlocksTest, BlocksLargerThanTheServerTakesAreRefused) {
+  EXPECT_THAT(BlocksFromSparse({32769, {{32768, 0, 1}}}, 32769).status().ToString(),
+              HasSubstr("reorder"));
+}
+
+// b(r, c) = 100 r + c, for 2 blocks of 3 rows and d columns, as the array of one shape and order.
+std::vector<double> Rhs(const std::vector<int64_t>& shape, bool fortran_order) {
+  int64_t size = 1;
+  for (const int64_t extent : shape) size *= extent;
+  std::vector<double> values(size);
+  const bool by_blocks = shape[0] == 2;
+  for (int64_t at = 0; at < size; ++at) {
+    std::vector<int64_t> index(shape.size());
+    int64_t rest = at;
+    for (size_t k = 0; k < shape.size(); ++k) {  // the fastest axis first
+      const size_t axis = fortran_order ? k : shape.size() - 1 - k;
+      index[axis] = rest % shape[axis];
+      rest /= shape[axis];
+    }
+    const int64_t row = by_blocks ? index[0] * 3 + index[1] : index[0];
+    const size_t axis_of_column = by_blocks ? 2 : 1;
+    const int64_t column = axis_of_column < index.size() ? index[axis_of_column] : 0;
+    values[at] = static_cast<double>(100 * row + column);
+  }
+  return values;
+}
+
+TEST(ColumnsTest, EveryShapeAndOrderBecomesColumnMajor) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{6}, {6, 1}, {6, 4}, {2, 3}, {2, 3, 1}, {2, 3, 4}}) {
+    for (const bool fortran_order : {false, true}) {
+      const auto columns =
+          ColumnsFromArray(MakeArray(shape, Rhs(shape, fortran_order), fortran_order), 2, 3);
+      ASSERT_TRUE(columns.ok()) << columns.status();
+      EXPECT_EQ(columns->rows, 6);
+      EXPECT_EQ(columns->count, shape.back() == 4 ? 4 : 1);
+      EXPECT_EQ(Numbers(columns->data), Rhs({6, columns->count}, true)) << ShapeText(shape);
+      // And back, for whoever reads the solution.
+      const Array back = columns->ToArray();
+      EXPECT_EQ(back.shape, shape);
+      EXPECT_EQ(Numbers(back.data), Rhs(shape, back.fortran_order)) << ShapeText(shape);
+      const Array matrix = columns->ToMatrix();
+      EXPECT_EQ(matrix.shape, (std::vector<int64_t>{6, columns->count}));
+      EXPECT_TRUE(matrix.fortran_order);
+      EXPECT_EQ(matrix.data, columns->data);
+    }
+  }
+}
+
+TEST(ColumnsTest, Float32IsMovedAsItIs) {
+  const std::vector<float> c_order = {1, 2, 3, 4, 5, 6, 7, 8};  // (2, 2, 2)
+  Array array;
+  array.scalar = client::Scalar::kFloat32;
+  array.shape = {2, 2, 2};
+  array.data.resize(c_order.size() * sizeof(float));
+  std::copy(c_order.begin(), c_order.end(), array.as<float>());
+  const auto columns = ColumnsFromArray(array, 2, 2);
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  EXPECT_EQ(columns->scalar, client::Scalar::kFloat32);
+  const auto* numbers = reinterpret_cast<const float*>(columns->data.data());
+  EXPECT_EQ(std::vector<float>(numbers, numbers + 8), (std::vector<float>{1, 3, 5, 7, 2, 4, 6, 8}));
+  EXPECT_EQ(columns->ToArray().scalar, client::Scalar::kFloat32);
+  EXPECT_EQ(columns->ToArray().data, array.data);
+  EXPECT_EQ(columns->ToMatrix().scalar, client::Scalar::kFloat32);
+}
+
+TEST(ColumnsTest, BlocksOfOneRowAreRows) {
+  const auto columns = ColumnsFromArray(MakeArray({2, 3}, {1, 2, 3, 4, 5, 6}), 2, 1);
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  EXPECT_EQ(columns->count, 3);
+  EXPECT_EQ(Numbers(columns->data), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+}
+
+// As many numbers as N n, or a multiple, in places that mean nothing, or another problem.
+TEST(ColumnsTest, OtherShapesAreRefusedWhateverTheyCount) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{12},
+                                                                             {5},
+                                                                             {3, 2},
+                                                                             {1, 6},
+                                                                             {4, 6},
+                                                                             {12, 1},
+                                                                             {4, 3},
+                                                                             {3, 2, 1},
+                                                                             {6, 1, 2},
+                                                                             {2, 6, 1},
+                                                                             {1, 2, 3},
+                                                                             {2, 3, 1, 1},
+                                                                             {6, 0},
+                                                                             {2, 3, 0},
+                                                                             {0},
+                                                                             {}}) {
+    Array array;
+    array.shape = shape;
+    array.data.resize(array.size() * sizeof(double));
+    const absl::Status status = ColumnsFromArray(array, 2, 3).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << ShapeText(shape);
+    EXPECT_THAT(status.ToString(),
+                AllOf(HasSubstr(ShapeText(shape)), HasSubstr("N*n = 6"),
+                      HasSubstr("(6,) or (6, d)"), HasSubstr("(2, 3) or (2, 3, d)")));
+  }
 }
 
 }  // namespace

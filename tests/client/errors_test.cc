@@ -65,5 +65,47 @@ TEST(ErrorsTest, WrongFieldsOfTheCallerLookLikeTheServers) {
   EXPECT_EQ(GetInvalidField(status)->field(), "spec.num_blocks");
 }
 
+TEST(ErrorsTest, EachDetailHasItsOwnReader) {
+  v1::InvalidField field;
+  field.set_field("a");
+  field.set_came("b");
+  field.set_expected("c");
+  v1::HandleNotFound handle;
+  handle.set_handle("h");
+  handle.set_reason(v1::HandleNotFound::EXPIRED);
+  v1::InsufficientMemory memory;
+  memory.set_free_bytes(3);
+  memory.set_evictable_bytes(4);
+  v1::RpcStatus status = WithDetail(absl::StatusCode::kNotFound, field);
+  status.add_details()->PackFrom(handle);
+  status.add_details()->PackFrom(memory);
+  const absl::Status read = ToStatus(status);
+  ASSERT_TRUE(GetInvalidField(read) && GetHandleNotFound(read) && GetInsufficientMemory(read));
+  EXPECT_EQ(GetInvalidField(read)->came(), "b");
+  EXPECT_EQ(GetInvalidField(read)->expected(), "c");
+  EXPECT_EQ(GetHandleNotFound(read)->handle(), "h");
+  EXPECT_EQ(GetHandleNotFound(read)->reason(), v1::HandleNotFound::EXPIRED);
+  EXPECT_EQ(GetInsufficientMemory(read)->free_bytes(), 3);
+  EXPECT_EQ(GetInsufficientMemory(read)->evictable_bytes(), 4);
+  EXPECT_FALSE(GetNotPositiveDefinite(read).has_value());
+  EXPECT_FALSE(GetRetryAfter(read).has_value());
+}
+
+TEST(ErrorsTest, ARetryAfterWithoutADelayIsNone) {
+  EXPECT_FALSE(GetRetryAfter(ToStatus(WithDetail(absl::StatusCode::kUnavailable, v1::RetryAfter())))
+                   .has_value());
+}
+
+TEST(ErrorsTest, WithoutDetailsTheCodeAndMessageStand) {
+  EXPECT_EQ(MakeStatus(absl::StatusCode::kAborted, "why", ""), absl::AbortedError("why"));
+  EXPECT_TRUE(MakeStatus(absl::StatusCode::kOk, "", "").ok());
+  v1::RpcStatus status;
+  EXPECT_TRUE(ToStatus(status).ok());
+  const absl::Status wrong = InvalidFieldError("f", "1", "2");
+  EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(GetInvalidField(wrong)->came(), "1");
+  EXPECT_EQ(GetInvalidField(wrong)->expected(), "2");
+}
+
 }  // namespace
 }  // namespace blockd::client

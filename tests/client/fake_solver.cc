@@ -1,6 +1,9 @@
 #include "tests/client/fake_solver.h"
 
+#include <grpcpp/health_check_service_interface.h>
+
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/wire.h"
@@ -10,10 +13,18 @@ namespace {
 
 const grpc::Status kNoScript(grpc::StatusCode::UNIMPLEMENTED, "no script");
 
+template <typename S, typename... Arguments>
+grpc::Status Run(const S& script, Arguments&&... arguments) {
+  const auto function = script.Get();
+  return function ? function(std::forward<Arguments>(arguments)...) : kNoScript;
+}
+
 }  // namespace
 
 FakeSolver::FakeSolver() {
+  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
@@ -23,28 +34,74 @@ FakeSolver::~FakeSolver() { server_->Shutdown(std::chrono::system_clock::now());
 
 std::string FakeSolver::target() const { return absl::StrCat("127.0.0.1:", port_); }
 
-grpc::Status FakeSolver::Factor(grpc::ServerContext*, const v1::FactorRequest* request,
-                                v1::FactorReply* reply) {
-  return on_factor ? on_factor(*request, reply) : kNoScript;
+void FakeSolver::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
 }
 
-grpc::Status FakeSolver::FactorStream(grpc::ServerContext*, FactorReader* reader,
+void FakeSolver::Called(const char* method, const grpc::ServerContext& context) {
+  if (const auto script = on_call.Get()) script(method, context);
+}
+
+grpc::Status FakeSolver::Factor(grpc::ServerContext* context, const v1::FactorRequest* request,
+                                v1::FactorReply* reply) {
+  Called("Factor", *context);
+  return Run(on_factor, *request, reply);
+}
+
+grpc::Status FakeSolver::FactorStream(grpc::ServerContext* context, FactorReader* reader,
                                       v1::FactorReply* reply) {
-  return on_factor_stream ? on_factor_stream(reader, reply) : kNoScript;
+  Called("FactorStream", *context);
+  return Run(on_factor_stream, reader, reply);
 }
 
 grpc::Status FakeSolver::Solve(grpc::ServerContext* context, const v1::SolveRequest* request,
                                v1::SolveReply* reply) {
-  return on_solve ? on_solve(context, *request, reply) : kNoScript;
+  Called("Solve", *context);
+  return Run(on_solve, context, *request, reply);
 }
 
-grpc::Status FakeSolver::SolveStream(grpc::ServerContext*, SolvePipe* pipe) {
-  return on_solve_stream ? on_solve_stream(pipe) : kNoScript;
+grpc::Status FakeSolver::SolveStream(grpc::ServerContext* context, SolvePipe* pipe) {
+  Called("SolveStream", *context);
+  return Run(on_solve_stream, pipe);
 }
 
-grpc::Status FakeSolver::Release(grpc::ServerContext*, const v1::ReleaseRequest* request,
+grpc::Status FakeSolver::Release(grpc::ServerContext* context, const v1::ReleaseRequest* request,
                                  v1::ReleaseReply* reply) {
-  return on_release ? on_release(*request, reply) : kNoScript;
+  Called("Release", *context);
+  return Run(on_release, *request, reply);
+}
+
+grpc::Status FakeSolver::FactorSolve(grpc::ServerContext* context,
+                                     const v1::FactorSolveRequest* request,
+                                     v1::FactorSolveReply* reply) {
+  Called("FactorSolve", *context);
+  return Run(on_factor_solve, *request, reply);
+}
+
+grpc::Status FakeSolver::GetFactorization(grpc::ServerContext* context,
+                                          const v1::GetFactorizationRequest* request,
+                                          v1::FactorizationInfo* reply) {
+  Called("GetFactorization", *context);
+  return Run(on_get, *request, reply);
+}
+
+grpc::Status FakeSolver::ListFactorizations(grpc::ServerContext* context,
+                                            const v1::ListFactorizationsRequest* request,
+                                            v1::ListFactorizationsReply* reply) {
+  Called("ListFactorizations", *context);
+  return Run(on_list, *request, reply);
+}
+
+grpc::Status FakeSolver::GetServerInfo(grpc::ServerContext* context,
+                                       const v1::GetServerInfoRequest*, v1::ServerInfo* reply) {
+  Called("GetServerInfo", *context);
+  return Run(on_server_info, reply);
+}
+
+grpc::Status FakeSolver::GetPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
+                                 v1::Plan* reply) {
+  Called("GetPlan", *context);
+  return Run(on_plan, *request, reply);
 }
 
 grpc::Status UnavailableFor(absl::Duration delay) {
@@ -54,6 +111,16 @@ grpc::Status UnavailableFor(absl::Duration delay) {
   status.set_code(grpc::StatusCode::UNAVAILABLE);
   status.add_details()->PackFrom(detail);
   return {grpc::StatusCode::UNAVAILABLE, "the queue is full", status.SerializeAsString()};
+}
+
+grpc::Status NotFound(const std::string& handle, v1::HandleNotFound::Reason reason) {
+  v1::HandleNotFound detail;
+  detail.set_handle(handle);
+  detail.set_reason(reason);
+  v1::RpcStatus status;
+  status.set_code(grpc::StatusCode::NOT_FOUND);
+  status.add_details()->PackFrom(detail);
+  return {grpc::StatusCode::NOT_FOUND, "not held", status.SerializeAsString()};
 }
 
 grpc::Status AnswerWith(const std::string& handle, v1::FactorReply* reply) {

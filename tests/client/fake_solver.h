@@ -8,14 +8,38 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.grpc.pb.h"
 
 namespace blockd::client {
 
-// Calls without a script are UNIMPLEMENTED. Scripts are set before the first call and may run on
-// any number of threads.
+// What a test sets and the server's threads call, each as it is at that moment. Thread-safe.
+template <typename Signature>
+class Script;
+
+template <typename Result, typename... Arguments>
+class Script<Result(Arguments...)> {
+ public:
+  using Function = std::function<Result(Arguments...)>;
+  Script& operator=(Function function) {
+    absl::MutexLock lock(&mutex_);
+    function_ = std::move(function);
+    return *this;
+  }
+  Function Get() const {
+    absl::MutexLock lock(&mutex_);
+    return function_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  Function function_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Calls without a script are UNIMPLEMENTED. Scripts may run on any number of threads.
 class FakeSolver : public v1::Solver::Service {
  public:
   using FactorReader = grpc::ServerReader<v1::FactorStreamRequest>;
@@ -25,12 +49,20 @@ class FakeSolver : public v1::Solver::Service {
   ~FakeSolver() override;
   std::string target() const;
 
-  std::function<grpc::Status(const v1::FactorRequest&, v1::FactorReply*)> on_factor;
-  std::function<grpc::Status(FactorReader*, v1::FactorReply*)> on_factor_stream;
-  std::function<grpc::Status(grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*)>
-      on_solve;
-  std::function<grpc::Status(SolvePipe*)> on_solve_stream;
-  std::function<grpc::Status(const v1::ReleaseRequest&, v1::ReleaseReply*)> on_release;
+  Script<grpc::Status(const v1::FactorRequest&, v1::FactorReply*)> on_factor;
+  Script<grpc::Status(FactorReader*, v1::FactorReply*)> on_factor_stream;
+  Script<grpc::Status(grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*)> on_solve;
+  Script<grpc::Status(SolvePipe*)> on_solve_stream;
+  Script<grpc::Status(const v1::ReleaseRequest&, v1::ReleaseReply*)> on_release;
+  Script<grpc::Status(const v1::FactorSolveRequest&, v1::FactorSolveReply*)> on_factor_solve;
+  Script<grpc::Status(const v1::GetFactorizationRequest&, v1::FactorizationInfo*)> on_get;
+  Script<grpc::Status(const v1::ListFactorizationsRequest&, v1::ListFactorizationsReply*)> on_list;
+  Script<grpc::Status(v1::ServerInfo*)> on_server_info;
+  Script<grpc::Status(const v1::GetPlanRequest&, v1::Plan*)> on_plan;
+  // Before each of the calls above, with its name: for metadata, deadlines and connections.
+  Script<void(const std::string& method, const grpc::ServerContext&)> on_call;
+  // What grpc.health.v1 says; serving from the start.
+  void SetServing(bool serving);
 
   grpc::Status Factor(grpc::ServerContext* context, const v1::FactorRequest* request,
                       v1::FactorReply* reply) override;
@@ -41,13 +73,28 @@ class FakeSolver : public v1::Solver::Service {
   grpc::Status SolveStream(grpc::ServerContext* context, SolvePipe* pipe) override;
   grpc::Status Release(grpc::ServerContext* context, const v1::ReleaseRequest* request,
                        v1::ReleaseReply* reply) override;
+  grpc::Status FactorSolve(grpc::ServerContext* context, const v1::FactorSolveRequest* request,
+                           v1::FactorSolveReply* reply) override;
+  grpc::Status GetFactorization(grpc::ServerContext* context,
+                                const v1::GetFactorizationRequest* request,
+                                v1::FactorizationInfo* reply) override;
+  grpc::Status ListFactorizations(grpc::ServerContext* context,
+                                  const v1::ListFactorizationsRequest* request,
+                                  v1::ListFactorizationsReply* reply) override;
+  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
+                             v1::ServerInfo* reply) override;
+  grpc::Status GetPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
+                       v1::Plan* reply) override;
 
  private:
+  void Called(const char* method, const grpc::ServerContext& context);
+
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 
 grpc::Status UnavailableFor(absl::Duration delay);
+grpc::Status NotFound(const std::string& handle, v1::HandleNotFound::Reason reason);
 // One system with this handle.
 grpc::Status AnswerWith(const std::string& handle, v1::FactorReply* reply);
 

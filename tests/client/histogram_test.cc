@@ -49,5 +49,31 @@ TEST(HistogramTest, MergedIsAsIfAddedTogether) {
     EXPECT_EQ(a.Percentile(part), both.Percentile(part));
 }
 
+TEST(HistogramTest, TheMeanAndTheLargestAreOfAllEvenMerged) {
+  Histogram a, b;
+  a.Add(1);
+  b.Add(2);
+  b.Add(6);
+  a.Merge(b);
+  EXPECT_EQ(a.count(), 3);
+  EXPECT_EQ(a.mean(), 3);
+  EXPECT_EQ(a.max(), 6);
+  b.Merge(Histogram());
+  EXPECT_EQ(b.count(), 2);
+  EXPECT_EQ(b.max(), 6);
+}
+
+TEST(HistogramTest, APercentileOfFewIsOneOfThem) {
+  Histogram histogram;
+  histogram.Add(1);
+  histogram.Add(100);
+  EXPECT_NEAR(histogram.Percentile(0.01), 1, 0.01);
+  EXPECT_NEAR(histogram.Percentile(0.5), 1, 0.01);
+  EXPECT_EQ(histogram.Percentile(0.51), 100);
+  Histogram once;
+  once.Add(1.0);
+  EXPECT_EQ(once.Percentile(0.5), 1.0);  // never above the largest
+}
+
 }  // namespace
 }  // namespace blockd::blockctl

@@ -1,14 +1,18 @@
 #include "client/blockctl/load.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <map>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 
 namespace blockd::blockctl {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Key;
 
 const std::atomic<bool> kNeverStop{false};
 
@@ -20,26 +24,76 @@ v1::Cost CostOf(double queue_seconds, int64_t batch) {
 }
 
 TEST(LoadTest, AllCallersCallAndEverythingIsCounted) {
-  LoadOptions options{.callers = 4, .duration = absl::Milliseconds(50), .warmup = {}};
-  std::atomic<int64_t> calls{0};
+  std::atomic<bool> stop{false};
   absl::Mutex mutex;
-  std::set<int> callers;
+  std::map<int, int64_t> calls;  // by caller
   const LoadReport report = RunLoad(
-      options,
+      {.callers = 4, .duration = absl::Hours(1), .warmup = {}},
       [&](int caller, int) -> absl::StatusOr<v1::Cost> {
         absl::MutexLock lock(&mutex);
-        callers.insert(caller);
-        ++calls;
+        ++calls[caller];
+        stop = calls.size() == 4;
         return CostOf(0.25, 3);
       },
-      kNeverStop);
+      stop);
+  EXPECT_THAT(calls, ElementsAre(Key(0), Key(1), Key(2), Key(3)));
+  int64_t all = 0;
+  for (const auto& [caller, count] : calls) all += count;
   ASSERT_EQ(report.operations.size(), 1);
-  EXPECT_EQ(report.operations[0].succeeded, calls);
-  EXPECT_EQ(report.operations[0].latency.count(), calls);
+  EXPECT_EQ(report.operations[0].succeeded, all);
+  EXPECT_EQ(report.operations[0].latency.count(), all);
   EXPECT_NEAR(report.operations[0].queue.Percentile(0.5), 0.25, 0.0025);
   EXPECT_DOUBLE_EQ(report.operations[0].batch_requests, 3);
-  EXPECT_FALSE(callers.empty());
   EXPECT_EQ(report.not_started, 0);
+}
+
+TEST(LoadTest, EachPhaseIsItsOwnAndTheBatchIsAMean) {
+  std::atomic<bool> stop{false};
+  std::atomic<int> calls{0};
+  const LoadReport report = RunLoad(
+      {.duration = absl::Hours(1), .warmup = {}},
+      [&](int, int) -> absl::StatusOr<v1::Cost> {
+        v1::Cost cost = CostOf(1, ++calls);
+        cost.set_upload_seconds(2);
+        cost.set_compute_seconds(3);
+        cost.set_download_seconds(4);
+        stop = calls == 3;
+        return cost;
+      },
+      stop);
+  const OperationReport& operation = report.operations[0];
+  ASSERT_EQ(operation.succeeded, 3);
+  EXPECT_EQ(operation.queue.mean(), 1);
+  EXPECT_EQ(operation.upload.mean(), 2);
+  EXPECT_EQ(operation.compute.mean(), 3);
+  EXPECT_EQ(operation.download.mean(), 4);
+  EXPECT_EQ(operation.batch_requests, 2);  // of 1, 2 and 3
+}
+
+TEST(LoadTest, OperationsAreReportedApart) {
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> calls[3] = {0, 0, 0};
+  const LoadReport report = RunLoad(
+      {.callers = 2, .duration = absl::Hours(1), .warmup = {}, .weights = {1, 2, 4}},
+      [&](int, int operation) -> absl::StatusOr<v1::Cost> {
+        ++calls[operation];
+        stop = calls[0] + calls[1] + calls[2] >= 7000;
+        if (operation == 1) return absl::AbortedError("one");
+        return CostOf(operation, 1);
+      },
+      stop);
+  EXPECT_EQ(report.operations[0].succeeded, calls[0]);
+  EXPECT_EQ(report.operations[2].succeeded, calls[2]);
+  EXPECT_EQ(report.operations[1].succeeded, 0);
+  EXPECT_EQ(report.operations[1].failed.at(absl::StatusCode::kAborted), calls[1]);
+  EXPECT_EQ(report.operations[1].failed.size(), 1);
+  EXPECT_TRUE(report.operations[0].first_error.ok());
+  EXPECT_EQ(report.operations[2].queue.mean(), 2);
+  EXPECT_GT(report.seconds, 0);
+  // As the weights say: far outside of what the same seeds draw.
+  const double part =
+      static_cast<double>(calls[2]) / static_cast<double>(calls[0] + calls[1] + calls[2]);
+  EXPECT_NEAR(part, 4.0 / 7, 0.05);
 }
 
 TEST(LoadTest, FailuresAreCountedByCodeAndHaveNoLatency) {
@@ -68,19 +122,23 @@ TEST(LoadTest, OperationsWithoutWeightAreNotCalled) {
 
 TEST(LoadTest, AnOpenLoopCountsFromTheScheduledArrival) {
   // Every call takes 20 ms and 1000 are due a second: one caller falls behind, and says so.
+  std::atomic<bool> stop{false};
+  int calls = 0;
   const LoadReport report = RunLoad(
-      {.callers = 1, .rate = 1000, .duration = absl::Milliseconds(200), .warmup = {}},
-      [](int, int) -> absl::StatusOr<v1::Cost> {
+      {.callers = 1, .rate = 1000, .duration = absl::Hours(1), .warmup = {}},
+      [&](int, int) -> absl::StatusOr<v1::Cost> {
         absl::SleepFor(absl::Milliseconds(20));
+        stop = ++calls == 10;
         return v1::Cost();
       },
-      kNeverStop);
+      stop);
   const OperationReport& operation = report.operations[0];
-  ASSERT_GT(operation.succeeded, 1);
+  ASSERT_EQ(operation.succeeded, 10);
   // The k-th call (from 0) was due at k ms and ended after at least (k + 1) * 20 ms.
   const double last = static_cast<double>(operation.succeeded - 1);
   EXPECT_GE(operation.latency.max(), (20 * (last + 1) - last) * 1e-3);
-  EXPECT_GT(report.not_started, 0);
+  // The tenth ended 200 ms after the start, or later.
+  EXPECT_GE(report.not_started, 200 - 10);
 }
 
 TEST(LoadTest, StopEndsItAtOnce) {
@@ -96,15 +154,37 @@ TEST(LoadTest, StopEndsItAtOnce) {
 }
 
 TEST(LoadTest, TheWarmUpIsNotCounted) {
+  for (const double rate : {0.0, 1000.0}) {
+    std::atomic<bool> stop{false};
+    const LoadReport report = RunLoad(
+        {.rate = rate, .duration = absl::Hours(1), .warmup = absl::Hours(1)},
+        [&](int, int) -> absl::StatusOr<v1::Cost> {
+          stop = true;
+          return absl::AbortedError("not counted either");
+        },
+        stop);
+    EXPECT_EQ(report.operations[0].succeeded, 0);
+    EXPECT_TRUE(report.operations[0].failed.empty());
+    EXPECT_LT(report.seconds, 1e-6);  // the measured time has not begun
+  }
+}
+
+TEST(LoadTest, AnOpenLoopStartsNothingBeforeItIsDue) {
+  // One arrival an hour: the first is due at once, the others not in this test's life.
   std::atomic<bool> stop{false};
+  std::atomic<int> calls{0};
   const LoadReport report = RunLoad(
-      {.duration = absl::Hours(1), .warmup = absl::Hours(1)},
+      {.callers = 3, .rate = 1.0 / 3600, .duration = absl::Hours(20), .warmup = {}},
       [&](int, int) -> absl::StatusOr<v1::Cost> {
+        ++calls;
+        absl::SleepFor(absl::Milliseconds(100));  // time for another caller to begin, if it would
         stop = true;
         return v1::Cost();
       },
       stop);
-  EXPECT_EQ(report.operations[0].succeeded, 0);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(report.operations[0].succeeded, 1);
+  EXPECT_EQ(report.not_started, 0);
 }
 
 }  // namespace

@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/blockctl/files.h"
+#include "tests/client/temp_folder.h"
+
 namespace blockd::blockctl {
 namespace {
 
@@ -77,7 +84,8 @@ TEST(MatrixMarketTest, ColumnsReadBackAsWritten) {
   array.fortran_order = true;
   array.data.resize(4 * sizeof(double));
   for (int i = 0; i < 4; ++i) array.as<double>()[i] = 1.0 / (i + 3);
-  const std::string path = ::testing::TempDir() + "/columns.mtx";
+  const TempFolder folder;
+  const std::string path = folder / "columns.mtx";
   ASSERT_TRUE(WriteColumns(path, array).ok());
   const absl::StatusOr<Array> back = ReadColumns(path);
   ASSERT_TRUE(back.ok()) << back.status();
@@ -93,6 +101,94 @@ TEST(MatrixMarketTest, BrokenColumnsAreRefused) {
   EXPECT_FALSE(ParseColumns(banner + "0 1\n").ok());
   EXPECT_FALSE(ParseColumns(banner + "4000000000000 4000000000000\n1\n").ok());
   EXPECT_FALSE(ParseColumns(kGeneral + "1 1 1\n1 1 1\n").ok());
+}
+
+TEST(MatrixMarketTest, EveryAcceptedWordIsAccepted) {
+  EXPECT_TRUE(
+      ParseSparse("%%matrixmarket MATRIX Coordinate INTEGER Symmetric\n1 1 1\n1 1 4\n").ok());
+  EXPECT_TRUE(ParseSparse("%%MatrixMarket matrix coordinate double general\n1 1 1\n1 1 4\n").ok());
+  EXPECT_THAT(ErrorOf("%%MatrixMarket vector coordinate real general\n"), HasSubstr("expected"));
+  EXPECT_THAT(ErrorOf("%%MatrixMarket matrix sparse real general\n"), HasSubstr("format sparse"));
+  EXPECT_THAT(ErrorOf("%%MatrixMarket matrix coordinate pattern general\n"),
+              HasSubstr("field pattern"));
+  EXPECT_THAT(ErrorOf(kSymmetric), HasSubstr("ROWS COLUMNS ENTRIES"));
+  EXPECT_THAT(ErrorOf(kSymmetric + "2 2 x\n"), HasSubstr("ROWS COLUMNS ENTRIES"));
+  EXPECT_THAT(ErrorOf(kSymmetric + "0 0 0\n"), HasSubstr("0 x 0"));
+  EXPECT_THAT(ErrorOf(kSymmetric + "2 2 -1\n"), HasSubstr("-1 entries"));
+}
+
+TEST(MatrixMarketTest, IndicesOutsideAreNamedWithTheirLine) {
+  for (const std::string entry : {"0 1 4", "1 0 4", "3 1 4", "1 3 4", "-1 1 4"}) {
+    EXPECT_THAT(ErrorOf(kSymmetric + "% c\n2 2 1\n" + entry + "\n"), HasSubstr("line 4: entry ("));
+  }
+  EXPECT_TRUE(ParseSparse(kSymmetric + "2 2 2\n1 1 4\n2 2 4\n").ok());
+}
+
+TEST(MatrixMarketTest, TheUpperTriangleOfASymmetricFileIsItsLower) {
+  const auto matrix = ParseSparse(kSymmetric + "3 3 4\n3 3 9\n1 3 2\n1 1 4\n2 2 5\n");
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  ASSERT_EQ(matrix->entries.size(), 4);
+  // Sorted by column, then row.
+  const std::vector<std::pair<int64_t, int64_t>> places = {{0, 0}, {2, 0}, {1, 1}, {2, 2}};
+  for (size_t k = 0; k < places.size(); ++k) {
+    EXPECT_EQ(matrix->entries[k].row, places[k].first) << k;
+    EXPECT_EQ(matrix->entries[k].column, places[k].second) << k;
+  }
+  EXPECT_EQ(matrix->entries[1].value, 2);
+}
+
+TEST(MatrixMarketTest, DuplicatesOfAGeneralMatrixAddUpOnBothSides) {
+  const auto matrix = ParseSparse(kGeneral + "2 2 6\n1 1 4\n2 2 4\n2 1 1\n1 2 3\n2 1 2\n1 1 1\n");
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  ASSERT_EQ(matrix->entries.size(), 3);
+  EXPECT_EQ(matrix->entries[0].value, 5);
+  EXPECT_EQ(matrix->entries[1].value, 3);
+}
+
+TEST(MatrixMarketTest, WrittenDigitsMayDifferByALittle) {
+  EXPECT_TRUE(ParseSparse(kGeneral + "2 2 4\n1 1 4\n2 2 4\n2 1 1\n1 2 1.0000000005\n").ok());
+  EXPECT_FALSE(ParseSparse(kGeneral + "2 2 4\n1 1 4\n2 2 4\n2 1 1\n1 2 1.00000001\n").ok());
+  EXPECT_FALSE(ParseSparse(kGeneral + "2 2 4\n1 1 4\n2 2 4\n2 1 1\n1 2 -1\n").ok());
+  EXPECT_FALSE(ParseSparse(kGeneral + "3 3 4\n1 1 4\n2 2 4\n3 3 4\n2 3 1\n").ok());
+}
+
+TEST(MatrixMarketTest, ColumnsOfFloat32AreWrittenWithTheirDigits) {
+  const TempFolder folder;
+  Array array;
+  array.scalar = client::Scalar::kFloat32;
+  array.shape = {2};
+  array.fortran_order = true;
+  array.data.resize(2 * sizeof(float));
+  array.as<float>()[0] = 0.1F;
+  array.as<float>()[1] = -3;
+  ASSERT_TRUE(WriteColumns(folder / "x.mtx", array).ok());
+  EXPECT_EQ(ReadFile(folder / "x.mtx").value_or(""),
+            "%%MatrixMarket matrix array real general\n2 1\n0.100000001\n-3\n");
+}
+
+TEST(MatrixMarketTest, FilesAreNamedInTheirErrors) {
+  const TempFolder folder;
+  const std::string path = folder / "a.mtx";
+  ASSERT_TRUE(WriteFile(path, {kSymmetric + "1 1 1\n1 1 2\n"}).ok());
+  const auto matrix = ReadSparse(path);
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  EXPECT_EQ(matrix->entries[0].value, 2);
+  EXPECT_THAT(ReadColumns(path).status().ToString(), HasSubstr(path + ": line 1"));
+  ASSERT_TRUE(WriteFile(path, {"nonsense"}).ok());
+  EXPECT_THAT(ReadSparse(path).status().ToString(), HasSubstr(path + ": line 1"));
+}
+
+TEST(MatrixMarketTest, ColumnsAreReadColumnAfterColumn) {
+  const auto array =
+      ParseColumns("%%MatrixMarket matrix array integer general\n% c\n2 3\n1\n2\n3\n4\n5\n+6\n");
+  ASSERT_TRUE(array.ok()) << array.status();
+  EXPECT_EQ(array->shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_TRUE(array->fortran_order);
+  for (int k = 0; k < 6; ++k) EXPECT_EQ(array->as<double>()[k], k + 1);
+  const std::string banner = "%%MatrixMarket matrix array real general\n";
+  EXPECT_FALSE(ParseColumns(banner + "2 1\n1 2\n3\n").ok());
+  EXPECT_FALSE(ParseColumns(banner + "2 0\n").ok());
+  EXPECT_FALSE(ParseColumns("%%MatrixMarket matrix array real symmetric\n1 1\n1\n").ok());
 }
 
 }  // namespace

@@ -2,10 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/blockctl/files.h"
+#include "tests/client/temp_folder.h"
 
 namespace blockd::blockctl {
 namespace {
@@ -61,7 +69,8 @@ TEST(NpyTest, WhatIsWrittenReadsBackTheSame) {
   array.fortran_order = true;
   array.data.resize(4 * sizeof(double));
   for (int i = 0; i < 4; ++i) array.as<double>()[i] = i + 0.25;
-  const std::string path = ::testing::TempDir() + "/written.npy";
+  const TempFolder folder;
+  const std::string path = folder / "written.npy";
   ASSERT_TRUE(WriteNpy(path, array).ok());
   const absl::StatusOr<std::string> bytes = ReadFile(path);
   ASSERT_TRUE(bytes.ok());
@@ -105,8 +114,83 @@ TEST(NpyTest, AMissingFileIsNamed) {
 
 TEST(FilesTest, AFailedWriteLeavesNothingBehind) {
   EXPECT_FALSE(WriteFile("/nowhere/x", {"text"}).ok());
-  const std::string folder = ::testing::TempDir();
-  EXPECT_FALSE(WriteFile(folder, {"text"}).ok());  // a folder stands there
+  const TempFolder folder;
+  EXPECT_FALSE(WriteFile(folder.path(), {"text"}).ok());  // a folder stands there
+  EXPECT_FALSE(std::filesystem::exists(absl::StrCat(folder.path(), ".part", getpid())));
+}
+
+TEST(NpyTest, AHeaderIsWrittenAsNumPyWritesIt) {
+  const TempFolder folder;
+  Array array;
+  array.scalar = client::Scalar::kFloat32;
+  array.shape = {2, 1, 3};
+  array.data.resize(6 * sizeof(float));
+  for (int k = 0; k < 6; ++k) array.as<float>()[k] = static_cast<float>(k);
+  ASSERT_TRUE(WriteNpy(folder / "a.npy", array).ok());
+  const std::string bytes = ReadFile(folder / "a.npy").value_or("");
+  ASSERT_EQ(bytes.size(), 128 + 24);
+  EXPECT_EQ(bytes.substr(0, 10), std::string("\x93NUMPY\x01\x00\x76\x00", 10));
+  const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }";
+  EXPECT_EQ(bytes.substr(10, 118), header + std::string(117 - header.size(), ' ') + "\n");
+  const absl::StatusOr<Array> back = ReadNpy(folder / "a.npy");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->scalar, array.scalar);
+  EXPECT_EQ(back->shape, array.shape);
+  EXPECT_FALSE(back->fortran_order);
+  EXPECT_EQ(back->data, array.data);
+}
+
+TEST(NpyTest, LongHeadersHaveLongLengths) {
+  const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }";
+  for (const auto& [version, length] : std::vector<std::pair<int, size_t>>{
+           {1, 300}, {1, 65535}, {2, 300}, {2, 70000}, {3, 20000000}}) {
+    const absl::StatusOr<Array> array =
+        ParseNpy(Npy(header + std::string(length - header.size(), ' '), Doubles({7}), version));
+    ASSERT_TRUE(array.ok()) << array.status() << version << " " << length;
+    EXPECT_EQ(array->as<double>()[0], 7);
+  }
+}
+
+TEST(NpyTest, KeysMayComeInAnyOrderAndShapesHaveAnyLength) {
+  const absl::StatusOr<Array> array =
+      ParseNpy(Npy("{'shape': (), 'fortran_order':  False, 'descr': '<f8'}", Doubles({3})));
+  ASSERT_TRUE(array.ok()) << array.status();
+  EXPECT_TRUE(array->shape.empty());
+  EXPECT_EQ(array->size(), 1);
+  EXPECT_EQ(ShapeText({}), "()");
+  EXPECT_EQ(ShapeText({3}), "(3,)");
+  EXPECT_EQ(ShapeText({3, 4, 5}), "(3, 4, 5)");
+  EXPECT_EQ(ParseNpy(Npy("{'shape': (0, 4), 'fortran_order': False, 'descr': '<f8'}", ""))->size(),
+            0);
+}
+
+TEST(NpyTest, DataTooLongOrTooShortIsRefused) {
+  const std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }";
+  EXPECT_THAT(NpyErrorOf(Npy(header, Doubles({1, 2, 3}))), HasSubstr("holds 24 bytes"));
+  EXPECT_THAT(NpyErrorOf(Npy(header, Doubles({1}))), HasSubstr("holds 8 bytes"));
+  EXPECT_THAT(NpyErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': 2, }", "")),
+              HasSubstr("shape"));
+  EXPECT_THAT(
+      NpyErrorOf(Npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2199023255552,), }", "")),
+      HasSubstr("shape"));
+}
+
+TEST(FilesTest, PartsAreWrittenInOrderAndNothingElseIsLeft) {
+  const TempFolder folder;
+  const std::string path = folder / "file";
+  ASSERT_TRUE(WriteFile(path, {"old and longer"}).ok());
+  const std::string large(200000, 'x');
+  ASSERT_TRUE(WriteFile(path, {"one", "", large, std::string_view("\0two", 4)}).ok());
+  EXPECT_EQ(ReadFile(path).value_or(""), "one" + large + std::string("\0two", 4));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+  EXPECT_EQ(InFile("a.txt", absl::NotFoundError("gone")), absl::NotFoundError("a.txt: gone"));
+}
+
+TEST(FilesTest, AFolderIsNoFile) {
+  const TempFolder folder;
+  const absl::Status status = ReadFile(folder.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(folder.path() + ": cannot read"));
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
-// Runs a program as a shell would and keeps what it wrote.
+// Runs programs as a shell would and keeps what they wrote.
 #ifndef BLOCKD_TESTS_CLIENT_PROGRAM_H_
 #define BLOCKD_TESTS_CLIENT_PROGRAM_H_
 
+#include <sys/types.h>
+
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,12 +16,29 @@ struct Outcome {
   std::string err;
 };
 
-// Waits for it, `signal_after_ms` after its start with a SIGINT on the way if that is positive.
-Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
-                   int signal_after_ms = 0);
-// blockctl, talking to `server`.
-Outcome Blockctl(const std::string& server, std::vector<std::string> arguments,
-                 int signal_after_ms = 0);
+// A program under way. Not thread-safe; killed if it is not awaited.
+class RunningProgram {
+ public:
+  RunningProgram(const std::string& program, const std::vector<std::string>& arguments);
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+  ~RunningProgram();
+
+  void Signal(int signal) const;
+  bool Ended() const;
+  // Whether it handles the signal itself, as the kernel says; false once it has ended.
+  bool Catches(int signal) const;
+  Outcome Await();
+
+ private:
+  pid_t pid_ = -1;
+  std::string out_, err_;  // files
+};
+
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments);
+
+// Looks every few milliseconds until `condition` is met; false if it was not within two minutes.
+bool Eventually(const std::function<bool()>& condition);
 
 }  // namespace blockd::blockctl
 

@@ -150,13 +150,7 @@ TEST_F(RetryTest, AReleaseWhoseAnswerWasLostSucceeds) {
   std::atomic<int> calls{0};
   fake_.on_release = [&](const v1::ReleaseRequest& request, v1::ReleaseReply*) {
     if (++calls == 1) return UnavailableFor(absl::Milliseconds(1));
-    v1::HandleNotFound detail;
-    detail.set_handle(request.handle(0));
-    detail.set_reason(v1::HandleNotFound::RELEASED);
-    v1::RpcStatus status;
-    status.set_code(grpc::StatusCode::NOT_FOUND);
-    status.add_details()->PackFrom(detail);
-    return grpc::Status(grpc::StatusCode::NOT_FOUND, "released", status.SerializeAsString());
+    return NotFound(request.handle(0), v1::HandleNotFound::RELEASED);
   };
   const std::string handles[] = {"h"};
   EXPECT_TRUE(Connect().Release(handles).ok());

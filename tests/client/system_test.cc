@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "blockd/client/errors.h"
@@ -105,6 +107,119 @@ TEST(SystemTest, AFactorGetsAKeyOfItsOwnUnlessItRefactors) {
   EXPECT_EQ(ToProto(FactorOptions{.idempotency_key = "mine"}, {}).idempotency_key(), "mine");
   const Factorization handle{"h", 3, 2, Scalar::kFloat64};
   EXPECT_EQ(ToProto(FactorOptions{}, {&handle, 1}).idempotency_key(), "");
+}
+
+TEST(SystemTest, TheLargestSizesAreTaken) {
+  SystemView view = Good();
+  view.num_blocks = 1;
+  view.block_size = 32768;
+  EXPECT_TRUE(CheckSystem(view).ok());
+  view = Good();
+  view.block_size = 1;
+  view.num_blocks = int64_t{1} << 40;  // rows
+  EXPECT_TRUE(CheckSystem(view).ok());
+  ++view.num_blocks;
+  EXPECT_EQ(WrongField(view), "spec.num_blocks");
+  view.num_blocks = -1;
+  EXPECT_EQ(WrongField(view), "spec.num_blocks");
+  view = Good();
+  view.block_size = 0;
+  EXPECT_EQ(WrongField(view), "spec.block_size");
+}
+
+TEST(SystemTest, EveryPartOfAPaletteIsChecked) {
+  const std::vector<uint32_t> three = {0, 1, 0}, two = {0, 0};
+  const auto palette = [&](int64_t num_diagonal, int64_t num_coupling,
+                           std::span<const uint32_t> diagonal, std::span<const uint32_t> coupling) {
+    SystemView view = Good();
+    view.num_diagonal = num_diagonal;
+    view.num_coupling = num_coupling;
+    view.diagonal_index = diagonal;
+    view.coupling_index = coupling;
+    return WrongField(view);
+  };
+  EXPECT_EQ(palette(2, 1, three, two), "OK");
+  EXPECT_EQ(palette(2, 1, two, two), "spec.palette.diagonal_index");
+  EXPECT_EQ(palette(2, 1, three, three), "spec.palette.coupling_index");
+  EXPECT_EQ(palette(0, 1, three, two), "spec.palette.num_diagonal");
+  EXPECT_EQ(palette(1, 0, three, two), "spec.palette.num_coupling");
+  EXPECT_EQ(palette(int64_t{1} << 60, 1, three, two), "spec.palette");
+  EXPECT_EQ(palette(1, int64_t{1} << 60, three, two), "spec.palette");
+  // One block needs no coupling.
+  const std::vector<uint32_t> one = {0};
+  SystemView alone = MakeSystemView(1, 2, kNumbers, static_cast<const double*>(nullptr));
+  alone.num_diagonal = 1;
+  alone.diagonal_index = one;
+  EXPECT_EQ(WrongField(alone), "OK");
+  EXPECT_EQ(alone.coupling_bytes(), 0);
+  alone.num_coupling = -1;
+  EXPECT_EQ(WrongField(alone), "spec.palette");
+}
+
+TEST(SystemTest, EveryDifferenceOfABatchCounts) {
+  const std::vector<uint32_t> index = {0, 1, 0}, other_index = {0, 0, 1}, coupling = {0, 1},
+                              other_coupling = {1, 0};
+  SystemView good = Good();
+  good.num_diagonal = 2;
+  good.num_coupling = 2;
+  good.diagonal_index = index;
+  good.coupling_index = coupling;
+  const auto refused = [&](const std::function<void(SystemView&)>& change) {
+    SystemView other = good;
+    change(other);
+    const SystemView both[] = {good, good, other};
+    const auto detail = GetInvalidField(CheckSystems(both, {}));
+    return detail.has_value() && detail->field() == "system[2]";
+  };
+  EXPECT_FALSE(refused([](SystemView&) {}));
+  EXPECT_TRUE(refused([](SystemView& view) { view.block_size = 1; }));
+  EXPECT_TRUE(refused([](SystemView& view) { view.scalar = Scalar::kFloat32; }));
+  EXPECT_TRUE(refused([](SystemView& view) { view.diagonal_form = DiagonalForm::kPackedLower; }));
+  EXPECT_TRUE(refused([](SystemView& view) { view.coupling_form = CouplingForm::kSuperdiagonal; }));
+  EXPECT_TRUE(refused([](SystemView& view) { view.num_diagonal = 3; }));
+  EXPECT_TRUE(refused([](SystemView& view) { view.num_coupling = 3; }));
+  EXPECT_TRUE(refused([&](SystemView& view) { view.diagonal_index = other_index; }));
+  EXPECT_TRUE(refused([&](SystemView& view) { view.coupling_index = other_coupling; }));
+  const std::vector<uint32_t> four = {0, 1, 0, 0}, three = {0, 1, 0};
+  EXPECT_TRUE(refused([&](SystemView& view) {
+    view.num_blocks = 4;
+    view.diagonal_index = four;
+    view.coupling_index = three;
+  }));
+  // Numbers may lie elsewhere, and be wrong in themselves.
+  EXPECT_FALSE(refused([](SystemView& view) { view.diagonal = kNumbers + 1; }));
+  SystemView wrong = good;
+  wrong.coupling = nullptr;
+  const SystemView both[] = {good, wrong};
+  EXPECT_EQ(GetInvalidField(CheckSystems(both, {}))->field(), "system.coupling");
+}
+
+TEST(SystemTest, HandlesMustFitTheirSystems) {
+  const SystemView good = Good();
+  const Factorization right{"h", 3, 2, Scalar::kFloat64};
+  for (const Factorization& wrong :
+       {Factorization{"h", 4, 2, Scalar::kFloat64}, Factorization{"h", 3, 3, Scalar::kFloat64},
+        Factorization{"h", 3, 2, Scalar::kFloat32}}) {
+    const SystemView both[] = {good, good};
+    const Factorization handles[] = {right, wrong};
+    EXPECT_EQ(GetInvalidField(CheckSystems(both, handles))->field(), "options.handle");
+  }
+  const Factorization two[] = {right, right};
+  EXPECT_EQ(GetInvalidField(CheckSystems({&good, 1}, two))->field(), "options.handle");
+}
+
+TEST(SystemTest, ColumnsOfEachScalarAreCounted) {
+  EXPECT_EQ(*CountColumns(6, Scalar::kFloat32, Scalar::kFloat32, 72, 72), 3);
+  EXPECT_EQ(GetInvalidField(CountColumns(6, Scalar::kFloat64, Scalar::kFloat32, 48, 48).status())
+                ->expected(),
+            "the matrix's float64");
+  EXPECT_EQ(GetInvalidField(CountColumns(6, Scalar::kFloat64, Scalar::kFloat64, 48, 96).status())
+                ->field(),
+            "solution");
+  EXPECT_EQ(GetInvalidField(CountColumns(6, Scalar::kFloat64, Scalar::kFloat64, 56, 56).status())
+                ->field(),
+            "rhs");
+  EXPECT_FALSE(CountColumns(0, Scalar::kFloat64, Scalar::kFloat64, 48, 48).ok());
 }
 
 }  // namespace

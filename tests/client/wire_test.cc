@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -145,6 +146,123 @@ TEST(WireTest, DurationsKeepTheirFraction) {
   const google::protobuf::Duration proto = ToProto(absl::Milliseconds(1500));
   EXPECT_EQ(proto.seconds(), 1);
   EXPECT_EQ(proto.nanos(), 500000000);
+}
+
+TEST(WireTest, DurationsOfWholeSecondsAndOfNanoseconds) {
+  EXPECT_EQ(ToProto(absl::Minutes(2)).seconds(), 120);
+  EXPECT_EQ(ToProto(absl::Minutes(2)).nanos(), 0);
+  EXPECT_EQ(ToProto(absl::Nanoseconds(7)).seconds(), 0);
+  EXPECT_EQ(ToProto(absl::Nanoseconds(7)).nanos(), 7);
+}
+
+TEST(WireTest, ASpecSaysHowTheNumbersLie) {
+  const double numbers[8] = {};
+  SystemView view = MakeSystemView(3, 2, numbers, numbers);
+  v1::SystemSpec spec = ToProto(view);
+  EXPECT_EQ(spec.num_blocks(), 3);
+  EXPECT_EQ(spec.block_size(), 2);
+  EXPECT_EQ(spec.scalar(), v1::FLOAT64);
+  EXPECT_EQ(spec.diagonal_form(), v1::FULL);
+  EXPECT_EQ(spec.coupling_form(), v1::SUBDIAGONAL);
+  EXPECT_FALSE(spec.has_palette());
+  const std::vector<uint32_t> diagonal = {0, 1, 2}, coupling = {1, 0};
+  view.scalar = Scalar::kFloat32;
+  view.diagonal_form = DiagonalForm::kPackedLower;
+  view.coupling_form = CouplingForm::kSuperdiagonal;
+  view.num_diagonal = 4;
+  view.num_coupling = 2;
+  view.diagonal_index = diagonal;
+  view.coupling_index = coupling;
+  spec = ToProto(view);
+  EXPECT_EQ(spec.scalar(), v1::FLOAT32);
+  EXPECT_EQ(spec.diagonal_form(), v1::PACKED_LOWER);
+  EXPECT_EQ(spec.coupling_form(), v1::SUPERDIAGONAL);
+  EXPECT_EQ(spec.palette().num_diagonal(), 4);
+  EXPECT_EQ(spec.palette().num_coupling(), 2);
+  EXPECT_TRUE(std::equal(diagonal.begin(), diagonal.end(), spec.palette().diagonal_index().begin(),
+                         spec.palette().diagonal_index().end()));
+  EXPECT_TRUE(std::equal(coupling.begin(), coupling.end(), spec.palette().coupling_index().begin(),
+                         spec.palette().coupling_index().end()));
+  EXPECT_EQ(DiagonalBytes(view).size(), 4 * 3 * 4);
+  EXPECT_EQ(CouplingBytes(view).size(), 2 * 4 * 4);
+}
+
+TEST(ChunkerTest, WhatIsLentIsAtLeastALoanLongAndTheRestIsCopied) {
+  const auto small = Counting((64 << 10) - 1, 1), large = Counting(64 << 10, 2);
+  MemoryLoan loan;
+  Chunker copies({small}, 1 << 20, 2, "", &loan);
+  const grpc::ByteBuffer copied = copies.Next();
+  EXPECT_TRUE(loan.AwaitReturn(absl::ZeroDuration()));
+  Chunker lends({large}, 1 << 20, 2, "", &loan);
+  std::optional<grpc::ByteBuffer> lent = lends.Next();
+  EXPECT_FALSE(loan.AwaitReturn(absl::ZeroDuration()));
+  lent.reset();
+  EXPECT_TRUE(loan.AwaitReturn(absl::ZeroDuration()));
+  Chunker alone({large}, 1 << 20, 2, "", nullptr);
+  EXPECT_EQ(Join(alone, 1 << 20), Text(large));
+}
+
+TEST(ChunkerTest, WhatWasSentGrowsChunkByChunk) {
+  const auto bytes = Counting(10, 1);
+  Chunker chunker({bytes}, 4, 2, "", nullptr);
+  EXPECT_EQ(chunker.sent_bytes(), 0);
+  for (const int64_t sent : {4, 8, 10}) {
+    EXPECT_FALSE(chunker.done());
+    chunker.Next();
+    EXPECT_EQ(chunker.sent_bytes(), sent);
+  }
+  EXPECT_TRUE(chunker.done());
+}
+
+TEST_F(StreamReplyTest, AnIdAloneIsAReplyWithoutAPart) {
+  v1::SolveStreamReply sent;
+  sent.set_id(5);
+  ASSERT_TRUE(Read(sent));
+  EXPECT_FALSE(reply_.is_chunk);
+  EXPECT_EQ(reply_.message.id(), 5);
+}
+
+TEST_F(StreamReplyTest, AChunkWithSomethingBehindItIsRefused) {
+  v1::SolveStreamReply sent;
+  sent.set_id(9);
+  sent.set_chunk("data");
+  sent.set_solution_bytes(4);  // belongs to a reply
+  EXPECT_FALSE(Read(sent));
+}
+
+TEST_F(StreamReplyTest, ChunksInOtherWaysAreMisplacedTheSameWay) {
+  const std::string chunk_first =
+      std::string("\x1a\x65", 2) + std::string(101, 'x') + std::string("\x08\x09", 2);
+  const grpc::Slice slice(chunk_first);
+  ASSERT_TRUE(ReadBuffer(grpc::ByteBuffer(&slice, 1)));
+  EXPECT_TRUE(reply_.is_chunk);
+  EXPECT_TRUE(reply_.misplaced);
+  EXPECT_EQ(reply_.message.id(), 9);
+}
+
+TEST_F(StreamReplyTest, ALargeChunkOfManySlicesArrivesWhole) {
+  memory_.resize(1 << 20);
+  v1::SolveStreamReply sent;
+  sent.set_id(1);
+  const auto large = Counting(1 << 20, 9);
+  sent.set_chunk(Text(large));
+  const std::string bytes = sent.SerializeAsString();
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += 70001) slices.emplace_back(bytes.substr(at, 70001));
+  ASSERT_TRUE(ReadBuffer(grpc::ByteBuffer(slices.data(), slices.size())));
+  EXPECT_FALSE(reply_.misplaced);
+  EXPECT_EQ(memory_, large);
+}
+
+TEST(WireTest, WhatIsNoMessageIsNotParsed) {
+  const grpc::Slice slice(std::string("\xff\xff\xff"));
+  v1::SolveReply reply;
+  EXPECT_FALSE(Parse(grpc::ByteBuffer(&slice, 1), &reply));
+  EXPECT_FALSE(Parse(grpc::ByteBuffer(), &reply));
+  v1::SolveReply sent;
+  sent.set_refinements(3);
+  ASSERT_TRUE(Parse(Serialize(sent), &reply));
+  EXPECT_EQ(reply.refinements(), 3);
 }
 
 }  // namespace

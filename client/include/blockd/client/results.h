@@ -58,9 +58,9 @@ struct SolveOptions {
 // How accurate solves with a factorization are.
 struct Conditioning {
   double growth = 1;  // how much the inverted blocks magnify rounding errors, >= 1
-  std::optional<double> condition_estimate;  // of A, 1-norm, from below; if asked for
-  double backward_error_bound = 0;           // of Solves that measure nothing
-  bool matrix_kept = false;                  // asked for, or needed for a guaranteed accuracy
+  std::optional<double> condition_estimate{};  // of A, 1-norm, from below; if asked for
+  double backward_error_bound = 0;             // of Solves that measure nothing
+  bool matrix_kept = false;                    // asked for, or needed for a guaranteed accuracy
 };
 
 struct SolveResult {

@@ -6,13 +6,15 @@
 //     auto solved = client->Solve(factored->handle, rhs, x);  // std::vector<double> or std::span
 //
 // Shapes: matrices as system.h says; right-hand sides and solutions are N*n x d, column-major, of
-// the matrix's scalar. d is rhs.size() / (N*n). Errors: absl::Status with the server's code and
-// message; errors.h lists them and reads their details. No exceptions. UNAVAILABLE, and
-// a memory that will be free soon, are retried with backoff until the timeout; a Factor that is
-// retried never factors twice.
-// Threads: everything here may be used from any number of threads at once.
-// Memory: what is passed in is read until the call returns, and not after. (A stream to a server
-// that stops reading in the middle may hold a call for up to 20 seconds after its timeout.)
+// the matrix's scalar. d is rhs.size() / (N*n).
+// Errors: absl::Status with the server's code and message; errors.h lists them and reads their
+// details. No exceptions. UNAVAILABLE, and nothing else, is retried with backoff until the timeout;
+// a Factor that is retried never factors twice. Threads: everything here may be used from any
+// number of threads at once. Memory: what is passed in is read until the call returns, and not
+// after. (A stream to a server that stops reading in the middle may hold a call for up to 20
+// seconds after its timeout.) The end: whatever is here may go in any order and on any thread, in a
+// callback of SolveAsync too, and a process may end while calls are under way. gRPC's threads stay
+// until then.
 #ifndef BLOCKD_CLIENT_SOLVER_CLIENT_H_
 #define BLOCKD_CLIENT_SOLVER_CLIENT_H_
 
@@ -130,7 +132,8 @@ class SolverClient {
   SolveSession OpenSession() const;
 
   // Factors, solves, keeps nothing. Of the factor options, check_finite (of the matrix and
-  // the right-hand sides) and log_determinant count.
+  // the right-hand sides) and log_determinant count; the timeout is that of `solve`, for all of it.
+  // Above the stream threshold it is a Factor, a Solve and a Release.
   absl::StatusOr<FactorSolveResult> FactorSolve(const SystemView& system,
                                                 std::span<const double> rhs,
                                                 std::span<double> solution,

@@ -1,0 +1,267 @@
+// What all calls share: connections, deadlines, names, handles and their release.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "tests/client/calls_fixture.h"
+
+namespace blockd::client {
+namespace {
+
+using ::testing::ElementsAre;
+
+class ConnectionTest : public CallsTest {};
+
+TEST_F(ConnectionTest, AReleaseNamesItsHandles) {
+  const std::string handles[] = {"a", "b"};
+  const auto released = Connect().Release(handles);
+  ASSERT_TRUE(released.ok()) << released.status();
+  EXPECT_EQ(*released, 77);
+  EXPECT_THAT(released_, ElementsAre("a", "b"));
+}
+
+TEST_F(ConnectionTest, AReleaseThatIsTriedAgainForgivesOnlyItself) {
+  std::atomic<int> calls{0};
+  v1::HandleNotFound::Reason reason = v1::HandleNotFound::EVICTED;
+  fake_.on_release = [&](const v1::ReleaseRequest& request, v1::ReleaseReply*) {
+    return ++calls % 2 == 1 ? UnavailableFor(absl::Milliseconds(1))
+                            : NotFound(request.handle(0), reason);
+  };
+  const SolverClient client = Connect();
+  const std::string handles[] = {"h"};
+  for (const auto other :
+       {v1::HandleNotFound::NEVER_EXISTED, v1::HandleNotFound::EVICTED, v1::HandleNotFound::EXPIRED,
+        v1::HandleNotFound::RESTARTED, v1::HandleNotFound::FAILED_REFACTOR}) {
+    reason = other;
+    const auto detail = GetHandleNotFound(client.Release(handles).status());
+    ASSERT_TRUE(detail.has_value()) << reason;
+    EXPECT_EQ(detail->reason(), reason);
+  }
+  reason = v1::HandleNotFound::RELEASED;
+  EXPECT_TRUE(client.Release(handles).ok());
+  fake_.on_release = [&](const v1::ReleaseRequest&, v1::ReleaseReply*) {
+    return ++calls % 2 == 1 ? UnavailableFor(absl::Milliseconds(1))
+                            : grpc::Status(grpc::StatusCode::NOT_FOUND, "without a reason");
+  };
+  EXPECT_TRUE(absl::IsNotFound(client.Release(handles).status()));
+}
+
+TEST_F(ConnectionTest, WhoWaitsForReleasesWaitsForAll) {
+  absl::Notification may_end;
+  fake_.on_release = [&](const v1::ReleaseRequest&, v1::ReleaseReply*) {
+    may_end.WaitForNotification();
+    return grpc::Status::OK;
+  };
+  const SolverClient client = Connect();
+  EXPECT_TRUE(client.AwaitReleases(absl::ZeroDuration()));
+  client.Adopt(kHandle);
+  client.Adopt(kHandle);
+  EXPECT_FALSE(client.AwaitReleases(absl::Milliseconds(1)));
+  may_end.Notify();
+  EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
+}
+
+TEST_F(ConnectionTest, AHandleIsGivenBackOnce) {
+  const SolverClient client = Connect();
+  {
+    FactorHandle handle = client.Adopt(kHandle);
+    const FactorHandle moved = std::move(handle);
+    EXPECT_TRUE(handle.empty());  // NOLINT: that is what is tested
+    EXPECT_EQ(handle.get().handle, "");
+    EXPECT_EQ(moved.get().handle, "handle");
+    FactorHandle first = client.Adopt({"first", 1, 1, Scalar::kFloat64});
+    FactorHandle second = client.Adopt({"second", 1, 1, Scalar::kFloat64});
+    first = std::move(second);
+    FactorHandle& same = first;
+    first = std::move(same);  // nothing
+    EXPECT_EQ(first.get().handle, "second");
+    FactorHandle detached = client.Adopt({"detached", 5, 6, Scalar::kFloat32});
+    const Factorization name = detached.Detach();
+    EXPECT_EQ(name.handle, "detached");
+    EXPECT_EQ(name.rows(), 30);
+    EXPECT_TRUE(detached.empty());
+    EXPECT_EQ(detached.get().handle, "");
+  }
+  EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
+  absl::MutexLock lock(&mutex_);
+  EXPECT_THAT(released_, ::testing::UnorderedElementsAre("handle", "first", "second"));
+}
+
+TEST_F(ConnectionTest, AListIsReadToItsLastPage) {
+  std::vector<std::string> tokens;
+  fake_.on_list = [&](const v1::ListFactorizationsRequest& request,
+                      v1::ListFactorizationsReply* reply) {
+    tokens.push_back(request.page_token());
+    reply->add_factorization()->set_handle(absl::StrCat("h", tokens.size()));
+    if (tokens.size() < 3) reply->set_next_page_token(absl::StrCat("page", tokens.size()));
+    return grpc::Status::OK;
+  };
+  const auto all = Connect().List();
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(tokens, ElementsAre("", "page1", "page2"));
+  ASSERT_EQ(all->size(), 3);
+  EXPECT_EQ((*all)[0].handle(), "h1");
+  EXPECT_EQ((*all)[2].handle(), "h3");
+  fake_.on_list = [](const v1::ListFactorizationsRequest&, v1::ListFactorizationsReply*) {
+    return grpc::Status(grpc::StatusCode::ABORTED, "no");
+  };
+  EXPECT_TRUE(absl::IsAborted(Connect().List().status()));
+}
+
+TEST_F(ConnectionTest, QuestionsCarryWhatIsAskedAndAreTriedAgain) {
+  std::atomic<int> calls{0};
+  v1::GetPlanRequest asked;
+  std::string handle;
+  const auto busy_once = [&] {
+    return ++calls % 2 == 1 ? UnavailableFor(absl::Milliseconds(1)) : grpc::Status::OK;
+  };
+  fake_.on_plan = [&](const v1::GetPlanRequest& request, v1::Plan* plan) {
+    asked = request;
+    plan->set_backend("fake");
+    return busy_once();
+  };
+  fake_.on_get = [&](const v1::GetFactorizationRequest& request, v1::FactorizationInfo* info) {
+    handle = request.handle();
+    info->set_held_bytes(12);
+    return busy_once();
+  };
+  fake_.on_server_info = [&](v1::ServerInfo* info) {
+    info->set_version("1.2.3");
+    return busy_once();
+  };
+  const SolverClient client = Connect();
+  const auto plan = client.Plan(10, 4, Scalar::kFloat32, 3, 5);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->backend(), "fake");
+  EXPECT_EQ(asked.spec().num_blocks(), 10);
+  EXPECT_EQ(asked.spec().block_size(), 4);
+  EXPECT_EQ(asked.spec().scalar(), v1::FLOAT32);
+  EXPECT_EQ(asked.spec().diagonal_form(), v1::FULL);
+  EXPECT_EQ(asked.spec().coupling_form(), v1::SUBDIAGONAL);
+  EXPECT_EQ(asked.num_systems(), 3);
+  EXPECT_EQ(asked.num_rhs(), 5);
+  ASSERT_TRUE(client.Plan(1, 1, Scalar::kFloat64).ok());
+  EXPECT_EQ(asked.spec().scalar(), v1::FLOAT64);
+  EXPECT_EQ(asked.num_systems(), 1);
+  EXPECT_EQ(asked.num_rhs(), 1);
+  const auto info = client.Get("one");
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(handle, "one");
+  EXPECT_EQ(info->held_bytes(), 12);
+  const auto server = client.ServerInfo();
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(server->version(), "1.2.3");
+}
+
+TEST_F(ConnectionTest, HealthIsWhatTheServerSays) {
+  const SolverClient client = Connect({.timeout = absl::Seconds(100)});
+  EXPECT_TRUE(client.CheckHealth().ok());
+  fake_.SetServing(false);
+  EXPECT_TRUE(absl::IsUnavailable(client.CheckHealth()));
+  fake_.SetServing(true);
+  EXPECT_TRUE(client.CheckHealth().ok());
+}
+
+TEST_F(ConnectionTest, EveryCallSaysWhoCalls) {
+  const auto call_all = [&](const std::string& caller, int64_t threshold) {
+    const SolverClient client = Connect({.caller = caller, .stream_threshold_bytes = threshold});
+    const std::vector<double> b = {1, 2};
+    std::vector<double> x(2);
+    ASSERT_TRUE(client.Factor(kSystem).ok());
+    ASSERT_TRUE(client.AwaitReleases(absl::Seconds(60)));
+    ASSERT_TRUE(client.Solve(kHandle, b, x).ok());
+  };
+  call_all("ada", 1 << 20);
+  call_all("ada", 0);
+  for (const auto* method : {"Factor", "FactorStream", "Solve", "SolveStream", "Release"}) {
+    EXPECT_EQ(callers_[method], "ada") << method;
+  }
+  call_all("", 1 << 20);
+  EXPECT_EQ(callers_["Solve"], "(none)");
+}
+
+TEST_F(ConnectionTest, TimeoutsAreTheCallsOrTheClients) {
+  const std::vector<double> b = {1, 2};
+  std::vector<double> x(2);
+  const SolverClient client = Connect({.timeout = absl::Seconds(1000)});
+  ASSERT_TRUE(client.Solve(kHandle, b, x).ok());
+  EXPECT_GT(remaining_["Solve"], absl::Seconds(500));
+  EXPECT_LT(remaining_["Solve"], absl::Seconds(1100));
+  ASSERT_TRUE(client.Solve(kHandle, b, x, {.timeout = absl::Seconds(100)}).ok());
+  EXPECT_LT(remaining_["Solve"], absl::Seconds(110));
+  ASSERT_TRUE(client.Factor(kSystem, {.timeout = absl::Seconds(100)}).ok());
+  EXPECT_LT(remaining_["Factor"], absl::Seconds(110));
+  ASSERT_TRUE(Connect({.timeout = absl::InfiniteDuration()}).Solve(kHandle, b, x).ok());
+  EXPECT_GT(remaining_["Solve"], absl::Hours(24 * 365));
+}
+
+TEST_F(ConnectionTest, LargeTransfersHaveAConnectionOfTheirOwn) {
+  const SolverClient small = Connect(), large = Connect({.stream_threshold_bytes = 0});
+  ASSERT_TRUE(small.Factor(kSystem).ok());
+  ASSERT_TRUE(large.Factor(kSystem).ok());
+  const std::vector<double> b = {1, 2};
+  std::vector<double> x(2);
+  ASSERT_TRUE(large.Solve(kHandle, b, x).ok());
+  EXPECT_NE(peers_["Factor"], peers_["FactorStream"]);
+  EXPECT_EQ(peers_["FactorStream"], peers_["SolveStream"]);
+}
+
+TEST_F(ConnectionTest, ClientsShareAConnectionUnlessToldNotTo) {
+  fake_.on_server_info = [](v1::ServerInfo*) { return grpc::Status::OK; };
+  const auto peer_of = [&](const SolverClient& client) {
+    EXPECT_TRUE(client.ServerInfo().ok());
+    absl::MutexLock lock(&mutex_);
+    return peers_["GetServerInfo"];
+  };
+  const SolverClient a = Connect(), b = Connect();
+  EXPECT_EQ(peer_of(a), peer_of(b));
+  const SolverClient c = Connect({.share_connection = false});
+  const SolverClient d = Connect({.share_connection = false});
+  EXPECT_NE(peer_of(c), peer_of(d));
+}
+
+TEST_F(ConnectionTest, MessagesOfAnySizeAreTakenBothWays) {
+  // gRPC's own limit is 4 MiB.
+  const std::vector<double> b(700000, 1.5);
+  std::vector<double> x(b.size());
+  const Factorization handle{"h", 700000, 1, Scalar::kFloat64};
+  const auto solved = Connect({.stream_threshold_bytes = 1 << 30}).Solve(handle, b, x);
+  ASSERT_TRUE(solved.ok()) << solved.status();
+  EXPECT_EQ(x, b);
+}
+
+TEST_F(ConnectionTest, TheLastToLetGoMayBeACallback) {
+  const std::vector<double> b = {1, 2};
+  for (const int64_t threshold : {int64_t{1} << 20, int64_t{0}}) {
+    for (int round = 0; round < 3; ++round) {
+      std::vector<double> x(2);
+      absl::Notification let_go, done;
+      auto client = std::make_shared<SolverClient>(
+          Connect({.stream_threshold_bytes = threshold, .share_connection = false}));
+      SolverClient& used = *client;
+      // A handle, too: its release begins on the callback's thread.
+      auto handle = std::make_shared<FactorHandle>(used.Adopt(kHandle));
+      used.SolveAsync(kHandle, b, x, {}, [&, client, handle](const auto& result) mutable {
+        EXPECT_TRUE(result.ok()) << result.status();
+        let_go.WaitForNotification();
+        handle.reset();
+        client.reset();
+        done.Notify();
+      });
+      client.reset();
+      handle.reset();
+      let_go.Notify();
+      done.WaitForNotification();
+      EXPECT_EQ(x, b);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace blockd::client
