@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,13 @@
 
 namespace blockd::client {
 namespace {
+
+// Of a message that has one if it was asked for.
+template <typename Reply>
+std::optional<double> LogDeterminantOf(const Reply& reply) {
+  if (!reply.has_log_determinant()) return std::nullopt;
+  return reply.log_determinant();
+}
 
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
   if (target.empty()) return InvalidFieldError("target", "empty", "host:port");
@@ -135,7 +143,7 @@ absl::StatusOr<FactorBatchResult> SolverClient::FactorBatch(std::span<const Syst
     if (system.has_status()) out.status = ToStatus(system.status());
     if (out.status.ok()) {
       out.handle = FactorHandle(connection_, Name(systems[k], system.handle()));
-      out.log_determinant = system.log_determinant();
+      out.log_determinant = LogDeterminantOf(system);
     }
   }
   return result;
@@ -162,7 +170,7 @@ absl::StatusOr<RefactorResult> SolverClient::RefactorBatch(
   result.cost = std::move(*reply->mutable_cost());
   for (const v1::FactoredSystem& system : reply->system()) {
     result.systems.push_back(system.has_status() ? ToStatus(system.status()) : absl::OkStatus());
-    result.log_determinants.push_back(system.log_determinant());
+    result.log_determinants.push_back(LogDeterminantOf(system));
   }
   return result;
 }
@@ -249,7 +257,7 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
   }
   std::copy_n(reinterpret_cast<const std::byte*>(reply.solution().data()), solution.size(),
               solution.data());
-  return FactorSolveResult{reply.backward_error(), reply.refinements(), reply.log_determinant(),
+  return FactorSolveResult{reply.backward_error(), reply.refinements(), LogDeterminantOf(reply),
                            std::move(*reply.mutable_cost())};
 }
 

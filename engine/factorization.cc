@@ -1,6 +1,38 @@
 #include "blockd/engine/factorization.h"
 
+#include <cmath>
+#include <limits>
+
+#include "blockd/engine/backend.h"
+
 namespace blockd {
+namespace {
+
+double Epsilon(Scalar scalar) {
+  return scalar == Scalar::kFloat64 ? std::numeric_limits<double>::epsilon()
+                                    : std::numeric_limits<float>::epsilon();
+}
+
+}  // namespace
+
+double Backend::ResidualNorms::backward_error() const {
+  if (!std::isfinite(residual) || !std::isfinite(matrix) || !std::isfinite(solution) ||
+      !std::isfinite(rhs)) {
+    return std::isnan(residual) ? residual : std::numeric_limits<double>::infinity();
+  }
+  // The product of two norms may leave the range of double.
+  const long double scale =
+      static_cast<long double>(matrix) * static_cast<long double>(solution) + rhs;
+  return scale > 0 ? static_cast<double>(residual / scale) : residual;
+}
+
+double BackwardErrorBound(const Shape& shape, double growth) {
+  // A growth that overflowed to NaN promises nothing either.
+  const double factor = growth <= kSafeGrowth ? 1 : growth / kSafeGrowth;
+  return 4 * static_cast<double>(shape.block_size) * Epsilon(shape.scalar) * factor;
+}
+
+double BackwardErrorGoal(const Shape& shape) { return BackwardErrorBound(shape, 1); }
 
 int64_t StagedMatrix::CouplingOffset(const MatrixForm& form) {
   return MemoryPool::Rounded(form.diagonal_bytes());

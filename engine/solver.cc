@@ -1,30 +1,16 @@
 #include "blockd/engine/solver.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/condition.h"
+#include "engine/not_positive_definite.h"
+#include "engine/stopwatch.h"
 
 namespace blockd {
 namespace {
-
-class Stopwatch {
- public:
-  // Seconds since the last Lap.
-  double Lap() {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-bool IsCancelled(const std::atomic<bool>* flag) {
-  return flag != nullptr && flag->load(std::memory_order_relaxed);
-}
 
 // Copies a host matrix into its staged memory, part by part.
 absl::Status UploadMatrix(Backend& backend, const BlockTridiagonalView& host,
@@ -47,6 +33,14 @@ absl::Status UploadMatrix(Backend& backend, const BlockTridiagonalView& host,
   return status;
 }
 
+absl::Status CheckRange(const StagedMatrix& staged, int64_t offset, int64_t size) {
+  if (offset >= 0 && size <= staged.bytes() && offset <= staged.bytes() - size) {
+    return absl::OkStatus();
+  }
+  return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset, "+", size,
+                                            " of a staged matrix of ", staged.bytes()));
+}
+
 absl::Status NotSpdStatus(const NotPositiveDefinite& where) {
   return absl::InvalidArgumentError(absl::StrCat(
       "the matrix is not positive definite: ",
@@ -60,6 +54,10 @@ Solver::Solver(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) 
 
 absl::StatusOr<std::shared_ptr<const EliminationPlan>> Solver::Plan(const Shape& shape,
                                                                     int64_t batch) {
+  if (batch > 0) {
+    batch = static_cast<int64_t>(
+        std::bit_ceil(static_cast<uint64_t>(std::min(batch, kMostPlannedBatch))));
+  }
   absl::MutexLock lock(&plans_mutex_);
   const auto found = plans_.find({shape, batch});
   if (found != plans_.end()) return found->second;
@@ -79,12 +77,14 @@ absl::StatusOr<std::shared_ptr<const EliminationPlan>> Solver::Plan(const Shape&
 }
 
 int64_t Solver::FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form,
-                                     int64_t systems, bool matrices) const {
+                                     int64_t systems, bool matrices,
+                                     bool estimate_condition) const {
   const int64_t chain = MemoryPool::Rounded(plan.chain_scalars() * ScalarBytes(form.shape.scalar));
   const int64_t upload =
       backend_->reads_host_memory() || matrices ? 0 : StagedMatrix::BufferBytes(form);
   return systems * (chain + upload) +
-         MemoryPool::Rounded(backend_->FactorScratchBytes(plan, systems));
+         MemoryPool::Rounded(backend_->FactorScratchBytes(plan, systems)) +
+         (estimate_condition ? ConditionWorkspaceBytes(plan) : 0);
 }
 
 int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs,
@@ -92,7 +92,7 @@ int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs
   const int64_t scalar = ScalarBytes(plan.shape().scalar);
   const int64_t vectors = MemoryPool::Rounded(plan.shape().rows() * num_rhs * scalar);
   const int64_t chains = MemoryPool::Rounded(plan.solve_chain_scalars(num_rhs) * scalar);
-  return chains + vectors * (residual ? 3 : 1);
+  return chains + vectors * (residual ? kRefinementVectors : 1);
 }
 
 absl::StatusOr<StagedMatrix> Solver::Stage(const MatrixForm& form) {
@@ -105,11 +105,18 @@ absl::StatusOr<StagedMatrix> Solver::Stage(const MatrixForm& form) {
 
 absl::Status Solver::Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes) {
   const int64_t size = static_cast<int64_t>(bytes.size());
-  if (offset < 0 || size > staged.bytes() || offset > staged.bytes() - size) {
-    return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset, "+", size,
-                                              " of a staged matrix of ", staged.bytes()));
-  }
+  absl::Status status = CheckRange(staged, offset, size);
+  if (!status.ok()) return status;
   return backend_->Upload(staged.data() + offset, bytes.data(), size);
+}
+
+absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes) {
+  const int64_t size = static_cast<int64_t>(bytes.size());
+  absl::Status status = CheckRange(staged, offset, size);
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&run_mutex_);
+  status = backend_->Download(bytes.data(), staged.data() + offset, size);
+  return status.ok() ? backend_->Synchronize() : status;
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -124,6 +131,14 @@ struct Solver::FactorWork {
   DeviceBuffer chains;
   StagedMatrix uploaded;
 };
+
+namespace {
+
+bool MayKeepMatrix(const FactorItem& item) {
+  return item.keep_matrix || item.accuracy == Accuracy::kGuaranteed;
+}
+
+}  // namespace
 
 absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
   const FactorItem& item = *work.item;
@@ -142,7 +157,7 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
     work.matrix = item.staged->view();
     return absl::OkStatus();
   }
-  if (backend_->reads_host_memory() && !item.keep_matrix) {
+  if (backend_->reads_host_memory() && !MayKeepMatrix(item)) {
     work.matrix = item.matrix;
     return absl::OkStatus();
   }
@@ -153,39 +168,49 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
   return UploadMatrix(*backend_, item.matrix, work.uploaded);
 }
 
-// Where the natural order fails or, if it does not, where the plan's order did.
-absl::StatusOr<NotPositiveDefinite> Solver::Locate(const FactorWork& work,
-                                                   const PivotFailure& failure, void* scratch) {
-  absl::StatusOr<std::optional<PivotFailure>> natural =
-      backend_->FactorInNaturalOrder(work.matrix, scratch);
-  if (!natural.ok()) return natural.status();
-  NotPositiveDefinite where;
-  where.natural_order = natural->has_value();
-  where.block = natural->value_or(failure).block;
-  where.row = natural->value_or(failure).row;
-  where.minor = where.block * work.matrix.shape().block_size + where.row + 1;
-  return where;
-}
-
 void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-                    const FactorReport& report, void* scratch) {
+                    const FactorReport& report, const DeviceBuffer& scratch) {
   FactorOutcome& outcome = *work.outcome;
   if (IsCancelled(work.item->cancelled)) {
     outcome.status = absl::CancelledError("cancelled while factoring");
     return;
   }
   if (report.failure) {
-    absl::StatusOr<NotPositiveDefinite> where = Locate(work, *report.failure, scratch);
+    FailedFactorization failed;
+    failed.plan = plan.get();
+    failed.failure = *report.failure;
+    failed.system = {work.matrix, work.factor.data(), work.chains.data()};
+    failed.scratch = scratch.data();
+    failed.scratch_bytes = scratch.bytes();
+    failed.cancelled = work.item->cancelled;
+    const absl::StatusOr<NotPositiveDefinite> where = FindFirstBadMinor(*backend_, failed);
     outcome.status = where.ok() ? NotSpdStatus(*where) : where.status();
     if (where.ok()) outcome.not_positive_definite = *where;
     return;
   }
-  StagedMatrix kept;
-  if (work.item->keep_matrix) {
-    kept = work.item->staged ? std::move(*work.item->staged) : std::move(work.uploaded);
+  outcome.status = Keep(plan, work, report);
+}
+
+absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
+                          const FactorReport& report) {
+  const FactorItem& item = *work.item;
+  Conditioning conditioning{report.growth, std::nullopt};
+  if (item.estimate_condition) {
+    work.chains.Reset();  // their memory serves the solves
+    absl::StatusOr<double> estimate =
+        EstimateCondition(*backend_, *plan, work.matrix, work.factor.data(), item.cancelled);
+    if (!estimate.ok()) return estimate.status();
+    conditioning.condition_estimate = *estimate;
   }
-  outcome.factorization =
-      std::make_shared<Factorization>(plan, std::move(work.factor), std::move(kept));
+  StagedMatrix matrix;
+  if (MayKeepMatrix(item)) {
+    matrix = item.staged ? std::move(*item.staged) : std::move(work.uploaded);
+  }
+  auto factorization = std::make_shared<Factorization>(plan, std::move(work.factor),
+                                                       std::move(matrix), conditioning);
+  if (!item.keep_matrix && !factorization->at_risk()) factorization->DropMatrix();
+  work.outcome->factorization = std::move(factorization);
+  return absl::OkStatus();
 }
 
 std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan> plan,
@@ -240,205 +265,10 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
       return outcomes;
     }
     for (size_t i = 0; i < works.size(); ++i) {
-      Finish(plan, works[i], (*reports)[i], batch.scratch);
+      Finish(plan, works[i], (*reports)[i], *scratch);
     }
   }
   spent.compute_seconds = watch.Lap();
-  if (phases) *phases = spent;
-  return outcomes;
-}
-
-// -----------------------------------------------------------------------------------------------------
-// Solve
-
-// The items of one factorization, solved together: their columns stand side by side in x.
-struct Solver::Group {
-  const Factorization* factorization = nullptr;
-  std::vector<size_t> items;
-  int64_t columns = 0;
-  DeviceBuffer x;    // packed [block][column][n]; empty if the solution's own memory serves
-  DeviceBuffer rhs;  // a copy of B, for residuals
-  DeviceBuffer r;
-  DeviceBuffer chains;
-  void* in_place = nullptr;
-  absl::Status status;
-
-  void* data() const { return in_place ? in_place : static_cast<void*>(x.data()); }
-  SolveSystem System(void* vectors) const {
-    return {factorization->data(), vectors, columns, chains.data()};
-  }
-};
-
-namespace {
-
-bool NeedsResidual(const SolveItem& item) { return item.residual || item.max_refinements > 0; }
-
-absl::Status CheckSolveItem(const SolveItem& item, const EliminationPlan& plan) {
-  if (&item.factorization->plan() != &plan) {
-    return absl::InvalidArgumentError("items of one call share one plan");
-  }
-  if (item.num_rhs < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("num_rhs is ", item.num_rhs, ", expected >= 1"));
-  }
-  if (NeedsResidual(item) && !item.factorization->matrix()) {
-    return absl::FailedPreconditionError(
-        "residuals and refinement need a factorization that kept its matrix (keep_matrix)");
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-std::vector<Solver::Group> Solver::MakeGroups(std::span<const SolveItem> items,
-                                              std::vector<SolveOutcome>& outcomes) {
-  std::vector<Group> groups;
-  absl::flat_hash_map<const Factorization*, size_t> group_of;
-  for (size_t i = 0; i < items.size(); ++i) {
-    const SolveItem& item = items[i];
-    outcomes[i].status = CheckSolveItem(item, items[0].factorization->plan());
-    if (!outcomes[i].status.ok()) continue;
-    const Factorization* factorization = item.factorization.get();
-    const auto known = group_of.find(factorization);
-    // An item with a residual keeps its own steps of refinement, so it is solved by itself.
-    if (NeedsResidual(item) || known == group_of.end()) {
-      if (!NeedsResidual(item)) group_of[factorization] = groups.size();
-      groups.emplace_back();
-      groups.back().factorization = factorization;
-      groups.back().items.push_back(i);
-      groups.back().columns = item.num_rhs;
-    } else {
-      groups[known->second].items.push_back(i);
-      groups[known->second].columns += item.num_rhs;
-    }
-  }
-  return groups;
-}
-
-absl::Status Solver::Load(std::span<const SolveItem> items, Group& group) {
-  const EliminationPlan& plan = group.factorization->plan();
-  const Shape& shape = plan.shape();
-  const int64_t scalar = ScalarBytes(shape.scalar);
-  const int64_t bytes = shape.rows() * group.columns * scalar;
-  const bool residual = NeedsResidual(items[group.items[0]]);
-  MemoryPool& pool = backend_->pool();
-  absl::StatusOr<DeviceBuffer> chains =
-      pool.Allocate(plan.solve_chain_scalars(group.columns) * scalar);
-  if (!chains.ok()) return chains.status();
-  group.chains = *std::move(chains);
-  if (group.columns == 1 && backend_->reads_host_memory() && !residual) {
-    const SolveItem& item = items[group.items[0]];
-    group.in_place = item.solution;
-    if (item.solution != item.rhs) std::memcpy(item.solution, item.rhs, bytes);
-    return absl::OkStatus();
-  }
-  std::vector<DeviceBuffer*> buffers = {&group.x};
-  if (residual) buffers = {&group.x, &group.rhs, &group.r};
-  for (DeviceBuffer* buffer : buffers) {
-    absl::StatusOr<DeviceBuffer> piece = pool.Allocate(bytes);
-    if (!piece.ok()) return piece.status();
-    *buffer = *std::move(piece);
-  }
-  int64_t first_column = 0;
-  for (const size_t i : group.items) {
-    absl::Status status =
-        backend_->PackColumns(shape.scalar, group.x.data(), items[i].rhs, shape.block_size,
-                              shape.rows(), items[i].num_rhs, first_column, group.columns);
-    if (status.ok() && residual) {
-      status = backend_->PackColumns(shape.scalar, group.rhs.data(), items[i].rhs, shape.block_size,
-                                     shape.rows(), items[i].num_rhs, first_column, group.columns);
-    }
-    if (!status.ok()) return status;
-    first_column += items[i].num_rhs;
-  }
-  return absl::OkStatus();
-}
-
-// r = b - A x, and while it helps: solve for r, x += r. Stops when the error no longer halves.
-absl::Status Solver::Refine(const SolveItem& item, const Group& group, SolveOutcome& outcome) {
-  const EliminationPlan& plan = group.factorization->plan();
-  const BlockTridiagonalView& matrix = group.factorization->matrix().view();
-  const SolveSystem correction = group.System(group.r.data());
-  SolveBatch batch{&plan, {&correction, 1}, item.cancelled};
-  double last = 0;
-  for (int32_t step = 0;; ++step) {
-    absl::StatusOr<std::vector<Backend::ResidualNorms>> norms =
-        backend_->Residual(matrix, group.x.data(), group.rhs.data(), group.r.data(), group.columns);
-    if (!norms.ok()) return norms.status();
-    double error = 0;
-    for (const Backend::ResidualNorms& column : *norms) {
-      error = std::max(error, column.backward_error());
-    }
-    outcome.backward_error = error;
-    outcome.refinements = step;
-    const bool helps = step == 0 || error <= last / 2;
-    if (step == item.max_refinements || error == 0 || !helps) return absl::OkStatus();
-    last = error;
-    absl::Status status = backend_->Solve(batch, [&item] { return !IsCancelled(item.cancelled); });
-    if (status.ok()) {
-      status = backend_->Add(plan.shape().scalar, group.x.data(), group.r.data(),
-                             plan.shape().rows() * group.columns);
-    }
-    if (!status.ok()) return status;
-  }
-}
-
-absl::Status Solver::Store(std::span<const SolveItem> items, const Group& group) {
-  if (group.in_place) return absl::OkStatus();
-  const Shape& shape = group.factorization->shape();
-  int64_t first_column = 0;
-  for (const size_t i : group.items) {
-    absl::Status status =
-        backend_->UnpackColumns(shape.scalar, items[i].solution, group.x.data(), shape.block_size,
-                                shape.rows(), items[i].num_rhs, first_column, group.columns);
-    if (!status.ok()) return status;
-    first_column += items[i].num_rhs;
-  }
-  return absl::OkStatus();
-}
-
-std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases* phases) {
-  std::vector<SolveOutcome> outcomes(items.size());
-  if (items.empty()) return outcomes;
-  absl::MutexLock lock(&run_mutex_);
-  Stopwatch watch;
-  Phases spent;
-  std::vector<Group> groups = MakeGroups(items, outcomes);
-  std::vector<SolveSystem> systems;
-  for (Group& group : groups) {
-    group.status = Load(items, group);
-    if (group.status.ok()) systems.push_back(group.System(group.data()));
-  }
-  spent.upload_seconds = watch.Lap();
-  if (!systems.empty()) {
-    SolveBatch batch{&items[0].factorization->plan(), systems};
-    if (items.size() == 1) batch.stop = items[0].cancelled;
-    const absl::Status status = backend_->Solve(batch, [items] {
-      return std::any_of(items.begin(), items.end(),
-                         [](const SolveItem& item) { return !IsCancelled(item.cancelled); });
-    });
-    for (Group& group : groups) {
-      if (group.status.ok()) group.status = status;
-      const size_t first = group.items[0];
-      if (group.status.ok() && NeedsResidual(items[first])) {
-        group.status = Refine(items[first], group, outcomes[first]);
-      }
-    }
-  }
-  absl::Status synchronized = backend_->Synchronize();
-  spent.compute_seconds = watch.Lap();
-  for (Group& group : groups) {
-    if (group.status.ok()) group.status = Store(items, group);
-  }
-  if (synchronized.ok()) synchronized = backend_->Synchronize();
-  for (const Group& group : groups) {
-    for (const size_t i : group.items) {
-      outcomes[i].status = group.status.ok() ? synchronized : group.status;
-      if (outcomes[i].status.ok() && IsCancelled(items[i].cancelled)) {
-        outcomes[i].status = absl::CancelledError("cancelled while solving");
-      }
-    }
-  }
-  spent.download_seconds = watch.Lap();
   if (phases) *phases = spent;
   return outcomes;
 }

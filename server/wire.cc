@@ -252,7 +252,7 @@ void ToWire(const FactorReply& reply, v1::FactorReply* wire) {
     v1::FactoredSystem* out = wire->add_system();
     if (system.status.ok()) {
       out->set_handle(std::string(system.handle.view()));
-      out->set_log_determinant(system.log_determinant);
+      if (system.log_determinant) out->set_log_determinant(*system.log_determinant);
     } else {
       *out->mutable_status() = ToRpcStatus(system.status);
     }
@@ -271,7 +271,7 @@ void ToWire(const SolveReply& reply, v1::SolveReply* wire) {
 void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
   wire->set_backward_error(reply.backward_error.value_or(0));
   wire->set_refinements(reply.refinements);
-  wire->set_log_determinant(reply.log_determinant.value_or(0));
+  if (reply.log_determinant) wire->set_log_determinant(*reply.log_determinant);
   ToWire(reply.cost, wire->mutable_cost());
 }
 

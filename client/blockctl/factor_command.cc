@@ -1,4 +1,5 @@
 // blockctl factor, blockctl refactor
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,20 +53,20 @@ struct Outcome {
   std::string handle;
   int64_t factor_bytes = 0;  // 0: not known
   bool found = false;
-  double log_determinant = 0;
+  std::optional<double> log_determinant;
   v1::Cost cost;
   double seconds = 0;  // as seen here
 };
 
 void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
-  const bool log_determinant = absl::GetFlag(FLAGS_log_determinant);
+  const std::optional<double>& log_determinant = outcome.log_determinant;
   if (JsonAsked()) {
     JsonWriter json;
     json.BeginObject().Field("handle", HandleText(outcome.handle));
     json.Field("num_blocks", blocks.num_blocks).Field("block_size", blocks.block_size);
     json.Field("scalar", ScalarText(blocks.scalar)).Field("found", outcome.found);
     if (outcome.factor_bytes > 0) json.Field("factor_bytes", outcome.factor_bytes);
-    if (log_determinant) json.Field("log_determinant", outcome.log_determinant);
+    if (log_determinant) json.Field("log_determinant", *log_determinant);
     json.Field("seconds", outcome.seconds).Key("cost");
     WriteCost(outcome.cost, json);
     return Print(json.EndObject().text() + "\n");
@@ -77,7 +78,7 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
                            ? ", " + BytesText(static_cast<double>(outcome.factor_bytes)) + " held,"
                            : "",
                        SecondsText(outcome.seconds), CostText(outcome.cost)));
-  if (log_determinant) Note(absl::StrFormat("log det A = %.17g", outcome.log_determinant));
+  if (log_determinant) Note(absl::StrFormat("log det A = %.17g", *log_determinant));
 }
 
 absl::Status RunFactor(const std::vector<std::string>& arguments) {

@@ -1,5 +1,6 @@
 // blockctl solve
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,7 +36,7 @@ namespace {
 struct Solved {
   double backward_error = 0;
   int refinements = 0;
-  double log_determinant = 0;
+  std::optional<double> log_determinant;
   v1::Cost cost;
 };
 
@@ -62,7 +63,7 @@ absl::StatusOr<Solved> SolveWithHandle(const client::SolverClient& client,
           ? client.Solve(factorization, Input<double>(rhs), Output<double>(solution), options)
           : client.Solve(factorization, Input<float>(rhs), Output<float>(solution), options);
   if (!result.ok()) return result.status();
-  return Solved{result->backward_error, result->refinements, 0, std::move(result->cost)};
+  return Solved{result->backward_error, result->refinements, std::nullopt, std::move(result->cost)};
 }
 
 absl::StatusOr<Solved> SolveWithMatrix(const client::SolverClient& client, const Blocks& blocks,
@@ -104,7 +105,7 @@ void PrintJson(const Columns& solution, const Solved& solved, double seconds) {
   json.BeginObject().Field("rows", solution.rows).Field("num_rhs", solution.count);
   if (absl::GetFlag(FLAGS_residual)) json.Field("backward_error", solved.backward_error);
   json.Field("refinements", solved.refinements);
-  if (absl::GetFlag(FLAGS_log_determinant)) json.Field("log_determinant", solved.log_determinant);
+  if (solved.log_determinant) json.Field("log_determinant", *solved.log_determinant);
   json.Field("seconds", seconds).Key("cost");
   WriteCost(solved.cost, json);
   if (!out.empty()) {
@@ -189,8 +190,8 @@ absl::Status RunSolve(const std::vector<std::string>& arguments) {
     Note(absl::StrFormat("backward error %.3g after %d refinements", solved->backward_error,
                          solved->refinements));
   }
-  if (absl::GetFlag(FLAGS_log_determinant)) {
-    Note(absl::StrFormat("log det A = %.17g", solved->log_determinant));
+  if (solved->log_determinant) {
+    Note(absl::StrFormat("log det A = %.17g", *solved->log_determinant));
   }
   return absl::OkStatus();
 }

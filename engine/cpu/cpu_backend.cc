@@ -20,7 +20,7 @@ namespace blockd {
 namespace {
 
 using cpu::EliminateTask;
-using cpu::SegmentFailure;
+using cpu::SegmentReport;
 using cpu::SubstituteTask;
 
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
@@ -140,12 +140,6 @@ class CpuBackend : public Backend {
                                                           : FactorLevels<float>(batch, wanted);
   }
 
-  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) override {
-    return matrix.shape().scalar == Scalar::kFloat64 ? Sweep<double>(matrix, scratch)
-                                                     : Sweep<float>(matrix, scratch);
-  }
-
   absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
     return batch.plan->shape().scalar == Scalar::kFloat64 ? SolveLevels<double>(batch, wanted)
                                                           : SolveLevels<float>(batch, wanted);
@@ -163,6 +157,17 @@ class CpuBackend : public Backend {
     return cpu::Residual(threads_, matrix, x, b, r, num_rhs);
   }
 
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
+    const int64_t count = static_cast<int64_t>(columns.size());
+    ForEachColumnPiece(shape.num_blocks, count, [&](int64_t block, int64_t c) {
+      if (!columns[c]) return;
+      const int64_t at = (block * count + c) * bytes;
+      std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, bytes);
+    });
+    return absl::OkStatus();
+  }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     scalar == Scalar::kFloat64
         ? AddTo(static_cast<double*>(y), static_cast<const double*>(x), scalars)
@@ -198,7 +203,12 @@ class CpuBackend : public Backend {
   }
 
   template <typename T>
-  static SegmentFailure EliminateSegment(const EliminateTask<T>& task) {
+  static SegmentReport EliminateSegment(const EliminateTask<T>& task) {
+    if (task.segment->count == 0) {
+      // Of an open plan: nothing comes from the right of its last separator.
+      std::fill_n(task.left_from_right, task.n * task.n, T{0});
+      return {};
+    }
     return cpu::UsesLargeBlocks(task.n) ? cpu::EliminateLarge(task)
                                         : cpu::SelectKernels<T>().eliminate(task);
   }
@@ -268,7 +278,7 @@ class CpuBackend : public Backend {
     const int64_t segments = static_cast<int64_t>(level.segments.size());
     const int64_t tasks = segments * static_cast<int64_t>(batch.systems.size());
     const int64_t scratch = FactorScratchBytes(plan, 1) / threads_.threads();
-    std::vector<SegmentFailure> found(tasks);
+    std::vector<SegmentReport> found(tasks);
     threads_.Run(tasks, [&](int64_t i, int32_t thread) {
       const Place place{i / segments, i % segments};
       if (reports[place.system].failure) return;
@@ -277,24 +287,12 @@ class CpuBackend : public Backend {
       found[i] = EliminateSegment(task);
     });
     for (int64_t i = tasks - 1; i >= 0; --i) {
+      FactorReport& report = reports[i / segments];
+      report.growth = std::max(report.growth, std::sqrt(found[i].growth_square));
       if (found[i].interior < 0) continue;
       const int64_t block = level.segments[i % segments].block(found[i].interior);
-      reports[i / segments].failure = {plan.OriginalBlock(level_index, block), found[i].row};
+      report.failure = {plan.OriginalBlock(level_index, block), found[i].row};
     }
-  }
-
-  template <typename T>
-  static std::optional<PivotFailure> Sweep(const BlockTridiagonalView& matrix, void* scratch) {
-    Segment whole;
-    whole.count = matrix.shape().num_blocks;
-    EliminateTask<T> task;
-    task.n = matrix.shape().block_size;
-    task.chain.matrix = &matrix;
-    task.segment = &whole;
-    task.scratch = static_cast<T*>(scratch);
-    const SegmentFailure failure = EliminateSegment(task);
-    if (failure.interior < 0) return std::nullopt;
-    return PivotFailure{failure.interior, failure.row};
   }
 
   // Forward down the levels, base last; then backward, base first.

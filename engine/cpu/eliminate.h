@@ -64,18 +64,23 @@ class Eliminator : Tiles<T, kVectors> {
     }
   }
 
-  SegmentFailure Run() {
+  SegmentReport Run() {
+    for (Vec& lane : growth_square_) lane = Vec{} + T{1};
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
       const int64_t row = Factor(k);
-      if (row >= 0) return {k, row};
+      if (row >= 0) return {k, row, 1};
       if (segment_.has_fill()) Fill(k);
       const bool last = k + 1 == segment_.count;
       if (!last || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) Invert(k);
+      Invert(k);
     }
     Finish();
-    return {};
+    SegmentReport report;
+    for (const Vec& lanes : growth_square_) {
+      report.growth_square = std::max<double>(LargestLane<T, kWidth>(lanes), report.growth_square);
+    }
+    return report;
   }
 
  private:
@@ -345,7 +350,7 @@ class Eliminator : Tiles<T, kVectors> {
   void Next(int64_t k) {
     const int64_t block = segment_.block(k);
     const int64_t coupling = segment_.reversed ? block - 1 : block;
-    T* out = task_.next ? task_.next + k * n_ * n_ : nullptr;
+    T* out = task_.next + k * n_ * n_;
     ReadDiagonalAhead(k);
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
@@ -358,7 +363,7 @@ class Eliminator : Tiles<T, kVectors> {
 
   // W of the k-th interior, toward the left separator, and W W' onto the separator's update.
   void Fill(int64_t k) {
-    T* out = task_.fill ? task_.fill + k * n_ * n_ : nullptr;
+    T* out = task_.fill + k * n_ * n_;
     for (int64_t j = 0; j < panels_; ++j) {
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(w_, i, j, 0, out, [&](int64_t c) {
@@ -391,7 +396,52 @@ class Eliminator : Tiles<T, kVectors> {
         SolveTile(y_, 0, j, i, nullptr, [](int64_t) { return Tile{}; });
         StoreInverse(inverse, i, j);
       }
+      NoteGrowth(i);
     }
+  }
+
+  // The growth of the rows of panel i: of L their squares are summed by rows, of inv(L) by columns,
+  // which are rows of Y. Each row of L is divided by its L(r,r) and the row of Y multiplied by it,
+  // so that squares stay in range. Padding is the identity, whose growth is 1.
+  void NoteGrowth(int64_t i) {
+    Vec of_l[kVectors] = {}, of_y[kVectors] = {}, pivot[kVectors], inverse_pivot[kVectors];
+    const T* l = Panel(l_, i);
+    const T* const tile = l + i * kRows * kRows;
+    const T* y = y_ + i * kRows * kRows;
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < kWidth; ++r) {
+        const int64_t at = (v * kWidth + r) * (kRows + 1);
+        pivot[v][r] = tile[at];
+        inverse_pivot[v][r] = y[at];
+      }
+    }
+    for (int64_t c = 0; c < (i + 1) * kRows; ++c, l += kRows) {
+      BLOCKD_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) {
+        // In the tile itself, above the diagonal, stands what was there before.
+        Vec scaled = Load<T, kWidth>(l + v * kWidth) * inverse_pivot[v];
+        if (c >= i * kRows) scaled = BelowDiagonal(scaled, v, c - i * kRows);
+        of_l[v] = scaled * scaled + of_l[v];
+      }
+    }
+    for (int64_t c = i * kRows; c < padded_; ++c, y += kRows) {
+      BLOCKD_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) {
+        const Vec scaled = Load<T, kWidth>(y + v * kWidth) * pivot[v];
+        of_y[v] = scaled * scaled + of_y[v];
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      growth_square_[v] = Larger<T, kWidth>(of_l[v] * of_y[v], growth_square_[v]);
+    }
+  }
+
+  // Rows of a tile's column that stand on the diagonal or below it, zeros above.
+  static Vec BelowDiagonal(Vec rows, int v, int64_t column) {
+    for (int r = 0; r < kWidth; ++r) {
+      if (v * kWidth + r < column) rows[r] = 0;
+    }
+    return rows;
   }
 
   // Tile (i, j) of Y is tile (j, i) of inv(L), transposed.
@@ -439,7 +489,7 @@ class Eliminator : Tiles<T, kVectors> {
           Tile tile = segment_.reversed ? Tile{} : LoadDiagonal(target, r, c);
           Subtract(tile, Panel(c_, i), Panel(c_, c / kRows) + c % kRows, n_);
           T* out = segment_.reversed ? task_.left_from_right : task_.right_from_left;
-          if (out) StoreBlock(tile, out, r, c);
+          StoreBlock(tile, out, r, c);
         }
         if (segment_.has_fill()) {
           StoreBlock(LoadPacked(Panel(update_, i) + c * kRows), task_.left_from_right, r, c);
@@ -461,13 +511,14 @@ class Eliminator : Tiles<T, kVectors> {
   const bool stream_;
   const char* ahead_ = nullptr;  // what is asked for next, and how many bytes a step
   int64_t ahead_step_ = 0;
-  T* l_ = nullptr;         // L of the block in hand
-  T* c_ = nullptr;         // C of the block before or in hand
-  T* diagonal_ = nullptr;  // Y(j,j), tile after tile
-  T* y_ = nullptr;         // a panel of Y
-  T* w_ = nullptr;         // W of the block in hand
-  T* w_before_ = nullptr;  // and of the block before
-  T* update_ = nullptr;    // -sum W W'
+  T* l_ = nullptr;               // L of the block in hand
+  T* c_ = nullptr;               // C of the block before or in hand
+  T* diagonal_ = nullptr;        // Y(j,j), tile after tile
+  T* y_ = nullptr;               // a panel of Y
+  T* w_ = nullptr;               // W of the block in hand
+  T* w_before_ = nullptr;        // and of the block before
+  T* update_ = nullptr;          // -sum W W'
+  Vec growth_square_[kVectors];  // the largest so far, by rows of a panel
 };
 
 }  // namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE

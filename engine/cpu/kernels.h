@@ -27,7 +27,7 @@ struct EliminateTask {
   int64_t n = 0;
   Chain<T> chain;
   const Segment* segment = nullptr;
-  // Outputs at the segment's first slot; null where there is none or nothing is to be stored.
+  // Outputs at the segment's first slot; null where there are none.
   T* inverse = nullptr;  // inv(L), TriangleScalars(n) an interior
   T* next = nullptr;     // C
   T* fill = nullptr;     // W
@@ -47,10 +47,14 @@ inline int64_t TargetOf(const Segment& segment) {
   return segment.right_separator >= 0 ? segment.first + segment.count : -1;
 }
 
-// The first pivot of a segment that is not positive.
-struct SegmentFailure {
-  int64_t interior = -1;  // in the order of elimination; -1: there was none
+// What came of a segment's elimination.
+struct SegmentReport {
+  // The first pivot that is not positive: its interior, in the order of elimination; -1: there was
+  // none.
+  int64_t interior = -1;
   int64_t row = 0;
+  // The square of FactorReport::growth for the interiors whose inverse was stored.
+  double growth_square = 1;
 };
 
 // Vectors of a level: a block's columns lie one after another, n scalars each.
@@ -82,7 +86,7 @@ template <typename T>
 struct Kernels {
   const char* instruction_set;
   int64_t (*scratch_scalars)(int64_t n, bool fill);  // for EliminateTask
-  SegmentFailure (*eliminate)(const EliminateTask<T>& task);
+  SegmentReport (*eliminate)(const EliminateTask<T>& task);
   void (*forward)(const SubstituteTask<T>& task);
   void (*backward)(const SubstituteTask<T>& task);
 };

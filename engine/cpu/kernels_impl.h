@@ -28,13 +28,13 @@ int64_t ScratchScalars(int64_t n, bool fill) {
 }
 
 template <typename T>
-SegmentFailure Eliminate(const EliminateTask<T>& task) {
-  SegmentFailure failure;
+SegmentReport Eliminate(const EliminateTask<T>& task) {
+  SegmentReport report;
   const bool plain = task.chain.matrix != nullptr && !task.segment->has_fill();
   if (plain && VisitSmall<T>(task.n, [&](auto n) {
-        failure = SmallEliminator<T, decltype(n)::value>(task).Run();
+        report = SmallEliminator<T, decltype(n)::value>(task).Run();
       })) {
-    return failure;
+    return report;
   }
   return OneVector<T>(task.n) ? Eliminator<T, kShort<T>>(task).Run()
                               : Eliminator<T, kTile<T>>(task).Run();

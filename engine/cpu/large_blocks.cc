@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace blockd::cpu {
@@ -57,10 +58,9 @@ class LargeEliminator {
     const auto take = [&at](int64_t scalars) { return std::exchange(at, at + scalars); };
     d_ = take(square_);
     x_ = take(square_);
-    c_scratch_ = take(square_);
     leaf_ = take(LeafScalars());
+    diagonal_ = take(n_);
     if (segment_.has_fill()) {
-      w_scratch_ = take(square_);
       update_ = take(square_);
       s_ = take(square_);
       std::fill_n(update_, square_, T{0});
@@ -73,22 +73,40 @@ class LargeEliminator {
            SelectKernels<T>().scratch_scalars(kLeaf, false);
   }
 
-  SegmentFailure Run() {
+  SegmentReport Run() {
+    SegmentReport report;
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
       LoadDiagonal(segment_.block(k), d_);
       if (k > 0) SubtractSquare(n_, n_, c_, n_, d_, n_);
+      for (int64_t i = 0; i < n_; ++i) diagonal_[i] = d_[i * n_ + i];
       const int64_t row = CholeskyInverse(n_, d_, x_);
-      if (row >= 0) return {k, row};
+      if (row >= 0) return {k, row, 1};
+      report.growth_square = std::max(report.growth_square, GrowthSquare());
       if (segment_.has_fill()) Fill(k);
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) StoreInverse(task_.inverse + k * TriangleScalars(n_));
+      StoreInverse(task_.inverse + k * TriangleScalars(n_));
     }
     Finish();
-    return {};
+    return report;
   }
 
  private:
+  // The largest D(i,i) sum_k inv(L)(k,i)^2.
+  double GrowthSquare() const {
+    double largest = 1;
+    for (int64_t i = 0; i < n_; ++i) {
+      const double root = std::sqrt(static_cast<double>(diagonal_[i]));
+      double sum = 0;
+      for (int64_t k = i; k < n_; ++k) {
+        const double scaled = root * static_cast<double>(x_[i * n_ + k]);
+        sum += scaled * scaled;
+      }
+      largest = std::max(largest, sum);
+    }
+    return largest;
+  }
+
   // The lower triangle of a block of the chain; what stands above it is not used.
   void LoadDiagonal(int64_t block, T* out) const {
     const Chain<T>& chain = task_.chain;
@@ -171,8 +189,8 @@ class LargeEliminator {
     task.segment = &whole;
     task.inverse = inverse;
     task.scratch = inverse + TriangleScalars(kLeaf);
-    const SegmentFailure failure = SelectKernels<T>().eliminate(task);
-    if (failure.interior >= 0) return failure.row;
+    const SegmentReport leaf = SelectKernels<T>().eliminate(task);
+    if (leaf.interior >= 0) return leaf.row;
     for (int64_t p = 0; p < n; p += kPanel) {
       const T* panel = inverse + TrianglePanelOffset(n, p / kPanel);
       CopyBlock(n - p, std::min(kPanel, n - p), panel, n - p, x + p * n_ + p, n_);
@@ -192,7 +210,7 @@ class LargeEliminator {
   }
 
   void Next(int64_t k) {
-    c_ = task_.next ? task_.next + k * square_ : c_scratch_;
+    c_ = task_.next + k * square_;
     const int64_t block = segment_.block(k);
     LoadCoupling(segment_.reversed ? block - 1 : block, segment_.reversed, c_);
     TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, c_, n_);
@@ -204,7 +222,7 @@ class LargeEliminator {
     } else {
       SubtractProduct(n_, n_, n_, w_, n_, c_, n_, T{0}, s_, n_);
     }
-    w_ = task_.fill ? task_.fill + k * square_ : w_scratch_;
+    w_ = task_.fill + k * square_;
     std::copy_n(s_, square_, w_);
     TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, w_, n_);
     SubtractSquare(n_, n_, w_, n_, update_, n_);
@@ -232,10 +250,9 @@ class LargeEliminator {
   T* d_ = nullptr;
   T* x_ = nullptr;  // inv(L), lower triangle
   T* leaf_ = nullptr;
-  T* c_ = nullptr;  // C of the last block, in the factor or in c_scratch_
-  T* c_scratch_ = nullptr;
+  T* diagonal_ = nullptr;  // of D
+  T* c_ = nullptr;         // C and W of the last block, in the factor
   T* w_ = nullptr;
-  T* w_scratch_ = nullptr;
   T* s_ = nullptr;
   T* update_ = nullptr;
 };
@@ -245,16 +262,16 @@ class LargeEliminator {
 bool UsesLargeBlocks(int64_t n) { return n > kLargestPackedBlock; }
 
 int64_t LargeScratchScalars(int64_t n, bool fill) {
-  return (fill ? 6 : 3) * n * n +
+  return (fill ? 4 : 2) * n * n + n +
          std::max(LargeEliminator<double>::LeafScalars(), LargeEliminator<float>::LeafScalars());
 }
 
 template <typename T>
-SegmentFailure EliminateLarge(const EliminateTask<T>& task) {
+SegmentReport EliminateLarge(const EliminateTask<T>& task) {
   return LargeEliminator<T>(task).Run();
 }
 
-template SegmentFailure EliminateLarge(const EliminateTask<double>& task);
-template SegmentFailure EliminateLarge(const EliminateTask<float>& task);
+template SegmentReport EliminateLarge(const EliminateTask<double>& task);
+template SegmentReport EliminateLarge(const EliminateTask<float>& task);
 
 }  // namespace blockd::cpu

@@ -13,7 +13,7 @@ bool UsesLargeBlocks(int64_t n);
 int64_t LargeScratchScalars(int64_t n, bool fill);
 // Thread-safe if OpenBLAS runs single-threaded.
 template <typename T>
-SegmentFailure EliminateLarge(const EliminateTask<T>& task);
+SegmentReport EliminateLarge(const EliminateTask<T>& task);
 
 }  // namespace blockd::cpu
 

@@ -8,6 +8,9 @@ namespace {
 
 using ResidualNorms = Backend::ResidualNorms;
 
+// The larger one, NaN if one is: std::max would drop it.
+double LargerOrNaN(double a, double b) { return a > b || std::isnan(a) ? a : b; }
+
 // y += A x and sums += |A|, by rows, for one block whose entries `entry` reads.
 template <typename T>
 struct BlockProduct {
@@ -64,17 +67,16 @@ std::vector<ResidualNorms> Residuals(ThreadPool& threads, const BlockTridiagonal
       };
       if (i > 0) couple(i - 1, false, x + (i - 1) * stride);
       if (i + 1 < blocks) couple(i, true, x + (i + 1) * stride);
-      const double row_sum = *std::max_element(sums.begin(), sums.end());
+      double row_sum = 0;
+      for (const double sum : sums) row_sum = LargerOrNaN(row_sum, sum);
       for (int64_t c = 0; c < num_rhs; ++c) {
         ResidualNorms& norms = partial[task][c];
-        norms.matrix = std::max(norms.matrix, row_sum);
+        norms.matrix = LargerOrNaN(norms.matrix, row_sum);
         for (int64_t k = i * stride + c * n; k < i * stride + (c + 1) * n; ++k) {
           const double residual = static_cast<double>(b[k]) - y[k - i * stride];
-          // A NaN anywhere must show: max would drop it.
-          norms.residual =
-              std::isnan(residual) ? residual : std::max(std::abs(residual), norms.residual);
-          norms.solution = std::max(norms.solution, std::abs(static_cast<double>(x[k])));
-          norms.rhs = std::max(norms.rhs, std::abs(static_cast<double>(b[k])));
+          norms.residual = LargerOrNaN(norms.residual, std::abs(residual));
+          norms.solution = LargerOrNaN(norms.solution, std::abs(static_cast<double>(x[k])));
+          norms.rhs = LargerOrNaN(norms.rhs, std::abs(static_cast<double>(b[k])));
           r[k] = static_cast<T>(residual);
         }
       }
@@ -83,12 +85,10 @@ std::vector<ResidualNorms> Residuals(ThreadPool& threads, const BlockTridiagonal
   std::vector<ResidualNorms> norms(num_rhs);
   for (const std::vector<ResidualNorms>& part : partial) {
     for (int64_t c = 0; c < num_rhs; ++c) {
-      norms[c].matrix = std::max(norms[c].matrix, part[c].matrix);
-      norms[c].solution = std::max(norms[c].solution, part[c].solution);
-      norms[c].rhs = std::max(norms[c].rhs, part[c].rhs);
-      norms[c].residual = std::isnan(part[c].residual) || std::isnan(norms[c].residual)
-                              ? std::nan("")
-                              : std::max(norms[c].residual, part[c].residual);
+      norms[c].matrix = LargerOrNaN(norms[c].matrix, part[c].matrix);
+      norms[c].solution = LargerOrNaN(norms[c].solution, part[c].solution);
+      norms[c].rhs = LargerOrNaN(norms[c].rhs, part[c].rhs);
+      norms[c].residual = LargerOrNaN(norms[c].residual, part[c].residual);
     }
   }
   return norms;

@@ -73,17 +73,18 @@ class SmallEliminator {
   explicit SmallEliminator(const EliminateTask<T>& task)
       : task_(task), segment_(*task.segment), matrix_(*task.chain.matrix) {}
 
-  SegmentFailure Run() {
+  SegmentReport Run() {
     for (int k = 0; k < kN; ++k) update_[k] = Vec{};
+    growth_square_ = Vec{} + T{1};
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
       const int row = Factor(segment_.block(k));
-      if (row >= 0) return {k, row};
+      if (row >= 0) return {k, row, 1};
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
-      if (task_.inverse) Store(task_.inverse + k * kN * kN, Transposed(y_));
+      Store(task_.inverse + k * kN * kN, Transposed(y_));
     }
     Finish();
-    return {};
+    return {-1, 0, LargestLane<T, kWidth>(growth_square_)};
   }
 
  private:
@@ -120,9 +121,11 @@ class SmallEliminator {
   int Factor(int64_t block) {
     Vec d[kN];
     LoadDiagonal(block, d);
+    Vec diagonal = {};
     BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) {
       d[k] -= update_[k];
+      diagonal[k] = d[k][k];
       y_[k] = Vec{};
       y_[k][k] = T{1};
     }
@@ -139,6 +142,13 @@ class SmallEliminator {
         d[j] = MultiplyAdd<T, kWidth>(-column, factor, d[j]);
         y_[j] = MultiplyAdd<T, kWidth>(-y_[k], factor, y_[j]);
       }
+    }
+    // D(i,i) sum_k Y(i,k)^2, which is 1 for blocks of one row.
+    if constexpr (kN > 1) {
+      Vec squares = {};
+      BLOCKD_UNROLL(8)
+      for (int k = 0; k < kN; ++k) squares = y_[k] * y_[k] + squares;
+      growth_square_ = Larger<T, kWidth>(squares * diagonal, growth_square_);
     }
     return -1;
   }
@@ -166,10 +176,8 @@ class SmallEliminator {
         c[j] = MultiplyAdd<T, kWidth>(coupling.column[i], y_[j][i], c[j]);
       }
     }
-    if (task_.next) {
-      BLOCKD_UNROLL(8)
-      for (int j = 0; j < kN; ++j) Column::StoreRows(task_.next + (k * kN + j) * kN, c[j]);
-    }
+    BLOCKD_UNROLL(8)
+    for (int j = 0; j < kN; ++j) Column::StoreRows(task_.next + (k * kN + j) * kN, c[j]);
     BLOCKD_UNROLL(8)
     for (int j = 0; j < kN; ++j) {
       update_[j] = Vec{};
@@ -194,6 +202,7 @@ class SmallEliminator {
   const BlockTridiagonalView& matrix_;
   Vec y_[kN];
   Vec update_[kN];
+  Vec growth_square_;  // by rows
 };
 
 // Calls visit(std::integral_constant<int, n>) if blocks of n are small here; false if not.

@@ -94,6 +94,19 @@ inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
   return MultiplyAdd<T, kWidth>(a, b - Vector<T, kWidth>{}, c);
 }
 
+// The larger one, lane by lane.
+template <typename T, int kWidth>
+inline Vector<T, kWidth> Larger(Vector<T, kWidth> a, Vector<T, kWidth> b) {
+  return a > b ? a : b;
+}
+
+template <typename T, int kWidth>
+inline double LargestLane(Vector<T, kWidth> v) {
+  T largest = v[0];
+  for (int i = 1; i < kWidth; ++i) largest = v[i] > largest ? v[i] : largest;
+  return static_cast<double>(largest);
+}
+
 // Makes the compiler load v once, into a register, where it would fold the load into each of
 // several products that use it.
 template <typename Vec>

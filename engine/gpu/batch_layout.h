@@ -8,10 +8,10 @@
 
 #include "blockd/engine/elimination_plan.h"
 #include "blockd/engine/memory_pool.h"
-#include "engine/gpu/device.h"
-#include "engine/gpu/factor_tasks.h"
-#include "engine/gpu/plan_args.h"
-#include "engine/gpu/task_lists.h"
+#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/runtime/device.h"
+#include "engine/gpu/task_list/factor_tasks.h"
+#include "engine/gpu/task_list/task_lists.h"
 
 namespace blockd::gpu {
 
@@ -78,20 +78,6 @@ inline int64_t LargeLaunches(const EliminationPlan& plan) {
 // of which has more.
 inline constexpr double kLongFlops = 2e11;
 
-// What finding a failure in natural order needs: one block of a factor, overwritten again and
-// again, from `next_offset` on its C, and from kept_bytes on one segment's scratch.
-struct NaturalScratch {
-  int64_t next_offset = 0;  // scalars
-  int64_t kept_bytes = 0, bytes = 0;
-
-  NaturalScratch(const Shape& shape, bool small) {
-    const int64_t n = shape.block_size, scalar = ScalarBytes(shape.scalar);
-    next_offset = MemoryPool::Rounded(TriangleSize(n) * scalar) / scalar;
-    kept_bytes = MemoryPool::Rounded((next_offset + n * n) * scalar);
-    bytes = kept_bytes + (small ? 0 : LargeScratchBytes(shape));
-  }
-};
-
 // What a factorization has in its scratch, and how it is cut into launches.
 struct FactorScratch {
   int64_t info_stride = 0;                     // segments of all levels
@@ -131,8 +117,7 @@ struct FactorScratch {
     } else if (!small) {
       blocks_stride = most * LargeScratchBytes(shape);
     }
-    bytes = std::max(blocks_offset + std::min(systems, systems_a_launch) * blocks_stride,
-                     NaturalScratch(shape, small).bytes);
+    bytes = blocks_offset + std::min(systems, systems_a_launch) * blocks_stride;
   }
 };
 

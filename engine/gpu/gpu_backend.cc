@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/gpu/batch_layout.h"
 #include "engine/gpu/costs.h"
-#include "engine/gpu/device.h"
-#include "engine/gpu/few_tasks.h"
 #include "engine/gpu/launch.h"
-#include "engine/gpu/launch_graphs.h"
-#include "engine/gpu/task_lists.h"
-#include "engine/gpu/vector_calls.h"
+#include "engine/gpu/runtime/device.h"
+#include "engine/gpu/runtime/launch_graphs.h"
+#include "engine/gpu/task_list/solve_tasks.h"
+#include "engine/gpu/task_list/task_lists.h"
+#include "engine/gpu/vectors/vector_calls.h"
 
 namespace blockd {
 namespace {
@@ -83,6 +83,10 @@ class GpuBackend : public Backend {
                                                       int64_t num_rhs) override {
     return vectors_.Residual(matrix, x, b, r, num_rhs);
   }
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    return vectors_.CopyColumns(shape, to, from, columns);
+  }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return vectors_.Add(scalar, y, x, scalars);
   }
@@ -94,6 +98,7 @@ class GpuBackend : public Backend {
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
     absl::Status status = BeginFactor(batch);
+    if (status.ok() && batch.plan->is_open()) status = ClearWhatNobodyWrites(batch);
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
     for (int64_t level = 0; status.ok() && level < levels; ++level) {
       if (!wanted()) return absl::CancelledError("cancelled while factoring");
@@ -120,6 +125,25 @@ class GpuBackend : public Backend {
         BLOCKD_GPU(MemsetAsync)(static_cast<std::byte*>(batch.scratch) + scratch.found_offset, 0,
                                 static_cast<size_t>(scratch.found_bytes), device_->stream()),
         "clearing the failures");
+  }
+
+  // An open plan has segments without interiors, which leave nothing on their separators and have
+  // no pivot that could fail.
+  absl::Status ClearWhatNobodyWrites(const FactorBatch& batch) {
+    const EliminationPlan& plan = *batch.plan;
+    const auto systems = static_cast<int64_t>(batch.systems.size());
+    const auto clear = [&](void* at, int64_t bytes) {
+      return gpu::ToStatus(
+          BLOCKD_GPU(MemsetAsync)(at, 0, static_cast<size_t>(bytes), device_->stream()),
+          "clearing for an open plan");
+    };
+    absl::Status status = clear(
+        batch.scratch, ScratchOf(plan, systems).info_stride * systems * int64_t{sizeof(int64_t)});
+    for (const FactorSystem& system : batch.systems) {
+      if (!status.ok() || plan.chain_scalars() == 0) break;
+      status = clear(system.chains, plan.chain_scalars() * ScalarBytes(plan.shape().scalar));
+    }
+    return status;
   }
 
   // Levels of small blocks go together, with the first of them; of large ones too, as a graph.
@@ -166,51 +190,6 @@ class GpuBackend : public Backend {
       if (found[s].position > 0) reports[s].failure = Locate(plan, found[s]);
     }
     return reports;
-  }
-
-  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) override {
-    const Shape& shape = matrix.shape();
-    const int64_t n = shape.block_size;
-    const bool small = IsSmall(shape);
-    const gpu::NaturalScratch layout(shape, small);
-    absl::Status status = device_->AwaitUploads();
-    FactorEntry entry = EntryOf(matrix, scratch, nullptr);
-    int64_t* const info = reinterpret_cast<int64_t*>(CallMemory());
-    entry.info = info;
-    entry.found = static_cast<FirstFailure*>(device_->results());
-    entry.scratch = static_cast<std::byte*>(scratch) + layout.kept_bytes;
-    if (status.ok()) status = Set(factor_table_, std::as_bytes(std::span(&entry, 1)));
-    LevelShape level;
-    level.n = n;
-    level.first_length = shape.num_blocks;
-    const FactorEntry* const systems = FactorTable();
-    if (status.ok() && small) {
-      EliminateSmallArgs args;
-      args.levels[0].shape = level;
-      args.levels[0].next_offset = layout.next_offset;
-      args.num_levels = 1;
-      args.systems = systems;
-      args.num_systems = 1;
-      args.ticket = Ticket();
-      status = Launch(shape.scalar, args);
-    } else if (status.ok()) {
-      EliminateArgs args;
-      args.level = level;
-      args.next_offset = layout.next_offset;
-      args.systems = systems;
-      args.num_systems = 1;
-      status = device_->Launched(Launch(shape.scalar, args, nullptr));
-    }
-    int64_t value = 0;
-    if (status.ok()) status = device_->Download(&value, info, sizeof(value));
-    if (!status.ok()) {
-      // Nothing may use the scratch any more when it goes back to the pool.
-      device_->Synchronize().IgnoreError();
-      return status;
-    }
-    if (value == 0) return std::nullopt;
-    return PivotFailure{(value - 1) / n, (value - 1) % n};
   }
 
  private:

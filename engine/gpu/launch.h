@@ -6,7 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "engine/gpu/level.h"
+#include "engine/gpu/plan/level.h"
+#include "engine/gpu/runtime/vendor.h"
 
 namespace blockd::gpu {
 

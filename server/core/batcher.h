@@ -14,23 +14,30 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "blockd/engine/elimination_plan.h"
 #include "server/core/metrics.h"
 
 namespace blockd::server {
 
+// What can run together: work of one kind with equal plans, whether or not they are one object.
 struct BatchKey {
   WorkKind kind = WorkKind::kSolve;
-  const void* plan = nullptr;  // kept alive by the tasks
-  friend bool operator==(const BatchKey&, const BatchKey&) = default;
+  std::shared_ptr<const EliminationPlan> plan;  // null: of no plan
+  friend bool operator==(const BatchKey& a, const BatchKey& b) {
+    if (a.kind != b.kind || a.plan == b.plan) return a.kind == b.kind;
+    return a.plan != nullptr && b.plan != nullptr && *a.plan == *b.plan;
+  }
   template <typename H>
   friend H AbslHashValue(H h, const BatchKey& key) {
-    return H::combine(std::move(h), key.kind, key.plan);
+    h = H::combine(std::move(h), key.kind, key.plan != nullptr);
+    return key.plan != nullptr ? H::combine(std::move(h), *key.plan) : std::move(h);
   }
 };
 

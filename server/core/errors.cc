@@ -112,12 +112,17 @@ absl::Status InvalidFieldError(std::string_view field, std::string_view came,
                                                                kInvalidFieldUrl);
 }
 
-absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where) {
-  const std::string message = absl::StrCat(
+absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
+                         std::string_view not_finite) {
+  std::string message = absl::StrCat(
       "not positive definite: system ", system, ", block ", where.block, ", row ", where.row,
       where.natural_order
           ? absl::StrCat(" (leading minor of order ", where.minor, ")")
           : std::string(" (the pivot that failed in the server's own order of elimination)"));
+  if (!not_finite.empty()) {
+    message += "; the matrix is not finite: " + std::string(not_finite) +
+               " (check_finite refuses that before anything is factored)";
+  }
   return Encoder()
       .Int(system)
       .Int(where.block)

@@ -53,8 +53,10 @@ struct NotSpdDetail {
 
 // Makers: the status code, a message for people, and the detail.
 absl::Status InvalidFieldError(std::string_view field, std::string_view came,
-                               std::string_view expected);                      // INVALID_ARGUMENT
-absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where);     // INVALID_ARGUMENT
+                               std::string_view expected);  // INVALID_ARGUMENT
+// INVALID_ARGUMENT. `not_finite` says, for people, where the matrix holds NaN or an infinity.
+absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
+                         std::string_view not_finite = {});
 absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason);  // NOT_FOUND
 absl::Status InsufficientMemoryError(const InsufficientMemory& memory);        // RESOURCE_EXHAUSTED
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE

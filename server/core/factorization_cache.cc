@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace blockd::server {
 namespace {
 
@@ -25,34 +27,27 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
                                                const EntryOptions& options) {
   const absl::Time now = clock_->Now();
   std::vector<Handle> handles;
+  std::vector<EntryPtr> entries;
   absl::MutexLock lock(&mutex_);
   Caller& owner = callers_[caller];
-  ForgetKey(owner, options.idempotency_key);
-  KeyRecord record;
   for (Holding& holding : holdings) {
     auto entry = std::make_shared<Entry>();
     entry->handle = Handle::Random();
     entry->caller = caller;
-    entry->key = options.idempotency_key;
     entry->shape = holding.factorization->shape();
     entry->pinned = options.pin;
     entry->lease = options.lease;
     entry->made = entry->used = now;
     entry->holding = std::make_shared<Holding>(std::move(holding));
-    record.shape = entry->shape;
-    record.held_bytes = BytesOf(entry->holding);
-    held_bytes_ += record.held_bytes;
+    held_bytes_ += BytesOf(entry->holding);
     pinned_ += options.pin;
     entry->lru = lru_.insert(lru_.end(), entry);
     handles.push_back(entry->handle);
     owner.entries.emplace(entry->handle, entry);
-    entries_.emplace(entry->handle, std::move(entry));
+    entries_.emplace(entry->handle, entry);
+    entries.push_back(std::move(entry));
   }
-  if (!options.idempotency_key.empty()) {
-    record.handles = handles;
-    record.log_determinants = options.log_determinants;
-    owner.keys[options.idempotency_key] = std::move(record);
-  }
+  if (!options.idempotency_key.empty()) RememberKey(owner, options, entries);
   return handles;
 }
 
@@ -121,23 +116,9 @@ void FactorizationCache::RecordSolved(const Pin& pin, int64_t num_rhs) {
   if (pin.entry_->held) Touch(*pin.entry_, now);
 }
 
-std::optional<FactorizationCache::KeyRecord> FactorizationCache::FindKey(const std::string& caller,
-                                                                         const std::string& key) {
-  const absl::Time now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
-  const auto owner = callers_.find(caller);
-  if (owner == callers_.end()) return std::nullopt;
-  const auto record = owner->second.keys.find(key);
-  if (record == owner->second.keys.end()) return std::nullopt;
-  for (const Handle& handle : record->second.handles) Touch(*entries_.at(handle), now);
-  return record->second;
-}
-
-void FactorizationCache::ForgetKey(Caller& owner, const std::string& key) {
-  const auto record = owner.keys.find(key);
-  if (record == owner.keys.end()) return;
-  for (const Handle& handle : record->second.handles) entries_.at(handle)->key.clear();
-  owner.keys.erase(record);
+void FactorizationCache::PinForGood(Entry& entry) {
+  if (!entry.pinned) ++pinned_;
+  entry.pinned = true;
 }
 
 std::shared_ptr<Holding> FactorizationCache::End(EntryPtr entry, NotFoundReason why,
@@ -167,8 +148,10 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
   std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
   absl::Status missing;
   int64_t bytes = 0;
+  absl::flat_hash_set<Handle> named;
   absl::MutexLock lock(&mutex_);
   for (const Handle& handle : handles) {
+    if (!named.insert(handle).second) continue;
     absl::StatusOr<EntryPtr> entry = Find(caller, handle);
     if (!entry.ok()) {
       missing.Update(entry.status());
@@ -197,10 +180,7 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
   dead = std::exchange(entry.holding, std::move(fresh));
   ForgetKey(callers_.at(caller), std::string(entry.key));
   if (options.lease > absl::ZeroDuration()) entry.lease = options.lease;
-  if (options.pin && !entry.pinned) {
-    entry.pinned = true;
-    ++pinned_;
-  }
+  if (options.pin) PinForGood(entry);
   entry.made = now;
   ++entry.times_refactored;
   Touch(entry, now);

@@ -7,6 +7,10 @@
 //
 // An ended handle leaves a tombstone, so that NOT_FOUND can say why; only so many are kept.
 //
+// An idempotency key stands for all systems of the Factor that brought it, those that were not
+// positive definite included. It lives as long as all of its handles do, and goes with the first of
+// them that ends or changes.
+//
 // Thread-safe. No Reservation is destroyed under the cache's lock (see memory_budget.h).
 #ifndef BLOCKD_SERVER_CORE_FACTORIZATION_CACHE_H_
 #define BLOCKD_SERVER_CORE_FACTORIZATION_CACHE_H_
@@ -52,17 +56,27 @@ class FactorizationCache : public Evictor {
     int64_t tombstones = 65536;
     absl::Duration idle_expiry = absl::InfiniteDuration();
   };
+  // A system of a Factor with an idempotency key.
+  struct KeyedSystem {
+    absl::Status status;                    // OK, or that it is not positive definite
+    Handle handle = {};                     // if status is OK
+    std::optional<double> log_determinant;  // absent: not known
+  };
   struct EntryOptions {
     absl::Duration lease = absl::ZeroDuration();  // not evicted for so long after its last use
     bool pin = false;                             // never evicted, never expired
     std::string idempotency_key = {};             // of all the holdings inserted together
-    std::vector<double> log_determinants = {};    // told again with the key; empty: not known
+    // With a key: one a system of the request, in order. Those that are OK are the holdings, in
+    // order; their handles are filled in.
+    std::vector<KeyedSystem> keyed = {};
   };
-  struct KeyRecord {
+  // What a Factor with a key asks of the factorizations that it may find.
+  struct KeyRequest {
     Shape shape;
-    std::vector<Handle> handles;
-    int64_t held_bytes = 0;                // of each
-    std::vector<double> log_determinants;  // empty: not known
+    int64_t systems = 0;
+    bool keep_matrix = false;
+    absl::Duration lease = absl::ZeroDuration();
+    bool pin = false;
   };
   struct Totals {
     int64_t entries = 0;
@@ -82,6 +96,11 @@ class FactorizationCache : public Evictor {
     std::shared_ptr<Entry> entry_;
     std::shared_ptr<Holding> holding_;
   };
+  struct KeyedFactors {
+    std::vector<KeyedSystem> systems;
+    std::vector<Pin> pins;   // one a system; without a factorization where its status is not OK
+    int64_t held_bytes = 0;  // of each
+  };
 
   // `clock` and `metrics` outlive the cache.
   FactorizationCache(const Options& options, Clock* clock, Metrics* metrics);
@@ -98,11 +117,17 @@ class FactorizationCache : public Evictor {
   // A Solve with this pin was answered: also a use.
   void RecordSolved(const Pin& pin, int64_t num_rhs);
 
-  // The handles that a Factor with this key made, all still held. Counts as a use of each.
-  std::optional<KeyRecord> FindKey(const std::string& caller, const std::string& key);
+  // What the Factor with this key made, all of it still held; nullopt if it is not. Counts as a use
+  // of each, pins them where asked to, and makes their leases at least that of the request.
+  // INVALID_ARGUMENT, and nothing changes, if the request is for another shape or number of systems
+  // or wants a matrix that was not kept.
+  absl::StatusOr<std::optional<KeyedFactors>> FindKey(const std::string& caller,
+                                                      const std::string& key,
+                                                      const KeyRequest& request);
 
   // Ends those that are held; bytes that return, at once or with the last pin. NOT_FOUND, for the
-  // first of them, if some are not held: the others are released all the same.
+  // first of them, if some are not held: the others are released all the same. A handle that is
+  // named twice counts once.
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
 
   // A refactor in place: the handle keeps its name and loses its idempotency key, since its content
@@ -146,6 +171,12 @@ class FactorizationCache : public Evictor {
     int64_t times_solved = 0, rhs_solved = 0, times_refactored = 0;
     Lru::iterator lru;
   };
+  struct KeyRecord {
+    Shape shape;
+    std::vector<KeyedSystem> systems;
+    int64_t held_bytes = 0;  // of each
+    bool matrix_kept = false;
+  };
   struct Caller {
     absl::btree_map<Handle, EntryPtr> entries;
     absl::flat_hash_map<std::string, KeyRecord> keys;
@@ -161,8 +192,11 @@ class FactorizationCache : public Evictor {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch(Entry& entry, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Idle(const Entry& entry, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // A key names all of its handles or nothing: it goes as soon as one of them ends or changes.
+  // factorization_cache_keys.cc
+  void RememberKey(Caller& owner, const EntryOptions& options, std::span<const EntryPtr> entries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetKey(Caller& owner, const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the entry; the caller drops the holding after unlocking.
   std::shared_ptr<Holding> End(EntryPtr entry, NotFoundReason why, EvictionReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -51,6 +51,15 @@ absl::Status ForEachNotFinite(Scalar scalar, const std::byte* scalars, int64_t c
 
 }  // namespace
 
+FiniteScanner FiniteScanner::AtBlock(const MatrixForm& form, int64_t system, bool diagonal,
+                                     int64_t block) {
+  FiniteScanner scanner(form, system);
+  scanner.scalars_ = diagonal ? block * form.diagonal_block_scalars()
+                              : form.diagonal_blocks() * form.diagonal_block_scalars() +
+                                    block * form.coupling_block_scalars();
+  return scanner;
+}
+
 absl::Status FiniteScanner::Scan(std::span<const std::byte> bytes) {
   const size_t size = static_cast<size_t>(ScalarBytes(form_.shape.scalar));
   if (partial_bytes_ > 0) {

@@ -16,6 +16,9 @@ namespace blockd::server {
 class FiniteScanner {
  public:
   FiniteScanner(const MatrixForm& form, int64_t system) : form_(form), system_(system) {}
+  // One that begins at a diagonal or coupling block, as they are stored.
+  static FiniteScanner AtBlock(const MatrixForm& form, int64_t system, bool diagonal,
+                               int64_t block);
 
   // The next bytes of this system. INVALID_ARGUMENT with the field and the place.
   absl::Status Scan(std::span<const std::byte> bytes);

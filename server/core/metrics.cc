@@ -8,6 +8,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <array>
+#include <cmath>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -287,7 +288,9 @@ void Metrics::RecordMiss(int reason) {
   if (reason >= 0 && reason < kMissReasons) impl_->misses_[reason]->Increment();
 }
 void Metrics::RecordNotPositiveDefinite() { impl_->not_positive_definite_->Increment(); }
-void Metrics::RecordBackwardError(double error) { impl_->backward_error_->Observe(error); }
+void Metrics::RecordBackwardError(double error) {
+  impl_->backward_error_->Observe(std::isfinite(error) ? error : 1);
+}
 
 void Metrics::SetSampler(absl::AnyInvocable<GaugeSample()> sampler) {
   impl_->SetSampler(std::move(sampler));

@@ -95,6 +95,7 @@ class Metrics {
   void RecordHit();
   void RecordMiss(int reason);  // a NotFoundReason, as a number
   void RecordNotPositiveDefinite();
+  // NaN or infinity counts as 1, the largest that a backward error can be: it would spoil the sum.
   void RecordBackwardError(double error);
 
   // Called at each scrape, from the scraper's thread. Null removes it; returns after a call under

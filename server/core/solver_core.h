@@ -50,6 +50,21 @@ struct Cost {
   absl::Duration upload, compute, download;
 };
 
+// With an idempotency key. It names a content, for one caller. A Factor whose key is that of held
+// factorizations, or of a Factor under way, factors nothing: `found` is set, and the reply has the
+// same handles and the same systems that were not positive definite, but is otherwise what this
+// call asked for. Its pin and its lease are added to what the factorizations have, a
+// log-determinant that is not known yet is computed (on the calling thread, once the device is
+// free); another shape or number of systems, or a matrix that was not kept, is refused with
+// InvalidField. The content that comes with it is not looked at, but for check_finite.
+//
+// A Factor that ends without factorizations leaves its key free: those that wait for it then share
+// its answer if that is that the matrices are not positive definite, and else go on as if they had
+// come first. So they do for a first one that was cancelled, late, refused or failed.
+//
+// A key is kept if every system was factored or is not positive definite, and at least one was
+// factored; so a repetition never factors the good ones of a batch again. Where the device or its
+// memory failed for some systems, a repetition factors all of them.
 struct FactorParams {
   MatrixForm form;
   int64_t num_systems = 0;
@@ -65,8 +80,8 @@ struct FactorParams {
 
 struct FactoredSystem {
   absl::Status status;
-  Handle handle;  // if status is OK
-  double log_determinant = 0;
+  Handle handle;                          // if status is OK
+  std::optional<double> log_determinant;  // if asked for, and status is OK
 };
 
 struct FactorReply {

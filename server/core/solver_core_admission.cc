@@ -192,9 +192,9 @@ absl::StatusOr<PlanReply> SolverCore::Impl::Plan(const MatrixForm& form, int64_t
   reply.solve_workspace_bytes = solver_->SolveWorkspaceBytes(*reply.plan, num_rhs, false);
   reply.factor_flops = reply.plan->factor_flops() * static_cast<double>(num_systems);
   reply.solve_flops = reply.plan->solve_flops(num_rhs);
-  reply.factor_seconds = reply.plan->predicted_factor_seconds();
-  reply.solve_seconds =
-      PredictedSolveSeconds(*reply.plan, num_rhs, solver_->backend().costs(reply.plan->shape()));
+  const CostModel costs = solver_->backend().costs(reply.plan->shape());
+  reply.factor_seconds = PredictedFactorSeconds(*reply.plan, costs, num_systems);
+  reply.solve_seconds = PredictedSolveSeconds(*reply.plan, num_rhs, costs);
   return reply;
 }
 

@@ -25,31 +25,27 @@ void SolverCore::Impl::Factor(ContextPtr context, const FactorParams& params,
   if (status.ok()) {
     status = CheckMatrices(task->matrices, params.form, params.check_finite);
   }
-  if (!status.ok()) {
-    AnswerFactor(*task, std::move(status));
-    task.reset();
-    return Finished(1);
-  }
-  SubmitFactor(std::move(task), /*admitted=*/false);
+  if (!status.ok()) return EndFactor(std::move(task), std::move(status));
+  SubmitFactor(std::move(task));
 }
 
-void SolverCore::Impl::SubmitFactor(std::unique_ptr<FactorTask> task, bool admitted) {
-  if (!task->params.idempotency_key.empty() && !task->owns_key) {
-    if (!OwnKeyOrWait(task)) return;
-    // Owned first and looked up then, so that nobody inserts it in between.
+void SolverCore::Impl::SubmitFactor(std::unique_ptr<FactorTask> task) {
+  // What is held is found without owning the key. Once it is owned, nobody inserts it: it is looked
+  // up again for what came in between.
+  for (const bool owns : {false, true}) {
+    if (task->params.idempotency_key.empty()) break;
+    if (owns && !OwnKeyOrWait(task)) return;
     absl::StatusOr<std::optional<FactorReply>> found = FindKey(task->context->caller, task->params);
-    if (!found.ok() || found->has_value()) {
-      Note(found.status());
-      AnswerFactor(*task, found.ok() ? absl::StatusOr<FactorReply>(**found) : found.status());
-      task.reset();
-      return Finished(1);
-    }
+    Note(found.status());
+    if (!found.ok()) return EndFactor(std::move(task), found.status());
+    if (!found->has_value()) continue;
+    (*found)->cost.queue = clock_->Now() - task->accepted;
+    return EndFactor(std::move(task), **std::move(found));
   }
-  const absl::Status status = admitted ? absl::OkStatus() : AdmitFactor(*task, /*staged=*/false);
-  if (status.ok()) return Queue(std::move(task));
-  AnswerFactor(*task, status);
-  task.reset();
-  Finished(1);
+  const bool admitted = task->plan != nullptr;
+  absl::Status status = admitted ? absl::OkStatus() : AdmitFactor(*task, /*staged=*/false);
+  if (!status.ok()) return EndFactor(std::move(task), std::move(status));
+  Queue(std::move(task));
 }
 
 // Takes the old factor out of the cache to be overwritten. Where somebody uses it, or it is another
@@ -139,11 +135,10 @@ std::vector<FactorOutcome> SolverCore::Impl::FactorWithRetry(
   return outcomes;
 }
 
-absl::Status SolverCore::Impl::OutcomeStatus(const Task& task, int64_t system,
-                                             const FactorOutcome& outcome) {
+absl::Status SolverCore::Impl::OutcomeStatus(const Task& task, const MatrixSource& matrix,
+                                             int64_t system, const FactorOutcome& outcome) {
   if (outcome.not_positive_definite) {
-    metrics_->RecordNotPositiveDefinite();
-    return NotSpdError(system, *outcome.not_positive_definite);
+    return NotSpdStatus(matrix, system, *outcome.not_positive_definite);
   }
   Note(outcome.status);
   return absl::IsCancelled(outcome.status) ? task.EndStatus(clock_->Now()) : outcome.status;
@@ -153,6 +148,11 @@ absl::Status SolverCore::Impl::OutcomeStatus(const Task& task, int64_t system,
 // system, its failure is the whole request's.
 absl::StatusOr<FactorReply> SolverCore::Impl::KeepFactors(FactorTask& task,
                                                           std::span<FactorRun> runs) {
+  const auto cancelled = [](const FactorRun& run) { return absl::IsCancelled(run.outcome.status); };
+  // Nobody would learn the handles of those that were factored before.
+  if (task.params.handles.empty() && std::any_of(runs.begin(), runs.end(), cancelled)) {
+    return task.EndStatus(clock_->Now());
+  }
   FactorReply reply;
   reply.systems.resize(runs.size());
   reply.factor_bytes = task.plan->factor_bytes();
@@ -160,7 +160,9 @@ absl::StatusOr<FactorReply> SolverCore::Impl::KeepFactors(FactorTask& task,
   for (size_t i = 0; i < runs.size(); ++i) {
     FactorRun& run = runs[i];
     FactoredSystem& system = reply.systems[i];
-    system.status = OutcomeStatus(task, static_cast<int64_t>(i), run.outcome);
+    const MatrixSource matrix = task.staged.empty() ? MatrixSource{.host = task.matrices[i]}
+                                                    : MatrixSource{.staged = &task.staged[i]};
+    system.status = OutcomeStatus(task, matrix, static_cast<int64_t>(i), run.outcome);
     std::shared_ptr<Factorization> factorization = std::move(run.outcome.factorization);
     if (system.status.ok() && task.params.log_determinant) {
       absl::StatusOr<double> log_determinant = solver_->LogDeterminant(*factorization);
@@ -191,17 +193,10 @@ absl::StatusOr<FactorReply> SolverCore::Impl::KeepFactors(FactorTask& task,
 
 void SolverCore::Impl::KeepNew(FactorTask& task, std::vector<Holding> holdings,
                                FactorReply& reply) {
-  const FactorParams& params = task.params;
   FactorizationCache::EntryOptions options;
-  options.lease = params.lease > absl::ZeroDuration() ? params.lease : limits_.default_lease;
-  options.pin = params.pin;
-  // A key stands for all of its systems: where some failed, a retry factors again.
-  if (holdings.size() == reply.systems.size()) {
-    options.idempotency_key = params.idempotency_key;
-    for (const FactoredSystem& system : reply.systems) {
-      if (params.log_determinant) options.log_determinants.push_back(system.log_determinant);
-    }
-  }
+  options.lease = LeaseOf(task.params);
+  options.pin = task.params.pin;
+  if (!task.params.idempotency_key.empty()) KeepKey(task.params, reply, options);
   const std::vector<Handle> handles =
       cache_.Insert(task.context->caller, std::move(holdings), options);
   size_t next = 0;

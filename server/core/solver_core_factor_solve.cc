@@ -81,7 +81,7 @@ void SolverCore::Impl::RunFactorSolves(std::span<FactorSolveTask* const> tasks) 
 void SolverCore::Impl::AnswerFactorSolve(FactorSolveTask& task, FactorOutcome factored,
                                          const SolveOutcome& solved, const Piece& piece) {
   SolveReply reply;
-  absl::Status status = OutcomeStatus(task, 0, factored);
+  absl::Status status = OutcomeStatus(task, {.host = task.params.matrix}, 0, factored);
   if (status.ok() && !solved.status.ok()) {
     Note(solved.status);
     status = absl::IsCancelled(solved.status) ? task.EndStatus(clock_->Now()) : solved.status;

@@ -11,6 +11,7 @@
 #ifndef BLOCKD_SERVER_CORE_SOLVER_CORE_IMPL_H_
 #define BLOCKD_SERVER_CORE_SOLVER_CORE_IMPL_H_
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,6 +65,12 @@ class SolverCore::Impl {
 
  private:
   class Upload;
+  // A matrix in the host's memory or, if `staged` is set, in the device's.
+  struct MatrixSource {
+    BlockTridiagonalView host = {};
+    const StagedMatrix* staged = nullptr;
+    const BlockTridiagonalView& view() const { return staged ? staged->view() : host; }
+  };
   // A batch, or a piece of one, that ran.
   struct Piece {
     absl::Time started;
@@ -103,17 +110,28 @@ class SolverCore::Impl {
 
   // --- solver_core_factor.cc
   struct FactorRun;  // one system of a batch
-  // Owns the key or waits, admits unless that is done, queues.
-  void SubmitFactor(std::unique_ptr<FactorTask> task, bool admitted);
+  // Finds the key, waits for it or owns it; admits unless that is done; queues.
+  void SubmitFactor(std::unique_ptr<FactorTask> task);
   void RunFactors(std::span<FactorTask* const> tasks);
   void PrepareOverwrite(FactorTask& task, int64_t system, FactorRun& run);
   std::vector<FactorOutcome> FactorWithRetry(const std::shared_ptr<const EliminationPlan>& plan,
                                              std::span<const FactorItem> items, Phases* phases);
   absl::StatusOr<FactorReply> KeepFactors(FactorTask& task, std::span<FactorRun> runs);
   void KeepNew(FactorTask& task, std::vector<Holding> holdings, FactorReply& reply);
-  absl::Status OutcomeStatus(const Task& task, int64_t system, const FactorOutcome& outcome);
+  absl::Status OutcomeStatus(const Task& task, const MatrixSource& matrix, int64_t system,
+                             const FactorOutcome& outcome);
   // Gives its memory back, answers, and lets those go that wait for its key.
   void AnswerFactor(FactorTask& task, absl::StatusOr<FactorReply> reply);
+
+  // --- solver_core_not_spd.cc
+  absl::Status NotSpdStatus(const MatrixSource& matrix, int64_t system,
+                            const NotPositiveDefinite& where);
+  enum class MatrixPart { kDiagonal, kCoupling, kDiagonalIndex, kCouplingIndex };
+  absl::Status ReadPart(const MatrixSource& matrix, MatrixPart part, int64_t offset,
+                        std::span<std::byte> out);
+  // "field: place", or empty.
+  absl::StatusOr<std::string> WhereNotFinite(const MatrixSource& matrix, int64_t system,
+                                             int64_t block);
 
   // --- solver_core_factor_solve.cc
   void RunFactorSolves(std::span<FactorSolveTask* const> tasks);
@@ -167,32 +185,39 @@ class SolverCore::Impl {
                 absl::Duration received = absl::ZeroDuration());
 
   // --- solver_core_keys.cc: Factors with one idempotency key. The first runs, the others wait here
-  // for its answer.
+  // until it is answered, and then go on as if they had just come.
   using Key = std::pair<std::string, std::string>;  // caller, idempotency key
   // True if the task is the first; else it is kept here, to wait.
   bool OwnKeyOrWait(std::unique_ptr<FactorTask>& task) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReleaseKey(const FactorTask& task, const absl::StatusOr<FactorReply>& reply)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<double> LogDeterminantOf(const std::string& caller,
-                                          const FactorizationCache::KeyRecord& record,
-                                          size_t system);
-  // What a held key answers; nullopt if it is not held.
+  // Lets those go on that waited for a key which is free or held now.
+  void ResumeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Answers and destroys a task that never ran.
+  void EndFactor(std::unique_ptr<FactorTask> task, absl::StatusOr<FactorReply> reply);
+  // What a held key answers to this request; nullopt if it is not held.
   absl::StatusOr<std::optional<FactorReply>> FindKey(const std::string& caller,
                                                      const FactorParams& params);
+  absl::Duration LeaseOf(const FactorParams& params) const;
+  void KeepKey(const FactorParams& params, const FactorReply& reply,
+               FactorizationCache::EntryOptions& options) const;
 
   mutable absl::Mutex mutex_;
   absl::CondVar work_;      // for the device thread: something is queued, or the device is free
   absl::CondVar watch_;     // for the watch thread: an earlier deadline came
   absl::CondVar finished_;  // for Drain
   Batcher<TaskPtr> batcher_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Key, std::vector<std::unique_ptr<FactorTask>>> keys_ ABSL_GUARDED_BY(mutex_);
+  using FactorTasks = std::vector<std::unique_ptr<FactorTask>>;
+  absl::flat_hash_map<Key, FactorTasks> keys_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<FactorTask>> resumed_ ABSL_GUARDED_BY(mutex_);  // waited for a key
+  bool resuming_ ABSL_GUARDED_BY(mutex_) = false;  // a thread takes them from resumed_
   std::vector<Task*> running_ ABSL_GUARDED_BY(mutex_);
   bool device_busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);     // the first of the device; OK: healthy
   int64_t outstanding_ ABSL_GUARDED_BY(mutex_) = 0;  // accepted and not finished
-  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;      // for somebody else's key
+  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;      // in keys_ and resumed_
   absl::Time watched_ ABSL_GUARDED_BY(mutex_) =
       absl::InfiniteFuture();  // when the watch looks next
   absl::AnyInvocable<void(const absl::Status&)> on_unhealthy_ ABSL_GUARDED_BY(mutex_);

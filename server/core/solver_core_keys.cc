@@ -1,15 +1,23 @@
-// Idempotency keys: a Factor that arrives twice factors once.
+// Idempotency keys: a Factor that arrives twice factors once. solver_core.h has the contract.
+#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/core/solver_core_impl.h"
 
 namespace blockd::server {
 namespace {
 
-// The end of the first call was its own: it says nothing about the others.
-bool OnlyItsOwn(const absl::Status& status) {
-  return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+bool NotSpd(const absl::Status& status) { return NotSpdOf(status).has_value(); }
+
+// Nothing was factored, and a repetition would end in the same way.
+bool ContentFailed(const absl::StatusOr<FactorReply>& reply) {
+  if (!reply.ok()) return NotSpd(reply.status());
+  return std::all_of(reply->systems.begin(), reply->systems.end(),
+                     [](const FactoredSystem& system) { return NotSpd(system.status); });
+}
+
+bool SameContent(const FactorParams& a, const FactorParams& b) {
+  return a.form.shape == b.form.shape && a.num_systems == b.num_systems;
 }
 
 }  // namespace
@@ -21,8 +29,8 @@ bool SolverCore::Impl::OwnKeyOrWait(std::unique_ptr<FactorTask>& task) {
     task->owns_key = true;
     return true;
   }
-  // It waits without its memory: what an upload staged is not needed if the first succeeds, but is
-  // if the first is cancelled, and so stays.
+  // What an upload staged is not needed if the first one succeeds, but is if it does not, and so
+  // stays.
   WatchBefore(task->context->deadline);
   ++waiting_;
   it->second.push_back(std::move(task));
@@ -31,79 +39,104 @@ bool SolverCore::Impl::OwnKeyOrWait(std::unique_ptr<FactorTask>& task) {
 
 void SolverCore::Impl::ReleaseKey(const FactorTask& task,
                                   const absl::StatusOr<FactorReply>& reply) {
-  const absl::Time now = clock_->Now();
-  std::vector<std::unique_ptr<FactorTask>> answered;
-  std::unique_ptr<FactorTask> heir;
+  FactorTasks answered;
   {
     absl::MutexLock lock(&mutex_);
     const auto it = keys_.find(Key(task.context->caller, task.params.idempotency_key));
-    std::vector<std::unique_ptr<FactorTask>>& waiters = it->second;
-    if (OnlyItsOwn(reply.status())) {
-      for (std::unique_ptr<FactorTask>& waiter : waiters) {
-        if (heir != nullptr || waiter->ended(now)) continue;
-        heir = std::move(waiter);
-        heir->owns_key = true;
+    for (std::unique_ptr<FactorTask>& waiter : it->second) {
+      if (ContentFailed(reply) && SameContent(task.params, waiter->params)) {
+        answered.push_back(std::move(waiter));
         --waiting_;
+      } else {
+        resumed_.push_back(std::move(waiter));
       }
-      std::erase(waiters, nullptr);
     }
-    if (heir == nullptr) {
-      answered = std::move(waiters);
-      waiting_ -= static_cast<int64_t>(answered.size());
-      keys_.erase(it);
-    }
+    keys_.erase(it);
   }
+  const absl::Time now = clock_->Now();
   for (std::unique_ptr<FactorTask>& waiter : answered) {
     absl::StatusOr<FactorReply> shared = reply;
+    if (waiter->ended(now)) shared = waiter->EndStatus(now);
     if (shared.ok()) {
-      shared->found = true;
       shared->cost = Cost();
       shared->cost.queue = now - waiter->accepted;
-    } else if (waiter->ended(now)) {
-      shared = waiter->EndStatus(now);
     }
-    AnswerFactor(*waiter, std::move(shared));
-    waiter.reset();
-    Finished(1);
+    EndFactor(std::move(waiter), std::move(shared));
   }
-  if (heir != nullptr) {
-    const bool admitted = !heir->staged.empty();
-    SubmitFactor(std::move(heir), admitted);
-  }
+  ResumeWaiters();
 }
 
-// The first call's, or, where that one did not ask for it, computed now.
-absl::StatusOr<double> SolverCore::Impl::LogDeterminantOf(
-    const std::string& caller, const FactorizationCache::KeyRecord& record, size_t system) {
-  if (!record.log_determinants.empty()) return record.log_determinants[system];
-  absl::StatusOr<FactorizationCache::Pin> pin = cache_.Peek(caller, record.handles[system]);
-  if (!pin.ok()) return pin.status();
-  return solver_->LogDeterminant(**pin);
+// One thread at a time, and not from within itself: what it lets go may end at once and set others
+// free, one after another.
+void SolverCore::Impl::ResumeWaiters() {
+  absl::MutexLock lock(&mutex_);
+  if (resuming_) return;
+  resuming_ = true;
+  while (!resumed_.empty()) {
+    std::unique_ptr<FactorTask> task = std::move(resumed_.front());
+    resumed_.pop_front();
+    --waiting_;
+    mutex_.Unlock();
+    const absl::Time now = clock_->Now();
+    if (task->ended(now)) {
+      absl::Status status = task->EndStatus(now);
+      EndFactor(std::move(task), std::move(status));
+    } else {
+      SubmitFactor(std::move(task));
+    }
+    mutex_.Lock();
+  }
+  resuming_ = false;
+}
+
+void SolverCore::Impl::EndFactor(std::unique_ptr<FactorTask> task,
+                                 absl::StatusOr<FactorReply> reply) {
+  AnswerFactor(*task, std::move(reply));
+  task.reset();
+  Finished(1);
+}
+
+absl::Duration SolverCore::Impl::LeaseOf(const FactorParams& params) const {
+  return params.lease > absl::ZeroDuration() ? params.lease : limits_.default_lease;
+}
+
+void SolverCore::Impl::KeepKey(const FactorParams& params, const FactorReply& reply,
+                               FactorizationCache::EntryOptions& options) const {
+  for (const FactoredSystem& system : reply.systems) {
+    if (!system.status.ok() && !NotSpd(system.status)) return;
+  }
+  options.idempotency_key = params.idempotency_key;
+  for (const FactoredSystem& system : reply.systems) {
+    options.keyed.push_back({.status = system.status, .log_determinant = system.log_determinant});
+  }
 }
 
 absl::StatusOr<std::optional<FactorReply>> SolverCore::Impl::FindKey(const std::string& caller,
                                                                      const FactorParams& params) {
   if (params.idempotency_key.empty()) return std::nullopt;
-  std::optional<FactorizationCache::KeyRecord> record =
-      cache_.FindKey(caller, params.idempotency_key);
-  if (!record) return std::nullopt;
-  const int64_t systems = static_cast<int64_t>(record->handles.size());
-  if (!(record->shape == params.form.shape) || systems != params.num_systems) {
-    return InvalidFieldError(
-        "options.idempotency_key",
-        absl::StrCat("a key of ", systems, " systems of ", ToString(record->shape), " for ",
-                     params.num_systems, " of ", ToString(params.form.shape)),
-        "a key of its own for each content");
-  }
+  auto found = cache_.FindKey(caller, params.idempotency_key,
+                              {.shape = params.form.shape,
+                               .systems = params.num_systems,
+                               .keep_matrix = params.keep_matrix,
+                               .lease = LeaseOf(params),
+                               .pin = params.pin});
+  if (!found.ok()) return found.status();
+  if (!found->has_value()) return std::nullopt;
+  FactorizationCache::KeyedFactors& factors = **found;
   FactorReply reply;
   reply.found = true;
-  reply.factor_bytes = record->held_bytes;
-  for (size_t i = 0; i < record->handles.size(); ++i) {
-    reply.systems.push_back({absl::OkStatus(), record->handles[i], 0});
-    if (!params.log_determinant) continue;
-    absl::StatusOr<double> value = LogDeterminantOf(caller, *record, i);
+  reply.factor_bytes = factors.held_bytes;
+  for (size_t i = 0; i < factors.systems.size(); ++i) {
+    const FactorizationCache::KeyedSystem& system = factors.systems[i];
+    FactoredSystem& out = reply.systems.emplace_back();
+    out.status = system.status;
+    out.handle = system.handle;
+    if (!params.log_determinant || !system.status.ok()) continue;
+    out.log_determinant = system.log_determinant;
+    if (out.log_determinant.has_value()) continue;
+    absl::StatusOr<double> value = solver_->LogDeterminant(*factors.pins[i]);
     if (!value.ok()) return value.status();
-    reply.systems[i].log_determinant = *value;
+    out.log_determinant = *value;
   }
   return reply;
 }

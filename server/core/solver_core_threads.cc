@@ -76,16 +76,16 @@ Ticket SolverCore::Impl::TicketOf(const Task& task) {
   ticket.cancelled = &task.context->cancelled;
   if (task.kind == WorkKind::kSolve) {
     const auto& solve = static_cast<const SolveTask&>(task);
-    ticket.key.plan = &solve.pin->plan();
+    ticket.key.plan = solve.pin->shared_plan();
     ticket.items = solve.params.num_rhs;
     ticket.bytes = static_cast<int64_t>(solve.params.rhs.size());
   } else if (task.kind == WorkKind::kFactor) {
     const auto& factor = static_cast<const FactorTask&>(task);
-    ticket.key.plan = factor.plan.get();
+    ticket.key.plan = factor.plan;
     ticket.bytes = factor.params.num_systems * factor.params.form.bytes();
   } else {
     const auto& both = static_cast<const FactorSolveTask&>(task);
-    ticket.key.plan = both.plan.get();
+    ticket.key.plan = both.plan;
     ticket.items = both.params.num_rhs;
     ticket.bytes = both.params.matrix.form.bytes() + static_cast<int64_t>(both.params.rhs.size());
   }

@@ -154,7 +154,7 @@ void SolverCore::Impl::FinishUpload(std::unique_ptr<FactorUpload> upload, Factor
   task->received = now - task->accepted;
   task->accepted = now;  // what follows is the queue's time
   task->done = std::move(done);
-  SubmitFactor(std::move(task), /*admitted=*/true);
+  SubmitFactor(std::move(task));
 }
 
 }  // namespace blockd::server

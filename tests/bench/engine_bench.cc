@@ -306,7 +306,7 @@ class Bench {
     const double error = engine.Error(1);
     Line line{cell, absl::StrCat("factor", note), error};
     line.limit = std::max(Over(flops, ceilings_.flops), Over(bytes, ceilings_.bytes));
-    line.predicted = plan->predicted_factor_seconds();
+    line.predicted = PredictedFactorSeconds(*plan, backend_->costs(ShapeOf(cell)), cell.systems);
     line.flops = plan->factor_flops() * k;
     // Each block once, the chains of the levels above written and read.
     line.bytes = k * (1.5 * n * n * blocks * scalar + static_cast<double>(plan->factor_bytes()) +

@@ -28,7 +28,12 @@ TEST_F(SolverClientTest, FactorsAndSolves) {
       client.Factor(View(problem), {.keep_matrix = true, .log_determinant = true});
   ASSERT_TRUE(factored.ok()) << factored.status();
   EXPECT_GT(factored->factor_bytes, 0);
-  EXPECT_TRUE(std::isfinite(factored->log_determinant));
+  ASSERT_TRUE(factored->log_determinant.has_value());
+  EXPECT_TRUE(std::isfinite(*factored->log_determinant));
+  std::vector<double> once(problem.rhs.size());
+  const auto both = client.FactorSolve(View(problem), problem.rhs, once, {}, {});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_FALSE(both->log_determinant.has_value());
   std::vector<double> x(problem.rows());
   const auto solved = client.Solve(factored->handle, problem.rhs, x, {.residual = true});
   ASSERT_TRUE(solved.ok()) << solved.status();
@@ -233,7 +238,13 @@ TEST_F(SolverClientTest, TheSameKeyFindsTheSameFactorization) {
   EXPECT_FALSE(first->found);
   EXPECT_TRUE(second->found);
   EXPECT_EQ(first->handle.get().handle, second->handle.get().handle);
+  EXPECT_FALSE(second->log_determinant.has_value());
   second->handle.Detach();
+  auto third =
+      client.Factor(View(problem), {.log_determinant = true, .idempotency_key = "week 12"});
+  ASSERT_TRUE(third.ok());
+  EXPECT_TRUE(third->log_determinant.has_value());
+  third->handle.Detach();
 }
 
 TEST_F(SolverClientTest, WrongArgumentsAreNamed) {

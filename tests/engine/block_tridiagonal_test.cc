@@ -115,6 +115,16 @@ TEST(MatrixFormTest, RefusesPalettesThatAreTooLong) {
   ExpectRefused(CheckForm(form), "coupling_palette");
   form.coupling_palette = 1;
   EXPECT_TRUE(CheckForm(form).ok());
+  // As many as there are blocks, and no more.
+  form.shape.num_blocks = 5;
+  form.diagonal_palette = 5;
+  form.coupling_palette = 4;
+  EXPECT_TRUE(CheckForm(form).ok());
+  form.diagonal_palette = 6;
+  ExpectRefused(CheckForm(form), "diagonal_palette is 6, expected 0 to 5");
+  form.diagonal_palette = 5;
+  form.coupling_palette = 5;
+  ExpectRefused(CheckForm(form), "coupling_palette is 5, expected 0 to 4");
 }
 
 // The two palettes of this one have 2 diagonal blocks and 1 coupling block.

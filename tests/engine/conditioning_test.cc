@@ -120,8 +120,9 @@ TEST_P(ConditioningTest, KeepingTheMatrixChargesForIt) {
 
 // With and without residuals, alone and together, in one call.
 TEST_P(ConditioningTest, MixedItemsOfOneFactorizationKeepTheirOwnAnswers) {
-  const HostMatrix matrix(problems::Mpc(25, 6, 5), scalar());
+  const HostMatrix matrix(problems::Poisson(25, 6), scalar());
   const auto factorization = MustFactor(solver(), matrix, nullptr, true);
+  ASSERT_FALSE(factorization->refines());
   std::vector<Columns> rhs, x;
   std::vector<SolveItem> items(6);
   for (int64_t k = 0; k < 6; ++k) {

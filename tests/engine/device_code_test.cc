@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/gpu/matrix_segment.h"
-#include "engine/gpu/plan_args.h"
-#include "engine/gpu/warpgroup_segment.h"
+#include "engine/gpu/arch/arch.h"
+#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/segment/matrix_segment.h"
+#include "engine/gpu/segment/warpgroup_segment.h"
 #include "engine/problems/problems.h"
-#include "tests/engine/host_gpu_runtime.h"  // for gpu_runtime.h
 #include "tests/support/host_matrix.h"
 #include "tests/support/oracle.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,11 +173,61 @@ TEST(EliminationPlanTest, IsSoundForWhateverTheCostModelChooses) {
               EliminationPlan::Make({num_blocks, block_size, kDouble}, batch, costs);
           ASSERT_TRUE(plan.ok()) << plan.status();
           ExpectSound(*plan);
-          EXPECT_GT(plan->predicted_factor_seconds(), 0);
+          EXPECT_GT(PredictedFactorSeconds(*plan, costs, batch), 0);
           if (HasFailure()) return;
         }
       }
     }
+  }
+}
+
+// As a plan with one more block, which is not there.
+void ExpectOpen(const EliminationPlan& plan) {
+  const int64_t last = static_cast<int64_t>(plan.levels().size()) - 1;
+  std::vector<int> eliminated(plan.shape().num_blocks);
+  for (int64_t l = 0; l <= last; ++l) {
+    Level level = plan.levels()[l];
+    for (const Segment& segment : level.segments) {
+      for (int64_t k = 0; k < segment.count; ++k) {
+        ++eliminated.at(plan.OriginalBlock(l, segment.block(k)));
+      }
+    }
+    if (l < last) {
+      EXPECT_EQ(level.separators.back(), level.chain_length - 1);
+      EXPECT_EQ(level.segments.back().count, 0);
+      ++level.segments.back().count, ++level.interiors, ++level.chain_length;
+    }
+    ExpectWellCut(level);
+  }
+  EXPECT_EQ(std::count(eliminated.begin(), eliminated.end(), 1), plan.shape().num_blocks);
+  const Level& base = plan.levels().back();
+  EXPECT_EQ(plan.OriginalBlock(last, base.segments[0].block(base.segments[0].count - 1)),
+            plan.shape().num_blocks - 1);
+  ExpectExactOffsets(plan);
+}
+
+TEST(EliminationPlanTest, KeepsTheLastBlockToTheEndIfItIsOpen) {
+  for (int64_t num_blocks = 1; num_blocks <= 60; ++num_blocks) {
+    const Shape shape{num_blocks, 3, kDouble};
+    const auto sequential = EliminationPlan::MakeOpen(shape, {});
+    ASSERT_TRUE(sequential.ok()) << sequential.status();
+    EXPECT_EQ(*sequential, Cut(num_blocks, 3, {}));
+    for (int64_t cuts = 1; 2 * cuts <= num_blocks; ++cuts) {
+      std::vector<int64_t> separators;
+      for (int64_t s = cuts; s > 0; s /= 2) {
+        separators.push_back(s);
+        SCOPED_TRACE(testing::Message() << "N " << num_blocks << ", first cut " << cuts
+                                        << ", levels " << separators.size());
+        const auto plan = EliminationPlan::MakeOpen(shape, separators);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        ExpectOpen(*plan);
+        if (2 * cuts < num_blocks && separators.size() == 1) {
+          EXPECT_FALSE(*plan == Cut(num_blocks, 3, separators));
+        }
+      }
+    }
+    EXPECT_FALSE(EliminationPlan::MakeOpen(shape, {num_blocks / 2 + 1}).ok());
+    EXPECT_FALSE(EliminationPlan::MakeOpen(shape, {0}).ok());
   }
 }
 
@@ -216,6 +267,49 @@ TEST(EliminationPlanTest, IsAPureFunctionOfItsArguments) {
   for (size_t l = 0; l < first.levels().size(); ++l) {
     EXPECT_EQ(first.levels()[l].separators, second.levels()[l].separators);
   }
+}
+
+TEST(EliminationPlanTest, IsEqualToAnotherByWhatItEliminates) {
+  const Shape shape{60, 8, kDouble};
+  const auto make = [&](const std::vector<int64_t>& separators, const CostModel& costs = {}) {
+    return *EliminationPlan::MakeWithSeparators(shape, separators, costs);
+  };
+  const EliminationPlan plan = make({9, 3});
+  const EliminationPlan again = make({9, 3});
+  EXPECT_EQ(plan, plan);
+  EXPECT_EQ(plan, again);
+  EXPECT_EQ(plan.fingerprint(), again.fingerprint());
+  // Longer ends, which are the only difference.
+  CostModel spread;
+  spread.spread = true;
+  const EliminationPlan others[] = {
+      make({}),
+      make({9}),
+      make({9, 4}),
+      make({10, 3}),
+      make({9, 3}, spread),
+      *EliminationPlan::MakeWithSeparators({61, 8, kDouble}, {9, 3}),
+      *EliminationPlan::MakeWithSeparators({60, 9, kDouble}, {9, 3}),
+      *EliminationPlan::MakeWithSeparators({60, 8, Scalar::kFloat32}, {9, 3})};
+  for (const EliminationPlan& other : others) {
+    EXPECT_FALSE(plan == other) << other.DebugString();
+    EXPECT_NE(plan.fingerprint(), other.fingerprint()) << other.DebugString();
+  }
+  // One more interior in the first segment instead of the last makes another plan.
+  EXPECT_FALSE(*EliminationPlan::MakeWithSeparators({4, 2, kDouble}, {1}) ==
+               *EliminationPlan::MakeWithSeparators({5, 2, kDouble}, {1}));
+}
+
+// What another batch or another device would cost is not part of a plan.
+TEST(EliminationPlanTest, IsEqualWhateverItWasMadeFor) {
+  const auto one = EliminationPlan::Make({512, 128, kDouble}, 1, TwoCores());
+  ASSERT_TRUE(one.ok());
+  const auto cut = EliminationPlan::MakeWithSeparators({512, 128, kDouble}, {1}, TwoCores());
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ(*one, *cut);
+  EXPECT_GT(PredictedFactorSeconds(*one, TwoCores(), 8), PredictedFactorSeconds(*one, TwoCores()));
+  EXPECT_EQ(PredictedFactorSeconds(*one, TwoCores(), 8),
+            PredictedFactorSeconds(*cut, TwoCores(), 8));
 }
 
 TEST(EliminationPlanTest, StoresHalfTheBytesForFloat32) {
@@ -269,17 +363,156 @@ TEST(CostModelTest, CutsALongChainIntoManySegmentsOnManyLanes) {
   EXPECT_GT(plan->levels().size(), 2u) << plan->DebugString();
 }
 
+// A model in which nothing costs anything.
+CostModel Free() {
+  CostModel costs;
+  costs.lane_flops_per_second = costs.device_flops_per_second = costs.bytes_per_second = 1e300;
+  costs.half_rate_block_size = 0;
+  costs.step_seconds = costs.level_seconds = 0;
+  costs.solve_step_seconds = costs.solve_level_seconds = 0;
+  return costs;
+}
+
+// A plan of two levels, the base of four blocks.
+struct Priced {
+  explicit Priced(const CostModel& costs) : costs(costs) {
+    plan = std::make_unique<EliminationPlan>(Cut(40, 2, {4}));
+    const Level& level = plan->levels()[0];
+    first = static_cast<double>(level.segments.front().count);
+    middle = static_cast<double>(level.segments[1].count);
+    ends = first + static_cast<double>(level.segments.back().count);
+    fills = static_cast<double>(level.fills);
+  }
+  double Factor(int64_t systems) const { return PredictedFactorSeconds(*plan, costs, systems); }
+  CostModel costs;
+  std::unique_ptr<EliminationPlan> plan;
+  double first = 0, middle = 0, ends = 0, fills = 0;
+};
+
+void ExpectClose(double a, double b) { EXPECT_NEAR(a, b, 1e-12 * std::abs(b)); }
+
+TEST(CostModelTest, PricesTheStepsOfTheLongestSegmentInTurns) {
+  CostModel costs = Free();
+  costs.lanes = 3;
+  costs.step_seconds = 1;
+  costs.step_seconds_per_row = 0.25;
+  costs.fill_seconds_per_row = 0.125;
+  costs.level_seconds = 1000;
+  const Priced priced(costs);
+  // n = 2; five segments of seven systems on three lanes, then the base's seven.
+  const double longest = std::max(priced.first * 1.5, priced.middle * 1.75);
+  ExpectClose(priced.Factor(7), 1000 + 12 * longest + 1000 + 3 * (4 * 1.5));
+  ExpectClose(priced.Factor(1), 1000 + 2 * longest + 1000 + 1 * (4 * 1.5));
+}
+
+TEST(CostModelTest, PricesTheFlopsOfALaneAndOfTheDevice) {
+  CostModel costs = Free();
+  costs.lane_flops_per_second = 2;
+  costs.half_rate_block_size = 6;  // so that n = 2 has a quarter of the rates
+  const Priced lane(costs);
+  const double longest = std::max(lane.first * 7 / 3, lane.middle * 19 / 3);
+  ExpectClose(lane.Factor(1), (5 * longest + 4 * 7.0 / 3) * 8 / 0.5);
+  costs.lane_flops_per_second = 1e300;
+  costs.device_flops_per_second = 4;
+  const Priced device(costs);
+  ExpectClose(device.Factor(3),
+              3 * 8 * (device.ends * 7 / 3 + device.fills * 19 / 3 + 4 * 7.0 / 3) / 1);
+}
+
+TEST(CostModelTest, PricesTheBytesThatAreReadAndWritten) {
+  CostModel costs = Free();
+  costs.bytes_per_second = 16;
+  const Priced priced(costs);
+  ExpectClose(priced.Factor(5), 5 * 4 * 8 * (priced.ends * 3 + priced.fills * 4 + 4 * 3) / 16);
+}
+
+TEST(CostModelTest, PricesSpreadBlocksByStepsAndFlopsTogether) {
+  CostModel costs = Free();
+  costs.spread = true;
+  costs.spread_seconds_per_row = 0.5;
+  costs.spread_seconds_per_entry = 0.25;
+  costs.spread_flops_per_second = 3;
+  costs.spread_half_rate_block_size = 4;  // a third of the rate
+  costs.spread_level_seconds = 100;
+  const Priced priced(costs);
+  const double step = 2 * (0.5 + 2 * 0.25);
+  const double longest = std::max(priced.first, priced.middle);
+  const double flops = 8 * (priced.ends * 7 / 3 + priced.fills * 19 / 3);
+  ExpectClose(priced.Factor(2), 100 + std::hypot(longest * step, 2 * flops) + 100 +
+                                    std::hypot(4 * step, 2 * 8 * 4 * 7.0 / 3));
+}
+
+TEST(CostModelTest, PricesASolve) {
+  const auto solve = [](const CostModel& costs, int64_t columns, int64_t systems) {
+    const Priced priced(costs);
+    return PredictedSolveSeconds(*priced.plan, columns, costs, systems);
+  };
+  const Priced priced(Free());
+  CostModel costs = Free();
+  costs.solve_step_seconds = 1;
+  costs.solve_step_seconds_per_row = 0.5;
+  costs.solve_level_seconds = 100;
+  costs.solve_lanes = 3;
+  // 36 interiors on three lanes, then the base's four, alone or of two systems; both ways.
+  ExpectClose(solve(costs, 1, 1), 2 * (36.0 / 3 * 2 + 100 + 4 * 2 + 100));
+  ExpectClose(solve(costs, 1, 2), 2 * (72.0 / 3 * 2 + 100 + 8.0 / 2 * 2 + 100));
+  costs = Free();
+  costs.bytes_per_second = 1;
+  ExpectClose(solve(costs, 3, 2), 2 * priced.plan->solve_bytes(3));
+  ExpectClose(priced.plan->solve_bytes(3), 2.0 * priced.plan->factor_bytes() + 4 * 80 * 3 * 8.0);
+  costs = Free();
+  costs.lane_flops_per_second = 2;
+  costs.half_rate_block_size = 2;  // half of the rates
+  costs.solve_lanes = 3;
+  ExpectClose(solve(costs, 3, 2), 2 * priced.plan->solve_flops(3) / (2 * 3) * 2);
+  costs.device_flops_per_second = 1;
+  ExpectClose(solve(costs, 3, 2), 2 * priced.plan->solve_flops(3) * 2);
+  // Every scalar of the factor, forward and back, a product and a sum.
+  ExpectClose(priced.plan->solve_flops(3), 4.0 * 3 * priced.plan->factor_bytes() / 8);
+}
+
+TEST(CostModelTest, MakesFreeEndsLongerByWhatAFillCosts) {
+  const auto ends = [](const CostModel& costs) {
+    const auto plan = EliminationPlan::MakeWithSeparators({5000, 8, kDouble}, {20}, costs);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    const Level& level = plan->levels()[0];
+    return static_cast<double>(level.segments.front().count) /
+           static_cast<double>(level.segments[1].count);
+  };
+  CostModel costs = Free();
+  costs.lane_flops_per_second = 1;
+  EXPECT_NEAR(ends(costs), 19.0 / 7, 0.02);
+  costs = Free();
+  costs.step_seconds = 1;
+  costs.step_seconds_per_row = 0.5;
+  costs.fill_seconds_per_row = 0.5;
+  EXPECT_NEAR(ends(costs), 9.0 / 5, 0.02);
+  // Where a block is spread over the device, it takes as long with a fill as without.
+  costs.spread = true;
+  EXPECT_NEAR(ends(costs), 1, 0.02);
+}
+
+TEST(EliminationPlanTest, CountsWhatASolveNeeds) {
+  const EliminationPlan plan = Cut(40, 3, {4, 1});
+  // Two vectors for each of five separators, and one for each of eight segments.
+  EXPECT_EQ(plan.solve_chain_scalars(7), (2 * 5 + (5 + 2 + 1)) * 3 * 7);
+  EXPECT_EQ(Cut(9, 3, {}).solve_chain_scalars(2), 1 * 3 * 2);
+  EXPECT_GE(plan.host_bytes(), static_cast<int64_t>(sizeof(EliminationPlan) + 3 * sizeof(Level) +
+                                                    8 * sizeof(Segment) + 5 * sizeof(int64_t)));
+}
+
 // It is the same for every plan.
 TEST(CostModelTest, AddsTheHostsTimeForEachSystem) {
   CostModel costs = ManyLanes();
   const auto without = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
   ASSERT_TRUE(without.ok());
   const double solve = PredictedSolveSeconds(*without, 4, costs, 256);
+  const double factor = PredictedFactorSeconds(*without, costs, 256);
   costs.system_seconds = 1;
   const auto with = EliminationPlan::Make({64, 16, kDouble}, 256, costs);
   ASSERT_TRUE(with.ok());
   EXPECT_EQ(with->DebugString(), without->DebugString());
-  EXPECT_NEAR(with->predicted_factor_seconds() - without->predicted_factor_seconds(), 256, 1e-9);
+  EXPECT_NEAR(PredictedFactorSeconds(*with, costs, 256) - factor, 256, 1e-9);
   EXPECT_NEAR(PredictedSolveSeconds(*with, 4, costs, 256) - solve, 256, 1e-9);
 }
 

@@ -1,7 +1,7 @@
 // The lists of tasks that factorizations of few large blocks consist of: whoever waits for
 // something comes after it, so that thread blocks that take tasks in order always come to an end.
 // Needs the GPU's headers, and no GPU.
-#include "engine/gpu/factor_tasks.h"
+#include "engine/gpu/task_list/factor_tasks.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -153,7 +153,7 @@ TEST(LargeBlocks, SayWhichPivotFails) {
     EliminateTask<double> task = outputs.Task(whole, view);
     std::vector<double> scratch(LargeScratchScalars(300, false));
     task.scratch = scratch.data();
-    const SegmentFailure failure = EliminateLarge(task);
+    const SegmentReport failure = EliminateLarge(task);
     EXPECT_EQ(failure.interior, 2);
     EXPECT_EQ(failure.row, row);
   }

@@ -133,6 +133,25 @@ TEST_P(NotPositiveDefiniteTest, NamesTheMinorInEveryForm) {
   }
 }
 
+// Every row of every block, in every form.
+TEST_P(NotPositiveDefiniteTest, NamesEveryMinorInEveryForm) {
+  const int64_t n = 3, num_blocks = 9;
+  const problems::Problem problem = problems::Mpc(num_blocks, n, 5);
+  for (const CouplingForm coupling : {CouplingForm::kSubdiagonal, CouplingForm::kSuperdiagonal}) {
+    for (const DiagonalForm diagonal : {DiagonalForm::kFull, DiagonalForm::kPackedLower}) {
+      for (int64_t minor = 1; minor <= num_blocks * n; ++minor) {
+        HostMatrix matrix(problem, scalar(), {.diagonal = diagonal, .coupling = coupling});
+        const int64_t block = (minor - 1) / n, row = (minor - 1) % n;
+        matrix.SetDiagonal(block, row, row, -1);
+        ASSERT_EQ(DenseCholesky(matrix.view()).minor, minor);
+        for (const PlanPtr& plan : PlansOf(matrix.shape())) {
+          ExpectMinor(FactorOne(solver(), matrix, plan), n, minor);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(NotPositiveDefiniteTest, TakesZeroNegativeAndNanPivotsForFailures) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const int64_t n : {1, 3, 16, 40}) {

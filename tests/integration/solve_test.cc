@@ -102,6 +102,7 @@ TEST_F(SolveTest, ResidualRefinementAndLogDeterminantOnRequest) {
   factor.mutable_options()->set_keep_matrix(true);
   factor.mutable_options()->set_log_determinant(true);
   const v1::FactorReply factored = Factor(factor);
+  ASSERT_TRUE(factored.system(0).has_log_determinant());
   EXPECT_NEAR(factored.system(0).log_determinant(), DenseCholesky(matrix.view()).LogDeterminant(),
               1e-8);
   v1::SolveRequest request;
@@ -137,6 +138,9 @@ TEST_F(SolveTest, FactorSolveKeepsNothing) {
   ExpectSolves(matrix, ValuesOf(reply.solution()), problem.rhs);
   EXPECT_NEAR(reply.log_determinant(), DenseCholesky(matrix.view()).LogDeterminant(), 1e-6);
   EXPECT_LT(reply.backward_error(), 1e-13);
+  request.set_log_determinant(false);
+  ASSERT_TRUE(IsOk(stub().FactorSolve(NewContext().get(), request, &reply)));
+  EXPECT_FALSE(reply.has_log_determinant());
   EXPECT_EQ(Metric("blockd_factorizations"), 0);
   EXPECT_TRUE(Eventually([&] { return ReservedBytes() == 0; }));
 }
@@ -217,6 +221,16 @@ TEST_F(SolveTest, TheSameIdempotencyKeyFactorsOnce) {
   EXPECT_EQ(again.system(1).handle(), first.system(1).handle());
   EXPECT_EQ(Metric("blockd_factorizations"), 2);
   EXPECT_FALSE(Factor(request, "somebody else").found());
+
+  // What the second call asks for is its own: a log-determinant, and what cannot be had.
+  EXPECT_FALSE(again.system(0).has_log_determinant());
+  request.mutable_options()->set_log_determinant(true);
+  EXPECT_NEAR(Factor(request).system(1).log_determinant(),
+              DenseCholesky(matrix.view()).LogDeterminant(), 1e-8);
+  request.mutable_options()->set_keep_matrix(true);
+  const auto refused = DetailOf<v1::InvalidField>(FactorStatus(request));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->field(), "options.keep_matrix");
 }
 
 TEST_F(SolveTest, ManyCallersOfOneHandleAllGetTheirOwnAnswers) {

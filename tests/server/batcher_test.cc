@@ -8,13 +8,19 @@ namespace blockd::server {
 namespace {
 
 using Queue = Batcher<std::unique_ptr<int>>;
+using PlanPtr = std::shared_ptr<const EliminationPlan>;
+
+PlanPtr MakePlan(int64_t num_blocks) {
+  return std::make_shared<const EliminationPlan>(
+      *EliminationPlan::Make({num_blocks, 2, Scalar::kFloat64}, 1, CostModel()));
+}
 
 constexpr absl::Duration kDelay = absl::Milliseconds(10);
 
 class BatcherTest : public testing::Test {
  protected:
   bool Push(int id, int key = 0, Ticket ticket = {}) {
-    ticket.key.plan = keys_ + key;
+    ticket.key.plan = plans_[static_cast<size_t>(key)];
     auto task = std::make_unique<int>(id);
     return queue_->Push(ticket, task, now_);
   }
@@ -25,7 +31,7 @@ class BatcherTest : public testing::Test {
   }
   void Use(const BatchLimits& limits) { queue_ = std::make_unique<Queue>(limits); }
 
-  char keys_[4] = {};
+  const std::vector<PlanPtr> plans_ = {MakePlan(4), MakePlan(5)};
   absl::Time now_ = absl::FromUnixSeconds(1000);
   std::vector<Queue::Ended> ended_;
   std::unique_ptr<Queue> queue_ = std::make_unique<Queue>(BatchLimits{});
@@ -159,6 +165,134 @@ TEST_F(BatcherTest, TakeEndedKeepsTheRestInOrder) {
   EXPECT_EQ(queue_->size(), 2);
   EXPECT_EQ(queue_->NextDeadline(), deadline);
   EXPECT_EQ(Take(), (Ids{0, 2}));
+}
+
+TEST_F(BatcherTest, EqualPlansShareABatchThoughTheyAreTwoObjects) {
+  Ticket twin;
+  Push(0, 0);
+  PlanPtr other = MakePlan(4);
+  ASSERT_NE(other, plans_[0]);
+  twin.key.plan = std::move(other);
+  auto task = std::make_unique<int>(1);
+  ASSERT_TRUE(queue_->Push(twin, task, now_));
+  Push(2, 1);
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+  EXPECT_EQ(Take(), (Ids{2}));
+}
+
+// The queue keeps the plan that its key has, whoever brought it.
+TEST_F(BatcherTest, AKeyOutlivesTheTaskThatBroughtIt) {
+  Use({.max_requests = 1});
+  {
+    Ticket first;
+    first.key.plan = MakePlan(4);
+    auto task = std::make_unique<int>(0);
+    ASSERT_TRUE(queue_->Push(first, task, now_));
+  }
+  Push(1, 0);
+  EXPECT_EQ(Take(), (Ids{0}));
+  Push(2, 0);
+  EXPECT_EQ(Take(), (Ids{1}));
+  EXPECT_EQ(Take(), (Ids{2}));
+}
+
+TEST_F(BatcherTest, FillsABatchToEachLimitAndNotBeyond) {
+  Use({.max_items = 10});
+  Push(0, 0, {.items = 6});
+  Push(1, 0, {.items = 4});
+  Push(2, 0, {.items = 6});
+  Push(3, 0, {.items = 5});
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+  EXPECT_EQ(Take(), (Ids{2}));
+  EXPECT_EQ(Take(), (Ids{3}));
+  Use({.max_bytes = 10});
+  Push(0, 0, {.bytes = 6});
+  Push(1, 0, {.bytes = 4});
+  Push(2, 0, {.bytes = 6});
+  Push(3, 0, {.bytes = 5});
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+  EXPECT_EQ(Take(), (Ids{2}));
+  EXPECT_EQ(Take(), (Ids{3}));
+}
+
+TEST_F(BatcherTest, ClosesWhenALimitIsReachedExactly) {
+  Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
+  Push(0, 0, {.items = 9, .bytes = 99});
+  EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
+  Push(1, 0, {.items = 1});
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+  Push(2, 0, {.items = 9, .bytes = 99});
+  EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
+  Push(3, 0, {.bytes = 1});
+  EXPECT_EQ(Take(), (Ids{2, 3}));
+}
+
+TEST_F(BatcherTest, WhatStaysBehindKeepsItsTimeToClose) {
+  Use({.max_requests = 2, .max_delay = kDelay});
+  Push(0);
+  const absl::Time close = now_ + kDelay;
+  now_ += kDelay / 2;
+  Push(1);
+  Push(2);
+  EXPECT_EQ(Take(), (Ids{0, 1}));
+  EXPECT_EQ(queue_->NextClose(), close);
+  EXPECT_EQ(Take(/*flush=*/true), (Ids{2}));
+  Push(3);  // the next one waits anew
+  EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
+}
+
+// Its items and bytes no longer count toward a full batch, whichever way it ended.
+TEST_F(BatcherTest, WhatEndedLeavesNothingBehind) {
+  std::atomic<bool> cancelled{true};
+  Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
+  Push(0);
+  Push(1, 0, {.items = 9, .bytes = 99, .cancelled = &cancelled});
+  EXPECT_EQ(queue_->TakeEnded(now_).size(), 1u);
+  Push(2, 0, {.items = 9, .bytes = 99});
+  EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
+  EXPECT_EQ(Take(/*flush=*/true), (Ids{0, 2}));
+
+  Push(3, 0, {.items = 9, .bytes = 99, .cancelled = &cancelled});
+  Push(4, 0, {.items = 6, .bytes = 60});
+  Push(5, 0, {.items = 6, .bytes = 60});
+  EXPECT_EQ(Take(), (Ids{4}));
+  EXPECT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
+}
+
+TEST_F(BatcherTest, CountsByKind) {
+  std::atomic<bool> cancelled{true};
+  Ticket factor, both;
+  factor.key.kind = WorkKind::kFactor;
+  both.key.kind = WorkKind::kFactorSolve;
+  both.cancelled = &cancelled;
+  Push(0);
+  Push(1, 0, factor);
+  Push(2, 0, factor);
+  Push(3, 0, both);
+  EXPECT_EQ(queue_->size(), 4);
+  EXPECT_EQ(queue_->size(WorkKind::kFactorSolve), 1);
+  EXPECT_EQ(queue_->TakeEnded(now_).size(), 1u);
+  EXPECT_EQ(queue_->size(WorkKind::kFactorSolve), 0);
+  Take();
+  EXPECT_EQ(queue_->size(WorkKind::kSolve), 0);
+  EXPECT_EQ(queue_->size(WorkKind::kFactor), 2);
+  EXPECT_EQ(queue_->size(), 2);
+}
+
+TEST_F(BatcherTest, ADeadlineIsSaidBeforeACancellation) {
+  std::atomic<bool> cancelled{true};
+  Push(0, 0, {.deadline = now_, .cancelled = &cancelled});
+  Push(1, 0, {.deadline = now_ + absl::Nanoseconds(1)});
+  EXPECT_EQ(Take(), (Ids{1}));
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended_[0].status));
+}
+
+TEST_F(BatcherTest, ADeadlineThatHasPassedClosesAtOnce) {
+  Use({.max_delay = kDelay});
+  Push(0, 0, {.deadline = now_ - absl::Seconds(1)});
+  EXPECT_EQ(queue_->NextClose(), now_);
 }
 
 }  // namespace

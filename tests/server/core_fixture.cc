@@ -3,29 +3,49 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <sstream>
 
 #include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
+#include "tests/support/oracle.h"
 
 namespace blockd::test {
 
 using server::FactorParams;
 using server::Handle;
 
+namespace {
+
+// In [0, 1), another one for each place, the same in every run.
+double Noise(std::initializer_list<int64_t> place) {
+  uint64_t x = 0x9e3779b97f4a7c15;
+  for (const int64_t coordinate : place) {
+    x = (x ^ static_cast<uint64_t>(coordinate)) * 0xbf58476d1ce4e5b9;
+    x ^= x >> 31;
+  }
+  return static_cast<double>(x >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+// Diagonally dominant: a row's diagonal entry is at least 4, the others sum up to less than 1 in
+// its block and to at most 1.5 in each of its two couplings.
 TestSystem::TestSystem(int64_t num_blocks, int64_t block_size, int seed) {
   form.shape = {num_blocks, block_size, Scalar::kFloat64};
   const int64_t n = block_size;
-  diagonal.assign(static_cast<size_t>(num_blocks * n * n), 0);
+  diagonal.assign(static_cast<size_t>(num_blocks * n * n), std::nan(""));
   coupling.assign(static_cast<size_t>((num_blocks - 1) * n * n), 0);
   for (int64_t b = 0; b < num_blocks; ++b) {
     for (int64_t c = 0; c < n; ++c) {
       for (int64_t r = 0; r < n; ++r) {
+        const size_t at = static_cast<size_t>((b * n + c) * n + r);
         const double far = 1.0 / static_cast<double>(1 + std::abs(r - c) + n);
-        diagonal[static_cast<size_t>((b * n + c) * n + r)] = r == c ? 4.0 + 0.01 * seed : far;
-        if (b + 1 < num_blocks) {
-          coupling[static_cast<size_t>((b * n + c) * n + r)] = r == c ? -1.0 : 0.1 * far;
-        }
+        const double noise = Noise({seed, b, r, c});
+        if (r >= c) diagonal[at] = r == c ? 4 + noise : far * noise;
+        if (b + 1 == num_blocks) continue;
+        const double other = Noise({seed, b, r, c, 1});
+        coupling[at] = r == c ? -0.5 - 0.5 * other : far * (other - 0.5);
       }
     }
   }
@@ -67,7 +87,8 @@ double TestSystem::Residual(std::span<const double> x, std::span<const double> b
       for (int64_t j = 0; j < n; ++j) {
         for (int64_t i = 0; i < n; ++i) {
           const size_t at = static_cast<size_t>((k * n + j) * n + i);
-          rc[k * n + i] -= diagonal[at] * xc[k * n + j];
+          const size_t lower = static_cast<size_t>((k * n + std::min(i, j)) * n + std::max(i, j));
+          rc[k * n + i] -= diagonal[lower] * xc[k * n + j];
           if (k + 1 == form.shape.num_blocks) continue;
           rc[(k + 1) * n + i] -= coupling[at] * xc[k * n + j];
           rc[k * n + j] -= coupling[at] * xc[(k + 1) * n + i];
@@ -80,11 +101,50 @@ double TestSystem::Residual(std::span<const double> x, std::span<const double> b
   return largest;
 }
 
-std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs) {
+double TestSystem::LogDeterminant() const { return DenseCholesky(view()).LogDeterminant(); }
+
+std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed) {
   std::vector<double> rhs(static_cast<size_t>(shape.rows() * num_rhs));
-  for (size_t i = 0; i < rhs.size(); ++i) rhs[i] = std::sin(1.0 + static_cast<double>(i));
+  for (size_t i = 0; i < rhs.size(); ++i) {
+    rhs[i] = std::sin(1.0 + seed + 1.1 * static_cast<double>(i));
+  }
   return rhs;
 }
+
+namespace {
+
+class AuditedBackend : public HookedBackend {
+ public:
+  using HookedBackend::HookedBackend;
+  void Audit(server::SolverCore* core) { core_ = core; }
+
+  absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
+                                                   absl::FunctionRef<bool()> wanted) override {
+    Check();
+    return HookedBackend::Factor(batch, wanted);
+  }
+  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+    Check();
+    return HookedBackend::Solve(batch, wanted);
+  }
+  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+    Check();
+    return HookedBackend::LogDeterminant(plan, factor);
+  }
+
+ private:
+  int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
+  void Check() {
+    if (core_ == nullptr) return;
+    const int64_t before = Reserved();
+    const int64_t used = pool().stats().used_bytes;
+    EXPECT_LE(used, std::max(before, Reserved())) << "memory that nobody reserved";
+  }
+
+  server::SolverCore* core_ = nullptr;
+};
+
+}  // namespace
 
 CoreTest::~CoreTest() { Stop(); }
 
@@ -98,10 +158,12 @@ void CoreTest::Start(const Setup& setup) {
   CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
   costs.lanes = 1;
   if (!setup.at_once) costs.solve_level_seconds = 1;  // so that no solve looks small
-  auto backend = std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_);
+  auto owned = std::make_unique<AuditedBackend>(*std::move(cpu), costs, gate_);
+  AuditedBackend& backend = *owned;
   metrics_ = std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one"});
-  core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(backend)),
+  core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(owned)),
                                                setup.limits, metrics_.get(), &clock_);
+  if (setup.audit) backend.Audit(core_.get());
 }
 
 void CoreTest::Stop() {
@@ -115,6 +177,12 @@ void CoreTest::Stop() {
   EXPECT_LE(Metric("blockd_budget_peak_reserved_bytes"), memory.total_bytes);
   EXPECT_EQ(memory.factorizations == 0, Reserved() == 0);
   core_.reset();
+  EXPECT_FALSE(metrics_->Text().empty());  // a scrape after the end asks nobody
+}
+
+std::vector<double> CoreTest::NextRhs(const Shape& shape, int64_t num_rhs,
+                                      const CallOptions& call) {
+  return TestRhs(shape, num_rhs, call.rhs_seed < 0 ? 10 + ++calls_ : call.rhs_seed);
 }
 
 PendingFactor CoreTest::Factor(const std::vector<TestSystem>& systems, FactorParams params,
@@ -137,7 +205,7 @@ PendingSolve CoreTest::Solve(const Handle& handle, const Shape& shape, int64_t n
   auto pending = std::make_unique<Pending<server::SolveReply>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
-  pending->rhs = TestRhs(shape, num_rhs);
+  pending->rhs = NextRhs(shape, num_rhs, call);
   pending->solution.assign(pending->rhs.size(), 0);
   server::SolveParams params;
   params.handle = handle;
@@ -155,7 +223,7 @@ PendingSolve CoreTest::FactorSolve(const TestSystem& system, int64_t num_rhs,
   auto pending = std::make_unique<Pending<server::SolveReply>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
-  pending->rhs = TestRhs(system.form.shape, num_rhs);
+  pending->rhs = NextRhs(system.form.shape, num_rhs, call);
   pending->solution.assign(pending->rhs.size(), 0);
   kept_.push_back(std::make_unique<TestSystem>(system));
   server::FactorSolveParams params;
@@ -193,8 +261,8 @@ PendingFactor CoreTest::HoldDevice() {
   return holder;
 }
 
-double CoreTest::Metric(const std::string& name) const {
-  std::istringstream text(metrics_->Text());
+double MetricIn(const server::Metrics& metrics, const std::string& name) {
+  std::istringstream text(metrics.Text());
   for (std::string line; std::getline(text, line);) {
     if (line.starts_with(name + " ")) return std::stod(line.substr(name.size() + 1));
   }

@@ -5,11 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +24,9 @@
 
 namespace blockd::test {
 
-// A well conditioned system and its numbers; `seed` makes another one of the same shape.
+// A well conditioned system and its numbers; `seed` makes another one of the same shape. No two of
+// its blocks are alike and none of its couplings is symmetric, so that a block in another's place
+// or a transposed one changes every answer. The strict upper triangles hold NaN.
 struct TestSystem {
   TestSystem(int64_t num_blocks, int64_t block_size, int seed = 0);
 
@@ -32,12 +37,14 @@ struct TestSystem {
   TestSystem Spoiled(int64_t block) const;
   // The largest |b - A x|, of num_rhs columns.
   double Residual(std::span<const double> x, std::span<const double> b) const;
+  double LogDeterminant() const;  // by dense LAPACK
 
   MatrixForm form;
   std::vector<double> diagonal, coupling;
 };
 
-std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs);
+// No two columns, and no two seeds, are alike.
+std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed);
 
 template <typename Reply>
 class Pending {
@@ -56,12 +63,16 @@ class Pending {
     return [this](absl::StatusOr<Reply> reply) {
       EXPECT_FALSE(done_.HasBeenNotified()) << "answered twice";
       answer_ = std::move(reply);
+      thread = std::this_thread::get_id();
+      if (at_answer) at_answer();
       done_.Notify();
     };
   }
 
   server::ContextPtr context = std::make_shared<server::RequestContext>();
   std::vector<double> rhs, solution;
+  std::function<void()> at_answer;  // within the callback
+  std::thread::id thread;           // that answered
 
  private:
   absl::StatusOr<Reply> answer_ = absl::UnknownError("no answer yet");
@@ -73,7 +84,11 @@ using PendingSolve = std::unique_ptr<Pending<server::SolveReply>>;
 struct CallOptions {
   std::string caller = "alice";
   absl::Time deadline = absl::InfiniteFuture();
+  int rhs_seed = -1;  // negative: another one for each call
 };
+
+// The value of a metric by its name with labels, as in the text; -1 if there is none.
+double MetricIn(const server::Metrics& metrics, const std::string& name);
 
 class CoreTest : public testing::Test {
  protected:
@@ -85,6 +100,9 @@ class CoreTest : public testing::Test {
     // the queue, so that a test can fill it.
     bool at_once = false;
     server::CoreLimits limits = {};
+    // Whenever the device works, what its memory holds has to be reserved. Not where another thread
+    // stages uploads meanwhile.
+    bool audit = true;
   };
   void Start(const Setup& setup);
   void Start() { Start(Setup()); }
@@ -105,8 +123,7 @@ class CoreTest : public testing::Test {
   // Queues something that then holds the device before the closed gate.
   PendingFactor HoldDevice();
 
-  // The value of a metric by its name with labels, as in the text; -1 if there is none.
-  double Metric(const std::string& name) const;
+  double Metric(const std::string& name) const { return MetricIn(*metrics_, name); }
   // What one held system of this shape is charged.
   int64_t Charge(const Shape& shape);
   int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
@@ -116,6 +133,11 @@ class CoreTest : public testing::Test {
   std::unique_ptr<server::Metrics> metrics_;
   std::unique_ptr<server::SolverCore> core_;
   std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way
+
+ private:
+  std::vector<double> NextRhs(const Shape& shape, int64_t num_rhs, const CallOptions& call);
+
+  std::atomic<int> calls_{0};
 };
 
 // Repeats `step` until `reached` is true; a minute without success fails the test. For what another

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "server/core/handle.h"
 
@@ -65,6 +68,50 @@ TEST(ErrorsTest, MemoryAndRetrySurviveTheStatus) {
   EXPECT_EQ(RetryAfterOf(busy), absl::Milliseconds(50));
 }
 
+TEST(ErrorsTest, MessagesSayItToPeople) {
+  NotPositiveDefinite where;
+  where.block = 3;
+  where.row = 2;
+  where.minor = 18;
+  EXPECT_EQ(NotSpdError(7, where).message(),
+            "not positive definite: system 7, block 3, row 2 (leading minor of order 18)");
+  EXPECT_EQ(
+      NotSpdError(7, where, "here").message(),
+      "not positive definite: system 7, block 3, row 2 (leading minor of order 18); the matrix "
+      "is not finite: here (check_finite refuses that before anything is factored)");
+  where.natural_order = false;
+  EXPECT_EQ(
+      NotSpdError(7, where).message(),
+      "not positive definite: system 7, block 3, row 2 (the pivot that failed in the server's "
+      "own order of elimination)");
+  EXPECT_EQ(InvalidFieldError("a.b", "3", "4 to 5").message(), "a.b: came 3, expected 4 to 5");
+  EXPECT_EQ(InsufficientMemoryError(
+                {.asked_bytes = 1, .free_bytes = 2, .evictable_bytes = 3, .total_bytes = 4})
+                .message(),
+            "device memory: asked for 1 bytes, 2 are free and 3 evictable of 4");
+  const Handle handle = Handle::Random();
+  const std::vector<std::pair<NotFoundReason, std::string>> reasons = {
+      {NotFoundReason::kNeverExisted, "it never existed, or belongs to another caller"},
+      {NotFoundReason::kReleased, "it was released"},
+      {NotFoundReason::kEvicted, "it was evicted to make room"},
+      {NotFoundReason::kExpired, "it was not used for too long"},
+      {NotFoundReason::kRestarted, "another server process made it"},
+      {NotFoundReason::kFailedRefactor, "a refactor that overwrote it failed"}};
+  for (const auto& [reason, explanation] : reasons) {
+    EXPECT_EQ(HandleNotFoundError(handle, reason).message(),
+              "handle " + handle.hex() + " is not held: " + explanation + " (" +
+                  std::string(ToString(reason)) + ")");
+  }
+}
+
+TEST(ErrorsTest, ARetryComesOnTopOfAnotherDetail) {
+  const absl::Status status =
+      WithRetryAfter(InsufficientMemoryError({.asked_bytes = 10}), absl::Seconds(2));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(RetryAfterOf(status), absl::Seconds(2));
+  EXPECT_EQ(InsufficientMemoryOf(status)->asked_bytes, 10);
+}
+
 TEST(ErrorsTest, AStatusHasOnlyItsOwnDetail) {
   const absl::Status status = InvalidFieldError("a", "b", "c");
   EXPECT_FALSE(NotSpdOf(status).has_value());
@@ -84,7 +131,23 @@ TEST(HandleTest, HandlesAreDistinctAndKnowTheirProcess) {
   EXPECT_EQ(handles.size(), 1000u);
 }
 
+TEST(HandleTest, OrderAndHexAreThoseOfUnsignedBytes) {
+  Handle small, large;
+  small.bytes[0] = 0x01;
+  large.bytes[0] = static_cast<char>(0x9f);
+  EXPECT_LT(small, large);
+  EXPECT_FALSE(large < small);
+  EXPECT_EQ(small.hex(), "01" + std::string(46, '0'));
+  EXPECT_EQ(large.hex().substr(0, 4), "9f00");
+  Handle later = small;
+  later.bytes[23] = 1;
+  EXPECT_LT(small, later);
+}
+
 TEST(HandleTest, AForeignEpochIsTold) {
+  Handle first_byte = Handle::Random();
+  first_byte.bytes[Handle::kIdBytes] ^= 1;
+  EXPECT_FALSE(first_byte.of_this_process());
   Handle handle = Handle::Random();
   handle.bytes.back() ^= 1;
   EXPECT_FALSE(handle.of_this_process());

@@ -1,60 +1,14 @@
-#include "server/core/factorization_cache.h"
+#include <algorithm>
 
-#include <gtest/gtest.h>
+#include "tests/server/factorization_cache_fixture.h"
 
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "tests/server/core_fixture.h"
-#include "tests/server/fake_clock.h"
-
-namespace blockd::server {
+namespace blockd::test {
 namespace {
 
-using test::ReasonOf;
-
-constexpr int64_t kTotal = 1 << 20;
-
-// Factorizations without a device: their memory is never looked at.
-class FactorizationCacheTest : public testing::Test {
- protected:
-  FactorizationCacheTest() {
-    absl::StatusOr<EliminationPlan> plan =
-        EliminationPlan::Make({4, 4, Scalar::kFloat64}, 1, CostModel());
-    plan_ = std::make_shared<const EliminationPlan>(*std::move(plan));
-    budget_.set_evictor(&cache_);
-  }
-
-  Holding Make() {
-    Holding holding;
-    holding.reservation = *budget_.Reserve(charge());
-    holding.factorization = std::make_shared<Factorization>(
-        plan_, *pool_.Allocate(plan_->factor_bytes()), StagedMatrix());
-    return holding;
-  }
-  std::vector<Holding> MakeOne() {
-    std::vector<Holding> one;
-    one.push_back(Make());
-    return one;
-  }
-  Handle Insert(const std::string& caller = "alice",
-                const FactorizationCache::EntryOptions& options = {}) {
-    return cache_.Insert(caller, MakeOne(), options)[0];
-  }
-  int64_t charge() const { return MemoryPool::Rounded(plan_->factor_bytes()); }
-  NotFoundReason WhyNot(const Handle& handle, const std::string& caller = "alice") {
-    return ReasonOf(cache_.Lookup(caller, handle).status());
-  }
-
-  test::FakeClock clock_;
-  Metrics metrics_{BuildInfo{}};
-  std::shared_ptr<const EliminationPlan> plan_;
-  MemoryPool pool_{reinterpret_cast<void*>(0x10000), kTotal};
-  MemoryBudget budget_{kTotal};
-  FactorizationCache cache_{
-      {.tombstones = 3, .idle_expiry = absl::Minutes(10)}, &clock_, &metrics_};
-};
+using server::FactorizationStats;
+using server::Handle;
+using server::Holding;
+using server::NotFoundReason;
 
 TEST_F(FactorizationCacheTest, FindsWhatWasInserted) {
   const Handle handle = Insert();
@@ -98,9 +52,9 @@ TEST_F(FactorizationCacheTest, ReleaseTakesEffectAtOnceAndMemoryReturnsWithTheLa
 }
 
 TEST_F(FactorizationCacheTest, ReleaseEndsAllThatAreHeldAndNamesTheFirstThatIsNot) {
-  const std::vector<Handle> handles = {Insert(), Handle::Random(), Insert()};
+  const std::vector<Handle> handles = {Insert(), Handle::Random(), Insert(), Handle::Random()};
   const absl::Status status = cache_.Release("alice", handles).status();
-  EXPECT_EQ(HandleNotFoundOf(status)->handle, handles[1]);
+  EXPECT_EQ(server::HandleNotFoundOf(status)->handle, handles[1]);
   EXPECT_EQ(cache_.totals().entries, 0);
   EXPECT_EQ(budget_.reserved_bytes(), 0);
 }
@@ -224,25 +178,6 @@ TEST_F(FactorizationCacheTest, AFailedOverwriteEndsTheHandle) {
   EXPECT_EQ(cache_.totals().bytes, 0);
 }
 
-TEST_F(FactorizationCacheTest, AKeyFindsItsHandlesUntilOneEndsOrChanges) {
-  std::vector<Holding> two;
-  two.push_back(Make());
-  two.push_back(Make());
-  const std::vector<Handle> handles =
-      cache_.Insert("alice", std::move(two), {.idempotency_key = "k"});
-  ASSERT_TRUE(cache_.FindKey("alice", "k").has_value());
-  EXPECT_EQ(cache_.FindKey("alice", "k")->handles, handles);
-  EXPECT_FALSE(cache_.FindKey("bob", "k").has_value());
-  ASSERT_TRUE(cache_.Release("alice", {&handles[0], 1}).ok());
-  EXPECT_FALSE(cache_.FindKey("alice", "k").has_value());
-  EXPECT_EQ(cache_.Get("alice", handles[1])->idempotency_key, "");
-
-  const Handle other = Insert("alice", {.idempotency_key = "k"});
-  EXPECT_TRUE(cache_.FindKey("alice", "k").has_value());
-  ASSERT_TRUE(cache_.Replace("alice", other, Make(), {}).ok());
-  EXPECT_FALSE(cache_.FindKey("alice", "k").has_value());
-}
-
 TEST_F(FactorizationCacheTest, ListsTheCallersOwnInTheOrderOfTheirHandles) {
   std::vector<Handle> handles;
   for (int i = 0; i < 5; ++i) handles.push_back(Insert("alice"));
@@ -282,4 +217,4 @@ TEST_F(FactorizationCacheTest, CountsUsesAndTimes) {
 }
 
 }  // namespace
-}  // namespace blockd::server
+}  // namespace blockd::test

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "server/core/errors.h"
@@ -74,6 +75,56 @@ TEST(FiniteScannerTest, PackedTrianglesAndSinglePrecision) {
       InvalidFieldOf(ScanIn(Form(DiagonalForm::kPackedLower, Scalar::kFloat32), scalars, 5));
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->came, "NaN or infinity in block 1, row 1, column 1");
+}
+
+TEST(FiniteScannerTest, EachPlaceOfAPackedBlockIsNamed) {
+  MatrixForm form = Form(DiagonalForm::kPackedLower);
+  form.shape.block_size = 4;
+  size_t at = 10;  // the second of three blocks of 10
+  for (int column = 0; column < 4; ++column) {
+    for (int row = column; row < 4; ++row, ++at) {
+      std::vector<double> scalars(3 * 10 + 2 * 16, 1.0);
+      scalars[at] = kNan;
+      const auto detail = InvalidFieldOf(ScanIn(form, scalars, 24));
+      ASSERT_TRUE(detail.has_value());
+      EXPECT_EQ(detail->came, "NaN or infinity in block 1, row " + std::to_string(row) +
+                                  ", column " + std::to_string(column));
+    }
+  }
+}
+
+TEST(FiniteScannerTest, LooksBehindThePlacesThatAreNotRead) {
+  std::vector<double> scalars(20, 1.0);
+  scalars[2] = scalars[3] = kNan;  // the first is in the upper triangle
+  EXPECT_EQ(InvalidFieldOf(ScanIn(Form(DiagonalForm::kFull), scalars, 160))->came,
+            "NaN or infinity in block 0, row 1, column 1");
+}
+
+TEST(FiniteScannerTest, FindsTheLastOfManyAndTheFirstOfTwo) {
+  MatrixForm form = Form(DiagonalForm::kFull);
+  form.shape = {1, 100, Scalar::kFloat64};
+  for (const size_t place : {size_t{0}, size_t{4095}, size_t{4099}, size_t{8199}, size_t{9999}}) {
+    std::vector<double> scalars(100 * 100, 1.0);
+    scalars[place] = scalars[9999] = kNan;
+    const auto detail = InvalidFieldOf(ScanIn(form, scalars, scalars.size() * 8));
+    ASSERT_TRUE(detail.has_value()) << place;
+    EXPECT_EQ(detail->came, "NaN or infinity in block 0, row " + std::to_string(place % 100) +
+                                ", column " + std::to_string(place / 100));
+  }
+}
+
+TEST(FiniteScannerTest, MayBeginAtABlock) {
+  const std::vector<double> block = {1, kNan, 3, 4};
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(block));
+  const MatrixForm form = Form(DiagonalForm::kFull);
+  auto detail = InvalidFieldOf(FiniteScanner::AtBlock(form, 3, true, 2).Scan(bytes));
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->field, "system[3].diagonal");
+  EXPECT_EQ(detail->came, "NaN or infinity in block 2, row 1, column 0");
+  detail = InvalidFieldOf(FiniteScanner::AtBlock(form, 3, false, 1).Scan(bytes));
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->field, "system[3].coupling");
+  EXPECT_EQ(detail->came, "NaN or infinity in block 1, row 1, column 0");
 }
 
 TEST(FiniteScannerTest, RightHandSidesNameTheRowAndTheColumn) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "server/core/errors.h"
 
@@ -109,6 +111,102 @@ TEST(MemoryBudgetTest, EvictsNothingIfEverythingWouldNotDo) {
   EXPECT_FALSE(budget.Reserve(101).ok());
   EXPECT_EQ(shelf.size(), 1u);
   shelf.Clear();
+}
+
+TEST(MemoryBudgetTest, AssignmentGivesBackWhatWasThere) {
+  MemoryBudget budget(100);
+  Reservation a = *budget.Reserve(30), b = *budget.Reserve(20);
+  a = std::move(b);
+  EXPECT_EQ(a.bytes(), 20);
+  EXPECT_EQ(b.bytes(), 0);
+  EXPECT_EQ(budget.reserved_bytes(), 20);
+  Reservation& same = a;
+  a = std::move(same);
+  EXPECT_EQ(a.bytes(), 20);
+  Reservation c = std::move(a);
+  EXPECT_EQ(c.bytes(), 20);
+  EXPECT_EQ(budget.reserved_bytes(), 20);
+}
+
+TEST(MemoryBudgetTest, AnEmptyReservationTakesOverAnother) {
+  MemoryBudget budget(100);
+  {
+    Reservation empty;
+    empty.Merge(*budget.Reserve(30));
+    EXPECT_EQ(empty.bytes(), 30);
+    empty.Merge(Reservation());
+    EXPECT_EQ(empty.bytes(), 30);
+    EXPECT_EQ(empty.Split(-5).bytes(), 0);
+    EXPECT_EQ(empty.bytes(), 30);
+    const Reservation all = empty.Split(31);
+    EXPECT_EQ(all.bytes(), 30);
+    EXPECT_EQ(empty.bytes(), 0);
+  }
+  EXPECT_EQ(budget.reserved_bytes(), 0);
+}
+
+TEST(MemoryBudgetTest, EvictsExactlyWhatIsMissing) {
+  MemoryBudget budget(100);
+  Shelf shelf;
+  budget.set_evictor(&shelf);
+  for (int i = 0; i < 4; ++i) shelf.Put(*budget.Reserve(25));
+  const Reservation made = *budget.Reserve(25);
+  EXPECT_EQ(shelf.size(), 3u);
+  const Reservation all = *budget.Reserve(75);
+  EXPECT_EQ(shelf.size(), 0u);
+  EXPECT_EQ(budget.free_bytes(), 0);
+  EXPECT_EQ(budget.peak_reserved_bytes(), 100);
+}
+
+// It would fit once the work under way is over: beside what is free and what may be evicted.
+TEST(MemoryBudgetTest, ARetryHelpsWhereWorkIsInTheWay) {
+  MemoryBudget budget(100, absl::Milliseconds(70));
+  Shelf idle;
+  class Held : public Evictor {
+   public:
+    explicit Held(Shelf* idle) : idle_(idle) {}
+    std::vector<Evicted> Evict(int64_t bytes) override { return idle_->Evict(bytes); }
+    int64_t EvictableBytes() const override { return idle_->EvictableBytes(); }
+    int64_t HeldBytes() const override { return idle_->EvictableBytes() + pinned.bytes(); }
+    Reservation pinned;
+
+   private:
+    Shelf* const idle_;
+  } held(&idle);
+  budget.set_evictor(&held);
+  held.pinned = *budget.Reserve(25);
+  idle.Put(*budget.Reserve(40));
+  Reservation work = *budget.Reserve(30);  // 5 are free
+  const absl::Status waits = budget.Reserve(75).status(), never = budget.Reserve(76).status();
+  EXPECT_EQ(RetryAfterOf(waits), absl::Milliseconds(70));
+  EXPECT_TRUE(InsufficientMemoryOf(waits).has_value());
+  EXPECT_EQ(InsufficientMemoryOf(waits)->evictable_bytes, 40);
+  EXPECT_EQ(InsufficientMemoryOf(waits)->free_bytes, 5);
+  EXPECT_TRUE(InsufficientMemoryOf(never).has_value());
+  EXPECT_FALSE(RetryAfterOf(never).has_value());
+  EXPECT_EQ(idle.size(), 1u);
+  work.Reset();
+  EXPECT_TRUE(budget.Reserve(75).ok());
+  EXPECT_EQ(idle.size(), 0u);
+  held.pinned.Reset();
+}
+
+TEST(MemoryBudgetTest, WithoutAnEvictorARetryHelpsUpToTheTotal) {
+  MemoryBudget budget(100);
+  const Reservation work = *budget.Reserve(60);
+  EXPECT_EQ(RetryAfterOf(budget.Reserve(100).status()), absl::Milliseconds(50));
+  EXPECT_FALSE(RetryAfterOf(budget.Reserve(101).status()).has_value());
+}
+
+TEST(MemoryBudgetTest, FreeGivesBackMemoryAndPromise) {
+  MemoryBudget budget(100);
+  auto memory = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = memory;
+  std::vector<Evicted> evicted;
+  evicted.push_back({*budget.Reserve(40), std::move(memory)});
+  budget.Free(std::move(evicted));
+  EXPECT_TRUE(alive.expired());
+  EXPECT_EQ(budget.reserved_bytes(), 0);
 }
 
 TEST(MemoryBudgetTest, IsNeverExceededUnderContention) {

@@ -1,4 +1,4 @@
-// Factor: several systems, failures that stay alone, refactors, what is refused.
+// Factor: several systems, failures that stay alone, what is refused.
 #include <cmath>
 #include <limits>
 
@@ -9,7 +9,6 @@ namespace {
 
 using server::FactorParams;
 using server::Handle;
-using server::NotFoundReason;
 
 class SolverCoreFactorTest : public CoreTest {};
 
@@ -27,11 +26,10 @@ TEST_F(SolverCoreFactorTest, FactorsSeveralSystemsAndSolvesWithEach) {
   EXPECT_EQ(reply->cost.batch_items, 3);
   for (size_t i = 0; i < systems.size(); ++i) {
     ASSERT_TRUE(reply->systems[i].status.ok());
-    EXPECT_GT(reply->systems[i].log_determinant, 0);
+    EXPECT_NEAR(reply->systems[i].log_determinant.value_or(0), systems[i].LogDeterminant(), 1e-10);
     PendingSolve solve = Solve(reply->systems[i].handle, systems[i].form.shape, 3);
     ExpectSolves(systems[i], *solve);
   }
-  EXPECT_LT(reply->systems[0].log_determinant, reply->systems[1].log_determinant);
   EXPECT_EQ(Metric("blockd_factorizations"), 3);
 }
 
@@ -41,7 +39,7 @@ TEST_F(SolverCoreFactorTest, TheSmallestSystemHasOneBlockOfOne) {
   const Handle handle = Held(system);
   PendingSolve solve = Solve(handle, system.form.shape);
   ExpectSolves(system, *solve);
-  EXPECT_DOUBLE_EQ(solve->solution[0], solve->rhs[0] / 4);
+  EXPECT_DOUBLE_EQ(solve->solution[0], solve->rhs[0] / system.diagonal[0]);
 }
 
 TEST_F(SolverCoreFactorTest, OneNotPositiveDefiniteSystemFailsAlone) {
@@ -87,106 +85,6 @@ TEST_F(SolverCoreFactorTest, RequestsOfOneShapeShareABatchAndFailAlone) {
   ExpectSolves(good, *solve);
 }
 
-TEST_F(SolverCoreFactorTest, ARefactorKeepsTheHandleAndChangesTheAnswers) {
-  Start();
-  const TestSystem before(8, 4, 0), after(8, 4, 50);
-  const Handle handle = Held(before);
-  FactorParams params;
-  params.handles = {handle};
-  EXPECT_EQ(Held(after, params), handle);
-  PendingSolve solve = Solve(handle, after.form.shape);
-  ExpectSolves(after, *solve);
-  EXPECT_EQ(core_->Get("alice", handle)->times_refactored, 1);
-  EXPECT_EQ(Metric("blockd_factorizations"), 1);
-}
-
-TEST_F(SolverCoreFactorTest, AFailedRefactorLeavesTheOldOneInForce) {
-  Start();
-  const TestSystem system(8, 4);
-  const Handle handle = Held(system);
-  FactorParams params;
-  params.handles = {handle};
-  PendingFactor factor = Factor({system.Spoiled(3)}, params);
-  EXPECT_TRUE(server::NotSpdOf(factor->Wait().status()).has_value());
-  PendingSolve solve = Solve(handle, system.form.shape);
-  ExpectSolves(system, *solve);
-}
-
-TEST_F(SolverCoreFactorTest, AnOverwriteHoldsOneFactorOnly) {
-  const TestSystem before(64, 16, 0), after(64, 16, 50);
-  // Room for one factor and the work, but not for two factors.
-  Start();
-  const int64_t charge = Charge(before.form.shape);
-  Stop();
-  Start({.memory_bytes = charge + charge / 2, .limits = {}});
-  const Handle handle = Held(before);
-  FactorParams params;
-  params.handles = {handle};
-  EXPECT_TRUE(absl::IsResourceExhausted(Factor({after}, params)->Wait().status()));
-  params.overwrite = true;
-  EXPECT_EQ(Held(after, params), handle);
-  PendingSolve solve = Solve(handle, after.form.shape);
-  ExpectSolves(after, *solve);
-}
-
-TEST_F(SolverCoreFactorTest, AFailedOverwriteLosesItsHandle) {
-  Start();
-  const TestSystem system(8, 4);
-  const Handle handle = Held(system);
-  FactorParams params;
-  params.handles = {handle};
-  params.overwrite = true;
-  PendingFactor factor = Factor({system.Spoiled(3)}, params);
-  EXPECT_TRUE(server::NotSpdOf(factor->Wait().status()).has_value());
-  EXPECT_EQ(ReasonOf(SolveStatus(handle, system.form.shape)), NotFoundReason::kFailedRefactor);
-  EXPECT_EQ(Reserved(), 0);
-}
-
-TEST_F(SolverCoreFactorTest, AnOverwriteOfWhatIsInUseTakesItsOwnMemory) {
-  Start();
-  const TestSystem before(8, 4, 0), after(8, 4, 50);
-  const Handle handle = Held(before);
-  PendingFactor holder = HoldDevice();
-  FactorParams params;
-  params.handles = {handle};
-  params.overwrite = true;
-  PendingFactor factor = Factor({after}, params);
-  PendingSolve old = Solve(handle, before.form.shape);  // asked before the refactor was done
-  gate_->Open();
-  ASSERT_TRUE(factor->Wait().ok()) << factor->Wait().status();
-  ExpectSolves(before, *old);
-  PendingSolve fresh = Solve(handle, after.form.shape);
-  ExpectSolves(after, *fresh);
-}
-
-TEST_F(SolverCoreFactorTest, OverwritesAFactorOfAnotherPlan) {
-  Start();
-  const TestSystem system(40, 2);
-  PendingFactor several = Factor({system, system, system, system});
-  ASSERT_TRUE(several->Wait().ok());
-  const TestSystem after(40, 2, 9);
-  FactorParams params;
-  params.handles = {several->Wait()->systems[2].handle};
-  params.overwrite = true;
-  const Handle handle = Held(after, params);
-  PendingSolve solve = Solve(handle, after.form.shape);
-  ExpectSolves(after, *solve);
-}
-
-TEST_F(SolverCoreFactorTest, ARefactorOfAReleasedHandleSaysSo) {
-  Start();
-  const TestSystem system(8, 4);
-  const Handle handle = Held(system);
-  FactorParams params;
-  params.handles = {handle};
-  PendingFactor holder = HoldDevice();
-  PendingFactor factor = Factor({system}, params);
-  ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
-  gate_->Open();
-  EXPECT_EQ(ReasonOf(factor->Wait().status()), NotFoundReason::kReleased);
-  EXPECT_EQ(ReasonOf(Factor({system}, params)->Wait().status()), NotFoundReason::kReleased);
-}
-
 TEST_F(SolverCoreFactorTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   Start({.limits = {.max_lease = absl::Minutes(1), .max_systems = 2}});
   const TestSystem system(4, 2);
@@ -205,6 +103,14 @@ TEST_F(SolverCoreFactorTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   EXPECT_EQ(field({odd}, ok), "spec.block_size");
   EXPECT_EQ(field({system, system, system}, ok), "num_systems");
   EXPECT_EQ(field({system, TestSystem(5, 2)}, ok), "system[1]");
+  odd = system;
+  odd.form.shape.block_size = kMaxBlockSize + 1;
+  EXPECT_EQ(field({odd}, ok), "spec.block_size");
+  odd.form.shape = {kMaxRows / 2 + 1, 2, Scalar::kFloat64};
+  EXPECT_EQ(field({odd}, ok), "spec.num_blocks");
+  odd = system;
+  odd.coupling.clear();
+  EXPECT_EQ(field({odd}, ok), "system[0]");
 
   FactorParams params;
   params.lease = absl::Seconds(-1);
@@ -247,6 +153,38 @@ TEST_F(SolverCoreFactorTest, RefusesPaletteIndicesOutOfRange) {
   EXPECT_EQ(FieldOf(factor()), "spec.palette.diagonal_index[2]");
   view.diagonal_index = fine.data();
   EXPECT_TRUE(factor().ok());
+  // The positions of each system are looked at.
+  BlockTridiagonalView second = view;
+  second.diagonal_index = wrong.data();
+  Pending<server::FactorReply> pending;
+  core_->Factor(pending.context, params, {view, second}, pending.Callback());
+  EXPECT_EQ(FieldOf(pending.Wait().status()), "spec.palette.diagonal_index[2]");
+  second = view;
+  second.coupling_index = wrong.data();
+  Pending<server::FactorReply> coupling;
+  core_->Factor(coupling.context, params, {view, second}, coupling.Callback());
+  EXPECT_EQ(FieldOf(coupling.Wait().status()), "spec.palette.coupling_index[2]");
+}
+
+TEST_F(SolverCoreFactorTest, TheLimitsThemselvesAreAccepted) {
+  Start({.limits = {.max_systems = 2}});
+  FactorParams params;
+  params.idempotency_key = std::string(256, 'k');
+  EXPECT_TRUE(Factor({TestSystem(4, 2), TestSystem(4, 2, 1)}, params)->Wait().ok());
+}
+
+TEST_F(SolverCoreFactorTest, ALogDeterminantIsSaidIfItIsAskedFor) {
+  Start();
+  EXPECT_FALSE(Factor({TestSystem(4, 2)})->Wait()->systems[0].log_determinant.has_value());
+  TestSystem identity(3, 1);
+  identity.diagonal = {1, 1, 1};
+  identity.coupling = {0, 0};
+  FactorParams params;
+  params.log_determinant = true;
+  PendingFactor factor = Factor({identity, TestSystem(3, 1).Spoiled(0)}, params);
+  ASSERT_TRUE(factor->Wait().ok());
+  EXPECT_EQ(factor->Wait()->systems[0].log_determinant, 0.0);
+  EXPECT_FALSE(factor->Wait()->systems[1].log_determinant.has_value());
 }
 
 TEST_F(SolverCoreFactorTest, FindsNanWhereAskedTo) {
@@ -257,6 +195,11 @@ TEST_F(SolverCoreFactorTest, FindsNanWhereAskedTo) {
   params.check_finite = true;
   EXPECT_EQ(FieldOf(Factor({TestSystem(4, 2), system}, params)->Wait().status()),
             "system[1].coupling");
+  TestSystem diagonal(4, 2);
+  diagonal.diagonal[0] = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(
+      FieldOf(Factor({TestSystem(4, 2), TestSystem(4, 2), diagonal}, params)->Wait().status()),
+      "system[2].diagonal");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // unhealthy, and the memory is back.
 #include <functional>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "tests/server/core_fixture.h"
 
@@ -22,7 +24,7 @@ class SolverCoreFailureTest : public CoreTest {
   absl::Status UploadStatus() {
     FactorParams params = Keeping();
     // A palette, whose positions are written before the blocks come.
-    const std::vector<uint32_t> diagonal = {0, 0, 0, 0};
+    const std::vector<uint32_t> diagonal = {0, 1, 1, 0};
     const std::vector<uint32_t> coupling = {0, 0, 0};
     const TestSystem blocks(2, 4);
     params.form = blocks.form;
@@ -41,10 +43,16 @@ class SolverCoreFailureTest : public CoreTest {
     return pending.Wait().status();
   }
 
+  // The step that a status of INTERNAL names.
+  static std::string StepOf(const absl::Status& status) {
+    return std::string(status.message().substr(status.message().rfind(' ') + 1));
+  }
+
   // Lets each step of `call` in turn be the one that fails, each time on a device that was whole.
-  // `prepare` is what comes before it.
-  void FailEveryStep(const std::function<void()>& prepare,
-                     const std::function<absl::Status()>& call) {
+  // `prepare` is what comes before it. The names of the steps that did fail.
+  std::set<std::string> FailEveryStep(const std::function<void()>& prepare,
+                                      const std::function<absl::Status()>& call) {
+    std::set<std::string> steps;
     bool failed = true;
     for (int64_t step = 0; failed; ++step) {
       SCOPED_TRACE(step);
@@ -59,8 +67,16 @@ class SolverCoreFailureTest : public CoreTest {
       EXPECT_EQ(absl::IsInternal(status), failed) << status;
       EXPECT_EQ(core_->healthy(), !failed) << status;
       EXPECT_EQ(failure, failed ? status : absl::OkStatus());
+      if (failed) steps.insert(StepOf(status));
       Stop();  // what is reserved is what is held
-      ASSERT_LT(step, 1000);
+      if (step == 1000) ADD_FAILURE() << "no end";
+      if (step == 1000) break;
+    }
+    return steps;
+  }
+  static void ExpectAmong(const std::set<std::string>& steps, const std::set<std::string>& least) {
+    for (const std::string& step : least) {
+      EXPECT_TRUE(steps.contains(step)) << step << " never failed";
     }
   }
 
@@ -87,21 +103,24 @@ TEST_F(SolverCoreFailureTest, IsSaidOnceAndToWhoComesLater) {
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactor) {
-  FailEveryStep([] {}, [&] { return Factor({system_}, Keeping())->Wait().status(); });
+  ExpectAmong(FailEveryStep([] {}, [&] { return Factor({system_}, Keeping())->Wait().status(); }),
+              {"Upload", "Factor", "LogDeterminant"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorThatIsThereAlready) {
   FactorParams params;
   params.idempotency_key = "a key";
-  FailEveryStep([&] { ASSERT_TRUE(Factor({system_}, params)->Wait().ok()); },
-                [&] {
-                  FactorParams again = params;
-                  again.log_determinant = true;
-                  return Factor({system_}, again)->Wait().status();
-                });
+  ExpectAmong(FailEveryStep([&] { ASSERT_TRUE(Factor({system_}, params)->Wait().ok()); },
+                            [&] {
+                              FactorParams again = params;
+                              again.log_determinant = true;
+                              return Factor({system_}, again)->Wait().status();
+                            }),
+              {"LogDeterminant"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorThatIsNotPositiveDefinite) {
+  std::set<std::string> steps;
   bool failed = true;
   for (int64_t step = 0; failed; ++step) {
     Start();
@@ -110,43 +129,52 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorThatIsNotPositiveDefinite) {
     failed = gate_->failed();
     EXPECT_EQ(server::NotSpdOf(status).has_value(), !failed) << status;
     EXPECT_EQ(core_->healthy(), !failed);
+    if (failed) steps.insert(StepOf(status));
     Stop();
   }
+  ExpectAmong(steps, {"Factor"});
+  EXPECT_GE(steps.size(), 2u);  // the search for the place too
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAnUpload) {
-  FailEveryStep([] {}, [&] { return UploadStatus(); });
+  ExpectAmong(FailEveryStep([] {}, [&] { return UploadStatus(); }),
+              {"Upload", "Factor", "LogDeterminant"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfASolve) {
   Handle handle;
-  FailEveryStep([&] { handle = Held(system_); },
-                [&] { return Solve(handle, shape_, 3)->Wait().status(); });
+  ExpectAmong(FailEveryStep([&] { handle = Held(system_); },
+                            [&] { return Solve(handle, shape_, 3)->Wait().status(); }),
+              {"PackColumns", "Solve", "UnpackColumns", "Synchronize"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfASolveWithRefinement) {
   Handle handle;
-  FailEveryStep([&] { handle = Held(system_, Keeping()); },
-                [&] { return Solve(handle, shape_, 2, {}, true, 2)->Wait().status(); });
+  ExpectAmong(FailEveryStep([&] { handle = Held(system_, Keeping()); },
+                            [&] { return Solve(handle, shape_, 2, {}, true, 2)->Wait().status(); }),
+              {"PackColumns", "Solve", "Residual", "UnpackColumns"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorSolve) {
-  FailEveryStep([] {}, [&] { return FactorSolve(system_, 2, {}, true)->Wait().status(); });
+  ExpectAmong(
+      FailEveryStep([] {}, [&] { return FactorSolve(system_, 2, {}, true)->Wait().status(); }),
+      {"Factor", "Solve", "Residual", "LogDeterminant", "UnpackColumns"});
 }
 
 // The old factor is in force wherever the refactor fails, unless it was to be overwritten.
 TEST_F(SolverCoreFailureTest, AtEveryStepOfARefactor) {
   for (const bool overwrite : {false, true}) {
     Handle handle;
-    FailEveryStep([&] { handle = Held(system_, Keeping()); },
-                  [&] {
-                    FactorParams params = Keeping();
-                    params.handles = {handle};
-                    params.overwrite = overwrite;
-                    const absl::Status status = Factor({system_}, params)->Wait().status();
-                    EXPECT_EQ(core_->Get("alice", handle).ok(), status.ok() || !overwrite);
-                    return status;
-                  });
+    const auto refactor = [&] {
+      FactorParams params = Keeping();
+      params.handles = {handle};
+      params.overwrite = overwrite;
+      const absl::Status status = Factor({system_}, params)->Wait().status();
+      EXPECT_EQ(core_->Get("alice", handle).ok(), status.ok() || !overwrite);
+      return status;
+    };
+    ExpectAmong(FailEveryStep([&] { handle = Held(system_, Keeping()); }, refactor),
+                {"Upload", "Factor", "LogDeterminant"});
   }
 }
 

@@ -83,6 +83,84 @@ TEST_F(SolverCoreQueueTest, ARequestThatIsOverAtItsArrivalIsNotAccepted) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(Solve(handle, shape(), 1, late)->Wait().status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(Factor({system_}, {}, late)->Wait().status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(FactorSolve(system_, 1, late)->Wait().status()));
+  Pending<server::FactorReply> gone;
+  gone.context->cancelled = true;
+  server::FactorParams params;
+  params.form = system_.form;
+  params.num_systems = 1;
+  EXPECT_TRUE(absl::IsCancelled(core_->BeginUpload(gone.context, params, {}, {}).status()));
+  core_->Factor(gone.context, params, {system_.view()}, gone.Callback());
+  EXPECT_TRUE(absl::IsCancelled(gone.Wait().status()));
+  Pending<server::SolveReply> solve;
+  solve.context->cancelled = true;
+  server::SolveParams no_data;
+  no_data.handle = handle;
+  core_->Solve(solve.context, no_data, solve.Callback());
+  EXPECT_TRUE(absl::IsCancelled(solve.Wait().status()));
+  EXPECT_EQ(core_->Get("alice", handle)->times_solved, 0);
+}
+
+TEST_F(SolverCoreQueueTest, AnUploadIsRefusedWhereTheQueueIsFull) {
+  Start({.limits = {.max_queued_requests = 1}});
+  PendingFactor holder = HoldDevice();
+  PendingFactor queued = Factor({system_});
+  server::FactorParams params;
+  params.form = system_.form;
+  params.num_systems = 1;
+  const auto context = std::make_shared<server::RequestContext>();
+  EXPECT_TRUE(absl::IsUnavailable(core_->BeginUpload(context, params, {}, {}).status()));
+  EXPECT_TRUE(absl::IsUnavailable(FactorSolve(system_)->Wait().status()));
+  gate_->Open();
+  EXPECT_TRUE(queued->Wait().ok());
+}
+
+// It was begun while there was room, and finds none at its end.
+TEST_F(SolverCoreQueueTest, AnUploadThatFindsTheQueueFullAtItsEndIsUnavailable) {
+  Start({.limits = {.max_queued_requests = 1}});
+  server::FactorParams params;
+  params.form = system_.form;
+  params.num_systems = 1;
+  Pending<server::FactorReply> uploaded;
+  auto begun = core_->BeginUpload(uploaded.context, params, {}, {});
+  ASSERT_TRUE(begun.ok());
+  auto upload = std::get<std::unique_ptr<server::FactorUpload>>(*std::move(begun));
+  ASSERT_TRUE(upload->Write(system_.bytes()).ok());
+  PendingFactor holder = HoldDevice();
+  PendingFactor queued = Factor({system_});
+  const int64_t before = Reserved();
+  core_->FinishUpload(std::move(upload), uploaded.Callback());
+  EXPECT_TRUE(server::RetryAfterOf(uploaded.Wait().status()).has_value());
+  EXPECT_LT(Reserved(), before);
+  gate_->Open();
+  EXPECT_TRUE(queued->Wait().ok());
+}
+
+TEST_F(SolverCoreQueueTest, AFailedSolveIsNotCounted) {
+  Start();
+  const Handle handle = Held(system_);
+  gate_->Close();
+  PendingSolve running = Solve(handle, shape());
+  gate_->WaitForDevice();
+  running->context->cancelled = true;
+  gate_->Open();
+  EXPECT_TRUE(absl::IsCancelled(running->Wait().status()));
+  EXPECT_EQ(core_->Get("alice", handle)->times_solved, 0);
+  EXPECT_EQ(core_->Get("alice", handle)->rhs_solved, 0);
+  EXPECT_EQ(core_->memory().evictable_bytes, Charge(shape()));
+}
+
+// Cancelled in the middle of a batch of its own: none of its systems is kept, since nobody would
+// learn their handles.
+TEST_F(SolverCoreQueueTest, ACancelledFactorKeepsNothing) {
+  Start();
+  gate_->Close();
+  PendingFactor factor = Factor({system_, system_.Spoiled(1), system_});
+  gate_->WaitForDevice();
+  factor->context->cancelled = true;
+  gate_->Open();
+  EXPECT_TRUE(absl::IsCancelled(factor->Wait().status()));
+  EXPECT_EQ(core_->memory().factorizations, 0);
+  EXPECT_EQ(Reserved(), 0);
 }
 
 TEST_F(SolverCoreQueueTest, ADeadlineStopsWorkUnderWay) {

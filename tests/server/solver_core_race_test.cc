@@ -134,7 +134,7 @@ TEST_F(SolverCoreRaceTest, ConcurrentFactorsWithOneKeyMakeOneFactorization) {
 }
 
 TEST_F(SolverCoreRaceTest, AbandonedUploadsAndScrapesRaceWithWork) {
-  Start({.at_once = true});
+  Start({.at_once = true, .audit = false});
   const TestSystem system(16, 4);
   std::atomic<bool> stop{false};
   std::thread scraper([&] {

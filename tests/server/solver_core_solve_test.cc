@@ -1,4 +1,5 @@
 // Solve: answers, coalescing, the caller's own thread, what is refused.
+#include <limits>
 #include <thread>
 
 #include "tests/server/core_fixture.h"
@@ -39,10 +40,11 @@ TEST_F(SolverCoreSolveTest, SolvesOfOneHandleCoalesceIntoOne) {
 TEST_F(SolverCoreSolveTest, BatchingNeverChangesAnAnswer) {
   Start();
   const Handle handle = Held(system_);
-  PendingSolve alone = Solve(handle, shape());
+  const CallOptions alike = {.rhs_seed = 1};
+  PendingSolve alone = Solve(handle, shape(), 1, alike);
   ASSERT_TRUE(alone->Wait().ok());
   PendingFactor holder = HoldDevice();
-  PendingSolve first = Solve(handle, shape(), 7), shared = Solve(handle, shape());
+  PendingSolve first = Solve(handle, shape(), 7), shared = Solve(handle, shape(), 1, alike);
   gate_->Open();
   ASSERT_TRUE(first->Wait().ok());
   ASSERT_TRUE(shared->Wait().ok());
@@ -72,6 +74,50 @@ TEST_F(SolverCoreSolveTest, ASmallSolveQueuesWhileTheDeviceIsBusy) {
   EXPECT_FALSE(solve->answered());
   gate_->Open();
   ExpectSolves(system_, *solve);
+}
+
+// Whoever runs a solve on its own thread wakes the device thread for what came meanwhile.
+TEST_F(SolverCoreSolveTest, WhatComesWhileACallersThreadSolvesIsSolvedAfterIt) {
+  Start({.at_once = true});
+  const Handle handle = Held(system_);
+  PendingSolve queued;
+  bool at_once = false;
+  RepeatUntil([&] { return at_once; },
+              [&] {
+                gate_->Close();
+                PendingSolve own;
+                std::thread caller([&] { own = Solve(handle, shape()); });
+                gate_->WaitForDevice();
+                queued = Solve(handle, shape());
+                EXPECT_FALSE(queued->answered());
+                const std::thread::id id = caller.get_id();
+                gate_->Open();
+                caller.join();
+                ExpectSolves(system_, *own);
+                ExpectSolves(system_, *queued);
+                at_once = own->thread == id;
+              });
+  EXPECT_NE(queued->thread, std::this_thread::get_id());
+}
+
+TEST_F(SolverCoreSolveTest, LargeSolvesAndThoseWithResidualsRunOnTheDeviceThread) {
+  FactorParams keeping;
+  keeping.keep_matrix = true;
+  const auto thread_of = [&](const server::CoreLimits& limits, int64_t columns, bool residual,
+                             int32_t refinements) {
+    Start({.at_once = true, .limits = limits});
+    const Handle handle = Held(system_, keeping);
+    PendingSolve solve = Solve(handle, shape(), columns, {}, residual, refinements);
+    ExpectSolves(system_, *solve);
+    Stop();
+    return solve->thread;
+  };
+  const std::thread::id here = std::this_thread::get_id();
+  EXPECT_NE(thread_of({}, 1, true, 0), here);
+  EXPECT_NE(thread_of({}, 1, false, 1), here);
+  EXPECT_NE(thread_of({}, 20000, false, 0), here);
+  EXPECT_NE(thread_of({.max_batch_requests = 1, .max_batch_delay = absl::Hours(1)}, 1, false, 0),
+            here);
 }
 
 TEST_F(SolverCoreSolveTest, ManyCallersAtOnceAreAllAnswered) {
@@ -142,6 +188,23 @@ TEST_F(SolverCoreSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   EXPECT_EQ(field(wrong), "options.max_refinements");
   wrong.max_refinements = -1;
   EXPECT_EQ(field(wrong), "options.max_refinements");
+  wrong = params;
+  wrong.solution = params.solution.first(params.solution.size() - 8);
+  EXPECT_EQ(field(wrong), "solution");
+  wrong = params;
+  wrong.check_finite = true;
+  rhs[7] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(field(wrong), "rhs");
+  EXPECT_EQ(core_->memory().evictable_bytes, Charge(shape()));  // none is in use any more
+}
+
+TEST_F(SolverCoreSolveTest, TheLimitsThemselvesAreAccepted) {
+  Start({.limits = {.max_rhs = 100}});
+  FactorParams keeping;
+  keeping.keep_matrix = true;
+  const Handle handle = Held(system_, keeping);
+  PendingSolve solve = Solve(handle, shape(), 100, {}, true, 10);
+  ExpectSolves(system_, *solve);
 }
 
 TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {
@@ -154,7 +217,9 @@ TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {
   EXPECT_EQ(ReasonOf(Solve(handle, shape(), 1, {.caller = "bob"})->Wait().status()),
             NotFoundReason::kNeverExisted);
   EXPECT_EQ(ReasonOf(core_->ShapeOf("bob", handle).status()), NotFoundReason::kNeverExisted);
+  clock_.Advance(absl::Seconds(5));
   EXPECT_EQ(*core_->ShapeOf("alice", handle), shape());
+  EXPECT_EQ(core_->Get("alice", handle)->idle, absl::Seconds(5));  // not a use
   ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
   EXPECT_EQ(ReasonOf(SolveStatus(handle, shape())), NotFoundReason::kReleased);
   EXPECT_EQ(FieldOf(core_->Release("alice", {}).status()), "handle");

@@ -77,8 +77,9 @@ TEST_F(SolverCoreUploadTest, AnswersAsFactorDoes) {
   ASSERT_TRUE(upload->Write(system.bytes()).ok());
   const auto reply = Finish(std::move(upload));
   ASSERT_TRUE(reply.ok());
-  PendingSolve a = Solve(direct, system.form.shape);
-  PendingSolve b = Solve(reply->systems[0].handle, system.form.shape);
+  const CallOptions alike = {.rhs_seed = 1};
+  PendingSolve a = Solve(direct, system.form.shape, 1, alike);
+  PendingSolve b = Solve(reply->systems[0].handle, system.form.shape, 1, alike);
   ExpectSolves(system, *a);
   ExpectSolves(system, *b);
   EXPECT_EQ(a->solution, b->solution);
@@ -88,16 +89,22 @@ TEST_F(SolverCoreUploadTest, AnswersAsFactorDoes) {
 
 TEST_F(SolverCoreUploadTest, APaletteSendsEachBlockOnce) {
   Start();
-  TestSystem system(20, 3);
-  const TestSystem full = system;  // all diagonal blocks alike, and all coupling blocks
-  system.form.diagonal_palette = 1;
-  system.form.coupling_palette = 1;
-  system.diagonal.resize(9);
-  system.coupling.resize(9);
-  const std::vector<uint32_t> diagonal(20, 0), coupling(19, 0);
+  const TestSystem blocks(4, 3);
+  std::vector<uint32_t> diagonal(20), coupling(19);
+  for (uint32_t i = 0; i < 20; ++i) diagonal[i] = i * i % 3;
+  for (uint32_t i = 0; i < 19; ++i) coupling[i] = i * 5 % 7 % 2;
+  TestSystem full(20, 3), system(20, 3);
+  for (size_t i = 0; i < 20; ++i) {
+    std::copy_n(&blocks.diagonal[9 * diagonal[i]], 9, &full.diagonal[9 * i]);
+    if (i < 19) std::copy_n(&blocks.coupling[9 * coupling[i]], 9, &full.coupling[9 * i]);
+  }
+  system.form.diagonal_palette = 3;
+  system.form.coupling_palette = 2;
+  system.diagonal.assign(blocks.diagonal.begin(), blocks.diagonal.begin() + 3 * 9);
+  system.coupling.assign(blocks.coupling.begin(), blocks.coupling.begin() + 2 * 9);
   auto upload = Begin(system, {}, diagonal, coupling);
   ASSERT_NE(upload, nullptr);
-  EXPECT_EQ(upload->expected_bytes(), 2 * 9 * 8);
+  EXPECT_EQ(upload->expected_bytes(), (3 + 2) * 9 * 8);
   ASSERT_TRUE(upload->Write(system.bytes()).ok());
   const auto reply = Finish(std::move(upload));
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -130,6 +137,13 @@ TEST_F(SolverCoreUploadTest, TooManyBytesAreRefused) {
   ASSERT_TRUE(upload->Write(system.bytes()).ok());
   const std::byte extra[1] = {};
   EXPECT_EQ(FieldOf(upload->Write(extra)), "chunk");
+  EXPECT_EQ(upload->received_bytes(), upload->expected_bytes());
+  // So is a chunk of which only the end is too much, and nothing of it is taken.
+  auto again = Begin(system);
+  std::vector<std::byte> bytes = system.bytes();
+  bytes.push_back(std::byte{0});
+  EXPECT_EQ(FieldOf(again->Write(bytes)), "chunk");
+  EXPECT_EQ(again->received_bytes(), 0);
 }
 
 TEST_F(SolverCoreUploadTest, TooFewBytesAreRefused) {
@@ -162,6 +176,24 @@ TEST_F(SolverCoreUploadTest, FindsNanWhereverTheChunkIsCut) {
   params.check_finite = true;
   auto upload = Begin(system, params);
   EXPECT_EQ(FieldOf(WriteInChunks(*upload, system.bytes(), 5)), "system[0].coupling");
+  params.num_systems = 3;
+  auto several = Begin(system, params);
+  ASSERT_TRUE(WriteInChunks(*several, TestSystem(5, 2).bytes(), 7).ok());
+  EXPECT_EQ(FieldOf(WriteInChunks(*several, system.bytes(), 7)), "system[1].coupling");
+  params.check_finite = false;
+  auto unchecked = Begin(system, params);
+  EXPECT_TRUE(WriteInChunks(*unchecked, system.bytes(), 7).ok());
+}
+
+TEST_F(SolverCoreUploadTest, AnEmptyChunkChangesNothing) {
+  Start();
+  const TestSystem system(5, 2);
+  auto upload = Begin(system);
+  ASSERT_TRUE(upload->Write({}).ok());
+  ASSERT_TRUE(upload->Write(system.bytes()).ok());
+  ASSERT_TRUE(upload->Write({}).ok());
+  EXPECT_EQ(upload->received_bytes(), upload->expected_bytes());
+  EXPECT_TRUE(Finish(std::move(upload)).ok());
 }
 
 TEST_F(SolverCoreUploadTest, ACancelledOrLateUploadAcceptsNoMore) {

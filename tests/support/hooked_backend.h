@@ -24,9 +24,15 @@ class Gate {
     absl::MutexLock lock(&mutex_);
     open_ = false;
   }
+  // Lets the device pass so many times more and then closes.
+  void CloseAfter(int64_t passes) {
+    absl::MutexLock lock(&mutex_);
+    passes_left_ = passes;
+  }
   void Open() {
     absl::MutexLock lock(&mutex_);
     open_ = true;
+    passes_left_ = std::numeric_limits<int64_t>::max();
   }
   // Waits until the device stands before the closed gate.
   void WaitForDevice() {
@@ -48,9 +54,19 @@ class Gate {
   // Waits for the gate to be open.
   void Pass() {
     absl::MutexLock lock(&mutex_);
+    if (passes_left_-- <= 0) open_ = false;
     waiting_ = !open_;
     mutex_.Await(absl::Condition(&open_));
     waiting_ = false;
+  }
+  // How many batches the device has begun to factor.
+  int64_t factorizations() const {
+    absl::MutexLock lock(&mutex_);
+    return factorizations_;
+  }
+  void BeginFactorization() {
+    absl::MutexLock lock(&mutex_);
+    ++factorizations_;
   }
   absl::Status Step(const char* name) {
     absl::MutexLock lock(&mutex_);
@@ -64,6 +80,8 @@ class Gate {
   mutable absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t passes_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  int64_t factorizations_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -108,14 +126,10 @@ class HookedBackend : public Backend {
   // A step before each time that work can end, and one at the end.
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
+    gate_->BeginFactorization();
     return Run("Factor", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
       return inner_->Factor(batch, still_wanted);
     });
-  }
-  absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) override {
-    return Step("FactorInNaturalOrder",
-                [&] { return inner_->FactorInNaturalOrder(matrix, scratch); });
   }
   absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
     return Run("Solve", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
@@ -129,6 +143,10 @@ class HookedBackend : public Backend {
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
     return Step("Residual", [&] { return inner_->Residual(matrix, x, b, r, num_rhs); });
+  }
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns) override {
+    return Step("CopyColumns", [&] { return inner_->CopyColumns(shape, to, from, columns); });
   }
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return Step("Add", [&] { return inner_->Add(scalar, y, x, scalars); });

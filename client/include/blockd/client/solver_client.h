@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,9 +41,9 @@ namespace blockd::client {
 
 struct FactorResult {
   FactorHandle handle;
-  double log_determinant = 0;  // if asked for
-  int64_t factor_bytes = 0;    // held on the server's device
-  bool found = false;          // the idempotency key was known: nothing was factored
+  std::optional<double> log_determinant;  // if asked for
+  int64_t factor_bytes = 0;               // held on the server's device
+  bool found = false;                     // the idempotency key was known: nothing was factored
   v1::Cost cost;
 };
 
@@ -50,7 +51,7 @@ struct FactorBatchResult {
   struct System {
     absl::Status status;  // of this system alone: one that is not positive definite harms no other
     FactorHandle handle;  // empty unless the status is OK
-    double log_determinant = 0;
+    std::optional<double> log_determinant;
   };
   std::vector<System> systems;
   int64_t factor_bytes = 0;  // of each
@@ -60,14 +61,14 @@ struct FactorBatchResult {
 
 struct RefactorResult {
   std::vector<absl::Status> systems;
-  std::vector<double> log_determinants;
+  std::vector<std::optional<double>> log_determinants;  // one a system
   v1::Cost cost;
 };
 
 struct FactorSolveResult {
   double backward_error = 0;
   int refinements = 0;
-  double log_determinant = 0;
+  std::optional<double> log_determinant;  // if asked for
   v1::Cost cost;
 };
 

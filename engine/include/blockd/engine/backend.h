@@ -55,6 +55,11 @@ struct PivotFailure {
 struct FactorReport {
   // The first failure in the order of the plan. The factor then holds garbage.
   std::optional<PivotFailure> failure;
+  // How much inv(L) may magnify rounding errors: the largest ||L(i,:)|| ||inv(L)(:,i)||, 2-norms,
+  // of all rows i of all diagonal blocks that were factored. It is at least 1, does not change when
+  // rows and columns of A are scaled, and its square is the largest D(i,i) inv(D)(i,i) of the
+  // blocks D = L L'. Never less than that; a device that sums in parts may say more.
+  double growth = 1;
 };
 
 // Right-hand sides of one factorization, solved together: x holds B on entry and X at the end, its
@@ -97,6 +102,7 @@ class Backend {
                                      int64_t total_columns) = 0;
   virtual absl::Status Synchronize() = 0;
 
+  // What Factor needs beside factors and chains; more for more systems of one plan.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
   // Factors: D and E of each level's chain become inv(L), C and W of its interiors and the next
@@ -105,11 +111,6 @@ class Backend {
   // work.
   virtual absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                            absl::FunctionRef<bool()> wanted) = 0;
-
-  // Factors in natural order, storing nothing, until a pivot is not positive; none if all are.
-  // scratch: of a factorization of this shape that has ended.
-  virtual absl::StatusOr<std::optional<PivotFailure>> FactorInNaturalOrder(
-      const BlockTridiagonalView& matrix, void* scratch) = 0;
 
   // Solves: forward through the levels, base last, then backward, base first. Asynchronous.
   // CANCELLED once `wanted` says no, as Factor.
@@ -120,20 +121,23 @@ class Backend {
                                                 const void* factor) = 0;
 
   // R = B - A X for one system, all device memory and packed [block][column][n]; for float32 the
-  // products are summed in double. Then, synchronized, norms[c] for each column.
+  // products are summed in double. Then, synchronized, norms[c] for each column, NaN or infinite
+  // where there is one in it. What becomes of a column does not depend on the others.
   struct ResidualNorms {
     double residual = 0;  // ||r||, infinity norms all
     double matrix = 0;    // ||A||
     double solution = 0;  // ||x||
     double rhs = 0;       // ||b||
-    double backward_error() const {
-      const double scale = matrix * solution + rhs;
-      return scale > 0 ? residual / scale : residual;
-    }
+    // ||r|| / (||A|| ||x|| + ||b||): 0 if all are 0, NaN or infinity if one is not finite.
+    double backward_error() const;
   };
   virtual absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                               const void* x, const void* b, void* r,
                                                               int64_t num_rhs) = 0;
+  // to(:, c) = from(:, c) for the columns c that are true: packed, as many columns as `columns`
+  // has.
+  virtual absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                                   const std::vector<bool>& columns) = 0;
   // y += x, `scalars` long.
   virtual absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) = 0;
 };

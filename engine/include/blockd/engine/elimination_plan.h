@@ -15,6 +15,11 @@
 // is the twisted factorization, none the sequential one. See engine/README.md for the formulas and
 // flops.
 //
+// An open plan keeps the last block of its chain to the end: on every level it is the last
+// separator, with no segment after it. So its pivots are those of the natural order. Such a plan is
+// for finding out where a matrix is not positive definite (not_positive_definite.h), not for
+// solving.
+//
 // A plan is a pure function of the shape, the number of systems a batch and the cost model. It is
 // immutable, and any thread may read it.
 #ifndef BLOCKD_ENGINE_ELIMINATION_PLAN_H_
@@ -22,6 +27,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -61,7 +67,7 @@ struct CostModel {
 // A run of blocks that is eliminated in sequence.
 struct Segment {
   int64_t first = 0;       // chain index of the leftmost interior
-  int64_t count = 0;       // interiors, >= 1
+  int64_t count = 0;       // interiors, >= 1; 0 in an open plan's last segments
   int64_t slot = 0;        // index of the first eliminated interior among the level's interiors
   int64_t fill_slot = -1;  // the same among those that carry W, -1 if the segment carries none
   int64_t left_separator = -1;  // index in the next level's chain, -1 if the end is free
@@ -107,9 +113,14 @@ class EliminationPlan {
   static absl::StatusOr<EliminationPlan> MakeWithSeparators(const Shape& shape,
                                                             const std::vector<int64_t>& separators,
                                                             const CostModel& costs = {});
+  // An open plan; s separators need 2s blocks. The one without separators is not different.
+  static absl::StatusOr<EliminationPlan> MakeOpen(const Shape& shape,
+                                                  const std::vector<int64_t>& separators,
+                                                  const CostModel& costs = {});
 
   const Shape& shape() const { return shape_; }
   const std::vector<Level>& levels() const { return levels_; }  // at least one, the base last
+  bool is_open() const { return levels_.front().segments.back().count == 0; }
   // The block of the system that stands at `block` in the chain of `level`.
   int64_t OriginalBlock(int64_t level, int64_t block) const;
   int64_t host_bytes() const;  // what the plan itself takes of the host's memory
@@ -127,16 +138,28 @@ class EliminationPlan {
   double factor_flops() const { return factor_flops_; }  // of one system
   double solve_flops(int64_t num_rhs) const;
   double solve_bytes(
-      int64_t num_rhs) const;  // factor read forward and back, right-hand sides moved
-  double predicted_factor_seconds() const {
-    return factor_seconds_;
-  }                                 // of the batch; 0 if not modelled
+      int64_t num_rhs) const;       // factor read forward and back, right-hand sides moved
   std::string DebugString() const;  // a line a level
+
+  // Equal plans eliminate the same blocks in the same order and lay the factor out alike, so that
+  // systems which were factored with one are solved together with those of the other. Where they
+  // come from, which batch or which object, does not matter.
+  friend bool operator==(const EliminationPlan& a, const EliminationPlan& b);
+  // The same for equal plans, in every process; costs nothing.
+  uint64_t fingerprint() const { return fingerprint_; }
+  template <typename H>
+  friend H AbslHashValue(H h, const EliminationPlan& plan) {
+    return H::combine(std::move(h), plan.fingerprint_);
+  }
 
  private:
   EliminationPlan() = default;
+  enum class End : bool { kFree, kOpen };  // of each level's chain, on the right
+  static absl::StatusOr<EliminationPlan> MakeChecked(const Shape& shape,
+                                                     const std::vector<int64_t>& separators,
+                                                     const CostModel& costs, End end);
   static EliminationPlan Build(const Shape& shape, const std::vector<int64_t>& separators,
-                               double end_length);
+                               double end_length, End end);
 
   Shape shape_;
   std::vector<Level> levels_;
@@ -144,9 +167,12 @@ class EliminationPlan {
   int64_t chain_scalars_ = 0;
   int64_t separators_ = 0;
   double factor_flops_ = 0;
-  double factor_seconds_ = 0;
+  uint64_t fingerprint_ = 0;
 };
 
+// What the cost model says that factoring `systems` systems together takes on the device.
+double PredictedFactorSeconds(const EliminationPlan& plan, const CostModel& costs,
+                              int64_t systems = 1);
 // What the cost model says that a Solve with `num_rhs` right-hand sides takes on the device.
 double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs,
                              int64_t systems = 1);

@@ -38,11 +38,33 @@ class StagedMatrix {
   DeviceBuffer buffer_;
 };
 
+// What is known of how accurate solves with a factorization are.
+struct Conditioning {
+  // FactorReport::growth: how much the blocks' inverses magnify rounding errors, >= 1.
+  double growth = 1;
+  // An estimate, from below, of ||A|| ||inv(A)||, 1-norms; if it was asked for.
+  std::optional<double> condition_estimate;
+};
+
+// What a solve without refinement promises of ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms:
+// 4 n eps max(1, growth / kSafeGrowth), with eps the distance from 1 to the next number of that
+// scalar type. Blocks are multiplied by inv(L) where LAPACK substitutes with L: the growth comes
+// from there. That the error is at most in proportion to n eps growth is analysis; how far below it
+// stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc).
+inline constexpr double kSafeGrowth = 4;
+double BackwardErrorBound(const Shape& shape, double growth);
+
+// What every solve reaches where the matrix is at hand, and without it up to kSafeGrowth: 4 n eps.
+double BackwardErrorGoal(const Shape& shape);
+
 class Factorization {
  public:
   Factorization(std::shared_ptr<const EliminationPlan> plan, DeviceBuffer factor,
-                StagedMatrix matrix)
-      : plan_(std::move(plan)), factor_(std::move(factor)), matrix_(std::move(matrix)) {}
+                StagedMatrix matrix, const Conditioning& conditioning)
+      : plan_(std::move(plan)),
+        factor_(std::move(factor)),
+        matrix_(std::move(matrix)),
+        conditioning_(conditioning) {}
 
   const EliminationPlan& plan() const { return *plan_; }
   const std::shared_ptr<const EliminationPlan>& shared_plan() const { return plan_; }
@@ -51,6 +73,15 @@ class Factorization {
   int64_t bytes() const { return factor_.bytes() + matrix_.bytes(); }
   // The matrix on the device, if it was kept: residuals and refinement need it.
   const StagedMatrix& matrix() const { return matrix_; }
+  const Conditioning& conditioning() const { return conditioning_; }
+  // Whether a solve without refinement may miss BackwardErrorGoal.
+  bool at_risk() const {
+    return !(BackwardErrorBound(shape(), conditioning_.growth) <= BackwardErrorGoal(shape()));
+  }
+  // Whether solves are refined without being asked.
+  bool refines() const { return at_risk() && matrix_; }
+  // Gives the matrix's memory back. Before the factorization is shared only.
+  void DropMatrix() { matrix_ = StagedMatrix(); }
 
   // Takes the factor's memory out of a factorization that nobody else holds, to be overwritten by
   // the next one of the same plan; an empty buffer if somebody does hold it.
@@ -60,6 +91,7 @@ class Factorization {
   std::shared_ptr<const EliminationPlan> plan_;
   DeviceBuffer factor_;
   StagedMatrix matrix_;
+  Conditioning conditioning_;
 };
 
 }  // namespace blockd

@@ -31,15 +31,23 @@ struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based
   int64_t row = 0;    // in the block, 0-based
   int64_t minor = 0;  // order of the leading minor, 1-based: block * n + row + 1
-  // False where rounding let the sweep in natural order succeed: then block and row are those of
+  // False where rounding let the natural order succeed: then block and row are those of
   // the pivot that failed in the plan's own order.
   bool natural_order = true;
 };
 
+// How close to the goal of 4 n eps (BackwardErrorGoal) solves must come.
+enum class Accuracy : uint8_t {
+  kStandard,    // as close as the growth of the factorization lets them; they say how close
+  kGuaranteed,  // all the way: the matrix is kept where the growth makes refinement necessary
+};
+
 struct FactorItem {
-  BlockTridiagonalView matrix;      // host memory, unless `staged` is set
-  StagedMatrix* staged = nullptr;   // a matrix that is on the device already; moved from if kept
-  bool keep_matrix = false;         // keep the matrix on the device, for residuals
+  BlockTridiagonalView matrix;     // host memory, unless `staged` is set
+  StagedMatrix* staged = nullptr;  // a matrix that is on the device already; moved from if kept
+  bool keep_matrix = false;        // keep the matrix on the device, for residuals
+  Accuracy accuracy = Accuracy::kStandard;
+  bool estimate_condition = false;  // some ten solves more
   DeviceBuffer* recycle = nullptr;  // memory of an old factor of the same plan, to overwrite
   const std::atomic<bool>* cancelled =
       nullptr;  // looked at between steps; the item then is CANCELLED
@@ -59,17 +67,25 @@ struct SolveItem {
   int64_t num_rhs = 1;
   // Both need a kept matrix: FAILED_PRECONDITION otherwise.
   bool residual = false;
-  int32_t max_refinements = 0;  // steps of iterative refinement: r = b - A x, x += solve(r)
+  // Steps of iterative refinement, r = b - A x, x += solve(r), for each column while a step halves
+  // its error. Where Factorization::refines(), up to kMaxRefinements are taken without being asked,
+  // for columns that have not reached BackwardErrorGoal.
+  int32_t max_refinements = 0;
   const std::atomic<bool>* cancelled = nullptr;
 };
 
 struct SolveOutcome {
   absl::Status status;
-  // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, after
-  // refinement.
+  // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, as it was
+  // measured for the x that is returned: where a residual or a refinement was asked for, or the
+  // factorization refines. NaN or infinity if x or b is not finite.
   std::optional<double> backward_error;
-  int32_t refinements = 0;  // steps that were taken; stops when the error no longer halves
+  // What can be promised of it: what was measured and its own rounding, else BackwardErrorBound.
+  double backward_error_bound = 0;
+  int32_t refinements = 0;  // the most steps that a column of x has taken
 };
+
+inline constexpr int32_t kMaxRefinements = 10;
 
 // What the whole call took, seconds.
 struct Phases {
@@ -84,15 +100,18 @@ class Solver {
 
   Backend& backend() { return *backend_; }
 
-  // The plan for `batch` systems of this shape; made once, then looked up.
+  // The plan for `batch` systems of this shape; made once, then looked up. Batches grow in steps,
+  // 1, 2, 4, 8 and so on, so that another batch seldom needs another plan. Plans that were
+  // forgotten are made again, equal to what they were.
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> Plan(const Shape& shape,
                                                               int64_t batch = 1);
 
   // Upper bounds on what the calls take from the pool beside the factorizations themselves; bytes.
-  // matrices: they are staged or to be kept, so that what they take, StagedMatrix::BufferBytes
-  // each, is counted by whoever holds them.
+  // matrices: they are staged or to be kept, or an accuracy is guaranteed, so that what they take,
+  // StagedMatrix::BufferBytes each, is counted by whoever holds them.
   int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form, int64_t systems,
-                               bool matrices = false) const;
+                               bool matrices = false, bool estimate_condition = false) const;
+  // residual: a residual or refinement is asked for, or the factorization refines.
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write may be called from any
@@ -100,13 +119,15 @@ class Solver {
   // the caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
+  // What was written, back in host memory. Waits for the device.
+  absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
 
   // Factors systems of one plan together. One outcome an item, in order.
   std::vector<FactorOutcome> Factor(std::shared_ptr<const EliminationPlan> plan,
                                     std::span<const FactorItem> items, Phases* phases = nullptr);
 
-  // Solves with factorizations of one plan (the same object) together; items of one factorization
-  // share one pass over it.
+  // Solves with factorizations of equal plans together; items of one factorization share one pass
+  // over it.
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
@@ -114,19 +135,22 @@ class Solver {
  private:
   struct FactorWork;
   struct Group;
+  static constexpr int64_t kRefinementVectors = 4;  // x, b, r and the x that is tried
   static constexpr size_t kMaxCachedPlans = 4096;
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
+  static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
-  absl::StatusOr<NotPositiveDefinite> Locate(const FactorWork& work, const PivotFailure& failure,
-                                             void* scratch);
+  absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
+                    const FactorReport& report);
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
-              const FactorReport& report, void* scratch);
+              const FactorReport& report, const DeviceBuffer& scratch);
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
   absl::Status Load(std::span<const SolveItem> items, Group& group);
-  absl::Status Refine(const SolveItem& item, const Group& group, SolveOutcome& outcome);
+  absl::Status Refine(std::span<const SolveItem> items, Group& group,
+                      std::vector<SolveOutcome>& outcomes);
   absl::Status Store(std::span<const SolveItem> items, const Group& group);
 
   std::unique_ptr<Backend> backend_;

@@ -1,0 +1,20 @@
+// What device code needs of the hardware: lanes and barriers, copies, signals, pivots' reciprocals,
+// matrix instructions. The files below have it for CUDA and HIP; with BLOCKD_GPU_ON_HOST a thread
+// block consists of the host's threads.
+#ifndef BLOCKD_ENGINE_GPU_ARCH_ARCH_H_
+#define BLOCKD_ENGINE_GPU_ARCH_ARCH_H_
+
+#include "engine/gpu/arch/host_device.h"
+
+#if defined(BLOCKD_GPU_ON_HOST)
+#include "engine/gpu/arch/host/host_arch.h"
+#else
+#include "engine/gpu/arch/copies.h"
+#include "engine/gpu/arch/matrix_instructions.h"
+#include "engine/gpu/arch/scalars.h"
+#include "engine/gpu/arch/signals.h"
+#include "engine/gpu/arch/warp.h"
+#include "engine/gpu/arch/warpgroups.h"
+#endif
+
+#endif  // BLOCKD_ENGINE_GPU_ARCH_ARCH_H_

@@ -1,0 +1,330 @@
+// What arch.h gives to device code, for a thread block that consists of the host's threads: so that
+// kernels' code is tested, and looked at by the thread sanitizer, where there is no GPU. What is
+// asynchronous on a GPU is done at once here, and products of float are exact but for their
+// operands, which are read as tf32 where they would be.
+#ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
+#define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
+
+#include <atomic>
+#include <barrier>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+// What the compilers for GPUs know of themselves.
+#define __device__
+#define __host__
+#define __noinline__
+struct TwoWords {
+  uint32_t x, y;
+};
+struct FourWords {
+  uint32_t x, y, z, w;
+};
+using uint2 = TwoWords;
+using uint4 = FourWords;
+struct ThreadIndex {
+  int x = 0;
+};
+inline thread_local ThreadIndex threadIdx;
+
+namespace blockd::gpu {
+
+inline void Require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "device code: %s\n", what);
+  std::abort();
+}
+
+inline constexpr int kWarp = 32;
+inline constexpr bool kMayHaveWarpgroups = true;
+inline constexpr bool kHasWarpgroups = true;
+#if defined(BLOCKD_WHOLE_BARRIERS)
+inline constexpr bool kHasPartBarriers = false;
+#else
+inline constexpr bool kHasPartBarriers = true;
+#endif
+inline constexpr bool kCopiesAside = true;
+
+// One at a time.
+class HostThreadBlock {
+ public:
+  // Shared memory begins as NaNs.
+  HostThreadBlock(int threads, size_t shared_bytes)
+      : threads_(threads), shared_(shared_bytes / sizeof(double) + 2 * kAlignment) {
+    for (double& scalar : shared_) scalar = std::numeric_limits<double>::quiet_NaN();
+    for (int w = 0; w < threads / kWarp; ++w) {
+      warps_.push_back(std::make_unique<Warp>());
+    }
+    Require(current_ == nullptr, "two thread blocks at a time");
+    current_ = this;
+  }
+  ~HostThreadBlock() { current_ = nullptr; }
+  HostThreadBlock(const HostThreadBlock&) = delete;
+
+  // Calls body(thread) in each of its threads.
+  template <typename Body>
+  void Run(const Body& body) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < threads_; ++t) {
+      threads.emplace_back([&body, t] {
+        threadIdx.x = t;
+        body(t);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::byte* shared() {
+    void* p = shared_.data();
+    size_t space = shared_.size() * sizeof(double);
+    return static_cast<std::byte*>(
+        std::align(kAlignment, space - kAlignment * sizeof(double), p, space));
+  }
+
+  // What the lanes of a warp tell one another.
+  struct Lane {
+    double a[4], b[2];
+    uint64_t bits;
+  };
+  struct Warp {
+    std::barrier<> barrier{kWarp};
+    Lane lanes[kWarp];
+  };
+  static HostThreadBlock& Current() { return *current_; }
+  static Warp& MyWarp() { return *current_->warps_[threadIdx.x / kWarp]; }
+  int threads() const { return threads_; }
+
+  // Barrier `number`, always of as many threads.
+  void Sync(int number, int threads) {
+    std::unique_lock lock(mutex_);
+    Barrier& barrier = barriers_[number];
+    if (barrier.threads == 0) {
+      barrier.threads = threads;
+      barrier.barrier = std::make_unique<std::barrier<>>(threads);
+    }
+    lock.unlock();
+    Require(barrier.threads == threads, "a barrier of other threads than before");
+    barrier.barrier->arrive_and_wait();
+  }
+
+ private:
+  static constexpr size_t kAlignment = 128;
+  struct Barrier {
+    int threads = 0;
+    std::unique_ptr<std::barrier<>> barrier;
+  };
+
+  static inline HostThreadBlock* current_ = nullptr;
+  const int threads_;
+  std::vector<double> shared_;
+  std::vector<std::unique_ptr<Warp>> warps_;
+  std::mutex mutex_;
+  Barrier barriers_[16];
+};
+
+inline int Lane() { return threadIdx.x % kWarp; }
+inline void SyncWarp() { HostThreadBlock::MyWarp().barrier.arrive_and_wait(); }
+template <int kBarrier, int kWarps>
+void SyncPart() {
+  HostThreadBlock& block = HostThreadBlock::Current();
+  block.Sync(kBarrier, kBarrier == 0 ? block.threads() : kWarps * kWarp);
+}
+
+// Sets what this lane tells the others, and calls body(lanes) when all have.
+template <typename Set, typename Body>
+void AmongLanes(const Set& set, const Body& body) {
+  HostThreadBlock::Warp& warp = HostThreadBlock::MyWarp();
+  set(warp.lanes[Lane()]);
+  warp.barrier.arrive_and_wait();
+  body(warp.lanes);
+  warp.barrier.arrive_and_wait();
+}
+
+template <typename T>
+void Renew(T&) {}
+
+template <typename T>
+void CopyAsync(T* shared, const T* global) {
+  *shared = *global;
+}
+inline void CopyAsync16(void* shared, const void* global) {
+  Require(reinterpret_cast<uintptr_t>(shared) % 16 == 0, "a copy to where is no vector");
+  Require(reinterpret_cast<uintptr_t>(global) % 16 == 0, "a copy from where is no vector");
+  std::memcpy(shared, global, 16);
+}
+inline void CopyWait() {}
+inline void Prefetch(const void*) {}
+
+inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
+  Require(reinterpret_cast<uintptr_t>(row) % 16 == 0, "a matrix's row where is no vector");
+  AmongLanes([&](auto& lane) { lane.bits = reinterpret_cast<uintptr_t>(row); },
+             [&](const auto& lanes) {
+               for (int i = 0; i < 4; ++i) {
+                 const uint64_t from = lanes[8 * i + Lane() / 4].bits;
+                 words[i] = reinterpret_cast<const uint32_t*>(from)[Lane() % 4];
+               }
+             });
+}
+
+inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
+  std::atomic_ref(*flag).store(epoch, std::memory_order_release);
+}
+inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
+  return std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire) == epoch;
+}
+template <typename T>
+T LoadFresh(const T* p) {
+  return *p;
+}
+
+template <typename Real>
+Real ReciprocalRoot(Real x) {
+  return Real{1} / std::sqrt(x);
+}
+inline float Reciprocal(float x) { return 1.0f / x; }
+inline void GuessReciprocal(double x, double& guess, double& correction) {
+  guess = 1.0 / x;
+  correction = std::fma(-x, guess, 1.0);
+}
+using std::fma;
+
+struct SplitFloat {
+  uint32_t big, small;
+  explicit SplitFloat(float x);
+};
+inline constexpr uint32_t kIgnored = 0x1fff;  // what tf32 does not read of a float
+
+// sums = A B of 16 rows and kTiles tiles of 8 columns, 8 deep, as Mma16x8x8 has them; of 8 rows
+// only those of the first two entries are there. b(k, j): entry of B.
+template <int kTiles, int kEntries, typename Real, typename Right>
+void MultiplyLanes(Real (&sums)[kTiles][kEntries], const HostThreadBlock::Lane (&lanes)[kWarp],
+                   const Right& b) {
+  const int group = Lane() / 4, t = Lane() % 4;
+  for (int j = 0; j < kTiles; ++j) {
+    for (int e = 0; e < kEntries; ++e) {
+      double sum = sums[j][e];
+      for (int k = 0; k < 8; ++k) {
+        sum += lanes[group * 4 + k % 4].a[k / 4 * 2 + e / 2] * b(k, 8 * j + 2 * t + e % 2);
+      }
+      sums[j][e] = static_cast<Real>(sum);
+    }
+  }
+}
+template <typename Real>
+void Mma16x8x8(Real (&c)[4], const Real (&a)[4], const Real (&b)[2]) {
+  AmongLanes(
+      [&](auto& lane) {
+        for (int i = 0; i < 4; ++i) lane.a[i] = a[i];
+        for (int i = 0; i < 2; ++i) lane.b[i] = b[i];
+      },
+      [&](const auto& lanes) {
+        MultiplyLanes(reinterpret_cast<Real(&)[1][4]>(c), lanes,
+                      [&](int k, int j) { return lanes[j * 4 + k % 4].b[k / 4]; });
+      });
+}
+template <typename Real>
+void Mma8x8x8(Real (&c)[2], const Real (&a)[2], const Real (&b)[2]) {
+  Real both[4] = {c[0], c[1], 0, 0};
+  const Real left[4] = {a[0], 0, a[1], 0};
+  Mma16x8x8(both, left, b);
+  c[0] = both[0], c[1] = both[1];
+}
+template <typename Real>
+void Mma16x8x4(Real (&c)[4], const Real (&a)[2], Real b) {
+  const Real left[4] = {a[0], a[1], 0, 0}, right[2] = {b, 0};
+  Mma16x8x8(c, left, right);
+}
+
+// Operands are not split.
+inline constexpr int kFloatParts = 1;
+template <int kRows, int kColumns>
+void SplitInto(float (&parts)[kFloatParts][kRows][kColumns], int i, int j, float x) {
+  parts[0][i][j] = x;
+}
+template <int kRows, int kColumns>
+void MultiplyParts(float (&c)[kRows][kColumns][4], const float (&a)[kFloatParts][kRows][4],
+                   const float (&b)[kFloatParts][kColumns][2], int first) {
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = first; j < kColumns; ++j) Mma16x8x8(c[i][j], a[0][i], b[0][j]);
+  }
+}
+
+// Of B in shared memory: in units of 16 bytes where it begins, to the next four k and to the next
+// eight j.
+template <int kColumns>
+uint64_t DescribeMatrix(const uint32_t* b) {
+  const auto bytes = reinterpret_cast<const std::byte*>(b) - HostThreadBlock::Current().shared();
+  Require(bytes % 16 == 0 && bytes / 16 < 1 << 14, "a matrix that cannot be described");
+  return uint64_t{8} << 32 | uint64_t{kColumns} << 16 | static_cast<uint64_t>(bytes / 16);
+}
+inline void ShareWithWarpgroups() {}
+inline void BeginProducts() {}
+inline void EndProducts() {}
+inline void WaitForProducts() {}
+template <int kTiles>
+void StartProduct(float (&c)[kTiles][4], const uint32_t (&a)[4], uint64_t described) {
+  const int along = described >> 16 & 0x3fff, across = described >> 32 & 0x3fff;
+  Require(along == 8 * kTiles && across == 8, "a matrix of other columns than the sums");
+  const auto* const b = reinterpret_cast<const uint32_t*>(HostThreadBlock::Current().shared() +
+                                                          (described & 0x3fff) * 16);
+  const auto read = [](uint32_t bits) {
+    bits &= ~kIgnored;
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return static_cast<double>(value);
+  };
+  AmongLanes(
+      [&](auto& lane) {
+        for (int i = 0; i < 4; ++i) lane.a[i] = read(a[i]);
+      },
+      [&](const auto& lanes) {
+        MultiplyLanes(c, lanes,
+                      [&](int k, int j) { return read(b[(k / 4 * along + j) * 4 + k % 4]); });
+      });
+}
+template <int kTiles>
+void StartFreshProduct(float (&c)[kTiles][4], const uint32_t (&a)[4], uint64_t described) {
+  for (int i = 0; i < 4 * kTiles; ++i) c[i / 4][i % 4] = 0;
+  StartProduct(c, a, described);
+}
+
+}  // namespace blockd::gpu
+
+inline void __syncthreads() { blockd::gpu::SyncPart<0, 0>(); }
+inline float __uint_as_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline uint32_t __float_as_uint(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline int __float_as_int(float value) { return static_cast<int>(__float_as_uint(value)); }
+inline int64_t __double_as_longlong(double value) {
+  int64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline void atomicMin(unsigned* p, unsigned value) {
+  std::atomic_ref now(*p);
+  unsigned before = now.load();
+  while (value < before && !now.compare_exchange_weak(before, value)) {
+  }
+}
+
+inline blockd::gpu::SplitFloat::SplitFloat(float x)
+    : big((__float_as_uint(x) + (kIgnored + 1) / 2) & ~kIgnored),
+      small(__float_as_uint(x - __uint_as_float(big))) {}
+
+#endif  // BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_

@@ -1,0 +1,229 @@
+// Blocks that are too large for one thread block's shared memory: all segments of a level, and all
+// systems, move in lock-step, one block a step. Every thread block forms a tile, a sum of products
+// A B' of whatever depth is due (the left-looking order), so that a tile is written once. A step k,
+// with its block D:
+//
+//     column j    L~(i,j) = D(i,j) - C(i,:) C(j,:)' - L(i,:j) L(j,:j)', C of the block before;
+//                 inv(L)(j,j) from the tile on the diagonal; P(j,l) = L(j,:j) inv(L)(:j,l)
+//     scale j     L(i,j) = L~(i,j) inv(L)(j,j)', inv(L)(j,l) = -inv(L)(j,j) P(j,l)
+//     multiply    C = E inv(L)', W = S inv(L)'
+//     carry       what the next step does beside its columns, on another stream: S = -W C', the
+//                 left separator's block -= W W', and where a segment has ended, its target's
+//     prepare     D - C C', for all columns at once, where there are few thread blocks
+//     transpose   E' to where S comes, on the other stream too: S of a segment's first block, and
+//                 E of the segment that runs from right to left
+#include "engine/gpu/launch.h"
+#include "engine/gpu/lockstep/lockstep_step.h"
+
+namespace blockd::gpu {
+namespace {
+
+template <typename T, int kTile, Step kStep, bool kNarrow>
+__global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
+                                  (TileOf<T, kTile, kStep, kNarrow>::kResident))
+    EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
+                         bool flag) {
+  extern __shared__ __align__(16) double shared[];
+  __shared__ int failed;
+  __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];
+  Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
+  if (threadIdx.x == 0) failed = -1;
+  const int first = kStep == Step::kTranspose ? j : 0;
+  Segment<T, kTile, kStep, kNarrow> segment(args, tasks, first, k, reinterpret_cast<T*>(shared),
+                                            &failed);
+  if constexpr (kStep == Step::kTranspose) {
+    segment.Transpose();
+  } else {
+    segment.Work(j, flag, task);
+  }
+}
+
+template <typename T, int kTile>
+class Launcher {
+  static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
+
+ public:
+  Launcher(const EliminateArgs& args, const LargeContext& context)
+      : args_(args),
+        context_(context),
+        tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)) {}
+
+  LaunchResult Run() {
+    const LevelShape& level = args_.level;
+    const int64_t ends = Maximum(level.first_length, level.last_length);
+    const int64_t middles = level.longest_middle(), steps = Maximum(ends, middles);
+    for (int64_t k = 0; k <= steps && result_.ok(); ++k) {
+      if (context_.stop && context_.stop->load(std::memory_order_relaxed)) break;
+      // The ends go on alone after the others.
+      segments_ = k <= middles ? level.segments() : level.separators > 0 ? 2 : 1;
+      k_ = static_cast<int>(k);
+      Step(k == steps);
+    }
+    return result_;
+  }
+
+ private:
+  static int64_t Maximum(int64_t a, int64_t b) { return a > b ? a : b; }
+
+  // Tiles of a square, and of a lower triangle, in pieces of some columns.
+  int Square(int columns) const {
+    return tiles_ * ((static_cast<int>(args_.level.n) + columns - 1) / columns);
+  }
+  int Triangle(int columns) const { return tiles_ * (tiles_ + 1) / 2 * (kTile / columns); }
+
+  // Whether a segment's separators are at its end now.
+  bool SomeEnd() const {
+    const LevelShape& level = args_.level;
+    return level.separators > 0 &&
+           (k_ == level.first_length || k_ == level.last_length ||
+            (level.separators > 1 &&
+             (k_ == level.middle_length || (level.longer > 0 && k_ == level.middle_length + 1))));
+  }
+
+  void Step(bool is_last) {
+    const bool fills = segments_ > 2, carries = k_ > 0 && fills, ends = k_ > 0 && SomeEnd();
+    // Of all segments' first blocks; later of the one from right to left, second to be launched.
+    const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
+    const bool aside = !is_last && (carries || ends || transposed > 0);
+    if (aside) Order(context_.fork, context_.stream, context_.side);
+    if (transposed > 0) {
+      const int across = static_cast<int>((args_.level.n + 63) / 64);
+      Launch<gpu::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
+                                           context_.side, "EliminateLarge transpose");
+    }
+    const auto carried = [&](int columns) {
+      return (carries ? Square(columns) + Triangle(columns) : 0) + (ends ? Triangle(columns) : 0);
+    };
+    if (is_last) {
+      LaunchPieces<gpu::Step::kCarry>(carried, 0, !fills, context_.stream, "EliminateLarge carry");
+      return;
+    }
+    // Beside columns there is time; wide tiles leave them alone on more multiprocessors.
+    Launch<gpu::Step::kCarry, false>(carried(kColumns), segments_, 0, !fills, context_.side,
+                                     "EliminateLarge carry");
+    const bool prepared = k_ > 0 && tiles_ > 1 && AreFew(tiles_);
+    if (prepared) {
+      LaunchPieces<gpu::Step::kPrepare>([&](int columns) { return Triangle(columns); }, 0, false,
+                                        context_.stream, "EliminateLarge prepare");
+    }
+    for (int j = 0; j < tiles_; ++j) {
+      Launch<gpu::Step::kColumn, false>(tiles_, segments_, j, prepared, context_.stream,
+                                        "EliminateLarge column");
+      LaunchPieces<gpu::Step::kScale>([&](int columns) { return (tiles_ - 1) * (kTile / columns); },
+                                      j, false, context_.stream, "EliminateLarge scale");
+    }
+    if (aside) Order(context_.join, context_.side, context_.stream);
+    LaunchPieces<gpu::Step::kMultiply>(
+        [&](int columns) { return (fills ? 2 : 1) * Square(columns); }, 0, false, context_.stream,
+        "EliminateLarge multiply");
+  }
+
+  // What comes on `after` waits for what is on `before` now.
+  void Order(Event event, Stream before, Stream after) {
+    if (result_.ok()) result_ = {BLOCKD_GPU(EventRecord)(event, before), "EliminateLarge order"};
+    if (result_.ok()) {
+      result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLarge order"};
+    }
+  }
+
+  // True if so many thread blocks a segment leave multiprocessors idle.
+  bool AreFew(int64_t tasks) const {
+    return tasks * segments_ * args_.num_systems < context_.parallelism;
+  }
+
+  // tasks(columns): thread blocks a segment, of tiles of so many columns.
+  template <gpu::Step kStep, typename Tasks>
+  void LaunchPieces(const Tasks& tasks, int j, bool flag, Stream stream, const char* name) {
+    const int wide = tasks(kColumns);
+    if constexpr (kCanBeNarrow<T, kTile>) {
+      if (AreFew(wide)) {
+        return Launch<kStep, true>(tasks(NarrowLayout<T>::kColumns), segments_, j, flag, stream,
+                                   name);
+      }
+    }
+    Launch<kStep, false>(wide, segments_, j, flag, stream, name);
+  }
+
+  template <gpu::Step kStep, bool kNarrow>
+  void Launch(int tasks, int64_t segments, int j, bool flag, Stream stream, const char* name) {
+    if (tasks <= 0 || !result_.ok()) return;
+    const dim3 grid(static_cast<unsigned>(tasks * segments),
+                    static_cast<unsigned>(args_.num_systems));
+    // Many thread blocks that wait for the kernel before would only keep others out.
+    const bool early = context_.early && stream == context_.stream && AreFew(tiles_);
+    result_ = {LaunchKernel(EliminateLargeKernel<T, kTile, kStep, kNarrow>, grid,
+                            TileOf<T, kTile, kStep, kNarrow>::kThreads,
+                            SharedBytes<T, kTile, kStep, kNarrow>(), stream, early, args_, tasks,
+                            k_, j, flag),
+               name};
+  }
+
+  const EliminateArgs& args_;
+  const LargeContext& context_;
+  const int tiles_;
+  int64_t segments_ = 0;
+  int k_ = 0;
+  LaunchResult result_;
+};
+
+template <typename T, int kTile, Step kStep, bool kNarrow>
+Error AllowStep() {
+  return AllowShared(EliminateLargeKernel<T, kTile, kStep, kNarrow>,
+                     SharedBytes<T, kTile, kStep, kNarrow>());
+}
+template <typename T, int kTile, bool kNarrow>
+LaunchResult AllowPieces() {
+  for (const Error error : {AllowStep<T, kTile, Step::kScale, kNarrow>(),
+                            AllowStep<T, kTile, Step::kMultiply, kNarrow>(),
+                            AllowStep<T, kTile, Step::kCarry, kNarrow>(),
+                            AllowStep<T, kTile, Step::kPrepare, kNarrow>()}) {
+    if (error != kSuccess) return {error, "EliminateLarge"};
+  }
+  return {};
+}
+template <typename T, int kTile>
+LaunchResult Allow(int64_t most_shared) {
+  if (MostShared<T, kTile>() > most_shared) return {};
+  for (const Error error : {AllowStep<T, kTile, Step::kColumn, false>(),
+                            AllowStep<T, kTile, Step::kTranspose, false>()}) {
+    if (error != kSuccess) return {error, "EliminateLarge"};
+  }
+  const LaunchResult result = AllowPieces<T, kTile, false>();
+  if constexpr (kCanBeNarrow<T, kTile>) {
+    if (result.ok()) return AllowPieces<T, kTile, true>();
+  }
+  return result;
+}
+
+// Rows that n takes in whole tiles, cubed.
+double CubeInTiles(int64_t n, int64_t tile) {
+  const double rows = static_cast<double>((n + tile - 1) / tile * tile);
+  return rows * rows * rows;
+}
+
+}  // namespace
+
+LaunchResult PrepareLarge(int64_t most_shared, bool* early) {
+  for (const LaunchResult& result :
+       {Allow<double, 128>(most_shared), Allow<double, 64>(most_shared),
+        Allow<float, 128>(most_shared), Allow<float, 64>(most_shared)}) {
+    if (!result.ok()) return result;
+  }
+  return {QueryEarly(EliminateLargeKernel<double, 64, Step::kColumn, false>, early),
+          "EliminateLarge"};
+}
+
+template <typename T>
+LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context) {
+  // The larger tiles are faster, but waste more of a block that does not fill them.
+  const bool fits = MostShared<T, 128>() <= context.most_shared;
+  if (fits && CubeInTiles(args.level.n, 128) <= 2 * CubeInTiles(args.level.n, 64)) {
+    return Launcher<T, 128>(args, context).Run();
+  }
+  return Launcher<T, 64>(args, context).Run();
+}
+
+template LaunchResult EliminateLarge<double>(const EliminateArgs&, const LargeContext&);
+template LaunchResult EliminateLarge<float>(const EliminateArgs&, const LargeContext&);
+
+}  // namespace blockd::gpu

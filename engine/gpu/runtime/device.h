@@ -1,0 +1,112 @@
+// The device's resources, taken once: a slab of memory, streams, pinned staging buffers. And the
+// copies that go through them.
+#ifndef BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
+#define BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "blockd/engine/backend.h"
+#include "engine/gpu/launch.h"
+
+namespace blockd::gpu {
+
+// INTERNAL, with what was being done and what the driver says.
+absl::Status ToStatus(Error error, absl::string_view what);
+
+// Upload may be called from any thread; all else from one at a time, the Solver's.
+class Device {
+ public:
+  static constexpr int64_t kWorkspaceBytes = int64_t{104} << 20;
+  static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+  static constexpr int64_t kResultBytes = int64_t{512} << 10;
+
+  // NOT_FOUND without a device of this index, RESOURCE_EXHAUSTED if memory_bytes is too much;
+  // 0: three quarters of what is free.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index, int64_t memory_bytes);
+  ~Device();
+  Device(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  void* pool_base() const { return slab_; }
+  int64_t pool_bytes() const { return pool_bytes_; }
+  // Device memory of kWorkspaceBytes for what calls need, used in the order of stream(); zero at
+  // first.
+  std::byte* workspace() const { return static_cast<std::byte*>(slab_) + pool_bytes_; }
+
+  Stream stream() const { return stream_; }
+  // For kernels that run beside those of stream(), after them where both are ready; and events to
+  // join the two.
+  Stream side_stream() const { return side_stream_; }
+  Event fork() const { return fork_; }
+  Event join() const { return join_; }
+  // Host calls that use the device begin with this: the calling thread may be a new one.
+  absl::Status Enter() const;
+  // Work put on stream() after this sees every upload that was made before.
+  absl::Status AwaitUploads();
+
+  // The host memory has been read when it returns.
+  absl::Status Upload(void* device, const void* host, int64_t bytes);
+  // Waits for stream().
+  absl::Status Download(void* host, const void* device, int64_t bytes);
+  // What `write` puts there goes to the device in the order of stream(); at most kStagingBytes.
+  absl::Status UploadInOrder(void* device, int64_t bytes, absl::FunctionRef<void(void* to)> write);
+  // Pinned memory that kernels reach, two pieces of kStagingBytes in turn; waits until what the
+  // stream last did with the piece is over. Mark it after the launch that uses it.
+  absl::StatusOr<void*> NextPinned();
+  absl::Status MarkPinned();
+  // More of it, kResultBytes, for what kernels say to the host at the end of a call.
+  void* results() const { return results_; }
+  absl::Status Synchronize();
+  // Waits for stream() alone.
+  absl::Status AwaitKernels();
+  // What a launch on stream() or side_stream() returned. A kernel that fails is known to have
+  // failed later: every failure names the kernels that were launched since stream() was last
+  // waited for.
+  absl::Status Launched(const LaunchResult& result);
+  // A failure, with those names.
+  absl::Status Describe(absl::Status status) const;
+
+ private:
+  struct Staging {
+    void* data = nullptr;
+    Event done = nullptr;
+  };
+  using Ring = std::array<Staging, 2>;
+
+  Device() = default;
+  absl::Status Wait(Stream stream, absl::string_view what);
+  absl::Status Init(int32_t index, int64_t memory_bytes);
+  absl::Status InitRing(Ring& ring);
+
+  int32_t index_ = 0;
+  DeviceInfo info_;
+  void* slab_ = nullptr;
+  int64_t pool_bytes_ = 0;
+  Stream stream_ = nullptr, side_stream_ = nullptr;
+  Event fork_ = nullptr, join_ = nullptr;
+  Ring ring_;
+  size_t turn_ = 0;
+  void* results_ = nullptr;
+  std::vector<const char*> launched_;  // since stream_ was last waited for, each once
+
+  absl::Mutex upload_mutex_;
+  Stream upload_stream_ = nullptr;
+  Event uploaded_ = nullptr;
+  Ring upload_ring_ ABSL_GUARDED_BY(upload_mutex_);
+  size_t upload_turn_ ABSL_GUARDED_BY(upload_mutex_) = 0;
+  bool uploads_pending_ ABSL_GUARDED_BY(upload_mutex_) = false;  // that stream_ does not wait for
+  bool uploads_running_ ABSL_GUARDED_BY(upload_mutex_) = false;  // since the last Synchronize
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_

@@ -1,0 +1,134 @@
+// CUDA or HIP, under one name each: BLOCKD_GPU(Malloc) is cudaMalloc or hipMalloc; and the calls
+// whose arguments differ.
+#ifndef BLOCKD_ENGINE_GPU_RUNTIME_VENDOR_H_
+#define BLOCKD_ENGINE_GPU_RUNTIME_VENDOR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(BLOCKD_GPU_HIP)
+#include <hip/hip_runtime.h>
+#define BLOCKD_GPU(name) hip##name
+#else
+#include <cuda_runtime.h>
+#define BLOCKD_GPU(name) cuda##name
+#endif
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define BLOCKD_GPU_CODE 1
+#endif
+
+// A kernel's argument that is read where it lies, and not copied by each thread.
+#if defined(BLOCKD_GPU_HIP)
+#define BLOCKD_KERNEL_ARGUMENT
+#else
+#define BLOCKD_KERNEL_ARGUMENT __grid_constant__
+#endif
+
+namespace blockd::gpu {
+
+using Error = BLOCKD_GPU(Error_t);
+using Stream = BLOCKD_GPU(Stream_t);
+using Event = BLOCKD_GPU(Event_t);
+using Graph = BLOCKD_GPU(Graph_t);
+using GraphExec = BLOCKD_GPU(GraphExec_t);
+inline constexpr Error kSuccess = BLOCKD_GPU(Success);
+
+#if defined(BLOCKD_GPU_HIP)
+inline constexpr const char* kBackendName = "rocm";
+using DeviceProperties = hipDeviceProp_t;
+inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
+inline Error FreePinned(void* p) { return hipHostFree(p); }
+inline Error Instantiate(GraphExec* graph, Graph recorded) {
+  return hipGraphInstantiateWithFlags(graph, recorded, 0);
+}
+#else
+inline constexpr const char* kBackendName = "cuda";
+using DeviceProperties = cudaDeviceProp;
+inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
+inline Error FreePinned(void* p) { return cudaFreeHost(p); }
+// Launches keep the priorities of the streams that they were recorded from.
+inline Error Instantiate(GraphExec* graph, Graph recorded) {
+  return cudaGraphInstantiateWithFlags(graph, recorded, cudaGraphInstantiateFlagUseNodePriority);
+}
+#endif
+
+// Raises a kernel's limit of dynamic shared memory.
+template <typename Kernel>
+Error AllowShared(Kernel kernel, size_t bytes) {
+#if defined(BLOCKD_GPU_HIP)
+  return hipFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             hipFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+#else
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+#endif
+}
+
+// Has the driver load a kernel now, which it may otherwise do when the kernel is first launched:
+// not while a graph is recorded, and not where there is no memory for it any more.
+template <typename Kernel>
+Error Load(Kernel kernel) {
+  BLOCKD_GPU(FuncAttributes) attributes;
+  return BLOCKD_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
+}
+
+// Whether LaunchKernel may start a kernel early: whether it was compiled for devices that can.
+template <typename Kernel>
+Error QueryEarly(Kernel kernel, bool* early) {
+#if defined(BLOCKD_GPU_HIP)
+  (void)kernel;
+  *early = false;
+  return hipSuccess;
+#else
+  cudaFuncAttributes attributes = {};
+  const Error error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  *early = attributes.ptxVersion >= 90;
+  return error;
+#endif
+}
+
+// Bytes of shared memory: of a multiprocessor, and at most of one thread block.
+inline Error QueryShared(int device, int* multiprocessor, int* block) {
+#if defined(BLOCKD_GPU_HIP)
+  constexpr auto kOfAll = hipDeviceAttributeMaxSharedMemoryPerMultiprocessor;
+  constexpr auto kOfOne = hipDeviceAttributeMaxSharedMemoryPerBlock;
+#else
+  constexpr auto kOfAll = cudaDevAttrMaxSharedMemoryPerMultiprocessor;
+  constexpr auto kOfOne = cudaDevAttrMaxSharedMemoryPerBlockOptin;
+#endif
+  const Error error = BLOCKD_GPU(DeviceGetAttribute)(multiprocessor, kOfAll, device);
+  return error == kSuccess ? BLOCKD_GPU(DeviceGetAttribute)(block, kOfOne, device) : error;
+}
+
+#if defined(BLOCKD_GPU_CODE)
+// Launches a kernel. If `early`, which QueryEarly has to allow, its thread blocks may start as soon
+// as all of the kernel before on the stream have called LetNextStart or ended. Until AwaitPrevious
+// they write nothing, and read only what was there when the kernel before came past its own
+// AwaitPrevious.
+template <typename... Expected, typename... Args>
+Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes,
+                   Stream stream, bool early, const Args&... args) {
+#if defined(BLOCKD_GPU_HIP)
+  (void)early;
+  kernel<<<grid, threads, shared_bytes, stream>>>(args...);
+  return hipGetLastError();
+#else
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+#endif
+}
+#endif  // BLOCKD_GPU_CODE
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_RUNTIME_VENDOR_H_

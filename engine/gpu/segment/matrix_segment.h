@@ -1,0 +1,326 @@
+// Device code: a segment of small blocks, D, C and W in shared memory, its products by matrix
+// instructions of single warps. Half of the warps invert the next diagonal block while the others
+// form S and the left separator's update.
+#ifndef BLOCKD_ENGINE_GPU_SEGMENT_MATRIX_SEGMENT_H_
+#define BLOCKD_ENGINE_GPU_SEGMENT_MATRIX_SEGMENT_H_
+
+#include "engine/gpu/segment/small_segment.h"
+
+namespace blockd::gpu {
+
+// A lower triangle's rows, 16 at a time, are formed in pieces of so many tiles of 8 columns.
+BLOCKD_HOST_DEVICE constexpr int PiecesOfRow(int row_tile, int piece_tiles) {
+  return (2 * (row_tile + 1) + piece_tiles - 1) / piece_tiles;
+}
+constexpr int CountPieces(int row_tiles, int piece_tiles) {
+  int pieces = 0;
+  for (int r = 0; r < row_tiles; ++r) pieces += PiecesOfRow(r, piece_tiles);
+  return pieces;
+}
+
+template <typename T, int kTile, bool kFull>
+class MatrixSegment : SmallSegment<T, kTile, kFull> {
+  using Base = SmallSegment<T, kTile, kFull>;
+  using Base::args_, Base::place_, Base::run_, Base::outcome_, Base::thread_, Base::warp_;
+  using Base::Chain, Base::HasNext, Base::NextChain, Base::Stored, Base::n;
+  using Base::kWarps, Base::kThreads;
+  using Real = Arithmetic<T, kTile>;
+  static constexpr int kLead = kLd<T, kTile>;
+  static constexpr int kTiles = kTile / 8;
+  static constexpr int kRowTiles = kTile / 16;
+  using Copies = TileCopies<T, kTile, kFull, kThreads>;
+  // Half of the warps, which have 16 rows each. Those that invert and the others have barriers of
+  // their own or, where there are none, go one after the other with those of all warps.
+  static constexpr int kHalf = kRowTiles;
+  static constexpr int kTogether = kHasPartBarriers ? kHalf : kWarps;
+  static constexpr int kInverterBarrier = kHasPartBarriers ? 1 : 0;
+  static constexpr int kFillBarrier = kHasPartBarriers ? 2 : 0;
+  // A lower triangle is formed in pieces of 16 rows and as many columns as registers allow. At a
+  // segment's end a warp has those of W W' with its number modulo kWarps, and those of C C' go to
+  // the last kCoreWarps, so that the warps of each scheduler have as many. In between some of W W'
+  // fill the last round of C C'.
+  static constexpr int kPieceTiles = sizeof(Real) == 4 ? 4 : 2;
+  static constexpr int kPieces = CountPieces(kRowTiles, kPieceTiles);
+  static constexpr int kBesideNext = kWarps - 1 - (kPieces - 1) % kWarps;
+
+ public:
+  static constexpr int kSharedScalars = 3 * kTile * kLead;
+
+  __device__ MatrixSegment(const EliminateSmallArgs& args, const Place& place, T* shared,
+                           Outcome* outcome, int thread)
+      : Base(args, place, outcome, thread),
+        d_(shared),
+        c_(d_ + kTile * kLead),
+        w_(c_ + kTile * kLead) {}
+
+  __device__ void Run() {
+    if (run_.count > 0) Eliminate();
+    this->Release();
+  }
+
+ private:
+  __device__ void Eliminate() {
+    this->Await();
+    Copies::LoadDiagonal(d_, Chain().Diagonal(run_.block(0)), n(), thread_);
+    this->FindOthers();
+    CopyWait();
+    __syncthreads();
+    const bool inverts = warp_ < kHalf;
+    for (int64_t k = 0;; ++k) {
+      const bool last = k + 1 == run_.count;
+      if (inverts && kHasPartBarriers) {
+        Invert();
+      } else {
+        if (k > 0 && run_.has_fill()) {
+          if (!inverts) UpdateLeft(k - 1, kBesideNext + warp_ - kHalf, kHalf);
+          SyncFill();
+          if (!inverts) UpdateFill();
+          SyncFill();
+        }
+        if (!inverts) {
+          const int beside = thread_ - kHalf * kWarp;
+          if (k == 0 && run_.has_fill()) {
+            Copies::LoadCoupling(w_, this->LeftCoupling(), n(), beside, kHalf * kWarp);
+          }
+          FetchNext(k, beside, kHalf * kWarp);
+        }
+        if (!kHasPartBarriers) Invert();
+      }
+      CopyWait();
+      __syncthreads();
+      if (this->HasFailed(k)) return;
+      Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
+      if (!HasNext(last)) return;
+      Divide(k);
+      __syncthreads();
+      if (last) return Finish(k);
+      UpdateNext(k);
+      __syncthreads();
+    }
+  }
+
+  __device__ void Invert() {
+    TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
+  }
+  __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
+
+  // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
+  __device__ void FetchNext(int64_t k, int thread, int threads) const {
+    const bool last = k + 1 == run_.count;
+    if (!HasNext(last)) return;
+    Copies::LoadCoupling(c_, this->NextCoupling(k), n(), thread, threads);
+    if (last && run_.reversed) return;
+    const DiagonalSource<T> source = this->NextDiagonal(k, last);
+    const int scalars = source.packed ? n() * (n() + 1) / 2 : n() * n();
+    constexpr int kLine = 128 / sizeof(T);
+    for (int i = thread * kLine; i < scalars; i += threads * kLine) {
+      Prefetch(source.first + i);
+      if (source.second) Prefetch(source.second + i);
+    }
+  }
+
+  // C = E inv(L)' and W = S inv(L)', in place and to the factor. A warp has 16 whole rows of one,
+  // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
+  __device__ void Divide(int64_t k) const {
+    constexpr int kColumns = kTiles / 2;
+    const bool second = warp_ >= kRowTiles, fill = second && run_.has_fill();
+    const int row = warp_ % kRowTiles * 16;
+    T* const rows = (fill ? w_ : c_) + row;
+    T* const out = Stored(k, fill);
+    int first = second && !fill ? 0 : kColumns;
+#pragma unroll 1
+    for (;;) {
+      Real sums[kColumns][4] = {};
+      const T* const inverse = d_ + 8 * first;
+#pragma unroll 2
+      for (int k = 0; k < 8 * first; k += 8) MultiplyRow(sums, rows, inverse, k);
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) {
+        MultiplyRow(sums, rows + 8 * first * kLead, inverse + 8 * first * kLead, 8 * k, k);
+      }
+      if (run_.has_fill()) {
+        SyncWarp();
+      } else {
+        __syncthreads();
+      }
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const int column = 8 * (first + j);
+        StoreTile<kLead>(rows + column * kLead, sums[j]);
+        StoreGlobal(out, row, column, sums[j]);
+      }
+      if (first == 0 || !run_.has_fill()) break;
+      first = 0;
+    }
+  }
+
+  // sums += A B' of 16 rows of A, their columns k to k + 7, with tiles of B from `first` on.
+  template <int kColumns>
+  __device__ static void MultiplyRow(Real (&sums)[kColumns][4], const T* a, const T* b, int k,
+                                     int first = 0) {
+    Real left[4], right[kColumns][2];
+    LoadRows<kLead>(left, a, k);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      if (j < first) continue;
+      right[j][0] = RowFragment<kLead, Real>(b + 8 * j, k);
+      right[j][1] = RowFragment<kLead, Real>(b + 8 * j, k + 4);
+      if constexpr (sizeof(Real) == 8) Mma16x8x8(sums[j], left, right[j]);
+    }
+    if constexpr (sizeof(Real) == 4) MultiplyTiles(sums, left, right, first);
+  }
+
+  // The result of Mma16x8x8 at (row, column) of a column-major block.
+  __device__ void StoreGlobal(T* out, int row, int column, const Real (&c)[4]) const {
+    row += Lane() >> 2, column += 2 * (Lane() & 3);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int r = row + e / 2 * 8, l = column + e % 2;
+      if (r < n() && l < n()) out[l * n() + r] = static_cast<T>(c[e]);
+    }
+  }
+
+  // D = D_next - C C'. What warps have no piece of is the left separator's.
+  __device__ void UpdateNext(int64_t k) const {
+    const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
+    int i = warp_;
+#pragma unroll 1
+    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
+    if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
+  }
+  // The left separator's update, - W W' so far: every step-th piece from `first` on.
+  __device__ void UpdateLeft(int64_t k, int first, int step) const {
+    T* const out = NextChain(run_.left, 1);
+    DiagonalSource<T> before;
+    if (k > 0) before.first = out;
+#pragma unroll 1
+    for (int i = first; i < kPieces; i += step) {
+      FormPiece(w_, Piece(i), before, out);
+    }
+  }
+  // S = -W C' in place of W; a warp has whole rows.
+  __device__ void UpdateFill() const {
+    const int row = (warp_ - kHalf) * 16;
+    Real sums[2][kTiles / 2][4] = {};
+    MultiplyFill(sums, row, 0);
+    SyncWarp();
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      const Real(&sum)[4] = sums[j / (kTiles / 2)][j % (kTiles / 2)];
+      const Real minus[4] = {-sum[0], -sum[1], -sum[2], -sum[3]};
+      StoreTile<kLead>(w_ + 8 * j * kLead + row, minus);
+    }
+  }
+
+  // All that the last interior leaves on the separators, by all warps.
+  __device__ void Finish(int64_t k) const {
+    constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
+    const bool fill = run_.has_fill();
+    if (fill) UpdateLeft(k, warp_, kWarps);
+    const DiagonalSource<T> next = this->NextDiagonal(k, true);
+    T* const target = this->Target();
+    const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - warp_;
+#pragma unroll 1
+    for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
+      FormPiece(c_, Piece(i), next, target);
+    }
+    if (!fill) return;
+    const int row = warp_ % kRowTiles * 16;
+    const int column = warp_ / kRowTiles * (kTile / 2);
+    T* const coupling = NextChain(run_.left, 2);
+    Real sums[1][kTiles / 2][4] = {};
+    MultiplyFill(sums, row, column);
+#pragma unroll
+    for (int j = 0; j < kTiles / 2; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int r = row + (Lane() >> 2) + e / 2 * 8;
+        const int c = column + 8 * j + 2 * (Lane() & 3) + e % 2;
+        if (r < n() && c < n()) coupling[r * n() + c] = static_cast<T>(-sums[0][j][e]);
+      }
+    }
+  }
+
+  // sums = W C' of 16 rows, from `column` on.
+  template <int kHalves>
+  __device__ void MultiplyFill(Real (&sums)[kHalves][kTiles / 2][4], int row, int column) const {
+#pragma unroll 2
+    for (int k = 0; k < kTile; k += 8) {
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        MultiplyRow(sums[h], w_ + row, c_ + column + h * (kTile / 2), k);
+      }
+    }
+  }
+
+  // A piece of a lower triangle, and this lane's entries of it: entry e is at (Row(e), Column(e))
+  // and, above the diagonal, nobody's.
+  struct Piece {
+    int first_row = 0, first_column = 0;
+    int row, column;
+
+    __device__ explicit Piece(int i) {
+      int row_tile = 0;
+      while (i >= PiecesOfRow(row_tile, kPieceTiles)) i -= PiecesOfRow(row_tile++, kPieceTiles);
+      first_row = 16 * row_tile, first_column = 8 * kPieceTiles * i;
+      row = first_row + (Lane() >> 2), column = first_column + 2 * (Lane() & 3);
+    }
+    __device__ int Row(int e) const { return row + e / 2 % 2 * 8; }
+    __device__ int Column(int e) const { return column + e / 4 * 8 + e % 2; }
+    __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
+  };
+
+  // What is there, as far as there is something, - rows rows' in one piece, to `out` or to d_.
+  __device__ void FormPiece(const T* rows, const Piece& piece, const DiagonalSource<T>& there,
+                            T* out) const {
+    constexpr int kMine = 4 * kPieceTiles;
+    const T* const first = there.first;
+    const T* const second = there.second;
+    const bool packed = there.packed;
+    // All that is read is on its way while the sums are formed.
+    T start[kMine], more[kMine];
+    const int n = this->n();
+#pragma unroll
+    for (int e = 0; e < kMine; ++e) {
+      const int c = piece.Column(e), skip = packed ? c * (c + 1) / 2 : 0;
+      const int at = c * n + piece.Row(e) - skip;
+      const bool has = piece.Has(e, n);
+      start[e] = has && first ? first[at] : T{0};
+      more[e] = has && second ? second[at] : T{0};
+    }
+    Real sums[kPieceTiles][4] = {};
+#pragma unroll 2
+    for (int k = 0; k < kTile; k += 8) {
+      MultiplyRow(sums, rows + piece.first_row, rows + piece.first_column, k);
+    }
+#pragma unroll
+    for (int e = 0; e < kMine; ++e) {
+      start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sums[e / 4][e % 4]);
+    }
+    if (out) {
+      T* const to = out + piece.column * n + piece.row;
+#pragma unroll
+      for (int e = 0; e < kMine; ++e) {
+        if (piece.Has(e, n)) to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = start[e];
+      }
+      return;
+    }
+    // The 8 x 8 tiles on the diagonal are whole.
+#pragma unroll
+    for (int e = 0; e < kMine; ++e) {
+      const int r = piece.Row(e), c = piece.Column(e);
+      if (c > r) continue;
+      const T value = r < n ? start[e] : r == c ? T{1} : T{0};
+      d_[c * kLead + r] = value;
+      if (c / 8 == r / 8) d_[r * kLead + c] = value;
+    }
+  }
+
+  T* const d_;
+  T* const c_;
+  T* const w_;
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_SEGMENT_MATRIX_SEGMENT_H_

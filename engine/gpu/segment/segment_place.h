@@ -1,0 +1,73 @@
+// Device code: which segment a thread block of EliminateSmall has, and how that went.
+#ifndef BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_
+#define BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_
+
+#include "engine/gpu/arch/arch.h"
+#include "engine/gpu/plan/level.h"
+
+namespace blockd::gpu {
+
+// The segment that a thread block has. It stands in shared memory: registers are for the blocks.
+struct Place {
+  int level_index = 0;
+  int64_t segment = 0;
+  int64_t system = 0;
+  SmallLevel level;
+  FactorEntry entry;
+  Run run;
+
+  // Level after level, a level's longest segments first, all systems of a segment together.
+  __device__ Place(const EliminateSmallArgs& args, int64_t ticket) {
+    int64_t segments = args.levels[0].shape.segments();
+    while (ticket >= segments * args.num_systems) {
+      ticket -= segments * args.num_systems;
+      segments = args.levels[++level_index].shape.segments();
+    }
+    level = args.levels[level_index];
+    segment = level.shape.launched(ticket / args.num_systems);
+    system = ticket % args.num_systems;
+    entry = args.systems[system];
+    run = level.shape.run(segment);
+  }
+
+  // Ends last of its system: it has waited for all others, through those that it waited for.
+  __device__ bool is_base() const { return level.shape.separators == 0; }
+  // In the order of the plan.
+  __device__ int64_t position() const { return level.segments_before + segment; }
+};
+
+// How it went. Of one thread block, in shared memory.
+struct Outcome {
+  int failed;      // row of a bad pivot, -1: none
+  unsigned first;  // for the base: position of the first other segment that has failed
+  int64_t value;   // as FirstFailure::value, of this segment
+  int first_warp;  // that counts as warp 0
+};
+inline constexpr unsigned kNobody = ~0u;
+
+// Which of the `others` has failed first. All have ended; a thread asks for eight of them at once.
+// A call, so that the registers of what surrounds it stay as they are.
+__device__ __noinline__ inline void FindFailure(const int64_t* info, int others, int threads,
+                                                unsigned* found) {
+  constexpr int kAtOnce = 8;
+  int first = others;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < others; i += kAtOnce * threads) {
+    int64_t values[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int position = i + u * threads;
+      values[u] = LoadFresh(info + (position < others ? position : others - 1));
+    }
+#pragma unroll
+    for (int u = kAtOnce - 1; u >= 0; --u) {
+      const int position = i + u * threads;
+      if (values[u] != 0 && position < first) first = position;
+    }
+  }
+  if (first < others) atomicMin(found, static_cast<unsigned>(first));
+}
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_

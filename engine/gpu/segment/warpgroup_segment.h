@@ -1,0 +1,655 @@
+// Device code: a segment of blocks of up to 64 rows of float, its products by warpgroups (sm_90a).
+//
+// One warpgroup inverts, the other multiplies. X = inv(L) comes in spans of 32 rows, X(1,0) =
+// X(1,1) R, so that C = E X' and W = S X' come in halves, of which only the last ones wait for all
+// of X:
+//
+//     beside the second span's inverse   C0 = E0 X(0,0)',  T = E1 + E0 R',  C0 C0'
+//                                        W0 = S0 X(0,0)',  U = S1 + S0 R'
+//     when that is there                 C1 = T X(1,1)',   D_next -= C0 C0' + C1 C1'
+//     beside the next block's inverse    W1 = U X(1,1)',   W W',  S = -W C'
+//
+// A product's left operand is what another product left in registers, a lane's columns 2t and 2t +
+// 1 of each eight, which it takes for the instruction's k = t and t + 4. So right operands, which
+// stand in shared memory in parts, have their columns in the order 0, 2, 4, 6, 1, 3, 5, 7.
+#ifndef BLOCKD_ENGINE_GPU_SEGMENT_WARPGROUP_SEGMENT_H_
+#define BLOCKD_ENGINE_GPU_SEGMENT_WARPGROUP_SEGMENT_H_
+
+#include "engine/gpu/segment/small_segment.h"
+
+namespace blockd::gpu {
+
+template <typename T, int kTile, bool kFull>
+class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
+  using Base = SmallSegment<T, kTile, kFull>;
+  using Base::kThreads, Base::run_, Base::thread_, Base::warp_, Base::outcome_;
+  static_assert(std::is_same_v<T, float> && kTile == 64);
+  static constexpr int kLead = kLd<T, kTile>, kSquare = kTile * kLead;
+  static constexpr int kGroupWarps = 4, kGroup = kGroupWarps * kWarp;
+  // Barriers of either warpgroup, and of the second with those of the first that do not invert a
+  // span. Where there are no barriers of parts all warps do all in the order that it needs.
+  static constexpr int kInverters = kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps;
+  static constexpr int kFirstBarrier = kHasPartBarriers ? 1 : 0;
+  static constexpr int kHelpers = 2;  // warps of the first that have no part in a span's inverse
+  static constexpr int kSpan = kTile / 2;
+  static constexpr int kPart = kTile * kTile;  // words of an operand's big parts, or small
+  static constexpr int kHalfPart = kPart / 2;  // of half of its columns
+  static constexpr int kTiles = kTile / 8;     // of a product, along and across
+  static constexpr int kSteps = kTiles / 2;    // of a product, half of the columns deep
+  static constexpr int kSums = kTiles * (kTiles + 1) / 2 * 64;  // of a lower triangle
+  using Copies = TileCopies<T, kTile, kFull, kGroup>;
+  // What a lane has of a product of 64 or 32 columns: entry e of tile j is at row
+  // row() + e / 2 * 8, column 8 j + column() + e % 2.
+  using Sums = T[kTiles][4];
+  using Half = T[kSteps][4];
+  // The parts of a half, as products take it from the left.
+  struct Parts {
+    uint32_t big[kSteps][4], small[kSteps][4];
+  };
+  struct Lanes {
+    int warp, lane;  // of the warpgroup, of the warp
+
+    // Found anew each time, or registers would keep all places.
+    __device__ explicit Lanes(int thread) {
+      Renew(thread);
+      warp = thread / kWarp % kGroupWarps, lane = thread % kWarp;
+    }
+    __device__ int row() const { return warp * 16 + lane / 4; }
+    __device__ int column() const { return lane % 4 * 2; }
+  };
+
+ public:
+  static constexpr int kSharedScalars = 2 * kSquare + 4 * kPart + kSums;
+
+  __device__ WarpgroupSegment(const EliminateSmallArgs& args, const Place& place, T* shared,
+                              Outcome* outcome, int thread)
+      : Base(args, place, outcome, thread),
+        squares_(shared),
+        c_(reinterpret_cast<uint32_t*>(shared + 2 * kSquare)),
+        w_(c_ + 2 * kPart),
+        left_sums_(shared + 2 * kSquare + 4 * kPart) {}
+
+  __device__ void Run() {
+    if (run_.count == 0) return this->Release();
+    this->Await();
+    LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(run_.block(0)), thread_);
+    this->FindOthers();
+    CopyWait();
+    __syncthreads();
+    if (kHasPartBarriers && first()) {
+      InvertAll();
+    } else if (run_.has_fill()) {
+      MultiplyAll<true>();
+    } else {
+      MultiplyAll<false>();
+    }
+  }
+
+ private:
+  __device__ bool first() const { return warp_ < kGroupWarps; }
+  __device__ bool second() const { return kHasPartBarriers || !first(); }
+  __device__ int count() const { return static_cast<int>(run_.count); }
+  __device__ T* Square(int k) const { return squares_ + (k & 1) * kSquare; }
+  __device__ static void SyncSecond() {
+    SyncPart<kHasPartBarriers ? 2 : 0, kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps>();
+  }
+  // R of the block and what is to be multiplied with it are there.
+  __device__ static void SyncMiddle() {
+    if constexpr (kHasPartBarriers) SyncPart<3, kGroupWarps + kHelpers>();
+  }
+
+  // What the first warpgroup does beside its inverse of the k-th D.
+  struct Beside {
+    const WarpgroupSegment& segment;
+    int k;
+    bool next;
+
+    __device__ void Span(int span) const {
+      const int thread = (segment.InverterWarp() - 1) * kWarp + Lane();
+      if (thread >= kHelpers * kWarp) return;
+      if (span == 0) {
+        if (k > 0) segment.template StoreCoupling<kHelpers * kWarp>(k - 1, thread);
+      } else if (next) {
+        SyncMiddle();
+      }
+    }
+    __device__ void Inverted() const { __syncthreads(); }
+  };
+  template <typename Work>
+  struct Before {
+    const Work& work;
+    __device__ void Span(int) const {}
+    __device__ void Inverted() const { work(); }
+  };
+  template <typename Work>
+  __device__ void Invert(T* d, const Work& beside) const {
+    TileInverter<kTile, kInverters, T, kFirstBarrier>(d, &outcome_->failed, InverterWarp())
+        .Run(beside);
+  }
+  // Its number where warp 0 inverts spans: not on the same scheduler in both thread blocks of a
+  // multiprocessor.
+  __device__ int InverterWarp() const {
+    return kHasPartBarriers
+               ? (warp_ + kGroupWarps - outcome_->first_warp % kGroupWarps) % kGroupWarps
+               : warp_;
+  }
+
+  // The first warpgroup's part.
+  __device__ void InvertAll() {
+    const int count = this->count();
+    const bool target = this->HasNext(true);
+#pragma unroll 1
+    for (int k = 0;; ++k) {
+      const bool last = k + 1 == count;
+      Invert(Square(k), Beside{*this, k, !last || target});
+      if (this->HasFailed(k)) return this->Release();
+      if (last) break;
+      StoreInverse(k, Square(k), thread_);
+      __syncthreads();
+    }
+    if (target) {
+      __syncthreads();
+      TakeC(Square(count));
+    }
+    this->Release();
+    // Nobody in this launch waits for these.
+    StoreInverse(count - 1, Square(count - 1), thread_);
+    if (target) StoreCoupling<kGroup>(count - 1, thread_);
+  }
+
+  // The second's, or all. kFill: run_.has_fill().
+  template <bool kFill>
+  __device__ void MultiplyAll() {
+    const int count = this->count();
+    const bool target = this->HasNext(true);
+    Half left[2];  // S, then W0 and U, then W
+    int thread = thread_ - kGroup, k = 0;
+    if (target || count > 1) {
+      FetchFirst<kFill>(thread, left);
+#pragma unroll 1
+      for (;;) {
+        Renew(thread);  // or registers keep the places of all that is copied
+        T* const d = Square(k);
+        T* const other = Square(k + 1);
+        const bool last = k + 1 == count;
+        Half start, rest;  // E
+        ReadCoupling(start, rest);
+        Parts t;
+        Sums square[1];
+        const auto begin = [&] { BeginDivision<kFill>(k, thread, start, rest, left, t, square); };
+        if constexpr (kHasPartBarriers) {
+          SyncMiddle();
+          begin();
+          __syncthreads();
+        } else {
+          if (first() && k > 0) StoreCoupling<kGroup>(k - 1, thread_);
+          Invert(d, Before<decltype(begin)>{begin});
+        }
+        if (this->HasFailed(k)) return this->Release();
+        if constexpr (!kHasPartBarriers) {
+          if (first()) StoreInverse(k, d, thread_);
+          __syncthreads();
+        }
+        Divide(d, thread, t, rest);
+        if (!last) {
+          SyncSecond();
+          if (second()) FormNext(other, rest, square[0]);
+        }
+        __syncthreads();
+        if (!kHasPartBarriers && first() && last) TakeC(other);
+        const bool end = last || k + 1 == count - (target ? 0 : 1);
+        if constexpr (kFill) {
+          DivideFill(left);
+          if (second()) {
+            if (!last) StoreFill<1>(k, left[1]);
+            UpdateLeft(k, last, left, [&] {
+              if (end) return;
+              FetchDiagonal(k + 1, thread);
+              PrefetchCoupling(k + 1, thread);
+            });
+          }
+        } else if (!end) {
+          FetchDiagonal(k + 1, thread);
+        }
+        if (end) break;
+        ++k;
+        SyncSecond();  // all have done with W, which stood where E comes
+        FetchCoupling(k, thread);
+      }
+      if (!target) ++k;
+    }
+    if (!target) {
+      if constexpr (kHasPartBarriers) {
+        __syncthreads();
+        this->HasFailed(k);
+      } else {
+        if (first() && k > 0) StoreCoupling<kGroup>(k - 1, thread_);
+        const auto nothing = [] {};
+        Invert(Square(k), Before<decltype(nothing)>{nothing});
+        __syncthreads();
+        if (!this->HasFailed(k) && first()) StoreInverse(k, Square(k), thread_);
+      }
+    }
+    this->Release();
+    if (kFill && second()) Store<kGroup, kTiles>(this->Stored(count - 1, true), w_, thread);
+    if (!kHasPartBarriers && first() && target) StoreCoupling<kGroup>(count - 1, thread_);
+  }
+
+  // What the D after the k-th begins with, on its way.
+  __device__ void FetchDiagonal(int k, int thread) const {
+    const bool last = k + 1 == count();
+    if (!second() || (last && run_.reversed)) return;
+    LoadDiagonal<kGroup>(Square(k + 1), this->NextDiagonal(k, last), thread);
+  }
+  // A line a thread.
+  __device__ void PrefetchCoupling(int k, int thread) const {
+    const int at = thread * 32, n = this->n();
+    if (at < n * n) Prefetch(this->NextCoupling(k).data + at);
+  }
+  // E, and all that was on its way.
+  __device__ void FetchCoupling(int k, int thread) const {
+    if (second()) {
+      Copies::LoadCoupling(reinterpret_cast<T*>(w_), this->NextCoupling(k), this->n(), thread,
+                           kGroup);
+    }
+    CopyWait();
+    SyncSecond();
+  }
+  // All that the first block needs.
+  template <bool kFill>
+  __device__ void FetchFirst(int thread, Half (&left)[2]) const {
+    T* const s = reinterpret_cast<T*>(c_);
+    if (kFill && second()) {
+      Copies::LoadCoupling(s, this->LeftCoupling(), this->n(), thread, kGroup);
+    }
+    FetchDiagonal(0, thread);
+    FetchCoupling(0, thread);
+    if (kFill && second()) {
+      Read(left[0], s);
+      Read(left[1], s + kSpan * kLead);
+    }
+  }
+  __device__ void ReadCoupling(Half& start, Half& rest) const {
+    if (!second()) return;
+    const T* const e = reinterpret_cast<const T*>(w_);
+    Read(start, e);
+    Read(rest, e + kSpan * kLead);
+  }
+
+  template <int kBy>
+  __device__ void LoadDiagonal(T* to, const DiagonalSource<T>& source, int thread) const {
+    const bool aligned = reinterpret_cast<uintptr_t>(source.first) % 16 == 0;
+    if (!kFull || source.second || source.packed || !aligned) {
+      TileCopies<T, kTile, kFull, kBy>::LoadDiagonal(to, source, this->n(), thread);
+      return;
+    }
+    const int row = thread % 16 * 4, column = thread / 16, below = (row - column / 8 * 8) / 8 * 8;
+    if (row < column / 8 * 8) return;
+    to += column * kLead + row;
+    const T* const from = source.first + column * kTile + row;
+#pragma unroll
+    for (int first = 0; first <= below && first < kTile; first += kBy / 16) {
+      CopyAsync16(to + first * kLead, from + first * kTile);
+    }
+  }
+  // Half of a block's columns.
+  __device__ void Read(Half& values, const T* block) const {
+    const Lanes mine(thread_);
+    block += mine.column() * kLead + mine.row();
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) values[j][e] = block[(8 * j + e % 2) * kLead + e / 2 * 8];
+    }
+  }
+
+  // X(0,0) and R are there: C0, T in parts, C0 C0', W0 and U.
+  template <bool kFill>
+  __device__ void BeginDivision(int k, int thread, Half& start, Half& rest, Half (&left)[2],
+                                Parts& t, Sums (&square)[1]) const {
+    uint32_t* const x = c_ + kHalfPart;
+    if (second()) SplitColumns<kTile>(Square(k), x, thread);
+    ShareWithWarpgroups();
+    SyncSecond();
+    if (second()) {
+      DivideFirst(start, rest, x);
+      KeepParts(start, c_);
+    }
+    ShareWithWarpgroups();
+    SyncSecond();
+    if (!second()) return;
+    if constexpr (kFill) {
+      DivideFirst(left[0], left[1], x);
+      KeepParts(left[0], w_);
+      StoreFill<0>(k, left[0]);
+    }
+    Parts c0;
+    LoadParts(c0, c_);
+    MultiplyFrom<true>(square, c0, {c_});
+    // TakeC goes on from there.
+    if (k + 1 == count()) Subtract(Square(k + 1), square[0], run_.reversed);
+    Split(t, rest);
+  }
+  // X(1,1) is there: C1.
+  __device__ void Divide(const T* d, int thread, Parts& t, Half& rest) const {
+    if (second()) SplitColumns<kSpan>(d + kSpan * (kLead + 1), w_ + kHalfPart, thread);
+    ShareWithWarpgroups();
+    SyncSecond();
+    if (second()) {
+      MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(rest), t, {w_ + kHalfPart});
+      KeepParts(rest, c_ + kHalfPart);
+    }
+    ShareWithWarpgroups();
+  }
+  __device__ void FormNext(T* other, const Half& rest, Sums& square) const {
+    Multiply(square, rest, c_ + kHalfPart);
+    Subtract(other, square, false);
+  }
+  // W1, and W in parts.
+  __device__ void DivideFill(Half (&left)[2]) const {
+    if (second()) {
+      Parts u;
+      Split(u, left[1]);
+      MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(left[1]), u, {w_ + kHalfPart});
+    }
+    SyncSecond();  // X(1,1) stands where W1 comes
+    if (second()) KeepParts(left[1], w_ + kHalfPart);
+    ShareWithWarpgroups();
+    SyncSecond();
+  }
+
+  // Halves of A, first and rest: rest += first R', first = first X(0,0)'.
+  __device__ static void DivideFirst(Half& first, Half& rest, const uint32_t* x) {
+    Sums sums;
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      sums[i / 4][i % 4] = 0;
+      sums[kSteps + i / 4][i % 4] = rest[i / 4][i % 4];
+    }
+    Multiply(sums, first, x);
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      first[i / 4][i % 4] = sums[i / 4][i % 4];
+      rest[i / 4][i % 4] = sums[kSteps + i / 4][i % 4];
+    }
+  }
+
+  // parts = those of the first 32 columns of kRows rows of X, R among them, in a product's order.
+  // What X has above its diagonal's 8 x 8 tiles is not its.
+  template <int kRows>
+  __device__ static void SplitColumns(const T* x, uint32_t* parts, int thread) {
+    constexpr int kBy = kGroup / kRows;
+    const int row = static_cast<int>(static_cast<unsigned>(thread) % kRows);
+    const int chunk = static_cast<int>(static_cast<unsigned>(thread) / kRows);
+    x += row;
+    uint4* const to = reinterpret_cast<uint4*>(parts) + row;
+    T values[2 * kSteps / kBy][4];  // all before any is stored
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; i += kBy) {
+      const int column = (i + chunk) / 2 * 8, odd = (i + chunk) % 2;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) values[i / kBy][e] = x[(column + 2 * e + odd) * kLead];
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; i += kBy) {
+      const int column = (i + chunk) / 2 * 8;
+      uint32_t big[4], small[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const SplitFloat part(column <= row ? values[i / kBy][e] : T{0});
+        big[e] = part.big, small[e] = part.small;
+      }
+      to[(i + chunk) * kRows] = {big[0], big[1], big[2], big[3]};
+      to[(i + chunk) * kRows + kPart / 4] = {small[0], small[1], small[2], small[3]};
+    }
+  }
+  // parts = those of half of a block's columns.
+  __device__ void KeepParts(const Half& values, uint32_t* parts) const {
+    const Lanes mine(thread_);
+    parts += mine.warp * 64 + mine.lane;
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const SplitFloat part(values[j][e]);
+        uint32_t* const to = parts + ((2 * j + e % 2) * kTile + e / 2 * 8) * 4;
+        to[0] = part.big, to[kPart] = part.small;
+      }
+    }
+  }
+
+  // sums += A B', half of the columns deep; A as a product leaves it, B in parts.
+  template <int kAcross>
+  __device__ static void Multiply(T (&sums)[kAcross][4], const Half& a, const uint32_t* b) {
+    Parts parts;
+    Split(parts, a);
+    MultiplyFrom(reinterpret_cast<T(&)[1][kAcross][4]>(sums), parts, {b});
+  }
+  __device__ static void Split(Parts& parts, const Half& a) {
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const SplitFloat part(a[i / 4][i % 2 * 2 + i % 4 / 2]);
+      parts.big[i / 4][i % 4] = part.big, parts.small[i / 4][i % 4] = part.small;
+    }
+  }
+  // Of several B. kFresh: sums = A B', whatever they were.
+  struct Nothing {
+    __device__ void operator()() const {}
+  };
+  template <bool kFresh = false, int kProducts, int kAcross, typename Work = Nothing>
+  __device__ static void MultiplyFrom(T (&sums)[kProducts][kAcross][4], Parts& a,
+                                      const uint32_t* const (&b)[kProducts],
+                                      const Work& beside = {}) {
+    constexpr int kRows = 8 * kAcross;
+    uint64_t right[kProducts];
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) {
+      right[p] = DescribeMatrix<kRows>(b[p]);
+      auto low = static_cast<uint32_t>(right[p]);
+      Renew(low);  // or registers would keep every step's
+      right[p] = right[p] >> 32 << 32 | low;
+      if (!kFresh) RenewAll(sums[p]);
+    }
+    RenewAll(a.big);
+    RenewAll(a.small);
+    BeginProducts();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int kind = 0; kind < 3; ++kind) {
+#pragma unroll
+        for (int p = 0; p < kProducts; ++p) {
+          const auto& left = kind == 0 ? a.small[step] : a.big[step];
+          const uint64_t from = right[p] + step * 2 * kRows + (kind == 1 ? kPart / 4 : 0);
+          if (kFresh && step == 0 && kind == 0) {
+            StartFreshProduct(sums[p], left, from);
+          } else {
+            StartProduct(sums[p], left, from);
+          }
+        }
+      }
+    }
+    EndProducts();
+    beside();
+    WaitForProducts();
+    RenewAll(a.big);
+    RenewAll(a.small);
+#pragma unroll
+    for (int p = 0; p < kProducts; ++p) RenewAll(sums[p]);
+  }
+  template <typename Word, int kCount>
+  __device__ static void RenewAll(Word (&words)[kCount][4]) {
+#pragma unroll
+    for (int i = 0; i < kCount * 4; ++i) Renew(words[i / 4][i % 4]);
+  }
+  // A half in parts in shared memory.
+  __device__ void LoadParts(Parts& parts, const uint32_t* a) const {
+    const Lanes mine(thread_);
+    const int row = mine.warp * 16 + mine.lane % 16;
+    const uint32_t* const from = a + (mine.lane / 16 * kTile + row) * 4;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      LoadMatrices(parts.big[step], from + step * 8 * kTile);
+      LoadMatrices(parts.small[step], from + step * 8 * kTile + kPart);
+    }
+  }
+
+  // The left separator's update, of all interiors so far, and S. Of the last one both go to the
+  // next level.
+  template <typename Work>
+  __device__ void UpdateLeft(int k, bool last, Half (&left)[2], const Work& beside) const {
+    Sums sums[2] = {};
+    if (k > 0) AddLeft(sums[0]);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      Parts w;
+      LoadParts(w, w_ + half * kHalfPart);
+      MultiplyFrom(sums, w, {w_ + half * kHalfPart, c_ + half * kHalfPart}, [&] {
+        if (half == 0) beside();
+      });
+    }
+#pragma unroll
+    for (int i = 0; i < kTiles * 4; ++i) {
+      left[i / 4 / kSteps][i / 4 % kSteps][i % 4] = -sums[1][i / 4][i % 4];
+    }
+    if (!last) return KeepLeft(sums[0]);
+    StoreMinus(this->NextChain(run_.left, 1), sums[0]);
+    StoreMinus(this->NextChain(run_.left, 2), sums[1]);
+  }
+
+  // What the last C1 leaves, by the first warpgroup.
+  __device__ void TakeC(const T* next) const {
+    Sums sums[1];
+    Parts c1;
+    LoadParts(c1, c_ + kHalfPart);
+    MultiplyFrom<true>(sums, c1, {c_ + kHalfPart});
+    const T* const place = Place8(next);
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      T two[2];
+      LoadVector(two, place + i % 2 * 8 * kLead + i / 2 * 8);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) sums[0][i / 2][i % 2 * 2 + e] -= two[e];
+    }
+    StoreMinus(this->Target(), sums[0]);
+  }
+
+  // Where the transposes of a lane's first two entries are in a square.
+  template <typename Scalar>
+  __device__ Scalar* Place8(Scalar* square) const {
+    const Lanes mine(thread_);
+    return square + mine.row() * kLead + mine.column();
+  }
+  // A symmetric square -= sums; it is zero if it is none.
+  __device__ void Subtract(T* square, const Sums& sums, bool none) const {
+    T* const place = Place8(square);
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      T* const to = place + i % 2 * 8 * kLead + i / 2 * 8;
+      T two[2];
+      LoadVector(two, to);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) two[e] = (none ? T{0} : two[e]) - sums[i / 2][i % 2 * 2 + e];
+      StoreVector(to, two);
+    }
+  }
+
+  template <int kBy>
+  __device__ void StoreCoupling(int k, int thread) const {
+    Store<kBy>(this->Stored(k, false), c_, thread);
+  }
+  // What is in parts, to the factor, by the first kBy threads, from a chunk of four columns on.
+  template <int kBy, int kFrom = 0>
+  __device__ void Store(T* out, const uint32_t* parts, int thread) const {
+    const int row = thread % kTile, odd = thread / kTile, n = this->n();
+    const uint4* const from = reinterpret_cast<const uint4*>(parts) + thread;
+    out += odd * n + row;
+#pragma unroll
+    for (int i = kFrom; i < 2 * kTiles; i += kBy / kTile) {
+      const uint4 big = from[i * kTile], small = from[i * kTile + kPart / 4];
+      const T values[4] = {__uint_as_float(big.x) + __uint_as_float(small.x),
+                           __uint_as_float(big.y) + __uint_as_float(small.y),
+                           __uint_as_float(big.z) + __uint_as_float(small.z),
+                           __uint_as_float(big.w) + __uint_as_float(small.w)};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int column = i / 2 * 8 + i % 2 + 2 * e;
+        if (kFull || (row < n && column + odd < n)) out[column * n] = values[e];
+      }
+    }
+  }
+  // A half of W to the factor.
+  template <int kHalf>
+  __device__ void StoreFill(int k, const Half& values) const {
+    const Lanes mine(thread_);
+    const int n = this->n(), row = mine.row(), column = mine.column() + kHalf * kSpan;
+    T* const out = this->Stored(k, true) + column * n + row;
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const int across = i / 4 * 8 + i % 2, down = i % 4 / 2 * 8;
+      if (kFull || (row + down < n && column + across < n)) {
+        out[across * n + down] = values[i / 4][i % 4];
+      }
+    }
+  }
+  __device__ void StoreInverse(int k, const T* d, int thread) const {
+    Copies::template StoreInverse<kGroup>(this->StoredInverse(k), d, this->n(), thread);
+  }
+  // The transpose of -sums. What is above a diagonal may be anything.
+  __device__ void StoreMinus(T* out, const Sums& sums) const {
+    const Lanes mine(thread_);
+    const int n = this->n();
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int row = i / 2 * 8 + mine.column(), column = mine.row() + i % 2 * 8;
+      const T two[2] = {-sums[i / 2][i % 2 * 2], -sums[i / 2][i % 2 * 2 + 1]};
+      if constexpr (kFull) {
+        StoreVector(out + column * kTile + row, two);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (row + e < n && column < n) out[column * n + row + e] = two[e];
+        }
+      }
+    }
+  }
+
+  // body(j, h, sum) for the pairs of entries of a lower triangle that a lane has; sum: where their
+  // sum stands.
+  template <typename Body>
+  __device__ void ForTriangle(const Body& body) const {
+    const Lanes mine(thread_);
+    const int warp = mine.warp, before = 15 * warp - 2 * warp * (warp - 1);
+    T* const all = left_sums_ + 2 * mine.lane;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int pairs = before + (h == 0 ? -2 * warp : 7 - 4 * warp);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if (j >= 2 * warp + h) body(j, h, all + (pairs + j) * 64);
+      }
+    }
+  }
+  __device__ void AddLeft(Sums& sums) const {
+    ForTriangle([&](int j, int h, T* sum) {
+      T two[2];
+      LoadVector(two, sum);
+      sums[j][2 * h] += two[0], sums[j][2 * h + 1] += two[1];
+    });
+  }
+  __device__ void KeepLeft(const Sums& sums) const {
+    ForTriangle([&](int j, int h, T* sum) {
+      const T two[2] = {sums[j][2 * h], sums[j][2 * h + 1]};
+      StoreVector(sum, two);
+    });
+  }
+
+  T* const squares_;
+  uint32_t* const c_;
+  uint32_t* const w_;
+  T* const left_sums_;
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_SEGMENT_WARPGROUP_SEGMENT_H_

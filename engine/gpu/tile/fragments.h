@@ -1,0 +1,194 @@
+// Device code on square tiles in shared memory: column-major, leading dimension kLd<T, kTile>,
+// which keeps rows' fragments of a warp's matrix instructions free of bank conflicts.
+#ifndef BLOCKD_ENGINE_GPU_TILE_FRAGMENTS_H_
+#define BLOCKD_ENGINE_GPU_TILE_FRAGMENTS_H_
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "engine/gpu/arch/arch.h"
+
+namespace blockd::gpu {
+
+template <typename T, int kTile>
+inline constexpr int kLd = kTile + (sizeof(T) == 4 ? 8 : 4);
+
+// 16 bytes or 8, aligned.
+template <int kBytes>
+using Vector = std::conditional_t<kBytes == 16, uint4, uint2>;
+template <typename T, int kCount>
+__device__ inline void LoadVector(T (&values)[kCount], const T* from) {
+  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
+  const auto bits = *reinterpret_cast<const Vector<sizeof(values)>*>(from);
+  memcpy(values, &bits, sizeof(values));
+}
+template <typename T, int kCount>
+__device__ inline void StoreVector(T* to, const T (&values)[kCount]) {
+  static_assert(sizeof(values) == 16 || sizeof(values) == 8);
+  Vector<sizeof(values)> bits;
+  memcpy(&bits, values, sizeof(values));
+  *reinterpret_cast<Vector<sizeof(values)>*>(to) = bits;
+}
+__device__ inline void LoadEight(float (&values)[8], const float* from) {
+  LoadVector(reinterpret_cast<float(&)[4]>(values[0]), from);
+  LoadVector(reinterpret_cast<float(&)[4]>(values[4]), from + 4);
+}
+__device__ inline void StoreEight(float* to, const float* values) {
+  StoreVector(to, reinterpret_cast<const float(&)[4]>(values[0]));
+  StoreVector(to + 4, reinterpret_cast<const float(&)[4]>(values[4]));
+}
+
+// What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
+// the bound of 4 n eps leaves little room.
+template <typename T, int kTile>
+using Arithmetic = std::conditional_t<std::is_same_v<T, float> && (kTile >= 64), float, double>;
+
+// Entry (g, k + t) of the rows that `rows` points to: the left operand of Mma8x8x4 or, for a
+// product with a transpose, the right one.
+template <int kLead, typename Real = double, typename T>
+__device__ inline Real RowFragment(const T* rows, int k) {
+  const int lane = Lane();
+  return rows[(k + (lane & 3)) * kLead + (lane >> 2)];
+}
+// Entry (k + t, g) of the columns that `columns` points to: the right operand.
+template <int kLead, typename Real = double, typename T>
+__device__ inline Real ColumnFragment(const T* columns, int k) {
+  const int lane = Lane();
+  return columns[(lane >> 2) * kLead + k + (lane & 3)];
+}
+
+// 16 rows and 8 columns of the left operand of Mma16x8x8.
+template <int kLead, typename Real, typename T>
+__device__ inline void LoadRows(Real (&a)[4], const T* rows, int k) {
+  a[0] = RowFragment<kLead, Real>(rows, k);
+  a[1] = RowFragment<kLead, Real>(rows + 8, k);
+  a[2] = RowFragment<kLead, Real>(rows, k + 4);
+  a[3] = RowFragment<kLead, Real>(rows + 8, k + 4);
+}
+// The result of Mma16x8x8.
+template <int kLead, typename Real, typename T>
+__device__ inline void LoadTile(Real (&c)[4], const T* tile) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  c[0] = tile[column * kLead + row];
+  c[1] = tile[(column + 1) * kLead + row];
+  c[2] = tile[column * kLead + row + 8];
+  c[3] = tile[(column + 1) * kLead + row + 8];
+}
+template <int kLead, typename Real, typename T>
+__device__ inline void StoreTile(T* tile, const Real (&c)[4]) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  tile[column * kLead + row] = static_cast<T>(c[0]);
+  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
+  tile[column * kLead + row + 8] = static_cast<T>(c[2]);
+  tile[(column + 1) * kLead + row + 8] = static_cast<T>(c[3]);
+}
+// And of Mma8x8x4.
+template <int kLead, typename Real, typename T>
+__device__ inline void LoadTile(Real (&c)[2], const T* tile) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  c[0] = tile[column * kLead + row];
+  c[1] = tile[(column + 1) * kLead + row];
+}
+template <int kLead, typename Real, typename T>
+__device__ inline void StoreTile(T* tile, const Real (&c)[2]) {
+  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
+  tile[column * kLead + row] = static_cast<T>(c[0]);
+  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
+}
+
+// c[i][j] += a[i] b[j], tiles of 16 x 8.
+template <int kRows, int kColumns>
+__device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const double (&a)[kRows][2],
+                                     const double (&b)[kColumns][1]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
+  }
+}
+// The same, tiles b from `first` on.
+template <int kRows, int kColumns>
+__device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
+                                     const float (&b)[kColumns][2], int first = 0) {
+  float left[kFloatParts][kRows][4], right[kFloatParts][kColumns][2];
+#pragma unroll
+  for (int i = 0; i < 4 * kRows; ++i) SplitInto(left, i / 4, i % 4, a[i / 4][i % 4]);
+#pragma unroll
+  for (int j = 0; j < 2 * kColumns; ++j) {
+    if (j / 2 >= first) SplitInto(right, j / 2, j % 2, b[j / 2][j % 2]);
+  }
+  MultiplyParts(c, left, right, first);
+}
+// And of one row of tiles.
+template <int kColumns>
+__device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
+                                     const float (&b)[kColumns][2], int first) {
+  MultiplyTiles(reinterpret_cast<float(&)[1][kColumns][4]>(c),
+                reinterpret_cast<const float(&)[1][4]>(a), b, first);
+}
+
+// Less than kAbnormal for a positive normal number; from its bits, which costs the arithmetic
+// nothing.
+__device__ inline uint32_t Abnormality(double x) {
+  return static_cast<uint32_t>(__double_as_longlong(x) >> 32) - 0x00100000u;
+}
+__device__ inline uint32_t Abnormality(float x) {
+  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u;
+}
+template <typename Real>
+inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fe00000u : 0x7f000000u;
+
+// Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
+// and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
+// normal number, else 8.
+//
+// What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
+// guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit
+// triangle M, come at the end.
+template <typename Real>
+__device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
+  uint32_t worst = 0;
+  Real root[8];
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const Real pivot = a[k][k];
+    const uint32_t abnormality = Abnormality(pivot);
+    worst = abnormality > worst ? abnormality : worst;
+    root[k] = ReciprocalRoot(pivot);
+    if (k == 7) break;
+    const Real below = a[k + 1][k];
+    Real reciprocal, next;
+    if constexpr (std::is_same_v<Real, float>) {
+      reciprocal = Reciprocal(pivot);
+      next = fma(-below * reciprocal, below, a[k + 1][k + 1]);
+    } else {
+      Real guess, correction;
+      GuessReciprocal(pivot, guess, correction);
+      const Real guessed = below * guess;
+      next = fma(-below * guessed, correction, fma(-below, guessed, a[k + 1][k + 1]));
+      reciprocal = fma(guess, correction, guess);
+    }
+#pragma unroll
+    for (int c = k + 1; c < 8; ++c) {
+      const Real m = a[c][k] * reciprocal;
+      x[c] = fma(-m, x[k], x[c]);
+#pragma unroll
+      for (int r = c; r < 8; ++r) a[r][c] = fma(-m, a[r][k], a[r][c]);
+    }
+    a[k + 1][k + 1] = next;
+  }
+#pragma unroll
+  for (int k = 0; k < 8; ++k) x[k] *= root[k];
+  if (worst < kAbnormal<Real>) return 8;
+  int bad = 8;
+#pragma unroll
+  for (int k = 7; k >= 0; --k) {
+    if (Abnormality(a[k][k]) >= kAbnormal<Real>) bad = k;
+  }
+  return bad;
+}
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_TILE_FRAGMENTS_H_
