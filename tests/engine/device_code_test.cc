@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/gpu/arch/arch.h"
-#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/segment/level_args.h"
 #include "engine/gpu/segment/matrix_segment.h"
 #include "engine/gpu/segment/warpgroup_segment.h"
 #include "engine/problems/problems.h"
@@ -94,7 +94,7 @@ struct Factored {
 };
 
 template <template <typename, int, bool> class Segment, typename T, int kTile, bool kFull>
-void RunSegment(const EliminateSmallArgs& args, int64_t ticket) {
+void RunSegment(const EliminateSegmentsArgs& args, int64_t ticket) {
   using Mine = Segment<T, kTile, kFull>;
   const Place place(args, ticket);
   // The first warp is the one that the hardware would name with half of the thread blocks.
@@ -119,7 +119,7 @@ Factored<T> Factor(const EliminationPlan& plan, const BlockTridiagonalView& matr
   FactorEntry entry = EntryOf(matrix, out.factor.data(), chains.data());
   entry.info = info.data();
   entry.found = &out.found;
-  EliminateSmallArgs args = ArgsOfLevels(plan, 0, kMostLevelsALaunch);
+  EliminateSegmentsArgs args = ArgsOfLevels(plan, 0, kMostLevelsALaunch);
   args.systems = &entry;
   args.num_systems = 1;
   args.done = done.data();

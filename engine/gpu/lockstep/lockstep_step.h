@@ -1,11 +1,12 @@
 // Device code: what a thread block does in one step of the elimination of large blocks, for one
-// segment; eliminate_large.cu says which steps there are and when they come.
+// segment; factor.cu says which steps there are and when they come.
 #ifndef BLOCKD_ENGINE_GPU_LOCKSTEP_LOCKSTEP_STEP_H_
 #define BLOCKD_ENGINE_GPU_LOCKSTEP_LOCKSTEP_STEP_H_
 
+#include "engine/gpu/lockstep/sizes.h"
 #include "engine/gpu/tile/tile_task.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::lockstep {
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
@@ -52,7 +53,7 @@ class Segment {
         reader_{system_, args.level.n, args.chain_offset},
         shared_(shared),
         failed_(failed) {
-    inverse_ = static_cast<T*>(system_.scratch) + segment_ * LargeScratchScalars(n_);
+    inverse_ = static_cast<T*>(system_.scratch) + segment_ * ScratchScalars(n_);
     fill_ = inverse_ + Square();
     transposed_ = fill_ + Square();
     // L lies where C will come, or where S would.
@@ -296,6 +297,6 @@ class Segment {
   T* transposed_;
 };
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::lockstep
 
 #endif  // BLOCKD_ENGINE_GPU_LOCKSTEP_LOCKSTEP_STEP_H_

@@ -1,10 +1,10 @@
 // Solves for more than 128 rows: thread blocks take items, some rows of one product, in an order in
 // which nothing waits for long. The next items are known while one is in work, so that the next
 // one's matrices are under way, and it starts, without a pause.
-#include "engine/gpu/launch.h"
+#include "engine/gpu/lockstep/launch.h"
 #include "engine/gpu/lockstep/solve_items.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::lockstep {
 namespace {
 
 constexpr int kThreads = kSlots * kWarp;
@@ -353,7 +353,7 @@ __device__ __noinline__ void MakeItems(const ItemTable<T>* table, int first, int
 // another says that the item before is done; or says so at once, if the next one has to wait.
 template <typename T, int kSets, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 2)
-    SubstituteLargeKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
+    SubstituteLockstepKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];
   Item<T>* const items = reinterpret_cast<Item<T>*>(item_memory);
@@ -439,7 +439,7 @@ template <typename T>
 inline constexpr int64_t kOther = kItems * sizeof(Item<T>) + 1024 + 128;
 
 template <typename T, int kSets>
-LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
+LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   constexpr int64_t kSums = kSumBytes<T, kSets>;
   args.table_bytes = (ItemTable<T>::Bytes(args) + 127) / 128 * 128;
   const int64_t fixed = kSums + kOther<T> + args.table_bytes;
@@ -453,12 +453,12 @@ LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
   args.vector_rows = rows <= fit ? rows : fit / 256 * 256;
   const size_t shared =
       static_cast<size_t>(args.table_bytes + kSums + row_bytes * (args.vector_rows + 8));
-  const auto kernel = args.n % kStep == 0 ? SubstituteLargeKernel<T, kSets, true>
-                                          : SubstituteLargeKernel<T, kSets, false>;
+  const auto kernel = args.n % kStep == 0 ? SubstituteLockstepKernel<T, kSets, true>
+                                          : SubstituteLockstepKernel<T, kSets, false>;
   int resident = 0;
   const Error error = BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(
       &resident, reinterpret_cast<const void*>(kernel), kThreads, shared);
-  if (error != kSuccess) return {error, "SubstituteLarge"};
+  if (error != kSuccess) return {error, "SubstituteLockstep"};
   const int64_t blocks = resident * limits.multiprocessors;
   for (int32_t l = 0; l < args.num_levels; ++l) {
     args.levels[l].log_strips = LogStripsOf<T>(args, args.levels[l], limits.multiprocessors);
@@ -469,38 +469,33 @@ LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
                                               dim3(static_cast<unsigned>(Minimum(most, blocks))),
                                               dim3(kThreads), parameters,
                                               static_cast<unsigned>(shared), stream),
-          "SubstituteLarge"};
+          "SubstituteLockstep"};
 }
 
 template <typename T, int kSets>
 Error Allow(size_t bytes) {
-  const Error error = AllowShared(SubstituteLargeKernel<T, kSets, true>, bytes);
-  return error == kSuccess ? AllowShared(SubstituteLargeKernel<T, kSets, false>, bytes) : error;
+  const Error error = AllowShared(SubstituteLockstepKernel<T, kSets, true>, bytes);
+  return error == kSuccess ? AllowShared(SubstituteLockstepKernel<T, kSets, false>, bytes) : error;
 }
 
 }  // namespace
 
-int64_t SolveCounters(const SolveArgs& args) {
-  if (args.n <= kLargestSmallSolve) return 2 * args.num_levels;
-  return 4 * (args.separators + args.num_levels);
-}
-
-LaunchResult PrepareSubstituteLarge(const SolveLimits& limits) {
+LaunchResult PrepareSolve(const DeviceLimits& limits) {
   const size_t bytes = static_cast<size_t>(limits.block_shared_bytes - kOther<double>);
   Error error = Allow<double, 1>(bytes);
   if (error == kSuccess) error = Allow<double, 2>(bytes);
   if (error == kSuccess) error = Allow<float, 1>(bytes);
   if (error == kSuccess) error = Allow<float, 2>(bytes);
-  return {error, "SubstituteLarge"};
+  return {error, "SubstituteLockstep"};
 }
 
 template <typename T>
-LaunchResult SubstituteLarge(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   return args.panel_columns == kColumns ? Launch<T, 1>(args, limits, stream)
                                         : Launch<T, 2>(args, limits, stream);
 }
 
-template LaunchResult SubstituteLarge<double>(const SolveArgs&, const SolveLimits&, Stream);
-template LaunchResult SubstituteLarge<float>(const SolveArgs&, const SolveLimits&, Stream);
+template LaunchResult Substitute<double>(const SolveArgs&, const DeviceLimits&, Stream);
+template LaunchResult Substitute<float>(const SolveArgs&, const DeviceLimits&, Stream);
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::lockstep

@@ -10,7 +10,7 @@
 #include "engine/gpu/plan/solve_part.h"
 #include "engine/gpu/tile/stream.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::lockstep {
 
 // Strips of an item times its slices along the vectors: its warps.
 inline constexpr int kLogSlots = 3, kSlots = 1 << kLogSlots;
@@ -82,7 +82,7 @@ struct Zone {
 // segments between do, and before the base's last block.
 inline constexpr int kMostZones = 5;
 
-// Finds items by their numbers. MostSolveItems keeps these below 2^32.
+// Finds items by their numbers. SolveCalls keeps these below 2^32.
 template <typename T>
 class ItemTable {
  public:
@@ -364,6 +364,6 @@ class ItemTable {
   const uint32_t units_, panels_, tiles_;
 };
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::lockstep
 
 #endif  // BLOCKD_ENGINE_GPU_LOCKSTEP_SOLVE_ITEMS_H_

@@ -8,7 +8,7 @@
 #define BLOCKD_ENGINE_GPU_PLAN_SOLVE_PART_H_
 
 #include "engine/gpu/arch/arch.h"
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/plan/solve_args.h"
 
 namespace blockd::gpu {
 

@@ -46,7 +46,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
  public:
   static constexpr int kSharedScalars = 3 * kTile * kLead;
 
-  __device__ MatrixSegment(const EliminateSmallArgs& args, const Place& place, T* shared,
+  __device__ MatrixSegment(const EliminateSegmentsArgs& args, const Place& place, T* shared,
                            Outcome* outcome, int thread)
       : Base(args, place, outcome, thread),
         d_(shared),

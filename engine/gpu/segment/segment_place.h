@@ -3,7 +3,7 @@
 #define BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_
 
 #include "engine/gpu/arch/arch.h"
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/segment/segment_args.h"
 
 namespace blockd::gpu {
 
@@ -12,12 +12,12 @@ struct Place {
   int level_index = 0;
   int64_t segment = 0;
   int64_t system = 0;
-  SmallLevel level;
+  SegmentsLevel level;
   FactorEntry entry;
   Run run;
 
   // Level after level, a level's longest segments first, all systems of a segment together.
-  __device__ Place(const EliminateSmallArgs& args, int64_t ticket) {
+  __device__ Place(const EliminateSegmentsArgs& args, int64_t ticket) {
     int64_t segments = args.levels[0].shape.segments();
     while (ticket >= segments * args.num_systems) {
       ticket -= segments * args.num_systems;

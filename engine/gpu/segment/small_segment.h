@@ -19,7 +19,7 @@ class SmallSegment {
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
 
-  __device__ SmallSegment(const EliminateSmallArgs& args, const Place& place, Outcome* outcome,
+  __device__ SmallSegment(const EliminateSegmentsArgs& args, const Place& place, Outcome* outcome,
                           int thread)
       : args_(args),
         place_(place),
@@ -114,9 +114,9 @@ class SmallSegment {
     return run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
   }
 
-  const EliminateSmallArgs& args_;
+  const EliminateSegmentsArgs& args_;
   const Place& place_;
-  const SmallLevel& level_;
+  const SegmentsLevel& level_;
   const FactorEntry& system_;
   const Run& run_;
   Outcome* const outcome_;

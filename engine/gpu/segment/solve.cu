@@ -6,11 +6,11 @@
 // only one matrix is there for, inv(L) and a C without a W, they share, by pieces that take turns.
 // So a vector is the sum of two parts, one by each half, which is formed when it is read: a step
 // has two barriers, and the order of sums is fixed.
-#include "engine/gpu/launch.h"
 #include "engine/gpu/plan/solve_part.h"
+#include "engine/gpu/segment/launch.h"
 #include "engine/gpu/tile/stream.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::segment {
 namespace {
 
 // What a warp has of the products of a walk.
@@ -367,7 +367,7 @@ struct JobOrder {
 template <typename T, int kSets, bool kWhole, int kRows>
 __global__ void __launch_bounds__(kMostThreads<kRows>,
                                   kWarpsAtOnce<kSets>* kWarp / kMostThreads<kRows>)
-    SubstituteSmallKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
+    SubstituteSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ __align__(16) unsigned char job_memory[sizeof(Job<T>)];
   __shared__ JobOrder order;
@@ -402,12 +402,12 @@ int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
 template <typename T, int kSets, int kRows>
 auto KernelOf(int64_t n) {
-  return n % kStrip == 0 ? SubstituteSmallKernel<T, kSets, true, kRows>
-                         : SubstituteSmallKernel<T, kSets, false, kRows>;
+  return n % kStrip == 0 ? SubstituteSegmentsKernel<T, kSets, true, kRows>
+                         : SubstituteSegmentsKernel<T, kSets, false, kRows>;
 }
 
 template <typename T, int kSets, int kRows>
-LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
+LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   constexpr int64_t kBytes = kVectors * VectorLead(kRows) * kSets * kColumns * int64_t{sizeof(T)};
   const int64_t warps = 2 * ((args.n + kStrip - 1) / kStrip);
   int64_t blocks = kWarpsAtOnce<kSets> / warps, ahead = 0, bytes = kBytes;
@@ -431,11 +431,11 @@ LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
   const unsigned threads = static_cast<unsigned>(warps) * kWarp;
   const auto kernel = KernelOf<T, kSets, kRows>(args.n);
   kernel<<<grid, threads, static_cast<size_t>(bytes), stream>>>(args);
-  return {BLOCKD_GPU(GetLastError)(), "SubstituteSmall"};
+  return {BLOCKD_GPU(GetLastError)(), "SubstituteSegments"};
 }
 
 template <typename T, int kSets>
-LaunchResult Launch(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Launch(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   if (args.n <= 32) return Launch<T, kSets, 32>(args, limits, stream);
   return args.n <= 64 ? Launch<T, kSets, 64>(args, limits, stream)
                       : Launch<T, kSets, 128>(args, limits, stream);
@@ -454,28 +454,22 @@ Error Allow(size_t bytes) {
 
 }  // namespace
 
-int64_t SolvePanelColumns(const SolveLimits& limits, int64_t columns) {
-  constexpr int64_t kSharedForTwoSets = 140 << 10;
-  const bool one_set = columns <= kColumns || limits.block_shared_bytes < kSharedForTwoSets;
-  return one_set ? kColumns : 2 * kColumns;
-}
-
-LaunchResult PrepareSubstituteSmall(const SolveLimits& limits) {
+LaunchResult PrepareSolve(const DeviceLimits& limits) {
   const size_t bytes = static_cast<size_t>(limits.block_shared_bytes - kStaticShared);
   Error error = Allow<double, 1>(bytes);
   if (error == kSuccess) error = Allow<double, 2>(bytes);
   if (error == kSuccess) error = Allow<float, 1>(bytes);
   if (error == kSuccess) error = Allow<float, 2>(bytes);
-  return {error, "SubstituteSmall"};
+  return {error, "SubstituteSegments"};
 }
 
 template <typename T>
-LaunchResult SubstituteSmall(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   return args.panel_columns == kColumns ? Launch<T, 1>(args, limits, stream)
                                         : Launch<T, 2>(args, limits, stream);
 }
 
-template LaunchResult SubstituteSmall<double>(const SolveArgs&, const SolveLimits&, Stream);
-template LaunchResult SubstituteSmall<float>(const SolveArgs&, const SolveLimits&, Stream);
+template LaunchResult Substitute<double>(const SolveArgs&, const DeviceLimits&, Stream);
+template LaunchResult Substitute<float>(const SolveArgs&, const DeviceLimits&, Stream);
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::segment

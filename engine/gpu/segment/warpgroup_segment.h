@@ -61,7 +61,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
  public:
   static constexpr int kSharedScalars = 2 * kSquare + 4 * kPart + kSums;
 
-  __device__ WarpgroupSegment(const EliminateSmallArgs& args, const Place& place, T* shared,
+  __device__ WarpgroupSegment(const EliminateSegmentsArgs& args, const Place& place, T* shared,
                               Outcome* outcome, int thread)
       : Base(args, place, outcome, thread),
         squares_(shared),

@@ -5,12 +5,13 @@
 //
 // A thread block has every gridDim-th item, 32 rows of a task, in order. The first matrix of the
 // next one comes while its vector is waited for.
-#include "engine/gpu/launch.h"
 #include "engine/gpu/plan/solve_part.h"
+#include "engine/gpu/task_list/launch.h"
+#include "engine/gpu/task_list/solve_task.h"
 #include "engine/gpu/tile/fragments.h"
 #include "engine/gpu/tile/stream.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::task_list {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
@@ -18,7 +19,7 @@ constexpr int kRows = SolveTask::kItemRows;
 constexpr int kMadeTogether = 16;          // items
 constexpr int kItems = 2 * kMadeTogether;  // that are known at once
 
-struct FewArgs {
+struct TasksArgs {
   const SolveTask* tasks;
   const SolveEntry* systems;
   float* vectors;  // of the first unit, a system's panel of columns
@@ -118,7 +119,7 @@ class Worker {
     return (columns + kTogether - 1) / kTogether * kTogether * kThreads;
   }
 
-  __device__ Worker(const FewArgs& args, float* memory)
+  __device__ Worker(const TasksArgs& args, float* memory)
       : n_(args.n),
         turn_scalars_(static_cast<int>(VectorScalars(args.n, args.most_columns))),
         parts_(memory),
@@ -293,7 +294,7 @@ class Worker {
 
 // The items of this thread block from the first-th on, one a lane. Not inlined, or what it needs
 // takes registers from all the others.
-__device__ __noinline__ void MakeItems(const FewArgs& args, unsigned first, unsigned count,
+__device__ __noinline__ void MakeItems(const TasksArgs& args, unsigned first, unsigned count,
                                        Item* items) {
   const unsigned index = first + Lane(), number = blockIdx.x + index * gridDim.x;
   if (static_cast<unsigned>(Lane()) >= count || number >= args.items) return;
@@ -337,7 +338,7 @@ __device__ __noinline__ void MakeItems(const FewArgs& args, unsigned first, unsi
 // All thread blocks run at the same time.
 template <int kTogether>
 __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
-    SubstituteFewKernel(const BLOCKD_KERNEL_ARGUMENT FewArgs args) {
+    SubstituteTasksKernel(const BLOCKD_KERNEL_ARGUMENT TasksArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item)];
   Item* const items = reinterpret_cast<Item*>(item_memory);
@@ -368,8 +369,8 @@ __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
 }
 
 template <int kTogether>
-LaunchResult Launch(const SolveArgs& solve, const SolveLimits& limits, Stream stream) {
-  FewArgs args = {};
+LaunchResult Launch(const SolveArgs& solve, const DeviceLimits& limits, Stream stream) {
+  TasksArgs args = {};
   args.tasks = solve.tasks;
   args.systems = solve.systems;
   args.vectors = reinterpret_cast<float*>(solve.counters);
@@ -389,33 +390,33 @@ LaunchResult Launch(const SolveArgs& solve, const SolveLimits& limits, Stream st
   const auto shared = static_cast<size_t>((Work::PartScalars(solve.most_columns) +
                                            2 * Work::VectorScalars(solve.n, solve.most_columns)) *
                                           int64_t{sizeof(float)});
-  const auto kernel = reinterpret_cast<const void*>(SubstituteFewKernel<kTogether>);
+  const auto kernel = reinterpret_cast<const void*>(SubstituteTasksKernel<kTogether>);
   int resident = 0;
   const Error error =
       BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(&resident, kernel, kThreads, shared);
-  if (error != kSuccess) return {error, "SubstituteFew"};
+  if (error != kSuccess) return {error, "SubstituteTasks"};
   const auto blocks = static_cast<unsigned>(resident * limits.multiprocessors);
   void* parameters[] = {&args};
   return {BLOCKD_GPU(LaunchCooperativeKernel)(
               kernel, dim3(args.items < blocks ? args.items : blocks), dim3(kThreads), parameters,
               static_cast<unsigned>(shared), stream),
-          "SubstituteFew"};
+          "SubstituteTasks"};
 }
 
 }  // namespace
 
-LaunchResult PrepareSubstituteFew() {
+LaunchResult PrepareSolve() {
   constexpr int64_t kMostRows = SolveTask::kMostRows, kMostPanel = SolveTask::kMostColumns;
   const auto bytes = static_cast<size_t>(
       (Worker<4>::PartScalars(kMostPanel) + 2 * Worker<4>::VectorScalars(kMostRows, kMostPanel)) *
       int64_t{sizeof(float)});
-  Error error = Load(SubstituteFewKernel<1>);
-  if (error == kSuccess) error = AllowShared(SubstituteFewKernel<4>, bytes);
-  return {error, "SubstituteFew"};
+  Error error = Load(SubstituteTasksKernel<1>);
+  if (error == kSuccess) error = AllowShared(SubstituteTasksKernel<4>, bytes);
+  return {error, "SubstituteTasks"};
 }
 
-LaunchResult SubstituteFew(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   return args.most_columns == 1 ? Launch<1>(args, limits, stream) : Launch<4>(args, limits, stream);
 }
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::task_list

@@ -10,15 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/plan/solve_args.h"
+#include "engine/gpu/task_list/solve_task.h"
 
 namespace blockd::gpu {
 
 // Makes the tasks of all passes of a solve.
-class FewTasks {
+class SolveTasks {
  public:
   // lanes: unless 0, tasks are for parts of the columns where fewer thread blocks are busy.
-  FewTasks(const SolveArgs& args, int64_t lanes) : args_(args), lanes_(lanes) {
+  SolveTasks(const SolveArgs& args, int64_t lanes) : args_(args), lanes_(lanes) {
     levels_.resize(args.num_levels);
     int64_t blocks = 0;
     for (int32_t l = 0; l < args.num_levels; ++l) {

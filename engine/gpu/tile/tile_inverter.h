@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/plan/factor_args.h"
 #include "engine/gpu/tile/fragments.h"
 
 namespace blockd::gpu {

@@ -45,7 +45,6 @@ inline void Require(bool holds, const char* what) {
 }
 
 inline constexpr int kWarp = 32;
-inline constexpr bool kMayHaveWarpgroups = true;
 inline constexpr bool kHasWarpgroups = true;
 #if defined(BLOCKD_WHOLE_BARRIERS)
 inline constexpr bool kHasPartBarriers = false;
@@ -132,6 +131,7 @@ class HostThreadBlock {
 };
 
 inline int Lane() { return threadIdx.x % kWarp; }
+inline int WarpIndex() { return threadIdx.x / kWarp; }
 inline void SyncWarp() { HostThreadBlock::MyWarp().barrier.arrive_and_wait(); }
 template <int kBarrier, int kWarps>
 void SyncPart() {
