@@ -13,8 +13,8 @@
 //     transpose   E' to where S comes, on the other stream too: S of a segment's first block, and
 //                 E of the segment that runs from right to left
 #include "engine/gpu/lockstep/launch.h"
-#include "engine/gpu/lockstep/lockstep_step.h"
 #include "engine/gpu/lockstep/sizes.h"
+#include "engine/gpu/lockstep/step_work.h"
 
 namespace blockd::gpu::lockstep {
 namespace {
@@ -30,12 +30,12 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
   if (threadIdx.x == 0) failed = -1;
   const int first = kStep == Step::kTranspose ? j : 0;
-  Segment<T, kTile, kStep, kNarrow> segment(args, tasks, first, k, reinterpret_cast<T*>(shared),
-                                            &failed);
+  StepWork<T, kTile, kStep, kNarrow> work(args, tasks, first, k, reinterpret_cast<T*>(shared),
+                                          &failed);
   if constexpr (kStep == Step::kTranspose) {
-    segment.Transpose();
+    work.Transpose();
   } else {
-    segment.Work(j, flag, task);
+    work.Work(j, flag, task);
   }
 }
 

@@ -20,8 +20,9 @@ BLOCKD_HOST_DEVICE inline int64_t TriangleSize(int64_t n) {
   return PanelOffset(n, whole) + rest * rest;
 }
 
-struct Run {
-  int64_t first = 0;  // as blockd::Segment
+// A segment, as blockd::Segment has it.
+struct SegmentRange {
+  int64_t first = 0;
   int64_t count = 0;
   int64_t slot = 0;
   int64_t fill_slot = -1;
@@ -52,22 +53,22 @@ struct LevelShape {
   BLOCKD_HOST_DEVICE int64_t longest_middle() const {
     return separators < 2 ? 0 : middle_length + (longer > 0);
   }
-  BLOCKD_HOST_DEVICE Run run(int64_t i) const {
-    Run run;
-    run.left = i - 1;
-    run.right = i < separators ? i : -1;
-    run.reversed = separators > 0 && i == separators;
+  BLOCKD_HOST_DEVICE SegmentRange segment(int64_t i) const {
+    SegmentRange range;
+    range.left = i - 1;
+    range.right = i < separators ? i : -1;
+    range.reversed = separators > 0 && i == separators;
     if (i == 0) {
-      run.count = first_length;
-      return run;
+      range.count = first_length;
+      return range;
     }
     const int64_t before = i - 1;  // segments between this one and the first
-    run.first =
+    range.first =
         first_length + 1 + before * (middle_length + 1) + (before < longer ? before : longer);
-    run.slot = run.first - i;
-    run.count = run.reversed ? last_length : middle_length + (before < longer);
-    if (!run.reversed) run.fill_slot = run.slot - first_length;
-    return run;
+    range.slot = range.first - i;
+    range.count = range.reversed ? last_length : middle_length + (before < longer);
+    if (!range.reversed) range.fill_slot = range.slot - first_length;
+    return range;
   }
   // Blocks of the chain that are not separators.
   BLOCKD_HOST_DEVICE int64_t interiors() const {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
   constexpr bool kTurned = kWarps == 2;
   extern __shared__ __align__(16) double shared[];
   __shared__ Outcome outcome;
-  alignas(Place) __shared__ unsigned char place[sizeof(Place)];
+  alignas(Assignment) __shared__ unsigned char assignment[sizeof(Assignment)];
   if (threadIdx.x == 0) {
     outcome.failed = -1;
     outcome.first = kNobody;
@@ -44,13 +44,14 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
     outcome.first_warp = WarpPlace() / 4 % kWarps;
     const unsigned ticket = atomicAdd(args.ticket, 1u);
     if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one
-    new (place) Place(args, ticket);
+    new (assignment) Assignment(args, ticket);
   }
   __syncthreads();
   int thread = static_cast<int>(threadIdx.x);
   if (kTurned) thread = (thread + (kWarps - outcome.first_warp) * kWarp) % (kWarps * kWarp);
   SegmentOf<T, kTile, kFull, kHasWarpgroups && kMayHaveGroups<T, kTile>> segment(
-      args, *reinterpret_cast<const Place*>(place), reinterpret_cast<T*>(shared), &outcome, thread);
+      args, *reinterpret_cast<const Assignment*>(assignment), reinterpret_cast<T*>(shared),
+      &outcome, thread);
   segment.Run();
 }
 
@@ -72,7 +73,7 @@ template <typename T, int kTile>
 Error Allow(const DeviceLimits& limits) {
   constexpr int64_t kBytes = kSharedBytes<T, kTile>;
   static_assert(kBytes == FactorSharedBytes(std::is_same_v<T, float>, kTile));
-  static_assert(sizeof(Place) + sizeof(Outcome) + 128 <= kFactorDeclaredBytes);
+  static_assert(sizeof(Assignment) + sizeof(Outcome) + 128 <= kFactorDeclaredBytes);
   if (kBytes > limits.block_shared_bytes) return kSuccess;
   const Error error = AllowShared(EliminateSegmentsKernel<T, kTile, true>, kBytes);
   return error != kSuccess ? error : AllowShared(EliminateSegmentsKernel<T, kTile, false>, kBytes);

@@ -8,7 +8,7 @@
 // has two barriers, and the order of sums is fixed.
 #include "engine/gpu/plan/solve_part.h"
 #include "engine/gpu/segment/launch.h"
-#include "engine/gpu/tile/stream.h"
+#include "engine/gpu/tile/ring_stream.h"
 
 namespace blockd::gpu::segment {
 namespace {
@@ -29,7 +29,7 @@ class Share {
   __device__ int strip() const { return strip_; }
   // Whether the second half has a part in a product by inv(L), and in one by C and W.
   __device__ bool halves_inverse() const { return p_.n > kStrip; }
-  __device__ bool halves_square() const { return p_.n > kStrip || p_.run.has_fill(); }
+  __device__ bool halves_square() const { return p_.n > kStrip || p_.range.has_fill(); }
 
   __device__ Span<T> Inverse(const T* matrix) const {
     Span<T> span = {matrix, true, kForward, strip_, second_ ? kStrip : 0, p_.n, 1};
@@ -38,7 +38,7 @@ class Share {
     return span;
   }
   __device__ Span<T> Square(const T* matrix) const {
-    const bool all = p_.run.has_fill();
+    const bool all = p_.range.has_fill();
     return {matrix, false, kForward, strip_, second_ && !all ? kStrip : 0, p_.n, all ? 0 : 1};
   }
 
@@ -55,15 +55,15 @@ template <typename T, bool kForward>
 class SegmentSource {
  public:
   __device__ SegmentSource(const Part<T>& part, const Share<T, kForward>& share)
-      : p_(part), share_(share), k_(kForward ? 0 : static_cast<int>(part.run.count) - 1) {}
+      : p_(part), share_(share), k_(kForward ? 0 : static_cast<int>(part.range.count) - 1) {}
 
   __device__ int n() const { return p_.n; }
   __device__ bool Next(Span<T>* span) {
-    if (kForward ? k_ == p_.run.count : k_ < 0) return false;
+    if (kForward ? k_ == p_.range.count : k_ < 0) return false;
     if (inverse_is_next_) {
       *span = share_.Inverse(p_.inverse + k_ * TriangleSize(p_.n));
     } else {
-      const bool fill = share_.second() && p_.run.has_fill();
+      const bool fill = share_.second() && p_.range.has_fill();
       *span = share_.Square((fill ? p_.fill : p_.next) + int64_t{k_} * (p_.n * p_.n));
       if (!p_.HasNext(k_)) span->end = 0;
     }
@@ -116,7 +116,7 @@ class Walk {
   // y = inv(L) v, v = the next right-hand side - C y, and what W y adds up to. A right-hand side is
   // loaded a step before it is used.
   __device__ void Forward(Tickets& tickets) {
-    const bool has_fill = p_.run.has_fill();
+    const bool has_fill = p_.range.has_fill();
     const bool halves_y = share_.halves_inverse(), halves_v = halves_y && !has_fill;
     Rows rhs = {}, right = {};
     if (second_) {
@@ -127,12 +127,12 @@ class Walk {
       LoadRhs(rhs, right, p_.Next(0));
     }
     __syncthreads();
-    for (int k = 0; k < p_.run.count; ++k) {
+    for (int k = 0; k < p_.range.count; ++k) {
       if (p_.IsLast(k)) tickets.Take();
       MultiplyInverse(kV, k > 0 && halves_v, kY);
       if (!second_ && p_.AddsToNext(k)) {
         Put(kRhs, rhs, right);
-        if (k + 1 < p_.run.count && p_.AddsToNext(k + 1)) LoadRhs(rhs, right, p_.Next(k + 1));
+        if (k + 1 < p_.range.count && p_.AddsToNext(k + 1)) LoadRhs(rhs, right, p_.Next(k + 1));
       }
       __syncthreads();
       if (second_) StoreSum(kY, halves_y, X(k));
@@ -151,35 +151,36 @@ class Walk {
       }
       __syncthreads();
     }
-    if (second_ && has_fill) StoreSum(kLeft, false, p_.from_right.At(p_.run.left));
-    if (!second_ && p_.run.target() >= 0) {
-      StoreSum(kV, halves_v,
-               p_.run.reversed ? p_.from_right.At(p_.run.left) : p_.from_left.At(p_.run.right));
+    if (second_ && has_fill) StoreSum(kLeft, false, p_.from_right.At(p_.range.left));
+    if (!second_ && p_.range.target() >= 0) {
+      StoreSum(
+          kV, halves_v,
+          p_.range.reversed ? p_.from_right.At(p_.range.left) : p_.from_left.At(p_.range.right));
     }
   }
 
   // y = the forward pass's y - C' v - W' left, v = inv(L)' y.
   __device__ void Backward(Tickets& tickets) {
-    const bool has_fill = p_.run.has_fill(), fills = second_ && has_fill;
+    const bool has_fill = p_.range.has_fill(), fills = second_ && has_fill;
     const bool halves_v = share_.halves_inverse(), halves_y = share_.halves_square();
-    const int last = static_cast<int>(p_.run.count) - 1;
+    const int last = static_cast<int>(p_.range.count) - 1;
     Rows ahead = {};
     if (!second_) {
       Rows solution = {};
       Load(ahead, X(last));
-      if (p_.run.target() >= 0) Load(solution, p_.TargetSolution());
+      if (p_.range.target() >= 0) Load(solution, p_.TargetSolution());
       Put(kV, solution);
       Put(kRhs, ahead);
       if (last > 0) Load(ahead, X(last - 1));
     } else if (has_fill) {
-      Load(ahead, p_.from_left.At(p_.run.left));
+      Load(ahead, p_.from_left.At(p_.range.left));
       Put(kLeft, ahead);
     }
     __syncthreads();
     for (int k = last; k >= 0; --k) {
       if (k == 0) tickets.Take();
       // A separator is the right one of one segment, which brings its solution down.
-      if (second_ && p_.HasNext(k) && !(p_.IsLast(k) && p_.run.reversed)) {
+      if (second_ && p_.HasNext(k) && !(p_.IsLast(k) && p_.range.reversed)) {
         StoreSum(kV, k < last && halves_v, p_.Next(k));
       }
       Sums sums;
@@ -207,7 +208,7 @@ class Walk {
   static constexpr int kLead = static_cast<int>(VectorLead(kRows));
   static constexpr int kVector = kLead * kSets * kColumns;
 
-  __device__ T* X(int k) const { return p_.x.At(p_.run.block(k)); }
+  __device__ T* X(int k) const { return p_.x.At(p_.range.block(k)); }
 
   // This warp's rows, side by side in memory by lanes side by side.
   static constexpr int kEntries = kSets * kColumns * kStrip / kWarp;

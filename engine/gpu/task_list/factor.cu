@@ -38,10 +38,10 @@ struct Shared {
   int failed;
 };
 
-__device__ inline Real* At(FactorTask::Place place, const FactorEntry& system, int n) {
+__device__ inline Real* At(FactorTask::Address address, const FactorEntry& system, int n) {
   const ChainReader<Real> matrix = {system, n, -1};
-  const int64_t at = place.at(), square = static_cast<int64_t>(n) * n;
-  switch (place.array()) {
+  const int64_t at = address.at(), square = static_cast<int64_t>(n) * n;
+  switch (address.array()) {
     case FactorTask::Array::kNone:
       return nullptr;
     case FactorTask::Array::kFactor:
@@ -71,7 +71,7 @@ __device__ inline void Resolve(const FactorEntry& system, int n, Shared& shared)
                                       n - (is_a ? listed.row_of_a[p] : listed.row_of_b[p]), false};
     product.depth = listed.depth[p];
   } else if (lane < 6) {
-    const FactorTask::Place start = listed.start[lane - 4];
+    const FactorTask::Address start = listed.start[lane - 4];
     (lane == 4 ? task.start.first : task.start.second) = At(start, system, n);
     if (lane == 4) {
       task.start.packed =

@@ -22,12 +22,15 @@ struct alignas(16) FactorTask {
   // blocks had n^2, the matrix.
   enum class Array : uint8_t { kNone, kFactor, kChains, kScratch, kDiagonal, kCoupling };
 
-  struct Place {
+  // Of a scalar, in any system.
+  struct Address {
     int64_t bits = 0;
-    BLOCKD_HOST_DEVICE static constexpr Place In(Array array, int64_t at) {
+    BLOCKD_HOST_DEVICE static constexpr Address In(Array array, int64_t at) {
       return {at * 8 + static_cast<int64_t>(array)};
     }
-    BLOCKD_HOST_DEVICE constexpr Place Plus(int64_t scalars) const { return {bits + scalars * 8}; }
+    BLOCKD_HOST_DEVICE constexpr Address Plus(int64_t scalars) const {
+      return {bits + scalars * 8};
+    }
     BLOCKD_HOST_DEVICE constexpr Array array() const { return static_cast<Array>(bits & 7); }
     BLOCKD_HOST_DEVICE constexpr int64_t at() const { return bits >> 3; }
   };
@@ -38,10 +41,10 @@ struct alignas(16) FactorTask {
   };
 
   // Two products A B': where A and B begin, and with which of their matrices' rows.
-  Place a[2], b[2];
-  Place start[2], out;
-  Place kept;        // tiles of inv(L): the stored triangle
-  Place transposed;  // and where transposes of those on the diagonal go besides
+  Address a[2], b[2];
+  Address start[2], out;
+  Address kept;        // tiles of inv(L): the stored triangle
+  Address transposed;  // and where transposes of those on the diagonal go besides
   Wait waits[kMostWaits] = {};
   int16_t row_of_a[2] = {}, row_of_b[2] = {}, depth[2] = {};
   int16_t row0 = 0, column0 = 0;

@@ -3,29 +3,28 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/gpu/task_list/task_builder.h"
 #include "engine/gpu/task_list/task_order.h"
 
 namespace blockd::gpu {
 namespace {
 
-constexpr int64_t kTile = FactorTask::kTile, kPiece = FactorTask::kPiece;
-using Place = FactorTask::Place;
+using Address = FactorTask::Address;
 using Array = FactorTask::Array;
 using Kind = FactorTask::Kind;
 
 // Makes the tasks, each after those that it waits for.
-class TaskMaker {
+class TaskMaker : public TaskBuilder {
  public:
   TaskMaker(const std::vector<EliminateArgs>& levels, bool superdiagonal, int64_t lanes, bool busy)
-      : levels_(levels),
+      : TaskBuilder(levels[0].level.n, busy),
+        levels_(levels),
         superdiagonal_(superdiagonal),
-        busy_(busy),
-        n_(levels[0].level.n),
-        tiles_((n_ + kTile - 1) / kTile) {
+        kept_tiles_(tiles_ * tiles_) {
     slots_.resize(levels[0].level.segments());
     int64_t blocks = 0;
     for (const EliminateArgs& level : levels) blocks += level.level.interiors();
-    tasks_.reserve(blocks * tiles_ * tiles_ * FactorTasks::kMostOfATile);
+    Reserve(blocks * tiles_ * tiles_ * FactorTasks::kMostOfATile);
     for (size_t l = 0; l < levels.size(); ++l) {
       const LevelShape& shape = levels[l].level;
       narrow_ = shape.segments() * 10 * tiles_ * tiles_ <= 3 * lanes;
@@ -40,16 +39,7 @@ class TaskMaker {
     }
   }
 
-  bool complete() const { return complete_; }
-  int64_t num_counters() const { return num_counters_; }
-  std::vector<FactorTask> TakeTasks() { return std::move(tasks_); }
-
  private:
-  // What tasks wait for: all that have signalled it so far.
-  struct Object {
-    int16_t counter = FactorTask::kNone;
-    uint16_t count = 0;
-  };
   // What a level leaves on one: its two segments' parts of the diagonal block, by tiles, and the
   // coupling to the separator before.
   struct Separator {
@@ -70,99 +60,26 @@ class TaskMaker {
     std::vector<Object> y, z;  // Y and what W is made of, by tiles
   };
 
-  int64_t Square() const { return n_ * n_; }
-  int64_t Size(int64_t tile) const { return std::min(kTile, n_ - tile * kTile); }
-  int64_t Index(int64_t i, int64_t j) const { return i * tiles_ + j; }
-
   // Of a slot's scratch: A, Y, Z; then twice inv(L), with the transposes of its tiles on the
   // diagonal, and L.
-  Place Scratch(int64_t slot, int64_t at) const {
-    return Place::In(Array::kScratch, slot * FactorTasks::ScratchScalars(n_) + at);
+  Address Scratch(int64_t slot, int64_t at) const {
+    return Address::In(Array::kScratch, slot * FactorTasks::ScratchScalars(n_) + at);
   }
-  Place Lower(int64_t slot) const { return Scratch(slot, 0); }
-  Place Y(int64_t slot, bool fill) const { return Scratch(slot, (fill ? 2 : 1) * Square()); }
-  Place Half(int64_t slot, int64_t parity, int64_t at) const {
+  Address Lower(int64_t slot) const { return Scratch(slot, 0); }
+  Address Y(int64_t slot, bool fill) const { return Scratch(slot, (fill ? 2 : 1) * Square()); }
+  Address Half(int64_t slot, int64_t parity, int64_t at) const {
     return Scratch(slot, 3 * Square() + parity * (2 * Square() + kTile * n_) + at);
   }
 
-  static void WaitFor(FactorTask& task, const Object& object) {
-    if (object.count == 0) return;
-    for (int i = 0; i < task.num_waits; ++i) {
-      if (task.waits[i].counter == object.counter) {
-        task.waits[i].count = std::max(task.waits[i].count, object.count);
-        return;
-      }
-    }
-    task.waits[task.num_waits++] = {object.counter, object.count};
-  }
-  // What `start` waits for comes first.
-  static void WaitToStart(FactorTask& task, const Object& object) {
-    WaitFor(task, object);
-    task.start_waits = task.num_waits;
-  }
-  // A new object has a counter of its own. Once there are too many nobody may look at the tasks.
-  int16_t Signalled(Object& object) {
-    if (object.counter < 0) {
-      complete_ &= num_counters_ < FactorTask::kMostCounters;
-      object.counter = static_cast<int16_t>(complete_ ? num_counters_++ : 0);
-    }
-    ++object.count;
-    return object.counter;
-  }
-
-  FactorTask Tile(const Place& out, int64_t i, int64_t j) const {
-    FactorTask task;
-    task.out = out;
-    task.row0 = static_cast<int16_t>(i * kTile), task.column0 = static_cast<int16_t>(j * kTile);
-    return task;
-  }
-  // A tile of a matrix, or several in a row.
-  struct Operand {
-    Place matrix;
-    int64_t row_tile, column_tile;
-  };
-  // The p-th product is A B'.
-  void Multiply(FactorTask& task, int p, const Operand& a, const Operand& b, int64_t depth) const {
-    const auto place = [&](const Operand& o) {
-      return o.matrix.Plus((o.column_tile * n_ + o.row_tile) * kTile);
-    };
-    task.a[p] = place(a), task.b[p] = place(b);
-    task.row_of_a[p] = static_cast<int16_t>(a.row_tile * kTile);
-    task.row_of_b[p] = static_cast<int16_t>(b.row_tile * kTile);
-    task.depth[p] = static_cast<int16_t>(depth);
-  }
-
-  void Add(const FactorTask& task, Object& object, Object* users) {
-    tasks_.push_back(task);
-    tasks_.back().signals[0] = Signalled(object);
-    if (users) tasks_.back().signals[1] = Signalled(*users);
-  }
-  // The tile as one task or as narrow ones. triangular: B is a tile of inv(L) on the diagonal,
-  // whose rows end there.
-  void AddTile(FactorTask task, bool narrow, bool triangular, Object& object, Object* users) {
-    if (!narrow || busy_) return Add(task, object, users);
-    task.kind = Kind::kNarrow;
-    const int64_t size = std::min(kTile, n_ - task.column0), depth = task.depth[0];
-    for (int64_t column = 0; column < size; column += kPiece) {
-      if (triangular) task.depth[0] = static_cast<int16_t>(std::min(depth, column + kPiece));
-      Add(task, object, users);
-      task.column0 = static_cast<int16_t>(task.column0 + kPiece);
-      for (int p = 0; p < 2; ++p) {
-        task.row_of_b[p] = static_cast<int16_t>(task.row_of_b[p] + kPiece);
-        task.b[p] = task.b[p].Plus(kPiece);
-      }
-    }
-  }
-
-  Place Chain(const EliminateArgs& level, bool next, int64_t separator, int64_t part) const {
-    return Place::In(Array::kChains, (next ? level.next_chain_offset : level.chain_offset) +
-                                         (separator * 3 + part) * Square());
+  Address Chain(const EliminateArgs& level, bool next, int64_t separator, int64_t part) const {
+    return Address::In(Array::kChains, (next ? level.next_chain_offset : level.chain_offset) +
+                                           (separator * 3 + part) * Square());
   }
   // A task begins with a tile of a chain's diagonal block.
   void StartFrom(size_t l, int64_t block, int64_t i, int64_t j, FactorTask& task) const {
     task.negative = true;
     if (l == 0) {
-      task.start[0] = Place::In(Array::kDiagonal, block * Square());
+      task.start[0] = Address::In(Array::kDiagonal, block * Square());
       return;
     }
     for (int part = 0; part < 2; ++part) {
@@ -173,10 +90,10 @@ class TaskMaker {
 
   // A coupling block as products want it; if it has to be copied for that, to `copy`, of which
   // `tiles` says what is there.
-  Place Coupling(size_t l, int64_t index, bool transpose, const Place& copy,
-                 std::vector<Object>& tiles, const Object& free, Object& users) {
-    const Place stored =
-        l == 0 ? Place::In(Array::kCoupling, index * Square()) : Chain(levels_[l], false, index, 2);
+  Address Coupling(size_t l, int64_t index, bool transpose, const Address& copy,
+                   std::vector<Object>& tiles, const Object& free, Object& users) {
+    const Address stored = l == 0 ? Address::In(Array::kCoupling, index * Square())
+                                  : Chain(levels_[l], false, index, 2);
     const auto wait_for = [&](int64_t i, int64_t j) -> const Object& {
       return below_[index + 1].coupling[Index(i, j)];
     };
@@ -208,10 +125,10 @@ class TaskMaker {
 
   void Eliminate(size_t l, int64_t segment, std::vector<Separator>& above) {
     const EliminateArgs& level = levels_[l];
-    const Run run = level.level.run(segment);
+    const SegmentRange range = level.level.segment(segment);
     Slot& slot = slots_[segment];
     Block before;
-    for (int64_t k = 0; k < run.count; ++k) {
+    for (int64_t k = 0; k < range.count; ++k) {
       Block block;
       for (std::vector<Object>* tiles : {&block.lower, &block.y, &block.z}) {
         tiles->resize(tiles_ * tiles_);
@@ -220,50 +137,51 @@ class TaskMaker {
            {&block.transposed, &block.rows_of_l, &block.rows_of_c, &block.rows_of_w}) {
         rows->resize(tiles_);
       }
-      EliminateBlock(l, segment, run, k, before, block);
-      const bool last = k + 1 == run.count;
-      if (run.has_fill()) UpdateLeft(level, run, k, last, block, above[run.left]);
-      if (last && run.target() >= 0) UpdateTarget(l, run, k, block, above);
+      EliminateBlock(l, segment, range, k, before, block);
+      const bool last = k + 1 == range.count;
+      if (range.has_fill()) UpdateLeft(level, range, k, last, block, above[range.left]);
+      if (last && range.target() >= 0) UpdateTarget(l, range, k, block, above);
       before = std::move(block);
       ++slot.blocks;
     }
   }
 
-  Place Next(const EliminateArgs& level, const Run& run, int64_t k) const {
-    return Place::In(Array::kFactor, level.next_offset + (run.slot + k) * level.next_stride);
+  Address Next(const EliminateArgs& level, const SegmentRange& range, int64_t k) const {
+    return Address::In(Array::kFactor, level.next_offset + (range.slot + k) * level.next_stride);
   }
-  Place Fill(const EliminateArgs& level, const Run& run, int64_t k) const {
-    return Place::In(Array::kFactor, level.fill_offset + (run.fill_slot + k) * level.fill_stride);
+  Address Fill(const EliminateArgs& level, const SegmentRange& range, int64_t k) const {
+    return Address::In(Array::kFactor,
+                       level.fill_offset + (range.fill_slot + k) * level.fill_stride);
   }
 
   // A block under elimination: where it stands, and what its tasks share.
   struct Step {
     size_t l;
     int64_t segment;
-    const Run& run;
+    const SegmentRange& range;
     int64_t k;
     bool has_next;  // C leads somewhere
     Block& before;
     Block& block;
     Object& users;                 // of this half of the scratch
     Object old_users, last_users;  // of the block before the last one, and of the last one
-    Place lower, inverse, transposed, l_place, c_before, kept;
-    Place e, s;  // as products want them
+    Address lower, inverse, transposed, l_place, c_before, kept;
+    Address e, s;  // as products want them
     std::vector<Object> e_tiles, s_tiles;
   };
   const EliminateArgs& LevelOf(const Step& step) const { return levels_[step.l]; }
   int64_t final() const { return tiles_ - 1; }
 
-  void EliminateBlock(size_t l, int64_t segment, const Run& run, int64_t k, Block& before,
-                      Block& block) {
+  void EliminateBlock(size_t l, int64_t segment, const SegmentRange& range, int64_t k,
+                      Block& before, Block& block) {
     const EliminateArgs& level = levels_[l];
     Slot& slot = slots_[segment];
     const int64_t parity = slot.blocks % 2;
     Step step = {.l = l,
                  .segment = segment,
-                 .run = run,
+                 .range = range,
                  .k = k,
-                 .has_next = k + 1 < run.count || run.target() >= 0,
+                 .has_next = k + 1 < range.count || range.target() >= 0,
                  .before = before,
                  .block = block,
                  .users = slot.users[parity],
@@ -273,9 +191,9 @@ class TaskMaker {
                  .inverse = Half(segment, parity, 0),
                  .transposed = Half(segment, parity, Square()),
                  .l_place = Half(segment, parity, Square() + kTile * n_),
-                 .c_before = k > 0 ? Next(level, run, k - 1) : Place{},
-                 .kept = Place::In(Array::kFactor,
-                                   level.inverse_offset + (run.slot + k) * level.inverse_stride),
+                 .c_before = k > 0 ? Next(level, range, k - 1) : Address{},
+                 .kept = Address::In(Array::kFactor, level.inverse_offset +
+                                                         (range.slot + k) * level.inverse_stride),
                  .e = {},
                  .s = {},
                  .e_tiles = std::vector<Object>(tiles_ * tiles_),
@@ -286,14 +204,14 @@ class TaskMaker {
       UpdateColumn(step, j);
       InvertTile(step, j);
       if (step.has_next) MakeNext(step, j);
-      if (run.has_fill()) MakeFill(step, j);
+      if (range.has_fill()) MakeFill(step, j);
       KeepRow(j, step.inverse, step.transposed, step.l_place, step.kept, block, step.users);
     }
   }
 
   // A. What the last columns of C leave of its first tile comes last, and soon.
   void FormLower(Step& step) {
-    const int64_t k = step.k, chain_block = step.run.block(k);
+    const int64_t k = step.k, chain_block = step.range.block(k);
     for (int64_t i = 0; i < tiles_; ++i) {
       for (int64_t j = 0; j <= i; ++j) {
         const bool first = i == 0 && j == 0;
@@ -326,15 +244,15 @@ class TaskMaker {
 
   // E and S: as far as they are there already, and S = -W' C''.
   void FindCouplings(Step& step) {
-    const Run& run = step.run;
-    const int64_t chain_block = run.block(step.k);
+    const SegmentRange& range = step.range;
+    const int64_t chain_block = range.block(step.k);
     if (step.has_next) {
-      step.e = Coupling(step.l, run.reversed ? chain_block - 1 : chain_block, run.reversed,
+      step.e = Coupling(step.l, range.reversed ? chain_block - 1 : chain_block, range.reversed,
                         Y(step.segment, false), step.e_tiles, step.last_users, step.users);
     }
-    if (!run.has_fill()) return;
+    if (!range.has_fill()) return;
     if (step.k == 0) {
-      step.s = Coupling(step.l, run.first - 1, true, Y(step.segment, true), step.s_tiles,
+      step.s = Coupling(step.l, range.first - 1, true, Y(step.segment, true), step.s_tiles,
                         step.last_users, step.users);
       return;
     }
@@ -343,7 +261,7 @@ class TaskMaker {
       for (int64_t j = 0; j < tiles_; ++j) {
         FactorTask task = Tile(step.s, r, j);
         task.negative = true;
-        Multiply(task, 0, Operand{Fill(LevelOf(step), run, step.k - 1), r, 0},
+        Multiply(task, 0, Operand{Fill(LevelOf(step), range, step.k - 1), r, 0},
                  Operand{step.c_before, j, 0}, n_);
         WaitFor(task, step.before.rows_of_w[r]);
         WaitFor(task, step.before.rows_of_c[j]);
@@ -358,7 +276,7 @@ class TaskMaker {
       FactorTask task = Tile(step.lower, i, j);
       task.lower = task.negative = true;
       if (step.k == 0 && i == j) {
-        StartFrom(step.l, step.run.block(0), i, j, task);
+        StartFrom(step.l, step.range.block(0), i, j, task);
       } else {
         task.start[0] = step.lower;
         WaitToStart(task, step.block.lower[Index(i, j)]);
@@ -375,7 +293,7 @@ class TaskMaker {
     FactorTask inverted = Tile(step.inverse, j, j);
     inverted.kind = Kind::kInvert;
     if (step.k == 0 && j == 0) {
-      StartFrom(step.l, step.run.block(0), j, j, inverted);
+      StartFrom(step.l, step.range.block(0), j, j, inverted);
       WaitToStart(inverted, step.last_users);
     } else {
       inverted.start[0] = step.lower;
@@ -399,7 +317,7 @@ class TaskMaker {
   // The tiles j of C.
   void MakeNext(Step& step, int64_t j) {
     Block& block = step.block;
-    const Place to = Next(LevelOf(step), step.run, step.k), y_place = Y(step.segment, false);
+    const Address to = Next(LevelOf(step), step.range, step.k), y_place = Y(step.segment, false);
     if (j == final()) before_final_ = block.rows_of_c[0];
     const bool narrow = narrow_ || j == final();
     for (int64_t r = 0; r < tiles_; ++r) {
@@ -417,8 +335,8 @@ class TaskMaker {
   // And of W.
   void MakeFill(Step& step, int64_t j) {
     Block& block = step.block;
-    const Place to = Fill(LevelOf(step), step.run, step.k), z_place = Y(step.segment, true);
-    const bool narrow = narrow_ || step.k + 1 == step.run.count;
+    const Address to = Fill(LevelOf(step), step.range, step.k), z_place = Y(step.segment, true);
+    const bool narrow = narrow_ || step.k + 1 == step.range.count;
     for (int64_t r = 0; r < tiles_; ++r) {
       Object& z = step.k == 0 ? step.s_tiles[Index(r, j)] : block.z[Index(r, j)];
       if (j > 0) {
@@ -433,9 +351,10 @@ class TaskMaker {
 
   // Y(r,j) = E(r,j) - C(r,:j) L(j,:j)', or the same of S and W. `there`: E is; `free`: so is Y's
   // place.
-  void SubtractLeft(const Place& to, const Place& from, const Place& columns, const Place& l_place,
-                    int64_t r, int64_t j, bool narrow, const Object& there, const Object& free,
-                    const Object& row, const Object& row_of_l, Object& tile, Object& users) {
+  void SubtractLeft(const Address& to, const Address& from, const Address& columns,
+                    const Address& l_place, int64_t r, int64_t j, bool narrow, const Object& there,
+                    const Object& free, const Object& row, const Object& row_of_l, Object& tile,
+                    Object& users) {
     FactorTask task = Tile(to, r, j);
     task.negative = task.whole = true;
     task.start[0] = from;
@@ -447,8 +366,8 @@ class TaskMaker {
     AddTile(task, narrow, false, tile, &users);
   }
   // A tile of C or W.
-  void MakeColumns(const Place& from, const Place& to, const Place& inverse, int64_t r, int64_t j,
-                   bool narrow, const Object& ready, const Object& inverted, Object& row,
+  void MakeColumns(const Address& from, const Address& to, const Address& inverse, int64_t r,
+                   int64_t j, bool narrow, const Object& ready, const Object& inverted, Object& row,
                    Object& users) {
     FactorTask task = Tile(to, r, j);
     Multiply(task, 0, Operand{from, r, j}, Operand{inverse, j, j}, Size(j));
@@ -458,8 +377,8 @@ class TaskMaker {
   }
 
   // inv(L)(j,l), l < j.
-  void KeepRow(int64_t j, const Place& inverse, const Place& transposed, const Place& l_place,
-               const Place& kept, Block& block, Object& users) {
+  void KeepRow(int64_t j, const Address& inverse, const Address& transposed, const Address& l_place,
+               const Address& kept, Block& block, Object& users) {
     for (int64_t l = 0; l < j; ++l) {
       Object product, tile;
       FactorTask task = Tile(inverse, j, l);
@@ -482,13 +401,13 @@ class TaskMaker {
     }
   }
 
-  void UpdateLeft(const EliminateArgs& level, const Run& run, int64_t k, bool last, Block& block,
-                  Separator& left) {
-    const Place w = Fill(level, run, k);
+  void UpdateLeft(const EliminateArgs& level, const SegmentRange& range, int64_t k, bool last,
+                  Block& block, Separator& left) {
+    const Address w = Fill(level, range, k);
     for (int64_t i = 0; i < tiles_; ++i) {
       for (int64_t j = 0; j <= i; ++j) {
         Object& tile = left.parts[1][Index(i, j)];
-        FactorTask task = Tile(Chain(level, true, run.left, 1), i, j);
+        FactorTask task = Tile(Chain(level, true, range.left, 1), i, j);
         task.lower = task.negative = true;
         if (k > 0) {
           task.start[0] = task.out;
@@ -502,49 +421,46 @@ class TaskMaker {
     }
   }
 
-  void UpdateTarget(size_t l, const Run& run, int64_t k, Block& block,
+  void UpdateTarget(size_t l, const SegmentRange& range, int64_t k, Block& block,
                     std::vector<Separator>& above) {
     const EliminateArgs& level = levels_[l];
-    const Place c = Next(level, run, k), w = run.has_fill() ? Fill(level, run, k) : Place{};
-    Separator& to = above[run.reversed ? run.left : run.right];
+    const Address c = Next(level, range, k),
+                  w = range.has_fill() ? Fill(level, range, k) : Address{};
+    Separator& to = above[range.reversed ? range.left : range.right];
     for (int64_t i = 0; i < tiles_; ++i) {
       for (int64_t j = 0; j <= i; ++j) {
         FactorTask task = Tile(
-            Chain(level, true, run.reversed ? run.left : run.right, run.reversed ? 1 : 0), i, j);
+            Chain(level, true, range.reversed ? range.left : range.right, range.reversed ? 1 : 0),
+            i, j);
         task.lower = task.negative = true;
-        if (!run.reversed) StartFrom(l, run.target(), i, j, task);
+        if (!range.reversed) StartFrom(l, range.target(), i, j, task);
         Multiply(task, 0, Operand{c, i, 0}, Operand{c, j, 0}, n_);
         WaitFor(task, block.rows_of_c[i]);
         WaitFor(task, block.rows_of_c[j]);
-        AddTile(task, narrow_ || i == 0, false, to.parts[run.reversed ? 1 : 0][Index(i, j)],
+        AddTile(task, narrow_ || i == 0, false, to.parts[range.reversed ? 1 : 0][Index(i, j)],
                 nullptr);
       }
     }
-    if (!run.has_fill()) return;
+    if (!range.has_fill()) return;
     for (int64_t i = 0; i < tiles_; ++i) {
       for (int64_t j = 0; j < tiles_; ++j) {
-        FactorTask task = Tile(Chain(level, true, run.left, 2), i, j);
+        FactorTask task = Tile(Chain(level, true, range.left, 2), i, j);
         task.negative = true;
         Multiply(task, 0, Operand{c, i, 0}, Operand{w, j, 0}, n_);
         WaitFor(task, block.rows_of_c[i]);
         WaitFor(task, block.rows_of_w[j]);
-        AddTile(task, narrow_, false, above[run.right].coupling[Index(i, j)], nullptr);
+        AddTile(task, narrow_, false, above[range.right].coupling[Index(i, j)], nullptr);
       }
     }
   }
 
   const std::vector<EliminateArgs>& levels_;
   const bool superdiagonal_;
-  const bool busy_;
-  const int64_t n_, tiles_;
   bool narrow_ = false;  // this level's tiles
   std::vector<Slot> slots_;
   std::vector<Separator> below_;  // the level's chain, but for the first level
   Object before_final_;           // of C's first row, all but its last columns
-  std::vector<Object> kept_tiles_ = std::vector<Object>(tiles_ * tiles_);
-  std::vector<FactorTask> tasks_;
-  int64_t num_counters_ = 0;
-  bool complete_ = true;
+  std::vector<Object> kept_tiles_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "engine/gpu/arch/arch.h"
-#include "engine/gpu/tile/tile_inverter.h"
+#include "engine/gpu/tile/chain.h"
 
 namespace blockd::gpu {
 

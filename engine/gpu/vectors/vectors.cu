@@ -1,5 +1,5 @@
 // Everything that is not elimination or substitution: columns in and out, sums, norms, failures.
-#include "engine/gpu/tile/tile_inverter.h"
+#include "engine/gpu/tile/chain.h"
 #include "engine/gpu/vectors/launch.h"
 #include "engine/gpu/vectors/residual_rows.h"
 

@@ -190,9 +190,14 @@ template <typename Real>
 Real ReciprocalRoot(Real x) {
   return Real{1} / std::sqrt(x);
 }
-inline float Reciprocal(float x) { return 1.0f / x; }
+// As the hardware has it: what is no normal number is zero.
+template <typename Real>
+Real NormalOrZero(Real x) {
+  return std::abs(x) < std::numeric_limits<Real>::min() ? Real{0} : x;
+}
+inline float Reciprocal(float x) { return NormalOrZero(1.0f / x); }
 inline void GuessReciprocal(double x, double& guess, double& correction) {
-  guess = 1.0 / x;
+  guess = NormalOrZero(1.0 / x);
   correction = std::fma(-x, guess, 1.0);
 }
 using std::fma;

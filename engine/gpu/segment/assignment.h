@@ -1,6 +1,6 @@
-// Device code: which segment a thread block of EliminateSmall has, and how that went.
-#ifndef BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_
-#define BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_
+// Device code: which segment a thread block has, and how that went.
+#ifndef BLOCKD_ENGINE_GPU_SEGMENT_ASSIGNMENT_H_
+#define BLOCKD_ENGINE_GPU_SEGMENT_ASSIGNMENT_H_
 
 #include "engine/gpu/arch/arch.h"
 #include "engine/gpu/segment/segment_args.h"
@@ -8,16 +8,16 @@
 namespace blockd::gpu {
 
 // The segment that a thread block has. It stands in shared memory: registers are for the blocks.
-struct Place {
+struct Assignment {
   int level_index = 0;
   int64_t segment = 0;
   int64_t system = 0;
   SegmentsLevel level;
   FactorEntry entry;
-  Run run;
+  SegmentRange range;
 
   // Level after level, a level's longest segments first, all systems of a segment together.
-  __device__ Place(const EliminateSegmentsArgs& args, int64_t ticket) {
+  __device__ Assignment(const EliminateSegmentsArgs& args, int64_t ticket) {
     int64_t segments = args.levels[0].shape.segments();
     while (ticket >= segments * args.num_systems) {
       ticket -= segments * args.num_systems;
@@ -27,7 +27,7 @@ struct Place {
     segment = level.shape.launched(ticket / args.num_systems);
     system = ticket % args.num_systems;
     entry = args.systems[system];
-    run = level.shape.run(segment);
+    range = level.shape.segment(segment);
   }
 
   // Ends last of its system: it has waited for all others, through those that it waited for.
@@ -70,4 +70,4 @@ __device__ __noinline__ inline void FindFailure(const int64_t* info, int others,
 
 }  // namespace blockd::gpu
 
-#endif  // BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_PLACE_H_
+#endif  // BLOCKD_ENGINE_GPU_SEGMENT_ASSIGNMENT_H_
