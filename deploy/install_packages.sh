@@ -11,7 +11,7 @@ set -euo pipefail
 # To build the server, the client and the engine.
 build=(build-essential cmake ninja-build pkg-config ccache
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
-  libabsl-dev libspdlog-dev prometheus-cpp-dev libopenblas-pthread-dev liblapacke-dev)
+  libabsl-dev libspdlog-dev prometheus-cpp-dev libopenblas-pthread-dev)
 # To build and run the tests.
 test=(libgtest-dev libgmock-dev python3)
 # To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.

@@ -121,10 +121,9 @@ all() {
   local part failed=()
   : >"$summary"
   for part in lint release asan tsan tidy cuda hip; do
-    SECONDS=0
     # A process of its own, so that the first failing command ends the part and not the others.
-    "$0" "$part" 2>&1 | tee "$build/$part.log" || failed+=("$part")
-    echo "$part: $SECONDS s" >>"$summary"
+    TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
+    { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
   done
   say "summary"
   cat "$summary"

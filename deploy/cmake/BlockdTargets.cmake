@@ -11,6 +11,9 @@ endif()
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # A GPU's compiler reads a source once for the host and once for each device. ccache would compare what the
+  # host sees of it and take an old object where only device code has changed; so it compares whole files.
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 ${CCACHE_PROGRAM})
 endif()
 # The headers of gRPC and GoogleTest take most of a source's time. The sanitizers' presets compile several
 # sources as one (CMAKE_UNITY_BUILD); elsewhere each file shows what it includes.

@@ -13,11 +13,11 @@ FOLDER (`.`: the modules), an arrow wherever a source includes another folder's 
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+MODULES = ("proto", "engine", "server", "client")
 MARKER = re.compile(
     r"<!-- (table|picture): (\S+) begin -->\n(.*?)<!-- \1: \2 end -->", re.DOTALL)
 
@@ -151,7 +151,7 @@ def includes(base):
         return None
 
     nodes, arrows = set(), set()
-    tops = ("proto", "engine", "server", "client") if base == "." else (base,)
+    tops = MODULES if base == "." else (base,)
     sources = [path for top in tops for path in sorted((ROOT / top).rglob("*"))
                if path.suffix in (".h", ".cc", ".cu")]
     for source in sources:
@@ -194,10 +194,10 @@ def main(arguments):
         return
     if arguments not in ([], ["--check"]):
         sys.exit(__doc__)
-    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, text=True,
-                             capture_output=True).stdout.split()
+    texts = [*ROOT.glob("*.md"), *(path for top in ("deploy", *MODULES, "tests")
+                                   for path in (ROOT / top).rglob("*.md"))]
     results, seen, stale = Results(ROOT / "tests/bench/results"), {}, []
-    for path in (ROOT / name for name in tracked):
+    for path in texts:
         text = rewrite(path, results, seen)
         if text != path.read_text():
             stale.append(str(path.relative_to(ROOT)))
