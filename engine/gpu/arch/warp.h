@@ -55,6 +55,24 @@ __device__ inline T SumOfLanes(T value) {
   return value;
 }
 
+// Of what the lanes have, sums[c] of all lanes in those with lane % 8 = c.
+template <typename T>
+__device__ inline T SumsOfLanes(const T (&sums)[8]) {
+  T four[4], two[2];
+  const bool high = (Lane() & 4) != 0, upper = (Lane() & 2) != 0, odd = (Lane() & 1) != 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    four[i] = (high ? sums[i + 4] : sums[i]) + Shuffle(high ? sums[i] : sums[i + 4], Lane() ^ 4);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    two[i] = (upper ? four[i + 2] : four[i]) + Shuffle(upper ? four[i] : four[i + 2], Lane() ^ 2);
+  }
+  T one = (odd ? two[1] : two[0]) + Shuffle(odd ? two[0] : two[1], Lane() ^ 1);
+  one += Shuffle(one, Lane() ^ 8);
+  return one + Shuffle(one, Lane() ^ 16);
+}
+
 // *largest becomes the bits of the largest value of the warp, none of which is negative, if that is
 // larger; NaN is larger than all. Called by all lanes of a warp.
 __device__ inline void NoteLargest(uint32_t* largest, float value) {

@@ -23,9 +23,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   using Base = SmallSegment<T, kTile, kFull>;
   using Base::args_, Base::assignment_, Base::range_, Base::outcome_, Base::thread_, Base::warp_;
   using Base::Chain, Base::HasNext, Base::NextChain, Base::Stored, Base::n;
-  using Base::kWarps, Base::kThreads;
+  using Base::kLead, Base::kThreads, Base::kWarps;
   using Real = Arithmetic<T, kTile>;
-  static constexpr int kLead = kLd<T, kTile>;
   static constexpr int kTiles = kTile / 8;
   static constexpr int kRowTiles = kTile / 16;
   using Copies = TileCopies<T, kTile, kFull, kThreads>;
@@ -65,6 +64,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     this->FindOthers();
     CopyWait();
     __syncthreads();
+    if (thread_ < kTile) Kept(0)[thread_ * kLead] = d_[thread_ * (kLead + 1)];
+    __syncthreads();
     const bool inverts = warp_ < kHalf;
     for (int64_t k = 0;; ++k) {
       const bool last = k + 1 == range_.count;
@@ -83,6 +84,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
             Copies::LoadCoupling(w_, this->LeftCoupling(), n(), beside, kHalf * kWarp);
           }
           FetchNext(k, beside, kHalf * kWarp);
+          if (k > 0) this->NoteStoredGrowth(k - 1, Kept(k - 1), warp_ - kHalf, kHalf);
         }
         if (!kHasPartBarriers) Invert();
       }
@@ -90,11 +92,13 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       __syncthreads();
       if (this->HasFailed(k)) return;
       Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
-      this->template NoteGrowth<kThreads>(d_, thread_);
-      if (!HasNext(last)) return;
+      if (!HasNext(last)) return NoteLastGrowth(k);
       Divide(k);
       __syncthreads();
-      if (last) return Finish(k);
+      if (last) {
+        Finish(k);
+        return NoteLastGrowth(k);
+      }
       UpdateNext(k);
       __syncthreads();
     }
@@ -102,6 +106,11 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
 
   __device__ void Invert() {
     TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
+  }
+  // Where the k-th D's diagonal is kept, kLead apart: in the padding, until the next but one's.
+  __device__ T* Kept(int64_t k) const { return d_ + kTile + (k & 1); }
+  __device__ void NoteLastGrowth(int64_t k) const {
+    this->template NoteGrowth<kThreads>(d_, Kept(k), thread_);
   }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
@@ -186,7 +195,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     const DiagonalSource<T> next = Chain().Diagonal(range_.block(k + 1));
     int i = warp_;
 #pragma unroll 1
-    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
+    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr, Kept(k + 1));
     if (range_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
@@ -271,9 +280,10 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
   };
 
-  // What is there, as far as there is something, - rows rows' in one piece, to `out` or to d_.
+  // What is there, as far as there is something, - rows rows' in one piece, to `out` or to d_, and
+  // then its diagonal to `kept`.
   __device__ void FormPiece(const T* rows, const Piece& piece, const DiagonalSource<T>& there,
-                            T* out) const {
+                            T* out, T* kept = nullptr) const {
     constexpr int kMine = 4 * kPieceTiles;
     const T* const first = there.first;
     const T* const second = there.second;
@@ -313,7 +323,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       if (c > r) continue;
       const T value = r < n ? start[e] : r == c ? T{1} : T{0};
       d_[c * kLead + r] = value;
-      if (c / 8 == r / 8) d_[r * kLead + c] = value;
+      if (c / 8 == r / 8) *(c == r ? kept + c * kLead : d_ + r * kLead + c) = value;
     }
   }
 

@@ -18,6 +18,7 @@ class SmallSegment {
  protected:
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kLead = kLd<T, kTile>;
 
   __device__ SmallSegment(const EliminateSegmentsArgs& args, const Assignment& assignment,
                           Outcome* outcome, int thread)
@@ -70,12 +71,14 @@ class SmallSegment {
       FindOutcome(system_.info, static_cast<int>(level_.segments_before), kThreads, outcome_);
     }
   }
-  // The growth of the block whose inverse factor stands in the tile d, with the diagonal of the
-  // block below it: the largest D(i,i) times the sum of squares of column i. By the first kBy
-  // threads, each of which has some rows of a column.
+  // The growth of a block: the largest D(i,i) times the sum of squares of column i of its inverse
+  // factor. diagonal: of D, kLead apart.
+  //
+  // The inverse stands in the tile d. By the first kBy threads, each of which has some rows of a
+  // column.
   template <int kBy>
-  __device__ void NoteGrowth(const T* d, int thread) const {
-    constexpr int kLead = kLd<T, kTile>, kParts = kBy / kTile;
+  __device__ void NoteGrowth(const T* d, const T* diagonal, int thread) const {
+    constexpr int kParts = kBy / kTile;
     const int column = thread / kParts, part = thread % kParts;
     const T* const entries = d + column * kLead;
     T sum = 0;
@@ -84,8 +87,32 @@ class SmallSegment {
       const T entry = entries[first + part];
       if (first + part >= column) sum = fma(entry, entry, sum);
     }
-    const T square = SumOfLanes<kParts>(sum) * entries[kTile];
+    const T square = SumOfLanes<kParts>(sum) * diagonal[column * kLead];
     NoteLargest(&outcome_->growth, static_cast<float>(square));
+  }
+  // The inverse of the k-th interior has been stored, before a barrier: by some warps beside what
+  // others do, a warp eight columns at a time.
+  __device__ void NoteStoredGrowth(int64_t k, const T* diagonal, int warp, int warps) const {
+    const T* const inverse = StoredInverse(k);
+    T most = 0;
+#pragma unroll 1
+    for (int first = 8 * warp; first < n(); first += 8 * warps) {
+      const int rows = n() - first;
+      const T* const panel = inverse + PanelOffset(n(), first / 8);
+      T sums[8] = {};
+#pragma unroll 1
+      for (int row = Lane(); row < rows; row += kWarp) {
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const T entry = kFull || c < rows ? panel[c * rows + row] : T{0};
+          sums[c] = fma(entry, entry, sums[c]);
+        }
+      }
+      const int column = first + Lane() % 8;
+      const T square = SumsOfLanes(sums) * (column < n() ? diagonal[column * kLead] : T{0});
+      most = most >= square ? most : square;  // NaN stays
+    }
+    NoteLargest(&outcome_->growth, static_cast<float>(most));
   }
   // Whether the k-th interior has no inverse.
   __device__ bool HasFailed(int64_t k) const {

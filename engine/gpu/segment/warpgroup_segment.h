@@ -86,7 +86,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const int thread = (segment.InverterWarp() - 1) * kWarp + Lane();
       if (thread >= kHelpers * kWarp) return;
       if (span == 0) {
-        if (k > 0) segment.template StoreCoupling<kHelpers * kWarp>(k - 1, thread);
+        if (k > 0) {
+          segment.template StoreCoupling<kHelpers * kWarp>(k - 1, thread);
+          segment.NoteStoredGrowth(k - 1, segment.Square(k - 1) + kTile, thread / kWarp, kHelpers);
+        }
       } else if (next) {
         SyncMiddle();
       }
@@ -101,7 +104,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
   };
   template <typename Work>
   __device__ void Invert(T* d, const Work& beside) const {
-    TileInverter<kTile, kInverters, T, kFirstBarrier>(d, &outcome_->failed, InverterWarp())
+    TileInverter<kTile, kInverters, T, kFirstBarrier, true>(d, &outcome_->failed, InverterWarp())
         .Run(beside);
   }
   // Its number where warp 0 inverts spans: not on the same scheduler in both thread blocks of a
@@ -121,8 +124,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const bool last = k + 1 == count;
       Invert(Square(k), Beside{*this, k, !last || target});
       if (this->HasFailed(k)) return this->Release();
-      this->template NoteGrowth<kGroup>(Square(k), thread_);
-      if (last) break;
+      if (last) {
+        this->template NoteGrowth<kGroup>(Square(k), Square(k) + kTile, thread_);
+        break;
+      }
       StoreInverse(k, Square(k), thread_);
       __syncthreads();
     }
@@ -168,7 +173,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         if constexpr (!kHasPartBarriers) {
           if (first()) {
             StoreInverse(k, d, thread_);
-            this->template NoteGrowth<kGroup>(d, thread_);
+            this->template NoteGrowth<kGroup>(d, d + kTile, thread_);
           }
           __syncthreads();
         }
@@ -211,7 +216,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         __syncthreads();
         if (!this->HasFailed(k) && first()) {
           StoreInverse(k, Square(k), thread_);
-          this->template NoteGrowth<kGroup>(Square(k), thread_);
+          this->template NoteGrowth<kGroup>(Square(k), Square(k) + kTile, thread_);
         }
       }
     }

@@ -187,9 +187,9 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
   }
 }
 
-// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows; the diagonal that m had
-// stands in row kTile, of the padding. When a span is inverted its block holds what the spans
-// before leave of it; so do, R, the blocks of its row where those of X come. A span s:
+// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows. When a span is inverted
+// its block holds what the spans before leave of it; so do, R, the blocks of its row where those of
+// X come. A span s:
 //
 //     X(s,s)         by one warp
 //     all others     L(i,s) = A(i,s) X(s,s)', above the diagonal,   and   X(s,l) = X(s,s) R(s,l)
@@ -197,8 +197,9 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
 //
 // of which the next span waits for A(i,s+1) only: other warps do the rest beside it. Above the
 // diagonal 8 x 8 tiles, which get stored zeros, is scratch. kWarps warps, from the thread block's
-// first on, share the work; kBarrier is their own, 0 if they are all.
-template <int kTile, int kWarps, typename T, int kBarrier = 0>
+// first on, share the work; kBarrier is their own, 0 if they are all. kKeepsDiagonal: the diagonal
+// that m had comes to row kTile, of the padding.
+template <int kTile, int kWarps, typename T, int kBarrier = 0, bool kKeepsDiagonal = false>
 class TileInverter {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
@@ -222,9 +223,11 @@ class TileInverter {
   template <typename Beside>
   __device__ void Run(const Beside& beside) const {
     const int warp = warp_;
-    // The next span's is not touched before the first barrier.
-    if (warp == 0) KeepDiagonal(0, kSpan);
-    if (warp == 1) KeepDiagonal(kSpan, kTile);
+    if constexpr (kKeepsDiagonal) {
+      // The next span's is not touched before the first barrier.
+      if (warp == 0) KeepDiagonal(0, kSpan);
+      if (warp == 1) KeepDiagonal(kSpan, kTile);
+    }
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {

@@ -7,7 +7,6 @@ namespace blockd::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr unsigned kGrowthParts = 16;  // thread blocks that share a segment
 
 LaunchResult Launched(const char* kernel) { return {BLOCKD_GPU(GetLastError)(), kernel}; }
 
@@ -43,8 +42,8 @@ __global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments)
   *mine.found = {best < segments ? best + 1 : 0, best < segments ? mine.info[best] : most};
 }
 
-// A segment's growth, some of its interiors a thread block: a warp sums a column of a stored
-// inverse.
+// A segment's growth, some of its interiors a thread block: a warp sums eight columns of a
+// stored inverse at a time.
 template <typename T>
 __global__ void GrowthKernel(const FactorEntry* systems,
                              const BLOCKD_KERNEL_ARGUMENT GrowthArgs args) {
@@ -63,21 +62,26 @@ __global__ void GrowthKernel(const FactorEntry* systems,
     const T* const inverse = static_cast<const T*>(mine.factor) + level.inverse_offset +
                              (range.slot + k) * TriangleSize(n);
     const DiagonalSource<T> diagonal = chain.Diagonal(range.block(k));
-    for (int64_t column = WarpIndex(); column < n; column += kThreads / kWarp) {
-      const int64_t first = column / kPanelColumns * kPanelColumns, rows = n - first;
-      const T* const entries =
-          inverse + PanelOffset(n, column / kPanelColumns) + (column - first) * rows;
-      T sum = 0;
-#pragma unroll 4
-      for (int64_t i = Lane(); i < rows; i += kWarp) sum = fma(entries[i], entries[i], sum);
-      const T square = SumOfLanes<kWarp>(sum) * diagonal.At(column, column);
+    for (int64_t first = 8 * WarpIndex(); first < n; first += 8 * (kThreads / kWarp)) {
+      const int64_t rows = n - first, column = first + Lane() % 8;
+      const T* const panel = inverse + PanelOffset(n, first / kPanelColumns);
+      const T at_diagonal = column < n ? diagonal.At(column, column) : T{0};
+      T sums[8] = {};
+#pragma unroll 2
+      for (int64_t row = Lane(); row < rows; row += kWarp) {
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const T entry = c < rows ? panel[c * rows + row] : T{0};
+          sums[c] = fma(entry, entry, sums[c]);
+        }
+      }
+      const T square = SumsOfLanes(sums) * at_diagonal;
       most = most >= square ? most : square;  // NaN stays
     }
   }
-  if (Lane() != 0) return;
-  atomicMax(
-      reinterpret_cast<unsigned long long*>(word),
-      static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most))));
+  const auto bits =
+      static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most)));
+  if (Lane() < 8) atomicMax(reinterpret_cast<unsigned long long*>(word), bits);
 }
 
 template <bool kScatter>
@@ -184,9 +188,15 @@ LaunchResult PrepareVectors() {
 
 LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
                           bool is_float, Stream stream) {
-  int64_t segments = 0;
-  for (int l = 0; l < args.num_levels; ++l) segments += args.levels[l].shape.segments();
-  const dim3 grid(static_cast<unsigned>(segments), kGrowthParts, static_cast<unsigned>(count));
+  int64_t segments = 0, longest = 1;
+  for (int l = 0; l < args.num_levels; ++l) {
+    const LevelShape& shape = args.levels[l].shape;
+    segments += shape.segments();
+    longest = shape.first_length > longest ? shape.first_length : longest;
+  }
+  // An interior a thread block, of chains that are not very long.
+  const auto parts = static_cast<unsigned>(longest < 64 ? longest : 64);
+  const dim3 grid(static_cast<unsigned>(segments), parts, static_cast<unsigned>(count));
   const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
   kernel<<<grid, kThreads, 0, stream>>>(systems, args);
   const LaunchResult result = Launched("Growth");

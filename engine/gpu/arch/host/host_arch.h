@@ -171,6 +171,16 @@ T SumOfLanes(T value) {
 }
 
 template <typename T>
+T SumsOfLanes(const T (&sums)[8]) {
+  T mine = 0;
+  for (int c = 0; c < 8; ++c) {
+    const T sum = SumOfLanes<kWarp>(sums[c]);
+    if (Lane() % 8 == c) mine = sum;
+  }
+  return mine;
+}
+
+template <typename T>
 void Renew(T&) {}
 
 template <typename T>
