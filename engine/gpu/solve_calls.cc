@@ -14,24 +14,6 @@ int64_t PanelColumns(const DeviceLimits& limits, int64_t columns) {
   return columns <= kSet || limits.block_shared_bytes < kSharedForTwoSets ? kSet : 2 * kSet;
 }
 
-SolveArgs ArgsOf(const EliminationPlan& plan) {
-  SolveArgs args;
-  args.num_levels = static_cast<int32_t>(plan.levels().size());
-  args.n = plan.shape().block_size;
-  args.separators = plan.separators();
-  for (int32_t l = 0; l < args.num_levels; ++l) {
-    const Level& level = plan.levels()[l];
-    SolveLevel& out = args.levels[l];
-    out.shape = ShapeOf(plan, level);
-    if (l > 0) out.separators_before = SeparatorsBefore(plan, l - 1);
-    out.next_separators_before = SeparatorsBefore(plan, l);
-    out.inverse_offset = level.inverse_offset;
-    out.next_offset = level.next_offset;
-    out.fill_offset = level.fill_offset;
-  }
-  return args;
-}
-
 // No system and panel of columns has more items of work, which have numbers of 32 bits: for each
 // strip of 16 rows of each block two or three products forward and two backward.
 int64_t MostItems(const SolveArgs& args) {
@@ -61,7 +43,7 @@ absl::Status SolveCalls::Solve(const SolveBatch& batch, Runner& method,
   if (static_cast<int64_t>(plan.levels().size()) > kMostLevels) {
     return absl::InternalError("a plan of too many levels");
   }
-  SolveArgs args = ArgsOf(plan);
+  SolveArgs args = SolveArgsOf(plan);
   args.systems = table_.entries();
   const int64_t most = MostColumns(batch.systems);
   const absl::StatusOr<int64_t> bytes =

@@ -44,16 +44,22 @@ struct Answer {
   double backward_error = 0;  // as the oracle sees it
 };
 
+// No growth to speak of: refined only if asked.
+HostMatrix Tame() { return HostMatrix(problems::Poisson(12, 9), Scalar::kFloat64); }
+// Refined until it reaches the goal.
+HostMatrix Grown() { return HostMatrix(problems::RandomSpd(12, 9, 5, 1e4), Scalar::kFloat64); }
+
 // `errors`: of the first solve and of each step's.
-Answer Refine(const std::vector<double>& errors, int32_t max_refinements) {
+Answer Refine(const std::vector<double>& errors, int32_t max_refinements,
+              const HostMatrix& matrix = Tame(), bool refines = false) {
   absl::StatusOr<std::unique_ptr<Backend>> backend =
       CreateBackend("cpu", {.memory_bytes = 64 << 20, .cpu_threads = 2});
   EXPECT_TRUE(backend.ok()) << backend.status();
   Solver solver(std::make_unique<SkewedBackend>(*std::move(backend), errors));
-  const HostMatrix matrix(problems::RandomSpd(12, 9, 5, 1e4), Scalar::kFloat64);
   Columns rhs(problems::RandomColumns(matrix.shape().rows(), kColumns, 6), Scalar::kFloat64);
   Columns x = rhs;
   const auto factorization = MustFactor(solver, matrix, nullptr, true);
+  EXPECT_EQ(factorization->refines(), refines);
   SolveItem item{.factorization = factorization, .rhs = rhs.data(), .solution = x.data()};
   item.num_rhs = kColumns;
   item.residual = true;
@@ -98,6 +104,21 @@ TEST(RefinementTest, KeepsTheBestStep) {
   EXPECT_LE(Refine({1e-2, 1e-2, 50.0}, 3).backward_error, after_one * 1.001);
   // And one whose answer is no number.
   EXPECT_LE(Refine({1e-2, std::nan("")}, 2).backward_error, before * 1.001);
+}
+
+// A goal that is not asked for is reached, and no step is taken beyond it.
+TEST(RefinementTest, StopsAtTheGoalWhereTheGrowthAsksForIt) {
+  const HostMatrix matrix = Grown();
+  const Answer answer = Refine({1e-2}, 0, matrix, true);
+  EXPECT_GE(answer.outcome.refinements, 4);
+  EXPECT_LE(answer.outcome.refinements, kMaxRefinements);
+  EXPECT_LE(answer.backward_error, ErrorBound(matrix.shape()));
+  // Three digits a step, from a start that is there already, near, or farther off.
+  EXPECT_EQ(Refine({0.0}, 0, matrix, true).outcome.refinements, 0);
+  EXPECT_EQ(Refine({1e-10, 1e-3}, 0, matrix, true).outcome.refinements, 1);
+  EXPECT_EQ(Refine({1e-7, 1e-3}, 0, matrix, true).outcome.refinements, 2);
+  // One that cannot reach it ends.
+  EXPECT_LE(Refine({1e-2, 0.6}, 0, matrix, true).outcome.refinements, kMaxRefinements);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_P(WorkspaceTest, ASolveTakesWhatTheBoundSays) {
   for (const bool residual : {false, true}) {
     const std::unique_ptr<Solver> fresh =
         MakeSolver(GetParam().backend, {.memory_bytes = int64_t{64} << 20});
-    const auto factorization = MustFactor(*fresh, matrix, plan, true);
+    const auto factorization = MustFactor(*fresh, matrix, plan, residual);
     const int64_t factored = fresh->backend().pool().stats().peak_used_bytes;
     const int64_t held = fresh->backend().pool().stats().used_bytes;
     constexpr int64_t kColumns = 100;  // more than the factorization took
@@ -244,7 +244,7 @@ TEST(SharedPassTest, ItemsOfOneFactorizationAreOneSystem) {
   auto made = std::make_unique<CountingBackend>(*std::move(cpu));
   const CountingBackend& backend = *made;
   Solver solver(std::move(made));
-  const HostMatrix matrix(problems::Mpc(12, 5, 1), Scalar::kFloat64);
+  const HostMatrix matrix(problems::Poisson(12, 5), Scalar::kFloat64);
   const auto one = MustFactor(solver, matrix, nullptr, true), other = MustFactor(solver, matrix);
   std::vector<Columns> x;
   std::vector<SolveItem> items(5);

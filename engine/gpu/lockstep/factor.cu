@@ -24,7 +24,7 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
                                   (TileOf<T, kTile, kStep, kNarrow>::kResident))
     EliminateLockstepKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k,
                             int j, bool flag) {
-  extern __shared__ __align__(16) double shared[];
+  BLOCKD_DYNAMIC_SHARED(double, shared, 16);
   __shared__ int failed;
   __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);

@@ -27,7 +27,7 @@ __device__ __noinline__ void MakeItems(const ItemTable<T>* table, int first, int
 template <typename T, int kSets, bool kWhole>
 __global__ void __launch_bounds__(kThreads, 2)
     SubstituteLockstepKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];
   Item<T>* const items = reinterpret_cast<Item<T>*>(item_memory);
   constexpr int kPanel = kSets * kColumns;
@@ -129,19 +129,15 @@ LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   const auto kernel = args.n % kStep == 0 ? SubstituteLockstepKernel<T, kSets, true>
                                           : SubstituteLockstepKernel<T, kSets, false>;
   int resident = 0;
-  const Error error = BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(
-      &resident, reinterpret_cast<const void*>(kernel), kThreads, shared);
+  const Error error = CountResident(kernel, kThreads, shared, &resident);
   if (error != kSuccess) return {error, "SubstituteLockstep"};
   const int64_t blocks = resident * limits.multiprocessors;
   for (int32_t l = 0; l < args.num_levels; ++l) {
     args.levels[l].log_strips = LogStripsOf<T>(args, args.levels[l], limits.multiprocessors);
   }
   const int64_t most = MostItems<T>(args) * args.num_systems * args.num_panels;
-  void* parameters[] = {&args};
-  return {BLOCKD_GPU(LaunchCooperativeKernel)(reinterpret_cast<const void*>(kernel),
-                                              dim3(static_cast<unsigned>(Minimum(most, blocks))),
-                                              dim3(kThreads), parameters,
-                                              static_cast<unsigned>(shared), stream),
+  return {LaunchTogether(kernel, dim3(static_cast<unsigned>(Minimum(most, blocks))), kThreads,
+                         shared, stream, args),
           "SubstituteLockstep"};
 }
 

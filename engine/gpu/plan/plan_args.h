@@ -6,6 +6,7 @@
 
 #include "blockd/engine/elimination_plan.h"
 #include "engine/gpu/plan/factor_args.h"
+#include "engine/gpu/plan/solve_args.h"
 
 namespace blockd::gpu {
 
@@ -52,6 +53,25 @@ inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_inde
   args.next_stride = square;
   args.fill_stride = square;
   args.segments_before = SegmentsBefore(plan, level_index);
+  return args;
+}
+
+// Of a solve, without systems.
+inline SolveArgs SolveArgsOf(const EliminationPlan& plan) {
+  SolveArgs args;
+  args.num_levels = static_cast<int32_t>(plan.levels().size());
+  args.n = plan.shape().block_size;
+  args.separators = plan.separators();
+  for (int32_t l = 0; l < args.num_levels; ++l) {
+    const Level& level = plan.levels()[l];
+    SolveLevel& out = args.levels[l];
+    out.shape = ShapeOf(plan, level);
+    if (l > 0) out.separators_before = SeparatorsBefore(plan, l - 1);
+    out.next_separators_before = SeparatorsBefore(plan, l);
+    out.inverse_offset = level.inverse_offset;
+    out.next_offset = level.next_offset;
+    out.fill_offset = level.fill_offset;
+  }
   return args;
 }
 

@@ -1,10 +1,14 @@
 // CUDA or HIP, under one name each: BLOCKD_GPU(Malloc) is cudaMalloc or hipMalloc; and the calls
-// whose arguments differ.
+// whose arguments differ. With BLOCKD_GPU_ON_HOST, as arch.h has it, what launches need.
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_VENDOR_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_VENDOR_H_
 
 #include <cstddef>
 #include <cstdint>
+
+#if defined(BLOCKD_GPU_ON_HOST)
+#include "engine/gpu/arch/host/host_vendor.h"
+#else
 
 #if defined(BLOCKD_GPU_HIP)
 #include <hip/hip_runtime.h>
@@ -24,6 +28,11 @@
 #else
 #define BLOCKD_KERNEL_ARGUMENT __grid_constant__
 #endif
+
+// The shared memory that a launch asks for, in a kernel.
+#define BLOCKD_DYNAMIC_SHARED(type, name, alignment) \
+  extern __shared__ __align__(alignment)             \
+  type name[]
 
 namespace blockd::gpu {
 
@@ -127,8 +136,25 @@ Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t s
   return cudaLaunchKernelEx(&config, kernel, args...);
 #endif
 }
+// How many thread blocks of a kernel a multiprocessor has room for.
+template <typename Kernel>
+Error CountResident(Kernel kernel, int threads, size_t shared_bytes, int* resident) {
+  return BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(
+      resident, reinterpret_cast<const void*>(kernel), threads, shared_bytes);
+}
+// Launches a kernel all of whose thread blocks run at the same time, or not at all.
+template <typename Args>
+Error LaunchTogether(void (*kernel)(const Args), dim3 grid, int threads, size_t shared_bytes,
+                     Stream stream, Args& args) {
+  void* parameters[] = {&args};
+  return BLOCKD_GPU(LaunchCooperativeKernel)(reinterpret_cast<const void*>(kernel), grid,
+                                             dim3(static_cast<unsigned>(threads)), parameters,
+                                             static_cast<unsigned>(shared_bytes), stream);
+}
 #endif  // BLOCKD_GPU_CODE
 
 }  // namespace blockd::gpu
+
+#endif  // BLOCKD_GPU_ON_HOST
 
 #endif  // BLOCKD_ENGINE_GPU_RUNTIME_VENDOR_H_

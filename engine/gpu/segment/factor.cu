@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
   // Of thread blocks of two warps, which have half of the schedulers, those that invert are to be
   // on all.
   constexpr bool kTurned = kWarps == 2;
-  extern __shared__ __align__(16) double shared[];
+  BLOCKD_DYNAMIC_SHARED(double, shared, 16);
   __shared__ Outcome outcome;
   alignas(Assignment) __shared__ unsigned char assignment[sizeof(Assignment)];
   if (threadIdx.x == 0) {

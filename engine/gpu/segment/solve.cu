@@ -369,7 +369,7 @@ template <typename T, int kSets, bool kWhole, int kRows>
 __global__ void __launch_bounds__(kMostThreads<kRows>,
                                   kWarpsAtOnce<kSets>* kWarp / kMostThreads<kRows>)
     SubstituteSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char job_memory[sizeof(Job<T>)];
   __shared__ JobOrder order;
   __shared__ bool found;
@@ -431,8 +431,9 @@ LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   const unsigned grid = static_cast<unsigned>(Minimum(most, blocks * limits.multiprocessors));
   const unsigned threads = static_cast<unsigned>(warps) * kWarp;
   const auto kernel = KernelOf<T, kSets, kRows>(args.n);
-  kernel<<<grid, threads, static_cast<size_t>(bytes), stream>>>(args);
-  return {BLOCKD_GPU(GetLastError)(), "SubstituteSegments"};
+  return {LaunchKernel(kernel, dim3(grid), static_cast<int>(threads), static_cast<size_t>(bytes),
+                       stream, false, args),
+          "SubstituteSegments"};
 }
 
 template <typename T, int kSets>

@@ -67,8 +67,9 @@ __device__ inline void Resolve(const FactorEntry& system, int n, Shared& shared)
     const int p = lane / 2;
     const bool is_a = lane % 2 == 0;
     Product<Real>& product = p == 0 ? task.first : task.second;
-    (is_a ? product.a : product.b) = {At(is_a ? listed.a[p] : listed.b[p], system, n), n,
-                                      n - (is_a ? listed.row_of_a[p] : listed.row_of_b[p]), false};
+    Operand<Real>& operand = is_a ? product.a : product.b;
+    operand = {At(is_a ? listed.a[p] : listed.b[p], system, n), n,
+               n - (is_a ? listed.row_of_a[p] : listed.row_of_b[p]), false};
     product.depth = listed.depth[p];
   } else if (lane < 6) {
     const FactorTask::Address start = listed.start[lane - 4];
@@ -151,7 +152,7 @@ __device__ inline void Copy(int n, const Shared& shared, Real* memory) {
 
 __global__ void __launch_bounds__(kThreads, kResident)
     EliminateTasksKernel(const BLOCKD_KERNEL_ARGUMENT EliminateTasksArgs args) {
-  extern __shared__ __align__(128) unsigned char dynamic[];
+  BLOCKD_DYNAMIC_SHARED(unsigned char, dynamic, 128);
   __shared__ __align__(16) unsigned char space[sizeof(Shared)];
   Real* const memory = reinterpret_cast<Real*>(dynamic);
   Shared& shared = reinterpret_cast<Shared&>(space);
@@ -196,8 +197,9 @@ LaunchResult PrepareFactor(const DeviceLimits& limits) {
 }
 
 LaunchResult Eliminate(const EliminateTasksArgs& args, Stream stream) {
-  EliminateTasksKernel<<<args.num_tasks * args.num_systems, kThreads, kSharedBytes, stream>>>(args);
-  return {BLOCKD_GPU(GetLastError)(), "EliminateTasks"};
+  return {LaunchKernel(EliminateTasksKernel, dim3(args.num_tasks * args.num_systems), kThreads,
+                       kSharedBytes, stream, false, args),
+          "EliminateTasks"};
 }
 
 }  // namespace blockd::gpu::task_list

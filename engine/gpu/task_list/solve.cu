@@ -339,7 +339,7 @@ __device__ __noinline__ void MakeItems(const TasksArgs& args, unsigned first, un
 template <int kTogether>
 __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
     SubstituteTasksKernel(const BLOCKD_KERNEL_ARGUMENT TasksArgs args) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(TaskRows)];
   TaskRows* const items = reinterpret_cast<TaskRows*>(item_memory);
   const unsigned count = (args.items - blockIdx.x + gridDim.x - 1) / gridDim.x;
@@ -390,16 +390,13 @@ LaunchResult Launch(const SolveArgs& solve, const DeviceLimits& limits, Stream s
   const auto shared = static_cast<size_t>((Work::PartScalars(solve.most_columns) +
                                            2 * Work::VectorScalars(solve.n, solve.most_columns)) *
                                           int64_t{sizeof(float)});
-  const auto kernel = reinterpret_cast<const void*>(SubstituteTasksKernel<kTogether>);
   int resident = 0;
-  const Error error =
-      BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(&resident, kernel, kThreads, shared);
+  const Error error = CountResident(SubstituteTasksKernel<kTogether>, kThreads, shared, &resident);
   if (error != kSuccess) return {error, "SubstituteTasks"};
   const auto blocks = static_cast<unsigned>(resident * limits.multiprocessors);
-  void* parameters[] = {&args};
-  return {BLOCKD_GPU(LaunchCooperativeKernel)(
-              kernel, dim3(args.items < blocks ? args.items : blocks), dim3(kThreads), parameters,
-              static_cast<unsigned>(shared), stream),
+  return {LaunchTogether(SubstituteTasksKernel<kTogether>,
+                         dim3(args.items < blocks ? args.items : blocks), kThreads, shared, stream,
+                         args),
           "SubstituteTasks"};
 }
 

@@ -6,7 +6,6 @@
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
 
 #include <atomic>
-#include <barrier>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +15,10 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <type_traits>
 #include <vector>
+
+#include "engine/gpu/arch/host/host_threads.h"
 
 // What the compilers for GPUs know of themselves.
 #define __device__
@@ -31,10 +32,24 @@ struct FourWords {
 };
 using uint2 = TwoWords;
 using uint4 = FourWords;
-struct ThreadIndex {
-  int x = 0;
+struct alignas(8) TwoFloats {
+  float x, y;
 };
-inline thread_local ThreadIndex threadIdx;
+struct alignas(16) FourFloats {
+  float x, y, z, w;
+};
+struct alignas(16) TwoDoubles {
+  double x, y;
+};
+using float2 = TwoFloats;
+using float4 = FourFloats;
+using double2 = TwoDoubles;
+struct dim3 {
+  unsigned x, y, z;
+  explicit dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+// Of the launch under way.
+inline dim3 blockIdx, blockDim, gridDim;
 
 namespace blockd::gpu {
 
@@ -72,14 +87,7 @@ class HostThreadBlock {
   // Calls body(thread) in each of its threads.
   template <typename Body>
   void Run(const Body& body) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < threads_; ++t) {
-      threads.emplace_back([&body, t] {
-        threadIdx.x = t;
-        body(t);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    RunHostThreads(threads_, [&body] { body(threadIdx.x); });
   }
 
   std::byte* shared() {
@@ -95,7 +103,7 @@ class HostThreadBlock {
     uint64_t bits;
   };
   struct Warp {
-    std::barrier<> barrier{kWarp};
+    HostBarrier barrier{kWarp};
     Lane lanes[kWarp];
   };
   static HostThreadBlock& Current() { return *current_; }
@@ -108,7 +116,7 @@ class HostThreadBlock {
     Barrier& barrier = barriers_[number];
     if (barrier.threads == 0) {
       barrier.threads = threads;
-      barrier.barrier = std::make_unique<std::barrier<>>(threads);
+      barrier.barrier = std::make_unique<HostBarrier>(threads);
     }
     lock.unlock();
     Require(barrier.threads == threads, "a barrier of other threads than before");
@@ -119,7 +127,7 @@ class HostThreadBlock {
   static constexpr size_t kAlignment = 128;
   struct Barrier {
     int threads = 0;
-    std::unique_ptr<std::barrier<>> barrier;
+    std::unique_ptr<HostBarrier> barrier;
   };
 
   static inline HostThreadBlock* current_ = nullptr;
@@ -131,6 +139,8 @@ class HostThreadBlock {
 };
 
 inline int Lane() { return threadIdx.x % kWarp; }
+inline int WarpPlace() { return 0; }
+inline void HoldMemory() {}
 inline int WarpIndex() { return threadIdx.x / kWarp; }
 inline void SyncWarp() { HostThreadBlock::MyWarp().barrier.arrive_and_wait(); }
 template <int kBarrier, int kWarps>
@@ -167,12 +177,16 @@ template <typename T>
 void CopyAsync(T* shared, const T* global) {
   *shared = *global;
 }
-inline void CopyAsync16(void* shared, const void* global) {
+inline void CopyAsync16(void* shared, const void* global, int valid = 16) {
   Require(reinterpret_cast<uintptr_t>(shared) % 16 == 0, "a copy to where is no vector");
   Require(reinterpret_cast<uintptr_t>(global) % 16 == 0, "a copy from where is no vector");
-  std::memcpy(shared, global, 16);
+  std::memset(shared, 0, 16);
+  std::memcpy(shared, global, valid);
 }
 inline void CopyWait() {}
+inline void CopyCommit() {}
+template <int kGroups>
+void CopyWaitBut() {}
 inline void Prefetch(const void*) {}
 
 inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
@@ -190,11 +204,57 @@ inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
   std::atomic_ref(*flag).store(epoch, std::memory_order_release);
 }
 inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
-  return std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire) == epoch;
+  const bool raised =
+      std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire) == epoch;
+  if (!raised) PauseHostThread();
+  return raised;
 }
+inline void Signal(unsigned* count, unsigned by = 1) { std::atomic_ref(*count).fetch_add(by); }
+inline bool HasReached(const unsigned* count, unsigned target) {
+  const bool reached = std::atomic_ref(*const_cast<unsigned*>(count)).load() >= target;
+  if (!reached) PauseHostThread();
+  return reached;
+}
+inline void AwaitPrevious() {}
+inline void LetNextStart() {}
 template <typename T>
 T LoadFresh(const T* p) {
   return *p;
+}
+
+template <typename T, int kCount>
+void LoadVectorFresh(T (&values)[kCount], const T* from) {
+  static_assert(sizeof(values) == 16);
+  Require(reinterpret_cast<uintptr_t>(from) % 16 == 0, "a load from where is no vector");
+  std::memcpy(values, from, sizeof(values));
+}
+inline void Peek(uint32_t (&bits)[4], const float* p) {
+  for (int i = 0; i < 4; ++i) {
+    std::memcpy(&bits[i], p + i, sizeof(float));
+  }
+  PauseHostThread();
+}
+inline uint32_t Peek(const float* p) {
+  uint32_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  PauseHostThread();
+  return bits;
+}
+inline void Show(float* p, uint32_t bits) { std::memcpy(p, &bits, sizeof(bits)); }
+template <typename T>
+T Shuffle(T value, int lane) {
+  T other = value;
+  AmongLanes([&](auto& mine) { std::memcpy(&mine.bits, &value, sizeof(T)); },
+             [&](const auto& lanes) { std::memcpy(&other, &lanes[lane].bits, sizeof(T)); });
+  return other;
+}
+inline bool AllLanes(bool value) {
+  bool all = true;
+  AmongLanes([&](auto& mine) { mine.bits = value ? 1 : 0; },
+             [&](const auto& lanes) {
+               for (const auto& lane : lanes) all = all && lane.bits != 0;
+             });
+  return all;
 }
 
 template <typename Real>
@@ -331,6 +391,14 @@ inline int64_t __double_as_longlong(double value) {
   int64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
+}
+template <typename T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <typename T>
+T atomicAdd(T* p, T by) {
+  return std::atomic_ref(*p).fetch_add(by);
 }
 inline void atomicMax(uint32_t* p, uint32_t value) {
   std::atomic_ref now(*p);
