@@ -89,19 +89,18 @@ class ItemTable {
   __device__ ItemTable(const SolveArgs& args, Zone* zones)
       : args_(args),
         zones_(zones),
-        num_zones_(kMostZones * (args.end_pass - args.first_pass)),
+        num_zones_(kMostZones * args.num_passes()),
         units_(static_cast<uint32_t>(args.num_systems * args.num_panels)),
         panels_(static_cast<uint32_t>(args.num_panels)),
         tiles_(static_cast<uint32_t>((args.n + Item<T>::kStrip - 1) / Item<T>::kStrip)) {}
 
   BLOCKD_HOST_DEVICE static int64_t Bytes(const SolveArgs& args) {
-    return kMostZones * (args.end_pass - args.first_pass) * static_cast<int64_t>(sizeof(Zone));
+    return kMostZones * args.num_passes() * static_cast<int64_t>(sizeof(Zone));
   }
 
   // All threads call it. A thread makes the zones of a pass, then one numbers them.
   __device__ void Make() {
-    const int passes = args_.end_pass - args_.first_pass;
-    for (int p = threadIdx.x; p < passes; p += blockDim.x) MakeZones(args_.first_pass + p);
+    for (int p = threadIdx.x; p < args_.num_passes(); p += blockDim.x) MakeZones(p);
     __syncthreads();
     if (threadIdx.x == 0) {
       uint32_t first = 0;
@@ -186,7 +185,7 @@ class ItemTable {
     const int32_t base = shape.separators == 0 ? first - 1 : first;
     int32_t steps = first > last ? first : last;
     if (longest > steps) steps = longest;
-    Zone* const zones = zones_ + kMostZones * (pass - args_.first_pass);
+    Zone* const zones = zones_ + kMostZones * pass;
     int32_t from = 0;
     for (int z = 0; z < kMostZones; ++z) {
       Zone zone;
@@ -261,7 +260,7 @@ class ItemTable {
       item.wait = counter;
       item.waits = 1;
       item.target = static_cast<unsigned>(before);
-    } else if (position.pass > args_.first_pass) {
+    } else if (position.pass > 0) {
       int64_t first = 0, last = 0;
       Sources(part.range, position, first, last);
       item.wait = Counter(position.unit, position.pass - 1, first) + 2 * Segments();

@@ -62,7 +62,6 @@ inline SolveArgs SolveArgsOf(const EliminationPlan& plan) {
   args.num_levels = static_cast<int32_t>(plan.levels().size());
   args.n = plan.shape().block_size;
   args.separators = plan.separators();
-  args.end_pass = 2 * args.num_levels;
   for (int32_t l = 0; l < args.num_levels; ++l) {
     const Level& level = plan.levels()[l];
     SolveLevel& out = args.levels[l];

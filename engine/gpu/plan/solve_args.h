@@ -31,12 +31,11 @@ inline constexpr int kMostLevels = 40;
 
 struct SolveTask;
 
-// A solve, or some of its passes: pass p goes forward through level p or, from num_levels on,
-// backward through level 2 num_levels - 1 - p.
+// A solve: pass p goes forward through level p or, from num_levels on, backward through level
+// 2 num_levels - 1 - p.
 struct SolveArgs {
   SolveLevel levels[kMostLevels];
   int32_t num_levels = 0;
-  int32_t first_pass = 0, end_pass = 0;
   int64_t n = 0;
   int64_t separators = 0;  // of all levels
   const SolveEntry* systems = nullptr;
@@ -57,6 +56,7 @@ struct SolveArgs {
   const SolveTask* tasks = nullptr;
   int64_t num_tasks = 0, num_vectors = 0;
 
+  BLOCKD_HOST_DEVICE int32_t num_passes() const { return 2 * num_levels; }
   BLOCKD_HOST_DEVICE bool is_forward(int32_t pass) const { return pass < num_levels; }
   BLOCKD_HOST_DEVICE int32_t level_of(int32_t pass) const {
     return pass < num_levels ? pass : 2 * num_levels - 1 - pass;

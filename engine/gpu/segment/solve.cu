@@ -344,14 +344,14 @@ struct JobOrder {
     const int64_t ticket = passed + (low - static_cast<unsigned>(passed));
     int32_t p = pass;
     int64_t within = ticket - passed, segments = 0;
-    for (; p < args.end_pass; ++p) {
+    for (; p < args.num_passes(); ++p) {
       segments = args.levels[args.level_of(p)].shape.segments();
       if (within < segments * units) break;
       within -= segments * units;
     }
     pass = p;
     passed = ticket - within;
-    if (p >= args.end_pass) return false;
+    if (p >= args.num_passes()) return false;
     const SolveLevel& level = args.levels[args.level_of(p)];
     const int64_t unit = Divide(within, segments), system = Divide(unit, args.num_panels);
     job->part = Part<T>(args, level, system, level.shape.launched(within - unit * segments),
@@ -359,7 +359,7 @@ struct JobOrder {
     const PassCounter counter = {args.counters + unit * 2 * args.num_levels};
     job->forward = args.is_forward(p);
     job->done = counter.Of(p);
-    job->before = counter.Before(args, p);
+    job->before = counter.Before(p);
     if (job->before != nullptr) job->target = PassCounter::Target(args, p);
     return true;
   }
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(kMostThreads<kRows>,
   // Beyond n rows the vectors are zero, and stay so.
   for (int i = threadIdx.x; i < kScalars; i += blockDim.x) vectors[i] = T{0};
   Tickets tickets = {args};
-  if (tickets.taker) order = {0, args.first_pass};
+  if (tickets.taker) order = {0, 0};
   tickets.Take();
   for (;;) {
     if (tickets.taker) found = order.At(args, tickets.next, kSets * kColumns, &job);
@@ -423,8 +423,8 @@ LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   blocks = Minimum(blocks, limits.shared_bytes / (bytes + kReservedShared));
   if (blocks < 1) blocks = 1;
   int64_t most = 0;  // segments of one pass
-  for (int32_t pass = args.first_pass; pass < args.end_pass; ++pass) {
-    const int64_t segments = args.levels[args.level_of(pass)].shape.segments();
+  for (int32_t level = 0; level < args.num_levels; ++level) {
+    const int64_t segments = args.levels[level].shape.segments();
     if (segments > most) most = segments;
   }
   most *= args.num_systems * args.num_panels;
