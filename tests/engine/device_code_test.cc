@@ -262,8 +262,8 @@ void ExpectOpenPlansEndWithTheLastBlock(int64_t n) {
   const auto plan = EliminationPlan::MakeOpen(shape, {3, 1});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const problems::Problem problem = problems::Mpc(shape.num_blocks, n, 3);
-  EXPECT_EQ((Factor<Segment, T, kTile>(*plan, HostMatrix(problem, kScalar<T>).view()).found.value),
-            0);
+  const HostMatrix good(problem, kScalar<T>);
+  EXPECT_EQ((Factor<Segment, T, kTile>(*plan, good.view()).found.position), 0);
   HostMatrix matrix(problem, kScalar<T>);
   matrix.SetDiagonal(6, n - 2, n - 2, -1);
   const FirstFailure found = Factor<Segment, T, kTile>(*plan, matrix.view()).found;

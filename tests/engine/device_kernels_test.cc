@@ -166,8 +166,8 @@ TEST(LockstepKernelsTest, Factor) {
   ExpectInStep<double, 64>(3, 66, {1}, 0, true);
   ExpectInStep<float, 64>(5, 70, {2}, 0, true);
   ExpectInStep<double, 128>(3, 132, {1}, 0, false);
-  ExpectInStep<double, 128>(5, 130, {2}, 1 << 20, true);
-  ExpectInStep<float, 128>(3, 130, {1}, 0, true);
+  ExpectInStep<double, 128>(3, 130, {1}, 1 << 20, true);
+  ExpectInStep<float, 128>(2, 130, {}, 0, true);
   ExpectInStep<float, 128>(5, 132, {2}, 1 << 20, false);
 }
 
