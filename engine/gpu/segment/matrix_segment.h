@@ -84,7 +84,6 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
             Copies::LoadCoupling(w_, this->LeftCoupling(), n(), beside, kHalf * kWarp);
           }
           FetchNext(k, beside, kHalf * kWarp);
-          if (k > 0) this->NoteStoredGrowth(k - 1, Kept(k - 1), warp_ - kHalf, kHalf);
         }
         if (!kHasPartBarriers) Invert();
       }
@@ -92,13 +91,12 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       __syncthreads();
       if (this->HasFailed(k)) return;
       Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
-      if (!HasNext(last)) return NoteLastGrowth(k);
+      this->template NoteGrowth<kThreads>(d_, Kept(k), thread_);
+      if (last) this->template ReportGrowth<kThreads>();
+      if (!HasNext(last)) return;
       Divide(k);
       __syncthreads();
-      if (last) {
-        Finish(k);
-        return NoteLastGrowth(k);
-      }
+      if (last) return Finish(k);
       UpdateNext(k);
       __syncthreads();
     }
@@ -109,9 +107,6 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   }
   // Where the k-th D's diagonal is kept, kLead apart: in the padding, until the next but one's.
   __device__ T* Kept(int64_t k) const { return d_ + kTile + (k & 1); }
-  __device__ void NoteLastGrowth(int64_t k) const {
-    this->template NoteGrowth<kThreads>(d_, Kept(k), thread_);
-  }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.

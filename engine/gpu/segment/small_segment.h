@@ -71,48 +71,35 @@ class SmallSegment {
       FindOutcome(system_.info, static_cast<int>(level_.segments_before), kThreads, outcome_);
     }
   }
-  // The growth of a block: the largest D(i,i) times the sum of squares of column i of its inverse
-  // factor. diagonal: of D, kLead apart.
+  // The growth of a block is the largest D(i,i) times the sum of squares of column i of its inverse
+  // factor. A thread has some rows of a column and keeps the largest part of it that it has seen,
+  // so that nobody waits for anybody; what is made of these in the end is no less than the growth
+  // of the worst block.
   //
-  // The inverse stands in the tile d. By the first kBy threads, each of which has some rows of a
-  // column.
+  // By the first kBy threads: d is the tile with the inverse, diagonal that of D, kLead apart.
   template <int kBy>
-  __device__ void NoteGrowth(const T* d, const T* diagonal, int thread) const {
+  __device__ void NoteGrowth(const T* d, const T* diagonal, int thread) {
+#if !defined(BLOCKD_NO_GROWTH)
     constexpr int kParts = kBy / kTile;
     const int column = thread / kParts, part = thread % kParts;
     const T* const entries = d + column * kLead;
-    T sum = 0;
-#pragma unroll 8
-    for (int first = 0; first < kTile; first += kParts) {
-      const T entry = entries[first + part];
-      if (first + part >= column) sum = fma(entry, entry, sum);
-    }
-    const T square = SumOfLanes<kParts>(sum) * diagonal[column * kLead];
-    NoteLargest(&outcome_->growth, static_cast<float>(square));
-  }
-  // The inverse of the k-th interior has been stored, before a barrier: by some warps beside what
-  // others do, a warp eight columns at a time.
-  __device__ void NoteStoredGrowth(int64_t k, const T* diagonal, int warp, int warps) const {
-    const T* const inverse = StoredInverse(k);
-    T most = 0;
-#pragma unroll 1
-    for (int first = 8 * warp; first < n(); first += 8 * warps) {
-      const int rows = n() - first;
-      const T* const panel = inverse + PanelOffset(n(), first / 8);
-      T sums[8] = {};
-#pragma unroll 1
-      for (int row = Lane(); row < rows; row += kWarp) {
+    T sums[4] = {};
 #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const T entry = kFull || c < rows ? panel[c * rows + row] : T{0};
-          sums[c] = fma(entry, entry, sums[c]);
-        }
-      }
-      const int column = first + Lane() % 8;
-      const T square = SumsOfLanes(sums) * (column < n() ? diagonal[column * kLead] : T{0});
-      most = most >= square ? most : square;  // NaN stays
+    for (int i = 0; i < kTile / kParts; ++i) {
+      const int row = part + i * kParts;
+      const T entry = row >= column ? entries[row] : T{0};
+      sums[i % 4] = fma(entry, entry, sums[i % 4]);
     }
-    NoteLargest(&outcome_->growth, static_cast<float>(most));
+    const T square = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * diagonal[column * kLead];
+    growth_ = growth_ >= square ? growth_ : square;  // NaN stays
+#endif
+  }
+  // After the last block, by the same threads and whole warps.
+  template <int kBy>
+  __device__ void ReportGrowth() const {
+#if !defined(BLOCKD_NO_GROWTH)
+    NoteLargest(&outcome_->growth, static_cast<float>(SumOfLanes<kBy / kTile>(growth_)));
+#endif
   }
   // Whether the k-th interior has no inverse.
   __device__ bool HasFailed(int64_t k) const {
@@ -166,6 +153,7 @@ class SmallSegment {
   const SegmentRange& range_;
   Outcome* const outcome_;
   const int thread_, warp_;
+  T growth_ = 0;  // the square
 
  private:
   __device__ uint32_t* Done(int level) const {

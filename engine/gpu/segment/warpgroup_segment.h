@@ -86,10 +86,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const int thread = (segment.InverterWarp() - 1) * kWarp + Lane();
       if (thread >= kHelpers * kWarp) return;
       if (span == 0) {
-        if (k > 0) {
-          segment.template StoreCoupling<kHelpers * kWarp>(k - 1, thread);
-          segment.NoteStoredGrowth(k - 1, segment.Square(k - 1) + kTile, thread / kWarp, kHelpers);
-        }
+        if (k > 0) segment.template StoreCoupling<kHelpers * kWarp>(k - 1, thread);
       } else if (next) {
         SyncMiddle();
       }
@@ -124,13 +121,12 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const bool last = k + 1 == count;
       Invert(Square(k), Beside{*this, k, !last || target});
       if (this->HasFailed(k)) return this->Release();
-      if (last) {
-        this->template NoteGrowth<kGroup>(Square(k), Square(k) + kTile, thread_);
-        break;
-      }
+      this->template NoteGrowth<kGroup>(Square(k), Square(k) + kTile, thread_);
+      if (last) break;
       StoreInverse(k, Square(k), thread_);
       __syncthreads();
     }
+    this->template ReportGrowth<kGroup>();
     if (target) {
       __syncthreads();
       TakeC(Square(count));
@@ -220,6 +216,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         }
       }
     }
+    if (!kHasPartBarriers && first()) this->template ReportGrowth<kGroup>();
     this->Release();
     if (kFill && second()) Store<kGroup, kTiles>(this->Stored(count - 1, true), w_, thread);
     if (!kHasPartBarriers && first() && target) StoreCoupling<kGroup>(count - 1, thread_);

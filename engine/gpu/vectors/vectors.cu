@@ -198,9 +198,11 @@ LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const Growt
   const auto parts = static_cast<unsigned>(longest < 64 ? longest : 64);
   const dim3 grid(static_cast<unsigned>(segments), parts, static_cast<unsigned>(count));
   const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
+#if !defined(BLOCKD_NO_GROWTH)
   kernel<<<grid, kThreads, 0, stream>>>(systems, args);
   const LaunchResult result = Launched("Growth");
   if (!result.ok()) return result;
+#endif
   FindOutcomesKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
   return Launched("FindOutcomes");
 }
