@@ -65,10 +65,15 @@ TEST_F(SolverCoreReservationTest, AnUploadReservesAllThatItWillNeed) {
   for (const TestSystem* system : {&system_, &other_}) {
     ASSERT_TRUE(upload->Write(system->bytes()).ok());
   }
-  pending.at_answer = [&] { at_answer_ = Reserved(); };
+  int64_t used_at_answer = -1;
+  pending.at_answer = [&] {
+    at_answer_ = Reserved();
+    used_at_answer = core_->memory().pool.used_bytes;
+  };
   core_->FinishUpload(std::move(upload), pending.Callback());
   ASSERT_TRUE(pending.Wait().ok());
   EXPECT_EQ(at_answer_, 2 * Charge());
+  EXPECT_EQ(used_at_answer, 2 * Charge());
 }
 
 TEST_F(SolverCoreReservationTest, AnOverwriteReservesNoSecondFactor) {
