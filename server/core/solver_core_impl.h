@@ -102,7 +102,6 @@ class SolverCore::Impl {
   absl::Status StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
                         std::span<const uint32_t> palette_coupling);
   // What one held system is charged; bytes.
-  static void Describe(const Factorization& factorization, FactoredSystem& system);
   static int64_t FactorCharge(const EliminationPlan& plan);
   static int64_t MatrixCharge(const MatrixForm& form);
   // Evicts idle entries, oldest first, until a piece of `bytes` may fit into the pool. False if
@@ -119,6 +118,8 @@ class SolverCore::Impl {
                                              std::span<const FactorItem> items, Phases* phases);
   absl::StatusOr<FactorReply> KeepFactors(FactorTask& task, std::span<FactorRun> runs);
   void KeepNew(FactorTask& task, std::vector<Holding> holdings, FactorReply& reply);
+  // What a reply says of a factorization beside its handle.
+  static void Describe(const Factorization& factorization, FactoredSystem& system);
   absl::Status OutcomeStatus(const Task& task, const MatrixSource& matrix, int64_t system,
                              const FactorOutcome& outcome);
   // Gives its memory back, answers, and lets those go that wait for its key.

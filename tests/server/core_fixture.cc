@@ -176,6 +176,7 @@ void CoreTest::Stop() {
   EXPECT_LE(memory.pool.peak_used_bytes, memory.total_bytes);
   EXPECT_LE(Metric("blockd_budget_peak_reserved_bytes"), memory.total_bytes);
   EXPECT_EQ(memory.factorizations == 0, Reserved() == 0);
+  EXPECT_EQ(core_->healthy(), healthy_);
   core_.reset();
   EXPECT_FALSE(metrics_->Text().empty());  // a scrape after the end asks nobody
 }

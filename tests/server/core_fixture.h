@@ -133,6 +133,7 @@ class CoreTest : public testing::Test {
   std::unique_ptr<server::Metrics> metrics_;
   std::unique_ptr<server::SolverCore> core_;
   std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way
+  bool healthy_ = true;                            // what the core is expected to be at its end
 
  private:
   std::vector<double> NextRhs(const Shape& shape, int64_t num_rhs, const CallOptions& call);

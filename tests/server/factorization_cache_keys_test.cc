@@ -140,5 +140,19 @@ TEST_F(FactorizationCacheKeysTest, AMatrixThatWasKeptIsThere) {
   EXPECT_GT((*found)->held_bytes, plan_->factor_bytes());
 }
 
+// Of several, the most: a guaranteed accuracy keeps the matrices of some only.
+TEST_F(FactorizationCacheKeysTest, OneMatrixOfTwoCounts) {
+  std::vector<Holding> holdings = MakeSome(1, /*keep_matrix=*/true);
+  holdings.push_back(Make());
+  const int64_t larger = holdings[0].factorization->bytes();
+  cache_.Insert("alice", std::move(holdings), Keyed(2));
+  const auto found = cache_.FindKey("alice", "k", Request(2));
+  ASSERT_TRUE(found.ok() && found->has_value());
+  EXPECT_EQ((*found)->held_bytes, larger);
+  Cache::KeyRequest request = Request(2);
+  request.keep_matrix = true;
+  EXPECT_EQ(FieldOf(cache_.FindKey("alice", "k", request).status()), "options.keep_matrix");
+}
+
 }  // namespace
 }  // namespace blockd::test

@@ -213,6 +213,14 @@ TEST_F(SolverCoreBatchesTest, FlopsAreThoseOfAllSystemsAndColumns) {
   ASSERT_TRUE(FactorSolve(system_, 5)->Wait().ok());
   EXPECT_DOUBLE_EQ(flops("factor_solve"),
                    core_->Plan(system_.form, 1, 1)->factor_flops + plan->solve_flops);
+  const double before = flops("factor_solve");
+  PendingFactor holder = HoldDevice();
+  PendingSolve a = FactorSolve(system_, 5), b = FactorSolve(other_, 2);
+  gate_->Open();
+  ASSERT_TRUE(a->Wait().ok() && b->Wait().ok() && holder->Wait().ok());
+  EXPECT_DOUBLE_EQ(
+      flops("factor_solve") - before,
+      core_->Plan(system_.form, 2, 1)->factor_flops + core_->Plan(system_.form, 1, 7)->solve_flops);
 }
 
 }  // namespace

@@ -107,6 +107,10 @@ TEST_F(SolverCoreGaugesTest, GaugesSayWhatIsHeldReservedAndQueued) {
   EXPECT_EQ(Metric("blockd_pinned_factorizations"), 0);
   EXPECT_EQ(core_->memory().evictable_bytes, Reserved());
   EXPECT_EQ(Metric("blockd_budget_evictable_bytes"), static_cast<double>(Reserved()));
+  const PoolStats pool = core_->memory().pool;
+  EXPECT_LT(pool.used_bytes, pool.peak_used_bytes);
+  EXPECT_EQ(Metric("blockd_pool_peak_used_bytes"), static_cast<double>(pool.peak_used_bytes));
+  EXPECT_GT(Metric("blockd_budget_peak_reserved_bytes"), static_cast<double>(Reserved()));
 }
 
 TEST_F(SolverCoreGaugesTest, ListsAPageAtATime) {

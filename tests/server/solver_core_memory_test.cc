@@ -178,16 +178,16 @@ TEST_F(SolverCoreMemoryTest, AFragmentedPoolIsMadeWholeByEviction) {
 }
 
 TEST_F(SolverCoreMemoryTest, IdleFactorizationsExpireWithoutTraffic) {
-  Start({.limits = {.idle_expiry = absl::Minutes(10)}});
+  Start({.limits = {.idle_expiry = absl::Seconds(8)}});
   FactorParams pinned;
   pinned.pin = true;
   const Handle idle = Held(system_), kept = Held(system_, pinned);
-  clock_.Advance(absl::Minutes(10) - absl::Seconds(1));
+  clock_.Advance(absl::Seconds(7));
   const Handle young = Held(system_);
   EXPECT_TRUE(IsHeld(idle));
   // The sweep runs on a thread of its own: wait until it has seen the time. It comes four times in
   // the time after which they expire, so that none is held for a quarter longer.
-  clock_.Advance(absl::Minutes(2.5));
+  clock_.Advance(absl::Seconds(3));
   RepeatUntil([&] { return !IsHeld(idle); }, [] {});
   EXPECT_EQ(WhyNot(idle), NotFoundReason::kExpired);
   EXPECT_TRUE(IsHeld(kept));

@@ -213,6 +213,29 @@ TEST_F(SolverCoreRefactorTest, AnOverwriteOfWhatIsInUseWithoutRoomForTwoIsRefuse
   ExpectSolves(before, *again);
 }
 
+// The pool has room for a second factor, but that is promised to an upload.
+TEST_F(SolverCoreRefactorTest, AnOverwriteOfWhatIsInUseTakesNothingThatIsPromised) {
+  const TestSystem before(64, 16, 0), after(64, 16, 1);
+  Start();
+  const int64_t charge = Charge(before.form.shape);
+  const int64_t matrix = MemoryPool::Rounded(StagedMatrix::BufferBytes(before.form));
+  Stop();
+  Start({.memory_bytes = 2 * charge + matrix + charge / 2});
+  const Handle handle = Held(before);
+  FactorParams params;
+  params.form = before.form;
+  params.num_systems = 1;
+  auto begun = core_->BeginUpload(std::make_shared<server::RequestContext>(), params, {}, {});
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  PendingFactor holder = HoldDevice();
+  PendingFactor factor = Factor({after}, Refactor({handle}, true));
+  PendingSolve old = Solve(handle, before.form.shape);
+  gate_->Open();
+  EXPECT_TRUE(server::InsufficientMemoryOf(factor->Wait().status()).has_value())
+      << factor->Wait().status();
+  ExpectSolves(before, *old);
+}
+
 TEST_F(SolverCoreRefactorTest, WhatIsToBeRefactoredIsNotEvictedMeanwhile) {
   Start();
   const TestSystem system(8, 4);
