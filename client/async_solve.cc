@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "blockd/client/backoff.h"
+#include "client/requests.h"
 
 namespace blockd::client {
 namespace {
@@ -78,7 +79,7 @@ absl::StatusOr<SolveResult> TakeSolution(v1::SolveReply& reply, std::span<std::b
                                             " bytes, expected ", solution.size()));
   }
   std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), solution.data());
-  return SolveResult{reply.backward_error(), reply.refinements(), std::move(*reply.mutable_cost())};
+  return ToResult(reply);
 }
 
 }  // namespace blockd::client

@@ -61,6 +61,35 @@ v1::SolveOptions ToProto(const SolveOptions& options) {
   return proto;
 }
 
+SolveResult ToResult(v1::SolveReply& reply) {
+  SolveResult result;
+  if (reply.has_backward_error()) result.backward_error = reply.backward_error();
+  result.backward_error_bound = reply.backward_error_bound();
+  result.refinements = reply.refinements();
+  result.cost = std::move(*reply.mutable_cost());
+  return result;
+}
+
+std::optional<double> BackwardErrorOf(const v1::FactorSolveReply& reply) {
+  if (!reply.has_backward_error()) return std::nullopt;
+  return reply.backward_error();
+}
+
+Conditioning ConditioningOf(const v1::FactoredSystem& system) {
+  Conditioning conditioning;
+  conditioning.growth = system.growth();
+  if (system.has_condition_estimate()) {
+    conditioning.condition_estimate = system.condition_estimate();
+  }
+  conditioning.backward_error_bound = system.backward_error_bound();
+  conditioning.matrix_kept = system.matrix_kept();
+  return conditioning;
+}
+
+v1::Accuracy ToProto(Accuracy accuracy) {
+  return accuracy == Accuracy::kGuaranteed ? v1::ACCURACY_GUARANTEED : v1::ACCURACY_STANDARD;
+}
+
 v1::FactorOptions ToProto(const FactorOptions& options, std::span<const Factorization> handles) {
   v1::FactorOptions proto;
   for (const Factorization& handle : handles) proto.add_handle(handle.handle);
@@ -70,6 +99,8 @@ v1::FactorOptions ToProto(const FactorOptions& options, std::span<const Factoriz
   if (options.lease != absl::ZeroDuration()) *proto.mutable_lease() = ToProto(options.lease);
   proto.set_pin(options.pin);
   proto.set_log_determinant(options.log_determinant);
+  proto.set_accuracy(ToProto(options.accuracy));
+  proto.set_condition_estimate(options.condition_estimate);
   if (!options.idempotency_key.empty()) {
     proto.set_idempotency_key(options.idempotency_key);
   } else if (handles.empty()) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,12 @@ absl::StatusOr<v1::SolveRequest> MakeSolveRequest(const Factorization& factoriza
                                                   size_t rhs_bytes, size_t solution_bytes,
                                                   const SolveOptions& options);
 v1::SolveOptions ToProto(const SolveOptions& options);
+v1::Accuracy ToProto(Accuracy accuracy);
+
+// What replies say beside their solutions.
+SolveResult ToResult(v1::SolveReply& reply);
+std::optional<double> BackwardErrorOf(const v1::FactorSolveReply& reply);
+Conditioning ConditioningOf(const v1::FactoredSystem& system);
 
 // `handles`: those to refactor in place, or none. Without an idempotency key a random one is made,
 // so that a retry never factors twice.

@@ -8,16 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
+#include "client/requests.h"
 
 namespace blockd::client {
-namespace {
-
-SolveResult ToResult(v1::SolveReply& reply) {
-  return {reply.backward_error(), reply.refinements(), std::move(*reply.mutable_cost())};
-}
-
-}  // namespace
-
 std::shared_ptr<SolveStream> SolveStream::Start(std::shared_ptr<Connection> connection,
                                                 absl::Time deadline) {
   std::shared_ptr<SolveStream> stream(new SolveStream(std::move(connection)));

@@ -125,8 +125,8 @@ absl::StatusOr<FactorResult> SolverClient::Factor(const SystemView& system,
   if (!batch.ok()) return batch.status();
   FactorBatchResult::System& only = batch->systems[0];
   if (!only.status.ok()) return only.status;
-  return FactorResult{std::move(only.handle), only.log_determinant, batch->factor_bytes,
-                      batch->found, std::move(batch->cost)};
+  return FactorResult{std::move(only.handle), only.log_determinant, only.conditioning,
+                      batch->factor_bytes,    batch->found,         std::move(batch->cost)};
 }
 
 absl::StatusOr<FactorBatchResult> SolverClient::FactorBatch(std::span<const SystemView> systems,
@@ -144,6 +144,7 @@ absl::StatusOr<FactorBatchResult> SolverClient::FactorBatch(std::span<const Syst
     if (out.status.ok()) {
       out.handle = FactorHandle(connection_, Name(systems[k], system.handle()));
       out.log_determinant = LogDeterminantOf(system);
+      out.conditioning = ConditioningOf(system);
     }
   }
   return result;
@@ -171,6 +172,7 @@ absl::StatusOr<RefactorResult> SolverClient::RefactorBatch(
   for (const v1::FactoredSystem& system : reply->system()) {
     result.systems.push_back(system.has_status() ? ToStatus(system.status()) : absl::OkStatus());
     result.log_determinants.push_back(LogDeterminantOf(system));
+    result.conditioning.push_back(ConditioningOf(system));
   }
   return result;
 }
@@ -246,6 +248,7 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
   *request.mutable_options() = ToProto(solve);
   request.set_check_finite(factor.check_finite);
   request.set_log_determinant(factor.log_determinant);
+  request.set_accuracy(ToProto(factor.accuracy));
   v1::FactorSolveReply reply;
   const absl::Status status =
       connection_->Retry(connection_->Deadline(solve.timeout), [&](grpc::ClientContext& context) {
@@ -257,7 +260,8 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
   }
   std::copy_n(reinterpret_cast<const std::byte*>(reply.solution().data()), solution.size(),
               solution.data());
-  return FactorSolveResult{reply.backward_error(), reply.refinements(), LogDeterminantOf(reply),
+  return FactorSolveResult{BackwardErrorOf(reply), reply.backward_error_bound(),
+                           reply.refinements(), LogDeterminantOf(reply),
                            std::move(*reply.mutable_cost())};
 }
 
@@ -277,8 +281,8 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
   rest.timeout = std::max(deadline - absl::Now(), absl::Nanoseconds(1));
   absl::StatusOr<SolveResult> solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
   if (!solved.ok()) return solved.status();
-  return FactorSolveResult{solved->backward_error, solved->refinements, factored->log_determinant,
-                           std::move(solved->cost)};
+  return FactorSolveResult{solved->backward_error, solved->backward_error_bound,
+                           solved->refinements, factored->log_determinant, std::move(solved->cost)};
 }
 
 absl::StatusOr<int64_t> SolverClient::Release(std::span<const std::string> handles) const {

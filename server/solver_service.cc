@@ -131,6 +131,9 @@ class FactorSolveCall final : public CallOf<v1::FactorSolveRequest> {
     params.check_finite = request_.check_finite();
     params.check_finite_rhs = request_.check_finite() || request_.options().check_finite();
     params.log_determinant = request_.log_determinant();
+    absl::StatusOr<Accuracy> accuracy = ToAccuracy("accuracy", request_.accuracy());
+    if (!accuracy.ok()) return accuracy.status();
+    params.accuracy = *accuracy;
     return params;
   }
 

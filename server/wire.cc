@@ -161,6 +161,18 @@ absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec) {
   return form;
 }
 
+absl::StatusOr<Accuracy> ToAccuracy(std::string_view path, v1::Accuracy accuracy) {
+  switch (accuracy) {
+    case v1::ACCURACY_UNSPECIFIED:
+    case v1::ACCURACY_STANDARD:
+      return Accuracy::kStandard;
+    case v1::ACCURACY_GUARANTEED:
+      return Accuracy::kGuaranteed;
+    default:
+      return Invalid(path, Came(accuracy), "ACCURACY_STANDARD or ACCURACY_GUARANTEED");
+  }
+}
+
 absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_systems,
                                             const v1::FactorOptions& options) {
   FactorParams params;
@@ -183,6 +195,10 @@ absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_
   params.check_finite = options.check_finite();
   params.pin = options.pin();
   params.log_determinant = options.log_determinant();
+  absl::StatusOr<Accuracy> accuracy = ToAccuracy("options.accuracy", options.accuracy());
+  if (!accuracy.ok()) return accuracy.status();
+  params.accuracy = *accuracy;
+  params.condition_estimate = options.condition_estimate();
   return params;
 }
 
@@ -252,6 +268,12 @@ void ToWire(const FactorReply& reply, v1::FactorReply* wire) {
     v1::FactoredSystem* out = wire->add_system();
     if (system.status.ok()) {
       out->set_handle(std::string(system.handle.view()));
+      out->set_growth(system.conditioning.growth);
+      if (system.conditioning.condition_estimate) {
+        out->set_condition_estimate(*system.conditioning.condition_estimate);
+      }
+      out->set_backward_error_bound(system.backward_error_bound);
+      out->set_matrix_kept(system.matrix_kept);
       if (system.log_determinant) out->set_log_determinant(*system.log_determinant);
     } else {
       *out->mutable_status() = ToRpcStatus(system.status);
@@ -263,13 +285,16 @@ void ToWire(const FactorReply& reply, v1::FactorReply* wire) {
 }
 
 void ToWire(const SolveReply& reply, v1::SolveReply* wire) {
-  wire->set_backward_error(reply.backward_error.value_or(0));
+  if (reply.backward_error) wire->set_backward_error(*reply.backward_error);
+  wire->set_backward_error_bound(reply.backward_error_bound);
   wire->set_refinements(reply.refinements);
   ToWire(reply.cost, wire->mutable_cost());
 }
 
 void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
-  wire->set_backward_error(reply.backward_error.value_or(0));
+  if (reply.backward_error) wire->set_backward_error(*reply.backward_error);
+  wire->set_backward_error_bound(reply.backward_error_bound);
+  wire->set_growth(reply.growth);
   wire->set_refinements(reply.refinements);
   if (reply.log_determinant) wire->set_log_determinant(*reply.log_determinant);
   ToWire(reply.cost, wire->mutable_cost());
@@ -282,6 +307,11 @@ void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire) {
   wire->set_scalar(stats.shape.scalar == Scalar::kFloat64 ? v1::FLOAT64 : v1::FLOAT32);
   wire->set_held_bytes(stats.held_bytes);
   wire->set_matrix_kept(stats.matrix_kept);
+  wire->set_growth(stats.conditioning.growth);
+  if (stats.conditioning.condition_estimate) {
+    wire->set_condition_estimate(*stats.conditioning.condition_estimate);
+  }
+  wire->set_backward_error_bound(stats.backward_error_bound);
   wire->set_pinned(stats.pinned);
   wire->set_age_seconds(absl::ToDoubleSeconds(stats.age));
   wire->set_idle_seconds(absl::ToDoubleSeconds(stats.idle));

@@ -27,6 +27,8 @@ absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec);
 std::span<const uint32_t> DiagonalIndex(const v1::SystemSpec& spec);
 std::span<const uint32_t> CouplingIndex(const v1::SystemSpec& spec);
 
+absl::StatusOr<Accuracy> ToAccuracy(std::string_view path, v1::Accuracy accuracy);
+
 // What the handlers of Factor and FactorStream share; `num_systems` is checked by its caller.
 absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_systems,
                                             const v1::FactorOptions& options);

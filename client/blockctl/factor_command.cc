@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/blockctl/accuracy.h"
 #include "client/blockctl/command.h"
 #include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
@@ -22,6 +23,7 @@ ABSL_FLAG(absl::Duration, lease, absl::ZeroDuration(),
           "Time after its last use in which it is not evicted, as 10m; 0: the server's default.");
 ABSL_FLAG(bool, pin, false, "Never evict it and never let it expire.");
 ABSL_FLAG(bool, log_determinant, false, "Report log det A.");
+ABSL_FLAG(bool, condition_estimate, false, "Estimate A's condition number; costs some solves.");
 ABSL_FLAG(std::string, idempotency_key, "",
           "A name for the content, at most 256 bytes: factoring the same key again returns the "
           "factorization that is there.");
@@ -38,6 +40,10 @@ absl::StatusOr<client::FactorOptions> OptionsFromFlags() {
   options.check_finite = absl::GetFlag(FLAGS_check_finite);
   options.lease = absl::GetFlag(FLAGS_lease);
   options.pin = absl::GetFlag(FLAGS_pin);
+  const absl::StatusOr<client::Accuracy> accuracy = AccuracyFromFlag();
+  if (!accuracy.ok()) return accuracy.status();
+  options.accuracy = *accuracy;
+  options.condition_estimate = absl::GetFlag(FLAGS_condition_estimate);
   options.log_determinant = absl::GetFlag(FLAGS_log_determinant);
   options.idempotency_key = absl::GetFlag(FLAGS_idempotency_key);
   options.overwrite = absl::GetFlag(FLAGS_overwrite);
@@ -54,6 +60,7 @@ struct Outcome {
   int64_t factor_bytes = 0;  // 0: not known
   bool found = false;
   std::optional<double> log_determinant;
+  client::Conditioning conditioning;
   v1::Cost cost;
   double seconds = 0;  // as seen here
 };
@@ -67,6 +74,8 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
     json.Field("scalar", ScalarText(blocks.scalar)).Field("found", outcome.found);
     if (outcome.factor_bytes > 0) json.Field("factor_bytes", outcome.factor_bytes);
     if (log_determinant) json.Field("log_determinant", *log_determinant);
+    WriteConditioning(outcome.conditioning, json);
+    json.Field("matrix_kept", outcome.conditioning.matrix_kept);
     json.Field("seconds", outcome.seconds).Key("cost");
     WriteCost(outcome.cost, json);
     return Print(json.EndObject().text() + "\n");
@@ -79,6 +88,7 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
                            : "",
                        SecondsText(outcome.seconds), CostText(outcome.cost)));
   if (log_determinant) Note(absl::StrFormat("log det A = %.17g", *log_determinant));
+  Note(ConditioningText(outcome.conditioning));
 }
 
 absl::Status RunFactor(const std::vector<std::string>& arguments) {
@@ -93,9 +103,9 @@ absl::Status RunFactor(const std::vector<std::string>& arguments) {
   absl::StatusOr<client::FactorResult> result = client->Factor(blocks->view(), *options);
   if (!result.ok()) return result.status();
   // The next command of the script uses it, so it is not released here.
-  WriteOutcome(*blocks,
-               {result->handle.Detach().handle, result->factor_bytes, result->found,
-                result->log_determinant, result->cost, absl::ToDoubleSeconds(absl::Now() - start)});
+  WriteOutcome(*blocks, {result->handle.Detach().handle, result->factor_bytes, result->found,
+                         result->log_determinant, result->conditioning, result->cost,
+                         absl::ToDoubleSeconds(absl::Now() - start)});
   return absl::OkStatus();
 }
 
@@ -114,8 +124,8 @@ absl::Status RunRefactor(const std::vector<std::string>& arguments) {
   const absl::StatusOr<client::RefactorResult> result = client->Refactor(
       {*handle, blocks->num_blocks, blocks->block_size, blocks->scalar}, blocks->view(), *options);
   if (!result.ok()) return result.status();
-  WriteOutcome(*blocks, {*handle, 0, false, result->log_determinants[0], result->cost,
-                         absl::ToDoubleSeconds(absl::Now() - start)});
+  WriteOutcome(*blocks, {*handle, 0, false, result->log_determinants[0], result->conditioning[0],
+                         result->cost, absl::ToDoubleSeconds(absl::Now() - start)});
   return absl::OkStatus();
 }
 
@@ -127,15 +137,15 @@ std::vector<std::string_view> With(std::vector<std::string_view> flags) {
 }  // namespace
 
 Command FactorCommand() {
-  return {
-      "factor",
-      "",
-      "Factor a matrix, keep it on the server, print its handle",
-      "The handle alone goes to standard output, so that H=$(blockctl factor ...) works:\n"
-      "  H=$(blockctl factor --diagonal=D.npy --coupling=E.npy)\n"
-      "  blockctl solve --handle=$H --rhs=b.npy --out=x.npy\n",
-      With({"keep_matrix", "check_finite", "lease", "pin", "log_determinant", "idempotency_key"}),
-      RunFactor};
+  return {"factor",
+          "",
+          "Factor a matrix, keep it on the server, print its handle",
+          "The handle alone goes to standard output, so that H=$(blockctl factor ...) works:\n"
+          "  H=$(blockctl factor --diagonal=D.npy --coupling=E.npy)\n"
+          "  blockctl solve --handle=$H --rhs=b.npy --out=x.npy\n",
+          With({"keep_matrix", "check_finite", "lease", "pin", "log_determinant", "idempotency_key",
+                "accuracy", "condition_estimate"}),
+          RunFactor};
 }
 
 Command RefactorCommand() {
@@ -145,8 +155,8 @@ Command RefactorCommand() {
       "Give a held factorization new values; its handle stays",
       "The shape must be that of the handle. Where the new matrix is not positive definite the\n"
       "old factorization stays in force, unless --overwrite.\n",
-      With({"handle", "overwrite", "keep_matrix", "check_finite", "lease", "pin",
-            "log_determinant"}),
+      With({"handle", "overwrite", "keep_matrix", "check_finite", "lease", "pin", "log_determinant",
+            "accuracy", "condition_estimate"}),
       RunRefactor};
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/blockctl/accuracy.h"
 #include "client/blockctl/command.h"
 #include "client/blockctl/cost_text.h"
 
@@ -14,6 +15,15 @@ std::string Notes(const v1::FactorizationInfo& info) {
   if (info.matrix_kept()) notes += " matrix-kept";
   if (info.times_refactored() > 0) absl::StrAppend(&notes, " refactored:", info.times_refactored());
   return notes;
+}
+
+client::Conditioning ConditioningOf(const v1::FactorizationInfo& info) {
+  client::Conditioning conditioning;
+  conditioning.growth = info.growth();
+  if (info.has_condition_estimate()) conditioning.condition_estimate = info.condition_estimate();
+  conditioning.backward_error_bound = info.backward_error_bound();
+  conditioning.matrix_kept = info.matrix_kept();
+  return conditioning;
 }
 
 }  // namespace
@@ -40,6 +50,7 @@ void WriteHandle(const v1::FactorizationInfo& info, JsonWriter& json) {
   json.Field("num_blocks", info.num_blocks()).Field("block_size", info.block_size());
   json.Field("scalar", ScalarText(info.scalar())).Field("held_bytes", info.held_bytes());
   json.Field("matrix_kept", info.matrix_kept()).Field("pinned", info.pinned());
+  WriteConditioning(ConditioningOf(info), json);
   json.Field("age_seconds", info.age_seconds()).Field("idle_seconds", info.idle_seconds());
   json.Field("lease_seconds", info.lease_seconds()).Field("times_solved", info.times_solved());
   json.Field("rhs_solved", info.rhs_solved());

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/blockctl/accuracy.h"
 #include "client/blockctl/command.h"
 #include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
@@ -34,7 +35,8 @@ namespace blockd::blockctl {
 namespace {
 
 struct Solved {
-  double backward_error = 0;
+  std::optional<double> backward_error;
+  double backward_error_bound = 0;
   int refinements = 0;
   std::optional<double> log_determinant;
   v1::Cost cost;
@@ -63,7 +65,8 @@ absl::StatusOr<Solved> SolveWithHandle(const client::SolverClient& client,
           ? client.Solve(factorization, Input<double>(rhs), Output<double>(solution), options)
           : client.Solve(factorization, Input<float>(rhs), Output<float>(solution), options);
   if (!result.ok()) return result.status();
-  return Solved{result->backward_error, result->refinements, std::nullopt, std::move(result->cost)};
+  return Solved{result->backward_error, result->backward_error_bound, result->refinements,
+                std::nullopt, std::move(result->cost)};
 }
 
 absl::StatusOr<Solved> SolveWithMatrix(const client::SolverClient& client, const Blocks& blocks,
@@ -72,6 +75,9 @@ absl::StatusOr<Solved> SolveWithMatrix(const client::SolverClient& client, const
   client::FactorOptions factor;
   factor.log_determinant = absl::GetFlag(FLAGS_log_determinant);
   factor.check_finite = absl::GetFlag(FLAGS_check_finite);
+  const absl::StatusOr<client::Accuracy> accuracy = AccuracyFromFlag();
+  if (!accuracy.ok()) return accuracy.status();
+  factor.accuracy = *accuracy;
   absl::StatusOr<client::FactorSolveResult> result =
       rhs.scalar == client::Scalar::kFloat64
           ? client.FactorSolve(blocks.view(), Input<double>(rhs), Output<double>(solution), options,
@@ -80,8 +86,8 @@ absl::StatusOr<Solved> SolveWithMatrix(const client::SolverClient& client, const
                                factor);
   client.AwaitReleases(absl::Seconds(5));  // what a large FactorSolve held for a moment
   if (!result.ok()) return result.status();
-  return Solved{result->backward_error, result->refinements, result->log_determinant,
-                std::move(result->cost)};
+  return Solved{result->backward_error, result->backward_error_bound, result->refinements,
+                result->log_determinant, std::move(result->cost)};
 }
 
 double ValueAt(const Columns& columns, int64_t index) {
@@ -103,7 +109,8 @@ void PrintJson(const Columns& solution, const Solved& solved, double seconds) {
   const std::string out = absl::GetFlag(FLAGS_out);
   JsonWriter json;
   json.BeginObject().Field("rows", solution.rows).Field("num_rhs", solution.count);
-  if (absl::GetFlag(FLAGS_residual)) json.Field("backward_error", solved.backward_error);
+  if (solved.backward_error) json.Field("backward_error", *solved.backward_error);
+  json.Field("backward_error_bound", solved.backward_error_bound);
   json.Field("refinements", solved.refinements);
   if (solved.log_determinant) json.Field("log_determinant", *solved.log_determinant);
   json.Field("seconds", seconds).Key("cost");
@@ -186,9 +193,11 @@ absl::Status RunSolve(const std::vector<std::string>& arguments) {
   Note(absl::StrFormat("solved %d right-hand side%s of %d rows in %s (%s)", solution.count,
                        solution.count == 1 ? "" : "s", solution.rows, SecondsText(seconds),
                        CostText(solved->cost)));
-  if (options.residual) {
-    Note(absl::StrFormat("backward error %.3g after %d refinements", solved->backward_error,
+  if (solved->backward_error) {
+    Note(absl::StrFormat("backward error %.3g after %d refinements", *solved->backward_error,
                          solved->refinements));
+  } else {
+    Note(absl::StrFormat("backward error at most %.3g", solved->backward_error_bound));
   }
   if (solved->log_determinant) {
     Note(absl::StrFormat("log det A = %.17g", *solved->log_determinant));
@@ -201,7 +210,7 @@ absl::Status RunSolve(const std::vector<std::string>& arguments) {
 Command SolveCommand() {
   std::vector<std::string_view> flags = {"handle", "rhs", "out", "residual", "refinements"};
   flags.insert(flags.end(), MatrixFlags().begin(), MatrixFlags().end());
-  flags.insert(flags.end(), {"log_determinant", "check_finite"});
+  flags.insert(flags.end(), {"log_determinant", "check_finite", "accuracy"});
   return {"solve",
           "",
           "Solve with a handle, or factor, solve and keep nothing",

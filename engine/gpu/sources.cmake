@@ -1,5 +1,5 @@
 # What the GPU backend is made of, listed once for cuda/ and hip/: kernels, which their own compiler
-# takes, and the host's code.
+# takes, and the host's code, of which the tests build what needs no GPU's headers everywhere.
 set(gpu_kernels
   lockstep/factor.cu
   lockstep/solve.cu
@@ -8,10 +8,26 @@ set(gpu_kernels
   task_list/factor.cu
   task_list/solve.cu
   vectors/vectors.cu)
+set(gpu_planning_sources
+  lockstep/lockstep.cc
+  method.cc
+  segment/segment.cc
+  task_list/factor_tasks.cc
+  task_list/task_list.cc
+  task_list/task_order.cc)
 set(gpu_sources
+  ${gpu_planning_sources}
+  factor_calls.cc
   gpu_backend.cc
+  lockstep/runner.cc
+  runtime/counters.cc
   runtime/device.cc
   runtime/launch_graphs.cc
+  runtime/pinned_ring.cc
+  segment/runner.cc
+  solve_calls.cc
+  task_list/runner.cc
   vectors/vector_calls.cc)
 list(TRANSFORM gpu_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+list(TRANSFORM gpu_planning_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM gpu_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

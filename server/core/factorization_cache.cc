@@ -282,6 +282,12 @@ FactorizationStats FactorizationCache::StatsOf(const Entry& entry, absl::Time no
   stats.held_bytes = BytesOf(entry.holding);
   stats.matrix_kept =
       entry.holding != nullptr && static_cast<bool>(entry.holding->factorization->matrix());
+  if (entry.holding != nullptr) {
+    const Factorization& factorization = *entry.holding->factorization;
+    stats.conditioning = factorization.conditioning();
+    stats.backward_error_bound =
+        BackwardErrorBound(entry.shape, factorization.conditioning().growth);
+  }
   stats.pinned = entry.pinned;
   stats.age = now - entry.made;
   stats.idle = now - entry.used;

@@ -75,6 +75,8 @@ class FactorizationCache : public Evictor {
     Shape shape;
     int64_t systems = 0;
     bool keep_matrix = false;
+    Accuracy accuracy = Accuracy::kStandard;
+    bool condition_estimate = false;
     absl::Duration lease = absl::ZeroDuration();
     bool pin = false;
   };
@@ -174,8 +176,7 @@ class FactorizationCache : public Evictor {
   struct KeyRecord {
     Shape shape;
     std::vector<KeyedSystem> systems;
-    int64_t held_bytes = 0;  // of each
-    bool matrix_kept = false;
+    int64_t held_bytes = 0;  // of each, the most
   };
   struct Caller {
     absl::btree_map<Handle, EntryPtr> entries;
@@ -195,6 +196,7 @@ class FactorizationCache : public Evictor {
   // factorization_cache_keys.cc
   void RememberKey(Caller& owner, const EntryOptions& options, std::span<const EntryPtr> entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status CheckKept(const Factorization& held, const KeyRequest& request);
   void ForgetKey(Caller& owner, const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the entry; the caller drops the holding after unlocking.

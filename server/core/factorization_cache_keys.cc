@@ -11,12 +11,12 @@ void FactorizationCache::RememberKey(Caller& owner, const EntryOptions& options,
                                      std::span<const EntryPtr> entries) {
   const std::string& key = options.idempotency_key;
   ForgetKey(owner, key);
-  const Factorization& first = *entries[0]->holding->factorization;
   KeyRecord record;
-  record.shape = first.shape();
+  record.shape = entries[0]->holding->factorization->shape();
   record.systems = options.keyed;
-  record.held_bytes = first.bytes();
-  record.matrix_kept = static_cast<bool>(first.matrix());
+  for (const EntryPtr& entry : entries) {
+    record.held_bytes = std::max(record.held_bytes, entry->holding->factorization->bytes());
+  }
   size_t next = 0;
   for (KeyedSystem& system : record.systems) {
     if (system.status.ok()) system.handle = entries[next++]->handle;
@@ -32,6 +32,28 @@ void FactorizationCache::ForgetKey(Caller& owner, const std::string& key) {
     if (system.status.ok()) entries_.at(system.handle)->key.clear();
   }
   owner.keys.erase(record);
+}
+
+// Whether what is held can be what a later call with its key asks for.
+absl::Status FactorizationCache::CheckKept(const Factorization& held, const KeyRequest& request) {
+  constexpr char kOwnKey[] = "or a key of its own";
+  if (request.keep_matrix && !held.matrix()) {
+    return InvalidFieldError("options.keep_matrix",
+                             "true, with the key of factorizations held without their matrices",
+                             absl::StrCat("false, ", kOwnKey));
+  }
+  if (request.accuracy == Accuracy::kGuaranteed && held.at_risk() && !held.matrix()) {
+    return InvalidFieldError("options.accuracy",
+                             "ACCURACY_GUARANTEED, with the key of factorizations that need their "
+                             "matrices for it and are held without",
+                             absl::StrCat("ACCURACY_STANDARD, ", kOwnKey));
+  }
+  if (request.condition_estimate && !held.conditioning().condition_estimate) {
+    return InvalidFieldError("options.condition_estimate",
+                             "true, with the key of factorizations that were made without",
+                             absl::StrCat("false, ", kOwnKey));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCache::FindKey(
@@ -51,10 +73,10 @@ absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCac
                      request.systems, " of ", ToString(request.shape)),
         "a key of its own for each content");
   }
-  if (request.keep_matrix && !record.matrix_kept) {
-    return InvalidFieldError("options.keep_matrix",
-                             "true, with the key of factorizations held without their matrices",
-                             "false, or a key of its own");
+  for (const KeyedSystem& system : record.systems) {
+    if (!system.status.ok()) continue;
+    absl::Status status = CheckKept(*entries_.at(system.handle)->holding->factorization, request);
+    if (!status.ok()) return status;
   }
   KeyedFactors factors{record.systems, {}, record.held_bytes};
   factors.pins.resize(record.systems.size());

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "blockd/engine/block_tridiagonal.h"
+#include "blockd/engine/factorization.h"
 #include "server/core/handle.h"
 
 namespace blockd::server {
@@ -16,6 +17,8 @@ struct FactorizationStats {
   Shape shape;
   int64_t held_bytes = 0;
   bool matrix_kept = false;
+  Conditioning conditioning;
+  double backward_error_bound = 0;  // of Solves without refinement
   bool pinned = false;
   absl::Duration age;         // since it was made or refactored
   absl::Duration idle;        // since its last use

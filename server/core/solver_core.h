@@ -76,17 +76,24 @@ struct FactorParams {
   absl::Duration lease = absl::ZeroDuration();  // zero: the default
   bool pin = false;
   bool log_determinant = false;
+  Accuracy accuracy = Accuracy::kStandard;
+  bool condition_estimate = false;
+
+  bool may_keep_matrix() const { return keep_matrix || accuracy == Accuracy::kGuaranteed; }
 };
 
 struct FactoredSystem {
   absl::Status status;
+  Conditioning conditioning;  // this and the next two if status is OK
+  double backward_error_bound = 0;
+  bool matrix_kept = false;
   Handle handle;                          // if status is OK
   std::optional<double> log_determinant;  // if asked for, and status is OK
 };
 
 struct FactorReply {
   std::vector<FactoredSystem> systems;
-  int64_t factor_bytes = 0;  // held for each
+  int64_t factor_bytes = 0;  // held for each, the most where only some keep their matrix
   bool found = false;        // the idempotency key found them
   Cost cost;
 };
@@ -104,8 +111,10 @@ struct SolveParams {
 
 struct SolveReply {
   std::optional<double> backward_error;
+  double backward_error_bound = 0;
   int32_t refinements = 0;
-  std::optional<double> log_determinant;  // FactorSolve only
+  double growth = 1;  // this and the next: FactorSolve only
+  std::optional<double> log_determinant;
   Cost cost;
 };
 using SolveDone = absl::AnyInvocable<void(absl::StatusOr<SolveReply>)>;
@@ -120,6 +129,10 @@ struct FactorSolveParams {
   bool check_finite = false;  // the matrix
   bool check_finite_rhs = false;
   bool log_determinant = false;
+  Accuracy accuracy = Accuracy::kStandard;
+
+  bool measures() const { return residual || max_refinements > 0; }
+  bool may_keep_matrix() const { return measures() || accuracy == Accuracy::kGuaranteed; }
 };
 
 // What a Factor of some systems and a Solve of some right-hand sides would do.

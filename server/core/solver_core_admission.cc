@@ -232,9 +232,9 @@ absl::Status SolverCore::Impl::AdmitFactor(FactorTask& task, bool staged) {
   task.plan = *std::move(plan);
 
   // An overwritten factor's own memory serves the new one: only what that lacks is asked for.
-  const bool matrices = staged || params.keep_matrix;
-  int64_t bytes =
-      solver_->FactorWorkspaceBytes(*task.plan, params.form, params.num_systems, matrices);
+  const bool matrices = staged || params.may_keep_matrix();
+  int64_t bytes = solver_->FactorWorkspaceBytes(*task.plan, params.form, params.num_systems,
+                                                matrices, params.condition_estimate);
   for (int64_t i = 0; i < params.num_systems; ++i) {
     const int64_t charge = FactorCharge(*task.plan);
     const int64_t reused = params.overwrite && !task.pins.empty()
@@ -256,7 +256,7 @@ absl::Status SolverCore::Impl::AdmitFactorSolve(FactorSolveTask& task) {
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan = PlanFor(form, 1);
   if (!plan.ok()) return plan.status();
   task.plan = *std::move(plan);
-  const bool keeps = params.residual || params.max_refinements > 0;
+  const bool keeps = params.may_keep_matrix();
   int64_t bytes = FactorCharge(*task.plan) +
                   solver_->FactorWorkspaceBytes(*task.plan, form, 1, keeps) +
                   solver_->SolveWorkspaceBytes(*task.plan, params.num_rhs, keeps);

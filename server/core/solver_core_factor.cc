@@ -89,6 +89,8 @@ void SolverCore::Impl::RunFactors(std::span<FactorTask* const> tasks) {
       if (!task->matrices.empty()) item.matrix = task->matrices[i];
       if (!task->staged.empty()) item.staged = &task->staged[i];
       item.keep_matrix = task->params.keep_matrix;
+      item.accuracy = task->params.accuracy;
+      item.estimate_condition = task->params.condition_estimate;
       item.recycle = run.recycled ? &run.recycled : nullptr;
       item.cancelled = &task->context->cancelled;
       items.push_back(item);
@@ -135,6 +137,13 @@ std::vector<FactorOutcome> SolverCore::Impl::FactorWithRetry(
   return outcomes;
 }
 
+void SolverCore::Impl::Describe(const Factorization& factorization, FactoredSystem& system) {
+  system.conditioning = factorization.conditioning();
+  system.backward_error_bound =
+      BackwardErrorBound(factorization.shape(), factorization.conditioning().growth);
+  system.matrix_kept = static_cast<bool>(factorization.matrix());
+}
+
 absl::Status SolverCore::Impl::OutcomeStatus(const Task& task, const MatrixSource& matrix,
                                              int64_t system, const FactorOutcome& outcome) {
   if (outcome.not_positive_definite) {
@@ -174,7 +183,8 @@ absl::StatusOr<FactorReply> SolverCore::Impl::KeepFactors(FactorTask& task,
       if (run.overwriting) cache_.FailOverwrite(task.params.handles[i]);
       continue;
     }
-    reply.factor_bytes = factorization->bytes();
+    reply.factor_bytes = std::max(reply.factor_bytes, factorization->bytes());
+    Describe(*factorization, system);
     const int64_t charge =
         FactorCharge(*task.plan) + (factorization->matrix() ? MatrixCharge(task.params.form) : 0);
     Holding holding{task.reservation.Split(charge), std::move(factorization)};

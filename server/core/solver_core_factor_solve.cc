@@ -38,7 +38,8 @@ void SolverCore::Impl::RunFactorSolves(std::span<FactorSolveTask* const> tasks) 
   for (size_t i = 0; i < tasks.size(); ++i) {
     const FactorSolveParams& params = tasks[i]->params;
     factor_items[i].matrix = params.matrix;
-    factor_items[i].keep_matrix = params.residual || params.max_refinements > 0;
+    factor_items[i].keep_matrix = params.measures();
+    factor_items[i].accuracy = params.accuracy;
     factor_items[i].cancelled = &tasks[i]->context->cancelled;
   }
   std::vector<FactorOutcome> factored = FactorWithRetry(plan, factor_items, &piece.phases);
@@ -57,7 +58,7 @@ void SolverCore::Impl::RunFactorSolves(std::span<FactorSolveTask* const> tasks) 
                            .max_refinements = params.max_refinements,
                            .cancelled = &tasks[i]->context->cancelled});
     columns += params.num_rhs;
-    workspace += solver_->SolveWorkspaceBytes(*plan, params.num_rhs, factor_items[i].keep_matrix);
+    workspace += solver_->SolveWorkspaceBytes(*plan, params.num_rhs, params.may_keep_matrix());
   }
   Phases solve_phases;
   const std::vector<SolveOutcome> solved = SolveWithRetry(solve_items, workspace, &solve_phases);
@@ -92,13 +93,13 @@ void SolverCore::Impl::AnswerFactorSolve(FactorSolveTask& task, FactorOutcome fa
     Note(status);
     if (status.ok()) reply.log_determinant = *log_determinant;
   }
+  reply.growth = factored.factorization ? factored.factorization->conditioning().growth : 1;
   factored.factorization.reset();  // whoever is told of the answer finds the memory back
   task.reservation.Reset();
   if (!status.ok()) return task.done(std::move(status));
-  if (task.params.residual) {
-    reply.backward_error = solved.backward_error;
-    metrics_->RecordBackwardError(solved.backward_error.value_or(0));
-  }
+  reply.backward_error = solved.backward_error;
+  if (reply.backward_error) metrics_->RecordBackwardError(*reply.backward_error);
+  reply.backward_error_bound = solved.backward_error_bound;
   reply.refinements = solved.refinements;
   reply.cost = MakeCost(task, piece);
   task.done(reply);

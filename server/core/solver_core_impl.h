@@ -102,6 +102,7 @@ class SolverCore::Impl {
   absl::Status StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
                         std::span<const uint32_t> palette_coupling);
   // What one held system is charged; bytes.
+  static void Describe(const Factorization& factorization, FactoredSystem& system);
   static int64_t FactorCharge(const EliminationPlan& plan);
   static int64_t MatrixCharge(const MatrixForm& form);
   // Evicts idle entries, oldest first, until a piece of `bytes` may fit into the pool. False if

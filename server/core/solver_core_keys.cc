@@ -118,6 +118,8 @@ absl::StatusOr<std::optional<FactorReply>> SolverCore::Impl::FindKey(const std::
                               {.shape = params.form.shape,
                                .systems = params.num_systems,
                                .keep_matrix = params.keep_matrix,
+                               .accuracy = params.accuracy,
+                               .condition_estimate = params.condition_estimate,
                                .lease = LeaseOf(params),
                                .pin = params.pin});
   if (!found.ok()) return found.status();
@@ -131,6 +133,7 @@ absl::StatusOr<std::optional<FactorReply>> SolverCore::Impl::FindKey(const std::
     FactoredSystem& out = reply.systems.emplace_back();
     out.status = system.status;
     out.handle = system.handle;
+    if (system.status.ok()) Describe(*factors.pins[i], out);
     if (!params.log_determinant || !system.status.ok()) continue;
     out.log_determinant = system.log_determinant;
     if (out.log_determinant.has_value()) continue;

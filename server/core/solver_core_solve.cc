@@ -15,6 +15,11 @@ bool NeedsMatrix(const SolveParams& params) {
   return params.residual || params.max_refinements > 0;
 }
 
+// Whether its error is measured, asked for or not.
+bool Measures(const SolveParams& params, const Factorization& factorization) {
+  return NeedsMatrix(params) || factorization.refines();
+}
+
 SolveOutcome Failed(absl::Status status) {
   SolveOutcome outcome;
   outcome.status = std::move(status);
@@ -63,14 +68,16 @@ void SolverCore::Impl::SolveAtOnce(SolveTask& task) {
 }
 
 bool SolverCore::Impl::RunsAtOnce(const SolveTask& task) const {
-  if (limits_.max_batch_delay > absl::ZeroDuration() || NeedsMatrix(task.params)) return false;
+  if (limits_.max_batch_delay > absl::ZeroDuration() || Measures(task.params, *task.pin)) {
+    return false;
+  }
   return PredictedSolveSeconds(task.pin->plan(), task.params.num_rhs,
                                solver_->backend().costs(task.pin->plan().shape())) < kInlineSeconds;
 }
 
 int64_t SolverCore::Impl::SolveWorkspace(const SolveTask& task) const {
   return solver_->SolveWorkspaceBytes(task.pin->plan(), task.params.num_rhs,
-                                      NeedsMatrix(task.params));
+                                      Measures(task.params, *task.pin));
 }
 
 // Runs a batch whole if its workspace fits, else in halves, and evicts only where a single request
@@ -153,10 +160,9 @@ void SolverCore::Impl::AnswerSolve(SolveTask& task, const SolveOutcome& outcome,
                                                        : outcome.status);
   }
   SolveReply reply;
-  if (task.params.residual) {
-    reply.backward_error = outcome.backward_error;
-    metrics_->RecordBackwardError(outcome.backward_error.value_or(0));
-  }
+  reply.backward_error = outcome.backward_error;
+  if (reply.backward_error) metrics_->RecordBackwardError(*reply.backward_error);
+  reply.backward_error_bound = outcome.backward_error_bound;
   reply.refinements = outcome.refinements;
   reply.cost = cost;
   task.done(reply);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/gpu/arch/arch.h"
-#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/segment/level_args.h"
 #include "engine/gpu/segment/matrix_segment.h"
 #include "engine/gpu/segment/warpgroup_segment.h"
 #include "engine/problems/problems.h"
@@ -84,6 +84,46 @@ TEST(DeviceCodeOnThreadsTest, InvertsTiles) {
   ExpectInverts<float, 128, 8>();
 }
 
+// A matrix whose first pivot is 2^exponent is inverted, or its first pivot is refused.
+template <typename T, int kTile, int kWarps>
+void ExpectLargePivots(int exponent, bool refused) {
+  SCOPED_TRACE(testing::Message() << kTile << " rows, 2^" << exponent << ", " << sizeof(T));
+  constexpr int kLead = kLd<T, kTile>;
+  HostThreadBlock block(kWarps * kWarp, kTile * kLead * sizeof(T));
+  T* const tile = reinterpret_cast<T*>(block.shared());
+  // The diagonal and, in the first column, half of it: pivots are 1, 3/4, 2/3, ... times
+  // 2^exponent.
+  const T scale = std::ldexp(T{1}, exponent);
+  for (int column = 0; column < kTile; ++column) {
+    for (int row = column / 8 * 8; row < kTile; ++row) {
+      const bool beside = row == column + 1 || column == row + 1;
+      tile[column * kLead + row] = row == column ? scale : beside ? scale / 2 : T{0};
+    }
+  }
+  int failed = -1;
+  block.Run(
+      [&](int thread) { TileInverter<kTile, kWarps, T>(tile, &failed, thread / kWarp).Run(); });
+  if (refused) {
+    EXPECT_EQ(failed, 0);
+    return;
+  }
+  ASSERT_EQ(failed, -1);
+  const T root = 1 / std::sqrt(scale);
+  EXPECT_NEAR(tile[0] / root, 1, 1e-6);
+  EXPECT_NEAR(tile[kLead + 1] / root, std::sqrt(4.0 / 3), 1e-6);
+  EXPECT_NEAR(tile[1] / root, -std::sqrt(1.0 / 3), 1e-6);
+}
+
+// Of larger pivots the hardware makes the reciprocal zero: none is taken for a good one.
+TEST(DeviceCodeOnThreadsTest, PivotsWithoutAReciprocalAreRefused) {
+  ExpectLargePivots<float, 64, 4>(125, false);
+  ExpectLargePivots<float, 64, 4>(126, true);
+  ExpectLargePivots<float, 64, 4>(127, true);
+  ExpectLargePivots<double, 16, 1>(1021, false);
+  ExpectLargePivots<double, 16, 1>(1022, true);
+  ExpectLargePivots<double, 32, 2>(1023, true);
+}
+
 // --- Segments ----------------------------------------------------------------------------------
 
 // What a launch leaves of one system.
@@ -94,15 +134,16 @@ struct Factored {
 };
 
 template <template <typename, int, bool> class Segment, typename T, int kTile, bool kFull>
-void RunSegment(const EliminateSmallArgs& args, int64_t ticket) {
+void RunSegment(const EliminateSegmentsArgs& args, int64_t ticket) {
   using Mine = Segment<T, kTile, kFull>;
-  const Place place(args, ticket);
+  const Assignment assignment(args, ticket);
   // The first warp is the one that the hardware would name with half of the thread blocks.
   const int first_warp = ticket % 2 == 0 ? 0 : kWarpsOf<kTile> / 4;
-  Outcome outcome = {.failed = -1, .first = kNobody, .value = 0, .first_warp = first_warp};
+  Outcome outcome = {
+      .failed = -1, .first = kNobody, .value = 0, .first_warp = first_warp, .growth = 0};
   HostThreadBlock block(kWarpsOf<kTile> * kWarp, Mine::kSharedScalars * sizeof(T));
   block.Run([&](int thread) {
-    Mine segment(args, place, reinterpret_cast<T*>(block.shared()), &outcome, thread);
+    Mine segment(args, assignment, reinterpret_cast<T*>(block.shared()), &outcome, thread);
     segment.Run();
   });
 }
@@ -119,7 +160,7 @@ Factored<T> Factor(const EliminationPlan& plan, const BlockTridiagonalView& matr
   FactorEntry entry = EntryOf(matrix, out.factor.data(), chains.data());
   entry.info = info.data();
   entry.found = &out.found;
-  EliminateSmallArgs args = ArgsOfLevels(plan, 0, kMostLevelsALaunch);
+  EliminateSegmentsArgs args = ArgsOfLevels(plan, 0, kMostLevelsALaunch);
   args.systems = &entry;
   args.num_systems = 1;
   args.done = done.data();

@@ -1,6 +1,5 @@
 // The lists of tasks that factorizations of few large blocks consist of: whoever waits for
 // something comes after it, so that thread blocks that take tasks in order always come to an end.
-// Needs the GPU's headers, and no GPU.
 #include "engine/gpu/task_list/factor_tasks.h"
 
 #include <algorithm>
@@ -8,13 +7,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/gpu/batch_layout.h"
+#include "engine/gpu/method.h"
+#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/runtime/workspace.h"
 #include "gtest/gtest.h"
 
 namespace blockd::gpu {
 namespace {
 
 constexpr int64_t kLanes = 264;
+const DeviceLimits kH200 = {132, 233472, 232448, {}};
 
 EliminationPlan Halved(const Shape& shape, int64_t separators) {
   std::vector<int64_t> levels;
@@ -22,13 +24,18 @@ EliminationPlan Halved(const Shape& shape, int64_t separators) {
   return *EliminationPlan::MakeWithSeparators(shape, levels);
 }
 
-void ExpectInOrder(const EliminationPlan& plan, bool superdiagonal, int64_t lanes, bool busy) {
+std::vector<EliminateArgs> LevelsOf(const EliminationPlan& plan) {
   std::vector<EliminateArgs> levels;
   for (size_t l = 0; l < plan.levels().size(); ++l) {
     levels.push_back(ArgsOfLevel(plan, static_cast<int64_t>(l)));
   }
-  const FactorTasks made(levels, superdiagonal, lanes, busy);
-  EXPECT_LE(made.num_tasks() * int64_t{sizeof(FactorTask)}, TaskLists::kListBytes);
+  return levels;
+}
+
+void ExpectInOrder(const EliminationPlan& plan, bool superdiagonal, int64_t lanes, bool busy) {
+  const FactorTasks made(LevelsOf(plan), superdiagonal, lanes, busy);
+  ASSERT_TRUE(made.complete());
+  EXPECT_LE(made.num_tasks() * int64_t{sizeof(FactorTask)}, workspace::kListBytes);
   EXPECT_LE(made.num_counters(), FactorTask::kMostCounters);
   std::vector<FactorTask> tasks(made.num_tasks());
   made.Write(tasks.data());
@@ -55,7 +62,7 @@ TEST(FactorTasksTest, ComeAfterWhatTheyWaitFor) {
   for (const int64_t n : {193, 200, 256, 300, 385, 640, 768}) {
     for (const int64_t num_blocks : {1, 2, 3, 4, 5, 9, 17, 20, 56, 128}) {
       const Shape shape{num_blocks, n, Scalar::kFloat32};
-      if (!HasFactorTasks(shape)) continue;
+      if (FactorMethod(shape, kH200) != Method::kTaskList) continue;
       const int64_t most = (num_blocks - 1) / 2;
       for (const int64_t separators : {int64_t{0}, std::min(most, int64_t{2}), most / 2, most}) {
         const EliminationPlan plan = Halved(shape, separators);
@@ -72,12 +79,13 @@ TEST(FactorTasksTest, ComeAfterWhatTheyWaitFor) {
   }
 }
 
-TEST(FactorTasksTest, AreForFewLargeBlocksOfFloat32) {
-  EXPECT_TRUE(HasFactorTasks({100, 256, Scalar::kFloat32}));
-  EXPECT_FALSE(HasFactorTasks({100, 256, Scalar::kFloat64}));
-  EXPECT_FALSE(HasFactorTasks({129, 256, Scalar::kFloat32}));
-  EXPECT_FALSE(HasFactorTasks({4, 192, Scalar::kFloat32}));
-  EXPECT_FALSE(HasFactorTasks({4, 769, Scalar::kFloat32}));
+// A task names what it waits for by 16 bits. A plan that has more to count says so, and lists none.
+TEST(FactorTasksTest, OfTooManyBlocksAreRefused) {
+  const EliminationPlan plan = Halved({400, 768, Scalar::kFloat32}, 199);
+  const FactorTasks made(LevelsOf(plan), false, kLanes, false);
+  EXPECT_FALSE(made.complete());
+  EXPECT_EQ(made.num_tasks(), 0);
+  EXPECT_LE(made.num_counters(), FactorTask::kMostCounters);
 }
 
 }  // namespace

@@ -52,10 +52,11 @@ DeviceBuffer Allocate(Solver& solver, int64_t bytes) {
 
 TEST_P(GpuBackendTest, AKernelThatFailsIsNamed) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a process with a device of its own
-  EXPECT_EXIT(FactorFromNowhere(GetParam(), 16), ::testing::ExitedWithCode(0), "EliminateSmall");
-  EXPECT_EXIT(FactorFromNowhere(GetParam(), 900), ::testing::ExitedWithCode(0), "EliminateLarge");
+  EXPECT_EXIT(FactorFromNowhere(GetParam(), 16), ::testing::ExitedWithCode(0), "EliminateSegments");
+  EXPECT_EXIT(FactorFromNowhere(GetParam(), 900), ::testing::ExitedWithCode(0),
+              "EliminateLockstep");
   if (scalar() == Scalar::kFloat32) {
-    EXPECT_EXIT(FactorFromNowhere(GetParam(), 400), ::testing::ExitedWithCode(0), "EliminateFew");
+    EXPECT_EXIT(FactorFromNowhere(GetParam(), 400), ::testing::ExitedWithCode(0), "EliminateTasks");
   }
 }
 

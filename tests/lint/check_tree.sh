@@ -33,15 +33,15 @@ allowed_includes() {
     engine/include/*) echo "$engine" ;;
     engine/backend_registry.cc) echo "$engine|engine/(cpu|gpu)/[a-z_]+\.h" ;;
     engine/cpu/*) echo "$engine|engine/cpu/[a-z_0-9]+\.h" ;;
-    # Lower ones first: each may include those before it. The methods do not know one another.
+    # Lower ones first: each may include what is before it. The methods do not know one another.
     engine/gpu/runtime/*) echo "$engine|engine/gpu/(runtime/)?[a-z_]+\.h" ;;
-    engine/gpu/arch/*) echo "engine/gpu/(arch/|arch/host/|runtime/)[a-z_]+\.h" ;;
+    engine/gpu/arch/*) echo 'engine/gpu/(arch/|arch/host/|runtime/)[a-z_]+\.h' ;;
     engine/gpu/plan/*) echo "$engine|engine/gpu/(arch|plan)/[a-z_]+\.h" ;;
-    engine/gpu/tile/*) echo "engine/gpu/(arch|plan|tile)/[a-z_]+\.h" ;;
-    engine/gpu/segment/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|segment)/)?[a-z_]+\.h" ;;
-    engine/gpu/lockstep/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|lockstep)/)?[a-z_]+\.h" ;;
-    engine/gpu/task_list/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|task_list)/)?[a-z_]+\.h" ;;
-    engine/gpu/vectors/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors)/)?[a-z_]+\.h" ;;
+    engine/gpu/tile/*) echo 'engine/gpu/(arch|plan|tile)/[a-z_]+\.h' ;;
+    engine/gpu/vectors/*) echo "$engine|engine/gpu/(arch|plan|runtime|tile|vectors)/[a-z_]+\.h" ;;
+    engine/gpu/segment/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|segment)/)?[a-z_]+\.h" ;;
+    engine/gpu/lockstep/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|lockstep)/)?[a-z_]+\.h" ;;
+    engine/gpu/task_list/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|task_list)/)?[a-z_]+\.h" ;;
     engine/gpu/*) echo "$engine|engine/gpu/([a-z_]+/)?[a-z_]+\.h" ;;
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;

@@ -1,4 +1,4 @@
-// Marks functions that host code and device code share.
+// What host code and device code share: marks of functions, and what the host knows of a vendor.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_
 
@@ -7,5 +7,16 @@
 #else
 #define BLOCKD_HOST_DEVICE
 #endif
+
+namespace blockd::gpu {
+
+// Whether there are devices where warpgroups make products. With BLOCKD_GPU_ON_HOST they do.
+#if defined(BLOCKD_GPU_HIP)
+inline constexpr bool kMayHaveWarpgroups = false;
+#else
+inline constexpr bool kMayHaveWarpgroups = true;
+#endif
+
+}  // namespace blockd::gpu
 
 #endif  // BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_

@@ -4,15 +4,10 @@
 
 #include <cstdint>
 
+#include "engine/gpu/arch/host_device.h"
 #include "engine/gpu/runtime/vendor.h"
 
 namespace blockd::gpu {
-
-#if defined(BLOCKD_GPU_HIP)
-inline constexpr bool kMayHaveWarpgroups = false;
-#else
-inline constexpr bool kMayHaveWarpgroups = true;
-#endif
 
 // Whether four warps, a warpgroup, multiply tf32 operands: sm_90a. The host asks if any device may.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -12,29 +12,30 @@
 //     prepare     D - C C', for all columns at once, where there are few thread blocks
 //     transpose   E' to where S comes, on the other stream too: S of a segment's first block, and
 //                 E of the segment that runs from right to left
-#include "engine/gpu/launch.h"
-#include "engine/gpu/lockstep/lockstep_step.h"
+#include "engine/gpu/lockstep/launch.h"
+#include "engine/gpu/lockstep/sizes.h"
+#include "engine/gpu/lockstep/step_work.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::lockstep {
 namespace {
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
 __global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
                                   (TileOf<T, kTile, kStep, kNarrow>::kResident))
-    EliminateLargeKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k, int j,
-                         bool flag) {
+    EliminateLockstepKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k,
+                            int j, bool flag) {
   extern __shared__ __align__(16) double shared[];
   __shared__ int failed;
   __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];
   Task<T>& task = reinterpret_cast<Task<T>&>(task_space);
   if (threadIdx.x == 0) failed = -1;
   const int first = kStep == Step::kTranspose ? j : 0;
-  Segment<T, kTile, kStep, kNarrow> segment(args, tasks, first, k, reinterpret_cast<T*>(shared),
-                                            &failed);
+  StepWork<T, kTile, kStep, kNarrow> work(args, tasks, first, k, reinterpret_cast<T*>(shared),
+                                          &failed);
   if constexpr (kStep == Step::kTranspose) {
-    segment.Transpose();
+    work.Transpose();
   } else {
-    segment.Work(j, flag, task);
+    work.Work(j, flag, task);
   }
 }
 
@@ -43,7 +44,7 @@ class Launcher {
   static constexpr int kColumns = SharedLayout<T, kTile>::kColumns;
 
  public:
-  Launcher(const EliminateArgs& args, const LargeContext& context)
+  Launcher(const EliminateArgs& args, const FactorContext& context)
       : args_(args),
         context_(context),
         tiles_(static_cast<int>((args.level.n + kTile - 1) / kTile)) {}
@@ -88,41 +89,43 @@ class Launcher {
     if (aside) Order(context_.fork, context_.stream, context_.side);
     if (transposed > 0) {
       const int across = static_cast<int>((args_.level.n + 63) / 64);
-      Launch<gpu::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
-                                           context_.side, "EliminateLarge transpose");
+      Launch<lockstep::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
+                                                context_.side, "EliminateLockstep transpose");
     }
     const auto carried = [&](int columns) {
       return (carries ? Square(columns) + Triangle(columns) : 0) + (ends ? Triangle(columns) : 0);
     };
     if (is_last) {
-      LaunchPieces<gpu::Step::kCarry>(carried, 0, !fills, context_.stream, "EliminateLarge carry");
+      LaunchPieces<lockstep::Step::kCarry>(carried, 0, !fills, context_.stream,
+                                           "EliminateLockstep carry");
       return;
     }
     // Beside columns there is time; wide tiles leave them alone on more multiprocessors.
-    Launch<gpu::Step::kCarry, false>(carried(kColumns), segments_, 0, !fills, context_.side,
-                                     "EliminateLarge carry");
+    Launch<lockstep::Step::kCarry, false>(carried(kColumns), segments_, 0, !fills, context_.side,
+                                          "EliminateLockstep carry");
     const bool prepared = k_ > 0 && tiles_ > 1 && AreFew(tiles_);
     if (prepared) {
-      LaunchPieces<gpu::Step::kPrepare>([&](int columns) { return Triangle(columns); }, 0, false,
-                                        context_.stream, "EliminateLarge prepare");
+      LaunchPieces<lockstep::Step::kPrepare>([&](int columns) { return Triangle(columns); }, 0,
+                                             false, context_.stream, "EliminateLockstep prepare");
     }
     for (int j = 0; j < tiles_; ++j) {
-      Launch<gpu::Step::kColumn, false>(tiles_, segments_, j, prepared, context_.stream,
-                                        "EliminateLarge column");
-      LaunchPieces<gpu::Step::kScale>([&](int columns) { return (tiles_ - 1) * (kTile / columns); },
-                                      j, false, context_.stream, "EliminateLarge scale");
+      Launch<lockstep::Step::kColumn, false>(tiles_, segments_, j, prepared, context_.stream,
+                                             "EliminateLockstep column");
+      LaunchPieces<lockstep::Step::kScale>(
+          [&](int columns) { return (tiles_ - 1) * (kTile / columns); }, j, false, context_.stream,
+          "EliminateLockstep scale");
     }
     if (aside) Order(context_.join, context_.side, context_.stream);
-    LaunchPieces<gpu::Step::kMultiply>(
+    LaunchPieces<lockstep::Step::kMultiply>(
         [&](int columns) { return (fills ? 2 : 1) * Square(columns); }, 0, false, context_.stream,
-        "EliminateLarge multiply");
+        "EliminateLockstep multiply");
   }
 
   // What comes on `after` waits for what is on `before` now.
   void Order(Event event, Stream before, Stream after) {
-    if (result_.ok()) result_ = {BLOCKD_GPU(EventRecord)(event, before), "EliminateLarge order"};
+    if (result_.ok()) result_ = {BLOCKD_GPU(EventRecord)(event, before), "EliminateLockstep order"};
     if (result_.ok()) {
-      result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLarge order"};
+      result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLockstep order"};
     }
   }
 
@@ -132,7 +135,7 @@ class Launcher {
   }
 
   // tasks(columns): thread blocks a segment, of tiles of so many columns.
-  template <gpu::Step kStep, typename Tasks>
+  template <lockstep::Step kStep, typename Tasks>
   void LaunchPieces(const Tasks& tasks, int j, bool flag, Stream stream, const char* name) {
     const int wide = tasks(kColumns);
     if constexpr (kCanBeNarrow<T, kTile>) {
@@ -144,14 +147,14 @@ class Launcher {
     Launch<kStep, false>(wide, segments_, j, flag, stream, name);
   }
 
-  template <gpu::Step kStep, bool kNarrow>
+  template <lockstep::Step kStep, bool kNarrow>
   void Launch(int tasks, int64_t segments, int j, bool flag, Stream stream, const char* name) {
     if (tasks <= 0 || !result_.ok()) return;
     const dim3 grid(static_cast<unsigned>(tasks * segments),
                     static_cast<unsigned>(args_.num_systems));
     // Many thread blocks that wait for the kernel before would only keep others out.
     const bool early = context_.early && stream == context_.stream && AreFew(tiles_);
-    result_ = {LaunchKernel(EliminateLargeKernel<T, kTile, kStep, kNarrow>, grid,
+    result_ = {LaunchKernel(EliminateLockstepKernel<T, kTile, kStep, kNarrow>, grid,
                             TileOf<T, kTile, kStep, kNarrow>::kThreads,
                             SharedBytes<T, kTile, kStep, kNarrow>(), stream, early, args_, tasks,
                             k_, j, flag),
@@ -159,7 +162,7 @@ class Launcher {
   }
 
   const EliminateArgs& args_;
-  const LargeContext& context_;
+  const FactorContext& context_;
   const int tiles_;
   int64_t segments_ = 0;
   int k_ = 0;
@@ -168,7 +171,7 @@ class Launcher {
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
 Error AllowStep() {
-  return AllowShared(EliminateLargeKernel<T, kTile, kStep, kNarrow>,
+  return AllowShared(EliminateLockstepKernel<T, kTile, kStep, kNarrow>,
                      SharedBytes<T, kTile, kStep, kNarrow>());
 }
 template <typename T, int kTile, bool kNarrow>
@@ -177,16 +180,16 @@ LaunchResult AllowPieces() {
                             AllowStep<T, kTile, Step::kMultiply, kNarrow>(),
                             AllowStep<T, kTile, Step::kCarry, kNarrow>(),
                             AllowStep<T, kTile, Step::kPrepare, kNarrow>()}) {
-    if (error != kSuccess) return {error, "EliminateLarge"};
+    if (error != kSuccess) return {error, "EliminateLockstep"};
   }
   return {};
 }
 template <typename T, int kTile>
-LaunchResult Allow(int64_t most_shared) {
-  if (MostShared<T, kTile>() > most_shared) return {};
+LaunchResult Allow(const DeviceLimits& limits) {
+  if (MostShared<T, kTile>() > limits.block_shared_bytes) return {};
   for (const Error error : {AllowStep<T, kTile, Step::kColumn, false>(),
                             AllowStep<T, kTile, Step::kTranspose, false>()}) {
-    if (error != kSuccess) return {error, "EliminateLarge"};
+    if (error != kSuccess) return {error, "EliminateLockstep"};
   }
   const LaunchResult result = AllowPieces<T, kTile, false>();
   if constexpr (kCanBeNarrow<T, kTile>) {
@@ -195,35 +198,26 @@ LaunchResult Allow(int64_t most_shared) {
   return result;
 }
 
-// Rows that n takes in whole tiles, cubed.
-double CubeInTiles(int64_t n, int64_t tile) {
-  const double rows = static_cast<double>((n + tile - 1) / tile * tile);
-  return rows * rows * rows;
-}
-
 }  // namespace
 
-LaunchResult PrepareLarge(int64_t most_shared, bool* early) {
-  for (const LaunchResult& result :
-       {Allow<double, 128>(most_shared), Allow<double, 64>(most_shared),
-        Allow<float, 128>(most_shared), Allow<float, 64>(most_shared)}) {
+LaunchResult PrepareFactor(const DeviceLimits& limits, bool* early) {
+  static_assert(MostShared<double, 128>() == WideTileBytes(false) &&
+                MostShared<float, 128>() == WideTileBytes(true));
+  for (const LaunchResult& result : {Allow<double, 128>(limits), Allow<double, 64>(limits),
+                                     Allow<float, 128>(limits), Allow<float, 64>(limits)}) {
     if (!result.ok()) return result;
   }
-  return {QueryEarly(EliminateLargeKernel<double, 64, Step::kColumn, false>, early),
-          "EliminateLarge"};
+  return {QueryEarly(EliminateLockstepKernel<double, 64, Step::kColumn, false>, early),
+          "EliminateLockstep"};
 }
 
 template <typename T>
-LaunchResult EliminateLarge(const EliminateArgs& args, const LargeContext& context) {
-  // The larger tiles are faster, but waste more of a block that does not fill them.
-  const bool fits = MostShared<T, 128>() <= context.most_shared;
-  if (fits && CubeInTiles(args.level.n, 128) <= 2 * CubeInTiles(args.level.n, 64)) {
-    return Launcher<T, 128>(args, context).Run();
-  }
-  return Launcher<T, 64>(args, context).Run();
+LaunchResult Eliminate(const EliminateArgs& args, const FactorContext& context) {
+  return context.tile == 128 ? Launcher<T, 128>(args, context).Run()
+                             : Launcher<T, 64>(args, context).Run();
 }
 
-template LaunchResult EliminateLarge<double>(const EliminateArgs&, const LargeContext&);
-template LaunchResult EliminateLarge<float>(const EliminateArgs&, const LargeContext&);
+template LaunchResult Eliminate<double>(const EliminateArgs&, const FactorContext&);
+template LaunchResult Eliminate<float>(const EliminateArgs&, const FactorContext&);
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::lockstep

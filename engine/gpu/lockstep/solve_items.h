@@ -8,9 +8,9 @@
 #define BLOCKD_ENGINE_GPU_LOCKSTEP_SOLVE_ITEMS_H_
 
 #include "engine/gpu/plan/solve_part.h"
-#include "engine/gpu/tile/stream.h"
+#include "engine/gpu/tile/register_stream.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::lockstep {
 
 // Strips of an item times its slices along the vectors: its warps.
 inline constexpr int kLogSlots = 3, kSlots = 1 << kLogSlots;
@@ -82,7 +82,7 @@ struct Zone {
 // segments between do, and before the base's last block.
 inline constexpr int kMostZones = 5;
 
-// Finds items by their numbers. MostSolveItems keeps these below 2^32.
+// Finds items by their numbers. SolveCalls keeps these below 2^32.
 template <typename T>
 class ItemTable {
  public:
@@ -126,43 +126,43 @@ class ItemTable {
       end.kind = Item<T>::kEnd;
       return end;
     }
-    Place place;
-    place.pass = zone.pass;
-    place.forward = args_.is_forward(zone.pass);
-    place.level = &args_.levels[args_.level_of(zone.pass)];
-    const uint32_t groups = Groups(*place.level);
+    Position position;
+    position.pass = zone.pass;
+    position.forward = args_.is_forward(zone.pass);
+    position.level = &args_.levels[args_.level_of(zone.pass)];
+    const uint32_t groups = Groups(*position.level);
     const uint32_t of_step = zone.of_steps / zone.steps;
     const uint32_t steps_before = (number - zone.first) / of_step;
     uint32_t index = number - zone.first - steps_before * of_step;
-    place.step = place.forward ? zone.step + steps_before : zone.step - steps_before;
+    position.step = position.forward ? zone.step + steps_before : zone.step - steps_before;
     // Of one unit.
     uint32_t items = groups * (zone.ends + zone.middles), of_end = groups, of_middle = groups;
     if (index >= items * units_) {
       index -= items * units_;
-      place.phase = 1;
-      if (place.forward) of_end = groups * zone.next, of_middle = 2 * groups;
+      position.phase = 1;
+      if (position.forward) of_end = groups * zone.next, of_middle = 2 * groups;
       items = of_end * zone.ends + of_middle * zone.middles;
     }
     if (units_ > 1) {
-      place.unit = index / items;
-      index -= place.unit * items;
+      position.unit = index / items;
+      index -= position.unit * items;
     }
-    const LevelShape& shape = place.level->shape;
+    const LevelShape& shape = position.level->shape;
     if (index < of_end * zone.ends) {
       const bool second = index >= of_end;
       if (second) index -= of_end;
-      place.segment = second || place.step >= shape.first_length ? shape.separators : 0;
+      position.segment = second || position.step >= shape.first_length ? shape.separators : 0;
     } else {
       index -= of_end * zone.ends;
       const uint32_t segment = index / of_middle;
       index -= segment * of_middle;
-      place.segment = 1 + segment;
+      position.segment = 1 + segment;
     }
-    return MakeItem(place, index, groups, panel_columns);
+    return MakeItem(position, index, groups, panel_columns);
   }
 
  private:
-  struct Place {
+  struct Position {
     int32_t pass = 0;
     bool forward = true;
     int phase = 0;
@@ -212,27 +212,28 @@ class ItemTable {
     }
   }
 
-  __device__ Item<T> MakeItem(const Place& place, uint32_t index, uint32_t groups,
+  __device__ Item<T> MakeItem(const Position& position, uint32_t index, uint32_t groups,
                               int panel_columns) const {
     Item<T> item;
-    const uint32_t system = panels_ > 1 ? place.unit / panels_ : place.unit;
-    const Part<T> part(args_, *place.level, system, place.segment,
-                       args_.first_panel + (place.unit - system * panels_), panel_columns);
+    const uint32_t system = panels_ > 1 ? position.unit / panels_ : position.unit;
+    const Part<T> part(args_, *position.level, system, position.segment,
+                       args_.first_panel + (position.unit - system * panels_), panel_columns);
     if (part.columns <= 0) return item;
     item.kind = Item<T>::kWork;
     item.columns = part.columns;
-    item.forward = place.forward;
-    item.log_strips = place.level->log_strips;
+    item.forward = position.forward;
+    item.log_strips = position.level->log_strips;
     item.row0 =
         static_cast<int>(index < groups ? index : index - groups) * item.strips() * item.kStrip;
-    Count(item, part, place, groups);
-    if (!place.forward) {
-      place.phase == 0 ? BackwardUpdate(item, part, place.step)
-                       : BackwardDivide(item, part, place.step);
-    } else if (place.phase == 0) {
-      ForwardDivide(item, part, place.step);
+    Count(item, part, position, groups);
+    if (!position.forward) {
+      position.phase == 0 ? BackwardUpdate(item, part, position.step)
+                          : BackwardDivide(item, part, position.step);
+    } else if (position.phase == 0) {
+      ForwardDivide(item, part, position.step);
     } else {
-      index < groups ? ForwardNext(item, part, place.step) : ForwardFill(item, part, place.step);
+      index < groups ? ForwardNext(item, part, position.step)
+                     : ForwardFill(item, part, position.step);
     }
     Shift(item);
     return item;
@@ -240,16 +241,18 @@ class ItemTable {
 
   // What the item waits for and what counts it: one counter for a segment's last phase, where the
   // segments that wait for it look, and one for all others.
-  __device__ void Count(Item<T>& item, const Part<T>& part, const Place& place,
+  __device__ void Count(Item<T>& item, const Part<T>& part, const Position& position,
                         int64_t groups) const {
-    unsigned* const counter = Counter(place.unit, place.pass, place.segment);
-    const bool two_products = place.forward && part.run.has_fill();
+    unsigned* const counter = Counter(position.unit, position.pass, position.segment);
+    const bool two_products = position.forward && part.range.has_fill();
     const int64_t phase_items = groups * (two_products ? 2 : 1);
-    const int64_t steps_before = place.forward ? place.step : part.run.count - 1 - place.step;
-    const int64_t before = (groups + phase_items) * steps_before + (place.phase == 0 ? 0 : groups);
+    const int64_t steps_before =
+        position.forward ? position.step : part.range.count - 1 - position.step;
+    const int64_t before =
+        (groups + phase_items) * steps_before + (position.phase == 0 ? 0 : groups);
     item.count = counter;
-    if (steps_before == part.run.count - 1 &&
-        (place.phase == 1 || (place.forward && part.run.target() < 0))) {
+    if (steps_before == part.range.count - 1 &&
+        (position.phase == 1 || (position.forward && part.range.target() < 0))) {
       item.count = counter + 2 * Segments();
       // The same sum for all segments.
       if (!two_products) item.weight = 2;
@@ -258,27 +261,28 @@ class ItemTable {
       item.wait = counter;
       item.waits = 1;
       item.target = static_cast<unsigned>(before);
-    } else if (place.pass > args_.first_pass) {
+    } else if (position.pass > args_.first_pass) {
       int64_t first = 0, last = 0;
-      Sources(part.run, place, first, last);
-      item.wait = Counter(place.unit, place.pass - 1, first) + 2 * Segments();
+      Sources(part.range, position, first, last);
+      item.wait = Counter(position.unit, position.pass - 1, first) + 2 * Segments();
       item.waits = static_cast<int>(last - first) + 1;
-      item.target = 2 * Groups(args_.levels[args_.level_of(place.pass - 1)]);
+      item.target = 2 * Groups(args_.levels[args_.level_of(position.pass - 1)]);
     }
   }
 
   // The segments of the pass before that leave something for a segment.
-  __device__ void Sources(const Run& run, const Place& place, int64_t& first, int64_t& last) const {
-    const int64_t level = args_.level_of(place.pass);
-    if (place.forward) {
+  __device__ void Sources(const SegmentRange& range, const Position& position, int64_t& first,
+                          int64_t& last) const {
+    const int64_t level = args_.level_of(position.pass);
+    if (position.forward) {
       // Block b of this chain is what the segments b and b + 1 of the level before leave.
-      first = run.first;
-      last = run.first + run.count + (!run.reversed && run.right >= 0);
+      first = range.first;
+      last = range.first + range.count + (!range.reversed && range.right >= 0);
     } else if (level + 1 < args_.num_levels) {
       // Separators of this level are blocks of the next one's chain.
       const LevelShape& above = args_.levels[level + 1].shape;
-      first = last = above.segment_of(run.left >= 0 ? run.left : run.right);
-      if (run.left >= 0 && run.right >= 0) last = above.segment_of(run.right);
+      first = last = above.segment_of(range.left >= 0 ? range.left : range.right);
+      if (range.left >= 0 && range.right >= 0) last = above.segment_of(range.right);
     }
   }
 
@@ -294,24 +298,24 @@ class ItemTable {
     item.triangle = true;
     item.matrices = 1;
     item.matrix[0] = part.inverse + k * TriangleSize(part.n);
-    item.vector[0] = part.x.At(part.run.block(k));
+    item.vector[0] = part.x.At(part.range.block(k));
     if (k == 0) item.vector_added = part.x_right;
     item.out = part.scratch;
   }
-  // y comes to its place in x here, where nobody reads b any more.
+  // y comes to its position in x here, where nobody reads b any more.
   __device__ void ForwardNext(Item<T>& item, const Part<T>& part, int64_t k) const {
     const bool last = part.IsLast(k);
     item.matrices = 1;
     item.matrix[0] = part.next + k * part.n * part.n;
     item.vector[0] = part.scratch;
     item.negative = true;
-    item.copy_to = part.x.At(part.run.block(k));
+    item.copy_to = part.x.At(part.range.block(k));
     if (!part.AddsToNext(k)) {
-      item.out = part.from_right.At(part.run.left);
+      item.out = part.from_right.At(part.range.left);
       return;
     }
     T* next = part.Next(k);
-    item.out = last ? part.from_left.At(part.run.right) : next;
+    item.out = last ? part.from_left.At(part.range.right) : next;
     item.start = next;
     item.start_added = part.x_right;
   }
@@ -320,28 +324,28 @@ class ItemTable {
     item.matrix[0] = part.fill + k * part.n * part.n;
     item.vector[0] = part.scratch;
     item.negative = true;
-    item.out = part.from_right.At(part.run.left);
+    item.out = part.from_right.At(part.range.left);
     if (k > 0) item.start = item.out;
   }
   __device__ void BackwardUpdate(Item<T>& item, const Part<T>& part, int64_t k) const {
     const int64_t square = static_cast<int64_t>(part.n) * part.n;
     if (part.HasNext(k)) {
       item.matrix[0] = part.next + k * square;
-      item.vector[0] = part.x.At(part.run.block(k + 1));
+      item.vector[0] = part.x.At(part.range.block(k + 1));
       if (part.IsLast(k)) {
         item.vector[0] = part.TargetSolution();
         // A separator is the right one of one segment, which brings its solution down.
-        if (!part.run.reversed) item.copy_to = part.x.At(part.run.target());
+        if (!part.range.reversed) item.copy_to = part.x.At(part.range.target());
       }
       item.matrices = 1;
     }
-    if (part.run.has_fill()) {
+    if (part.range.has_fill()) {
       item.matrix[item.matrices] = part.fill + k * square;
-      item.vector[item.matrices++] = part.from_left.At(part.run.left);
+      item.vector[item.matrices++] = part.from_left.At(part.range.left);
     }
     item.negative = true;
     // The base's last y has not left the scratch.
-    item.start = part.HasNext(k) ? part.x.At(part.run.block(k)) : part.scratch;
+    item.start = part.HasNext(k) ? part.x.At(part.range.block(k)) : part.scratch;
     item.out = part.scratch;
   }
   __device__ void BackwardDivide(Item<T>& item, const Part<T>& part, int64_t k) const {
@@ -349,7 +353,7 @@ class ItemTable {
     item.matrices = 1;
     item.matrix[0] = part.inverse + k * TriangleSize(part.n);
     item.vector[0] = part.scratch;
-    item.out = part.x.At(part.run.block(k));
+    item.out = part.x.At(part.range.block(k));
   }
   // What is indexed by the item's own rows starts at the first of them.
   __device__ static void Shift(Item<T>& item) {
@@ -364,6 +368,6 @@ class ItemTable {
   const uint32_t units_, panels_, tiles_;
 };
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::lockstep
 
 #endif  // BLOCKD_ENGINE_GPU_LOCKSTEP_SOLVE_ITEMS_H_

@@ -2,11 +2,10 @@
 #ifndef BLOCKD_ENGINE_GPU_PLAN_PLAN_ARGS_H_
 #define BLOCKD_ENGINE_GPU_PLAN_PLAN_ARGS_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "blockd/engine/elimination_plan.h"
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/plan/factor_args.h"
 
 namespace blockd::gpu {
 
@@ -56,25 +55,13 @@ inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_inde
   return args;
 }
 
-// Of several levels of small blocks, without systems: those from first_level on, at most
-// most_levels.
-inline EliminateSmallArgs ArgsOfLevels(const EliminationPlan& plan, int64_t first_level,
-                                       int64_t most_levels) {
-  const int64_t levels = static_cast<int64_t>(plan.levels().size()) - first_level;
-  EliminateSmallArgs args;
-  args.num_levels = static_cast<int>(std::min(levels, most_levels));
-  for (int i = 0; i < args.num_levels; ++i) {
-    const EliminateArgs level = ArgsOfLevel(plan, first_level + i);
-    args.levels[i] = {.shape = level.level,
-                      .chain_offset = level.chain_offset,
-                      .next_chain_offset = level.next_chain_offset,
-                      .inverse_offset = level.inverse_offset,
-                      .next_offset = level.next_offset,
-                      .fill_offset = level.fill_offset,
-                      .segments_before = level.segments_before};
-    args.inverse_stride = level.inverse_stride;
-    args.next_stride = level.next_stride;
-    args.fill_stride = level.fill_stride;
+// Of plans of up to GrowthArgs::kMostLevels levels, which all are that fit into a memory.
+inline GrowthArgs GrowthArgsOf(const EliminationPlan& plan) {
+  GrowthArgs args;
+  args.num_levels = static_cast<int>(plan.levels().size());
+  for (int l = 0; l < args.num_levels; ++l) {
+    const EliminateArgs level = ArgsOfLevel(plan, l);
+    args.levels[l] = {level.level, level.chain_offset, level.inverse_offset, level.segments_before};
   }
   return args;
 }

@@ -8,7 +8,7 @@
 #define BLOCKD_ENGINE_GPU_PLAN_SOLVE_PART_H_
 
 #include "engine/gpu/arch/arch.h"
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/plan/solve_args.h"
 
 namespace blockd::gpu {
 
@@ -28,7 +28,7 @@ template <typename T>
 struct Part {
   int n = 0;
   int columns = 0;  // 0: nothing to do
-  Run run;
+  SegmentRange range;
   const T* inverse = nullptr;
   const T* next = nullptr;
   const T* fill = nullptr;
@@ -45,12 +45,12 @@ struct Part {
     const int64_t left_over = entry.num_rhs - panel * most_columns;
     if (left_over <= 0) return;
     columns = static_cast<int>(left_over < most_columns ? left_over : most_columns);
-    run = level.shape.run(segment);
+    range = level.shape.segment(segment);
     const int64_t square = args.n * args.n;
     const T* factor = static_cast<const T*>(entry.factor);
-    inverse = factor + level.inverse_offset + run.slot * TriangleSize(n);
-    next = factor + level.next_offset + run.slot * square;
-    fill = factor + level.fill_offset + run.fill_slot * square;
+    inverse = factor + level.inverse_offset + range.slot * TriangleSize(n);
+    next = factor + level.next_offset + range.slot * square;
+    fill = factor + level.fill_offset + range.fill_slot * square;
     const int64_t part = n * entry.num_rhs, skip = panel * most_columns * n;
     T* chains = static_cast<T*>(entry.chains) + skip;
     if (level.separators_before < 0) {
@@ -66,14 +66,18 @@ struct Part {
     scratch = chains + (args.separators * 2 + segments_before + segment) * part;
   }
 
-  __device__ bool IsLast(int64_t k) const { return k + 1 == run.count; }
-  __device__ bool HasNext(int64_t k) const { return !IsLast(k) || run.target() >= 0; }
+  __device__ bool IsLast(int64_t k) const { return k + 1 == range.count; }
+  __device__ bool HasNext(int64_t k) const { return !IsLast(k) || range.target() >= 0; }
   // Whether C y is subtracted from a right-hand side, Next(k), and not from zero.
-  __device__ bool AddsToNext(int64_t k) const { return HasNext(k) && !(IsLast(k) && run.reversed); }
-  __device__ T* Next(int64_t k) const { return x.At(IsLast(k) ? run.target() : run.block(k + 1)); }
+  __device__ bool AddsToNext(int64_t k) const {
+    return HasNext(k) && !(IsLast(k) && range.reversed);
+  }
+  __device__ T* Next(int64_t k) const {
+    return x.At(IsLast(k) ? range.target() : range.block(k + 1));
+  }
   // The solution at the separator that the segment leads to.
   __device__ const T* TargetSolution() const {
-    return from_left.At(run.reversed ? run.left : run.right);
+    return from_left.At(range.reversed ? range.left : range.right);
   }
 };
 

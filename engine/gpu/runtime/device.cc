@@ -8,30 +8,24 @@
 #include "absl/strings/str_join.h"
 
 namespace blockd::gpu {
+namespace {
 
-absl::Status ToStatus(Error error, absl::string_view what) {
-  if (error == kSuccess) return absl::OkStatus();
-  (void)BLOCKD_GPU(GetLastError)();  // or the next launch would seem to have failed so
-  return absl::InternalError(
-      absl::StrCat(what, ": ", kBackendName, " error ", BLOCKD_GPU(GetErrorString)(error)));
+Architecture ArchitectureOf(const DeviceProperties& properties) {
+#if defined(BLOCKD_GPU_HIP)
+  (void)properties;
+  return HipArchitecture();
+#else
+  return CudaArchitecture(properties.major, properties.minor);
+#endif
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(int32_t index, int64_t memory_bytes) {
   std::unique_ptr<Device> device(new Device);
   absl::Status status = device->Init(index, memory_bytes);
   if (!status.ok()) return status;
   return device;
-}
-
-absl::Status Device::InitRing(Ring& ring) {
-  for (Staging& staging : ring) {
-    absl::Status status = ToStatus(AllocatePinned(&staging.data, kStagingBytes), "pinned memory");
-    if (!status.ok()) return status;
-    status = ToStatus(
-        BLOCKD_GPU(EventCreateWithFlags)(&staging.done, BLOCKD_GPU(EventDisableTiming)), "event");
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
@@ -54,17 +48,19 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   info_.name = properties.name;
   info_.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   info_.parallelism = properties.multiProcessorCount;
+  architecture_ = ArchitectureOf(properties);
   size_t free = 0, total = 0;
   status = ToStatus(BLOCKD_GPU(MemGetInfo)(&free, &total), "free memory");
   if (!status.ok()) return status;
   pool_bytes_ = memory_bytes > 0 ? memory_bytes : static_cast<int64_t>(free / 4 * 3);
   pool_bytes_ = pool_bytes_ / MemoryPool::kAlignment * MemoryPool::kAlignment;
-  if (pool_bytes_ > static_cast<int64_t>(free) - kWorkspaceBytes) {
+  if (pool_bytes_ > static_cast<int64_t>(free) - workspace::kBytes - kGraphBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("asked for a pool of ", pool_bytes_,
                                                      " bytes, the device has ", free, " free"));
   }
-  status = ToStatus(BLOCKD_GPU(Malloc)(&slab_, static_cast<size_t>(pool_bytes_ + kWorkspaceBytes)),
-                    "device memory");
+  status =
+      ToStatus(BLOCKD_GPU(Malloc)(&slab_, static_cast<size_t>(pool_bytes_ + workspace::kBytes)),
+               "device memory");
   // Somebody else may have taken it since.
   if (!status.ok()) return absl::ResourceExhaustedError(status.message());
   int last = 0, first = 0;  // priorities
@@ -84,13 +80,13 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
         ToStatus(BLOCKD_GPU(EventCreateWithFlags)(event, BLOCKD_GPU(EventDisableTiming)), "event");
   }
   if (status.ok()) {
-    status = ToStatus(BLOCKD_GPU(MemsetAsync)(workspace(), 0, kWorkspaceBytes, stream_),
+    status = ToStatus(BLOCKD_GPU(MemsetAsync)(workspace(), 0, workspace::kBytes, stream_),
                       "clearing the workspace");
   }
   if (status.ok()) status = ToStatus(AllocatePinned(&results_, kResultBytes), "pinned memory");
-  if (status.ok()) status = InitRing(ring_);
+  if (status.ok()) status = ring_.Init();
   absl::MutexLock lock(&upload_mutex_);
-  if (status.ok()) status = InitRing(upload_ring_);
+  if (status.ok()) status = upload_ring_.Init();
   return status;
 }
 
@@ -100,13 +96,6 @@ Device::~Device() {
   for (Stream stream : {stream_, side_stream_, upload_stream_}) {
     if (stream) (void)BLOCKD_GPU(StreamSynchronize)(stream);
   }
-  absl::MutexLock lock(&upload_mutex_);
-  for (Ring* ring : {&ring_, &upload_ring_}) {
-    for (Staging& staging : *ring) {
-      if (staging.done) (void)BLOCKD_GPU(EventDestroy)(staging.done);
-      if (staging.data) (void)FreePinned(staging.data);
-    }
-  }
   for (Event event : {uploaded_, fork_, join_}) {
     if (event) (void)BLOCKD_GPU(EventDestroy)(event);
   }
@@ -115,6 +104,13 @@ Device::~Device() {
   }
   if (results_) (void)FreePinned(results_);
   if (slab_) (void)BLOCKD_GPU(Free)(slab_);
+}
+
+absl::StatusOr<DeviceLimits> Device::Limits() const {
+  int multiprocessor = 0, block = 0;
+  absl::Status status = ToStatus(QueryShared(index_, &multiprocessor, &block), "shared memory");
+  if (!status.ok()) return status;
+  return DeviceLimits{info_.parallelism, multiprocessor, block, architecture_};
 }
 
 absl::Status Device::Enter() const {
@@ -135,34 +131,26 @@ absl::Status Device::Upload(void* device, const void* host, int64_t bytes) {
   uploads_pending_ = uploads_running_ = true;
   for (int64_t at = 0; status.ok() && at < bytes; at += kStagingBytes) {
     const int64_t part = std::min(kStagingBytes, bytes - at);
-    Staging& staging = upload_ring_[upload_turn_++ % upload_ring_.size()];
-    status = ToStatus(BLOCKD_GPU(EventSynchronize)(staging.done), "upload");
-    if (!status.ok()) return status;
-    std::memcpy(staging.data, static_cast<const std::byte*>(host) + at, part);
-    status = ToStatus(BLOCKD_GPU(MemcpyAsync)(static_cast<std::byte*>(device) + at, staging.data,
+    const absl::StatusOr<void*> pinned = upload_ring_.Next();
+    if (!pinned.ok()) return pinned.status();
+    std::memcpy(*pinned, static_cast<const std::byte*>(host) + at, part);
+    status = ToStatus(BLOCKD_GPU(MemcpyAsync)(static_cast<std::byte*>(device) + at, *pinned,
                                               static_cast<size_t>(part),
                                               BLOCKD_GPU(MemcpyHostToDevice), upload_stream_),
                       "upload");
-    if (status.ok()) {
-      status = ToStatus(BLOCKD_GPU(EventRecord)(staging.done, upload_stream_), "upload");
-    }
+    if (status.ok()) status = upload_ring_.Mark(upload_stream_);
   }
   if (status.ok()) status = ToStatus(BLOCKD_GPU(EventRecord)(uploaded_, upload_stream_), "upload");
   return status;
 }
 
 absl::StatusOr<void*> Device::NextPinned() {
-  Staging& staging = ring_[++turn_ % ring_.size()];
-  absl::Status status =
-      Describe(ToStatus(BLOCKD_GPU(EventSynchronize)(staging.done), "pinned memory"));
-  if (!status.ok()) return status;
-  return staging.data;
+  absl::StatusOr<void*> pinned = ring_.Next();
+  if (!pinned.ok()) return Describe(pinned.status());
+  return pinned;
 }
 
-absl::Status Device::MarkPinned() {
-  return Describe(ToStatus(BLOCKD_GPU(EventRecord)(ring_[turn_ % ring_.size()].done, stream_),
-                           "pinned memory"));
-}
+absl::Status Device::MarkPinned() { return Describe(ring_.Mark(stream_)); }
 
 absl::Status Device::UploadInOrder(void* device, int64_t bytes,
                                    absl::FunctionRef<void(void* to)> write) {

@@ -3,7 +3,6 @@
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,18 +14,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/backend.h"
-#include "engine/gpu/launch.h"
+#include "engine/gpu/device_limits.h"
+#include "engine/gpu/runtime/launch_result.h"
+#include "engine/gpu/runtime/pinned_ring.h"
+#include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu {
-
-// INTERNAL, with what was being done and what the driver says.
-absl::Status ToStatus(Error error, absl::string_view what);
 
 // Upload may be called from any thread; all else from one at a time, the Solver's.
 class Device {
  public:
-  static constexpr int64_t kWorkspaceBytes = int64_t{104} << 20;
-  static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+  static constexpr int64_t kStagingBytes = PinnedRing::kPieceBytes;
+  // Left free beside the pool for what the driver takes for graphs.
+  static constexpr int64_t kGraphBytes = int64_t{128} << 20;
   static constexpr int64_t kResultBytes = int64_t{512} << 10;
 
   // NOT_FOUND without a device of this index, RESOURCE_EXHAUSTED if memory_bytes is too much;
@@ -36,11 +36,14 @@ class Device {
   Device(const Device&) = delete;
 
   const DeviceInfo& info() const { return info_; }
+  absl::StatusOr<DeviceLimits> Limits() const;
   void* pool_base() const { return slab_; }
   int64_t pool_bytes() const { return pool_bytes_; }
-  // Device memory of kWorkspaceBytes for what calls need, used in the order of stream(); zero at
-  // first.
+  // Device memory for what calls need, as workspace.h lays it out, used in the order of stream();
+  // zero at first.
   std::byte* workspace() const { return static_cast<std::byte*>(slab_) + pool_bytes_; }
+  // Of it, what is for one call at a time.
+  std::byte* call_memory() const { return workspace() + workspace::kCall; }
 
   Stream stream() const { return stream_; }
   // For kernels that run beside those of stream(), after them where both are ready; and events to
@@ -76,33 +79,25 @@ class Device {
   absl::Status Describe(absl::Status status) const;
 
  private:
-  struct Staging {
-    void* data = nullptr;
-    Event done = nullptr;
-  };
-  using Ring = std::array<Staging, 2>;
-
   Device() = default;
   absl::Status Wait(Stream stream, absl::string_view what);
   absl::Status Init(int32_t index, int64_t memory_bytes);
-  absl::Status InitRing(Ring& ring);
 
   int32_t index_ = 0;
   DeviceInfo info_;
+  Architecture architecture_;
   void* slab_ = nullptr;
   int64_t pool_bytes_ = 0;
   Stream stream_ = nullptr, side_stream_ = nullptr;
   Event fork_ = nullptr, join_ = nullptr;
-  Ring ring_;
-  size_t turn_ = 0;
+  PinnedRing ring_;
   void* results_ = nullptr;
   std::vector<const char*> launched_;  // since stream_ was last waited for, each once
 
   absl::Mutex upload_mutex_;
   Stream upload_stream_ = nullptr;
   Event uploaded_ = nullptr;
-  Ring upload_ring_ ABSL_GUARDED_BY(upload_mutex_);
-  size_t upload_turn_ ABSL_GUARDED_BY(upload_mutex_) = 0;
+  PinnedRing upload_ring_ ABSL_GUARDED_BY(upload_mutex_);
   bool uploads_pending_ ABSL_GUARDED_BY(upload_mutex_) = false;  // that stream_ does not wait for
   bool uploads_running_ ABSL_GUARDED_BY(upload_mutex_) = false;  // since the last Synchronize
 };

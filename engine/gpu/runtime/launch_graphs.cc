@@ -1,12 +1,20 @@
 #include "engine/gpu/runtime/launch_graphs.h"
 
 #include <algorithm>
-#include <utility>
-
-#include "engine/gpu/runtime/device.h"
 
 namespace blockd::gpu {
 namespace {
+
+// What a launch in a graph is taken to need, and a graph; and the largest multiple of it that is
+// believed: others may have taken memory meanwhile.
+constexpr int64_t kLaunchBytes = int64_t{8} << 10, kGraphBytes = int64_t{256} << 10;
+constexpr int64_t kMostTimes = 8;
+
+// 0 if the driver does not say.
+int64_t FreeBytes() {
+  size_t free = 0, total = 0;
+  return BLOCKD_GPU(MemGetInfo)(&free, &total) == kSuccess ? static_cast<int64_t>(free) : 0;
+}
 
 // What `launch` puts on the stream, as a graph. The stream is as before, whatever happens.
 absl::Status Record(Stream stream, absl::FunctionRef<LaunchResult()> launch, Graph* graph) {
@@ -26,45 +34,60 @@ absl::Status Record(Stream stream, absl::FunctionRef<LaunchResult()> launch, Gra
 
 // Errors here have nobody to hear them.
 LaunchGraphs::~LaunchGraphs() {
-  for (const Recorded& recorded : graphs_) (void)BLOCKD_GPU(GraphExecDestroy)(recorded.graph);
+  while (graphs_.size() > 0) (void)BLOCKD_GPU(GraphExecDestroy)(graphs_.TakeOldest().graph);
 }
 
-absl::Status LaunchGraphs::Run(std::span<const std::byte> key, Stream stream,
+absl::Status LaunchGraphs::Run(std::span<const std::byte> key,
                                absl::FunctionRef<LaunchResult()> launch) {
-  auto found = std::find_if(graphs_.begin(), graphs_.end(), [key](const Recorded& recorded) {
-    return std::equal(key.begin(), key.end(), recorded.key.begin(), recorded.key.end());
-  });
-  if (found == graphs_.end()) {
-    absl::Status status = MakeRoom(stream);
-    Graph graph = nullptr;
-    if (status.ok()) status = Record(stream, launch, &graph);
-    Recorded recorded;
-    if (status.ok()) status = ToStatus(Instantiate(&recorded.graph, graph), "making a graph");
-    if (graph != nullptr) {
-      const absl::Status destroyed =
-          ToStatus(BLOCKD_GPU(GraphDestroy)(graph), "destroying a graph");
-      if (status.ok()) status = destroyed;
-    }
-    if (recorded.graph != nullptr) {
-      recorded.key.assign(key.begin(), key.end());
-      found = graphs_.insert(graphs_.end(), std::move(recorded));
-    }
-    if (!status.ok()) return status;
+  const Recorded* recorded = graphs_.Find(key);
+  if (recorded == nullptr) {
+    const absl::StatusOr<Recorded> made = Make(launch);
+    if (!made.ok()) return made.status();
+    recorded = graphs_.Add(key, *made);
+    bytes_ += made->bytes;
   }
-  found->last_use = ++uses_;
-  return ToStatus(BLOCKD_GPU(GraphLaunch)(found->graph, stream), "launching a graph");
+  return ToStatus(BLOCKD_GPU(GraphLaunch)(recorded->graph, device_.stream()), "launching a graph");
 }
 
-absl::Status LaunchGraphs::MakeRoom(Stream stream) {
-  if (graphs_.size() < kMostGraphs) return absl::OkStatus();
-  const auto oldest = std::min_element(
-      graphs_.begin(), graphs_.end(),
-      [](const Recorded& a, const Recorded& b) { return a.last_use < b.last_use; });
-  // It may be on the stream still.
-  absl::Status status = ToStatus(BLOCKD_GPU(StreamSynchronize)(stream), "kernels");
+absl::StatusOr<LaunchGraphs::Recorded> LaunchGraphs::Make(
+    absl::FunctionRef<LaunchResult()> launch) {
+  Graph graph = nullptr;
+  Recorded made;
+  size_t launches = 0;
+  absl::Status status = Record(device_.stream(), launch, &graph);
+  if (status.ok()) {
+    status = ToStatus(BLOCKD_GPU(GraphGetNodes)(graph, nullptr, &launches), "a graph's size");
+  }
+  if (status.ok()) {
+    made.bytes = kGraphBytes + static_cast<int64_t>(launches) * kLaunchBytes;
+    status = MakeRoom(made.bytes);
+  }
+  const int64_t free_before = FreeBytes();
+  if (status.ok()) status = ToStatus(Instantiate(&made.graph, graph), "making a graph");
+  made.bytes = std::clamp(free_before - FreeBytes(), made.bytes, kMostTimes * made.bytes);
+  if (graph != nullptr) {
+    const absl::Status destroyed = ToStatus(BLOCKD_GPU(GraphDestroy)(graph), "destroying a graph");
+    if (status.ok() && !destroyed.ok()) {
+      (void)BLOCKD_GPU(GraphExecDestroy)(made.graph);
+      status = destroyed;
+    }
+  }
   if (!status.ok()) return status;
-  status = ToStatus(BLOCKD_GPU(GraphExecDestroy)(oldest->graph), "destroying a graph");
-  graphs_.erase(oldest);
+  return made;
+}
+
+absl::Status LaunchGraphs::MakeRoom(int64_t bytes) {
+  const auto is_full = [&] {
+    return graphs_.size() >= kMostGraphs || (graphs_.size() > 0 && bytes_ + bytes > kMostBytes);
+  };
+  if (!is_full()) return absl::OkStatus();
+  // They may be on the stream still.
+  absl::Status status = ToStatus(BLOCKD_GPU(StreamSynchronize)(device_.stream()), "kernels");
+  while (status.ok() && is_full()) {
+    const Recorded oldest = graphs_.TakeOldest();
+    bytes_ -= oldest.bytes;
+    status = ToStatus(BLOCKD_GPU(GraphExecDestroy)(oldest.graph), "destroying a graph");
+  }
   return status;
 }
 

@@ -21,7 +21,7 @@ constexpr int CountPieces(int row_tiles, int piece_tiles) {
 template <typename T, int kTile, bool kFull>
 class MatrixSegment : SmallSegment<T, kTile, kFull> {
   using Base = SmallSegment<T, kTile, kFull>;
-  using Base::args_, Base::place_, Base::run_, Base::outcome_, Base::thread_, Base::warp_;
+  using Base::args_, Base::assignment_, Base::range_, Base::outcome_, Base::thread_, Base::warp_;
   using Base::Chain, Base::HasNext, Base::NextChain, Base::Stored, Base::n;
   using Base::kWarps, Base::kThreads;
   using Real = Arithmetic<T, kTile>;
@@ -46,32 +46,32 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
  public:
   static constexpr int kSharedScalars = 3 * kTile * kLead;
 
-  __device__ MatrixSegment(const EliminateSmallArgs& args, const Place& place, T* shared,
-                           Outcome* outcome, int thread)
-      : Base(args, place, outcome, thread),
+  __device__ MatrixSegment(const EliminateSegmentsArgs& args, const Assignment& assignment,
+                           T* shared, Outcome* outcome, int thread)
+      : Base(args, assignment, outcome, thread),
         d_(shared),
         c_(d_ + kTile * kLead),
         w_(c_ + kTile * kLead) {}
 
   __device__ void Run() {
-    if (run_.count > 0) Eliminate();
+    if (range_.count > 0) Eliminate();
     this->Release();
   }
 
  private:
   __device__ void Eliminate() {
     this->Await();
-    Copies::LoadDiagonal(d_, Chain().Diagonal(run_.block(0)), n(), thread_);
+    Copies::LoadDiagonal(d_, Chain().Diagonal(range_.block(0)), n(), thread_);
     this->FindOthers();
     CopyWait();
     __syncthreads();
     const bool inverts = warp_ < kHalf;
     for (int64_t k = 0;; ++k) {
-      const bool last = k + 1 == run_.count;
+      const bool last = k + 1 == range_.count;
       if (inverts && kHasPartBarriers) {
         Invert();
       } else {
-        if (k > 0 && run_.has_fill()) {
+        if (k > 0 && range_.has_fill()) {
           if (!inverts) UpdateLeft(k - 1, kBesideNext + warp_ - kHalf, kHalf);
           SyncFill();
           if (!inverts) UpdateFill();
@@ -79,7 +79,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
         }
         if (!inverts) {
           const int beside = thread_ - kHalf * kWarp;
-          if (k == 0 && run_.has_fill()) {
+          if (k == 0 && range_.has_fill()) {
             Copies::LoadCoupling(w_, this->LeftCoupling(), n(), beside, kHalf * kWarp);
           }
           FetchNext(k, beside, kHalf * kWarp);
@@ -90,6 +90,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       __syncthreads();
       if (this->HasFailed(k)) return;
       Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
+      this->template NoteGrowth<kThreads>(d_, thread_);
       if (!HasNext(last)) return;
       Divide(k);
       __syncthreads();
@@ -106,10 +107,10 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
   __device__ void FetchNext(int64_t k, int thread, int threads) const {
-    const bool last = k + 1 == run_.count;
+    const bool last = k + 1 == range_.count;
     if (!HasNext(last)) return;
     Copies::LoadCoupling(c_, this->NextCoupling(k), n(), thread, threads);
-    if (last && run_.reversed) return;
+    if (last && range_.reversed) return;
     const DiagonalSource<T> source = this->NextDiagonal(k, last);
     const int scalars = source.packed ? n() * (n() + 1) / 2 : n() * n();
     constexpr int kLine = 128 / sizeof(T);
@@ -123,7 +124,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
   __device__ void Divide(int64_t k) const {
     constexpr int kColumns = kTiles / 2;
-    const bool second = warp_ >= kRowTiles, fill = second && run_.has_fill();
+    const bool second = warp_ >= kRowTiles, fill = second && range_.has_fill();
     const int row = warp_ % kRowTiles * 16;
     T* const rows = (fill ? w_ : c_) + row;
     T* const out = Stored(k, fill);
@@ -138,7 +139,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       for (int k = 0; k < kColumns; ++k) {
         MultiplyRow(sums, rows + 8 * first * kLead, inverse + 8 * first * kLead, 8 * k, k);
       }
-      if (run_.has_fill()) {
+      if (range_.has_fill()) {
         SyncWarp();
       } else {
         __syncthreads();
@@ -149,7 +150,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
         StoreTile<kLead>(rows + column * kLead, sums[j]);
         StoreGlobal(out, row, column, sums[j]);
       }
-      if (first == 0 || !run_.has_fill()) break;
+      if (first == 0 || !range_.has_fill()) break;
       first = 0;
     }
   }
@@ -182,15 +183,15 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
 
   // D = D_next - C C'. What warps have no piece of is the left separator's.
   __device__ void UpdateNext(int64_t k) const {
-    const DiagonalSource<T> next = Chain().Diagonal(run_.block(k + 1));
+    const DiagonalSource<T> next = Chain().Diagonal(range_.block(k + 1));
     int i = warp_;
 #pragma unroll 1
     for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr);
-    if (run_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
+    if (range_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
   __device__ void UpdateLeft(int64_t k, int first, int step) const {
-    T* const out = NextChain(run_.left, 1);
+    T* const out = NextChain(range_.left, 1);
     DiagonalSource<T> before;
     if (k > 0) before.first = out;
 #pragma unroll 1
@@ -215,7 +216,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   // All that the last interior leaves on the separators, by all warps.
   __device__ void Finish(int64_t k) const {
     constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
-    const bool fill = run_.has_fill();
+    const bool fill = range_.has_fill();
     if (fill) UpdateLeft(k, warp_, kWarps);
     const DiagonalSource<T> next = this->NextDiagonal(k, true);
     T* const target = this->Target();
@@ -227,7 +228,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     if (!fill) return;
     const int row = warp_ % kRowTiles * 16;
     const int column = warp_ / kRowTiles * (kTile / 2);
-    T* const coupling = NextChain(run_.left, 2);
+    T* const coupling = NextChain(range_.left, 2);
     Real sums[1][kTiles / 2][4] = {};
     MultiplyFill(sums, row, column);
 #pragma unroll

@@ -3,7 +3,7 @@
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_SMALL_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_SMALL_SEGMENT_H_
 
-#include "engine/gpu/segment/segment_place.h"
+#include "engine/gpu/segment/assignment.h"
 #include "engine/gpu/tile/tile_copies.h"
 
 namespace blockd::gpu {
@@ -19,13 +19,13 @@ class SmallSegment {
   static constexpr int kWarps = kWarpsOf<kTile>;
   static constexpr int kThreads = kWarps * kWarp;
 
-  __device__ SmallSegment(const EliminateSmallArgs& args, const Place& place, Outcome* outcome,
-                          int thread)
+  __device__ SmallSegment(const EliminateSegmentsArgs& args, const Assignment& assignment,
+                          Outcome* outcome, int thread)
       : args_(args),
-        place_(place),
-        level_(place.level),
-        system_(place.entry),
-        run_(place.run),
+        assignment_(assignment),
+        level_(assignment.level),
+        system_(assignment.entry),
+        range_(assignment.range),
         outcome_(outcome),
         thread_(thread),
         warp_(thread / kWarp) {}
@@ -36,10 +36,11 @@ class SmallSegment {
 
   // Block b of this chain is what the segments b and b + 1 of the level before leave.
   __device__ void Await() const {
-    if (place_.level_index == 0) return;
-    const int64_t end = run_.first + run_.count + (!run_.reversed && run_.right >= 0 ? 1 : 0);
-    const uint32_t* const done = Done(place_.level_index - 1);
-    for (int64_t s = run_.first + threadIdx.x; s <= end; s += kThreads) {
+    if (assignment_.level_index == 0) return;
+    const int64_t end =
+        range_.first + range_.count + (!range_.reversed && range_.right >= 0 ? 1 : 0);
+    const uint32_t* const done = Done(assignment_.level_index - 1);
+    for (int64_t s = range_.first + threadIdx.x; s <= end; s += kThreads) {
       while (!IsRaised(done + s, args_.epoch)) {
       }
     }
@@ -48,26 +49,43 @@ class SmallSegment {
 
   // Says how it went, and lets those go on that wait for this segment.
   __device__ void Release() const {
-    const bool awaited = place_.level_index + 1 < args_.num_levels;
-    if (awaited) __syncthreads();
+    const bool awaited = assignment_.level_index + 1 < args_.num_levels;
+    __syncthreads();
     if (threadIdx.x != 0) return;
-    system_.info[place_.position()] = outcome_->value;
-    if (awaited) RaiseFlag(Done(place_.level_index) + place_.segment, args_.epoch);
-    if (!place_.is_base()) return;
+    const int64_t word = outcome_->value != 0 ? outcome_->value : kGrowthWord + outcome_->growth;
+    system_.info[assignment_.position()] = word;
+    if (awaited) RaiseFlag(Done(assignment_.level_index) + assignment_.segment, args_.epoch);
+    if (!assignment_.is_base()) return;
     const int64_t first = outcome_->first;
     if (outcome_->first != kNobody) {
       *system_.found = {first + 1, LoadFresh(system_.info + first)};
-    } else if (outcome_->value != 0) {
-      *system_.found = {place_.position() + 1, outcome_->value};
+    } else {
+      *system_.found = {outcome_->value != 0 ? assignment_.position() + 1 : 0, word};
     }
   }
 
-  // For the base: which segment before it has failed.
+  // For the base: which segment before it has failed, and how much they have grown.
   __device__ void FindOthers() const {
-    if (place_.is_base()) {
-      FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
-                  &outcome_->first);
+    if (assignment_.is_base()) {
+      FindOutcome(system_.info, static_cast<int>(level_.segments_before), kThreads, outcome_);
     }
+  }
+  // The growth of the block whose inverse factor stands in the tile d, with the diagonal of the
+  // block below it: the largest D(i,i) times the sum of squares of column i. By the first kBy
+  // threads, each of which has some rows of a column.
+  template <int kBy>
+  __device__ void NoteGrowth(const T* d, int thread) const {
+    constexpr int kLead = kLd<T, kTile>, kParts = kBy / kTile;
+    const int column = thread / kParts, part = thread % kParts;
+    const T* const entries = d + column * kLead;
+    T sum = 0;
+#pragma unroll 8
+    for (int first = 0; first < kTile; first += kParts) {
+      const T entry = entries[first + part];
+      if (first + part >= column) sum = fma(entry, entry, sum);
+    }
+    const T square = SumOfLanes<kParts>(sum) * entries[kTile];
+    NoteLargest(&outcome_->growth, static_cast<float>(square));
   }
   // Whether the k-th interior has no inverse.
   __device__ bool HasFailed(int64_t k) const {
@@ -76,33 +94,33 @@ class SmallSegment {
     return true;
   }
 
-  __device__ bool HasNext(bool last) const { return !last || run_.target() >= 0; }
+  __device__ bool HasNext(bool last) const { return !last || range_.target() >= 0; }
 
   // E of the k-th interior.
   __device__ CouplingSource<T> NextCoupling(int64_t k) const {
-    const int64_t block = run_.block(k);
-    return Chain().Coupling(run_.reversed ? block - 1 : block, run_.reversed);
+    const int64_t block = range_.block(k);
+    return Chain().Coupling(range_.reversed ? block - 1 : block, range_.reversed);
   }
   // The first interior's coupling with the left separator.
   __device__ CouplingSource<T> LeftCoupling() const {
-    return Chain().Coupling(run_.first - 1, true);
+    return Chain().Coupling(range_.first - 1, true);
   }
   // What the k-th interior is subtracted from. A reversed segment's target adds its own block; the
   // next level does that for the update.
   __device__ DiagonalSource<T> NextDiagonal(int64_t k, bool last) const {
-    if (last && run_.reversed) return {};
-    return Chain().Diagonal(last ? run_.target() : run_.block(k + 1));
+    if (last && range_.reversed) return {};
+    return Chain().Diagonal(last ? range_.target() : range_.block(k + 1));
   }
 
   // Where the factor keeps C of the k-th interior, or its W, and its inverse.
   __device__ T* Stored(int64_t k, bool fill) const {
     return static_cast<T*>(system_.factor) +
-           (fill ? level_.fill_offset + (run_.fill_slot + k) * args_.fill_stride
-                 : level_.next_offset + (run_.slot + k) * args_.next_stride);
+           (fill ? level_.fill_offset + (range_.fill_slot + k) * args_.fill_stride
+                 : level_.next_offset + (range_.slot + k) * args_.next_stride);
   }
   __device__ T* StoredInverse(int64_t k) const {
     return static_cast<T*>(system_.factor) + level_.inverse_offset +
-           (run_.slot + k) * args_.inverse_stride;
+           (range_.slot + k) * args_.inverse_stride;
   }
 
   __device__ T* NextChain(int64_t separator, int part) const {
@@ -111,20 +129,21 @@ class SmallSegment {
   }
   // Where the last interior's C C' goes.
   __device__ T* Target() const {
-    return run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0);
+    return range_.reversed ? NextChain(range_.left, 1) : NextChain(range_.right, 0);
   }
 
-  const EliminateSmallArgs& args_;
-  const Place& place_;
-  const SmallLevel& level_;
+  const EliminateSegmentsArgs& args_;
+  const Assignment& assignment_;
+  const SegmentsLevel& level_;
   const FactorEntry& system_;
-  const Run& run_;
+  const SegmentRange& range_;
   Outcome* const outcome_;
   const int thread_, warp_;
 
  private:
   __device__ uint32_t* Done(int level) const {
-    return args_.done + place_.system * args_.done_stride + args_.levels[level].segments_before;
+    return args_.done + assignment_.system * args_.done_stride +
+           args_.levels[level].segments_before;
   }
 };
 

@@ -6,11 +6,11 @@
 // only one matrix is there for, inv(L) and a C without a W, they share, by pieces that take turns.
 // So a vector is the sum of two parts, one by each half, which is formed when it is read: a step
 // has two barriers, and the order of sums is fixed.
-#include "engine/gpu/launch.h"
 #include "engine/gpu/plan/solve_part.h"
-#include "engine/gpu/tile/stream.h"
+#include "engine/gpu/segment/launch.h"
+#include "engine/gpu/tile/ring_stream.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::segment {
 namespace {
 
 // What a warp has of the products of a walk.
@@ -29,7 +29,7 @@ class Share {
   __device__ int strip() const { return strip_; }
   // Whether the second half has a part in a product by inv(L), and in one by C and W.
   __device__ bool halves_inverse() const { return p_.n > kStrip; }
-  __device__ bool halves_square() const { return p_.n > kStrip || p_.run.has_fill(); }
+  __device__ bool halves_square() const { return p_.n > kStrip || p_.range.has_fill(); }
 
   __device__ Span<T> Inverse(const T* matrix) const {
     Span<T> span = {matrix, true, kForward, strip_, second_ ? kStrip : 0, p_.n, 1};
@@ -38,7 +38,7 @@ class Share {
     return span;
   }
   __device__ Span<T> Square(const T* matrix) const {
-    const bool all = p_.run.has_fill();
+    const bool all = p_.range.has_fill();
     return {matrix, false, kForward, strip_, second_ && !all ? kStrip : 0, p_.n, all ? 0 : 1};
   }
 
@@ -55,15 +55,15 @@ template <typename T, bool kForward>
 class SegmentSource {
  public:
   __device__ SegmentSource(const Part<T>& part, const Share<T, kForward>& share)
-      : p_(part), share_(share), k_(kForward ? 0 : static_cast<int>(part.run.count) - 1) {}
+      : p_(part), share_(share), k_(kForward ? 0 : static_cast<int>(part.range.count) - 1) {}
 
   __device__ int n() const { return p_.n; }
   __device__ bool Next(Span<T>* span) {
-    if (kForward ? k_ == p_.run.count : k_ < 0) return false;
+    if (kForward ? k_ == p_.range.count : k_ < 0) return false;
     if (inverse_is_next_) {
       *span = share_.Inverse(p_.inverse + k_ * TriangleSize(p_.n));
     } else {
-      const bool fill = share_.second() && p_.run.has_fill();
+      const bool fill = share_.second() && p_.range.has_fill();
       *span = share_.Square((fill ? p_.fill : p_.next) + int64_t{k_} * (p_.n * p_.n));
       if (!p_.HasNext(k_)) span->end = 0;
     }
@@ -116,7 +116,7 @@ class Walk {
   // y = inv(L) v, v = the next right-hand side - C y, and what W y adds up to. A right-hand side is
   // loaded a step before it is used.
   __device__ void Forward(Tickets& tickets) {
-    const bool has_fill = p_.run.has_fill();
+    const bool has_fill = p_.range.has_fill();
     const bool halves_y = share_.halves_inverse(), halves_v = halves_y && !has_fill;
     Rows rhs = {}, right = {};
     if (second_) {
@@ -127,12 +127,12 @@ class Walk {
       LoadRhs(rhs, right, p_.Next(0));
     }
     __syncthreads();
-    for (int k = 0; k < p_.run.count; ++k) {
+    for (int k = 0; k < p_.range.count; ++k) {
       if (p_.IsLast(k)) tickets.Take();
       MultiplyInverse(kV, k > 0 && halves_v, kY);
       if (!second_ && p_.AddsToNext(k)) {
         Put(kRhs, rhs, right);
-        if (k + 1 < p_.run.count && p_.AddsToNext(k + 1)) LoadRhs(rhs, right, p_.Next(k + 1));
+        if (k + 1 < p_.range.count && p_.AddsToNext(k + 1)) LoadRhs(rhs, right, p_.Next(k + 1));
       }
       __syncthreads();
       if (second_) StoreSum(kY, halves_y, X(k));
@@ -151,35 +151,36 @@ class Walk {
       }
       __syncthreads();
     }
-    if (second_ && has_fill) StoreSum(kLeft, false, p_.from_right.At(p_.run.left));
-    if (!second_ && p_.run.target() >= 0) {
-      StoreSum(kV, halves_v,
-               p_.run.reversed ? p_.from_right.At(p_.run.left) : p_.from_left.At(p_.run.right));
+    if (second_ && has_fill) StoreSum(kLeft, false, p_.from_right.At(p_.range.left));
+    if (!second_ && p_.range.target() >= 0) {
+      StoreSum(
+          kV, halves_v,
+          p_.range.reversed ? p_.from_right.At(p_.range.left) : p_.from_left.At(p_.range.right));
     }
   }
 
   // y = the forward pass's y - C' v - W' left, v = inv(L)' y.
   __device__ void Backward(Tickets& tickets) {
-    const bool has_fill = p_.run.has_fill(), fills = second_ && has_fill;
+    const bool has_fill = p_.range.has_fill(), fills = second_ && has_fill;
     const bool halves_v = share_.halves_inverse(), halves_y = share_.halves_square();
-    const int last = static_cast<int>(p_.run.count) - 1;
+    const int last = static_cast<int>(p_.range.count) - 1;
     Rows ahead = {};
     if (!second_) {
       Rows solution = {};
       Load(ahead, X(last));
-      if (p_.run.target() >= 0) Load(solution, p_.TargetSolution());
+      if (p_.range.target() >= 0) Load(solution, p_.TargetSolution());
       Put(kV, solution);
       Put(kRhs, ahead);
       if (last > 0) Load(ahead, X(last - 1));
     } else if (has_fill) {
-      Load(ahead, p_.from_left.At(p_.run.left));
+      Load(ahead, p_.from_left.At(p_.range.left));
       Put(kLeft, ahead);
     }
     __syncthreads();
     for (int k = last; k >= 0; --k) {
       if (k == 0) tickets.Take();
       // A separator is the right one of one segment, which brings its solution down.
-      if (second_ && p_.HasNext(k) && !(p_.IsLast(k) && p_.run.reversed)) {
+      if (second_ && p_.HasNext(k) && !(p_.IsLast(k) && p_.range.reversed)) {
         StoreSum(kV, k < last && halves_v, p_.Next(k));
       }
       Sums sums;
@@ -207,7 +208,7 @@ class Walk {
   static constexpr int kLead = static_cast<int>(VectorLead(kRows));
   static constexpr int kVector = kLead * kSets * kColumns;
 
-  __device__ T* X(int k) const { return p_.x.At(p_.run.block(k)); }
+  __device__ T* X(int k) const { return p_.x.At(p_.range.block(k)); }
 
   // This warp's rows, side by side in memory by lanes side by side.
   static constexpr int kEntries = kSets * kColumns * kStrip / kWarp;
@@ -367,7 +368,7 @@ struct JobOrder {
 template <typename T, int kSets, bool kWhole, int kRows>
 __global__ void __launch_bounds__(kMostThreads<kRows>,
                                   kWarpsAtOnce<kSets>* kWarp / kMostThreads<kRows>)
-    SubstituteSmallKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
+    SubstituteSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ __align__(16) unsigned char job_memory[sizeof(Job<T>)];
   __shared__ JobOrder order;
@@ -402,12 +403,12 @@ int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
 
 template <typename T, int kSets, int kRows>
 auto KernelOf(int64_t n) {
-  return n % kStrip == 0 ? SubstituteSmallKernel<T, kSets, true, kRows>
-                         : SubstituteSmallKernel<T, kSets, false, kRows>;
+  return n % kStrip == 0 ? SubstituteSegmentsKernel<T, kSets, true, kRows>
+                         : SubstituteSegmentsKernel<T, kSets, false, kRows>;
 }
 
 template <typename T, int kSets, int kRows>
-LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
+LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   constexpr int64_t kBytes = kVectors * VectorLead(kRows) * kSets * kColumns * int64_t{sizeof(T)};
   const int64_t warps = 2 * ((args.n + kStrip - 1) / kStrip);
   int64_t blocks = kWarpsAtOnce<kSets> / warps, ahead = 0, bytes = kBytes;
@@ -431,11 +432,11 @@ LaunchResult Launch(SolveArgs args, const SolveLimits& limits, Stream stream) {
   const unsigned threads = static_cast<unsigned>(warps) * kWarp;
   const auto kernel = KernelOf<T, kSets, kRows>(args.n);
   kernel<<<grid, threads, static_cast<size_t>(bytes), stream>>>(args);
-  return {BLOCKD_GPU(GetLastError)(), "SubstituteSmall"};
+  return {BLOCKD_GPU(GetLastError)(), "SubstituteSegments"};
 }
 
 template <typename T, int kSets>
-LaunchResult Launch(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Launch(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   if (args.n <= 32) return Launch<T, kSets, 32>(args, limits, stream);
   return args.n <= 64 ? Launch<T, kSets, 64>(args, limits, stream)
                       : Launch<T, kSets, 128>(args, limits, stream);
@@ -454,28 +455,22 @@ Error Allow(size_t bytes) {
 
 }  // namespace
 
-int64_t SolvePanelColumns(const SolveLimits& limits, int64_t columns) {
-  constexpr int64_t kSharedForTwoSets = 140 << 10;
-  const bool one_set = columns <= kColumns || limits.block_shared_bytes < kSharedForTwoSets;
-  return one_set ? kColumns : 2 * kColumns;
-}
-
-LaunchResult PrepareSubstituteSmall(const SolveLimits& limits) {
+LaunchResult PrepareSolve(const DeviceLimits& limits) {
   const size_t bytes = static_cast<size_t>(limits.block_shared_bytes - kStaticShared);
   Error error = Allow<double, 1>(bytes);
   if (error == kSuccess) error = Allow<double, 2>(bytes);
   if (error == kSuccess) error = Allow<float, 1>(bytes);
   if (error == kSuccess) error = Allow<float, 2>(bytes);
-  return {error, "SubstituteSmall"};
+  return {error, "SubstituteSegments"};
 }
 
 template <typename T>
-LaunchResult SubstituteSmall(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   return args.panel_columns == kColumns ? Launch<T, 1>(args, limits, stream)
                                         : Launch<T, 2>(args, limits, stream);
 }
 
-template LaunchResult SubstituteSmall<double>(const SolveArgs&, const SolveLimits&, Stream);
-template LaunchResult SubstituteSmall<float>(const SolveArgs&, const SolveLimits&, Stream);
+template LaunchResult Substitute<double>(const SolveArgs&, const DeviceLimits&, Stream);
+template LaunchResult Substitute<float>(const SolveArgs&, const DeviceLimits&, Stream);
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::segment

@@ -8,77 +8,55 @@
 //                                        W0 = S0 X(0,0)',  U = S1 + S0 R'
 //     when that is there                 C1 = T X(1,1)',   D_next -= C0 C0' + C1 C1'
 //     beside the next block's inverse    W1 = U X(1,1)',   W W',  S = -W C'
-//
-// A product's left operand is what another product left in registers, a lane's columns 2t and 2t +
-// 1 of each eight, which it takes for the instruction's k = t and t + 4. So right operands, which
-// stand in shared memory in parts, have their columns in the order 0, 2, 4, 6, 1, 3, 5, 7.
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_WARPGROUP_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_WARPGROUP_SEGMENT_H_
 
 #include "engine/gpu/segment/small_segment.h"
+#include "engine/gpu/segment/warpgroup_products.h"
 
 namespace blockd::gpu {
 
 template <typename T, int kTile, bool kFull>
-class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
+class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTile> {
   using Base = SmallSegment<T, kTile, kFull>;
-  using Base::kThreads, Base::run_, Base::thread_, Base::warp_, Base::outcome_;
-  static_assert(std::is_same_v<T, float> && kTile == 64);
-  static constexpr int kLead = kLd<T, kTile>, kSquare = kTile * kLead;
-  static constexpr int kGroupWarps = 4, kGroup = kGroupWarps * kWarp;
+  using Products = WarpgroupProducts<T, kTile>;
+  using Base::kThreads, Base::range_, Base::thread_, Base::warp_, Base::outcome_;
+  using Products::DivideFirst, Products::KeepParts, Products::LoadParts, Products::Multiply,
+      Products::Split;
+  using Products::kGroup, Products::kGroupWarps, Products::kHalfPart, Products::kLead,
+      Products::kPart, Products::kSpan, Products::kSteps, Products::kTiles;
+  using typename Products::Half, typename Products::Lanes, typename Products::Parts,
+      typename Products::Sums;
+  static constexpr int kSquare = kTile * kLead;
   // Barriers of either warpgroup, and of the second with those of the first that do not invert a
   // span. Where there are no barriers of parts all warps do all in the order that it needs.
   static constexpr int kInverters = kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps;
   static constexpr int kFirstBarrier = kHasPartBarriers ? 1 : 0;
   static constexpr int kHelpers = 2;  // warps of the first that have no part in a span's inverse
-  static constexpr int kSpan = kTile / 2;
-  static constexpr int kPart = kTile * kTile;  // words of an operand's big parts, or small
-  static constexpr int kHalfPart = kPart / 2;  // of half of its columns
-  static constexpr int kTiles = kTile / 8;     // of a product, along and across
-  static constexpr int kSteps = kTiles / 2;    // of a product, half of the columns deep
   static constexpr int kSums = kTiles * (kTiles + 1) / 2 * 64;  // of a lower triangle
   using Copies = TileCopies<T, kTile, kFull, kGroup>;
-  // What a lane has of a product of 64 or 32 columns: entry e of tile j is at row
-  // row() + e / 2 * 8, column 8 j + column() + e % 2.
-  using Sums = T[kTiles][4];
-  using Half = T[kSteps][4];
-  // The parts of a half, as products take it from the left.
-  struct Parts {
-    uint32_t big[kSteps][4], small[kSteps][4];
-  };
-  struct Lanes {
-    int warp, lane;  // of the warpgroup, of the warp
-
-    // Found anew each time, or registers would keep all places.
-    __device__ explicit Lanes(int thread) {
-      Renew(thread);
-      warp = thread / kWarp % kGroupWarps, lane = thread % kWarp;
-    }
-    __device__ int row() const { return warp * 16 + lane / 4; }
-    __device__ int column() const { return lane % 4 * 2; }
-  };
 
  public:
   static constexpr int kSharedScalars = 2 * kSquare + 4 * kPart + kSums;
 
-  __device__ WarpgroupSegment(const EliminateSmallArgs& args, const Place& place, T* shared,
-                              Outcome* outcome, int thread)
-      : Base(args, place, outcome, thread),
+  __device__ WarpgroupSegment(const EliminateSegmentsArgs& args, const Assignment& assignment,
+                              T* shared, Outcome* outcome, int thread)
+      : Base(args, assignment, outcome, thread),
         squares_(shared),
         c_(reinterpret_cast<uint32_t*>(shared + 2 * kSquare)),
         w_(c_ + 2 * kPart),
         left_sums_(shared + 2 * kSquare + 4 * kPart) {}
 
   __device__ void Run() {
-    if (run_.count == 0) return this->Release();
+    if (range_.count == 0) return this->Release();
     this->Await();
-    LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(run_.block(0)), thread_);
+    LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(range_.block(0)), thread_);
     this->FindOthers();
     CopyWait();
     __syncthreads();
     if (kHasPartBarriers && first()) {
       InvertAll();
-    } else if (run_.has_fill()) {
+    } else if (range_.has_fill()) {
       MultiplyAll<true>();
     } else {
       MultiplyAll<false>();
@@ -88,7 +66,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
  private:
   __device__ bool first() const { return warp_ < kGroupWarps; }
   __device__ bool second() const { return kHasPartBarriers || !first(); }
-  __device__ int count() const { return static_cast<int>(run_.count); }
+  __device__ int count() const { return static_cast<int>(range_.count); }
   __device__ T* Square(int k) const { return squares_ + (k & 1) * kSquare; }
   __device__ static void SyncSecond() {
     SyncPart<kHasPartBarriers ? 2 : 0, kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps>();
@@ -143,6 +121,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
       const bool last = k + 1 == count;
       Invert(Square(k), Beside{*this, k, !last || target});
       if (this->HasFailed(k)) return this->Release();
+      this->template NoteGrowth<kGroup>(Square(k), thread_);
       if (last) break;
       StoreInverse(k, Square(k), thread_);
       __syncthreads();
@@ -187,7 +166,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
         }
         if (this->HasFailed(k)) return this->Release();
         if constexpr (!kHasPartBarriers) {
-          if (first()) StoreInverse(k, d, thread_);
+          if (first()) {
+            StoreInverse(k, d, thread_);
+            this->template NoteGrowth<kGroup>(d, thread_);
+          }
           __syncthreads();
         }
         Divide(d, thread, t, rest);
@@ -227,7 +209,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
         const auto nothing = [] {};
         Invert(Square(k), Before<decltype(nothing)>{nothing});
         __syncthreads();
-        if (!this->HasFailed(k) && first()) StoreInverse(k, Square(k), thread_);
+        if (!this->HasFailed(k) && first()) {
+          StoreInverse(k, Square(k), thread_);
+          this->template NoteGrowth<kGroup>(Square(k), thread_);
+        }
       }
     }
     this->Release();
@@ -238,7 +223,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
   // What the D after the k-th begins with, on its way.
   __device__ void FetchDiagonal(int k, int thread) const {
     const bool last = k + 1 == count();
-    if (!second() || (last && run_.reversed)) return;
+    if (!second() || (last && range_.reversed)) return;
     LoadDiagonal<kGroup>(Square(k + 1), this->NextDiagonal(k, last), thread);
   }
   // A line a thread.
@@ -308,36 +293,38 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
   __device__ void BeginDivision(int k, int thread, Half& start, Half& rest, Half (&left)[2],
                                 Parts& t, Sums (&square)[1]) const {
     uint32_t* const x = c_ + kHalfPart;
-    if (second()) SplitColumns<kTile>(Square(k), x, thread);
+    if (second()) Products::template SplitColumns<kTile>(Square(k), x, thread);
     ShareWithWarpgroups();
     SyncSecond();
     if (second()) {
       DivideFirst(start, rest, x);
-      KeepParts(start, c_);
+      KeepParts(start, c_, thread_);
     }
     ShareWithWarpgroups();
     SyncSecond();
     if (!second()) return;
     if constexpr (kFill) {
       DivideFirst(left[0], left[1], x);
-      KeepParts(left[0], w_);
+      KeepParts(left[0], w_, thread_);
       StoreFill<0>(k, left[0]);
     }
     Parts c0;
-    LoadParts(c0, c_);
-    MultiplyFrom<true>(square, c0, {c_});
+    LoadParts(c0, c_, thread_);
+    Products::template MultiplyFrom<true>(square, c0, {c_});
     // TakeC goes on from there.
-    if (k + 1 == count()) Subtract(Square(k + 1), square[0], run_.reversed);
+    if (k + 1 == count()) Subtract(Square(k + 1), square[0], range_.reversed);
     Split(t, rest);
   }
   // X(1,1) is there: C1.
   __device__ void Divide(const T* d, int thread, Parts& t, Half& rest) const {
-    if (second()) SplitColumns<kSpan>(d + kSpan * (kLead + 1), w_ + kHalfPart, thread);
+    if (second())
+      Products::template SplitColumns<kSpan>(d + kSpan * (kLead + 1), w_ + kHalfPart, thread);
     ShareWithWarpgroups();
     SyncSecond();
     if (second()) {
-      MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(rest), t, {w_ + kHalfPart});
-      KeepParts(rest, c_ + kHalfPart);
+      Products::template MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(rest), t,
+                                            {w_ + kHalfPart});
+      KeepParts(rest, c_ + kHalfPart, thread_);
     }
     ShareWithWarpgroups();
   }
@@ -350,148 +337,13 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
     if (second()) {
       Parts u;
       Split(u, left[1]);
-      MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(left[1]), u, {w_ + kHalfPart});
+      Products::template MultiplyFrom<true>(reinterpret_cast<T(&)[1][kSteps][4]>(left[1]), u,
+                                            {w_ + kHalfPart});
     }
     SyncSecond();  // X(1,1) stands where W1 comes
-    if (second()) KeepParts(left[1], w_ + kHalfPart);
+    if (second()) KeepParts(left[1], w_ + kHalfPart, thread_);
     ShareWithWarpgroups();
     SyncSecond();
-  }
-
-  // Halves of A, first and rest: rest += first R', first = first X(0,0)'.
-  __device__ static void DivideFirst(Half& first, Half& rest, const uint32_t* x) {
-    Sums sums;
-#pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) {
-      sums[i / 4][i % 4] = 0;
-      sums[kSteps + i / 4][i % 4] = rest[i / 4][i % 4];
-    }
-    Multiply(sums, first, x);
-#pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) {
-      first[i / 4][i % 4] = sums[i / 4][i % 4];
-      rest[i / 4][i % 4] = sums[kSteps + i / 4][i % 4];
-    }
-  }
-
-  // parts = those of the first 32 columns of kRows rows of X, R among them, in a product's order.
-  // What X has above its diagonal's 8 x 8 tiles is not its.
-  template <int kRows>
-  __device__ static void SplitColumns(const T* x, uint32_t* parts, int thread) {
-    constexpr int kBy = kGroup / kRows;
-    const int row = static_cast<int>(static_cast<unsigned>(thread) % kRows);
-    const int chunk = static_cast<int>(static_cast<unsigned>(thread) / kRows);
-    x += row;
-    uint4* const to = reinterpret_cast<uint4*>(parts) + row;
-    T values[2 * kSteps / kBy][4];  // all before any is stored
-#pragma unroll
-    for (int i = 0; i < 2 * kSteps; i += kBy) {
-      const int column = (i + chunk) / 2 * 8, odd = (i + chunk) % 2;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) values[i / kBy][e] = x[(column + 2 * e + odd) * kLead];
-    }
-#pragma unroll
-    for (int i = 0; i < 2 * kSteps; i += kBy) {
-      const int column = (i + chunk) / 2 * 8;
-      uint32_t big[4], small[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const SplitFloat part(column <= row ? values[i / kBy][e] : T{0});
-        big[e] = part.big, small[e] = part.small;
-      }
-      to[(i + chunk) * kRows] = {big[0], big[1], big[2], big[3]};
-      to[(i + chunk) * kRows + kPart / 4] = {small[0], small[1], small[2], small[3]};
-    }
-  }
-  // parts = those of half of a block's columns.
-  __device__ void KeepParts(const Half& values, uint32_t* parts) const {
-    const Lanes mine(thread_);
-    parts += mine.warp * 64 + mine.lane;
-#pragma unroll
-    for (int j = 0; j < kSteps; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const SplitFloat part(values[j][e]);
-        uint32_t* const to = parts + ((2 * j + e % 2) * kTile + e / 2 * 8) * 4;
-        to[0] = part.big, to[kPart] = part.small;
-      }
-    }
-  }
-
-  // sums += A B', half of the columns deep; A as a product leaves it, B in parts.
-  template <int kAcross>
-  __device__ static void Multiply(T (&sums)[kAcross][4], const Half& a, const uint32_t* b) {
-    Parts parts;
-    Split(parts, a);
-    MultiplyFrom(reinterpret_cast<T(&)[1][kAcross][4]>(sums), parts, {b});
-  }
-  __device__ static void Split(Parts& parts, const Half& a) {
-#pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) {
-      const SplitFloat part(a[i / 4][i % 2 * 2 + i % 4 / 2]);
-      parts.big[i / 4][i % 4] = part.big, parts.small[i / 4][i % 4] = part.small;
-    }
-  }
-  // Of several B. kFresh: sums = A B', whatever they were.
-  struct Nothing {
-    __device__ void operator()() const {}
-  };
-  template <bool kFresh = false, int kProducts, int kAcross, typename Work = Nothing>
-  __device__ static void MultiplyFrom(T (&sums)[kProducts][kAcross][4], Parts& a,
-                                      const uint32_t* const (&b)[kProducts],
-                                      const Work& beside = {}) {
-    constexpr int kRows = 8 * kAcross;
-    uint64_t right[kProducts];
-#pragma unroll
-    for (int p = 0; p < kProducts; ++p) {
-      right[p] = DescribeMatrix<kRows>(b[p]);
-      auto low = static_cast<uint32_t>(right[p]);
-      Renew(low);  // or registers would keep every step's
-      right[p] = right[p] >> 32 << 32 | low;
-      if (!kFresh) RenewAll(sums[p]);
-    }
-    RenewAll(a.big);
-    RenewAll(a.small);
-    BeginProducts();
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-      for (int kind = 0; kind < 3; ++kind) {
-#pragma unroll
-        for (int p = 0; p < kProducts; ++p) {
-          const auto& left = kind == 0 ? a.small[step] : a.big[step];
-          const uint64_t from = right[p] + step * 2 * kRows + (kind == 1 ? kPart / 4 : 0);
-          if (kFresh && step == 0 && kind == 0) {
-            StartFreshProduct(sums[p], left, from);
-          } else {
-            StartProduct(sums[p], left, from);
-          }
-        }
-      }
-    }
-    EndProducts();
-    beside();
-    WaitForProducts();
-    RenewAll(a.big);
-    RenewAll(a.small);
-#pragma unroll
-    for (int p = 0; p < kProducts; ++p) RenewAll(sums[p]);
-  }
-  template <typename Word, int kCount>
-  __device__ static void RenewAll(Word (&words)[kCount][4]) {
-#pragma unroll
-    for (int i = 0; i < kCount * 4; ++i) Renew(words[i / 4][i % 4]);
-  }
-  // A half in parts in shared memory.
-  __device__ void LoadParts(Parts& parts, const uint32_t* a) const {
-    const Lanes mine(thread_);
-    const int row = mine.warp * 16 + mine.lane % 16;
-    const uint32_t* const from = a + (mine.lane / 16 * kTile + row) * 4;
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      LoadMatrices(parts.big[step], from + step * 8 * kTile);
-      LoadMatrices(parts.small[step], from + step * 8 * kTile + kPart);
-    }
   }
 
   // The left separator's update, of all interiors so far, and S. Of the last one both go to the
@@ -503,8 +355,8 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       Parts w;
-      LoadParts(w, w_ + half * kHalfPart);
-      MultiplyFrom(sums, w, {w_ + half * kHalfPart, c_ + half * kHalfPart}, [&] {
+      LoadParts(w, w_ + half * kHalfPart, thread_);
+      Products::MultiplyFrom(sums, w, {w_ + half * kHalfPart, c_ + half * kHalfPart}, [&] {
         if (half == 0) beside();
       });
     }
@@ -513,16 +365,16 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull> {
       left[i / 4 / kSteps][i / 4 % kSteps][i % 4] = -sums[1][i / 4][i % 4];
     }
     if (!last) return KeepLeft(sums[0]);
-    StoreMinus(this->NextChain(run_.left, 1), sums[0]);
-    StoreMinus(this->NextChain(run_.left, 2), sums[1]);
+    StoreMinus(this->NextChain(range_.left, 1), sums[0]);
+    StoreMinus(this->NextChain(range_.left, 2), sums[1]);
   }
 
   // What the last C1 leaves, by the first warpgroup.
   __device__ void TakeC(const T* next) const {
     Sums sums[1];
     Parts c1;
-    LoadParts(c1, c_ + kHalfPart);
-    MultiplyFrom<true>(sums, c1, {c_ + kHalfPart});
+    LoadParts(c1, c_ + kHalfPart, thread_);
+    Products::template MultiplyFrom<true>(sums, c1, {c_ + kHalfPart});
     const T* const place = Place8(next);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {

@@ -4,11 +4,12 @@
 // should begin. A thread block has one, by a ticket; a tile comes after all that it waits for, so
 // that nobody waits for one that has not been taken. (A loop over tiles would keep in registers
 // what all of them have in common.)
-#include "engine/gpu/launch.h"
 #include "engine/gpu/plan/solve_part.h"
+#include "engine/gpu/task_list/launch.h"
+#include "engine/gpu/task_list/sizes.h"
 #include "engine/gpu/tile/tile_task.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::task_list {
 namespace {
 
 constexpr int kTile = FactorTask::kTile;
@@ -25,17 +26,6 @@ constexpr int64_t kSharedBytes =
     int64_t{sizeof(Real)} *
     Largest(kTile * kLd<Real, kTile>, Largest(Wide::kSharedScalars, Narrow::kSharedScalars));
 
-struct FewArgs {
-  const FactorTask* tasks;
-  const FactorEntry* systems;
-  unsigned* ticket;
-  unsigned* counters;
-  unsigned* stale;
-  unsigned stale_words;
-  unsigned num_systems, num_counters;
-  int n;
-};
-
 // What a thread block has in shared memory beside tiles; registers are for these.
 struct Shared {
   FactorTask listed;
@@ -48,10 +38,10 @@ struct Shared {
   int failed;
 };
 
-__device__ inline Real* At(FactorTask::Place place, const FactorEntry& system, int n) {
+__device__ inline Real* At(FactorTask::Address address, const FactorEntry& system, int n) {
   const ChainReader<Real> matrix = {system, n, -1};
-  const int64_t at = place.at(), square = static_cast<int64_t>(n) * n;
-  switch (place.array()) {
+  const int64_t at = address.at(), square = static_cast<int64_t>(n) * n;
+  switch (address.array()) {
     case FactorTask::Array::kNone:
       return nullptr;
     case FactorTask::Array::kFactor:
@@ -81,7 +71,7 @@ __device__ inline void Resolve(const FactorEntry& system, int n, Shared& shared)
                                       n - (is_a ? listed.row_of_a[p] : listed.row_of_b[p]), false};
     product.depth = listed.depth[p];
   } else if (lane < 6) {
-    const FactorTask::Place start = listed.start[lane - 4];
+    const FactorTask::Address start = listed.start[lane - 4];
     (lane == 4 ? task.start.first : task.start.second) = At(start, system, n);
     if (lane == 4) {
       task.start.packed =
@@ -160,7 +150,7 @@ __device__ inline void Copy(int n, const Shared& shared, Real* memory) {
 }
 
 __global__ void __launch_bounds__(kThreads, kResident)
-    EliminateFewKernel(const BLOCKD_KERNEL_ARGUMENT FewArgs args) {
+    EliminateTasksKernel(const BLOCKD_KERNEL_ARGUMENT EliminateTasksArgs args) {
   extern __shared__ __align__(128) unsigned char dynamic[];
   __shared__ __align__(16) unsigned char space[sizeof(Shared)];
   Real* const memory = reinterpret_cast<Real*>(dynamic);
@@ -199,29 +189,15 @@ __global__ void __launch_bounds__(kThreads, kResident)
 
 }  // namespace
 
-bool CanEliminateFew(int64_t most_shared) {
-  return kSharedBytes + int64_t{sizeof(Shared)} + 128 <= most_shared;
+LaunchResult PrepareFactor(const DeviceLimits& limits) {
+  static_assert(kSharedBytes == kFactorSharedBytes && sizeof(Shared) + 128 <= kFactorDeclaredBytes);
+  if (kFactorSharedBytes + kFactorDeclaredBytes > limits.block_shared_bytes) return {};
+  return {AllowShared(EliminateTasksKernel, kSharedBytes), "EliminateTasks"};
 }
 
-LaunchResult PrepareEliminateFew(int64_t most_shared) {
-  if (!CanEliminateFew(most_shared)) return {};
-  return {AllowShared(EliminateFewKernel, kSharedBytes), "EliminateFew"};
+LaunchResult Eliminate(const EliminateTasksArgs& args, Stream stream) {
+  EliminateTasksKernel<<<args.num_tasks * args.num_systems, kThreads, kSharedBytes, stream>>>(args);
+  return {BLOCKD_GPU(GetLastError)(), "EliminateTasks"};
 }
 
-LaunchResult EliminateFew(const EliminateFewArgs& few, Stream stream) {
-  FewArgs args = {};
-  args.tasks = few.tasks;
-  args.systems = few.systems;
-  args.ticket = few.ticket;
-  args.counters = few.counters;
-  args.stale = few.stale;
-  args.stale_words = few.stale_words;
-  args.num_systems = static_cast<unsigned>(few.num_systems);
-  args.num_counters = static_cast<unsigned>(few.num_counters);
-  args.n = static_cast<int>(few.n);
-  EliminateFewKernel<<<static_cast<unsigned>(few.num_tasks * few.num_systems), kThreads,
-                       kSharedBytes, stream>>>(args);
-  return {BLOCKD_GPU(GetLastError)(), "EliminateFew"};
-}
-
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::task_list

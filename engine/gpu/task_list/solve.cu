@@ -5,12 +5,13 @@
 //
 // A thread block has every gridDim-th item, 32 rows of a task, in order. The first matrix of the
 // next one comes while its vector is waited for.
-#include "engine/gpu/launch.h"
 #include "engine/gpu/plan/solve_part.h"
+#include "engine/gpu/task_list/launch.h"
+#include "engine/gpu/task_list/solve_task.h"
 #include "engine/gpu/tile/fragments.h"
-#include "engine/gpu/tile/stream.h"
+#include "engine/gpu/tile/span.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::task_list {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
@@ -18,7 +19,7 @@ constexpr int kRows = SolveTask::kItemRows;
 constexpr int kMadeTogether = 16;          // items
 constexpr int kItems = 2 * kMadeTogether;  // that are known at once
 
-struct FewArgs {
+struct TasksArgs {
   const SolveTask* tasks;
   const SolveEntry* systems;
   float* vectors;  // of the first unit, a system's panel of columns
@@ -30,8 +31,8 @@ struct FewArgs {
   int n, panel_columns, most_columns;
 };
 
-// Vectors: column stride n.
-struct Item {
+// An item: 32 rows of a task. Vectors: column stride n.
+struct TaskRows {
   const float* matrix[2];
   const float* vector[2][2];
   const float* start[2];
@@ -54,12 +55,12 @@ __device__ inline int Slot() { return 4 * WarpIndex() + (Lane() >> 3); }
 // Which of a lane's four sums it has after Fold: a row of its unit, backward a column of its warp.
 __device__ inline int Folded() { return (Lane() >> 4) * 2 + (Lane() >> 3 & 1); }
 
-__device__ inline const float* EntryOf(const Item& item, int g, int row, int column, int n) {
+__device__ inline const float* EntryOf(const TaskRows& item, int g, int row, int column, int n) {
   const int first = item.triangle ? column & -kPanelColumns : 0;
-  return item.matrix[g] + InTriangle(row, column, first, n);
+  return item.matrix[g] + TriangleOffset(row, column, first, n);
 }
 
-__device__ inline void LoadTile(Tile& tile, const Item& item, int g, int n) {
+__device__ inline void LoadTile(Tile& tile, const TaskRows& item, int g, int n) {
   const int column = item.forward ? kPanelColumns * Slot() : item.row0 + 4 * WarpIndex();
   const int row = item.forward ? item.row0 + 4 * (Lane() & 7) : 4 * Lane();
   const int first = item.triangle ? column & -kPanelColumns : 0;
@@ -108,7 +109,7 @@ __device__ inline bool AreThere(const uint32_t (&bits)[4]) {
 
 // kTogether: columns that are multiplied at once: 1, where there is no other, or 4.
 template <int kTogether>
-class Worker {
+class TaskWorker {
  public:
   // Scalars of a thread block's vectors and of the parts of its sums.
   BLOCKD_HOST_DEVICE static int64_t VectorScalars(int64_t n, int64_t columns) {
@@ -118,16 +119,16 @@ class Worker {
     return (columns + kTogether - 1) / kTogether * kTogether * kThreads;
   }
 
-  __device__ Worker(const FewArgs& args, float* memory)
+  __device__ TaskWorker(const TasksArgs& args, float* memory)
       : n_(args.n),
         turn_scalars_(static_cast<int>(VectorScalars(args.n, args.most_columns))),
         parts_(memory),
         vectors_(memory + PartScalars(args.most_columns)) {}
 
-  __device__ void Load(const Item& item, int g) { LoadTile(tile_, item, g, n_); }
+  __device__ void Load(const TaskRows& item, int g) { LoadTile(tile_, item, g, n_); }
 
   // Waits for what the g-th product multiplies.
-  __device__ void Await(const Item& item, int g) {
+  __device__ void Await(const TaskRows& item, int g) {
     turn_ ^= 1;
     const float* const first = item.vector[g][0];
     const float* const second = item.vector[g][1];
@@ -169,7 +170,7 @@ class Worker {
   }
 
   // What the thread's entries of the item start from, as far as it is there.
-  __device__ void Begin(const Item& item) {
+  __device__ void Begin(const TaskRows& item) {
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
       sum_[e] = 0;
@@ -181,7 +182,7 @@ class Worker {
     }
   }
   // The threads' vectors are seen by all.
-  __device__ void Multiply(const Item& item) {
+  __device__ void Multiply(const TaskRows& item) {
     const float* v = vectors_ + turn_ * turn_scalars_;
 #pragma unroll 1
     for (int c = 0; c < item.columns; c += kTogether, v += kTogether * n_) {
@@ -201,7 +202,7 @@ class Worker {
     }
   }
   // Forward, the parts are seen by all.
-  __device__ void Finish(const Item& item) {
+  __device__ void Finish(const TaskRows& item) {
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
       if (!Has(item, e)) continue;
@@ -230,21 +231,21 @@ class Worker {
   static constexpr int kEntries = kTogether == 1 ? 1 : 2;
 
   // Of the e-th entry.
-  __device__ static int Row(const Item& item) {
+  __device__ static int Row(const TaskRows& item) {
     return item.forward ? Lane() : 4 * WarpIndex() + Folded();
   }
-  __device__ static int Column(const Item& item, int e) {
+  __device__ static int Column(const TaskRows& item, int e) {
     // Backward, as FoldColumns leaves them.
     const int first = kTogether == 1 ? Lane() & 7 : 4 * (Lane() & 1) + (Lane() >> 1 & 3);
     return (item.forward ? WarpIndex() : first) + 8 * e;
   }
-  __device__ bool Has(const Item& item, int e) const {
+  __device__ bool Has(const TaskRows& item, int e) const {
     return Column(item, e) < item.columns && item.row0 + Row(item) < n_;
   }
-  __device__ const float* StartOf(const Item& item, int e, int s) const {
+  __device__ const float* StartOf(const TaskRows& item, int e, int s) const {
     return item.start[s] + Column(item, e) * n_ + item.row0 + Row(item);
   }
-  __device__ float Start(const Item& item, int e) {
+  __device__ float Start(const TaskRows& item, int e) {
     float start = 0;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -293,8 +294,8 @@ class Worker {
 
 // The items of this thread block from the first-th on, one a lane. Not inlined, or what it needs
 // takes registers from all the others.
-__device__ __noinline__ void MakeItems(const FewArgs& args, unsigned first, unsigned count,
-                                       Item* items) {
+__device__ __noinline__ void MakeItems(const TasksArgs& args, unsigned first, unsigned count,
+                                       TaskRows* items) {
   const unsigned index = first + Lane(), number = blockIdx.x + index * gridDim.x;
   if (static_cast<unsigned>(Lane()) >= count || number >= args.items) return;
   const unsigned of_task = args.units * args.tiles, rest = number % of_task;
@@ -309,7 +310,7 @@ __device__ __noinline__ void MakeItems(const FewArgs& args, unsigned first, unsi
   const int64_t of_part = (columns + task.parts - 1) / task.parts, before = task.part * of_part;
   skip += before, columns -= before;
   if (columns > of_part) columns = of_part;
-  Item item;
+  TaskRows item;
   item.columns = static_cast<int>(columns);
   item.matrices = columns > 0 ? task.matrices : 0;
   item.row0 = static_cast<int>(tile) * kRows;
@@ -337,14 +338,14 @@ __device__ __noinline__ void MakeItems(const FewArgs& args, unsigned first, unsi
 // All thread blocks run at the same time.
 template <int kTogether>
 __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
-    SubstituteFewKernel(const BLOCKD_KERNEL_ARGUMENT FewArgs args) {
+    SubstituteTasksKernel(const BLOCKD_KERNEL_ARGUMENT TasksArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item)];
-  Item* const items = reinterpret_cast<Item*>(item_memory);
+  __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(TaskRows)];
+  TaskRows* const items = reinterpret_cast<TaskRows*>(item_memory);
   const unsigned count = (args.items - blockIdx.x + gridDim.x - 1) / gridDim.x;
   if (WarpIndex() == 0) MakeItems(args, 0, kItems, items);
   __syncthreads();
-  Worker<kTogether> worker(args, reinterpret_cast<float*>(memory));
+  TaskWorker<kTogether> worker(args, reinterpret_cast<float*>(memory));
   ClearStale(args.stale, args.stale_words);
 #pragma unroll 1
   for (unsigned i = 0; i < count; ++i) {
@@ -353,7 +354,7 @@ __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
       if (WarpIndex() == 0) MakeItems(args, i + kMadeTogether, kMadeTogether, items);
       __syncthreads();
     }
-    const Item& item = items[i % kItems];
+    const TaskRows& item = items[i % kItems];
 #pragma unroll 1
     for (int g = 0; g < item.matrices; ++g) {
       worker.Load(item, g);
@@ -368,8 +369,8 @@ __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
 }
 
 template <int kTogether>
-LaunchResult Launch(const SolveArgs& solve, const SolveLimits& limits, Stream stream) {
-  FewArgs args = {};
+LaunchResult Launch(const SolveArgs& solve, const DeviceLimits& limits, Stream stream) {
+  TasksArgs args = {};
   args.tasks = solve.tasks;
   args.systems = solve.systems;
   args.vectors = reinterpret_cast<float*>(solve.counters);
@@ -385,37 +386,37 @@ LaunchResult Launch(const SolveArgs& solve, const SolveLimits& limits, Stream st
   args.n = static_cast<int>(solve.n);
   args.panel_columns = static_cast<int>(solve.panel_columns);
   args.most_columns = static_cast<int>(solve.most_columns);
-  using Work = Worker<kTogether>;
+  using Work = TaskWorker<kTogether>;
   const auto shared = static_cast<size_t>((Work::PartScalars(solve.most_columns) +
                                            2 * Work::VectorScalars(solve.n, solve.most_columns)) *
                                           int64_t{sizeof(float)});
-  const auto kernel = reinterpret_cast<const void*>(SubstituteFewKernel<kTogether>);
+  const auto kernel = reinterpret_cast<const void*>(SubstituteTasksKernel<kTogether>);
   int resident = 0;
   const Error error =
       BLOCKD_GPU(OccupancyMaxActiveBlocksPerMultiprocessor)(&resident, kernel, kThreads, shared);
-  if (error != kSuccess) return {error, "SubstituteFew"};
+  if (error != kSuccess) return {error, "SubstituteTasks"};
   const auto blocks = static_cast<unsigned>(resident * limits.multiprocessors);
   void* parameters[] = {&args};
   return {BLOCKD_GPU(LaunchCooperativeKernel)(
               kernel, dim3(args.items < blocks ? args.items : blocks), dim3(kThreads), parameters,
               static_cast<unsigned>(shared), stream),
-          "SubstituteFew"};
+          "SubstituteTasks"};
 }
 
 }  // namespace
 
-LaunchResult PrepareSubstituteFew() {
+LaunchResult PrepareSolve() {
   constexpr int64_t kMostRows = SolveTask::kMostRows, kMostPanel = SolveTask::kMostColumns;
-  const auto bytes = static_cast<size_t>(
-      (Worker<4>::PartScalars(kMostPanel) + 2 * Worker<4>::VectorScalars(kMostRows, kMostPanel)) *
-      int64_t{sizeof(float)});
-  Error error = Load(SubstituteFewKernel<1>);
-  if (error == kSuccess) error = AllowShared(SubstituteFewKernel<4>, bytes);
-  return {error, "SubstituteFew"};
+  const auto bytes = static_cast<size_t>((TaskWorker<4>::PartScalars(kMostPanel) +
+                                          2 * TaskWorker<4>::VectorScalars(kMostRows, kMostPanel)) *
+                                         int64_t{sizeof(float)});
+  Error error = Load(SubstituteTasksKernel<1>);
+  if (error == kSuccess) error = AllowShared(SubstituteTasksKernel<4>, bytes);
+  return {error, "SubstituteTasks"};
 }
 
-LaunchResult SubstituteFew(const SolveArgs& args, const SolveLimits& limits, Stream stream) {
+LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
   return args.most_columns == 1 ? Launch<1>(args, limits, stream) : Launch<4>(args, limits, stream);
 }
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::task_list

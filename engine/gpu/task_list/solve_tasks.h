@@ -10,21 +10,22 @@
 #include <utility>
 #include <vector>
 
-#include "engine/gpu/plan/level.h"
+#include "engine/gpu/plan/solve_args.h"
+#include "engine/gpu/task_list/solve_task.h"
 
 namespace blockd::gpu {
 
 // Makes the tasks of all passes of a solve.
-class FewTasks {
+class SolveTasks {
  public:
   // lanes: unless 0, tasks are for parts of the columns where fewer thread blocks are busy.
-  FewTasks(const SolveArgs& args, int64_t lanes) : args_(args), lanes_(lanes) {
+  SolveTasks(const SolveArgs& args, int64_t lanes) : args_(args), lanes_(lanes) {
     levels_.resize(args.num_levels);
     int64_t blocks = 0;
     for (int32_t l = 0; l < args.num_levels; ++l) {
       const LevelShape& shape = args.levels[l].shape;
       int64_t length = shape.separators;
-      for (int64_t s = 0; s < shape.segments(); ++s) length += shape.run(s).count;
+      for (int64_t s = 0; s < shape.segments(); ++s) length += shape.segment(s).count;
       Chain& chain = levels_[l];
       chain.right.resize(length), chain.y.resize(length), chain.x.resize(length);
       chain.place.resize(length);
@@ -88,43 +89,43 @@ class FewTasks {
     std::vector<int32_t> fill(shape.segments(), SolveTask::kNone);
     const auto each = [&](int64_t k, const auto& body) {
       for (int64_t s = 0; s < shape.segments(); ++s) {
-        const Run run = shape.run(s);
-        if (k < run.count) body(s, run, run.block(k));
+        const SegmentRange range = shape.segment(s);
+        if (k < range.count) body(s, range, range.block(k));
       }
     };
     for (int64_t k = 0; k < Steps(shape); ++k) {
-      each(k, [&](int64_t, const Run& run, int64_t block) {
+      each(k, [&](int64_t, const SegmentRange& range, int64_t block) {
         SolveTask task =
-            Product(level.inverse_offset + (run.slot + k) * TriangleSize(args_.n), true, true);
+            Product(level.inverse_offset + (range.slot + k) * TriangleSize(args_.n), true, true);
         task.vector[0][0] = chain.right[block].first, task.vector[0][1] = chain.right[block].second;
         chain.y[block] = Add(task);
       });
-      each(k, [&](int64_t, const Run& run, int64_t block) {
-        const bool last = k + 1 == run.count;
-        if (last && run.target() < 0) return;
-        SolveTask task = Product(level.next_offset + (run.slot + k) * Square(), true, false);
+      each(k, [&](int64_t, const SegmentRange& range, int64_t block) {
+        const bool last = k + 1 == range.count;
+        if (last && range.target() < 0) return;
+        SolveTask task = Product(level.next_offset + (range.slot + k) * Square(), true, false);
         task.vector[0][0] = chain.y[block];
-        const int64_t next = last ? run.target() : run.block(k + 1);
-        if (!last || !run.reversed) {
+        const int64_t next = last ? range.target() : range.block(k + 1);
+        if (!last || !range.reversed) {
           task.start[0] = chain.right[next].first, task.start[1] = chain.right[next].second;
         }
         const int32_t out = Add(task);
         if (!last) {
           chain.right[next] = {out, SolveTask::kNone};
-        } else if (run.reversed) {
-          above->right[run.left].second = out;
+        } else if (range.reversed) {
+          above->right[range.left].second = out;
         } else {
-          above->right[run.right].first = out;
-          above->place[run.right] = chain.place[next];
+          above->right[range.right].first = out;
+          above->place[range.right] = chain.place[next];
         }
       });
-      each(k, [&](int64_t s, const Run& run, int64_t block) {
-        if (!run.has_fill()) return;
-        SolveTask task = Product(level.fill_offset + (run.fill_slot + k) * Square(), true, false);
+      each(k, [&](int64_t s, const SegmentRange& range, int64_t block) {
+        if (!range.has_fill()) return;
+        SolveTask task = Product(level.fill_offset + (range.fill_slot + k) * Square(), true, false);
         task.vector[0][0] = chain.y[block];
         task.start[0] = fill[s];
         fill[s] = Add(task);
-        if (k + 1 == run.count) above->right[run.left].second = fill[s];
+        if (k + 1 == range.count) above->right[range.left].second = fill[s];
       });
     }
   }
@@ -134,22 +135,22 @@ class FewTasks {
     const LevelShape& shape = level.shape;
     Chain& chain = levels_[l];
     for (int64_t s = 0; s < shape.separators; ++s) {
-      chain.x[shape.run(s).target()] = levels_[l + 1].x[s];
+      chain.x[shape.segment(s).target()] = levels_[l + 1].x[s];
     }
     std::vector<int32_t> updated(shape.segments(), SolveTask::kNone);
     for (int64_t step = 0; step < Steps(shape); ++step) {
       for (int64_t s = 0; s < shape.segments(); ++s) {
-        const Run run = shape.run(s);
-        const int64_t k = run.count - 1 - step;
-        if (k >= 0) updated[s] = Update(l, run, k);
+        const SegmentRange range = shape.segment(s);
+        const int64_t k = range.count - 1 - step;
+        if (k >= 0) updated[s] = Update(l, range, k);
       }
       for (int64_t s = 0; s < shape.segments(); ++s) {
-        const Run run = shape.run(s);
-        const int64_t k = run.count - 1 - step;
+        const SegmentRange range = shape.segment(s);
+        const int64_t k = range.count - 1 - step;
         if (k < 0) continue;
-        const int64_t block = run.block(k);
+        const int64_t block = range.block(k);
         SolveTask task =
-            Product(level.inverse_offset + (run.slot + k) * TriangleSize(args_.n), false, true);
+            Product(level.inverse_offset + (range.slot + k) * TriangleSize(args_.n), false, true);
         task.vector[0][0] = updated[s];
         task.solution = chain.place[block];
         chain.x[block] = Add(task);
@@ -157,22 +158,23 @@ class FewTasks {
     }
   }
   // t, or y where nothing is to be subtracted. The product that can begin first comes first.
-  int32_t Update(int32_t l, const Run& run, int64_t k) {
+  int32_t Update(int32_t l, const SegmentRange& range, int64_t k) {
     const SolveLevel& level = args_.levels[l];
     const Chain& chain = levels_[l];
-    const int64_t block = run.block(k);
-    const bool last = k + 1 == run.count;
+    const int64_t block = range.block(k);
+    const bool last = k + 1 == range.count;
     SolveTask task;
     task.start[0] = chain.y[block];
-    if (run.has_fill()) {
-      task.matrix[0] = level.fill_offset + (run.fill_slot + k) * Square();
-      task.vector[0][0] = levels_[l + 1].x[run.left];
+    if (range.has_fill()) {
+      task.matrix[0] = level.fill_offset + (range.fill_slot + k) * Square();
+      task.vector[0][0] = levels_[l + 1].x[range.left];
       task.matrices = 1;
     }
-    if (!last || run.target() >= 0) {
-      task.matrix[task.matrices] = level.next_offset + (run.slot + k) * Square();
+    if (!last || range.target() >= 0) {
+      task.matrix[task.matrices] = level.next_offset + (range.slot + k) * Square();
       task.vector[task.matrices++][0] =
-          last ? levels_[l + 1].x[run.reversed ? run.left : run.right] : chain.x[run.block(k + 1)];
+          last ? levels_[l + 1].x[range.reversed ? range.left : range.right]
+               : chain.x[range.block(k + 1)];
     }
     return task.matrices == 0 ? chain.y[block] : Add(task);
   }

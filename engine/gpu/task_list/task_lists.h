@@ -3,8 +3,6 @@
 #ifndef BLOCKD_ENGINE_GPU_TASK_LIST_TASK_LISTS_H_
 #define BLOCKD_ENGINE_GPU_TASK_LIST_TASK_LISTS_H_
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,11 +11,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/gpu/runtime/recently_used.h"
+#include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu {
 
 struct TaskList {
-  const void* tasks = nullptr;  // on the device
+  void* tasks = nullptr;  // on the device, workspace::kListBytes
   int64_t count = 0;
   int64_t counted = 0;  // what a launch needs for a system: counters, or vectors
 };
@@ -25,45 +25,35 @@ struct TaskList {
 // From one thread at a time.
 class TaskLists {
  public:
-  static constexpr int64_t kMost = 8, kListBytes = int64_t{2} << 20;
-
-  // memory: kMost * kListBytes of the device.
-  explicit TaskLists(std::byte* memory) {
-    for (Kept& kept : lists_) {
-      kept.list.tasks = memory;
-      memory += kListBytes;
-    }
-  }
+  // memory: workspace::kMostLists * kListBytes of the device.
+  explicit TaskLists(std::byte* memory) : memory_(memory) {}
 
   // The list of a key, which has all that it depends on; `make` puts it where list.tasks says, in
   // the order of the stream that uses it, and sets the rest. It is called only if the key is new.
   absl::StatusOr<TaskList> Find(std::span<const std::byte> key,
                                 absl::FunctionRef<absl::Status(TaskList& list)> make) {
-    Kept* oldest = &lists_[0];
-    for (Kept& kept : lists_) {
-      if (std::equal(key.begin(), key.end(), kept.key.begin(), kept.key.end())) {
-        kept.last_use = ++uses_;
-        return kept.list;
-      }
-      if (kept.last_use < oldest->last_use) oldest = &kept;
+    if (const TaskList* const found = lists_.Find(key)) return *found;
+    TaskList list;
+    if (!spare_.empty()) {
+      list.tasks = spare_.back();
+      spare_.pop_back();
+    } else if (lists_.size() < static_cast<size_t>(workspace::kMostLists)) {
+      list.tasks = memory_ + static_cast<int64_t>(lists_.size()) * workspace::kListBytes;
+    } else {
+      list.tasks = lists_.TakeOldest().tasks;
     }
-    oldest->key.clear();
-    absl::Status status = make(oldest->list);
-    if (!status.ok()) return status;
-    oldest->key.assign(key.begin(), key.end());
-    oldest->last_use = ++uses_;
-    return oldest->list;
+    absl::Status status = make(list);
+    if (!status.ok()) {
+      spare_.push_back(list.tasks);
+      return status;
+    }
+    return *lists_.Add(key, list);
   }
 
  private:
-  struct Kept {
-    std::vector<std::byte> key;  // empty: none
-    TaskList list;
-    uint64_t last_use = 0;
-  };
-
-  std::array<Kept, kMost> lists_;
-  uint64_t uses_ = 0;
+  std::byte* const memory_;
+  RecentlyUsed<TaskList> lists_;
+  std::vector<void*> spare_;  // memory of lists that could not be made
 };
 
 }  // namespace blockd::gpu

@@ -128,8 +128,9 @@ __device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4
                 reinterpret_cast<const float(&)[1][4]>(a), b, first);
 }
 
-// Less than kAbnormal for a positive normal number; from its bits, which costs the arithmetic
-// nothing.
+// Less than kAbnormal for a positive normal number whose reciprocal is normal too, which the
+// hardware would make zero otherwise: from 2^-126 to below 2^126, in FP64 2^-1022 and 2^1022. From
+// its bits, which costs the arithmetic nothing.
 __device__ inline uint32_t Abnormality(double x) {
   return static_cast<uint32_t>(__double_as_longlong(x) >> 32) - 0x00100000u;
 }
@@ -137,11 +138,10 @@ __device__ inline uint32_t Abnormality(float x) {
   return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u;
 }
 template <typename Real>
-inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fe00000u : 0x7f000000u;
+inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e000000u;
 
 // Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
-// and turns a row x of its own into x inv(L)'. Returns the first pivot that is not a positive
-// normal number, else 8.
+// and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else 8.
 //
 // What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
 // guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit

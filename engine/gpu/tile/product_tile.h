@@ -3,6 +3,7 @@
 #ifndef BLOCKD_ENGINE_GPU_TILE_PRODUCT_TILE_H_
 #define BLOCKD_ENGINE_GPU_TILE_PRODUCT_TILE_H_
 
+#include "engine/gpu/tile/chain.h"
 #include "engine/gpu/tile/tile_inverter.h"
 
 namespace blockd::gpu {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/gpu/tile/chain.h"
 #include "engine/gpu/tile/tile_inverter.h"
 
 namespace blockd::gpu {

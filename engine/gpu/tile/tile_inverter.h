@@ -1,10 +1,9 @@
-// Device code: the inverse Cholesky factor of a tile in shared memory, and readers of a chain.
+// Device code: the inverse Cholesky factor of a tile in shared memory.
 #ifndef BLOCKD_ENGINE_GPU_TILE_TILE_INVERTER_H_
 #define BLOCKD_ENGINE_GPU_TILE_TILE_INVERTER_H_
 
 #include <algorithm>
 
-#include "engine/gpu/plan/level.h"
 #include "engine/gpu/tile/fragments.h"
 
 namespace blockd::gpu {
@@ -188,9 +187,9 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
   }
 }
 
-// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows. When a span is inverted
-// its block holds what the spans before leave of it; so do, R, the blocks of its row where those of
-// X come. A span s:
+// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows; the diagonal that m had
+// stands in row kTile, of the padding. When a span is inverted its block holds what the spans
+// before leave of it; so do, R, the blocks of its row where those of X come. A span s:
 //
 //     X(s,s)         by one warp
 //     all others     L(i,s) = A(i,s) X(s,s)', above the diagonal,   and   X(s,l) = X(s,s) R(s,l)
@@ -223,6 +222,9 @@ class TileInverter {
   template <typename Beside>
   __device__ void Run(const Beside& beside) const {
     const int warp = warp_;
+    // The next span's is not touched before the first barrier.
+    if (warp == 0) KeepDiagonal(0, kSpan);
+    if (warp == 1) KeepDiagonal(kSpan, kTile);
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {
@@ -263,6 +265,13 @@ class TileInverter {
     __device__ void Span(int) const {}
     __device__ void Inverted() const {}
   };
+
+  // Below the tile, where its columns are padded: for the growth, when it has become the inverse.
+  __device__ void KeepDiagonal(int first, int end) const {
+#pragma unroll
+    for (int i = first + Lane(); i < end; i += kWarp) m_[i * kLead + kTile] = m_[i * (kLead + 1)];
+    SyncWarp();
+  }
 
   __device__ T* Block(int row, int column) const { return m_ + kSpan * (column * kLead + row); }
 
@@ -383,73 +392,6 @@ class TileInverter {
   T* const m_;
   int* const failed_;
   const int warp_;
-};
-
-// The block A(i,i) of a chain: entry (row, column) as it stands in the lower triangle.
-template <typename T>
-struct DiagonalSource {
-  const T* first = nullptr;
-  const T* second = nullptr;  // added, if there is one
-  int64_t n = 0;
-  bool packed = false;
-
-  // Int: int is enough for the blocks that shared memory holds.
-  template <typename Int>
-  __device__ Int Index(Int row, Int column) const {
-    const Int low = row < column ? row : column, high = row < column ? column : row;
-    const Int size = static_cast<Int>(n);
-    return packed ? low * size - low * (low + 1) / 2 + high : low * size + high;
-  }
-  __device__ T At(int64_t row, int64_t column) const {
-    const int64_t i = Index(row, column);
-    return second ? first[i] + second[i] : first[i];
-  }
-};
-
-// A coupling block: entry (row, column) is data[row * row_stride + column * column_stride].
-template <typename T>
-struct CouplingSource {
-  const T* data = nullptr;
-  int64_t row_stride = 0, column_stride = 0;
-  __device__ const T* At(int64_t row, int64_t column) const {
-    return data + row * row_stride + column * column_stride;
-  }
-};
-
-template <typename T>
-struct ChainReader {
-  const FactorEntry& system;
-  int64_t n;
-  int64_t chain_offset;
-
-  __device__ DiagonalSource<T> Diagonal(int64_t block) const {
-    DiagonalSource<T> source;
-    source.n = n;
-    if (chain_offset >= 0) {
-      source.first = static_cast<const T*>(system.chains) + chain_offset + block * 3 * n * n;
-      source.second = source.first + n * n;
-      return source;
-    }
-    source.packed = system.packed_diagonal != 0;
-    const int64_t stored = system.diagonal_index ? system.diagonal_index[block] : block;
-    const int64_t scalars = source.packed ? n * (n + 1) / 2 : n * n;
-    source.first = static_cast<const T*>(system.diagonal) + stored * scalars;
-    return source;
-  }
-  // Between chain index i and i + 1: A(i+1,i), or its transpose.
-  __device__ CouplingSource<T> Coupling(int64_t i, bool transpose) const {
-    CouplingSource<T> source;
-    if (chain_offset >= 0) {
-      source.data = static_cast<const T*>(system.chains) + chain_offset + (i * 3 + 2) * n * n;
-    } else {
-      const int64_t stored = system.coupling_index ? system.coupling_index[i] : i;
-      source.data = static_cast<const T*>(system.coupling) + stored * n * n;
-      transpose ^= system.superdiagonal != 0;
-    }
-    source.row_stride = transpose ? n : 1;
-    source.column_stride = transpose ? 1 : n;
-    return source;
-  }
 };
 
 }  // namespace blockd::gpu

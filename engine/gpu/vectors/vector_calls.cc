@@ -4,13 +4,10 @@
 #include <cstddef>
 #include <cstring>
 
-#include "engine/gpu/batch_layout.h"
+#include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu {
-
-double* VectorCalls::CallMemory() const {
-  return reinterpret_cast<double*>(device_.workspace() + kCallOffset);
-}
 
 absl::Status VectorCalls::Pack(void* packed, const void* columns_in, const ColumnArgs& args,
                                int64_t columns) {
@@ -38,7 +35,7 @@ absl::StatusOr<double> VectorCalls::LogDeterminant(const EliminationPlan& plan,
                                                    const void* factor) {
   absl::Status status = device_.AwaitUploads();
   const int64_t n = plan.shape().block_size;
-  double* partial = CallMemory();
+  double* partial = reinterpret_cast<double*>(device_.call_memory());
   const auto sum = [&](const auto* scalars, const Level& level) {
     return device_.Launched(
         SumLogs(scalars + level.inverse_offset, level.interiors, n, partial, device_.stream()));
@@ -67,6 +64,26 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residual(
                          static_cast<float*>(r), num_rhs);
 }
 
+absl::Status VectorCalls::CopyColumns(const Shape& shape, void* to, const void* from,
+                                      const std::vector<bool>& columns) {
+  absl::Status status = device_.AwaitUploads();
+  const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
+  const auto count = static_cast<int64_t>(columns.size());
+  for (int64_t first = 0, end = 0; status.ok() && first < count; first = end) {
+    // Columns that go together, or stay.
+    for (end = first + 1; end < count && columns[end] == columns[first];) ++end;
+    if (!columns[first]) continue;
+    const auto pitch = static_cast<size_t>(count * bytes);
+    status = ToStatus(BLOCKD_GPU(Memcpy2DAsync)(static_cast<std::byte*>(to) + first * bytes, pitch,
+                                                static_cast<const std::byte*>(from) + first * bytes,
+                                                pitch, static_cast<size_t>((end - first) * bytes),
+                                                static_cast<size_t>(shape.num_blocks),
+                                                BLOCKD_GPU(MemcpyDeviceToDevice), device_.stream()),
+                      "copying columns");
+  }
+  return status;
+}
+
 absl::Status VectorCalls::Add(Scalar scalar, void* y, const void* x, int64_t scalars) {
   absl::Status status = device_.AwaitUploads();
   if (!status.ok()) return status;
@@ -86,8 +103,8 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residuals(
   args.num_blocks = matrix.shape().num_blocks;
   args.n = matrix.shape().block_size;
   constexpr int64_t kColumnsALaunch = 512;
-  static_assert(kColumnsALaunch * 32 * (1 + ResidualParts(int64_t{1} << 40)) <= kCallBytes);
-  double* norms = CallMemory();
+  static_assert(kColumnsALaunch * 32 * (1 + kMostResidualParts) <= workspace::kCallBytes);
+  double* norms = reinterpret_cast<double*>(device_.call_memory());
   double* partial = norms + 4 * kColumnsALaunch;
   std::vector<double> host(4 * num_rhs);
   for (int64_t c = 0; status.ok() && c < num_rhs; c += kColumnsALaunch) {

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
 #include "blockd/engine/elimination_plan.h"
-#include "engine/gpu/launch.h"
 #include "engine/gpu/runtime/device.h"
+#include "engine/gpu/vectors/launch.h"
 
 namespace blockd::gpu {
 
@@ -30,6 +30,8 @@ class VectorCalls {
   absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs);
+  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+                           const std::vector<bool>& columns);
   absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars);
 
  private:
@@ -40,7 +42,6 @@ class VectorCalls {
   // Calls body(pinned memory, args) for as many pieces at a time as the pinned memory holds.
   absl::Status ForEachPinnedPart(ColumnArgs args, int64_t columns,
                                  absl::FunctionRef<absl::Status(void*, const ColumnArgs&)> body);
-  double* CallMemory() const;
 
   Device& device_;
 };

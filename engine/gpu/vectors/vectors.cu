@@ -1,11 +1,13 @@
 // Everything that is not elimination or substitution: columns in and out, sums, norms, failures.
-#include "engine/gpu/launch.h"
-#include "engine/gpu/tile/tile_inverter.h"
+#include "engine/gpu/tile/chain.h"
+#include "engine/gpu/vectors/launch.h"
+#include "engine/gpu/vectors/residual_rows.h"
 
 namespace blockd::gpu {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr unsigned kGrowthParts = 16;  // thread blocks that share a segment
 
 LaunchResult Launched(const char* kernel) { return {BLOCKD_GPU(GetLastError)(), kernel}; }
 
@@ -25,19 +27,57 @@ __device__ T Reduce(T value, T* shared, const Combine& combine) {
   return result;
 }
 
-// The larger one; a NaN anywhere shows.
-__device__ double Larger(double a, double b) { return isnan(a) || a > b ? a : b; }
-
-__global__ void FindFailuresKernel(const FactorEntry* systems, int64_t segments) {
+__global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments) {
   __shared__ int64_t shared[kThreads];
   const FactorEntry& mine = systems[blockIdx.x];
-  int64_t best = segments;
+  int64_t best = segments, most = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < segments; i += kThreads) {
-    best = mine.info[i] != 0 && i < best ? i : best;
+    const int64_t word = mine.info[i];
+    best = IsFailure(word) && i < best ? i : best;
+    most = word > most ? word : most;
   }
   best = Reduce(best, shared, [](int64_t a, int64_t b) { return a < b ? a : b; });
-  if (threadIdx.x == 0 && best < segments) *mine.found = {best + 1, mine.info[best]};
+  most = Reduce(most, shared, [](int64_t a, int64_t b) { return a > b ? a : b; });
+  if (threadIdx.x != 0) return;
+  *mine.found = {best < segments ? best + 1 : 0, best < segments ? mine.info[best] : most};
+}
+
+// A segment's growth, some of its interiors a thread block: a warp sums a column of a stored
+// inverse.
+template <typename T>
+__global__ void GrowthKernel(const FactorEntry* systems,
+                             const BLOCKD_KERNEL_ARGUMENT GrowthArgs args) {
+  const FactorEntry& mine = systems[blockIdx.z];
+  int64_t segment = blockIdx.x;
+  int l = 0;
+  while (segment >= args.levels[l].shape.segments()) segment -= args.levels[l++].shape.segments();
+  const GrowthArgs::OfLevel& level = args.levels[l];
+  int64_t* const word = mine.info + level.segments_before + segment;
+  if (IsFailure(*word)) return;
+  const int64_t n = level.shape.n;
+  const SegmentRange range = level.shape.segment(segment);
+  const ChainReader<T> chain{mine, n, level.chain_offset};
+  T most = 1;
+  for (int64_t k = blockIdx.y; k < range.count; k += gridDim.y) {
+    const T* const inverse = static_cast<const T*>(mine.factor) + level.inverse_offset +
+                             (range.slot + k) * TriangleSize(n);
+    const DiagonalSource<T> diagonal = chain.Diagonal(range.block(k));
+    for (int64_t column = WarpIndex(); column < n; column += kThreads / kWarp) {
+      const int64_t first = column / kPanelColumns * kPanelColumns, rows = n - first;
+      const T* const entries =
+          inverse + PanelOffset(n, column / kPanelColumns) + (column - first) * rows;
+      T sum = 0;
+#pragma unroll 4
+      for (int64_t i = Lane(); i < rows; i += kWarp) sum = fma(entries[i], entries[i], sum);
+      const T square = SumOfLanes<kWarp>(sum) * diagonal.At(column, column);
+      most = most >= square ? most : square;  // NaN stays
+    }
+  }
+  if (Lane() != 0) return;
+  atomicMax(
+      reinterpret_cast<unsigned long long*>(word),
+      static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most))));
 }
 
 template <bool kScatter>
@@ -82,46 +122,23 @@ __global__ void SumLogsKernel(const T* inverse, int64_t count, int64_t n, double
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// Thread block (b, c): the blocks b, b + gridDim.x, ... of column c.
-template <typename T>
-__global__ void ResidualKernel(const BLOCKD_KERNEL_ARGUMENT MatrixArgs args, const T* x, const T* b,
-                               T* r, int64_t num_rhs, double* partial) {
-  __shared__ double shared[kThreads];
-  const int64_t n = args.n, stride = n * num_rhs, column = blockIdx.y;
-  const ChainReader<T> reader{args.matrix, n, -1};
-  double norms[4] = {0, 0, 0, 0};
-  for (int64_t i = blockIdx.x; i < args.num_blocks; i += gridDim.x) {
-    const DiagonalSource<T> diagonal = reader.Diagonal(i);
-    const T* xi = x + i * stride + column * n;
-    for (int64_t row = threadIdx.x; row < n; row += kThreads) {
-      double y = 0, sum = 0;
-      for (int64_t k = 0; k < n; ++k) {
-        const double a = static_cast<double>(diagonal.At(row, k));
-        sum += fabs(a);
-        y = fma(a, static_cast<double>(xi[k]), y);
-      }
-      const auto couple = [&](const CouplingSource<T>& e, const T* vector) {
-        for (int64_t k = 0; k < n; ++k) {
-          const double a = static_cast<double>(*e.At(row, k));
-          sum += fabs(a);
-          y = fma(a, static_cast<double>(vector[k]), y);
-        }
-      };
-      if (i > 0) couple(reader.Coupling(i - 1, false), xi - stride);
-      if (i + 1 < args.num_blocks) couple(reader.Coupling(i, true), xi + stride);
-      const int64_t at = i * stride + column * n + row;
-      const double residual = static_cast<double>(b[at]) - y;
-      r[at] = static_cast<T>(residual);
-      norms[0] = Larger(fabs(residual), norms[0]);
-      norms[1] = Larger(sum, norms[1]);
-      norms[2] = Larger(fabs(static_cast<double>(xi[row])), norms[2]);
-      norms[3] = Larger(fabs(static_cast<double>(b[at])), norms[3]);
-    }
+// Thread block (p, c): the p-th strip of 32 rows and every gridDim.x-th after it, the c-th
+// kColumns columns of `columns` from `first` on.
+template <typename T, int kColumns>
+__global__ void __launch_bounds__((ResidualRows<T, kColumns>::kThreads))
+    ResidualKernel(const BLOCKD_KERNEL_ARGUMENT MatrixArgs args, const T* x, const T* b, T* r,
+                   int64_t num_rhs, int64_t first, int columns, double* partial) {
+  using Rows = ResidualRows<T, kColumns>;
+  __shared__ __align__(16) unsigned char memory[sizeof(typename Rows::Memory)];
+  const int before = static_cast<int>(blockIdx.y) * kColumns;
+  const int mine = columns - before < kColumns ? columns - before : kColumns;
+  const ResidualVectors<T> vectors = {x, b, r, num_rhs, first + before, mine};
+  Rows rows(args, vectors, *reinterpret_cast<typename Rows::Memory*>(memory));
+  const int64_t strips = (args.n + Rows::kRows - 1) / Rows::kRows;
+  for (int64_t i = blockIdx.x; i < args.num_blocks * strips; i += gridDim.x) {
+    rows.Form(i / strips, static_cast<int>(i % strips) * Rows::kRows);
   }
-  for (int e = 0; e < 4; ++e) {
-    const double most = Reduce(norms[e], shared, Larger);
-    if (threadIdx.x == 0) partial[(column * gridDim.x + blockIdx.x) * 4 + e] = most;
-  }
+  rows.StoreNorms(partial + (before * int64_t{gridDim.x} + blockIdx.x) * 4, gridDim.x * 4);
 }
 
 __global__ void LargestKernel(const double* partial, int64_t count, double* norms) {
@@ -129,9 +146,9 @@ __global__ void LargestKernel(const double* partial, int64_t count, double* norm
   for (int e = 0; e < 4; ++e) {
     double most = 0;
     for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-      most = Larger(partial[(blockIdx.x * count + i) * 4 + e], most);
+      most = LargerOrNaN(partial[(blockIdx.x * count + i) * 4 + e], most);
     }
-    most = Reduce(most, shared, Larger);
+    most = Reduce(most, shared, LargerOrNaN);
     if (threadIdx.x == 0) norms[blockIdx.x * 4 + e] = most;
   }
 }
@@ -144,25 +161,38 @@ unsigned Blocks(int64_t threads) {
 }  // namespace
 
 LaunchResult PrepareVectors() {
-  for (const LaunchResult& result : {LaunchResult{Load(FindFailuresKernel), "FindFailures"},
+  for (const LaunchResult& result : {LaunchResult{Load(FindOutcomesKernel), "FindOutcomes"},
+                                     {Load(GrowthKernel<double>), "Growth"},
+                                     {Load(GrowthKernel<float>), "Growth"},
                                      {Load(MoveColumnsKernel<true>), "ScatterColumns"},
                                      {Load(MoveColumnsKernel<false>), "GatherColumns"},
                                      {Load(AddKernel<double>), "AddVectors"},
                                      {Load(AddKernel<float>), "AddVectors"},
                                      {Load(SumLogsKernel<double>), "SumLogs"},
                                      {Load(SumLogsKernel<float>), "SumLogs"},
-                                     {Load(ResidualKernel<double>), "Residual"},
-                                     {Load(ResidualKernel<float>), "Residual"},
+                                     {Load(ResidualKernel<double, 1>), "Residual"},
+                                     {Load(ResidualKernel<double, 8>), "Residual"},
+                                     {Load(ResidualKernel<double, 32>), "Residual"},
+                                     {Load(ResidualKernel<float, 1>), "Residual"},
+                                     {Load(ResidualKernel<float, 8>), "Residual"},
+                                     {Load(ResidualKernel<float, 32>), "Residual"},
                                      {Load(LargestKernel), "Largest"}}) {
     if (!result.ok()) return result;
   }
   return {};
 }
 
-LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
-                          Stream stream) {
-  FindFailuresKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
-  return Launched("FindFailures");
+LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
+                          bool is_float, Stream stream) {
+  int64_t segments = 0;
+  for (int l = 0; l < args.num_levels; ++l) segments += args.levels[l].shape.segments();
+  const dim3 grid(static_cast<unsigned>(segments), kGrowthParts, static_cast<unsigned>(count));
+  const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
+  kernel<<<grid, kThreads, 0, stream>>>(systems, args);
+  const LaunchResult result = Launched("Growth");
+  if (!result.ok()) return result;
+  FindOutcomesKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
+  return Launched("FindOutcomes");
 }
 
 LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args,
@@ -195,10 +225,15 @@ template <typename T>
 LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* r, int64_t num_rhs,
                              int64_t first_column, int64_t columns, double* partial, double* norms,
                              Stream stream) {
-  const int64_t parts = ResidualParts(args.num_blocks), skip = first_column * args.n;
-  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(columns));
-  ResidualKernel<T>
-      <<<grid, kThreads, 0, stream>>>(args, x + skip, b + skip, r + skip, num_rhs, partial);
+  const int64_t at_once = columns == 1 ? 1 : columns <= 8 ? 8 : 32;
+  const int64_t parts = ResidualParts(args);
+  const auto kernel = at_once == 1   ? ResidualKernel<T, 1>
+                      : at_once == 8 ? ResidualKernel<T, 8>
+                                     : ResidualKernel<T, 32>;
+  const dim3 grid(static_cast<unsigned>(parts),
+                  static_cast<unsigned>((columns + at_once - 1) / at_once));
+  kernel<<<grid, kThreads, 0, stream>>>(args, x, b, r, num_rhs, first_column,
+                                        static_cast<int>(columns), partial);
   LaunchResult result = Launched("Residual");
   if (!result.ok()) return result;
   LargestKernel<<<static_cast<unsigned>(columns), kThreads, 0, stream>>>(partial, parts, norms);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -24,13 +25,21 @@ struct Factorization {
 
 // In all options a timeout of zero stands for ClientOptions::timeout.
 
+// What Solves reach without being asked for refinement: see FactorOptions of the wire contract.
+enum class Accuracy {
+  kStandard,    // a backward error of at most 4 n eps max(1, growth / 4); with keep_matrix 4 n eps
+  kGuaranteed,  // 4 n eps: the matrix is kept for the systems that need it
+};
+
 struct FactorOptions {
   bool keep_matrix = false;      // residuals and refinement need it; costs the matrix's bytes there
   bool check_finite = false;     // refuse NaN and infinities, saying where
   bool pin = false;              // never evicted, never expired
   bool log_determinant = false;  // of A
-  bool overwrite = false;        // Refactor only: in the old factors' memory; a failure loses them
-  absl::Duration lease{};        // not evicted for so long after the last use; zero: the server's
+  Accuracy accuracy = Accuracy::kStandard;
+  bool condition_estimate = false;  // of A; costs at most 11 solves
+  bool overwrite = false;  // Refactor only: in the old factors' memory; a failure loses them
+  absl::Duration lease{};  // not evicted for so long after the last use; zero: the server's
   // A Factor whose key the server knows returns what it has. Empty: the client makes one for its
   // own retries. Not for Refactor.
   std::string idempotency_key{};
@@ -46,11 +55,20 @@ struct SolveOptions {
   absl::Duration timeout{};
 };
 
+// How accurate solves with a factorization are.
+struct Conditioning {
+  double growth = 1;  // how much the inverted blocks magnify rounding errors, >= 1
+  std::optional<double> condition_estimate;  // of A, 1-norm, from below; if asked for
+  double backward_error_bound = 0;           // of Solves that measure nothing
+  bool matrix_kept = false;                  // asked for, or needed for a guaranteed accuracy
+};
+
 struct SolveResult {
-  // The largest ||b - A x|| / (||A|| ||x|| + ||b||) of the columns, infinity norms; 0 if not asked
-  // for.
-  double backward_error = 0;
-  int refinements = 0;  // steps of refinement taken
+  // The largest ||b - A x|| / (||A|| ||x|| + ||b||) of the columns, infinity norms: if it was asked
+  // for, or measured because the growth of the factorization puts it at risk.
+  std::optional<double> backward_error;
+  double backward_error_bound = 0;  // what is promised of it, measured or not
+  int refinements = 0;              // the most steps of refinement that a column has taken
   v1::Cost cost;
 };
 

@@ -42,8 +42,9 @@ namespace blockd::client {
 struct FactorResult {
   FactorHandle handle;
   std::optional<double> log_determinant;  // if asked for
-  int64_t factor_bytes = 0;               // held on the server's device
-  bool found = false;                     // the idempotency key was known: nothing was factored
+  Conditioning conditioning;
+  int64_t factor_bytes = 0;  // held on the server's device
+  bool found = false;        // the idempotency key was known: nothing was factored
   v1::Cost cost;
 };
 
@@ -52,6 +53,7 @@ struct FactorBatchResult {
     absl::Status status;  // of this system alone: one that is not positive definite harms no other
     FactorHandle handle;  // empty unless the status is OK
     std::optional<double> log_determinant;
+    Conditioning conditioning;
   };
   std::vector<System> systems;
   int64_t factor_bytes = 0;  // of each
@@ -62,11 +64,13 @@ struct FactorBatchResult {
 struct RefactorResult {
   std::vector<absl::Status> systems;
   std::vector<std::optional<double>> log_determinants;  // one a system
+  std::vector<Conditioning> conditioning;               // one a system
   v1::Cost cost;
 };
 
 struct FactorSolveResult {
-  double backward_error = 0;
+  std::optional<double> backward_error;  // these three as SolveResult's
+  double backward_error_bound = 0;
   int refinements = 0;
   std::optional<double> log_determinant;  // if asked for
   v1::Cost cost;

@@ -45,7 +45,6 @@ inline void Require(bool holds, const char* what) {
 }
 
 inline constexpr int kWarp = 32;
-inline constexpr bool kMayHaveWarpgroups = true;
 inline constexpr bool kHasWarpgroups = true;
 #if defined(BLOCKD_WHOLE_BARRIERS)
 inline constexpr bool kHasPartBarriers = false;
@@ -132,6 +131,7 @@ class HostThreadBlock {
 };
 
 inline int Lane() { return threadIdx.x % kWarp; }
+inline int WarpIndex() { return threadIdx.x / kWarp; }
 inline void SyncWarp() { HostThreadBlock::MyWarp().barrier.arrive_and_wait(); }
 template <int kBarrier, int kWarps>
 void SyncPart() {
@@ -147,6 +147,17 @@ void AmongLanes(const Set& set, const Body& body) {
   warp.barrier.arrive_and_wait();
   body(warp.lanes);
   warp.barrier.arrive_and_wait();
+}
+
+template <int kLanes, typename T>
+T SumOfLanes(T value) {
+  T sum = 0;
+  AmongLanes([&](auto& lane) { lane.a[0] = value; },
+             [&](const auto& lanes) {
+               const int first = Lane() / kLanes * kLanes;
+               for (int i = first; i < first + kLanes; ++i) sum += static_cast<T>(lanes[i].a[0]);
+             });
+  return sum;
 }
 
 template <typename T>
@@ -190,9 +201,14 @@ template <typename Real>
 Real ReciprocalRoot(Real x) {
   return Real{1} / std::sqrt(x);
 }
-inline float Reciprocal(float x) { return 1.0f / x; }
+// As the hardware has it: what is no normal number is zero.
+template <typename Real>
+Real NormalOrZero(Real x) {
+  return std::abs(x) < std::numeric_limits<Real>::min() ? Real{0} : x;
+}
+inline float Reciprocal(float x) { return NormalOrZero(1.0f / x); }
 inline void GuessReciprocal(double x, double& guess, double& correction) {
-  guess = 1.0 / x;
+  guess = NormalOrZero(1.0 / x);
   correction = std::fma(-x, guess, 1.0);
 }
 using std::fma;
@@ -315,6 +331,14 @@ inline int64_t __double_as_longlong(double value) {
   int64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
+}
+inline void atomicMax(uint32_t* p, uint32_t value) {
+  std::atomic_ref now(*p);
+  for (uint32_t last = now.load(); last < value && !now.compare_exchange_weak(last, value);) {
+  }
+}
+inline void NoteLargest(uint32_t* largest, float value) {
+  atomicMax(largest, __float_as_uint(value));
 }
 inline void atomicMin(unsigned* p, unsigned value) {
   std::atomic_ref now(*p);

@@ -1,11 +1,12 @@
 // Device code: what a thread block does in one step of the elimination of large blocks, for one
-// segment; eliminate_large.cu says which steps there are and when they come.
-#ifndef BLOCKD_ENGINE_GPU_LOCKSTEP_LOCKSTEP_STEP_H_
-#define BLOCKD_ENGINE_GPU_LOCKSTEP_LOCKSTEP_STEP_H_
+// segment; factor.cu says which steps there are and when they come.
+#ifndef BLOCKD_ENGINE_GPU_LOCKSTEP_STEP_WORK_H_
+#define BLOCKD_ENGINE_GPU_LOCKSTEP_STEP_WORK_H_
 
+#include "engine/gpu/lockstep/sizes.h"
 #include "engine/gpu/tile/tile_task.h"
 
-namespace blockd::gpu {
+namespace blockd::gpu::lockstep {
 
 enum class Step { kColumn, kScale, kMultiply, kCarry, kPrepare, kTranspose };
 
@@ -32,7 +33,7 @@ constexpr int64_t MostShared() {
 }
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
-class Segment {
+class StepWork {
   using Tile = TileOf<T, kTile, kStep, kNarrow>;
   static constexpr int kColumns = Tile::kColumns;  // of a piece of a row of tiles
   static_assert(kTile % kColumns == 0);
@@ -40,7 +41,8 @@ class Segment {
  public:
   // One of `tasks` thread blocks of a segment, the launch's `first` one or a later one; blockIdx.y
   // is the system.
-  __device__ Segment(const EliminateArgs& args, int tasks, int first, int k, T* shared, int* failed)
+  __device__ StepWork(const EliminateArgs& args, int tasks, int first, int k, T* shared,
+                      int* failed)
       : args_(args),
         n_(static_cast<int>(args.level.n)),
         tiles_((n_ + kTile - 1) / kTile),
@@ -48,11 +50,11 @@ class Segment {
         k_(k),
         segment_(args.level.launched(first + static_cast<int>(blockIdx.x) / tasks)),
         system_(args.systems[blockIdx.y]),
-        run_(args.level.run(segment_)),
+        range_(args.level.segment(segment_)),
         reader_{system_, args.level.n, args.chain_offset},
         shared_(shared),
         failed_(failed) {
-    inverse_ = static_cast<T*>(system_.scratch) + segment_ * LargeScratchScalars(n_);
+    inverse_ = static_cast<T*>(system_.scratch) + segment_ * ScratchScalars(n_);
     fill_ = inverse_ + Square();
     transposed_ = fill_ + Square();
     // L lies where C will come, or where S would.
@@ -61,10 +63,10 @@ class Segment {
 
   // A tile of E' into S.
   __device__ void Transpose() {
-    if (k_ >= run_.count || !UsesFill()) return;
+    if (k_ >= range_.count || !UsesFill()) return;
     constexpr int kSide = 64;
     const CouplingSource<T> e =
-        reader_.Coupling((run_.reversed ? run_.block(k_) : run_.first) - 1, true);
+        reader_.Coupling((range_.reversed ? range_.block(k_) : range_.first) - 1, true);
     const int across = (n_ + kSide - 1) / kSide;
     CopySquare<Tile::kThreads>(e, n_, task_ % across * kSide, task_ / across * kSide, shared_,
                                fill_);
@@ -106,7 +108,7 @@ class Segment {
 
   // Tiles (i,j), i >= j, then P(j,l), l < j.
   __device__ bool FindColumn(int j, bool prepared, Task<T>& task) const {
-    if (k_ >= run_.count) return false;
+    if (k_ >= range_.count) return false;
     const int column0 = j * kTile;
     if (task_ < tiles_ - j) {
       const int row0 = column0 + task_ * kTile;
@@ -116,7 +118,7 @@ class Segment {
       if (prepared) {
         task.start.first = lower_;
       } else {
-        task.start = reader_.Diagonal(run_.block(k_));
+        task.start = reader_.Diagonal(range_.block(k_));
         if (k_ > 0) task.first = Of(Next(k_ - 1), row0, column0);
       }
       if (j > 0) {
@@ -135,7 +137,7 @@ class Segment {
 
   // inv(L)(j,j) times pieces of P' above tile j, and of L~' below.
   __device__ bool FindScale(int j, Task<T>& task) const {
-    if (k_ >= run_.count) return false;
+    if (k_ >= range_.count) return false;
     const int j0 = j * kTile, piece = task_ * kColumns;
     if (piece < j0) {
       Write(inverse_, j0, piece, task);
@@ -151,15 +153,15 @@ class Segment {
 
   // Tiles of C, then of W, the deepest first.
   __device__ bool FindMultiply(Task<T>& task) const {
-    if (k_ >= run_.count) return false;
+    if (k_ >= range_.count) return false;
     const int half = tiles_ * Columns();
     const bool fill = task_ >= half;
     const int index = fill ? task_ - half : task_;
-    if (fill ? !run_.has_fill() : k_ + 1 == run_.count && run_.target() < 0) return false;
+    if (fill ? !range_.has_fill() : k_ + 1 == range_.count && range_.target() < 0) return false;
     const int row0 = index % tiles_ * kTile, column0 = (Columns() - 1 - index / tiles_) * kColumns;
     Operand<T> left = Rows(fill_, row0, 0);
-    if (!fill && !run_.reversed) {
-      const CouplingSource<T> e = reader_.Coupling(run_.block(k_), false);
+    if (!fill && !range_.reversed) {
+      const CouplingSource<T> e = reader_.Coupling(range_.block(k_), false);
       left.data = e.At(row0, 0);
       left.along = e.row_stride != 1;
     }
@@ -173,24 +175,24 @@ class Segment {
   __device__ bool FindCarry(bool ends, Task<T>& task) const {
     const int square = tiles_ * Columns(),
               triangle = tiles_ * (tiles_ + 1) / 2 * (kTile / kColumns);
-    const bool last = k_ == run_.count;
-    if (k_ > run_.count) return false;
+    const bool last = k_ == range_.count;
+    if (k_ > range_.count) return false;
     int index = ends ? task_ + square + triangle : task_;
     if (index >= square + triangle) {
       return last && LowerTile(index - square - triangle, task) && FindTarget(task);
     }
-    if (!run_.has_fill()) return false;
+    if (!range_.has_fill()) return false;
     const T* w = Fill(k_ - 1);
     const T* c = Next(k_ - 1);
     task.negative = true;
     if (index < square) {
       const int row0 = index % tiles_ * kTile, column0 = index / tiles_ * kColumns;
-      Write(last ? NextChain(run_.left, 2) : fill_, row0, column0, task);
+      Write(last ? NextChain(range_.left, 2) : fill_, row0, column0, task);
       task.first = {Rows(last ? c : w, row0, 0), Rows(last ? w : c, column0, 0), n_};
       return true;
     }
     if (!LowerTile(index - square, task)) return false;
-    Write(NextChain(run_.left, 1), task.row0, task.column0, task);
+    Write(NextChain(range_.left, 1), task.row0, task.column0, task);
     task.first = Of(w, task.row0, task.column0);
     task.lower = true;
     if (k_ > 1) task.start.first = task.out;
@@ -198,37 +200,37 @@ class Segment {
   }
 
   __device__ bool FindTarget(Task<T>& task) const {
-    if (run_.target() < 0 || args_.next_chain_offset < 0) return false;
-    Write(run_.reversed ? NextChain(run_.left, 1) : NextChain(run_.right, 0), task.row0,
+    if (range_.target() < 0 || args_.next_chain_offset < 0) return false;
+    Write(range_.reversed ? NextChain(range_.left, 1) : NextChain(range_.right, 0), task.row0,
           task.column0, task);
     task.first = Of(Next(k_ - 1), task.row0, task.column0);
     task.negative = task.lower = true;
     // The segment left of a separator brings the separator's own block along.
-    if (!run_.reversed) task.start = reader_.Diagonal(run_.target());
+    if (!range_.reversed) task.start = reader_.Diagonal(range_.target());
     return true;
   }
 
   __device__ bool FindPrepare(Task<T>& task) const {
-    if (k_ >= run_.count || !LowerTile(task_, task)) return false;
+    if (k_ >= range_.count || !LowerTile(task_, task)) return false;
     Write(lower_, task.row0, task.column0, task);
     task.first = Of(Next(k_ - 1), task.row0, task.column0);
     task.negative = task.lower = true;
-    task.start = reader_.Diagonal(run_.block(k_));
+    task.start = reader_.Diagonal(range_.block(k_));
     return true;
   }
 
   // True if the place of S is taken, by S or by E'.
-  __device__ bool UsesFill() const { return run_.has_fill() || run_.reversed; }
+  __device__ bool UsesFill() const { return range_.has_fill() || range_.reversed; }
   __device__ static int Minimum(int a, int b) { return a < b ? a : b; }
   __device__ int64_t Square() const { return args_.level.n * args_.level.n; }
   // Pieces of a row of tiles.
   __device__ int Columns() const { return (n_ + kColumns - 1) / kColumns; }
   __device__ T* Factor() const { return static_cast<T*>(system_.factor); }
   __device__ T* Next(int k) const {
-    return Factor() + args_.next_offset + (run_.slot + k) * args_.next_stride;
+    return Factor() + args_.next_offset + (range_.slot + k) * args_.next_stride;
   }
   __device__ T* Fill(int k) const {
-    return Factor() + args_.fill_offset + (run_.fill_slot + k) * args_.fill_stride;
+    return Factor() + args_.fill_offset + (range_.fill_slot + k) * args_.fill_stride;
   }
   __device__ T* NextChain(int64_t separator, int part) const {
     return static_cast<T*>(system_.chains) + args_.next_chain_offset +
@@ -264,7 +266,7 @@ class Segment {
 
   // What is kept of inv(L).
   __device__ T* Kept() const {
-    return Factor() + args_.inverse_offset + (run_.slot + k_) * args_.inverse_stride;
+    return Factor() + args_.inverse_offset + (range_.slot + k_) * args_.inverse_stride;
   }
 
   // The tile (j,j) of -L L' becomes that of the inverse.
@@ -284,7 +286,7 @@ class Segment {
   const int k_;
   const int64_t segment_;
   const FactorEntry& system_;
-  const Run run_;
+  const SegmentRange range_;
   const ChainReader<T> reader_;
   T* const shared_;
   int* const failed_;
@@ -296,6 +298,6 @@ class Segment {
   T* transposed_;
 };
 
-}  // namespace blockd::gpu
+}  // namespace blockd::gpu::lockstep
 
-#endif  // BLOCKD_ENGINE_GPU_LOCKSTEP_LOCKSTEP_STEP_H_
+#endif  // BLOCKD_ENGINE_GPU_LOCKSTEP_STEP_WORK_H_

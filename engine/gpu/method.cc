@@ -1,0 +1,52 @@
+#include "engine/gpu/method.h"
+
+#include "engine/gpu/lockstep/lockstep.h"
+#include "engine/gpu/segment/segment.h"
+#include "engine/gpu/task_list/task_list.h"
+
+namespace blockd::gpu {
+
+Method FactorMethod(const Shape& shape, const DeviceLimits& limits) {
+  if (segment::FitsFactor(shape, limits)) return Method::kSegment;
+  if (task_list::FitsFactor(shape, limits)) return Method::kTaskList;
+  return Method::kLockstep;
+}
+
+Method SolveMethod(const Shape& shape, const DeviceLimits&) {
+  if (segment::FitsSolve(shape)) return Method::kSegment;
+  if (task_list::FitsSolve(shape)) return Method::kTaskList;
+  return Method::kLockstep;
+}
+
+CostModel CostsOf(const Shape& shape, const DeviceLimits& limits) {
+  const Architecture& device = limits.architecture;
+  const bool is_float = shape.scalar == Scalar::kFloat32;
+  const double speed = is_float ? 1.3 * device.float_rate : device.double_rate;
+  const Method factor = FactorMethod(shape, limits);
+  CostModel costs;
+  costs.spread = factor != Method::kSegment;
+  costs.lane_flops_per_second = 8e12 * speed;
+  costs.device_flops_per_second = 5e13 * speed;
+  costs.half_rate_block_size = 64;
+  costs.bytes_per_second = 4.2e12 * device.memory_rate;
+  costs.system_seconds = 1e-7;  // of the host
+  segment::SetFactorCosts(shape, limits, costs);
+  lockstep::SetFactorCosts(shape, limits, costs);
+  if (factor == Method::kTaskList) task_list::SetFactorCosts(shape, limits, costs);
+  // Solves in lock-step cost what those by segments do.
+  segment::SetSolveCosts(shape, limits, costs);
+  if (SolveMethod(shape, limits) == Method::kTaskList) task_list::SetSolveCosts(limits, costs);
+  return costs;
+}
+
+Architecture CudaArchitecture(int major, int minor) {
+  (void)minor;
+  if (major >= 9) return {};
+  // An A100's tensor cores, memory and clock beside an H200's.
+  return {"sm_80", false, 0.29, 0.32, 0.42, 1.4};
+}
+
+// An MI210: products without matrix instructions, at its vector rate; memory; clock.
+Architecture HipArchitecture() { return {"gfx90a", false, 0.34, 0.18, 0.34, 2}; }
+
+}  // namespace blockd::gpu

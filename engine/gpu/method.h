@@ -1,0 +1,27 @@
+// The one place that chooses how systems of a shape are factored and solved on a device. A method
+// is a folder: segment, lockstep, task_list. Each says which shapes it fits and what it costs;
+// nobody but the functions here asks.
+#ifndef BLOCKD_ENGINE_GPU_METHOD_H_
+#define BLOCKD_ENGINE_GPU_METHOD_H_
+
+#include <cstdint>
+
+#include "blockd/engine/block_tridiagonal.h"
+#include "blockd/engine/elimination_plan.h"
+#include "engine/gpu/device_limits.h"
+
+namespace blockd::gpu {
+
+enum class Method : uint8_t { kSegment, kLockstep, kTaskList };
+inline constexpr int kMethods = 3;
+
+// It depends on nothing else, so that a system has the same bits in any batch.
+Method FactorMethod(const Shape& shape, const DeviceLimits& limits);
+Method SolveMethod(const Shape& shape, const DeviceLimits& limits);
+
+// What the methods chosen cost.
+CostModel CostsOf(const Shape& shape, const DeviceLimits& limits);
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_METHOD_H_

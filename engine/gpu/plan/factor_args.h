@@ -1,0 +1,72 @@
+// What kernels are told of a factorization: the systems of a batch, in a table in device memory,
+// and one level of their plan.
+#ifndef BLOCKD_ENGINE_GPU_PLAN_FACTOR_ARGS_H_
+#define BLOCKD_ENGINE_GPU_PLAN_FACTOR_ARGS_H_
+
+#include <cstdint>
+
+#include "engine/gpu/plan/level.h"
+
+namespace blockd::gpu {
+
+// A segment's word, when it has ended: 1 + interior * n + row of its first bad pivot, or
+// kGrowthWord plus the bits of a float, the square of FactorReport::growth in it (or 0: nothing is
+// known).
+inline constexpr int64_t kGrowthWord = int64_t{1} << 62;
+BLOCKD_HOST_DEVICE constexpr bool IsFailure(int64_t word) { return word > 0 && word < kGrowthWord; }
+
+// How a system has ended. What failed first, in the order of the plan: the segment, counted through
+// all levels from 1, and its word. Position 0: nothing did, and value is the largest word.
+struct FirstFailure {
+  int64_t position, value;
+};
+
+// One system of a factorization. Device addresses.
+struct FactorEntry {
+  const void* diagonal;
+  const void* coupling;
+  const uint32_t* diagonal_index;
+  const uint32_t* coupling_index;
+  void* factor;
+  void* chains;
+  int64_t* info;  // a word for each segment of all levels
+  FirstFailure* found;
+  void* scratch;            // LargeScratchScalars for each segment of a level; large blocks only
+  int32_t packed_diagonal;  // lower triangles, column after column
+  int32_t superdiagonal;    // coupling blocks are A(i,i+1)
+};
+
+struct EliminateArgs {
+  LevelShape level;
+  const FactorEntry* systems = nullptr;
+  int64_t num_systems = 0;
+  int64_t chain_offset = -1;      // of this level's chain in a system's chains; -1: the matrix
+  int64_t next_chain_offset = 0;  // of the next level's
+  int64_t inverse_offset = 0, next_offset = 0, fill_offset = 0;
+  // Scalars from one interior's blocks to the next one's: 0 where nothing is to be kept.
+  int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
+  int64_t segments_before = 0;  // in the levels above this one
+};
+
+// What the growth of large blocks is computed from, in all levels of a plan: the stored inverses,
+// and the diagonals of the chains, which those of the blocks D that were factored do not exceed.
+struct GrowthArgs {
+  static constexpr int kMostLevels = 32;
+  struct OfLevel {
+    LevelShape shape;
+    int64_t chain_offset, inverse_offset, segments_before;
+  };
+  OfLevel levels[kMostLevels];
+  int num_levels = 0;
+};
+
+// A matrix on the device, for residuals.
+struct MatrixArgs {
+  FactorEntry matrix;
+  int64_t num_blocks = 0;
+  int64_t n = 0;
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_PLAN_FACTOR_ARGS_H_

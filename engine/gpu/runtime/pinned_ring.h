@@ -1,0 +1,46 @@
+// Pinned memory in pieces that take turns, so that the host fills one while a stream reads another.
+#ifndef BLOCKD_ENGINE_GPU_RUNTIME_PINNED_RING_H_
+#define BLOCKD_ENGINE_GPU_RUNTIME_PINNED_RING_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/gpu/runtime/vendor.h"
+
+namespace blockd::gpu {
+
+// INTERNAL, with what was being done and what the driver says.
+absl::Status ToStatus(Error error, absl::string_view what);
+
+// From one thread at a time, with the device chosen.
+class PinnedRing {
+ public:
+  static constexpr int64_t kPieceBytes = int64_t{8} << 20;
+
+  PinnedRing() = default;
+  ~PinnedRing();  // nothing uses it any more
+  PinnedRing(const PinnedRing&) = delete;
+
+  absl::Status Init();
+  // The next piece; waits until what a stream last did with it is over.
+  absl::StatusOr<void*> Next();
+  // What is on the stream now is what uses the piece.
+  absl::Status Mark(Stream stream);
+
+ private:
+  struct Piece {
+    void* data = nullptr;
+    Event done = nullptr;
+  };
+
+  std::array<Piece, 2> pieces_;
+  size_t turn_ = 0;
+};
+
+}  // namespace blockd::gpu
+
+#endif  // BLOCKD_ENGINE_GPU_RUNTIME_PINNED_RING_H_

@@ -1,0 +1,92 @@
+#include "engine/gpu/segment/runner.h"
+
+#include <algorithm>
+
+#include "engine/gpu/runtime/workspace.h"
+#include "engine/gpu/segment/launch.h"
+#include "engine/gpu/segment/level_args.h"
+
+namespace blockd::gpu::segment {
+namespace {
+
+LaunchResult Start(Scalar scalar, const EliminateSegmentsArgs& args, Stream stream) {
+  return scalar == Scalar::kFloat64 ? Eliminate<double>(args, stream)
+                                    : Eliminate<float>(args, stream);
+}
+uint32_t* Ticket(const Device& device) {
+  return reinterpret_cast<uint32_t*>(device.workspace() + workspace::kTicket);
+}
+
+class SegmentRunner final : public Runner {
+ public:
+  SegmentRunner(Device& device, const DeviceLimits& limits) : device_(device), limits_(limits) {}
+
+  FactorNeeds Needs(const EliminationPlan& plan) const override {
+    // A thread block and a flag for each segment of each system.
+    const int64_t systems = std::clamp<int64_t>(
+        workspace::kNumFlags / SegmentsBefore(plan, Levels(plan)), 1, workspace::kSystemsALaunch);
+    return {systems, systems, 0};
+  }
+
+  absl::Status Factor(const FactorGroup& group, absl::FunctionRef<bool()> wanted) override {
+    const EliminationPlan& plan = group.plan();
+    // A level alone needs no flags.
+    const int64_t levels = Levels(plan),
+                  at_once = group.scratch.segments <= workspace::kNumFlags ? kMostLevelsALaunch : 1;
+    for (int64_t first = 0; first < levels; first += at_once) {
+      if (first > 0 && !wanted()) return absl::CancelledError("cancelled while factoring");
+      const absl::StatusOr<uint32_t> epoch = NextEpoch();
+      if (!epoch.ok()) return epoch.status();
+      EliminateSegmentsArgs args = ArgsOfLevels(plan, first, at_once);
+      args.systems = group.systems;
+      args.num_systems = group.count;
+      args.done = Flags();
+      args.done_stride = group.scratch.segments;
+      args.epoch = *epoch;
+      args.ticket = Ticket(device_);
+      absl::Status status = device_.Launched(Start(plan.shape().scalar, args, device_.stream()));
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int64_t> PrepareSolve(const SolveBatch&, int64_t, int64_t,
+                                       SolveArgs& args) override {
+    // A system and panel counts the segments of each pass.
+    return 2 * args.num_levels * int64_t{sizeof(unsigned)};
+  }
+  LaunchResult Solve(Scalar scalar, const SolveArgs& args) override {
+    return scalar == Scalar::kFloat64 ? Substitute<double>(args, limits_, device_.stream())
+                                      : Substitute<float>(args, limits_, device_.stream());
+  }
+
+ private:
+  static int64_t Levels(const EliminationPlan& plan) {
+    return static_cast<int64_t>(plan.levels().size());
+  }
+  uint32_t* Flags() const {
+    return reinterpret_cast<uint32_t*>(device_.workspace() + workspace::kFlags);
+  }
+  // A number that no flag has.
+  absl::StatusOr<uint32_t> NextEpoch() {
+    if (++epoch_ != 0) return epoch_;
+    absl::Status status =
+        ToStatus(BLOCKD_GPU(MemsetAsync)(Flags(), 0, workspace::kNumFlags * sizeof(uint32_t),
+                                         device_.stream()),
+                 "clearing the flags");
+    if (!status.ok()) return status;
+    return ++epoch_;
+  }
+
+  Device& device_;
+  const DeviceLimits& limits_;
+  uint32_t epoch_ = 0;  // of the last launch
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> MakeRunner(Device& device, const DeviceLimits& limits) {
+  return std::make_unique<SegmentRunner>(device, limits);
+}
+
+}  // namespace blockd::gpu::segment

@@ -1,0 +1,66 @@
+#include "engine/gpu/segment/segment.h"
+
+#include <algorithm>
+
+#include "engine/gpu/segment/sizes.h"
+
+namespace blockd::gpu::segment {
+namespace {
+
+bool IsFloat(const Shape& shape) { return shape.scalar == Scalar::kFloat32; }
+
+// Whether warpgroups form the products: what takes time is a tile, whole or not.
+bool IsByWarpgroups(const Shape& shape) {
+  return IsFloat(shape) && shape.block_size > 32 && shape.block_size <= 64;
+}
+
+// Thread blocks that a multiprocessor has at a time.
+int64_t Resident(const Shape& shape, const DeviceLimits& limits) {
+  const int tile = TileOf(shape.block_size);
+  const int64_t fit = limits.shared_bytes / FactorSharedBytes(IsFloat(shape), tile);
+  return std::clamp<int64_t>(fit, 1, FactorResident(tile));
+}
+
+}  // namespace
+
+bool FitsFactor(const Shape& shape, const DeviceLimits& limits) {
+  const int64_t smallest = IsFloat(shape) ? 32 : 16, largest = IsFloat(shape) ? 128 : 64;
+  if (shape.block_size <= smallest) return true;
+  if (shape.block_size > largest) return false;
+  return FactorSharedBytes(IsFloat(shape), TileOf(shape.block_size)) + kFactorDeclaredBytes <=
+         limits.block_shared_bytes;
+}
+
+bool FitsSolve(const Shape& shape) { return shape.block_size <= kLargestSolve; }
+
+void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs) {
+  const auto n = static_cast<double>(shape.block_size);
+  const double slower = limits.architecture.step_seconds;
+  costs.lanes =
+      static_cast<double>(limits.multiprocessors) * static_cast<double>(Resident(shape, limits));
+  // Those of float that fill a multiprocessor take longer.
+  const double pace = (0.8 + 0.155 * std::max(0.0, n / 64 - 1)) * slower;
+  costs.step_seconds = 5e-7 * pace;
+  costs.step_seconds_per_row = 2.8e-7 * pace;
+  costs.fill_seconds_per_row = 3e-8 * pace;
+  costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
+  if (IsByWarpgroups(shape)) {
+    // They form a fill beside the inverse, which takes longer then.
+    costs.step_seconds = 9.6e-6 * slower;
+    costs.step_seconds_per_row = 0;
+    costs.fill_seconds_per_row = 2.2e-6 / n * slower;
+    costs.level_seconds = 1.5e-6 * slower;
+  }
+}
+
+void SetSolveCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs) {
+  const auto n = static_cast<double>(shape.block_size);
+  const double slower = limits.architecture.step_seconds;
+  costs.solve_lanes =
+      2 * static_cast<double>(limits.multiprocessors) * std::clamp(64 / n, 1.0, 4.0);
+  costs.solve_step_seconds = 8.5e-7 * slower;
+  costs.solve_step_seconds_per_row = 2.2e-8 * slower;
+  costs.solve_level_seconds = (IsByWarpgroups(shape) ? 2.5e-6 : 3.5e-6) * slower;
+}
+
+}  // namespace blockd::gpu::segment

@@ -1,0 +1,15 @@
+// What a task takes of a multiprocessor.
+#ifndef BLOCKD_ENGINE_GPU_TASK_LIST_SIZES_H_
+#define BLOCKD_ENGINE_GPU_TASK_LIST_SIZES_H_
+
+#include <cstdint>
+
+namespace blockd::gpu::task_list {
+
+// Shared memory of a thread block that has a task of a factorization, and what its kernel declares
+// besides, at most.
+inline constexpr int64_t kFactorSharedBytes = 106496, kFactorDeclaredBytes = 1024;
+
+}  // namespace blockd::gpu::task_list
+
+#endif  // BLOCKD_ENGINE_GPU_TASK_LIST_SIZES_H_
