@@ -141,15 +141,15 @@ TEST_F(SolveTest, AccuracyIsSaidAndGuaranteedOnRequest) {
 
   v1::SolveRequest request;
   request.set_num_rhs(1);
-  request.set_rhs(BytesOf({2 - 1e-8, 2 - 1e-8}));
+  const std::vector<double> rhs = {2 - 1e-8, 2 - 1e-8};
+  request.set_rhs(BytesOf(rhs));
   for (const v1::FactorReply* reply : {&plain, &guaranteed}) {
     const v1::FactoredSystem& system = reply->system(0);
     request.set_handle(system.handle());
     v1::SolveReply solved;
     ASSERT_TRUE(IsOk(SolveStatus(request, &solved)));
     EXPECT_EQ(solved.has_backward_error(), reply == &guaranteed);
-    const double error =
-        BackwardError(matrix.view(), ValuesOf(solved.solution()), {2 - 1e-8, 2 - 1e-8});
+    const double error = BackwardError(matrix.view(), ValuesOf(solved.solution()), rhs);
     EXPECT_LE(error, solved.backward_error_bound());
     const double goal = 4 * 2 * 0x1p-52;
     if (reply == &guaranteed) {
