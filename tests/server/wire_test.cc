@@ -187,15 +187,17 @@ TEST(WireFactorTest, EveryOptionIsReadAlone) {
   // Which of the flags are set, as one text.
   const auto flags = [&](auto change) {
     const FactorParams p = read(change);
-    return absl::StrCat(p.overwrite, p.keep_matrix, p.check_finite, p.pin, p.log_determinant);
+    return absl::StrCat(p.overwrite, p.keep_matrix, p.check_finite, p.pin, p.log_determinant,
+                        p.condition_estimate);
   };
   using O = v1::FactorOptions*;
-  EXPECT_EQ(flags([](O) {}), "00000");
-  EXPECT_EQ(flags([](O o) { o->set_overwrite(true); }), "10000");
-  EXPECT_EQ(flags([](O o) { o->set_keep_matrix(true); }), "01000");
-  EXPECT_EQ(flags([](O o) { o->set_check_finite(true); }), "00100");
-  EXPECT_EQ(flags([](O o) { o->set_pin(true); }), "00010");
-  EXPECT_EQ(flags([](O o) { o->set_log_determinant(true); }), "00001");
+  EXPECT_EQ(flags([](O) {}), "000000");
+  EXPECT_EQ(flags([](O o) { o->set_overwrite(true); }), "100000");
+  EXPECT_EQ(flags([](O o) { o->set_keep_matrix(true); }), "010000");
+  EXPECT_EQ(flags([](O o) { o->set_check_finite(true); }), "001000");
+  EXPECT_EQ(flags([](O o) { o->set_pin(true); }), "000100");
+  EXPECT_EQ(flags([](O o) { o->set_log_determinant(true); }), "000010");
+  EXPECT_EQ(flags([](O o) { o->set_condition_estimate(true); }), "000001");
 
   const Handle first = Handle::Random(), second = Handle::Random();
   const FactorParams params = read([&](O o) {
@@ -227,6 +229,22 @@ TEST(WireFactorTest, ALeaseIsReadToTheNanosecond) {
   EXPECT_EQ(FieldOf(lease(0, -1)), "options.lease");
   EXPECT_EQ(FieldOf(lease(1, 1'000'000'000)), "options.lease");
   EXPECT_EQ(FieldOf(lease(315'576'000'001, 0)), "options.lease");
+}
+
+TEST(WireFactorTest, AnAccuracyIsStandardUnlessItIsGuaranteed) {
+  const MatrixForm form = *ToForm(Spec());
+  const auto accuracy = [&](int value) -> absl::StatusOr<Accuracy> {
+    v1::FactorOptions options;
+    options.set_accuracy(static_cast<v1::Accuracy>(value));
+    absl::StatusOr<FactorParams> params = ToFactorParams(form, 1, options);
+    if (!params.ok()) return params.status();
+    return params->accuracy;
+  };
+  EXPECT_EQ(*accuracy(v1::ACCURACY_UNSPECIFIED), Accuracy::kStandard);
+  EXPECT_EQ(*accuracy(v1::ACCURACY_STANDARD), Accuracy::kStandard);
+  EXPECT_EQ(*accuracy(v1::ACCURACY_GUARANTEED), Accuracy::kGuaranteed);
+  EXPECT_EQ(FieldOf(accuracy(3)), "options.accuracy");
+  EXPECT_EQ(FieldOf(accuracy(-1)), "options.accuracy");
 }
 
 TEST(WireFactorTest, AHandleThatIsNoneIsNamedByItsPlace) {
@@ -298,7 +316,10 @@ TEST(WireReplyTest, OfAFactor) {
   reply.systems[0].log_determinant = 1.5;
   reply.systems[1].status = NotSpdError(1, {.block = 2, .row = 1, .minor = 6});
   reply.systems[2].handle = Handle::Random();
-  reply.systems[2].log_determinant = -2.5;
+  reply.systems[2].log_determinant = 0;  // which is not the same as none
+  reply.systems[2].conditioning = {.growth = 21, .condition_estimate = 22};
+  reply.systems[2].backward_error_bound = 23;
+  reply.systems[2].matrix_kept = true;
   reply.factor_bytes = 4096;
   reply.cost = kCost;
   v1::FactorReply wire;
@@ -306,12 +327,22 @@ TEST(WireReplyTest, OfAFactor) {
   ASSERT_EQ(wire.system_size(), 3);
   for (const int good : {0, 2}) {
     EXPECT_EQ(wire.system(good).handle(), reply.systems[good].handle.view());
-    EXPECT_EQ(wire.system(good).log_determinant(), reply.systems[good].log_determinant);
     EXPECT_FALSE(wire.system(good).has_status());
   }
+  EXPECT_EQ(wire.system(0).log_determinant(), 1.5);
+  EXPECT_EQ(wire.system(0).growth(), 1);
+  EXPECT_FALSE(wire.system(0).has_condition_estimate());
+  EXPECT_FALSE(wire.system(0).matrix_kept());
+  EXPECT_TRUE(wire.system(2).has_log_determinant());
+  EXPECT_EQ(wire.system(2).log_determinant(), 0);
+  EXPECT_EQ(wire.system(2).growth(), 21);
+  EXPECT_EQ(wire.system(2).condition_estimate(), 22);
+  EXPECT_EQ(wire.system(2).backward_error_bound(), 23);
+  EXPECT_TRUE(wire.system(2).matrix_kept());
   EXPECT_TRUE(wire.system(1).handle().empty());
   EXPECT_EQ(wire.system(1).status().code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(wire.system(1).status().details_size(), 1);
+  EXPECT_FALSE(wire.system(1).has_log_determinant());
   EXPECT_EQ(wire.factor_bytes(), 4096);
   EXPECT_FALSE(wire.found());
   ExpectCost(wire.cost());
@@ -324,20 +355,35 @@ TEST(WireReplyTest, OfAFactor) {
 TEST(WireReplyTest, OfASolve) {
   SolveReply reply;
   reply.backward_error = 1e-17;
+  reply.backward_error_bound = 31;
+  reply.growth = 32;
   reply.refinements = 3;
   reply.log_determinant = 7.25;
   reply.cost = kCost;
   v1::SolveReply solve;
   ToWire(reply, &solve);
   EXPECT_EQ(solve.backward_error(), 1e-17);
+  EXPECT_EQ(solve.backward_error_bound(), 31);
   EXPECT_EQ(solve.refinements(), 3);
   ExpectCost(solve.cost());
   v1::FactorSolveReply both;
   ToWire(reply, &both);
   EXPECT_EQ(both.backward_error(), 1e-17);
+  EXPECT_EQ(both.backward_error_bound(), 31);
+  EXPECT_EQ(both.growth(), 32);
   EXPECT_EQ(both.refinements(), 3);
   EXPECT_EQ(both.log_determinant(), 7.25);
   ExpectCost(both.cost());
+}
+
+TEST(WireReplyTest, WhatWasNotAskedForIsAbsentAndNotZero) {
+  v1::SolveReply solve;
+  ToWire(SolveReply(), &solve);
+  EXPECT_FALSE(solve.has_backward_error());
+  v1::FactorSolveReply both;
+  ToWire(SolveReply(), &both);
+  EXPECT_FALSE(both.has_backward_error());
+  EXPECT_FALSE(both.has_log_determinant());
 }
 
 TEST(WireReplyTest, OfAFactorization) {
@@ -346,6 +392,8 @@ TEST(WireReplyTest, OfAFactorization) {
   stats.shape = {11, 12, Scalar::kFloat32};
   stats.held_bytes = 13;
   stats.matrix_kept = true;
+  stats.conditioning = {.growth = 21, .condition_estimate = 22};
+  stats.backward_error_bound = 23;
   stats.age = absl::Milliseconds(14);
   stats.idle = absl::Milliseconds(15);
   stats.lease_left = absl::Milliseconds(16);
@@ -361,6 +409,9 @@ TEST(WireReplyTest, OfAFactorization) {
   EXPECT_EQ(wire.scalar(), v1::FLOAT32);
   EXPECT_EQ(wire.held_bytes(), 13);
   EXPECT_TRUE(wire.matrix_kept());
+  EXPECT_EQ(wire.growth(), 21);
+  EXPECT_EQ(wire.condition_estimate(), 22);
+  EXPECT_EQ(wire.backward_error_bound(), 23);
   EXPECT_FALSE(wire.pinned());
   EXPECT_DOUBLE_EQ(wire.age_seconds(), 0.014);
   EXPECT_DOUBLE_EQ(wire.idle_seconds(), 0.015);
