@@ -1,6 +1,8 @@
 #include "engine/gpu/factor_calls.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "engine/gpu/plan/plan_args.h"
@@ -14,6 +16,12 @@ constexpr int64_t kMostPinned = Device::kResultBytes / int64_t{sizeof(FirstFailu
 std::byte* At(void* memory, int64_t offset) { return static_cast<std::byte*>(memory) + offset; }
 
 // Where in the system a failure is.
+double GrowthOf(int64_t word) {
+  const float square = std::bit_cast<float>(static_cast<uint32_t>(word - kGrowthWord));
+  constexpr double kRounding = 1 + 1e-5;  // of the sums: what is said is no less than what is
+  return std::max(1.0, std::sqrt(static_cast<double>(square))) * kRounding;
+}
+
 PivotFailure Locate(const EliminationPlan& plan, const FirstFailure& failure) {
   int64_t level = 0, segment = failure.position - 1;
   while (segment >= static_cast<int64_t>(plan.levels()[level].segments.size())) {
@@ -118,7 +126,11 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::ReadFailures(const Factor
   if (!status.ok()) return status;
   std::vector<FactorReport> reports(systems);
   for (size_t s = 0; s < systems; ++s) {
-    if (found[s].position > 0) reports[s].failure = Locate(*batch.plan, found[s]);
+    if (found[s].position > 0) {
+      reports[s].failure = Locate(*batch.plan, found[s]);
+    } else if (found[s].value > kGrowthWord) {
+      reports[s].growth = GrowthOf(found[s].value);
+    }
   }
   return reports;
 }

@@ -139,7 +139,8 @@ void RunSegment(const EliminateSegmentsArgs& args, int64_t ticket) {
   const Assignment assignment(args, ticket);
   // The first warp is the one that the hardware would name with half of the thread blocks.
   const int first_warp = ticket % 2 == 0 ? 0 : kWarpsOf<kTile> / 4;
-  Outcome outcome = {.failed = -1, .first = kNobody, .value = 0, .first_warp = first_warp};
+  Outcome outcome = {
+      .failed = -1, .first = kNobody, .value = 0, .first_warp = first_warp, .growth = 0};
   HostThreadBlock block(kWarpsOf<kTile> * kWarp, Mine::kSharedScalars * sizeof(T));
   block.Run([&](int thread) {
     Mine segment(args, assignment, reinterpret_cast<T*>(block.shared()), &outcome, thread);

@@ -122,6 +122,49 @@ TEST_F(SolveTest, ResidualRefinementAndLogDeterminantOnRequest) {
   EXPECT_EQ(SolveStatus(request).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
+TEST_F(SolveTest, AccuracyIsSaidAndGuaranteedOnRequest) {
+  // [1 r; r 1] with r = 1 - 1e-8: a growth of some 7000.
+  problems::Problem problem = RandomSpd(1, 2, 3, 10);
+  problem.diagonal = {1, 1 - 1e-8, 1 - 1e-8, 1};
+  const HostMatrix matrix(problem, Scalar::kFloat64);
+  v1::FactorRequest factor = FactorRequestOf(matrix);
+  factor.mutable_options()->set_condition_estimate(true);
+  const v1::FactorReply plain = Factor(factor);
+  EXPECT_NEAR(plain.system(0).growth(), std::sqrt(1 / 2e-8), 1);
+  EXPECT_NEAR(plain.system(0).condition_estimate(), 2e8, 1e5);
+  EXPECT_FALSE(plain.system(0).matrix_kept());
+  factor.mutable_options()->set_condition_estimate(false);
+  factor.mutable_options()->set_accuracy(v1::ACCURACY_GUARANTEED);
+  const v1::FactorReply guaranteed = Factor(factor);
+  EXPECT_TRUE(guaranteed.system(0).matrix_kept());
+  EXPECT_FALSE(guaranteed.system(0).has_condition_estimate());
+
+  v1::SolveRequest request;
+  request.set_num_rhs(1);
+  request.set_rhs(BytesOf({2 - 1e-8, 2 - 1e-8}));
+  for (const v1::FactorReply* reply : {&plain, &guaranteed}) {
+    const v1::FactoredSystem& system = reply->system(0);
+    request.set_handle(system.handle());
+    v1::SolveReply solved;
+    ASSERT_TRUE(IsOk(SolveStatus(request, &solved)));
+    EXPECT_EQ(solved.has_backward_error(), reply == &guaranteed);
+    const double error =
+        BackwardError(matrix.view(), ValuesOf(solved.solution()), {2 - 1e-8, 2 - 1e-8});
+    EXPECT_LE(error, solved.backward_error_bound());
+    const double goal = 4 * 2 * 0x1p-52;
+    if (reply == &guaranteed) {
+      EXPECT_LE(solved.backward_error_bound(), goal);
+    } else {
+      EXPECT_GT(solved.backward_error_bound(), 100 * goal);
+    }
+  }
+
+  factor.mutable_options()->set_accuracy(static_cast<v1::Accuracy>(7));
+  const auto field = DetailOf<v1::InvalidField>(FactorStatus(factor));
+  ASSERT_TRUE(field);
+  EXPECT_EQ(field->field(), "options.accuracy");
+}
+
 TEST_F(SolveTest, FactorSolveKeepsNothing) {
   const problems::Problem problem = problems::Mpc(20, 6, 1);
   const HostMatrix matrix(problem, Scalar::kFloat64);

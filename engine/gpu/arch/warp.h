@@ -47,6 +47,26 @@ __device__ inline bool AllLanes(bool value) {
 #endif
 }
 
+// The sum of what kLanes neighbouring lanes have, in each of them.
+template <int kLanes, typename T>
+__device__ inline T SumOfLanes(T value) {
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) value += Shuffle(value, Lane() ^ step);
+  return value;
+}
+
+// *largest becomes the bits of the largest value of the warp, none of which is negative, if that is
+// larger; NaN is larger than all. Called by all lanes of a warp.
+__device__ inline void NoteLargest(uint32_t* largest, float value) {
+  uint32_t bits = __float_as_uint(value);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  bits = __reduce_max_sync(0xffffffffu, bits);
+  if (Lane() == 0) atomicMax(largest, bits);
+#else
+  atomicMax(largest, bits);
+#endif
+}
+
 // The compiler moves no access to memory over this.
 __device__ inline void HoldMemory() { asm volatile("" ::: "memory"); }
 

@@ -75,7 +75,8 @@ class LockstepRunner final : public Runner {
     return args;
   }
   LaunchResult Find(const FactorGroup& group) const {
-    return FindFailures(group.systems, group.count, group.scratch.segments, device_.stream());
+    return FindOutcomes(group.systems, group.count, GrowthArgsOf(group.plan()),
+                        group.plan().shape().scalar == Scalar::kFloat32, device_.stream());
   }
 
   absl::Status RunLevel(const FactorGroup& group, int64_t level) const {

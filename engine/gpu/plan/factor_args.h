@@ -9,8 +9,14 @@
 
 namespace blockd::gpu {
 
-// What failed first in a system, in the order of the plan: the segment, counted through all levels
-// from 1, and 1 + interior * n + row of its bad pivot. Zeros: nothing did.
+// A segment's word, when it has ended: 1 + interior * n + row of its first bad pivot, or
+// kGrowthWord plus the bits of a float, the square of FactorReport::growth in it (or 0: nothing is
+// known).
+inline constexpr int64_t kGrowthWord = int64_t{1} << 62;
+BLOCKD_HOST_DEVICE constexpr bool IsFailure(int64_t word) { return word > 0 && word < kGrowthWord; }
+
+// How a system has ended. What failed first, in the order of the plan: the segment, counted through
+// all levels from 1, and its word. Position 0: nothing did, and value is the largest word.
 struct FirstFailure {
   int64_t position, value;
 };
@@ -23,8 +29,8 @@ struct FactorEntry {
   const uint32_t* coupling_index;
   void* factor;
   void* chains;
-  int64_t* info;            // a word for each segment of all levels, as FirstFailure::value
-  FirstFailure* found;      // written if something failed
+  int64_t* info;  // a word for each segment of all levels
+  FirstFailure* found;
   void* scratch;            // LargeScratchScalars for each segment of a level; large blocks only
   int32_t packed_diagonal;  // lower triangles, column after column
   int32_t superdiagonal;    // coupling blocks are A(i,i+1)
@@ -40,6 +46,18 @@ struct EliminateArgs {
   // Scalars from one interior's blocks to the next one's: 0 where nothing is to be kept.
   int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
   int64_t segments_before = 0;  // in the levels above this one
+};
+
+// What the growth of large blocks is computed from, in all levels of a plan: the stored inverses,
+// and the diagonals of the chains, which those of the blocks D that were factored do not exceed.
+struct GrowthArgs {
+  static constexpr int kMostLevels = 32;
+  struct OfLevel {
+    LevelShape shape;
+    int64_t chain_offset, inverse_offset, segments_before;
+  };
+  OfLevel levels[kMostLevels];
+  int num_levels = 0;
 };
 
 // A matrix on the device, for residuals.

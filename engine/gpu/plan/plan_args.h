@@ -55,6 +55,17 @@ inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_inde
   return args;
 }
 
+// Of plans of up to GrowthArgs::kMostLevels levels, which all are that fit into a memory.
+inline GrowthArgs GrowthArgsOf(const EliminationPlan& plan) {
+  GrowthArgs args;
+  args.num_levels = static_cast<int>(plan.levels().size());
+  for (int l = 0; l < args.num_levels; ++l) {
+    const EliminateArgs level = ArgsOfLevel(plan, l);
+    args.levels[l] = {level.level, level.chain_offset, level.inverse_offset, level.segments_before};
+  }
+  return args;
+}
+
 // Without what it has in scratch.
 inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
   FactorEntry entry = {};

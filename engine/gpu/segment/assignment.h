@@ -38,19 +38,21 @@ struct Assignment {
 
 // How it went. Of one thread block, in shared memory.
 struct Outcome {
-  int failed;      // row of a bad pivot, -1: none
-  unsigned first;  // for the base: position of the first other segment that has failed
-  int64_t value;   // as FirstFailure::value, of this segment
-  int first_warp;  // that counts as warp 0
+  int failed;       // row of a bad pivot, -1: none
+  unsigned first;   // for the base: position of the first other segment that has failed
+  int64_t value;    // this segment's word if a pivot of it is bad, else 0
+  int first_warp;   // that counts as warp 0
+  uint32_t growth;  // the largest square of the growth so far, bits of a float; for the base of all
 };
 inline constexpr unsigned kNobody = ~0u;
 
-// Which of the `others` has failed first. All have ended; a thread asks for eight of them at once.
-// A call, so that the registers of what surrounds it stay as they are.
-__device__ __noinline__ inline void FindFailure(const int64_t* info, int others, int threads,
-                                                unsigned* found) {
+// Which of the `others` has failed first, and their growth. All have ended; a thread asks for eight
+// of them at once. A call, so that the registers of what surrounds it stay as they are.
+__device__ __noinline__ inline void FindOutcome(const int64_t* info, int others, int threads,
+                                                Outcome* outcome) {
   constexpr int kAtOnce = 8;
   int first = others;
+  int64_t most = 0;
 #pragma unroll 1
   for (int i = threadIdx.x; i < others; i += kAtOnce * threads) {
     int64_t values[kAtOnce];
@@ -62,10 +64,12 @@ __device__ __noinline__ inline void FindFailure(const int64_t* info, int others,
 #pragma unroll
     for (int u = kAtOnce - 1; u >= 0; --u) {
       const int position = i + u * threads;
-      if (values[u] != 0 && position < first) first = position;
+      if (IsFailure(values[u]) && position < first) first = position;
+      if (values[u] > most) most = values[u];
     }
   }
-  if (first < others) atomicMin(found, static_cast<unsigned>(first));
+  if (first < others) atomicMin(&outcome->first, static_cast<unsigned>(first));
+  if (most > kGrowthWord) atomicMax(&outcome->growth, static_cast<uint32_t>(most - kGrowthWord));
 }
 
 }  // namespace blockd::gpu

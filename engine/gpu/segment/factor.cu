@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
     outcome.failed = -1;
     outcome.first = kNobody;
     outcome.value = 0;
+    outcome.growth = 0;
     outcome.first_warp = WarpPlace() / 4 % kWarps;
     const unsigned ticket = atomicAdd(args.ticket, 1u);
     if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one

@@ -90,6 +90,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       __syncthreads();
       if (this->HasFailed(k)) return;
       Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
+      this->template NoteGrowth<kThreads>(d_, thread_);
       if (!HasNext(last)) return;
       Divide(k);
       __syncthreads();

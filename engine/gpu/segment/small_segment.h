@@ -50,25 +50,42 @@ class SmallSegment {
   // Says how it went, and lets those go on that wait for this segment.
   __device__ void Release() const {
     const bool awaited = assignment_.level_index + 1 < args_.num_levels;
-    if (awaited) __syncthreads();
+    __syncthreads();
     if (threadIdx.x != 0) return;
-    system_.info[assignment_.position()] = outcome_->value;
+    const int64_t word = outcome_->value != 0 ? outcome_->value : kGrowthWord + outcome_->growth;
+    system_.info[assignment_.position()] = word;
     if (awaited) RaiseFlag(Done(assignment_.level_index) + assignment_.segment, args_.epoch);
     if (!assignment_.is_base()) return;
     const int64_t first = outcome_->first;
     if (outcome_->first != kNobody) {
       *system_.found = {first + 1, LoadFresh(system_.info + first)};
-    } else if (outcome_->value != 0) {
-      *system_.found = {assignment_.position() + 1, outcome_->value};
+    } else {
+      *system_.found = {outcome_->value != 0 ? assignment_.position() + 1 : 0, word};
     }
   }
 
-  // For the base: which segment before it has failed.
+  // For the base: which segment before it has failed, and how much they have grown.
   __device__ void FindOthers() const {
     if (assignment_.is_base()) {
-      FindFailure(system_.info, static_cast<int>(level_.segments_before), kThreads,
-                  &outcome_->first);
+      FindOutcome(system_.info, static_cast<int>(level_.segments_before), kThreads, outcome_);
     }
+  }
+  // The growth of the block whose inverse factor stands in the tile d, with the diagonal of the
+  // block below it: the largest D(i,i) times the sum of squares of column i. By the first kBy
+  // threads, each of which has some rows of a column.
+  template <int kBy>
+  __device__ void NoteGrowth(const T* d, int thread) const {
+    constexpr int kLead = kLd<T, kTile>, kParts = kBy / kTile;
+    const int column = thread / kParts, part = thread % kParts;
+    const T* const entries = d + column * kLead;
+    T sum = 0;
+#pragma unroll 8
+    for (int first = 0; first < kTile; first += kParts) {
+      const T entry = entries[first + part];
+      if (first + part >= column) sum = fma(entry, entry, sum);
+    }
+    const T square = SumOfLanes<kParts>(sum) * entries[kTile];
+    NoteLargest(&outcome_->growth, static_cast<float>(square));
   }
   // Whether the k-th interior has no inverse.
   __device__ bool HasFailed(int64_t k) const {

@@ -121,6 +121,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const bool last = k + 1 == count;
       Invert(Square(k), Beside{*this, k, !last || target});
       if (this->HasFailed(k)) return this->Release();
+      this->template NoteGrowth<kGroup>(Square(k), thread_);
       if (last) break;
       StoreInverse(k, Square(k), thread_);
       __syncthreads();
@@ -165,7 +166,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         }
         if (this->HasFailed(k)) return this->Release();
         if constexpr (!kHasPartBarriers) {
-          if (first()) StoreInverse(k, d, thread_);
+          if (first()) {
+            StoreInverse(k, d, thread_);
+            this->template NoteGrowth<kGroup>(d, thread_);
+          }
           __syncthreads();
         }
         Divide(d, thread, t, rest);
@@ -205,7 +209,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         const auto nothing = [] {};
         Invert(Square(k), Before<decltype(nothing)>{nothing});
         __syncthreads();
-        if (!this->HasFailed(k) && first()) StoreInverse(k, Square(k), thread_);
+        if (!this->HasFailed(k) && first()) {
+          StoreInverse(k, Square(k), thread_);
+          this->template NoteGrowth<kGroup>(Square(k), thread_);
+        }
       }
     }
     this->Release();

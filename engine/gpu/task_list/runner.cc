@@ -81,8 +81,9 @@ class TaskListRunner final : public Runner {
       });
       if (!status.ok()) return status;
     }
-    return device_.Launched(
-        FindFailures(group.systems, group.count, group.scratch.segments, device_.stream()));
+    return device_.Launched(FindOutcomes(group.systems, group.count, GrowthArgsOf(plan),
+                                         plan.shape().scalar == Scalar::kFloat32,
+                                         device_.stream()));
   }
 
   absl::StatusOr<int64_t> PrepareSolve(const SolveBatch& batch, int64_t most_columns,

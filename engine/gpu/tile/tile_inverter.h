@@ -187,9 +187,9 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
   }
 }
 
-// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows. When a span is inverted
-// its block holds what the spans before leave of it; so do, R, the blocks of its row where those of
-// X come. A span s:
+// The lower triangle of m becomes X = inv(chol(m)), by spans of 32 rows; the diagonal that m had
+// stands in row kTile, of the padding. When a span is inverted its block holds what the spans
+// before leave of it; so do, R, the blocks of its row where those of X come. A span s:
 //
 //     X(s,s)         by one warp
 //     all others     L(i,s) = A(i,s) X(s,s)', above the diagonal,   and   X(s,l) = X(s,s) R(s,l)
@@ -222,6 +222,9 @@ class TileInverter {
   template <typename Beside>
   __device__ void Run(const Beside& beside) const {
     const int warp = warp_;
+    // The next span's is not touched before the first barrier.
+    if (warp == 0) KeepDiagonal(0, kSpan);
+    if (warp == 1) KeepDiagonal(kSpan, kTile);
 #pragma unroll 1
     for (int span = 0;; ++span) {
       if (warp == 0) {
@@ -262,6 +265,13 @@ class TileInverter {
     __device__ void Span(int) const {}
     __device__ void Inverted() const {}
   };
+
+  // Below the tile, where its columns are padded: for the growth, when it has become the inverse.
+  __device__ void KeepDiagonal(int first, int end) const {
+#pragma unroll
+    for (int i = first + Lane(); i < end; i += kWarp) m_[i * kLead + kTile] = m_[i * (kLead + 1)];
+    SyncWarp();
+  }
 
   __device__ T* Block(int row, int column) const { return m_ + kSpan * (column * kLead + row); }
 

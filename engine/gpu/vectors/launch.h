@@ -13,10 +13,10 @@ namespace blockd::gpu {
 // Has the driver load the kernels; once, before all else.
 LaunchResult PrepareVectors();
 
-// Writes what was found in the `segments` words of each system's info, unless all are zero. After
-// large blocks: small ones do it themselves.
-LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
-                          Stream stream);
+// Computes the growth of all segments that have not failed, and writes what the words of each
+// system's info say together. After large blocks: small ones do both themselves.
+LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
+                          bool is_float, Stream stream);
 
 // Moves `count` pieces of `bytes`, a multiple of 4: from piece i to piece place(i), or back.
 // Piece i belongs to column i / blocks and block i % blocks counted from `first_piece`; its place

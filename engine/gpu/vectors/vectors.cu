@@ -7,6 +7,7 @@ namespace blockd::gpu {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr unsigned kGrowthParts = 16;  // thread blocks that share a segment
 
 LaunchResult Launched(const char* kernel) { return {BLOCKD_GPU(GetLastError)(), kernel}; }
 
@@ -26,16 +27,57 @@ __device__ T Reduce(T value, T* shared, const Combine& combine) {
   return result;
 }
 
-__global__ void FindFailuresKernel(const FactorEntry* systems, int64_t segments) {
+__global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments) {
   __shared__ int64_t shared[kThreads];
   const FactorEntry& mine = systems[blockIdx.x];
-  int64_t best = segments;
+  int64_t best = segments, most = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < segments; i += kThreads) {
-    best = mine.info[i] != 0 && i < best ? i : best;
+    const int64_t word = mine.info[i];
+    best = IsFailure(word) && i < best ? i : best;
+    most = word > most ? word : most;
   }
   best = Reduce(best, shared, [](int64_t a, int64_t b) { return a < b ? a : b; });
-  if (threadIdx.x == 0 && best < segments) *mine.found = {best + 1, mine.info[best]};
+  most = Reduce(most, shared, [](int64_t a, int64_t b) { return a > b ? a : b; });
+  if (threadIdx.x != 0) return;
+  *mine.found = {best < segments ? best + 1 : 0, best < segments ? mine.info[best] : most};
+}
+
+// A segment's growth, some of its interiors a thread block: a warp sums a column of a stored
+// inverse.
+template <typename T>
+__global__ void GrowthKernel(const FactorEntry* systems,
+                             const BLOCKD_KERNEL_ARGUMENT GrowthArgs args) {
+  const FactorEntry& mine = systems[blockIdx.z];
+  int64_t segment = blockIdx.x;
+  int l = 0;
+  while (segment >= args.levels[l].shape.segments()) segment -= args.levels[l++].shape.segments();
+  const GrowthArgs::OfLevel& level = args.levels[l];
+  int64_t* const word = mine.info + level.segments_before + segment;
+  if (IsFailure(*word)) return;
+  const int64_t n = level.shape.n;
+  const SegmentRange range = level.shape.segment(segment);
+  const ChainReader<T> chain{mine, n, level.chain_offset};
+  T most = 1;
+  for (int64_t k = blockIdx.y; k < range.count; k += gridDim.y) {
+    const T* const inverse = static_cast<const T*>(mine.factor) + level.inverse_offset +
+                             (range.slot + k) * TriangleSize(n);
+    const DiagonalSource<T> diagonal = chain.Diagonal(range.block(k));
+    for (int64_t column = WarpIndex(); column < n; column += kThreads / kWarp) {
+      const int64_t first = column / kPanelColumns * kPanelColumns, rows = n - first;
+      const T* const entries =
+          inverse + PanelOffset(n, column / kPanelColumns) + (column - first) * rows;
+      T sum = 0;
+#pragma unroll 4
+      for (int64_t i = Lane(); i < rows; i += kWarp) sum = fma(entries[i], entries[i], sum);
+      const T square = SumOfLanes<kWarp>(sum) * diagonal.At(column, column);
+      most = most >= square ? most : square;  // NaN stays
+    }
+  }
+  if (Lane() != 0) return;
+  atomicMax(
+      reinterpret_cast<unsigned long long*>(word),
+      static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most))));
 }
 
 template <bool kScatter>
@@ -119,7 +161,9 @@ unsigned Blocks(int64_t threads) {
 }  // namespace
 
 LaunchResult PrepareVectors() {
-  for (const LaunchResult& result : {LaunchResult{Load(FindFailuresKernel), "FindFailures"},
+  for (const LaunchResult& result : {LaunchResult{Load(FindOutcomesKernel), "FindOutcomes"},
+                                     {Load(GrowthKernel<double>), "Growth"},
+                                     {Load(GrowthKernel<float>), "Growth"},
                                      {Load(MoveColumnsKernel<true>), "ScatterColumns"},
                                      {Load(MoveColumnsKernel<false>), "GatherColumns"},
                                      {Load(AddKernel<double>), "AddVectors"},
@@ -138,10 +182,17 @@ LaunchResult PrepareVectors() {
   return {};
 }
 
-LaunchResult FindFailures(const FactorEntry* systems, int64_t count, int64_t segments,
-                          Stream stream) {
-  FindFailuresKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
-  return Launched("FindFailures");
+LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
+                          bool is_float, Stream stream) {
+  int64_t segments = 0;
+  for (int l = 0; l < args.num_levels; ++l) segments += args.levels[l].shape.segments();
+  const dim3 grid(static_cast<unsigned>(segments), kGrowthParts, static_cast<unsigned>(count));
+  const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
+  kernel<<<grid, kThreads, 0, stream>>>(systems, args);
+  const LaunchResult result = Launched("Growth");
+  if (!result.ok()) return result;
+  FindOutcomesKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
+  return Launched("FindOutcomes");
 }
 
 LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args,

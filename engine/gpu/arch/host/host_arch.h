@@ -149,6 +149,17 @@ void AmongLanes(const Set& set, const Body& body) {
   warp.barrier.arrive_and_wait();
 }
 
+template <int kLanes, typename T>
+T SumOfLanes(T value) {
+  T sum = 0;
+  AmongLanes([&](auto& lane) { lane.a[0] = value; },
+             [&](const auto& lanes) {
+               const int first = Lane() / kLanes * kLanes;
+               for (int i = first; i < first + kLanes; ++i) sum += static_cast<T>(lanes[i].a[0]);
+             });
+  return sum;
+}
+
 template <typename T>
 void Renew(T&) {}
 
@@ -320,6 +331,14 @@ inline int64_t __double_as_longlong(double value) {
   int64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
+}
+inline void atomicMax(uint32_t* p, uint32_t value) {
+  std::atomic_ref now(*p);
+  for (uint32_t last = now.load(); last < value && !now.compare_exchange_weak(last, value);) {
+  }
+}
+inline void NoteLargest(uint32_t* largest, float value) {
+  atomicMax(largest, __float_as_uint(value));
 }
 inline void atomicMin(unsigned* p, unsigned value) {
   std::atomic_ref now(*p);
