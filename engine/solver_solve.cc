@@ -129,8 +129,9 @@ struct RefinedColumn {
   int32_t asked_steps = 0;  // while they help at all
   int32_t goal_steps = 0;   // while the goal is not reached
   double goal = 0;
-  double error = 0;   // backward error of x
-  int32_t steps = 0;  // taken
+  double rounding = 0;  // of x alone: errors below it are no worse than one another
+  double error = 0;     // backward error of x
+  int32_t steps = 0;    // taken
   bool active = false;
 
   void Measure(double now) {
@@ -140,7 +141,7 @@ struct RefinedColumn {
   // Of a step that was tried: whether it is an improvement. One that does not halve the error is
   // the last.
   bool Try(double tried) {
-    if (!(tried < error)) {
+    if (!(tried < error || tried <= rounding)) {
       active = false;
       return false;
     }
@@ -164,8 +165,9 @@ std::vector<RefinedColumn> RefinedColumns(std::span<const SolveItem> items,
   for (const size_t i : group) {
     RefinedColumn column;
     column.asked_steps = items[i].max_refinements;
+    const Shape& shape = items[i].factorization->shape();
+    column.rounding = BackwardErrorGoal(shape) / (8 * static_cast<double>(shape.block_size));
     if (items[i].factorization->refines()) {
-      const Shape& shape = items[i].factorization->shape();
       column.goal_steps = kMaxRefinements;
       column.goal = BackwardErrorGoal(shape) - ResidualRounding(shape);
     }

@@ -397,7 +397,8 @@ TEST_P(AccuracyTest, RefinementKeepsTheBestStep) {
     double last = kInfinity;
     for (const int32_t steps : {1, 2, 10}) {
       const Solved solved = SolveSmooth(matrix, factorization, steps);
-      EXPECT_LE(*solved.outcome.backward_error, last);
+      // Below the rounding of x itself one is as good as another.
+      EXPECT_LE(*solved.outcome.backward_error, std::max(last, Epsilon(scalar()) / 2));
       // What is reported is the error of what is returned.
       EXPECT_NEAR(*solved.outcome.backward_error, solved.error,
                   ErrorBound(matrix.shape()) + 0.1 * solved.error);
