@@ -178,7 +178,7 @@ TEST(BlockctlUsageTest, AResultThatCannotBeWrittenIsAnError) {
   EXPECT_THAT(full.err, HasSubstr("standard output"));
   // And a reader that has seen enough is none.
   const Outcome closed = RunProgram(
-      "/bin/sh", {"-c", "(" + std::string(BLOCKCTL_PROGRAM) + " help; echo $? >&2) | true; true"});
+      "/bin/sh", {"-c", absl::StrCat("(", BLOCKCTL_PROGRAM, " help; echo $? >&2) | true; true")});
   EXPECT_THAT(closed.err, Not(HasSubstr("standard output")));
 }
 

@@ -64,7 +64,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     this->FindOthers();
     CopyWait();
     __syncthreads();
-    if (thread_ < kTile) Kept(0)[thread_ * kLead] = d_[thread_ * (kLead + 1)];
+    if (thread_ < kTile) d_[thread_ * kLead + KeptRow(0)] = d_[thread_ * (kLead + 1)];
     __syncthreads();
     const bool inverts = warp_ < kHalf;
     for (int64_t k = 0;; ++k) {
@@ -91,7 +91,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       __syncthreads();
       if (this->HasFailed(k)) return;
       Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
-      this->template NoteGrowth<kThreads>(d_, Kept(k), thread_);
+      this->template NoteGrowth<kThreads>(d_, d_ + KeptRow(k), thread_);
       if (last) this->template ReportGrowth<kThreads>();
       if (!HasNext(last)) return;
       Divide(k);
@@ -105,8 +105,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   __device__ void Invert() {
     TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
   }
-  // Where the k-th D's diagonal is kept, kLead apart: in the padding, until the next but one's.
-  __device__ T* Kept(int64_t k) const { return d_ + kTile + (k & 1); }
+  // Where the k-th D's diagonal is kept: in the padding, until the next but one's.
+  __device__ static int KeptRow(int64_t k) { return kTile + static_cast<int>(k & 1); }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
@@ -190,7 +190,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     const DiagonalSource<T> next = Chain().Diagonal(range_.block(k + 1));
     int i = warp_;
 #pragma unroll 1
-    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr, Kept(k + 1));
+    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr, KeptRow(k + 1));
     if (range_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
@@ -276,9 +276,9 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   };
 
   // What is there, as far as there is something, - rows rows' in one piece, to `out` or to d_, and
-  // then its diagonal to `kept`.
+  // then its diagonal to `kept_row`.
   __device__ void FormPiece(const T* rows, const Piece& piece, const DiagonalSource<T>& there,
-                            T* out, T* kept = nullptr) const {
+                            T* out, int kept_row = 0) const {
     constexpr int kMine = 4 * kPieceTiles;
     const T* const first = there.first;
     const T* const second = there.second;
@@ -318,7 +318,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       if (c > r) continue;
       const T value = r < n ? start[e] : r == c ? T{1} : T{0};
       d_[c * kLead + r] = value;
-      if (c / 8 == r / 8) *(c == r ? kept + c * kLead : d_ + r * kLead + c) = value;
+      if (c / 8 == r / 8) d_[c == r ? c * kLead + kept_row : r * kLead + c] = value;
     }
   }
 

@@ -51,7 +51,7 @@ class SmallSegment {
   // Says how it went, and lets those go on that wait for this segment.
   __device__ void Release() const {
     const bool awaited = assignment_.level_index + 1 < args_.num_levels;
-    __syncthreads();
+    if (awaited || assignment_.is_base()) __syncthreads();
     if (threadIdx.x != 0) return;
     const int64_t word = outcome_->value != 0 ? outcome_->value : kGrowthWord + outcome_->growth;
     system_.info[assignment_.position()] = word;
@@ -79,7 +79,6 @@ class SmallSegment {
   // By the first kBy threads: d is the tile with the inverse, diagonal that of D, kLead apart.
   template <int kBy>
   __device__ void NoteGrowth(const T* d, const T* diagonal, int thread) {
-#if !defined(BLOCKD_NO_GROWTH)
     constexpr int kParts = kBy / kTile;
     const int column = thread / kParts, part = thread % kParts;
     const T* const entries = d + column * kLead;
@@ -92,14 +91,11 @@ class SmallSegment {
     }
     const T square = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * diagonal[column * kLead];
     growth_ = growth_ >= square ? growth_ : square;  // NaN stays
-#endif
   }
   // After the last block, by the same threads and whole warps.
   template <int kBy>
   __device__ void ReportGrowth() const {
-#if !defined(BLOCKD_NO_GROWTH)
     NoteLargest(&outcome_->growth, static_cast<float>(SumOfLanes<kBy / kTile>(growth_)));
-#endif
   }
   // Whether the k-th interior has no inverse.
   __device__ bool HasFailed(int64_t k) const {

@@ -57,27 +57,30 @@ __global__ void GrowthKernel(const FactorEntry* systems,
   const int64_t n = level.shape.n;
   const SegmentRange range = level.shape.segment(segment);
   const ChainReader<T> chain{mine, n, level.chain_offset};
+  // Warps take panels of eight columns, of one interior after the other.
+  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t step = static_cast<int64_t>(gridDim.y) * (kThreads / kWarp);
   T most = 1;
-  for (int64_t k = blockIdx.y; k < range.count; k += gridDim.y) {
-    const T* const inverse = static_cast<const T*>(mine.factor) + level.inverse_offset +
-                             (range.slot + k) * TriangleSize(n);
+  for (int64_t i = blockIdx.y * (kThreads / kWarp) + WarpIndex(); i < range.count * panels;
+       i += step) {
+    const int64_t k = i / panels, p = i % panels;
+    const int rows = static_cast<int>(n - p * kPanelColumns);
+    const int64_t column = p * kPanelColumns + Lane() % 8;
     const DiagonalSource<T> diagonal = chain.Diagonal(range.block(k));
-    for (int64_t first = 8 * WarpIndex(); first < n; first += 8 * (kThreads / kWarp)) {
-      const int64_t rows = n - first, column = first + Lane() % 8;
-      const T* const panel = inverse + PanelOffset(n, first / kPanelColumns);
-      const T at_diagonal = column < n ? diagonal.At(column, column) : T{0};
-      T sums[8] = {};
+    const T at_diagonal = column < n ? diagonal.At(column, column) : T{0};
+    const T* const panel = static_cast<const T*>(mine.factor) + level.inverse_offset +
+                           (range.slot + k) * TriangleSize(n) + PanelOffset(n, p);
+    T sums[8] = {};
 #pragma unroll 2
-      for (int64_t row = Lane(); row < rows; row += kWarp) {
+    for (int row = Lane(); row < rows; row += kWarp) {
+      T entries[8];
 #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const T entry = c < rows ? panel[c * rows + row] : T{0};
-          sums[c] = fma(entry, entry, sums[c]);
-        }
-      }
-      const T square = SumsOfLanes(sums) * at_diagonal;
-      most = most >= square ? most : square;  // NaN stays
+      for (int c = 0; c < 8; ++c) entries[c] = panel[(c < rows ? c : 0) * rows + row];
+#pragma unroll
+      for (int c = 0; c < 8; ++c) sums[c] = fma(entries[c], entries[c], sums[c]);
     }
+    const T square = SumsOfLanes(sums) * at_diagonal;
+    most = most >= square ? most : square;  // NaN stays
   }
   const auto bits =
       static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most)));
@@ -194,15 +197,15 @@ LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const Growt
     segments += shape.segments();
     longest = shape.first_length > longest ? shape.first_length : longest;
   }
-  // An interior a thread block, of chains that are not very long.
-  const auto parts = static_cast<unsigned>(longest < 64 ? longest : 64);
+  // A panel a warp, of chains that are not very long.
+  const int64_t panels = (args.levels[0].shape.n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t wanted = (longest * panels * kWarp + kThreads - 1) / kThreads;
+  const auto parts = static_cast<unsigned>(wanted < 512 ? wanted : 512);
   const dim3 grid(static_cast<unsigned>(segments), parts, static_cast<unsigned>(count));
   const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
-#if !defined(BLOCKD_NO_GROWTH)
   kernel<<<grid, kThreads, 0, stream>>>(systems, args);
   const LaunchResult result = Launched("Growth");
   if (!result.ok()) return result;
-#endif
   FindOutcomesKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
   return Launched("FindOutcomes");
 }
