@@ -149,7 +149,8 @@ TEST_F(SolverCoreMemoryTest, ABatchWhoseWorkspaceDoesNotFitRunsInPieces) {
   gate_->Open();
   for (PendingSolve& solve : solves) {
     ExpectSolves(system_, *solve);
-    EXPECT_LT(solve->Wait()->cost.batch_requests, 8);
+    EXPECT_GE(solve->Wait()->cost.batch_requests, 2);
+    EXPECT_LT(solve->Wait()->cost.batch_requests, 4);
   }
   // One that cannot fit even alone is refused, and only that one.
   PendingSolve large = Solve(handle, system_.form.shape, 2 * free_bytes / rhs_bytes);
