@@ -149,7 +149,8 @@ TEST_F(SolverCoreMemoryTest, ABatchWhoseWorkspaceDoesNotFitRunsInPieces) {
   gate_->Open();
   for (PendingSolve& solve : solves) {
     ExpectSolves(system_, *solve);
-    EXPECT_LT(solve->Wait()->cost.batch_requests, 8);
+    EXPECT_GE(solve->Wait()->cost.batch_requests, 2);
+    EXPECT_LT(solve->Wait()->cost.batch_requests, 4);
   }
   // One that cannot fit even alone is refused, and only that one.
   PendingSolve large = Solve(handle, system_.form.shape, 2 * free_bytes / rhs_bytes);
@@ -185,10 +186,10 @@ TEST_F(SolverCoreMemoryTest, IdleFactorizationsExpireWithoutTraffic) {
   clock_.Advance(absl::Seconds(7));
   const Handle young = Held(system_);
   EXPECT_TRUE(IsHeld(idle));
-  // The sweep runs on a thread of its own: wait until it has seen the time. It comes four times in
-  // the time after which they expire, so that none is held for a quarter longer.
+  // The sweep runs on a thread of its own, which may begin late. It comes four times in the time
+  // after which they expire: long before the young one is old.
   clock_.Advance(absl::Seconds(3));
-  RepeatUntil([&] { return !IsHeld(idle); }, [] {});
+  RepeatUntil([&] { return !IsHeld(idle); }, [&] { clock_.Advance(absl::Milliseconds(10)); });
   EXPECT_EQ(WhyNot(idle), NotFoundReason::kExpired);
   EXPECT_TRUE(IsHeld(kept));
   EXPECT_TRUE(IsHeld(young));

@@ -134,10 +134,15 @@ TEST_F(SolverCoreReservationTest, AFactorSolveReservesForBothUntilItIsAnswered) 
     EXPECT_EQ(Reserved(), expected);
     gate_->WaitForDevice();
     EXPECT_EQ(Reserved(), expected);
-    solve->at_answer = [&] { at_answer_ = Reserved(); };
+    int64_t used_at_answer = -1;
+    solve->at_answer = [&] {
+      at_answer_ = Reserved();
+      used_at_answer = core_->memory().pool.used_bytes;
+    };
     gate_->Open();
     ExpectSolves(system_, *solve);
     EXPECT_EQ(at_answer_, 0);
+    EXPECT_EQ(used_at_answer, 0);
     Stop();
   }
 }

@@ -158,6 +158,36 @@ TEST_F(SolverCoreSolveTest, ResidualsAndRefinementNeedTheMatrix) {
   EXPECT_EQ(Metric("blockd_backward_error_count"), 1);
 }
 
+// A = L L' with a small pivot: inv(L) loses digits that a step of refinement brings back.
+TEST_F(SolverCoreSolveTest, SaysHowManyStepsItTook) {
+  Start();
+  TestSystem hard(1, 3);
+  const double l[3][3] = {{1, 0, 0}, {1.0 / 3, 1.2345e-6, 0}, {0.3, 0.9, 0.7}};
+  std::vector<double> rhs(3, 0.0), solution(3);
+  for (size_t r = 0; r < 3; ++r) {
+    for (size_t c = 0; c < 3; ++c) {
+      const double a = l[r][0] * l[c][0] + l[r][1] * l[c][1] + l[r][2] * l[c][2];
+      if (r >= c) hard.diagonal[3 * c + r] = a;
+      rhs[r] += a;
+    }
+  }
+  FactorParams keeping;
+  keeping.keep_matrix = true;
+  server::SolveParams params;
+  params.handle = Held(hard, keeping);
+  params.num_rhs = 1;
+  params.rhs = std::as_bytes(std::span(rhs));
+  params.solution = std::as_writable_bytes(std::span(solution));
+  params.residual = true;
+  params.max_refinements = 3;
+  Pending<server::SolveReply> pending;
+  pending.context->caller = "alice";
+  core_->Solve(pending.context, params, pending.Callback());
+  ASSERT_TRUE(pending.Wait().ok()) << pending.Wait().status();
+  EXPECT_GE(pending.Wait()->refinements, 1);
+  EXPECT_LE(pending.Wait()->refinements, 3);
+}
+
 TEST_F(SolverCoreSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   Start({.limits = {.max_rhs = 100}});
   const Handle handle = Held(system_);
