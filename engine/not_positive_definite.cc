@@ -1,6 +1,7 @@
 #include "engine/not_positive_definite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -97,8 +98,7 @@ class MinorSearch {
       std::vector<int64_t> separators;
       int64_t chain = blocks;
       for (const Level& level : plan_.levels()) {
-        const auto wished =
-            static_cast<int64_t>(part * static_cast<double>(level.separators.size()) + 0.5);
+        const int64_t wished = std::llround(part * static_cast<double>(level.separators.size()));
         const int64_t cuts = std::min(wished, chain / 2);
         if (cuts == 0) break;
         separators.push_back(cuts);

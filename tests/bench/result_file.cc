@@ -33,8 +33,8 @@ std::string Quoted(const std::string& text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
-ResultFile::ResultFile(const Flags& flags, std::string hardware)
-    : flags_(flags), hardware_(flags.hardware.empty() ? std::move(hardware) : flags.hardware) {}
+ResultFile::ResultFile(const Flags& flags, const std::string& hardware)
+    : flags_(flags), hardware_(flags.hardware.empty() ? hardware : flags.hardware) {}
 
 ResultFile::~ResultFile() {
   if (flags_.json.empty()) return;

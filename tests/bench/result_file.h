@@ -18,7 +18,7 @@ class ResultFile {
  public:
   // The file is `flags.json`; nothing is written where that is empty. `hardware` is what was
   // measured, unless `flags.hardware` says it.
-  ResultFile(const Flags& flags, std::string hardware);
+  ResultFile(const Flags& flags, const std::string& hardware);
   // Writes the file. A program that exits because an answer was wrong leaves none.
   ~ResultFile();
   ResultFile(const ResultFile&) = delete;

@@ -231,10 +231,10 @@ TEST_F(StreamContractTest, TheStreamsEndIsTheAnswerToWhatIsUnanswered) {
            {grpc::Status::OK, absl::StatusCode::kUnavailable},
            {{grpc::StatusCode::RESOURCE_EXHAUSTED, "enough"},
             absl::StatusCode::kResourceExhausted}}) {
-    fake_.on_solve_stream = [&](FakeSolver::SolvePipe* pipe) {
+    fake_.on_solve_stream = [status = sent](FakeSolver::SolvePipe* pipe) {
       v1::SolveStreamRequest request;
       pipe->Read(&request);
-      return sent;
+      return status;
     };
     EXPECT_EQ(Ask().code(), expected);
   }

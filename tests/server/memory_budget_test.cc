@@ -120,7 +120,7 @@ TEST(MemoryBudgetTest, AssignmentGivesBackWhatWasThere) {
   Reservation a = *budget.Reserve(30), b = *budget.Reserve(20);
   a = std::move(b);
   EXPECT_EQ(a.bytes(), 20);
-  EXPECT_EQ(b.bytes(), 0);
+  EXPECT_EQ(b.bytes(), 0);  // NOLINT(bugprone-use-after-move)
   EXPECT_EQ(budget.reserved_bytes(), 20);
   Reservation& same = a;
   a = std::move(same);

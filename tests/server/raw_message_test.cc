@@ -79,7 +79,7 @@ TEST(PayloadTest, IsAlignedForAnyScalarAndSharedByCopies) {
   EXPECT_EQ(payload.bytes(), 40);
   EXPECT_EQ(payload.span().size(), 40u);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.span().data()) % alignof(double), 0u);
-  const Payload copy = payload;
+  const Payload copy = payload;  // NOLINT(performance-unnecessary-copy-initialization)
   EXPECT_EQ(copy.span().data(), payload.span().data());
   EXPECT_EQ(Payload().bytes(), 0);
 }

@@ -26,8 +26,7 @@ std::vector<AdversarialCase> AdversarialCases(Scalar scalar, int64_t largest_blo
 
 // N times the block L L', L = `factor`, n x n column-major, with couplings that are small beside
 // it.
-problems::Problem RepeatBlock(const std::vector<double>& factor, int64_t block_size,
-                              int64_t num_blocks);
+problems::Problem RepeatBlock(const std::vector<double>& factor, int64_t n, int64_t num_blocks);
 
 // A x, rounded once; x and the result are N n x d, column-major.
 std::vector<double> Multiply(const BlockTridiagonalView& view, const std::vector<double>& x);

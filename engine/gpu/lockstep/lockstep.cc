@@ -9,8 +9,9 @@ namespace {
 
 // Rows that n takes in whole tiles, cubed.
 double CubeInTiles(int64_t n, int64_t tile) {
-  const auto rows = static_cast<double>((n + tile - 1) / tile * tile);
-  return rows * rows * rows;
+  const int64_t rows = (n + tile - 1) / tile * tile;
+  const auto side = static_cast<double>(rows);
+  return side * side * side;
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ struct alignas(16) TwoDoubles {
 using float2 = TwoFloats;
 using float4 = FourFloats;
 using double2 = TwoDoubles;
-struct dim3 {
+struct dim3 {  // NOLINT(readability-identifier-naming)
   unsigned x, y, z;
   explicit dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };

@@ -16,6 +16,7 @@
 #define BLOCKD_GPU_CODE 1
 #define BLOCKD_KERNEL_ARGUMENT
 #define BLOCKD_DYNAMIC_SHARED(type, name, alignment) \
+  /* NOLINTNEXTLINE(bugprone-macro-parentheses) */   \
   type* const name = reinterpret_cast<type*>(blockd::gpu::HostThreadBlock::Current().shared())
 
 namespace blockd::gpu {
