@@ -178,7 +178,8 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   // Checks all that can be checked before the right-hand sides are here, and takes their memory.
   absl::Status Accept(const v1::SolveRequest& request, Item* item)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (draining_) return state_->CheckAcceptsWork();
+    // The stream itself may not have been told yet.
+    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
     absl::StatusOr<SolveParams> params = ToSolveParams(request, "request.");
     if (!params.ok()) return params.status();
     item->params = *params;
