@@ -1,6 +1,6 @@
 #include "client/blockctl/npy.h"
 
-#include <cstring>
+#include <cstddef>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -115,8 +115,8 @@ absl::StatusOr<Array> ParseNpy(std::string_view bytes) {
     return Bad(absl::StrCat("it holds ", data.size(), " bytes of data, but its shape ",
                             ShapeText(array.shape), " needs ", expected));
   }
-  array.data.resize(expected);
-  std::memcpy(array.data.data(), data.data(), expected);
+  const auto* const first = reinterpret_cast<const std::byte*>(data.data());
+  array.data.assign(first, first + expected);
   return array;
 }
 

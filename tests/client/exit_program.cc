@@ -136,14 +136,14 @@ int SolveAndEnd(std::string_view how, const std::string& target) {
     const auto id = session.Send(factored->handle, b, x);
     if (!id.ok() || !session.Await(*id).ok()) Fail("no answer in the session");
   } else if (how == "async") {
-    auto* const solved = new absl::Notification;
-    client->SolveAsync(factored->handle, b, x, {}, [solved](absl::StatusOr<SolveResult> result) {
+    static absl::Notification& solved = *new absl::Notification;  // the callback may outlive us
+    client->SolveAsync(factored->handle, b, x, {}, [](absl::StatusOr<SolveResult> result) {
       if (!result.ok()) Fail(result.status().ToString().c_str());
-      solved->Notify();
+      solved.Notify();
     });
     factored->handle.Detach();
     client.reset();
-    solved->WaitForNotification();
+    solved.WaitForNotification();
   } else if (!client->Solve(factored->handle, b, x).ok()) {
     Fail("no solution");
   }
