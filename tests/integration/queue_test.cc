@@ -112,17 +112,25 @@ TEST_F(QueueTest, ADeadlineThatPassesInTheQueueIsSaidWhileTheDeviceIsBusy) {
   EXPECT_EQ(TimesSolved(), 2);
 }
 
+// The caller may hear of its deadline before the core does: then the round says nothing.
 TEST_F(QueueTest, ADeadlineThatPassesOnTheDeviceEndsTheWorkBetweenTwoSteps) {
   StartHeld();
   gate_->Open();
   EXPECT_TRUE(IsOk(held_->Wait()));
-  gate_->Close();
-  PendingSolve late(stub(), Request(), ContextWithServerTimeout(absl::Milliseconds(300)));
-  gate_->WaitForDevice();
-  EXPECT_EQ(late.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  gate_->Open();
-  EXPECT_TRUE(Eventually([&] { return Ended("Solve", "DEADLINE_EXCEEDED") == 1; }));
-  EXPECT_EQ(TimesSolved(), 1);
+  int attempts = 0;
+  EXPECT_TRUE(Eventually([&] {
+    gate_->Close();
+    PendingSolve late(stub(), Request(), ContextWithServerTimeout(absl::Seconds(2)));
+    gate_->WaitForDevice();
+    EXPECT_EQ(late.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    gate_->Open();
+    ++attempts;
+    EXPECT_TRUE(Eventually([&] {
+      return Ended("Solve", "OK") + Ended("Solve", "DEADLINE_EXCEEDED") == attempts + 1;
+    }));
+    return Ended("Solve", "DEADLINE_EXCEEDED") == 1;
+  }));
+  EXPECT_EQ(TimesSolved(), attempts);
 }
 
 // A cancellation takes its way; the gate opens when it may not have come yet. Once is enough.
