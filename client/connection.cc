@@ -121,8 +121,13 @@ void Connection::Prepare(grpc::ClientContext& context, absl::Time deadline) cons
   if (!options_.caller.empty()) context.AddMetadata("blockd-caller", options_.caller);
 }
 
+absl::Status TimeIsOver() {
+  return absl::DeadlineExceededError("the timeout was over before the call began");
+}
+
 absl::Status Connection::Retry(absl::Time deadline,
                                absl::FunctionRef<absl::Status(grpc::ClientContext&)> call) const {
+  if (absl::Now() >= deadline) return TimeIsOver();
   Backoff backoff(options_.retry, deadline, UniformRandom);
   while (true) {
     grpc::ClientContext context;

@@ -59,6 +59,9 @@ class Connection {
 };
 
 absl::Status ToStatus(const grpc::Status& status);
+// What a call says that is not made because its deadline has passed. gRPC would make it: it rounds
+// deadlines up to milliseconds.
+absl::Status TimeIsOver();
 double UniformRandom();  // from [0, 1)
 std::string RandomBytes(size_t count);
 

@@ -216,6 +216,7 @@ void SolverClient::SolveBytesAsync(const Factorization& factorization, Scalar sc
       MakeSolveRequest(factorization, scalar, rhs.size(), solution.size(), options);
   if (!request.ok()) return done(request.status());
   const absl::Time deadline = connection_->Deadline(options.timeout);
+  if (absl::Now() >= deadline) return done(TimeIsOver());
   if (static_cast<int64_t>(rhs.size()) <= connection_->options().stream_threshold_bytes) {
     request->set_rhs(rhs.data(), rhs.size());
     return StartAsyncSolve(connection_, *std::move(request), solution, deadline, std::move(done));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/stopwatch.h"
 
 namespace blockd {
 namespace {
@@ -77,9 +78,7 @@ class MinorSearch {
   }
 
  private:
-  bool IsCancelled() const {
-    return failed_.cancelled != nullptr && failed_.cancelled->load(std::memory_order_relaxed);
-  }
+  bool IsStopped() const { return IsCancelled(failed_.cancelled); }
 
   bool Fits(const EliminationPlan& plan) const {
     return plan.factor_bytes() <= plan_.factor_bytes() &&
@@ -120,10 +119,10 @@ class MinorSearch {
     batch.scratch = failed_.scratch;
     batch.stop = failed_.cancelled;
     absl::StatusOr<std::vector<FactorReport>> reports =
-        backend_.Factor(batch, [this] { return !IsCancelled(); });
+        backend_.Factor(batch, [this] { return !IsStopped(); });
     // Whoever gives up leaves an idle device to those who get the memory.
     if (!reports.ok()) backend_.Synchronize().IgnoreError();
-    if (IsCancelled()) return absl::CancelledError("cancelled while factoring");
+    if (IsStopped()) return absl::CancelledError("cancelled while factoring");
     if (!reports.ok()) return reports.status();
     return (*reports)[0];
   }

@@ -14,10 +14,12 @@
 #include "client/blockctl/metrics_page.h"
 #include "tests/client/blockctl_program.h"
 #include "tests/client/server_fixture.h"
-#include "tests/client/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace blockd::blockctl {
 namespace {
+
+using test::TempFolder;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;

@@ -24,19 +24,24 @@ class CallsTest : public ::testing::Test {
   static inline const SystemView kSystem = MakeSystemView(2, 1, kDiagonal, kCoupling);
   static inline const Factorization kHandle{"handle", 2, 1, Scalar::kFloat64};
 
+  struct Call {
+    std::string peer, caller;
+    absl::Duration remaining;
+  };
+
   CallsTest() {
     fake_.on_call = [this](const std::string& method, const grpc::ServerContext& context) {
-      absl::MutexLock lock(&mutex_);
-      peers_[method] = context.peer();
-      remaining_[method] = absl::FromChrono(context.deadline()) - absl::Now();
       const auto caller = context.client_metadata().find("blockd-caller");
-      callers_[method] = caller == context.client_metadata().end()
-                             ? "(none)"
-                             : std::string(caller->second.data(), caller->second.size());
+      const Call call{context.peer(),
+                      caller == context.client_metadata().end()
+                          ? "(none)"
+                          : std::string(caller->second.data(), caller->second.size()),
+                      absl::FromChrono(context.deadline()) - absl::Now()};
+      absl::MutexLock lock(&mutex_);
+      last_[method] = call;
     };
     fake_.on_release = [this](const v1::ReleaseRequest& request, v1::ReleaseReply* reply) {
-      absl::MutexLock lock(&mutex_);
-      for (const std::string& handle : request.handle()) released_.push_back(handle);
+      for (const std::string& handle : request.handle()) released_.Append(handle);
       reply->set_released_bytes(77);
       return grpc::Status::OK;
     };
@@ -48,9 +53,10 @@ class CallsTest : public ::testing::Test {
       v1::FactorStreamRequest request;
       EXPECT_TRUE(reader->Read(&request));
       header_ = request.header();
+      const int systems = static_cast<int>(request.header().num_systems());
       while (reader->Read(&request)) {
       }
-      return AnswerFactor(static_cast<int>(header_.num_systems()), reply);
+      return AnswerFactor(systems, reply);
     };
     fake_.on_solve = [this](grpc::ServerContext*, const v1::SolveRequest& request,
                             v1::SolveReply* reply) {
@@ -122,13 +128,27 @@ class CallsTest : public ::testing::Test {
     return *SolverClient::Connect(fake_.target(), options);
   }
 
+  // How a method was last called; of one that was not, all empty.
+  Call Last(const std::string& method) {
+    absl::MutexLock lock(&mutex_);
+    const auto call = last_.find(method);
+    return call == last_.end() ? Call() : call->second;
+  }
+  void ForgetCalls() {
+    absl::MutexLock lock(&mutex_);
+    last_.clear();
+  }
+
+  Shared<std::vector<std::string>> released_;
+  Shared<v1::FactorRequest> factor_;
+  Shared<v1::FactorStreamHeader> header_;
+  Shared<v1::SolveRequest> solve_;
+
+ private:
   absl::Mutex mutex_;
-  std::map<std::string, std::string> peers_, callers_;
-  std::map<std::string, absl::Duration> remaining_;
-  std::vector<std::string> released_;
-  v1::FactorRequest factor_;
-  v1::FactorStreamHeader header_;
-  v1::SolveRequest solve_;
+  std::map<std::string, Call> last_ ABSL_GUARDED_BY(mutex_);
+
+ protected:
   FakeSolver fake_;  // after what its calls use
 };
 

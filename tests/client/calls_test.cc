@@ -42,22 +42,22 @@ TEST_F(CallsTest, AFactorSendsItsOptions) {
     EXPECT_FALSE(factored->found);
     EXPECT_TRUE(IsSomeCost(factored->cost));
   }
-  ExpectSent(factor_.options());
-  ExpectSent(header_.options());
-  EXPECT_EQ(factor_.spec().num_blocks(), 2);
-  EXPECT_EQ(factor_.system(0).diagonal(), TextOf({4, 5}));
-  EXPECT_EQ(factor_.system(0).coupling(), TextOf({1}));
+  ExpectSent(factor_.Get().options());
+  ExpectSent(header_.Get().options());
+  EXPECT_EQ(factor_.Get().spec().num_blocks(), 2);
+  EXPECT_EQ(factor_.Get().system(0).diagonal(), TextOf({4, 5}));
+  EXPECT_EQ(factor_.Get().system(0).coupling(), TextOf({1}));
   ASSERT_TRUE(Connect().Factor(kSystem, {.check_finite = true, .log_determinant = true}).ok());
-  EXPECT_TRUE(factor_.options().check_finite());
-  EXPECT_TRUE(factor_.options().log_determinant());
-  EXPECT_FALSE(factor_.options().keep_matrix());
-  EXPECT_FALSE(factor_.options().pin());
-  EXPECT_FALSE(factor_.options().has_lease());  // zero: the server's
+  EXPECT_TRUE(factor_.Get().options().check_finite());
+  EXPECT_TRUE(factor_.Get().options().log_determinant());
+  EXPECT_FALSE(factor_.Get().options().keep_matrix());
+  EXPECT_FALSE(factor_.Get().options().pin());
+  EXPECT_FALSE(factor_.Get().options().has_lease());  // zero: the server's
   ASSERT_TRUE(Connect()
                   .Factor(kSystem, {.accuracy = Accuracy::kGuaranteed, .condition_estimate = true})
                   .ok());
-  EXPECT_EQ(factor_.options().accuracy(), v1::ACCURACY_GUARANTEED);
-  EXPECT_TRUE(factor_.options().condition_estimate());
+  EXPECT_EQ(factor_.Get().options().accuracy(), v1::ACCURACY_GUARANTEED);
+  EXPECT_TRUE(factor_.Get().options().condition_estimate());
 }
 
 TEST_F(CallsTest, ABatchGivesEachSystemItsOwn) {
@@ -78,8 +78,8 @@ TEST_F(CallsTest, ABatchGivesEachSystemItsOwn) {
   {
     const auto batch = client.FactorBatch(systems, {.log_determinant = true});
     ASSERT_TRUE(batch.ok()) << batch.status();
-    EXPECT_EQ(factor_.system(1).diagonal(), TextOf({5, 6}));
-    EXPECT_EQ(factor_.system(2).coupling(), TextOf({3}));
+    EXPECT_EQ(factor_.Get().system(1).diagonal(), TextOf({5, 6}));
+    EXPECT_EQ(factor_.Get().system(2).coupling(), TextOf({3}));
     ASSERT_EQ(batch->systems.size(), 3);
     EXPECT_EQ(batch->systems[0].handle.get().handle, "h0");
     EXPECT_EQ(batch->systems[1].status, absl::InvalidArgumentError("not this one"));
@@ -94,17 +94,16 @@ TEST_F(CallsTest, ABatchGivesEachSystemItsOwn) {
     EXPECT_TRUE(IsSomeCost(batch->cost));
   }
   EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
-  absl::MutexLock lock(&mutex_);
-  EXPECT_THAT(released_, ::testing::UnorderedElementsAre("h0", "h2"));
+  EXPECT_THAT(released_.Get(), ::testing::UnorderedElementsAre("h0", "h2"));
 }
 
 TEST_F(CallsTest, TheThresholdCountsEverySystemOfABatch) {
   const SystemView systems[] = {kSystem, kSystem};  // 24 bytes each
   ASSERT_TRUE(Connect({.stream_threshold_bytes = 48}).FactorBatch(systems).ok());
-  EXPECT_EQ(factor_.system_size(), 2);
-  EXPECT_EQ(header_.num_systems(), 0);
+  EXPECT_EQ(factor_.Get().system_size(), 2);
+  EXPECT_EQ(header_.Get().num_systems(), 0);
   ASSERT_TRUE(Connect({.stream_threshold_bytes = 47}).FactorBatch(systems).ok());
-  EXPECT_EQ(header_.num_systems(), 2);
+  EXPECT_EQ(header_.Get().num_systems(), 2);
 }
 
 TEST_F(CallsTest, ARefactorNamesItsHandlesInOrder) {
@@ -118,9 +117,9 @@ TEST_F(CallsTest, ARefactorNamesItsHandlesInOrder) {
   const SystemView systems[] = {kSystem, kSystem};
   const auto result = Connect().RefactorBatch(handles, systems, {.overwrite = true});
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_THAT(factor_.options().handle(), ElementsAre("handle", "other"));
-  EXPECT_TRUE(factor_.options().overwrite());
-  EXPECT_EQ(factor_.options().idempotency_key(), "");
+  EXPECT_THAT(factor_.Get().options().handle(), ElementsAre("handle", "other"));
+  EXPECT_TRUE(factor_.Get().options().overwrite());
+  EXPECT_EQ(factor_.Get().options().idempotency_key(), "");
   ASSERT_EQ(result->systems.size(), 2);
   EXPECT_TRUE(result->systems[0].ok());
   EXPECT_TRUE(absl::IsAborted(result->systems[1]));
@@ -159,13 +158,13 @@ TEST_F(CallsTest, ASolveSendsItsOptionsAndReadsItsResult) {
     EXPECT_EQ(result->backward_error_bound, 0.5);
     EXPECT_EQ(result->refinements, 3);
     EXPECT_TRUE(IsSomeCost(result->cost));
-    EXPECT_EQ(solve_.handle(), "handle");
-    EXPECT_EQ(solve_.num_rhs(), 2);
-    EXPECT_EQ(solve_.rhs(), TextOf(b));
-    EXPECT_TRUE(solve_.options().residual());
-    EXPECT_EQ(solve_.options().max_refinements(), 7);
-    EXPECT_TRUE(solve_.options().check_finite());
-    solve_.Clear();
+    EXPECT_EQ(solve_.Get().handle(), "handle");
+    EXPECT_EQ(solve_.Get().num_rhs(), 2);
+    EXPECT_EQ(solve_.Get().rhs(), TextOf(b));
+    EXPECT_TRUE(solve_.Get().options().residual());
+    EXPECT_EQ(solve_.Get().options().max_refinements(), 7);
+    EXPECT_TRUE(solve_.Get().options().check_finite());
+    solve_ = v1::SolveRequest();
   };
   for (const int64_t threshold : {int64_t{1} << 20, int64_t{0}}) {
     const SolverClient client = Connect({.stream_threshold_bytes = threshold});
@@ -186,22 +185,19 @@ TEST_F(CallsTest, ASolveSendsItsOptionsAndReadsItsResult) {
   }
   std::vector<double> x(4);
   ASSERT_TRUE(Connect().Solve(kHandle, b, x, {.residual = true}).ok());
-  EXPECT_TRUE(solve_.options().residual());
-  EXPECT_EQ(solve_.options().max_refinements(), 0);
-  EXPECT_FALSE(solve_.options().check_finite());
+  EXPECT_TRUE(solve_.Get().options().residual());
+  EXPECT_EQ(solve_.Get().options().max_refinements(), 0);
+  EXPECT_FALSE(solve_.Get().options().check_finite());
   ASSERT_TRUE(Connect().Solve(kHandle, b, x, {.check_finite = true}).ok());
-  EXPECT_FALSE(solve_.options().residual());
-  EXPECT_TRUE(solve_.options().check_finite());
+  EXPECT_FALSE(solve_.Get().options().residual());
+  EXPECT_TRUE(solve_.Get().options().check_finite());
 }
 
 TEST_F(CallsTest, TheThresholdOfASolveIsItsRightHandSides) {
   const std::vector<double> b = {1, 2};
   std::vector<double> x(2);
   const auto solve_both_ways = [&](int64_t threshold) {
-    {
-      absl::MutexLock lock(&mutex_);
-      peers_.clear();
-    }
+    ForgetCalls();
     const SolverClient client = Connect({.stream_threshold_bytes = threshold});
     ASSERT_TRUE(client.Solve(kHandle, b, x).ok());
     absl::Notification done;
@@ -212,11 +208,11 @@ TEST_F(CallsTest, TheThresholdOfASolveIsItsRightHandSides) {
     done.WaitForNotification();
   };
   solve_both_ways(16);
-  EXPECT_EQ(peers_.count("Solve"), 1);
-  EXPECT_EQ(peers_.count("SolveStream"), 0);
+  EXPECT_NE(Last("Solve").peer, "");
+  EXPECT_EQ(Last("SolveStream").peer, "");
   solve_both_ways(15);
-  EXPECT_EQ(peers_.count("Solve"), 0);
-  EXPECT_EQ(peers_.count("SolveStream"), 1);
+  EXPECT_EQ(Last("Solve").peer, "");
+  EXPECT_NE(Last("SolveStream").peer, "");
 }
 
 TEST_F(CallsTest, AnAsynchronousSolveThatCannotBeSentSaysSoOnce) {
@@ -250,7 +246,7 @@ TEST_F(CallsTest, AnAsynchronousSolveThatCannotBeSentSaysSoOnce) {
 }
 
 TEST_F(CallsTest, AFactorSolveIsOneCall) {
-  v1::FactorSolveRequest sent;
+  Shared<v1::FactorSolveRequest> sent;
   fake_.on_factor_solve = [&](const v1::FactorSolveRequest& request, v1::FactorSolveReply* reply) {
     sent = request;
     reply->set_solution(request.rhs());
@@ -275,20 +271,20 @@ TEST_F(CallsTest, AFactorSolveIsOneCall) {
   EXPECT_EQ(solved->refinements, 2);
   EXPECT_EQ(solved->log_determinant, 9.5);
   EXPECT_TRUE(IsSomeCost(solved->cost));
-  EXPECT_EQ(sent.spec().num_blocks(), 2);
-  EXPECT_EQ(sent.system().diagonal(), TextOf({4, 5}));
-  EXPECT_EQ(sent.num_rhs(), 2);
-  EXPECT_EQ(sent.rhs(), TextOf(b));
-  EXPECT_TRUE(sent.options().residual());
-  EXPECT_EQ(sent.options().max_refinements(), 4);
-  EXPECT_TRUE(sent.check_finite());
-  EXPECT_TRUE(sent.log_determinant());
-  EXPECT_EQ(sent.accuracy(), v1::ACCURACY_GUARANTEED);
+  EXPECT_EQ(sent.Get().spec().num_blocks(), 2);
+  EXPECT_EQ(sent.Get().system().diagonal(), TextOf({4, 5}));
+  EXPECT_EQ(sent.Get().num_rhs(), 2);
+  EXPECT_EQ(sent.Get().rhs(), TextOf(b));
+  EXPECT_TRUE(sent.Get().options().residual());
+  EXPECT_EQ(sent.Get().options().max_refinements(), 4);
+  EXPECT_TRUE(sent.Get().check_finite());
+  EXPECT_TRUE(sent.Get().log_determinant());
+  EXPECT_EQ(sent.Get().accuracy(), v1::ACCURACY_GUARANTEED);
   ASSERT_TRUE(Connect().FactorSolve(kSystem, b, x, {.timeout = absl::Seconds(500)}).ok());
-  EXPECT_FALSE(sent.options().residual());
-  EXPECT_FALSE(sent.check_finite());
-  EXPECT_FALSE(sent.log_determinant());
-  EXPECT_GT(remaining_["FactorSolve"], absl::Seconds(60));  // which a client's own timeout is
+  EXPECT_FALSE(sent.Get().options().residual());
+  EXPECT_FALSE(sent.Get().check_finite());
+  EXPECT_FALSE(sent.Get().log_determinant());
+  EXPECT_GT(Last("FactorSolve").remaining, absl::Seconds(60));  // which a client's own timeout is
 
   std::vector<double> wrong(3);
   EXPECT_TRUE(GetInvalidField(Connect().FactorSolve(kSystem, b, wrong).status()).has_value());
@@ -298,7 +294,7 @@ TEST_F(CallsTest, AFactorSolveIsOneCall) {
     return grpc::Status::OK;
   };
   EXPECT_TRUE(absl::IsInternal(Connect().FactorSolve(kSystem, b, x).status()));
-  EXPECT_TRUE(peers_.find("Factor") == peers_.end());
+  EXPECT_EQ(Last("Factor").peer, "");
 }
 
 // Above the threshold it is a Factor, a Solve and a Release.
@@ -315,40 +311,36 @@ TEST_F(CallsTest, ALargeFactorSolveKeepsTheMatrixWhereTheSolveNeedsIt) {
     EXPECT_EQ(solved->refinements, 3);
     EXPECT_EQ(solved->log_determinant, 10.5);
     EXPECT_TRUE(IsSomeCost(solved->cost));
-    EXPECT_EQ(solve_.handle(), "h0");
+    EXPECT_EQ(solve_.Get().handle(), "h0");
   };
   solve({}, {.keep_matrix = true, .pin = true});
-  EXPECT_FALSE(factor_.options().keep_matrix());
-  EXPECT_FALSE(factor_.options().pin());  // nobody would release it if this process ended now
-  EXPECT_FALSE(factor_.options().log_determinant());
+  EXPECT_FALSE(factor_.Get().options().keep_matrix());
+  EXPECT_FALSE(factor_.Get().options().pin());  // nobody would release it if this process ended now
+  EXPECT_FALSE(factor_.Get().options().log_determinant());
   solve({.residual = true}, {.log_determinant = true});
-  EXPECT_TRUE(factor_.options().keep_matrix());
-  EXPECT_TRUE(factor_.options().log_determinant());
-  EXPECT_TRUE(solve_.options().residual());
+  EXPECT_TRUE(factor_.Get().options().keep_matrix());
+  EXPECT_TRUE(factor_.Get().options().log_determinant());
+  EXPECT_TRUE(solve_.Get().options().residual());
   solve({.max_refinements = 2}, {});
-  EXPECT_TRUE(factor_.options().keep_matrix());
-  EXPECT_EQ(solve_.options().max_refinements(), 2);
-  EXPECT_FALSE(solve_.options().check_finite());
+  EXPECT_TRUE(factor_.Get().options().keep_matrix());
+  EXPECT_EQ(solve_.Get().options().max_refinements(), 2);
+  EXPECT_FALSE(solve_.Get().options().check_finite());
   solve({}, {.check_finite = true});
-  EXPECT_TRUE(factor_.options().check_finite());
-  EXPECT_TRUE(solve_.options().check_finite());
+  EXPECT_TRUE(factor_.Get().options().check_finite());
+  EXPECT_TRUE(solve_.Get().options().check_finite());
   solve({.check_finite = true}, {});
-  EXPECT_FALSE(factor_.options().check_finite());
-  EXPECT_TRUE(solve_.options().check_finite());
+  EXPECT_FALSE(factor_.Get().options().check_finite());
+  EXPECT_TRUE(solve_.Get().options().check_finite());
   EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
-  absl::MutexLock lock(&mutex_);
-  EXPECT_EQ(released_, std::vector<std::string>(5, "h0"));
+  EXPECT_EQ(released_.Get(), std::vector<std::string>(5, "h0"));
 }
 
 TEST_F(CallsTest, ALargeFactorSolveHasOneDeadlineForBoth) {
   // Three of forty seconds go into the Factor, so they are not left for the Solve. (gRPC sends
   // deadlines to within some percent.)
-  absl::Duration of_factor;
+  Shared<absl::Duration> of_factor;
   fake_.on_factor = [&](const v1::FactorRequest&, v1::FactorReply* reply) {
-    {
-      absl::MutexLock lock(&mutex_);
-      of_factor = remaining_["Factor"];
-    }
+    of_factor = Last("Factor").remaining;
     absl::SleepFor(absl::Seconds(3));
     return AnswerFactor(1, reply);
   };
@@ -358,9 +350,9 @@ TEST_F(CallsTest, ALargeFactorSolveHasOneDeadlineForBoth) {
       Connect({.timeout = absl::Seconds(5), .stream_threshold_bytes = 24})
           .FactorSolve(kSystem, b, x, {.timeout = absl::Seconds(40)}, {.timeout = absl::Seconds(5)})
           .ok());
-  EXPECT_GT(of_factor, absl::Seconds(10));  // that of the Solve counts for both
-  EXPECT_GT(remaining_["Solve"], absl::Seconds(10));
-  EXPECT_LT(remaining_["Solve"], absl::Seconds(38.5));
+  EXPECT_GT(of_factor.Get(), absl::Seconds(10));  // that of the Solve counts for both
+  EXPECT_GT(Last("Solve").remaining, absl::Seconds(10));
+  EXPECT_LT(Last("Solve").remaining, absl::Seconds(38.5));
 }
 
 TEST_F(CallsTest, TheLargeFactorSolvesFailuresAreItsOwn) {
@@ -372,10 +364,7 @@ TEST_F(CallsTest, TheLargeFactorSolvesFailuresAreItsOwn) {
   };
   EXPECT_TRUE(absl::IsAborted(client.FactorSolve(kSystem, b, x).status()));
   EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
-  {
-    absl::MutexLock lock(&mutex_);
-    EXPECT_THAT(released_, ElementsAre("h0"));
-  }
+  EXPECT_THAT(released_.Get(), ElementsAre("h0"));
   fake_.on_factor = [](const v1::FactorRequest&, v1::FactorReply*) {
     return grpc::Status(grpc::StatusCode::DATA_LOSS, "no");
   };

@@ -23,12 +23,12 @@ TEST_F(ConnectionTest, AReleaseNamesItsHandles) {
   const auto released = Connect().Release(handles);
   ASSERT_TRUE(released.ok()) << released.status();
   EXPECT_EQ(*released, 77);
-  EXPECT_THAT(released_, ElementsAre("a", "b"));
+  EXPECT_THAT(released_.Get(), ElementsAre("a", "b"));
 }
 
 TEST_F(ConnectionTest, AReleaseThatIsTriedAgainForgivesOnlyItself) {
   std::atomic<int> calls{0};
-  v1::HandleNotFound::Reason reason = v1::HandleNotFound::EVICTED;
+  std::atomic<v1::HandleNotFound::Reason> reason{v1::HandleNotFound::EVICTED};
   fake_.on_release = [&](const v1::ReleaseRequest& request, v1::ReleaseReply*) {
     return ++calls % 2 == 1 ? UnavailableFor(absl::Milliseconds(1))
                             : NotFound(request.handle(0), reason);
@@ -40,8 +40,8 @@ TEST_F(ConnectionTest, AReleaseThatIsTriedAgainForgivesOnlyItself) {
         v1::HandleNotFound::RESTARTED, v1::HandleNotFound::FAILED_REFACTOR}) {
     reason = other;
     const auto detail = GetHandleNotFound(client.Release(handles).status());
-    ASSERT_TRUE(detail.has_value()) << reason;
-    EXPECT_EQ(detail->reason(), reason);
+    ASSERT_TRUE(detail.has_value()) << other;
+    EXPECT_EQ(detail->reason(), other);
   }
   reason = v1::HandleNotFound::RELEASED;
   EXPECT_TRUE(client.Release(handles).ok());
@@ -89,22 +89,21 @@ TEST_F(ConnectionTest, AHandleIsGivenBackOnce) {
     EXPECT_EQ(detached.get().handle, "");
   }
   EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
-  absl::MutexLock lock(&mutex_);
-  EXPECT_THAT(released_, ::testing::UnorderedElementsAre("handle", "first", "second"));
+  EXPECT_THAT(released_.Get(), ::testing::UnorderedElementsAre("handle", "first", "second"));
 }
 
 TEST_F(ConnectionTest, AListIsReadToItsLastPage) {
-  std::vector<std::string> tokens;
+  Shared<std::vector<std::string>> tokens;
   fake_.on_list = [&](const v1::ListFactorizationsRequest& request,
                       v1::ListFactorizationsReply* reply) {
-    tokens.push_back(request.page_token());
-    reply->add_factorization()->set_handle(absl::StrCat("h", tokens.size()));
-    if (tokens.size() < 3) reply->set_next_page_token(absl::StrCat("page", tokens.size()));
+    const size_t page = tokens.Append(request.page_token());
+    reply->add_factorization()->set_handle(absl::StrCat("h", page));
+    if (page < 3) reply->set_next_page_token(absl::StrCat("page", page));
     return grpc::Status::OK;
   };
   const auto all = Connect().List();
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_THAT(tokens, ElementsAre("", "page1", "page2"));
+  EXPECT_THAT(tokens.Get(), ElementsAre("", "page1", "page2"));
   ASSERT_EQ(all->size(), 3);
   EXPECT_EQ((*all)[0].handle(), "h1");
   EXPECT_EQ((*all)[2].handle(), "h3");
@@ -116,8 +115,8 @@ TEST_F(ConnectionTest, AListIsReadToItsLastPage) {
 
 TEST_F(ConnectionTest, QuestionsCarryWhatIsAskedAndAreTriedAgain) {
   std::atomic<int> calls{0};
-  v1::GetPlanRequest asked;
-  std::string handle;
+  Shared<v1::GetPlanRequest> asked;
+  Shared<std::string> handle;
   const auto busy_once = [&] {
     return ++calls % 2 == 1 ? UnavailableFor(absl::Milliseconds(1)) : grpc::Status::OK;
   };
@@ -139,20 +138,20 @@ TEST_F(ConnectionTest, QuestionsCarryWhatIsAskedAndAreTriedAgain) {
   const auto plan = client.Plan(10, 4, Scalar::kFloat32, 3, 5);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->backend(), "fake");
-  EXPECT_EQ(asked.spec().num_blocks(), 10);
-  EXPECT_EQ(asked.spec().block_size(), 4);
-  EXPECT_EQ(asked.spec().scalar(), v1::FLOAT32);
-  EXPECT_EQ(asked.spec().diagonal_form(), v1::FULL);
-  EXPECT_EQ(asked.spec().coupling_form(), v1::SUBDIAGONAL);
-  EXPECT_EQ(asked.num_systems(), 3);
-  EXPECT_EQ(asked.num_rhs(), 5);
+  EXPECT_EQ(asked.Get().spec().num_blocks(), 10);
+  EXPECT_EQ(asked.Get().spec().block_size(), 4);
+  EXPECT_EQ(asked.Get().spec().scalar(), v1::FLOAT32);
+  EXPECT_EQ(asked.Get().spec().diagonal_form(), v1::FULL);
+  EXPECT_EQ(asked.Get().spec().coupling_form(), v1::SUBDIAGONAL);
+  EXPECT_EQ(asked.Get().num_systems(), 3);
+  EXPECT_EQ(asked.Get().num_rhs(), 5);
   ASSERT_TRUE(client.Plan(1, 1, Scalar::kFloat64).ok());
-  EXPECT_EQ(asked.spec().scalar(), v1::FLOAT64);
-  EXPECT_EQ(asked.num_systems(), 1);
-  EXPECT_EQ(asked.num_rhs(), 1);
+  EXPECT_EQ(asked.Get().spec().scalar(), v1::FLOAT64);
+  EXPECT_EQ(asked.Get().num_systems(), 1);
+  EXPECT_EQ(asked.Get().num_rhs(), 1);
   const auto info = client.Get("one");
   ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(handle, "one");
+  EXPECT_EQ(handle.Get(), "one");
   EXPECT_EQ(info->held_bytes(), 12);
   const auto server = client.ServerInfo();
   ASSERT_TRUE(server.ok()) << server.status();
@@ -180,10 +179,10 @@ TEST_F(ConnectionTest, EveryCallSaysWhoCalls) {
   call_all("ada", 1 << 20);
   call_all("ada", 0);
   for (const auto* method : {"Factor", "FactorStream", "Solve", "SolveStream", "Release"}) {
-    EXPECT_EQ(callers_[method], "ada") << method;
+    EXPECT_EQ(Last(method).caller, "ada") << method;
   }
   call_all("", 1 << 20);
-  EXPECT_EQ(callers_["Solve"], "(none)");
+  EXPECT_EQ(Last("Solve").caller, "(none)");
 }
 
 TEST_F(ConnectionTest, TimeoutsAreTheCallsOrTheClients) {
@@ -191,14 +190,37 @@ TEST_F(ConnectionTest, TimeoutsAreTheCallsOrTheClients) {
   std::vector<double> x(2);
   const SolverClient client = Connect({.timeout = absl::Seconds(1000)});
   ASSERT_TRUE(client.Solve(kHandle, b, x).ok());
-  EXPECT_GT(remaining_["Solve"], absl::Seconds(500));
-  EXPECT_LT(remaining_["Solve"], absl::Seconds(1100));
+  EXPECT_GT(Last("Solve").remaining, absl::Seconds(500));
+  EXPECT_LT(Last("Solve").remaining, absl::Seconds(1100));
   ASSERT_TRUE(client.Solve(kHandle, b, x, {.timeout = absl::Seconds(100)}).ok());
-  EXPECT_LT(remaining_["Solve"], absl::Seconds(110));
+  EXPECT_LT(Last("Solve").remaining, absl::Seconds(110));
   ASSERT_TRUE(client.Factor(kSystem, {.timeout = absl::Seconds(100)}).ok());
-  EXPECT_LT(remaining_["Factor"], absl::Seconds(110));
+  EXPECT_LT(Last("Factor").remaining, absl::Seconds(110));
   ASSERT_TRUE(Connect({.timeout = absl::InfiniteDuration()}).Solve(kHandle, b, x).ok());
-  EXPECT_GT(remaining_["Solve"], absl::Hours(24 * 365));
+  EXPECT_GT(Last("Solve").remaining, absl::Hours(24 * 365));
+}
+
+// gRPC rounds a deadline up to milliseconds, in which a server may well answer.
+TEST_F(ConnectionTest, ACallWhoseTimeIsOverIsNotSent) {
+  const std::vector<double> b = {1, 2};
+  std::vector<double> x(2);
+  const absl::Duration timeout = absl::Nanoseconds(1);
+  for (const int64_t threshold : {int64_t{1} << 20, int64_t{0}}) {
+    const SolverClient client = Connect({.stream_threshold_bytes = threshold});
+    ASSERT_TRUE(client.WaitUntilConnected(absl::Seconds(60)));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(client.Factor(kSystem, {.timeout = timeout}).status()));
+    EXPECT_TRUE(
+        absl::IsDeadlineExceeded(client.Solve(kHandle, b, x, {.timeout = timeout}).status()));
+    absl::Notification done;
+    client.SolveAsync(kHandle, b, x, {.timeout = timeout}, [&](const auto& result) {
+      EXPECT_TRUE(absl::IsDeadlineExceeded(result.status()));
+      done.Notify();
+    });
+    done.WaitForNotification();
+  }
+  for (const auto* method : {"Factor", "FactorStream", "Solve", "SolveStream"}) {
+    EXPECT_EQ(Last(method).peer, "") << method;
+  }
 }
 
 TEST_F(ConnectionTest, LargeTransfersHaveAConnectionOfTheirOwn) {
@@ -208,16 +230,15 @@ TEST_F(ConnectionTest, LargeTransfersHaveAConnectionOfTheirOwn) {
   const std::vector<double> b = {1, 2};
   std::vector<double> x(2);
   ASSERT_TRUE(large.Solve(kHandle, b, x).ok());
-  EXPECT_NE(peers_["Factor"], peers_["FactorStream"]);
-  EXPECT_EQ(peers_["FactorStream"], peers_["SolveStream"]);
+  EXPECT_NE(Last("Factor").peer, Last("FactorStream").peer);
+  EXPECT_EQ(Last("FactorStream").peer, Last("SolveStream").peer);
 }
 
 TEST_F(ConnectionTest, ClientsShareAConnectionUnlessToldNotTo) {
   fake_.on_server_info = [](v1::ServerInfo*) { return grpc::Status::OK; };
   const auto peer_of = [&](const SolverClient& client) {
     EXPECT_TRUE(client.ServerInfo().ok());
-    absl::MutexLock lock(&mutex_);
-    return peers_["GetServerInfo"];
+    return Last("GetServerInfo").peer;
   };
   const SolverClient a = Connect(), b = Connect();
   EXPECT_EQ(peer_of(a), peer_of(b));

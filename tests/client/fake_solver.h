@@ -16,28 +16,38 @@
 
 namespace blockd::client {
 
-// What a test sets and the server's threads call, each as it is at that moment. Thread-safe.
-template <typename Signature>
-class Script;
-
-template <typename Result, typename... Arguments>
-class Script<Result(Arguments...)> {
+// What a test's thread and the server's threads have in common: gRPC's own synchronization between
+// a call and its answer is not seen by the thread sanitizer. Thread-safe.
+template <typename T>
+class Shared {
  public:
-  using Function = std::function<Result(Arguments...)>;
-  Script& operator=(Function function) {
+  Shared() = default;
+  explicit Shared(T value) : value_(std::move(value)) {}
+  Shared& operator=(T value) {
     absl::MutexLock lock(&mutex_);
-    function_ = std::move(function);
+    value_ = std::move(value);
     return *this;
   }
-  Function Get() const {
+  T Get() const {
     absl::MutexLock lock(&mutex_);
-    return function_;
+    return value_;
+  }
+  // Only for containers; returns how many there are then.
+  template <typename Element>
+  size_t Append(Element&& element) {
+    absl::MutexLock lock(&mutex_);
+    value_.push_back(std::forward<Element>(element));
+    return value_.size();
   }
 
  private:
   mutable absl::Mutex mutex_;
-  Function function_ ABSL_GUARDED_BY(mutex_);
+  T value_ ABSL_GUARDED_BY(mutex_);
 };
+
+// What a test sets and the server's threads call, each as it is at that moment.
+template <typename Signature>
+using Script = Shared<std::function<Signature>>;
 
 // Calls without a script are UNIMPLEMENTED. Scripts may run on any number of threads.
 class FakeSolver : public v1::Solver::Service {

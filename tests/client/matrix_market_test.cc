@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "client/blockctl/files.h"
-#include "tests/client/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace blockd::blockctl {
 namespace {
+
+using test::TempFolder;
 
 using ::testing::HasSubstr;
 

@@ -13,10 +13,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/blockctl/files.h"
-#include "tests/client/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace blockd::blockctl {
 namespace {
+
+using test::TempFolder;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

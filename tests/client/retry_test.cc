@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -46,46 +45,46 @@ class RetryTest : public ::testing::Test {
 
 TEST_F(RetryTest, AFactorIsTriedAgainWithTheSameKey) {
   std::atomic<int> calls{0};
-  absl::Mutex mutex;
-  std::set<std::string> keys;
+  Shared<std::vector<std::string>> keys;
   fake_.on_factor = [&](const v1::FactorRequest& request, v1::FactorReply* reply) {
-    absl::MutexLock lock(&mutex);
-    keys.insert(request.options().idempotency_key());
+    keys.Append(request.options().idempotency_key());
     return ++calls < 3 ? UnavailableFor(absl::Milliseconds(1)) : AnswerWith("h", reply);
   };
   const auto result = Connect().Factor(kSystem);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->handle.get().handle, "h");
   EXPECT_EQ(calls, 3);
-  ASSERT_EQ(keys.size(), 1);
-  EXPECT_EQ(keys.begin()->size(), 16);
+  const std::vector<std::string> sent = keys.Get();
+  EXPECT_EQ(sent, std::vector<std::string>(3, sent.at(0)));
+  EXPECT_EQ(sent[0].size(), 16);
 }
 
 TEST_F(RetryTest, AUsersKeyIsSent) {
-  std::string key;
+  Shared<std::string> key;
   fake_.on_factor = [&](const v1::FactorRequest& request, v1::FactorReply* reply) {
     key = request.options().idempotency_key();
     return AnswerWith("h", reply);
   };
   ASSERT_TRUE(Connect().Factor(kSystem, {.idempotency_key = "mine"}).ok());
-  EXPECT_EQ(key, "mine");
+  EXPECT_EQ(key.Get(), "mine");
 }
 
 TEST_F(RetryTest, AnUploadIsTriedAgainFromItsBeginning) {
   std::atomic<int> calls{0};
-  std::vector<std::string> keys;
+  Shared<std::vector<std::string>> keys;
   fake_.on_factor_stream = [&](FakeSolver::FactorReader* reader, v1::FactorReply* reply) {
     v1::FactorStreamRequest request;
     EXPECT_TRUE(reader->Read(&request));
-    keys.push_back(request.header().options().idempotency_key());
+    keys.Append(request.header().options().idempotency_key());
     int64_t bytes = 0;
     while (reader->Read(&request)) bytes += static_cast<int64_t>(request.chunk().size());
     EXPECT_EQ(bytes, 8);
     return ++calls < 2 ? UnavailableFor(absl::Milliseconds(1)) : AnswerWith("h", reply);
   };
   ASSERT_TRUE(Connect({.stream_threshold_bytes = 0}).Factor(kSystem).ok());
-  ASSERT_EQ(keys.size(), 2);
-  EXPECT_EQ(keys[0], keys[1]);
+  const std::vector<std::string> sent = keys.Get();
+  ASSERT_EQ(sent.size(), 2);
+  EXPECT_EQ(sent[0], sent[1]);
 }
 
 TEST_F(RetryTest, OtherFailuresAreFinal) {

@@ -54,10 +54,11 @@ TEST_F(StreamContractTest, IdsCountFromOne) {
 }
 
 TEST_F(StreamContractTest, LongRightHandSidesFollowTheirHeaderInChunks) {
-  std::vector<v1::SolveStreamRequest> came;
+  Shared<std::vector<v1::SolveStreamRequest>> requests;
   fake_.on_solve_stream = [&](FakeSolver::SolvePipe* pipe) {
     v1::SolveStreamRequest request;
-    while (came.size() < 5 && pipe->Read(&request)) came.push_back(request);
+    while (pipe->Read(&request) && requests.Append(request) < 5) {
+    }
     for (const auto& [id, bytes] : std::vector<std::pair<uint64_t, size_t>>{{1, 40}, {2, 16}}) {
       Write(pipe, id, [bytes = bytes](v1::SolveStreamReply* reply) {
         reply->mutable_reply()->set_solution(std::string(bytes, '\0'));
@@ -74,6 +75,7 @@ TEST_F(StreamContractTest, LongRightHandSidesFollowTheirHeaderInChunks) {
   ASSERT_TRUE(session.Send(kHandle, b_, x_).ok());
   EXPECT_TRUE(session.Next()->result.ok());
   EXPECT_TRUE(session.Next()->result.ok());
+  const std::vector<v1::SolveStreamRequest> came = requests.Get();
   ASSERT_EQ(came.size(), 5);
   EXPECT_TRUE(came[0].has_request());
   EXPECT_EQ(came[0].request().num_rhs(), 1);

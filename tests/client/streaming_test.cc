@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -35,12 +36,13 @@ class StreamingTest : public ::testing::Test {
       ++streams_;
       v1::FactorStreamRequest request;
       EXPECT_TRUE(reader->Read(&request));
-      header_ = request.header();
+      Upload upload{request.header(), "", 0};
       while (reader->Read(&request)) {
-        received_ += request.chunk();
-        largest_chunk_ = std::max(largest_chunk_, request.chunk().size());
+        upload.numbers += request.chunk();
+        upload.largest_chunk = std::max(upload.largest_chunk, request.chunk().size());
       }
-      for (int k = 0; k < header_.num_systems(); ++k) AnswerWith("h", reply);
+      for (int k = 0; k < upload.header.num_systems(); ++k) AnswerWith("h", reply);
+      upload_ = upload;
       return grpc::Status::OK;
     };
     fake_.on_release = [](const v1::ReleaseRequest&, v1::ReleaseReply*) {
@@ -51,10 +53,14 @@ class StreamingTest : public ::testing::Test {
     return *SolverClient::Connect(fake_.target(), options);
   }
 
-  int unary_ = 0, streams_ = 0;
-  v1::FactorStreamHeader header_;
-  std::string received_;
-  size_t largest_chunk_ = 0;
+  struct Upload {
+    v1::FactorStreamHeader header;
+    std::string numbers;
+    size_t largest_chunk = 0;
+  };
+
+  std::atomic<int> unary_{0}, streams_{0};
+  Shared<Upload> upload_;  // the last one
   absl::Notification ended_;  // the test has: what waits for that may begin later
   FakeSolver fake_;           // after what its calls use
 };
@@ -89,10 +95,11 @@ TEST_F(StreamingTest, TheServerReceivesTheSystemsOneAfterAnother) {
                           .FactorBatch(systems, options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->systems.size(), 2);
-  EXPECT_EQ(header_.num_systems(), 2);
-  EXPECT_EQ(header_.spec().block_size(), 120);
-  EXPECT_LE(largest_chunk_, 100000);
-  EXPECT_EQ(received_,
+  const Upload upload = upload_.Get();
+  EXPECT_EQ(upload.header.num_systems(), 2);
+  EXPECT_EQ(upload.header.spec().block_size(), 120);
+  EXPECT_LE(upload.largest_chunk, 100000);
+  EXPECT_EQ(upload.numbers,
             TextOf(diagonal0) + TextOf(coupling0) + TextOf(diagonal1) + TextOf(coupling1));
   EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
   EXPECT_EQ(progress.back(), 10 * 120 * 120 * 8);

@@ -9,10 +9,12 @@
 #include "client/blockctl/files.h"
 #include "tests/client/blockctl_program.h"
 #include "tests/client/server_fixture.h"
-#include "tests/client/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace blockd::blockctl {
 namespace {
+
+using test::TempFolder;
 
 using ::testing::HasSubstr;
 

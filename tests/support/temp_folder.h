@@ -1,11 +1,10 @@
-// A folder of its own for a test's files, so that tests may run side by side.
+// A folder of a test's own, so that tests may run side by side.
 #ifndef BLOCKD_TESTS_SUPPORT_TEMP_FOLDER_H_
 #define BLOCKD_TESTS_SUPPORT_TEMP_FOLDER_H_
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 namespace blockd::test {
@@ -13,10 +12,8 @@ namespace blockd::test {
 // Made empty, under TMPDIR; removed with all that is in it. One thread at a time.
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "blockd-test-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();  // nowhere to write: no test can run
-    path_ = pattern;
+  TempFolder() : path_((std::filesystem::temp_directory_path() / "blockd-test-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) std::abort();  // nowhere to write: no test can run
   }
   ~TempFolder() {
     std::error_code ignored;
@@ -25,11 +22,11 @@ class TempFolder {
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
-  std::string File(std::string_view name) const { return (path_ / name).string(); }
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
 };
 
 }  // namespace blockd::test
