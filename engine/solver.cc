@@ -157,13 +157,16 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
     work.matrix = item.staged->view();
     return absl::OkStatus();
   }
-  if (backend_->reads_host_memory() && !MayKeepMatrix(item)) {
+  const bool in_place = backend_->reads_host_memory();
+  if (!in_place || MayKeepMatrix(item)) {
+    absl::StatusOr<StagedMatrix> staged = Stage(item.matrix.form);
+    if (!staged.ok()) return staged.status();
+    work.uploaded = *std::move(staged);
+  }
+  if (in_place) {
     work.matrix = item.matrix;
     return absl::OkStatus();
   }
-  absl::StatusOr<StagedMatrix> staged = Stage(item.matrix.form);
-  if (!staged.ok()) return staged.status();
-  work.uploaded = *std::move(staged);
   work.matrix = work.uploaded.view();
   return UploadMatrix(*backend_, item.matrix, work.uploaded);
 }
@@ -208,7 +211,13 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
   }
   auto factorization = std::make_shared<Factorization>(plan, std::move(work.factor),
                                                        std::move(matrix), conditioning);
-  if (!item.keep_matrix && !factorization->at_risk()) factorization->DropMatrix();
+  if (!item.keep_matrix && !factorization->at_risk()) {
+    factorization->DropMatrix();
+  } else if (MayKeepMatrix(item) && item.staged == nullptr && backend_->reads_host_memory()) {
+    // Only now is it known to be kept.
+    absl::Status status = UploadMatrix(*backend_, item.matrix, factorization->matrix());
+    if (!status.ok()) return status;
+  }
   work.outcome->factorization = std::move(factorization);
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/solver.h"
+#include "engine/larger_or_nan.h"
 #include "engine/stopwatch.h"
 
 namespace blockd {
@@ -138,17 +139,16 @@ struct RefinedColumn {
     error = now;
     active = (steps < asked_steps && error != 0) || (steps < goal_steps && !(error <= goal));
   }
-  // Of a step that was tried: whether it is an improvement. One that does not halve the error is
-  // the last.
+  // Of a step that was tried: whether it is an improvement, as every step to the goal must be. Of
+  // those that were asked for one that does not halve the error is the last.
   bool Try(double tried) {
     if (!(tried < error || tried <= rounding)) {
       active = false;
       return false;
     }
     ++steps;
-    const bool halves = tried <= error / 2;
+    if (!(tried <= error / 2)) asked_steps = 0;
     Measure(tried);
-    active = active && halves;
     return true;
   }
 };
@@ -175,9 +175,6 @@ std::vector<RefinedColumn> RefinedColumns(std::span<const SolveItem> items,
   }
   return columns;
 }
-
-// The larger one, NaN if one is.
-double LargerOrNaN(double a, double b) { return a > b || a != a ? a : b; }
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include "engine/cpu/large_blocks.h"
 #include "engine/cpu/residual.h"
 #include "engine/cpu/thread_pool.h"
+#include "engine/larger_or_nan.h"
 
 namespace blockd {
 namespace {
@@ -288,7 +289,7 @@ class CpuBackend : public Backend {
     });
     for (int64_t i = tasks - 1; i >= 0; --i) {
       FactorReport& report = reports[i / segments];
-      report.growth = std::max(report.growth, std::sqrt(found[i].growth_square));
+      report.growth = LargerOrNaN(report.growth, std::sqrt(found[i].growth_square));
       if (found[i].interior < 0) continue;
       const int64_t block = level.segments[i % segments].block(found[i].interior);
       report.failure = {plan.OriginalBlock(level_index, block), found[i].row};

@@ -78,7 +78,7 @@ class Eliminator : Tiles<T, kVectors> {
     Finish();
     SegmentReport report;
     for (const Vec& lanes : growth_square_) {
-      report.growth_square = std::max<double>(LargestLane<T, kWidth>(lanes), report.growth_square);
+      report.growth_square = Larger<double, 1>(LargestLane<T, kWidth>(lanes), report.growth_square);
     }
     return report;
   }

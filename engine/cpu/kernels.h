@@ -82,6 +82,24 @@ struct SubstituteTask {
   const std::atomic<bool>* stop = nullptr;
 };
 
+// Products of one block M, n x n and column-major, with vectors whose columns lie one after another.
+template <typename T>
+struct MultiplyTask {
+  int64_t n = 0;
+  int64_t columns = 0;
+  const T* block = nullptr;
+  bool symmetric = false;  // only its lower triangle is read
+  bool packed = false;     // and that is all there is, column after column
+  // y += M x, and sums += |M|, by rows.
+  const T* x = nullptr;
+  double* y = nullptr;
+  double* sums = nullptr;
+  // The same with M'; of a symmetric M, the same vectors once more.
+  const T* x_of_rows = nullptr;
+  double* y_of_columns = nullptr;
+  double* sums_of_columns = nullptr;
+};
+
 template <typename T>
 struct Kernels {
   const char* instruction_set;
@@ -89,6 +107,7 @@ struct Kernels {
   SegmentReport (*eliminate)(const EliminateTask<T>& task);
   void (*forward)(const SubstituteTask<T>& task);
   void (*backward)(const SubstituteTask<T>& task);
+  void (*multiply)(const MultiplyTask<T>& task);
 };
 
 template <typename T>

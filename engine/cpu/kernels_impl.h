@@ -5,6 +5,7 @@
 
 #include "engine/cpu/eliminate.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/multiply.h"
 #include "engine/cpu/small_blocks.h"
 #include "engine/cpu/substitute.h"
 
@@ -60,9 +61,14 @@ void Backward(const SubstituteTask<T>& task) {
 }
 
 template <typename T>
+void Multiply(const MultiplyTask<T>& task) {
+  Multiplication<T>(task).Run();
+}
+
+template <typename T>
 const Kernels<T>& Table(const char* instruction_set) {
   static const Kernels<T> table = {instruction_set, ScratchScalars<T>, Eliminate<T>, Forward<T>,
-                                   Backward<T>};
+                                   Backward<T>,     Multiply<T>};
   return table;
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/larger_or_nan.h"
+
 namespace blockd::cpu {
 namespace {
 
@@ -82,7 +84,7 @@ class LargeEliminator {
       for (int64_t i = 0; i < n_; ++i) diagonal_[i] = d_[i * n_ + i];
       const int64_t row = CholeskyInverse(n_, d_, x_);
       if (row >= 0) return {k, row, 1};
-      report.growth_square = std::max(report.growth_square, GrowthSquare());
+      report.growth_square = LargerOrNaN(report.growth_square, GrowthSquare());
       if (segment_.has_fill()) Fill(k);
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
       StoreInverse(task_.inverse + k * TriangleScalars(n_));
@@ -102,7 +104,7 @@ class LargeEliminator {
         const double scaled = root * static_cast<double>(x_[i * n_ + k]);
         sum += scaled * scaled;
       }
-      largest = std::max(largest, sum);
+      largest = LargerOrNaN(largest, sum);
     }
     return largest;
   }

@@ -2,32 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "engine/cpu/kernels.h"
+#include "engine/larger_or_nan.h"
 
 namespace blockd::cpu {
 namespace {
 
 using ResidualNorms = Backend::ResidualNorms;
-
-// The larger one, NaN if one is: std::max would drop it.
-double LargerOrNaN(double a, double b) { return a > b || std::isnan(a) ? a : b; }
-
-// y += A x and sums += |A|, by rows, for one block whose entries `entry` reads.
-template <typename T>
-struct BlockProduct {
-  int64_t n;
-  int64_t columns;
-
-  template <typename Entry>
-  void Apply(const Entry& entry, const T* x, double* y, double* sums) const {
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t i = 0; i < n; ++i) {
-        const double a = static_cast<double>(entry(i, j));
-        sums[i] += std::abs(a);
-        for (int64_t c = 0; c < columns; ++c) y[c * n + i] += a * static_cast<double>(x[c * n + j]);
-      }
-    }
-  }
-};
 
 template <typename T>
 std::vector<ResidualNorms> Residuals(ThreadPool& threads, const BlockTridiagonalView& matrix,
@@ -40,33 +23,39 @@ std::vector<ResidualNorms> Residuals(ThreadPool& threads, const BlockTridiagonal
   T* r = static_cast<T*>(r_out);
   const bool packed = matrix.form.diagonal == DiagonalForm::kPackedLower;
   const bool super = matrix.form.coupling == CouplingForm::kSuperdiagonal;
-  const BlockProduct<T> product{n, num_rhs};
+  const Kernels<T>& kernels = SelectKernels<T>();
   const int64_t stride = n * num_rhs;
   const int64_t tasks = std::min<int64_t>(threads.threads(), blocks);
   std::vector<std::vector<ResidualNorms>> partial(tasks, std::vector<ResidualNorms>(num_rhs));
   threads.Run(tasks, [&](int64_t task, int32_t) {
-    std::vector<double> y(stride), sums(n);
-    for (int64_t i = blocks * task / tasks; i < blocks * (task + 1) / tasks; ++i) {
-      std::fill(y.begin(), y.end(), 0.0);
-      std::fill(sums.begin(), sums.end(), 0.0);
-      const T* d = DiagonalBlock<T>(matrix, i);
-      product.Apply(
-          [&](int64_t row, int64_t column) {
-            const auto [low, high] = std::minmax(row, column);
-            return packed ? d[low * n - low * (low + 1) / 2 + high] : d[low * n + high];
-          },
-          x + i * stride, y.data(), sums.data());
-      const auto couple = [&](int64_t index, bool transpose, const T* vectors) {
-        const T* e = CouplingBlock<T>(matrix, index);
-        transpose ^= super;
-        product.Apply(
-            [&](int64_t row, int64_t column) {
-              return transpose ? e[row * n + column] : e[column * n + row];
-            },
-            vectors, y.data(), sums.data());
-      };
-      if (i > 0) couple(i - 1, false, x + (i - 1) * stride);
-      if (i + 1 < blocks) couple(i, true, x + (i + 1) * stride);
+    // Of a block row and of the next one: A x, and the sums of |A|.
+    std::vector<double> y(stride), next_y(stride), sums(n), next_sums(n);
+    // What A(i+1,i) makes of x(i) belongs to the next block row, of x(i+1) to this one.
+    const auto couple = [&](int64_t i) {
+      MultiplyTask<T> product{.n = n, .columns = num_rhs, .block = CouplingBlock<T>(matrix, i)};
+      product.x = x + i * stride, product.y = next_y.data(), product.sums = next_sums.data();
+      product.x_of_rows = x + (i + 1) * stride;
+      product.y_of_columns = y.data(), product.sums_of_columns = sums.data();
+      if (super) {
+        std::swap(product.x, product.x_of_rows);
+        std::swap(product.y, product.y_of_columns);
+        std::swap(product.sums, product.sums_of_columns);
+      }
+      kernels.multiply(product);
+    };
+    const int64_t first = blocks * task / tasks, end = blocks * (task + 1) / tasks;
+    if (first > 0) couple(first - 1);
+    for (int64_t i = first; i < end; ++i) {
+      std::swap(y, next_y);
+      std::swap(sums, next_sums);
+      std::fill(next_y.begin(), next_y.end(), 0.0);
+      std::fill(next_sums.begin(), next_sums.end(), 0.0);
+      const T* const mine = x + i * stride;
+      kernels.multiply({.n = n, .columns = num_rhs, .block = DiagonalBlock<T>(matrix, i),
+                        .symmetric = true, .packed = packed, .x = mine, .y = y.data(),
+                        .sums = sums.data(), .x_of_rows = mine, .y_of_columns = y.data(),
+                        .sums_of_columns = sums.data()});
+      if (i + 1 < blocks) couple(i);
       double row_sum = 0;
       for (const double sum : sums) row_sum = LargerOrNaN(row_sum, sum);
       for (int64_t c = 0; c < num_rhs; ++c) {

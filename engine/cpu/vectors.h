@@ -94,16 +94,16 @@ inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
   return MultiplyAdd<T, kWidth>(a, b - Vector<T, kWidth>{}, c);
 }
 
-// The larger one, lane by lane.
+// The larger one, lane by lane; NaN is larger than all.
 template <typename T, int kWidth>
 inline Vector<T, kWidth> Larger(Vector<T, kWidth> a, Vector<T, kWidth> b) {
-  return a > b ? a : b;
+  return (a > b) | (a != a) ? a : b;
 }
 
 template <typename T, int kWidth>
 inline double LargestLane(Vector<T, kWidth> v) {
   T largest = v[0];
-  for (int i = 1; i < kWidth; ++i) largest = v[i] > largest ? v[i] : largest;
+  for (int i = 1; i < kWidth; ++i) largest = Larger<T, 1>(largest, v[i]);
   return static_cast<double>(largest);
 }
 

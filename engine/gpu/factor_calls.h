@@ -29,14 +29,13 @@ class FactorCalls {
 
  private:
   FactorScratch ScratchOf(const EliminationPlan& plan, int64_t systems, const Runner& method) const;
-  absl::Status ClearFailures(const FactorBatch& batch, const FactorScratch& scratch);
   // An open plan has segments without interiors, which leave nothing on their separators and have
   // no pivot that could fail.
   absl::Status ClearWhatNobodyWrites(const FactorBatch& batch, const FactorScratch& scratch);
   // `count` systems from `first` on.
   absl::Status SetTable(const FactorBatch& batch, const FactorScratch& scratch, int64_t first,
                         int64_t count);
-  absl::StatusOr<std::vector<FactorReport>> ReadFailures(const FactorBatch& batch,
+  absl::StatusOr<std::vector<FactorReport>> ReadOutcomes(const FactorBatch& batch,
                                                          const FactorScratch& scratch);
 
   Device& device_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -14,6 +15,7 @@
 #include "engine/gpu/segment/matrix_segment.h"
 #include "engine/gpu/segment/warpgroup_segment.h"
 #include "engine/problems/problems.h"
+#include "tests/engine/plan_growth.h"
 #include "tests/engine/plan_substitution.h"
 #include "tests/support/host_matrix.h"
 #include "tests/support/oracle.h"
@@ -131,7 +133,8 @@ TEST(DeviceCodeOnThreadsTest, PivotsWithoutAReciprocalAreRefused) {
 template <typename T>
 struct Factored {
   std::vector<T> factor;
-  FirstFailure found = {0, 0};
+  SystemOutcome outcome = {-1, 0};
+  int64_t word = 0;  // of the segment that failed
 };
 
 template <template <typename, int, bool> class Segment, typename T, int kTile, bool kFull>
@@ -160,7 +163,7 @@ Factored<T> Factor(const EliminationPlan& plan, const BlockTridiagonalView& matr
   std::vector<uint32_t> done(segments);
   FactorEntry entry = EntryOf(matrix, out.factor.data(), chains.data());
   entry.info = info.data();
-  entry.found = &out.found;
+  entry.outcome = &out.outcome;
   EliminateSegmentsArgs args = ArgsOfLevels(plan, 0, kMostLevelsALaunch);
   args.systems = &entry;
   args.num_systems = 1;
@@ -174,6 +177,7 @@ Factored<T> Factor(const EliminationPlan& plan, const BlockTridiagonalView& matr
       RunSegment<Segment, T, kTile, false>(args, ticket);
     }
   }
+  if (out.outcome.failed > 0) out.word = info[out.outcome.failed - 1];
   return out;
 }
 
@@ -195,7 +199,12 @@ void ExpectFactors(const Case& chosen, const test::FormOptions& form = {}) {
   const auto plan = EliminationPlan::MakeWithSeparators(matrix.shape(), separators);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto factored = Factor<Segment, T, kTile>(*plan, matrix.view());
-  EXPECT_EQ(factored.found.position, 0);
+  EXPECT_EQ(factored.outcome.failed, 0);
+  // The largest parts of several blocks' growth may add up.
+  const double growth = std::sqrt(std::bit_cast<float>(factored.outcome.growth));
+  const double exact = test::GrowthOf(*plan, matrix.view());
+  EXPECT_GE(growth, 0.999 * exact);
+  EXPECT_LE(growth, 2 * exact);
   const std::vector<double> b = problems::RandomColumns(matrix.shape().rows(), 1, 1);
   const std::vector<double> x = test::Substitution<T>(*plan, factored.factor).Solve(b);
   EXPECT_LE(test::BackwardError(matrix.view(), x, b), 4 * n * test::Epsilon(kScalar<T>));
@@ -218,9 +227,9 @@ void ExpectNamesFailures(int64_t n) {
       SCOPED_TRACE(testing::Message() << "n " << n << " level " << l << " row " << row);
       HostMatrix matrix(problem, kScalar<T>);
       matrix.SetDiagonal(block, row, row, -1);
-      const FirstFailure found = Factor<Segment, T, kTile>(*plan, matrix.view()).found;
-      EXPECT_EQ(found.position, SegmentsBefore(*plan, static_cast<int64_t>(l)) + s + 1);
-      EXPECT_EQ(found.value, 1 + interior * n + row);
+      const auto factored = Factor<Segment, T, kTile>(*plan, matrix.view());
+      EXPECT_EQ(factored.outcome.failed, SegmentsBefore(*plan, static_cast<int64_t>(l)) + s + 1);
+      EXPECT_EQ(factored.word, 1 + interior * n + row);
     }
   }
 }
@@ -263,12 +272,12 @@ void ExpectOpenPlansEndWithTheLastBlock(int64_t n) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   const problems::Problem problem = problems::Mpc(shape.num_blocks, n, 3);
   const HostMatrix good(problem, kScalar<T>);
-  EXPECT_EQ((Factor<Segment, T, kTile>(*plan, good.view()).found.position), 0);
+  EXPECT_EQ((Factor<Segment, T, kTile>(*plan, good.view()).outcome.failed), 0);
   HostMatrix matrix(problem, kScalar<T>);
   matrix.SetDiagonal(6, n - 2, n - 2, -1);
-  const FirstFailure found = Factor<Segment, T, kTile>(*plan, matrix.view()).found;
-  EXPECT_EQ(found.position, SegmentsBefore(*plan, 2) + 1);
-  EXPECT_EQ(found.value, 1 + (plan->levels()[2].interiors - 1) * n + n - 2);
+  const auto factored = Factor<Segment, T, kTile>(*plan, matrix.view());
+  EXPECT_EQ(factored.outcome.failed, SegmentsBefore(*plan, 2) + 1);
+  EXPECT_EQ(factored.word, 1 + (plan->levels()[2].interiors - 1) * n + n - 2);
 }
 
 TEST(DeviceCodeOnThreadsTest, OpenPlansEndWithTheLastBlock) {

@@ -56,7 +56,7 @@ class Memory {
 template <typename T>
 struct Factored {
   std::vector<T> factor;
-  int64_t position = 0, value = 0;  // of the first failure, as FirstFailure has them
+  int64_t position = 0, value = 0;  // 1 + the first segment that failed, and its word
 };
 
 // One system, by `eliminate(levels, entry)`. Scratch begins as NaNs, as shared memory does.

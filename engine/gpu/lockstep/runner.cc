@@ -74,22 +74,54 @@ class LockstepRunner final : public Runner {
     args.num_systems = group.count;
     return args;
   }
-  LaunchResult Find(const FactorGroup& group) const {
-    return FindOutcomes(group.systems, group.count, GrowthArgsOf(group.plan()),
-                        group.plan().shape().scalar == Scalar::kFloat32, device_.stream());
+  static LaunchResult Grow(const EliminateArgs& level, Scalar scalar, Stream stream) {
+    GrowthArgs growth;
+    growth.Add(level);
+    return ComputeGrowth(level.systems, level.num_systems, growth, scalar == Scalar::kFloat32,
+                         stream);
+  }
+  LaunchResult Order(Stream before, Event event, Stream after) const {
+    const Error recorded = BLOCKD_GPU(EventRecord)(event, before);
+    return {recorded != kSuccess ? recorded : BLOCKD_GPU(StreamWaitEvent)(after, event, 0),
+            "EliminateLockstep order"};
+  }
+
+  // A level and, beside it, the growth of the one before, if there is one: it reads as many bytes
+  // as were written, while the kernels of the later levels leave most of the memory's time.
+  LaunchResult Eliminate(const EliminateArgs* before, const EliminateArgs& level, Scalar scalar,
+                         const FactorContext& context) const {
+    if (before == nullptr) return Start(scalar, level, context);
+    const Stream late = device_.late_stream();
+    LaunchResult result = Order(context.stream, context.fork, late);
+    if (result.ok()) result = Grow(*before, scalar, late);
+    if (result.ok()) result = Start(scalar, level, context);
+    return result.ok() ? Order(late, context.join, context.stream) : result;
+  }
+  // After the last level.
+  LaunchResult Finish(const EliminateArgs& last, Scalar scalar) const {
+    const LaunchResult result = Grow(last, scalar, device_.stream());
+    if (!result.ok()) return result;
+    return FindOutcomes(last.systems, last.num_systems,
+                        last.segments_before + last.level.segments(), device_.stream());
   }
 
   absl::Status RunLevel(const FactorGroup& group, int64_t level) const {
     const EliminationPlan& plan = group.plan();
+    const Scalar scalar = plan.shape().scalar;
     FactorContext context = ContextOf(device_, limits_, plan.shape(), early_);
     context.stop = group.batch.stop;
-    const LaunchResult result = Start(plan.shape().scalar, ArgsOf(group, level), context);
+    const EliminateArgs before = level > 0 ? ArgsOf(group, level - 1) : EliminateArgs();
+    const EliminateArgs args = ArgsOf(group, level);
+    const LaunchResult result = Eliminate(level > 0 ? &before : nullptr, args, scalar, context);
     // The stream that failed does not wait for what is beside it.
-    if (!result.ok()) (void)BLOCKD_GPU(StreamSynchronize)(device_.side_stream());
+    if (!result.ok()) {
+      (void)BLOCKD_GPU(StreamSynchronize)(device_.side_stream());
+      (void)BLOCKD_GPU(StreamSynchronize)(device_.late_stream());
+    }
     // Of a factorization that was stopped nothing is known.
     const bool stopped = context.stop && context.stop->load(std::memory_order_relaxed);
     const bool last = level + 1 == static_cast<int64_t>(plan.levels().size());
-    return device_.Launched(!result.ok() || !last || stopped ? result : Find(group));
+    return device_.Launched(!result.ok() || !last || stopped ? result : Finish(args, scalar));
   }
 
   // The levels from `first` to `end` - 1. A graph knows the systems by their places in the table
@@ -97,8 +129,12 @@ class LockstepRunner final : public Runner {
   absl::Status RunGraph(const FactorGroup& group, int64_t first, int64_t end, bool is_long) {
     const EliminationPlan& plan = group.plan();
     const Shape& shape = plan.shape();
+    // With the one before, for its growth.
     levels_.clear();
-    for (int64_t l = first; l < end; ++l) levels_.push_back(ArgsOf(group, l));
+    for (int64_t l = std::max<int64_t>(first - 1, 0); l < end; ++l) {
+      levels_.push_back(ArgsOf(group, l));
+    }
+    const size_t begin = first > 0 ? 1 : 0;
     // The pinned pieces take turns: this waits for the level before the last one.
     absl::Status status;
     if (is_long) status = device_.NextPinned().status();
@@ -106,14 +142,15 @@ class LockstepRunner final : public Runner {
     key_.clear();
     AppendToKey(std::span<const EliminateArgs>(levels_), key_);
     AppendToKey(std::span(&shape.scalar, 1), key_);
+    AppendToKey(std::span(&begin, 1), key_);
     const bool last = end == static_cast<int64_t>(plan.levels().size());
     status = device_.Describe(graphs_.Run(key_, [&] {
       const FactorContext context = ContextOf(device_, limits_, shape, early_);
       LaunchResult result;
-      for (const EliminateArgs& args : levels_) {
-        if (result.ok()) result = Start(shape.scalar, args, context);
+      for (size_t l = begin; l < levels_.size() && result.ok(); ++l) {
+        result = Eliminate(l > 0 ? &levels_[l - 1] : nullptr, levels_[l], shape.scalar, context);
       }
-      return result.ok() && last ? Find(group) : result;
+      return result.ok() && last ? Finish(levels_.back(), shape.scalar) : result;
     }));
     if (status.ok()) status = device_.Launched({kSuccess, "EliminateLockstep in a graph"});
     return status.ok() && is_long ? device_.MarkPinned() : status;

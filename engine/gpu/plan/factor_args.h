@@ -15,10 +15,10 @@ namespace blockd::gpu {
 inline constexpr int64_t kGrowthWord = int64_t{1} << 62;
 BLOCKD_HOST_DEVICE constexpr bool IsFailure(int64_t word) { return word > 0 && word < kGrowthWord; }
 
-// How a system has ended. What failed first, in the order of the plan: the segment, counted through
-// all levels from 1, and its word. Position 0: nothing did, and value is the largest word.
-struct FirstFailure {
-  int64_t position, value;
+// How a system has ended; short, because the host reads it from memory that the device writes.
+struct alignas(8) SystemOutcome {
+  int32_t failed;   // 1 + the first segment, in the order of the plan, with a bad pivot; 0: none
+  uint32_t growth;  // the largest of all words, less kGrowthWord
 };
 
 // One system of a factorization. Device addresses.
@@ -30,7 +30,7 @@ struct FactorEntry {
   void* factor;
   void* chains;
   int64_t* info;  // a word for each segment of all levels
-  FirstFailure* found;
+  SystemOutcome* outcome;
   void* scratch;            // LargeScratchScalars for each segment of a level; large blocks only
   int32_t packed_diagonal;  // lower triangles, column after column
   int32_t superdiagonal;    // coupling blocks are A(i,i+1)
@@ -48,7 +48,7 @@ struct EliminateArgs {
   int64_t segments_before = 0;  // in the levels above this one
 };
 
-// What the growth of large blocks is computed from, in all levels of a plan: the stored inverses,
+// What the growth of large blocks is computed from, in some levels of a plan: the stored inverses,
 // and the diagonals of the chains, which those of the blocks D that were factored do not exceed.
 struct GrowthArgs {
   static constexpr int kMostLevels = 32;
@@ -58,6 +58,11 @@ struct GrowthArgs {
   };
   OfLevel levels[kMostLevels];
   int num_levels = 0;
+
+  void Add(const EliminateArgs& level) {
+    levels[num_levels++] = {level.level, level.chain_offset, level.inverse_offset,
+                            level.segments_before};
+  }
 };
 
 // A matrix on the device, for residuals.

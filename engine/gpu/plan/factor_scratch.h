@@ -1,4 +1,4 @@
-// Where the failures and the scratch of a batch lie in the memory that its factorization was given.
+// Where the outcomes and the scratch of a batch lie in the memory that its factorization was given.
 #ifndef BLOCKD_ENGINE_GPU_PLAN_FACTOR_SCRATCH_H_
 #define BLOCKD_ENGINE_GPU_PLAN_FACTOR_SCRATCH_H_
 
@@ -21,19 +21,19 @@ struct FactorNeeds {
 struct FactorScratch {
   FactorNeeds needs;
   int64_t segments = 0;  // of all levels, each with a word that says how it went
-  int64_t found_offset = 0, found_bytes = 0;  // FirstFailures of a batch with too many to be pinned
+  int64_t outcomes_offset = 0, outcomes_bytes = 0;  // of a batch with too many to be pinned
   int64_t blocks_offset = 0, bytes = 0;
 
-  // most_pinned: systems whose failures the host reads where kernels write them.
+  // most_pinned: systems whose outcomes the host reads where kernels write them.
   FactorScratch(const EliminationPlan& plan, int64_t systems, const FactorNeeds& method_needs,
                 int64_t most_pinned)
       : needs(method_needs) {
     for (const Level& level : plan.levels()) {
       segments += static_cast<int64_t>(level.segments.size());
     }
-    found_offset = segments * systems * int64_t{sizeof(int64_t)};
-    if (systems > most_pinned) found_bytes = systems * int64_t{sizeof(FirstFailure)};
-    blocks_offset = MemoryPool::Rounded(found_offset + found_bytes);
+    outcomes_offset = segments * systems * int64_t{sizeof(int64_t)};
+    if (systems > most_pinned) outcomes_bytes = systems * int64_t{sizeof(SystemOutcome)};
+    blocks_offset = MemoryPool::Rounded(outcomes_offset + outcomes_bytes);
     bytes = blocks_offset + std::min(systems, needs.systems_at_once) * needs.scratch_bytes;
   }
 };

@@ -75,13 +75,11 @@ inline SolveArgs SolveArgsOf(const EliminationPlan& plan) {
   return args;
 }
 
-// Of plans of up to GrowthArgs::kMostLevels levels, which all are that fit into a memory.
+// Of all levels, up to GrowthArgs::kMostLevels, which no plan exceeds that fits into a memory.
 inline GrowthArgs GrowthArgsOf(const EliminationPlan& plan) {
   GrowthArgs args;
-  args.num_levels = static_cast<int>(plan.levels().size());
-  for (int l = 0; l < args.num_levels; ++l) {
-    const EliminateArgs level = ArgsOfLevel(plan, l);
-    args.levels[l] = {level.level, level.chain_offset, level.inverse_offset, level.segments_before};
+  for (size_t l = 0; l < plan.levels().size(); ++l) {
+    args.Add(ArgsOfLevel(plan, static_cast<int64_t>(l)));
   }
   return args;
 }

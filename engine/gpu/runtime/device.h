@@ -46,9 +46,10 @@ class Device {
   std::byte* call_memory() const { return workspace() + workspace::kCall; }
 
   Stream stream() const { return stream_; }
-  // For kernels that run beside those of stream(), after them where both are ready; and events to
-  // join the two.
+  // For kernels that run beside those of stream(), after them where both are ready: some of a
+  // factorization, and what nothing of it waits for. And events to join them.
   Stream side_stream() const { return side_stream_; }
+  Stream late_stream() const { return late_stream_; }
   Event fork() const { return fork_; }
   Event join() const { return join_; }
   // Host calls that use the device begin with this: the calling thread may be a new one.
@@ -71,7 +72,7 @@ class Device {
   absl::Status Synchronize();
   // Waits for stream() alone.
   absl::Status AwaitKernels();
-  // What a launch on stream() or side_stream() returned. A kernel that fails is known to have
+  // What a launch on one of these streams returned. A kernel that fails is known to have
   // failed later: every failure names the kernels that were launched since stream() was last
   // waited for.
   absl::Status Launched(const LaunchResult& result);
@@ -88,7 +89,7 @@ class Device {
   Architecture architecture_;
   void* slab_ = nullptr;
   int64_t pool_bytes_ = 0;
-  Stream stream_ = nullptr, side_stream_ = nullptr;
+  Stream stream_ = nullptr, side_stream_ = nullptr, late_stream_ = nullptr;
   Event fork_ = nullptr, join_ = nullptr;
   PinnedRing ring_;
   void* results_ = nullptr;

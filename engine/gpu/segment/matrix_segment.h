@@ -60,11 +60,13 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
  private:
   __device__ void Eliminate() {
     this->Await();
-    Copies::LoadDiagonal(d_, Chain().Diagonal(range_.block(0)), n(), thread_);
+    const DiagonalSource<T> source = Chain().Diagonal(range_.block(0));
+    const T mine = thread_ < n() ? source.At(thread_, thread_) : T{1};
+    Copies::LoadDiagonal(d_, source, n(), thread_);
+    if (thread_ < kTile) d_[thread_ * kLead + KeptRow(0)] = mine;
+    this->template BeginGrowth<kThreads>(d_, thread_);
     this->FindOthers();
     CopyWait();
-    __syncthreads();
-    if (thread_ < kTile) d_[thread_ * kLead + KeptRow(0)] = d_[thread_ * (kLead + 1)];
     __syncthreads();
     const bool inverts = warp_ < kHalf;
     for (int64_t k = 0;; ++k) {
@@ -91,8 +93,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       __syncthreads();
       if (this->HasFailed(k)) return;
       Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
-      this->template NoteGrowth<kThreads>(d_, d_ + KeptRow(k), thread_);
-      if (last) this->template ReportGrowth<kThreads>();
+      this->template NoteGrowth<kThreads>(d_, KeptRow(k), d_, thread_);
+      if (last) this->template ReportGrowth<kThreads>(d_, thread_);
       if (!HasNext(last)) return;
       Divide(k);
       __syncthreads();
@@ -190,7 +192,12 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     const DiagonalSource<T> next = Chain().Diagonal(range_.block(k + 1));
     int i = warp_;
 #pragma unroll 1
-    for (; i < kPieces; i += kWarps) FormPiece(c_, Piece(i), next, nullptr, KeptRow(k + 1));
+    for (; i < kPieces; i += kWarps) {
+      const Piece piece(i);
+      Entries entries;
+      FormPiece(entries, c_, piece, next);
+      KeepPiece(entries, piece, KeptRow(k + 1));
+    }
     if (range_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
@@ -200,7 +207,10 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     if (k > 0) before.first = out;
 #pragma unroll 1
     for (int i = first; i < kPieces; i += step) {
-      FormPiece(w_, Piece(i), before, out);
+      const Piece piece(i);
+      Entries entries;
+      FormPiece(entries, w_, piece, before);
+      StorePiece(entries, piece, out);
     }
   }
   // S = -W C' in place of W; a warp has whole rows.
@@ -227,7 +237,10 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     const int core_warps = fill ? kCoreWarps : kWarps, last = kWarps - 1 - warp_;
 #pragma unroll 1
     for (int i = last < core_warps ? last : kPieces; i < kPieces; i += core_warps) {
-      FormPiece(c_, Piece(i), next, target);
+      const Piece piece(i);
+      Entries entries;
+      FormPiece(entries, c_, piece, next);
+      StorePiece(entries, piece, target);
     }
     if (!fill) return;
     const int row = warp_ % kRowTiles * 16;
@@ -270,21 +283,25 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       first_row = 16 * row_tile, first_column = 8 * kPieceTiles * i;
       row = first_row + (Lane() >> 2), column = first_column + 2 * (Lane() & 3);
     }
-    __device__ int Row(int e) const { return row + e / 2 % 2 * 8; }
-    __device__ int Column(int e) const { return column + e / 4 * 8 + e % 2; }
+    // As many rows and columns further than the first entry.
+    __device__ static constexpr int Down(int e) { return e / 2 % 2 * 8; }
+    __device__ static constexpr int Across(int e) { return e / 4 * 8 + e % 2; }
+    __device__ int Row(int e) const { return row + Down(e); }
+    __device__ int Column(int e) const { return column + Across(e); }
     __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
   };
 
-  // What is there, as far as there is something, - rows rows' in one piece, to `out` or to d_, and
-  // then its diagonal to `kept_row`.
-  __device__ void FormPiece(const T* rows, const Piece& piece, const DiagonalSource<T>& there,
-                            T* out, int kept_row = 0) const {
-    constexpr int kMine = 4 * kPieceTiles;
+  static constexpr int kMine = 4 * kPieceTiles;
+  using Entries = T[kMine];
+
+  // What is there, as far as there is something, - rows rows' in one piece.
+  __device__ void FormPiece(Entries& start, const T* rows, const Piece& piece,
+                            const DiagonalSource<T>& there) const {
     const T* const first = there.first;
     const T* const second = there.second;
     const bool packed = there.packed;
     // All that is read is on its way while the sums are formed.
-    T start[kMine], more[kMine];
+    T more[kMine];
     const int n = this->n();
 #pragma unroll
     for (int e = 0; e < kMine; ++e) {
@@ -303,22 +320,29 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     for (int e = 0; e < kMine; ++e) {
       start[e] = static_cast<T>(static_cast<Real>(start[e] + more[e]) - sums[e / 4][e % 4]);
     }
-    if (out) {
-      T* const to = out + piece.column * n + piece.row;
+  }
+  __device__ void StorePiece(const Entries& entries, const Piece& piece, T* out) const {
+    const int n = this->n();
+    T* const to = out + piece.column * n + piece.row;
 #pragma unroll
-      for (int e = 0; e < kMine; ++e) {
-        if (piece.Has(e, n)) to[(e / 4 * 8 + e % 2) * n + e / 2 % 2 * 8] = start[e];
-      }
-      return;
+    for (int e = 0; e < kMine; ++e) {
+      if (piece.Has(e, n)) to[Piece::Across(e) * n + Piece::Down(e)] = entries[e];
     }
-    // The 8 x 8 tiles on the diagonal are whole.
+  }
+  // To d_, where the 8 x 8 tiles on the diagonal are whole, and the diagonal to `kept_row`.
+  __device__ void KeepPiece(const Entries& entries, const Piece& piece, int kept_row) const {
+    const int n = this->n();
+    T* const kept = d_ + piece.column * kLead + kept_row;
 #pragma unroll
     for (int e = 0; e < kMine; ++e) {
       const int r = piece.Row(e), c = piece.Column(e);
       if (c > r) continue;
-      const T value = r < n ? start[e] : r == c ? T{1} : T{0};
+      const T value = r < n ? entries[e] : r == c ? T{1} : T{0};
       d_[c * kLead + r] = value;
-      if (c / 8 == r / 8) d_[c == r ? c * kLead + kept_row : r * kLead + c] = value;
+      if (c / 8 == r / 8) d_[r * kLead + c] = value;
+      if (piece.row - piece.column == Piece::Across(e) - Piece::Down(e)) {
+        kept[Piece::Across(e) * kLead] = value;
+      }
     }
   }
 

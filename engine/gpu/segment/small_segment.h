@@ -57,12 +57,11 @@ class SmallSegment {
     system_.info[assignment_.position()] = word;
     if (awaited) RaiseFlag(Done(assignment_.level_index) + assignment_.segment, args_.epoch);
     if (!assignment_.is_base()) return;
-    const int64_t first = outcome_->first;
-    if (outcome_->first != kNobody) {
-      *system_.found = {first + 1, LoadFresh(system_.info + first)};
-    } else {
-      *system_.found = {outcome_->value != 0 ? assignment_.position() + 1 : 0, word};
+    unsigned failed = outcome_->first;
+    if (failed == kNobody && outcome_->value != 0) {
+      failed = static_cast<unsigned>(assignment_.position());
     }
+    *system_.outcome = {static_cast<int32_t>(failed + 1), outcome_->growth};
   }
 
   // For the base: which segment before it has failed, and how much they have grown.
@@ -74,28 +73,39 @@ class SmallSegment {
   // The growth of a block is the largest D(i,i) times the sum of squares of column i of its inverse
   // factor. A thread has some rows of a column and keeps the largest part of it that it has seen,
   // so that nobody waits for anybody; what is made of these in the end is no less than the growth
-  // of the worst block.
+  // of the worst block. They are kept in the padding of a tile, for registers are short.
   //
-  // By the first kBy threads: d is the tile with the inverse, diagonal that of D, kLead apart.
+  // By the first kBy threads: d is the tile with the inverse, in whose row `kept` the diagonal of D
+  // stands; largest: a tile, the same for all blocks.
   template <int kBy>
-  __device__ void NoteGrowth(const T* d, const T* diagonal, int thread) {
+  __device__ void NoteGrowth(const T* d, int kept, T* largest, int thread) const {
     constexpr int kParts = kBy / kTile;
+    static_assert(8 % kParts == 0);
     const int column = thread / kParts, part = thread % kParts;
     const T* const entries = d + column * kLead;
     T sums[4] = {};
+    // Above the diagonal there are zeros only in the tiles of 8 x 8 on it.
 #pragma unroll
     for (int i = 0; i < kTile / kParts; ++i) {
-      const int row = part + i * kParts;
-      const T entry = row >= column ? entries[row] : T{0};
+      if (i * kParts / 8 < column / 8) continue;
+      const T entry = entries[part + i * kParts];
       sums[i % 4] = fma(entry, entry, sums[i % 4]);
     }
-    const T square = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * diagonal[column * kLead];
-    growth_ = growth_ >= square ? growth_ : square;  // NaN stays
+    const T square = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * entries[kept];
+    uint32_t* const word = LargestWord<kBy>(largest, thread);
+    const uint32_t upper = UpperWord(square);
+    if (upper > *word) *word = upper;
   }
-  // After the last block, by the same threads and whole warps.
+  // Before the first block, by the same threads.
   template <int kBy>
-  __device__ void ReportGrowth() const {
-    NoteLargest(&outcome_->growth, static_cast<float>(SumOfLanes<kBy / kTile>(growth_)));
+  __device__ static void BeginGrowth(T* largest, int thread) {
+    *LargestWord<kBy>(largest, thread) = 0;
+  }
+  // After the last one, by the same threads and whole warps.
+  template <int kBy>
+  __device__ void ReportGrowth(T* largest, int thread) const {
+    const T square = FromUpperWord<T>(*LargestWord<kBy>(largest, thread));
+    NoteLargest(&outcome_->growth, static_cast<float>(SumOfLanes<kBy / kTile>(square)));
   }
   // Whether the k-th interior has no inverse.
   __device__ bool HasFailed(int64_t k) const {
@@ -149,9 +159,16 @@ class SmallSegment {
   const SegmentRange& range_;
   Outcome* const outcome_;
   const int thread_, warp_;
-  T growth_ = 0;  // the square
 
  private:
+  // The thread's own, behind the two rows of the padding where diagonals are kept.
+  template <int kBy>
+  __device__ static uint32_t* LargestWord(T* tile, int thread) {
+    constexpr int kParts = kBy / kTile;
+    static_assert(2 * sizeof(T) + kParts * sizeof(uint32_t) <= (kLead - kTile) * sizeof(T));
+    T* const padding = tile + thread / kParts * kLead + kTile + 2;
+    return reinterpret_cast<uint32_t*>(padding) + thread % kParts;
+  }
   __device__ uint32_t* Done(int level) const {
     return args_.done + assignment_.system * args_.done_stride +
            args_.levels[level].segments_before;

@@ -51,6 +51,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
     if (range_.count == 0) return this->Release();
     this->Await();
     LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(range_.block(0)), thread_);
+    if (first()) this->template BeginGrowth<kGroup>(squares_, thread_);
     this->FindOthers();
     CopyWait();
     __syncthreads();
@@ -121,12 +122,12 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const bool last = k + 1 == count;
       Invert(Square(k), Beside{*this, k, !last || target});
       if (this->HasFailed(k)) return this->Release();
-      this->template NoteGrowth<kGroup>(Square(k), Square(k) + kTile, thread_);
+      this->template NoteGrowth<kGroup>(Square(k), kTile, squares_, thread_);
       if (last) break;
       StoreInverse(k, Square(k), thread_);
       __syncthreads();
     }
-    this->template ReportGrowth<kGroup>();
+    this->template ReportGrowth<kGroup>(squares_, thread_);
     if (target) {
       __syncthreads();
       TakeC(Square(count));
@@ -169,7 +170,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         if constexpr (!kHasPartBarriers) {
           if (first()) {
             StoreInverse(k, d, thread_);
-            this->template NoteGrowth<kGroup>(d, d + kTile, thread_);
+            this->template NoteGrowth<kGroup>(d, kTile, squares_, thread_);
           }
           __syncthreads();
         }
@@ -212,11 +213,11 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         __syncthreads();
         if (!this->HasFailed(k) && first()) {
           StoreInverse(k, Square(k), thread_);
-          this->template NoteGrowth<kGroup>(Square(k), Square(k) + kTile, thread_);
+          this->template NoteGrowth<kGroup>(Square(k), kTile, squares_, thread_);
         }
       }
     }
-    if (!kHasPartBarriers && first()) this->template ReportGrowth<kGroup>();
+    if (!kHasPartBarriers && first()) this->template ReportGrowth<kGroup>(squares_, thread_);
     this->Release();
     if (kFill && second()) Store<kGroup, kTiles>(this->Stored(count - 1, true), w_, thread);
     if (!kHasPartBarriers && first() && target) StoreCoupling<kGroup>(count - 1, thread_);

@@ -24,8 +24,9 @@ struct DiagonalSource {
     const Int size = static_cast<Int>(n);
     return packed ? low * size - low * (low + 1) / 2 + high : low * size + high;
   }
-  __device__ T At(int64_t row, int64_t column) const {
-    const int64_t i = Index(row, column);
+  template <typename Int>
+  __device__ T At(Int row, Int column) const {
+    const Int i = Index(row, column);
     return second ? first[i] + second[i] : first[i];
   }
 };

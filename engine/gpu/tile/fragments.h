@@ -128,14 +128,29 @@ __device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4
                 reinterpret_cast<const float(&)[1][4]>(a), b, first);
 }
 
+// The upper 32 bits of a number that is not negative: a larger one has no fewer, and NaN the most.
+__device__ inline uint32_t UpperWord(double x) {
+  return static_cast<uint32_t>(__double_as_longlong(x) >> 32);
+}
+__device__ inline uint32_t UpperWord(float x) { return __float_as_uint(x); }
+// The least number with these, less than it had by 2^-20 of it at most; NaN and infinity stay.
+template <typename T>
+__device__ inline T FromUpperWord(uint32_t word) {
+  if constexpr (sizeof(T) == 8) {
+    return __longlong_as_double(static_cast<long long>(uint64_t{word} << 32));
+  } else {
+    return __uint_as_float(word);
+  }
+}
+
 // Less than kAbnormal for a positive normal number whose reciprocal is normal too, which the
 // hardware would make zero otherwise: from 2^-126 to below 2^126, in FP64 2^-1022 and 2^1022. From
 // its bits, which costs the arithmetic nothing.
 __device__ inline uint32_t Abnormality(double x) {
-  return static_cast<uint32_t>(__double_as_longlong(x) >> 32) - 0x00100000u;
+  return UpperWord(x) - 0x00100000u;
 }
 __device__ inline uint32_t Abnormality(float x) {
-  return static_cast<uint32_t>(__float_as_int(x)) - 0x00800000u;
+  return UpperWord(x) - 0x00800000u;
 }
 template <typename Real>
 inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e000000u;

@@ -13,10 +13,13 @@ namespace blockd::gpu {
 // Has the driver load the kernels; once, before all else.
 LaunchResult PrepareVectors();
 
-// Computes the growth of all segments that have not failed, and writes what the words of each
-// system's info say together. After large blocks: small ones do both themselves.
-LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
-                          bool is_float, Stream stream);
+// After large blocks; small ones do both themselves. Puts the growth of the segments of these levels
+// that have not failed into their words; and writes what the words of all segments of each system
+// say together.
+LaunchResult ComputeGrowth(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
+                           bool is_float, Stream stream);
+LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t segments,
+                          Stream stream);
 
 // Moves `count` pieces of `bytes`, a multiple of 4: from piece i to piece place(i), or back.
 // Piece i belongs to column i / blocks and block i % blocks counted from `first_piece`; its place

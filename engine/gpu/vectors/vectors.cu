@@ -39,7 +39,8 @@ __global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments)
   best = Reduce(best, shared, [](int64_t a, int64_t b) { return a < b ? a : b; });
   most = Reduce(most, shared, [](int64_t a, int64_t b) { return a > b ? a : b; });
   if (threadIdx.x != 0) return;
-  *mine.found = {best < segments ? best + 1 : 0, best < segments ? mine.info[best] : most};
+  const int32_t failed = best < segments ? static_cast<int32_t>(best) + 1 : 0;
+  *mine.outcome = {failed, most > kGrowthWord ? static_cast<uint32_t>(most - kGrowthWord) : 0};
 }
 
 // A segment's growth, some of its interiors a thread block: a warp sums eight columns of a
@@ -80,7 +81,7 @@ __global__ void GrowthKernel(const FactorEntry* systems,
       for (int c = 0; c < 8; ++c) sums[c] = fma(entries[c], entries[c], sums[c]);
     }
     const T square = SumsOfLanes(sums) * at_diagonal;
-    most = most >= square ? most : square;  // NaN stays
+    most = square > most || square != square ? square : most;  // NaN stays: nothing is more
   }
   const auto bits =
       static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most)));
@@ -189,8 +190,8 @@ LaunchResult PrepareVectors() {
   return {};
 }
 
-LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
-                          bool is_float, Stream stream) {
+LaunchResult ComputeGrowth(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
+                           bool is_float, Stream stream) {
   int64_t segments = 0, longest = 1;
   for (int l = 0; l < args.num_levels; ++l) {
     const LevelShape& shape = args.levels[l].shape;
@@ -204,8 +205,11 @@ LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, const Growt
   const dim3 grid(static_cast<unsigned>(segments), parts, static_cast<unsigned>(count));
   const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
   kernel<<<grid, kThreads, 0, stream>>>(systems, args);
-  const LaunchResult result = Launched("Growth");
-  if (!result.ok()) return result;
+  return Launched("Growth");
+}
+
+LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t segments,
+                          Stream stream) {
   FindOutcomesKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
   return Launched("FindOutcomes");
 }

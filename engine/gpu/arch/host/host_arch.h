@@ -402,6 +402,11 @@ inline int64_t __double_as_longlong(double value) {
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
+inline double __longlong_as_double(long long bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
 template <typename T>
 T __ldg(const T* p) {
   return *p;
