@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -16,7 +18,9 @@
 #include "engine/gpu/task_list/factor_tasks.h"
 #include "engine/gpu/task_list/launch.h"
 #include "engine/gpu/task_list/solve_tasks.h"
+#include "engine/gpu/vectors/launch.h"
 #include "engine/problems/problems.h"
+#include "tests/engine/plan_growth.h"
 #include "tests/engine/plan_substitution.h"
 #include "tests/support/backends.h"
 #include "tests/support/host_matrix.h"
@@ -57,6 +61,7 @@ template <typename T>
 struct Factored {
   std::vector<T> factor;
   int64_t position = 0, value = 0;  // 1 + the first segment that failed, and its word
+  double growth = 0;
 };
 
 // One system, by `eliminate(levels, entry)`. Scratch begins as NaNs, as shared memory does.
@@ -81,10 +86,22 @@ Factored<T> Factor(const EliminationPlan& plan, const BlockTridiagonalView& matr
   eliminate(all, entry);
   Factored<T> out;
   out.factor = factor.values();
-  for (size_t i = 0; i < info.size() && out.value == 0; ++i) {
+  for (size_t i = 0; i < info.size(); ++i) {
     EXPECT_GE(info[i], 0) << "segment " << i << " says nothing";
-    if (info[i] != 0) out.position = static_cast<int64_t>(i) + 1, out.value = info[i];
+    if (info[i] != 0) break;  // those after it may never have been reached
   }
+  // What the levels' growth is, one after the other, and what became of the system.
+  for (const EliminateArgs& level : all) {
+    GrowthArgs growth;
+    growth.Add(level);
+    EXPECT_TRUE(ComputeGrowth(&entry, 1, growth, sizeof(T) == 4, nullptr).ok());
+  }
+  SystemOutcome outcome = {-1, 0};
+  entry.outcome = &outcome;
+  EXPECT_TRUE(FindOutcomes(&entry, 1, static_cast<int64_t>(info.size()), nullptr).ok());
+  out.position = outcome.failed;
+  if (outcome.failed > 0) out.value = info[outcome.failed - 1];
+  out.growth = std::sqrt(std::bit_cast<float>(outcome.growth));
   return out;
 }
 
@@ -139,7 +156,11 @@ Factored<float> FactorByTasks(const EliminationPlan& plan, const BlockTridiagona
 template <typename T>
 void ExpectRight(const EliminationPlan& plan, const HostMatrix& matrix,
                  const Factored<T>& factored) {
-  EXPECT_EQ(factored.value, 0);
+  EXPECT_EQ(factored.position, 0);
+  // Of large blocks the diagonal of the chain stands for that of D, which it exceeds.
+  const double exact = test::GrowthOf(plan, matrix.view());
+  EXPECT_GE(factored.growth, 0.999 * exact);
+  EXPECT_LE(factored.growth, 8 * exact);
   const std::vector<double> b = problems::RandomColumns(matrix.shape().rows(), 1, 1);
   const std::vector<double> x = test::Substitution<T>(plan, factored.factor).Solve(b);
   EXPECT_LE(test::BackwardError(matrix.view(), x, b),

@@ -8,7 +8,11 @@ namespace {
 
 constexpr int kThreads = 256;
 
-LaunchResult Launched(const char* kernel) { return {BLOCKD_GPU(GetLastError)(), kernel}; }
+template <typename Kernel, typename... Args>
+LaunchResult Start(const char* name, Kernel* kernel, dim3 grid, Stream stream,
+                   const Args&... args) {
+  return {LaunchKernel(kernel, grid, kThreads, 0, stream, false, args...), name};
+}
 
 // In fixed order: thread i takes half of what thread i + half has, again and again.
 template <typename T, typename Combine>
@@ -161,9 +165,9 @@ __global__ void LargestKernel(const double* partial, int64_t count, double* norm
   }
 }
 
-unsigned Blocks(int64_t threads) {
+dim3 Blocks(int64_t threads) {
   const int64_t blocks = (threads + kThreads - 1) / kThreads;
-  return static_cast<unsigned>(blocks < 4096 ? blocks : 4096);
+  return dim3(static_cast<unsigned>(blocks < 4096 ? blocks : 4096));
 }
 
 }  // namespace
@@ -204,40 +208,35 @@ LaunchResult ComputeGrowth(const FactorEntry* systems, int64_t count, const Grow
   const auto parts = static_cast<unsigned>(wanted < 512 ? wanted : 512);
   const dim3 grid(static_cast<unsigned>(segments), parts, static_cast<unsigned>(count));
   const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
-  kernel<<<grid, kThreads, 0, stream>>>(systems, args);
-  return Launched("Growth");
+  return Start("Growth", kernel, grid, stream, systems, args);
 }
 
 LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream) {
-  FindOutcomesKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(systems, segments);
-  return Launched("FindOutcomes");
+  return Start("FindOutcomes", FindOutcomesKernel, dim3(static_cast<unsigned>(count)), stream,
+               systems, segments);
 }
 
 LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args,
                             Stream stream) {
-  MoveColumnsKernel<true><<<Blocks(args.count * args.bytes / 4), kThreads, 0, stream>>>(
+  return Start("ScatterColumns", MoveColumnsKernel<true>, Blocks(args.count * args.bytes / 4), stream,
       static_cast<uint32_t*>(packed), static_cast<uint32_t*>(const_cast<void*>(pieces)), args);
-  return Launched("ScatterColumns");
 }
 
 LaunchResult GatherColumns(void* pieces, const void* packed, const ColumnArgs& args,
                            Stream stream) {
-  MoveColumnsKernel<false><<<Blocks(args.count * args.bytes / 4), kThreads, 0, stream>>>(
+  return Start("GatherColumns", MoveColumnsKernel<false>, Blocks(args.count * args.bytes / 4), stream,
       static_cast<uint32_t*>(const_cast<void*>(packed)), static_cast<uint32_t*>(pieces), args);
-  return Launched("GatherColumns");
 }
 
 template <typename T>
 LaunchResult AddVectors(T* y, const T* x, int64_t scalars, Stream stream) {
-  AddKernel<T><<<Blocks(scalars), kThreads, 0, stream>>>(y, x, scalars);
-  return Launched("AddVectors");
+  return Start("AddVectors", AddKernel<T>, Blocks(scalars), stream, y, x, scalars);
 }
 
 template <typename T>
 LaunchResult SumLogs(const T* inverse, int64_t count, int64_t n, double* partial, Stream stream) {
-  SumLogsKernel<T><<<kLogPartials, kThreads, 0, stream>>>(inverse, count, n, partial);
-  return Launched("SumLogs");
+  return Start("SumLogs", SumLogsKernel<T>, dim3(kLogPartials), stream, inverse, count, n, partial);
 }
 
 template <typename T>
@@ -251,12 +250,11 @@ LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* 
                                      : ResidualKernel<T, 32>;
   const dim3 grid(static_cast<unsigned>(parts),
                   static_cast<unsigned>((columns + at_once - 1) / at_once));
-  kernel<<<grid, kThreads, 0, stream>>>(args, x, b, r, num_rhs, first_column,
-                                        static_cast<int>(columns), partial);
-  LaunchResult result = Launched("Residual");
+  const LaunchResult result = Start("Residual", kernel, grid, stream, args, x, b, r, num_rhs,
+                                    first_column, static_cast<int>(columns), partial);
   if (!result.ok()) return result;
-  LargestKernel<<<static_cast<unsigned>(columns), kThreads, 0, stream>>>(partial, parts, norms);
-  return Launched("Largest");
+  return Start("Largest", LargestKernel, dim3(static_cast<unsigned>(columns)), stream, partial, parts,
+               norms);
 }
 
 template LaunchResult AddVectors<double>(double*, const double*, int64_t, Stream);

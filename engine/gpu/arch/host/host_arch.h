@@ -415,9 +415,10 @@ template <typename T>
 T atomicAdd(T* p, T by) {
   return std::atomic_ref(*p).fetch_add(by);
 }
-inline void atomicMax(uint32_t* p, uint32_t value) {
+template <typename T>
+void atomicMax(T* p, T value) {
   std::atomic_ref now(*p);
-  for (uint32_t last = now.load(); last < value && !now.compare_exchange_weak(last, value);) {
+  for (T last = now.load(); last < value && !now.compare_exchange_weak(last, value);) {
   }
 }
 inline void NoteLargest(uint32_t* largest, float value) {

@@ -46,10 +46,12 @@ Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t s
                    bool, const Args&... args) {
   gridDim = grid;
   blockDim = dim3(static_cast<unsigned>(threads));
-  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
-      HostThreadBlock block(threads, shared_bytes);
-      block.Run([&](int) { kernel(args...); });
+  for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z) {
+    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
+      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
+        HostThreadBlock block(threads, shared_bytes);
+        block.Run([&](int) { kernel(args...); });
+      }
     }
   }
   return kSuccess;
