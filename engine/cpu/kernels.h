@@ -82,7 +82,8 @@ struct SubstituteTask {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Products of one block M, n x n and column-major, with vectors whose columns lie one after another.
+// Products of one block M, n x n and column-major, with vectors whose columns lie one after
+// another.
 template <typename T>
 struct MultiplyTask {
   int64_t n = 0;

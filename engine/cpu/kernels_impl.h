@@ -67,8 +67,8 @@ void Multiply(const MultiplyTask<T>& task) {
 
 template <typename T>
 const Kernels<T>& Table(const char* instruction_set) {
-  static const Kernels<T> table = {instruction_set, ScratchScalars<T>, Eliminate<T>, Forward<T>,
-                                   Backward<T>,     Multiply<T>};
+  static const Kernels<T> table = {instruction_set, ScratchScalars<T>, Eliminate<T>,
+                                   Forward<T>,      Backward<T>,       Multiply<T>};
   return table;
 }
 

@@ -52,8 +52,7 @@ class Multiplication {
     int64_t i = first;
     for (; i + kWidth <= n_; i += kWidth) {
       const Vec m = LoadDoubles(column + i);
-      Store<double, kWidth>(y + i,
-                            MultiplyAdd<double, kWidth>(m, x, Load<double, kWidth>(y + i)));
+      Store<double, kWidth>(y + i, MultiplyAdd<double, kWidth>(m, x, Load<double, kWidth>(y + i)));
       products = MultiplyAdd<double, kWidth>(m, LoadDoubles(rows + i), products);
       if constexpr (kSums) {
         const Vec size = m < 0 ? -m : m;
@@ -77,9 +76,7 @@ class Multiplication {
     if constexpr (kSums) task_.sums_of_columns[j] += sum;
   }
 
-  static Vec LoadDoubles(const T* p) {
-    return __builtin_convertvector((Load<T, kWidth>(p)), Vec);
-  }
+  static Vec LoadDoubles(const T* p) { return __builtin_convertvector((Load<T, kWidth>(p)), Vec); }
 
   const MultiplyTask<T>& task_;
   const int64_t n_;

@@ -51,9 +51,16 @@ std::vector<ResidualNorms> Residuals(ThreadPool& threads, const BlockTridiagonal
       std::fill(next_y.begin(), next_y.end(), 0.0);
       std::fill(next_sums.begin(), next_sums.end(), 0.0);
       const T* const mine = x + i * stride;
-      kernels.multiply({.n = n, .columns = num_rhs, .block = DiagonalBlock<T>(matrix, i),
-                        .symmetric = true, .packed = packed, .x = mine, .y = y.data(),
-                        .sums = sums.data(), .x_of_rows = mine, .y_of_columns = y.data(),
+      kernels.multiply({.n = n,
+                        .columns = num_rhs,
+                        .block = DiagonalBlock<T>(matrix, i),
+                        .symmetric = true,
+                        .packed = packed,
+                        .x = mine,
+                        .y = y.data(),
+                        .sums = sums.data(),
+                        .x_of_rows = mine,
+                        .y_of_columns = y.data(),
                         .sums_of_columns = sums.data()});
       if (i + 1 < blocks) couple(i);
       double row_sum = 0;

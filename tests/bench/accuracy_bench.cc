@@ -141,8 +141,8 @@ class Bench {
     auto backend = CreateBackend(absl::GetFlag(FLAGS_backend), options);
     if (!backend.ok()) Die(backend.status().ToString());
     const DeviceInfo& device = (*backend)->device();
-    file_ = std::make_unique<ResultFile>(
-        flags, device.backend == "cpu" ? DescribeMachine() : device.name);
+    file_ = std::make_unique<ResultFile>(flags,
+                                         device.backend == "cpu" ? DescribeMachine() : device.name);
     solver_ = std::make_unique<Solver>(*std::move(backend));
   }
 
@@ -191,12 +191,13 @@ class Bench {
     }
     std::puts(join([](std::string* out, const auto& cell) { *out += cell.second; }).c_str());
     std::fflush(stdout);
-    file_->Add(absl::StrCat(
-        "{", absl::StrJoin(cells, ", ",
-                           [](std::string* out, const auto& cell) {
-                             absl::StrAppend(out, Quoted(cell.first), ": ", Quoted(cell.second));
-                           }),
-        "}"));
+    file_->Add(absl::StrCat("{",
+                            absl::StrJoin(cells, ", ",
+                                          [](std::string* out, const auto& cell) {
+                                            absl::StrAppend(out, Quoted(cell.first), ": ",
+                                                            Quoted(cell.second));
+                                          }),
+                            "}"));
   }
 
   const Flags flags_;

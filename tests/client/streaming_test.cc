@@ -60,7 +60,7 @@ class StreamingTest : public ::testing::Test {
   };
 
   std::atomic<int> unary_{0}, streams_{0};
-  Shared<Upload> upload_;  // the last one
+  Shared<Upload> upload_;     // the last one
   absl::Notification ended_;  // the test has: what waits for that may begin later
   FakeSolver fake_;           // after what its calls use
 };

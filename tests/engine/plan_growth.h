@@ -23,8 +23,8 @@ inline double GrowthOf(const EliminationPlan& plan, const BlockTridiagonalView& 
   const auto backend = CreateBackend("cpu", options);
   if (!backend.ok()) return failed(backend.status());
   auto factor = (*backend)->pool().Allocate(plan.factor_bytes());
-  auto chains = (*backend)->pool().Allocate(1 + plan.chain_scalars() *
-                                                    ScalarBytes(plan.shape().scalar));
+  auto chains =
+      (*backend)->pool().Allocate(1 + plan.chain_scalars() * ScalarBytes(plan.shape().scalar));
   auto scratch = (*backend)->pool().Allocate(1 + (*backend)->FactorScratchBytes(plan, 1));
   for (const auto* buffer : {&factor, &chains, &scratch}) {
     if (!buffer->ok()) return failed(buffer->status());

@@ -146,12 +146,8 @@ __device__ inline T FromUpperWord(uint32_t word) {
 // Less than kAbnormal for a positive normal number whose reciprocal is normal too, which the
 // hardware would make zero otherwise: from 2^-126 to below 2^126, in FP64 2^-1022 and 2^1022. From
 // its bits, which costs the arithmetic nothing.
-__device__ inline uint32_t Abnormality(double x) {
-  return UpperWord(x) - 0x00100000u;
-}
-__device__ inline uint32_t Abnormality(float x) {
-  return UpperWord(x) - 0x00800000u;
-}
+__device__ inline uint32_t Abnormality(double x) { return UpperWord(x) - 0x00100000u; }
+__device__ inline uint32_t Abnormality(float x) { return UpperWord(x) - 0x00800000u; }
 template <typename Real>
 inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e000000u;
 

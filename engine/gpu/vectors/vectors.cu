@@ -219,14 +219,16 @@ LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t seg
 
 LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args,
                             Stream stream) {
-  return Start("ScatterColumns", MoveColumnsKernel<true>, Blocks(args.count * args.bytes / 4), stream,
-      static_cast<uint32_t*>(packed), static_cast<uint32_t*>(const_cast<void*>(pieces)), args);
+  return Start("ScatterColumns", MoveColumnsKernel<true>, Blocks(args.count * args.bytes / 4),
+               stream, static_cast<uint32_t*>(packed),
+               static_cast<uint32_t*>(const_cast<void*>(pieces)), args);
 }
 
 LaunchResult GatherColumns(void* pieces, const void* packed, const ColumnArgs& args,
                            Stream stream) {
-  return Start("GatherColumns", MoveColumnsKernel<false>, Blocks(args.count * args.bytes / 4), stream,
-      static_cast<uint32_t*>(const_cast<void*>(packed)), static_cast<uint32_t*>(pieces), args);
+  return Start("GatherColumns", MoveColumnsKernel<false>, Blocks(args.count * args.bytes / 4),
+               stream, static_cast<uint32_t*>(const_cast<void*>(packed)),
+               static_cast<uint32_t*>(pieces), args);
 }
 
 template <typename T>
@@ -253,8 +255,8 @@ LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* 
   const LaunchResult result = Start("Residual", kernel, grid, stream, args, x, b, r, num_rhs,
                                     first_column, static_cast<int>(columns), partial);
   if (!result.ok()) return result;
-  return Start("Largest", LargestKernel, dim3(static_cast<unsigned>(columns)), stream, partial, parts,
-               norms);
+  return Start("Largest", LargestKernel, dim3(static_cast<unsigned>(columns)), stream, partial,
+               parts, norms);
 }
 
 template LaunchResult AddVectors<double>(double*, const double*, int64_t, Stream);
