@@ -6,7 +6,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/solver.h"
-#include "engine/larger_or_nan.h"
 #include "engine/stopwatch.h"
 
 namespace blockd {

@@ -15,7 +15,6 @@
 #include "engine/cpu/large_blocks.h"
 #include "engine/cpu/residual.h"
 #include "engine/cpu/thread_pool.h"
-#include "engine/larger_or_nan.h"
 
 namespace blockd {
 namespace {

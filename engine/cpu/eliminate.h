@@ -18,17 +18,19 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/cpu/chain_tiles.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/tiles.h"
 #include "engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 
 // kVectors vectors a column of a panel.
 template <typename T, int kVectors>
-class Eliminator : Tiles<T, kVectors> {
-  using Base = Tiles<T, kVectors>;
-  using Base::FactorTile, Base::LoadPacked, Base::Multiply, Base::StorePacked;
+class Eliminator : ChainTiles<T, kVectors> {
+  using Base = ChainTiles<T, kVectors>;
+  using Base::chain_, Base::n_;
+  using Base::Coupling, Base::FactorTile, Base::LoadCoupling, Base::LoadDiagonal, Base::LoadPacked,
+      Base::Multiply, Base::StorePacked;
   using Base::kCols, Base::kRows, Base::kWidth;
   using typename Base::Tile, typename Base::Vec;
 
@@ -36,14 +38,15 @@ class Eliminator : Tiles<T, kVectors> {
   static int64_t Padded(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
   static int64_t ScratchScalars(int64_t n, bool fill) {
     const int64_t padded = Padded(n);
-    // L, C, a panel and the diagonal tiles of Y; with fill also two W and their update.
-    return (fill ? 5 : 2) * padded * padded + 2 * padded * kRows;
+    // L, C, a panel and the diagonal tiles of Y, and `squares_`; with fill also two W and their
+    // update.
+    return (fill ? 5 : 2) * padded * padded + (2 * kRows + 1) * padded;
   }
 
   explicit Eliminator(const EliminateTask<T>& task)
-      : task_(task),
+      : Base(task.chain, task.n),
+        task_(task),
         segment_(*task.segment),
-        n_(task.n),
         padded_(Padded(task.n)),
         panels_(padded_ / kRows),
         // Whole lines only: columns of every block column start at a multiple of a vector.
@@ -56,6 +59,7 @@ class Eliminator : Tiles<T, kVectors> {
     c_ = take(padded_ * padded_);
     diagonal_ = take(padded_ * kRows);
     y_ = take(padded_ * kRows);
+    squares_ = take(padded_);
     if (segment_.has_fill()) {
       w_ = take(padded_ * padded_);
       w_before_ = take(padded_ * padded_);
@@ -126,90 +130,6 @@ class Eliminator : Tiles<T, kVectors> {
     ahead_step_ = block ? (bytes + steps - 1) / std::max<int64_t>(steps, 1) : 0;
   }
 
-  // Rows r.. and columns c.. of an n x n column-major block, zero outside of it.
-  Tile LoadBlock(const T* block, int64_t r, int64_t c) const {
-    Tile tile;
-    if (r + kRows <= n_ && c + kCols <= n_) {
-      BLOCKD_UNROLL(8)
-      for (int j = 0; j < kCols; ++j) {
-        BLOCKD_UNROLL(4)
-        for (int v = 0; v < kVectors; ++v) {
-          tile.v[j][v] = Load<T, kWidth>(block + (c + j) * n_ + r + v * kWidth);
-        }
-      }
-      return tile;
-    }
-    T buffer[kCols * kRows] = {};
-    const int64_t rows = std::min<int64_t>(kRows, n_ - r);
-    for (int64_t j = 0; j < kCols && c + j < n_; ++j) {
-      for (int64_t i = 0; i < rows; ++i) buffer[j * kRows + i] = block[(c + j) * n_ + r + i];
-    }
-    return LoadPacked(buffer);
-  }
-
-  Tile LoadTransposed(const T* block, int64_t r, int64_t c) const {
-    if constexpr (kWidth == kCols) {
-      if (r + kRows <= n_ && c + kCols <= n_) {
-        Tile tile;
-        for (int v = 0; v < kVectors; ++v) {
-          Vec square[kWidth];
-          BLOCKD_UNROLL(8)
-          for (int i = 0; i < kWidth; ++i) {
-            square[i] = Load<T, kWidth>(block + (r + v * kWidth + i) * n_ + c);
-          }
-          Transpose<T, kWidth>(square);
-          BLOCKD_UNROLL(8)
-          for (int j = 0; j < kCols; ++j) tile.v[j][v] = square[j];
-        }
-        return tile;
-      }
-    }
-    T buffer[kCols * kRows] = {};
-    const int64_t rows = std::min<int64_t>(kRows, n_ - r);
-    const int64_t columns = std::min<int64_t>(kCols, n_ - c);
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j) buffer[j * kRows + i] = block[(r + i) * n_ + c + j];
-    }
-    return LoadPacked(buffer);
-  }
-
-  // The lower triangle of rows r.. and columns c.. of a diagonal block that starts a column j at
-  // block + start(j), zero outside of the block and above the diagonal.
-  template <typename Start>
-  Tile LoadLower(const T* block, int64_t r, int64_t c, const Start& start) const {
-    T buffer[kCols * kRows] = {};
-    const int64_t end = std::min<int64_t>(r + kRows, n_);
-    for (int64_t j = c; j < std::min<int64_t>(c + kCols, n_); ++j) {
-      for (int64_t i = std::max(r, j); i < end; ++i) {
-        buffer[(j - c) * kRows + i - r] = block[start(j) + i];
-      }
-    }
-    return LoadPacked(buffer);
-  }
-
-  // A tile of the lower triangle of a full block: whole tiles below the diagonal need no care.
-  Tile LoadFullLower(const T* block, int64_t r, int64_t c) const {
-    if (c + kCols <= r) return LoadBlock(block, r, c);
-    return LoadLower(block, r, c, [this](int64_t j) { return j * n_; });
-  }
-
-  Tile LoadDiagonal(int64_t block, int64_t r, int64_t c) const {
-    const Chain<T>& chain = task_.chain;
-    if (chain.matrix == nullptr) {
-      const T* from_left = chain.chains + block * 3 * n_ * n_;
-      Tile tile = LoadFullLower(from_left, r, c);
-      const Tile other = LoadFullLower(from_left + n_ * n_, r, c);
-      for (int j = 0; j < kCols; ++j) {
-        for (int v = 0; v < kVectors; ++v) tile.v[j][v] += other.v[j][v];
-      }
-      return tile;
-    }
-    const T* data = DiagonalBlock<T>(*chain.matrix, block);
-    if (chain.matrix->form.diagonal == DiagonalForm::kFull) return LoadFullLower(data, r, c);
-    // Column j of the packed form starts with its diagonal entry.
-    return LoadLower(data, r, c, [this](int64_t j) { return j * n_ - j * (j + 1) / 2; });
-  }
-
   // While the k-th interior is factored: its coupling block.
   void ReadCouplingAhead(int64_t k) {
     const bool last = k + 1 == segment_.count;
@@ -224,30 +144,15 @@ class Eliminator : Tiles<T, kVectors> {
   // While C of the k-th interior is computed: the diagonal block of the next.
   void ReadDiagonalAhead(int64_t k) {
     const bool last = k + 1 == segment_.count;
-    const Chain<T>& chain = task_.chain;
     if (last) return ReadAhead(nullptr, 0, 1);
     const int64_t steps = panels_ * (kRows / kCols) * panels_ * (panels_ - 1) / 2 * kRows;
     const int64_t block = segment_.block(k + 1);
-    if (chain.matrix) {
-      ReadAhead(DiagonalBlock<T>(*chain.matrix, block),
-                chain.matrix->form.diagonal_block_scalars() * int64_t{sizeof(T)}, steps);
+    if (chain_.matrix) {
+      ReadAhead(DiagonalBlock<T>(*chain_.matrix, block),
+                chain_.matrix->form.diagonal_block_scalars() * int64_t{sizeof(T)}, steps);
     } else {
-      ReadAhead(chain.chains + block * 3 * n_ * n_, 2 * n_ * n_ * int64_t{sizeof(T)}, steps);
+      ReadAhead(chain_.chains + block * 3 * n_ * n_, 2 * n_ * n_ * int64_t{sizeof(T)}, steps);
     }
-  }
-
-  // The coupling block after chain index i, as it is stored.
-  const T* Coupling(int64_t i) const {
-    const Chain<T>& chain = task_.chain;
-    return chain.matrix ? CouplingBlock<T>(*chain.matrix, i) : chain.chains + (i * 3 + 2) * n_ * n_;
-  }
-
-  // The coupling block between chain index i and i + 1: A(i+1,i), or its transpose.
-  Tile LoadCoupling(int64_t i, bool transpose, int64_t r, int64_t c) const {
-    const Chain<T>& chain = task_.chain;
-    const T* block = Coupling(i);
-    transpose ^= chain.matrix && chain.matrix->form.coupling == CouplingForm::kSuperdiagonal;
-    return transpose ? LoadTransposed(block, r, c) : LoadBlock(block, r, c);
   }
 
   // A store to the factor, which is not read again soon if it is larger than the caches: then it
@@ -343,6 +248,7 @@ class Eliminator : Tiles<T, kVectors> {
       }
       StorePacked(tile, at + h * kRows);
     }
+    for (int64_t r = 0; r < kRows; ++r) squares_[j * kRows + r] = at[r * (kRows + 1)];
     return FactorTile(at, diagonal_ + j * kRows * kRows, std::min<int64_t>(kRows, n_ - j * kRows));
   }
 
@@ -401,47 +307,28 @@ class Eliminator : Tiles<T, kVectors> {
   }
 
   // The growth of the rows of panel i: of L their squares are summed by rows, of inv(L) by columns,
-  // which are rows of Y. Each row of L is divided by its L(r,r) and the row of Y multiplied by it,
-  // so that squares stay in range. Padding is the identity, whose growth is 1.
+  // which are rows of Y. What the tile on the diagonal has of L, `squares_` knows. Padding is the
+  // identity, or zeros.
   void NoteGrowth(int64_t i) {
-    Vec of_l[kVectors] = {}, of_y[kVectors] = {}, pivot[kVectors], inverse_pivot[kVectors];
+    Vec of_l[kVectors], of_y[2][kVectors] = {};
     const T* l = Panel(l_, i);
-    const T* const tile = l + i * kRows * kRows;
-    const T* y = y_ + i * kRows * kRows;
-    for (int v = 0; v < kVectors; ++v) {
-      for (int r = 0; r < kWidth; ++r) {
-        const int64_t at = (v * kWidth + r) * (kRows + 1);
-        pivot[v][r] = tile[at];
-        inverse_pivot[v][r] = y[at];
-      }
-    }
-    for (int64_t c = 0; c < (i + 1) * kRows; ++c, l += kRows) {
-      BLOCKD_UNROLL(4)
-      for (int v = 0; v < kVectors; ++v) {
-        // In the tile itself, above the diagonal, stands what was there before.
-        Vec scaled = Load<T, kWidth>(l + v * kWidth) * inverse_pivot[v];
-        if (c >= i * kRows) scaled = BelowDiagonal(scaled, v, c - i * kRows);
-        of_l[v] = scaled * scaled + of_l[v];
-      }
-    }
-    for (int64_t c = i * kRows; c < padded_; ++c, y += kRows) {
-      BLOCKD_UNROLL(4)
-      for (int v = 0; v < kVectors; ++v) {
-        const Vec scaled = Load<T, kWidth>(y + v * kWidth) * pivot[v];
-        of_y[v] = scaled * scaled + of_y[v];
-      }
+    for (int v = 0; v < kVectors; ++v) of_l[v] = Load<T, kWidth>(squares_ + i * kRows + v * kWidth);
+    for (int64_t c = 0; c < i * kRows; ++c, l += kRows) AddSquares(l, of_l);
+    // Two sums, which do not wait for one another.
+    for (int64_t c = i * kRows; c < n_; c += 2) {
+      AddSquares(y_ + c * kRows, of_y[0]);
+      AddSquares(y_ + (c + 1) * kRows, of_y[1]);
     }
     for (int v = 0; v < kVectors; ++v) {
-      growth_square_[v] = Larger<T, kWidth>(of_l[v] * of_y[v], growth_square_[v]);
+      growth_square_[v] = Larger<T, kWidth>(of_l[v] * (of_y[0][v] + of_y[1][v]), growth_square_[v]);
     }
   }
-
-  // Rows of a tile's column that stand on the diagonal or below it, zeros above.
-  static Vec BelowDiagonal(Vec rows, int v, int64_t column) {
-    for (int r = 0; r < kWidth; ++r) {
-      if (v * kWidth + r < column) rows[r] = 0;
+  static void AddSquares(const T* column, Vec (&sums)[kVectors]) {
+    BLOCKD_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec rows = Load<T, kWidth>(column + v * kWidth);
+      sums[v] = MultiplyAdd<T, kWidth>(rows, rows, sums[v]);
     }
-    return rows;
   }
 
   // Tile (i, j) of Y is tile (j, i) of inv(L), transposed.
@@ -505,7 +392,6 @@ class Eliminator : Tiles<T, kVectors> {
 
   const EliminateTask<T>& task_;
   const Segment& segment_;
-  const int64_t n_;
   const int64_t padded_;
   const int64_t panels_;
   const bool stream_;
@@ -515,6 +401,7 @@ class Eliminator : Tiles<T, kVectors> {
   T* c_ = nullptr;               // C of the block before or in hand
   T* diagonal_ = nullptr;        // Y(j,j), tile after tile
   T* y_ = nullptr;               // a panel of Y
+  T* squares_ = nullptr;         // of a row of L, the sum of those in the tile on the diagonal
   T* w_ = nullptr;               // W of the block in hand
   T* w_before_ = nullptr;        // and of the block before
   T* update_ = nullptr;          // -sum W W'

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/larger_or_nan.h"
+#include "blockd/engine/backend.h"
 
 namespace blockd::cpu {
 namespace {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/cpu/kernels.h"
-#include "engine/larger_or_nan.h"
 
 namespace blockd::cpu {
 namespace {

@@ -170,15 +170,16 @@ class Bench {
     };
     Add({{"system", chosen.name},
          {"growth", absl::StrFormat("%.2g", guaranteed.growth())},
-         {"memory", absl::StrFormat("%.2f", static_cast<double>(guaranteed.bytes()) /
-                                                static_cast<double>(standard.bytes()))},
+         {"memory, guaranteed",
+          absl::StrFormat("%.2fx", static_cast<double>(guaranteed.bytes()) /
+                                       static_cast<double>(standard.bytes()))},
          {"factor", FormatSeconds(factor[0].median())},
-         {"guaranteed", ratio(factor)},
+         {"factor, guaranteed", ratio(factor)},
          {"solve", FormatSeconds(solve[0].median())},
-         {"guaranteed ", ratio(solve)},
+         {"solve, guaranteed", ratio(solve)},
          {"steps", absl::StrCat(guaranteed.refinements())},
          {"error", absl::StrFormat("%.2g", standard.Error())},
-         {"guaranteed  ", absl::StrFormat("%.2g", guaranteed.Error())}});
+         {"error, guaranteed", absl::StrFormat("%.2g", guaranteed.Error())}});
   }
 
   void Add(const Cells& cells) {

@@ -48,6 +48,7 @@ measure() {
 }
 
 measure cpu_bench cpu
+measure accuracy_bench accuracy_cpu --backend=cpu
 
 "$build/bin/blockd" --port=0 --metrics_port=-1 --port_file="$scratch/port" --log_level=error &
 server=$!

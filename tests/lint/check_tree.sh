@@ -94,7 +94,7 @@ done
 # --- Sizes, guards, white space --------------------------------------------------------------------
 for file in "${sources[@]}"; do
   lines="$(wc -l <"$file")"
-  if ((lines > 700)); then report "$file: $lines lines, at most 700"; fi
+  if ((lines > 500)); then report "$file: $lines lines, at most 500"; fi
   # A part of a .cc file, included once, has no guard and says so in its name: *_impl.h.
   if [[ "$file" == *.h && "$file" != *_impl.h ]]; then
     guard="BLOCKD_$(tr 'a-z/.' 'A-Z__' <<<"${file#*/include/blockd/}")_"

@@ -14,22 +14,25 @@ namespace {
 using test::Eventually;
 
 TEST(IdleTimerTest, CallsAgainAndAgainWhileNothingHappens) {
-  std::atomic<int> calls{0};
-  const auto timer = std::make_shared<IdleTimer>(absl::Milliseconds(5), [&] { ++calls; });
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const auto timer = std::make_shared<IdleTimer>(absl::Milliseconds(5), [calls] { ++*calls; });
   timer->Start();
-  EXPECT_TRUE(Eventually([&] { return calls >= 4; }));
+  EXPECT_TRUE(Eventually([&] { return *calls >= 4; }));
   timer->Stop();
 }
 
 // Touches for as long as the alarm needs to fire several times, then no more.
 TEST(IdleTimerTest, CallsOnceTouchesEnd) {
   const absl::Duration timeout = absl::Milliseconds(20);
-  std::atomic<int> calls{0};
-  const auto timer = std::make_shared<IdleTimer>(timeout, [&] { ++calls; });
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const auto timer = std::make_shared<IdleTimer>(timeout, [calls] { ++*calls; });
   timer->Start();
-  for (const absl::Time end = absl::Now() + 5 * timeout; absl::Now() < end;) timer->Touch();
-  const int before = calls;
-  EXPECT_TRUE(Eventually([&] { return calls > before; }));
+  for (const absl::Time end = absl::Now() + 5 * timeout; absl::Now() < end;) {
+    timer->Touch();
+    absl::SleepFor(timeout / 20);
+  }
+  const int before = *calls;
+  EXPECT_TRUE(Eventually([&] { return *calls > before; }));
   timer->Stop();
 }
 
@@ -37,18 +40,20 @@ TEST(IdleTimerTest, DoesNotCallWhileItIsTouched) {
   const absl::Duration timeout = absl::Milliseconds(500);
   // On a busy machine this thread may itself be late with a touch: then the round says nothing.
   EXPECT_TRUE(Eventually([&] {
-    std::atomic<int> calls{0};
-    const auto timer = std::make_shared<IdleTimer>(timeout, [&] { ++calls; });
+    // A call under way when the timer stops may come later.
+    const auto calls = std::make_shared<std::atomic<int>>(0);
+    const auto timer = std::make_shared<IdleTimer>(timeout, [calls] { ++*calls; });
     absl::Time last = absl::Now();
     timer->Start();
     absl::Duration longest;
     for (const absl::Time end = last + 2 * timeout; absl::Now() < end;) {
       timer->Touch();
+      absl::SleepFor(timeout / 100);  // one that spins is the first to be kept waiting
       const absl::Time now = absl::Now();
       longest = std::max(longest, now - last);
       last = now;
     }
-    const int seen = calls;
+    const int seen = *calls;
     longest = std::max(longest, absl::Now() - last);
     timer->Stop();
     if (longest >= timeout) return false;
@@ -69,10 +74,10 @@ TEST(IdleTimerTest, AStoppedTimerCallsNoMoreAndLetsGoOfWhatItHeld) {
   EXPECT_TRUE(Eventually([&] { return watched.expired(); }));  // a call may be under way
   const int after = calls;
   // Another timer's calls are the time in which this one would have called.
-  std::atomic<int> others{0};
-  const auto other = std::make_shared<IdleTimer>(absl::Milliseconds(4), [&] { ++others; });
+  const auto others = std::make_shared<std::atomic<int>>(0);
+  const auto other = std::make_shared<IdleTimer>(absl::Milliseconds(4), [others] { ++*others; });
   other->Start();
-  EXPECT_TRUE(Eventually([&] { return others >= 5; }));
+  EXPECT_TRUE(Eventually([&] { return *others >= 5; }));
   other->Stop();
   EXPECT_EQ(calls, after);
 }

@@ -179,6 +179,40 @@ class WarpgroupProducts {
       LoadMatrices(parts.small[step], from + step * 8 * kTile + kPart);
     }
   }
+
+  // Scalars of the sums of a lower triangle of a square, in shared memory.
+  static constexpr int kTriangle = kTiles * (kTiles + 1) / 2 * 64;
+  __device__ static void AddTriangle(Sums& sums, const T* from, int thread) {
+    ForTriangle(from, thread, [&](int j, int h, const T* at) {
+      T two[2];
+      LoadVector(two, at);
+      sums[j][2 * h] += two[0], sums[j][2 * h + 1] += two[1];
+    });
+  }
+  __device__ static void KeepTriangle(const Sums& sums, T* to, int thread) {
+    ForTriangle(to, thread, [&](int j, int h, T* at) {
+      const T two[2] = {sums[j][2 * h], sums[j][2 * h + 1]};
+      StoreVector(at, two);
+    });
+  }
+
+ private:
+  // body(j, h, at) for the pairs of entries of a lower triangle that a lane has; at: where their
+  // sums stand.
+  template <typename Scalar, typename Body>
+  __device__ static void ForTriangle(Scalar* triangle, int thread, const Body& body) {
+    const Lanes mine(thread);
+    const int warp = mine.warp, before = 15 * warp - 2 * warp * (warp - 1);
+    Scalar* const all = triangle + 2 * mine.lane;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int pairs = before + (h == 0 ? -2 * warp : 7 - 4 * warp);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if (j >= 2 * warp + h) body(j, h, all + (pairs + j) * 64);
+      }
+    }
+  }
 };
 
 }  // namespace blockd::gpu

@@ -21,8 +21,8 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
   using Base = SmallSegment<T, kTile, kFull>;
   using Products = WarpgroupProducts<T, kTile>;
   using Base::kThreads, Base::range_, Base::thread_, Base::warp_, Base::outcome_;
-  using Products::DivideFirst, Products::KeepParts, Products::LoadParts, Products::Multiply,
-      Products::Split;
+  using Products::AddTriangle, Products::DivideFirst, Products::KeepParts, Products::KeepTriangle,
+      Products::LoadParts, Products::Multiply, Products::Split;
   using Products::kGroup, Products::kGroupWarps, Products::kHalfPart, Products::kLead,
       Products::kPart, Products::kSpan, Products::kSteps, Products::kTiles;
   using typename Products::Half, typename Products::Lanes, typename Products::Parts,
@@ -33,11 +33,10 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
   static constexpr int kInverters = kHasPartBarriers ? kGroupWarps : 2 * kGroupWarps;
   static constexpr int kFirstBarrier = kHasPartBarriers ? 1 : 0;
   static constexpr int kHelpers = 2;  // warps of the first that have no part in a span's inverse
-  static constexpr int kSums = kTiles * (kTiles + 1) / 2 * 64;  // of a lower triangle
   using Copies = TileCopies<T, kTile, kFull, kGroup>;
 
  public:
-  static constexpr int kSharedScalars = 2 * kSquare + 4 * kPart + kSums;
+  static constexpr int kSharedScalars = 2 * kSquare + 4 * kPart + Products::kTriangle;
 
   __device__ WarpgroupSegment(const EliminateSegmentsArgs& args, const Assignment& assignment,
                               T* shared, Outcome* outcome, int thread)
@@ -354,7 +353,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
   template <typename Work>
   __device__ void UpdateLeft(int k, bool last, Half (&left)[2], const Work& beside) const {
     Sums sums[2] = {};
-    if (k > 0) AddLeft(sums[0]);
+    if (k > 0) AddTriangle(sums[0], left_sums_, thread_);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       Parts w;
@@ -367,7 +366,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
     for (int i = 0; i < kTiles * 4; ++i) {
       left[i / 4 / kSteps][i / 4 % kSteps][i % 4] = -sums[1][i / 4][i % 4];
     }
-    if (!last) return KeepLeft(sums[0]);
+    if (!last) return KeepTriangle(sums[0], left_sums_, thread_);
     StoreMinus(this->NextChain(range_.left, 1), sums[0]);
     StoreMinus(this->NextChain(range_.left, 2), sums[1]);
   }
@@ -467,36 +466,6 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         }
       }
     }
-  }
-
-  // body(j, h, sum) for the pairs of entries of a lower triangle that a lane has; sum: where their
-  // sum stands.
-  template <typename Body>
-  __device__ void ForTriangle(const Body& body) const {
-    const Lanes mine(thread_);
-    const int warp = mine.warp, before = 15 * warp - 2 * warp * (warp - 1);
-    T* const all = left_sums_ + 2 * mine.lane;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int pairs = before + (h == 0 ? -2 * warp : 7 - 4 * warp);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        if (j >= 2 * warp + h) body(j, h, all + (pairs + j) * 64);
-      }
-    }
-  }
-  __device__ void AddLeft(Sums& sums) const {
-    ForTriangle([&](int j, int h, T* sum) {
-      T two[2];
-      LoadVector(two, sum);
-      sums[j][2 * h] += two[0], sums[j][2 * h + 1] += two[1];
-    });
-  }
-  __device__ void KeepLeft(const Sums& sums) const {
-    ForTriangle([&](int j, int h, T* sum) {
-      const T two[2] = {sums[j][2 * h], sums[j][2 * h + 1]};
-      StoreVector(sum, two);
-    });
   }
 
   T* const squares_;

@@ -51,6 +51,10 @@ struct PivotFailure {
   int64_t row = 0;    // in that block, 0-based
 };
 
+// The larger one, as norms and growths are combined: NaN, which says that nothing is known, is
+// larger than all.
+constexpr double LargerOrNaN(double a, double b) { return a > b || a != a ? a : b; }
+
 // What became of one system of a batch.
 struct FactorReport {
   // The first failure in the order of the plan. The factor then holds garbage.
