@@ -147,13 +147,13 @@ class Server::Impl {
 
   bool Drain() {
     absl::MutexLock lock(&drain_mutex);
-    if (drained) return true;
+    if (drained) return in_time;
     drained = true;
-    if (grpc == nullptr) return true;  // never served
+    if (grpc == nullptr) return in_time;  // never served
     LogLine(LogLevel::kInfo, "draining").Write();
     SetServing(false);
     state->tracker.StartDrain();
-    const bool in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
+    in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
     // What is still under way is cancelled, and ends between two steps.
     grpc->Shutdown(std::chrono::system_clock::now());
     core->Drain();
@@ -174,6 +174,7 @@ class Server::Impl {
   int metrics_port = -1;
   absl::Mutex drain_mutex;
   bool drained ABSL_GUARDED_BY(drain_mutex) = false;
+  bool in_time ABSL_GUARDED_BY(drain_mutex) = true;  // nothing had to be cancelled
 
  private:
   absl::Status StartCore(std::unique_ptr<Backend> backend) {
