@@ -3,6 +3,7 @@
 #ifndef BLOCKD_SERVER_IDLE_TIMER_H_
 #define BLOCKD_SERVER_IDLE_TIMER_H_
 
+#include <grpc/grpc.h>
 #include <grpcpp/alarm.h>
 
 #include <atomic>
@@ -65,6 +66,15 @@ class IdleTimer : public std::enable_shared_from_this<IdleTimer> {
     Arm(absl::Now() + timeout_);
   }
 
+  // gRPC ends, and waits for its threads, with the last object that needs it. That must not be an
+  // alarm: one of these threads may be about to make the next. Whoever calls back holds this timer.
+  struct Library {
+    Library() { grpc_init(); }
+    ~Library() { grpc_shutdown(); }
+    Library(const Library&) = delete;
+  };
+
+  const Library library_;
   const absl::Duration timeout_;
   std::atomic<int64_t> last_{0};
   absl::Mutex mutex_;

@@ -326,7 +326,8 @@ std::vector<FactorizationStats> FactorizationCache::List(const std::string& call
 
 FactorizationCache::Totals FactorizationCache::totals() const {
   absl::MutexLock lock(&mutex_);
-  return {static_cast<int64_t>(entries_.size()), held_bytes_, pinned_};
+  return {static_cast<int64_t>(entries_.size()), held_bytes_, pinned_,
+          static_cast<int64_t>(callers_.size())};
 }
 
 }  // namespace blockd::server

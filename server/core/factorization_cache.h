@@ -84,6 +84,7 @@ class FactorizationCache : public Evictor {
     int64_t entries = 0;
     int64_t bytes = 0;
     int64_t pinned = 0;
+    int64_t callers = 0;  // who have some
   };
 
   // Keeps a factorization's memory while in use. Movable; one thread at a time.

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "tests/client/calls_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace blockd::client {
 namespace {
@@ -282,6 +284,47 @@ TEST_F(StreamContractTest, ASessionThatIsReplacedEnds) {
   ASSERT_TRUE(id.ok());
   EXPECT_TRUE(moved.Await(*id).ok());
   EXPECT_EQ(y, b_);
+}
+
+TEST_F(StreamContractTest, WhatCouldNotBeSentIsNotOutstanding) {
+  fake_.on_solve_stream = [](FakeSolver::SolvePipe*) {
+    return grpc::Status(grpc::StatusCode::ABORTED, "no");
+  };
+  SolveSession session = Connect().OpenSession();
+  int64_t sent = 0;
+  ASSERT_TRUE(test::Eventually([&] {
+    const auto id = session.Send(kHandle, b_, x_);
+    sent += id.ok() ? 1 : 0;
+    return !id.ok();
+  }));
+  EXPECT_EQ(session.outstanding(), sent);
+}
+
+TEST_F(StreamContractTest, OfTwoWhoWaitForAnAnswerOneGetsIt) {
+  absl::Notification answer;
+  fake_.on_solve_stream = [&](FakeSolver::SolvePipe* pipe) {
+    v1::SolveStreamRequest request;
+    pipe->Read(&request);
+    answer.WaitForNotification();
+    Write(pipe, request.id(), [&](v1::SolveStreamReply* reply) {
+      reply->mutable_reply()->set_solution(request.request().rhs());
+    });
+    return grpc::Status::OK;
+  };
+  SolveSession session = Connect().OpenSession();
+  const uint64_t id = *session.Send(kHandle, b_, x_);
+  std::atomic<int> taken{0}, missed{0};
+  const auto wait = [&] {
+    const absl::Status status = session.Await(id, test::kGenerous).status();
+    taken += status.ok();
+    missed += absl::IsNotFound(status);
+  };
+  std::thread first(wait), second(wait);
+  answer.Notify();
+  first.join();
+  second.join();
+  EXPECT_EQ(taken, 1);
+  EXPECT_EQ(missed, 1);
 }
 
 TEST_F(StreamContractTest, AnAnswerIsTakenOnce) {

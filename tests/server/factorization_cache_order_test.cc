@@ -70,6 +70,17 @@ TEST_F(FactorizationCacheTest, CountsWhatIsPinned) {
   EXPECT_EQ(cache_.totals().bytes, 0);
 }
 
+TEST_F(FactorizationCacheTest, ForgetsCallersWhoHaveNothing) {
+  const std::vector<Handle> handles = {Insert("alice"), Insert("alice")};
+  const Handle bobs = Insert("bob");
+  EXPECT_EQ(cache_.totals().callers, 2);
+  ASSERT_TRUE(cache_.Release("alice", {&handles[0], 1}).ok());
+  EXPECT_EQ(cache_.totals().callers, 2);
+  ASSERT_TRUE(cache_.Release("alice", {&handles[1], 1}).ok());
+  EXPECT_EQ(cache_.totals().callers, 1);
+  EXPECT_TRUE(cache_.Get("bob", bobs).ok());
+}
+
 TEST_F(FactorizationCacheTest, AReplacementBringsItsOwnLeaseOrKeepsTheOld) {
   const Handle handle = Insert("alice", {.lease = absl::Minutes(1)});
   ASSERT_TRUE(cache_.Replace("alice", handle, Make(), {}).ok());

@@ -91,6 +91,20 @@ TEST(IdleTimerTest, AStoppedTimerDoesNotStayAlive) {
   EXPECT_TRUE(Eventually([&] { return watched.expired(); }));
 }
 
+// Nothing else in this process uses gRPC, which ends, and waits for its threads, with the last
+// object that needs it: that must not be an alarm while one of these threads makes the next.
+TEST(IdleTimerTest, MayBeStoppedDuringACall) {
+  const auto called = std::make_shared<absl::Notification>();
+  auto timer = std::make_shared<IdleTimer>(absl::Milliseconds(2), [called] {
+    if (called->HasBeenNotified()) return;
+    called->Notify();
+    absl::SleepFor(absl::Milliseconds(50));  // which the other thread has for Stop
+  });
+  timer->Start();
+  called->WaitForNotification();
+  timer->Stop();
+}
+
 TEST(IdleTimerTest, MayBeStoppedFromItsOwnCall) {
   absl::Notification stopped;
   std::shared_ptr<IdleTimer> timer;

@@ -119,6 +119,23 @@ TEST_F(SolverCoreKeyWaitersTest, ThoseThatShareAFailureAreUncountedToo) {
   }
 }
 
+TEST_F(SolverCoreKeyWaitersTest, WhoSharesAFailureDoesNotPayForIt) {
+  Start();
+  const std::vector<TestSystem> bad = {system_.Spoiled(1), system_.Spoiled(2)};
+  PendingFactor holder = HoldDevice();
+  PendingFactor first = Factor(bad, keyed_), second = Factor(bad, keyed_);
+  clock_.Advance(absl::Seconds(3));
+  gate_->Open();
+  ASSERT_TRUE(first->Wait().ok());
+  ASSERT_TRUE(second->Wait().ok());
+  EXPECT_EQ(first->Wait()->cost.batch_requests, 1);
+  EXPECT_EQ(second->Wait()->cost.batch_requests, 0);
+  EXPECT_EQ(second->Wait()->cost.queue, absl::Seconds(3));
+  for (const server::FactoredSystem& system : second->Wait()->systems) {
+    EXPECT_TRUE(server::NotSpdOf(system.status).has_value());
+  }
+}
+
 TEST_F(SolverCoreKeyWaitersTest, ARefusalOfTheFirstIsNotTheOthers) {
   // The first wants to keep its matrix, for which there is no room; the others do not.
   const TestSystem large(64, 16);
