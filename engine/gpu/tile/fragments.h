@@ -137,7 +137,8 @@ __device__ inline uint32_t UpperWord(float x) { return __float_as_uint(x); }
 template <typename T>
 __device__ inline T FromUpperWord(uint32_t word) {
   if constexpr (sizeof(T) == 8) {
-    return __longlong_as_double(static_cast<long long>(uint64_t{word} << 32));
+    const int64_t bits = int64_t{word} << 32;
+    return __longlong_as_double(bits);
   } else {
     return __uint_as_float(word);
   }
