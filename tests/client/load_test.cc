@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -94,6 +95,23 @@ TEST(LoadTest, OperationsAreReportedApart) {
   const double part =
       static_cast<double>(calls[2]) / static_cast<double>(calls[0] + calls[1] + calls[2]);
   EXPECT_NEAR(part, 4.0 / 7, 0.05);
+}
+
+TEST(LoadTest, CallersChooseForThemselves) {
+  std::atomic<bool> stop{false};
+  absl::Mutex mutex;
+  std::map<int, std::vector<int>> chosen;  // by caller
+  RunLoad(
+      {.callers = 2, .duration = absl::Hours(1), .warmup = {}, .weights = {1, 1}},
+      [&](int caller, int operation) -> absl::StatusOr<v1::Cost> {
+        absl::MutexLock lock(&mutex);
+        chosen[caller].push_back(operation);
+        stop = chosen[0].size() >= 64 && chosen[1].size() >= 64;
+        return v1::Cost();
+      },
+      stop);
+  for (auto& [caller, operations] : chosen) operations.resize(64);
+  EXPECT_NE(chosen[0], chosen[1]);
 }
 
 TEST(LoadTest, FailuresAreCountedByCodeAndHaveNoLatency) {

@@ -300,6 +300,23 @@ TEST_F(StreamContractTest, WhatCouldNotBeSentIsNotOutstanding) {
   EXPECT_EQ(session.outstanding(), sent);
 }
 
+TEST_F(StreamContractTest, WhatAStreamsEndLeavesUnansweredFailsInOrder) {
+  constexpr uint64_t kRequests = 8;
+  fake_.on_solve_stream = [](FakeSolver::SolvePipe* pipe) {
+    v1::SolveStreamRequest request;
+    for (uint64_t i = 0; i < kRequests; ++i) pipe->Read(&request);
+    return grpc::Status(grpc::StatusCode::ABORTED, "no");
+  };
+  SolveSession session = Connect().OpenSession();
+  for (uint64_t i = 0; i < kRequests; ++i) ASSERT_TRUE(session.Send(kHandle, b_, x_).ok());
+  for (uint64_t id = 1; id <= kRequests; ++id) {
+    const auto answer = session.Next();
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(answer->id, id);
+    EXPECT_TRUE(absl::IsAborted(answer->result.status()));
+  }
+}
+
 TEST_F(StreamContractTest, OfTwoWhoWaitForAnAnswerOneGetsIt) {
   absl::Notification answer;
   fake_.on_solve_stream = [&](FakeSolver::SolvePipe* pipe) {

@@ -102,6 +102,7 @@ TEST_F(StreamingTest, TheServerReceivesTheSystemsOneAfterAnother) {
   EXPECT_EQ(upload.numbers,
             TextOf(diagonal0) + TextOf(coupling0) + TextOf(diagonal1) + TextOf(coupling1));
   EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
+  EXPECT_EQ(progress.front(), 100000);
   EXPECT_EQ(progress.back(), 10 * 120 * 120 * 8);
 }
 

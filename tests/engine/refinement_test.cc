@@ -117,8 +117,11 @@ TEST(RefinementTest, StopsAtTheGoalWhereTheGrowthAsksForIt) {
   EXPECT_EQ(Refine({0.0}, 0, matrix, true).outcome.refinements, 0);
   EXPECT_EQ(Refine({1e-10, 1e-3}, 0, matrix, true).outcome.refinements, 1);
   EXPECT_EQ(Refine({1e-7, 1e-3}, 0, matrix, true).outcome.refinements, 2);
-  // One that cannot reach it ends.
-  EXPECT_LE(Refine({1e-2, 0.6}, 0, matrix, true).outcome.refinements, kMaxRefinements);
+  // It goes on while a step helps at all, and ends.
+  EXPECT_EQ(Refine({1e-2, 0.6}, 0, matrix, true).outcome.refinements, kMaxRefinements);
+  EXPECT_LE(Refine({1e-2, 1.5}, 0, matrix, true).outcome.refinements, 1);
+  // What is promised leaves room for the rounding of what was measured.
+  EXPECT_GT(answer.outcome.backward_error_bound, *answer.outcome.backward_error);
 }
 
 }  // namespace

@@ -127,6 +127,20 @@ TEST_P(ResourcesTest, RefactorsInTheSameMemory) {
   }
 }
 
+TEST_P(ResourcesTest, DoesNotRecycleWhatHasAnotherSize) {
+  const HostMatrix matrix(problems::Mpc(40, 9, 1), scalar()),
+      small(problems::Mpc(4, 9, 1), scalar());
+  DeviceBuffer recycled = Factorization::Recycle(MustFactor(solver(), small));
+  const int64_t bytes = recycled.bytes();
+  FactorItem item;
+  item.matrix = matrix.view();
+  item.recycle = &recycled;
+  std::vector<FactorOutcome> outcomes = solver().Factor(*solver().Plan(matrix.shape()), {&item, 1});
+  ASSERT_TRUE(outcomes[0].status.ok()) << outcomes[0].status;
+  EXPECT_EQ(recycled.bytes(), bytes);
+  EXPECT_GT(outcomes[0].factorization->bytes(), bytes);
+}
+
 TEST_P(ResourcesTest, DoesNotRecycleWhatSomebodyElseHolds) {
   const HostMatrix matrix(problems::Poisson(5, 3), scalar());
   auto factorization = MustFactor(solver(), matrix);
