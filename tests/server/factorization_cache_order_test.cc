@@ -49,6 +49,17 @@ TEST_F(FactorizationCacheTest, LookupsAndSolvesMoveToTheEndOfTheLineAndPeeksDoNo
   EXPECT_EQ(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 4);
 }
 
+// A thread may have asked for the time before another, and come later.
+TEST_F(FactorizationCacheTest, AnOlderTimeDoesNotMakeItIdle) {
+  const Handle handle = Insert();
+  clock_.Advance(absl::Seconds(2));
+  ASSERT_TRUE(cache_.Lookup("alice", handle).ok());
+  clock_.Advance(absl::Seconds(-1));
+  ASSERT_TRUE(cache_.Lookup("alice", handle).ok());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(cache_.Get("alice", handle)->idle, absl::ZeroDuration());
+}
+
 TEST_F(FactorizationCacheTest, AReplacedOneMovesToTheEndOfTheLine) {
   const std::vector<Handle> handles = {Insert(), Insert()};
   clock_.Advance(absl::Seconds(1));
