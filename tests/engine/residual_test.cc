@@ -18,7 +18,7 @@ struct ResidualCase {
 };
 
 void ExpectResiduals(const ResidualCase& chosen, Scalar scalar, const FormOptions& form) {
-  const auto& [num_blocks, n, columns] = chosen;
+  const int64_t num_blocks = chosen.num_blocks, n = chosen.n, columns = chosen.columns;
   SCOPED_TRACE(testing::Message() << "N " << num_blocks << " n " << n << " d " << columns);
   const HostMatrix matrix(problems::Mpc(num_blocks, n, 3), scalar, form);
   const auto backend = CreateBackend("cpu", {.memory_bytes = 64 << 20, .cpu_threads = 2});
