@@ -86,7 +86,7 @@ class Launcher {
     // Of all segments' first blocks; later of the one from right to left, second to be launched.
     const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
     const bool aside = !is_last && (carries || ends || transposed > 0);
-    if (aside) Order(context_.fork, context_.stream, context_.side);
+    if (aside && result_.ok()) result_ = Order(context_.stream, context_.fork, context_.side);
     if (transposed > 0) {
       const int across = static_cast<int>((args_.level.n + 63) / 64);
       Launch<lockstep::Step::kTranspose, false>(across * across, transposed, k_ == 0 ? 0 : 1, false,
@@ -115,18 +115,10 @@ class Launcher {
           [&](int columns) { return (tiles_ - 1) * (kTile / columns); }, j, false, context_.stream,
           "EliminateLockstep scale");
     }
-    if (aside) Order(context_.join, context_.side, context_.stream);
+    if (aside && result_.ok()) result_ = Order(context_.side, context_.join, context_.stream);
     LaunchPieces<lockstep::Step::kMultiply>(
         [&](int columns) { return (fills ? 2 : 1) * Square(columns); }, 0, false, context_.stream,
         "EliminateLockstep multiply");
-  }
-
-  // What comes on `after` waits for what is on `before` now.
-  void Order(Event event, Stream before, Stream after) {
-    if (result_.ok()) result_ = {BLOCKD_GPU(EventRecord)(event, before), "EliminateLockstep order"};
-    if (result_.ok()) {
-      result_ = {BLOCKD_GPU(StreamWaitEvent)(after, event, 0), "EliminateLockstep order"};
-    }
   }
 
   // True if so many thread blocks a segment leave multiprocessors idle.

@@ -29,6 +29,12 @@ struct FactorContext {
 };
 template <typename T>
 LaunchResult Eliminate(const EliminateArgs& args, const FactorContext& context);
+// What comes on `after` waits for what is on `before` now.
+inline LaunchResult Order(Stream before, Event event, Stream after) {
+  const Error recorded = BLOCKD_GPU(EventRecord)(event, before);
+  return {recorded != kSuccess ? recorded : BLOCKD_GPU(StreamWaitEvent)(after, event, 0),
+          "EliminateLockstep order"};
+}
 
 template <typename T>
 LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream);

@@ -80,12 +80,6 @@ class LockstepRunner final : public Runner {
     return ComputeGrowth(level.systems, level.num_systems, growth, scalar == Scalar::kFloat32,
                          stream);
   }
-  LaunchResult Order(Stream before, Event event, Stream after) const {
-    const Error recorded = BLOCKD_GPU(EventRecord)(event, before);
-    return {recorded != kSuccess ? recorded : BLOCKD_GPU(StreamWaitEvent)(after, event, 0),
-            "EliminateLockstep order"};
-  }
-
   // A level and, beside it, the growth of the one before, if there is one: it reads as many bytes
   // as were written, while the kernels of the later levels leave most of the memory's time.
   LaunchResult Eliminate(const EliminateArgs* before, const EliminateArgs& level, Scalar scalar,
