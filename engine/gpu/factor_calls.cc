@@ -27,7 +27,7 @@ PivotFailure Locate(const EliminationPlan& plan, int64_t segment, int64_t word) 
   while (segment >= static_cast<int64_t>(plan.levels()[level].segments.size())) {
     segment -= static_cast<int64_t>(plan.levels()[level++].segments.size());
   }
-  const int64_t n = plan.shape().block_size, at = word - 1;
+  const int64_t n = plan.shape().block_size, at = FailureOf(word) - 1;
   const int64_t block = plan.levels()[level].segments[segment].block(at / n);
   return {plan.OriginalBlock(level, block), at % n};
 }

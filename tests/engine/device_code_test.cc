@@ -229,7 +229,7 @@ void ExpectNamesFailures(int64_t n) {
       matrix.SetDiagonal(block, row, row, -1);
       const auto factored = Factor<Segment, T, kTile>(*plan, matrix.view());
       EXPECT_EQ(factored.outcome.failed, SegmentsBefore(*plan, static_cast<int64_t>(l)) + s + 1);
-      EXPECT_EQ(factored.word, 1 + interior * n + row);
+      EXPECT_EQ(FailureOf(factored.word), 1 + interior * n + row);
     }
   }
 }
@@ -277,7 +277,7 @@ void ExpectOpenPlansEndWithTheLastBlock(int64_t n) {
   matrix.SetDiagonal(6, n - 2, n - 2, -1);
   const auto factored = Factor<Segment, T, kTile>(*plan, matrix.view());
   EXPECT_EQ(factored.outcome.failed, SegmentsBefore(*plan, 2) + 1);
-  EXPECT_EQ(factored.word, 1 + (plan->levels()[2].interiors - 1) * n + n - 2);
+  EXPECT_EQ(FailureOf(factored.word), 1 + (plan->levels()[2].interiors - 1) * n + n - 2);
 }
 
 TEST(DeviceCodeOnThreadsTest, OpenPlansEndWithTheLastBlock) {

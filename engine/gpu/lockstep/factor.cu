@@ -6,7 +6,7 @@
 //     column j    L~(i,j) = D(i,j) - C(i,:) C(j,:)' - L(i,:j) L(j,:j)', C of the block before;
 //                 inv(L)(j,j) from the tile on the diagonal; P(j,l) = L(j,:j) inv(L)(:j,l)
 //     scale j     L(i,j) = L~(i,j) inv(L)(j,j)', inv(L)(j,l) = -inv(L)(j,j) P(j,l)
-//     multiply    C = E inv(L)', W = S inv(L)'
+//     multiply    C = E inv(L)', W = S inv(L)', and the block's growth
 //     carry       what the next step does beside its columns, on another stream: S = -W C', the
 //                 left separator's block -= W W', and where a segment has ended, its target's
 //     prepare     D - C C', for all columns at once, where there are few thread blocks
@@ -35,6 +35,7 @@ __global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
   if constexpr (kStep == Step::kTranspose) {
     work.Transpose();
   } else {
+    if (kStep == Step::kMultiply && work.Grow(flag)) return;
     work.Work(j, flag, task);
   }
 }
@@ -117,8 +118,8 @@ class Launcher {
     }
     if (aside && result_.ok()) result_ = Order(context_.side, context_.join, context_.stream);
     LaunchPieces<lockstep::Step::kMultiply>(
-        [&](int columns) { return (fills ? 2 : 1) * Square(columns); }, 0, false, context_.stream,
-        "EliminateLockstep multiply");
+        [&](int columns) { return (fills ? 2 : 1) * Square(columns) + (tiles_ > 1 ? tiles_ : 0); },
+        0, fills, context_.stream, "EliminateLockstep multiply");
   }
 
   // True if so many thread blocks a segment leave multiprocessors idle.

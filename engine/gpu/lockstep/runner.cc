@@ -74,48 +74,24 @@ class LockstepRunner final : public Runner {
     args.num_systems = group.count;
     return args;
   }
-  static LaunchResult Grow(const EliminateArgs& level, Scalar scalar, Stream stream) {
-    GrowthArgs growth;
-    growth.Add(level);
-    return ComputeGrowth(level.systems, level.num_systems, growth, scalar == Scalar::kFloat32,
-                         stream);
-  }
-  // A level and, beside it, the growth of the one before, if there is one: it reads as many bytes
-  // as were written, while the kernels of the later levels leave most of the memory's time.
-  LaunchResult Eliminate(const EliminateArgs* before, const EliminateArgs& level, Scalar scalar,
-                         const FactorContext& context) const {
-    if (before == nullptr) return Start(scalar, level, context);
-    const Stream late = device_.late_stream();
-    LaunchResult result = Order(context.stream, context.fork, late);
-    if (result.ok()) result = Grow(*before, scalar, late);
-    if (result.ok()) result = Start(scalar, level, context);
-    return result.ok() ? Order(late, context.join, context.stream) : result;
-  }
   // After the last level.
-  LaunchResult Finish(const EliminateArgs& last, Scalar scalar) const {
-    const LaunchResult result = Grow(last, scalar, device_.stream());
-    if (!result.ok()) return result;
+  LaunchResult Finish(const EliminateArgs& last) const {
     return FindOutcomes(last.systems, last.num_systems,
                         last.segments_before + last.level.segments(), device_.stream());
   }
 
   absl::Status RunLevel(const FactorGroup& group, int64_t level) const {
     const EliminationPlan& plan = group.plan();
-    const Scalar scalar = plan.shape().scalar;
     FactorContext context = ContextOf(device_, limits_, plan.shape(), early_);
     context.stop = group.batch.stop;
-    const EliminateArgs before = level > 0 ? ArgsOf(group, level - 1) : EliminateArgs();
     const EliminateArgs args = ArgsOf(group, level);
-    const LaunchResult result = Eliminate(level > 0 ? &before : nullptr, args, scalar, context);
+    const LaunchResult result = Start(plan.shape().scalar, args, context);
     // The stream that failed does not wait for what is beside it.
-    if (!result.ok()) {
-      (void)BLOCKD_GPU(StreamSynchronize)(device_.side_stream());
-      (void)BLOCKD_GPU(StreamSynchronize)(device_.late_stream());
-    }
+    if (!result.ok()) (void)BLOCKD_GPU(StreamSynchronize)(device_.side_stream());
     // Of a factorization that was stopped nothing is known.
     const bool stopped = context.stop && context.stop->load(std::memory_order_relaxed);
     const bool last = level + 1 == static_cast<int64_t>(plan.levels().size());
-    return device_.Launched(!result.ok() || !last || stopped ? result : Finish(args, scalar));
+    return device_.Launched(!result.ok() || !last || stopped ? result : Finish(args));
   }
 
   // The levels from `first` to `end` - 1. A graph knows the systems by their places in the table
@@ -123,12 +99,8 @@ class LockstepRunner final : public Runner {
   absl::Status RunGraph(const FactorGroup& group, int64_t first, int64_t end, bool is_long) {
     const EliminationPlan& plan = group.plan();
     const Shape& shape = plan.shape();
-    // With the one before, for its growth.
     levels_.clear();
-    for (int64_t l = std::max<int64_t>(first - 1, 0); l < end; ++l) {
-      levels_.push_back(ArgsOf(group, l));
-    }
-    const size_t begin = first > 0 ? 1 : 0;
+    for (int64_t l = first; l < end; ++l) levels_.push_back(ArgsOf(group, l));
     // The pinned pieces take turns: this waits for the level before the last one.
     absl::Status status;
     if (is_long) status = device_.NextPinned().status();
@@ -136,15 +108,14 @@ class LockstepRunner final : public Runner {
     key_.clear();
     AppendToKey(std::span<const EliminateArgs>(levels_), key_);
     AppendToKey(std::span(&shape.scalar, 1), key_);
-    AppendToKey(std::span(&begin, 1), key_);
     const bool last = end == static_cast<int64_t>(plan.levels().size());
     status = device_.Describe(graphs_.Run(key_, [&] {
       const FactorContext context = ContextOf(device_, limits_, shape, early_);
       LaunchResult result;
-      for (size_t l = begin; l < levels_.size() && result.ok(); ++l) {
-        result = Eliminate(l > 0 ? &levels_[l - 1] : nullptr, levels_[l], shape.scalar, context);
+      for (const EliminateArgs& level : levels_) {
+        if (result.ok()) result = Start(shape.scalar, level, context);
       }
-      return result.ok() && last ? Finish(levels_.back(), shape.scalar) : result;
+      return result.ok() && last ? Finish(levels_.back()) : result;
     }));
     if (status.ok()) status = device_.Launched({kSuccess, "EliminateLockstep in a graph"});
     return status.ok() && is_long ? device_.MarkPinned() : status;

@@ -4,6 +4,7 @@
 #define BLOCKD_ENGINE_GPU_LOCKSTEP_STEP_WORK_H_
 
 #include "engine/gpu/lockstep/sizes.h"
+#include "engine/gpu/tile/growth.h"
 #include "engine/gpu/tile/tile_task.h"
 
 namespace blockd::gpu::lockstep {
@@ -36,6 +37,10 @@ template <typename T, int kTile, Step kStep, bool kNarrow>
 class StepWork {
   using Tile = TileOf<T, kTile, kStep, kNarrow>;
   static constexpr int kColumns = Tile::kColumns;  // of a piece of a row of tiles
+  static constexpr int kWarps = Tile::kThreads / kWarp;
+  // Rows whose growth is measured together, as registers allow.
+  static constexpr int kRegisters = 65536 / (Tile::kThreads * Tile::kResident);
+  static constexpr int kTogether = sizeof(T) == 8 && kRegisters < 200 ? 2 : 4;
   static_assert(kTile % kColumns == 0);
 
  public:
@@ -70,6 +75,21 @@ class StepWork {
     const int across = (n_ + kSide - 1) / kSide;
     CopySquare<Tile::kThreads>(e, n_, task_ % across * kSide, task_ / across * kSide, shared_,
                                fill_);
+  }
+
+  // The growth of some columns of the block that is multiplied with, if it has several tiles, by
+  // the thread blocks after those of the products; false: this is not one of them.
+  __device__ bool Grow(bool fills) const {
+    const int part = task_ - tiles_ * Columns() * (fills ? 2 : 1);
+    if (part < 0) return false;
+    AwaitPrevious();
+    LetNextStart();
+    if (k_ < range_.count) {
+      GrowthMeter<T, kWarps, kTogether>(Kept(), reader_.Diagonal(range_.block(k_)), part * kTile,
+                                        Minimum(n_, (part + 1) * kTile))
+          .Note(Word());
+    }
+    return true;
   }
 
   // `task` is in shared memory.
@@ -264,6 +284,8 @@ class StepWork {
     return i < tiles_ && task.column0 < n_;
   }
 
+  // What the segment says of itself.
+  __device__ int64_t* Word() const { return system_.info + args_.segments_before + segment_; }
   // What is kept of inv(L).
   __device__ T* Kept() const {
     return Factor() + args_.inverse_offset + (range_.slot + k_) * args_.inverse_stride;
@@ -273,8 +295,18 @@ class StepWork {
   __device__ void FactorDiagonal(int j, const TileTask<T, kTile, Tile>& work, Tile& tile) const {
     work.Invert(tile, failed_);
     if (threadIdx.x == 0) {
-      NoteFailure(system_.info + args_.segments_before + segment_, k_ == 0 && j == 0,
-                  static_cast<int64_t>(k_) * n_ + j * kTile, *failed_);
+      NoteFailure(Word(), k_ == 0 && j == 0, static_cast<int64_t>(k_) * n_ + j * kTile, *failed_);
+    }
+    if (tiles_ == 1) {
+      if (k_ == 0) __syncthreads();  // the segment's word is there
+      // Half of the warps store theirs meanwhile, which is what takes the time.
+      const int column = static_cast<int>(threadIdx.x) - kTile;
+      static_assert(2 * kTile == Tile::kThreads);
+      if (column >= 0) {
+        const int mine = column < n_ ? column : 0;
+        const T diagonal = reader_.Diagonal(range_.block(k_)).At(mine, mine);
+        NoteLargest(GrowthOf(Word()), static_cast<float>(work.SumOfColumn(mine) * diagonal));
+      }
     }
     work.StoreFactor(j, inverse_, j + 1 < tiles_ ? transposed_ : nullptr, Kept());
   }

@@ -9,16 +9,20 @@
 
 namespace blockd::gpu {
 
-// A segment's word, when it has ended: 1 + interior * n + row of its first bad pivot, or
-// kGrowthWord plus the bits of a float, the square of FactorReport::growth in it (or 0: nothing is
-// known).
-inline constexpr int64_t kGrowthWord = int64_t{1} << 62;
-BLOCKD_HOST_DEVICE constexpr bool IsFailure(int64_t word) { return word > 0 && word < kGrowthWord; }
+// A segment's word, when it has ended. Its upper half: 1 + interior * n + row of the first bad
+// pivot, 0 if there is none. The lower half: the bits of a float, the square of
+// FactorReport::growth in it, if no pivot was bad.
+BLOCKD_HOST_DEVICE constexpr bool IsFailure(int64_t word) { return word >> 32 != 0; }
+BLOCKD_HOST_DEVICE constexpr int64_t FailureOf(int64_t word) { return (word >> 32) & 0xffffffff; }
+BLOCKD_HOST_DEVICE constexpr int64_t FailureWord(int64_t failure) { return failure << 32; }
+BLOCKD_HOST_DEVICE inline uint32_t* GrowthOf(int64_t* word) {
+  return reinterpret_cast<uint32_t*>(word);  // these machines store it first
+}
 
 // How a system has ended; short, because the host reads it from memory that the device writes.
 struct alignas(8) SystemOutcome {
   int32_t failed;   // 1 + the first segment, in the order of the plan, with a bad pivot; 0: none
-  uint32_t growth;  // the largest of all words, less kGrowthWord
+  uint32_t growth;  // the largest of all words
 };
 
 // One system of a factorization. Device addresses.
@@ -46,23 +50,6 @@ struct EliminateArgs {
   // Scalars from one interior's blocks to the next one's: 0 where nothing is to be kept.
   int64_t inverse_stride = 0, next_stride = 0, fill_stride = 0;
   int64_t segments_before = 0;  // in the levels above this one
-};
-
-// What the growth of large blocks is computed from, in some levels of a plan: the stored inverses,
-// and the diagonals of the chains, which those of the blocks D that were factored do not exceed.
-struct GrowthArgs {
-  static constexpr int kMostLevels = 32;
-  struct OfLevel {
-    LevelShape shape;
-    int64_t chain_offset, inverse_offset, segments_before;
-  };
-  OfLevel levels[kMostLevels];
-  int num_levels = 0;
-
-  void Add(const EliminateArgs& level) {
-    levels[num_levels++] = {level.level, level.chain_offset, level.inverse_offset,
-                            level.segments_before};
-  }
 };
 
 // A matrix on the device, for residuals.

@@ -75,15 +75,6 @@ inline SolveArgs SolveArgsOf(const EliminationPlan& plan) {
   return args;
 }
 
-// Of all levels, up to GrowthArgs::kMostLevels, which no plan exceeds that fits into a memory.
-inline GrowthArgs GrowthArgsOf(const EliminationPlan& plan) {
-  GrowthArgs args;
-  for (size_t l = 0; l < plan.levels().size(); ++l) {
-    args.Add(ArgsOfLevel(plan, static_cast<int64_t>(l)));
-  }
-  return args;
-}
-
 // Without what it has in scratch.
 inline FactorEntry EntryOf(const BlockTridiagonalView& matrix, void* factor, void* chains) {
   FactorEntry entry = {};

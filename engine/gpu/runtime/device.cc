@@ -73,7 +73,6 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   };
   make_stream(&stream_, first);
   make_stream(&side_stream_, last);
-  make_stream(&late_stream_, last);
   make_stream(&upload_stream_, last);
   for (Event* event : {&uploaded_, &fork_, &join_}) {
     if (!status.ok()) break;
@@ -94,13 +93,13 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
 // Errors here have nobody to hear them.
 Device::~Device() {
   if (!Enter().ok()) return;
-  for (Stream stream : {stream_, side_stream_, late_stream_, upload_stream_}) {
+  for (Stream stream : {stream_, side_stream_, upload_stream_}) {
     if (stream) (void)BLOCKD_GPU(StreamSynchronize)(stream);
   }
   for (Event event : {uploaded_, fork_, join_}) {
     if (event) (void)BLOCKD_GPU(EventDestroy)(event);
   }
-  for (Stream stream : {stream_, side_stream_, late_stream_, upload_stream_}) {
+  for (Stream stream : {stream_, side_stream_, upload_stream_}) {
     if (stream) (void)BLOCKD_GPU(StreamDestroy)(stream);
   }
   if (results_) (void)FreePinned(results_);

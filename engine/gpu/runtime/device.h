@@ -46,10 +46,9 @@ class Device {
   std::byte* call_memory() const { return workspace() + workspace::kCall; }
 
   Stream stream() const { return stream_; }
-  // For kernels that run beside those of stream(), after them where both are ready: some of a
-  // factorization, and what nothing of it waits for. And events to join them.
+  // For kernels that run beside those of stream(), after them where both are ready, and events to
+  // join them.
   Stream side_stream() const { return side_stream_; }
-  Stream late_stream() const { return late_stream_; }
   Event fork() const { return fork_; }
   Event join() const { return join_; }
   // Host calls that use the device begin with this: the calling thread may be a new one.
@@ -89,7 +88,7 @@ class Device {
   Architecture architecture_;
   void* slab_ = nullptr;
   int64_t pool_bytes_ = 0;
-  Stream stream_ = nullptr, side_stream_ = nullptr, late_stream_ = nullptr;
+  Stream stream_ = nullptr, side_stream_ = nullptr;
   Event fork_ = nullptr, join_ = nullptr;
   PinnedRing ring_;
   void* results_ = nullptr;

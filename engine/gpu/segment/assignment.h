@@ -40,7 +40,7 @@ struct Assignment {
 struct Outcome {
   int failed;       // row of a bad pivot, -1: none
   unsigned first;   // for the base: position of the first other segment that has failed
-  int64_t value;    // this segment's word if a pivot of it is bad, else 0
+  int64_t value;    // what this segment's word says if a pivot of it is bad, else 0
   int first_warp;   // that counts as warp 0
   uint32_t growth;  // the largest square of the growth so far, bits of a float; for the base of all
 };
@@ -65,11 +65,11 @@ __device__ __noinline__ inline void FindOutcome(const int64_t* info, int others,
     for (int u = kAtOnce - 1; u >= 0; --u) {
       const int position = i + u * threads;
       if (IsFailure(values[u]) && position < first) first = position;
-      if (values[u] > most) most = values[u];
+      if (!IsFailure(values[u]) && values[u] > most) most = values[u];
     }
   }
   if (first < others) atomicMin(&outcome->first, static_cast<unsigned>(first));
-  if (most > kGrowthWord) atomicMax(&outcome->growth, static_cast<uint32_t>(most - kGrowthWord));
+  if (most > 0) atomicMax(&outcome->growth, static_cast<uint32_t>(most));
 }
 
 }  // namespace blockd::gpu

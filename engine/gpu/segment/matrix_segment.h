@@ -92,8 +92,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       CopyWait();
       __syncthreads();
       if (this->HasFailed(k)) return;
-      Copies::template StoreInverse<kThreads>(this->StoredInverse(k), d_, n(), thread_);
-      this->template NoteGrowth<kThreads>(d_, KeptRow(k), d_, thread_);
+      this->template StoreInverse<kThreads>(k, d_, KeptRow(k), d_, thread_);
       if (last) this->template ReportGrowth<kThreads>(d_, thread_);
       if (!HasNext(last)) return;
       Divide(k);

@@ -53,8 +53,8 @@ class SmallSegment {
     const bool awaited = assignment_.level_index + 1 < args_.num_levels;
     if (awaited || assignment_.is_base()) __syncthreads();
     if (threadIdx.x != 0) return;
-    const int64_t word = outcome_->value != 0 ? outcome_->value : kGrowthWord + outcome_->growth;
-    system_.info[assignment_.position()] = word;
+    const int64_t failure = outcome_->value;
+    system_.info[assignment_.position()] = failure != 0 ? FailureWord(failure) : outcome_->growth;
     if (awaited) RaiseFlag(Done(assignment_.level_index) + assignment_.segment, args_.epoch);
     if (!assignment_.is_base()) return;
     unsigned failed = outcome_->first;
@@ -70,31 +70,68 @@ class SmallSegment {
       FindOutcome(system_.info, static_cast<int>(level_.segments_before), kThreads, outcome_);
     }
   }
+  // The k-th interior's inverse, which d holds, to the factor, and its growth to `largest`.
+  //
   // The growth of a block is the largest D(i,i) times the sum of squares of column i of its inverse
   // factor. A thread has some rows of a column and keeps the largest part of it that it has seen,
   // so that nobody waits for anybody; what is made of these in the end is no less than the growth
   // of the worst block. They are kept in the padding of a tile, for registers are short.
   //
-  // By the first kBy threads: d is the tile with the inverse, in whose row `kept` the diagonal of D
-  // stands; largest: a tile, the same for all blocks.
+  // By the first kBy threads. In row `kept` of d the diagonal of D stands; largest: a tile, the
+  // same for all blocks.
   template <int kBy>
-  __device__ void NoteGrowth(const T* d, int kept, T* largest, int thread) const {
-    constexpr int kParts = kBy / kTile;
-    static_assert(8 % kParts == 0);
-    const int column = thread / kParts, part = thread % kParts;
-    const T* const entries = d + column * kLead;
-    T sums[4] = {};
-    // Above the diagonal there are zeros only in the tiles of 8 x 8 on it.
-#pragma unroll
-    for (int i = 0; i < kTile / kParts; ++i) {
-      if (i * kParts / 8 < column / 8) continue;
-      const T entry = entries[part + i * kParts];
-      sums[i % 4] = fma(entry, entry, sums[i % 4]);
-    }
-    const T square = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * entries[kept];
+  __device__ void StoreInverse(int64_t k, const T* d, int kept, T* largest, int thread) const {
+    constexpr int kParts = kBy / kTile, kVector = kFull ? 16 / static_cast<int>(sizeof(T)) : 1;
+    constexpr int kRows = kParts * kVector, kSteps = kTile / kRows;  // rows of a column at a time
+    constexpr int kTogether = kSteps < 4 ? kSteps : 4;
+    static_assert(8 % kParts == 0 && kSteps % kTogether == 0);
+    Renew(thread);  // else a register keeps each place
+    // Two columns that are next to one another would have the same banks.
+    const unsigned mine = static_cast<unsigned>(thread), place = mine / kParts;
+    const int column = static_cast<int>((place & ~3u) + place % 2 * 2 + place / 2 % 2);
+    const int n = this->n(), first = column & -8, part = static_cast<int>(mine % kParts) * kVector;
+    if (!kFull && column >= n) return;
+    const T* const from = d + column * kLead + part;
+    T* const to = StoredInverse(k) + first / 2 * (2 * n + 8 - first) - first +
+                  (column - first) * (n - first) + part;
+    // All is read before anything is written: a load waits for the stores before it.
+    const T diagonal = d[column * kLead + kept];
     uint32_t* const word = LargestWord<kBy>(largest, thread);
-    const uint32_t upper = UpperWord(square);
-    if (upper > *word) *word = upper;
+    const uint32_t before = *word;
+    T sums[2] = {};
+    // From the last rows to those of the panel's first 8, which are whole: zeros are above the
+    // diagonal. What is loaded beyond them is not used.
+#pragma unroll
+    for (int step = kSteps - kTogether; step >= 0; step -= kTogether) {
+      if ((step + kTogether) * kRows <= first) break;
+      T entries[kTogether][kVector];
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s) {
+        const T* const row = from + (step + s) * kRows;
+        if constexpr (kFull) {
+          LoadVector(entries[s], row);
+        } else {
+          entries[s][0] = *row;
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s) {
+        const int row = (step + s) * kRows;
+        if (row + part < first || (!kFull && row + part >= n)) continue;
+        if constexpr (kFull) {
+          StoreVector(to + row, entries[s]);
+        } else {
+          to[row] = entries[s][0];
+        }
+#pragma unroll
+        for (int e = 0; e < kVector; ++e) {
+          T& sum = sums[(s * kVector + e) % 2];
+          sum = fma(entries[s][e], entries[s][e], sum);
+        }
+      }
+    }
+    const uint32_t upper = UpperWord((sums[0] + sums[1]) * diagonal);
+    *word = upper > before ? upper : before;
   }
   // Before the first block, by the same threads.
   template <int kBy>
@@ -166,8 +203,9 @@ class SmallSegment {
   __device__ static uint32_t* LargestWord(T* tile, int thread) {
     constexpr int kParts = kBy / kTile;
     static_assert(2 * sizeof(T) + kParts * sizeof(uint32_t) <= (kLead - kTile) * sizeof(T));
-    T* const padding = tile + thread / kParts * kLead + kTile + 2;
-    return reinterpret_cast<uint32_t*>(padding) + thread % kParts;
+    const unsigned mine = static_cast<unsigned>(thread);
+    T* const padding = tile + mine / kParts * kLead + kTile + 2;
+    return reinterpret_cast<uint32_t*>(padding) + mine % kParts;
   }
   __device__ uint32_t* Done(int level) const {
     return args_.done + assignment_.system * args_.done_stride +

@@ -121,9 +121,8 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       const bool last = k + 1 == count;
       Invert(Square(k), Beside{*this, k, !last || target});
       if (this->HasFailed(k)) return this->Release();
-      this->template NoteGrowth<kGroup>(Square(k), kTile, squares_, thread_);
+      StoreInverse(k, thread_);
       if (last) break;
-      StoreInverse(k, Square(k), thread_);
       __syncthreads();
     }
     this->template ReportGrowth<kGroup>(squares_, thread_);
@@ -132,8 +131,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       TakeC(Square(count));
     }
     this->Release();
-    // Nobody in this launch waits for these.
-    StoreInverse(count - 1, Square(count - 1), thread_);
+    // Nobody in this launch waits for it.
     if (target) StoreCoupling<kGroup>(count - 1, thread_);
   }
 
@@ -167,10 +165,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         }
         if (this->HasFailed(k)) return this->Release();
         if constexpr (!kHasPartBarriers) {
-          if (first()) {
-            StoreInverse(k, d, thread_);
-            this->template NoteGrowth<kGroup>(d, kTile, squares_, thread_);
-          }
+          if (first()) StoreInverse(k, thread_);
           __syncthreads();
         }
         Divide(d, thread, t, rest);
@@ -210,10 +205,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
         const auto nothing = [] {};
         Invert(Square(k), Before<decltype(nothing)>{nothing});
         __syncthreads();
-        if (!this->HasFailed(k) && first()) {
-          StoreInverse(k, Square(k), thread_);
-          this->template NoteGrowth<kGroup>(Square(k), kTile, squares_, thread_);
-        }
+        if (!this->HasFailed(k) && first()) StoreInverse(k, thread_);
       }
     }
     if (!kHasPartBarriers && first()) this->template ReportGrowth<kGroup>(squares_, thread_);
@@ -446,8 +438,8 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       }
     }
   }
-  __device__ void StoreInverse(int k, const T* d, int thread) const {
-    Copies::template StoreInverse<kGroup>(this->StoredInverse(k), d, this->n(), thread);
+  __device__ void StoreInverse(int k, int thread) const {
+    Base::template StoreInverse<kGroup>(k, Square(k), kTile, squares_, thread);
   }
   // The transpose of -sums. What is above a diagonal may be anything.
   __device__ void StoreMinus(T* out, const Sums& sums) const {

@@ -7,6 +7,7 @@
 #include "engine/gpu/plan/solve_part.h"
 #include "engine/gpu/task_list/launch.h"
 #include "engine/gpu/task_list/sizes.h"
+#include "engine/gpu/tile/growth.h"
 #include "engine/gpu/tile/tile_task.h"
 
 namespace blockd::gpu::task_list {
@@ -140,6 +141,15 @@ __device__ inline void Invert(int n, Shared& shared, Real* memory) {
   if (shared.transposed) work.StoreFactor(j, nullptr, shared.transposed, nullptr);
 }
 
+__device__ inline void Grow(int n, const Shared& shared) {
+  const FactorTask& listed = shared.listed;
+  DiagonalSource<Real> diagonal = shared.task.start;
+  diagonal.n = n;
+  const int first = listed.column0, end = first + kTile < n ? first + kTile : n;
+  GrowthMeter<Real, kThreads / kWarp, 4>(shared.kept, diagonal, first, end)
+      .Note(shared.system->info + listed.segment);
+}
+
 // A strip of a coupling block.
 __device__ inline void Copy(int n, const Shared& shared, Real* memory) {
   const CouplingSource<Real> source = {shared.task.first.a.data, n, 1};
@@ -178,6 +188,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
     Form<Narrow>(args.n, shared, memory);
   } else if (kind == FactorTask::Kind::kInvert) {
     Invert(args.n, shared, memory);
+  } else if (kind == FactorTask::Kind::kGrowth) {
+    Grow(args.n, shared);
   } else {
     Copy(args.n, shared, memory);
   }

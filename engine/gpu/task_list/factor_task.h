@@ -9,7 +9,8 @@
 namespace blockd::gpu {
 
 // A task of a factorization of few large blocks; factor_tasks.h lists them. It forms a tile of a
-// matrix, start - products or the other way round, and counts where others wait for it.
+// matrix, start - products or the other way round, and counts where others wait for it. kGrowth: it
+// says how much kTile columns of a block grow, from `column0` on; `start` is the chain's block.
 struct alignas(16) FactorTask {
   static constexpr int kTile = 128;       // rows of a tile, and columns of a wide one
   static constexpr int kPiece = 32;       // columns of a narrow one
@@ -17,7 +18,7 @@ struct alignas(16) FactorTask {
   static constexpr int kMostWaits = 8, kMostSignals = 2, kMostCounters = 32767;
   static constexpr int16_t kNone = -1;
 
-  enum class Kind : uint8_t { kWide, kNarrow, kInvert, kCopy };
+  enum class Kind : uint8_t { kWide, kNarrow, kInvert, kCopy, kGrowth };
   // What a scalar is in: one of a system's arrays or, counted from the first one as if all of its
   // blocks had n^2, the matrix.
   enum class Array : uint8_t { kNone, kFactor, kChains, kScratch, kDiagonal, kCoupling };
@@ -54,7 +55,7 @@ struct alignas(16) FactorTask {
   Kind kind = Kind::kWide;
   bool negative : 1, lower : 1, whole : 1;  // as in Task
   bool across : 1;                          // out is stored transposed
-  // kInvert: where a failure is noted, and the segment's rows before it.
+  // kInvert and kGrowth: where it is noted; and the segment's rows before a failure.
   int32_t segment = 0, rows_before = 0;
 
   FactorTask() : negative(false), lower(false), whole(false), across(false) {}

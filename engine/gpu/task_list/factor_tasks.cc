@@ -170,6 +170,9 @@ class TaskMaker : public TaskBuilder {
     std::vector<Object> e_tiles, s_tiles;
   };
   const EliminateArgs& LevelOf(const Step& step) const { return levels_[step.l]; }
+  int32_t SegmentOf(const Step& step) const {
+    return static_cast<int32_t>(LevelOf(step).segments_before + step.segment);
+  }
   int64_t final() const { return tiles_ - 1; }
 
   void EliminateBlock(size_t l, int64_t segment, const SegmentRange& range, int64_t k,
@@ -207,6 +210,7 @@ class TaskMaker : public TaskBuilder {
       if (range.has_fill()) MakeFill(step, j);
       KeepRow(j, step.inverse, step.transposed, step.l_place, step.kept, block, step.users);
     }
+    NoteGrowth(step);
   }
 
   // A. What the last columns of C leave of its first tile comes last, and soon.
@@ -300,7 +304,7 @@ class TaskMaker : public TaskBuilder {
       WaitToStart(inverted, step.block.lower[Index(j, j)]);
     }
     WaitToStart(inverted, step.old_users);
-    inverted.segment = static_cast<int32_t>(LevelOf(step).segments_before + step.segment);
+    inverted.segment = SegmentOf(step);
     inverted.rows_before = static_cast<int32_t>(step.k * n_ + j * kTile);
     inverted.kept = step.kept;
     if (j < final()) inverted.transposed = step.transposed;
@@ -398,6 +402,21 @@ class TaskMaker : public TaskBuilder {
       WaitFor(task, product);
       AddTile(task, narrow_, false, tile, &users);
       kept_tiles_[Index(j, l)] = tile;
+    }
+  }
+
+  // When all else is done with the block.
+  void NoteGrowth(const Step& step) {
+    for (int64_t j = 0; j < tiles_; ++j) {
+      FactorTask task;
+      task.kind = Kind::kGrowth;
+      StartFrom(step.l, step.range.block(step.k), 0, 0, task);
+      task.kept = step.kept;
+      task.column0 = static_cast<int16_t>(j * kTile);
+      task.segment = SegmentOf(step);
+      WaitToStart(task, step.users);
+      WaitToStart(task, step.block.transposed[final()]);
+      Add(task);
     }
   }
 

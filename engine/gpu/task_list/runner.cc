@@ -81,12 +81,8 @@ class TaskListRunner final : public Runner {
       });
       if (!status.ok()) return status;
     }
-    const LaunchResult result =
-        ComputeGrowth(group.systems, group.count, GrowthArgsOf(plan),
-                      plan.shape().scalar == Scalar::kFloat32, device_.stream());
-    return device_.Launched(!result.ok() ? result
-                                         : FindOutcomes(group.systems, group.count,
-                                                        group.scratch.segments, device_.stream()));
+    return device_.Launched(
+        FindOutcomes(group.systems, group.count, group.scratch.segments, device_.stream()));
   }
 
   absl::StatusOr<int64_t> PrepareSolve(const SolveBatch& batch, int64_t most_columns,

@@ -88,6 +88,8 @@ class TaskBuilder {
     tasks_.back().signals[0] = Signalled(object);
     if (users) tasks_.back().signals[1] = Signalled(*users);
   }
+  // One that nobody waits for.
+  void Add(const FactorTask& task) { tasks_.push_back(task); }
   // The tile as one task or as narrow ones. triangular: B is a tile of inv(L) on the diagonal,
   // whose rows end there.
   void AddTile(FactorTask task, bool narrow, bool triangular, Object& object, Object* users) {

@@ -21,6 +21,7 @@ float Duration(const FactorTask& task) {
     case Kind::kInvert:
       return 18;
     case Kind::kCopy:
+    case Kind::kGrowth:
       return 4;
   }
   return 0;
@@ -99,7 +100,12 @@ std::vector<int32_t> OrderTasks(const std::vector<FactorTask>& tasks, int64_t nu
   // the other, for they come to the same multiprocessor.
   std::priority_queue<Entry> ready[2];
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> running;  // by when they end
-  const auto add = [&](int32_t i) { ready[tasks[i].kind != Kind::kInvert].push({to_end[i], i}); };
+  // Nobody waits for these: they come last, when there are fewer others than lanes.
+  std::vector<int32_t> last;
+  const auto add = [&](int32_t i) {
+    if (tasks[i].kind == Kind::kGrowth) return last.push_back(i);
+    ready[tasks[i].kind != Kind::kInvert].push({to_end[i], i});
+  };
   for (int32_t i = 0; i < static_cast<int32_t>(tasks.size()); ++i) {
     if (waits.IsReady(i)) add(i);
   }
@@ -117,13 +123,15 @@ std::vector<int32_t> OrderTasks(const std::vector<FactorTask>& tasks, int64_t nu
       running.push({now + Duration(tasks[i]), i});
       --free;
     }
-    if (running.empty()) return order;
+    if (running.empty()) break;
     now = running.top().first;
     const FactorTask& ended = tasks[running.top().second];
     running.pop();
     ++free;
     waits.End(ended, add);
   }
+  order.insert(order.end(), last.begin(), last.end());
+  return order;
 }
 
 }  // namespace blockd::gpu

@@ -2,8 +2,6 @@
 #ifndef BLOCKD_ENGINE_GPU_TILE_TILE_COPIES_H_
 #define BLOCKD_ENGINE_GPU_TILE_TILE_COPIES_H_
 
-#include <algorithm>
-
 #include "engine/gpu/tile/chain.h"
 #include "engine/gpu/tile/tile_inverter.h"
 
@@ -86,55 +84,7 @@ class TileCopies {
     });
   }
 
-  // A column is 32 lanes', or fewer that have it all. By the first kBy threads.
-  template <int kBy>
-  __device__ static void StoreInverse(T* inverse, const T* tile, int n, int thread) {
-    constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
-    if constexpr (kFull && kBy == 8 * kVectors) {
-      // A panel at a time.
-      Renew(thread);  // else a register keeps each place
-      const unsigned row = thread % unsigned{kVectors} * kVector;
-      const unsigned column = thread / unsigned{kVectors} % 8;
-      const T* const from = tile + column * kLead + row;
-      T* const to = inverse + column * kTile + row;
-#pragma unroll
-      for (unsigned first = 0; first < kTile; first += 8) {
-        if (row < first) break;
-        T entries[kVector];
-        LoadVector(entries, from + first * kLead);
-        StoreVector(to + (first * kTile - first / 2 * (first - 8) - first - first * column),
-                    entries);
-      }
-    } else if constexpr (kFull) {
-      // Above the diagonal are zeros, as far as it is kept.
-#pragma unroll
-      for (int u = 0; u < kTile * kTile / kBy / kVector; ++u) {
-        const int piece = thread + u * kBy;
-        const int row = piece % kVectors * kVector, column = piece / kVectors;
-        const int panel = column / 8, first = panel * 8;
-        if (row < first) continue;
-        T entries[kVector];
-        LoadVector(entries, tile + column * kLead + row);
-        const int before = panel * (8 * kTile - 32 * (panel - 1));
-        StoreVector(inverse + before + (column - first) * (kTile - first) + row - first, entries);
-      }
-    } else {
-#pragma unroll 4
-      for (int column = thread / kLanes; column < n; column += kBy / kLanes) {
-        const int panel = column / 8, first = panel * 8;
-        T* const out =
-            inverse + panel * (8 * n - 32 * (panel - 1)) + (column - first) * (n - first);
-#pragma unroll
-        for (int part = 0; part < kTile; part += kLanes) {
-          const int row = first + part + thread % kLanes;
-          if (row < n) out[row - first] = row < column ? T{0} : tile[column * kLead + row];
-        }
-      }
-    }
-  }
-
  private:
-  static constexpr int kLanes = std::min(kTile, kWarp);  // of a warp, that have a column
   // Entries of a tile that a thread has.
   static constexpr int kEntries = kTile * kTile / kThreads;
 

@@ -124,6 +124,33 @@ class TileTask {
     InvertLaid(failed);
   }
 
+  // The sum of squares of a column of what Invert has made; other threads ask for the next columns.
+  __device__ T SumOfColumn(int column) const {
+    constexpr int kTogether = 8 / kVector;
+    // Every other four columns have two vectors in the other order, for the sake of the banks.
+    const int swapped = column / 4 % 2;
+    const T* const entries = shared_ + column * kLead;
+    T sums[kVector] = {};
+    // From the 8 x 8 tile on the diagonal on, which is whole.
+#pragma unroll 2
+    for (int row = column & -8; row < kTile; row += 8) {
+      T values[kTogether][kVector];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        LoadVector(values[i], entries + row + (i ^ swapped) * kVector);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const T value = values[i / kVector][i % kVector];
+        sums[i % kVector] = fma(value, value, sums[i % kVector]);
+      }
+    }
+    T sum = sums[0];
+#pragma unroll
+    for (int i = 1; i < kVector; ++i) sum += sums[i];
+    return sum;
+  }
+
   // What Invert has made, the j-th on the diagonal: to its place in `inverse`, its transpose to
   // `transposed`, and to the stored triangle `kept`; null: not there.
   __device__ void StoreFactor(int j, T* inverse, T* transposed, T* kept) const {
@@ -286,7 +313,9 @@ __device__ inline void CopySquare(const CouplingSource<T>& from, int n, int row0
 // segment's word. `first`: this is its first row. By one thread.
 __device__ inline void NoteFailure(int64_t* info, bool first, int64_t rows_before, int failed) {
   if (first) *info = 0;  // scratch is not cleared
-  if (failed >= 0 && (first || LoadFresh(info) == 0)) *info = 1 + rows_before + failed;
+  if (failed >= 0 && (first || !IsFailure(LoadFresh(info)))) {
+    *info = FailureWord(1 + rows_before + failed);
+  }
 }
 
 }  // namespace blockd::gpu

@@ -13,11 +13,8 @@ namespace blockd::gpu {
 // Has the driver load the kernels; once, before all else.
 LaunchResult PrepareVectors();
 
-// After large blocks; small ones do both themselves. Puts the growth of the segments of these
-// levels that have not failed into their words; and writes what the words of all segments of each
-// system say together.
-LaunchResult ComputeGrowth(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
-                           bool is_float, Stream stream);
+// After large blocks, for small ones do it themselves: writes what the words of all segments of
+// each system say together.
 LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream);
 

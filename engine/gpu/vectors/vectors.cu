@@ -38,58 +38,13 @@ __global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments)
   for (int64_t i = threadIdx.x; i < segments; i += kThreads) {
     const int64_t word = mine.info[i];
     best = IsFailure(word) && i < best ? i : best;
-    most = word > most ? word : most;
+    most = !IsFailure(word) && word > most ? word : most;
   }
   best = Reduce(best, shared, [](int64_t a, int64_t b) { return a < b ? a : b; });
   most = Reduce(most, shared, [](int64_t a, int64_t b) { return a > b ? a : b; });
   if (threadIdx.x != 0) return;
   const int32_t failed = best < segments ? static_cast<int32_t>(best) + 1 : 0;
-  *mine.outcome = {failed, most > kGrowthWord ? static_cast<uint32_t>(most - kGrowthWord) : 0};
-}
-
-// A segment's growth, some of its interiors a thread block: a warp sums eight columns of a
-// stored inverse at a time.
-template <typename T>
-__global__ void GrowthKernel(const FactorEntry* systems,
-                             const BLOCKD_KERNEL_ARGUMENT GrowthArgs args) {
-  const FactorEntry& mine = systems[blockIdx.z];
-  int64_t segment = blockIdx.x;
-  int l = 0;
-  while (segment >= args.levels[l].shape.segments()) segment -= args.levels[l++].shape.segments();
-  const GrowthArgs::OfLevel& level = args.levels[l];
-  int64_t* const word = mine.info + level.segments_before + segment;
-  if (IsFailure(*word)) return;
-  const int64_t n = level.shape.n;
-  const SegmentRange range = level.shape.segment(segment);
-  const ChainReader<T> chain{mine, n, level.chain_offset};
-  // Warps take panels of eight columns, of one interior after the other.
-  const int64_t panels = (n + kPanelColumns - 1) / kPanelColumns;
-  const int64_t step = static_cast<int64_t>(gridDim.y) * (kThreads / kWarp);
-  T most = 1;
-  for (int64_t i = blockIdx.y * (kThreads / kWarp) + WarpIndex(); i < range.count * panels;
-       i += step) {
-    const int64_t k = i / panels, p = i % panels;
-    const int rows = static_cast<int>(n - p * kPanelColumns);
-    const int64_t column = p * kPanelColumns + Lane() % 8;
-    const DiagonalSource<T> diagonal = chain.Diagonal(range.block(k));
-    const T at_diagonal = column < n ? diagonal.At(column, column) : T{0};
-    const T* const panel = static_cast<const T*>(mine.factor) + level.inverse_offset +
-                           (range.slot + k) * TriangleSize(n) + PanelOffset(n, p);
-    T sums[8] = {};
-#pragma unroll 2
-    for (int row = Lane(); row < rows; row += kWarp) {
-      T entries[8];
-#pragma unroll
-      for (int c = 0; c < 8; ++c) entries[c] = panel[(c < rows ? c : 0) * rows + row];
-#pragma unroll
-      for (int c = 0; c < 8; ++c) sums[c] = fma(entries[c], entries[c], sums[c]);
-    }
-    const T square = SumsOfLanes(sums) * at_diagonal;
-    most = square > most || square != square ? square : most;  // NaN stays: nothing is more
-  }
-  const auto bits =
-      static_cast<unsigned long long>(kGrowthWord + __float_as_uint(static_cast<float>(most)));
-  if (Lane() < 8) atomicMax(reinterpret_cast<unsigned long long*>(word), bits);
+  *mine.outcome = {failed, static_cast<uint32_t>(most)};
 }
 
 template <bool kScatter>
@@ -174,8 +129,6 @@ dim3 Blocks(int64_t threads) {
 
 LaunchResult PrepareVectors() {
   for (const LaunchResult& result : {LaunchResult{Load(FindOutcomesKernel), "FindOutcomes"},
-                                     {Load(GrowthKernel<double>), "Growth"},
-                                     {Load(GrowthKernel<float>), "Growth"},
                                      {Load(MoveColumnsKernel<true>), "ScatterColumns"},
                                      {Load(MoveColumnsKernel<false>), "GatherColumns"},
                                      {Load(AddKernel<double>), "AddVectors"},
@@ -192,23 +145,6 @@ LaunchResult PrepareVectors() {
     if (!result.ok()) return result;
   }
   return {};
-}
-
-LaunchResult ComputeGrowth(const FactorEntry* systems, int64_t count, const GrowthArgs& args,
-                           bool is_float, Stream stream) {
-  int64_t segments = 0, longest = 1;
-  for (int l = 0; l < args.num_levels; ++l) {
-    const LevelShape& shape = args.levels[l].shape;
-    segments += shape.segments();
-    longest = shape.first_length > longest ? shape.first_length : longest;
-  }
-  // A panel a warp, of chains that are not very long.
-  const int64_t panels = (args.levels[0].shape.n + kPanelColumns - 1) / kPanelColumns;
-  const int64_t wanted = (longest * panels * kWarp + kThreads - 1) / kThreads;
-  const auto parts = static_cast<unsigned>(wanted < 512 ? wanted : 512);
-  const dim3 grid(static_cast<unsigned>(segments), parts, static_cast<unsigned>(count));
-  const auto kernel = is_float ? GrowthKernel<float> : GrowthKernel<double>;
-  return Start("Growth", kernel, grid, stream, systems, args);
 }
 
 LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t segments,
