@@ -1,6 +1,7 @@
 #include "engine/gpu/factor_calls.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -13,6 +14,12 @@ namespace {
 constexpr int64_t kMostPinned = Device::kResultBytes / int64_t{sizeof(SystemOutcome)};
 
 std::byte* At(void* memory, int64_t offset) { return static_cast<std::byte*>(memory) + offset; }
+
+// Of memory that kernels write meanwhile.
+uint64_t Bits(const SystemOutcome& outcome) {
+  auto* const bits = reinterpret_cast<uint64_t*>(const_cast<SystemOutcome*>(&outcome));
+  return std::atomic_ref(*bits).load(std::memory_order_relaxed);
+}
 
 double GrowthOf(uint32_t bits) {
   const auto square = static_cast<double>(std::bit_cast<float>(bits));
@@ -51,6 +58,7 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch&
   const auto systems = static_cast<int64_t>(batch.systems.size());
   const FactorScratch scratch = ScratchOf(plan, systems, method);
   absl::Status status = device_.AwaitUploads();
+  if (status.ok() && scratch.outcomes_bytes == 0) status = ExpectOutcomes(systems);
   if (status.ok() && plan.is_open()) status = ClearWhatNobodyWrites(batch, scratch);
   for (int64_t first = 0; status.ok() && first < systems; first += scratch.needs.systems_a_launch) {
     if (!wanted()) return absl::CancelledError("cancelled while factoring");
@@ -62,6 +70,18 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch&
   }
   if (!status.ok()) return status;
   return ReadOutcomes(batch, scratch);
+}
+
+absl::Status FactorCalls::ExpectOutcomes(int64_t systems) {
+  // Those of a call that ended early may come yet.
+  if (expects_outcomes_) {
+    absl::Status status = device_.AwaitKernels();
+    if (!status.ok()) return status;
+  }
+  expects_outcomes_ = true;
+  std::fill_n(static_cast<SystemOutcome*>(device_.results()), systems,
+              SystemOutcome{SystemOutcome::kNotYet, 0});
+  return absl::OkStatus();
 }
 
 absl::Status FactorCalls::ClearWhatNobodyWrites(const FactorBatch& batch,
@@ -99,20 +119,27 @@ absl::Status FactorCalls::SetTable(const FactorBatch& batch, const FactorScratch
 absl::StatusOr<std::vector<FactorReport>> FactorCalls::ReadOutcomes(const FactorBatch& batch,
                                                                     const FactorScratch& scratch) {
   const size_t systems = batch.systems.size();
-  const SystemOutcome* outcomes = static_cast<const SystemOutcome*>(device_.results());
-  std::vector<SystemOutcome> downloaded;
+  std::vector<SystemOutcome> outcomes(systems);
   absl::Status status;
   if (scratch.outcomes_bytes == 0) {
-    status = device_.AwaitKernels();
+    const auto* const written = static_cast<const SystemOutcome*>(device_.results());
+    size_t next = 0;
+    status = device_.AwaitResults([&] {
+      for (; next < systems; ++next) {
+        outcomes[next] = std::bit_cast<SystemOutcome>(Bits(written[next]));
+        if (outcomes[next].failed == SystemOutcome::kNotYet) return false;
+      }
+      return true;
+    });
+    expects_outcomes_ = !status.ok();
   } else {
-    downloaded.resize(systems);
-    outcomes = downloaded.data();
-    status = device_.Download(downloaded.data(), At(batch.scratch, scratch.outcomes_offset),
+    status = device_.Download(outcomes.data(), At(batch.scratch, scratch.outcomes_offset),
                               scratch.outcomes_bytes);
   }
   if (!status.ok()) return status;
   std::vector<FactorReport> reports(systems);
   for (size_t s = 0; s < systems; ++s) {
+    if (outcomes[s].failed == SystemOutcome::kNotYet) break;  // it was stopped
     if (outcomes[s].failed == 0) {
       reports[s].growth = GrowthOf(outcomes[s].growth);
       continue;

@@ -29,6 +29,8 @@ class FactorCalls {
 
  private:
   FactorScratch ScratchOf(const EliminationPlan& plan, int64_t systems, const Runner& method) const;
+  // Before the first launch: the host's memory for outcomes says that none is there.
+  absl::Status ExpectOutcomes(int64_t systems);
   // An open plan has segments without interiors, which leave nothing on their separators and have
   // no pivot that could fail.
   absl::Status ClearWhatNobodyWrites(const FactorBatch& batch, const FactorScratch& scratch);
@@ -41,6 +43,7 @@ class FactorCalls {
   Device& device_;
   SystemTable<FactorEntry> table_{device_, workspace::kFactorTable};
   std::vector<FactorEntry> entries_;  // kept for its memory
+  bool expects_outcomes_ = false;     // kernels may still write some
 };
 
 }  // namespace blockd::gpu

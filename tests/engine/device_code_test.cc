@@ -140,7 +140,7 @@ struct Factored {
 template <template <typename, int, bool> class Segment, typename T, int kTile, bool kFull>
 void RunSegment(const EliminateSegmentsArgs& args, int64_t ticket) {
   using Mine = Segment<T, kTile, kFull>;
-  const Assignment assignment(args, ticket);
+  const Assignment assignment(args, ticket, sizeof(T));
   // The first warp is the one that the hardware would name with half of the thread blocks.
   const int first_warp = ticket % 2 == 0 ? 0 : kWarpsOf<kTile> / 4;
   Outcome outcome = {

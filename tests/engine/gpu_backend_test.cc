@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tests/engine/solver_fixture.h"
 
@@ -98,6 +101,81 @@ TEST_P(GpuBackendTest, ALongSolveStopsBetweenItsLaunches) {
   EXPECT_TRUE(backend.Solve(batch, [&asked] { return ++asked > 0; }).ok());
   EXPECT_GE(asked, 3 + 4);  // before, and before each of four launches or more
   EXPECT_TRUE(backend.Synchronize().ok());
+}
+
+// Systems that all have the same matrix and the same place for a factor.
+class SharedSystems {
+ public:
+  SharedSystems(Solver& solver, const HostMatrix& matrix, PlanPtr plan, int64_t systems)
+      : backend_(solver.backend()), plan_(std::move(plan)) {
+    const int64_t n = matrix.shape().block_size, scalar = ScalarBytes(matrix.shape().scalar);
+    const auto upload = [&](const void* blocks, int64_t count) {
+      DeviceBuffer buffer = Allocate(solver, count * n * n * scalar);
+      EXPECT_TRUE(backend_.Upload(buffer.data(), blocks, count * n * n * scalar).ok());
+      return buffer;
+    };
+    diagonal_ = upload(matrix.view().diagonal, matrix.shape().num_blocks);
+    coupling_ = upload(matrix.view().coupling, matrix.shape().num_blocks - 1);
+    factor_ = Allocate(solver, plan_->factor_bytes());
+    chains_ = Allocate(solver, 1 + plan_->chain_scalars() * scalar);
+    scratch_ = Allocate(solver, 1 + backend_.FactorScratchBytes(*plan_, systems));
+    systems_.assign(systems, FactorSystem{matrix.view(), factor_.data(), chains_.data()});
+    for (FactorSystem& system : systems_) {
+      system.matrix.diagonal = diagonal_.data();
+      system.matrix.coupling = coupling_.data();
+    }
+  }
+  absl::StatusOr<std::vector<FactorReport>> Factor(absl::FunctionRef<bool()> wanted) {
+    FactorBatch batch{plan_.get(), systems_};
+    batch.scratch = scratch_.data();
+    return backend_.Factor(batch, wanted);
+  }
+  void* factor() const { return factor_.data(); }
+
+ private:
+  Backend& backend_;
+  const PlanPtr plan_;
+  DeviceBuffer diagonal_, coupling_, factor_, chains_, scratch_;
+  std::vector<FactorSystem> systems_;
+};
+
+// The kernels of a batch that was cancelled between its launches say how it went when the next
+// batch is already there.
+TEST_P(GpuBackendTest, ACancelledBatchSaysNothingOfTheNextOne) {
+  const std::unique_ptr<Solver> solver = MakeLargeSolver();
+  const HostMatrix good(problems::Mpc(2001, 16, 1), scalar());
+  HostMatrix bad = good;
+  bad.SetDiagonal(0, 3, 3, -1);
+  const PlanPtr plan = Cut(good.shape(), {1000});
+  // A segment has a flag, of which there are 2^21: one launch does not take all.
+  SharedSystems many(*solver, bad, plan, 2200), one(*solver, good, plan, 1);
+  int asked = 0;
+  EXPECT_TRUE(absl::IsCancelled(many.Factor([&asked] { return ++asked < 2; }).status()));
+  ASSERT_EQ(asked, 2);
+  const auto reports = one.Factor([] { return true; });
+  ASSERT_TRUE(reports.ok()) << reports.status();
+  EXPECT_FALSE((*reports)[0].failure.has_value());
+  EXPECT_GE((*reports)[0].growth, 1);
+}
+
+// A factorization is known to have ended a little before its last kernel has.
+TEST_P(GpuBackendTest, AnUploadComesAfterTheFactorizationBeforeIt) {
+  const std::unique_ptr<Solver> solver = MakeLargeSolver();
+  Backend& backend = solver->backend();
+  for (const int64_t n : {16, 50, 300}) {
+    const HostMatrix matrix(problems::Mpc(40, n, 1), scalar());
+    const PlanPtr plan = Cut(matrix.shape(), {12});
+    SharedSystems system(*solver, matrix, plan, 1);
+    const std::vector<std::byte> pattern(plan->factor_bytes(), std::byte{0x5a});
+    std::vector<std::byte> found(pattern.size());
+    const auto bytes = static_cast<int64_t>(pattern.size());
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      ASSERT_TRUE(system.Factor([] { return true; }).ok());
+      ASSERT_TRUE(backend.Upload(system.factor(), pattern.data(), bytes).ok());
+      ASSERT_TRUE(backend.Download(found.data(), system.factor(), bytes).ok());
+      ASSERT_EQ(found, pattern) << "n " << n << " repeat " << repeat;
+    }
+  }
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GpuBackendTest);

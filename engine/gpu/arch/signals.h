@@ -28,6 +28,20 @@ __device__ inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
 #endif
 }
 
+// Eight bytes to memory that the host reads meanwhile. They say nothing of what else was written.
+template <typename Word>
+__device__ inline void TellHost(Word* to, const Word& word) {
+  static_assert(sizeof(Word) == 8 && alignof(Word) == 8);
+  unsigned long long bits;
+  memcpy(&bits, &word, sizeof(bits));
+#if defined(BLOCKD_GPU_HIP)
+  __hip_atomic_store(reinterpret_cast<unsigned long long*>(to), bits, __ATOMIC_RELAXED,
+                     __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(bits) : "memory");
+#endif
+}
+
 // Between thread blocks of one launch: what a thread block wrote before it signals is seen, through
 // LoadFresh, by one that has seen the count. A thread block's own barrier goes before Signal and
 // after HasReached.

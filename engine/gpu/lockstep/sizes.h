@@ -12,7 +12,7 @@ namespace blockd::gpu::lockstep {
 constexpr int64_t WideTileBytes(bool is_float) { return is_float ? 106496 : 135168; }
 
 // What a segment has in scratch while its level is eliminated.
-BLOCKD_HOST_DEVICE inline int64_t ScratchScalars(int64_t n) { return 2 * n * n + 128 * n; }
+BLOCKD_HOST_DEVICE inline int64_t ScratchScalars(int64_t n) { return 2 * n * n + 129 * n; }
 
 }  // namespace blockd::gpu::lockstep
 

@@ -62,6 +62,7 @@ class StepWork {
     inverse_ = static_cast<T*>(system_.scratch) + segment_ * ScratchScalars(n_);
     fill_ = inverse_ + Square();
     transposed_ = fill_ + Square();
+    sums_ = transposed_ + args.level.n * 128;
     // L lies where C will come, or where S would.
     lower_ = UsesFill() ? Next(k) : fill_;
   }
@@ -85,8 +86,9 @@ class StepWork {
     AwaitPrevious();
     LetNextStart();
     if (k_ < range_.count) {
+      const int end = Minimum(n_, (part + 1) * kTile);
       GrowthMeter<T, kWarps, kTogether>(Kept(), reader_.Diagonal(range_.block(k_)), part * kTile,
-                                        Minimum(n_, (part + 1) * kTile))
+                                        end, end, sums_)
           .Note(Word());
     }
     return true;
@@ -297,18 +299,25 @@ class StepWork {
     if (threadIdx.x == 0) {
       NoteFailure(Word(), k_ == 0 && j == 0, static_cast<int64_t>(k_) * n_ + j * kTile, *failed_);
     }
-    if (tiles_ == 1) {
-      if (k_ == 0) __syncthreads();  // the segment's word is there
-      // Half of the warps store theirs meanwhile, which is what takes the time.
-      const int column = static_cast<int>(threadIdx.x) - kTile;
-      static_assert(2 * kTile == Tile::kThreads);
-      if (column >= 0) {
-        const int mine = column < n_ ? column : 0;
-        const T diagonal = reader_.Diagonal(range_.block(k_)).At(mine, mine);
-        NoteLargest(GrowthOf(Word()), static_cast<float>(work.SumOfColumn(mine) * diagonal));
-      }
-    }
+    if (tiles_ == 1 && k_ == 0) __syncthreads();  // the segment's word is there
+    // Half of the warps store theirs meanwhile, which is what takes the time.
+    static_assert(2 * kTile == Tile::kThreads);
+    const int row = static_cast<int>(threadIdx.x) - kTile;
+    if (row >= 0) SumColumn(j, row, work);
     work.StoreFactor(j, inverse_, j + 1 < tiles_ ? transposed_ : nullptr, Kept());
+  }
+
+  // Of the tile (j,j) of inv(L), for the growth. By the threads of whole warps.
+  __device__ void SumColumn(int j, int column, const TileTask<T, kTile, Tile>& work) const {
+    const bool inside = j * kTile + column < n_;
+    const T sum = work.SumOfColumn(inside ? column : 0);
+    if (tiles_ > 1) {
+      if (inside) sums_[j * kTile + column] = sum;
+      return;
+    }
+    const int mine = inside ? column : 0;
+    const T diagonal = reader_.Diagonal(range_.block(k_)).At(mine, mine);
+    NoteLargest(GrowthOf(Word()), static_cast<float>(sum * diagonal));
   }
 
   const EliminateArgs& args_;
@@ -323,11 +332,13 @@ class StepWork {
   T* const shared_;
   int* const failed_;
   // Squares: inv(L), its tiles below the diagonal transposed above it, where P' is first; S; L. The
-  // transposes of inv(L)'s tiles on the diagonal, one below the other.
+  // transposes of inv(L)'s tiles on the diagonal, one below the other. Of these tiles' columns the
+  // sums of squares.
   T* inverse_;
   T* fill_;
   T* lower_;
   T* transposed_;
+  T* sums_;
 };
 
 }  // namespace blockd::gpu::lockstep

@@ -19,8 +19,10 @@ BLOCKD_HOST_DEVICE inline uint32_t* GrowthOf(int64_t* word) {
   return reinterpret_cast<uint32_t*>(word);  // these machines store it first
 }
 
-// How a system has ended; short, because the host reads it from memory that the device writes.
+// How a system has ended; short, because the host reads it from memory that the device writes, all
+// of it at once.
 struct alignas(8) SystemOutcome {
+  static constexpr int32_t kNotYet = -1;  // `failed`, until then
   int32_t failed;   // 1 + the first segment, in the order of the plan, with a bad pivot; 0: none
   uint32_t growth;  // the largest of all words
 };

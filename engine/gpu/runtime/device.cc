@@ -74,7 +74,7 @@ absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   make_stream(&stream_, first);
   make_stream(&side_stream_, last);
   make_stream(&upload_stream_, last);
-  for (Event* event : {&uploaded_, &fork_, &join_}) {
+  for (Event* event : {&uploaded_, &fork_, &join_, &ended_[0], &ended_[1]}) {
     if (!status.ok()) break;
     status =
         ToStatus(BLOCKD_GPU(EventCreateWithFlags)(event, BLOCKD_GPU(EventDisableTiming)), "event");
@@ -96,7 +96,7 @@ Device::~Device() {
   for (Stream stream : {stream_, side_stream_, upload_stream_}) {
     if (stream) (void)BLOCKD_GPU(StreamSynchronize)(stream);
   }
-  for (Event event : {uploaded_, fork_, join_}) {
+  for (Event event : {uploaded_, fork_, join_, ended_[0], ended_[1]}) {
     if (event) (void)BLOCKD_GPU(EventDestroy)(event);
   }
   for (Stream stream : {stream_, side_stream_, upload_stream_}) {
@@ -129,6 +129,10 @@ absl::Status Device::Upload(void* device, const void* host, int64_t bytes) {
   absl::Status status = Enter();
   absl::MutexLock lock(&upload_mutex_);
   uploads_pending_ = uploads_running_ = true;
+  const Event behind = behind_.exchange(nullptr);
+  if (status.ok() && behind != nullptr) {
+    status = ToStatus(BLOCKD_GPU(StreamWaitEvent)(upload_stream_, behind, 0), "upload");
+  }
   for (int64_t at = 0; status.ok() && at < bytes; at += kStagingBytes) {
     const int64_t part = std::min(kStagingBytes, bytes - at);
     const absl::StatusOr<void*> pinned = upload_ring_.Next();
@@ -195,6 +199,28 @@ absl::Status Device::Synchronize() {
 absl::Status Device::AwaitKernels() {
   absl::Status status = Enter();
   return status.ok() ? Wait(stream_, "kernels") : status;
+}
+
+absl::Status Device::AwaitResults(absl::FunctionRef<bool()> there) {
+  const Event ended = ended_[turn_];
+  absl::Status status =
+      Describe(ToStatus(BLOCKD_GPU(EventRecord)(ended, stream_), "the end of kernels"));
+  // A kernel that fails says nothing.
+  constexpr int kLooksAQuery = 1 << 14;
+  for (int looks = 1; status.ok() && !there(); ++looks) {
+    if (looks % kLooksAQuery != 0) continue;
+    if (BLOCKD_GPU(StreamQuery)(stream_) != BLOCKD_GPU(ErrorNotReady)) {
+      status = Wait(stream_, "kernels");
+      if (status.ok()) (void)there();
+      return status;
+    }
+    (void)BLOCKD_GPU(GetLastError)();  // or the next launch would seem not to be ready
+  }
+  if (!status.ok()) return status;
+  launched_.clear();
+  turn_ = 1 - turn_;
+  behind_ = ended;
+  return status;
 }
 
 absl::Status Device::Wait(Stream stream, absl::string_view what) {

@@ -3,6 +3,7 @@
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -71,6 +72,10 @@ class Device {
   absl::Status Synchronize();
   // Waits for stream() alone.
   absl::Status AwaitKernels();
+  // Waits until there() is true, because a kernel on stream() has written to results(), or stream()
+  // has ended. That is sooner, by the end of a kernel and what the driver does then; uploads that
+  // are made later wait for that end, on the device.
+  absl::Status AwaitResults(absl::FunctionRef<bool()> there);
   // What a launch on one of these streams returned. A kernel that fails is known to have
   // failed later: every failure names the kernels that were launched since stream() was last
   // waited for.
@@ -92,11 +97,14 @@ class Device {
   Event fork_ = nullptr, join_ = nullptr;
   PinnedRing ring_;
   void* results_ = nullptr;
+  Event ended_[2] = {};  // of what stream_ did for results, in turn
+  int turn_ = 0;
   std::vector<const char*> launched_;  // since stream_ was last waited for, each once
 
   absl::Mutex upload_mutex_;
   Stream upload_stream_ = nullptr;
   Event uploaded_ = nullptr;
+  std::atomic<Event> behind_ = nullptr;  // that the next upload comes after
   PinnedRing upload_ring_ ABSL_GUARDED_BY(upload_mutex_);
   bool uploads_pending_ ABSL_GUARDED_BY(upload_mutex_) = false;  // that stream_ does not wait for
   bool uploads_running_ ABSL_GUARDED_BY(upload_mutex_) = false;  // since the last Synchronize

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
     outcome.first_warp = WarpPlace() / 4 % kWarps;
     const unsigned ticket = atomicAdd(args.ticket, 1u);
     if (ticket + 1 == gridDim.x) *args.ticket = 0;  // the last one
-    new (assignment) Assignment(args, ticket);
+    new (assignment) Assignment(args, ticket, sizeof(T));
   }
   __syncthreads();
   int thread = static_cast<int>(threadIdx.x);

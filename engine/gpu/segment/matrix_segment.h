@@ -22,7 +22,7 @@ template <typename T, int kTile, bool kFull>
 class MatrixSegment : SmallSegment<T, kTile, kFull> {
   using Base = SmallSegment<T, kTile, kFull>;
   using Base::args_, Base::assignment_, Base::range_, Base::outcome_, Base::thread_, Base::warp_;
-  using Base::Chain, Base::HasNext, Base::NextChain, Base::Stored, Base::n;
+  using Base::HasNext, Base::Stored, Base::n;
   using Base::kLead, Base::kThreads, Base::kWarps;
   using Real = Arithmetic<T, kTile>;
   static constexpr int kTiles = kTile / 8;
@@ -60,7 +60,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
  private:
   __device__ void Eliminate() {
     this->Await();
-    const DiagonalSource<T> source = Chain().Diagonal(range_.block(0));
+    const DiagonalSource<T> source = this->Diagonal(0);
     const T mine = thread_ < n() ? source.At(thread_, thread_) : T{1};
     Copies::LoadDiagonal(d_, source, n(), thread_);
     if (thread_ < kTile) d_[thread_ * kLead + KeptRow(0)] = mine;
@@ -69,8 +69,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     CopyWait();
     __syncthreads();
     const bool inverts = warp_ < kHalf;
-    for (int64_t k = 0;; ++k) {
-      const bool last = k + 1 == range_.count;
+    for (int k = 0;; ++k) {
+      const bool last = this->IsLast(k);
       if (inverts && kHasPartBarriers) {
         Invert();
       } else {
@@ -107,12 +107,12 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
   }
   // Where the k-th D's diagonal is kept: in the padding, until the next but one's.
-  __device__ static int KeptRow(int64_t k) { return kTile + static_cast<int>(k & 1); }
+  __device__ static int KeptRow(int k) { return kTile + static_cast<int>(k & 1); }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
 
   // E of the k-th interior into c_. The next diagonal block has no place yet: it comes closer.
-  __device__ void FetchNext(int64_t k, int thread, int threads) const {
-    const bool last = k + 1 == range_.count;
+  __device__ void FetchNext(int k, int thread, int threads) const {
+    const bool last = this->IsLast(k);
     if (!HasNext(last)) return;
     Copies::LoadCoupling(c_, this->NextCoupling(k), n(), thread, threads);
     if (last && range_.reversed) return;
@@ -127,7 +127,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
 
   // C = E inv(L)' and W = S inv(L)', in place and to the factor. A warp has 16 whole rows of one,
   // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
-  __device__ void Divide(int64_t k) const {
+  __device__ void Divide(int k) const {
     constexpr int kColumns = kTiles / 2;
     const bool second = warp_ >= kRowTiles, fill = second && range_.has_fill();
     const int row = warp_ % kRowTiles * 16;
@@ -187,8 +187,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   }
 
   // D = D_next - C C'. What warps have no piece of is the left separator's.
-  __device__ void UpdateNext(int64_t k) const {
-    const DiagonalSource<T> next = Chain().Diagonal(range_.block(k + 1));
+  __device__ void UpdateNext(int k) const {
+    const DiagonalSource<T> next = this->Diagonal(k + 1);
     int i = warp_;
 #pragma unroll 1
     for (; i < kPieces; i += kWarps) {
@@ -200,8 +200,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     if (range_.has_fill() && i < kPieces + kBesideNext) UpdateLeft(k, i - kPieces, kPieces);
   }
   // The left separator's update, - W W' so far: every step-th piece from `first` on.
-  __device__ void UpdateLeft(int64_t k, int first, int step) const {
-    T* const out = NextChain(range_.left, 1);
+  __device__ void UpdateLeft(int k, int first, int step) const {
+    T* const out = this->Left(1);
     DiagonalSource<T> before;
     if (k > 0) before.first = out;
 #pragma unroll 1
@@ -227,7 +227,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   }
 
   // All that the last interior leaves on the separators, by all warps.
-  __device__ void Finish(int64_t k) const {
+  __device__ void Finish(int k) const {
     constexpr int kCoreWarps = kTile == 128 ? 12 : kTile == 64 ? 6 : kTile == 32 ? 2 : 1;
     const bool fill = range_.has_fill();
     if (fill) UpdateLeft(k, warp_, kWarps);
@@ -244,7 +244,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     if (!fill) return;
     const int row = warp_ % kRowTiles * 16;
     const int column = warp_ / kRowTiles * (kTile / 2);
-    T* const coupling = NextChain(range_.left, 2);
+    T* const coupling = this->Left(2);
     Real sums[1][kTiles / 2][4] = {};
     MultiplyFill(sums, row, column);
 #pragma unroll
@@ -302,13 +302,23 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     // All that is read is on its way while the sums are formed.
     T more[kMine];
     const int n = this->n();
+    const int corner = piece.column * n + piece.row;
+    if (packed) {
 #pragma unroll
-    for (int e = 0; e < kMine; ++e) {
-      const int c = piece.Column(e), skip = packed ? c * (c + 1) / 2 : 0;
-      const int at = c * n + piece.Row(e) - skip;
-      const bool has = piece.Has(e, n);
-      start[e] = has && first ? first[at] : T{0};
-      more[e] = has && second ? second[at] : T{0};
+      for (int e = 0; e < kMine; ++e) {
+        const int c = piece.Column(e), at = c * n + piece.Row(e) - c * (c + 1) / 2;
+        start[e] = piece.Has(e, n) ? first[at] : T{0};
+        more[e] = 0;
+      }
+    } else {
+      // So that entries are at fixed distances.
+#pragma unroll
+      for (int e = 0; e < kMine; ++e) {
+        const int at = Piece::Across(e) * n + Piece::Down(e);
+        const bool has = piece.Has(e, n);
+        start[e] = has && first ? (first + corner)[at] : T{0};
+        more[e] = has && second ? (second + corner)[at] : T{0};
+      }
     }
     Real sums[kPieceTiles][4] = {};
 #pragma unroll 2

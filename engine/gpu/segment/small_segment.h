@@ -61,7 +61,7 @@ class SmallSegment {
     if (failed == kNobody && outcome_->value != 0) {
       failed = static_cast<unsigned>(assignment_.position());
     }
-    *system_.outcome = {static_cast<int32_t>(failed + 1), outcome_->growth};
+    TellHost(system_.outcome, SystemOutcome{static_cast<int32_t>(failed + 1), outcome_->growth});
   }
 
   // For the base: which segment before it has failed, and how much they have grown.
@@ -80,7 +80,7 @@ class SmallSegment {
   // By the first kBy threads. In row `kept` of d the diagonal of D stands; largest: a tile, the
   // same for all blocks.
   template <int kBy>
-  __device__ void StoreInverse(int64_t k, const T* d, int kept, T* largest, int thread) const {
+  __device__ void StoreInverse(int k, const T* d, int kept, T* largest, int thread) const {
     constexpr int kParts = kBy / kTile, kVector = kFull ? 16 / static_cast<int>(sizeof(T)) : 1;
     constexpr int kRows = kParts * kVector, kSteps = kTile / kRows;  // rows of a column at a time
     constexpr int kTogether = kSteps < 4 ? kSteps : 4;
@@ -145,18 +145,32 @@ class SmallSegment {
     NoteLargest(&outcome_->growth, static_cast<float>(SumOfLanes<kBy / kTile>(square)));
   }
   // Whether the k-th interior has no inverse.
-  __device__ bool HasFailed(int64_t k) const {
+  __device__ bool HasFailed(int k) const {
     if (outcome_->failed < 0) return false;
-    if (threadIdx.x == 0) outcome_->value = 1 + k * n() + outcome_->failed;
+    if (threadIdx.x == 0) outcome_->value = 1 + int64_t{k} * n() + outcome_->failed;
     return true;
   }
 
+  __device__ bool IsLast(int k) const { return k + 1 == static_cast<int>(range_.count); }
   __device__ bool HasNext(bool last) const { return !last || range_.target() >= 0; }
 
   // E of the k-th interior.
-  __device__ CouplingSource<T> NextCoupling(int64_t k) const {
-    const int64_t block = range_.block(k);
-    return Chain().Coupling(range_.reversed ? block - 1 : block, range_.reversed);
+  __device__ CouplingSource<T> NextCoupling(int k) const {
+    const Walk walk = assignment_.coupling;
+    if (walk.at == nullptr) {
+      const int64_t block = range_.block(k);
+      return Chain().Coupling(range_.reversed ? block - 1 : block, range_.reversed);
+    }
+    const bool across = assignment_.across;
+    return {walk.At<const T>(k), across ? n() : 1, across ? 1 : n()};
+  }
+  // D of the k-th interior or, k = count, of the block after the last one.
+  __device__ DiagonalSource<T> Diagonal(int k) const {
+    const Walk walk = assignment_.diagonal;
+    if (walk.at == nullptr) return Chain().Diagonal(range_.block(k));
+    const T* const first = walk.At<const T>(k);
+    const int64_t second = assignment_.second;
+    return {first, second == 0 ? nullptr : first + n() * n(), n(), assignment_.packed};
   }
   // The first interior's coupling with the left separator.
   __device__ CouplingSource<T> LeftCoupling() const {
@@ -164,29 +178,28 @@ class SmallSegment {
   }
   // What the k-th interior is subtracted from. A reversed segment's target adds its own block; the
   // next level does that for the update.
-  __device__ DiagonalSource<T> NextDiagonal(int64_t k, bool last) const {
+  __device__ DiagonalSource<T> NextDiagonal(int k, bool last) const {
     if (last && range_.reversed) return {};
-    return Chain().Diagonal(last ? range_.target() : range_.block(k + 1));
+    return Diagonal(k + 1);
   }
 
   // Where the factor keeps C of the k-th interior, or its W, and its inverse.
-  __device__ T* Stored(int64_t k, bool fill) const {
-    return static_cast<T*>(system_.factor) +
-           (fill ? level_.fill_offset + (range_.fill_slot + k) * args_.fill_stride
-                 : level_.next_offset + (range_.slot + k) * args_.next_stride);
+  __device__ T* Stored(int k, bool fill) const {
+    const Walk walk = fill ? assignment_.fill : assignment_.next;
+    return walk.At<T>(k);
   }
-  __device__ T* StoredInverse(int64_t k) const {
-    return static_cast<T*>(system_.factor) + level_.inverse_offset +
-           (range_.slot + k) * args_.inverse_stride;
+  __device__ T* StoredInverse(int k) const {
+    const Walk walk = assignment_.inverse;
+    return walk.At<T>(k);
   }
 
-  __device__ T* NextChain(int64_t separator, int part) const {
-    return static_cast<T*>(system_.chains) + level_.next_chain_offset +
-           (separator * 3 + part) * n() * n();
+  // What the left separator gets in the next chain.
+  __device__ T* Left(int part) const {
+    return reinterpret_cast<T*>(assignment_.left) + part * n() * n();
   }
   // Where the last interior's C C' goes.
   __device__ T* Target() const {
-    return range_.reversed ? NextChain(range_.left, 1) : NextChain(range_.right, 0);
+    return range_.reversed ? Left(1) : Left(3);  // of the right one, which comes next
   }
 
   const EliminateSegmentsArgs& args_;

@@ -49,7 +49,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
   __device__ void Run() {
     if (range_.count == 0) return this->Release();
     this->Await();
-    LoadDiagonal<kThreads>(squares_, this->Chain().Diagonal(range_.block(0)), thread_);
+    LoadDiagonal<kThreads>(squares_, this->Diagonal(0), thread_);
     if (first()) this->template BeginGrowth<kGroup>(squares_, thread_);
     this->FindOthers();
     CopyWait();
@@ -359,8 +359,8 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
       left[i / 4 / kSteps][i / 4 % kSteps][i % 4] = -sums[1][i / 4][i % 4];
     }
     if (!last) return KeepTriangle(sums[0], left_sums_, thread_);
-    StoreMinus(this->NextChain(range_.left, 1), sums[0]);
-    StoreMinus(this->NextChain(range_.left, 2), sums[1]);
+    StoreMinus(this->Left(1), sums[0]);
+    StoreMinus(this->Left(2), sums[1]);
   }
 
   // What the last C1 leaves, by the first warpgroup.

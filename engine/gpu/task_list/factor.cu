@@ -146,7 +146,7 @@ __device__ inline void Grow(int n, const Shared& shared) {
   DiagonalSource<Real> diagonal = shared.task.start;
   diagonal.n = n;
   const int first = listed.column0, end = first + kTile < n ? first + kTile : n;
-  GrowthMeter<Real, kThreads / kWarp, 4>(shared.kept, diagonal, first, end)
+  GrowthMeter<Real, kThreads / kWarp, 4>(shared.kept, diagonal, first, end, first, nullptr)
       .Note(shared.system->info + listed.segment);
 }
 

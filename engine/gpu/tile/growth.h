@@ -9,20 +9,24 @@ namespace blockd::gpu {
 // The growth of a block is the largest A(i,i) times the sum of squares of column i of its inverse
 // factor; A is the block of the chain, whose diagonal that of the block D that was factored does
 // not exceed. This is the square of it, over the columns from `first` to end - 1, for the segment's
-// word. By kWarps warps; first: a multiple of eight.
+// word. By kWarps warps; first: a multiple of eight. Rows from `below` on are summed, all if it is
+// `first`; `sums`, if not null, has the columns' sums of the others.
 //
 // A warp has a panel of the stored triangle at a time, kTogether times 32 rows of it, and those
 // after them are under way.
 template <typename T, int kWarps, int kTogether>
 class GrowthMeter {
  public:
-  __device__ GrowthMeter(const T* inverse, const DiagonalSource<T>& diagonal, int first, int end)
+  __device__ GrowthMeter(const T* inverse, const DiagonalSource<T>& diagonal, int first, int end,
+                         int below, const T* sums)
       : inverse_(inverse),
         diagonal_(diagonal),
         n_(static_cast<int>(diagonal.n)),
         end_(end),
+        below_(below),
+        starts_(sums),
         column0_(first + WarpIndex() * kPanelColumns),
-        row_(Lane()) {}
+        row_(FirstRow()) {}
 
   __device__ void Note(int64_t* word) {
     Rows even, odd;
@@ -38,14 +42,18 @@ class GrowthMeter {
  private:
   struct Rows {
     T entries[kTogether][kPanelColumns];
-    T diagonal;  // of this lane's column, lane % 8
+    T diagonal, start;  // of this lane's column, lane % 8
   };
+
+  // In a panel, which begins at its diagonal.
+  __device__ int FirstRow() const { return (below_ > column0_ ? below_ - column0_ : 0) + Lane(); }
 
   __device__ void Load(Rows& rows) const {
     const int height = n_ - column0_, column = column0_ + Lane() % kPanelColumns;
     const T* const panel = inverse_ + PanelOffset(n_, column0_ / kPanelColumns);
     const int mine = column < n_ ? column : column0_;
     rows.diagonal = diagonal_.At(mine, mine);
+    rows.start = starts_ == nullptr ? T{0} : LoadFresh(starts_ + mine);
     // Loads under a condition would wait for one another.
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
@@ -60,8 +68,8 @@ class GrowthMeter {
   __device__ void Add(const Rows& rows, Rows& next) {
     const int height = n_ - column0_, row = row_;
     const bool last = row - Lane() + kTogether * kWarp >= height;
-    row_ = last ? Lane() : row + kTogether * kWarp;
     if (last) column0_ += kWarps * kPanelColumns;
+    row_ = last ? FirstRow() : row + kTogether * kWarp;
     if (column0_ < end_) Load(next);
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
@@ -73,7 +81,7 @@ class GrowthMeter {
       }
     }
     if (!last) return;
-    const T square = SumsOfLanes(sums_) * rows.diagonal;
+    const T square = (SumsOfLanes(sums_) + rows.start) * rows.diagonal;
     const uint32_t bits = __float_as_uint(static_cast<float>(square));  // NaN has the most
     // A column that is not there has the first one's entries and diagonal.
     most_ = bits > most_ ? bits : most_;
@@ -83,7 +91,8 @@ class GrowthMeter {
 
   const T* const inverse_;
   const DiagonalSource<T> diagonal_;
-  const int n_, end_;
+  const int n_, end_, below_;
+  const T* const starts_;
   int column0_, row_;
   T sums_[kPanelColumns] = {};
   uint32_t most_ = 0;

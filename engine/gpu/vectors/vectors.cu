@@ -44,7 +44,7 @@ __global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments)
   most = Reduce(most, shared, [](int64_t a, int64_t b) { return a > b ? a : b; });
   if (threadIdx.x != 0) return;
   const int32_t failed = best < segments ? static_cast<int32_t>(best) + 1 : 0;
-  *mine.outcome = {failed, static_cast<uint32_t>(most)};
+  TellHost(mine.outcome, SystemOutcome{failed, static_cast<uint32_t>(most)});
 }
 
 template <bool kScatter>

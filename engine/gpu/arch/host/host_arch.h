@@ -213,6 +213,13 @@ inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
 inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
   std::atomic_ref(*flag).store(epoch, std::memory_order_release);
 }
+template <typename Word>
+inline void TellHost(Word* to, const Word& word) {
+  static_assert(sizeof(Word) == 8 && alignof(Word) == 8);
+  uint64_t bits;
+  std::memcpy(&bits, &word, sizeof(bits));
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(bits, std::memory_order_relaxed);
+}
 inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
   const bool raised =
       std::atomic_ref(*const_cast<uint32_t*>(flag)).load(std::memory_order_acquire) == epoch;
