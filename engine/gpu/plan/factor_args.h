@@ -10,8 +10,8 @@
 namespace blockd::gpu {
 
 // A segment's word, when it has ended. Its upper half: 1 + interior * n + row of the first bad
-// pivot, 0 if there is none. The lower half: the bits of a float, the square of
-// FactorReport::growth in it, if no pivot was bad.
+// pivot, 0 if there is none (so segments have less than 2^32 rows). The lower half: the bits of a
+// float, the square of FactorReport::growth in it, if no pivot was bad.
 BLOCKD_HOST_DEVICE constexpr bool IsFailure(int64_t word) { return word >> 32 != 0; }
 BLOCKD_HOST_DEVICE constexpr int64_t FailureOf(int64_t word) { return (word >> 32) & 0xffffffff; }
 BLOCKD_HOST_DEVICE constexpr int64_t FailureWord(int64_t failure) { return failure << 32; }
