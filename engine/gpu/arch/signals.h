@@ -31,7 +31,7 @@ __device__ inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
 // Eight bytes to memory that the host reads meanwhile. They say nothing of what else was written.
 template <typename Word>
 __device__ inline void TellHost(Word* to, const Word& word) {
-  static_assert(sizeof(Word) == 8 && alignof(Word) == 8);
+  static_assert(sizeof(Word) == 8);
   unsigned long long bits;
   memcpy(&bits, &word, sizeof(bits));
 #if defined(BLOCKD_GPU_HIP)

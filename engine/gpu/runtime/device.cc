@@ -206,8 +206,8 @@ absl::Status Device::AwaitResults(absl::FunctionRef<bool()> there) {
   absl::Status status =
       Describe(ToStatus(BLOCKD_GPU(EventRecord)(ended, stream_), "the end of kernels"));
   // A kernel that fails says nothing.
-  constexpr int kLooksAQuery = 1 << 14;
-  for (int looks = 1; status.ok() && !there(); ++looks) {
+  constexpr int64_t kLooksAQuery = 1 << 14;
+  for (int64_t looks = 1; status.ok() && !there(); ++looks) {
     if (looks % kLooksAQuery != 0) continue;
     if (BLOCKD_GPU(StreamQuery)(stream_) != BLOCKD_GPU(ErrorNotReady)) {
       status = Wait(stream_, "kernels");
@@ -217,7 +217,6 @@ absl::Status Device::AwaitResults(absl::FunctionRef<bool()> there) {
     (void)BLOCKD_GPU(GetLastError)();  // or the next launch would seem not to be ready
   }
   if (!status.ok()) return status;
-  launched_.clear();
   turn_ = 1 - turn_;
   behind_ = ended;
   return status;

@@ -215,7 +215,7 @@ inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
 }
 template <typename Word>
 inline void TellHost(Word* to, const Word& word) {
-  static_assert(sizeof(Word) == 8 && alignof(Word) == 8);
+  static_assert(sizeof(Word) == 8);
   uint64_t bits;
   std::memcpy(&bits, &word, sizeof(bits));
   std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(bits, std::memory_order_relaxed);
