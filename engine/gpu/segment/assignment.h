@@ -37,7 +37,6 @@ struct Assignment {
   bool packed = false;        // the diagonal blocks
   bool across = false;        // coupling(k) stands there transposed
   std::byte* left = nullptr;  // what the left separator gets in the next chain
-  int64_t square = 0;         // bytes of a block
 
   // Level after level, a level's longest segments first, all systems of a segment together.
   __device__ Assignment(const EliminateSegmentsArgs& args, int64_t ticket, int64_t scalar_bytes) {
@@ -62,7 +61,7 @@ struct Assignment {
  private:
   __device__ void FindBlocks(const EliminateSegmentsArgs& args, int64_t scalar_bytes) {
     const int64_t n = level.shape.n, first = range.block(0), step = range.reversed ? -1 : 1;
-    square = n * n * scalar_bytes;
+    const int64_t square = n * n * scalar_bytes;  // bytes of a block
     const auto kept = [&](int64_t offset, int64_t slot, int64_t stride) {
       return Walk{static_cast<std::byte*>(entry.factor) + (offset + slot * stride) * scalar_bytes,
                   static_cast<int>(stride * scalar_bytes)};

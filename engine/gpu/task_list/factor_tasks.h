@@ -8,7 +8,7 @@
 //     L(i,j) = (A(i,j) - L(i,:j) L(j,:j)') inv(L)(j,j)'
 //     Y(r,j) = E(r,j) - C(r,:j) L(j,:j)',   C(r,j) = Y(r,j) inv(L)(j,j)';   W from S likewise
 //     S = -W' C'',  and to the left separator  - W W'
-//     inv(L)(j,l) = -inv(L)(j,j) sum L(j,m) inv(L)(m,l), which is only kept
+//     inv(L)(j,l) = -inv(L)(j,j) sum L(j,m) inv(L)(m,l), which is only kept; and its growth
 //
 // A block's chain is the inverses on the diagonal, L between them, and the last columns of C; all
 // else comes beside that.
