@@ -52,7 +52,10 @@ class GrowthMeter {
     const int height = n_ - column0_, column = column0_ + Lane() % kPanelColumns;
     const T* const panel = inverse_ + PanelOffset(n_, column0_ / kPanelColumns);
     const int mine = column < n_ ? column : column0_;
-    rows.diagonal = diagonal_.At(mine, mine);
+    // Other thread blocks may have written it in this launch.
+    const int at = diagonal_.Index(mine, mine);
+    rows.diagonal = LoadFresh(diagonal_.first + at);
+    if (diagonal_.second) rows.diagonal += LoadFresh(diagonal_.second + at);
     rows.start = starts_ == nullptr ? T{0} : LoadFresh(starts_ + mine);
     // Loads under a condition would wait for one another.
 #pragma unroll
