@@ -50,7 +50,7 @@ struct Assignment {
     system = ticket % args.num_systems;
     entry = args.systems[system];
     range = level.shape.segment(segment);
-    if (range.count > 0) FindBlocks(args, scalar_bytes);
+    FindBlocks(args, scalar_bytes);
   }
 
   // Ends last of its system: it has waited for all others, through those that it waited for.
@@ -68,12 +68,12 @@ struct Assignment {
     };
     inverse = kept(level.inverse_offset, range.slot, args.inverse_stride);
     next = kept(level.next_offset, range.slot, args.next_stride);
-    if (range.has_fill()) fill = kept(level.fill_offset, range.fill_slot, args.fill_stride);
-    // Of the first segment the one before the chain's, which it never writes.
-    if (level.shape.separators > 0) {
-      left = static_cast<std::byte*>(entry.chains) +
-             (level.next_chain_offset * scalar_bytes + range.left * 3 * square);
-    }
+    fill = kept(level.fill_offset, range.fill_slot, args.fill_stride);
+    // As numbers, for those that are nowhere (a condition here costs the loop over blocks
+    // registers).
+    left = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(entry.chains) +
+                                        level.next_chain_offset * scalar_bytes +
+                                        range.left * 3 * square);
     const auto walk = [&](const void* base, int64_t block, int64_t size) {
       return Walk{static_cast<std::byte*>(const_cast<void*>(base)) + block * size,
                   static_cast<int>(step * size)};
