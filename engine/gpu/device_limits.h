@@ -3,6 +3,7 @@
 #define BLOCKD_ENGINE_GPU_DEVICE_LIMITS_H_
 
 #include <cstdint>
+#include <string_view>
 
 namespace blockd::gpu {
 
@@ -17,8 +18,9 @@ struct Architecture {
 };
 // By the device's compute capability. Later ones than sm_90 are taken for it.
 Architecture CudaArchitecture(int major, int minor);
-// By the name of AMD's instruction set.
-Architecture HipArchitecture();
+// By the name of AMD's instruction set, with or without its features ("gfx90a:sramecc+:xnack-").
+// Others are taken for gfx90a.
+Architecture HipArchitecture(std::string_view instruction_set);
 
 struct DeviceLimits {
   int64_t multiprocessors = 0;

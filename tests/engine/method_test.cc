@@ -14,7 +14,7 @@ constexpr Scalar kDouble = Scalar::kFloat64, kFloat = Scalar::kFloat32;
 
 const DeviceLimits kH200 = {132, 233472, 232448, CudaArchitecture(9, 0)};
 const DeviceLimits kA100 = {108, 167936, 166912, CudaArchitecture(8, 0)};
-const DeviceLimits kMi210 = {104, 65536, 65536, HipArchitecture()};
+const DeviceLimits kMi210 = {104, 65536, 65536, HipArchitecture("gfx90a:sramecc+:xnack-")};
 
 struct Choice {
   Shape shape;

@@ -8,6 +8,7 @@
 
 #if defined(BLOCKD_GPU_ON_HOST)
 #include "engine/gpu/arch/host/host_arch.h"
+#include "engine/gpu/arch/host/host_products.h"
 #else
 #include "engine/gpu/arch/copies.h"
 #include "engine/gpu/arch/matrix_instructions.h"
@@ -16,5 +17,7 @@
 #include "engine/gpu/arch/warp.h"
 #include "engine/gpu/arch/warpgroups.h"
 #endif
+#include "engine/gpu/arch/fragment_layout.h"
+#include "engine/gpu/arch/team.h"
 
 #endif  // BLOCKD_ENGINE_GPU_ARCH_ARCH_H_

@@ -8,13 +8,6 @@
 
 namespace blockd::gpu {
 
-// Whether copies from global to shared memory go on beside a thread's other work.
-#if defined(BLOCKD_GPU_HIP)
-inline constexpr bool kCopiesAside = false;
-#else
-inline constexpr bool kCopiesAside = true;
-#endif
-
 // Starts a copy of one scalar from global to shared memory; CopyWait ends this thread's copies.
 template <typename T>
 __device__ inline void CopyAsync(T* shared, const T* global) {
@@ -59,20 +52,16 @@ __device__ inline void CopyWaitBut() {
 }
 
 // Four matrices in shared memory, of eight rows of four words: lane l says where row l % 8 of
-// matrix l / 8 is, aligned to 16 bytes, and gets of each matrix word l % 4 of row l / 4.
+// matrix l / 8 is, aligned to 16 bytes, and gets of each matrix word l % 4 of row l / 4. Where
+// there are warpgroups.
+#if !defined(BLOCKD_GPU_HIP)
 __device__ inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
-#if defined(BLOCKD_GPU_HIP)
-  for (int i = 0; i < 4; ++i) {
-    const auto from = Shuffle(reinterpret_cast<unsigned long long>(row), 8 * i + Lane() / 4);
-    words[i] = reinterpret_cast<const uint32_t*>(from)[Lane() % 4];
-  }
-#else
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
                : "memory");
-#endif
 }
+#endif
 
 // Asks for the line of global memory at p, which will be read soon.
 __device__ inline void Prefetch(const void* p) {

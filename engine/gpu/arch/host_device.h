@@ -1,4 +1,5 @@
 // What host code and device code share: marks of functions, and what the host knows of a vendor.
+// Device code asks these constants and no macro; only the files beside this one know compilers.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_
 
@@ -10,12 +11,26 @@
 
 namespace blockd::gpu {
 
-// Whether there are devices where warpgroups make products. With BLOCKD_GPU_ON_HOST they do.
-#if defined(BLOCKD_GPU_HIP)
-inline constexpr bool kMayHaveWarpgroups = false;
+// Whether wavefronts and matrix instructions are AMD's (CDNA). With BLOCKD_GPU_ON_HOST a test says
+// whose they are.
+#if defined(BLOCKD_GPU_HIP) || defined(BLOCKD_GPU_LIKE_AMD)
+inline constexpr bool kIsAmd = true;
 #else
-inline constexpr bool kMayHaveWarpgroups = true;
+inline constexpr bool kIsAmd = false;
 #endif
+// Lanes that move together: a warp or a wavefront. Kernels call both a warp.
+inline constexpr int kWarp = kIsAmd ? 64 : 32;
+// Whether there are devices where warpgroups make products. With BLOCKD_GPU_ON_HOST they do.
+inline constexpr bool kMayHaveWarpgroups = !kIsAmd;
+// Whether parts of a thread block have barriers of their own. BLOCKD_WHOLE_BARRIERS is for
+// racecheck, which does not follow these.
+#if defined(BLOCKD_WHOLE_BARRIERS)
+inline constexpr bool kHasPartBarriers = false;
+#else
+inline constexpr bool kHasPartBarriers = !kIsAmd;
+#endif
+// Whether copies from global to shared memory go on beside a thread's other work.
+inline constexpr bool kCopiesAside = !kIsAmd;
 
 }  // namespace blockd::gpu
 

@@ -1,18 +1,15 @@
 // Device code: a warp's lanes, and barriers.
 //
-// Kernels count in groups of 32 lanes, called warps here. On hardware with wavefronts of 64, a
-// wavefront is two of them: every shuffle stays within its 32 lanes, and no code relies on two
-// warps moving together.
+// A warp has kWarp lanes: 32, or the 64 of an AMD wavefront.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_WARP_H_
 #define BLOCKD_ENGINE_GPU_ARCH_WARP_H_
 
 #include <cstdint>
 
+#include "engine/gpu/arch/host_device.h"
 #include "engine/gpu/runtime/vendor.h"
 
 namespace blockd::gpu {
-
-inline constexpr int kWarp = 32;
 
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 __device__ inline int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
@@ -41,7 +38,7 @@ __device__ inline T Shuffle(T value, int lane) {
 // Whether it is true in all lanes of the warp.
 __device__ inline bool AllLanes(bool value) {
 #if defined(BLOCKD_GPU_HIP)
-  return static_cast<uint32_t>(__ballot(!value) >> (__lane_id() & kWarp)) == 0;
+  return __all(value) != 0;
 #else
   return __all_sync(0xffffffffu, value) != 0;
 #endif
@@ -69,8 +66,9 @@ __device__ inline T SumsOfLanes(const T (&sums)[8]) {
     two[i] = (upper ? four[i + 2] : four[i]) + Shuffle(upper ? four[i] : four[i + 2], Lane() ^ 2);
   }
   T one = (odd ? two[1] : two[0]) + Shuffle(odd ? two[0] : two[1], Lane() ^ 1);
-  one += Shuffle(one, Lane() ^ 8);
-  return one + Shuffle(one, Lane() ^ 16);
+#pragma unroll
+  for (int step = 8; step < kWarp; step *= 2) one += Shuffle(one, Lane() ^ step);
+  return one;
 }
 
 // *largest becomes the bits of the largest value of the warp, none of which is negative, if that is
@@ -117,12 +115,6 @@ __device__ inline void SyncWarp() {
 }
 
 // A barrier of kWarps warps of a thread block, of which others are at work beside them; 0: of all.
-// BLOCKD_WHOLE_BARRIERS is for racecheck, which does not follow barriers of parts.
-#if defined(BLOCKD_GPU_HIP) || defined(BLOCKD_WHOLE_BARRIERS)
-inline constexpr bool kHasPartBarriers = false;
-#else
-inline constexpr bool kHasPartBarriers = true;
-#endif
 template <int kBarrier, int kWarps>
 __device__ inline void SyncPart() {
   static_assert(kBarrier == 0 || (kHasPartBarriers && kBarrier < 16));

@@ -20,8 +20,8 @@ namespace blockd::gpu::lockstep {
 namespace {
 
 template <typename T, int kTile, Step kStep, bool kNarrow>
-__global__ void __launch_bounds__((TileOf<T, kTile, kStep, kNarrow>::kThreads),
-                                  (TileOf<T, kTile, kStep, kNarrow>::kResident))
+__global__ void BLOCKD_LAUNCH_BOUNDS((TileOf<T, kTile, kStep, kNarrow>::kThreads),
+                                     (TileOf<T, kTile, kStep, kNarrow>::kResident))
     EliminateLockstepKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k,
                             int j, bool flag) {
   BLOCKD_DYNAMIC_SHARED(double, shared, 16);

@@ -12,7 +12,7 @@ inline constexpr int kMadeTogether = 16;          // items
 inline constexpr int kItems = 2 * kMadeTogether;  // that are known at once
 // Scalars from a column of sums to the next, and those of an item.
 template <typename T>
-inline constexpr int kSumLead = kWideStrip<T> + (kWideUnit<T> == 2 ? 2 : 1);
+inline constexpr int kSumLead = kWideStrip<T> + (sizeof(T) == 8 ? 2 : 1);
 template <typename T, int kSets>
 inline constexpr int kItemSums = kSlots* kSets* kColumns* kSumLead<T>;
 // Scalars of a part of what an item's sums begin with, and bytes for both, or for the sums.
@@ -154,8 +154,8 @@ class ItemWorker {
   }
 
  private:
-  static constexpr int kUnit = kWideUnit<T>, kStrip = kWideStrip<T>;
-  using ItemSums = Sums<kSets, kUnit>;
+  static constexpr int kUnit = 16 / static_cast<int>(sizeof(T)), kStrip = kWideStrip<T>;
+  using ItemSums = Sums<kSets, kWideUnit<T>>;
 
   // Asks for what the stream will load of a short item with two matrices after its first group.
   __device__ void PrefetchRest(const Item<T>& item) const {
@@ -208,16 +208,13 @@ class ItemWorker {
   // The first slice's sums begin with it.
   __device__ void Begin(const Item<T>& item, ItemSums& sums) const {
     if (item.start == nullptr || WarpIndex() >= item.strips()) return;
-    const int row = WarpIndex() * kStrip + kUnit * (Lane() >> 2), column = 2 * (Lane() & 3);
-    const int lead = item.strips() * kStrip;
-#pragma unroll
-    for (int i = 0; i < 2 * kUnit * kSets; ++i) {
-      const int s = i / (2 * kUnit), e = i % (2 * kUnit), c = column + s * kColumns + e % 2;
-      if (c >= item.columns) continue;
-      const int at = c * lead + row + e / 2;
+    const int row0 = WarpIndex() * kStrip, lead = item.strips() * kStrip;
+    sums.ForEach([&](int row, int column, double& sum) {
+      if (column >= item.columns) return;
+      const int at = column * lead + row0 + row;
       const T more = item.start_added != 0 ? StartPart(1)[at] : T{0};
-      sums.At(s, e) = -static_cast<double>(StartPart(0)[at] + more);
-    }
+      sum = -static_cast<double>(StartPart(0)[at] + more);
+    });
   }
 
   // A thread copies units of 16 bytes, if columns begin at such.

@@ -9,7 +9,9 @@
 namespace blockd::gpu::lockstep {
 
 // Shared memory of a thread block that has a tile of 128 rows.
-constexpr int64_t WideTileBytes(bool is_float) { return is_float ? 106496 : 135168; }
+constexpr int64_t WideTileBytes(bool is_float) {
+  return !is_float ? 135168 : kIsAmd ? 69632 : 106496;
+}
 
 // What a segment has in scratch while its level is eliminated.
 BLOCKD_HOST_DEVICE inline int64_t ScratchScalars(int64_t n) { return 2 * n * n + 129 * n; }

@@ -25,7 +25,7 @@ __device__ __noinline__ void MakeItems(const ItemTable<T>* table, int first, int
 // vectors of the one in work come, a warp watches what the next item waits for, and a thread of
 // another says that the item before is done; or says so at once, if the next one has to wait.
 template <typename T, int kSets, bool kWhole>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, 2)
     SubstituteLockstepKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];

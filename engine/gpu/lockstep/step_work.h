@@ -300,10 +300,10 @@ class StepWork {
       NoteFailure(Word(), k_ == 0 && j == 0, static_cast<int64_t>(k_) * n_ + j * kTile, *failed_);
     }
     if (tiles_ == 1 && k_ == 0) __syncthreads();  // the segment's word is there
-    // Half of the warps store theirs meanwhile, which is what takes the time.
-    static_assert(2 * kTile == Tile::kThreads);
-    const int row = static_cast<int>(threadIdx.x) - kTile;
-    if (row >= 0) SumColumn(j, row, work);
+    // All others store theirs meanwhile, which is what takes the time.
+    static_assert(2 * kTile <= Tile::kThreads);
+    const int column = static_cast<int>(threadIdx.x) - (Tile::kThreads - kTile);
+    if (column >= 0) SumColumn(j, column, work);
     work.StoreFactor(j, inverse_, j + 1 < tiles_ ? transposed_ : nullptr, Kept());
   }
 

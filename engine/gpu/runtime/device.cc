@@ -11,12 +11,8 @@ namespace blockd::gpu {
 namespace {
 
 Architecture ArchitectureOf(const DeviceProperties& properties) {
-#if defined(BLOCKD_GPU_HIP)
-  (void)properties;
-  return HipArchitecture();
-#else
+  if constexpr (kIsAmd) return HipArchitecture(InstructionSetOf(properties));
   return CudaArchitecture(properties.major, properties.minor);
-#endif
 }
 
 }  // namespace

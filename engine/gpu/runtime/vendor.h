@@ -22,6 +22,15 @@
 #define BLOCKD_GPU_CODE 1
 #endif
 
+// A kernel's threads, and how many of its thread blocks registers have to leave room for on a
+// multiprocessor. HIP counts wavefronts of one of a compute unit's four SIMDs.
+#if defined(BLOCKD_GPU_HIP)
+#define BLOCKD_LAUNCH_BOUNDS(threads, resident) \
+  __launch_bounds__((threads), ((threads) / 64 * (resident) + 3) / 4)
+#else
+#define BLOCKD_LAUNCH_BOUNDS(threads, resident) __launch_bounds__((threads), (resident))
+#endif
+
 // A kernel's argument that is read where it lies, and not copied by each thread.
 #if defined(BLOCKD_GPU_HIP)
 #define BLOCKD_KERNEL_ARGUMENT
@@ -46,6 +55,9 @@ inline constexpr Error kSuccess = BLOCKD_GPU(Success);
 #if defined(BLOCKD_GPU_HIP)
 inline constexpr const char* kBackendName = "rocm";
 using DeviceProperties = hipDeviceProp_t;
+inline const char* InstructionSetOf(const DeviceProperties& properties) {
+  return properties.gcnArchName;
+}
 inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
 inline Error FreePinned(void* p) { return hipHostFree(p); }
 inline Error Instantiate(GraphExec* graph, Graph recorded) {
@@ -54,6 +66,7 @@ inline Error Instantiate(GraphExec* graph, Graph recorded) {
 #else
 inline constexpr const char* kBackendName = "cuda";
 using DeviceProperties = cudaDeviceProp;
+inline const char* InstructionSetOf(const DeviceProperties&) { return ""; }
 inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
 inline Error FreePinned(void* p) { return cudaFreeHost(p); }
 // Launches keep the priorities of the streams that they were recorded from.

@@ -28,7 +28,7 @@ template <typename T, int kTile>
 inline constexpr int64_t kSharedBytes = kSharedScalars<T, kTile>* int64_t{sizeof(T)};
 
 template <typename T, int kTile, bool kFull>
-__global__ void __launch_bounds__(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
+__global__ void BLOCKD_LAUNCH_BOUNDS(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
     EliminateSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSegmentsArgs args) {
   constexpr int kWarps = kWarpsOf<kTile>;
   // Of thread blocks of two warps, which have half of the schedulers, those that invert are to be
@@ -65,9 +65,9 @@ LaunchResult Launch(const EliminateSegmentsArgs& args, Stream stream) {
   for (int level = 0; level < args.num_levels; ++level) {
     segments += args.levels[level].shape.segments();
   }
-  kernel<<<static_cast<unsigned>(segments * args.num_systems), kWarpsOf<kTile> * kWarp,
-           kSharedBytes<T, kTile>, stream>>>(args);
-  return {BLOCKD_GPU(GetLastError)(), "EliminateSegments"};
+  return {LaunchKernel(kernel, dim3(static_cast<unsigned>(segments * args.num_systems)),
+                       kWarpsOf<kTile> * kWarp, kSharedBytes<T, kTile>, stream, false, args),
+          "EliminateSegments"};
 }
 
 template <typename T, int kTile>

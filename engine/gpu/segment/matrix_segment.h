@@ -25,8 +25,13 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   using Base::HasNext, Base::Stored, Base::n;
   using Base::kLead, Base::kThreads, Base::kWarps;
   using Real = Arithmetic<T, kTile>;
-  static constexpr int kTiles = kTile / 8;
+  using Layout = ResultLayout<Real>;
   static constexpr int kRowTiles = kTile / 16;
+  // Columns of a product that a warp forms at a time: half of them, if an instruction has no more.
+  static constexpr int kPart = kTile / 2 < kProductColumns ? kTile : kTile / 2;
+  static constexpr int kParts = kTile / kPart, kPartTiles = kPart / kProductColumns;
+  // Threads that store an inverse.
+  static constexpr int kStorers = 4 * kTile;
   using Copies = TileCopies<T, kTile, kFull, kThreads>;
   // Half of the warps, which have 16 rows each. Those that invert and the others have barriers of
   // their own or, where there are none, go one after the other with those of all warps.
@@ -64,7 +69,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     const T mine = thread_ < n() ? source.At(thread_, thread_) : T{1};
     Copies::LoadDiagonal(d_, source, n(), thread_);
     if (thread_ < kTile) d_[thread_ * kLead + KeptRow(0)] = mine;
-    this->template BeginGrowth<kThreads>(d_, thread_);
+    if (Stores()) this->template BeginGrowth<kStorers>(d_, thread_);
     this->FindOthers();
     CopyWait();
     __syncthreads();
@@ -92,8 +97,10 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       CopyWait();
       __syncthreads();
       if (this->HasFailed(k)) return;
-      this->template StoreInverse<kThreads>(k, d_, KeptRow(k), d_, thread_);
-      if (last) this->template ReportGrowth<kThreads>(d_, thread_);
+      if (Stores()) {
+        this->template StoreInverse<kStorers>(k, d_, KeptRow(k), d_, thread_);
+        if (last) this->template ReportGrowth<kStorers>(d_, thread_);
+      }
       if (!HasNext(last)) return;
       Divide(k);
       __syncthreads();
@@ -106,6 +113,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   __device__ void Invert() {
     TileInverter<kTile, kTogether, T, kInverterBarrier>(d_, &outcome_->failed, warp_).Run();
   }
+  __device__ bool Stores() const { return kStorers == kThreads || thread_ < kStorers; }
   // Where the k-th D's diagonal is kept: in the padding, until the next but one's.
   __device__ static int KeptRow(int k) { return kTile + static_cast<int>(k & 1); }
   __device__ static void SyncFill() { SyncPart<kFillBarrier, kTogether>(); }
@@ -126,32 +134,34 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   }
 
   // C = E inv(L)' and W = S inv(L)', in place and to the factor. A warp has 16 whole rows of one,
-  // the right half first, for a column needs what is left of it; without W, half of 16 rows of C.
+  // the right part first, for a column needs what is left of it; without W, a part of 16 rows of C.
   __device__ void Divide(int k) const {
-    constexpr int kColumns = kTiles / 2;
     const bool second = warp_ >= kRowTiles, fill = second && range_.has_fill();
     const int row = warp_ % kRowTiles * 16;
     T* const rows = (fill ? w_ : c_) + row;
     T* const out = Stored(k, fill);
-    int first = second && !fill ? 0 : kColumns;
+    int first = second && !fill ? 0 : (kTile - kPart) / 8;  // the part's, in eights
+    // A warp may have nothing.
+    const bool works = kParts > 1 || !second || fill;
 #pragma unroll 1
     for (;;) {
-      Real sums[kColumns][4] = {};
+      Real sums[kPartTiles][4] = {};
       const T* const inverse = d_ + 8 * first;
 #pragma unroll 2
       for (int k = 0; k < 8 * first; k += 8) MultiplyRow(sums, rows, inverse, k);
 #pragma unroll
-      for (int k = 0; k < kColumns; ++k) {
-        MultiplyRow(sums, rows + 8 * first * kLead, inverse + 8 * first * kLead, 8 * k, k);
+      for (int k = 0; k < kPart; k += 8) {
+        MultiplyRow(sums, rows + 8 * first * kLead, inverse + 8 * first * kLead, k, k);
       }
       if (range_.has_fill()) {
         SyncWarp();
       } else {
         __syncthreads();
       }
+      if (!works) break;
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        const int column = 8 * (first + j);
+      for (int j = 0; j < kPartTiles; ++j) {
+        const int column = 8 * first + kProductColumns * j;
         StoreTile<kLead>(rows + column * kLead, sums[j]);
         StoreGlobal(out, row, column, sums[j]);
       }
@@ -160,28 +170,35 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
     }
   }
 
-  // sums += A B' of 16 rows of A, their columns k to k + 7, with tiles of B from `first` on.
+  // sums += A B' of 16 rows of A, their columns k to k + 7, with rows of B from `first` on, a
+  // multiple of eight.
   template <int kColumns>
   __device__ static void MultiplyRow(Real (&sums)[kColumns][4], const T* a, const T* b, int k,
                                      int first = 0) {
-    Real left[4], right[kColumns][2];
-    LoadRows<kLead>(left, a, k);
+    LeftOperand<Real> left;
+    RightOperand<Real> right[kColumns];
+    LoadRows<kLead, Real>(left, a, k);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
-      if (j < first) continue;
-      right[j][0] = RowFragment<kLead, Real>(b + 8 * j, k);
-      right[j][1] = RowFragment<kLead, Real>(b + 8 * j, k + 4);
-      if constexpr (sizeof(Real) == 8) Mma16x8x8(sums[j], left, right[j]);
+      const int row = kProductColumns * j;
+      if (row + kProductColumns <= first) continue;
+      right[j][0] = RowFragment<kLead, Real>(b + row, k);
+      right[j][1] = RowFragment<kLead, Real>(b + row, k + 4);
+      // The upper eight of sixteen.
+      if (kProductColumns > 8 && row < first && (Group() & 8) == 0) right[j][0] = right[j][1] = 0;
+      if constexpr (sizeof(Real) == 8) MmaDepth8(sums[j], left, right[j]);
     }
-    if constexpr (sizeof(Real) == 4) MultiplyTiles(sums, left, right, first);
+    if constexpr (sizeof(Real) == 4) {
+      MultiplyTiles(sums, left, right, first / kProductColumns);
+    }
   }
 
-  // The result of Mma16x8x8 at (row, column) of a column-major block.
+  // The result of MmaDepth8 at (row, column) of a column-major block.
   __device__ void StoreGlobal(T* out, int row, int column, const Real (&c)[4]) const {
-    row += Lane() >> 2, column += 2 * (Lane() & 3);
+    row += Layout::Row(), column += Layout::Column();
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int r = row + e / 2 * 8, l = column + e % 2;
+      const int r = row + Layout::Down(e), l = column + Layout::Across(e);
       if (r < n() && l < n()) out[l * n() + r] = static_cast<T>(c[e]);
     }
   }
@@ -215,14 +232,14 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   // S = -W C' in place of W; a warp has whole rows.
   __device__ void UpdateFill() const {
     const int row = (warp_ - kHalf) * 16;
-    Real sums[2][kTiles / 2][4] = {};
+    Real sums[kParts][kPartTiles][4] = {};
     MultiplyFill(sums, row, 0);
     SyncWarp();
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      const Real(&sum)[4] = sums[j / (kTiles / 2)][j % (kTiles / 2)];
+    for (int j = 0; j < kParts * kPartTiles; ++j) {
+      const Real(&sum)[4] = sums[j / kPartTiles][j % kPartTiles];
       const Real minus[4] = {-sum[0], -sum[1], -sum[2], -sum[3]};
-      StoreTile<kLead>(w_ + 8 * j * kLead + row, minus);
+      StoreTile<kLead>(w_ + kProductColumns * j * kLead + row, minus);
     }
   }
 
@@ -242,30 +259,31 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       StorePiece(entries, piece, target);
     }
     if (!fill) return;
+    if (warp_ / kRowTiles >= kParts) return;
     const int row = warp_ % kRowTiles * 16;
-    const int column = warp_ / kRowTiles * (kTile / 2);
+    const int column = warp_ / kRowTiles * kPart;
     T* const coupling = this->Left(2);
-    Real sums[1][kTiles / 2][4] = {};
+    Real sums[1][kPartTiles][4] = {};
     MultiplyFill(sums, row, column);
 #pragma unroll
-    for (int j = 0; j < kTiles / 2; ++j) {
+    for (int j = 0; j < kPartTiles; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int r = row + (Lane() >> 2) + e / 2 * 8;
-        const int c = column + 8 * j + 2 * (Lane() & 3) + e % 2;
+        const int r = row + Layout::Row() + Layout::Down(e);
+        const int c = column + kProductColumns * j + Layout::Column() + Layout::Across(e);
         if (r < n() && c < n()) coupling[r * n() + c] = static_cast<T>(-sums[0][j][e]);
       }
     }
   }
 
   // sums = W C' of 16 rows, from `column` on.
-  template <int kHalves>
-  __device__ void MultiplyFill(Real (&sums)[kHalves][kTiles / 2][4], int row, int column) const {
+  template <int kHere>
+  __device__ void MultiplyFill(Real (&sums)[kHere][kPartTiles][4], int row, int column) const {
 #pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        MultiplyRow(sums[h], w_ + row, c_ + column + h * (kTile / 2), k);
+      for (int h = 0; h < kHere; ++h) {
+        MultiplyRow(sums[h], w_ + row, c_ + column + h * kPart, k);
       }
     }
   }
@@ -280,17 +298,19 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       int row_tile = 0;
       while (i >= PiecesOfRow(row_tile, kPieceTiles)) i -= PiecesOfRow(row_tile++, kPieceTiles);
       first_row = 16 * row_tile, first_column = 8 * kPieceTiles * i;
-      row = first_row + (Lane() >> 2), column = first_column + 2 * (Lane() & 3);
+      row = first_row + Layout::Row(), column = first_column + Layout::Column();
     }
     // As many rows and columns further than the first entry.
-    __device__ static constexpr int Down(int e) { return e / 2 % 2 * 8; }
-    __device__ static constexpr int Across(int e) { return e / 4 * 8 + e % 2; }
+    __device__ static constexpr int Down(int e) { return Layout::Down(e % 4); }
+    __device__ static constexpr int Across(int e) {
+      return e / 4 * kProductColumns + Layout::Across(e % 4);
+    }
     __device__ int Row(int e) const { return row + Down(e); }
     __device__ int Column(int e) const { return column + Across(e); }
     __device__ bool Has(int e, int n) const { return Row(e) < n && Column(e) <= Row(e); }
   };
 
-  static constexpr int kMine = 4 * kPieceTiles;
+  static constexpr int kMine = 32 * kPieceTiles / kProductColumns;
   using Entries = T[kMine];
 
   // What is there, as far as there is something, - rows rows' in one piece.
@@ -320,7 +340,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
         more[e] = has && second ? (second + corner)[at] : T{0};
       }
     }
-    Real sums[kPieceTiles][4] = {};
+    Real sums[kMine / 4][4] = {};
 #pragma unroll 2
     for (int k = 0; k < kTile; k += 8) {
       MultiplyRow(sums, rows + piece.first_row, rows + piece.first_column, k);

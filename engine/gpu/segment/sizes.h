@@ -23,9 +23,11 @@ constexpr int64_t FactorSharedBytes(bool is_float, int64_t tile) {
 inline constexpr int64_t kFactorDeclaredBytes = 1024;
 
 // Thread blocks that share a multiprocessor, if registers allow: one multiplies while another waits
-// for its pivots.
+// for its pivots. AMD's have twice as many threads, and its compilers spill registers where more
+// than two wavefronts share a SIMD.
 constexpr int FactorResident(int64_t tile) {
-  return tile == 128 ? 1 : tile == 64 ? 2 : tile == 32 ? 4 : 8;
+  const int resident = tile == 128 ? 1 : tile == 64 ? 2 : tile == 32 ? 4 : 8;
+  return kIsAmd && resident > 1 ? resident / 2 : resident;
 }
 
 // Blocks up to this size are substituted through by one thread block a segment.

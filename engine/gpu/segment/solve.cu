@@ -242,24 +242,37 @@ class Walk {
   }
 
   // Beyond n rows vectors are zero: what is not finite would stay there, and go on to others.
-  __device__ void PutPair(T* at, int row, double a, double b) const {
-    const bool first = kWhole || row < p_.n, second = kWhole || row + 1 < p_.n;
-    StorePair(at, first ? a : 0, second ? b : 0);
+  __device__ void PutRun(T* at, int row, const double (&values)[kLeftRows]) const {
+    const bool first = kWhole || row < p_.n;
+    if constexpr (kLeftRows == 2) {
+      const bool second = kWhole || row + 1 < p_.n;
+      StorePair(at, first ? values[0] : 0, second ? values[1] : 0);
+    } else {
+      *at = static_cast<T>(first ? values[0] : 0);
+    }
+  }
+  __device__ static void ReadRun(double (&values)[kLeftRows], const T* from) {
+    if constexpr (kLeftRows == 2) {
+      ReadPair(values, from);
+    } else {
+      values[0] = static_cast<double>(*from);
+    }
   }
 
   // The vector `to` = `from`, if there is one, - sums: this warp's rows.
   __device__ void PutDifference(int to, const Sums& sums, int from = -1) const {
-    const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
+    const int row = strip_ + Sums::Row(), column = Sums::Column();
     T* at = vectors_ + column * kLead + row;
     const int columns = p_.columns;
+    sums.ForEachRun([&](int down, int across, const double(&values)[kLeftRows]) {
+      if (column + across >= columns) return;
+      const int offset = across * kLead + down;
+      double v[kLeftRows] = {};
+      if (from >= 0) ReadRun(v, at + from * kVector + offset);
 #pragma unroll
-    for (int i = 0; i < 2 * kSets; ++i) {
-      const int s = i >> 1, c = i & 1, offset = (s * kColumns + c) * kLead;
-      if (column + s * kColumns + c >= columns) continue;
-      double v[2] = {0, 0};
-      if (from >= 0) ReadPair(v, at + from * kVector + offset);
-      PutPair(at + to * kVector + offset, row, v[0] - sums.At(s, c), v[1] - sums.At(s, 2 + c));
-    }
+      for (int r = 0; r < kLeftRows; ++r) v[r] -= values[r];
+      PutRun(at + to * kVector + offset, row + down, v);
+    });
   }
 
   // The sum of a vector's parts.
@@ -283,15 +296,12 @@ class Walk {
     if (!second_ || share_.halves_inverse()) PutSums(out + second_, sums);
   }
   __device__ void PutSums(int to, const Sums& sums) const {
-    const int row = strip_ + 2 * (Lane() >> 2), column = 2 * (Lane() & 3);
+    const int row = strip_ + Sums::Row(), column = Sums::Column();
     T* at = vectors_ + to * kVector + column * kLead + row;
     const int columns = p_.columns;
-#pragma unroll
-    for (int i = 0; i < 2 * kSets; ++i) {
-      const int s = i >> 1, c = i & 1;
-      if (column + s * kColumns + c >= columns) continue;
-      PutPair(at + (s * kColumns + c) * kLead, row, sums.At(s, c), sums.At(s, 2 + c));
-    }
+    sums.ForEachRun([&](int down, int across, const double(&values)[kLeftRows]) {
+      if (column + across < columns) PutRun(at + across * kLead + down, row + down, values);
+    });
   }
 
   const Part<T>& p_;
@@ -366,8 +376,8 @@ struct JobOrder {
 };
 
 template <typename T, int kSets, bool kWhole, int kRows>
-__global__ void __launch_bounds__(kMostThreads<kRows>,
-                                  kWarpsAtOnce<kSets>* kWarp / kMostThreads<kRows>)
+__global__ void BLOCKD_LAUNCH_BOUNDS(kMostThreads<kRows>,
+                                     kWarpsAtOnce<kSets>* kWarp / kMostThreads<kRows>)
     SubstituteSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
   BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char job_memory[sizeof(Job<T>)];

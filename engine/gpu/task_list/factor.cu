@@ -160,7 +160,7 @@ __device__ inline void Copy(int n, const Shared& shared, Real* memory) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads, kResident)
+__global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, kResident)
     EliminateTasksKernel(const BLOCKD_KERNEL_ARGUMENT EliminateTasksArgs args) {
   BLOCKD_DYNAMIC_SHARED(unsigned char, dynamic, 128);
   __shared__ __align__(16) unsigned char space[sizeof(Shared)];

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 
+#include "engine/gpu/arch/host_device.h"
+
 namespace blockd::gpu::task_list {
 
 // Shared memory of a thread block that has a task of a factorization, and what its kernel declares
 // besides, at most.
-inline constexpr int64_t kFactorSharedBytes = 106496, kFactorDeclaredBytes = 1024;
+inline constexpr int64_t kFactorSharedBytes = kIsAmd ? 69632 : 106496, kFactorDeclaredBytes = 1024;
 
 }  // namespace blockd::gpu::task_list
 

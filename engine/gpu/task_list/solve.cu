@@ -14,7 +14,7 @@
 namespace blockd::gpu::task_list {
 namespace {
 
-constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+constexpr int kTeams = 8, kThreads = kTeams * kTeam;
 constexpr int kRows = SolveTask::kItemRows;
 constexpr int kMadeTogether = 16;          // items
 constexpr int kItems = 2 * kMadeTogether;  // that are known at once
@@ -51,9 +51,9 @@ struct Tile {
   float v[8][4];
 };
 
-__device__ inline int Slot() { return 4 * WarpIndex() + (Lane() >> 3); }
+__device__ inline int Slot() { return 4 * Team() + (TeamLane() >> 3); }
 // Which of a lane's four sums it has after Fold: a row of its unit, backward a column of its warp.
-__device__ inline int Folded() { return (Lane() >> 4) * 2 + (Lane() >> 3 & 1); }
+__device__ inline int Folded() { return (TeamLane() >> 4) * 2 + (TeamLane() >> 3 & 1); }
 
 __device__ inline const float* EntryOf(const TaskRows& item, int g, int row, int column, int n) {
   const int first = item.triangle ? column & -kPanelColumns : 0;
@@ -61,8 +61,8 @@ __device__ inline const float* EntryOf(const TaskRows& item, int g, int row, int
 }
 
 __device__ inline void LoadTile(Tile& tile, const TaskRows& item, int g, int n) {
-  const int column = item.forward ? kPanelColumns * Slot() : item.row0 + 4 * WarpIndex();
-  const int row = item.forward ? item.row0 + 4 * (Lane() & 7) : 4 * Lane();
+  const int column = item.forward ? kPanelColumns * Slot() : item.row0 + 4 * Team();
+  const int row = item.forward ? item.row0 + 4 * (TeamLane() & 7) : 4 * TeamLane();
   const int first = item.triangle ? column & -kPanelColumns : 0;
   const float* const at = EntryOf(item, g, row, column, n);
   const int lead = n - first;
@@ -79,7 +79,7 @@ __device__ inline void LoadTile(Tile& tile, const TaskRows& item, int g, int n) 
 
 // Sums over the lanes that differ in bits 3 and 4, of which each keeps one of four.
 __device__ inline float Fold(const float (&a)[4]) {
-  const bool upper = (Lane() & 16) != 0, odd = (Lane() & 8) != 0;
+  const bool upper = (TeamLane() & 16) != 0, odd = (TeamLane() & 8) != 0;
   const float first = upper ? a[2] : a[0], second = upper ? a[3] : a[1];
   const float low = first + Shuffle(upper ? a[0] : a[2], Lane() ^ 16);
   const float high = second + Shuffle(upper ? a[1] : a[3], Lane() ^ 16);
@@ -88,7 +88,7 @@ __device__ inline float Fold(const float (&a)[4]) {
 
 // Sums over the lanes that differ in bits 0 to 2, of which each keeps that of column lane / 2 % 4.
 __device__ inline float FoldColumns(const float (&a)[4]) {
-  const bool upper = (Lane() & 4) != 0, odd = (Lane() & 2) != 0;
+  const bool upper = (TeamLane() & 4) != 0, odd = (TeamLane() & 2) != 0;
   const float first = upper ? a[2] : a[0], second = upper ? a[3] : a[1];
   const float low = first + Shuffle(upper ? a[0] : a[2], Lane() ^ 4);
   const float high = second + Shuffle(upper ? a[1] : a[3], Lane() ^ 4);
@@ -189,7 +189,7 @@ class TaskWorker {
       float value[kTogether];
       item.forward ? MultiplyTile<true>(value, v) : MultiplyTile<false>(value, v);
       if (item.forward) {
-        float* const part = parts_ + WarpIndex() * kRows + 4 * (Lane() & 7) + Folded();
+        float* const part = parts_ + Team() * kRows + 4 * (TeamLane() & 7) + Folded();
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) part[(c + i) * kThreads] = value[i];
       } else {
@@ -209,9 +209,9 @@ class TaskWorker {
       float sum = sum_[e];
       if (item.forward) {
         const float* const part = parts_ + Column(item, e) * kThreads + Row(item);
-        float pair[kWarps / 2];
+        float pair[kTeams / 2];
 #pragma unroll
-        for (int w = 0; w < kWarps / 2; ++w) {
+        for (int w = 0; w < kTeams / 2; ++w) {
           pair[w] = part[2 * w * kRows] + part[(2 * w + 1) * kRows];
         }
         sum = (pair[0] + pair[1]) + (pair[2] + pair[3]);
@@ -232,12 +232,13 @@ class TaskWorker {
 
   // Of the e-th entry.
   __device__ static int Row(const TaskRows& item) {
-    return item.forward ? Lane() : 4 * WarpIndex() + Folded();
+    return item.forward ? TeamLane() : 4 * Team() + Folded();
   }
   __device__ static int Column(const TaskRows& item, int e) {
     // Backward, as FoldColumns leaves them.
-    const int first = kTogether == 1 ? Lane() & 7 : 4 * (Lane() & 1) + (Lane() >> 1 & 3);
-    return (item.forward ? WarpIndex() : first) + 8 * e;
+    const int first =
+        kTogether == 1 ? TeamLane() & 7 : 4 * (TeamLane() & 1) + (TeamLane() >> 1 & 3);
+    return (item.forward ? Team() : first) + 8 * e;
   }
   __device__ bool Has(const TaskRows& item, int e) const {
     return Column(item, e) < item.columns && item.row0 + Row(item) < n_;
@@ -271,7 +272,7 @@ class TaskWorker {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         float q[4];
-        Read(q, v + c * n_, kForward ? kPanelColumns * Slot() + 4 * h : 4 * Lane() + 128 * h);
+        Read(q, v + c * n_, kForward ? kPanelColumns * Slot() + 4 * h : 4 * TeamLane() + 128 * h);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
           const int outer = i / 4, inner = i % 4, sum = kForward ? inner : outer;
@@ -296,8 +297,8 @@ class TaskWorker {
 // takes registers from all the others.
 __device__ __noinline__ void MakeItems(const TasksArgs& args, unsigned first, unsigned count,
                                        TaskRows* items) {
-  const unsigned index = first + Lane(), number = blockIdx.x + index * gridDim.x;
-  if (static_cast<unsigned>(Lane()) >= count || number >= args.items) return;
+  const unsigned index = first + TeamLane(), number = blockIdx.x + index * gridDim.x;
+  if (static_cast<unsigned>(TeamLane()) >= count || number >= args.items) return;
   const unsigned of_task = args.units * args.tiles, rest = number % of_task;
   const unsigned unit = rest / args.tiles, tile = rest % args.tiles;
   const SolveTask task = args.tasks[number / of_task];
@@ -337,13 +338,13 @@ __device__ __noinline__ void MakeItems(const TasksArgs& args, unsigned first, un
 
 // All thread blocks run at the same time.
 template <int kTogether>
-__global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
+__global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, kTogether == 1 ? 3 : 2)
     SubstituteTasksKernel(const BLOCKD_KERNEL_ARGUMENT TasksArgs args) {
   BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(TaskRows)];
   TaskRows* const items = reinterpret_cast<TaskRows*>(item_memory);
   const unsigned count = (args.items - blockIdx.x + gridDim.x - 1) / gridDim.x;
-  if (WarpIndex() == 0) MakeItems(args, 0, kItems, items);
+  if (Team() == 0) MakeItems(args, 0, kItems, items);
   __syncthreads();
   TaskWorker<kTogether> worker(args, reinterpret_cast<float*>(memory));
   ClearStale(args.stale, args.stale_words);
@@ -351,7 +352,7 @@ __global__ void __launch_bounds__(kThreads, kTogether == 1 ? 3 : 2)
   for (unsigned i = 0; i < count; ++i) {
     if (i % kMadeTogether == 0 && i > 0) {
       __syncthreads();
-      if (WarpIndex() == 0) MakeItems(args, i + kMadeTogether, kMadeTogether, items);
+      if (Team() == 0) MakeItems(args, i + kMadeTogether, kMadeTogether, items);
       __syncthreads();
     }
     const TaskRows& item = items[i % kItems];

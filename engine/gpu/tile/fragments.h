@@ -40,80 +40,109 @@ __device__ inline void StoreEight(float* to, const float* values) {
 }
 
 // What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
-// the bound of 4 n eps leaves little room.
+// the bound of 4 n eps leaves little room. AMD's matrix instructions are as fast in double as in
+// float, so all are there.
 template <typename T, int kTile>
-using Arithmetic = std::conditional_t<std::is_same_v<T, float> && (kTile >= 64), float, double>;
+using Arithmetic =
+    std::conditional_t<std::is_same_v<T, float> && (kTile >= 64) && !kIsAmd, float, double>;
 
-// Entry (g, k + t) of the rows that `rows` points to: the left operand of Mma8x8x4 or, for a
+// Entry (g, k + t) of the rows that `rows` points to: of the left operand of MmaDepth4 or, for a
 // product with a transpose, the right one.
 template <int kLead, typename Real = double, typename T>
 __device__ inline Real RowFragment(const T* rows, int k) {
-  const int lane = Lane();
-  return rows[(k + (lane & 3)) * kLead + (lane >> 2)];
+  return rows[(k + Member()) * kLead + Group()];
 }
 // Entry (k + t, g) of the columns that `columns` points to: the right operand.
 template <int kLead, typename Real = double, typename T>
 __device__ inline Real ColumnFragment(const T* columns, int k) {
-  const int lane = Lane();
-  return columns[(lane >> 2) * kLead + k + (lane & 3)];
+  return columns[Group() * kLead + k + Member()];
+}
+// Of MmaSmall: the left operand, the right one, and that of a product with a transpose.
+template <int kLead, typename Real, typename T>
+__device__ inline Real SmallLeft(const T* rows, int k) {
+  return rows[(k + Member()) * kLead + SmallLayout::LeftRow()];
+}
+template <int kLead, typename Real, typename T>
+__device__ inline Real SmallRight(const T* columns, int k) {
+  return columns[SmallLayout::RightColumn() * kLead + k + Member()];
+}
+template <int kLead, typename Real, typename T>
+__device__ inline Real SmallTransposed(const T* rows, int k) {
+  return rows[(k + Member()) * kLead + SmallLayout::RightColumn()];
 }
 
-// 16 rows and 8 columns of the left operand of Mma16x8x8.
+// A lane's part of eight columns of the left operand, and of eight rows of the right one.
+template <typename Real>
+using LeftOperand = Real[2 * kLeftRows];
+template <typename Real>
+using RightOperand = Real[2];
+
+// 16 rows and 8 columns of the left operand of MmaDepth8.
 template <int kLead, typename Real, typename T>
-__device__ inline void LoadRows(Real (&a)[4], const T* rows, int k) {
-  a[0] = RowFragment<kLead, Real>(rows, k);
-  a[1] = RowFragment<kLead, Real>(rows + 8, k);
-  a[2] = RowFragment<kLead, Real>(rows, k + 4);
-  a[3] = RowFragment<kLead, Real>(rows + 8, k + 4);
+__device__ inline void LoadRows(LeftOperand<Real>& a, const T* rows, int k) {
+#pragma unroll
+  for (int i = 0; i < 2 * kLeftRows; ++i) {
+    a[i] = RowFragment<kLead, Real>(rows + i % kLeftRows * 8, k + i / kLeftRows * 4);
+  }
 }
-// The result of Mma16x8x8.
+// The result of MmaDepth8.
 template <int kLead, typename Real, typename T>
 __device__ inline void LoadTile(Real (&c)[4], const T* tile) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  c[0] = tile[column * kLead + row];
-  c[1] = tile[(column + 1) * kLead + row];
-  c[2] = tile[column * kLead + row + 8];
-  c[3] = tile[(column + 1) * kLead + row + 8];
+  using Layout = ResultLayout<Real>;
+  const int row = Layout::Row(), column = Layout::Column();
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    c[e] = tile[(column + Layout::Across(e)) * kLead + row + Layout::Down(e)];
+  }
 }
 template <int kLead, typename Real, typename T>
 __device__ inline void StoreTile(T* tile, const Real (&c)[4]) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  tile[column * kLead + row] = static_cast<T>(c[0]);
-  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
-  tile[column * kLead + row + 8] = static_cast<T>(c[2]);
-  tile[(column + 1) * kLead + row + 8] = static_cast<T>(c[3]);
+  using Layout = ResultLayout<Real>;
+  const int row = Layout::Row(), column = Layout::Column();
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    tile[(column + Layout::Across(e)) * kLead + row + Layout::Down(e)] = static_cast<T>(c[e]);
+  }
 }
-// And of Mma8x8x4.
+// And of MmaSmall.
+template <typename Real>
+using SmallResult = Real[SmallLayout::kEntries];
 template <int kLead, typename Real, typename T>
-__device__ inline void LoadTile(Real (&c)[2], const T* tile) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  c[0] = tile[column * kLead + row];
-  c[1] = tile[(column + 1) * kLead + row];
+__device__ inline void LoadSmallTile(SmallResult<Real>& c, const T* tile) {
+  const int row = SmallLayout::Row(), column = SmallLayout::Column();
+#pragma unroll
+  for (int e = 0; e < SmallLayout::kEntries; ++e) c[e] = tile[(column + e) * kLead + row];
 }
 template <int kLead, typename Real, typename T>
-__device__ inline void StoreTile(T* tile, const Real (&c)[2]) {
-  const int row = Lane() >> 2, column = 2 * (Lane() & 3);
-  tile[column * kLead + row] = static_cast<T>(c[0]);
-  tile[(column + 1) * kLead + row] = static_cast<T>(c[1]);
+__device__ inline void StoreSmallTile(T* tile, const SmallResult<Real>& c) {
+  const int row = SmallLayout::Row(), column = SmallLayout::Column();
+#pragma unroll
+  for (int e = 0; e < SmallLayout::kEntries; ++e) {
+    tile[(column + e) * kLead + row] = static_cast<T>(c[e]);
+  }
 }
 
-// c[i][j] += a[i] b[j], tiles of 16 x 8.
+// c[i][j] += a[i] b[j], tiles of 16 x kProductColumns.
 template <int kRows, int kColumns>
-__device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4], const double (&a)[kRows][2],
+__device__ inline void MultiplyTiles(double (&c)[kRows][kColumns][4],
+                                     const double (&a)[kRows][kLeftRows],
                                      const double (&b)[kColumns][1]) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) Mma16x8x4(c[i][j], a[i], b[j][0]);
+    for (int j = 0; j < kColumns; ++j) MmaDepth4(c[i][j], a[i], b[j][0]);
   }
 }
 // The same, tiles b from `first` on.
 template <int kRows, int kColumns>
-__device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float (&a)[kRows][4],
+__device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4],
+                                     const float (&a)[kRows][2 * kLeftRows],
                                      const float (&b)[kColumns][2], int first = 0) {
-  float left[kFloatParts][kRows][4], right[kFloatParts][kColumns][2];
+  constexpr int kLeft = 2 * kLeftRows;
+  float left[kFloatParts][kRows][kLeft], right[kFloatParts][kColumns][2];
 #pragma unroll
-  for (int i = 0; i < 4 * kRows; ++i) SplitInto(left, i / 4, i % 4, a[i / 4][i % 4]);
+  for (int i = 0; i < kLeft * kRows; ++i)
+    SplitInto(left, i / kLeft, i % kLeft, a[i / kLeft][i % kLeft]);
 #pragma unroll
   for (int j = 0; j < 2 * kColumns; ++j) {
     if (j / 2 >= first) SplitInto(right, j / 2, j % 2, b[j / 2][j % 2]);
@@ -122,10 +151,10 @@ __device__ inline void MultiplyTiles(float (&c)[kRows][kColumns][4], const float
 }
 // And of one row of tiles.
 template <int kColumns>
-__device__ inline void MultiplyTiles(float (&c)[kColumns][4], const float (&a)[4],
+__device__ inline void MultiplyTiles(float (&c)[kColumns][4], const LeftOperand<float>& a,
                                      const float (&b)[kColumns][2], int first) {
   MultiplyTiles(reinterpret_cast<float(&)[1][kColumns][4]>(c),
-                reinterpret_cast<const float(&)[1][4]>(a), b, first);
+                reinterpret_cast<const float(&)[1][2 * kLeftRows]>(a), b, first);
 }
 
 // The upper 32 bits of a number that is not negative: a larger one has no fewer, and NaN the most.

@@ -33,13 +33,14 @@ struct LowerTriangle {
   int n, row0, column0;
   bool packed, whole = false;
 
-  // Of an entry of the tile; from there to the one eight columns on.
+  // Of an entry of the tile; from there to the one kProductColumns columns on.
   __device__ int Offset(int row, int column) const {
     const int c = column0 + column, skip = packed ? c * (c + 1) / 2 : 0;
     return c * n - skip + row0 + row;
   }
   __device__ int Step(int column) const {
-    return 8 * n - (packed ? 8 * (column0 + column) + 36 : 0);
+    constexpr int kBy = kProductColumns;
+    return kBy * n - (packed ? kBy * (column0 + column) + kBy * (kBy + 1) / 2 : 0);
   }
 };
 
@@ -55,9 +56,10 @@ class ProductTile {
   static constexpr int kWarps = Layout::kWarpRows * Layout::kWarpColumns;
   static constexpr int kWarpColumns = kByWarpgroups ? 1 : Layout::kWarpColumns;
   static constexpr int kWarpRows = kWarps / kWarpColumns;
-  // Results of one matrix instruction, 16 x 8, that a warp has.
+  // Results of one matrix instruction, 16 x kProductColumns, that a warp has.
+  using Result = ResultLayout<T>;
   static constexpr int kRowTiles = Layout::kRows / kWarpRows / 16;
-  static constexpr int kColumnTiles = Layout::kColumns / kWarpColumns / 8;
+  static constexpr int kColumnTiles = Layout::kColumns / kWarpColumns / kProductColumns;
 
  public:
   static constexpr int kVector = 16 / sizeof(T);  // scalars of a copy
@@ -73,8 +75,9 @@ class ProductTile {
   static constexpr int kStageA = kDepth * kLeadA, kStage = kDepth * (kLeadA + kLeadB);
   static constexpr int kLeadLaid = kRows + 3;  // odd: a tile that is laid is read both ways
   // What warpgroups read of B: the big and the small parts of kDepth columns, twice.
-  static constexpr int kParts = kIsFloat ? kDepth * kColumns : 0;
-  static constexpr int kSharedScalars = kStages * kStage + 4 * kParts;
+  static constexpr int kParts = kIsFloat && kMayHaveWarpgroups ? kDepth * kColumns : 0;
+  static constexpr int kStaged = kStages * kStage + 4 * kParts, kLaid = kColumns * kLeadA;
+  static constexpr int kSharedScalars = kStaged > kLaid ? kStaged : kLaid;
 
   // this += the sum of the products, which had better be in shared memory: registers are few.
   // Every thread calls it; `shared` has kSharedScalars and is free again when it returns.
@@ -107,11 +110,21 @@ class ProductTile {
       }
       CopyCommit();
     };
-    for (int index = 0; index < kStages - 1; ++index) fetch(index);
+    // What was fetched by way of registers goes to its stage.
+    const auto land = [&](int index) {
+      if (kCopiesAside || !vector || index >= count) return;
+      T* to = shared + index % kStages * kStage;
+      reader_a.Land(to);
+      reader_b.Land(to + kStageA);
+    };
+    for (int index = 0; index < kStages - 1; ++index) {
+      fetch(index);
+      land(index);
+    }
     if constexpr (kByWarpgroups) {
       MultiplyByWarpgroups(count, fetch, shared);
     } else {
-      MultiplyByWarps(count, fetch, shared);
+      MultiplyByWarps(count, fetch, land, shared);
     }
   }
 
@@ -119,31 +132,36 @@ class ProductTile {
   // the same way; above the diagonal anything may come. As many entries as there are registers for
   // are asked for before any is waited for.
   __device__ void StartMinus(LowerTriangle<T> from, const T* second) {
-    constexpr int kTogether = kRowTiles < 4 ? 4 / kRowTiles : 1;  // of the second, 16 entries
+    constexpr int kMost = kRowTiles < 4 ? 4 / kRowTiles : 1;  // of the second, 16 entries
+    constexpr int kTogether = kMost < kColumnTiles ? kMost : kColumnTiles;
     static_assert(kColumnTiles % kTogether == 0);
-    const int row = Row0() + (Lane() >> 2), column = Column0() + 2 * (Lane() & 3);
+    constexpr int kMine = Result::kColumns, kDown = Result::kRows;
+    const int row = Row0() + Result::Row(), column = Column0() + Result::Column();
     const int rows = from.n - from.row0 - row, all = from.n - from.column0 - column;
     // Columns up to the diagonal in this lane's last row.
-    const int below = from.row0 + row + (kRowTiles * 16 - 8) - from.column0 - column;
+    constexpr int kToLast = (kRowTiles - 1) * 16 + (kDown - 1) * Result::kStep;
+    const int below = from.row0 + row + kToLast - from.column0 - column;
     const int columns = below < all && !from.whole ? below + 1 : all;
-    // Of this lane's two columns of a tile, then of the next tile's.
-    const auto start = [&](const T*(&at)[2], const T* matrix) {
-      for (int e = 0; e < 2; ++e) at[e] = matrix + from.Offset(row, column + e);
+    // Of this lane's columns of a tile, then of the next tile's.
+    const auto start = [&](const T*(&at)[kMine], const T* matrix) {
+      for (int e = 0; e < kMine; ++e) at[e] = matrix + from.Offset(row, column + e);
     };
-    const auto load = [&](T(&to)[kRowTiles][kColumnTiles][4], int place, const T*(&at)[2], int j) {
+    const auto load = [&](T(&to)[kRowTiles][kColumnTiles][4], int place, const T*(&at)[kMine],
+                          int j) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const bool inside = j * 8 + e < columns;
+      for (int e = 0; e < kMine; ++e) {
+        const bool inside = j * kProductColumns + e < columns;
 #pragma unroll
-        for (int i = 0; i < 2 * kRowTiles; ++i) {
-          T& value = to[i / 2][place][i % 2 * 2 + e];
+        for (int i = 0; i < kDown * kRowTiles; ++i) {
+          const int down = i / kDown * 16 + i % kDown * Result::kStep;
+          T& value = to[i / kDown][place][i % kDown * kMine + e];
           value = 0;
-          if (inside && i * 8 < rows) value = LoadFresh(at[e] + i * 8);
+          if (inside && down < rows) value = LoadFresh(at[e] + down);
         }
-        at[e] += from.Step(column + j * 8 + e);
+        at[e] += from.Step(column + j * kProductColumns + e);
       }
     };
-    const T* at[2];
+    const T* at[kMine];
     start(at, from.data);
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) load(c_, j, at, j);
@@ -183,8 +201,8 @@ class ProductTile {
   // which a warp has the whole: the compiler finds its place once.
   template <bool kAcross, typename Body>
   __device__ static void ForEachLaid(const T* shared, int rows, int columns, const Body& body) {
-    constexpr int kLines = kAcross ? kRows : kColumns,
-                  kPieces = (kAcross ? kColumns : kRows) / kWarp;
+    constexpr int kLines = kAcross ? kRows : kColumns, kPlaces = kAcross ? kColumns : kRows;
+    constexpr int kPieces = (kPlaces + kWarp - 1) / kWarp;
     constexpr int kTogether = 2;
     static_assert(kLines % (kTogether * kWarps) == 0);
     const int lines = kAcross ? rows : columns, places = kAcross ? columns : rows;
@@ -196,7 +214,8 @@ class ProductTile {
       for (int i = 0; i < kTogether; ++i) {
 #pragma unroll
         for (int p = 0; p < kPieces; ++p) {
-          const int line = first + i * kWarps, place = Lane() + p * kWarp;
+          const int line = first + i * kWarps;
+          const int place = kPlaces < kWarp ? Lane() % kPlaces : Lane() + p * kWarp;
           values[i][p] = shared[kAcross ? place * kLeadLaid + line : line * kLeadLaid + place];
         }
       }
@@ -207,6 +226,7 @@ class ProductTile {
 #pragma unroll
         for (int p = 0; p < kPieces; ++p) {
           const int place = Lane() + p * kWarp;
+          if (kPlaces < kWarp && place >= kPlaces) continue;
           if (place < places) body(kAcross ? line : place, kAcross ? place : line, values[i][p]);
         }
       }
@@ -216,15 +236,18 @@ class ProductTile {
   // body(row, column, value&) for each entry that this thread has.
   template <typename Body>
   __device__ void ForEach(const Body& body) {
-    const int row0 = Row0() + (Lane() >> 2), column0 = Column0() + 2 * (Lane() & 3);
+    const int row0 = Row0() + Result::Row(), column0 = Column0() + Result::Column();
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
+      for (int e = 0; e < Result::kColumns; ++e) {
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          body(row0 + i * 16, column0 + j * 8 + e, c_[i][j][e]);
-          body(row0 + i * 16 + 8, column0 + j * 8 + e, c_[i][j][2 + e]);
+#pragma unroll
+          for (int d = 0; d < Result::kRows; ++d) {
+            body(row0 + i * 16 + d * Result::kStep, column0 + j * kProductColumns + e,
+                 c_[i][j][d * Result::kColumns + e]);
+          }
         }
       }
       HoldMemory();  // or the addresses of all entries take more registers than there are
@@ -233,14 +256,15 @@ class ProductTile {
 
  private:
   // Adds the products of `count` stages, of which the first kStages - 1 are under way; fetch(index)
-  // starts another.
-  template <typename Fetch>
-  __device__ void MultiplyByWarps(int count, const Fetch& fetch, const T* shared) {
+  // starts another, which is there some time after land(index).
+  template <typename Fetch, typename Land>
+  __device__ void MultiplyByWarps(int count, const Fetch& fetch, const Land& land,
+                                  const T* shared) {
     // Fragments are read one instruction's depth ahead, over the ends of stages too.
     constexpr int kSteps = kDepth / kStep;
     static_assert(kSteps % 2 == 0);
-    const T* const b = shared + kStageA + (Lane() & 3) * kLeadB + Column0() + (Lane() >> 2);
-    const T* const a = shared + (Lane() & 3) * kLeadA + Row0() + (Lane() >> 2);
+    const T* const b = shared + kStageA + Member() * kLeadB + Column0() + Group();
+    const T* const a = shared + Member() * kLeadA + Row0() + Group();
     Fragments fragments[2];
     CopyWaitBut<kStages - 2>();
     __syncthreads();
@@ -250,6 +274,7 @@ class ProductTile {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         if (step == kSteps - 1) {
+          land(index + kStages - 1);
           CopyWaitBut<kStages - 2>();
           __syncthreads();
           if (++ahead == kStages) ahead = 0;
@@ -366,11 +391,14 @@ class ProductTile {
   template <int kMost>
   struct VectorReader {
     static constexpr int kPieces = kMost / kVector;  // of a column
-    static constexpr int kTogether = kThreads / kPieces;
-    static_assert(kTogether * kPieces == kThreads && kDepth % kTogether == 0);
+    static constexpr int kAll = kThreads / kPieces, kTogether = kAll < kDepth ? kAll : kDepth;
+    static_assert(kAll * kPieces == kThreads && kDepth % kTogether == 0);
     const T* from;
     int stride;
     int bytes;  // of a piece
+    // Where copies do not go on by themselves: the pieces under way.
+    static constexpr int kMine = kDepth / kTogether;
+    T held[kCopiesAside ? 1 : kMine][kVector];
 
     __device__ static int Row() { return static_cast<int>(threadIdx.x) % kPieces * kVector; }
     __device__ static int K() { return static_cast<int>(threadIdx.x) / kPieces; }
@@ -381,13 +409,27 @@ class ProductTile {
       bytes = left >= kVector ? 16 : left > 0 ? left * static_cast<int>(sizeof(T)) : 0;
     }
     __device__ void Fetch(int depth, T* stage) {
+      if (kAll > kDepth && K() >= kDepth) return;
       T* to = stage + K() * (kMost + kPad) + Row();
 #pragma unroll
-      for (int e = 0; e < kDepth / kTogether; ++e) {
-        CopyAsync16(to + e * kTogether * (kMost + kPad), from,
-                    K() + e * kTogether < depth ? bytes : 0);
+      for (int e = 0; e < kMine; ++e) {
+        const int there = K() + e * kTogether < depth ? bytes : 0;
+        if constexpr (kCopiesAside) {
+          CopyAsync16(to + e * kTogether * (kMost + kPad), from, there);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kVector; ++i) {
+            held[e][i] = i * static_cast<int>(sizeof(T)) < there ? from[i] : T{0};
+          }
+        }
         from += kTogether * stride;
       }
+    }
+    __device__ void Land(T* stage) const {
+      if (kAll > kDepth && K() >= kDepth) return;
+      T* to = stage + K() * (kMost + kPad) + Row();
+#pragma unroll
+      for (int e = 0; e < kMine; ++e) StoreVector(to + e * kTogether * (kMost + kPad), held[e]);
     }
   };
 
@@ -410,17 +452,21 @@ class ProductTile {
   // What a warp multiplies at a time: kStep columns of its rows of A and of B.
   static constexpr int kStep = sizeof(T) == 8 ? 4 : 8;
   struct Fragments {
-    T rows[kRowTiles][kStep / 2], columns[kColumnTiles][kStep / 4];
+    T rows[kRowTiles][kStep / 4 * kLeftRows], columns[kColumnTiles][kStep / 4];
 
     __device__ void Read(const T* a, const T* b, int k) {
 #pragma unroll
       for (int q = 0; q < kStep / 4; ++q) {
 #pragma unroll
-        for (int j = 0; j < kColumnTiles; ++j) columns[j][q] = b[(k + 4 * q) * kLeadB + j * 8];
+        for (int j = 0; j < kColumnTiles; ++j) {
+          columns[j][q] = b[(k + 4 * q) * kLeadB + j * kProductColumns];
+        }
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          rows[i][2 * q] = a[(k + 4 * q) * kLeadA + i * 16];
-          rows[i][2 * q + 1] = a[(k + 4 * q) * kLeadA + i * 16 + 8];
+#pragma unroll
+          for (int r = 0; r < kLeftRows; ++r) {
+            rows[i][kLeftRows * q + r] = a[(k + 4 * q) * kLeadA + i * 16 + r * 8];
+          }
         }
       }
     }

@@ -15,25 +15,29 @@ __device__ inline void LoadUnit(float (&unit)[4], const float* from) {
   unit[0] = value.x, unit[1] = value.y, unit[2] = value.z, unit[3] = value.w;
 }
 
-// Where a lane's part of a span is, in units of 16 bytes. kWhole: n is a multiple of 16. Then
-// what lies above a triangle's diagonal, where nothing is stored, is loaded from somewhere before
-// and has to be cleared; so may rows be that a strip has below the last: they are the last ones.
-// Without a branch, so that loads do not wait for one another.
+// Where a lane's part of a span is, in units of 16 bytes. kWhole: n is a multiple of 16. Then,
+// where a lane has so much, what lies above a triangle's diagonal, where nothing is stored, is
+// loaded from somewhere before and has to be cleared; so may rows be that a strip has below the
+// last: they are the last ones. Without a branch, so that loads do not wait for one another.
 template <typename T, bool kWhole>
 class SpanLoader {
  public:
   static constexpr int kUnit = kWideUnit<T>;
   using WidePiece = Piece<T, kUnit>;
+  static constexpr bool kInUnits = kWhole && kUnit * sizeof(T) == 16;
 
   __device__ void Begin(const Span<T>& span, int n) {
     span_ = span;
-    if constexpr (kWhole) Locate(n);
+    if constexpr (kInUnits) Locate(n);
   }
   __device__ int pieces() const { return span_.pieces(); }
 
   __device__ void Load(WidePiece& piece, int n) {
-    if constexpr (kWhole) {
+    if constexpr (kInUnits) {
       LoadWhole(piece);
+    } else if constexpr (kIsAmd) {
+      span_.forward ? LoadPiece<true, kWhole>(piece, span_, span_.begin, n)
+                    : LoadPiece<false, kWhole>(piece, span_, span_.begin, n);
     } else {
       LoadWithin(piece, n);
     }
@@ -54,12 +58,12 @@ class SpanLoader {
   }
 
  private:
-  __device__ static int G() { return Lane() >> 2; }
+  __device__ static int G() { return Group(); }
   // Of the unit u: its vector row (backward, the first) and its place in the strip (forward, the
   // first).
   template <bool kForward>
   __device__ static int VectorRow(int u) {
-    const int t = Lane() & 3;
+    const int t = Member();
     if (kForward) return 8 * (u >> 1) + 2 * t + (u & 1);
     return kUnit == 2 ? 8 * (u >> 1) + 2 * t : 4 * t;
   }
@@ -158,18 +162,18 @@ class MatrixStream {
   template <int kSets>
   __device__ void Multiply(Sums<kSets, kUnit>& sums, const Span<T>& span, const T* v, int lead,
                            int columns, bool ahead) {
-    const int g = Lane() >> 2, step = span.step();
-    // Sets of which there is column g.
-    const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
+    const int g = Group(), step = span.step();
+    // Products of which there is column g.
+    const int there = g < columns ? 1 + (kProductColumns + g < columns) : 0;
     // Vector rows before the piece and below the strip's first.
     int below = span.triangle ? span.begin - span.strip : kWideStrip<T>;
     v += g * lead;
 #pragma unroll 1
     for (int pieces = span.pieces(); pieces > 0; pieces -= kDepth) {
       if (span.forward) {
-        MultiplyGroup<true>(sums, span, v, kColumns * lead, there, pieces, below);
+        MultiplyGroup<true>(sums, span, v, kProductColumns * lead, there, pieces, below);
       } else {
-        MultiplyGroup<false>(sums, span, v, kColumns * lead, there, pieces, below);
+        MultiplyGroup<false>(sums, span, v, kProductColumns * lead, there, pieces, below);
       }
       v += kDepth * step;
       if (span.triangle) below += kDepth * step;
@@ -185,8 +189,10 @@ class MatrixStream {
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
       if (d < pieces) {
-        if (kWhole && static_cast<unsigned>(below) < kWideStrip<T>) {
-          SpanLoader<T, kWhole>::template ClearAbove<kForward>(slots_[d], below);
+        if constexpr (SpanLoader<T, kWhole>::kInUnits) {
+          if (static_cast<unsigned>(below) < kWideStrip<T>) {
+            SpanLoader<T, kWhole>::template ClearAbove<kForward>(slots_[d], below);
+          }
         }
         MultiplyPiece<kForward>(sums, slots_[d], v, set, there);
       }

@@ -26,7 +26,7 @@ class StripLoader {
     left_ = span.pieces();
     triangle_ = span.triangle;
     at_ = span.matrix;
-    if constexpr (kWhole) {
+    if constexpr (kWhole && kCopiesAside) {
       Locate(span, n);
     } else {
       k_ = span.begin, strip_ = span.strip, advance_ = span.step();
@@ -34,6 +34,10 @@ class StripLoader {
   }
   __device__ bool HasPiece() const { return left_ > 0; }
 
+  // Loads a piece, of any span.
+  __device__ void LoadHere(Piece<T, kUnitOfStrip>& piece, int n) const {
+    LoadPiece<kForward, kWhole>(piece, {at_, triangle_, kForward, strip_}, k_, n);
+  }
   // Copies a piece; pair(h, i) is where the pair v[h][i] of it goes to.
   template <typename Pair>
   __device__ void Load(const Pair& pair, int n) const {
@@ -46,7 +50,7 @@ class StripLoader {
   // On to the next piece.
   __device__ void Advance() {
     --left_;
-    if constexpr (!kWhole) {
+    if constexpr (!kWhole || !kCopiesAside) {
       k_ += advance_;
     } else if (kForward && triangle_) {
       at_ += advance_ * (lead_ - T2() - 1) - advance_ * (advance_ - kPanelColumns) / 2;
@@ -57,8 +61,8 @@ class StripLoader {
   }
 
  private:
-  __device__ static int G() { return Lane() >> 2; }
-  __device__ static int T2() { return 2 * (Lane() & 3); }
+  __device__ static int G() { return Group(); }
+  __device__ static int T2() { return 2 * Member(); }
   __device__ void Locate(const Span<T>& span, int n) {
     const int k = span.begin + T2(), s = span.strip + 2 * G();
     const int column = kForward ? k : s, row = kForward ? s : k;
@@ -150,39 +154,41 @@ class RingStream {
   template <int kSets>
   __device__ void Multiply(Sums<kSets>& sums, int pieces, const T* v, int step, int lead,
                            int columns, int second, bool halves) {
-    const int g = Lane() >> 2;
-    // Sets of which there is column g.
-    const int there = g < columns ? 1 + (kColumns + g < columns) : 0;
+    const int g = Group();
+    // Products of which there is column g.
+    const int there = g < columns ? 1 + (kProductColumns + g < columns) : 0;
     v += g * lead;
 #pragma unroll 1
     for (; pieces > 0 && loader_.HasPiece(); --pieces) {
-      Piece<T, 2> piece;
+      Piece<T, kUnitOfStrip> piece;
       T* const at = place_ + at_ * kPieceScalars;
       if constexpr (kCopiesAside) {
         CopyWaitButLast(depth_ - 1);
         ReadPiece(piece, at);
       } else {
-        loader_.Load([&](int h, int i) { return piece.v[2 * h + i]; }, source_.n());
+        loader_.LoadHere(piece, source_.n());
         Advance();
       }
-      MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
+      MultiplyPiece<kForward>(sums, piece, v, kProductColumns * lead, there, second, halves);
       if constexpr (kCopiesAside) {
         CopyTo(at);
         NextPlace();
       }
       v += step;
     }
-    if (!kCopiesAside || pieces == 0) return;
-    // All that is left is under way, mostly since long ago.
-    CopyWait();
-    constexpr int kTogether = kWideUnit<T> / 2;  // as registers allow
+    if constexpr (kCopiesAside) {
+      if (pieces == 0) return;
+      // All that is left is under way, mostly since long ago.
+      CopyWait();
+      constexpr int kTogether = sizeof(T) == 8 ? 1 : 2;  // as registers allow
 #pragma unroll kTogether
-    for (; pieces > 0; --pieces) {
-      Piece<T, 2> piece;
-      ReadPiece(piece, place_ + at_ * kPieceScalars);
-      NextPlace();
-      MultiplyPiece<kForward>(sums, piece, v, kColumns * lead, there, second, halves);
-      v += step;
+      for (; pieces > 0; --pieces) {
+        Piece<T, kUnitOfStrip> piece;
+        ReadPiece(piece, place_ + at_ * kPieceScalars);
+        NextPlace();
+        MultiplyPiece<kForward>(sums, piece, v, kProductColumns * lead, there, second, halves);
+        v += step;
+      }
     }
   }
 

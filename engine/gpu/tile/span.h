@@ -2,9 +2,9 @@
 // FP64 matrix instruction.
 //
 // A warp multiplies strips of a matrix M: some rows of M (forward, M v) or columns (backward, M'
-// v), in pieces of 16 along the other dimension. A strip is 8 units of scalars side by side in
-// memory, which a lane loads at once: 2 of them, and 16 rows, or 4 of float with large blocks, 32
-// rows. Lane 4g + t has the unit g of the strip.
+// v), in pieces of 16 along the other dimension. A strip has 16 rows, or 32 of float with large
+// blocks, in units of scalars side by side in memory. The lanes of group g have the unit g of the
+// strip, so that what is row g of an instruction's operand is any row of the unit.
 //
 // What comes is known before its vectors are, so a warp loads ahead, across matrices, blocks and
 // barriers: into registers (register_stream.h) or its own part of shared memory (ring_stream.h).
@@ -16,15 +16,16 @@
 
 namespace blockd::gpu {
 
-inline constexpr int kStrip = 16;   // of two scalars a unit
+inline constexpr int kStrip = 16;
+inline constexpr int kUnitOfStrip = kStrip / kGroups;
 inline constexpr int kStep = 16;    // rows of the vectors that a piece is multiplied by
-inline constexpr int kColumns = 8;  // right-hand sides of one matrix instruction
+inline constexpr int kColumns = 8;  // right-hand sides of a set
 
-// Scalars of 16 bytes, and rows of a strip of such units.
+// Of large blocks.
 template <typename T>
-inline constexpr int kWideUnit = 16 / static_cast<int>(sizeof(T));
+inline constexpr int kWideStrip = 128 / static_cast<int>(sizeof(T));
 template <typename T>
-inline constexpr int kWideStrip = 8 * kWideUnit<T>;
+inline constexpr int kWideUnit = kWideStrip<T> / kGroups;
 
 // Pieces of a strip at begin, begin + step, ... below end. All are multiples of 16, or end is n.
 template <typename T>
@@ -49,49 +50,124 @@ __device__ inline int TriangleOffset(int row, int column, int first, int n) {
 }
 
 // What a lane has of a piece: four units. Forward, unit 2h + j is of the column 8h + 2t + j.
-// Backward, a unit of two is 2h + i, of the strip's column 2g + i and the rows from 8h + 2t on; one
-// of four is i, of the column 4g + i and the rows from 4t on.
+// Backward a lane has, of each column of its unit, in the first form the rows from 2t and from
+// 8 + 2t on, two of each, column after column for each pair; in the other one those from 4t on,
+// four of a column.
 template <typename T, int kUnit>
 struct Piece {
+  static constexpr bool kPairs = kUnit == 2 && !kIsAmd;
   T v[4][kUnit];
 
-  // Of the h-th product of 16 x 8: the scalar of the unit's row (backward, column) i and the j-th
+  // Of the h-th product of depth 8: the scalar of the unit's row (backward, column) i and the j-th
   // of the two vector rows.
   template <bool kForward>
   __device__ T At(int h, int i, int j) const {
     if (kForward) return v[2 * h + j][i];
-    return kUnit == 2 ? v[2 * h + i][j] : v[i][2 * h + j];
+    if (kPairs) return v[2 * h + i][j];
+    const int at = 4 * i + 2 * h + j;
+    return v[at / kUnit][at % kUnit];
   }
   // The first vector row that this lane has of the h-th product.
   template <bool kForward>
   __device__ static int Row(int h) {
-    const int t = Lane() & 3;
-    return kForward || kUnit == 2 ? 8 * h + 2 * t : 4 * t + 2 * h;
+    const int t = Member();
+    return kForward || kPairs ? 8 * h + 2 * t : 4 * t + 2 * h;
   }
 };
-// A strip of a product and kSets times 8 columns.
-template <int kSets, int kUnit = 2>
+// A strip of a product and kSets times 8 columns. Row r of the m-th tile of 16 rows is row
+// kLeftRows m + r / kGroups of the unit r % kGroups.
+template <int kSets, int kUnit = kUnitOfStrip>
 struct Sums {
-  static constexpr int kTiles = kUnit / 2;  // of 16 rows
-  double c[kSets][kTiles][4] = {};
+  using Layout = ResultLayout<double>;
+  static constexpr int kProducts = (kSets * kColumns + kProductColumns - 1) / kProductColumns;
+  static constexpr int kTiles = kUnit / kLeftRows;
+  double c[kProducts][kTiles][4] = {};
 
-  // Row e / 2 of this lane's unit and column e % 2 of its two.
-  __device__ double& At(int s, int e) { return c[s][e / 4][e % 4]; }
-  __device__ double At(int s, int e) const { return c[s][e / 4][e % 4]; }
-  // body(row, column, value), row 0 to 8 kUnit - 1, pairs of columns of which there are some.
+  // Where this lane's first entry is, and from there entry e of the m-th tile.
+  __device__ static int Row() { return kUnit * Layout::Row(); }
+  __device__ static int Column() { return Layout::Column(); }
+  __device__ static constexpr int Down(int m, int e) {
+    const int row = Layout::Down(e);
+    return kLeftRows * m + row / kGroups + kUnit * (row % kGroups);
+  }
+  // body(row, column, entry) for this lane's entries.
+  template <typename Body>
+  __device__ void ForEach(const Body& body) {
+    const int row = Row(), column = Column();
+#pragma unroll
+    for (int i = 0; i < kProducts * kTiles * 4; ++i) {
+      const int s = i / (4 * kTiles), m = i / 4 % kTiles, e = i % 4;
+      body(row + Down(m, e), column + s * kProductColumns + Layout::Across(e), c[s][m][e]);
+    }
+  }
+  // The same of the columns of products of which some are there.
   template <typename Body>
   __device__ void ForEach(int columns, const Body& body) const {
-    const int row = kUnit * (Lane() >> 2), column = 2 * (Lane() & 3);
+    const int row = Row(), column = Column();
 #pragma unroll
-    for (int s = 0; s < kSets; ++s) {
-      if (s * kColumns + column >= columns) continue;
+    for (int s = 0; s < kProducts; ++s) {
+      if (s * kProductColumns + column >= columns) continue;
 #pragma unroll
-      for (int e = 0; e < 2 * kUnit; ++e) {
-        body(row + (e >> 1), s * kColumns + column + (e & 1), At(s, e));
+      for (int i = 0; i < 4 * kTiles; ++i) {
+        const int m = i / 4, e = i % 4;
+        body(row + Down(m, e), s * kProductColumns + column + Layout::Across(e), c[s][m][e]);
       }
     }
   }
+  // body(row, column, values) for its runs of kLeftRows rows side by side, of strips of one tile.
+  template <typename Body>
+  __device__ void ForEachRun(const Body& body) const {
+    static_assert(kTiles == 1);
+    constexpr int kRuns = 4 / kLeftRows;
+#pragma unroll
+    for (int i = 0; i < kRuns * kProducts; ++i) {
+      const int s = i / kRuns, first = i % kRuns;
+      double values[kLeftRows];
+#pragma unroll
+      for (int r = 0; r < kLeftRows; ++r) values[r] = c[s][0][first + r * kRuns];
+      body(Down(0, first), s * kProductColumns + Layout::Across(first), values);
+    }
+  }
 };
+
+// A lane's part of the piece of a span that begins at `begin`, with zeros where nothing is stored
+// and beyond n. kWhole: n is a multiple of 16, so that what lies side by side is stored or not.
+template <bool kForward, bool kWhole, typename T, int kUnit>
+__device__ inline void LoadPiece(Piece<T, kUnit>& piece, const Span<T>& span, int begin, int n) {
+  using ThisPiece = Piece<T, kUnit>;
+  const int mine = span.strip + kUnit * Group();
+  const auto at = [&](int row, int column, bool& stored) {
+    const int first = span.triangle ? column & -kPanelColumns : 0;
+    stored = column < n && row < n && row >= first;
+    const int offset = span.triangle ? TriangleOffset(row, column, first, n) : column * n + row;
+    return span.matrix + (stored ? offset : 0);  // loads under a condition wait for one another
+  };
+  if constexpr (kWhole) {
+    constexpr int kRun = kForward ? kUnit : 4;  // scalars of a column
+#pragma unroll
+    for (int u = 0; u < 4 * kUnit / kRun; ++u) {
+      const int column = kForward ? begin + ThisPiece::template Row<true>(u / 2) + u % 2 : mine + u;
+      const int row = kForward ? mine : begin + ThisPiece::template Row<false>(0);
+      bool stored;
+      const T* const from = at(row, column, stored);
+      T* const to = &piece.v[0][0] + u * kRun;
+#pragma unroll
+      for (int e = 0; e < kRun; ++e) to[e] = __ldg(from + e);
+#pragma unroll
+      for (int e = 0; e < kRun; ++e) to[e] = stored ? to[e] : T{0};
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4 * kUnit; ++i) {
+      const int h = kForward ? i / kUnit / 2 : i % 4 / 2, j = kForward ? i / kUnit % 2 : i % 2;
+      const int inner = kForward ? i % kUnit : i / 4;
+      const int k = begin + ThisPiece::template Row<kForward>(h) + j, s = mine + inner;
+      bool stored;
+      const T value = __ldg(at(kForward ? s : k, kForward ? k : s, stored));
+      piece.v[i / kUnit][i % kUnit] = stored ? value : T{0};
+    }
+  }
+}
 
 __device__ inline void StorePair(double* to, double a, double b) {
   *reinterpret_cast<double2*>(to) = {a, b};
@@ -117,15 +193,18 @@ __device__ inline void MultiplyPiece(Sums<kSets, kUnit>& sums, const Piece<T, kU
                                      bool halves = false) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+    using ThisSums = Sums<kSets, kUnit>;
+    constexpr int kEntries = 2 * kLeftRows;
     const T* const rows = v + Piece<T, kUnit>::template Row<kForward>(h);
-    double a[kUnit / 2][4];
+    double a[ThisSums::kTiles][kEntries];
 #pragma unroll
     for (int i = 0; i < 2 * kUnit; ++i) {
-      a[i / 4][i % 4] =
-          static_cast<double>(piece.template At<kForward>(h, i / 4 * 2 + i % 2, i / 2 % 2));
+      const int m = i / kEntries, e = i % kEntries;
+      a[m][e] = static_cast<double>(
+          piece.template At<kForward>(h, m * kLeftRows + e % kLeftRows, e / kLeftRows));
     }
 #pragma unroll
-    for (int s = 0; s < kSets; ++s) {
+    for (int s = 0; s < ThisSums::kProducts; ++s) {
       double b[2] = {0, 0};
       if (s < there) ReadPair(b, rows + s * set);
       if (s < there && halves) {
@@ -134,7 +213,7 @@ __device__ inline void MultiplyPiece(Sums<kSets, kUnit>& sums, const Piece<T, kU
         b[0] += added[0], b[1] += added[1];
       }
 #pragma unroll
-      for (int m = 0; m < kUnit / 2; ++m) Mma16x8x8(sums.c[s][m], a[m], b);
+      for (int m = 0; m < ThisSums::kTiles; ++m) MmaDepth8(sums.c[s][m], a[m], b);
     }
   }
 }

@@ -18,7 +18,8 @@ class TileCopies {
     constexpr int kVector = 16 / sizeof(T), kVectors = kTile / kVector;
     if (kFull && source.second) {
       // Both are aligned: with small blocks whose rows are a tile's, a chain's blocks are.
-      constexpr int kMine = kEntries / kVector;
+      constexpr int kPieces = kTile * kVectors, kMine = (kPieces + kThreads - 1) / kThreads;
+      if (kPieces < kThreads && thread >= kPieces) return;
       T first[kMine][kVector], second[kMine][kVector];
 #pragma unroll
       for (int u = 0; u < kMine; ++u) {
@@ -85,9 +86,6 @@ class TileCopies {
   }
 
  private:
-  // Entries of a tile that a thread has.
-  static constexpr int kEntries = kTile * kTile / kThreads;
-
   // body(row, column), by `threads` threads of which this one is the `thread`-th.
   template <typename Body>
   __device__ static void ForEach(int thread, int threads, const Body& body) {

@@ -116,11 +116,11 @@ template <int kTiles, int kLead, typename Real, typename T>
 __device__ inline void InvertSpan(T* m, int base, int* failed) {
   const auto at = [m](int i, int l) { return m + l * 8 * kLead + i * 8; };
   const int group = Lane() / 8 % kTiles, mine = Lane() % 8;
-  Real rest[kTiles][kTiles][2];  // tiles (i, l) below the current row
+  SmallResult<Real> rest[kTiles][kTiles];  // tiles (i, l) below the current row
   // Of the last step: rows of L below its diagonal tile, and of the inverse in its row.
   Real rows[kTiles][2], minus[kTiles][2], columns[kTiles][2];
   const auto subtract = [&](int i, int l, const Real(&left)[2], const Real(&right)[2]) {
-    Mma8x8x8(rest[i][l], left, right);
+    MmaSmall(rest[i][l], left, right);
   };
 #pragma unroll
   for (int j = 0; j < kTiles; ++j) {
@@ -159,17 +159,18 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
     for (int k = 0; k < 2; ++k) {
 #pragma unroll
       for (int i = j + 1; i < kTiles; ++i) {
-        rows[i][k] = RowFragment<kLead, Real>(at(i, j), 4 * k);
-        minus[i][k] = -rows[i][k];
+        rows[i][k] = SmallTransposed<kLead, Real>(at(i, j), 4 * k);
+        minus[i][k] = -SmallLeft<kLead, Real>(at(i, j), 4 * k);
       }
 #pragma unroll
-      for (int l = 0; l <= j; ++l) columns[l][k] = ColumnFragment<kLead, Real>(at(j, l), 4 * k);
+      for (int l = 0; l <= j; ++l) columns[l][k] = SmallRight<kLead, Real>(at(j, l), 4 * k);
     }
 #pragma unroll
     for (int i = j + 1; i < kTiles; ++i) {
-      rest[i][j][0] = rest[i][j][1] = 0;
 #pragma unroll
-      for (int l = 1; j == 0 && l <= i; ++l) LoadTile<kLead>(rest[i][l], at(i, l));
+      for (Real& entry : rest[i][j]) entry = 0;
+#pragma unroll
+      for (int l = 1; j == 0 && l <= i; ++l) LoadSmallTile<kLead, Real>(rest[i][l], at(i, l));
     }
     SyncWarp();
     // What the next step starts from goes first: row and column j + 1.
@@ -181,7 +182,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
 #pragma unroll
     for (int t = j + 1; t < j + 1 + kTiles; ++t) {
       const int tile = t % kTiles, i = tile > j ? tile : j + 1, l = tile > j ? j + 1 : tile;
-      StoreTile<kLead>(at(i, l), rest[i][l]);
+      StoreSmallTile<kLead, Real>(at(i, l), rest[i][l]);
     }
     SyncWarp();
   }
@@ -206,9 +207,10 @@ class TileInverter {
   static constexpr int kSpan = std::min(kTile, 32), kSpans = kTile / kSpan;
   // Whether the last warp assists the first.
   static constexpr bool kAssisted = std::is_same_v<Real, float> && kHasPartBarriers;
-  // A unit of work is 16 rows and columns of a product of two blocks, or all rows of half as many
-  // columns.
+  // A unit of work is 16 rows and columns of a product of two blocks, kUnitTiles results of a
+  // matrix instruction, or all rows of one instruction's columns.
   static constexpr int kUnits = 4;  // of a product
+  static constexpr int kUnitTiles = 16 / kProductColumns;
 
  public:
   // failed: where the first bad pivot is noted, if nothing was before. warp: this one's number.
@@ -287,7 +289,8 @@ class TileInverter {
     for (int unit = warp_; unit < (kSpans - 1) * kUnits; unit += kWarps) {
       const int product = unit / kUnits, part = unit % kUnits;
       if (product < span) {
-        DivideColumns(x, Block(span, product) + part * 8 * kLead);
+        const int column = part * kProductColumns;
+        if (column < kSpan) DivideColumns(x, Block(span, product) + column * kLead);
       } else {
         const int i = product + 1, row = part % 2 * 16;
         DivideRows(x, Block(i, span) + row, Block(span, i) + row, part / 2 * 16);
@@ -315,38 +318,46 @@ class TileInverter {
 
   // out = A X', columns from `column` on; X is a triangle.
   __device__ static void DivideRows(const T* x, const T* a, T* out, int column) {
-    Real sums[2][4] = {};
+    Real sums[kUnitTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < kSpan; k += 8) {
       if (k > column + 8) break;
-      Real left[4];
-      LoadRows<kLead>(left, a, k);
+      LeftOperand<Real> left;
+      LoadRows<kLead, Real>(left, a, k);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        Real right[2];
-        LoadRight<true>(right, x + column + 8 * j, k);
-        if (k > column + 8 * j) right[0] = right[1] = 0;
-        Mma16x8x8(sums[j], left, right);
+      for (int j = 0; j < kUnitTiles; ++j) {
+        const int tile = column + kProductColumns * j;
+        RightOperand<Real> right;
+        LoadRight<true>(right, x + tile, k);
+        if (k > tile + GroupOfEight()) right[0] = right[1] = 0;
+        MmaDepth8(sums[j], left, right);
       }
     }
 #pragma unroll
-    for (int j = 0; j < 2; ++j) StoreTile<kLead>(out + (column + 8 * j) * kLead, sums[j]);
+    for (int j = 0; j < kUnitTiles; ++j) {
+      StoreTile<kLead>(out + (column + kProductColumns * j) * kLead, sums[j]);
+    }
   }
 
-  // Eight whole columns become X times them.
+  // Whole columns, as many as an instruction has, become X times them.
   __device__ static void DivideColumns(const T* x, T* columns) {
     Real sums[2][4] = {};
 #pragma unroll
     for (int k = 0; k < kSpan; k += 8) {
-      Real right[2];
+      RightOperand<Real> right;
       LoadRight<false>(right, columns, k);
 #pragma unroll
       for (int i = k / 16; i < 2; ++i) {
-        Real left[4];
-        LoadRows<kLead>(left, x + 16 * i, k);
+        LeftOperand<Real> left;
+        LoadRows<kLead, Real>(left, x + 16 * i, k);
         // The upper tile of a pair on the diagonal is scratch.
-        if (k == 16 * i + 8) left[0] = left[2] = 0;
-        Mma16x8x8(sums[i], left, right);
+        if (k == 16 * i + 8) {
+#pragma unroll
+          for (int e = 0; e < 2 * kLeftRows; ++e) {
+            if (IsUpperRow(e % kLeftRows)) left[e] = 0;
+          }
+        }
+        MmaDepth8(sums[i], left, right);
       }
     }
     SyncWarp();
@@ -358,33 +369,39 @@ class TileInverter {
   // out is there yet.
   template <bool kTransposed>
   __device__ static void Subtract(const T* a, const T* b, T* out, int triangle) {
-    Real start[2][4] = {}, sums[2][4] = {};
+    Real start[kUnitTiles][4] = {}, sums[kUnitTiles][4] = {};
     if (triangle < 0) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) LoadTile<kLead>(start[j], out + 8 * j * kLead);
-    }
-#pragma unroll
-    for (int k = 0; k < kSpan; k += 8) {
-      Real left[4];
-      LoadRows<kLead>(left, a, k);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        Real right[2];
-        LoadRight<kTransposed>(right, b + 8 * j * (kTransposed ? 1 : kLead), k);
-        if (k < triangle + 8 * j && triangle >= 0) right[0] = right[1] = 0;
-        Mma16x8x8(sums[j], left, right);
+      for (int j = 0; j < kUnitTiles; ++j) {
+        LoadTile<kLead>(start[j], out + kProductColumns * j * kLead);
       }
     }
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
+    for (int k = 0; k < kSpan; k += 8) {
+      LeftOperand<Real> left;
+      LoadRows<kLead, Real>(left, a, k);
+#pragma unroll
+      for (int j = 0; j < kUnitTiles; ++j) {
+        const int tile = kProductColumns * j;
+        RightOperand<Real> right;
+        LoadRight<kTransposed>(right, b + tile * (kTransposed ? 1 : kLead), k);
+        if (k < triangle + tile + GroupOfEight() && triangle >= 0) right[0] = right[1] = 0;
+        MmaDepth8(sums[j], left, right);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kUnitTiles; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) sums[j][e] = start[j][e] - sums[j][e];
-      StoreTile<kLead>(out + 8 * j * kLead, sums[j]);
+      StoreTile<kLead>(out + kProductColumns * j * kLead, sums[j]);
     }
   }
 
+  // Where the eight columns begin of which this lane has one.
+  __device__ static int GroupOfEight() { return kProductColumns > 8 ? Group() & 8 : 0; }
+
   template <bool kTransposed>
-  __device__ static void LoadRight(Real (&right)[2], const T* b, int k) {
+  __device__ static void LoadRight(RightOperand<Real>& right, const T* b, int k) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       right[h] = kTransposed ? RowFragment<kLead, Real>(b, k + 4 * h)

@@ -6,19 +6,23 @@
 
 namespace blockd::gpu {
 
+// Stages of operands. More are of use only where copies go on by themselves.
+constexpr int Stages(int most) { return kCopiesAside ? most : 2; }
+
 // Tiles of the columns, kTile x kTile: a thread block has a multiprocessor to itself, unless
 // warpgroups, who need no registers for B, make room for a second one.
 template <typename T, int kTile>
 struct ColumnLayout {
   static constexpr int kRows = 128, kColumns = 128, kWarpRows = 2, kWarpColumns = 4;
-  static constexpr int kStages = 4, kDepth = 16;
+  static constexpr int kStages = Stages(4), kDepth = 16;
   static constexpr int kResident = kHasWarpgroups && std::is_same_v<T, float> ? 2 : 1;
 };
-// All others: a few share a multiprocessor, and one computes while another begins or ends.
+// All others: a few share a multiprocessor, and one computes while another begins or ends. Of AMD's
+// shared memory one of them takes more than half.
 template <typename T, int kTile>
 struct SharedLayout {
   static constexpr int kRows = 128, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = 4, kDepth = 16, kResident = 2;
+  static constexpr int kStages = Stages(4), kDepth = 16, kResident = kIsAmd ? 1 : 2;
 };
 // By warpgroups; without them, as large all the same, for the host asks for the same thread blocks.
 template <>
@@ -26,7 +30,8 @@ struct SharedLayout<float, 128> : ColumnLayout<float, 128> {};
 template <typename T>
 struct SharedLayout<T, 64> {
   static constexpr int kRows = 64, kColumns = 64, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = sizeof(T) == 8 ? 3 : 4, kDepth = 16, kResident = 3;
+  static constexpr int kStages = Stages(sizeof(T) == 8 ? 3 : 4), kDepth = 16;
+  static constexpr int kResident = kIsAmd ? 1 : 3;
 };
 template <typename T>
 struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
@@ -34,7 +39,7 @@ struct ColumnLayout<T, 64> : SharedLayout<T, 64> {};
 template <typename T>
 struct NarrowLayout {
   static constexpr int kRows = 128, kColumns = 32, kWarpRows = 4, kWarpColumns = 2;
-  static constexpr int kStages = 4, kDepth = 128 / sizeof(T), kResident = 2;
+  static constexpr int kStages = Stages(4), kDepth = 128 / sizeof(T), kResident = kIsAmd ? 1 : 2;
 };
 
 template <typename T, int kTile>

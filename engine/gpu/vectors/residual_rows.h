@@ -29,12 +29,12 @@ struct ResidualVectors {
 template <typename T, int kColumns>
 class ResidualRows {
  public:
-  static constexpr int kRows = 32, kWarps = 8, kThreads = kWarps * kWarp;
+  static constexpr int kRows = 32, kTeams = 8, kThreads = kTeams * kTeam;
   // In shared memory.
   struct Memory {
     T a[kRows * (kRows + 1)];
     T x[kColumns * (kRows + 1)];
-    double sums[kWarps * kWarps * (kRows + 1)];
+    double sums[kTeams * kTeams * (kRows + 1)];
   };
 
   __device__ ResidualRows(const MatrixArgs& args, const ResidualVectors<T>& vectors, Memory& memory)
@@ -61,15 +61,15 @@ class ResidualRows {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const double mine[4] = {norms_[g][0], matrix_, norms_[g][1], norms_[g][2]};
-      const int column = g * kWarps + WarpIndex();
+      const int column = g * kTeams + Team();
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        memory_.sums[Place(0, WarpIndex())] = mine[e];
+        memory_.sums[Place(0, Team())] = mine[e];
         __syncthreads();
-        if (Lane() == 0 && column < vectors_.columns) {
+        if (TeamLane() == 0 && column < vectors_.columns) {
           double most = 0;
           for (int lane = 0; lane < kRows; ++lane) {
-            most = LargerOrNaN(memory_.sums[Place(0, WarpIndex()) + lane], most);
+            most = LargerOrNaN(memory_.sums[Place(0, Team()) + lane], most);
           }
           partial[column * stride + e] = most;
         }
@@ -79,12 +79,12 @@ class ResidualRows {
   }
 
  private:
-  static constexpr int kLead = kRows + 1, kDeep = kRows / kWarps;
+  static constexpr int kLead = kRows + 1, kDeep = kRows / kTeams;
   // Of its columns that a thread finishes: its warp's, and every eighth after that.
-  static constexpr int kGroups = (kColumns + kWarps - 1) / kWarps;
+  static constexpr int kGroups = (kColumns + kTeams - 1) / kTeams;
 
   __device__ static int Place(int column, int warp) {
-    return (column * kWarps + warp) * kLead + Lane();
+    return (column * kTeams + warp) * kLead + TeamLane();
   }
   // Of column c of a block.
   __device__ int64_t At(int64_t block, int64_t c) const {
@@ -96,7 +96,7 @@ class ResidualRows {
   __device__ void LoadTile(bool along, int row0, int k0, const Entry& entry) const {
 #pragma unroll
     for (int u = 0; u < kDeep; ++u) {
-      const int slow = WarpIndex() + u * kWarps, fast = Lane();
+      const int slow = Team() + u * kTeams, fast = TeamLane();
       const int row = along ? fast : slow, k = along ? slow : fast;
       const bool inside = row0 + row < n_ && k0 + k < n_;
       memory_.a[k * kLead + row] = inside ? entry(row0 + row, k0 + k) : T{0};
@@ -116,16 +116,17 @@ class ResidualRows {
 
   // y += the tile times its rows of a block of x.
   __device__ void Add(int64_t block, int k0, double (&y)[kColumns], double& absolute) const {
-    for (int c = WarpIndex(); c < kColumns; c += kWarps) {
-      const bool inside = c < vectors_.columns && k0 + Lane() < n_;
-      memory_.x[c * kLead + Lane()] = inside ? vectors_.x[At(block, c) + k0 + Lane()] : T{0};
+    for (int c = Team(); c < kColumns; c += kTeams) {
+      const bool inside = c < vectors_.columns && k0 + TeamLane() < n_;
+      memory_.x[c * kLead + TeamLane()] =
+          inside ? vectors_.x[At(block, c) + k0 + TeamLane()] : T{0};
     }
     __syncthreads();
     [[maybe_unused]] constexpr int kTogether = kColumns > 8 ? 1 : kDeep;  // as registers allow
 #pragma unroll kTogether
     for (int u = 0; u < kDeep; ++u) {
-      const int k = WarpIndex() * kDeep + u;
-      const double a = static_cast<double>(memory_.a[k * kLead + Lane()]);
+      const int k = Team() * kDeep + u;
+      const double a = static_cast<double>(memory_.a[k * kLead + TeamLane()]);
       absolute += fabs(a);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
@@ -139,26 +140,26 @@ class ResidualRows {
   __device__ double Sum(int column) const {
     double sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += memory_.sums[Place(column, w)];
+    for (int w = 0; w < kTeams; ++w) sum += memory_.sums[Place(column, w)];
     return sum;
   }
   __device__ void Finish(int64_t i, int row0, const double (&y)[kColumns], double absolute) {
-    const int row = row0 + Lane();
-    memory_.sums[Place(0, WarpIndex())] = absolute;
+    const int row = row0 + TeamLane();
+    memory_.sums[Place(0, Team())] = absolute;
     __syncthreads();
     if (row < n_) matrix_ = LargerOrNaN(Sum(0), matrix_);
     __syncthreads();
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
-      for (int c = 0; c < kWarps && g * kWarps + c < kColumns; ++c) {
-        memory_.sums[Place(c, WarpIndex())] = y[g * kWarps + c];
+      for (int c = 0; c < kTeams && g * kTeams + c < kColumns; ++c) {
+        memory_.sums[Place(c, Team())] = y[g * kTeams + c];
       }
       __syncthreads();
-      const int column = g * kWarps + WarpIndex();
+      const int column = g * kTeams + Team();
       if (column < vectors_.columns && row < n_) {
         const int64_t at = At(i, column) + row;
-        const double b = static_cast<double>(vectors_.b[at]), residual = b - Sum(WarpIndex());
+        const double b = static_cast<double>(vectors_.b[at]), residual = b - Sum(Team());
         const double x = static_cast<double>(vectors_.x[at]);
         vectors_.r[at] = static_cast<T>(residual);
         norms_[g][0] = LargerOrNaN(fabs(residual), norms_[g][0]);

@@ -1,7 +1,7 @@
 // What arch.h gives to device code, for a thread block that consists of the host's threads: so that
 // kernels' code is tested, and looked at by the thread sanitizer, where there is no GPU. What is
-// asynchronous on a GPU is done at once here, and products of float are exact but for their
-// operands, which are read as tf32 where they would be.
+// asynchronous on a GPU is done at once here. With BLOCKD_GPU_LIKE_AMD wavefronts and products are
+// AMD's, else NVIDIA's.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
 
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/gpu/arch/host/host_threads.h"
+#include "engine/gpu/arch/host_device.h"
 
 // What the compilers for GPUs know of themselves.
 #define __device__
@@ -48,8 +49,8 @@ struct dim3 {  // NOLINT(readability-identifier-naming)
   unsigned x, y, z;
   explicit dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
-// Of the launch under way.
-inline dim3 blockIdx, blockDim, gridDim;
+// Of the thread block that this thread of the host has.
+inline thread_local dim3 blockIdx, blockDim, gridDim;
 
 namespace blockd::gpu {
 
@@ -59,16 +60,9 @@ inline void Require(bool holds, const char* what) {
   std::abort();
 }
 
-inline constexpr int kWarp = 32;
-inline constexpr bool kHasWarpgroups = true;
-#if defined(BLOCKD_WHOLE_BARRIERS)
-inline constexpr bool kHasPartBarriers = false;
-#else
-inline constexpr bool kHasPartBarriers = true;
-#endif
-inline constexpr bool kCopiesAside = true;
+inline constexpr bool kHasWarpgroups = kMayHaveWarpgroups;
 
-// One at a time.
+// One at a time, of a thread of the host.
 class HostThreadBlock {
  public:
   // Shared memory begins as NaNs.
@@ -97,14 +91,16 @@ class HostThreadBlock {
         std::align(kAlignment, space - kAlignment * sizeof(double), p, space));
   }
 
-  // What the lanes of a warp tell one another.
+  // What the lanes of a warp tell one another. What they said last is read by all before any of
+  // them says something new after that.
   struct Lane {
     double a[4], b[2];
     uint64_t bits;
   };
   struct Warp {
     HostBarrier barrier{kWarp};
-    Lane lanes[kWarp];
+    Lane lanes[2][kWarp];
+    bool turns[kWarp] = {};
   };
   static HostThreadBlock& Current() { return *current_; }
   static Warp& MyWarp() { return *current_->warps_[threadIdx.x / kWarp]; }
@@ -130,7 +126,7 @@ class HostThreadBlock {
     std::unique_ptr<HostBarrier> barrier;
   };
 
-  static inline HostThreadBlock* current_ = nullptr;
+  static inline BLOCKD_OF_THREAD_BLOCK HostThreadBlock* current_ = nullptr;
   const int threads_;
   std::vector<double> shared_;
   std::vector<std::unique_ptr<Warp>> warps_;
@@ -153,10 +149,12 @@ void SyncPart() {
 template <typename Set, typename Body>
 void AmongLanes(const Set& set, const Body& body) {
   HostThreadBlock::Warp& warp = HostThreadBlock::MyWarp();
-  set(warp.lanes[Lane()]);
+  bool& turn = warp.turns[Lane()];
+  HostThreadBlock::Lane(&lanes)[kWarp] = warp.lanes[turn];
+  turn = !turn;
+  set(lanes[Lane()]);
   warp.barrier.arrive_and_wait();
-  body(warp.lanes);
-  warp.barrier.arrive_and_wait();
+  body(lanes);
 }
 
 template <int kLanes, typename T>
@@ -245,19 +243,22 @@ void LoadVectorFresh(T (&values)[kCount], const T* from) {
   Require(reinterpret_cast<uintptr_t>(from) % 16 == 0, "a load from where is no vector");
   std::memcpy(values, from, sizeof(values));
 }
+inline uint32_t Look(const float* p) {
+  return std::atomic_ref(*reinterpret_cast<uint32_t*>(const_cast<float*>(p)))
+      .load(std::memory_order_relaxed);
+}
 inline void Peek(uint32_t (&bits)[4], const float* p) {
-  for (int i = 0; i < 4; ++i) {
-    std::memcpy(&bits[i], p + i, sizeof(float));
-  }
+  for (int i = 0; i < 4; ++i) bits[i] = Look(p + i);
   PauseHostThread();
 }
 inline uint32_t Peek(const float* p) {
-  uint32_t bits;
-  std::memcpy(&bits, p, sizeof(bits));
+  const uint32_t bits = Look(p);
   PauseHostThread();
   return bits;
 }
-inline void Show(float* p, uint32_t bits) { std::memcpy(p, &bits, sizeof(bits)); }
+inline void Show(float* p, uint32_t bits) {
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(p)).store(bits, std::memory_order_relaxed);
+}
 template <typename T>
 T Shuffle(T value, int lane) {
   T other = value;
@@ -289,106 +290,6 @@ inline void GuessReciprocal(double x, double& guess, double& correction) {
   correction = std::fma(-x, guess, 1.0);
 }
 using std::fma;
-
-struct SplitFloat {
-  uint32_t big, small;
-  explicit SplitFloat(float x);
-};
-inline constexpr uint32_t kIgnored = 0x1fff;  // what tf32 does not read of a float
-
-// sums = A B of 16 rows and kTiles tiles of 8 columns, 8 deep, as Mma16x8x8 has them; of 8 rows
-// only those of the first two entries are there. b(k, j): entry of B.
-template <int kTiles, int kEntries, typename Real, typename Right>
-void MultiplyLanes(Real (&sums)[kTiles][kEntries], const HostThreadBlock::Lane (&lanes)[kWarp],
-                   const Right& b) {
-  const int group = Lane() / 4, t = Lane() % 4;
-  for (int j = 0; j < kTiles; ++j) {
-    for (int e = 0; e < kEntries; ++e) {
-      double sum = sums[j][e];
-      for (int k = 0; k < 8; ++k) {
-        sum += lanes[group * 4 + k % 4].a[k / 4 * 2 + e / 2] * b(k, 8 * j + 2 * t + e % 2);
-      }
-      sums[j][e] = static_cast<Real>(sum);
-    }
-  }
-}
-template <typename Real>
-void Mma16x8x8(Real (&c)[4], const Real (&a)[4], const Real (&b)[2]) {
-  AmongLanes(
-      [&](auto& lane) {
-        for (int i = 0; i < 4; ++i) lane.a[i] = a[i];
-        for (int i = 0; i < 2; ++i) lane.b[i] = b[i];
-      },
-      [&](const auto& lanes) {
-        MultiplyLanes(reinterpret_cast<Real(&)[1][4]>(c), lanes,
-                      [&](int k, int j) { return lanes[j * 4 + k % 4].b[k / 4]; });
-      });
-}
-template <typename Real>
-void Mma8x8x8(Real (&c)[2], const Real (&a)[2], const Real (&b)[2]) {
-  Real both[4] = {c[0], c[1], 0, 0};
-  const Real left[4] = {a[0], 0, a[1], 0};
-  Mma16x8x8(both, left, b);
-  c[0] = both[0], c[1] = both[1];
-}
-template <typename Real>
-void Mma16x8x4(Real (&c)[4], const Real (&a)[2], Real b) {
-  const Real left[4] = {a[0], a[1], 0, 0}, right[2] = {b, 0};
-  Mma16x8x8(c, left, right);
-}
-
-// Operands are not split.
-inline constexpr int kFloatParts = 1;
-template <int kRows, int kColumns>
-void SplitInto(float (&parts)[kFloatParts][kRows][kColumns], int i, int j, float x) {
-  parts[0][i][j] = x;
-}
-template <int kRows, int kColumns>
-void MultiplyParts(float (&c)[kRows][kColumns][4], const float (&a)[kFloatParts][kRows][4],
-                   const float (&b)[kFloatParts][kColumns][2], int first) {
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = first; j < kColumns; ++j) Mma16x8x8(c[i][j], a[0][i], b[0][j]);
-  }
-}
-
-// Of B in shared memory: in units of 16 bytes where it begins, to the next four k and to the next
-// eight j.
-template <int kColumns>
-uint64_t DescribeMatrix(const uint32_t* b) {
-  const auto bytes = reinterpret_cast<const std::byte*>(b) - HostThreadBlock::Current().shared();
-  Require(bytes % 16 == 0 && bytes / 16 < 1 << 14, "a matrix that cannot be described");
-  return uint64_t{8} << 32 | uint64_t{kColumns} << 16 | static_cast<uint64_t>(bytes / 16);
-}
-inline void ShareWithWarpgroups() {}
-inline void BeginProducts() {}
-inline void EndProducts() {}
-inline void WaitForProducts() {}
-template <int kTiles>
-void StartProduct(float (&c)[kTiles][4], const uint32_t (&a)[4], uint64_t described) {
-  const int along = described >> 16 & 0x3fff, across = described >> 32 & 0x3fff;
-  Require(along == 8 * kTiles && across == 8, "a matrix of other columns than the sums");
-  const auto* const b = reinterpret_cast<const uint32_t*>(HostThreadBlock::Current().shared() +
-                                                          (described & 0x3fff) * 16);
-  const auto read = [](uint32_t bits) {
-    bits &= ~kIgnored;
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return static_cast<double>(value);
-  };
-  AmongLanes(
-      [&](auto& lane) {
-        for (int i = 0; i < 4; ++i) lane.a[i] = read(a[i]);
-      },
-      [&](const auto& lanes) {
-        MultiplyLanes(c, lanes,
-                      [&](int k, int j) { return read(b[(k / 4 * along + j) * 4 + k % 4]); });
-      });
-}
-template <int kTiles>
-void StartFreshProduct(float (&c)[kTiles][4], const uint32_t (&a)[4], uint64_t described) {
-  for (int i = 0; i < 4 * kTiles; ++i) c[i / 4][i % 4] = 0;
-  StartProduct(c, a, described);
-}
 
 }  // namespace blockd::gpu
 
@@ -437,9 +338,5 @@ inline void atomicMin(unsigned* p, unsigned value) {
   while (value < before && !now.compare_exchange_weak(before, value)) {
   }
 }
-
-inline blockd::gpu::SplitFloat::SplitFloat(float x)
-    : big((__float_as_uint(x) + (kIgnored + 1) / 2) & ~kIgnored),
-      small(__float_as_uint(x - __uint_as_float(big))) {}
 
 #endif  // BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_

@@ -7,15 +7,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define BLOCKD_HOST_THREADS 1
 #include <barrier>
 #else
-#include <ucontext.h>
+#include <boost/context/fiber.hpp>
+#include <boost/context/pooled_fixedsize_stack.hpp>
+#endif
+
+// What the threads of a thread block share. A thread of the host has one thread block at a time.
+#if defined(BLOCKD_HOST_THREADS)
+#define BLOCKD_OF_THREAD_BLOCK
+#else
+#define BLOCKD_OF_THREAD_BLOCK thread_local
 #endif
 
 struct ThreadIndex {
@@ -48,11 +56,12 @@ inline void PauseHostThread() { std::this_thread::yield(); }
 
 class HostBarrier;
 
-// One at a time.
+// Of one thread of the host.
 class HostFibers {
  public:
   static void Run(int count, const std::function<void()>& body) {
-    static HostFibers fibers;
+    static thread_local HostFibers fibers;
+    current_ = &fibers;
     fibers.RunAll(count, body);
   }
   // Lets the others go on; comes back when it is its turn again and, if there is a barrier, that
@@ -62,32 +71,23 @@ class HostFibers {
     Fiber& mine = all.fibers_[all.running_];
     mine.barrier = barrier;
     mine.generation = generation;
-    swapcontext(&mine.context, &all.scheduler_);
+    mine.scheduler = std::move(mine.scheduler).resume();
   }
 
  private:
-  static constexpr size_t kStackBytes = size_t{256} << 10;
+  using Context = boost::context::fiber;
   struct Fiber {
-    ucontext_t context;
-    std::unique_ptr<std::byte[]> stack;
+    Context context, scheduler;
     bool done = true;
     const HostBarrier* barrier = nullptr;  // that it waits at, since when
     int64_t generation = 0;
   };
 
-  static void Main() {
-    HostFibers& all = *current_;
-    (*all.body_)();
-    all.fibers_[all.running_].done = true;
-    swapcontext(&all.fibers_[all.running_].context, &all.scheduler_);
-  }
-
   void RunAll(int count, const std::function<void()>& body);
 
-  static inline HostFibers* current_ = nullptr;
+  static inline thread_local HostFibers* current_ = nullptr;
+  boost::context::pooled_fixedsize_stack stacks_{size_t{128} << 10};
   std::vector<Fiber> fibers_;
-  ucontext_t scheduler_;
-  const std::function<void()>* body_ = nullptr;
   size_t running_ = 0;
 };
 
@@ -112,30 +112,32 @@ class HostBarrier {
 };
 
 inline void HostFibers::RunAll(int count, const std::function<void()>& body) {
-  current_ = this;
-  body_ = &body;
   if (fibers_.size() < static_cast<size_t>(count)) fibers_.resize(count);
   for (int t = 0; t < count; ++t) {
     Fiber& fiber = fibers_[t];
-    if (fiber.stack == nullptr) fiber.stack.reset(new std::byte[kStackBytes]);
     fiber.done = false;
     fiber.barrier = nullptr;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &HostFibers::Main, 0);
+    fiber.context = Context(std::allocator_arg, stacks_, [&fiber, &body](Context&& scheduler) {
+      fiber.scheduler = std::move(scheduler);
+      body();
+      fiber.done = true;
+      return std::move(fiber.scheduler);
+    });
   }
   for (int left = count; left > 0;) {
+    int waiting = 0, ran = 0;  // for what another thread block does
     for (int t = 0; t < count; ++t) {
       Fiber& fiber = fibers_[t];
       if (fiber.done) continue;
       if (fiber.barrier != nullptr && fiber.barrier->generation() == fiber.generation) continue;
       running_ = t;
       threadIdx.x = t;
-      swapcontext(&scheduler_, &fiber.context);
+      fiber.context = std::move(fiber.context).resume();
+      ++ran;
       if (fiber.done) --left;
+      if (!fiber.done && fiber.barrier == nullptr) ++waiting;
     }
+    if (ran == waiting) std::this_thread::yield();
   }
 }
 

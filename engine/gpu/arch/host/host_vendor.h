@@ -1,16 +1,21 @@
-// What vendor.h gives to the files that start kernels, where a kernel is a function of the host: a
-// launch runs its thread blocks one after the other, and is done when it returns. So a kernel's
-// thread blocks may wait for those with lower numbers or earlier tickets only, as all of ours do.
+// What vendor.h gives to the GPU backend, where the device is the host: a kernel is a function, and
+// what is started has ended when the call returns. A kernel's thread blocks may wait for those
+// before them, or are so few that all run together, as on a GPU.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_VENDOR_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_VENDOR_H_
 
 #include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 #include "engine/gpu/arch/host/host_arch.h"
+#include "engine/gpu/arch/host/host_device.h"
 
 #define __global__
 #define __launch_bounds__(...)
-#define __shared__ static
+#define BLOCKD_LAUNCH_BOUNDS(...)
+#define __shared__ static BLOCKD_OF_THREAD_BLOCK
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define BLOCKD_GPU(name) blockd::gpu::Host##name
 #define BLOCKD_GPU_CODE 1
@@ -22,42 +27,149 @@
 namespace blockd::gpu {
 
 using Error = int;
-using Stream = void*;
-using Event = void*;
-inline constexpr Error kSuccess = 0;
-inline constexpr const char* kBackendName = "host";
-
-inline Error HostEventRecord(Event, Stream) { return kSuccess; }
-inline Error HostStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
+inline constexpr Error kSuccess = 0, HostErrorNotReady = 1, HostErrorMemory = 2;
+inline constexpr const char* kBackendName = kIsAmd ? "host_amd" : "host_nvidia";
+inline const char* HostGetErrorString(Error error) {
+  return error == HostErrorMemory ? "out of memory" : "unknown";
+}
 inline Error HostGetLastError() { return kSuccess; }
 
+// --- The device ----------------------------------------------------------------------------------
+
+struct DeviceProperties {
+  const char* name = "the host";
+  size_t totalGlobalMem = size_t{3} << 30;
+  int multiProcessorCount = HostDevice::kMultiprocessors;
+  int major = 9, minor = 0;
+};
+inline const char* InstructionSetOf(const DeviceProperties&) { return "gfx90a"; }
+inline Error HostGetDeviceCount(int* count) { return *count = 1, kSuccess; }
+inline Error HostSetDevice(int) { return kSuccess; }
+inline Error HostGetDeviceProperties(DeviceProperties* properties, int) {
+  return *properties = DeviceProperties(), kSuccess;
+}
+// An H200's, an MI210's.
+inline Error QueryShared(int, int* multiprocessor, int* block) {
+  *multiprocessor = (kIsAmd ? 64 : 228) << 10;
+  *block = (kIsAmd ? 64 : 227) << 10;
+  return kSuccess;
+}
+
+// --- Memory --------------------------------------------------------------------------------------
+
+inline Error HostMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = DeviceProperties().totalGlobalMem;
+  return kSuccess;
+}
+inline Error HostMalloc(void** p, size_t bytes) {
+  *p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *p == nullptr ? HostErrorMemory : kSuccess;
+}
+inline Error HostFree(void* p) { return std::free(p), kSuccess; }
+inline Error AllocatePinned(void** p, size_t bytes) { return HostMalloc(p, bytes); }
+inline Error FreePinned(void* p) { return HostFree(p); }
+enum HostCopyKind { HostMemcpyHostToDevice, HostMemcpyDeviceToHost, HostMemcpyDeviceToDevice };
+
+// --- Streams, events, graphs ---------------------------------------------------------------------
+
+using Stream = struct HostStream*;
+using Event = struct HostEvent*;
+using Graph = HostGraph*;
+using GraphExec = HostGraph*;
+struct HostStream {};
+struct HostEvent {};
+inline constexpr unsigned HostStreamNonBlocking = 0, HostEventDisableTiming = 0;
+inline Error HostDeviceGetStreamPriorityRange(int* last, int* first) {
+  return *last = *first = 0, kSuccess;
+}
+inline Error HostStreamCreateWithPriority(Stream* stream, unsigned, int) {
+  return *stream = new HostStream, kSuccess;
+}
+inline Error HostStreamDestroy(Stream stream) { return delete stream, kSuccess; }
+inline Error HostStreamSynchronize(Stream) { return kSuccess; }
+inline Error HostStreamQuery(Stream) { return kSuccess; }
+inline Error HostStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
+inline Error HostEventCreateWithFlags(Event* event, unsigned) {
+  return *event = new HostEvent, kSuccess;
+}
+inline Error HostEventDestroy(Event event) { return delete event, kSuccess; }
+inline Error HostEventRecord(Event, Stream) { return kSuccess; }
+inline Error HostEventSynchronize(Event) { return kSuccess; }
+inline Error HostMemcpyAsync(void* to, const void* from, size_t bytes, HostCopyKind, Stream) {
+  return EnqueueOnHost([=] { std::memcpy(to, from, bytes); }), kSuccess;
+}
+inline Error HostMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                               size_t width, size_t height, HostCopyKind, Stream) {
+  EnqueueOnHost([=] {
+    for (size_t row = 0; row < height; ++row) {
+      std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
+                  static_cast<const std::byte*>(from) + row * from_pitch, width);
+    }
+  });
+  return kSuccess;
+}
+inline Error HostMemsetAsync(void* to, int value, size_t bytes, Stream) {
+  return EnqueueOnHost([=] { std::memset(to, value, bytes); }), kSuccess;
+}
+inline constexpr int HostStreamCaptureModeThreadLocal = 0;
+inline Error HostStreamBeginCapture(Stream, int) {
+  Require(host_recording == nullptr, "two graphs recorded at a time");
+  return host_recording = new HostGraph, kSuccess;
+}
+inline Error HostStreamEndCapture(Stream, Graph* graph) {
+  return *graph = std::exchange(host_recording, nullptr), kSuccess;
+}
+inline Error HostGraphGetNodes(Graph graph, void*, size_t* nodes) {
+  return *nodes = graph->size(), kSuccess;
+}
+inline Error Instantiate(GraphExec* made, Graph recorded) {
+  return *made = new HostGraph(*recorded), kSuccess;
+}
+inline Error HostGraphDestroy(Graph graph) { return delete graph, kSuccess; }
+inline Error HostGraphExecDestroy(GraphExec graph) { return delete graph, kSuccess; }
+inline Error HostGraphLaunch(GraphExec graph, Stream) {
+  for (const auto& work : *graph) work();
+  return kSuccess;
+}
+
+// --- Kernels -------------------------------------------------------------------------------------
+
 template <typename Kernel>
-Error AllowShared(Kernel, size_t) {
+Error AllowShared(Kernel, size_t bytes) {
+  Require(!kIsAmd || bytes <= size_t{160} << 10, "more shared memory than a thread block may have");
   return kSuccess;
 }
 template <typename Kernel>
 Error QueryEarly(Kernel, bool* early) {
-  *early = true;
+  *early = !kIsAmd;
+  return kSuccess;
+}
+template <typename Kernel>
+Error Load(Kernel) {
   return kSuccess;
 }
 
 template <typename... Expected, typename... Args>
 Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes, Stream,
                    bool, const Args&... args) {
-  gridDim = grid;
-  blockDim = dim3(static_cast<unsigned>(threads));
-  for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z) {
-    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
-        HostThreadBlock block(threads, shared_bytes);
-        block.Run([&](int) { kernel(args...); });
-      }
-    }
-  }
+  Require(threads <= 1024 && threads % kWarp == 0, "a thread block of so many threads");
+  EnqueueOnHost([=] {
+    const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
+    HostDevice::Get().Launch(blocks, [&](int64_t block) {
+      HostThreadBlock resident(threads, shared_bytes);
+      resident.Run([&](int) {
+        gridDim = grid, blockDim = dim3(static_cast<unsigned>(threads));
+        blockIdx = dim3(static_cast<unsigned>(block % grid.x),
+                        static_cast<unsigned>(block / grid.x % grid.y),
+                        static_cast<unsigned>(block / grid.x / grid.y));
+        kernel(args...);
+      });
+    });
+  });
   return kSuccess;
 }
 
-// There is room for one, which comes after nobody that it could wait for.
+// A multiprocessor has room for one.
 template <typename Kernel>
 Error CountResident(Kernel, int, size_t, int* resident) {
   *resident = 1;
@@ -66,12 +178,8 @@ Error CountResident(Kernel, int, size_t, int* resident) {
 template <typename Args>
 Error LaunchTogether(void (*kernel)(const Args), dim3 grid, int threads, size_t shared_bytes,
                      Stream stream, Args& args) {
-  Require(grid.x == 1, "thread blocks that have to run at the same time");
+  Require(grid.x <= HostDevice::kMultiprocessors, "more thread blocks than can run together");
   return LaunchKernel(kernel, grid, threads, shared_bytes, stream, false, args);
-}
-template <typename Kernel>
-Error Load(Kernel) {
-  return kSuccess;
 }
 
 }  // namespace blockd::gpu
