@@ -101,6 +101,7 @@ def tls_clusters():
         cluster["transport_socket"] = tls_socket("Upstream", {
             "sni": "blockd",
             "common_tls_context": {
+                "alpn_protocols": ["h2"],
                 "validation_context": {
                     "trusted_ca": {"filename": f"{TLS}/ca.crt"},
                     "match_typed_subject_alt_names": [

@@ -1,6 +1,7 @@
 """Does Kubernetes know every field, and does each have the right type?"""
 import functools
 import importlib
+import json
 
 import jsonschema
 import kubernetes_validate
@@ -27,6 +28,8 @@ def close(schema):
         closed["additionalProperties"] = False
     if isinstance(closed.get("anyOf"), list):
         closed["anyOf"] = [each for each in closed["anyOf"] if each != {"type": "null"}]
+        if len(closed["anyOf"]) == 1:  # so that a message says what is wrong in it
+            closed.update(*closed.pop("anyOf"))
     return closed
 
 
@@ -38,6 +41,12 @@ def operator_schema(api_version, kind):
 
 def schema_problems(document):
     """What the schemas do not allow, one line each."""
+    return problems_of(json.dumps(document))
+
+
+@functools.cache
+def problems_of(text):
+    document = json.loads(text)
     kind = (document["apiVersion"], document["kind"])
     name = f"{document['kind']} {document['metadata']['name']}"
     if kind in OPERATORS:
