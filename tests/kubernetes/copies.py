@@ -4,8 +4,8 @@
   copies.py            writes them
   copies.py --check    fails where one is out of date
 
-monitoring/rules.yaml is deploy/prometheus/blockd.rules.yml as a PrometheusRule. overlays/tls has the
-router's configuration of deploy/router with TLS on both sides.
+monitoring/rules.yaml is deploy/prometheus/blockd.rules.yml as a PrometheusRule. overlays/tls has
+the router's configuration of deploy/router with TLS on both sides.
 """
 import pathlib
 import sys
@@ -18,7 +18,7 @@ TLS = "/etc/blockd/tls"
 
 
 def header(source):
-    return f"# Made of {source} by tests/kubernetes/copies.py. Change that file, and run the script.\n"
+    return f"# Made of {source} by tests/kubernetes/copies.py: change that, run the script.\n"
 
 
 def prometheus_rule():

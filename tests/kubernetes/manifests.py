@@ -7,7 +7,7 @@ WORKLOADS = ("StatefulSet", "Deployment")
 
 
 def render(kubectl, folder):
-    """What `kubectl kustomize` makes of the folder. Raises with kubectl's words where it refuses."""
+    """What `kubectl kustomize` makes of the folder. Raises what kubectl says where it refuses."""
     made = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True,
                           check=False)
     if made.returncode != 0:
@@ -79,7 +79,7 @@ def has_port(workload, port):
 
 
 def mounted_files(manifests, workload, container, operator_secrets):
-    """Every path that a volume puts into the container; of volumes without known names, the folder."""
+    """Every file that a ConfigMap or a Secret puts into the container."""
     spec = workload["spec"]["template"]["spec"]
     volumes = {each["name"]: each for each in spec.get("volumes", [])}
     files = set()

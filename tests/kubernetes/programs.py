@@ -10,7 +10,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 
-# Made by run.sh: the folder of blockd and blockctl, and every kubectl that must render the manifests.
+# From run.sh: the folder of blockd and blockctl, and every kubectl that must render the manifests.
 BIN = pathlib.Path(os.environ["BLOCKD_BIN"])
 KUBECTLS = os.environ["KUBECTLS"].split(":")
 PROMTOOL = os.environ["PROMTOOL"]

@@ -101,8 +101,9 @@ def port_problems(manifests):
     for service in manifests.of_kind("Service"):
         for workload in manifests.selected(service["spec"]["selector"]):
             for port in service["spec"]["ports"]:
-                if not has_port(workload, port["targetPort"]):
-                    yield f"{name_of(service)}: {name_of(workload)} has no port {port['targetPort']}"
+                target = port["targetPort"]
+                if not has_port(workload, target):
+                    yield f"{name_of(service)}: {name_of(workload)} has no port {target}"
     for workload, container in manifests.containers():
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             for way in ("grpc", "httpGet", "tcpSocket"):
@@ -181,7 +182,7 @@ def security_problems(manifests):
 
 
 def program_problems(manifests, help_texts):
-    """Flags of blockd and blockctl exist, files that they name are mounted, and there is time to drain."""
+    """Flags of blockd and blockctl exist, their files are mounted, there is time to drain."""
     for workload, container in manifests.containers():
         grace = workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
         stop = " ".join(container.get("lifecycle", {}).get("preStop", {}).get("exec", {})
@@ -189,8 +190,9 @@ def program_problems(manifests, help_texts):
         waits = sum(int(each) for each in re.findall(r"sleep (\d+)", stop))
         if container["name"] == "blockd":
             flags = flags_of(container)
-            waits += seconds(flags.get("drain_timeout", "30s")) + seconds(flags.get("drain_grace", "5s"))
-            yield from flag_problems(workload, container, help_texts["blockd"], "args")
+            waits += seconds(flags.get("drain_timeout", "30s"))
+            waits += seconds(flags.get("drain_grace", "5s"))
+            yield from flag_problems(workload, container["args"], help_texts["blockd"], "args")
             if flags.get("backend") == "cpu":
                 limit = amount(container["resources"]["limits"]["memory"])
                 # By default an eighth each for requests under way and for gRPC's buffers.
@@ -204,15 +206,15 @@ def program_problems(manifests, help_texts):
         for command in commands:
             if command and command[0] != "blockctl":
                 yield f"{name_of(workload)}: {command[0]} is not in the image"
-            yield from flag_problems(workload, {"args": command[1:]}, help_texts["blockctl"], "probe")
+            yield from flag_problems(workload, command[1:], help_texts["blockctl"], "probe")
         for argument in [*container.get("args", []), *sum(commands, [])]:
             for path in re.findall(r"/etc/[\w./-]+", argument):
                 if path not in files:
                     yield f"{name_of(workload)}: {path} is not mounted"
 
 
-def flag_problems(workload, container, help_text, where):
-    for argument in container["args"]:
+def flag_problems(workload, arguments, help_text, where):
+    for argument in arguments:
         name = argument.partition("=")[0]
         if argument.startswith("--") and not re.search(rf"^\s*{name}\b(?!-)", help_text, re.M):
             yield f"{name_of(workload)}: {where}: no flag {name}"
@@ -238,7 +240,7 @@ def image_problems(manifests, dockerfile):
 
 
 def router_problems(manifests):
-    """Envoy listens where the pod says, asks the servers' Service, and has the files that it names."""
+    """Envoy listens where the pod says, asks the servers' Service, and has its files."""
     for workload, container in manifests.containers():
         if container["name"] != "envoy":
             continue

@@ -3,8 +3,8 @@
 #
 #   tests/kubernetes/run.sh BIN
 #
-# BIN is a folder with blockd and blockctl. What is used comes into build/kubernetes, and is not installed: the
-# packages of requirements.txt, and the distribution's kubectl and promtool, unpacked.
+# BIN is a folder with blockd and blockctl. What is used comes into build/kubernetes and is not
+# installed: the packages of requirements.txt; the distribution's kubectl and promtool, unpacked.
 set -euo pipefail
 bin="$(cd "$1" && pwd)"
 cd "$(dirname "$0")/../.."
@@ -28,7 +28,8 @@ unpack() {
 if ! cmp -s tests/kubernetes/requirements.txt "$venv/requirements.txt"; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" -q install --disable-pip-version-check --no-compile -r tests/kubernetes/requirements.txt
+  "$venv/bin/pip" -q install --disable-pip-version-check --no-compile \
+    -r tests/kubernetes/requirements.txt
   cp tests/kubernetes/requirements.txt "$venv/"
 fi
 

@@ -51,7 +51,8 @@ def problems_of(text):
     name = f"{document['kind']} {document['metadata']['name']}"
     if kind in OPERATORS:
         checker = jsonschema.Draft202012Validator(operator_schema(*kind))
-        return [f"{name}: {each.json_path}: {each.message}" for each in checker.iter_errors(document)]
+        return [f"{name}: {each.json_path}: {each.message}"
+                for each in checker.iter_errors(document)]
     problems = []
     for version in VERSIONS:
         try:

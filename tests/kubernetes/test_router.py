@@ -1,4 +1,4 @@
-"""The router as the manifests run it: the real Envoy with the rendered configuration, on this machine."""
+"""The router as the manifests run it: the real Envoy with the rendered configuration."""
 import json
 import pathlib
 import socket
@@ -34,7 +34,7 @@ def make_certificates(folder):
     def openssl(*words):
         output("openssl", *words, cwd=folder)
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
     for name, subject, more in (("tls", "/CN=blockd", "subjectAltName=DNS:blockd"),
                                 ("alice", "/CN=alice", "subjectAltName=DNS:alice.example"),
                                 ("bob", "/CN=bob", "subjectAltName=DNS:bob.example")):
@@ -45,7 +45,7 @@ def make_certificates(folder):
 
 
 class Router:
-    """Envoy with the configuration of an overlay: its paths, ports and servers become this machine's."""
+    """Envoy with an overlay's configuration; paths, ports and servers become this machine's."""
 
     def __init__(self, overlay, folder, server_port):
         self.manifests = rendered(overlay)
@@ -105,7 +105,7 @@ class Router:
 
 def blockctl(address, *words):
     """(exit status, standard output) of blockctl."""
-    ran = subprocess.run([BIN / "blockctl", f"--server={address}", "--timeout=20s", *map(str, words)],
+    ran = subprocess.run([BIN / "blockctl", f"--server={address}", "--timeout=20s", *words],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
                          timeout=120)
     return ran.returncode, ran.stdout
