@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | asan | tsan | tidy | cuda | hip]...
+#   tests/run.sh [all | lint | release | kube | asan | tsan | tidy | cuda | hip]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
+#   kube     the Kubernetes manifests and the alerts: rendered, validated, and the router run with its
+#            rendered configuration; less than a minute
 #   asan     everything, with the address and undefined behaviour sanitizers
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
 #            with the thread sanitizer
@@ -68,6 +70,16 @@ release() {
   test_dir release
 }
 
+kube() {
+  local log="$build/kube.unittest.log" status=0
+  build_preset release blockd blockctl
+  deploy/install_packages.sh kube
+  say "kube: check"
+  tests/kubernetes/run.sh "$build/release/bin" 2>&1 | tee "$log" || status=$?
+  { echo "kube:"; sed -n '/^Ran /,$p' "$log"; } >>"$summary"
+  return "$status"
+}
+
 asan() {
   build_preset asan
   test_dir asan
@@ -120,7 +132,7 @@ tell_failure() {
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release asan tsan tidy cuda hip; do
+  for part in lint release kube asan tsan tidy cuda hip; do
     # A process of its own, so that the first failing command ends the part and not the others.
     TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
@@ -140,9 +152,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | asan | tsan | tidy | cuda | hip) ;;
+    all | lint | release | kube | asan | tsan | tidy | cuda | hip) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release asan tsan tidy cuda hip" >&2
+      echo "unknown part '$part'; there are: all lint release kube asan tsan tidy cuda hip" >&2
       exit 2
       ;;
   esac
