@@ -56,14 +56,16 @@ COPY --from=build-cpu /opt/blockd/ /usr/local/
 ARG REVISION=unknown
 LABEL org.opencontainers.image.revision="${REVISION}"
 
-# NVIDIA's compiler and the static part of its runtime. Of all that, an image needs the driver alone.
+# NVIDIA's compiler and its runtime, laid out as CMake looks for them. blockd links the runtime's static
+# part, so that the image needs the driver alone.
 FROM tools AS tools-cuda
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
     /opt/sbom/bin/pip install --no-cache-dir --no-deps --target=/opt/cuda \
         nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
         nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 \
     && ln -s /opt/cuda/nvidia/cu13 /usr/local/cuda \
-    && ln -s lib /usr/local/cuda/lib64
+    && ln -s lib /usr/local/cuda/lib64 \
+    && ln -s libcudart.so.13 /usr/local/cuda/lib/libcudart.so
 ENV PATH=${PATH}:/usr/local/cuda/bin
 
 FROM tools-cuda AS build-cuda
@@ -81,7 +83,9 @@ LABEL org.opencontainers.image.revision="${REVISION}"
 # AMD's compiler and runtime, those of Debian 13.
 FROM tools AS tools-rocm
 RUN --mount=type=secret,id=debian.sources,target=/etc/apt/sources.list.d/debian.sources \
-    /src/deploy/install_packages.sh hip
+    if ! grep -q '^VERSION_ID="13"' /etc/os-release; then \
+      echo "the target rocm needs --build-arg DEBIAN=docker.io/library/debian:13-slim" >&2; exit 1; fi \
+    && /src/deploy/install_packages.sh hip
 
 FROM runtime AS runtime-rocm
 USER 0:0

@@ -90,6 +90,9 @@ slim() {
   # Packages are to come from a source that is lent to a build, and stays in no image.
   rm -f "$root/etc/apt/sources.list"
   : >"$root/etc/apt/sources.list.d/debian.sources"
+  # Debootstrap copies these of this machine.
+  : >"$root/etc/resolv.conf"
+  echo localhost >"$root/etc/hostname"
 }
 
 mirror_of() {  # mirror_of NAME: this machine's own mirror of debian or debian-security
