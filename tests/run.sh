@@ -13,7 +13,7 @@
 #            GPU: the order of tasks, and a program with the installed engine
 #   hip      compiles the HIP backend with the distribution's hipcc; nothing is run
 #   images   builds the container images and proves them, without a container engine's daemon; needs root.
-#            Not part of `all`: it takes TIME
+#            Not part of `all`: it takes some 25 minutes of two processors and network for packages
 #   all      all others, in this order (the default); goes on after a failure and says so at the end
 #
 # BLOCKD_BUILD_DIR names another folder than build/ for the results.
