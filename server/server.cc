@@ -240,7 +240,10 @@ class Server::Impl {
     if (!passed_over.empty()) {
       absl::StrAppend(&why, ": ", passed_over);
     } else if (options.backend == "auto") {
-      absl::StrAppend(&why, ": the first of ", absl::StrJoin(BuiltBackends(), ", "));
+      const std::vector<std::string> built = BuiltBackends();
+      absl::StrAppend(&why, built.size() == 1
+                                ? ": this build has no other"
+                                : absl::StrCat(": the first of ", absl::StrJoin(built, ", ")));
     }
     LogLine(passed_over.empty() ? LogLevel::kInfo : LogLevel::kWarn, "device")
         .Add("backend", device.backend)

@@ -169,8 +169,9 @@ TEST_F(ProgramTest, OneLineSaysWhatComputesAndWhy) {
   const auto taken = CreateBackend("auto", {.memory_bytes = 64 << 20});
   ASSERT_TRUE(taken.ok()) << taken.status();
   const std::string found = (*taken)->device().backend;
-  const std::string all =
-      absl::StrCat("\"--backend=auto: the first of ", absl::StrJoin(built, ", "));
+  const std::string first = built.size() == 1
+                                ? "\"--backend=auto: this build has no other\"\n"
+                                : "\"--backend=auto: the first of " + absl::StrJoin(built, ", ");
   const struct {
     std::string flag, level, backend, why;
   } cases[] = {
@@ -178,7 +179,7 @@ TEST_F(ProgramTest, OneLineSaysWhatComputesAndWhy) {
       // Where the build has a backend for a GPU and the machine has none, the line says what is
       // missing.
       {"--backend=auto", found == built.front() ? "info" : "warn", found,
-       found == built.front() ? all : "\"--backend=auto: no " + built.front() + " device: "},
+       found == built.front() ? first : "\"--backend=auto: no " + built.front() + " device: "},
   };
   for (const auto& [flag, level, backend, why] : cases) {
     Serve({flag});
