@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the distribution's packages that blockd needs: the one list, used by the demo, the tests,
-# CI and the Dockerfile alike. Debian 12 and Ubuntu 24.04.
+# CI and the Dockerfile alike. Debian 12 and 13, and Ubuntu 24.04.
 #
-#   deploy/install_packages.sh [build] [test] [bench] [lint] [kube] [hip] [prove] [runtime]
+#   deploy/install_packages.sh [build | test | bench | lint | kube | hip | images | sbom | runtime |
+#     runtime-hip]...
 #
 # Without arguments: build test bench lint. Needs root or sudo only if something is missing; what is
 # installed already is left as it is.
@@ -22,12 +23,16 @@ lint=(clang-format-14 clang-tidy-14 shellcheck python3)
 kube=(python3-venv openssl)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)
-# To prove the Dockerfile's steps without a container engine.
-prove=(debootstrap)
-# To run what was built. Debian | Ubuntu: the first name that apt knows is taken.
+# To build and prove the images without a container engine's daemon.
+images=(buildah debootstrap podman runc iproute2 python3-venv)
+# To list what an image is made of.
+sbom=(python3-venv)
+# To run what was built. Debian 12 | Ubuntu 24.04 | Debian 13: the first name that apt knows is taken.
 runtime=('libgrpc++1.51|libgrpc++1.51t64' 'libprotobuf32|libprotobuf32t64'
-  'libabsl20220623|libabsl20220623t64' 'libspdlog1.10|libspdlog1.12'
+  'libabsl20220623|libabsl20220623t64|libabsl20240722' 'libspdlog1.10|libspdlog1.12|libspdlog1.15'
   libprometheus-cpp-pull1.0 libopenblas0-pthread)
+# And with the GPU backend for AMD.
+runtime_hip=(libamdhip64-5)
 
 die() {
   echo "install_packages.sh: $*" >&2
@@ -71,9 +76,11 @@ for group in "${groups[@]}"; do
     lint) wanted+=("${lint[@]}") ;;
     kube) wanted+=("${kube[@]}") ;;
     hip) wanted+=("${hip[@]}") ;;
-    prove) wanted+=("${prove[@]}") ;;
+    images) wanted+=("${images[@]}") ;;
+    sbom) wanted+=("${sbom[@]}") ;;
     runtime) wanted+=("${runtime[@]}") ;;
-    *) die "unknown group '$group'; there are: build test bench lint kube hip prove runtime" ;;
+    runtime-hip) wanted+=("${runtime_hip[@]}") ;;
+    *) die "unknown group '$group'; the script's head names them" ;;
   esac
 done
 

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
 #include "server/call.h"
@@ -182,15 +183,13 @@ class Server::Impl {
       std::string passed_over;
       absl::StatusOr<std::unique_ptr<Backend>> named =
           CreateBackend(options.backend, options.device, &passed_over);
-      if (!passed_over.empty()) {
-        LogLine(LogLevel::kWarn, "device_not_used").Add("message", passed_over).Write();
-      }
       if (absl::IsResourceExhausted(named.status())) {
         return absl::ResourceExhaustedError(absl::StrCat(
             "--device_memory=", options.device.memory_bytes, ": ", named.status().message()));
       }
       if (!named.ok()) return named.status();
       backend = *std::move(named);
+      LogDevice(backend->device(), backend->pool().stats().capacity_bytes, passed_over);
     }
     const DeviceInfo device = backend->device();
     metrics = std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name});
@@ -235,15 +234,31 @@ class Server::Impl {
         .Write();
   }
 
+  // What computes, and why that. A warning where "auto" would rather have had another.
+  void LogDevice(const DeviceInfo& device, int64_t pool_bytes, const std::string& passed_over) {
+    std::string why = absl::StrCat("--backend=", options.backend);
+    if (!passed_over.empty()) {
+      absl::StrAppend(&why, ": ", passed_over);
+    } else if (options.backend == "auto") {
+      const std::vector<std::string> built = BuiltBackends();
+      absl::StrAppend(&why, built.size() == 1
+                                ? ": this build has no other"
+                                : absl::StrCat(": the first of ", absl::StrJoin(built, ", ")));
+    }
+    LogLine(passed_over.empty() ? LogLevel::kInfo : LogLevel::kWarn, "device")
+        .Add("backend", device.backend)
+        .Add("device", device.name)
+        .Add("memory_bytes", device.memory_bytes)
+        .Add("pool_bytes", pool_bytes)
+        .Add("why", why)
+        .Write();
+  }
+
   void LogServing() {
-    const DeviceInfo& device = core->backend().device();
     LogLine(LogLevel::kInfo, "serving")
         .Add("version", Version())
         .Add("grpc", HostPort(options.address, grpc_port))
         .Add("metrics", metrics_port < 0 ? "off" : HostPort(options.metrics_address, metrics_port))
-        .Add("backend", device.backend)
-        .Add("device", device.name)
-        .Add("device_memory_bytes", core->memory().total_bytes)
         .Add("tls", options.tls_cert_file.empty() ? "off" : "on")
         .Write();
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | kube | asan | tsan | tidy | cuda | hip]...
+#   tests/run.sh [all | lint | release | kube | asan | tsan | tidy | cuda | hip | images]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
@@ -14,7 +14,9 @@
 #   cuda     everything with the CUDA backend, only where nvcc is found; runs what of it needs no
 #            GPU: the order of tasks, and a program with the installed engine
 #   hip      compiles the HIP backend with the distribution's hipcc; nothing is run
-#   all      all of them, in this order (the default); goes on after a failure and says so at the end
+#   images   builds the container images and proves them, without a container engine's daemon; needs root.
+#            Not part of `all`: it takes some 25 minutes of two processors and network for packages
+#   all      all others, in this order (the default); goes on after a failure and says so at the end
 #
 # BLOCKD_BUILD_DIR names another folder than build/ for the results.
 set -euo pipefail
@@ -122,6 +124,11 @@ hip() {
   echo "hip: compiled" >>"$summary"
 }
 
+images() {
+  say "images"
+  deploy/prove_images.sh
+}
+
 # Once more, at the end, what made a part fail: of a long log often only the last lines are kept.
 tell_failure() {
   local log="$build/$1.log"
@@ -152,9 +159,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | kube | asan | tsan | tidy | cuda | hip) ;;
+    all | lint | release | kube | asan | tsan | tidy | cuda | hip | images) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release kube asan tsan tidy cuda hip" >&2
+      echo "unknown part '$part'; there are: all lint release kube asan tsan tidy cuda hip images" >&2
       exit 2
       ;;
   esac

@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/blockctl/accuracy.h"
@@ -36,12 +37,18 @@ std::string HandleText(const std::string& handle) { return absl::BytesToHexStrin
 absl::StatusOr<std::string> ParseHandle(const std::string& text) {
   bool valid = !text.empty() && text.size() % 2 == 0;
   for (const char c : text) valid = valid && absl::ascii_isxdigit(c);
+  std::string bytes;
+  for (size_t i = 0; valid && i < text.size(); i += 2) {
+    uint32_t byte = 0;
+    valid = absl::SimpleHexAtoi(absl::string_view(text).substr(i, 2), &byte);
+    bytes.push_back(static_cast<char>(byte));
+  }
   if (!valid) {
     return UsageError(absl::StrCat("\"", text,
                                    "\" is no handle: expected hexadecimal digits, as `blockctl "
                                    "factor` and `blockctl list` print them"));
   }
-  return absl::HexStringToBytes(text);
+  return bytes;
 }
 
 std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos) {

@@ -43,6 +43,11 @@ if(BLOCKD_SANITIZE STREQUAL "thread")
          "-Wl,--no-as-needed ${tsan_library} -Wl,-rpath,${PROJECT_BINARY_DIR} ")
 endif()
 
+# CMake 3.25 expects nvToolsExt of a CUDA toolkit, which those from 13.0 on no longer have.
+if(BLOCKD_CUDA AND NOT TARGET CUDA::nvToolsExt)
+  add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+endif()
+
 # An include of ours is the file's path from the root, "server/core/solver_core.h"; who may include whom,
 # tests/lint/check_tree.sh knows. Public headers lie under include/ of their module, "blockd/engine/solver.h".
 include_directories(${PROJECT_SOURCE_DIR})

@@ -121,7 +121,7 @@ class SmallEliminator {
   int Factor(int64_t block) {
     Vec d[kN];
     LoadDiagonal(block, d);
-    Vec diagonal = {};
+    T diagonal[kWidth] = {};
     BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) {
       d[k] -= update_[k];
@@ -148,7 +148,7 @@ class SmallEliminator {
       Vec squares = {};
       BLOCKD_UNROLL(8)
       for (int k = 0; k < kN; ++k) squares = y_[k] * y_[k] + squares;
-      growth_square_ = Larger<T, kWidth>(squares * diagonal, growth_square_);
+      growth_square_ = Larger<T, kWidth>(squares * Load<T, kWidth>(diagonal), growth_square_);
     }
     return -1;
   }

@@ -9,10 +9,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "blockd/engine/backend_registry.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/temp_folder.h"
 
@@ -151,14 +154,44 @@ TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
     const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
     for (const std::string& text :
          {"\"event\":\"serving\",\"version\":\"" + server::Version() +
-              "\",\"grpc\":\"127.0.0.1:" + port_ + "\",\"metrics\":\"off\",\"backend\":\"cpu\"",
-          std::string("\"device_memory_bytes\":67108864,\"tls\":\"off\"}"),
+              "\",\"grpc\":\"127.0.0.1:" + port_ + "\",\"metrics\":\"off\",\"tls\":\"off\"}",
           std::string("\"method\":\"GetServerInfo\",\"caller\":\"\",\"status\":\"OK\""),
           "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
           std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {
       EXPECT_NE(Output().find(text), std::string::npos) << text << " in " << Output();
     }
     fs::remove(folder_ / "ports");
+  }
+}
+
+TEST_F(ProgramTest, OneLineSaysWhatComputesAndWhy) {
+  const std::vector<std::string> built = BuiltBackends();
+  const auto taken = CreateBackend("auto", {.memory_bytes = 64 << 20});
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const std::string found = (*taken)->device().backend;
+  const std::string first = built.size() == 1
+                                ? "\"--backend=auto: this build has no other\"\n"
+                                : "\"--backend=auto: the first of " + absl::StrJoin(built, ", ");
+  const struct {
+    std::string flag, level, backend, why;
+  } cases[] = {
+      {"--backend=cpu", "info", "cpu", "\"--backend=cpu\"\n"},
+      // Where the build has a backend for a GPU and the machine has none, the line says what is
+      // missing.
+      {"--backend=auto", found == built.front() ? "info" : "warn", found,
+       found == built.front() ? first : "\"--backend=auto: no " + built.front() + " device: "},
+  };
+  for (const auto& [flag, level, backend, why] : cases) {
+    Serve({flag});
+    kill(pid_, SIGTERM);
+    EXPECT_EQ(Wait(), 0);
+    fs::remove(folder_ / "ports");
+    const std::vector<std::string> lines = absl::StrSplit(Output(), " event=device ");
+    ASSERT_EQ(lines.size(), 2) << Output();
+    const auto is = [&](const std::string& text) { return absl::StrContains(lines[1], text); };
+    EXPECT_TRUE(absl::EndsWith(lines[0], " level=" + level)) << Output();
+    EXPECT_TRUE(is("backend=" + backend + " device=")) << lines[1];
+    EXPECT_TRUE(is(" pool_bytes=67108864 why=" + why)) << lines[1];
   }
 }
 

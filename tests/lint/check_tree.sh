@@ -129,6 +129,9 @@ while IFS= read -r metric; do
   grep -q "\"$name\"" server/core/metrics.cc || report "deploy/: no metric $metric in the server"
 done < <(grep -rhoE '\bblockd_[a-z_]+' deploy/grafana/dashboards deploy/prometheus | sort -u)
 
+version="$(sed -n 's/^project(blockd VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)"
+grep -qF "image.version=\"$version\"" Dockerfile || report "Dockerfile: its label of the version is not $version"
+
 # --- Tables and pictures are as their files say ----------------------------------------------------
 tests/lint/write_docs.py --check || report "documentation: see above"
 
