@@ -98,7 +98,7 @@ USER 10001:10001
 FROM tools-rocm AS build-rocm
 COPY . /src/
 RUN --mount=type=bind,from=runtime-rocm,target=/mnt --mount=type=cache,id=blockd-ccache,target=/var/cache/ccache \
-    deploy/build_image.sh /mnt -DBLOCKD_HIP=ON
+    deploy/build_image.sh /mnt -DBLOCKD_HIP=ON "-DBLOCKD_HIP_ARCHITECTURES=gfx90a;gfx942"
 
 FROM runtime-rocm AS rocm
 COPY --from=build-rocm /opt/blockd/ /usr/local/

@@ -51,11 +51,11 @@ void ExpectDepth8(double tolerance) {
     using Layout = ResultLayout<Real>;
     Real left[2 * kLeftRows], right[2], sums[4];
     for (int q = 0; q < 2; ++q) {
-      const int k = Member() + 4 * q;
+      const int k = OperandDepth() + 4 * q;
       for (int i = 0; i < kLeftRows; ++i) {
-        left[kLeftRows * q + i] = static_cast<Real>(a[k * 16 + Group() + 8 * i]);
+        left[kLeftRows * q + i] = static_cast<Real>(a[k * 16 + OperandRow() + 8 * i]);
       }
-      right[q] = static_cast<Real>(b[Group() * 8 + k]);
+      right[q] = static_cast<Real>(b[OperandRow() * 8 + k]);
     }
     const auto at = [&](int e) -> double& {
       return c[(Layout::Column() + Layout::Across(e)) * 16 + Layout::Row() + Layout::Down(e)];
@@ -75,12 +75,12 @@ TEST(FragmentLayoutTest, OfFourColumns) {
   ExpectProduct(16, 4, kProductColumns, 1e-14, [](const double* a, const double* b, double* c) {
     using Layout = ResultLayout<double>;
     double left[kLeftRows], sums[4];
-    for (int i = 0; i < kLeftRows; ++i) left[i] = a[Member() * 16 + Group() + 8 * i];
+    for (int i = 0; i < kLeftRows; ++i) left[i] = a[OperandDepth() * 16 + OperandRow() + 8 * i];
     const auto at = [&](int e) -> double& {
       return c[(Layout::Column() + Layout::Across(e)) * 16 + Layout::Row() + Layout::Down(e)];
     };
     for (int e = 0; e < 4; ++e) sums[e] = at(e);
-    MmaDepth4(sums, left, b[Group() * 4 + Member()]);
+    MmaDepth4(sums, left, b[OperandRow() * 4 + OperandDepth()]);
     for (int e = 0; e < 4; ++e) at(e) = sums[e];
   });
 }
@@ -89,7 +89,7 @@ TEST(FragmentLayoutTest, OfSmallMatrices) {
   ExpectProduct(8, 8, 8, 1e-14, [](const double* a, const double* b, double* c) {
     double left[2], right[2], sums[SmallLayout::kEntries];
     for (int q = 0; q < 2; ++q) {
-      const int k = Member() + 4 * q;
+      const int k = OperandDepth() + 4 * q;
       left[q] = a[k * 8 + SmallLayout::LeftRow()];
       right[q] = b[SmallLayout::RightColumn() * 8 + k];
     }

@@ -1,7 +1,7 @@
 // Device code: products of small matrices by one warp, C += A B, whose lanes have what
 // fragment_layout.h says. MmaDepth8 and MmaDepth4: C has 16 rows and kProductColumns columns; with
-// g = Group() and t = Member(), a[kLeftRows q + i] = A(g + 8 i, t + 4 q) and b[q] = B(t + 4 q, g).
-// MmaSmall: all are 8 x 8.
+// g = OperandRow() and t = OperandDepth(), a[kLeftRows q + i] = A(g + 8 i, t + 4 q) and b[q] = B(t
+// + 4 q, g). MmaSmall: all are 8 x 8.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_MATRIX_INSTRUCTIONS_H_
 #define BLOCKD_ENGINE_GPU_ARCH_MATRIX_INSTRUCTIONS_H_
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/gpu/arch/host_device.h"
 
 namespace blockd::gpu {
 namespace {
@@ -13,6 +15,21 @@ namespace {
 Architecture ArchitectureOf(const DeviceProperties& properties) {
   if constexpr (kIsAmd) return HipArchitecture(InstructionSetOf(properties));
   return CudaArchitecture(properties.major, properties.minor);
+}
+
+// Why no device could be counted. Without a driver the runtime says that it is too old.
+absl::Status NoDevice(Error error) {
+  (void)BLOCKD_GPU(GetLastError)();  // or the next launch would seem to have failed so
+  int driver = 0, runtime = 0;       // 13000 for CUDA 13.0
+  (void)BLOCKD_GPU(DriverGetVersion)(&driver);
+  (void)BLOCKD_GPU(RuntimeGetVersion)(&runtime);
+  std::string why = BLOCKD_GPU(GetErrorString)(error);
+  if (driver == 0) {
+    why = "no driver";
+  } else if (error == BLOCKD_GPU(ErrorInsufficientDriver)) {
+    why = absl::StrCat("the driver is for version ", driver, ", needed is ", runtime);
+  }
+  return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device: ", why));
 }
 
 }  // namespace
@@ -26,22 +43,24 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int32_t index, int64_t memo
 
 absl::Status Device::Init(int32_t index, int64_t memory_bytes) {
   int devices = 0;
-  absl::Status status = ToStatus(BLOCKD_GPU(GetDeviceCount)(&devices), "counting the devices");
-  if (!status.ok()) {
-    return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device: ", status.message()));
-  }
+  const Error counted = BLOCKD_GPU(GetDeviceCount)(&devices);
+  if (counted != kSuccess) return NoDevice(counted);
   if (index < 0 || index >= devices) {
     return absl::NotFoundError(
         absl::StrCat("no ", kBackendName, " device ", index, ", there are ", devices));
   }
   index_ = index;
-  status = Enter();
+  absl::Status status = Enter();
   if (!status.ok()) return status;
   DeviceProperties properties;
   status = ToStatus(BLOCKD_GPU(GetDeviceProperties)(&properties, index), "device properties");
   if (!status.ok()) return status;
   info_.backend = kBackendName;
   info_.name = properties.name;
+  if (!IsCompiledFor(properties)) {
+    return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device that this build is for: ",
+                                            info_.name, " is ", InstructionSetOf(properties)));
+  }
   info_.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   info_.parallelism = properties.multiProcessorCount;
   architecture_ = ArchitectureOf(properties);

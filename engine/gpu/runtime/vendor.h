@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #if defined(BLOCKD_GPU_ON_HOST)
 #include "engine/gpu/arch/host/host_vendor.h"
@@ -55,7 +56,8 @@ inline constexpr Error kSuccess = BLOCKD_GPU(Success);
 #if defined(BLOCKD_GPU_HIP)
 inline constexpr const char* kBackendName = "rocm";
 using DeviceProperties = hipDeviceProp_t;
-inline const char* InstructionSetOf(const DeviceProperties& properties) {
+// With features that it has: "gfx90a:sramecc+:xnack-".
+inline std::string InstructionSetOf(const DeviceProperties& properties) {
   return properties.gcnArchName;
 }
 inline Error AllocatePinned(void** p, size_t bytes) { return hipHostMalloc(p, bytes, 0); }
@@ -66,7 +68,9 @@ inline Error Instantiate(GraphExec* graph, Graph recorded) {
 #else
 inline constexpr const char* kBackendName = "cuda";
 using DeviceProperties = cudaDeviceProp;
-inline const char* InstructionSetOf(const DeviceProperties&) { return ""; }
+inline std::string InstructionSetOf(const DeviceProperties& properties) {
+  return "sm_" + std::to_string(10 * properties.major + properties.minor);
+}
 inline Error AllocatePinned(void** p, size_t bytes) { return cudaMallocHost(p, bytes); }
 inline Error FreePinned(void* p) { return cudaFreeHost(p); }
 // Launches keep the priorities of the streams that they were recorded from.
@@ -121,6 +125,17 @@ inline Error QueryShared(int device, int* multiprocessor, int* block) {
 #endif
   const Error error = BLOCKD_GPU(DeviceGetAttribute)(multiprocessor, kOfAll, device);
   return error == kSuccess ? BLOCKD_GPU(DeviceGetAttribute)(block, kOfOne, device) : error;
+}
+
+// Whether the build has code for a device: the list of those that it was compiled for, separated by
+// blanks, or what later ones take the code of.
+inline bool IsCompiledFor(const DeviceProperties& properties) {
+#if defined(BLOCKD_HIP_ARCHITECTURES)
+  const std::string name = InstructionSetOf(properties), all = " " BLOCKD_HIP_ARCHITECTURES " ";
+  return all.find(" " + name.substr(0, name.find(':')) + " ") != std::string::npos;
+#else
+  return properties.major >= 8;
+#endif
 }
 
 #if defined(BLOCKD_GPU_CODE)

@@ -185,7 +185,8 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
       right[j][0] = RowFragment<kLead, Real>(b + row, k);
       right[j][1] = RowFragment<kLead, Real>(b + row, k + 4);
       // The upper eight of sixteen.
-      if (kProductColumns > 8 && row < first && (Group() & 8) == 0) right[j][0] = right[j][1] = 0;
+      if (kProductColumns > 8 && row < first && (OperandRow() & 8) == 0)
+        right[j][0] = right[j][1] = 0;
       if constexpr (sizeof(Real) == 8) MmaDepth8(sums[j], left, right[j]);
     }
     if constexpr (sizeof(Real) == 4) {

@@ -50,25 +50,25 @@ using Arithmetic =
 // product with a transpose, the right one.
 template <int kLead, typename Real = double, typename T>
 __device__ inline Real RowFragment(const T* rows, int k) {
-  return rows[(k + Member()) * kLead + Group()];
+  return rows[(k + OperandDepth()) * kLead + OperandRow()];
 }
 // Entry (k + t, g) of the columns that `columns` points to: the right operand.
 template <int kLead, typename Real = double, typename T>
 __device__ inline Real ColumnFragment(const T* columns, int k) {
-  return columns[Group() * kLead + k + Member()];
+  return columns[OperandRow() * kLead + k + OperandDepth()];
 }
 // Of MmaSmall: the left operand, the right one, and that of a product with a transpose.
 template <int kLead, typename Real, typename T>
 __device__ inline Real SmallLeft(const T* rows, int k) {
-  return rows[(k + Member()) * kLead + SmallLayout::LeftRow()];
+  return rows[(k + OperandDepth()) * kLead + SmallLayout::LeftRow()];
 }
 template <int kLead, typename Real, typename T>
 __device__ inline Real SmallRight(const T* columns, int k) {
-  return columns[SmallLayout::RightColumn() * kLead + k + Member()];
+  return columns[SmallLayout::RightColumn() * kLead + k + OperandDepth()];
 }
 template <int kLead, typename Real, typename T>
 __device__ inline Real SmallTransposed(const T* rows, int k) {
-  return rows[(k + Member()) * kLead + SmallLayout::RightColumn()];
+  return rows[(k + OperandDepth()) * kLead + SmallLayout::RightColumn()];
 }
 
 // A lane's part of eight columns of the left operand, and of eight rows of the right one.

@@ -263,8 +263,8 @@ class ProductTile {
     // Fragments are read one instruction's depth ahead, over the ends of stages too.
     constexpr int kSteps = kDepth / kStep;
     static_assert(kSteps % 2 == 0);
-    const T* const b = shared + kStageA + Member() * kLeadB + Column0() + Group();
-    const T* const a = shared + Member() * kLeadA + Row0() + Group();
+    const T* const b = shared + kStageA + OperandDepth() * kLeadB + Column0() + OperandRow();
+    const T* const a = shared + OperandDepth() * kLeadA + Row0() + OperandRow();
     Fragments fragments[2];
     CopyWaitBut<kStages - 2>();
     __syncthreads();

@@ -58,12 +58,12 @@ class SpanLoader {
   }
 
  private:
-  __device__ static int G() { return Group(); }
+  __device__ static int G() { return OperandRow(); }
   // Of the unit u: its vector row (backward, the first) and its place in the strip (forward, the
   // first).
   template <bool kForward>
   __device__ static int VectorRow(int u) {
-    const int t = Member();
+    const int t = OperandDepth();
     if (kForward) return 8 * (u >> 1) + 2 * t + (u & 1);
     return kUnit == 2 ? 8 * (u >> 1) + 2 * t : 4 * t;
   }
@@ -162,7 +162,7 @@ class MatrixStream {
   template <int kSets>
   __device__ void Multiply(Sums<kSets, kUnit>& sums, const Span<T>& span, const T* v, int lead,
                            int columns, bool ahead) {
-    const int g = Group(), step = span.step();
+    const int g = OperandRow(), step = span.step();
     // Products of which there is column g.
     const int there = g < columns ? 1 + (kProductColumns + g < columns) : 0;
     // Vector rows before the piece and below the strip's first.

@@ -61,8 +61,8 @@ class StripLoader {
   }
 
  private:
-  __device__ static int G() { return Group(); }
-  __device__ static int T2() { return 2 * Member(); }
+  __device__ static int G() { return OperandRow(); }
+  __device__ static int T2() { return 2 * OperandDepth(); }
   __device__ void Locate(const Span<T>& span, int n) {
     const int k = span.begin + T2(), s = span.strip + 2 * G();
     const int column = kForward ? k : s, row = kForward ? s : k;
@@ -154,7 +154,7 @@ class RingStream {
   template <int kSets>
   __device__ void Multiply(Sums<kSets>& sums, int pieces, const T* v, int step, int lead,
                            int columns, int second, bool halves) {
-    const int g = Group();
+    const int g = OperandRow();
     // Products of which there is column g.
     const int there = g < columns ? 1 + (kProductColumns + g < columns) : 0;
     v += g * lead;

@@ -17,7 +17,7 @@
 namespace blockd::gpu {
 
 inline constexpr int kStrip = 16;
-inline constexpr int kUnitOfStrip = kStrip / kGroups;
+inline constexpr int kUnitOfStrip = kStrip / kOperandRows;
 inline constexpr int kStep = 16;    // rows of the vectors that a piece is multiplied by
 inline constexpr int kColumns = 8;  // right-hand sides of a set
 
@@ -25,7 +25,7 @@ inline constexpr int kColumns = 8;  // right-hand sides of a set
 template <typename T>
 inline constexpr int kWideStrip = 128 / static_cast<int>(sizeof(T));
 template <typename T>
-inline constexpr int kWideUnit = kWideStrip<T> / kGroups;
+inline constexpr int kWideUnit = kWideStrip<T> / kOperandRows;
 
 // Pieces of a strip at begin, begin + step, ... below end. All are multiples of 16, or end is n.
 template <typename T>
@@ -70,12 +70,12 @@ struct Piece {
   // The first vector row that this lane has of the h-th product.
   template <bool kForward>
   __device__ static int Row(int h) {
-    const int t = Member();
+    const int t = OperandDepth();
     return kForward || kPairs ? 8 * h + 2 * t : 4 * t + 2 * h;
   }
 };
 // A strip of a product and kSets times 8 columns. Row r of the m-th tile of 16 rows is row
-// kLeftRows m + r / kGroups of the unit r % kGroups.
+// kLeftRows m + r / kOperandRows of the unit r % kOperandRows.
 template <int kSets, int kUnit = kUnitOfStrip>
 struct Sums {
   using Layout = ResultLayout<double>;
@@ -88,7 +88,7 @@ struct Sums {
   __device__ static int Column() { return Layout::Column(); }
   __device__ static constexpr int Down(int m, int e) {
     const int row = Layout::Down(e);
-    return kLeftRows * m + row / kGroups + kUnit * (row % kGroups);
+    return kLeftRows * m + row / kOperandRows + kUnit * (row % kOperandRows);
   }
   // body(row, column, entry) for this lane's entries.
   template <typename Body>
@@ -135,7 +135,7 @@ struct Sums {
 template <bool kForward, bool kWhole, typename T, int kUnit>
 __device__ inline void LoadPiece(Piece<T, kUnit>& piece, const Span<T>& span, int begin, int n) {
   using ThisPiece = Piece<T, kUnit>;
-  const int mine = span.strip + kUnit * Group();
+  const int mine = span.strip + kUnit * OperandRow();
   const auto at = [&](int row, int column, bool& stored) {
     const int first = span.triangle ? column & -kPanelColumns : 0;
     stored = column < n && row < n && row >= first;

@@ -329,7 +329,7 @@ class TileInverter {
         const int tile = column + kProductColumns * j;
         RightOperand<Real> right;
         LoadRight<true>(right, x + tile, k);
-        if (k > tile + GroupOfEight()) right[0] = right[1] = 0;
+        if (k > tile + EightOf()) right[0] = right[1] = 0;
         MmaDepth8(sums[j], left, right);
       }
     }
@@ -385,7 +385,7 @@ class TileInverter {
         const int tile = kProductColumns * j;
         RightOperand<Real> right;
         LoadRight<kTransposed>(right, b + tile * (kTransposed ? 1 : kLead), k);
-        if (k < triangle + tile + GroupOfEight() && triangle >= 0) right[0] = right[1] = 0;
+        if (k < triangle + tile + EightOf() && triangle >= 0) right[0] = right[1] = 0;
         MmaDepth8(sums[j], left, right);
       }
     }
@@ -398,7 +398,7 @@ class TileInverter {
   }
 
   // Where the eight columns begin of which this lane has one.
-  __device__ static int GroupOfEight() { return kProductColumns > 8 ? Group() & 8 : 0; }
+  __device__ static int EightOf() { return kProductColumns > 8 ? OperandRow() & 8 : 0; }
 
   template <bool kTransposed>
   __device__ static void LoadRight(RightOperand<Real>& right, const T* b, int k) {

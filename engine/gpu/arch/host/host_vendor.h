@@ -43,6 +43,10 @@ struct DeviceProperties {
   int major = 9, minor = 0;
 };
 inline const char* InstructionSetOf(const DeviceProperties&) { return "gfx90a"; }
+inline bool IsCompiledFor(const DeviceProperties&) { return true; }
+inline constexpr Error HostErrorInsufficientDriver = 3;
+inline Error HostDriverGetVersion(int*) { return kSuccess; }
+inline Error HostRuntimeGetVersion(int*) { return kSuccess; }
 inline Error HostGetDeviceCount(int* count) { return *count = 1, kSuccess; }
 inline Error HostSetDevice(int) { return kSuccess; }
 inline Error HostGetDeviceProperties(DeviceProperties* properties, int) {
