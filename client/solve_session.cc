@@ -1,5 +1,6 @@
 #include "blockd/client/solve_session.h"
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "blockd/client/errors.h"
 #include "client/connection.h"
 #include "client/healer.h"
 #include "client/requests.h"
@@ -16,6 +18,15 @@
 #include "client/wire.h"
 
 namespace blockd::client {
+
+namespace {
+
+bool IsOtherServers(const absl::Status& status) {
+  const auto detail = GetHandleNotFound(status);
+  return detail.has_value() && detail->reason() == v1::HandleNotFound::OTHER_SERVER;
+}
+
+}  // namespace
 
 // One request, until it is answered.
 struct SolveSession::Item {
@@ -25,8 +36,9 @@ struct SolveSession::Item {
   Bytes rhs;
   std::vector<std::byte> copy;  // behind `rhs`, where it may have to be sent again
   std::span<std::byte> solution;
-  int64_t generation = 0;  // of the factorization that it was sent for
-  int attempts = 0;        // with that one
+  int64_t generation = 0;             // of the factorization that it was sent for
+  int attempts = 0;                   // with that one
+  std::weak_ptr<SolveStream> stream;  // that it was sent on
 };
 
 struct SolveSession::State : std::enable_shared_from_this<State> {
@@ -36,6 +48,7 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
   mutable absl::Mutex mutex;
   // One to each server, by its route.
   absl::flat_hash_map<std::string, std::shared_ptr<SolveStream>> streams ABSL_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<SolveStream>> leaving ABSL_GUARDED_BY(mutex);  // answer still
   bool ended ABSL_GUARDED_BY(mutex) = false;
   uint64_t last_id ABSL_GUARDED_BY(mutex) = 0;
   absl::flat_hash_set<uint64_t> outstanding ABSL_GUARDED_BY(mutex);
@@ -68,6 +81,19 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
     return stream;
   }
 
+  // A stream goes where its route led when it was opened: elsewhere, if the server was away then.
+  void Forget(const std::shared_ptr<SolveStream>& wrong) {
+    absl::MutexLock lock(&mutex);
+    const auto found = std::find_if(streams.begin(), streams.end(),
+                                    [&](const auto& each) { return each.second == wrong; });
+    if (ended || found == streams.end()) return;
+    found->second->CloseSending();
+    std::erase_if(leaving,
+                  [](const auto& stream) { return stream->AwaitEnd(absl::ZeroDuration()); });
+    leaving.push_back(std::move(found->second));
+    streams.erase(found);
+  }
+
   absl::Status Start(const std::shared_ptr<Item>& item) {
     Factorization now = item->factorization;
     if (now.healer != nullptr) {
@@ -79,10 +105,12 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
     ++item->attempts;
     const auto stream = StreamAlong(now.route, item->factorization.healer != nullptr);
     if (stream == nullptr) return absl::CancelledError("the session has ended");
+    item->stream = stream;
     v1::SolveRequest request = item->request;
     request.set_handle(now.handle);
     return stream->Send(item->id, std::move(request), item->rhs, item->solution, nullptr,
                         [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
+                          if (IsOtherServers(result.status())) state->Forget(item->stream.lock());
                           if (!result.ok() && state->Heal(item, result.status())) return;
                           state->Answer(item->id, std::move(result));
                         });
@@ -132,19 +160,21 @@ SolveSession::~SolveSession() { End(); }
 void SolveSession::End() {
   if (state_ == nullptr) return;
   bool unanswered;
-  absl::flat_hash_map<std::string, std::shared_ptr<SolveStream>> streams;
+  std::vector<std::shared_ptr<SolveStream>> streams;
   {
     absl::MutexLock lock(&state_->mutex);
     state_->ended = true;
-    streams.swap(state_->streams);
+    streams.swap(state_->leaving);
+    for (auto& [route, stream] : state_->streams) streams.push_back(std::move(stream));
+    state_->streams.clear();
     unanswered = state_->answers.size() < state_->outstanding.size();
   }
-  for (const auto& [route, stream] : streams) stream->CloseSending();
-  for (const auto& [route, stream] : streams) {
+  for (const auto& stream : streams) stream->CloseSending();
+  for (const auto& stream : streams) {
     // A stream with nothing in flight ends by itself; the limit is for a server that went silent.
     if (unanswered || !stream->AwaitEnd(absl::Seconds(1))) stream->Cancel();
   }
-  for (const auto& [route, stream] : streams) stream->AwaitEnd();
+  for (const auto& stream : streams) stream->AwaitEnd();
   state_.reset();
 }
 

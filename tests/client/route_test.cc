@@ -1,5 +1,6 @@
 // Which route each call takes, and from which answers a route is learnt.
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -122,6 +123,38 @@ TEST_F(RouteTest, ASessionHasAStreamToEachServer) {
   std::vector<std::string> routes = Routes("SolveStream");
   std::sort(routes.begin(), routes.end());
   EXPECT_EQ(routes, (Strings{"to-one", "to-two"}));
+}
+
+// Its server was away when it was opened, so that the router led it elsewhere.
+TEST_F(RouteTest, AStreamThatLeadsElsewhereIsNotUsedAgain) {
+  const SolverClient client = Connect();
+  fake_.route = "to-one";
+  const FactorHandle handle = Factor(client, {.keep_copy = true});
+  const auto streams = fake_.on_solve_stream.Get();
+  std::atomic<int> opened{0};
+  fake_.on_solve_stream = [&](FakeSolver::SolvePipe* pipe) {
+    if (++opened > 1) return streams(pipe);
+    v1::SolveStreamRequest request;
+    while (pipe->Read(&request)) {
+      v1::SolveStreamReply reply;
+      reply.set_id(request.id());
+      reply.mutable_status()->ParseFromString(
+          NotFound(request.request().handle(), v1::HandleNotFound::OTHER_SERVER).error_details());
+      pipe->Write(reply);
+    }
+    return grpc::Status::OK;
+  };
+  SolveSession session = client.OpenSession();
+  const std::vector<double> b = {8};
+  std::vector<double> x(10, 0);
+  std::vector<uint64_t> ids;
+  for (size_t i = 0; i < x.size(); ++i) {
+    ids.push_back(*session.Send(handle, b, std::span<double>(x).subspan(i, 1)));
+  }
+  for (const uint64_t id : ids) EXPECT_TRUE(session.Await(id, absl::Minutes(1)).ok());
+  EXPECT_EQ(x, std::vector<double>(10, 4));
+  EXPECT_EQ(opened, 2);
+  EXPECT_EQ(handle.restore_counters().restores, 1);
 }
 
 TEST_F(RouteTest, HandlesOfSeveralServersAreRefusedInOneCall) {
