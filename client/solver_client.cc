@@ -263,12 +263,20 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
   options.pin = false;
   options.timeout = solve.timeout;
   const absl::Time deadline = connection_->Deadline(solve.timeout);
-  const absl::StatusOr<FactorResult> factored = Factor(system, options);
-  if (!factored.ok()) return factored.status();
-  SolveOptions rest = solve;
-  rest.check_finite = solve.check_finite || factor.check_finite;
-  rest.timeout = std::max(deadline - absl::Now(), absl::Nanoseconds(1));
-  absl::StatusOr<SolveResult> solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
+  const auto remaining = [&] { return std::max(deadline - absl::Now(), absl::Nanoseconds(1)); };
+  absl::StatusOr<FactorResult> factored;
+  absl::StatusOr<SolveResult> solved;
+  // Once more where the server went away in between.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    factored = Factor(system, options);
+    if (!factored.ok()) return factored.status();
+    SolveOptions rest = solve;
+    rest.check_finite = solve.check_finite || factor.check_finite;
+    rest.timeout = remaining();
+    solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
+    if (!IsLost(solved.status())) break;
+    options.timeout = remaining();
+  }
   if (!solved.ok()) return solved.status();
   return FactorSolveResult{solved->backward_error, solved->backward_error_bound,
                            solved->refinements, factored->log_determinant, std::move(solved->cost)};

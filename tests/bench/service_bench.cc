@@ -1,7 +1,7 @@
 // The service over loopback: what gRPC and the batcher cost and gain. Same table as cpu_bench.
 //
-//   service_bench [--target=HOST:PORT] [--router=HOST:PORT] [--json=FILE --commit=NAME] [--noheader]
-//     [--quick]
+//   service_bench [--target=HOST:PORT] [--router=HOST:PORT] [--json=FILE --commit=NAME]
+//     [--noheader] [--quick]
 //
 // Without --target it starts a server in its own process. --router: a router in front of that
 // server; then only what a call costs through it is measured, beside direct calls. --quick: few

@@ -61,8 +61,6 @@ class HealTest : public ::testing::Test {
       return grpc::Status::OK;
     };
   }
-  ~HealTest() override { fake_.on_call = nullptr; }
-
   grpc::Status Answer(const v1::SolveRequest& request, v1::SolveReply* reply) {
     absl::MutexLock lock(&mutex_);
     if (!held_.contains(request.handle())) {
@@ -122,8 +120,8 @@ class HealTest : public ::testing::Test {
     return x[0];
   }
 
-  FakeSolver fake_;
   Shared<std::vector<std::string>> released_;
+  Shared<std::vector<std::pair<std::string, std::string>>> calls_;  // what RouteTest keeps
 
  private:
   absl::Mutex mutex_;
@@ -133,6 +131,9 @@ class HealTest : public ::testing::Test {
   std::set<std::string> held_ ABSL_GUARDED_BY(mutex_), keys_ ABSL_GUARDED_BY(mutex_);
   v1::HandleNotFound::Reason reason_ ABSL_GUARDED_BY(mutex_) = v1::HandleNotFound::NEVER_EXISTED;
   grpc::Status lost_as_ ABSL_GUARDED_BY(mutex_);
+
+ protected:
+  FakeSolver fake_;  // ends before what its scripts use
 };
 
 }  // namespace blockd::client

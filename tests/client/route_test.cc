@@ -40,8 +40,6 @@ class RouteTest : public HealTest {
     return routes;
   }
   using Strings = std::vector<std::string>;
-
-  Shared<std::vector<std::pair<std::string, std::string>>> calls_;
 };
 
 TEST_F(RouteTest, EveryCallOnAHandleTakesTheRouteOfItsFactor) {
