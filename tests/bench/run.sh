@@ -7,7 +7,8 @@
 # --json keeps the results in tests/bench/results, from where tests/lint/write_docs.py puts them into the
 # documentation.
 #
-# --envoy: measures calls through Envoy too; `tests/run.sh router` leaves its program below build/router.
+# --envoy: measures calls through Envoy beside direct ones, and nothing else. `tests/run.sh router` leaves its
+# program below build/router.
 #
 # Nothing else should run on the machine meanwhile.
 set -eu
@@ -45,13 +46,15 @@ measure() {
   program=$build/tests/bench/$1 result=$2
   shift 2
   if [ -n "$json" ]; then
-    set -- "$@" "--json=$json/$result.json" "--commit=$commit" "--command=tests/bench/run.sh --json"
+    set -- "$@" "--json=$json/$result.json" "--commit=$commit" "--command=tests/bench/run.sh --json${envoy:+ --envoy=envoy}"
   fi
   "$program" "$@" $quick
 }
 
-measure cpu_bench cpu
-measure accuracy_bench accuracy_cpu --backend=cpu
+if [ -z "$envoy" ]; then
+  measure cpu_bench cpu
+  measure accuracy_bench accuracy_cpu --backend=cpu
+fi
 
 "$build/bin/blockd" --port=0 --metrics_port=-1 --port_file="$scratch/port" --log_level=error &
 server=$!
@@ -65,13 +68,14 @@ until [ -s "$scratch/port" ]; do
   sleep 0.1
 done
 port=$(sed -n 's/^grpc=//p' "$scratch/port")
-measure service_bench service --noheader --target="127.0.0.1:$port"
-
-if [ -z "$envoy" ]; then exit; fi
+if [ -z "$envoy" ]; then
+  measure service_bench service --noheader --target="127.0.0.1:$port"
+  exit
+fi
 sed -e "s#/etc/envoy#$scratch#; s#0\.0\.0\.0#127.0.0.1#" "$root/deploy/router/envoy.yaml" >"$scratch/envoy.yaml"
 sed -e "s#type: STRICT_DNS#type: STATIC#; /dns_refresh_rate/d; /respect_dns_ttl/d" \
   -e "s#address: blockd-pods, port_value: 7117#address: 127.0.0.1, port_value: $port#" \
   "$root/deploy/router/clusters.yaml" >"$scratch/clusters.yaml"
 "$envoy" -c "$scratch/envoy.yaml" --concurrency 2 --disable-hot-restart -l error &
 router=$!
-measure service_bench service_router --noheader --target="127.0.0.1:$port" --router=127.0.0.1:7117
+measure service_bench service_router --target="127.0.0.1:$port" --router=127.0.0.1:7117
