@@ -189,6 +189,8 @@ void Healer::Run() {
           ++counters_.restores;
         } else {
           ++counters_.failures;
+          // No server was there to be spared.
+          if (IsGone(made.status()) && !started_.empty()) started_.pop_back();
         }
         connection_->CountRestores(held ? RestoreCounters{.restores = 1}
                                         : RestoreCounters{.failures = 1});

@@ -111,6 +111,21 @@ TEST_F(HealTest, TheLimitEndsIt) {
   EXPECT_EQ(handle.restore_counters().refused, 2);
 }
 
+TEST_F(HealTest, AnAttemptThatFindsNoServerDoesNotCount) {
+  const SolverClient client = Connect({.retry = {.max_attempts = 2}});
+  const FactorHandle handle =
+      Factor(client, {.keep_copy = true, .max_restores = 1, .window = absl::Hours(1)});
+  const auto on_factor = fake_.on_factor.Get();
+  const grpc::Status nobody(grpc::StatusCode::UNAVAILABLE, "nobody is there");
+  fake_.on_factor = [&](const v1::FactorRequest&, v1::FactorReply*) { return nobody; };
+  Lose(nobody);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(absl::IsUnavailable(Solve(client, handle).status()));
+  fake_.on_factor = on_factor;
+  EXPECT_EQ(*Solve(client, handle), 4);
+  EXPECT_EQ(handle.restore_counters().failures, 3);
+  EXPECT_EQ(handle.restore_counters().refused, 0);
+}
+
 TEST_F(HealTest, TheLimitIsOfTheLastWhile) {
   const SolverClient client = Connect();
   const FactorHandle handle =

@@ -52,7 +52,8 @@ struct RestoreOptions {
   std::function<absl::StatusOr<OwnedSystem>(size_t system)> matrix{};
   // The client keeps a copy of its own instead, and renews it with every Refactor.
   bool keep_copy = false;
-  // At most so many attempts within any such time; then calls fail with what lost the handle.
+  // At most so many attempts within any such time; then calls fail with what lost the handle. An
+  // attempt that found no server does not count.
   int max_restores = 8;
   absl::Duration window = absl::Minutes(1);
 
