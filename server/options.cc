@@ -175,7 +175,7 @@ int64_t MachineMemoryBytes() {
 }
 
 constexpr size_t kMaxNameBytes = 256;
-bool IsPrintable(absl::string_view text) {
+bool IsOneWord(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
@@ -227,7 +227,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckBytes("http2_window_bytes", o.http2_window_bytes, 64 * kKiB, kGiB));
   status.Update(CheckDuration("drain_grace", o.drain_grace, absl::ZeroDuration(), day));
   status.Update(CheckDuration("drain_timeout", o.drain_timeout, absl::ZeroDuration(), day));
-  if (o.server_name.size() > kMaxNameBytes || !IsPrintable(o.server_name)) {
+  if (o.server_name.size() > kMaxNameBytes || !IsOneWord(o.server_name)) {
     status.Update(
         Refuse("server_name", absl::CHexEscape(o.server_name),
                absl::StrCat("at most ", kMaxNameBytes, " characters, none of them blank")));
