@@ -124,7 +124,8 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
       absl::MutexLock lock(&mutex);
       if (ended) return false;
     }
-    if (!HealsNow(why, item->attempts)) {
+    // The end of a stream may be older than what it was sent for: a new stream will tell.
+    if (absl::IsUnavailable(why) && item->attempts < 2) {
       Again(item);
     } else {
       healer->Restore(item->generation, why,
