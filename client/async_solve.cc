@@ -3,72 +3,151 @@
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "blockd/client/backoff.h"
+#include "client/healer.h"
 #include "client/requests.h"
+#include "client/solve_stream.h"
 
 namespace blockd::client {
 namespace {
 
+// Calls `fire` on a gRPC thread at `time`, unless that was given up before.
+class Timer {
+ public:
+  static std::shared_ptr<Timer> Start(absl::Time time, std::function<void()> fire) {
+    std::shared_ptr<Timer> timer(new Timer);
+    timer->self_ = timer;  // the alarm keeps its callback for good, and so must not keep us in it
+    timer->fire_ = std::move(fire);
+    timer->alarm_.Set(absl::ToChronoTime(time), [raw = timer.get()](bool due) {
+      const std::shared_ptr<Timer> self = std::move(raw->self_);
+      const std::function<void()> fire = std::move(self->fire_);
+      if (due) fire();
+    });
+    return timer;
+  }
+  void GiveUp() { alarm_.Cancel(); }
+
+ private:
+  Timer() = default;
+  std::shared_ptr<Timer> self_;
+  std::function<void()> fire_;
+  grpc::Alarm alarm_;
+};
+
 // Kept alive by the callback that it waits for.
 class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
  public:
-  AsyncSolve(std::shared_ptr<Connection> connection, v1::SolveRequest request,
-             std::span<std::byte> solution, absl::Time deadline,
+  AsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
+             v1::SolveRequest request, std::span<std::byte> solution, absl::Time deadline,
              std::function<void(absl::StatusOr<SolveResult>)> done)
       : connection_(std::move(connection)),
-        request_(std::move(request)),
+        healer_(factorization.healer),
+        large_(static_cast<int64_t>(request.rhs().size()) >
+               connection_->options().stream_threshold_bytes),
         solution_(solution),
         deadline_(deadline),
         done_(std::move(done)),
-        backoff_(connection_->options().retry, deadline, UniformRandom) {}
+        route_(factorization.route),
+        request_(std::move(request)) {}
 
-  void Attempt() {
-    context_ = std::make_unique<grpc::ClientContext>();
-    connection_->Prepare(*context_, deadline_);
-    connection_->stub().async()->Solve(
-        context_.get(), &request_, &reply_,
-        [self = shared_from_this()](const grpc::Status& status) { self->Ended(ToStatus(status)); });
+  // From the beginning: with what the factorization stands for now.
+  void Start() {
+    if (healer_ != nullptr) {
+      const Healer::Current now = healer_->current();
+      generation_ = now.generation;
+      route_ = now.factorization.route;
+      request_.set_handle(now.factorization.handle);
+    }
+    backoff_.emplace(connection_->options().retry, deadline_, UniformRandom);
+    Attempt();
   }
 
  private:
-  void Ended(const absl::Status& status) {
-    if (status.ok()) return done_(TakeSolution(reply_, solution_));
-    const auto wait = backoff_.Next(status, absl::Now());
+  void Attempt() {
+    if (large_) return AttemptLarge();
+    context_ = std::make_unique<grpc::ClientContext>();
+    connection_->Prepare(*context_, deadline_, route_);
+    connection_->stub().async()->Solve(context_.get(), &request_, &reply_,
+                                       [self = shared_from_this()](const grpc::Status& status) {
+                                         if (!status.ok())
+                                           return self->Failed(ToStatusOfAnswer(ToStatus(status)));
+                                         self->done_(TakeSolution(self->reply_, self->solution_));
+                                       });
+  }
+
+  void AttemptLarge() {
+    v1::SolveRequest header;
+    header.set_handle(request_.handle());
+    header.set_num_rhs(request_.num_rhs());
+    *header.mutable_options() = request_.options();
+    const std::string& rhs = request_.rhs();
+    const auto stream = SolveStream::Start(connection_, deadline_, route_);
+    const absl::Status sent =
+        stream->Send(stream->NextId(), std::move(header),
+                     {reinterpret_cast<const std::byte*>(rhs.data()), rhs.size()}, solution_,
+                     nullptr, [self = shared_from_this()](absl::StatusOr<SolveResult> result) {
+                       if (!result.ok()) return self->Failed(result.status());
+                       self->done_(std::move(result));
+                     });
+    stream->CloseSending();
+    if (!sent.ok()) Failed(sent);
+  }
+
+  void Failed(const absl::Status& status) {
+    const auto wait = backoff_->Next(status, absl::Now());
+    const bool heals = healer_ != nullptr && IsLost(status);
+    if (heals && (!wait.has_value() || HealsNow(status, backoff_->attempts()))) return Heal(status);
     if (!wait.has_value()) return done_(status);
-    // The alarm keeps its callback for good, so the callback must not keep the alarm's owner.
-    until_alarm_ = shared_from_this();
-    alarm_ = std::make_unique<grpc::Alarm>();  // the last one's callback may not have returned yet
-    alarm_->Set(absl::ToChronoTime(absl::Now() + *wait), [this](bool) {
-      const std::shared_ptr<AsyncSolve> self = std::move(until_alarm_);
-      Attempt();
-    });
+    Timer::Start(absl::Now() + *wait, [self = shared_from_this()] { self->Attempt(); });
+  }
+
+  // The restoration may take longer than this call has.
+  void Heal(const absl::Status& why) {
+    const auto over = std::make_shared<std::atomic<bool>>(false);
+    std::shared_ptr<Timer> late;
+    if (deadline_ != absl::InfiniteFuture()) {
+      late = Timer::Start(deadline_, [self = shared_from_this(), over, why] {
+        if (!over->exchange(true)) self->done_(RestoreIsLate(why));
+      });
+    }
+    healer_->Restore(generation_, why,
+                     [self = shared_from_this(), over, late](const absl::Status& restored) {
+                       if (over->exchange(true)) return;
+                       if (late != nullptr) late->GiveUp();
+                       if (!restored.ok()) return self->done_(restored);
+                       self->Start();
+                     });
   }
 
   const std::shared_ptr<Connection> connection_;
-  const v1::SolveRequest request_;
+  const std::shared_ptr<Healer> healer_;
+  const bool large_;
   const std::span<std::byte> solution_;
   const absl::Time deadline_;
   const std::function<void(absl::StatusOr<SolveResult>)> done_;
-  Backoff backoff_;
+  std::string route_;
+  v1::SolveRequest request_;
+  int64_t generation_ = 0;
+  std::optional<Backoff> backoff_;
   std::unique_ptr<grpc::ClientContext> context_;
   v1::SolveReply reply_;
-  std::unique_ptr<grpc::Alarm> alarm_;
-  std::shared_ptr<AsyncSolve> until_alarm_;
 };
 
 }  // namespace
 
-void StartAsyncSolve(std::shared_ptr<Connection> connection, v1::SolveRequest request,
-                     std::span<std::byte> solution, absl::Time deadline,
+void StartAsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
+                     v1::SolveRequest request, std::span<std::byte> solution, absl::Time deadline,
                      std::function<void(absl::StatusOr<SolveResult>)> done) {
-  std::make_shared<AsyncSolve>(std::move(connection), std::move(request), solution, deadline,
-                               std::move(done))
-      ->Attempt();
+  std::make_shared<AsyncSolve>(std::move(connection), factorization, std::move(request), solution,
+                               deadline, std::move(done))
+      ->Start();
 }
 
 absl::StatusOr<SolveResult> TakeSolution(v1::SolveReply& reply, std::span<std::byte> solution) {

@@ -13,10 +13,11 @@
 
 namespace blockd::client {
 
-// Sends the request, which holds its right-hand sides, and retries as Connection::Retry does.
-// `done` runs once on a gRPC thread; `solution` stays valid until then.
-void StartAsyncSolve(std::shared_ptr<Connection> connection, v1::SolveRequest request,
-                     std::span<std::byte> solution, absl::Time deadline,
+// Sends the request, which holds its right-hand sides, by the way that its size asks for, and
+// retries and heals as CallHealing does. `done` runs once, on a gRPC thread or on the healer's;
+// `solution` stays valid until then.
+void StartAsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
+                     v1::SolveRequest request, std::span<std::byte> solution, absl::Time deadline,
                      std::function<void(absl::StatusOr<SolveResult>)> done);
 
 // A reply's solution, in its place. INTERNAL if it is not as long as it must be.

@@ -5,12 +5,17 @@
 #include <vector>
 
 #include "absl/random/random.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "blockd/client/backoff.h"
 #include "blockd/client/errors.h"
+#include "client/healer.h"
 
 namespace blockd::client {
 namespace {
+
+constexpr char kRouteKey[] = "blockd-route";
 
 std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& options) {
   if (!options.tls.has_value()) return grpc::InsecureChannelCredentials();
@@ -116,9 +121,11 @@ absl::Time Connection::Deadline(absl::Duration timeout) const {
   return absl::Now() + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
 }
 
-void Connection::Prepare(grpc::ClientContext& context, absl::Time deadline) const {
+void Connection::Prepare(grpc::ClientContext& context, absl::Time deadline,
+                         const std::string& route) const {
   if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
   if (!options_.caller.empty()) context.AddMetadata("blockd-caller", options_.caller);
+  if (!route.empty()) context.AddMetadata(kRouteKey, route);
 }
 
 absl::Status TimeIsOver() {
@@ -126,21 +133,25 @@ absl::Status TimeIsOver() {
 }
 
 absl::Status Connection::Retry(absl::Time deadline,
-                               absl::FunctionRef<absl::Status(grpc::ClientContext&)> call) const {
+                               absl::FunctionRef<absl::Status(grpc::ClientContext&)> call,
+                               const Factorization* on) const {
   if (absl::Now() >= deadline) return TimeIsOver();
   Backoff backoff(options_.retry, deadline, UniformRandom);
   while (true) {
     grpc::ClientContext context;
-    Prepare(context, deadline);
-    absl::Status status = call(context);
+    Prepare(context, deadline, on != nullptr ? on->route : "");
+    const absl::Status status = ToStatusOfAnswer(call(context));
     if (status.ok()) return status;
     const auto wait = backoff.Next(status, absl::Now());
     if (!wait.has_value()) return status;
+    if (on != nullptr && on->healer != nullptr && HealsNow(status, backoff.attempts())) {
+      return status;
+    }
     absl::SleepFor(*wait);
   }
 }
 
-void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, std::string handle) {
+void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Factorization& held) {
   struct Call {
     std::shared_ptr<Connection> connection;  // first, because the context must go before it
     grpc::ClientContext context;
@@ -149,8 +160,8 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, std::stri
   };
   auto call = std::make_shared<Call>();
   call->connection = self;
-  self->Prepare(call->context, absl::Now() + absl::Seconds(10));
-  call->request.add_handle(std::move(handle));
+  self->Prepare(call->context, absl::Now() + absl::Seconds(10), held.route);
+  call->request.add_handle(held.handle);
   {
     absl::MutexLock lock(&self->mutex_);
     ++self->releases_;
@@ -166,6 +177,32 @@ bool Connection::AwaitReleases(absl::Duration limit) {
   const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return releases_ == 0; };
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&none), limit);
+}
+
+void Connection::CountRestores(const RestoreCounters& more) {
+  absl::MutexLock lock(&mutex_);
+  restores_.restores += more.restores;
+  restores_.failures += more.failures;
+  restores_.refused += more.refused;
+  restores_.waited += more.waited;
+}
+
+RestoreCounters Connection::restore_counters() {
+  absl::MutexLock lock(&mutex_);
+  return restores_;
+}
+
+std::string RouteOf(const grpc::ClientContext& context) {
+  const auto& metadata = context.GetServerInitialMetadata();
+  const auto found = metadata.find(kRouteKey);
+  if (found == metadata.end()) return {};
+  return std::string(found->second.data(), found->second.size());
+}
+
+absl::Status ToStatusOfAnswer(const absl::Status& status) {
+  const bool reset = absl::IsInternal(status) && absl::StrContains(status.message(), "RST_STREAM");
+  if (!absl::IsCancelled(status) && !reset) return status;
+  return absl::UnavailableError(absl::StrCat("the server ended the call: ", status.message()));
 }
 
 absl::Status ToStatus(const grpc::Status& status) {

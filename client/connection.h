@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "blockd/client/client_options.h"
+#include "blockd/client/results.h"
 #include "blockd/v1/blockd.grpc.pb.h"
 
 namespace blockd::client {
@@ -37,15 +38,23 @@ class Connection {
 
   // Now plus the timeout, or plus the client's own where that is zero.
   absl::Time Deadline(absl::Duration timeout) const;
-  void Prepare(grpc::ClientContext& context, absl::Time deadline) const;
-  // Calls until it succeeds, fails for good, or there is no time for another attempt. Blocks.
+  // `route`: of the handle that the call is about, if it has one.
+  void Prepare(grpc::ClientContext& context, absl::Time deadline,
+               const std::string& route = {}) const;
+  // Calls until it succeeds, fails for good, or there is no time for another attempt. Blocks. `on`:
+  // what the call is about. One that heals is not waited for where factoring again is what helps.
   absl::Status Retry(absl::Time deadline,
-                     absl::FunctionRef<absl::Status(grpc::ClientContext&)> call) const;
+                     absl::FunctionRef<absl::Status(grpc::ClientContext&)> call,
+                     const Factorization* on = nullptr) const;
 
-  // Gives handles back without waiting; a failure is the server's to mend (lease, eviction).
-  static void ReleaseLater(const std::shared_ptr<Connection>& self, std::string handle);
+  // Gives one back without waiting; a failure is the server's to mend (lease, eviction).
+  static void ReleaseLater(const std::shared_ptr<Connection>& self, const Factorization& held);
   // False if some were still on their way after `limit`.
   bool AwaitReleases(absl::Duration limit);
+
+  // Of all handles that heal.
+  void CountRestores(const RestoreCounters& more);
+  RestoreCounters restore_counters();
 
  private:
   Connection(const std::string& target, const ClientOptions& options);
@@ -56,9 +65,15 @@ class Connection {
   std::unique_ptr<grpc::GenericStub> bulk_;
   absl::Mutex mutex_;
   int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;  // on their way
+  RestoreCounters restores_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status ToStatus(const grpc::Status& status);
+// The same for a call that nobody here has cancelled: where the server, or a router, ends it
+// without an answer of its own, it is UNAVAILABLE.
+absl::Status ToStatusOfAnswer(const absl::Status& status);
+// `blockd-route` in what the call received; empty if there is none.
+std::string RouteOf(const grpc::ClientContext& context);
 // What a call says that is not made because its deadline has passed. gRPC would make it: it rounds
 // deadlines up to milliseconds.
 absl::Status TimeIsOver();

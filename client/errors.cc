@@ -50,6 +50,10 @@ std::optional<v1::LimitExceeded> GetLimitExceeded(const absl::Status& status) {
   return GetDetail<v1::LimitExceeded>(status);
 }
 
+std::optional<v1::ServerDraining> GetServerDraining(const absl::Status& status) {
+  return GetDetail<v1::ServerDraining>(status);
+}
+
 std::optional<absl::Duration> GetRetryAfter(const absl::Status& status) {
   const auto detail = GetDetail<v1::RetryAfter>(status);
   if (!detail.has_value() || !detail->has_delay()) return std::nullopt;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "client/connection.h"
+#include "client/healer.h"
 #include "client/release.h"
 
 namespace blockd::client {
@@ -27,19 +28,37 @@ FactorHandle::~FactorHandle() { ReleaseLater(); }
 
 void FactorHandle::ReleaseLater() {
   if (empty()) return;
-  Connection::ReleaseLater(connection_, factorization_.handle);
+  Connection::ReleaseLater(connection_, Take());
   connection_.reset();
+}
+
+Factorization FactorHandle::Take() {
+  Factorization taken = std::exchange(factorization_, {});
+  if (taken.healer == nullptr) return taken;
+  return taken.healer->Retire();
+}
+
+Factorization FactorHandle::get() const {
+  if (factorization_.healer == nullptr) return factorization_;
+  Factorization now = factorization_.healer->current().factorization;
+  now.healer = factorization_.healer;
+  return now;
+}
+
+RestoreCounters FactorHandle::restore_counters() const {
+  return factorization_.healer == nullptr ? RestoreCounters() : factorization_.healer->counters();
 }
 
 absl::Status FactorHandle::Release() {
   if (empty()) return absl::OkStatus();
   const std::shared_ptr<Connection> connection = std::move(connection_);
-  return ReleaseNow(*connection, {&factorization_.handle, 1}).status();
+  const Factorization held = Take();
+  return ReleaseNow(*connection, {&held.handle, 1}, held.route).status();
 }
 
 Factorization FactorHandle::Detach() {
   connection_.reset();
-  return std::exchange(factorization_, {});
+  return Take();
 }
 
 }  // namespace blockd::client

@@ -5,13 +5,15 @@
 namespace blockd::client {
 
 absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
-                                   std::span<const std::string> handles) {
+                                   std::span<const std::string> handles, const std::string& route) {
   v1::ReleaseRequest request;
   for (const std::string& handle : handles) request.add_handle(handle);
   v1::ReleaseReply reply;
   bool repeated = false;
-  const absl::Status status =
-      connection.Retry(connection.Deadline({}), [&](grpc::ClientContext& context) {
+  const Factorization on{.handle = {}, .route = route};
+  const absl::Status status = connection.Retry(
+      connection.Deadline({}),
+      [&](grpc::ClientContext& context) {
         const absl::Status once = ToStatus(connection.stub().Release(&context, request, &reply));
         const auto detail = GetHandleNotFound(once);
         if (repeated && detail.has_value() && detail->reason() == v1::HandleNotFound::RELEASED) {
@@ -19,7 +21,8 @@ absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
         }
         repeated = true;
         return once;
-      });
+      },
+      &on);
   if (!status.ok()) return status;
   return reply.released_bytes();
 }

@@ -14,7 +14,7 @@ namespace blockd::client {
 // The bytes that the server got back. A retry that finds its handle released by the attempt before
 // it has succeeded.
 absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
-                                   std::span<const std::string> handles);
+                                   std::span<const std::string> handles, const std::string& route);
 
 }  // namespace blockd::client
 

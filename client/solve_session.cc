@@ -1,20 +1,56 @@
 #include "blockd/client/solve_session.h"
 
+#include <algorithm>
 #include <deque>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "blockd/client/errors.h"
+#include "client/connection.h"
+#include "client/healer.h"
 #include "client/requests.h"
 #include "client/solve_stream.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 
-struct SolveSession::State {
-  std::shared_ptr<SolveStream> stream;
+namespace {
+
+bool IsOtherServers(const absl::Status& status) {
+  const auto detail = GetHandleNotFound(status);
+  return detail.has_value() && detail->reason() == v1::HandleNotFound::OTHER_SERVER;
+}
+
+}  // namespace
+
+// One request, until it is answered.
+struct SolveSession::Item {
+  uint64_t id = 0;
+  Factorization factorization;
+  v1::SolveRequest request;  // without the right-hand sides
+  Bytes rhs;
+  std::vector<std::byte> copy;  // behind `rhs`, where it may have to be sent again
+  std::span<std::byte> solution;
+  int64_t generation = 0;             // of the factorization that it was sent for
+  int attempts = 0;                   // with that one
+  std::weak_ptr<SolveStream> stream;  // that it was sent on
+};
+
+struct SolveSession::State : std::enable_shared_from_this<State> {
+  explicit State(std::shared_ptr<Connection> connection) : connection(std::move(connection)) {}
+
+  const std::shared_ptr<Connection> connection;
   mutable absl::Mutex mutex;
+  // One to each server, by its route.
+  absl::flat_hash_map<std::string, std::shared_ptr<SolveStream>> streams ABSL_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<SolveStream>> leaving ABSL_GUARDED_BY(mutex);  // answer still
+  bool ended ABSL_GUARDED_BY(mutex) = false;
+  uint64_t last_id ABSL_GUARDED_BY(mutex) = 0;
   absl::flat_hash_set<uint64_t> outstanding ABSL_GUARDED_BY(mutex);
   absl::flat_hash_map<uint64_t, absl::StatusOr<SolveResult>> answers ABSL_GUARDED_BY(mutex);
   std::deque<uint64_t> order ABSL_GUARDED_BY(mutex);  // of the answers; may name some taken by id
@@ -27,12 +63,88 @@ struct SolveSession::State {
     while (!order.empty() && !answers.contains(order.front())) order.pop_front();
     return answer;
   }
+
+  void Answer(uint64_t id, absl::StatusOr<SolveResult> result) {
+    absl::MutexLock lock(&mutex);
+    answers.emplace(id, std::move(result));
+    order.push_back(id);
+  }
+
+  // The stream along this route. One that broke stays broken, but for who heals.
+  std::shared_ptr<SolveStream> StreamAlong(const std::string& route, bool heals) {
+    absl::MutexLock lock(&mutex);
+    if (ended) return nullptr;
+    std::shared_ptr<SolveStream>& stream = streams[route];
+    if (stream == nullptr || (heals && !stream->open())) {
+      stream = SolveStream::Start(connection, absl::InfiniteFuture(), route);
+    }
+    return stream;
+  }
+
+  // A stream goes where its route led when it was opened: elsewhere, if the server was away then.
+  void Forget(const std::shared_ptr<SolveStream>& wrong) {
+    absl::MutexLock lock(&mutex);
+    const auto found = std::find_if(streams.begin(), streams.end(),
+                                    [&](const auto& each) { return each.second == wrong; });
+    if (ended || found == streams.end()) return;
+    found->second->CloseSending();
+    std::erase_if(leaving,
+                  [](const auto& stream) { return stream->AwaitEnd(absl::ZeroDuration()); });
+    leaving.push_back(std::move(found->second));
+    streams.erase(found);
+  }
+
+  absl::Status Start(const std::shared_ptr<Item>& item) {
+    Factorization now = item->factorization;
+    if (now.healer != nullptr) {
+      const Healer::Current current = now.healer->current();
+      if (current.generation != item->generation) item->attempts = 0;
+      item->generation = current.generation;
+      now = current.factorization;
+    }
+    ++item->attempts;
+    const auto stream = StreamAlong(now.route, item->factorization.healer != nullptr);
+    if (stream == nullptr) return absl::CancelledError("the session has ended");
+    item->stream = stream;
+    v1::SolveRequest request = item->request;
+    request.set_handle(now.handle);
+    return stream->Send(item->id, std::move(request), item->rhs, item->solution, nullptr,
+                        [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
+                          if (IsOtherServers(result.status())) state->Forget(item->stream.lock());
+                          if (!result.ok() && state->Heal(item, result.status())) return;
+                          state->Answer(item->id, std::move(result));
+                        });
+  }
+
+  // False if the status is the answer. Else the request is sent again, and answered then.
+  bool Heal(const std::shared_ptr<Item>& item, const absl::Status& why) {
+    Healer* healer = item->factorization.healer.get();
+    if (healer == nullptr || !IsLost(why)) return false;
+    {
+      absl::MutexLock lock(&mutex);
+      if (ended) return false;
+    }
+    // The end of a stream may be older than what it was sent for: a new stream will tell.
+    if (absl::IsUnavailable(why) && item->attempts < 2) {
+      Again(item);
+    } else {
+      healer->Restore(item->generation, why,
+                      [state = shared_from_this(), item](const absl::Status& restored) {
+                        if (!restored.ok()) return state->Answer(item->id, restored);
+                        state->Again(item);
+                      });
+    }
+    return true;
+  }
+
+  void Again(const std::shared_ptr<Item>& item) {
+    const absl::Status sent = Start(item);
+    if (!sent.ok() && !Heal(item, sent)) Answer(item->id, sent);
+  }
 };
 
 SolveSession::SolveSession(std::shared_ptr<Connection> connection)
-    : state_(std::make_shared<State>()) {
-  state_->stream = SolveStream::Start(std::move(connection), absl::InfiniteFuture());
-}
+    : state_(std::make_shared<State>(std::move(connection))) {}
 
 SolveSession::SolveSession(SolveSession&&) noexcept = default;
 
@@ -48,15 +160,22 @@ SolveSession::~SolveSession() { End(); }
 
 void SolveSession::End() {
   if (state_ == nullptr) return;
-  state_->stream->CloseSending();
   bool unanswered;
+  std::vector<std::shared_ptr<SolveStream>> streams;
   {
     absl::MutexLock lock(&state_->mutex);
+    state_->ended = true;
+    streams.swap(state_->leaving);
+    for (auto& [route, stream] : state_->streams) streams.push_back(std::move(stream));
+    state_->streams.clear();
     unanswered = state_->answers.size() < state_->outstanding.size();
   }
-  // A stream with nothing in flight ends by itself; the limit is for a server that went silent.
-  if (unanswered || !state_->stream->AwaitEnd(absl::Seconds(1))) state_->stream->Cancel();
-  state_->stream->AwaitEnd();
+  for (const auto& stream : streams) stream->CloseSending();
+  for (const auto& stream : streams) {
+    // A stream with nothing in flight ends by itself; the limit is for a server that went silent.
+    if (unanswered || !stream->AwaitEnd(absl::Seconds(1))) stream->Cancel();
+  }
+  for (const auto& stream : streams) stream->AwaitEnd();
   state_.reset();
 }
 
@@ -67,19 +186,23 @@ absl::StatusOr<uint64_t> SolveSession::SendBytes(const Factorization& factorizat
   absl::StatusOr<v1::SolveRequest> request =
       MakeSolveRequest(factorization, scalar, rhs.size(), solution.size(), options);
   if (!request.ok()) return request.status();
-  const uint64_t id = state_->stream->NextId();
+  auto item = std::make_shared<Item>();
+  item->factorization = factorization;
+  item->request = *std::move(request);
+  item->rhs = rhs;
+  item->solution = solution;
+  if (factorization.healer != nullptr) {
+    item->copy.assign(rhs.begin(), rhs.end());
+    item->rhs = item->copy;
+  }
   {
     absl::MutexLock lock(&state_->mutex);
-    state_->outstanding.insert(id);
+    item->id = ++state_->last_id;
+    state_->outstanding.insert(item->id);
   }
-  const absl::Status sent =
-      state_->stream->Send(id, *std::move(request), rhs, solution, nullptr,
-                           [state = state_, id](absl::StatusOr<SolveResult> result) {
-                             absl::MutexLock lock(&state->mutex);
-                             state->answers.emplace(id, std::move(result));
-                             state->order.push_back(id);
-                           });
-  if (sent.ok()) return id;
+  const uint64_t id = item->id;
+  const absl::Status sent = state_->Start(item);
+  if (sent.ok() || state_->Heal(item, sent)) return id;
   absl::MutexLock lock(&state_->mutex);
   state_->outstanding.erase(id);
   return sent;

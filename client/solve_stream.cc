@@ -12,10 +12,10 @@
 
 namespace blockd::client {
 std::shared_ptr<SolveStream> SolveStream::Start(std::shared_ptr<Connection> connection,
-                                                absl::Time deadline) {
+                                                absl::Time deadline, const std::string& route) {
   std::shared_ptr<SolveStream> stream(new SolveStream(std::move(connection)));
   stream->self_ = stream;
-  stream->connection_->Prepare(stream->context_, deadline);
+  stream->connection_->Prepare(stream->context_, deadline, route);
   stream->connection_->bulk().PrepareBidiStreamingCall(
       &stream->context_, "/blockd.v1.Solver/SolveStream", {}, stream.get());
   stream->AddHold();  // until reading ends, because Send writes from outside of the reactions
@@ -65,7 +65,18 @@ void SolveStream::CloseSending() {
   WriteNext();
 }
 
-void SolveStream::Cancel() { context_.TryCancel(); }
+bool SolveStream::open() {
+  absl::MutexLock lock(&mutex_);
+  return end_.ok() && !broken_ && !closing_;
+}
+
+void SolveStream::Cancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  context_.TryCancel();
+}
 
 void SolveStream::AwaitEnd() {
   absl::MutexLock lock(&mutex_);
@@ -136,6 +147,7 @@ void SolveStream::OnDone(const grpc::Status& status) {
     absl::MutexLock lock(&mutex_);
     broken_ = true;
     outgoing_.clear();
+    if (!cancelled_) end = ToStatusOfAnswer(end);
     if (!violation_.ok()) end = violation_;
     if (end.ok()) end = absl::UnavailableError("the server ended the stream");
     end_ = end;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -26,7 +27,7 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   using Done = std::function<void(absl::StatusOr<SolveResult>)>;
 
   static std::shared_ptr<SolveStream> Start(std::shared_ptr<Connection> connection,
-                                            absl::Time deadline);
+                                            absl::Time deadline, const std::string& route);
 
   uint64_t NextId();  // counts from 1
   // Starts one request. `solution` stays valid until `done`. With a loan, so does `rhs`, and
@@ -34,6 +35,8 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // end.
   absl::Status Send(uint64_t id, v1::SolveRequest header, Bytes rhs, std::span<std::byte> solution,
                     MemoryLoan* loan, Done done);
+  // False once nothing more can be sent.
+  bool open();
   // No more requests; the stream ends after the last answer.
   void CloseSending();
   // Ends it now: what is unanswered fails with CANCELLED.
@@ -74,9 +77,10 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   absl::flat_hash_map<uint64_t, std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;  // no more Send
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // WritesDone was started
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing more can be read or written
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;    // no more Send
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;     // WritesDone was started
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;     // nothing more can be read or written
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;  // by us
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);        // how the stream ended
   absl::Status violation_ ABSL_GUARDED_BY(mutex_);  // of the contract by the server

@@ -9,10 +9,11 @@
 #include "absl/time/clock.h"
 #include "client/async_solve.h"
 #include "client/connection.h"
+#include "client/factor.h"
+#include "client/healer.h"
 #include "client/release.h"
 #include "client/requests.h"
 #include "client/solve_stream.h"
-#include "client/upload.h"
 #include "client/wire.h"
 
 namespace blockd::client {
@@ -40,32 +41,30 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
   return absl::OkStatus();
 }
 
-int64_t TotalBytes(std::span<const SystemView> systems) {
-  // All are laid out alike.
-  return static_cast<int64_t>(systems.size()) *
-         (systems[0].diagonal_bytes() + systems[0].coupling_bytes());
+Factorization Name(const SystemView& system, const std::string& handle, const std::string& route) {
+  return {handle, system.num_blocks, system.block_size, system.scalar, route};
 }
 
-void SetData(const SystemView& system, v1::SystemData* data) {
-  data->set_diagonal(system.diagonal, system.diagonal_bytes());
-  data->set_coupling(system.coupling, system.coupling_bytes());
-}
-
-Factorization Name(const SystemView& system, const std::string& handle) {
-  return {handle, system.num_blocks, system.block_size, system.scalar};
-}
-
-// A call of one small message each way, with the connection's own deadline.
+// A call of one small message each way, with the connection's own deadline. `route`: where to; then
+// where the answer is from, if it says so.
 template <typename Reply, typename Request>
 absl::StatusOr<Reply> Ask(Connection& connection,
                           grpc::Status (v1::Solver::Stub::*method)(grpc::ClientContext*,
                                                                    const Request&, Reply*),
-                          const Request& request) {
+                          const Request& request, std::string* route = nullptr) {
   Reply reply;
-  const absl::Status status =
-      connection.Retry(connection.Deadline({}), [&](grpc::ClientContext& context) {
-        return ToStatus((connection.stub().*method)(&context, request, &reply));
-      });
+  Factorization on;
+  if (route != nullptr) on.route = *route;
+  const absl::Status status = connection.Retry(
+      connection.Deadline({}),
+      [&](grpc::ClientContext& context) {
+        const absl::Status once = ToStatus((connection.stub().*method)(&context, request, &reply));
+        if (std::string found = RouteOf(context); once.ok() && route != nullptr && !found.empty()) {
+          *route = std::move(found);
+        }
+        return once;
+      },
+      &on);
   if (!status.ok()) return status;
   return reply;
 }
@@ -85,40 +84,6 @@ bool SolverClient::WaitUntilConnected(absl::Duration limit) const {
   return connection_->WaitUntilConnected(connection_->Deadline(limit));
 }
 
-absl::StatusOr<v1::FactorReply> SolverClient::FactorRaw(std::span<const SystemView> systems,
-                                                        std::span<const Factorization> handles,
-                                                        const FactorOptions& options) const {
-  if (absl::Status status = CheckSystems(systems, handles); !status.ok()) return status;
-  const absl::Time deadline = connection_->Deadline(options.timeout);
-  const v1::SystemSpec spec = ToProto(systems[0]);
-  const v1::FactorOptions proto_options = ToProto(options, handles);  // one key for all attempts
-  v1::FactorReply reply;
-  absl::Status status;
-  if (TotalBytes(systems) > connection_->options().stream_threshold_bytes) {
-    v1::FactorStreamHeader header;
-    *header.mutable_spec() = spec;
-    header.set_num_systems(static_cast<int64_t>(systems.size()));
-    *header.mutable_options() = proto_options;
-    status = connection_->Retry(deadline, [&](grpc::ClientContext&) {
-      return UploadAndFactor(*connection_, deadline, header, systems, options.progress, &reply);
-    });
-  } else {
-    v1::FactorRequest request;
-    *request.mutable_spec() = spec;
-    for (const SystemView& system : systems) SetData(system, request.add_system());
-    *request.mutable_options() = proto_options;
-    status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
-      return ToStatus(connection_->stub().Factor(&context, request, &reply));
-    });
-  }
-  if (!status.ok()) return status;
-  if (reply.system_size() != static_cast<int>(systems.size())) {
-    return absl::InternalError(absl::StrCat("the server answered for ", reply.system_size(),
-                                            " systems, expected ", systems.size()));
-  }
-  return reply;
-}
-
 absl::StatusOr<FactorResult> SolverClient::Factor(const SystemView& system,
                                                   const FactorOptions& options) const {
   absl::StatusOr<FactorBatchResult> batch = FactorBatch({&system, 1}, options);
@@ -131,18 +96,23 @@ absl::StatusOr<FactorResult> SolverClient::Factor(const SystemView& system,
 
 absl::StatusOr<FactorBatchResult> SolverClient::FactorBatch(std::span<const SystemView> systems,
                                                             const FactorOptions& options) const {
-  absl::StatusOr<v1::FactorReply> reply = FactorRaw(systems, {}, options);
-  if (!reply.ok()) return reply.status();
+  absl::StatusOr<FactorAnswer> answer = FactorSystems(*connection_, systems, {}, options);
+  if (!answer.ok()) return answer.status();
+  v1::FactorReply& reply = answer->reply;
   FactorBatchResult result;
-  result.factor_bytes = reply->factor_bytes();
-  result.found = reply->found();
-  result.cost = std::move(*reply->mutable_cost());
-  for (int k = 0; k < reply->system_size(); ++k) {
-    const v1::FactoredSystem& system = reply->system(k);
+  result.factor_bytes = reply.factor_bytes();
+  result.found = reply.found();
+  result.cost = std::move(*reply.mutable_cost());
+  for (int k = 0; k < reply.system_size(); ++k) {
+    const v1::FactoredSystem& system = reply.system(k);
     FactorBatchResult::System& out = result.systems.emplace_back();
     if (system.has_status()) out.status = ToStatus(system.status());
     if (out.status.ok()) {
-      out.handle = FactorHandle(connection_, Name(systems[k], system.handle()));
+      Factorization made = Name(systems[k], system.handle(), answer->route);
+      if (options.restore.heals()) {
+        made.healer = std::make_shared<Healer>(connection_, options, k, systems[k], made);
+      }
+      out.handle = FactorHandle(connection_, std::move(made));
       out.log_determinant = LogDeterminantOf(system);
       out.conditioning = ConditioningOf(system);
     }
@@ -165,7 +135,8 @@ absl::StatusOr<RefactorResult> SolverClient::RefactorBatch(
   if (!options.idempotency_key.empty()) {
     return InvalidFieldError("options.idempotency_key", "given", "none where handles are given");
   }
-  absl::StatusOr<v1::FactorReply> reply = FactorRaw(systems, factorizations, options);
+  absl::StatusOr<v1::FactorReply> reply =
+      RefactorHealing(*connection_, systems, factorizations, options);
   if (!reply.ok()) return reply.status();
   RefactorResult result;
   result.cost = std::move(*reply->mutable_cost());
@@ -184,29 +155,51 @@ absl::StatusOr<SolveResult> SolverClient::SolveBytes(const Factorization& factor
   absl::StatusOr<v1::SolveRequest> request =
       MakeSolveRequest(factorization, scalar, rhs.size(), solution.size(), options);
   if (!request.ok()) return request.status();
+  const bool large =
+      static_cast<int64_t>(rhs.size()) > connection_->options().stream_threshold_bytes;
+  if (!large) request->set_rhs(rhs.data(), rhs.size());
   const absl::Time deadline = connection_->Deadline(options.timeout);
   absl::StatusOr<SolveResult> result;
-  if (static_cast<int64_t>(rhs.size()) > connection_->options().stream_threshold_bytes) {
-    const absl::Status status = connection_->Retry(deadline, [&](grpc::ClientContext&) {
-      MemoryLoan loan;  // comes back, at the latest, when this goes out of scope
-      const auto stream = SolveStream::Start(connection_, deadline);
-      const absl::Status sent =
-          stream->Send(stream->NextId(), *request, rhs, solution, &loan,
-                       [&](absl::StatusOr<SolveResult> answer) { result = std::move(answer); });
-      stream->CloseSending();
-      stream->AwaitEnd();
-      return sent.ok() ? result.status() : sent;
-    });
-    if (!status.ok()) return status;
-    return result;
-  }
-  request->set_rhs(rhs.data(), rhs.size());
-  v1::SolveReply reply;
-  const absl::Status status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
-    return ToStatus(connection_->stub().Solve(&context, *request, &reply));
+  const absl::Status status = CallHealing(factorization, deadline, [&](const Factorization& now) {
+    request->set_handle(now.handle);
+    return large ? SolveLarge(now, *request, rhs, solution, deadline, &result)
+                 : SolveSmall(now, *request, solution, deadline, &result);
   });
   if (!status.ok()) return status;
-  return TakeSolution(reply, solution);
+  return result;
+}
+
+absl::Status SolverClient::SolveSmall(const Factorization& now, const v1::SolveRequest& request,
+                                      std::span<std::byte> solution, absl::Time deadline,
+                                      absl::StatusOr<SolveResult>* result) const {
+  v1::SolveReply reply;
+  const absl::Status status = connection_->Retry(
+      deadline,
+      [&](grpc::ClientContext& context) {
+        return ToStatus(connection_->stub().Solve(&context, request, &reply));
+      },
+      &now);
+  if (status.ok()) *result = TakeSolution(reply, solution);
+  return status;
+}
+
+absl::Status SolverClient::SolveLarge(const Factorization& now, const v1::SolveRequest& request,
+                                      std::span<const std::byte> rhs, std::span<std::byte> solution,
+                                      absl::Time deadline,
+                                      absl::StatusOr<SolveResult>* result) const {
+  return connection_->Retry(
+      deadline,
+      [&](grpc::ClientContext&) {
+        MemoryLoan loan;  // comes back, at the latest, when this goes out of scope
+        const auto stream = SolveStream::Start(connection_, deadline, now.route);
+        const absl::Status sent =
+            stream->Send(stream->NextId(), request, rhs, solution, &loan,
+                         [&](absl::StatusOr<SolveResult> answer) { *result = std::move(answer); });
+        stream->CloseSending();
+        stream->AwaitEnd();
+        return sent.ok() ? result->status() : sent;
+      },
+      &now);
 }
 
 void SolverClient::SolveBytesAsync(const Factorization& factorization, Scalar scalar,
@@ -217,15 +210,9 @@ void SolverClient::SolveBytesAsync(const Factorization& factorization, Scalar sc
   if (!request.ok()) return done(request.status());
   const absl::Time deadline = connection_->Deadline(options.timeout);
   if (absl::Now() >= deadline) return done(TimeIsOver());
-  if (static_cast<int64_t>(rhs.size()) <= connection_->options().stream_threshold_bytes) {
-    request->set_rhs(rhs.data(), rhs.size());
-    return StartAsyncSolve(connection_, *std::move(request), solution, deadline, std::move(done));
-  }
-  const auto stream = SolveStream::Start(connection_, deadline);
-  const absl::Status sent =
-      stream->Send(stream->NextId(), *std::move(request), rhs, solution, nullptr, done);
-  stream->CloseSending();
-  if (!sent.ok()) done(sent);
+  request->set_rhs(rhs.data(), rhs.size());
+  StartAsyncSolve(connection_, factorization, *std::move(request), solution, deadline,
+                  std::move(done));
 }
 
 SolveSession SolverClient::OpenSession() const { return SolveSession(connection_); }
@@ -271,45 +258,55 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
     const SystemView& system, Scalar scalar, std::span<const std::byte> rhs,
     std::span<std::byte> solution, const SolveOptions& solve, const FactorOptions& factor) const {
   FactorOptions options = factor;
+  options.restore = {};
   options.keep_matrix = solve.residual || solve.max_refinements > 0;
   options.pin = false;
   options.timeout = solve.timeout;
   const absl::Time deadline = connection_->Deadline(solve.timeout);
-  const absl::StatusOr<FactorResult> factored = Factor(system, options);
-  if (!factored.ok()) return factored.status();
-  SolveOptions rest = solve;
-  rest.check_finite = solve.check_finite || factor.check_finite;
-  rest.timeout = std::max(deadline - absl::Now(), absl::Nanoseconds(1));
-  absl::StatusOr<SolveResult> solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
+  const auto remaining = [&] { return std::max(deadline - absl::Now(), absl::Nanoseconds(1)); };
+  absl::StatusOr<FactorResult> factored;
+  absl::StatusOr<SolveResult> solved;
+  // Once more where the server went away in between.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    factored = Factor(system, options);
+    if (!factored.ok()) return factored.status();
+    SolveOptions rest = solve;
+    rest.check_finite = solve.check_finite || factor.check_finite;
+    rest.timeout = remaining();
+    solved = SolveBytes(factored->handle, scalar, rhs, solution, rest);
+    if (!IsLost(solved.status())) break;
+    options.timeout = remaining();
+  }
   if (!solved.ok()) return solved.status();
   return FactorSolveResult{solved->backward_error, solved->backward_error_bound,
                            solved->refinements, factored->log_determinant, std::move(solved->cost)};
 }
 
-absl::StatusOr<int64_t> SolverClient::Release(std::span<const std::string> handles) const {
-  return ReleaseNow(*connection_, handles);
+absl::StatusOr<int64_t> SolverClient::Release(std::span<const std::string> handles,
+                                              const std::string& route) const {
+  return ReleaseNow(*connection_, handles, route);
 }
 
-absl::StatusOr<v1::FactorizationInfo> SolverClient::Get(const std::string& handle) const {
+absl::StatusOr<v1::FactorizationInfo> SolverClient::Get(const std::string& handle,
+                                                        std::string* route) const {
   v1::GetFactorizationRequest request;
   request.set_handle(handle);
-  return Ask(*connection_, &v1::Solver::Stub::GetFactorization, request);
+  return Ask(*connection_, &v1::Solver::Stub::GetFactorization, request, route);
 }
 
-absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List() const {
-  const absl::Time deadline = connection_->Deadline({});
+absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List(std::string* route) const {
+  std::string from;  // the next pages are of the server of the first
   std::vector<v1::FactorizationInfo> all;
   v1::ListFactorizationsRequest request;
   do {
-    v1::ListFactorizationsReply reply;
-    const absl::Status status = connection_->Retry(deadline, [&](grpc::ClientContext& context) {
-      return ToStatus(connection_->stub().ListFactorizations(&context, request, &reply));
-    });
-    if (!status.ok()) return status;
-    std::move(reply.mutable_factorization()->begin(), reply.mutable_factorization()->end(),
+    absl::StatusOr<v1::ListFactorizationsReply> reply =
+        Ask(*connection_, &v1::Solver::Stub::ListFactorizations, request, &from);
+    if (!reply.ok()) return reply.status();
+    std::move(reply->mutable_factorization()->begin(), reply->mutable_factorization()->end(),
               std::back_inserter(all));
-    request.set_page_token(reply.next_page_token());
+    request.set_page_token(reply->next_page_token());
   } while (!request.page_token().empty());
+  if (route != nullptr) *route = from;
   return all;
 }
 
@@ -340,6 +337,8 @@ absl::Status SolverClient::CheckHealth() const {
 FactorHandle SolverClient::Adopt(Factorization factorization) const {
   return FactorHandle(connection_, std::move(factorization));
 }
+
+RestoreCounters SolverClient::restore_counters() const { return connection_->restore_counters(); }
 
 bool SolverClient::AwaitReleases(absl::Duration limit) const {
   return connection_->AwaitReleases(limit);

@@ -1,7 +1,10 @@
 #include "blockd/client/system.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
@@ -58,6 +61,28 @@ int64_t SystemView::diagonal_bytes() const {
 
 int64_t SystemView::coupling_bytes() const {
   return (is_palette() ? num_coupling : num_blocks - 1) * CouplingBlockBytes(*this);
+}
+
+OwnedSystem CopySystem(const SystemView& view) {
+  struct Memory {
+    std::vector<std::byte> diagonal, coupling;
+    std::vector<uint32_t> diagonal_index, coupling_index;
+  };
+  const auto bytes = [](const void* from, int64_t count) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    return std::vector<std::byte>(begin, begin + count);
+  };
+  auto memory = std::make_shared<Memory>();
+  memory->diagonal = bytes(view.diagonal, view.diagonal_bytes());
+  memory->coupling = bytes(view.coupling, view.coupling_bytes());
+  memory->diagonal_index.assign(view.diagonal_index.begin(), view.diagonal_index.end());
+  memory->coupling_index.assign(view.coupling_index.begin(), view.coupling_index.end());
+  OwnedSystem copy{view, memory};
+  copy.view.diagonal = memory->diagonal.data();
+  copy.view.coupling = memory->coupling.data();
+  copy.view.diagonal_index = memory->diagonal_index;
+  copy.view.coupling_index = memory->coupling_index;
+  return copy;
 }
 
 absl::Status CheckSystem(const SystemView& view) {

@@ -16,9 +16,10 @@ void* Tag(Operation operation) { return reinterpret_cast<void*>(operation); }
 // The call, driven by one thread.
 class Upload {
  public:
-  Upload(const Connection& connection, absl::Time deadline, grpc::CompletionQueue& queue)
+  Upload(const Connection& connection, absl::Time deadline, const std::string& route,
+         grpc::CompletionQueue& queue)
       : queue_(queue) {
-    connection.Prepare(context_, deadline);
+    connection.Prepare(context_, deadline, route);
     call_ = connection.bulk().PrepareCall(&context_, "/blockd.v1.Solver/FactorStream", &queue_);
     call_->StartCall(Tag(kStart));
     Await(kStart);
@@ -32,7 +33,7 @@ class Upload {
     return Await(kWrite) && !read_done_;
   }
 
-  absl::Status Finish(v1::FactorReply* reply) {
+  absl::Status Finish(v1::FactorReply* reply, std::string* route) {
     if (!read_done_) {
       call_->WritesDone(Tag(kWrite));
       Await(kWrite);
@@ -45,6 +46,7 @@ class Upload {
     if (!read_ok_ || !Parse(reply_, reply)) {
       return absl::InternalError("the server sent no reply to FactorStream");
     }
+    *route = RouteOf(context_);
     return absl::OkStatus();
   }
 
@@ -83,10 +85,10 @@ void AwaitReturn(MemoryLoan& loan, grpc::CompletionQueue& queue) {
 }  // namespace
 
 absl::Status UploadAndFactor(const Connection& connection, absl::Time deadline,
-                             const v1::FactorStreamHeader& header,
+                             const std::string& sent_route, const v1::FactorStreamHeader& header,
                              std::span<const SystemView> systems,
                              const std::function<void(int64_t, int64_t)>& progress,
-                             v1::FactorReply* reply) {
+                             v1::FactorReply* reply, std::string* route) {
   std::vector<Bytes> regions;
   int64_t total = 0;
   for (const SystemView& system : systems) {
@@ -104,13 +106,13 @@ absl::Status UploadAndFactor(const Connection& connection, absl::Time deadline,
   absl::Status status;
   {
     // The call goes before the memory is awaited, because it holds what it could not send.
-    Upload upload(connection, deadline, queue);
+    Upload upload(connection, deadline, sent_route, queue);
     bool open = upload.Write(Serialize(first));
     while (open && !chunker.done()) {
       open = upload.Write(chunker.Next());
       if (progress) progress(chunker.sent_bytes(), total);
     }
-    status = upload.Finish(reply);
+    status = upload.Finish(reply, route);
   }
   AwaitReturn(loan, queue);
   return status;

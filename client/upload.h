@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "blockd/client/system.h"
@@ -13,13 +14,14 @@
 
 namespace blockd::client {
 
-// One attempt. Blocks, and returns when gRPC holds none of the systems' memory any more. A server
-// that answers early (it refuses the header, or knows the key) ends the upload.
+// One attempt, along `sent_route`; `route` is that to the server that answered. Blocks, and returns
+// when gRPC holds none of the systems' memory any more. A server that answers early (it refuses the
+// header, or knows the key) ends the upload.
 absl::Status UploadAndFactor(const Connection& connection, absl::Time deadline,
-                             const v1::FactorStreamHeader& header,
+                             const std::string& sent_route, const v1::FactorStreamHeader& header,
                              std::span<const SystemView> systems,
                              const std::function<void(int64_t, int64_t)>& progress,
-                             v1::FactorReply* reply);
+                             v1::FactorReply* reply, std::string* route);
 
 }  // namespace blockd::client
 

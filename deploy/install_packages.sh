@@ -2,8 +2,8 @@
 # Installs the distribution's packages that blockd needs: the one list, used by the demo, the tests,
 # CI and the Dockerfile alike. Debian 12 and 13, and Ubuntu 24.04.
 #
-#   deploy/install_packages.sh [build | test | bench | lint | kube | hip | images | sbom | runtime |
-#     runtime-hip]...
+#   deploy/install_packages.sh [build | test | bench | lint | router | kube | hip | images | sbom |
+#     runtime | runtime-hip]...
 #
 # Without arguments: build test bench lint. Needs root or sudo only if something is missing; what is
 # installed already is left as it is.
@@ -21,6 +21,8 @@ bench=(libbenchmark-dev libsuitesparse-dev)
 lint=(clang-format-14 clang-tidy-14 shellcheck python3)
 # To check the Kubernetes manifests.
 kube=(python3-venv openssl)
+# To test behind routers: Envoy comes from PyPI, below build/.
+router=(haproxy python3-venv)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)
 # To build and prove the images without a container engine's daemon.
@@ -75,6 +77,7 @@ for group in "${groups[@]}"; do
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
     kube) wanted+=("${kube[@]}") ;;
+    router) wanted+=("${router[@]}") ;;
     hip) wanted+=("${hip[@]}") ;;
     images) wanted+=("${images[@]}") ;;
     sbom) wanted+=("${sbom[@]}") ;;

@@ -60,7 +60,6 @@ ContextPtr MakeContext(const ServerOptions& options, grpc::CallbackServerContext
   if (rpc->deadline() != std::chrono::system_clock::time_point::max()) {
     context->deadline = absl::FromChrono(rpc->deadline());
   }
-  rpc->AddInitialMetadata(kRequestIdKey, context->request_id);
   return context;
 }
 
@@ -106,7 +105,7 @@ bool CallTracker::WaitUntilIdle(absl::Duration timeout) {
 
 absl::Status ServiceState::CheckAcceptsWork() const {
   if (!tracker.draining()) return absl::OkStatus();
-  return RetryAfterError("the server is shutting down", options.core.retry_delay);
+  return DrainingError(identity.name, options.core.retry_delay);
 }
 
 absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) const {
@@ -167,6 +166,16 @@ absl::Status CancellationOf(const RequestContext& context) {
                                          : absl::CancelledError("the call was cancelled");
 }
 
+void EchoRequestId(const RequestContext& context, grpc::CallbackServerContext* rpc) {
+  rpc->AddInitialMetadata(kRequestIdKey, context.request_id);
+}
+
+grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
+                              grpc::CallbackServerContext* rpc) {
+  rpc->AddTrailingMetadata(kRequestIdKey, context.request_id);
+  return FinalStatus(status, rpc);
+}
+
 grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext* rpc) {
   if (auto delay = RetryAfterOf(status)) {
     rpc->AddTrailingMetadata(kPushbackKey, absl::StrCat(absl::ToInt64Milliseconds(*delay)));
@@ -206,13 +215,14 @@ absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
 
 void UnaryCall::Succeed(grpc::ByteBuffer reply) {
   record_.SetOutcome(absl::OkStatus());
+  EchoRequestId(*record_.context(), rpc_);
   reply_bytes_->Swap(&reply);
   Finish(grpc::Status::OK);
 }
 
 void UnaryCall::Fail(const absl::Status& status) {
   record_.SetOutcome(status);
-  Finish(FinalStatus(status, rpc_));
+  Finish(FailBeforeAnswer(status, *record_.context(), rpc_));
 }
 
 void UnaryCall::OnDone() {

@@ -71,14 +71,16 @@ class ActiveCall {
 };
 
 struct ServiceState {
-  ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options)
+  ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options,
+               const ServerIdentity& identity)
       : core(core),
         metrics(metrics),
         options(options),
+        identity(identity),
         host_budget(options.max_inflight_request_bytes, options.core.retry_delay),
         start(absl::Now()) {}
 
-  // UNAVAILABLE once the server drains.
+  // UNAVAILABLE with ServerDraining once the server drains.
   absl::Status CheckAcceptsWork() const;
   // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
   absl::Status CheckMessageSize(const grpc::ByteBuffer& message) const;
@@ -86,6 +88,7 @@ struct ServiceState {
   SolverCore* const core;
   Metrics* const metrics;
   const ServerOptions options;
+  const ServerIdentity identity;
   HostBudget host_budget;
   CallTracker tracker;
   const absl::Time start;
@@ -93,7 +96,7 @@ struct ServiceState {
 
 class CallRecord {
  public:
-  // Reads the caller, the deadline and the request id, which is echoed in the initial metadata.
+  // Reads the caller, the deadline and the request id.
   CallRecord(ServiceState* state, Method method, grpc::CallbackServerContext* rpc);
   // One request of a stream, under the stream's context.
   CallRecord(ServiceState* state, Method method, ContextPtr context);
@@ -124,6 +127,12 @@ class CallRecord {
 // Why gRPC cancelled a call: DEADLINE_EXCEEDED if its deadline has passed, else CANCELLED.
 absl::Status CancellationOf(const RequestContext& context);
 
+// The request id goes back in the initial metadata. A call that fails before it has sent any says
+// it in its trailing metadata instead: without initial metadata the status is in the answer's first
+// frame, which is where a router looks that tries failed calls elsewhere.
+void EchoRequestId(const RequestContext& context, grpc::CallbackServerContext* rpc);
+grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
+                              grpc::CallbackServerContext* rpc);
 // Says `status` on the wire, with the retry delay as trailing metadata where there is one.
 grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext* rpc);
 

@@ -165,6 +165,7 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     v1::FactorReply wire;
     ToWire(reply, &wire);
     *reply_bytes_ = SerializeMessage(wire);
+    EchoRequestId(*record_.context(), rpc_);
     End(absl::OkStatus());
   }
 
@@ -172,7 +173,7 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     finished_ = true;
     upload_.reset();  // gives the reservation back now, not when the transport is done
     record_.SetOutcome(status);
-    Finish(FinalStatus(status, rpc_));
+    Finish(status.ok() ? grpc::Status::OK : FailBeforeAnswer(status, *record_.context(), rpc_));
   }
 
   ServiceState* const state_;

@@ -13,6 +13,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -82,6 +83,8 @@ int main(int argc, char** argv) {
   blockd::server::LogLine(blockd::server::LogLevel::kInfo, "signal")
       .Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT")
       .Write();
+  (*server)->StartDrain();
+  absl::SleepFor(options->drain_grace);
   (*server)->Drain();
   // All work is over. The metrics listener would take seconds to stop; the process's end is enough.
   std::fflush(nullptr);

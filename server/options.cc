@@ -10,6 +10,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/byte_size.h"
@@ -30,6 +31,9 @@ ABSL_FLAG(int32_t, metrics_port, Defaults().metrics_port,
           "TCP port of /metrics (HTTP, Prometheus text); 0: any free one; -1: no metrics port.");
 ABSL_FLAG(std::string, port_file, Defaults().port_file,
           "File that is written once the server serves: lines grpc=PORT and metrics=PORT.");
+ABSL_FLAG(std::string, server_name, Defaults().server_name,
+          "Name of this server among several, the same after a restart; empty: HOSTNAME:port. A "
+          "handle says by it who made it.");
 ABSL_FLAG(std::string, tls_cert_file, Defaults().tls_cert_file,
           "PEM file with the server's certificate chain; with --tls_key_file it turns TLS on.");
 ABSL_FLAG(std::string, tls_key_file, Defaults().tls_key_file,
@@ -115,8 +119,11 @@ ABSL_FLAG(ByteSize, http2_frame_bytes, ByteSize{Defaults().http2_frame_bytes},
 ABSL_FLAG(ByteSize, http2_window_bytes, ByteSize{Defaults().http2_window_bytes},
           "Bytes that a client may send on one stream before the server has read them, from 64KiB "
           "to 1GiB.");
+ABSL_FLAG(absl::Duration, drain_grace, Defaults().drain_grace,
+          "Time after SIGTERM or SIGINT in which the port stays open and says that the server "
+          "drains, so that routers and callers leave before it closes, as 1s.");
 ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
-          "Time that accepted work has to finish after SIGTERM or SIGINT, as 30s.");
+          "Time that accepted work has to finish after --drain_grace, as 30s.");
 ABSL_FLAG(std::string, log_level, Defaults().log_level,
           "What is logged to standard error: debug, info, warn, error or off.");
 ABSL_FLAG(std::string, log_format, Defaults().log_format,
@@ -167,6 +174,18 @@ int64_t MachineMemoryBytes() {
   return bytes;
 }
 
+constexpr size_t kMaxNameBytes = 256;
+bool IsOneWord(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+// A port that is any free one names nobody: such a server is another one each time.
+std::string DefaultName(int port) {
+  char host[256] = "localhost";
+  gethostname(host, sizeof(host) - 1);
+  return port != 0 ? absl::StrCat(host, ":", port) : absl::StrCat(host, ":pid-", getpid());
+}
+
 constexpr int64_t kMany = int64_t{1} << 30;
 constexpr int64_t kKiB = int64_t{1} << 10, kGiB = int64_t{1} << 30, kTiB = int64_t{1} << 40;
 
@@ -206,7 +225,13 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckDuration("min_ping_interval", o.min_ping_interval, ms, day));
   status.Update(CheckBytes("http2_frame_bytes", o.http2_frame_bytes, 16 * kKiB, 16383 * kKiB));
   status.Update(CheckBytes("http2_window_bytes", o.http2_window_bytes, 64 * kKiB, kGiB));
+  status.Update(CheckDuration("drain_grace", o.drain_grace, absl::ZeroDuration(), day));
   status.Update(CheckDuration("drain_timeout", o.drain_timeout, absl::ZeroDuration(), day));
+  if (o.server_name.size() > kMaxNameBytes || !IsOneWord(o.server_name)) {
+    status.Update(
+        Refuse("server_name", absl::CHexEscape(o.server_name),
+               absl::StrCat("at most ", kMaxNameBytes, " characters, none of them blank")));
+  }
   if (o.tls_cert_file.empty() != o.tls_key_file.empty()) {
     status.Update(Refuse(o.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file", "",
                          "a file, since the other of --tls_cert_file and --tls_key_file is set"));
@@ -223,6 +248,7 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   const int64_t memory = MachineMemoryBytes();
   if (options->max_inflight_request_bytes == 0) options->max_inflight_request_bytes = memory / 8;
   if (options->grpc_memory_bytes == 0) options->grpc_memory_bytes = memory / 8;
+  if (options->server_name.empty()) options->server_name = DefaultName(options->port);
   absl::Status status = CheckTransport(*options);
   status.Update(CheckCore(options->core));
   status.Update(CheckOneOf("backend", options->backend, {"auto", "cuda", "rocm", "cpu"}));
@@ -246,6 +272,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.port = absl::GetFlag(FLAGS_port);
   o.metrics_address = absl::GetFlag(FLAGS_metrics_address);
   o.metrics_port = absl::GetFlag(FLAGS_metrics_port);
+  o.server_name = absl::GetFlag(FLAGS_server_name);
   o.port_file = absl::GetFlag(FLAGS_port_file);
   o.tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
   o.tls_key_file = absl::GetFlag(FLAGS_tls_key_file);
@@ -281,6 +308,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.min_ping_interval = absl::GetFlag(FLAGS_min_ping_interval);
   o.http2_frame_bytes = absl::GetFlag(FLAGS_http2_frame_bytes).bytes;
   o.http2_window_bytes = absl::GetFlag(FLAGS_http2_window_bytes).bytes;
+  o.drain_grace = absl::GetFlag(FLAGS_drain_grace);
   o.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   o.log_level = absl::GetFlag(FLAGS_log_level);
   o.log_format = absl::GetFlag(FLAGS_log_format);
@@ -345,6 +373,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   time("min_ping_interval", o.min_ping_interval);
   bytes("http2_frame_bytes", o.http2_frame_bytes);
   bytes("http2_window_bytes", o.http2_window_bytes);
+  time("drain_grace", o.drain_grace);
   time("drain_timeout", o.drain_timeout);
   return limits;
 }

@@ -23,6 +23,7 @@ struct ServerOptions {
   std::string metrics_address = "127.0.0.1";
   int32_t metrics_port = 7118;  // 0: any free one; -1: none
   std::string port_file;
+  std::string server_name;  // empty: HOSTNAME:port
 
   std::string tls_cert_file, tls_key_file, tls_client_ca_file;
 
@@ -47,6 +48,7 @@ struct ServerOptions {
   int64_t http2_frame_bytes = int64_t{4} << 20;
   int64_t http2_window_bytes = int64_t{64} << 20;
 
+  absl::Duration drain_grace = absl::Seconds(1);
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
   std::string log_format = "logfmt";

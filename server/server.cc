@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -12,11 +13,13 @@
 #include <exception>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
 #include "server/call.h"
@@ -146,17 +149,25 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
+  void StartDrain() {
+    absl::MutexLock lock(&drain_mutex);
+    BeginDrain();
+  }
+
   bool Drain() {
     absl::MutexLock lock(&drain_mutex);
     if (drained) return in_time;
     drained = true;
     if (grpc == nullptr) return in_time;  // never served
-    LogLine(LogLevel::kInfo, "draining").Write();
-    SetServing(false);
-    state->tracker.StartDrain();
+    BeginDrain();
+    // Tells every connection to go away, and waits for its calls.
+    std::thread going_away(
+        [this] { grpc->Shutdown(absl::ToChronoTime(absl::Now() + options.drain_timeout)); });
     in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
-    // What is still under way is cancelled, and ends between two steps.
-    grpc->Shutdown(std::chrono::system_clock::now());
+    // What is still under way is cancelled, and ends between two steps; so are those who only
+    // watch.
+    grpc_server_cancel_all_calls(grpc->c_server());
+    going_away.join();
     core->Drain();
     state->tracker.WaitUntilIdle(absl::InfiniteDuration());
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();
@@ -174,10 +185,19 @@ class Server::Impl {
   int grpc_port = 0;
   int metrics_port = -1;
   absl::Mutex drain_mutex;
+  bool draining ABSL_GUARDED_BY(drain_mutex) = false;
   bool drained ABSL_GUARDED_BY(drain_mutex) = false;
   bool in_time ABSL_GUARDED_BY(drain_mutex) = true;  // nothing had to be cancelled
 
  private:
+  void BeginDrain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drain_mutex) {
+    if (draining || grpc == nullptr) return;
+    draining = true;
+    LogLine(LogLevel::kInfo, "draining").Write();
+    SetServing(false);
+    state->tracker.StartDrain();
+  }
+
   absl::Status StartCore(std::unique_ptr<Backend> backend) {
     if (backend == nullptr) {
       std::string passed_over;
@@ -192,10 +212,12 @@ class Server::Impl {
       LogDevice(backend->device(), backend->pool().stats().capacity_bytes, passed_over);
     }
     const DeviceInfo device = backend->device();
-    metrics = std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name});
+    const ServerIdentity identity{options.server_name, Epoch::Start(options.server_name)};
+    metrics =
+        std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name, identity.name});
     core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
-                                        metrics.get(), &clock);
-    state = std::make_unique<ServiceState>(core.get(), metrics.get(), options);
+                                        identity, metrics.get(), &clock);
+    state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity);
     service = std::make_unique<SolverService>(state.get());
     return absl::OkStatus();
   }
@@ -257,6 +279,7 @@ class Server::Impl {
   void LogServing() {
     LogLine(LogLevel::kInfo, "serving")
         .Add("version", Version())
+        .Add("name", options.server_name)
         .Add("grpc", HostPort(options.address, grpc_port))
         .Add("metrics", metrics_port < 0 ? "off" : HostPort(options.metrics_address, metrics_port))
         .Add("tls", options.tls_cert_file.empty() ? "off" : "on")
@@ -285,6 +308,7 @@ int Server::metrics_port() const { return impl_->metrics_port; }
 std::string Server::grpc_target() const {
   return HostPort(impl_->options.address, impl_->grpc_port);
 }
+void Server::StartDrain() { impl_->StartDrain(); }
 bool Server::Drain() { return impl_->Drain(); }
 SolverCore& Server::core() { return *impl_->core; }
 Metrics& Server::metrics() { return *impl_->metrics; }

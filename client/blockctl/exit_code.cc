@@ -20,6 +20,9 @@ std::string HandleAdvice(const absl::Status& status) {
       return "it was not used for too long; factor again, with --pin to keep it";
     case v1::HandleNotFound::RESTARTED:
       return "the server was restarted since; factor again";
+    case v1::HandleNotFound::OTHER_SERVER:
+      return absl::StrCat("another server made it, and ", detail->server_name(),
+                          " was asked; name it with its route, as HANDLE@ROUTE, or factor again");
     case v1::HandleNotFound::FAILED_REFACTOR:
       return "a refactor with --overwrite failed and lost it; factor again";
     default:

@@ -30,7 +30,8 @@ ABSL_FLAG(std::string, idempotency_key, "",
           "factorization that is there.");
 ABSL_FLAG(bool, overwrite, false,
           "Refactor in the old factors' memory: needs half of it, and a failure loses the handle.");
-ABSL_FLAG(std::string, handle, "", "The handle, as `blockctl factor` printed it.");
+ABSL_FLAG(std::string, handle, "",
+          "The handle, as `blockctl factor` printed it: HEX, or HEX@ROUTE.");
 
 namespace blockd::blockctl {
 namespace {
@@ -57,7 +58,7 @@ absl::StatusOr<client::FactorOptions> OptionsFromFlags() {
 }
 
 struct Outcome {
-  std::string handle;
+  RoutedHandle name;
   int64_t factor_bytes = 0;  // 0: not known
   bool found = false;
   std::optional<double> log_determinant;
@@ -70,7 +71,7 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
   const std::optional<double>& log_determinant = outcome.log_determinant;
   if (JsonAsked()) {
     JsonWriter json;
-    json.BeginObject().Field("handle", HandleText(outcome.handle));
+    json.BeginObject().Field("handle", HandleText(outcome.name.handle, outcome.name.route));
     json.Field("num_blocks", blocks.num_blocks).Field("block_size", blocks.block_size);
     json.Field("scalar", ScalarText(blocks.scalar)).Field("found", outcome.found);
     if (outcome.factor_bytes > 0) json.Field("factor_bytes", outcome.factor_bytes);
@@ -81,7 +82,7 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
     WriteCost(outcome.cost, json);
     return Print(json.EndObject().text() + "\n");
   }
-  Print(HandleText(outcome.handle) + "\n");
+  Print(HandleText(outcome.name.handle, outcome.name.route) + "\n");
   Note(absl::StrFormat("%s N=%d n=%d %s%s in %s (%s)", outcome.found ? "found" : "factored",
                        blocks.num_blocks, blocks.block_size, ScalarText(blocks.scalar),
                        outcome.factor_bytes > 0
@@ -104,8 +105,13 @@ absl::Status RunFactor(const std::vector<std::string>& arguments) {
   absl::StatusOr<client::FactorResult> result = client->Factor(blocks->view(), *options);
   if (!result.ok()) return result.status();
   // The next command of the script uses it, so it is not released here.
-  WriteOutcome(*blocks, {result->handle.Detach().handle, result->factor_bytes, result->found,
-                         result->log_determinant, result->conditioning, result->cost,
+  const client::Factorization made = result->handle.Detach();
+  WriteOutcome(*blocks, {{made.handle, made.route},
+                         result->factor_bytes,
+                         result->found,
+                         result->log_determinant,
+                         result->conditioning,
+                         result->cost,
                          absl::ToDoubleSeconds(absl::Now() - start)});
   return absl::OkStatus();
 }
@@ -113,8 +119,8 @@ absl::Status RunFactor(const std::vector<std::string>& arguments) {
 absl::Status RunRefactor(const std::vector<std::string>& arguments) {
   if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   if (absl::GetFlag(FLAGS_handle).empty()) return UsageError("which one? Give --handle");
-  const absl::StatusOr<std::string> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
-  if (!handle.ok()) return handle.status();
+  const absl::StatusOr<RoutedHandle> name = ParseHandle(absl::GetFlag(FLAGS_handle));
+  if (!name.ok()) return name.status();
   const absl::StatusOr<client::FactorOptions> options = OptionsFromFlags();
   if (!options.ok()) return options.status();
   const absl::StatusOr<Blocks> blocks = ReadMatrix();
@@ -123,9 +129,10 @@ absl::Status RunRefactor(const std::vector<std::string>& arguments) {
   if (!client.ok()) return client.status();
   const absl::Time start = absl::Now();
   const absl::StatusOr<client::RefactorResult> result = client->Refactor(
-      {*handle, blocks->num_blocks, blocks->block_size, blocks->scalar}, blocks->view(), *options);
+      {name->handle, blocks->num_blocks, blocks->block_size, blocks->scalar, name->route},
+      blocks->view(), *options);
   if (!result.ok()) return result.status();
-  WriteOutcome(*blocks, {*handle, 0, false, result->log_determinants[0], result->conditioning[0],
+  WriteOutcome(*blocks, {*name, 0, false, result->log_determinants[0], result->conditioning[0],
                          result->cost, absl::ToDoubleSeconds(absl::Now() - start)});
   return absl::OkStatus();
 }

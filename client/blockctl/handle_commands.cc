@@ -1,4 +1,5 @@
 // blockctl release, blockctl list, blockctl info
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,19 +21,35 @@ namespace blockd::blockctl {
 namespace {
 
 // The handles that --handle and the arguments name.
-absl::StatusOr<std::vector<std::string>> HandlesGiven(std::vector<std::string> texts) {
+absl::StatusOr<std::vector<RoutedHandle>> HandlesGiven(std::vector<std::string> texts) {
   if (!absl::GetFlag(FLAGS_handle).empty()) texts.push_back(absl::GetFlag(FLAGS_handle));
-  std::vector<std::string> handles;
+  std::vector<RoutedHandle> handles;
   for (const std::string& text : texts) {
-    absl::StatusOr<std::string> handle = ParseHandle(text);
+    absl::StatusOr<RoutedHandle> handle = ParseHandle(text);
     if (!handle.ok()) return handle.status();
     handles.push_back(*std::move(handle));
   }
   return handles;
 }
 
+// The bytes given back; one call to each server. The first failure, after all were asked.
+absl::StatusOr<int64_t> ReleaseAll(const client::SolverClient& client,
+                                   const std::vector<RoutedHandle>& handles) {
+  std::map<std::string, std::vector<std::string>> by_route;
+  for (const RoutedHandle& one : handles) by_route[one.route].push_back(one.handle);
+  int64_t bytes = 0;
+  absl::Status failure;
+  for (const auto& [route, names] : by_route) {
+    const absl::StatusOr<int64_t> released = client.Release(names, route);
+    failure.Update(released.status());
+    bytes += released.value_or(0);
+  }
+  if (!failure.ok()) return failure;
+  return bytes;
+}
+
 absl::Status RunRelease(const std::vector<std::string>& arguments) {
-  absl::StatusOr<std::vector<std::string>> handles = HandlesGiven(arguments);
+  absl::StatusOr<std::vector<RoutedHandle>> handles = HandlesGiven(arguments);
   if (!handles.ok()) return handles.status();
   const bool all = absl::GetFlag(FLAGS_all);
   if (all && !handles->empty()) return UsageError("give handles or --all, not both");
@@ -40,23 +57,20 @@ absl::Status RunRelease(const std::vector<std::string>& arguments) {
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
   if (all) {
-    const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client->List();
+    std::string route;
+    const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client->List(&route);
     if (!held.ok()) return held.status();
-    for (const v1::FactorizationInfo& info : *held) handles->push_back(info.handle());
+    for (const v1::FactorizationInfo& info : *held) handles->push_back({info.handle(), route});
   }
-  int64_t bytes = 0;
-  if (!handles->empty()) {
-    const absl::StatusOr<int64_t> released = client->Release(*handles);
-    if (!released.ok()) return released.status();
-    bytes = *released;
-  }
+  const absl::StatusOr<int64_t> bytes = ReleaseAll(*client, *handles);
+  if (!bytes.ok()) return bytes.status();
   if (JsonAsked()) {
     JsonWriter json;
-    json.BeginObject().Field("released", handles->size()).Field("released_bytes", bytes);
+    json.BeginObject().Field("released", handles->size()).Field("released_bytes", *bytes);
     Print(json.EndObject().text() + "\n");
   }
   Note(absl::StrCat("released ", handles->size(), handles->size() == 1 ? " handle, " : " handles, ",
-                    BytesText(static_cast<double>(bytes))));
+                    BytesText(static_cast<double>(*bytes))));
   return absl::OkStatus();
 }
 
@@ -64,15 +78,16 @@ absl::Status RunList(const std::vector<std::string>& arguments) {
   if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
-  const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client->List();
+  std::string route;
+  const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client->List(&route);
   if (!held.ok()) return held.status();
   if (JsonAsked()) {
     JsonWriter json;
     json.BeginObject().Key("factorizations").BeginArray();
-    for (const v1::FactorizationInfo& info : *held) WriteHandle(info, json);
+    for (const v1::FactorizationInfo& info : *held) WriteHandle(info, route, json);
     Print(json.EndArray().EndObject().text() + "\n");
   } else {
-    Print(HandleTable(*held));
+    Print(HandleTable(*held, route));
     if (held->empty()) Note("no factorizations are held for this caller");
   }
   return absl::OkStatus();
@@ -80,9 +95,9 @@ absl::Status RunList(const std::vector<std::string>& arguments) {
 
 void PrintServerInfo(const v1::ServerInfo& info) {
   std::string text = absl::StrFormat(
-      "blockd %s at %s, up %s\nbackend      %s on %s, %d wide (built: ", info.version(),
-      ServerFlag(), SecondsText(info.uptime_seconds()), info.backend(), info.device_name(),
-      info.device_parallelism());
+      "blockd %s at %s, %s, up %s\nbackend      %s on %s, %d wide (built: ", info.version(),
+      ServerFlag(), info.server_name(), SecondsText(info.uptime_seconds()), info.backend(),
+      info.device_name(), info.device_parallelism());
   for (int i = 0; i < info.built_backends_size(); ++i) {
     absl::StrAppend(&text, i > 0 ? ", " : "", info.built_backends(i));
   }
@@ -99,6 +114,7 @@ void PrintServerInfo(const v1::ServerInfo& info) {
 void PrintServerInfoJson(const v1::ServerInfo& info) {
   JsonWriter json;
   json.BeginObject().Field("version", info.version()).Field("server", ServerFlag());
+  json.Field("server_name", info.server_name());
   json.Field("uptime_seconds", info.uptime_seconds()).Field("backend", info.backend());
   json.Field("device_name", info.device_name());
   json.Field("device_parallelism", info.device_parallelism());
@@ -125,24 +141,26 @@ absl::Status RunServerInfo(const client::SolverClient& client) {
 }
 
 absl::Status RunInfo(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<std::vector<std::string>> handles = HandlesGiven(arguments);
+  absl::StatusOr<std::vector<RoutedHandle>> handles = HandlesGiven(arguments);
   if (!handles.ok()) return handles.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
   if (handles->empty()) return RunServerInfo(*client);
   std::vector<v1::FactorizationInfo> infos;
-  for (const std::string& handle : *handles) {
-    absl::StatusOr<v1::FactorizationInfo> info = client->Get(handle);
+  for (RoutedHandle& one : *handles) {
+    absl::StatusOr<v1::FactorizationInfo> info = client->Get(one.handle, &one.route);
     if (!info.ok()) return info.status();
     infos.push_back(*std::move(info));
   }
   if (JsonAsked()) {
     JsonWriter json;
     json.BeginObject().Key("factorizations").BeginArray();
-    for (const v1::FactorizationInfo& info : infos) WriteHandle(info, json);
+    for (size_t k = 0; k < infos.size(); ++k) WriteHandle(infos[k], (*handles)[k].route, json);
     Print(json.EndArray().EndObject().text() + "\n");
   } else if (!absl::GetFlag(FLAGS_quiet)) {
-    Print(HandleTable(infos));
+    for (size_t k = 0; k < infos.size(); ++k) {
+      Print(HandleTable({infos[k]}, (*handles)[k].route));
+    }
   }
   return absl::OkStatus();
 }
@@ -160,7 +178,8 @@ Command ListCommand() {
   return {"list",
           "",
           "List the caller's factorizations",
-          "Other callers' (see --caller) are not shown.\n",
+          "Other callers' (see --caller) are not shown. Behind a router, those of any one server "
+          "are.\n",
           {},
           RunList};
 }

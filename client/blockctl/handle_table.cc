@@ -1,10 +1,13 @@
 #include "client/blockctl/handle_table.h"
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/blockctl/accuracy.h"
 #include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
@@ -12,6 +15,8 @@
 
 namespace blockd::blockctl {
 namespace {
+
+constexpr size_t kMaxRouteBytes = 1024;
 
 std::string Notes(const v1::FactorizationInfo& info) {
   std::string notes;
@@ -32,33 +37,40 @@ client::Conditioning ConditioningOf(const v1::FactorizationInfo& info) {
 
 }  // namespace
 
-std::string HandleText(const std::string& handle) { return absl::BytesToHexString(handle); }
-
-absl::StatusOr<std::string> ParseHandle(const std::string& text) {
-  bool valid = !text.empty() && text.size() % 2 == 0;
-  for (const char c : text) valid = valid && absl::ascii_isxdigit(c);
-  std::string bytes;
-  for (size_t i = 0; valid && i < text.size(); i += 2) {
-    uint32_t byte = 0;
-    valid = absl::SimpleHexAtoi(absl::string_view(text).substr(i, 2), &byte);
-    bytes.push_back(static_cast<char>(byte));
-  }
-  if (!valid) {
-    return UsageError(absl::StrCat("\"", text,
-                                   "\" is no handle: expected hexadecimal digits, as `blockctl "
-                                   "factor` and `blockctl list` print them"));
-  }
-  return bytes;
+std::string HandleText(const std::string& handle, const std::string& route) {
+  return absl::StrCat(absl::BytesToHexString(handle), route.empty() ? "" : "@", route);
 }
 
-std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos) {
+absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
+  const auto& [hex, route] = parts;
+  bool valid = !hex.empty() && hex.size() % 2 == 0 && route.size() <= kMaxRouteBytes;
+  for (const char c : hex) valid = valid && absl::ascii_isxdigit(c);
+  for (const char c : route) valid = valid && absl::ascii_isgraph(c);
+  if (text.find('@') != std::string::npos && route.empty()) valid = false;
+  if (!valid) {
+    return UsageError(absl::StrCat("\"", text,
+                                   "\" is no handle: expected hexadecimal digits, or those and "
+                                   "@ROUTE, as `blockctl factor` and `blockctl list` print them"));
+  }
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    uint32_t byte = 0;
+    if (absl::SimpleHexAtoi(absl::string_view(hex).substr(i, 2), &byte)) {
+      bytes.push_back(static_cast<char>(byte));
+    }
+  }
+  return RoutedHandle{bytes, route};
+}
+
+std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos, const std::string& route) {
   if (infos.empty()) return "";
   std::string text =
       absl::StrFormat("%-48s %7s %6s %-7s %10s %9s %9s %9s %8s %8s\n", "HANDLE", "N", "n", "SCALAR",
                       "HELD", "AGE", "IDLE", "LEASE", "SOLVES", "RHS");
   for (const v1::FactorizationInfo& info : infos) {
     absl::StrAppendFormat(&text, "%-48s %7d %6d %-7s %10s %9s %9s %9s %8d %8d%s\n",
-                          HandleText(info.handle()), info.num_blocks(), info.block_size(),
+                          HandleText(info.handle(), route), info.num_blocks(), info.block_size(),
                           ScalarText(info.scalar()),
                           BytesText(static_cast<double>(info.held_bytes())),
                           SecondsText(info.age_seconds()), SecondsText(info.idle_seconds()),
@@ -68,8 +80,8 @@ std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos) {
   return text;
 }
 
-void WriteHandle(const v1::FactorizationInfo& info, JsonWriter& json) {
-  json.BeginObject().Field("handle", HandleText(info.handle()));
+void WriteHandle(const v1::FactorizationInfo& info, const std::string& route, JsonWriter& json) {
+  json.BeginObject().Field("handle", HandleText(info.handle(), route));
   json.Field("num_blocks", info.num_blocks()).Field("block_size", info.block_size());
   json.Field("scalar", ScalarText(info.scalar())).Field("held_bytes", info.held_bytes());
   json.Field("matrix_kept", info.matrix_kept()).Field("pinned", info.pinned());

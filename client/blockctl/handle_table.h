@@ -11,13 +11,20 @@
 
 namespace blockd::blockctl {
 
-// Handles are written in hexadecimal. A usage error for what is none.
-std::string HandleText(const std::string& handle);
-absl::StatusOr<std::string> ParseHandle(const std::string& text);
+// A handle and, behind a router, the route to the server that holds it.
+struct RoutedHandle {
+  std::string handle;
+  std::string route{};
+};
 
-// A line each under a heading; empty if there are none.
-std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos);
-void WriteHandle(const v1::FactorizationInfo& info, JsonWriter& json);
+// Written as HEX, or HEX@ROUTE. A usage error for what is none.
+std::string HandleText(const std::string& handle, const std::string& route = {});
+absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text);
+
+// A line each under a heading; empty if there are none. All are held along `route`.
+std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos,
+                        const std::string& route = {});
+void WriteHandle(const v1::FactorizationInfo& info, const std::string& route, JsonWriter& json);
 
 }  // namespace blockd::blockctl
 

@@ -53,13 +53,13 @@ std::span<T> Output(Columns& columns) {
   return {reinterpret_cast<T*>(columns.data.data()), columns.data.size() / sizeof(T)};
 }
 
-absl::StatusOr<client::Factorization> Find(const client::SolverClient& client,
-                                           const std::string& handle) {
-  const absl::StatusOr<v1::FactorizationInfo> info = client.Get(handle);
+absl::StatusOr<client::Factorization> Find(const client::SolverClient& client, RoutedHandle name) {
+  const absl::StatusOr<v1::FactorizationInfo> info = client.Get(name.handle, &name.route);
   if (!info.ok()) return info.status();
   return client::Factorization{
-      handle, info->num_blocks(), info->block_size(),
-      info->scalar() == v1::FLOAT32 ? client::Scalar::kFloat32 : client::Scalar::kFloat64};
+      name.handle, info->num_blocks(), info->block_size(),
+      info->scalar() == v1::FLOAT32 ? client::Scalar::kFloat32 : client::Scalar::kFloat64,
+      name.route};
 }
 
 absl::StatusOr<Solved> SolveWithHandle(const client::SolverClient& client,
@@ -145,7 +145,7 @@ absl::Status CheckUsage(const std::vector<std::string>& arguments) {
   }
   if (handle && MatrixGiven()) return UsageError("give --handle or a matrix, not both");
   if (handle) {
-    const absl::StatusOr<std::string> parsed = ParseHandle(absl::GetFlag(FLAGS_handle));
+    const absl::StatusOr<RoutedHandle> parsed = ParseHandle(absl::GetFlag(FLAGS_handle));
     if (!parsed.ok()) return parsed.status();
   }
   if (handle && absl::GetFlag(FLAGS_log_determinant)) {
@@ -176,7 +176,7 @@ absl::StatusOr<Solved> RunWithMatrix(const Array& array, const client::SolveOpti
 
 absl::StatusOr<Solved> RunWithHandle(const Array& array, const client::SolveOptions& options,
                                      Columns& solution, absl::Time& start) {
-  const absl::StatusOr<std::string> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
+  absl::StatusOr<RoutedHandle> handle = ParseHandle(absl::GetFlag(FLAGS_handle));
   if (!handle.ok()) return handle.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();

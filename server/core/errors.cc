@@ -15,6 +15,7 @@ constexpr char kNotFoundUrl[] = "blockd.core/HandleNotFound";
 constexpr char kMemoryUrl[] = "blockd.core/InsufficientMemory";
 constexpr char kLimitUrl[] = "blockd.core/LimitExceeded";
 constexpr char kRetryUrl[] = "blockd.core/RetryAfter";
+constexpr char kDrainingUrl[] = "blockd.core/ServerDraining";
 
 // Payloads never leave the process, so native byte order does: integers of 8 bytes, strings behind
 // their length.
@@ -78,9 +79,11 @@ std::string_view Explanation(NotFoundReason reason) {
     case NotFoundReason::kExpired:
       return "it was not used for too long";
     case NotFoundReason::kRestarted:
-      return "another server process made it";
+      return "this server made it before it was restarted";
     case NotFoundReason::kFailedRefactor:
       return "a refactor that overwrote it failed";
+    case NotFoundReason::kOtherServer:
+      return "another server made it";
   }
   return "unknown reason";
 }
@@ -101,6 +104,8 @@ std::string_view ToString(NotFoundReason reason) {
       return "RESTARTED";
     case NotFoundReason::kFailedRefactor:
       return "FAILED_REFACTOR";
+    case NotFoundReason::kOtherServer:
+      return "OTHER_SERVER";
   }
   return "UNKNOWN";
 }
@@ -133,13 +138,18 @@ absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
       .AddTo(absl::InvalidArgumentError(message), kNotSpdUrl);
 }
 
-absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason) {
-  const std::string message = "handle " + handle.hex() +
-                              " is not held: " + std::string(Explanation(reason)) + " (" +
-                              std::string(ToString(reason)) + ")";
+absl::Status HandleNotFoundError(const HandleNotFound& missing) {
+  std::string message = "handle " + missing.handle.hex() +
+                        " is not held: " + std::string(Explanation(missing.reason)) + " (" +
+                        std::string(ToString(missing.reason)) + ")";
+  if (missing.reason == NotFoundReason::kOtherServer) {
+    message += "; this server is " + missing.server.name;
+  }
   return Encoder()
-      .Text(handle.view())
-      .Int(static_cast<int64_t>(reason))
+      .Text(missing.handle.view())
+      .Int(static_cast<int64_t>(missing.reason))
+      .Text(missing.server.name)
+      .Text(missing.server.epoch.view())
       .AddTo(absl::NotFoundError(message), kNotFoundUrl);
 }
 
@@ -169,6 +179,13 @@ absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limi
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay) {
   return WithRetryAfter(absl::UnavailableError(absl::string_view(message.data(), message.size())),
                         delay);
+}
+
+absl::Status DrainingError(std::string_view server_name, absl::Duration delay) {
+  const std::string message =
+      "the server " + std::string(server_name) + " is shutting down and takes no new work";
+  return WithRetryAfter(
+      Encoder().Text(server_name).AddTo(absl::UnavailableError(message), kDrainingUrl), delay);
 }
 
 absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay) {
@@ -202,7 +219,12 @@ std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status) {
   if (!in.found()) return std::nullopt;
   const std::optional<Handle> handle = Handle::FromBytes(in.Text());
   if (!handle) return std::nullopt;
-  return HandleNotFound{*handle, static_cast<NotFoundReason>(in.Int())};
+  HandleNotFound detail{*handle, static_cast<NotFoundReason>(in.Int())};
+  detail.server.name = in.Text();
+  const std::string epoch = in.Text();
+  std::copy_n(epoch.begin(), std::min(epoch.size(), Epoch::kBytes),
+              detail.server.epoch.bytes.begin());
+  return detail;
 }
 
 std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status) {
@@ -230,6 +252,12 @@ std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
   Decoder in(status, kRetryUrl);
   if (!in.found()) return std::nullopt;
   return absl::Nanoseconds(in.Int());
+}
+
+std::optional<std::string> DrainingServerOf(const absl::Status& status) {
+  Decoder in(status, kDrainingUrl);
+  if (!in.found()) return std::nullopt;
+  return in.Text();
 }
 
 }  // namespace blockd::server

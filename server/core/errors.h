@@ -30,13 +30,15 @@ enum class NotFoundReason {
   kEvicted,
   kExpired,
   kRestarted,
-  kFailedRefactor
+  kFailedRefactor,
+  kOtherServer
 };
 std::string_view ToString(NotFoundReason reason);  // "NEVER_EXISTED", ...
 
 struct HandleNotFound {
   Handle handle;
   NotFoundReason reason;
+  ServerIdentity server = {};  // who does not hold it
 };
 
 struct InsufficientMemory {
@@ -63,11 +65,13 @@ absl::Status InvalidFieldError(std::string_view field, std::string_view came,
 // INVALID_ARGUMENT. `not_finite` says, for people, where the matrix holds NaN or an infinity.
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
                          std::string_view not_finite = {});
-absl::Status HandleNotFoundError(const Handle& handle, NotFoundReason reason);  // NOT_FOUND
+absl::Status HandleNotFoundError(const HandleNotFound& missing);         // NOT_FOUND
 absl::Status InsufficientMemoryError(const InsufficientMemory& memory);  // RESOURCE_EXHAUSTED
 // RESOURCE_EXHAUSTED; `what` is larger than the limit allows: "the message".
 absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limit);
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE
+// UNAVAILABLE: the server of this name takes no new work any more.
+absl::Status DrainingError(std::string_view server_name, absl::Duration delay);
 // The same status, which then says after how long to try again.
 absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay);
 
@@ -78,6 +82,7 @@ std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status);
 std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status);
 std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
+std::optional<std::string> DrainingServerOf(const absl::Status& status);  // its name
 
 }  // namespace blockd::server
 

@@ -17,8 +17,9 @@ constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
 
 }  // namespace
 
-FactorizationCache::FactorizationCache(const Options& options, Clock* clock, Metrics* metrics)
-    : options_(options), clock_(clock), metrics_(metrics) {}
+FactorizationCache::FactorizationCache(const Options& options, const ServerIdentity& server,
+                                       Clock* clock, Metrics* metrics)
+    : options_(options), server_(server), clock_(clock), metrics_(metrics) {}
 
 FactorizationCache::~FactorizationCache() = default;
 
@@ -32,7 +33,7 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
   Caller& owner = callers_[caller];
   for (Holding& holding : holdings) {
     auto entry = std::make_shared<Entry>();
-    entry->handle = Handle::Random();
+    entry->handle = Handle::Random(server_.epoch);
     entry->caller = caller;
     entry->shape = holding.factorization->shape();
     entry->pinned = options.pin;
@@ -52,7 +53,10 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
 }
 
 NotFoundReason FactorizationCache::WhyNot(const std::string& caller, const Handle& handle) const {
-  if (!handle.of_this_process()) return NotFoundReason::kRestarted;
+  if (const Epoch made = handle.epoch(); made != server_.epoch) {
+    return made.SameServer(server_.epoch) ? NotFoundReason::kRestarted
+                                          : NotFoundReason::kOtherServer;
+  }
   const auto it = tombstones_.find(handle);
   if (it == tombstones_.end() || it->second.caller != caller) return NotFoundReason::kNeverExisted;
   return it->second.reason;
@@ -64,7 +68,7 @@ absl::StatusOr<FactorizationCache::EntryPtr> FactorizationCache::Find(const std:
   // A foreign handle is not told from one that never existed: its existence is not the caller's to
   // know.
   if (it == entries_.end() || it->second->caller != caller) {
-    return HandleNotFoundError(handle, WhyNot(caller, handle));
+    return HandleNotFoundError({handle, WhyNot(caller, handle), server_});
   }
   return it->second;
 }

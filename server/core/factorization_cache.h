@@ -105,8 +105,9 @@ class FactorizationCache : public Evictor {
     int64_t held_bytes = 0;  // of each
   };
 
-  // `clock` and `metrics` outlive the cache.
-  FactorizationCache(const Options& options, Clock* clock, Metrics* metrics);
+  // `clock` and `metrics` outlive the cache. `server` is in every handle that it makes.
+  FactorizationCache(const Options& options, const ServerIdentity& server, Clock* clock,
+                     Metrics* metrics);
   ~FactorizationCache() override;
 
   // New handles, one a holding, in order.
@@ -208,6 +209,7 @@ class FactorizationCache : public Evictor {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
+  const ServerIdentity server_;
   Clock* const clock_;
   Metrics* const metrics_;
   mutable absl::Mutex mutex_;

@@ -13,25 +13,29 @@ void FillRandom(char* out, size_t bytes) {
   if (getentropy(out, bytes) != 0) std::abort();
 }
 
-const std::array<char, Handle::kEpochBytes>& Epoch() {
-  static const std::array<char, Handle::kEpochBytes> epoch = [] {
-    std::array<char, Handle::kEpochBytes> random{};
-    FillRandom(random.data(), random.size());
-    return random;
-  }();
-  return epoch;
+// FNV-1a: the same in every build, which std::hash does not promise.
+uint32_t HashOf(std::string_view text) {
+  uint32_t hash = 2166136261u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
 }
 
 }  // namespace
 
-Handle Handle::Random() {
-  Handle handle;
-  FillRandom(handle.bytes.data(), kIdBytes);
-  std::memcpy(handle.bytes.data() + kIdBytes, Epoch().data(), kEpochBytes);
-  return handle;
+Epoch Epoch::Start(std::string_view server_name) {
+  Epoch epoch;
+  const uint32_t hash = HashOf(server_name);
+  for (size_t i = 0; i < kNameBytes; ++i) epoch.bytes[i] = static_cast<char>(hash >> (8 * i));
+  FillRandom(epoch.bytes.data() + kNameBytes, kBytes - kNameBytes);
+  return epoch;
 }
 
-std::string Handle::ProcessEpoch() { return std::string(Epoch().data(), kEpochBytes); }
+Handle Handle::Random(const Epoch& epoch) {
+  Handle handle;
+  FillRandom(handle.bytes.data(), kIdBytes);
+  std::memcpy(handle.bytes.data() + kIdBytes, epoch.bytes.data(), Epoch::kBytes);
+  return handle;
+}
 
 std::optional<Handle> Handle::FromBytes(std::string_view bytes) {
   if (bytes.size() != kBytes) return std::nullopt;
@@ -40,8 +44,10 @@ std::optional<Handle> Handle::FromBytes(std::string_view bytes) {
   return handle;
 }
 
-bool Handle::of_this_process() const {
-  return std::memcmp(bytes.data() + kIdBytes, Epoch().data(), kEpochBytes) == 0;
+Epoch Handle::epoch() const {
+  Epoch epoch;
+  std::memcpy(epoch.bytes.data(), bytes.data() + kIdBytes, Epoch::kBytes);
+  return epoch;
 }
 
 std::string Handle::hex() const {

@@ -1,5 +1,6 @@
-// The name of a held factorization: 128 random bits, then 64 bits that are random once a process. A
-// handle of another process is thereby told from one that never existed.
+// The name of a held factorization: 128 random bits, then the epoch of the server that made it. A
+// handle of another server, or of this one before it was restarted, is thereby told from one that
+// never existed.
 #ifndef BLOCKD_SERVER_CORE_HANDLE_H_
 #define BLOCKD_SERVER_CORE_HANDLE_H_
 
@@ -12,18 +13,31 @@
 
 namespace blockd::server {
 
-struct Handle {
-  static constexpr size_t kIdBytes = 16;
-  static constexpr size_t kEpochBytes = 8;
-  static constexpr size_t kBytes = kIdBytes + kEpochBytes;
+// 4 bytes that the server's name decides, the same at every start, then 4 that are random at each.
+struct Epoch {
+  static constexpr size_t kNameBytes = 4;
+  static constexpr size_t kBytes = 8;
   std::array<char, kBytes> bytes{};
 
-  // A new one from the system's random source, with this process's epoch. Thread-safe.
-  static Handle Random();
-  static std::string ProcessEpoch();                               // kEpochBytes bytes
+  static Epoch Start(std::string_view server_name);
+  std::string_view view() const { return {bytes.data(), bytes.size()}; }
+  // Of a server of this name, whenever it was started.
+  bool SameServer(const Epoch& other) const {
+    return view().substr(0, kNameBytes) == other.view().substr(0, kNameBytes);
+  }
+  friend bool operator==(const Epoch&, const Epoch&) = default;
+};
+
+struct Handle {
+  static constexpr size_t kIdBytes = 16;
+  static constexpr size_t kBytes = kIdBytes + Epoch::kBytes;
+  std::array<char, kBytes> bytes{};
+
+  // A new one from the system's random source. Thread-safe.
+  static Handle Random(const Epoch& epoch);
   static std::optional<Handle> FromBytes(std::string_view bytes);  // nullopt: wrong length
   std::string_view view() const { return {bytes.data(), bytes.size()}; }
-  bool of_this_process() const;
+  Epoch epoch() const;
   std::string hex() const;
 
   friend bool operator==(const Handle&, const Handle&) = default;
@@ -33,6 +47,12 @@ struct Handle {
   friend H AbslHashValue(H h, const Handle& handle) {
     return H::combine(std::move(h), handle.bytes);
   }
+};
+
+// Which server this is, and since which start.
+struct ServerIdentity {
+  std::string name;
+  Epoch epoch;
 };
 
 }  // namespace blockd::server

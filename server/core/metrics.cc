@@ -57,7 +57,8 @@ constexpr std::array<const char*, kWorkKinds> kKindNames = {"factor", "solve", "
 constexpr std::array<const char*, kEvictionReasons> kEvictionNames = {
     "memory", "fragmentation", "idle", "released", "failed_refactor"};
 constexpr std::array<const char*, kMissReasons> kMissNames = {
-    "NEVER_EXISTED", "RELEASED", "EVICTED", "EXPIRED", "RESTARTED", "FAILED_REFACTOR"};
+    "NEVER_EXISTED", "RELEASED",        "EVICTED",     "EXPIRED",
+    "RESTARTED",     "FAILED_REFACTOR", "OTHER_SERVER"};
 
 // 10 us to 100 s, three a decade.
 Histogram::BucketBoundaries SecondsBuckets() {
@@ -93,9 +94,12 @@ class Metrics::Impl : public prometheus::Collectable {
     MakeGauges();
     prometheus::BuildGauge()
         .Name("blockd_build_info")
-        .Help("Version, backend and device of this server; always 1.")
+        .Help("Version, backend, device and name of this server; always 1.")
         .Register(registry_)
-        .Add({{"version", build.version}, {"backend", build.backend}, {"device", build.device}})
+        .Add({{"version", build.version},
+              {"backend", build.backend},
+              {"device", build.device},
+              {"server", build.server}})
         .Set(1);
   }
 

@@ -46,7 +46,7 @@ inline constexpr int kEvictionReasons = 5;
 
 // Why a handle was not found: the label `reason` of blockd_cache_misses_total, in the order of
 // NotFoundReason.
-inline constexpr int kMissReasons = 6;
+inline constexpr int kMissReasons = 7;
 
 struct PhaseTimes {
   absl::Duration queue, upload, compute, download;
@@ -54,7 +54,7 @@ struct PhaseTimes {
 
 // Labels of blockd_build_info.
 struct BuildInfo {
-  std::string version, backend, device;
+  std::string version, backend, device, server;
 };
 
 // Sampled at a scrape.

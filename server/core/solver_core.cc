@@ -6,9 +6,9 @@
 
 namespace blockd::server {
 
-SolverCore::SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits, Metrics* metrics,
-                       Clock* clock)
-    : impl_(std::make_unique<Impl>(std::move(solver), limits, metrics, clock)) {}
+SolverCore::SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits,
+                       const ServerIdentity& server, Metrics* metrics, Clock* clock)
+    : impl_(std::make_unique<Impl>(std::move(solver), limits, server, metrics, clock)) {}
 
 SolverCore::~SolverCore() = default;
 

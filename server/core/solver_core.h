@@ -174,9 +174,9 @@ class FactorUpload {
 
 class SolverCore {
  public:
-  // `metrics` and `clock` outlive the core.
-  SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits, Metrics* metrics,
-             Clock* clock);
+  // `metrics` and `clock` outlive the core. `server` is in every handle that it makes.
+  SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
+             Metrics* metrics, Clock* clock);
   ~SolverCore();  // drains
 
   // Matrices in host memory: K views of one form.

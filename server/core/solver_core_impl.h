@@ -32,7 +32,8 @@ namespace blockd::server {
 
 class SolverCore::Impl {
  public:
-  Impl(std::unique_ptr<Solver> solver, const CoreLimits& limits, Metrics* metrics, Clock* clock);
+  Impl(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
+       Metrics* metrics, Clock* clock);
   ~Impl();
 
   // solver_core_factor.cc
@@ -57,6 +58,7 @@ class SolverCore::Impl {
   GaugeSample Sample() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CoreLimits limits_;
+  const std::string server_name_;
   Metrics* const metrics_;
   Clock* const clock_;
   const std::unique_ptr<Solver> solver_;

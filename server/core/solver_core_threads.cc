@@ -31,14 +31,16 @@ std::vector<T*> As(const std::vector<TaskPtr>& tasks) {
 
 }  // namespace
 
-SolverCore::Impl::Impl(std::unique_ptr<Solver> solver, const CoreLimits& limits, Metrics* metrics,
-                       Clock* clock)
+SolverCore::Impl::Impl(std::unique_ptr<Solver> solver, const CoreLimits& limits,
+                       const ServerIdentity& server, Metrics* metrics, Clock* clock)
     : limits_(limits),
+      server_name_(server.name),
       metrics_(metrics),
       clock_(clock),
       solver_(std::move(solver)),
       budget_(solver_->backend().pool().stats().capacity_bytes, limits.retry_delay),
-      cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry}, clock, metrics),
+      cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry}, server, clock,
+             metrics),
       batcher_(LimitsOf(limits)) {
   budget_.set_evictor(&cache_);
   metrics_->SetSampler([this] { return Sample(); });
@@ -93,7 +95,7 @@ Ticket SolverCore::Impl::TicketOf(const Task& task) {
 }
 
 absl::Status SolverCore::Impl::RefuseNew(absl::Time now, EndedTasks* ended) {
-  if (draining_) return RetryAfterError("the server is draining", limits_.retry_delay);
+  if (draining_) return DrainingError(server_name_, limits_.retry_delay);
   if (batcher_.size() + waiting_ >= limits_.max_queued_requests) *ended = batcher_.TakeEnded(now);
   if (batcher_.size() + waiting_ >= limits_.max_queued_requests) {
     return RetryAfterError("the queue is full", limits_.retry_delay);

@@ -24,6 +24,7 @@ double Quantile(std::vector<double> values, double q) {
 }  // namespace
 
 double Samples::median() const { return Quantile(seconds, 0.5); }
+double Samples::quantile(double q) const { return Quantile(seconds, q); }
 
 double Samples::spread() const {
   const double middle = median();

@@ -16,6 +16,7 @@ struct Samples {
   std::vector<double> seconds;
 
   double median() const;
+  double quantile(double q) const;  // q from 0 to 1
   // Half the distance between the quartiles, over the median.
   double spread() const;
 };

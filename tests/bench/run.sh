@@ -2,22 +2,26 @@
 # Prints the table of all benchmarks: the engine against CHOLMOD and this machine's ceilings, then the
 # service over loopback against a server process of its own.
 #
-#   tests/bench/run.sh [--json] [--quick] [BUILD_FOLDER]      (default: build/release)
+#   tests/bench/run.sh [--json] [--quick] [--envoy=PROGRAM] [BUILD_FOLDER]      (default: build/release)
 #
 # --json keeps the results in tests/bench/results, from where tests/lint/write_docs.py puts them into the
 # documentation.
+#
+# --envoy: measures calls through Envoy beside direct ones, and nothing else. `tests/run.sh router` leaves its
+# program below build/router.
 #
 # Nothing else should run on the machine meanwhile.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/release
-json="" quick=""
+json="" quick="" envoy=""
 commit=$(git -C "$root" describe --always --dirty --abbrev=12)
 for argument in "$@"; do
   case $argument in
     --json) json=$root/tests/bench/results ;;
     --quick) quick=--quick ;;
-    -*) echo "usage: $0 [--json] [--quick] [BUILD_FOLDER]" >&2; exit 2 ;;
+    --envoy=*) envoy=${argument#*=} ;;
+    -*) echo "usage: $0 [--json] [--quick] [--envoy=PROGRAM] [BUILD_FOLDER]" >&2; exit 2 ;;
     *) build=$argument ;;
   esac
 done
@@ -26,12 +30,12 @@ done
 export OPENBLAS_THREAD_TIMEOUT=4
 
 scratch=$(mktemp -d)
-server=""
+server="" router=""
 stop() {
-  if [ -n "$server" ]; then
-    kill "$server" 2>/dev/null || true
-    wait "$server" 2>/dev/null || true
-  fi
+  for program in $router $server; do
+    kill "$program" 2>/dev/null || true
+    wait "$program" 2>/dev/null || true
+  done
   rm -rf "$scratch"
 }
 trap stop EXIT
@@ -42,13 +46,15 @@ measure() {
   program=$build/tests/bench/$1 result=$2
   shift 2
   if [ -n "$json" ]; then
-    set -- "$@" "--json=$json/$result.json" "--commit=$commit" "--command=tests/bench/run.sh --json"
+    set -- "$@" "--json=$json/$result.json" "--commit=$commit" "--command=tests/bench/run.sh --json${envoy:+ --envoy=envoy}"
   fi
   "$program" "$@" $quick
 }
 
-measure cpu_bench cpu
-measure accuracy_bench accuracy_cpu --backend=cpu
+if [ -z "$envoy" ]; then
+  measure cpu_bench cpu
+  measure accuracy_bench accuracy_cpu --backend=cpu
+fi
 
 "$build/bin/blockd" --port=0 --metrics_port=-1 --port_file="$scratch/port" --log_level=error &
 server=$!
@@ -62,4 +68,14 @@ until [ -s "$scratch/port" ]; do
   sleep 0.1
 done
 port=$(sed -n 's/^grpc=//p' "$scratch/port")
-measure service_bench service --noheader --target="127.0.0.1:$port"
+if [ -z "$envoy" ]; then
+  measure service_bench service --noheader --target="127.0.0.1:$port"
+  exit
+fi
+sed -e "s#/etc/envoy#$scratch#; s#0\.0\.0\.0#127.0.0.1#" "$root/deploy/router/envoy.yaml" >"$scratch/envoy.yaml"
+sed -e "s#type: STRICT_DNS#type: STATIC#; /dns_refresh_rate/d; /respect_dns_ttl/d" \
+  -e "s#address: blockd-pods, port_value: 7117#address: 127.0.0.1, port_value: $port#" \
+  "$root/deploy/router/clusters.yaml" >"$scratch/clusters.yaml"
+"$envoy" -c "$scratch/envoy.yaml" --concurrency 2 --disable-hot-restart -l error &
+router=$!
+measure service_bench service_router --target="127.0.0.1:$port" --router=127.0.0.1:7117

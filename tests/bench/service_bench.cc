@@ -1,9 +1,12 @@
 // The service over loopback: what gRPC and the batcher cost and gain. Same table as cpu_bench.
 //
-//   service_bench [--target=HOST:PORT] [--json=FILE --commit=NAME] [--noheader] [--quick]
+//   service_bench [--target=HOST:PORT] [--router=HOST:PORT] [--json=FILE --commit=NAME]
+//     [--noheader] [--quick]
 //
-// Without --target it starts a server in its own process. --quick: few calls; its times mean
-// nothing, its residuals do. Exit code 1 if a call fails or a residual is too large.
+// Without --target it starts a server in its own process. --router: a router in front of that
+// server; then only what a call costs through it is measured, beside direct calls. --quick: few
+// calls; its times mean nothing, its residuals do. Exit code 1 if a call fails or a residual is too
+// large.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,6 +32,7 @@
 
 ABSL_FLAG(std::string, target, "",
           "The server to measure, as host:port; empty: one in this process.");
+ABSL_FLAG(std::string, router, "", "A router in front of it, as host:port; empty: none.");
 
 namespace blockd::bench {
 namespace {
@@ -41,6 +45,7 @@ constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 struct Options : Flags {
   std::string target;
+  std::string router;
 };
 
 [[noreturn]] void Die(const std::string& what) {
@@ -129,6 +134,7 @@ class Bench {
   }
 
   void Run() {
+    if (!options_.router.empty()) return ThroughRouter();
     SmallSolve();
     // So little to compute that the calls themselves are the cost: printed for what it is.
     ManyCallers(problems::Kalman({.states = 8, .observations = 16, .steps = 32}), false);
@@ -140,6 +146,35 @@ class Bench {
   }
 
  private:
+  // Calls in turn, direct and through the router, on handles that the one server holds.
+  void ThroughRouter() {
+    const SolverClient routed = Must(SolverClient::Connect(options_.router));
+    if (!routed.WaitUntilConnected(absl::Seconds(30))) Die("no router at " + options_.router);
+    for (const problems::Problem& problem : {problems::Mpc(32, 8, 1), problems::Mpc(1024, 16, 1)}) {
+      const FactorHandle direct = Must(client_->Factor(View(problem))).handle;
+      const FactorHandle behind = Must(routed.Factor(View(problem))).handle;
+      std::vector<double> x(problem.rows()), y(problem.rows());
+      const std::vector<Samples> samples =
+          Interleave(options_.quick ? 20 : 5000,
+                     {{nullptr, [&] { Must(client_->Solve(direct, problem.rhs, x)); }},
+                      {nullptr, [&] { Must(routed.Solve(behind, problem.rhs, y)); }}});
+      CheckResidual(problem, x);
+      CheckResidual(problem, y);
+      for (const auto& [name, q] : {std::pair("p50", 0.5), std::pair("p99", 0.99)}) {
+        Row row;
+        row.work = "Solve, N=" + std::to_string(problem.num_blocks) +
+                   " n=" + std::to_string(problem.block_size) + " d=1, " + name +
+                   " through Envoy against direct";
+        row.ours = FormatSeconds(samples[1].quantile(q));
+        row.reference = FormatSeconds(samples[0].quantile(q));
+        row.ratio = samples[1].quantile(q) / samples[0].quantile(q);
+        row.spread = samples[1].spread();
+        table_.Add(row);
+      }
+    }
+    routed.AwaitReleases(absl::Seconds(30));
+  }
+
   void SmallSolve() {
     const problems::Problem problem = problems::Mpc(32, 8, 1);
     const FactorHandle handle = Must(client_->Factor(View(problem))).handle;
@@ -262,6 +297,6 @@ int main(int argc, char** argv) {
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const blockd::bench::Flags flags = blockd::bench::ParseFlags(argc, argv);
-  blockd::bench::Bench({flags, absl::GetFlag(FLAGS_target)}).Run();
+  blockd::bench::Bench({flags, absl::GetFlag(FLAGS_target), absl::GetFlag(FLAGS_router)}).Run();
   return 0;
 }

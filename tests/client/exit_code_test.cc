@@ -65,6 +65,7 @@ TEST(ExitCodeTest, AdviceIsWhatHelpsInThatCase) {
   expect(NotHeld(v1::HandleNotFound::EXPIRED), "not used for too long");
   expect(NotHeld(v1::HandleNotFound::RESTARTED), "restarted");
   expect(NotHeld(v1::HandleNotFound::FAILED_REFACTOR), "--overwrite");
+  expect(NotHeld(v1::HandleNotFound::OTHER_SERVER), "HANDLE@ROUTE");
   EXPECT_EQ(Advice(absl::InvalidArgumentError(""), ""), "");
   EXPECT_EQ(Advice(absl::OutOfRangeError(""), ""), "");
   EXPECT_EQ(Advice(absl::InternalError(""), ""), "");

@@ -3,6 +3,7 @@
 //   client_exit late | late_stream          gRPC's thread has the last of a connection in its hands
 //                                           when the statics of this process are already destroyed
 //   client_exit solve | async | session TARGET   main returns as soon as a solution is there
+//   client_exit heal TARGET                 main returns while a lost factorization is made anew
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -122,6 +124,19 @@ int EndLate(bool stream) {
   return 0;
 }
 
+int EndWhileHealing(const std::string& target) {
+  const double diagonal[] = {4, 4}, coupling[] = {1};
+  const SolverClient client = *SolverClient::Connect(target);
+  auto factored = client.Factor(MakeSystemView(2, 1, diagonal, coupling),
+                                {.restore = {.keep_copy = true, .max_restores = 1 << 30}});
+  if (!factored.ok()) Fail(factored.status().ToString().c_str());
+  static FactorHandle& kept = *new FactorHandle(std::move(factored->handle));
+  static std::vector<double>& x = *new std::vector<double>(2);
+  client.SolveAsync(kept, x, x, {}, [](const absl::StatusOr<SolveResult>&) {});
+  while (kept.restore_counters().restores == 0) usleep(1000);
+  return 0;  // and it goes on: each is lost again
+}
+
 int SolveAndEnd(std::string_view how, const std::string& target) {
   const double diagonal[] = {4, 4}, coupling[] = {1};
   const std::vector<double> b = {5, 5};
@@ -160,5 +175,6 @@ int main(int argc, char** argv) {
   const std::string_view how = argc > 1 ? argv[1] : "";
   if (how == "late" || how == "late_stream") return blockd::client::EndLate(how == "late_stream");
   if (argc != 3) return 1;
+  if (how == "heal") return blockd::client::EndWhileHealing(argv[2]);
   return blockd::client::SolveAndEnd(how, argv[2]);
 }

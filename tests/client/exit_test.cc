@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/client/fake_solver.h"
 #include "tests/client/program.h"
 #include "tests/client/server_fixture.h"
 
@@ -22,6 +23,17 @@ void ExpectACleanEnd(const std::vector<std::string>& arguments) {
 TEST(ExitTest, ACallbackMayEndAfterTheStatics) { ExpectACleanEnd({"late"}); }
 
 TEST(ExitTest, AStreamMayEndAfterTheStatics) { ExpectACleanEnd({"late_stream"}); }
+
+TEST(ExitTest, AFactorizationMayBeMadeAnew) {
+  FakeSolver fake;
+  fake.on_factor = [](const v1::FactorRequest&, v1::FactorReply* reply) {
+    return AnswerWith("h", reply);
+  };
+  fake.on_solve = [](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*) {
+    return NotFound("h", v1::HandleNotFound::EVICTED);
+  };
+  for (int run = 0; run < 5; ++run) ExpectACleanEnd({"heal", fake.target()});
+}
 
 class ExitAfterTest : public ServerTest, public ::testing::WithParamInterface<const char*> {
  protected:

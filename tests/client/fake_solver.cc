@@ -38,7 +38,10 @@ void FakeSolver::SetServing(bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(serving);
 }
 
-void FakeSolver::Called(const char* method, const grpc::ServerContext& context) {
+void FakeSolver::Called(const char* method, grpc::ServerContext& context) {
+  if (const std::string here = route.Get(); !here.empty()) {
+    context.AddInitialMetadata("blockd-route", here);
+  }
   if (const auto script = on_call.Get()) script(method, context);
 }
 
@@ -111,6 +114,18 @@ grpc::Status UnavailableFor(absl::Duration delay) {
   status.set_code(grpc::StatusCode::UNAVAILABLE);
   status.add_details()->PackFrom(detail);
   return {grpc::StatusCode::UNAVAILABLE, "the queue is full", status.SerializeAsString()};
+}
+
+grpc::Status Draining() {
+  v1::ServerDraining detail;
+  detail.set_server_name("solver-7");
+  v1::RetryAfter delay;
+  *delay.mutable_delay() = ToProto(absl::Hours(1));  // which nobody waits for who heals
+  v1::RpcStatus status;
+  status.set_code(grpc::StatusCode::UNAVAILABLE);
+  status.add_details()->PackFrom(detail);
+  status.add_details()->PackFrom(delay);
+  return {grpc::StatusCode::UNAVAILABLE, "draining", status.SerializeAsString()};
 }
 
 grpc::Status NotFound(const std::string& handle, v1::HandleNotFound::Reason reason) {

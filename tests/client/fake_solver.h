@@ -71,6 +71,8 @@ class FakeSolver : public v1::Solver::Service {
   Script<grpc::Status(const v1::GetPlanRequest&, v1::Plan*)> on_plan;
   // Before each of the calls above, with its name: for metadata, deadlines and connections.
   Script<void(const std::string& method, const grpc::ServerContext&)> on_call;
+  // What the answers' initial metadata says as `blockd-route`, as a router would; empty: nothing.
+  Shared<std::string> route;
   // What grpc.health.v1 says; serving from the start.
   void SetServing(bool serving);
 
@@ -97,13 +99,14 @@ class FakeSolver : public v1::Solver::Service {
                        v1::Plan* reply) override;
 
  private:
-  void Called(const char* method, const grpc::ServerContext& context);
+  void Called(const char* method, grpc::ServerContext& context);
 
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 
 grpc::Status UnavailableFor(absl::Duration delay);
+grpc::Status Draining();
 grpc::Status NotFound(const std::string& handle, v1::HandleNotFound::Reason reason);
 // One system with this handle.
 grpc::Status AnswerWith(const std::string& handle, v1::FactorReply* reply);

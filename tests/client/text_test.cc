@@ -84,9 +84,11 @@ TEST(TextTest, ScalarsAreCalledAsNumPyCallsThem) {
 TEST(HandleTextTest, HandlesAreHexadecimal) {
   const std::string handle("\x00\x7f\xff\xa1", 4);
   EXPECT_EQ(HandleText(handle), "007fffa1");
-  EXPECT_EQ(*ParseHandle("007fffa1"), handle);
-  EXPECT_EQ(*ParseHandle("007FFFA1"), handle);
-  for (const std::string wrong : {"", "0", "007", "0g", "00 7f", "0x00"}) {
+  EXPECT_EQ(ParseHandle("007fffa1")->handle, handle);
+  EXPECT_EQ(ParseHandle("007FFFA1")->handle, handle);
+  EXPECT_EQ(ParseHandle("007fffa1")->route, "");
+  for (const std::string wrong :
+       {"", "0", "007", "0g", "00 7f", "0x00", "@", "00@", "@cm91dGU=", "00@a b", "00@\x01"}) {
     EXPECT_EQ(ExitCodeOf(ParseHandle(wrong).status()), kUsage) << wrong;
   }
 }
@@ -104,6 +106,15 @@ v1::FactorizationInfo SomeInfo() {
   info.set_times_solved(7);
   info.set_rhs_solved(21);
   return info;
+}
+
+TEST(HandleTextTest, ARouteFollowsItsHandle) {
+  EXPECT_EQ(HandleText("\x01\x02", "cm91dGU="), "0102@cm91dGU=");
+  const absl::StatusOr<RoutedHandle> parsed = ParseHandle("0102@a@b");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->handle, "\x01\x02");
+  EXPECT_EQ(parsed->route, "a@b");
+  EXPECT_THAT(HandleTable({SomeInfo()}, "cm91dGU="), HasSubstr("\n0102@cm91dGU= "));
 }
 
 TEST(HandleTextTest, TheTableHasALineAHandle) {
@@ -129,7 +140,7 @@ TEST(HandleTextTest, JsonHasEveryField) {
   info.set_backward_error_bound(2.5);
   info.set_condition_estimate(3.5);
   JsonWriter json;
-  WriteHandle(info, json);
+  WriteHandle(info, "", json);
   for (const char* field :
        {"\"handle\": \"0102\"", "\"num_blocks\": 10", "\"block_size\": 4",
         "\"scalar\": \"float32\"", "\"held_bytes\": 2048", "\"matrix_kept\": false",

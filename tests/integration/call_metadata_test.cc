@@ -62,6 +62,18 @@ TEST_F(CallMetadataTest, OnlyAFailureThatPassesCarriesADelay) {
   EXPECT_EQ(context->GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0u);
 }
 
+// What fails at once says so in its first frame: routers look there, and nowhere else.
+TEST_F(CallMetadataTest, AFailureHasItsIdInTheTrailingMetadata) {
+  const auto context = NewContext();
+  context->AddMetadata("x-request-id", "of-a-failure");
+  v1::SolveReply reply;
+  EXPECT_TRUE(IsInvalid(stub().Solve(context.get(), {}, &reply), "handle"));
+  EXPECT_EQ(context->GetServerInitialMetadata().count("x-request-id"), 0u);
+  const auto& trailing = context->GetServerTrailingMetadata();
+  ASSERT_EQ(trailing.count("x-request-id"), 1u);
+  EXPECT_EQ(trailing.find("x-request-id")->second, "of-a-failure");
+}
+
 // A stream's requests belong to the caller of the stream.
 TEST_F(CallMetadataTest, TheCallerOfAStreamOwnsWhatItMakesAndUsesOnlyThat) {
   const problems::Problem problem = problems::RandomSpd(4, 2, 1, 10);

@@ -16,18 +16,36 @@ class DrainTest : public IntegrationTest {
     IntegrationTest::TearDown();
   }
 
-  // On a thread of its own; returns once no call is accepted any more, as the end of an idle stream
-  // says. (Health turns before that.)
+  // No call is accepted any more, as the end of an idle stream says too. The port stays open.
   void StartDrain() {
     const auto context = NewContext();
     const auto idle = stub().SolveStream(context.get());
     idle->WaitForInitialMetadata();
+    server().StartDrain();
+    EXPECT_TRUE(IsDraining(idle->Finish()));
+    EXPECT_EQ(Health(), 2);
+  }
+  // On a thread of its own: the connection goes away, what is accepted goes on.
+  void FinishDrain() {
     drain_ = std::thread([this] {
       drained_in_time_ = server().Drain();
       drained_ = true;
     });
-    EXPECT_TRUE(IsRetryLater(idle->Finish()));
-    EXPECT_EQ(Health(), 2);
+    EXPECT_TRUE(Eventually([&] { return channel_->GetState(false) != GRPC_CHANNEL_READY; }));
+  }
+  // As a full queue, but told from it.
+  template <typename Status>
+  ::testing::AssertionResult IsDraining(const Status& status) {
+    const auto detail = DetailOf<v1::ServerDraining>(status);
+    if (!detail || detail->server_name() != "solver-7") {
+      return ::testing::AssertionFailure() << "no ServerDraining of solver-7";
+    }
+    return IsRetryLater(status);
+  }
+  static server::ServerOptions Named() {
+    server::ServerOptions options = Options();
+    options.server_name = "solver-7";
+    return options;
   }
   v1::FactorStreamRequest Header() const {
     v1::FactorStreamRequest message;
@@ -43,7 +61,7 @@ class DrainTest : public IntegrationTest {
 };
 
 TEST_F(DrainTest, AcceptedWorkFinishesBeforeTheDrainReturns) {
-  StartGated();
+  StartGated(Named());
   const std::string handle = Factor(matrix_);
   EXPECT_EQ(Health(), 1);
   gate_->Close();
@@ -60,6 +78,7 @@ TEST_F(DrainTest, AcceptedWorkFinishesBeforeTheDrainReturns) {
   ASSERT_TRUE(Eventually([&] { return ReservedBytes() > before; }));
 
   StartDrain();
+  FinishDrain();
   const v1::SystemData data = DataOf(matrix_);
   v1::FactorStreamRequest chunk;
   chunk.set_chunk(data.diagonal() + data.coupling());
@@ -79,7 +98,7 @@ TEST_F(DrainTest, AcceptedWorkFinishesBeforeTheDrainReturns) {
 }
 
 TEST_F(DrainTest, NewWorkIsSentAwayWithADelay) {
-  server::ServerOptions options = Options();
+  server::ServerOptions options = Named();
   options.core.retry_delay = absl::Milliseconds(1700);
   StartGated(options);
   const std::string handle = Factor(matrix_);
@@ -92,7 +111,7 @@ TEST_F(DrainTest, NewWorkIsSentAwayWithADelay) {
   v1::SolveReply solved;
   const grpc::Status late =
       stub().Solve(context.get(), SolveRequestOf(handle, problem_.rhs), &solved);
-  EXPECT_TRUE(IsRetryLater(late));
+  EXPECT_TRUE(IsDraining(late));
   const auto delay = DetailOf<v1::RetryAfter>(late);
   ASSERT_TRUE(delay);
   EXPECT_EQ(delay->delay().seconds(), 1);
@@ -101,19 +120,19 @@ TEST_F(DrainTest, NewWorkIsSentAwayWithADelay) {
   ASSERT_EQ(trailing.count("grpc-retry-pushback-ms"), 1u);
   EXPECT_EQ(trailing.find("grpc-retry-pushback-ms")->second, "1700");
 
-  EXPECT_TRUE(IsRetryLater(FactorStatus(FactorRequestOf(matrix_))));
+  EXPECT_TRUE(IsDraining(FactorStatus(FactorRequestOf(matrix_))));
   v1::FactorSolveRequest both;
   *both.mutable_spec() = SpecOf(matrix_);
   *both.mutable_system() = DataOf(matrix_);
   both.set_num_rhs(1);
   both.set_rhs(BytesOf(problem_.rhs));
   v1::FactorSolveReply both_reply;
-  EXPECT_TRUE(IsRetryLater(stub().FactorSolve(NewContext().get(), both, &both_reply)));
+  EXPECT_TRUE(IsDraining(stub().FactorSolve(NewContext().get(), both, &both_reply)));
   const auto upload_context = NewContext();
   v1::FactorReply uploaded;
-  EXPECT_TRUE(IsRetryLater(stub().FactorStream(upload_context.get(), &uploaded)->Finish()));
+  EXPECT_TRUE(IsDraining(stub().FactorStream(upload_context.get(), &uploaded)->Finish()));
   const auto stream_context = NewContext();
-  EXPECT_TRUE(IsRetryLater(stub().SolveStream(stream_context.get())->Finish()));
+  EXPECT_TRUE(IsDraining(stub().SolveStream(stream_context.get())->Finish()));
   // What needs no device is answered still.
   v1::ServerInfo info;
   EXPECT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
@@ -126,7 +145,7 @@ TEST_F(DrainTest, NewWorkIsSentAwayWithADelay) {
 }
 
 TEST_F(DrainTest, AStreamEndsOnceWhatItSentIsAnswered) {
-  StartGated();
+  StartGated(Named());
   v1::SolveStreamRequest request;
   request.set_id(1);
   *request.mutable_request() = SolveRequestOf(Factor(matrix_), problem_.rhs);
@@ -146,13 +165,13 @@ TEST_F(DrainTest, AStreamEndsOnceWhatItSentIsAnswered) {
   v1::SolveStreamReply reply;
   ASSERT_TRUE(busy->Read(&reply));
   EXPECT_EQ(reply.id(), 2u);
-  EXPECT_TRUE(IsRetryLater(reply.status()));
+  EXPECT_TRUE(IsDraining(reply.status()));
   gate_->Open();
   ASSERT_TRUE(busy->Read(&reply));
   EXPECT_EQ(reply.id(), 1u);
   ExpectSolves(matrix_, ValuesOf(reply.reply().solution()), problem_.rhs);
   EXPECT_FALSE(busy->Read(&reply));
-  EXPECT_TRUE(IsRetryLater(busy->Finish()));
+  EXPECT_TRUE(IsDraining(busy->Finish()));
   // One whose caller had ended it ends as if nothing were.
   ASSERT_TRUE(closed->Read(&reply));
   ExpectSolves(matrix_, ValuesOf(reply.reply().solution()), problem_.rhs);

@@ -48,17 +48,51 @@ TEST_F(HandlesTest, AReleasedHandleIsGoneAndItsMemoryBack) {
 TEST_F(HandlesTest, ReleaseTakesAllThatAreHeldEvenIfOthersAreNot) {
   Start();
   const std::string one = Factor(matrix_), two = Factor(matrix_);
-  const std::string never(server::Handle::Random().view());
+  std::string never = one;
+  never[0] = static_cast<char>(never[0] ^ 1);
   EXPECT_TRUE(IsNotFound(ReleaseStatus({one, never, two}), v1::HandleNotFound::NEVER_EXISTED));
   EXPECT_TRUE(IsNotFound(Use(one), v1::HandleNotFound::RELEASED));
   EXPECT_TRUE(IsNotFound(Use(two), v1::HandleNotFound::RELEASED));
 }
 
-TEST_F(HandlesTest, AHandleOfAnotherProcessSaysSo) {
-  Start();
-  std::string other = Factor(matrix_);
-  other.back() = static_cast<char>(other.back() ^ 1);  // the epoch is the handle's end
-  EXPECT_TRUE(IsNotFound(Use(other), v1::HandleNotFound::RESTARTED));
+TEST_F(HandlesTest, AHandleOfAnotherServerOrStartSaysSoInEveryCall) {
+  server::ServerOptions options = Options();
+  options.server_name = "solver-7";
+  Start(options);
+  v1::ServerInfo server;
+  ASSERT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &server)));
+  const std::string held = Factor(matrix_);
+  std::string restarted = held, other = held;
+  restarted.back() = static_cast<char>(held.back() ^ 1);  // the epoch is the handle's end
+  other[16] = static_cast<char>(held[16] ^ 1);            // and the server's name begins it
+  for (const auto& [handle, reason] : {std::pair(restarted, v1::HandleNotFound::RESTARTED),
+                                       std::pair(other, v1::HandleNotFound::OTHER_SERVER)}) {
+    v1::FactorRequest refactor = FactorRequestOf(matrix_);
+    refactor.mutable_options()->add_handle(handle);
+    v1::FactorizationInfo info;
+    v1::SolveStreamRequest request;
+    request.mutable_request()->set_handle(handle);
+    request.mutable_request()->set_num_rhs(1);
+    const auto context = NewContext();
+    const auto stream = stub().SolveStream(context.get());
+    ASSERT_TRUE(stream->Write(request));
+    v1::SolveStreamReply streamed;
+    ASSERT_TRUE(stream->Read(&streamed));
+    stream->WritesDone();
+    EXPECT_TRUE(IsOk(stream->Finish()));
+    const v1::RpcStatus answers[] = {RpcStatusOf(Use(handle)), RpcStatusOf(ReleaseStatus({handle})),
+                                     RpcStatusOf(Get(handle, &info)),
+                                     RpcStatusOf(FactorStatus(refactor)), streamed.status()};
+    for (const v1::RpcStatus& answer : answers) {
+      const auto detail = DetailOf<v1::HandleNotFound>(answer);
+      ASSERT_TRUE(detail) << answer.message();
+      EXPECT_EQ(detail->reason(), reason);
+      EXPECT_EQ(detail->owner_epoch(), handle.substr(16));
+      EXPECT_EQ(detail->server_name(), "solver-7");
+      EXPECT_EQ(detail->server_epoch(), server.server_epoch());
+    }
+  }
+  EXPECT_EQ(server.server_name(), "solver-7");
 }
 
 TEST_F(HandlesTest, HandlesBelongToTheirCaller) {

@@ -145,7 +145,7 @@ TEST_F(ProgramTest, ThePortFileSaysBothPortsWhenTheServerServes) {
 
 TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    const auto channel = Serve({"--log_format=json", "--backend=cpu"});
+    const auto channel = Serve({"--log_format=json", "--backend=cpu", "--server_name=solver-7"});
     const auto stub = v1::Solver::NewStub(channel);
     v1::ServerInfo info;
     ASSERT_TRUE(IsOk(stub->GetServerInfo(NewContext().get(), {}, &info)));
@@ -154,7 +154,8 @@ TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
     const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
     for (const std::string& text :
          {"\"event\":\"serving\",\"version\":\"" + server::Version() +
-              "\",\"grpc\":\"127.0.0.1:" + port_ + "\",\"metrics\":\"off\",\"tls\":\"off\"}",
+              "\",\"name\":\"solver-7\",\"grpc\":\"127.0.0.1:" + port_ +
+              "\",\"metrics\":\"off\",\"tls\":\"off\"}",
           std::string("\"method\":\"GetServerInfo\",\"caller\":\"\",\"status\":\"OK\""),
           "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
           std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {
@@ -223,13 +224,13 @@ TEST_F(ProgramTest, AHandleOfTheProcessBeforeSaysRestarted) {
   const HostMatrix matrix(problems::Poisson(9, 9), Scalar::kFloat64);
   v1::FactorReply reply;
   {
-    const auto stub = v1::Solver::NewStub(Serve({}));
+    const auto stub = v1::Solver::NewStub(Serve({"--server_name=solver-7"}));
     ASSERT_TRUE(IsOk(stub->Factor(NewContext().get(), FactorRequestOf(matrix), &reply)));
     kill(pid_, SIGTERM);
     EXPECT_EQ(Wait(), 0);
     fs::remove(folder_ / "ports");
   }
-  const auto stub = v1::Solver::NewStub(Serve({}));
+  const auto stub = v1::Solver::NewStub(Serve({"--server_name=solver-7"}));
   v1::GetFactorizationRequest request;
   request.set_handle(reply.system(0).handle());
   v1::FactorizationInfo info;

@@ -124,8 +124,16 @@ def gpu_float32(results):
         "float32: " + caption(results.read("gpu_fp32"))])
 
 
+def service_router(results):
+    """Calls through a router beside direct ones."""
+    result = results.read("service_router")
+    rows = [[row["work"].replace(" through Envoy against direct", ""), row["blockd"],
+             row["reference"], row["ratio"]] for row in result["rows"]]
+    return markdown(["call", "through Envoy", "direct", "ratio"], rows, [caption(result)])
+
+
 # The tables that show more than one file, or not all of one.
-TABLES = {"gpu": gpu, "gpu_float32": gpu_float32}
+TABLES = {"gpu": gpu, "gpu_float32": gpu_float32, "service_router": service_router}
 
 
 def table(name, results):

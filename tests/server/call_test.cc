@@ -65,12 +65,12 @@ TEST(CancellationTest, IsTheDeadlinesWhereThatHasPassed) {
 class CallTest : public ::testing::Test {
  protected:
   CallTest()
-      : metrics_({"1", "cpu", "test"}),
-        core_(test::MakeSolver("cpu", {.memory_bytes = 1 << 20}), CoreLimits(), &metrics_,
-              &clock_) {
+      : metrics_({"1", "cpu", "test", "here"}),
+        core_(test::MakeSolver("cpu", {.memory_bytes = 1 << 20}), CoreLimits(), identity_,
+              &metrics_, &clock_) {
     options_.max_message_bytes = 1000;
     options_.max_inflight_request_bytes = 5000;
-    state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_);
+    state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_, identity_);
   }
   void TearDown() override { SetUpLogging("off", "logfmt"); }
 
@@ -86,6 +86,7 @@ class CallTest : public ::testing::Test {
     return testing::internal::GetCapturedStderr();
   }
 
+  const ServerIdentity identity_{"here", Epoch::Start("here")};
   Metrics metrics_;
   RealClock clock_;
   SolverCore core_;
@@ -151,7 +152,7 @@ TEST_F(CallTest, ARequestThatWentWellIsALineAtInfo) {
 TEST_F(CallTest, AFailureIsAWarningWithItsMessageAndTheDevicesAnError) {
   SetUpLogging("warn", "logfmt");
   CallRecord record(state_.get(), Method::kSolve, Context());
-  const Handle handle = Handle::Random();
+  const Handle handle = Handle::Random({});
   record.SetSolve(handle, 9);
   record.SetOutcome(absl::NotFoundError("not held"));
   std::string line = Log(record);

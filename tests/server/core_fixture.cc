@@ -160,9 +160,10 @@ void CoreTest::Start(const Setup& setup) {
   if (!setup.at_once) costs.solve_level_seconds = 1;  // so that no solve looks small
   auto owned = std::make_unique<AuditedBackend>(*std::move(cpu), costs, gate_);
   AuditedBackend& backend = *owned;
-  metrics_ = std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one"});
+  metrics_ =
+      std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one", "this"});
   core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(owned)),
-                                               setup.limits, metrics_.get(), &clock_);
+                                               setup.limits, kServer, metrics_.get(), &clock_);
   if (setup.audit) backend.Audit(core_.get());
 }
 

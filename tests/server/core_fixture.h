@@ -93,6 +93,7 @@ double MetricIn(const server::Metrics& metrics, const std::string& name);
 class CoreTest : public testing::Test {
  protected:
   ~CoreTest() override;
+  static inline const server::ServerIdentity kServer{"this", server::Epoch::Start("this")};
 
   struct Setup {
     int64_t memory_bytes = int64_t{16} << 20;

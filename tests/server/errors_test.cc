@@ -38,11 +38,12 @@ TEST(ErrorsTest, NotSpdSurvivesTheStatus) {
 }
 
 TEST(ErrorsTest, HandleNotFoundSurvivesTheStatus) {
-  const Handle handle = Handle::Random();
+  const Handle handle = Handle::Random({});
   for (const NotFoundReason reason :
        {NotFoundReason::kNeverExisted, NotFoundReason::kReleased, NotFoundReason::kEvicted,
-        NotFoundReason::kExpired, NotFoundReason::kRestarted, NotFoundReason::kFailedRefactor}) {
-    const absl::Status status = HandleNotFoundError(handle, reason);
+        NotFoundReason::kExpired, NotFoundReason::kRestarted, NotFoundReason::kFailedRefactor,
+        NotFoundReason::kOtherServer}) {
+    const absl::Status status = HandleNotFoundError({handle, reason});
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_NE(std::string(status.message()).find(std::string(ToString(reason))), std::string::npos);
     const auto detail = HandleNotFoundOf(status);
@@ -89,19 +90,34 @@ TEST(ErrorsTest, MessagesSayItToPeople) {
                 {.asked_bytes = 1, .free_bytes = 2, .evictable_bytes = 3, .total_bytes = 4})
                 .message(),
             "device memory: asked for 1 bytes, 2 are free and 3 evictable of 4");
-  const Handle handle = Handle::Random();
+  const Handle handle = Handle::Random({});
   const std::vector<std::pair<NotFoundReason, std::string>> reasons = {
       {NotFoundReason::kNeverExisted, "it never existed, or belongs to another caller"},
       {NotFoundReason::kReleased, "it was released"},
       {NotFoundReason::kEvicted, "it was evicted to make room"},
       {NotFoundReason::kExpired, "it was not used for too long"},
-      {NotFoundReason::kRestarted, "another server process made it"},
+      {NotFoundReason::kRestarted, "this server made it before it was restarted"},
       {NotFoundReason::kFailedRefactor, "a refactor that overwrote it failed"}};
   for (const auto& [reason, explanation] : reasons) {
-    EXPECT_EQ(HandleNotFoundError(handle, reason).message(),
+    EXPECT_EQ(HandleNotFoundError({handle, reason}).message(),
               "handle " + handle.hex() + " is not held: " + explanation + " (" +
                   std::string(ToString(reason)) + ")");
   }
+  const ServerIdentity here{"here:1", Epoch::Start("here:1")};
+  const absl::Status other = HandleNotFoundError({handle, NotFoundReason::kOtherServer, here});
+  EXPECT_EQ(other.message(), "handle " + handle.hex() +
+                                 " is not held: another server made it (OTHER_SERVER); this "
+                                 "server is here:1");
+  EXPECT_EQ(HandleNotFoundOf(other)->server.name, "here:1");
+  EXPECT_EQ(HandleNotFoundOf(other)->server.epoch, here.epoch);
+}
+
+TEST(ErrorsTest, ADrainSaysWhoDrainsAndWhenToComeBack) {
+  const absl::Status status = DrainingError("here:1", absl::Seconds(3));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DrainingServerOf(status), "here:1");
+  EXPECT_EQ(RetryAfterOf(status), absl::Seconds(3));
+  EXPECT_EQ(DrainingServerOf(RetryAfterError("the queue is full", absl::Seconds(3))), std::nullopt);
 }
 
 TEST(ErrorsTest, ARetryComesOnTopOfAnotherDetail) {
@@ -121,11 +137,12 @@ TEST(ErrorsTest, AStatusHasOnlyItsOwnDetail) {
   EXPECT_FALSE(InvalidFieldOf(absl::OkStatus()).has_value());
 }
 
-TEST(HandleTest, HandlesAreDistinctAndKnowTheirProcess) {
+TEST(HandleTest, HandlesAreDistinctAndKnowWhoMadeThem) {
+  const Epoch epoch = Epoch::Start("a");
   std::set<Handle> handles;
   for (int i = 0; i < 1000; ++i) {
-    const Handle handle = Handle::Random();
-    EXPECT_TRUE(handle.of_this_process());
+    const Handle handle = Handle::Random(epoch);
+    EXPECT_EQ(handle.epoch(), epoch);
     handles.insert(handle);
   }
   EXPECT_EQ(handles.size(), 1000u);
@@ -144,20 +161,21 @@ TEST(HandleTest, OrderAndHexAreThoseOfUnsignedBytes) {
   EXPECT_LT(small, later);
 }
 
-TEST(HandleTest, AForeignEpochIsTold) {
-  Handle first_byte = Handle::Random();
-  first_byte.bytes[Handle::kIdBytes] ^= 1;
-  EXPECT_FALSE(first_byte.of_this_process());
-  Handle handle = Handle::Random();
-  handle.bytes.back() ^= 1;
-  EXPECT_FALSE(handle.of_this_process());
+TEST(HandleTest, AnEpochTellsServersAndTheirStarts) {
+  const Epoch first = Epoch::Start("solver-0:7117"), second = Epoch::Start("solver-0:7117");
+  const Epoch other = Epoch::Start("solver-1:7117");
+  EXPECT_NE(first, second);
+  EXPECT_TRUE(first.SameServer(second));
+  EXPECT_FALSE(first.SameServer(other));
+  // Old handles are told apart by servers of later versions too.
+  EXPECT_EQ(first.view().substr(0, Epoch::kNameBytes), "\xc7\x3d\xa0\x54");
 }
 
 TEST(HandleTest, BytesRoundTripAndOtherLengthsAreRefused) {
-  const Handle handle = Handle::Random();
+  const Handle handle = Handle::Random({});
   EXPECT_EQ(Handle::FromBytes(handle.view()), handle);
   EXPECT_EQ(handle.hex().size(), 2 * Handle::kBytes);
-  EXPECT_EQ(handle.view().substr(Handle::kIdBytes), Handle::ProcessEpoch());
+  EXPECT_EQ(handle.view().substr(Handle::kIdBytes), handle.epoch().view());
   EXPECT_FALSE(Handle::FromBytes("").has_value());
   EXPECT_FALSE(Handle::FromBytes(handle.view().substr(1)).has_value());
   EXPECT_FALSE(Handle::FromBytes(std::string(handle.view()) + "x").has_value());

@@ -19,6 +19,7 @@ class FactorizationCacheTest : public testing::Test {
  protected:
   using Cache = server::FactorizationCache;
   static constexpr int64_t kTotal = 1 << 20;
+  static inline const server::ServerIdentity kServer{"this", server::Epoch::Start("this")};
 
   FactorizationCacheTest() { budget_.set_evictor(&cache_); }
 
@@ -67,7 +68,7 @@ class FactorizationCacheTest : public testing::Test {
   std::shared_ptr<const EliminationPlan> plan_ = MakePlan(4);
   MemoryPool pool_{reinterpret_cast<void*>(0x10000), kTotal};
   server::MemoryBudget budget_{kTotal};
-  Cache cache_{{.tombstones = 3, .idle_expiry = absl::Minutes(10)}, &clock_, &metrics_};
+  Cache cache_{{.tombstones = 3, .idle_expiry = absl::Minutes(10)}, kServer, &clock_, &metrics_};
 };
 
 }  // namespace blockd::test

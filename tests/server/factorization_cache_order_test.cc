@@ -9,7 +9,7 @@ using server::Holding;
 using server::NotFoundReason;
 
 TEST_F(FactorizationCacheTest, AHandleThatIsReleasedTwiceInOneCallCountsOnce) {
-  const Handle a = Insert(), b = Insert(), gone = Handle::Random();
+  const Handle a = Insert(), b = Insert(), gone = Handle::Random(kServer.epoch);
   const std::vector<Handle> handles = {a, b, a};
   EXPECT_EQ(*cache_.Release("alice", handles), 2 * plan_->factor_bytes());
   EXPECT_EQ(Metric("blockd_evictions_total{reason=\"released\"}"), 2);
@@ -178,7 +178,7 @@ TEST_F(FactorizationCacheTest, OnlyWhatIsOverwrittenCanFailToBe) {
   const Handle handle = Insert();
   cache_.FailOverwrite(handle);
   EXPECT_TRUE(cache_.Lookup("alice", handle).ok());
-  cache_.FailOverwrite(Handle::Random());
+  cache_.FailOverwrite(Handle::Random(kServer.epoch));
   EXPECT_EQ(cache_.totals().entries, 1);
 }
 

@@ -22,7 +22,7 @@ TEST_F(FactorizationCacheTest, FindsWhatWasInserted) {
 TEST_F(FactorizationCacheTest, AForeignHandleLooksAsIfItNeverExisted) {
   const Handle handle = Insert("alice");
   EXPECT_EQ(WhyNot(handle, "bob"), NotFoundReason::kNeverExisted);
-  EXPECT_EQ(WhyNot(Handle::Random()), NotFoundReason::kNeverExisted);
+  EXPECT_EQ(WhyNot(Handle::Random(kServer.epoch)), NotFoundReason::kNeverExisted);
   EXPECT_FALSE(cache_.Release("bob", {&handle, 1}).ok());
   EXPECT_TRUE(cache_.Lookup("alice", handle).ok());
   ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
@@ -30,10 +30,22 @@ TEST_F(FactorizationCacheTest, AForeignHandleLooksAsIfItNeverExisted) {
   EXPECT_EQ(WhyNot(handle, "alice"), NotFoundReason::kReleased);
 }
 
-TEST_F(FactorizationCacheTest, AnotherProcessesHandleIsTold) {
-  Handle handle = Handle::Random();
-  handle.bytes[Handle::kIdBytes] ^= 1;
+TEST_F(FactorizationCacheTest, AHandleFromBeforeTheRestartIsTold) {
+  const Handle handle = Handle::Random(server::Epoch::Start("this"));
   EXPECT_EQ(WhyNot(handle), NotFoundReason::kRestarted);
+  const auto detail = server::HandleNotFoundOf(cache_.Peek("alice", handle).status());
+  EXPECT_EQ(detail->server.name, "this");
+  EXPECT_EQ(detail->server.epoch, kServer.epoch);
+}
+
+TEST_F(FactorizationCacheTest, AHandleOfAnotherServerIsTold) {
+  const server::Epoch other = server::Epoch::Start("other");
+  const Handle handle = Handle::Random(other);
+  EXPECT_EQ(WhyNot(handle), NotFoundReason::kOtherServer);
+  const auto detail = server::HandleNotFoundOf(cache_.Release("alice", {&handle, 1}).status());
+  EXPECT_EQ(detail->reason, NotFoundReason::kOtherServer);
+  EXPECT_EQ(detail->handle.epoch(), other);
+  EXPECT_EQ(detail->server.name, "this");
 }
 
 TEST_F(FactorizationCacheTest, ReleaseTakesEffectAtOnceAndMemoryReturnsWithTheLastPin) {
@@ -52,7 +64,8 @@ TEST_F(FactorizationCacheTest, ReleaseTakesEffectAtOnceAndMemoryReturnsWithTheLa
 }
 
 TEST_F(FactorizationCacheTest, ReleaseEndsAllThatAreHeldAndNamesTheFirstThatIsNot) {
-  const std::vector<Handle> handles = {Insert(), Handle::Random(), Insert(), Handle::Random()};
+  const std::vector<Handle> handles = {Insert(), Handle::Random(kServer.epoch), Insert(),
+                                       Handle::Random(kServer.epoch)};
   const absl::Status status = cache_.Release("alice", handles).status();
   EXPECT_EQ(server::HandleNotFoundOf(status)->handle, handles[1]);
   EXPECT_EQ(cache_.totals().entries, 0);

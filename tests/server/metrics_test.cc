@@ -23,7 +23,7 @@ class MetricsTest : public testing::Test {
     }
     return false;
   }
-  Metrics metrics_{BuildInfo{"1.2.3", "cpu", "a processor"}};
+  Metrics metrics_{BuildInfo{"1.2.3", "cpu", "a processor", "solver-7"}};
 };
 
 TEST_F(MetricsTest, CountsRequestsByMethodAndStatus) {
@@ -198,9 +198,10 @@ TEST_F(MetricsTest, AnErrorThatIsNoNumberDoesNotSpoilTheSum) {
 }
 
 TEST_F(MetricsTest, SaysWhatWasBuilt) {
-  EXPECT_TRUE(
-      Has("blockd_build_info{backend=\"cpu\",device=\"a processor\",version=\"1.2.3\"} 1") ||
-      Has("blockd_build_info{version=\"1.2.3\",backend=\"cpu\",device=\"a processor\"} 1"));
+  EXPECT_TRUE(Has("blockd_build_info{backend=\"cpu\",device=\"a "
+                  "processor\",server=\"solver-7\",version=\"1.2.3\"} 1") ||
+              Has("blockd_build_info{version=\"1.2.3\",backend=\"cpu\",device=\"a "
+                  "processor\",server=\"solver-7\"} 1"));
 }
 
 TEST_F(MetricsTest, SamplesGaugesAtAScrapeUntilTheSamplerGoes) {

@@ -2,6 +2,7 @@
 #include "server/options.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <map>
@@ -61,6 +62,7 @@ const std::map<std::string, Case>& Cases() {
       {"metrics_address", {Text(&O::metrics_address), "127.0.0.3"}},
       {"metrics_port", {Number(&O::metrics_port), "7002"}},
       {"port_file", {Text(&O::port_file), "ports.txt"}},
+      {"server_name", {Text(&O::server_name), "solver-7"}},
       {"tls_cert_file", {Text(&O::tls_cert_file), "cert.pem"}},
       {"tls_key_file", {Text(&O::tls_key_file), "key.pem"}},
       {"tls_client_ca_file", {Text(&O::tls_client_ca_file), "ca.pem"}},
@@ -96,6 +98,7 @@ const std::map<std::string, Case>& Cases() {
       {"min_ping_interval", {Time(&O::min_ping_interval), "35s"}},
       {"http2_frame_bytes", {Size(&O::http2_frame_bytes), "78KiB"}},
       {"http2_window_bytes", {Size(&O::http2_window_bytes), "79MiB"}},
+      {"drain_grace", {Time(&O::drain_grace), "37s"}},
       {"drain_timeout", {Time(&O::drain_timeout), "36s"}},
       {"log_level", {Text(&O::log_level), "error"}},
       {"log_format", {Text(&O::log_format), "json"}},
@@ -106,9 +109,10 @@ const std::map<std::string, Case>& Cases() {
 // Those that have no number to show: where to listen, files, which device, the log.
 const std::set<std::string>& NotLimits() {
   static const auto& names = *new std::set<std::string>{
-      "address",       "port",         "metrics_address",    "metrics_port", "port_file",
-      "tls_cert_file", "tls_key_file", "tls_client_ca_file", "backend",      "device",
-      "device_memory", "cpu_threads",  "cpu_lanes",          "log_level",    "log_format"};
+      "address",     "port",          "metrics_address", "metrics_port",       "port_file",
+      "server_name", "tls_cert_file", "tls_key_file",    "tls_client_ca_file", "backend",
+      "device",      "device_memory", "cpu_threads",     "cpu_lanes",          "log_level",
+      "log_format"};
   return names;
 }
 
@@ -249,6 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"min_ping_interval", "999.999us", "1ms", "24h", "24h0.000000001s"},
         {"http2_frame_bytes", "16383", "16KiB", "16383KiB", "16776193"},
         {"http2_window_bytes", "65535", "64KiB", "1GiB", "1073741825"},
+        {"drain_grace", "-1ns", "0", "24h", "24h0.000000001s"},
         {"drain_timeout", "-1ns", "0", "24h", "24h0.000000001s"},
     }),
     [](const testing::TestParamInfo<Range>& info) {
@@ -300,6 +305,32 @@ TEST(OptionsTest, TlsFilesComeInPairs) {
   EXPECT_EQ(refused("c", "", ""), "--tls_key_file");
   EXPECT_EQ(refused("", "k", ""), "--tls_cert_file");
   EXPECT_EQ(refused("", "", "a"), "--tls_cert_file");
+}
+
+TEST(OptionsTest, AServerIsNamedAfterItsHostAndPort) {
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof(host) - 1), 0);
+  ServerOptions options;
+  options.port = 4711;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.server_name, absl::StrCat(host, ":4711"));
+  options.port = 0;  // of which there may be several on a host
+  options.server_name.clear();
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.server_name, absl::StrCat(host, ":pid-", getpid()));
+}
+
+TEST(OptionsTest, AServersNameIsOneWord) {
+  const auto check = [](const std::string& name) {
+    ServerOptions options;
+    options.server_name = name;
+    return CheckAndComplete(&options);
+  };
+  EXPECT_TRUE(check(std::string(256, 'x')).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(check(std::string(257, 'x'))));
+  EXPECT_EQ(check("two words\n"),
+            absl::InvalidArgumentError("--server_name=two words\\n: expected at most 256 "
+                                       "characters, none of them blank"));
 }
 
 TEST(OptionsTest, AVersionHasThreeNumbers) {

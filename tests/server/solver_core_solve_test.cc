@@ -243,7 +243,11 @@ TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {
   Handle restarted = handle;
   restarted.bytes.back() ^= 1;
   EXPECT_EQ(ReasonOf(SolveStatus(restarted, shape())), NotFoundReason::kRestarted);
-  EXPECT_EQ(ReasonOf(SolveStatus(Handle::Random(), shape())), NotFoundReason::kNeverExisted);
+  Handle other = handle;
+  other.bytes[Handle::kIdBytes] ^= 1;
+  EXPECT_EQ(ReasonOf(SolveStatus(other, shape())), NotFoundReason::kOtherServer);
+  EXPECT_EQ(ReasonOf(SolveStatus(Handle::Random(kServer.epoch), shape())),
+            NotFoundReason::kNeverExisted);
   EXPECT_EQ(ReasonOf(Solve(handle, shape(), 1, {.caller = "bob"})->Wait().status()),
             NotFoundReason::kNeverExisted);
   EXPECT_EQ(ReasonOf(core_->ShapeOf("bob", handle).status()), NotFoundReason::kNeverExisted);
@@ -270,7 +274,7 @@ TEST_F(SolverCoreSolveTest, RecordsWhatItDid) {
   Start();
   const Handle handle = Held(system_);
   ASSERT_TRUE(SolveStatus(handle, shape()).ok());
-  EXPECT_TRUE(absl::IsNotFound(SolveStatus(Handle::Random(), shape())));
+  EXPECT_TRUE(absl::IsNotFound(SolveStatus(Handle::Random(kServer.epoch), shape())));
   EXPECT_EQ(Metric("blockd_cache_hits_total"), 1);
   EXPECT_EQ(Metric("blockd_cache_misses_total{reason=\"NEVER_EXISTED\"}"), 1);
   EXPECT_EQ(Metric("blockd_request_seconds_count{method=\"Solve\",phase=\"compute\"}"), 1);

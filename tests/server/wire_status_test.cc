@@ -46,19 +46,24 @@ TEST(WireStatusTest, AMatrixThatIsNotPositiveDefinite) {
 }
 
 TEST(WireStatusTest, EveryReasonForAHandleThatIsNotHeld) {
-  const Handle handle = Handle::Random();
+  const Handle handle = Handle::Random({});
   const std::pair<NotFoundReason, v1::HandleNotFound::Reason> reasons[] = {
       {NotFoundReason::kNeverExisted, v1::HandleNotFound::NEVER_EXISTED},
       {NotFoundReason::kReleased, v1::HandleNotFound::RELEASED},
       {NotFoundReason::kEvicted, v1::HandleNotFound::EVICTED},
       {NotFoundReason::kExpired, v1::HandleNotFound::EXPIRED},
       {NotFoundReason::kRestarted, v1::HandleNotFound::RESTARTED},
-      {NotFoundReason::kFailedRefactor, v1::HandleNotFound::FAILED_REFACTOR}};
+      {NotFoundReason::kFailedRefactor, v1::HandleNotFound::FAILED_REFACTOR},
+      {NotFoundReason::kOtherServer, v1::HandleNotFound::OTHER_SERVER}};
+  const ServerIdentity here{"here:1", Epoch::Start("here:1")};
   for (const auto& [reason, expected] : reasons) {
-    const auto detail = OnlyDetail<v1::HandleNotFound>(HandleNotFoundError(handle, reason));
+    const auto detail = OnlyDetail<v1::HandleNotFound>(HandleNotFoundError({handle, reason, here}));
     ASSERT_TRUE(detail.has_value());
     EXPECT_EQ(detail->handle(), handle.view());
     EXPECT_EQ(detail->reason(), expected);
+    EXPECT_EQ(detail->owner_epoch(), handle.epoch().view());
+    EXPECT_EQ(detail->server_name(), "here:1");
+    EXPECT_EQ(detail->server_epoch(), here.epoch.view());
   }
 }
 

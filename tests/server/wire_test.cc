@@ -199,7 +199,7 @@ TEST(WireFactorTest, EveryOptionIsReadAlone) {
   EXPECT_EQ(flags([](O o) { o->set_log_determinant(true); }), "000010");
   EXPECT_EQ(flags([](O o) { o->set_condition_estimate(true); }), "000001");
 
-  const Handle first = Handle::Random(), second = Handle::Random();
+  const Handle first = Handle::Random({}), second = Handle::Random({});
   const FactorParams params = read([&](O o) {
     o->add_handle(std::string(first.view()));
     o->add_handle(std::string(second.view()));
@@ -249,7 +249,7 @@ TEST(WireFactorTest, AnAccuracyIsStandardUnlessItIsGuaranteed) {
 
 TEST(WireFactorTest, AHandleThatIsNoneIsNamedByItsPlace) {
   v1::FactorOptions options;
-  options.add_handle(std::string(Handle::Random().view()));
+  options.add_handle(std::string(Handle::Random({}).view()));
   options.add_handle("short");
   const auto params = ToFactorParams(*ToForm(Spec()), 2, options);
   EXPECT_EQ(FieldOf(params), "options.handle[1]");
@@ -257,7 +257,7 @@ TEST(WireFactorTest, AHandleThatIsNoneIsNamedByItsPlace) {
 }
 
 TEST(WireSolveTest, EveryFieldIsReadAlone) {
-  const Handle handle = Handle::Random();
+  const Handle handle = Handle::Random({});
   v1::SolveRequest request;
   request.set_handle(std::string(handle.view()));
   request.set_num_rhs(12);
@@ -312,10 +312,10 @@ void ExpectCost(const v1::Cost& wire) {
 TEST(WireReplyTest, OfAFactor) {
   FactorReply reply;
   reply.systems.resize(3);
-  reply.systems[0].handle = Handle::Random();
+  reply.systems[0].handle = Handle::Random({});
   reply.systems[0].log_determinant = 1.5;
   reply.systems[1].status = NotSpdError(1, {.block = 2, .row = 1, .minor = 6});
-  reply.systems[2].handle = Handle::Random();
+  reply.systems[2].handle = Handle::Random({});
   reply.systems[2].log_determinant = 0;  // which is not the same as none
   reply.systems[2].conditioning = {.growth = 21, .condition_estimate = 22};
   reply.systems[2].backward_error_bound = 23;
@@ -388,7 +388,7 @@ TEST(WireReplyTest, WhatWasNotAskedForIsAbsentAndNotZero) {
 
 TEST(WireReplyTest, OfAFactorization) {
   FactorizationStats stats;
-  stats.handle = Handle::Random();
+  stats.handle = Handle::Random({});
   stats.shape = {11, 12, Scalar::kFloat32};
   stats.held_bytes = 13;
   stats.matrix_kept = true;

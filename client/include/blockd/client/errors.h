@@ -12,7 +12,8 @@
 //                        RetryAfter where only work under way is in the way; or a message or
 //                        request is over a limit of the server (LimitExceeded)
 //   FAILED_PRECONDITION  residual or refinement without FactorOptions::keep_matrix
-//   UNAVAILABLE          no server, or its queue is full (RetryAfter); retries were used up
+//   UNAVAILABLE          no server, its queue is full (RetryAfter), or it is shutting down
+//                        (RetryAfter and ServerDraining); retries were used up
 //   DEADLINE_EXCEEDED    the call's timeout passed
 //   INTERNAL             the server's device or a library failed
 #ifndef BLOCKD_CLIENT_ERRORS_H_
@@ -33,6 +34,7 @@ std::optional<v1::NotPositiveDefinite> GetNotPositiveDefinite(const absl::Status
 std::optional<v1::HandleNotFound> GetHandleNotFound(const absl::Status& status);
 std::optional<v1::InsufficientMemory> GetInsufficientMemory(const absl::Status& status);
 std::optional<v1::LimitExceeded> GetLimitExceeded(const absl::Status& status);
+std::optional<v1::ServerDraining> GetServerDraining(const absl::Status& status);
 std::optional<absl::Duration> GetRetryAfter(const absl::Status& status);
 
 // The status that a reply carries for one system of a batch or one request of a stream.

@@ -21,8 +21,12 @@ class FactorHandle {
   ~FactorHandle();
 
   bool empty() const { return connection_ == nullptr; }
-  const Factorization& get() const { return factorization_; }
-  operator const Factorization&() const { return factorization_; }  // NOLINT: where one is expected
+  // What it stands for now. A value of one that heals (FactorOptions::restore) goes on healing, as
+  // long as this handle is there. Any thread may ask, while none moves, releases or detaches it.
+  Factorization get() const;
+  operator Factorization() const { return get(); }  // NOLINT: where one is expected
+  // What healing has done so far; zero for one that does not heal.
+  RestoreCounters restore_counters() const;
 
   // Releases now and waits for the answer, retrying; empty afterwards. OK if it was empty.
   absl::Status Release();
@@ -33,6 +37,7 @@ class FactorHandle {
   friend class SolverClient;
   FactorHandle(std::shared_ptr<Connection> connection, Factorization factorization);
   void ReleaseLater();
+  Factorization Take();  // what is to be released, or detached
 
   std::shared_ptr<Connection> connection_;
   Factorization factorization_;

@@ -2,23 +2,33 @@
 #ifndef BLOCKD_CLIENT_RESULTS_H_
 #define BLOCKD_CLIENT_RESULTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/client/system.h"
 #include "blockd/v1/blockd.pb.h"
 
 namespace blockd::client {
 
-// The name of a factorization on the server, and its shape. A plain value: owns nothing.
+class Healer;
+
+// The name of a factorization on the server, and its shape. A plain value: owns nothing there.
 struct Factorization {
   std::string handle;      // opaque bytes
   int64_t num_blocks = 0;  // N
   int64_t block_size = 0;  // n
   Scalar scalar = Scalar::kFloat64;
+  // Behind a router: which server holds it. Opaque, and goes with every call; empty without one.
+  std::string route{};
+  // Set where the factorization heals (FactorOptions::restore). Calls with this value, and with
+  // copies of it, then use what stands for it at the time, and not the `handle` and `route` here.
+  std::shared_ptr<Healer> healer{};
 
   int64_t rows() const { return num_blocks * block_size; }
 };
@@ -29,6 +39,32 @@ struct Factorization {
 enum class Accuracy {
   kStandard,    // a backward error of at most 4 n eps max(1, growth / 4); with keep_matrix 4 n eps
   kGuaranteed,  // 4 n eps: the matrix is kept for the systems that need it
+};
+
+// How a factorization comes back that is lost: evicted, expired, on a server that was restarted, is
+// shutting down or gone, or behind a router that sends elsewhere. Calls on it then factor it again,
+// once for all that wait, each within its own timeout. It heals where `matrix` or `keep_copy` is
+// set.
+struct RestoreOptions {
+  // The matrix again, with the values that it is to have now. Called on a thread of the client's
+  // own, one call at a time for each handle; `system` is its index in FactorBatch. An error fails
+  // the calls that wait.
+  std::function<absl::StatusOr<OwnedSystem>(size_t system)> matrix{};
+  // The client keeps a copy of its own instead, and renews it with every Refactor.
+  bool keep_copy = false;
+  // At most so many attempts within any such time; then calls fail with what lost the handle. An
+  // attempt that found no server does not count.
+  int max_restores = 8;
+  absl::Duration window = absl::Minutes(1);
+
+  bool heals() const { return keep_copy || matrix != nullptr; }
+};
+
+struct RestoreCounters {
+  int64_t restores = 0;  // factored again
+  int64_t failures = 0;  // factoring again failed
+  int64_t refused = 0;   // calls that failed because the limit was reached
+  int64_t waited = 0;    // calls that waited for a restoration
 };
 
 struct FactorOptions {
@@ -46,6 +82,7 @@ struct FactorOptions {
   absl::Duration timeout{};
   // Called from the calling thread while a stream is sent, with the bytes so far and in all.
   std::function<void(int64_t sent_bytes, int64_t total_bytes)> progress{};
+  RestoreOptions restore{};  // Factor and FactorBatch only
 };
 
 struct SolveOptions {

@@ -8,8 +8,11 @@
 //       if (const auto result = session.Await(*id); !result.ok()) ...
 //     }
 //
-// Thread-safe: one thread may send while another receives. A stream that broke stays broken: every
-// unanswered request fails with the stream's status; open a new session.
+// Thread-safe: one thread may send while another receives. The stream opens with the first Send;
+// behind a router there is one to each server that holds a factorization of the session. A stream
+// that broke stays broken: every unanswered request on it fails with the stream's status; open a
+// new session. Not so for a factorization that heals (FactorOptions::restore): it is factored
+// again, a new stream is opened, and what was not answered is sent again.
 #ifndef BLOCKD_CLIENT_SOLVE_SESSION_H_
 #define BLOCKD_CLIENT_SOLVE_SESSION_H_
 
@@ -64,6 +67,7 @@ class SolveSession {
 
  private:
   friend class SolverClient;
+  struct Item;
   struct State;
 
   explicit SolveSession(std::shared_ptr<Connection> connection);

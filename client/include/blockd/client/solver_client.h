@@ -97,7 +97,9 @@ class SolverClient {
   absl::StatusOr<FactorBatchResult> FactorBatch(std::span<const SystemView> systems,
                                                 const FactorOptions& options = {}) const;
   // New values for held factorizations, which keep their handles. Where a system fails its old
-  // factors stay in force, unless FactorOptions::overwrite. `lease` and `pin` are set anew.
+  // factors stay in force, unless FactorOptions::overwrite. `lease` and `pin` are set anew. Those
+  // of a batch must be on one server: INVALID_ARGUMENT where their routes differ. One that heals is
+  // factored again first where it is lost.
   absl::StatusOr<RefactorResult> Refactor(const Factorization& factorization,
                                           const SystemView& system,
                                           const FactorOptions& options = {}) const;
@@ -152,10 +154,16 @@ class SolverClient {
   }
 
   // Handles are the opaque bytes of Factorization::handle. The bytes given back.
-  absl::StatusOr<int64_t> Release(std::span<const std::string> handles) const;
-  absl::StatusOr<v1::FactorizationInfo> Get(const std::string& handle) const;
-  // All of the caller's, page after page.
-  absl::StatusOr<std::vector<v1::FactorizationInfo>> List() const;
+  // Behind a router, `route` (Factorization::route) says which server; handles of several servers
+  // take a call each.
+  absl::StatusOr<int64_t> Release(std::span<const std::string> handles,
+                                  const std::string& route = {}) const;
+  // `route`, if given: as above, and then the route to the server that answered.
+  absl::StatusOr<v1::FactorizationInfo> Get(const std::string& handle,
+                                            std::string* route = nullptr) const;
+  // All of the caller's, page after page. Behind a router: those of any one server, to which
+  // `route`, if given, then leads.
+  absl::StatusOr<std::vector<v1::FactorizationInfo>> List(std::string* route = nullptr) const;
   absl::StatusOr<v1::ServerInfo> ServerInfo() const;
   // How the server would factor K systems of this shape and solve with d right-hand sides, and how
   // long its device should take. Nothing is sent or run.
@@ -170,16 +178,21 @@ class SolverClient {
   // Waits for handles that went out of scope to be released; false if some were not after `limit`.
   // For the end of a process, which does not wait for them by itself.
   bool AwaitReleases(absl::Duration limit) const;
+  // Of all handles of this client that heal (FactorOptions::restore).
+  RestoreCounters restore_counters() const;
 
  private:
   explicit SolverClient(std::shared_ptr<Connection> connection);
-  absl::StatusOr<v1::FactorReply> FactorRaw(std::span<const SystemView> systems,
-                                            std::span<const Factorization> handles,
-                                            const FactorOptions& options) const;
   absl::StatusOr<SolveResult> SolveBytes(const Factorization& factorization, Scalar scalar,
                                          std::span<const std::byte> rhs,
                                          std::span<std::byte> solution,
                                          const SolveOptions& options) const;
+  absl::Status SolveSmall(const Factorization& now, const v1::SolveRequest& request,
+                          std::span<std::byte> solution, absl::Time deadline,
+                          absl::StatusOr<SolveResult>* result) const;
+  absl::Status SolveLarge(const Factorization& now, const v1::SolveRequest& request,
+                          std::span<const std::byte> rhs, std::span<std::byte> solution,
+                          absl::Time deadline, absl::StatusOr<SolveResult>* result) const;
   void SolveBytesAsync(const Factorization& factorization, Scalar scalar,
                        std::span<const std::byte> rhs, std::span<std::byte> solution,
                        const SolveOptions& options, SolveDone done) const;

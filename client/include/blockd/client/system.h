@@ -6,6 +6,7 @@
 #define BLOCKD_CLIENT_SYSTEM_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <type_traits>
 
@@ -58,6 +59,14 @@ struct SystemView {
   int64_t diagonal_bytes() const;
   int64_t coupling_bytes() const;
 };
+
+// A system with what keeps its memory: `owner` is let go when the matrix has been sent. Empty where
+// the memory stays anyway.
+struct OwnedSystem {
+  SystemView view;
+  std::shared_ptr<const void> owner{};
+};
+OwnedSystem CopySystem(const SystemView& view);  // which CheckSystem accepts
 
 // A system of full blocks, every one stored.
 template <SolverScalar T>
