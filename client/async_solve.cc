@@ -102,7 +102,7 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
 
   void Failed(const absl::Status& status) {
     const auto wait = backoff_->Next(status, absl::Now());
-    const bool heals = healer_ != nullptr && IsLost(status);
+    const bool heals = healer_ != nullptr && healer_->Mends(generation_, status);
     if (heals && (!wait.has_value() || HealsNow(status, backoff_->attempts()))) return Heal(status);
     if (!wait.has_value()) return done_(status);
     Timer::Start(absl::Now() + *wait, [self = shared_from_this()] { self->Attempt(); });

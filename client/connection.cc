@@ -179,6 +179,16 @@ bool Connection::AwaitReleases(absl::Duration limit) {
   return mutex_.AwaitWithTimeout(absl::Condition(&none), limit);
 }
 
+void Connection::BeginRestore() {
+  absl::MutexLock lock(&mutex_);
+  ++releases_;
+}
+
+void Connection::EndRestore() {
+  absl::MutexLock lock(&mutex_);
+  --releases_;
+}
+
 void Connection::CountRestores(const RestoreCounters& more) {
   absl::MutexLock lock(&mutex_);
   restores_.restores += more.restores;

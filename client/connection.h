@@ -51,6 +51,9 @@ class Connection {
   static void ReleaseLater(const std::shared_ptr<Connection>& self, const Factorization& held);
   // False if some were still on their way after `limit`.
   bool AwaitReleases(absl::Duration limit);
+  // Around a restoration, which may leave something to be released.
+  void BeginRestore();
+  void EndRestore();
 
   // Of all handles that heal.
   void CountRestores(const RestoreCounters& more);
@@ -64,7 +67,7 @@ class Connection {
   std::unique_ptr<v1::Solver::Stub> stub_;
   std::unique_ptr<grpc::GenericStub> bulk_;
   absl::Mutex mutex_;
-  int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;  // on their way
+  int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;  // on their way, or to be expected
   RestoreCounters restores_ ABSL_GUARDED_BY(mutex_);
 };
 

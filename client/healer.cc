@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -69,9 +70,19 @@ bool HealsNow(const absl::Status& status, int attempts) {
 
 Healer::Healer(std::shared_ptr<Connection> connection, const FactorOptions& options, size_t index,
                const SystemView& system, Factorization first)
-    : connection_(std::move(connection)), options_(ForRestoring(options)), index_(index) {
+    : connection_(std::move(connection)),
+      restore_(options.restore),
+      index_(index),
+      options_(ForRestoring(options)) {
   current_.factorization = std::move(first);
-  if (options.restore.keep_copy) copy_ = CopySystem(system);
+  if (restore_.keep_copy) copy_ = CopySystem(system);
+}
+
+bool Healer::Mends(int64_t seen, const absl::Status& status) const {
+  if (IsLost(status)) return true;
+  if (!GetHandleNotFound(status).has_value()) return false;
+  absl::MutexLock lock(&mutex_);
+  return current_.generation != seen;
 }
 
 Healer::Current Healer::current() const {
@@ -86,7 +97,7 @@ RestoreCounters Healer::counters() const {
 
 absl::Status Healer::Admit(const absl::Status& why) {
   if (retired_) return why;
-  const RestoreOptions& limit = options_.restore;
+  const RestoreOptions& limit = restore_;
   const absl::Time now = absl::Now();
   while (!started_.empty() && started_.front() <= now - limit.window) started_.pop_front();
   if (static_cast<int>(started_.size()) < limit.max_restores) {
@@ -111,14 +122,31 @@ void Healer::Restore(int64_t seen, const absl::Status& why, Done done) {
         waiters_.push_back({why, std::move(done)});
         ++counters_.waited;
         connection_->CountRestores({.waited = 1});
-        if (!std::exchange(running_, true)) {
-          std::thread([self = shared_from_this()] { self->Run(); }).detach();
-        }
-        return;
+        if (std::exchange(running_, true)) return;
+        connection_->BeginRestore();
+        if (StartThread()) return;
+        // Nobody else waits: a restoration would be running.
+        connection_->EndRestore();
+        running_ = false;
+        done = std::move(waiters_.back().done);
+        waiters_.clear();
+        ++counters_.failures;
+        connection_->CountRestores({.failures = 1});
+        refused = Failed(absl::ResourceExhaustedError("no thread can be started"), why);
       }
     }
   }
   done(refused);
+}
+
+// The library throws where the system has no thread left.
+bool Healer::StartThread() {
+  try {
+    std::thread([self = shared_from_this()] { self->Run(); }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 absl::Status Healer::AwaitRestored(int64_t seen, const absl::Status& why, absl::Time deadline) {
@@ -143,13 +171,16 @@ absl::Status Healer::AwaitRestored(int64_t seen, const absl::Status& why, absl::
 
 absl::StatusOr<Factorization> Healer::FactorAgain(int64_t* version) {
   std::optional<OwnedSystem> system;
+  FactorOptions options;
   {
     absl::MutexLock lock(&mutex_);
+    if (retired_) return absl::CancelledError("the handle was given up");
     *version = version_;
     system = copy_;
+    options = options_;
   }
   if (!system.has_value()) {
-    absl::StatusOr<OwnedSystem> given = options_.restore.matrix(index_);
+    absl::StatusOr<OwnedSystem> given = restore_.matrix(index_);
     if (!given.ok()) return given.status();
     system = *std::move(given);
   }
@@ -159,7 +190,7 @@ absl::StatusOr<Factorization> Healer::FactorAgain(int64_t* version) {
       view.scalar != was.scalar) {
     return InvalidFieldError("system", "of another shape", "that of the handle");
   }
-  absl::StatusOr<FactorAnswer> answer = FactorSystems(*connection_, {&view, 1}, {}, options_);
+  absl::StatusOr<FactorAnswer> answer = FactorSystems(*connection_, {&view, 1}, {}, options);
   if (!answer.ok()) return answer.status();
   const v1::FactoredSystem& made = answer->reply.system(0);
   if (made.has_status() && made.status().code() != 0) return ToStatus(made.status());
@@ -172,45 +203,53 @@ void Healer::Run() {
     absl::StatusOr<Factorization> made = FactorAgain(&version);
     std::vector<Waiter> waiters;
     std::vector<Factorization> leftover;  // on some server, with nobody to use it
-    bool again = false, held = false;
+    bool again = false, held = false, retired = false;
     {
       absl::MutexLock lock(&mutex_);
+      retired = retired_;
       again = made.ok() && version != version_ && !retired_;  // these are yesterday's values
       if (again) {
         leftover.push_back(*made);
       } else {
         running_ = false;
         waiters = std::exchange(waiters_, {});
-        held = made.ok() && !retired_;
+        held = made.ok() && !retired;
         if (held && MayBeHeld(waiters[0].why)) leftover.push_back(current_.factorization);
-        if (made.ok() && retired_) leftover.push_back(*made);
+        if (made.ok() && retired) leftover.push_back(*made);
         if (held) {
           current_ = {*made, current_.generation + 1};
           ++counters_.restores;
-        } else {
+          connection_->CountRestores({.restores = 1});
+        } else if (!retired) {
           ++counters_.failures;
+          connection_->CountRestores({.failures = 1});
           // No server was there to be spared.
-          if (IsGone(made.status()) && !started_.empty()) started_.pop_back();
+          const bool spared = IsGone(made.status()) || GetServerDraining(made.status());
+          if (spared && !started_.empty()) started_.pop_back();
         }
-        connection_->CountRestores(held ? RestoreCounters{.restores = 1}
-                                        : RestoreCounters{.failures = 1});
       }
     }
     for (const Factorization& one : leftover) Connection::ReleaseLater(connection_, one);
     if (again) continue;
+    connection_->EndRestore();
     for (const Waiter& waiter : waiters) {
-      waiter.done(held        ? absl::OkStatus()
-                  : made.ok() ? waiter.why
-                              : Failed(made.status(), waiter.why));
+      waiter.done(held      ? absl::OkStatus()
+                  : retired ? waiter.why
+                            : Failed(made.status(), waiter.why));
     }
     return;
   }
 }
 
-bool Healer::Refactored(int64_t seen, const SystemView& system) {
+bool Healer::Refactored(int64_t seen, const SystemView& system, const FactorOptions& options) {
   absl::MutexLock lock(&mutex_);
   if (current_.generation != seen) return false;
   ++version_;
+  options_.keep_matrix = options.keep_matrix;
+  options_.accuracy = options.accuracy;
+  options_.check_finite = options.check_finite;
+  options_.pin = options_.pin || options.pin;
+  if (options.lease > absl::ZeroDuration()) options_.lease = options.lease;
   if (copy_.has_value()) copy_ = CopySystem(system);
   return true;
 }
@@ -233,7 +272,7 @@ absl::Status CallHealing(const Factorization& factorization, absl::Time deadline
     Healer::Current now = factorization.healer->current();
     now.factorization.healer = factorization.healer;
     const absl::Status status = call(now.factorization);
-    if (status.ok() || !IsLost(status)) return status;
+    if (status.ok() || !factorization.healer->Mends(now.generation, status)) return status;
     const absl::Status restored =
         factorization.healer->AwaitRestored(now.generation, status, deadline);
     if (!restored.ok()) return restored;
@@ -265,15 +304,14 @@ absl::StatusOr<v1::FactorReply> RefactorHealing(Connection& connection,
         if (now[k].healer == nullptr || (system.has_status() && system.status().code() != 0)) {
           continue;
         }
-        if (!now[k].healer->Refactored(seen[k], systems[k])) replaced = true;
+        if (!now[k].healer->Refactored(seen[k], systems[k], options)) replaced = true;
       }
       if (!replaced) return std::move(answer->reply);
-    } else if (!IsLost(answer.status())) {
-      return answer.status();
     }
     const auto missing = GetHandleNotFound(answer.status());
     for (size_t k = 0; k < now.size() && !answer.ok(); ++k) {
       if (now[k].healer == nullptr || (missing && missing->handle() != now[k].handle)) continue;
+      if (!now[k].healer->Mends(seen[k], answer.status())) continue;
       const absl::Status healed = now[k].healer->AwaitRestored(seen[k], answer.status(), deadline);
       if (!healed.ok()) return healed;
       restored = true;

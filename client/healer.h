@@ -48,8 +48,14 @@ class Healer : public std::enable_shared_from_this<Healer> {
   Healer(std::shared_ptr<Connection> connection, const FactorOptions& options, size_t index,
          const SystemView& system, Factorization first);
 
+  // Of one request, and of all within the window.
+  int max_restores() const { return restore_.max_restores; }
   Current current() const;
   RestoreCounters counters() const;
+
+  // Whether `status`, which a call on the factorization of `seen` got, is mended by calling again
+  // with what Restore leads to: it was lost, or given up by a restoration meanwhile.
+  bool Mends(int64_t seen, const absl::Status& status) const;
 
   // The factorization of `seen` was lost, as `why` says. `done` gets OK when there is a newer one,
   // else what went wrong: the restoration's failure, or `why` where no more may be tried.
@@ -57,14 +63,15 @@ class Healer : public std::enable_shared_from_this<Healer> {
   // The same, waiting. DEADLINE_EXCEEDED at the deadline.
   absl::Status AwaitRestored(int64_t seen, const absl::Status& why, absl::Time deadline);
 
-  // A refactor of `seen` has succeeded: from now on these are the values that are restored. False
-  // if `seen` was replaced meanwhile: what replaced it has the old values.
-  bool Refactored(int64_t seen, const SystemView& system);
+  // A refactor of `seen` has succeeded: from now on these are the values that are restored, and so
+  // are what it asked for. False if `seen` was replaced meanwhile: what replaced it is the old one.
+  bool Refactored(int64_t seen, const SystemView& system, const FactorOptions& options);
 
-  // Nobody restores it any more. What is to be released.
+  // Nobody restores it any more, and no callback begins. What is to be released.
   Factorization Retire();
 
  private:
+  bool StartThread();
   void Run();
   absl::StatusOr<Factorization> FactorAgain(int64_t* version);
   absl::Status Admit(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -74,10 +81,11 @@ class Healer : public std::enable_shared_from_this<Healer> {
   };
 
   const std::shared_ptr<Connection> connection_;
-  const FactorOptions options_;
+  const RestoreOptions restore_;
   const size_t index_;
 
   mutable absl::Mutex mutex_;
+  FactorOptions options_ ABSL_GUARDED_BY(mutex_);
   Current current_ ABSL_GUARDED_BY(mutex_);
   std::optional<OwnedSystem> copy_ ABSL_GUARDED_BY(mutex_);
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of the values

@@ -38,6 +38,7 @@ struct SolveSession::Item {
   std::span<std::byte> solution;
   int64_t generation = 0;             // of the factorization that it was sent for
   int attempts = 0;                   // with that one
+  int restores = 0;                   // that it has waited for
   std::weak_ptr<SolveStream> stream;  // that it was sent on
 };
 
@@ -76,6 +77,8 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
     if (ended) return nullptr;
     std::shared_ptr<SolveStream>& stream = streams[route];
     if (stream == nullptr || (heals && !stream->open())) {
+      // Answers that have come already may still be read.
+      if (stream != nullptr) leaving.push_back(std::move(stream));
       stream = SolveStream::Start(connection, absl::InfiniteFuture(), route);
     }
     return stream;
@@ -119,7 +122,7 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
   // False if the status is the answer. Else the request is sent again, and answered then.
   bool Heal(const std::shared_ptr<Item>& item, const absl::Status& why) {
     Healer* healer = item->factorization.healer.get();
-    if (healer == nullptr || !IsLost(why)) return false;
+    if (healer == nullptr || !healer->Mends(item->generation, why)) return false;
     {
       absl::MutexLock lock(&mutex);
       if (ended) return false;
@@ -128,6 +131,8 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
     if (absl::IsUnavailable(why) && item->attempts < 2) {
       Again(item);
     } else {
+      // Two factorizations that evict one another would go on for ever.
+      if (++item->restores > healer->max_restores()) return false;
       healer->Restore(item->generation, why,
                       [state = shared_from_this(), item](const absl::Status& restored) {
                         if (!restored.ok()) return state->Answer(item->id, restored);

@@ -116,13 +116,15 @@ TEST_F(HealTest, AnAttemptThatFindsNoServerDoesNotCount) {
   const FactorHandle handle =
       Factor(client, {.keep_copy = true, .max_restores = 1, .window = absl::Hours(1)});
   const auto on_factor = fake_.on_factor.Get();
-  const grpc::Status nobody(grpc::StatusCode::UNAVAILABLE, "nobody is there");
-  fake_.on_factor = [&](const v1::FactorRequest&, v1::FactorReply*) { return nobody; };
-  Lose(nobody);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(absl::IsUnavailable(Solve(client, handle).status()));
+  for (const grpc::Status& nobody :
+       {grpc::Status(grpc::StatusCode::UNAVAILABLE, "nobody is there"), Draining()}) {
+    fake_.on_factor = [nobody](const v1::FactorRequest&, v1::FactorReply*) { return nobody; };
+    Lose(nobody);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(absl::IsUnavailable(Solve(client, handle).status()));
+  }
   fake_.on_factor = on_factor;
   EXPECT_EQ(*Solve(client, handle), 4);
-  EXPECT_EQ(handle.restore_counters().failures, 3);
+  EXPECT_EQ(handle.restore_counters().failures, 6);
   EXPECT_EQ(handle.restore_counters().refused, 0);
 }
 
@@ -313,7 +315,70 @@ TEST_F(HealTest, AHandleThatEndsWhileItHealsLeavesNothing) {
   }
   may_answer.Notify();
   answered.WaitForNotification();
-  EXPECT_TRUE(blockctl::Eventually([&] { return released_.Get().size() == 2; }));
+  EXPECT_TRUE(client.AwaitReleases(absl::Minutes(1)));
+  EXPECT_EQ(released_.Get().size(), 2);
+}
+
+// What one call has restored, the server of another call has given up before it answers that.
+TEST_F(HealTest, ACallThatARestorationHasOvertakenGoesOn) {
+  const SolverClient client = Connect();
+  const FactorHandle handle = Factor(client, kCopy);
+  absl::Notification arrived, may_answer;
+  std::atomic<bool> first = true;
+  const auto on_solve = fake_.on_solve.Get();
+  fake_.on_solve = [&](grpc::ServerContext* context, const v1::SolveRequest& request,
+                       v1::SolveReply* reply) {
+    if (!first.exchange(false)) return on_solve(context, request, reply);
+    arrived.Notify();
+    may_answer.WaitForNotification();
+    return NotFound(request.handle(), v1::HandleNotFound::RELEASED);
+  };
+  absl::StatusOr<double> slow;
+  std::thread caller([&] { slow = Solve(client, handle); });
+  arrived.WaitForNotification();
+  Lose(v1::HandleNotFound::OTHER_SERVER);
+  EXPECT_EQ(*Solve(client, handle), 4);
+  may_answer.Notify();
+  caller.join();
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  EXPECT_EQ(*slow, 4);
+  EXPECT_EQ(factored(), 2);
+}
+
+TEST_F(HealTest, ARestorationAsksForWhatTheLastRefactorAskedFor) {
+  const SolverClient client = Connect();
+  const FactorHandle handle = Factor(client, kCopy);
+  const auto on_factor = fake_.on_factor.Get();
+  Shared<std::vector<v1::FactorOptions>> asked;
+  fake_.on_factor = [&](const v1::FactorRequest& request, v1::FactorReply* reply) {
+    asked.Append(request.options());
+    return on_factor(request, reply);
+  };
+  ASSERT_TRUE(
+      client
+          .Refactor(handle, System(kFour), {.keep_matrix = true, .accuracy = Accuracy::kGuaranteed})
+          .ok());
+  Lose(v1::HandleNotFound::EVICTED);
+  EXPECT_EQ(*Solve(client, handle), 2);
+  ASSERT_EQ(asked.Get().size(), 2);
+  EXPECT_TRUE(asked.Get()[1].keep_matrix());
+  EXPECT_EQ(asked.Get()[1].accuracy(), asked.Get()[0].accuracy());
+}
+
+TEST_F(HealTest, ARequestOfASessionIsNotSentAgainForEver) {
+  const SolverClient client = Connect();
+  const FactorHandle handle =
+      Factor(client, {.keep_copy = true, .max_restores = 3, .window = absl::Nanoseconds(1)});
+  LoseAll();
+  Lose(v1::HandleNotFound::EVICTED);
+  SolveSession session = client.OpenSession();
+  const std::vector<double> b = {8};
+  std::vector<double> x = {0};
+  const auto id = session.Send(handle, b, x);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(GetHandleNotFound(session.Await(*id, absl::Minutes(1)).status())->reason(),
+            v1::HandleNotFound::EVICTED);
+  EXPECT_EQ(factored(), 4);
 }
 
 TEST_F(HealTest, ACopyOutlivesTheCallersMemory) {

@@ -23,9 +23,11 @@ __device__ inline void CopyAsync(T* shared, const T* global) {
 // The same for 16 bytes, both places aligned to 16; zeros after the first `valid` of them.
 __device__ inline void CopyAsync16(void* shared, const void* global, int valid = 16) {
 #if defined(BLOCKD_GPU_HIP)
-  const uint32_t* from = static_cast<const uint32_t*>(global);
-  uint32_t* to = static_cast<uint32_t*>(shared);
-  for (int i = 0; i < 4; ++i) to[i] = 4 * i < valid ? from[i] : 0u;
+  uint32_t words[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    if (4 * i < valid) __builtin_memcpy(&words[i], static_cast<const char*>(global) + 4 * i, 4);
+  }
+  __builtin_memcpy(shared, words, sizeof(words));
 #else
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<unsigned>(__cvta_generic_to_shared(shared))),
@@ -34,7 +36,9 @@ __device__ inline void CopyAsync16(void* shared, const void* global, int valid =
 #endif
 }
 __device__ inline void CopyWait() {
-#if !defined(BLOCKD_GPU_HIP)
+#if defined(BLOCKD_GPU_HIP)
+  HoldMemory();
+#else
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }

@@ -9,8 +9,18 @@
 
 namespace blockd::gpu {
 
+// The barrier between what the threads of a thread block write and the one that tells another
+// thread block. AMD's barrier waits for no store to global memory, and what one thread releases is
+// its own.
+__device__ inline void SyncToSignal() {
+#if defined(__HIP_DEVICE_COMPILE__)
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
+  __syncthreads();
+}
+
 // A flag in global memory that one thread block raises to this epoch's value and another waits for.
-// What the first wrote before, all of its threads up to a __syncthreads(), the second reads after.
+// What the first wrote before, all of its threads up to a SyncToSignal(), the second reads after.
 __device__ inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
 #if defined(BLOCKD_GPU_HIP)
   __hip_atomic_store(flag, epoch, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
@@ -43,8 +53,8 @@ __device__ inline void TellHost(Word* to, const Word& word) {
 }
 
 // Between thread blocks of one launch: what a thread block wrote before it signals is seen, through
-// LoadFresh, by one that has seen the count. A thread block's own barrier goes before Signal and
-// after HasReached.
+// LoadFresh, by one that has seen the count. SyncToSignal() goes before Signal, the thread block's
+// own barrier after HasReached.
 __device__ inline void Signal(unsigned* count, unsigned by = 1) {
 #if defined(BLOCKD_GPU_HIP)
   __threadfence();

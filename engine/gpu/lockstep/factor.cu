@@ -22,8 +22,9 @@ namespace {
 template <typename T, int kTile, Step kStep, bool kNarrow>
 __global__ void BLOCKD_LAUNCH_BOUNDS((TileOf<T, kTile, kStep, kNarrow>::kThreads),
                                      (TileOf<T, kTile, kStep, kNarrow>::kResident))
-    EliminateLockstepKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs args, int tasks, int k,
+    EliminateLockstepKernel(const BLOCKD_KERNEL_ARGUMENT EliminateArgs given, int tasks, int k,
                             int j, bool flag) {
+  const EliminateArgs& args = InPlace(given);
   BLOCKD_DYNAMIC_SHARED(double, shared, 16);
   __shared__ int failed;
   __shared__ double task_space[(sizeof(Task<T>) + 7) / 8];

@@ -26,7 +26,8 @@ __device__ __noinline__ void MakeItems(const ItemTable<T>* table, int first, int
 // another says that the item before is done; or says so at once, if the next one has to wait.
 template <typename T, int kSets, bool kWhole>
 __global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, 2)
-    SubstituteLockstepKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
+    SubstituteLockstepKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs given) {
+  const SolveArgs& args = InPlace(given);
   BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(Item<T>)];
   Item<T>* const items = reinterpret_cast<Item<T>*>(item_memory);
@@ -64,7 +65,7 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, 2)
     } else {
       beside();
     }
-    __syncthreads();
+    SyncToSignal();
     // Of kItems places those of item i and of the ones after it are in use.
     const bool makes = i % kMadeTogether == 1;
     if (counter) {

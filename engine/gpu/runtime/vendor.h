@@ -32,7 +32,8 @@
 #define BLOCKD_LAUNCH_BOUNDS(threads, resident) __launch_bounds__((threads), (resident))
 #endif
 
-// A kernel's argument that is read where it lies, and not copied by each thread.
+// A kernel's argument that is read where it lies, and not copied by each thread. HIP's compilers
+// would copy it: so a kernel reads it through InPlace, and it is the first one.
 #if defined(BLOCKD_GPU_HIP)
 #define BLOCKD_KERNEL_ARGUMENT
 #else
@@ -139,6 +140,15 @@ inline bool IsCompiledFor(const DeviceProperties& properties) {
 }
 
 #if defined(BLOCKD_GPU_CODE)
+template <typename Args>
+__device__ __forceinline__ const Args& InPlace(const Args& first_argument) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return *(const Args*)__builtin_amdgcn_kernarg_segment_ptr();  // of another address space
+#else
+  return first_argument;
+#endif
+}
+
 // Launches a kernel. If `early`, which QueryEarly has to allow, its thread blocks may start as soon
 // as all of the kernel before on the stream have called LetNextStart or ended. Until AwaitPrevious
 // they write nothing, and read only what was there when the kernel before came past its own

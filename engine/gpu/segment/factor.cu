@@ -29,7 +29,8 @@ inline constexpr int64_t kSharedBytes = kSharedScalars<T, kTile>* int64_t{sizeof
 
 template <typename T, int kTile, bool kFull>
 __global__ void BLOCKD_LAUNCH_BOUNDS(kWarpsOf<kTile>* kWarp, FactorResident(kTile))
-    EliminateSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSegmentsArgs args) {
+    EliminateSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSegmentsArgs given) {
+  const EliminateSegmentsArgs& args = InPlace(given);
   constexpr int kWarps = kWarpsOf<kTile>;
   // Of thread blocks of two warps, which have half of the schedulers, those that invert are to be
   // on all.

@@ -51,7 +51,7 @@ class SmallSegment {
   // Says how it went, and lets those go on that wait for this segment.
   __device__ void Release() const {
     const bool awaited = assignment_.level_index + 1 < args_.num_levels;
-    if (awaited || assignment_.is_base()) __syncthreads();
+    if (awaited || assignment_.is_base()) SyncToSignal();
     if (threadIdx.x != 0) return;
     const int64_t failure = outcome_->value;
     system_.info[assignment_.position()] = failure != 0 ? FailureWord(failure) : outcome_->growth;

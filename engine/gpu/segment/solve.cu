@@ -378,7 +378,8 @@ struct JobOrder {
 template <typename T, int kSets, bool kWhole, int kRows>
 __global__ void BLOCKD_LAUNCH_BOUNDS(kMostThreads<kRows>,
                                      kWarpsAtOnce<kSets>* kWarp / kMostThreads<kRows>)
-    SubstituteSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs args) {
+    SubstituteSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs given) {
+  const SolveArgs& args = InPlace(given);
   BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char job_memory[sizeof(Job<T>)];
   __shared__ JobOrder order;
@@ -404,7 +405,7 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kMostThreads<kRows>,
       WalkSegment<T, kSets, false, kWhole, kRows>(tickets, job, vectors);
     }
     unsigned* const done = job.done;
-    __syncthreads();
+    SyncToSignal();
     if (threadIdx.x == 0) Signal(done);
   }
 }

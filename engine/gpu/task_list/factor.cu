@@ -135,7 +135,7 @@ __device__ inline void Invert(int n, Shared& shared, Real* memory) {
   }
   const int j = listed.row0 / kTile;
   work.StoreFactor(j, shared.task.out, nullptr, nullptr);
-  __syncthreads();
+  SyncToSignal();
   if (threadIdx.x == 0) Signal(shared.counters + listed.signals[0]);
   work.StoreFactor(j, nullptr, nullptr, shared.kept);
   if (shared.transposed) work.StoreFactor(j, nullptr, shared.transposed, nullptr);
@@ -161,7 +161,8 @@ __device__ inline void Copy(int n, const Shared& shared, Real* memory) {
 }
 
 __global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, kResident)
-    EliminateTasksKernel(const BLOCKD_KERNEL_ARGUMENT EliminateTasksArgs args) {
+    EliminateTasksKernel(const BLOCKD_KERNEL_ARGUMENT EliminateTasksArgs given) {
+  const EliminateTasksArgs& args = InPlace(given);
   BLOCKD_DYNAMIC_SHARED(unsigned char, dynamic, 128);
   __shared__ __align__(16) unsigned char space[sizeof(Shared)];
   Real* const memory = reinterpret_cast<Real*>(dynamic);
@@ -193,7 +194,7 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, kResident)
   } else {
     Copy(args.n, shared, memory);
   }
-  __syncthreads();
+  SyncToSignal();
   if (threadIdx.x != 0) return;
   for (int i = kind == FactorTask::Kind::kInvert ? 1 : 0; i < FactorTask::kMostSignals; ++i) {
     if (shared.listed.signals[i] >= 0) Signal(shared.counters + shared.listed.signals[i]);

@@ -339,7 +339,8 @@ __device__ __noinline__ void MakeItems(const TasksArgs& args, unsigned first, un
 // All thread blocks run at the same time.
 template <int kTogether>
 __global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, kTogether == 1 ? 3 : 2)
-    SubstituteTasksKernel(const BLOCKD_KERNEL_ARGUMENT TasksArgs args) {
+    SubstituteTasksKernel(const BLOCKD_KERNEL_ARGUMENT TasksArgs given) {
+  const TasksArgs& args = InPlace(given);
   BLOCKD_DYNAMIC_SHARED(unsigned char, memory, 128);
   __shared__ __align__(16) unsigned char item_memory[kItems * sizeof(TaskRows)];
   TaskRows* const items = reinterpret_cast<TaskRows*>(item_memory);

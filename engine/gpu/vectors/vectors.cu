@@ -93,8 +93,9 @@ __global__ void SumLogsKernel(const T* inverse, int64_t count, int64_t n, double
 // kColumns columns of `columns` from `first` on.
 template <typename T, int kColumns>
 __global__ void __launch_bounds__((ResidualRows<T, kColumns>::kThreads))
-    ResidualKernel(const BLOCKD_KERNEL_ARGUMENT MatrixArgs args, const T* x, const T* b, T* r,
+    ResidualKernel(const BLOCKD_KERNEL_ARGUMENT MatrixArgs given, const T* x, const T* b, T* r,
                    int64_t num_rhs, int64_t first, int columns, double* partial) {
+  const MatrixArgs& args = InPlace(given);
   using Rows = ResidualRows<T, kColumns>;
   __shared__ __align__(16) unsigned char memory[sizeof(typename Rows::Memory)];
   const int before = static_cast<int>(blockIdx.y) * kColumns;

@@ -48,12 +48,14 @@ enum class Accuracy {
 struct RestoreOptions {
   // The matrix again, with the values that it is to have now. Called on a thread of the client's
   // own, one call at a time for each handle; `system` is its index in FactorBatch. An error fails
-  // the calls that wait.
+  // the calls that wait. No call begins after the handle is gone, but one may be under way then:
+  // let it own what it uses, or share it.
   std::function<absl::StatusOr<OwnedSystem>(size_t system)> matrix{};
   // The client keeps a copy of its own instead, and renews it with every Refactor.
   bool keep_copy = false;
-  // At most so many attempts within any such time; then calls fail with what lost the handle. An
-  // attempt that found no server does not count.
+  // At most so many attempts within any such time, and for one request of a SolveSession; then
+  // calls fail with what lost the handle. Those that find no server, or one that drains, do not
+  // count.
   int max_restores = 8;
   absl::Duration window = absl::Minutes(1);
 

@@ -208,6 +208,7 @@ inline void LoadMatrices(uint32_t (&words)[4], const uint32_t* row) {
              });
 }
 
+inline void SyncToSignal() { SyncPart<0, 0>(); }
 inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
   std::atomic_ref(*flag).store(epoch, std::memory_order_release);
 }

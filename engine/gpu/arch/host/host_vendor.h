@@ -138,6 +138,10 @@ inline Error HostGraphLaunch(GraphExec graph, Stream) {
 
 // --- Kernels -------------------------------------------------------------------------------------
 
+template <typename Args>
+const Args& InPlace(const Args& first_argument) {
+  return first_argument;
+}
 template <typename Kernel>
 Error AllowShared(Kernel, size_t bytes) {
   Require(!kIsAmd || bytes <= size_t{160} << 10, "more shared memory than a thread block may have");
