@@ -17,7 +17,7 @@ int64_t PanelColumns(const DeviceLimits& limits, int64_t columns) {
 // No system and panel of columns has more items of work, which have numbers of 32 bits: for each
 // strip of 16 rows of each block two or three products forward and two backward.
 int64_t MostItems(const SolveArgs& args) {
-  int64_t blocks = 0;
+  int64_t blocks = 1;
   for (int32_t l = 0; l < args.num_levels; ++l) {
     const LevelShape& shape = args.levels[l].shape;
     blocks += shape.first_length + shape.last_length;

@@ -67,13 +67,11 @@ absl::StatusOr<LaunchGraphs::Recorded> LaunchGraphs::Make(
   made.bytes = std::clamp(free_before - FreeBytes(), made.bytes, kMostTimes * made.bytes);
   if (graph != nullptr) {
     const absl::Status destroyed = ToStatus(BLOCKD_GPU(GraphDestroy)(graph), "destroying a graph");
-    if (status.ok() && !destroyed.ok()) {
-      (void)BLOCKD_GPU(GraphExecDestroy)(made.graph);
-      status = destroyed;
-    }
+    if (status.ok()) status = destroyed;
   }
-  if (!status.ok()) return status;
-  return made;
+  if (status.ok()) return made;
+  if (made.graph != nullptr) (void)BLOCKD_GPU(GraphExecDestroy)(made.graph);
+  return status;
 }
 
 absl::Status LaunchGraphs::MakeRoom(int64_t bytes) {

@@ -24,7 +24,8 @@ class SegmentRunner final : public Runner {
   FactorNeeds Needs(const EliminationPlan& plan) const override {
     // A thread block and a flag for each segment of each system.
     const int64_t systems = std::clamp<int64_t>(
-        workspace::kNumFlags / SegmentsBefore(plan, Levels(plan)), 1, workspace::kSystemsALaunch);
+        workspace::kNumFlags / std::max<int64_t>(1, SegmentsBefore(plan, Levels(plan))), 1,
+        workspace::kSystemsALaunch);
     return {systems, systems, 0};
   }
 

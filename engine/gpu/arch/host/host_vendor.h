@@ -26,6 +26,9 @@
 
 namespace blockd::gpu {
 
+// BLOCKD_GPU(name) begins all names alike.
+// NOLINTBEGIN(readability-identifier-naming)
+
 using Error = int;
 inline constexpr Error kSuccess = 0, HostErrorNotReady = 1, HostErrorMemory = 2;
 inline constexpr const char* kBackendName = kIsAmd ? "host_amd" : "host_nvidia";
@@ -189,6 +192,8 @@ Error LaunchTogether(void (*kernel)(const Args), dim3 grid, int threads, size_t 
   Require(grid.x <= HostDevice::kMultiprocessors, "more thread blocks than can run together");
   return LaunchKernel(kernel, grid, threads, shared_bytes, stream, false, args);
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace blockd::gpu
 
