@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <sstream>
 #include <string>
 
 #if defined(BLOCKD_GPU_ON_HOST)
@@ -132,8 +133,12 @@ inline Error QueryShared(int device, int* multiprocessor, int* block) {
 // blanks, or what later ones take the code of.
 inline bool IsCompiledFor(const DeviceProperties& properties) {
 #if defined(BLOCKD_HIP_ARCHITECTURES)
-  const std::string name = InstructionSetOf(properties), all = " " BLOCKD_HIP_ARCHITECTURES " ";
-  return all.find(" " + name.substr(0, name.find(':')) + " ") != std::string::npos;
+  const std::string name = InstructionSetOf(properties);
+  std::istringstream all(BLOCKD_HIP_ARCHITECTURES);
+  for (std::string each; all >> each;) {
+    if (each == name.substr(0, name.find(':'))) return true;
+  }
+  return false;
 #else
   return properties.major >= 8;
 #endif
