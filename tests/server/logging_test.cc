@@ -13,13 +13,14 @@ namespace {
 
 class LoggingTest : public ::testing::Test {
  protected:
-  void TearDown() override { SetUpLogging("off", "logfmt"); }
+  void TearDown() override { SetUpLogging({.level = "off", .format = "logfmt"}); }
 
   // What is written to standard error, without the time.
   template <typename Write>
   static std::string Written(Write write) {
     testing::internal::CaptureStderr();
     write();
+    EXPECT_TRUE(FlushLog(absl::Minutes(1)));
     std::string text = testing::internal::GetCapturedStderr();
     const size_t level = text.find(text.starts_with("{") ? ",\"level\"" : " level=");
     return level == std::string::npos ? text : text.substr(level + 1);
@@ -39,7 +40,7 @@ class LoggingTest : public ::testing::Test {
 };
 
 TEST_F(LoggingTest, ALineOfLogfmt) {
-  SetUpLogging("info", "logfmt");
+  SetUpLogging({.level = "info", .format = "logfmt"});
   EXPECT_EQ(Written(WriteOne),
             "level=warn event=event plain=a-b:c/1.5 empty=\"\" spaced=\"two words\" "
             "equals=\"a=b\" quoted=\"say \\\"x\\\" \\\\ y\" "
@@ -47,7 +48,7 @@ TEST_F(LoggingTest, ALineOfLogfmt) {
 }
 
 TEST_F(LoggingTest, ALineOfJson) {
-  SetUpLogging("info", "json");
+  SetUpLogging({.level = "info", .format = "json"});
   EXPECT_EQ(Written(WriteOne),
             "\"level\":\"warn\",\"event\":\"event\",\"plain\":\"a-b:c/1.5\",\"empty\":\"\","
             "\"spaced\":\"two words\",\"equals\":\"a=b\",\"quoted\":\"say \\\"x\\\" \\\\ y\","
@@ -55,9 +56,10 @@ TEST_F(LoggingTest, ALineOfJson) {
 }
 
 TEST_F(LoggingTest, ALineBeginsWithItsTime) {
-  SetUpLogging("info", "json");
+  SetUpLogging({.level = "info", .format = "json"});
   testing::internal::CaptureStderr();
   LogLine(LogLevel::kInfo, "event").Write();
+  EXPECT_TRUE(FlushLog(absl::Minutes(1)));
   const std::string text = testing::internal::GetCapturedStderr();
   absl::Time time;
   std::string error;
@@ -70,7 +72,7 @@ TEST_F(LoggingTest, ALevelShowsItselfAndWhatIsWorse) {
   const LogLevel levels[] = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError};
   const std::string names[] = {"debug", "info", "warn", "error", "off"};
   for (size_t at = 0; at < 5; ++at) {
-    SetUpLogging(names[at], "logfmt");
+    SetUpLogging({.level = names[at], .format = "logfmt"});
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_EQ(LogEnabled(levels[i]), i >= at);
       const std::string text = Written([&] { LogLine(levels[i], "event").Write(); });
