@@ -1,11 +1,9 @@
 #include "server/descriptors.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <system_error>
 
@@ -14,13 +12,6 @@ namespace blockd::server {
 void FileDescriptor::Reset(int fd) {
   if (fd_ >= 0) close(fd_);
   fd_ = fd;
-}
-
-void OpenStandardDescriptors() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    // What is opened takes the lowest number that is free, which is this one.
-    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);
-  }
 }
 
 void RaiseDescriptorLimit() {

@@ -27,10 +27,6 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// Opens /dev/null for those of 0, 1 and 2 that are closed, so that no socket takes their number and
-// is written log lines to. The first thing of a program.
-void OpenStandardDescriptors();
-
 // Raises the soft limit of open descriptors to the hard one.
 void RaiseDescriptorLimit();
 int64_t DescriptorLimit();  // the soft limit

@@ -1,5 +1,8 @@
 // blockd: reads the flags, serves until SIGTERM or SIGINT, drains, and exits with 0.
+#include <fcntl.h>
 #include <malloc.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -29,6 +32,20 @@ using blockd::server::LogLine;
 constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
 // What the program waits beyond --drain_timeout for work that was cancelled.
 constexpr absl::Duration kCancelTime = absl::Seconds(5);
+
+// Opens /dev/null for those of 0, 1 and 2 that are closed, so that no socket takes their number and
+// is written log lines to. Libraries open files before main is called: this runs before they are
+// initialized, and so calls the kernel itself.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void OpenStandardDescriptors(
+    int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  for (int fd = 0; fd <= 2; ++fd) {
+    // What is opened takes the lowest number that is free, which is this one.
+    if (syscall(SYS_fcntl, fd, F_GETFD) < 0) syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
+  }
+}
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const open_standard_descriptors)(int, char**,
+                                                      char**) = OpenStandardDescriptors;
 
 int Refuse(const absl::Status& status) {
   blockd::server::FlushLog(kFlushTime);
@@ -69,7 +86,6 @@ bool FlushedAll() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  blockd::server::OpenStandardDescriptors();
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   setenv("GRPC_VERBOSITY", "NONE", 0);  // what fails is said in this program's own words

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
@@ -77,6 +79,33 @@ TEST_F(LoggingTest, ALevelShowsItselfAndWhatIsWorse) {
       EXPECT_EQ(LogEnabled(levels[i]), i >= at);
       const std::string text = Written([&] { LogLine(levels[i], "event").Write(); });
       EXPECT_EQ(text, i >= at ? "level=" + names[i] + " event=event\n" : "") << names[at];
+    }
+  }
+}
+
+TEST_F(LoggingTest, TheLevelChangesWhileItRuns) {
+  SetUpLogging({.level = "error", .format = "logfmt"});
+  const auto write = [] { LogLine(LogLevel::kInfo, "event").Write(); };
+  EXPECT_EQ(Written(write), "");
+  SetLogLevel("info");
+  EXPECT_EQ(Written(write), "level=info event=event\n");
+}
+
+TEST_F(LoggingTest, LongValuesAreCutAndTheLineStaysWhole) {
+  for (const char* format : {"logfmt", "json"}) {
+    SetUpLogging({.level = "info", .format = format});
+    const bool json = std::string_view(format) == "json";
+    for (const auto& [byte, kept] : {std::pair{'a', 1024}, {'"', 512}, {'\x01', 170}}) {
+      LogLine line(LogLevel::kInfo, "event");
+      for (int i = 0; i < 10; ++i) line.Add("name", std::string(100000, byte));
+      const std::string text = line.Text();
+      EXPECT_LE(text.size(), 4096u);
+      EXPECT_GE(text.size(), 3000u);
+      EXPECT_TRUE(absl::EndsWith(text, json ? "...\"}\n" : "...\"\n")) << text;
+      const std::string written = byte == 'a' ? "a" : byte == '"' ? "\\\"" : "\\u0001";
+      std::string value;
+      for (int i = 0; i < kept; ++i) value += written;
+      EXPECT_TRUE(absl::StrContains(text, "\"" + value + "...\"")) << text;
     }
   }
 }
