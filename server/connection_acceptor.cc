@@ -21,6 +21,7 @@ namespace {
 constexpr int kAcceptedAtOnce = 64;
 constexpr int kRetryMilliseconds = 50;  // where the machine has no descriptor or memory
 constexpr int kFullMilliseconds = 250;  // how often a full server looks whether it still is
+constexpr absl::Duration kFullTime = absl::Milliseconds(kFullMilliseconds);
 constexpr absl::Duration kSayEvery = absl::Seconds(1);
 
 }  // namespace
@@ -67,7 +68,7 @@ void ConnectionAcceptor::Loop() {
     if (watched[0].revents != 0) return;
     exhausted = false;
     for (size_t i = 1; i < watched.size(); ++i) exhausted |= !AcceptSome(watched[i].fd);
-    if (full_ && !exhausted && HasRoomForOneMore()) SetFull(false);
+    if (full_ && absl::Now() - refused_at_ >= kFullTime && HasRoomForOneMore()) SetFull(false);
     SayRefused();
   }
 }
@@ -89,7 +90,6 @@ bool ConnectionAcceptor::AcceptSome(int listening_fd) {
       absl::MutexLock lock(&mutex_);
       table_.Add(fd);
     }
-    SetFull(false);
     hand_over_(listening_fd, socket_fd.Release());
   }
   return true;
@@ -130,6 +130,7 @@ void ConnectionAcceptor::Refuse(const std::string& why) {
   }
   ++unsaid_;
   why_ = why;
+  refused_at_ = absl::Now();
   SetFull(true);
 }
 

@@ -31,7 +31,7 @@ class ConnectionAcceptor {
  public:
   // Owns `fd` from then on.
   using HandOver = std::function<void(int listening_fd, int fd)>;
-  // Connections are refused from now on, or accepted again.
+  // Connections are refused from now on, or none has been for a while and there is room again.
   using OnFull = std::function<void(bool full)>;
 
   ConnectionAcceptor(Listener listener, const ConnectionLimits& limits, HandOver hand_over,
@@ -71,6 +71,7 @@ class ConnectionAcceptor {
   bool full_ = false;
   int64_t unsaid_ = 0;  // refused since the log was told
   std::string why_;
+  absl::Time refused_at_ = absl::InfinitePast();
   absl::Time said_ = absl::InfinitePast();
   absl::Time next_count_ = absl::InfinitePast();
 

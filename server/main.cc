@@ -44,8 +44,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void OpenStandard
   }
 }
 [[gnu::section(".preinit_array"),
-  gnu::used]] void (*const open_standard_descriptors)(int, char**,
-                                                      char**) = OpenStandardDescriptors;
+  gnu::used]] void (*const kOpenStandardDescriptors)(int, char**, char**) = OpenStandardDescriptors;
 
 int Refuse(const absl::Status& status) {
   blockd::server::FlushLog(kFlushTime);

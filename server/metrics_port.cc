@@ -12,7 +12,7 @@ namespace blockd::server {
 namespace {
 
 constexpr unsigned kSilenceSeconds = 1;
-constexpr size_t kConnectionBytes = size_t{16} << 10;  // for what a scraper sends
+constexpr size_t kRequestBytes = size_t{16} << 10;  // what a scraper may send
 
 MHD_Result Answer(MHD_Connection* connection, unsigned status, const std::string& text) {
   MHD_Response* response = MHD_create_response_from_buffer(
@@ -29,9 +29,9 @@ MHD_Result Answer(MHD_Connection* connection, unsigned status, const std::string
   return result;
 }
 
-MHD_Result Handle(void* port, MHD_Connection* connection, const char* url, const char* method,
-                  const char* /*version*/, const char* /*upload*/, size_t* /*upload_bytes*/,
-                  void** /*state*/) {
+MHD_Result AnswerScrape(void* port, MHD_Connection* connection, const char* url, const char* method,
+                        const char* /*version*/, const char* /*upload*/, size_t* /*upload_bytes*/,
+                        void** /*state*/) {
   const std::string_view verb = method;
   if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
     return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET /metrics\n");
@@ -54,10 +54,10 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Start(Listener listene
   auto port = std::unique_ptr<MetricsPort>(new MetricsPort(listener.port, std::move(page)));
   for (FileDescriptor& socket_fd : listener.sockets) {
     MHD_Daemon* daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0, nullptr, nullptr, Handle, port.get(),
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0, nullptr, nullptr, AnswerScrape, port.get(),
         MHD_OPTION_LISTEN_SOCKET, socket_fd.get(), MHD_OPTION_CONNECTION_LIMIT,
         static_cast<unsigned>(max_connections), MHD_OPTION_CONNECTION_TIMEOUT, kSilenceSeconds,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes, MHD_OPTION_END);
     if (daemon == nullptr) return absl::UnavailableError("cannot start a server for /metrics");
     (void)socket_fd.Release();  // the daemon's now
     port->daemons_.push_back(daemon);

@@ -149,7 +149,6 @@ class Server::Impl {
     if (absl::Status status = StartGrpc(*std::move(calls)); !status.ok()) return status;
     if (absl::Status status = StartMetrics(*std::move(scrapes)); !status.ok()) return status;
     SetServing(true);
-    grpc->GetHealthCheckService()->SetServingStatus(kConnectionsHealth, true);
     core->OnUnhealthy([this](const absl::Status& failure) { OnDeviceFailure(failure); });
     if (absl::Status status = WritePortFile(options.port_file, grpc_port, metrics_port);
         !status.ok()) {
@@ -267,6 +266,7 @@ class Server::Impl {
       return absl::InvalidArgumentError(
           "gRPC does not start: is a TLS file not PEM, or does the key not fit the certificate?");
     }
+    grpc->GetHealthCheckService()->SetServingStatus(kConnectionsHealth, true);
     connections = std::make_unique<ConnectionAcceptor>(
         std::move(listener), LimitsOf(options),
         [accepted](int listening_fd, int fd) {

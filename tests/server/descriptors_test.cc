@@ -16,7 +16,7 @@ TEST(FileDescriptorTest, TheOwnerClosesIt) {
   {
     FileDescriptor owner(first);
     FileDescriptor next(std::move(owner));
-    EXPECT_EQ(owner.get(), -1);
+    EXPECT_EQ(owner.get(), -1);  // NOLINT(bugprone-use-after-move): it says so itself
     EXPECT_EQ(next.get(), first);
     EXPECT_TRUE(IsOpen(first));
     next = FileDescriptor(second);

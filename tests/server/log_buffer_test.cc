@@ -14,7 +14,7 @@
 namespace blockd::server {
 namespace {
 
-constexpr absl::Duration kGenerous = absl::Minutes(1);
+constexpr absl::Duration kFlushTime = absl::Minutes(1);
 
 class LogBufferTest : public ::testing::Test {
  protected:
@@ -65,14 +65,14 @@ TEST_F(LogBufferTest, LinesComeInTheirOrder) {
     expected += line;
   }
   EXPECT_EQ(ReadUntil("line 99\n"), expected);
-  EXPECT_TRUE(buffer_->Flush(kGenerous));
+  EXPECT_TRUE(buffer_->Flush(kFlushTime));
   EXPECT_EQ(buffer_->dropped(), 0);
 }
 
 TEST_F(LogBufferTest, NobodyReadsAndNobodyWaits) {
   buffer_->Append(Line('a', 4096), true);
-  EXPECT_TRUE(buffer_->Flush(kGenerous));  // into the pipe, which is full now
-  buffer_->Append(Line('b', 4096), true);  // what is being written, sooner or later
+  EXPECT_TRUE(buffer_->Flush(kFlushTime));  // into the pipe, which is full now
+  buffer_->Append(Line('b', 4096), true);   // what is being written, sooner or later
   EXPECT_FALSE(buffer_->Flush(absl::Milliseconds(20)));
   const int ordinary = Fill(false);
   EXPECT_GE(ordinary, 20);  // of a buffer's half, 32 KiB, less a quarter
@@ -85,7 +85,7 @@ TEST_F(LogBufferTest, NobodyReadsAndNobodyWaits) {
   const std::string text = ReadUntil("dropped 1002\n");
   EXPECT_EQ(text.size(), 8192u + 1024 * (ordinary + essential) + sizeof("dropped 1002"));
   EXPECT_FALSE(absl::StrContains(text, "x"));
-  EXPECT_TRUE(buffer_->Flush(kGenerous));
+  EXPECT_TRUE(buffer_->Flush(kFlushTime));
 }
 
 TEST_F(LogBufferTest, ItEndsThoughNobodyReads) {

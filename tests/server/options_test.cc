@@ -192,10 +192,15 @@ TEST(OptionsTest, ZeroTakesAnEighthOfTheMachine) {
   EXPECT_EQ(options.grpc_memory_bytes, 6 << 20);
 }
 
-TEST(OptionsTest, ZeroConnectionsAreAsManyAsTheDescriptorsAllow) {
+TEST(OptionsTest, ZeroConnectionsAreAsManyAsDescriptorsAndMemoryAllow) {
   ServerOptions options;
+  options.grpc_memory_bytes = int64_t{1} << 50;
   ASSERT_TRUE(CheckAndComplete(&options).ok());
   EXPECT_EQ(options.max_connections, DescriptorLimit() - ReservedDescriptors(DescriptorLimit()));
+  options.max_connections = 0;
+  options.grpc_memory_bytes = 10 << 20;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.max_connections, 160);
   options.max_connections = 3;
   ASSERT_TRUE(CheckAndComplete(&options).ok());
   EXPECT_EQ(options.max_connections, 3);
