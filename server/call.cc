@@ -142,7 +142,7 @@ void CallRecord::Publish() const {
   const LogLevel level = status_.ok()                ? LogLevel::kInfo
                          : absl::IsInternal(status_) ? LogLevel::kError
                                                      : LogLevel::kWarn;
-  if (!LogEnabled(level)) return;
+  if (!LogEnabled(level) || !AdmitRequestLine(status_.ok())) return;
   LogLine line(level, "request");
   line.Add("request_id", context_->request_id)
       .Add("method", MethodName(method_))
@@ -158,7 +158,7 @@ void CallRecord::Publish() const {
         .AddSeconds("compute_seconds", cost_.compute)
         .AddSeconds("download_seconds", cost_.download);
   }
-  line.Write();
+  line.WriteOrdinary();
 }
 
 absl::Status CancellationOf(const RequestContext& context) {

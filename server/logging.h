@@ -1,7 +1,7 @@
 // The server's log: one line an event on standard error, logfmt or JSON, its fields in order.
 //
-// The only place that knows the logging library. Thread-safe after SetUpLogging; before it, and at
-// level "off", nothing is written.
+// Writing a line never waits for whoever reads it (log_buffer.h). Thread-safe; before SetUpLogging,
+// and at level "off", nothing is written.
 #ifndef BLOCKD_SERVER_LOGGING_H_
 #define BLOCKD_SERVER_LOGGING_H_
 
@@ -17,11 +17,33 @@ namespace blockd::server {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
-// `level`: debug, info, warn, error or off. `format`: logfmt or json. As options.cc has checked.
-void SetUpLogging(std::string_view level, std::string_view format);
+// As options.cc has checked.
+struct LogOptions {
+  std::string level = "info";     // debug, info, warn, error or off
+  std::string format = "logfmt";  // or json
+  int64_t buffer_bytes = int64_t{1} << 20;
+  int64_t requests_per_second = 100;
+};
+// Once. Again, for tests, it keeps the buffer that it made.
+void SetUpLogging(const LogOptions& options);
+void SetLogLevel(std::string_view level);  // at any time
 bool LogEnabled(LogLevel level);
 
-// A line under construction; Write ends it.
+// Whether a finished request gets a line now; see --log_requests_per_second. Those left out are
+// counted, and a line says how many, once a second at most.
+bool AdmitRequestLine(bool succeeded);
+
+// Waits until what was logged is written; false if it was not in time.
+bool FlushLog(absl::Duration timeout);
+
+struct LogCounts {
+  int64_t lines_dropped = 0;
+  int64_t requests_not_logged = 0;
+};
+LogCounts CountsOfLog();
+
+// A line under construction; Write ends it. A line has 4 KiB at most, and a value 1 KiB: longer
+// ones are cut and end with "...", and fields that find no room are left out.
 //   LogLine(LogLevel::kInfo, "serving").Add("grpc", address).Write();
 class LogLine {
  public:
@@ -33,10 +55,15 @@ class LogLine {
   LogLine& Add(std::string_view key, int64_t value);
   LogLine& AddSeconds(std::string_view key, absl::Duration value);
   void Write();
+  // For lines of which there may be very many: they leave room for the others.
+  void WriteOrdinary();
+
+  // What Write would write, with its end.
+  std::string Text() const;
 
  private:
-  void Key(std::string_view key);
-  LogLevel level_;
+  bool Key(std::string_view key);
+  const LogLevel level_;
   std::string text_;
 };
 

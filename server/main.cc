@@ -1,5 +1,8 @@
 // blockd: reads the flags, serves until SIGTERM or SIGINT, drains, and exits with 0.
+#include <fcntl.h>
 #include <malloc.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -14,23 +17,53 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/descriptors.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/time_limit.h"
 
 namespace {
 
+using blockd::server::EndsWithin;
+using blockd::server::LogLevel;
+using blockd::server::LogLine;
+
+constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
+// What the program waits beyond --drain_timeout for work that was cancelled.
+constexpr absl::Duration kCancelTime = absl::Seconds(5);
+
+// Opens /dev/null for those of 0, 1 and 2 that are closed, so that no socket takes their number and
+// is written log lines to. Libraries open files before main is called: this runs before they are
+// initialized, and so calls the kernel itself.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void OpenStandardDescriptors(
+    int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  for (int fd = 0; fd <= 2; ++fd) {
+    // What is opened takes the lowest number that is free, which is this one.
+    if (syscall(SYS_fcntl, fd, F_GETFD) < 0) syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
+  }
+}
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const kOpenStandardDescriptors)(int, char**, char**) = OpenStandardDescriptors;
+
 int Refuse(const absl::Status& status) {
+  blockd::server::FlushLog(kFlushTime);
   std::fprintf(stderr, "blockd: %s\n", std::string(status.message()).c_str());
   return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
 }
 
-// Blocked in every thread, so that only sigwait sees them. Before any thread is started.
-sigset_t BlockStopSignals() {
+sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// Blocked in every thread, so that only sigwait sees them. Before any thread is started.
+sigset_t BlockSignals() {
+  sigset_t signals = StopSignals();
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return signals;
@@ -67,26 +100,34 @@ int main(int argc, char** argv) {
     return Refuse(absl::InvalidArgumentError(
         absl::StrCat(rest[1], ": expected flags only, as --port=7117; see --help")));
   }
+  blockd::server::RaiseDescriptorLimit();
   absl::StatusOr<blockd::server::ServerOptions> options = blockd::server::OptionsFromFlags();
   if (!options.ok()) return Refuse(options.status());
-  blockd::server::SetUpLogging(options->log_level, options->log_format);
 
   KeepLargePieces();
-  const sigset_t signals = BlockStopSignals();
-  auto server = blockd::server::Server::Start(*options);
-  if (!server.ok()) return Refuse(server.status());
+  const sigset_t signals = BlockSignals();
+  blockd::server::SetUpLogging({.level = options->log_level,
+                                .format = options->log_format,
+                                .buffer_bytes = options->log_buffer_bytes,
+                                .requests_per_second = options->log_requests_per_second});
+  auto started = blockd::server::Server::Start(*options);
+  if (!started.ok()) return Refuse(started.status());
+  blockd::server::Server& server = **started;
 
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) server.Reload();
   // A second signal finds the default action, and so ends the process at once.
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  blockd::server::LogLine(blockd::server::LogLevel::kInfo, "signal")
-      .Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT")
-      .Write();
-  (*server)->StartDrain();
-  absl::SleepFor(options->drain_grace);
-  (*server)->Drain();
-  // All work is over. The metrics listener would take seconds to stop; the process's end is enough.
-  std::fflush(nullptr);
-  std::_Exit(0);
+  const sigset_t stop_signals = StopSignals();
+  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
+  LogLine(LogLevel::kInfo, "signal").Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT").Write();
+  const bool ended =
+      EndsWithin(options->drain_grace + options->drain_timeout + kCancelTime, [&server, &options] {
+        server.StartDrain();
+        absl::SleepFor(options->drain_grace);
+        server.Drain();
+      });
+  if (!ended) LogLine(LogLevel::kError, "drain_abandoned").Write();
+  blockd::server::FlushLog(kFlushTime);
+  // Nothing is taken apart: all work is over, or will not end.
+  std::_Exit(ended ? 0 : 1);
 }

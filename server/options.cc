@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -14,6 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/byte_size.h"
+#include "server/descriptors.h"
+#include "server/machine_memory.h"
 
 using blockd::server::ByteSize;
 
@@ -89,6 +90,11 @@ ABSL_FLAG(
     ByteSize, max_inflight_request_bytes, ByteSize{Defaults().max_inflight_request_bytes},
     "Bytes of requests and solutions that are held in host memory at once; beyond it requests "
     "are answered UNAVAILABLE with a delay. 0: an eighth of the machine's memory.");
+ABSL_FLAG(
+    int64_t, max_connections, Defaults().max_connections,
+    "Connections at once; one more is closed as soon as it is made. 0: as many as there are "
+    "file descriptors, less those kept for everything else, and at most one for each 64KiB of "
+    "--grpc_memory_bytes.");
 ABSL_FLAG(int64_t, max_connection_streams, Defaults().max_connection_streams,
           "Calls under way on one connection; more wait in the client.");
 ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
@@ -112,6 +118,14 @@ ABSL_FLAG(absl::Duration, keepalive_time, Defaults().keepalive_time,
           "Silence on a connection after which the server pings it, as 1m.");
 ABSL_FLAG(absl::Duration, keepalive_timeout, Defaults().keepalive_timeout,
           "Time that such a ping may take before the connection is closed, as 20s.");
+ABSL_FLAG(absl::Duration, max_connection_age, Defaults().max_connection_age,
+          "Age after which a connection is told to go away once its calls are over, as 1h; inf: "
+          "never.");
+ABSL_FLAG(absl::Duration, max_connection_idle, Defaults().max_connection_idle,
+          "Time without a call after which a connection is told to go away, as 10m; inf: never.");
+ABSL_FLAG(absl::Duration, handshake_timeout, Defaults().handshake_timeout,
+          "Time that a new connection has to say that it speaks HTTP/2, with TLS before that, as "
+          "20s.");
 ABSL_FLAG(absl::Duration, min_ping_interval, Defaults().min_ping_interval,
           "Shortest time between two pings of a client that is not sending, as 10s.");
 ABSL_FLAG(ByteSize, http2_frame_bytes, ByteSize{Defaults().http2_frame_bytes},
@@ -128,6 +142,12 @@ ABSL_FLAG(std::string, log_level, Defaults().log_level,
           "What is logged to standard error: debug, info, warn, error or off.");
 ABSL_FLAG(std::string, log_format, Defaults().log_format,
           "How a line of the log looks: logfmt or json.");
+ABSL_FLAG(ByteSize, log_buffer_bytes, ByteSize{Defaults().log_buffer_bytes},
+          "Memory for lines of the log that nobody has read yet, as 1MiB; lines that find no room "
+          "are dropped and counted.");
+ABSL_FLAG(int64_t, log_requests_per_second, Defaults().log_requests_per_second,
+          "Requests that get a line of the log each second, and as many failures beside them; the "
+          "others are counted.");
 
 namespace blockd::server {
 namespace {
@@ -164,15 +184,8 @@ absl::Status CheckOneOf(absl::string_view flag, absl::string_view value,
   return Refuse(flag, value, absl::StrCat("one of ", names));
 }
 
-// The memory of the machine, or of the container that the process is in.
-int64_t MachineMemoryBytes() {
-  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  int64_t limit = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0) {
-    bytes = std::min(bytes, limit);
-  }
-  return bytes;
-}
+// What a connection without a call takes; measured: 16 KiB, without TLS.
+constexpr int64_t kConnectionBytes = int64_t{64} << 10;
 
 constexpr size_t kMaxNameBytes = 256;
 bool IsOneWord(absl::string_view text) {
@@ -209,11 +222,13 @@ absl::Status CheckCore(const CoreLimits& core) {
 }
 
 absl::Status CheckTransport(const ServerOptions& o) {
-  const absl::Duration ms = absl::Milliseconds(1), day = absl::Hours(24);
+  const absl::Duration ms = absl::Milliseconds(1), day = absl::Hours(24),
+                       inf = absl::InfiniteDuration();
   absl::Status status;
   status.Update(CheckNumber("port", o.port, 0, 65535));
   status.Update(CheckNumber("metrics_port", o.metrics_port, -1, 65535));
   status.Update(CheckBytes("max_message_bytes", o.max_message_bytes, 4 * kKiB, 2 * kGiB - 1));
+  status.Update(CheckNumber("max_connections", o.max_connections, 0, kMany));
   status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
   status.Update(CheckNumber("grpc_max_threads", o.grpc_max_threads, 0, kMany));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
@@ -222,6 +237,9 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckBytes("max_stream_bytes", o.max_stream_bytes, kKiB, kTiB));
   status.Update(CheckDuration("keepalive_time", o.keepalive_time, absl::Seconds(1), day));
   status.Update(CheckDuration("keepalive_timeout", o.keepalive_timeout, ms, day));
+  status.Update(CheckDuration("max_connection_age", o.max_connection_age, ms, inf));
+  status.Update(CheckDuration("max_connection_idle", o.max_connection_idle, ms, inf));
+  status.Update(CheckDuration("handshake_timeout", o.handshake_timeout, ms, day));
   status.Update(CheckDuration("min_ping_interval", o.min_ping_interval, ms, day));
   status.Update(CheckBytes("http2_frame_bytes", o.http2_frame_bytes, 16 * kKiB, 16383 * kKiB));
   status.Update(CheckBytes("http2_window_bytes", o.http2_window_bytes, 64 * kKiB, kGiB));
@@ -248,6 +266,11 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   const int64_t memory = MachineMemoryBytes();
   if (options->max_inflight_request_bytes == 0) options->max_inflight_request_bytes = memory / 8;
   if (options->grpc_memory_bytes == 0) options->grpc_memory_bytes = memory / 8;
+  if (options->max_connections == 0) {
+    const int64_t limit = DescriptorLimit();
+    options->max_connections =
+        std::min(limit - ReservedDescriptors(limit), options->grpc_memory_bytes / kConnectionBytes);
+  }
   if (options->server_name.empty()) options->server_name = DefaultName(options->port);
   absl::Status status = CheckTransport(*options);
   status.Update(CheckCore(options->core));
@@ -263,6 +286,8 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   status.Update(
       CheckOneOf("log_level", options->log_level, {"debug", "info", "warn", "error", "off"}));
   status.Update(CheckOneOf("log_format", options->log_format, {"logfmt", "json"}));
+  status.Update(CheckBytes("log_buffer_bytes", options->log_buffer_bytes, 64 * kKiB, kGiB));
+  status.Update(CheckNumber("log_requests_per_second", options->log_requests_per_second, 0, kMany));
   return status;
 }
 
@@ -296,6 +321,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.core.max_rhs = absl::GetFlag(FLAGS_max_rhs);
   o.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   o.max_inflight_request_bytes = absl::GetFlag(FLAGS_max_inflight_request_bytes).bytes;
+  o.max_connections = absl::GetFlag(FLAGS_max_connections);
   o.max_connection_streams = absl::GetFlag(FLAGS_max_connection_streams);
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   o.grpc_max_threads = absl::GetFlag(FLAGS_grpc_max_threads);
@@ -305,6 +331,9 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.max_stream_bytes = absl::GetFlag(FLAGS_max_stream_bytes).bytes;
   o.keepalive_time = absl::GetFlag(FLAGS_keepalive_time);
   o.keepalive_timeout = absl::GetFlag(FLAGS_keepalive_timeout);
+  o.max_connection_age = absl::GetFlag(FLAGS_max_connection_age);
+  o.max_connection_idle = absl::GetFlag(FLAGS_max_connection_idle);
+  o.handshake_timeout = absl::GetFlag(FLAGS_handshake_timeout);
   o.min_ping_interval = absl::GetFlag(FLAGS_min_ping_interval);
   o.http2_frame_bytes = absl::GetFlag(FLAGS_http2_frame_bytes).bytes;
   o.http2_window_bytes = absl::GetFlag(FLAGS_http2_window_bytes).bytes;
@@ -312,6 +341,8 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   o.log_level = absl::GetFlag(FLAGS_log_level);
   o.log_format = absl::GetFlag(FLAGS_log_format);
+  o.log_buffer_bytes = absl::GetFlag(FLAGS_log_buffer_bytes).bytes;
+  o.log_requests_per_second = absl::GetFlag(FLAGS_log_requests_per_second);
   if (absl::Status status = CheckAndComplete(&o); !status.ok()) return status;
   return o;
 }
@@ -361,6 +392,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_rhs", o.core.max_rhs);
   bytes("max_message_bytes", o.max_message_bytes);
   bytes("max_inflight_request_bytes", o.max_inflight_request_bytes);
+  number("max_connections", o.max_connections);
   number("max_connection_streams", o.max_connection_streams);
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);
   number("grpc_max_threads", o.grpc_max_threads);
@@ -370,11 +402,16 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   bytes("max_stream_bytes", o.max_stream_bytes);
   time("keepalive_time", o.keepalive_time);
   time("keepalive_timeout", o.keepalive_timeout);
+  time("max_connection_age", o.max_connection_age);
+  time("max_connection_idle", o.max_connection_idle);
+  time("handshake_timeout", o.handshake_timeout);
   time("min_ping_interval", o.min_ping_interval);
   bytes("http2_frame_bytes", o.http2_frame_bytes);
   bytes("http2_window_bytes", o.http2_window_bytes);
   time("drain_grace", o.drain_grace);
   time("drain_timeout", o.drain_timeout);
+  bytes("log_buffer_bytes", o.log_buffer_bytes);
+  number("log_requests_per_second", o.log_requests_per_second);
   return limits;
 }
 

@@ -33,6 +33,7 @@ struct ServerOptions {
 
   int64_t max_message_bytes = int64_t{64} << 20;
   int64_t max_inflight_request_bytes = 0;  // 0: an eighth of the machine's memory
+  int64_t max_connections = 0;             // 0: as many as there are file descriptors, less some
   int64_t max_connection_streams = 1000;
   int64_t grpc_memory_bytes = 0;  // 0: an eighth of the machine's memory
   int32_t grpc_max_threads = 0;   // 0: no limit
@@ -44,6 +45,9 @@ struct ServerOptions {
 
   absl::Duration keepalive_time = absl::Minutes(1);
   absl::Duration keepalive_timeout = absl::Seconds(20);
+  absl::Duration max_connection_age = absl::InfiniteDuration();
+  absl::Duration max_connection_idle = absl::InfiniteDuration();
+  absl::Duration handshake_timeout = absl::Seconds(20);
   absl::Duration min_ping_interval = absl::Seconds(10);
   int64_t http2_frame_bytes = int64_t{4} << 20;
   int64_t http2_window_bytes = int64_t{64} << 20;
@@ -52,6 +56,8 @@ struct ServerOptions {
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
   std::string log_format = "logfmt";
+  int64_t log_buffer_bytes = int64_t{1} << 20;
+  int64_t log_requests_per_second = 100;
 };
 
 // Puts numbers where 0 means "fit the machine", and refuses values out of range: INVALID_ARGUMENT,

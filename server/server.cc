@@ -7,36 +7,33 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <prometheus/exposer.h>
 
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <sstream>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
 #include "server/call.h"
+#include "server/connection_acceptor.h"
 #include "server/core/clock.h"
+#include "server/listener.h"
 #include "server/logging.h"
+#include "server/metrics_port.h"
+#include "server/process_metrics.h"
 #include "server/solver_service.h"
-#include "server/thread_stacks.h"
 
 namespace blockd::server {
 namespace {
 
 constexpr char kServiceName[] = "blockd.v1.Solver";
-
-std::string HostPort(const std::string& address, int port) {
-  const bool ipv6 = absl::StrContains(address, ":") && !absl::StartsWith(address, "[");
-  return ipv6 ? absl::StrCat("[", address, "]:", port) : absl::StrCat(address, ":", port);
-}
+constexpr char kConnectionsHealth[] = "connections";      // whether new ones are accepted
+constexpr absl::Duration kCancelTime = absl::Seconds(5);  // in which what was cancelled ends
 
 absl::StatusOr<std::string> ReadFile(absl::string_view flag, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -75,13 +72,18 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   // save nothing; what bounds messages on their way in is the quota below.
   builder->SetMaxReceiveMessageSize(-1);
   builder->SetMaxSendMessageSize(-1);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers would split the handles
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               ClampedInt(options.max_connection_streams));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                               Milliseconds(options.keepalive_timeout));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                              Milliseconds(options.max_connection_age));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                              Milliseconds(options.max_connection_idle));
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              Milliseconds(options.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               Milliseconds(options.min_ping_interval));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, ClampedInt(options.http2_frame_bytes));
@@ -107,18 +109,20 @@ absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_p
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<prometheus::Exposer>> StartExposer(const ServerOptions& options) {
-  if (options.metrics_port < 0) return nullptr;
-  UseRoomyStacks();
-  const std::string bind = HostPort(options.metrics_address, options.metrics_port);
-  try {  // the library throws where it cannot listen
-    return std::make_unique<prometheus::Exposer>(bind, 1);
-  } catch (const std::exception&) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("cannot serve metrics on ", bind,
-                     ": is the port taken, or the address not of this machine? "
-                     "(--metrics_address, --metrics_port; -1 turns metrics off)"));
-  }
+// SO_REUSEPORT is off: two servers on one port would split the handles between them.
+absl::StatusOr<Listener> ListenFor(absl::string_view what, absl::string_view flags,
+                                   const std::string& address, int port, absl::Duration silence) {
+  absl::StatusOr<Listener> listener = Listen(address, port, silence);
+  if (listener.ok()) return listener;
+  return absl::AlreadyExistsError(absl::StrCat("cannot serve ", what, " on ",
+                                               HostPort(address, port), ": ",
+                                               listener.status().message(), " (", flags, ")"));
+}
+
+ConnectionLimits LimitsOf(const ServerOptions& options) {
+  const int64_t limit = DescriptorLimit();
+  return {.connections = options.max_connections,
+          .descriptors = limit - ReservedDescriptors(limit)};
 }
 
 }  // namespace
@@ -131,14 +135,19 @@ class Server::Impl {
   // `backend`: null for the one that the options name.
   absl::Status Start(std::unique_ptr<Backend> backend) {
     if (absl::Status status = StartCore(std::move(backend)); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<prometheus::Exposer>> started = StartExposer(options);
-    if (!started.ok()) return started.status();
-    exposer = *std::move(started);
-    if (exposer != nullptr) {
-      metrics_port = exposer->GetListeningPorts().front();
-      exposer->RegisterCollectable(metrics->collectable());
+    // Nothing is served before all ports are there.
+    absl::StatusOr<Listener> calls =
+        ListenFor("gRPC", "--address, --port; 0 takes any free port", options.address, options.port,
+                  options.keepalive_timeout);
+    if (!calls.ok()) return calls.status();
+    absl::StatusOr<Listener> scrapes = Listener();
+    if (options.metrics_port >= 0) {
+      scrapes = ListenFor("metrics", "--metrics_address, --metrics_port; -1 turns metrics off",
+                          options.metrics_address, options.metrics_port, options.keepalive_timeout);
     }
-    if (absl::Status status = StartGrpc(); !status.ok()) return status;
+    if (!scrapes.ok()) return scrapes.status();
+    if (absl::Status status = StartGrpc(*std::move(calls)); !status.ok()) return status;
+    if (absl::Status status = StartMetrics(*std::move(scrapes)); !status.ok()) return status;
     SetServing(true);
     core->OnUnhealthy([this](const absl::Status& failure) { OnDeviceFailure(failure); });
     if (absl::Status status = WritePortFile(options.port_file, grpc_port, metrics_port);
@@ -160,6 +169,7 @@ class Server::Impl {
     drained = true;
     if (grpc == nullptr) return in_time;  // never served
     BeginDrain();
+    connections->Stop();
     // Tells every connection to go away, and waits for its calls.
     std::thread going_away(
         [this] { grpc->Shutdown(absl::ToChronoTime(absl::Now() + options.drain_timeout)); });
@@ -169,7 +179,7 @@ class Server::Impl {
     grpc_server_cancel_all_calls(grpc->c_server());
     going_away.join();
     core->Drain();
-    state->tracker.WaitUntilIdle(absl::InfiniteDuration());
+    state->tracker.WaitUntilIdle(kCancelTime);
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();
     return in_time;
   }
@@ -177,11 +187,12 @@ class Server::Impl {
   const ServerOptions options;
   RealClock clock;
   std::unique_ptr<Metrics> metrics;
-  std::unique_ptr<prometheus::Exposer> exposer;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
   std::unique_ptr<SolverService> service;
   std::unique_ptr<grpc::Server> grpc;
+  std::unique_ptr<ConnectionAcceptor> connections;
+  std::unique_ptr<MetricsPort> metrics_server;
   int grpc_port = 0;
   int metrics_port = -1;
   absl::Mutex drain_mutex;
@@ -222,22 +233,53 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status StartGrpc() {
+  absl::Status StartMetrics(Listener listener) {
+    if (listener.sockets.empty()) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<MetricsPort>> started =
+        MetricsPort::Start(std::move(listener), MetricsConnections(DescriptorLimit()),
+                           [this] { return metrics->Text() + ProcessMetricsText(Sample()); });
+    if (!started.ok()) return started.status();
+    metrics_server = *std::move(started);
+    metrics_port = metrics_server->port();
+    return absl::OkStatus();
+  }
+
+  ProcessSample Sample() {
+    return {.connections = connections->open(),
+            .max_connections = options.max_connections,
+            .connections_refused = connections->refused()};
+  }
+
+  absl::Status StartGrpc(Listener listener) {
     absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials = Credentials(options);
     if (!credentials.ok()) return credentials.status();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
-    const std::string bind = HostPort(options.address, options.port);
-    builder.AddListeningPort(bind, *credentials, &grpc_port);
+    using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> accepted =
+        builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, *credentials);
     builder.RegisterService(service.get());
     grpc = builder.BuildAndStart();
-    if (grpc != nullptr && grpc_port != 0) return absl::OkStatus();
-    return absl::AlreadyExistsError(absl::StrCat(
-        "cannot serve gRPC on ", bind,
-        ": is the port taken, the address not of this machine, or a TLS file not PEM? (--address, "
-        "--port; 0 takes any free port)"));
+    if (grpc == nullptr) {
+      return absl::InvalidArgumentError(
+          "gRPC does not start: is a TLS file not PEM, or does the key not fit the certificate?");
+    }
+    grpc->GetHealthCheckService()->SetServingStatus(kConnectionsHealth, true);
+    connections = std::make_unique<ConnectionAcceptor>(
+        std::move(listener), LimitsOf(options),
+        [accepted](int listening_fd, int fd) {
+          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+          connection.listener_fd = listening_fd;
+          connection.fd = fd;
+          accepted->HandleNewConnection(&connection);
+        },
+        [this](bool full) {
+          grpc->GetHealthCheckService()->SetServingStatus(kConnectionsHealth, !full);
+        });
+    grpc_port = connections->port();
+    return absl::OkStatus();
   }
 
   void SetServing(bool serving) {
@@ -308,6 +350,7 @@ int Server::metrics_port() const { return impl_->metrics_port; }
 std::string Server::grpc_target() const {
   return HostPort(impl_->options.address, impl_->grpc_port);
 }
+void Server::Reload() { LogLine(LogLevel::kInfo, "reload").Write(); }
 void Server::StartDrain() { impl_->StartDrain(); }
 bool Server::Drain() { return impl_->Drain(); }
 SolverCore& Server::core() { return *impl_->core; }

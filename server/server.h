@@ -35,6 +35,9 @@ class Server {
   int metrics_port() const;         // -1: none
   std::string grpc_target() const;  // "127.0.0.1:7117"
 
+  // Reads anew what may change while the server runs: nothing yet. A line of the log says so.
+  void Reload();
+
   // Health turns NOT_SERVING, and new work is refused with UNAVAILABLE and ServerDraining. What is
   // accepted goes on, and so does everything that asks for no work. Returns at once.
   void StartDrain();

@@ -18,17 +18,18 @@ class DeviceFailureTest : public IntegrationTest {
     absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", Options().device);
     ASSERT_TRUE(cpu.ok()) << cpu.status();
     const CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
-    server::SetUpLogging("error", "logfmt");
+    server::SetUpLogging({.level = "error", .format = "logfmt"});
     testing::internal::CaptureStderr();
     Start(Options(), std::make_unique<HookedBackend>(*std::move(cpu), costs, gate_));
   }
   void TearDown() override {
     IntegrationTest::TearDown();
-    server::SetUpLogging("off", "logfmt");
+    server::SetUpLogging({.level = "off", .format = "logfmt"});
     if (!log_taken_) testing::internal::GetCapturedStderr();
   }
   std::string Log() {
     log_taken_ = true;
+    EXPECT_TRUE(server::FlushLog(absl::Minutes(1)));
     return testing::internal::GetCapturedStderr();
   }
   // Nobody is sent here any more, and the metrics say so too.

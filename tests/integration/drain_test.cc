@@ -2,6 +2,8 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
+#include "server/time_limit.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/pending_solve.h"
 
@@ -193,6 +195,24 @@ TEST_F(DrainTest, WorkThatOutlastsTheTimeoutIsCancelled) {
   EXPECT_FALSE(upload->Finish().ok());
   EXPECT_EQ(Ended("FactorStream", "CANCELLED"), 1);
   EXPECT_EQ(ReservedBytes(), 0);
+}
+
+TEST_F(DrainTest, WorkThatNeverEndsDoesNotHoldUpTheProgram) {
+  server::ServerOptions options = Options();
+  options.drain_timeout = absl::Milliseconds(50);
+  StartGated(options);
+  const std::string handle = Factor(matrix_);
+  gate_->Close();
+  PendingSolve stuck(stub(), SolveRequestOf(handle, problem_.rhs));
+  gate_->WaitForDevice();
+  absl::Notification drained;
+  EXPECT_FALSE(server::EndsWithin(absl::Milliseconds(200), [&] {
+    server().Drain();
+    drained.Notify();
+  }));
+  gate_->Open();
+  drained.WaitForNotification();
+  EXPECT_FALSE(stuck.Wait().ok());
 }
 
 }  // namespace

@@ -133,5 +133,46 @@ TEST_F(Http2Test, AClientMayPingAsOftenAsTheServerSays) {
   }
 }
 
+// Whether the server greets it, or closes the connection.
+bool IsGreeted(Http2Peer* peer) { return peer->Next(kSettings).has_value(); }
+
+TEST_F(Http2Test, AConnectionBeyondTheLimitIsClosedUntilAnotherOneIsGone) {
+  server::ServerOptions options = Options();
+  options.max_connections = 3;
+  Start(options);  // the fixture's own channel connects at its first call
+  Http2Peer first(server().grpc_port());
+  EXPECT_TRUE(IsGreeted(&first));
+  auto second = std::make_unique<Http2Peer>(server().grpc_port());
+  EXPECT_TRUE(IsGreeted(second.get()));
+  EXPECT_EQ(Health("connections"), 1);  // the third
+  Http2Peer fourth(server().grpc_port());
+  EXPECT_FALSE(IsGreeted(&fourth));
+  EXPECT_EQ(Health("connections"), 2);
+  EXPECT_EQ(Health("blockd.v1.Solver"), 1);
+  second.reset();
+  EXPECT_TRUE(Eventually([&] { return Health("connections") == 1; }));
+  Http2Peer fifth(server().grpc_port());
+  EXPECT_TRUE(IsGreeted(&fifth));
+  ExpectServes();
+}
+
+TEST_F(Http2Test, AConnectionThatIsOldOrIdleIsToldToGoAway) {
+  for (const bool old : {true, false}) {
+    server::ServerOptions options = Options();
+    (old ? options.max_connection_age : options.max_connection_idle) = absl::Milliseconds(50);
+    Start(options);
+    Http2Peer peer(server().grpc_port());
+    EXPECT_TRUE(peer.Next(kGoAway).has_value());
+  }
+}
+
+TEST_F(Http2Test, AConnectionThatNeverGreetsIsClosed) {
+  server::ServerOptions options = Options();
+  options.handshake_timeout = absl::Milliseconds(50);
+  Start(options);
+  Ask(server().grpc_port(), "PRI * HTTP/2.0");  // returns once the server has closed it
+  ExpectServes();
+}
+
 }  // namespace
 }  // namespace blockd::test

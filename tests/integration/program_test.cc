@@ -1,92 +1,15 @@
 // The program itself, as an operator starts and stops it.
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
-#include "tests/integration/fixture.h"
-#include "tests/support/temp_folder.h"
+#include "tests/integration/program_fixture.h"
 
 namespace blockd::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-class ProgramTest : public ::testing::Test {
- protected:
-  void TearDown() override {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-  }
-
-  // Starts blockd; its standard output and error go to a file.
-  void Spawn(std::vector<std::string> flags) {
-    // Tests that were built elsewhere say where blockd is.
-    const char* elsewhere = std::getenv("BLOCKD_TEST_PROGRAM");
-    flags.insert(flags.begin(), elsewhere != nullptr ? elsewhere : BLOCKD_PROGRAM);
-    std::vector<char*> argv;
-    for (std::string& flag : flags) argv.push_back(flag.data());
-    argv.push_back(nullptr);
-    const std::string output = folder_ / "output";
-    pid_ = fork();
-    if (pid_ == 0) {
-      const int fd = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      dup2(fd, 1);
-      dup2(fd, 2);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-  }
-  std::string Output() const { return ReadFile(folder_ / "output"); }
-  static std::string ReadFile(const fs::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
-  }
-  // Exit code, or minus the signal.
-  int Wait() {
-    int status = 0;
-    const bool ended = Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
-    EXPECT_TRUE(ended) << Output();
-    if (!ended) return -1000;
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  // Serves on free ports; returns a channel to it.
-  std::shared_ptr<grpc::Channel> Serve(std::vector<std::string> flags) {
-    const fs::path ports = folder_ / "ports";
-    for (const char* flag : {"--port=0", "--metrics_port=-1", "--device_memory=64MiB"}) {
-      flags.push_back(flag);
-    }
-    flags.push_back(absl::StrCat("--port_file=", ports.string()));
-    Spawn(flags);
-    EXPECT_TRUE(Eventually([&] { return fs::exists(ports); })) << Output();
-    for (absl::string_view line : absl::StrSplit(ReadFile(ports), '\n')) {
-      const std::pair<std::string, std::string> entry = absl::StrSplit(line, '=');
-      if (entry.first == "grpc") port_ = entry.second;
-    }
-    return grpc::CreateChannel("127.0.0.1:" + port_, grpc::InsecureChannelCredentials());
-  }
-
-  const TempFolder temp_;
-  const fs::path folder_ = temp_.path();
-  pid_t pid_ = -1;
-  std::string port_;
-};
 
 TEST_F(ProgramTest, HelpNamesEveryLimitAndVersionIsOneLine) {
   Spawn({"--help"});

@@ -1,7 +1,4 @@
 // What the server says of itself: info, health, reflection, metrics over HTTP.
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <set>
 
 #include "tests/integration/fixture.h"
@@ -10,21 +7,7 @@
 namespace blockd::test {
 namespace {
 
-class ServerInfoTest : public IntegrationTest {
- protected:
-  std::string HttpGet(int port, const std::string& path) {
-    const int fd = ConnectTo(port);
-    EXPECT_GE(fd, 0);
-    const std::string request =
-        "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
-    std::string text;
-    char buffer[4096];
-    for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) > 0;) text.append(buffer, got);
-    close(fd);
-    return text;
-  }
-};
+class ServerInfoTest : public IntegrationTest {};
 
 TEST_F(ServerInfoTest, InfoNamesTheDeviceTheMemoryAndEveryLimit) {
   server::ServerOptions options = Options();

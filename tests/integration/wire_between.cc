@@ -1,6 +1,7 @@
 #include "tests/integration/wire_between.h"
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -40,6 +41,22 @@ int ConnectTo(int port) {
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
   close(fd);
   return -1;
+}
+
+std::string Ask(int port, const std::string& request) {
+  const int fd = ConnectTo(port);
+  EXPECT_GE(fd, 0);
+  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) > 0;) text.append(buffer, got);
+  close(fd);
+  return text;
+}
+
+std::string HttpGet(int port, const std::string& path) {
+  return Ask(port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
 }
 
 WireBetween::WireBetween(int server_port) {

@@ -3,6 +3,7 @@
 #ifndef BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
 #define BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
 
+#include <string>
 #include <thread>
 
 namespace blockd::test {
@@ -24,6 +25,10 @@ class WireBetween {
 
 // A TCP connection to the loopback address; the caller closes it. -1 if there is none.
 int ConnectTo(int port);
+
+// What a server on that port answers to `request`, until it closes the connection.
+std::string Ask(int port, const std::string& request);
+std::string HttpGet(int port, const std::string& path);
 
 }  // namespace blockd::test
 

@@ -59,8 +59,8 @@ allowed_includes() {
 # Libraries of others that a folder stays free of.
 foreign_includes() {
   case "$1" in
-    engine/gpu/*) echo 'grpc|google/|prometheus|spdlog|gtest|benchmark' ;;
-    engine/*) echo 'grpc|google/|prometheus|spdlog|gtest|benchmark|cuda|hip' ;;
+    engine/gpu/*) echo 'grpc|google/|prometheus|microhttpd|gtest|benchmark' ;;
+    engine/*) echo 'grpc|google/|prometheus|microhttpd|gtest|benchmark|cuda|hip' ;;
     server/core/*) echo 'grpc|google/|cuda|hip' ;;
     client/*) echo 'prometheus|cuda|hip' ;;
     server/*) echo 'cuda|hip|cblas|lapacke' ;;

@@ -72,7 +72,7 @@ class CallTest : public ::testing::Test {
     options_.max_inflight_request_bytes = 5000;
     state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_, identity_);
   }
-  void TearDown() override { SetUpLogging("off", "logfmt"); }
+  void TearDown() override { SetUpLogging({.level = "off", .format = "logfmt"}); }
 
   static ContextPtr Context() {
     auto context = std::make_shared<RequestContext>();
@@ -83,6 +83,7 @@ class CallTest : public ::testing::Test {
   static std::string Log(const CallRecord& record) {
     testing::internal::CaptureStderr();
     record.Publish();
+    EXPECT_TRUE(FlushLog(absl::Minutes(1)));
     return testing::internal::GetCapturedStderr();
   }
 
@@ -126,7 +127,7 @@ TEST_F(CallTest, ThisHostBudgetIsTheOptions) {
 }
 
 TEST_F(CallTest, ARequestThatWentWellIsALineAtInfo) {
-  SetUpLogging("info", "logfmt");
+  SetUpLogging({.level = "info", .format = "logfmt"});
   CallRecord record(state_.get(), Method::kFactor, Context());
   record.SetShape({5, 3, Scalar::kFloat32}, 7);
   record.SetCost({.queue = absl::Seconds(1),
@@ -150,7 +151,7 @@ TEST_F(CallTest, ARequestThatWentWellIsALineAtInfo) {
 }
 
 TEST_F(CallTest, AFailureIsAWarningWithItsMessageAndTheDevicesAnError) {
-  SetUpLogging("warn", "logfmt");
+  SetUpLogging({.level = "warn", .format = "logfmt"});
   CallRecord record(state_.get(), Method::kSolve, Context());
   const Handle handle = Handle::Random({});
   record.SetSolve(handle, 9);
@@ -174,7 +175,7 @@ TEST_F(CallTest, AFailureIsAWarningWithItsMessageAndTheDevicesAnError) {
 TEST_F(CallTest, TheTimeOfACallEndsWithItsAnswer) {
   CallRecord record(state_.get(), Method::kRelease, Context());
   record.SetOutcome(absl::OkStatus());
-  SetUpLogging("info", "logfmt");
+  SetUpLogging({.level = "info", .format = "logfmt"});
   const std::string first = Log(record), second = Log(record);
   const auto seconds = [](const std::string& line) {
     return line.substr(line.find("total_seconds="));

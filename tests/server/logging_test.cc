@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
@@ -13,13 +15,14 @@ namespace {
 
 class LoggingTest : public ::testing::Test {
  protected:
-  void TearDown() override { SetUpLogging("off", "logfmt"); }
+  void TearDown() override { SetUpLogging({.level = "off", .format = "logfmt"}); }
 
   // What is written to standard error, without the time.
   template <typename Write>
   static std::string Written(Write write) {
     testing::internal::CaptureStderr();
     write();
+    EXPECT_TRUE(FlushLog(absl::Minutes(1)));
     std::string text = testing::internal::GetCapturedStderr();
     const size_t level = text.find(text.starts_with("{") ? ",\"level\"" : " level=");
     return level == std::string::npos ? text : text.substr(level + 1);
@@ -39,7 +42,7 @@ class LoggingTest : public ::testing::Test {
 };
 
 TEST_F(LoggingTest, ALineOfLogfmt) {
-  SetUpLogging("info", "logfmt");
+  SetUpLogging({.level = "info", .format = "logfmt"});
   EXPECT_EQ(Written(WriteOne),
             "level=warn event=event plain=a-b:c/1.5 empty=\"\" spaced=\"two words\" "
             "equals=\"a=b\" quoted=\"say \\\"x\\\" \\\\ y\" "
@@ -47,7 +50,7 @@ TEST_F(LoggingTest, ALineOfLogfmt) {
 }
 
 TEST_F(LoggingTest, ALineOfJson) {
-  SetUpLogging("info", "json");
+  SetUpLogging({.level = "info", .format = "json"});
   EXPECT_EQ(Written(WriteOne),
             "\"level\":\"warn\",\"event\":\"event\",\"plain\":\"a-b:c/1.5\",\"empty\":\"\","
             "\"spaced\":\"two words\",\"equals\":\"a=b\",\"quoted\":\"say \\\"x\\\" \\\\ y\","
@@ -55,9 +58,10 @@ TEST_F(LoggingTest, ALineOfJson) {
 }
 
 TEST_F(LoggingTest, ALineBeginsWithItsTime) {
-  SetUpLogging("info", "json");
+  SetUpLogging({.level = "info", .format = "json"});
   testing::internal::CaptureStderr();
   LogLine(LogLevel::kInfo, "event").Write();
+  EXPECT_TRUE(FlushLog(absl::Minutes(1)));
   const std::string text = testing::internal::GetCapturedStderr();
   absl::Time time;
   std::string error;
@@ -70,11 +74,38 @@ TEST_F(LoggingTest, ALevelShowsItselfAndWhatIsWorse) {
   const LogLevel levels[] = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError};
   const std::string names[] = {"debug", "info", "warn", "error", "off"};
   for (size_t at = 0; at < 5; ++at) {
-    SetUpLogging(names[at], "logfmt");
+    SetUpLogging({.level = names[at], .format = "logfmt"});
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_EQ(LogEnabled(levels[i]), i >= at);
       const std::string text = Written([&] { LogLine(levels[i], "event").Write(); });
       EXPECT_EQ(text, i >= at ? "level=" + names[i] + " event=event\n" : "") << names[at];
+    }
+  }
+}
+
+TEST_F(LoggingTest, TheLevelChangesWhileItRuns) {
+  SetUpLogging({.level = "error", .format = "logfmt"});
+  const auto write = [] { LogLine(LogLevel::kInfo, "event").Write(); };
+  EXPECT_EQ(Written(write), "");
+  SetLogLevel("info");
+  EXPECT_EQ(Written(write), "level=info event=event\n");
+}
+
+TEST_F(LoggingTest, LongValuesAreCutAndTheLineStaysWhole) {
+  for (const char* format : {"logfmt", "json"}) {
+    SetUpLogging({.level = "info", .format = format});
+    const bool json = std::string_view(format) == "json";
+    for (const auto& [byte, kept] : {std::pair{'a', 1024}, {'"', 512}, {'\x01', 170}}) {
+      LogLine line(LogLevel::kInfo, "event");
+      for (int i = 0; i < 10; ++i) line.Add("name", std::string(100000, byte));
+      const std::string text = line.Text();
+      EXPECT_LE(text.size(), 4096u);
+      EXPECT_GE(text.size(), 3000u);
+      EXPECT_TRUE(absl::EndsWith(text, json ? "...\"}\n" : "...\"\n")) << text;
+      const std::string written = byte == 'a' ? "a" : byte == '"' ? "\\\"" : "\\u0001";
+      std::string value;
+      for (int i = 0; i < kept; ++i) value += written;
+      EXPECT_TRUE(absl::StrContains(text, "\"" + value + "...\"")) << text;
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/byte_size.h"
+#include "server/descriptors.h"
 
 namespace blockd::server {
 namespace {
@@ -86,6 +87,7 @@ const std::map<std::string, Case>& Cases() {
       {"max_rhs", {CoreNumber(&C::max_rhs), "2006"}},
       {"max_message_bytes", {Size(&O::max_message_bytes), "73MiB"}},
       {"max_inflight_request_bytes", {Size(&O::max_inflight_request_bytes), "74MiB"}},
+      {"max_connections", {Number(&O::max_connections), "2010"}},
       {"max_connection_streams", {Number(&O::max_connection_streams), "2007"}},
       {"grpc_memory_bytes", {Size(&O::grpc_memory_bytes), "75MiB"}},
       {"grpc_max_threads", {Number(&O::grpc_max_threads), "2008"}},
@@ -95,6 +97,9 @@ const std::map<std::string, Case>& Cases() {
       {"max_stream_bytes", {Size(&O::max_stream_bytes), "77MiB"}},
       {"keepalive_time", {Time(&O::keepalive_time), "33s"}},
       {"keepalive_timeout", {Time(&O::keepalive_timeout), "34s"}},
+      {"max_connection_age", {Time(&O::max_connection_age), "38s"}},
+      {"max_connection_idle", {Time(&O::max_connection_idle), "39s"}},
+      {"handshake_timeout", {Time(&O::handshake_timeout), "40s"}},
       {"min_ping_interval", {Time(&O::min_ping_interval), "35s"}},
       {"http2_frame_bytes", {Size(&O::http2_frame_bytes), "78KiB"}},
       {"http2_window_bytes", {Size(&O::http2_window_bytes), "79MiB"}},
@@ -102,6 +107,8 @@ const std::map<std::string, Case>& Cases() {
       {"drain_timeout", {Time(&O::drain_timeout), "36s"}},
       {"log_level", {Text(&O::log_level), "error"}},
       {"log_format", {Text(&O::log_format), "json"}},
+      {"log_buffer_bytes", {Size(&O::log_buffer_bytes), "80KiB"}},
+      {"log_requests_per_second", {Number(&O::log_requests_per_second), "2011"}},
   };
   return cases;
 }
@@ -185,6 +192,20 @@ TEST(OptionsTest, ZeroTakesAnEighthOfTheMachine) {
   EXPECT_EQ(options.grpc_memory_bytes, 6 << 20);
 }
 
+TEST(OptionsTest, ZeroConnectionsAreAsManyAsDescriptorsAndMemoryAllow) {
+  ServerOptions options;
+  options.grpc_memory_bytes = int64_t{1} << 50;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.max_connections, DescriptorLimit() - ReservedDescriptors(DescriptorLimit()));
+  options.max_connections = 0;
+  options.grpc_memory_bytes = 10 << 20;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.max_connections, 160);
+  options.max_connections = 3;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.max_connections, 3);
+}
+
 // What the flag may be: the first and last value allowed, and the ones beyond.
 struct Range {
   std::string flag, below, least, most, above;  // empty: no such value can be written
@@ -241,6 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"max_rhs", "0", "1", kMany, kBeyondMany},
         {"max_message_bytes", "4095", "4KiB", "2147483647", "2GiB"},
         {"max_inflight_request_bytes", "1023", "1KiB", "1024TiB", "1125899906842625"},
+        {"max_connections", "-1", "0", kMany, kBeyondMany},
         {"max_connection_streams", "0", "1", kMany, kBeyondMany},
         {"grpc_memory_bytes", "1048575", "1MiB", "1024TiB", "1125899906842625"},
         {"grpc_max_threads", "-1", "0", kMany, kBeyondMany},
@@ -250,11 +272,16 @@ INSTANTIATE_TEST_SUITE_P(
         {"max_stream_bytes", "1023", "1KiB", "1TiB", "1099511627777"},
         {"keepalive_time", "999.999999ms", "1s", "24h", "24h0.000000001s"},
         {"keepalive_timeout", "999.999us", "1ms", "24h", "24h0.000000001s"},
+        {"max_connection_age", "999.999us", "1ms", "inf", ""},
+        {"max_connection_idle", "999.999us", "1ms", "inf", ""},
+        {"handshake_timeout", "999.999us", "1ms", "24h", "24h0.000000001s"},
         {"min_ping_interval", "999.999us", "1ms", "24h", "24h0.000000001s"},
         {"http2_frame_bytes", "16383", "16KiB", "16383KiB", "16776193"},
         {"http2_window_bytes", "65535", "64KiB", "1GiB", "1073741825"},
         {"drain_grace", "-1ns", "0", "24h", "24h0.000000001s"},
         {"drain_timeout", "-1ns", "0", "24h", "24h0.000000001s"},
+        {"log_buffer_bytes", "65535", "64KiB", "1GiB", "1073741825"},
+        {"log_requests_per_second", "-1", "0", kMany, kBeyondMany},
     }),
     [](const testing::TestParamInfo<Range>& info) {
       return absl::StrCat(info.param.flag, "_", info.index);

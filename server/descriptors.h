@@ -1,0 +1,43 @@
+// The process's file descriptors: owning one, how many there may be, how many there are.
+#ifndef BLOCKD_SERVER_DESCRIPTORS_H_
+#define BLOCKD_SERVER_DESCRIPTORS_H_
+
+#include <cstdint>
+#include <utility>
+
+namespace blockd::server {
+
+// Owns an open file descriptor, or none (-1). Not thread-safe.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.Release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    Reset(other.Release());
+    return *this;
+  }
+  ~FileDescriptor() { Reset(-1); }
+
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+  void Reset(int fd);
+
+ private:
+  int fd_ = -1;
+};
+
+// Raises the soft limit of open descriptors to the hard one.
+void RaiseDescriptorLimit();
+int64_t DescriptorLimit();  // the soft limit
+
+int64_t OpenDescriptors();  // those open now; -1 if the machine does not say
+
+// How a limit is shared. Connections of gRPC leave some to everything else: files, devices, and the
+// connections of the metrics port.
+int64_t MetricsConnections(int64_t limit);
+int64_t ReservedDescriptors(int64_t limit);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_DESCRIPTORS_H_

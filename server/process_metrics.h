@@ -1,0 +1,21 @@
+// What the metrics say about the process itself, beside those of the core.
+#ifndef BLOCKD_SERVER_PROCESS_METRICS_H_
+#define BLOCKD_SERVER_PROCESS_METRICS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace blockd::server {
+
+struct ProcessSample {
+  int64_t connections = 0;
+  int64_t max_connections = 0;
+  int64_t connections_refused = 0;
+};
+
+// Prometheus text: these, the file descriptors, and what the log has left out.
+std::string ProcessMetricsText(const ProcessSample& sample);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_PROCESS_METRICS_H_

@@ -1,0 +1,168 @@
+// blockd as a process: its signals, its log that nobody may read, its file descriptors.
+#include <sys/socket.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "server/descriptors.h"
+#include "tests/integration/program_fixture.h"
+#include "tests/integration/wire_between.h"
+
+namespace blockd::test {
+namespace {
+
+class ProcessTest : public ProgramTest {
+ protected:
+  // Both standard streams of the program go into a pipe; this is the end to read.
+  server::FileDescriptor PipeOutput() {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    write_end_ = server::FileDescriptor(ends[1]);
+    in_child_ = [this] {
+      dup2(write_end_.get(), 1);
+      dup2(write_end_.get(), 2);
+    };
+    return server::FileDescriptor(ends[0]);
+  }
+  // Without the time in which routers notice the end, and with metrics.
+  std::shared_ptr<grpc::Channel> Start(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--drain_grace=0s", "--metrics_port=0", "--backend=cpu"});
+    return Serve(flags);
+  }
+  void LimitDescriptors(rlim_t soft, rlim_t hard) {
+    in_child_ = [soft, hard] {
+      const rlimit limit = {.rlim_cur = soft, .rlim_max = hard};
+      setrlimit(RLIMIT_NOFILE, &limit);
+    };
+  }
+  // The value of a metric without labels; -1 if the page does not have it.
+  double Metric(const std::string& name) {
+    const std::string page = HttpGet(metrics_port_, "/metrics");
+    const size_t at = page.find("\n" + name + " ");
+    double value = -1;
+    if (at == std::string::npos) return value;
+    EXPECT_TRUE(absl::SimpleAtod(
+        page.substr(at + name.size() + 2, page.find('\n', at + 1) - at - name.size() - 2), &value));
+    return value;
+  }
+  // That so many Solves are answered.
+  void Solve(const std::shared_ptr<grpc::Channel>& channel, int count) {
+    const auto stub = v1::Solver::NewStub(channel);
+    const problems::Problem problem = problems::RandomSpd(2, 2, 1, 10);
+    const HostMatrix matrix(problem, Scalar::kFloat64);
+    v1::FactorReply factored;
+    ASSERT_TRUE(IsOk(stub->Factor(NewContext().get(), FactorRequestOf(matrix), &factored)));
+    v1::SolveRequest request;
+    request.set_handle(factored.system(0).handle());
+    request.set_num_rhs(1);
+    request.set_rhs(BytesOf(problem.rhs));
+    v1::SolveReply reply;
+    for (int i = 0; i < count; ++i) {
+      ASSERT_TRUE(IsOk(stub->Solve(NewContext().get(), request, &reply))) << i;
+    }
+  }
+  void Stop() {
+    kill(pid_, SIGTERM);
+    EXPECT_EQ(Wait(), 0);
+  }
+
+  server::FileDescriptor write_end_;
+};
+
+TEST_F(ProcessTest, ALogThatNobodyReadsHoldsUpNothing) {
+  const server::FileDescriptor unread = PipeOutput();
+  const auto channel = Start({"--log_requests_per_second=1000000", "--log_buffer_bytes=64KiB"});
+  Solve(channel, 10000);
+  EXPECT_GT(Metric("blockd_log_lines_dropped_total"), 5000);
+  Stop();
+}
+
+TEST_F(ProcessTest, LinesThatWereDroppedAreCountedOnceTheLogIsReadAgain) {
+  const server::FileDescriptor log = PipeOutput();
+  const auto channel = Start({"--log_requests_per_second=1000000", "--log_buffer_bytes=64KiB"});
+  Solve(channel, 1000);
+  const double dropped = Metric("blockd_log_lines_dropped_total");
+  EXPECT_GT(dropped, 0);
+  write_end_.Reset(-1);
+  std::string text;
+  char buffer[4096];
+  const std::string line = absl::StrCat(" level=warn event=dropped lines=", dropped, "\n");
+  for (ssize_t got;
+       !absl::StrContains(text, line) && (got = read(log.get(), buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, got);
+  }
+  EXPECT_TRUE(absl::StrContains(text, line)) << text.substr(text.size() - 1000);
+  Stop();
+  for (ssize_t got; (got = read(log.get(), buffer, sizeof(buffer))) > 0;) text.append(buffer, got);
+  EXPECT_TRUE(absl::StrContains(text, "event=stopped cancelled_work=no\n"));
+}
+
+TEST_F(ProcessTest, OfManyRequestsSomeAreLoggedAndTheOthersCounted) {
+  const auto channel = Start({"--log_requests_per_second=1"});
+  Solve(channel, 500);
+  EXPECT_GT(Metric("blockd_log_requests_not_logged_total"), 0);
+  EXPECT_EQ(Metric("blockd_log_lines_dropped_total"), 0);
+  ASSERT_TRUE(Eventually(
+      [&] { return absl::StrContains(Output(), " level=info event=requests_not_logged count="); }));
+  // A failure has a line all the same.
+  v1::FactorizationInfo info;
+  EXPECT_FALSE(v1::Solver::NewStub(channel)
+                   ->GetFactorization(NewContext().get(), v1::GetFactorizationRequest(), &info)
+                   .ok());
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Output(), " method=GetFactorization "); }));
+  Stop();
+}
+
+TEST_F(ProcessTest, AHangupReloadsAndServesOn) {
+  const auto channel = Start({});
+  for (int times = 1; times <= 2; ++times) {
+    kill(pid_, SIGHUP);
+    EXPECT_TRUE(Eventually([&] {
+      const std::vector<std::string> parts = absl::StrSplit(Output(), " event=reload\n");
+      return static_cast<int>(parts.size()) == times + 1;
+    }));
+  }
+  Solve(channel, 1);
+  Stop();
+}
+
+TEST_F(ProcessTest, AfterMoreConnectionsThanDescriptorsItAcceptsAgain) {
+  LimitDescriptors(64, 64);
+  const auto channel = Start({});
+  {
+    std::vector<server::FileDescriptor> silent;
+    for (int i = 0; i < 100; ++i) silent.emplace_back(ConnectTo(std::stoi(port_)));
+    ASSERT_TRUE(Eventually([&] { return Metric("blockd_connections_refused_total") > 0; }));
+    const double open = Metric("blockd_open_file_descriptors");
+    EXPECT_GT(open, Metric("blockd_connections"));
+    EXPECT_LT(open, 64);
+    EXPECT_EQ(Metric("blockd_max_file_descriptors"), 64);
+  }
+  ASSERT_TRUE(Eventually([&] { return Metric("blockd_connections") == 0; }));
+  Solve(channel, 1);
+  EXPECT_EQ(Metric("blockd_connections"), 1);
+  EXPECT_TRUE(absl::StrContains(Output(), " level=warn event=connections_refused count="));
+  Stop();
+}
+
+TEST_F(ProcessTest, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
+  LimitDescriptors(64, 500);
+  Start({});
+  EXPECT_EQ(Metric("blockd_max_file_descriptors"), 500);
+  EXPECT_EQ(Metric("blockd_max_connections"), 500 - server::ReservedDescriptors(500));
+  Stop();
+}
+
+TEST_F(ProcessTest, ClosedStandardStreamsAreNobodyElses) {
+  in_child_ = [] {
+    for (int fd = 0; fd <= 2; ++fd) close(fd);
+  };
+  const auto channel = Start({});
+  for (int fd = 0; fd <= 2; ++fd) {
+    EXPECT_EQ(fs::read_symlink(absl::StrCat("/proc/", pid_, "/fd/", fd)), "/dev/null");
+  }
+  Solve(channel, 10);
+  Stop();
+}
+
+}  // namespace
+}  // namespace blockd::test
