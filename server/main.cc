@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/identity/token.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -49,6 +50,17 @@ bool FlushedAll() {
   return std::cout.good() && std::fflush(nullptr) == 0;
 }
 
+// --hash_token
+int HashToken() {
+  std::string token(blockd::server::kMaxTokenBytes + 3, '\0');
+  std::cin.read(token.data(), static_cast<std::streamsize>(token.size()));
+  token.resize(static_cast<size_t>(std::cin.gcount()));
+  const absl::StatusOr<std::string> digits = blockd::server::TokenHashDigits(token);
+  if (!digits.ok()) return Refuse(digits.status());
+  std::cout << *digits << '\n';
+  return FlushedAll() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,6 +79,7 @@ int main(int argc, char** argv) {
     return Refuse(absl::InvalidArgumentError(
         absl::StrCat(rest[1], ": expected flags only, as --port=7117; see --help")));
   }
+  if (blockd::server::HashTokenAsked()) return HashToken();
   absl::StatusOr<blockd::server::ServerOptions> options = blockd::server::OptionsFromFlags();
   if (!options.ok()) return Refuse(options.status());
   blockd::server::SetUpLogging(options->log_level, options->log_format);

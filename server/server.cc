@@ -3,6 +3,7 @@
 #include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -12,7 +13,6 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -24,9 +24,12 @@
 #include "blockd/engine/solver.h"
 #include "server/call.h"
 #include "server/core/clock.h"
+#include "server/health_server.h"
+#include "server/identity/identities.h"
 #include "server/logging.h"
 #include "server/solver_service.h"
 #include "server/thread_stacks.h"
+#include "server/transport_security.h"
 
 namespace blockd::server {
 namespace {
@@ -38,31 +41,25 @@ std::string HostPort(const std::string& address, int port) {
   return ipv6 ? absl::StrCat("[", address, "]:", port) : absl::StrCat(address, ":", port);
 }
 
-absl::StatusOr<std::string> ReadFile(absl::string_view flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", path, ": expected a file that can be read and is not empty"));
+// Describes this server's calls, and not those of others in the process.
+class Reflection final : public grpc::ServerBuilderOption {
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
   }
-  return text.str();
-}
+};
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ServerOptions& options) {
-  if (options.tls_cert_file.empty()) return grpc::InsecureServerCredentials();
-  absl::StatusOr<std::string> cert = ReadFile("tls_cert_file", options.tls_cert_file);
-  if (!cert.ok()) return cert.status();
-  absl::StatusOr<std::string> key = ReadFile("tls_key_file", options.tls_key_file);
-  if (!key.ok()) return key.status();
-  grpc::SslServerCredentialsOptions tls;
-  tls.pem_key_cert_pairs.push_back({*key, *cert});
-  if (!options.tls_client_ca_file.empty()) {
-    absl::StatusOr<std::string> ca = ReadFile("tls_client_ca_file", options.tls_client_ca_file);
-    if (!ca.ok()) return ca.status();
-    tls.pem_root_certs = *std::move(ca);
-    tls.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
-  }
-  return grpc::SslServerCredentials(tls);
+absl::StatusOr<std::unique_ptr<Identities>> LoadIdentities(const ServerOptions& options) {
+  const Surroundings surroundings = options.surroundings();
+  absl::StatusOr<std::vector<NameKind>> kinds =
+      ParseCertificateKinds(options.access.certificate_identity);
+  if (!kinds.ok()) return kinds.status();
+  return Identities::Load(
+      options.access.tenants_file,
+      {.certificate_kinds = *std::move(kinds),
+       .trust_caller_metadata = TrustsCallerMetadata(options.access, surroundings),
+       .accept_tokens = AcceptsTokens(surroundings),
+       .client_certificates = surroundings.client_certificates});
 }
 
 // Channel arguments are ints.
@@ -130,6 +127,9 @@ class Server::Impl {
 
   // `backend`: null for the one that the options name.
   absl::Status Start(std::unique_ptr<Backend> backend) {
+    absl::StatusOr<std::unique_ptr<Identities>> loaded = LoadIdentities(options);
+    if (!loaded.ok()) return loaded.status();
+    identities = *std::move(loaded);
     if (absl::Status status = StartCore(std::move(backend)); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<prometheus::Exposer>> started = StartExposer(options);
     if (!started.ok()) return started.status();
@@ -154,6 +154,21 @@ class Server::Impl {
     BeginDrain();
   }
 
+  absl::Status Reload() {
+    absl::Status status = identities->Reload();
+    if (!options.access.tenants_file.empty()) {
+      LogLine line(status.ok() ? LogLevel::kInfo : LogLevel::kError,
+                   status.ok() ? "tenants" : "tenants_refused");
+      line.Add("file", options.access.tenants_file);
+      if (!status.ok()) {
+        line.Add("message", std::string(status.message())).Add("in_force", "the old ones");
+      }
+      line.Write();
+    }
+    if (tls != nullptr) status.Update(tls->Refresh());
+    return status;
+  }
+
   bool Drain() {
     absl::MutexLock lock(&drain_mutex);
     if (drained) return in_time;
@@ -176,11 +191,14 @@ class Server::Impl {
 
   const ServerOptions options;
   RealClock clock;
+  std::unique_ptr<Identities> identities;
+  std::unique_ptr<TransportSecurity> tls;
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<prometheus::Exposer> exposer;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
   std::unique_ptr<SolverService> service;
+  std::unique_ptr<HealthServer> health;
   std::unique_ptr<grpc::Server> grpc;
   int grpc_port = 0;
   int metrics_port = -1;
@@ -217,32 +235,64 @@ class Server::Impl {
         std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name, identity.name});
     core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
                                         identity, metrics.get(), &clock);
-    state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity);
+    state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity,
+                                           identities.get());
     service = std::make_unique<SolverService>(state.get());
     return absl::OkStatus();
   }
 
+  // TLS and health port; whoever is trusted is said aloud.
+  absl::Status StartAccess() {
+    const AccessOptions& access = options.access;
+    if (!options.tls_cert_file.empty()) {
+      absl::StatusOr<std::unique_ptr<TransportSecurity>> started = TransportSecurity::Start(
+          {.paths = {options.tls_cert_file, options.tls_key_file, options.tls_client_ca_file},
+           .min_version = access.tls_min_version,
+           .watch_interval = access.tls_watch_interval});
+      if (!started.ok()) return started.status();
+      tls = *std::move(started);
+    }
+    if (access.health_port >= 0) {
+      absl::StatusOr<std::unique_ptr<HealthServer>> started =
+          HealthServer::Start(HostPort(options.address, access.health_port), kServiceName);
+      if (!started.ok()) return started.status();
+      health = *std::move(started);
+    }
+    if (TrustsCallerMetadata(access, options.surroundings())) {
+      const bool loopback = IsLoopback(options.address);
+      LogLine(loopback ? LogLevel::kInfo : LogLevel::kWarn, "trusts_callers")
+          .Add("flag", absl::StrCat("--trust_caller_metadata=", access.trust_caller_metadata))
+          .Add("address", options.address)
+          .Add("message", "callers name themselves: whoever reaches this server may be anybody")
+          .Write();
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status StartGrpc() {
-    absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials = Credentials(options);
-    if (!credentials.ok()) return credentials.status();
+    if (absl::Status status = StartAccess(); !status.ok()) return status;
     grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
+    if (ServesReflection(options.access, options.surroundings())) {
+      builder.SetOption(std::make_unique<Reflection>());
+    }
     const std::string bind = HostPort(options.address, options.port);
-    builder.AddListeningPort(bind, *credentials, &grpc_port);
+    builder.AddListeningPort(
+        bind, tls == nullptr ? grpc::InsecureServerCredentials() : tls->credentials(), &grpc_port);
     builder.RegisterService(service.get());
     grpc = builder.BuildAndStart();
     if (grpc != nullptr && grpc_port != 0) return absl::OkStatus();
     return absl::AlreadyExistsError(absl::StrCat(
         "cannot serve gRPC on ", bind,
-        ": is the port taken, the address not of this machine, or a TLS file not PEM? (--address, "
-        "--port; 0 takes any free port)"));
+        ": is the port taken, or the address not of this machine? (--address, --port; 0 takes any "
+        "free port)"));
   }
 
   void SetServing(bool serving) {
     grpc->GetHealthCheckService()->SetServingStatus(serving);
     grpc->GetHealthCheckService()->SetServingStatus(kServiceName, serving);
+    if (health != nullptr) health->SetServing(serving);
   }
 
   // What it holds may be lost and what it answers wrong: nobody should be sent here any more.
@@ -283,6 +333,7 @@ class Server::Impl {
         .Add("grpc", HostPort(options.address, grpc_port))
         .Add("metrics", metrics_port < 0 ? "off" : HostPort(options.metrics_address, metrics_port))
         .Add("tls", options.tls_cert_file.empty() ? "off" : "on")
+        .Add("health", health == nullptr ? "off" : HostPort(options.address, health->port()))
         .Write();
   }
 };
@@ -305,6 +356,8 @@ Server::~Server() { impl_->Drain(); }
 
 int Server::grpc_port() const { return impl_->grpc_port; }
 int Server::metrics_port() const { return impl_->metrics_port; }
+int Server::health_port() const { return impl_->health == nullptr ? -1 : impl_->health->port(); }
+absl::Status Server::Reload() { return impl_->Reload(); }
 std::string Server::grpc_target() const {
   return HostPort(impl_->options.address, impl_->grpc_port);
 }

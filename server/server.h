@@ -33,7 +33,12 @@ class Server {
 
   int grpc_port() const;
   int metrics_port() const;         // -1: none
+  int health_port() const;          // -1: none
   std::string grpc_target() const;  // "127.0.0.1:7117"
+
+  // Reads the tenants file and the TLS files again. What is wrong is logged and said, and leaves
+  // the old in force.
+  absl::Status Reload();
 
   // Health turns NOT_SERVING, and new work is refused with UNAVAILABLE and ServerDraining. What is
   // accepted goes on, and so does everything that asks for no work. Returns at once.

@@ -155,8 +155,8 @@ TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
     for (const std::string& text :
          {"\"event\":\"serving\",\"version\":\"" + server::Version() +
               "\",\"name\":\"solver-7\",\"grpc\":\"127.0.0.1:" + port_ +
-              "\",\"metrics\":\"off\",\"tls\":\"off\"}",
-          std::string("\"method\":\"GetServerInfo\",\"caller\":\"\",\"status\":\"OK\""),
+              "\",\"metrics\":\"off\",\"tls\":\"off\",\"health\":\"off\"}",
+          std::string("\"method\":\"GetServerInfo\",\"caller\":\"anonymous\",\"status\":\"OK\""),
           "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
           std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {
       EXPECT_NE(Output().find(text), std::string::npos) << text << " in " << Output();
