@@ -14,7 +14,7 @@
 namespace blockd::server {
 
 struct AccessOptions {
-  std::string tenants_file;
+  std::string tenants_file{};
   std::string certificate_identity = "uri,dns";
   std::string trust_caller_metadata = "auto";  // auto, true, false
   std::string tls_min_version = "1.3";         // 1.3, 1.2

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/reflection.h"
 
 namespace blockd::server {
 namespace {
@@ -23,6 +24,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(const std::str
   auto health = std::unique_ptr<HealthServer>(new HealthServer(std::move(service)));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
+  SetReflection(false, &builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kHealthStreams);
   builder.SetMaxReceiveMessageSize(kHealthMessageBytes);

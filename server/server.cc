@@ -1,9 +1,7 @@
 #include "server/server.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -27,6 +25,7 @@
 #include "server/health_server.h"
 #include "server/identity/identities.h"
 #include "server/logging.h"
+#include "server/reflection.h"
 #include "server/solver_service.h"
 #include "server/thread_stacks.h"
 #include "server/transport_security.h"
@@ -40,14 +39,6 @@ std::string HostPort(const std::string& address, int port) {
   const bool ipv6 = absl::StrContains(address, ":") && !absl::StartsWith(address, "[");
   return ipv6 ? absl::StrCat("[", address, "]:", port) : absl::StrCat(address, ":", port);
 }
-
-// Describes this server's calls, and not those of others in the process.
-class Reflection final : public grpc::ServerBuilderOption {
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
-  }
-};
 
 absl::StatusOr<std::unique_ptr<Identities>> LoadIdentities(const ServerOptions& options) {
   const Surroundings surroundings = options.surroundings();
@@ -274,9 +265,7 @@ class Server::Impl {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
-    if (ServesReflection(options.access, options.surroundings())) {
-      builder.SetOption(std::make_unique<Reflection>());
-    }
+    SetReflection(ServesReflection(options.access, options.surroundings()), &builder);
     const std::string bind = HostPort(options.address, options.port);
     builder.AddListeningPort(
         bind, tls == nullptr ? grpc::InsecureServerCredentials() : tls->credentials(), &grpc_port);

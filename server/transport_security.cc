@@ -128,8 +128,10 @@ class TransportSecurity::Impl {
     const TlsFiles& files = owner.files_;
     const grpc_ssl_pem_key_cert_pair pair = {files.private_key.c_str(),
                                              files.certificate_chain.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(
-        files.client_authorities.empty() ? nullptr : files.client_authorities.c_str(), &pair, 1);
+    // gRPC wants authorities even where clients are asked for no certificate: nobody looks at them.
+    const std::string& authorities =
+        files.client_authorities.empty() ? files.certificate_chain : files.client_authorities;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 

@@ -17,19 +17,19 @@ enum class PriorityClass : uint8_t { kRealtime, kInteractive, kBulk };
 
 // Absent: the fair share. Zero: none at all.
 struct TenantQuotas {
-  std::optional<int64_t> device_bytes;
-  std::optional<int64_t> pinned_bytes;  // of factorizations that are pinned or leased
-  std::optional<int64_t> handles;
-  std::optional<int64_t> host_bytes;
-  std::optional<int64_t> queue_slots;
-  std::optional<double> requests_per_second;
-  std::optional<double> upload_bytes_per_second;
+  std::optional<int64_t> device_bytes{};
+  std::optional<int64_t> pinned_bytes{};  // of factorizations that are pinned or leased
+  std::optional<int64_t> handles{};
+  std::optional<int64_t> host_bytes{};
+  std::optional<int64_t> queue_slots{};
+  std::optional<double> requests_per_second{};
+  std::optional<double> upload_bytes_per_second{};
   friend bool operator==(const TenantQuotas&, const TenantQuotas&) = default;
 };
 
 struct TenantConfig {
-  std::string name;
-  TenantQuotas quotas;
+  std::string name{};
+  TenantQuotas quotas{};
   double weight = 1;  // of its share of the device, beside others of its class
   PriorityClass highest_class = PriorityClass::kInteractive;
   friend bool operator==(const TenantConfig&, const TenantConfig&) = default;

@@ -263,9 +263,9 @@ TEST_F(ProgramTest, WithTlsHandlesBelongToTheCertificate) {
       " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
       " -subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout server.key -out server.pem"
       " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-      " -subj /CN=alice -keyout alice.key -out alice.pem"
+      " -subj /CN=alice -addext subjectAltName=DNS:alice -keyout alice.key -out alice.pem"
       " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-      " -subj /CN=bob -keyout bob.key -out bob.pem"
+      " -subj /CN=bob -addext subjectAltName=DNS:bob -keyout bob.key -out bob.pem"
       " && cat alice.pem bob.pem > ca.pem)");
   ASSERT_EQ(std::system((script + " > /dev/null 2>&1").c_str()), 0);
   const std::string at = folder_.string() + "/";
