@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(const std::str
   grpc::ResourceQuota quota("blockd-health");
   quota.Resize(kHealthMemoryBytes);
   builder.SetResourceQuota(quota);
+  builder.RegisterCallbackGenericService(&health->nothing_else_);
   builder.AddListeningPort(host_and_port, grpc::InsecureServerCredentials(), &health->port_);
   health->server_ = builder.BuildAndStart();
   if (health->server_ == nullptr || health->port_ == 0) {

@@ -5,6 +5,7 @@
 #ifndef BLOCKD_SERVER_HEALTH_SERVER_H_
 #define BLOCKD_SERVER_HEALTH_SERVER_H_
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
 
 #include <memory>
@@ -30,6 +31,8 @@ class HealthServer {
   explicit HealthServer(std::string service) : service_(std::move(service)) {}
 
   const std::string service_;
+  // Answers all else with UNIMPLEMENTED. gRPC starts no server that has health checks alone.
+  grpc::CallbackGenericService nothing_else_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

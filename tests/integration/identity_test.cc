@@ -189,6 +189,7 @@ TEST_F(IdentityTest, StreamsAndEveryMethodAskWhoItIs) {
 
 TEST_F(IdentityTest, ATokenIsItsTenantsAndNobodyElses) {
   options_.tls_client_ca_file = "";
+  options_.access.trust_caller_metadata = "false";
   Tenants(
       absl::StrCat("tenant { name: \"t\" identity { token_sha256: \"", HashOf(kToken), "\" } }"));
   Start(options_);
