@@ -37,7 +37,11 @@ def make_certificates(folder):
     openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
     for name, subject, more in (("tls", "/CN=blockd", "subjectAltName=DNS:blockd"),
                                 ("alice", "/CN=alice", "subjectAltName=DNS:alice.example"),
-                                ("bob", "/CN=bob", "subjectAltName=DNS:bob.example")):
+                                ("bob", "/CN=bob", "subjectAltName=DNS:bob.example"),
+                                ("uri", "/CN=alice", "subjectAltName=URI:alice.example"),
+                                ("email", "/CN=alice", "subjectAltName=email:alice.example"),
+                                ("both", "/CN=x", "subjectAltName=DNS:alice.example,DNS:bob.example"),
+                                ("none", "/CN=alice.example", "")):
         (folder / f"{name}.ext").write_text(more + "\n")
         openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
         openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
@@ -178,8 +182,14 @@ class RouterTest(unittest.TestCase):
             self.assertEqual(status, 0, handle)
             self.assertEqual(held_by(*as_client("alice")), 1)
             self.assertEqual(held_by(*as_client("bob")), 0)
+            # A name of another kind is somebody else's; a certificate without one name is nobody's.
+            self.assertEqual(held_by(*as_client("uri")), 0)
+            for name in ("email", "both", "none"):
+                status, text = blockctl(address, *as_client(name), "--json", "list")
+                self.assertNotEqual(status, 0, text)
+                self.assertIn("blockd-caller", text)
             # What a client says of itself does not count, not even in the very words of the router.
-            for said in ("", "alice", "CN=alice  alice.example"):
+            for said in ("", "alice", "dns:alice.example"):
                 self.assertEqual(held_by(*as_client("bob"), f"--caller={said}"), 0)
 
 
