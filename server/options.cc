@@ -13,7 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/byte_size.h"
+#include "server/core/byte_size.h"
 
 using blockd::server::ByteSize;
 

@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/v1/tenants.pb.h"
-#include "server/byte_size.h"
+#include "server/core/byte_size.h"
 #include "server/identity/identify.h"
 
 namespace blockd::server {
