@@ -22,7 +22,7 @@ class TlsFilesTest : public ::testing::Test {
     files_.MakeAuthority("ca");
     files_.Make("server", "server", {test::Dns("localhost")});
     std::ofstream(files_.Path("text")) << "no certificate\n";
-    std::ofstream(files_.Path("empty"));
+    std::ofstream(files_.Path("empty")) << "";
     std::ofstream(files_.Path("cut")) << files_.Text("server.pem").substr(0, 200);
   }
   absl::StatusOr<TlsFiles> Read(const std::string& cert, const std::string& key,
