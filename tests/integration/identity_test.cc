@@ -159,7 +159,9 @@ TEST_F(IdentityTest, StreamsAndEveryMethodAskWhoItIs) {
       {"stranger", grpc::StatusCode::PERMISSION_DENIED},
       {"watcher", grpc::StatusCode::PERMISSION_DENIED}};  // has not the role USE
   for (const auto& [caller, code] : callers) {
-    const auto is = [&](const grpc::Status& status) { return IsRefused(status, "", code); };
+    const auto is = [expected = code](const grpc::Status& status) {
+      return IsRefused(status, "", expected);
+    };
     v1::FactorReply factored;
     EXPECT_TRUE(is(stub().Factor(NewContext(caller).get(), {}, &factored)));
     v1::SolveReply solved;
