@@ -11,10 +11,10 @@ set -euo pipefail
 
 # To build the server, the client and the engine.
 build=(build-essential cmake ninja-build pkg-config ccache
-  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libssl-dev
   libabsl-dev prometheus-cpp-dev libmicrohttpd-dev libopenblas-pthread-dev)
 # To build and run the tests.
-test=(libgtest-dev libgmock-dev libboost-context-dev python3)
+test=(libgtest-dev libgmock-dev libboost-context-dev openssl python3)
 # To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.
 bench=(libbenchmark-dev libsuitesparse-dev)
 # To check the style. The version is fixed: each formats a little differently.
@@ -30,7 +30,7 @@ images=(buildah debootstrap podman runc iproute2 python3-venv)
 # To list what an image is made of.
 sbom=(python3-venv)
 # To run what was built. Debian 12 | Ubuntu 24.04 | Debian 13: the first name that apt knows is taken.
-runtime=('libgrpc++1.51|libgrpc++1.51t64' 'libprotobuf32|libprotobuf32t64'
+runtime=('libgrpc++1.51|libgrpc++1.51t64' 'libprotobuf32|libprotobuf32t64' 'libssl3|libssl3t64'
   'libabsl20220623|libabsl20220623t64|libabsl20240722' 'libmicrohttpd12|libmicrohttpd12t64'
   libprometheus-cpp-core1.0 libopenblas0-pthread)
 # And with the GPU backend for AMD.

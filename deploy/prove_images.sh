@@ -217,7 +217,7 @@ server_of() {
 
 run_image() {  # run_image TARGET
   local image="localhost/blockd:$1" log="$work/serve-$1.log" container server start check attempt status=0
-  mapfile -t start < <(words_of "$1" .Entrypoint)
+  mapfile -t start < <(words_of "$1" .Entrypoint && words_of "$1" .Cmd)
   mapfile -t check < <(words_of "$1" .Healthcheck.Test | sed 1d)
   container="$(image_tool from --pull=never "$image")"
   run_isolated "$container" -- "${start[@]}" >"$log" 2>&1 &

@@ -6,9 +6,9 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/logging.h"
+#include "server/peer.h"
 #include "server/raw_message.h"
 #include "server/wire.h"
 
@@ -16,7 +16,6 @@ namespace blockd::server {
 namespace {
 
 constexpr char kRequestIdKey[] = "x-request-id";
-constexpr char kCallerKey[] = "blockd-caller";
 constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 constexpr size_t kMaxRequestIdBytes = 128;
 
@@ -40,19 +39,16 @@ bool IsPrintable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// The authenticated identity where clients show certificates; else the name that they give.
-std::string CallerOf(const grpc::CallbackServerContext& rpc, const ServerOptions& options) {
-  if (options.tls_client_ca_file.empty()) return std::string(Metadata(rpc, kCallerKey));
-  std::vector<std::string> names;
-  for (const grpc::string_ref& name : rpc.auth_context()->GetPeerIdentity()) {
-    names.emplace_back(name.data(), name.size());
-  }
-  return absl::StrJoin(names, ",");
+// Who asks, and may: every call is a use of the solver.
+absl::StatusOr<Principal> UserOf(const grpc::CallbackServerContext& rpc, const Identities& who) {
+  absl::StatusOr<Principal> user = who.Identify(PeerOf(rpc, who.rules().client_certificates));
+  if (!user.ok()) return user;
+  if (absl::Status status = CheckRole(*user, Role::kUse); !status.ok()) return status;
+  return user;
 }
 
-ContextPtr MakeContext(const ServerOptions& options, grpc::CallbackServerContext* rpc) {
+ContextPtr MakeContext(grpc::CallbackServerContext* rpc) {
   auto context = std::make_shared<RequestContext>();
-  context->caller = CallerOf(*rpc, options);
   const std::string_view id = Metadata(*rpc, kRequestIdKey);
   context->request_id = id.empty() || id.size() > kMaxRequestIdBytes || !IsPrintable(id)
                             ? NewRequestId()
@@ -117,7 +113,11 @@ absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) con
 }
 
 CallRecord::CallRecord(ServiceState* state, Method method, grpc::CallbackServerContext* rpc)
-    : CallRecord(state, method, MakeContext(state->options, rpc)) {}
+    : CallRecord(state, method, MakeContext(rpc)) {
+  absl::StatusOr<Principal> user = UserOf(*rpc, *state->identities);
+  if (user.ok()) context_->caller = std::move(user->tenant);
+  allowed_ = user.status();
+}
 
 CallRecord::CallRecord(ServiceState* state, Method method, ContextPtr context)
     : state_(state), method_(method), context_(std::move(context)), start_(absl::Now()) {}
@@ -193,6 +193,7 @@ UnaryCall::UnaryCall(ServiceState* state, Method method, grpc::CallbackServerCon
       record_(state, method, rpc) {}
 
 void UnaryCall::Begin() {
+  if (!record_.allowed().ok()) return Fail(record_.allowed());
   if (absl::Status status = state_->CheckMessageSize(*request_bytes_); !status.ok()) {
     return Fail(status);
   }

@@ -25,6 +25,7 @@
 #include "server/core/metrics.h"
 #include "server/core/solver_core.h"
 #include "server/host_budget.h"
+#include "server/identity/identities.h"
 #include "server/options.h"
 
 namespace blockd::server {
@@ -72,11 +73,12 @@ class ActiveCall {
 
 struct ServiceState {
   ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options,
-               const ServerIdentity& identity)
+               const ServerIdentity& identity, const Identities* identities)
       : core(core),
         metrics(metrics),
         options(options),
         identity(identity),
+        identities(identities),
         host_budget(options.max_inflight_request_bytes, options.core.retry_delay),
         start(absl::Now()) {}
 
@@ -89,6 +91,7 @@ struct ServiceState {
   Metrics* const metrics;
   const ServerOptions options;
   const ServerIdentity identity;
+  const Identities* const identities;
   HostBudget host_budget;
   CallTracker tracker;
   const absl::Time start;
@@ -102,6 +105,8 @@ class CallRecord {
   CallRecord(ServiceState* state, Method method, ContextPtr context);
 
   const ContextPtr& context() const { return context_; }
+  // UNAUTHENTICATED or PERMISSION_DENIED: nobody to work for.
+  const absl::Status& allowed() const { return allowed_; }
   // For the log.
   void SetShape(const Shape& shape, int64_t systems);
   void SetSolve(const Handle& handle, int64_t num_rhs);
@@ -117,6 +122,7 @@ class CallRecord {
   const Method method_;
   const ContextPtr context_;
   const absl::Time start_;
+  absl::Status allowed_;
   absl::Duration total_;
   absl::Status status_;
   std::string subject_;  // shape or handle

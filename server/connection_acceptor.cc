@@ -102,7 +102,7 @@ bool ConnectionAcceptor::HasRoom(int fd) {
     return false;
   }
   if (HasPlace()) return true;
-  Refuse(absl::StrCat("--max_connections=", limits_.connections));
+  Refuse(absl::StrCat(limits_.name, "=", limits_.connections));
   return false;
 }
 
@@ -145,6 +145,7 @@ void ConnectionAcceptor::SayRefused() {
   if (unsaid_ == 0 || now - said_ < kSayEvery) return;
   LogLine(LogLevel::kWarn, "connections_refused")
       .Add("count", std::exchange(unsaid_, 0))
+      .Add("port", port_)
       .Add("open", open())
       .Add("why", why_)
       .Write();

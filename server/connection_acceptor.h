@@ -21,6 +21,7 @@
 namespace blockd::server {
 
 struct ConnectionLimits {
+  std::string name;         // what the log calls the first
   int64_t connections = 0;  // at once
   // One whose descriptor has this number or a higher one is closed: a new descriptor gets the
   // lowest number that is free, so fewer than the rest are left.

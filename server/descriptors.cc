@@ -35,10 +35,10 @@ int64_t OpenDescriptors() {
   return std::distance(begin(entries), end(entries)) - 1;  // one is the iterator's own
 }
 
-int64_t MetricsConnections(int64_t limit) { return std::clamp<int64_t>(limit / 16, 4, 256); }
+int64_t SideConnections(int64_t limit) { return std::clamp<int64_t>(limit / 16, 2, 256); }
 
 int64_t ReservedDescriptors(int64_t limit) {
-  return std::min<int64_t>(64, limit / 4) + MetricsConnections(limit);
+  return std::min<int64_t>(64, limit / 4) + 2 * SideConnections(limit);
 }
 
 }  // namespace blockd::server

@@ -34,8 +34,8 @@ int64_t DescriptorLimit();  // the soft limit
 int64_t OpenDescriptors();  // those open now; -1 if the machine does not say
 
 // How a limit is shared. Connections of gRPC leave some to everything else: files, devices, and the
-// connections of the metrics port.
-int64_t MetricsConnections(int64_t limit);
+// connections of the ports beside, which are the one of the metrics and the one of health checks.
+int64_t SideConnections(int64_t limit);  // of each
 int64_t ReservedDescriptors(int64_t limit);
 
 }  // namespace blockd::server

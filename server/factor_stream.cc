@@ -35,7 +35,9 @@ class FactorStreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
         std::make_shared<IdleTimer>(state_->options.stream_idle_timeout, [weak = weak_from_this()] {
           if (auto call = weak.lock()) call->OnIdle();
         });
-    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) {
+    absl::Status status = record_.allowed();
+    status.Update(state_->CheckAcceptsWork());
+    if (!status.ok()) {
       absl::MutexLock lock(&mutex_);
       return End(status);
     }

@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "server/descriptors.h"
+#include "server/identity/token.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -82,6 +83,17 @@ bool FlushedAll() {
   return std::cout.good() && std::fflush(nullptr) == 0;
 }
 
+// --hash_token
+int HashToken() {
+  std::string token(blockd::server::kMaxTokenBytes + 3, '\0');
+  std::cin.read(token.data(), static_cast<std::streamsize>(token.size()));
+  token.resize(static_cast<size_t>(std::cin.gcount()));
+  const absl::StatusOr<std::string> digits = blockd::server::TokenHashDigits(token);
+  if (!digits.ok()) return Refuse(digits.status());
+  std::cout << *digits << '\n';
+  return FlushedAll() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -100,6 +112,7 @@ int main(int argc, char** argv) {
     return Refuse(absl::InvalidArgumentError(
         absl::StrCat(rest[1], ": expected flags only, as --port=7117; see --help")));
   }
+  if (blockd::server::HashTokenAsked()) return HashToken();
   blockd::server::RaiseDescriptorLimit();
   absl::StatusOr<blockd::server::ServerOptions> options = blockd::server::OptionsFromFlags();
   if (!options.ok()) return Refuse(options.status());
@@ -115,7 +128,9 @@ int main(int argc, char** argv) {
   blockd::server::Server& server = **started;
 
   int signal = 0;
-  while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) server.Reload();
+  while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) {
+    server.Reload().IgnoreError();  // the log says what is wrong
+  }
   // A second signal finds the default action, and so ends the process at once.
   const sigset_t stop_signals = StopSignals();
   pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);

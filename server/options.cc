@@ -12,7 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/byte_size.h"
+#include "server/core/byte_size.h"
 #include "server/descriptors.h"
 #include "server/machine_memory.h"
 
@@ -257,6 +257,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
   if (!o.tls_client_ca_file.empty() && o.tls_cert_file.empty()) {
     status.Update(Refuse("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));
   }
+  status.Update(CheckAccess(o.access, o.surroundings()));
   return status;
 }
 
@@ -302,6 +303,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
   o.tls_key_file = absl::GetFlag(FLAGS_tls_key_file);
   o.tls_client_ca_file = absl::GetFlag(FLAGS_tls_client_ca_file);
+  o.access = AccessFromFlags();
   o.backend = absl::GetFlag(FLAGS_backend);
   o.device.device = absl::GetFlag(FLAGS_device);
   o.device.memory_bytes = absl::GetFlag(FLAGS_device_memory).bytes;
@@ -353,9 +355,9 @@ void SetUpFlags() {
       "With no flag it listens on the loopback address and fits its limits to the machine.\n"
       "Times are written as 200us, 50ms, 30s, 1h or inf; sizes as 65536, 64KiB, 512MiB or 8GiB.");
   absl::FlagsUsageConfig config;
-  // Flags are grouped by file; ours are all in this one.
+  // Flags are grouped by file; ours are in two.
   config.normalize_filename = [](absl::string_view file) {
-    return std::string(absl::EndsWith(file, "server/options.cc") ? "blockd" : file);
+    return std::string(absl::EndsWith(file, "options.cc") ? "blockd" : file);
   };
   const auto ours = [](absl::string_view file) { return file == "blockd"; };
   config.contains_help_flags = ours;

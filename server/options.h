@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/engine/backend_registry.h"
+#include "server/access_options.h"
 #include "server/core/solver_core.h"
 
 namespace blockd::server {
@@ -26,6 +27,11 @@ struct ServerOptions {
   std::string server_name;  // empty: HOSTNAME:port
 
   std::string tls_cert_file, tls_key_file, tls_client_ca_file;
+  AccessOptions access;
+  // What the access options depend on; views of this object.
+  Surroundings surroundings() const {
+    return {address, !tls_cert_file.empty(), !tls_client_ca_file.empty()};
+  }
 
   std::string backend = "auto";
   BackendOptions device;

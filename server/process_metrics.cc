@@ -25,6 +25,11 @@ std::string ProcessMetricsText(const ProcessSample& sample) {
   add("blockd_log_requests_not_logged_total", "counter",
       "Requests without a line of the log, beyond --log_requests_per_second.",
       log.requests_not_logged);
+  if (sample.certificate_time.has_value()) {
+    add("blockd_tls_certificate_expiry_seconds", "gauge",
+        "Until the first certificate of the server's chain ends; negative once it has.",
+        absl::ToInt64Seconds(*sample.certificate_time));
+  }
   return text;
 }
 

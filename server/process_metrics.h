@@ -3,7 +3,10 @@
 #define BLOCKD_SERVER_PROCESS_METRICS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "absl/time/time.h"
 
 namespace blockd::server {
 
@@ -11,6 +14,7 @@ struct ProcessSample {
   int64_t connections = 0;
   int64_t max_connections = 0;
   int64_t connections_refused = 0;
+  std::optional<absl::Duration> certificate_time;  // until it ends; none without TLS
 };
 
 // Prometheus text: these, the file descriptors, and what the log has left out.

@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
@@ -10,7 +9,7 @@
 
 #include <cstdio>
 #include <fstream>
-#include <sstream>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -22,11 +21,16 @@
 #include "server/call.h"
 #include "server/connection_acceptor.h"
 #include "server/core/clock.h"
+#include "server/hand_over.h"
+#include "server/health_server.h"
+#include "server/identity/identities.h"
 #include "server/listener.h"
 #include "server/logging.h"
 #include "server/metrics_port.h"
 #include "server/process_metrics.h"
+#include "server/reflection.h"
 #include "server/solver_service.h"
+#include "server/transport_security.h"
 
 namespace blockd::server {
 namespace {
@@ -35,31 +39,17 @@ constexpr char kServiceName[] = "blockd.v1.Solver";
 constexpr char kConnectionsHealth[] = "connections";      // whether new ones are accepted
 constexpr absl::Duration kCancelTime = absl::Seconds(5);  // in which what was cancelled ends
 
-absl::StatusOr<std::string> ReadFile(absl::string_view flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", path, ": expected a file that can be read and is not empty"));
-  }
-  return text.str();
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ServerOptions& options) {
-  if (options.tls_cert_file.empty()) return grpc::InsecureServerCredentials();
-  absl::StatusOr<std::string> cert = ReadFile("tls_cert_file", options.tls_cert_file);
-  if (!cert.ok()) return cert.status();
-  absl::StatusOr<std::string> key = ReadFile("tls_key_file", options.tls_key_file);
-  if (!key.ok()) return key.status();
-  grpc::SslServerCredentialsOptions tls;
-  tls.pem_key_cert_pairs.push_back({*key, *cert});
-  if (!options.tls_client_ca_file.empty()) {
-    absl::StatusOr<std::string> ca = ReadFile("tls_client_ca_file", options.tls_client_ca_file);
-    if (!ca.ok()) return ca.status();
-    tls.pem_root_certs = *std::move(ca);
-    tls.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
-  }
-  return grpc::SslServerCredentials(tls);
+absl::StatusOr<std::unique_ptr<Identities>> LoadIdentities(const ServerOptions& options) {
+  const Surroundings surroundings = options.surroundings();
+  absl::StatusOr<std::vector<NameKind>> kinds =
+      ParseCertificateKinds(options.access.certificate_identity);
+  if (!kinds.ok()) return kinds.status();
+  return Identities::Load(
+      options.access.tenants_file,
+      {.certificate_kinds = *std::move(kinds),
+       .trust_caller_metadata = TrustsCallerMetadata(options.access, surroundings),
+       .accept_tokens = AcceptsTokens(surroundings),
+       .client_certificates = surroundings.client_certificates});
 }
 
 // Channel arguments are ints.
@@ -109,9 +99,10 @@ absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_p
   return absl::OkStatus();
 }
 
-// SO_REUSEPORT is off: two servers on one port would split the handles between them.
+// None for a negative port. SO_REUSEPORT is off: two servers on one port would split the handles.
 absl::StatusOr<Listener> ListenFor(absl::string_view what, absl::string_view flags,
                                    const std::string& address, int port, absl::Duration silence) {
+  if (port < 0) return Listener();
   absl::StatusOr<Listener> listener = Listen(address, port, silence);
   if (listener.ok()) return listener;
   return absl::AlreadyExistsError(absl::StrCat("cannot serve ", what, " on ",
@@ -121,8 +112,16 @@ absl::StatusOr<Listener> ListenFor(absl::string_view what, absl::string_view fla
 
 ConnectionLimits LimitsOf(const ServerOptions& options) {
   const int64_t limit = DescriptorLimit();
-  return {.connections = options.max_connections,
+  return {.name = "--max_connections",
+          .connections = options.max_connections,
           .descriptors = limit - ReservedDescriptors(limit)};
+}
+
+// What came of reading a file again, for the log.
+std::string ComeOf(bool is_set, const absl::Status& status) {
+  if (!is_set) return "none";
+  return status.ok() ? "read"
+                     : absl::StrCat("refused, the old ones are in force: ", status.message());
 }
 
 }  // namespace
@@ -134,18 +133,26 @@ class Server::Impl {
 
   // `backend`: null for the one that the options name.
   absl::Status Start(std::unique_ptr<Backend> backend) {
+    absl::StatusOr<std::unique_ptr<Identities>> loaded = LoadIdentities(options);
+    if (!loaded.ok()) return loaded.status();
+    identities = *std::move(loaded);
     if (absl::Status status = StartCore(std::move(backend)); !status.ok()) return status;
+    if (absl::Status status = StartTls(); !status.ok()) return status;
     // Nothing is served before all ports are there.
     absl::StatusOr<Listener> calls =
         ListenFor("gRPC", "--address, --port; 0 takes any free port", options.address, options.port,
                   options.keepalive_timeout);
     if (!calls.ok()) return calls.status();
-    absl::StatusOr<Listener> scrapes = Listener();
-    if (options.metrics_port >= 0) {
-      scrapes = ListenFor("metrics", "--metrics_address, --metrics_port; -1 turns metrics off",
-                          options.metrics_address, options.metrics_port, options.keepalive_timeout);
-    }
+    absl::StatusOr<Listener> probes =
+        ListenFor("health checks", "--address, --health_port; -1 turns it off", options.address,
+                  options.access.health_port, options.keepalive_timeout);
+    if (!probes.ok()) return probes.status();
+    absl::StatusOr<Listener> scrapes =
+        ListenFor("metrics", "--metrics_address, --metrics_port; -1 turns metrics off",
+                  options.metrics_address, options.metrics_port, options.keepalive_timeout);
     if (!scrapes.ok()) return scrapes.status();
+    SayWhoIsTrusted();
+    if (absl::Status status = StartHealth(*std::move(probes)); !status.ok()) return status;
     if (absl::Status status = StartGrpc(*std::move(calls)); !status.ok()) return status;
     if (absl::Status status = StartMetrics(*std::move(scrapes)); !status.ok()) return status;
     SetServing(true);
@@ -161,6 +168,16 @@ class Server::Impl {
   void StartDrain() {
     absl::MutexLock lock(&drain_mutex);
     BeginDrain();
+  }
+
+  absl::Status Reload() {
+    const absl::Status tenants = identities->Reload();
+    const absl::Status files = tls == nullptr ? absl::OkStatus() : tls->Refresh();
+    LogLine(tenants.ok() && files.ok() ? LogLevel::kInfo : LogLevel::kError, "reload")
+        .Add("tenants_file", ComeOf(!options.access.tenants_file.empty(), tenants))
+        .Add("tls_files", ComeOf(tls != nullptr, files))
+        .Write();
+    return tenants.ok() ? files : tenants;
   }
 
   bool Drain() {
@@ -186,10 +203,13 @@ class Server::Impl {
 
   const ServerOptions options;
   RealClock clock;
+  std::unique_ptr<Identities> identities;
+  std::unique_ptr<TransportSecurity> tls;
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
   std::unique_ptr<SolverService> service;
+  std::unique_ptr<HealthServer> health;
   std::unique_ptr<grpc::Server> grpc;
   std::unique_ptr<ConnectionAcceptor> connections;
   std::unique_ptr<MetricsPort> metrics_server;
@@ -228,7 +248,8 @@ class Server::Impl {
         std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name, identity.name});
     core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
                                         identity, metrics.get(), &clock);
-    state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity);
+    state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity,
+                                           identities.get());
     service = std::make_unique<SolverService>(state.get());
     return absl::OkStatus();
   }
@@ -236,7 +257,7 @@ class Server::Impl {
   absl::Status StartMetrics(Listener listener) {
     if (listener.sockets.empty()) return absl::OkStatus();
     absl::StatusOr<std::unique_ptr<MetricsPort>> started =
-        MetricsPort::Start(std::move(listener), MetricsConnections(DescriptorLimit()),
+        MetricsPort::Start(std::move(listener), SideConnections(DescriptorLimit()),
                            [this] { return metrics->Text() + ProcessMetricsText(Sample()); });
     if (!started.ok()) return started.status();
     metrics_server = *std::move(started);
@@ -247,44 +268,69 @@ class Server::Impl {
   ProcessSample Sample() {
     return {.connections = connections->open(),
             .max_connections = options.max_connections,
-            .connections_refused = connections->refused()};
+            .connections_refused = connections->refused(),
+            .certificate_time = tls == nullptr ? std::nullopt : std::optional(tls->TimeToExpiry())};
+  }
+
+  absl::Status StartTls() {
+    if (options.tls_cert_file.empty()) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<TransportSecurity>> started = TransportSecurity::Start(
+        {.paths = {options.tls_cert_file, options.tls_key_file, options.tls_client_ca_file},
+         .min_version = options.access.tls_min_version,
+         .watch_interval = options.access.tls_watch_interval});
+    if (!started.ok()) return started.status();
+    tls = *std::move(started);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartHealth(Listener listener) {
+    if (listener.sockets.empty()) return absl::OkStatus();
+    const int64_t limit = DescriptorLimit();
+    absl::StatusOr<std::unique_ptr<HealthServer>> started =
+        HealthServer::Start(std::move(listener), {.name = "health checks at once",
+                                                  .connections = SideConnections(limit),
+                                                  .descriptors = limit});
+    if (!started.ok()) return started.status();
+    health = *std::move(started);
+    return absl::OkStatus();
   }
 
   absl::Status StartGrpc(Listener listener) {
-    absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials = Credentials(options);
-    if (!credentials.ok()) return credentials.status();
     grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
-    using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-    const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> accepted =
-        builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, *credentials);
+    SetReflection(ServesReflection(options.access, options.surroundings()), &builder);
+    ConnectionAcceptor::HandOver hand_over = ServeAccepted(
+        &builder, tls == nullptr ? grpc::InsecureServerCredentials() : tls->credentials());
     builder.RegisterService(service.get());
     grpc = builder.BuildAndStart();
-    if (grpc == nullptr) {
-      return absl::InvalidArgumentError(
-          "gRPC does not start: is a TLS file not PEM, or does the key not fit the certificate?");
-    }
-    grpc->GetHealthCheckService()->SetServingStatus(kConnectionsHealth, true);
+    if (grpc == nullptr) return absl::InternalError("gRPC does not start");
+    SetHealth(kConnectionsHealth, true);
     connections = std::make_unique<ConnectionAcceptor>(
-        std::move(listener), LimitsOf(options),
-        [accepted](int listening_fd, int fd) {
-          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-          connection.listener_fd = listening_fd;
-          connection.fd = fd;
-          accepted->HandleNewConnection(&connection);
-        },
-        [this](bool full) {
-          grpc->GetHealthCheckService()->SetServingStatus(kConnectionsHealth, !full);
-        });
+        std::move(listener), LimitsOf(options), hand_over,
+        [this](bool full) { SetHealth(kConnectionsHealth, !full); });
     grpc_port = connections->port();
     return absl::OkStatus();
   }
 
   void SetServing(bool serving) {
-    grpc->GetHealthCheckService()->SetServingStatus(serving);
-    grpc->GetHealthCheckService()->SetServingStatus(kServiceName, serving);
+    SetHealth("", serving);
+    SetHealth(kServiceName, serving);
+  }
+
+  // On both ports. The empty name is the whole server's.
+  void SetHealth(const std::string& service_name, bool serving) {
+    grpc->GetHealthCheckService()->SetServingStatus(service_name, serving);
+    if (health != nullptr) health->SetServing(service_name, serving);
+  }
+
+  void SayWhoIsTrusted() {
+    if (!TrustsCallerMetadata(options.access, options.surroundings())) return;
+    LogLine(IsLoopback(options.address) ? LogLevel::kInfo : LogLevel::kWarn, "trusts_callers")
+        .Add("flag", absl::StrCat("--trust_caller_metadata=", options.access.trust_caller_metadata))
+        .Add("address", options.address)
+        .Add("message", "callers name themselves: whoever reaches this server may be anybody")
+        .Write();
   }
 
   // What it holds may be lost and what it answers wrong: nobody should be sent here any more.
@@ -325,6 +371,7 @@ class Server::Impl {
         .Add("grpc", HostPort(options.address, grpc_port))
         .Add("metrics", metrics_port < 0 ? "off" : HostPort(options.metrics_address, metrics_port))
         .Add("tls", options.tls_cert_file.empty() ? "off" : "on")
+        .Add("health", health == nullptr ? "off" : HostPort(options.address, health->port()))
         .Write();
   }
 };
@@ -347,10 +394,11 @@ Server::~Server() { impl_->Drain(); }
 
 int Server::grpc_port() const { return impl_->grpc_port; }
 int Server::metrics_port() const { return impl_->metrics_port; }
+int Server::health_port() const { return impl_->health == nullptr ? -1 : impl_->health->port(); }
+absl::Status Server::Reload() { return impl_->Reload(); }
 std::string Server::grpc_target() const {
   return HostPort(impl_->options.address, impl_->grpc_port);
 }
-void Server::Reload() { LogLine(LogLevel::kInfo, "reload").Write(); }
 void Server::StartDrain() { impl_->StartDrain(); }
 bool Server::Drain() { return impl_->Drain(); }
 SolverCore& Server::core() { return *impl_->core; }

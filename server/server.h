@@ -33,10 +33,12 @@ class Server {
 
   int grpc_port() const;
   int metrics_port() const;         // -1: none
+  int health_port() const;          // -1: none
   std::string grpc_target() const;  // "127.0.0.1:7117"
 
-  // Reads anew what may change while the server runs: nothing yet. A line of the log says so.
-  void Reload();
+  // Reads the tenants file and the TLS files again; a line of the log says what came of it. What is
+  // wrong is said, and leaves the old in force.
+  absl::Status Reload();
 
   // Health turns NOT_SERVING, and new work is refused with UNAVAILABLE and ServerDraining. What is
   // accepted goes on, and so does everything that asks for no work. Returns at once.

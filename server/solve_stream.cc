@@ -62,6 +62,7 @@ class SolveStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     timer_->Start();
     state_->tracker.Add(this, weak_from_this());
     absl::MutexLock lock(&mutex_);
+    if (!record_.allowed().ok()) return End(record_.allowed());
     draining_ = state_->tracker.draining();
     EchoRequestId(*record_.context(), rpc_);
     StartSendInitialMetadata();  // a client that waits to be greeted learns that the stream stands

@@ -113,14 +113,24 @@ TEST_F(ProcessTest, OfManyRequestsSomeAreLoggedAndTheOthersCounted) {
 }
 
 TEST_F(ProcessTest, AHangupReloadsAndServesOn) {
-  const auto channel = Start({});
+  const std::string tenants = folder_ / "tenants";
+  std::ofstream(tenants) << "tenant { name: \"t\" identity { metadata: \"bob\" } }";
+  const auto channel = Start({"--tenants_file=" + tenants});
   for (int times = 1; times <= 2; ++times) {
     kill(pid_, SIGHUP);
     EXPECT_TRUE(Eventually([&] {
-      const std::vector<std::string> parts = absl::StrSplit(Output(), " event=reload\n");
+      const std::vector<std::string> parts =
+          absl::StrSplit(Output(), " level=info event=reload tenants_file=read tls_files=none\n");
       return static_cast<int>(parts.size()) == times + 1;
     }));
   }
+  std::ofstream(tenants) << "nonsense";
+  kill(pid_, SIGHUP);
+  EXPECT_TRUE(Eventually([this] {
+    return absl::StrContains(
+        Output(), " level=error event=reload tenants_file=\"refused, the old ones are in force: ");
+  })) << Output();
+  EXPECT_EQ(Metric("blockd_tls_certificate_expiry_seconds"), -1);  // has none
   Solve(channel, 1);
   Stop();
 }

@@ -78,8 +78,8 @@ TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
     for (const std::string& text :
          {"\"event\":\"serving\",\"version\":\"" + server::Version() +
               "\",\"name\":\"solver-7\",\"grpc\":\"127.0.0.1:" + port_ +
-              "\",\"metrics\":\"off\",\"tls\":\"off\"}",
-          std::string("\"method\":\"GetServerInfo\",\"caller\":\"\",\"status\":\"OK\""),
+              "\",\"metrics\":\"off\",\"tls\":\"off\",\"health\":\"off\"}",
+          std::string("\"method\":\"GetServerInfo\",\"caller\":\"anonymous\",\"status\":\"OK\""),
           "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
           std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {
       EXPECT_NE(Output().find(text), std::string::npos) << text << " in " << Output();
@@ -186,9 +186,9 @@ TEST_F(ProgramTest, WithTlsHandlesBelongToTheCertificate) {
       " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
       " -subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout server.key -out server.pem"
       " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-      " -subj /CN=alice -keyout alice.key -out alice.pem"
+      " -subj /CN=alice -addext subjectAltName=DNS:alice -keyout alice.key -out alice.pem"
       " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-      " -subj /CN=bob -keyout bob.key -out bob.pem"
+      " -subj /CN=bob -addext subjectAltName=DNS:bob -keyout bob.key -out bob.pem"
       " && cat alice.pem bob.pem > ca.pem)");
   ASSERT_EQ(std::system((script + " > /dev/null 2>&1").c_str()), 0);
   const std::string at = folder_.string() + "/";

@@ -36,6 +36,10 @@ spec:
     return text
 
 
+# As a client, Envoy speaks 1.2 unless it is told.
+TLS_1_3 = {"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"}
+
+
 def tls_socket(kind, context):
     """Envoy's transport socket of a listener (Downstream) or of a cluster (Upstream)."""
     return {
@@ -63,6 +67,25 @@ def listener_of(envoy, name):
     return next(each for each in envoy["static_resources"]["listeners"] if each["name"] == name)
 
 
+# As a server reads a certificate itself (--certificate_identity=uri,dns): kinds do not mix, and no name
+# is joined with another. What has not one name of the first kind that it has is nobody, whom the server
+# refuses.
+NAME_THE_CALLER = """\
+function envoy_on_request(handle)
+  local tls = handle:streamInfo():downstreamSslConnection()
+  local uris, names = tls:uriSanPeerCertificate(), tls:dnsSansPeerCertificate()
+  local caller = ""
+  if #uris == 1 then
+    caller = "uri:" .. uris[1]
+  elseif #uris == 0 and #names == 1 then
+    caller = "dns:" .. names[1]
+  end
+  if not caller:match("^[ -~]*$") then caller = "" end
+  handle:headers():replace("blockd-caller", caller)
+end
+"""
+
+
 def tls_envoy():
     """Clients must show a certificate, and `blockd-caller` is what it says and nothing else."""
     source = "deploy/router/envoy.yaml"
@@ -72,6 +95,7 @@ def tls_envoy():
         "require_client_certificate": True,
         "common_tls_context": {
             "alpn_protocols": ["h2"],
+            "tls_params": TLS_1_3,
             "tls_certificates": [{
                 "certificate_chain": {"filename": f"{TLS}/tls.crt"},
                 "private_key": {"filename": f"{TLS}/tls.key"},
@@ -79,17 +103,14 @@ def tls_envoy():
             "validation_context": {"trusted_ca": {"filename": f"{TLS}/ca.crt"}},
         },
     })
-    routes = chain["filters"][0]["typed_config"]["route_config"]
-    # Removed first: a value from outside must not stay, whatever the certificate has.
-    routes["request_headers_to_remove"] = ["blockd-caller"]
-    routes["request_headers_to_add"] = [{
-        "header": {
-            "key": "blockd-caller",
-            "value": "%DOWNSTREAM_PEER_SUBJECT% %DOWNSTREAM_PEER_URI_SAN%"
-                     " %DOWNSTREAM_PEER_DNS_SAN%",
+    # First of all filters: a value from outside must not stay, whatever the certificate has.
+    chain["filters"][0]["typed_config"]["http_filters"].insert(0, {
+        "name": "envoy.filters.http.lua",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua",
+            "default_source_code": {"inline_string": NAME_THE_CALLER},
         },
-        "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-    }]
+    })
     return dump(source, envoy)
 
 
@@ -102,6 +123,7 @@ def tls_clusters():
             "sni": "blockd",
             "common_tls_context": {
                 "alpn_protocols": ["h2"],
+                "tls_params": TLS_1_3,
                 "validation_context": {
                     "trusted_ca": {"filename": f"{TLS}/ca.crt"},
                     "match_typed_subject_alt_names": [

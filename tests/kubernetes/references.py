@@ -193,6 +193,7 @@ def program_problems(manifests, help_texts):
             waits += seconds(flags.get("drain_timeout", "30s"))
             waits += seconds(flags.get("drain_grace", "5s"))
             yield from flag_problems(workload, container["args"], help_texts["blockd"], "args")
+            yield from access_problems(workload, container, flags)
             if flags.get("backend") == "cpu":
                 limit = amount(container["resources"]["limits"]["memory"])
                 # By default an eighth each for requests under way and for gRPC's buffers.
@@ -211,6 +212,18 @@ def program_problems(manifests, help_texts):
             for path in re.findall(r"/etc/[\w./-]+", argument):
                 if path not in files:
                     yield f"{name_of(workload)}: {path} is not mounted"
+
+
+def access_problems(workload, container, flags):
+    """The server says whom it trusts, and probes ask where they are understood."""
+    tls = "tls_cert_file" in flags
+    if not ("tls_client_ca_file" in flags or flags.get("trust_caller_metadata") == "true"
+            or (tls and "tenants_file" in flags)):
+        yield f"{name_of(workload)}: blockd does not start where nobody can say who asks"
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        port = container.get(probe, {}).get("grpc", {}).get("port")
+        if tls and port is not None and str(port) != flags.get("health_port"):
+            yield f"{name_of(workload)}: {probe} asks at {port}, which speaks TLS: see --health_port"
 
 
 def flag_problems(workload, arguments, help_text, where):

@@ -192,9 +192,18 @@ class Planted(unittest.TestCase):
         self.assert_said("no flag --drain")
 
     def test_a_flag_that_the_probe_does_not_have(self):
-        self.use("tls")
-        self.server()["livenessProbe"]["exec"]["command"].append("--tls_ca=x")
+        self.server()["livenessProbe"] = {"exec": {"command": ["blockctl", "--tls_ca=x", "info"]}}
         self.assert_said("probe: no flag --tls_ca")
+
+    def test_a_probe_that_speaks_no_tls(self):
+        self.use("tls")
+        self.server()["livenessProbe"]["grpc"]["port"] = 7117
+        self.assert_said("livenessProbe asks at 7117, which speaks TLS")
+
+    def test_a_server_that_trusts_nobody(self):
+        args = self.server()["args"]
+        args.remove("--trust_caller_metadata=true")
+        self.assert_said("blockd does not start where nobody can say who asks")
 
     def test_a_certificate_that_is_not_mounted(self):
         self.use("tls")

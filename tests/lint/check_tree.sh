@@ -46,7 +46,8 @@ allowed_includes() {
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
     server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
-    server/*) echo "$engine|server/(core/)?[a-z_]+\.h|$proto" ;;
+    server/identity/*) echo 'server/(core|identity)/[a-z_]+\.h|blockd/v1/tenants\.pb\.h' ;;
+    server/*) echo "$engine|server/(core/|identity/)?[a-z_]+\.h|$proto" ;;
     client/include/*) echo "$client|$proto" ;;
     client/blockctl/* | client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
     client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;
@@ -62,6 +63,7 @@ foreign_includes() {
     engine/gpu/*) echo 'grpc|google/|prometheus|microhttpd|gtest|benchmark' ;;
     engine/*) echo 'grpc|google/|prometheus|microhttpd|gtest|benchmark|cuda|hip' ;;
     server/core/*) echo 'grpc|google/|cuda|hip' ;;
+    server/identity/*) echo 'grpc|prometheus|microhttpd|cuda|hip' ;;
     client/*) echo 'prometheus|cuda|hip' ;;
     server/*) echo 'cuda|hip|cblas|lapacke' ;;
     tests/bench/*) echo 'hip' ;;  # measures what the device itself can do

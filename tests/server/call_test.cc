@@ -70,7 +70,7 @@ class CallTest : public ::testing::Test {
               &metrics_, &clock_) {
     options_.max_message_bytes = 1000;
     options_.max_inflight_request_bytes = 5000;
-    state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_, identity_);
+    state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_, identity_, nullptr);
   }
   void TearDown() override { SetUpLogging({.level = "off", .format = "logfmt"}); }
 

@@ -43,13 +43,13 @@ TEST(DescriptorsTest, OpenOnesAreCounted) {
 // Whatever the limit, connections get the larger share of it.
 TEST(DescriptorsTest, ALimitIsShared) {
   for (const int64_t limit : {16, 64, 256, 1024, 4096, 1 << 20}) {
-    EXPECT_GE(MetricsConnections(limit), 4);
-    EXPECT_GT(ReservedDescriptors(limit), MetricsConnections(limit));
+    EXPECT_GE(SideConnections(limit), 2);
+    EXPECT_GT(ReservedDescriptors(limit), 2 * SideConnections(limit));
     EXPECT_GE(2 * (limit - ReservedDescriptors(limit)), limit);
   }
-  EXPECT_EQ(ReservedDescriptors(64), 20);
-  EXPECT_EQ(ReservedDescriptors(1024), 128);
-  EXPECT_EQ(ReservedDescriptors(1 << 20), 320);
+  EXPECT_EQ(ReservedDescriptors(64), 24);
+  EXPECT_EQ(ReservedDescriptors(1024), 192);
+  EXPECT_EQ(ReservedDescriptors(1 << 20), 576);
 }
 
 }  // namespace

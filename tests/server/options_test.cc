@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/byte_size.h"
+#include "server/core/byte_size.h"
 #include "server/descriptors.h"
 
 namespace blockd::server {

@@ -1,6 +1,6 @@
 // A number of bytes as a flag: "8GiB", "512MiB", "64k", "1048576".
-#ifndef BLOCKD_SERVER_BYTE_SIZE_H_
-#define BLOCKD_SERVER_BYTE_SIZE_H_
+#ifndef BLOCKD_SERVER_CORE_BYTE_SIZE_H_
+#define BLOCKD_SERVER_CORE_BYTE_SIZE_H_
 
 #include <cstdint>
 #include <string>
@@ -21,4 +21,4 @@ std::string AbslUnparseFlag(const ByteSize& size);
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_BYTE_SIZE_H_
+#endif  // BLOCKD_SERVER_CORE_BYTE_SIZE_H_

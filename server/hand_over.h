@@ -1,0 +1,21 @@
+// Connections that were accepted here, served by gRPC.
+#ifndef BLOCKD_SERVER_HAND_OVER_H_
+#define BLOCKD_SERVER_HAND_OVER_H_
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+
+#include "server/connection_acceptor.h"
+
+namespace blockd::server {
+
+// What gives a connection to the server that `builder` will start, which serves it with
+// `credentials`. To be called once that server has started.
+ConnectionAcceptor::HandOver ServeAccepted(
+    grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_HAND_OVER_H_

@@ -1,0 +1,31 @@
+#include "server/identity/identities.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace blockd::server {
+
+absl::StatusOr<std::unique_ptr<Identities>> Identities::Load(std::string path,
+                                                             IdentityRules rules) {
+  auto identities = std::unique_ptr<Identities>(new Identities(std::move(path), std::move(rules)));
+  if (absl::Status status = identities->Reload(); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--tenants_file: ", status.message()));
+  }
+  return identities;
+}
+
+std::shared_ptr<const Tenants> Identities::tenants() const {
+  absl::MutexLock lock(&mutex_);
+  return tenants_;
+}
+
+absl::Status Identities::Reload() {
+  if (path_.empty()) return absl::OkStatus();
+  absl::StatusOr<Tenants> read = ReadTenantsFile(path_);
+  if (!read.ok()) return read.status();
+  auto tenants = std::make_shared<const Tenants>(*std::move(read));
+  absl::MutexLock lock(&mutex_);
+  tenants_.swap(tenants);
+  return absl::OkStatus();
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,47 @@
+// Who may ask, while the server runs: the rules of the command line and the tenants file, which may
+// be read again.
+//
+// Thread-safe. A call takes the table that is in force when it begins.
+#ifndef BLOCKD_SERVER_IDENTITY_IDENTITIES_H_
+#define BLOCKD_SERVER_IDENTITY_IDENTITIES_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "server/identity/identify.h"
+#include "server/identity/tenants_file.h"
+
+namespace blockd::server {
+
+class Identities {
+ public:
+  // `path`: the tenants file; empty for none, so that each caller is a tenant of its own.
+  static absl::StatusOr<std::unique_ptr<Identities>> Load(std::string path, IdentityRules rules);
+
+  absl::StatusOr<Principal> Identify(const Peer& peer) const {
+    return server::Identify(peer, rules_, tenants()->identities);
+  }
+  const IdentityRules& rules() const { return rules_; }
+  std::shared_ptr<const Tenants> tenants() const;  // those in force
+
+  // Reads the file again. After an error, which says what is wrong, the old one is still in force.
+  absl::Status Reload();
+
+ private:
+  Identities(std::string path, IdentityRules rules)
+      : path_(std::move(path)), rules_(std::move(rules)) {}
+
+  const std::string path_;
+  const IdentityRules rules_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const Tenants> tenants_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Tenants>();
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_IDENTITY_IDENTITIES_H_

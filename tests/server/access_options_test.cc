@@ -1,0 +1,139 @@
+// The flags that say who may come in.
+#include "server/access_options.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr Surroundings kLoopback{"127.0.0.1"}, kOpen{"0.0.0.0"}, kTls{"0.0.0.0", true},
+    kMutualTls{"0.0.0.0", true, true};
+
+using Field = std::function<std::string(const AccessOptions&)>;
+struct Flag {
+  Field field;
+  std::string value;  // not the default
+};
+
+Field Word(std::string AccessOptions::*field) {
+  return [field](const AccessOptions& access) { return access.*field; };
+}
+
+const std::map<std::string, Flag>& Flags() {
+  using A = AccessOptions;
+  static const auto& flags = *new std::map<std::string, Flag>{
+      {"tenants_file", {Word(&A::tenants_file), "tenants"}},
+      {"certificate_identity", {Word(&A::certificate_identity), "email"}},
+      {"trust_caller_metadata", {Word(&A::trust_caller_metadata), "true"}},
+      {"tls_min_version", {Word(&A::tls_min_version), "1.2"}},
+      {"tls_watch_interval",
+       {[](const A& a) { return absl::FormatDuration(a.tls_watch_interval); }, "11s"}},
+      {"health_port", {[](const A& a) { return absl::StrCat(a.health_port); }, "7119"}},
+      {"reflection", {Word(&A::reflection), "false"}},
+      {"hash_token", {[](const A&) { return HashTokenAsked() ? "true" : "false"; }, "true"}}};
+  return flags;
+}
+
+TEST(AccessOptionsTest, EveryFlagSetsItsOwnField) {
+  const absl::FlagSaver saver;
+  std::set<std::string> found, tested;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::EndsWith(flag->Filename(), "access_options.cc")) found.insert(std::string(name));
+  }
+  for (const auto& [name, flag] : Flags()) {
+    tested.insert(name);
+    EXPECT_NE(flag.field(AccessFromFlags()), flag.value) << name << " by default";
+    EXPECT_EQ(flag.field(AccessFromFlags()), flag.field(AccessOptions())) << name;
+  }
+  EXPECT_EQ(found, tested);
+  for (const auto& [name, flag] : Flags()) {
+    std::string error;
+    ASSERT_TRUE(absl::FindCommandLineFlag(name)->ParseFrom(flag.value, &error)) << error;
+  }
+  for (const auto& [name, flag] : Flags()) {
+    EXPECT_EQ(flag.field(AccessFromFlags()), flag.value) << name;
+  }
+}
+
+TEST(AccessOptionsTest, WrongValuesAreNamed) {
+  const auto refused = [](const std::function<void(AccessOptions*)>& change) {
+    AccessOptions access;
+    change(&access);
+    const absl::Status status = CheckAccess(access, kLoopback);
+    EXPECT_TRUE(absl::StrContains(status.message(), ": expected ")) << status;
+    return std::string(status.message().substr(0, status.message().find(':')));
+  };
+  using A = AccessOptions;
+  EXPECT_EQ(refused([](A* a) { a->certificate_identity = "ip"; }), "--certificate_identity=ip");
+  EXPECT_EQ(refused([](A* a) { a->trust_caller_metadata = "yes"; }), "--trust_caller_metadata=yes");
+  EXPECT_EQ(refused([](A* a) { a->reflection = ""; }), "--reflection=");
+  EXPECT_EQ(refused([](A* a) { a->tls_min_version = "1.1"; }), "--tls_min_version=1.1");
+  EXPECT_EQ(refused([](A* a) { a->tls_watch_interval = absl::ZeroDuration(); }),
+            "--tls_watch_interval=0");
+  EXPECT_EQ(refused([](A* a) { a->health_port = 65536; }), "--health_port=65536");
+  EXPECT_EQ(refused([](A* a) { a->health_port = -2; }), "--health_port=-2");
+  EXPECT_TRUE(CheckAccess({}, kLoopback).ok());
+}
+
+TEST(AccessOptionsTest, MetadataIsTrustedWhereOnlyThisMachineReaches) {
+  const AccessOptions by_default;
+  EXPECT_TRUE(TrustsCallerMetadata(by_default, kLoopback));
+  EXPECT_TRUE(TrustsCallerMetadata(by_default, {"127.0.0.1", true}));
+  EXPECT_FALSE(TrustsCallerMetadata(by_default, {"127.0.0.1", true, true}));
+  EXPECT_FALSE(TrustsCallerMetadata(by_default, kOpen));
+  EXPECT_FALSE(TrustsCallerMetadata(by_default, kTls));
+  for (const Surroundings& place : {kLoopback, kOpen, kTls, kMutualTls}) {
+    EXPECT_TRUE(TrustsCallerMetadata({.trust_caller_metadata = "true"}, place));
+    EXPECT_FALSE(TrustsCallerMetadata({.trust_caller_metadata = "false"}, place));
+  }
+}
+
+TEST(AccessOptionsTest, ReflectionIsForThisMachine) {
+  EXPECT_TRUE(ServesReflection({}, kLoopback));
+  EXPECT_FALSE(ServesReflection({}, kMutualTls));
+  EXPECT_TRUE(ServesReflection({.reflection = "true"}, kMutualTls));
+  EXPECT_FALSE(ServesReflection({.reflection = "false"}, kLoopback));
+}
+
+TEST(AccessOptionsTest, AServerThatNobodyCouldAskDoesNotStart) {
+  const AccessOptions by_default, file{.tenants_file = "f"},
+      trusting{.trust_caller_metadata = "true"};
+  for (const AccessOptions& access : {by_default, file, trusting}) {
+    EXPECT_TRUE(CheckAccess(access, kLoopback).ok());
+    EXPECT_TRUE(CheckAccess(access, kMutualTls).ok());
+  }
+  EXPECT_TRUE(CheckAccess(trusting, kOpen).ok());
+  EXPECT_TRUE(CheckAccess(file, kTls).ok());
+  for (const auto& [access, place] : std::vector<std::pair<AccessOptions, Surroundings>>{
+           {by_default, kOpen},
+           {by_default, kTls},
+           {file, kOpen},  // tokens would be read on the way
+           {{.trust_caller_metadata = "false"}, kLoopback}}) {
+    const absl::Status status = CheckAccess(access, place);
+    EXPECT_TRUE(absl::StrContains(status.message(), "--trust_caller_metadata=true")) << status;
+  }
+}
+
+TEST(AccessOptionsTest, LoopbackIsAnAddressAndNoName) {
+  for (const char* address : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]", "unix:/s"}) {
+    EXPECT_TRUE(IsLoopback(address)) << address;
+  }
+  for (const char* address : {"", "0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example", "128.0.0.1",
+                              "localhost.example", "::11", "1::1"}) {
+    EXPECT_FALSE(IsLoopback(address)) << address;
+  }
+}
+
+}  // namespace
+}  // namespace blockd::server
