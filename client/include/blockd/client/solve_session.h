@@ -8,11 +8,8 @@
 //       if (const auto result = session.Await(*id); !result.ok()) ...
 //     }
 //
-// Each request has a deadline, may be cancelled, and may replace the one before it. A loop that
-// wants the newest answer only:
-//
-//     session.Send(handle, rhs, x[k % 2], {.priority = Priority::kRealtime, .replace_last = true,
-//                                          .timeout = absl::Milliseconds(5)});
+// Each request has a deadline, may be cancelled, and may replace the one before it
+// (SolveOptions::replace_last). Answers of all of them must be taken.
 //
 // Thread-safe: one thread may send while another receives. A session has a connection of its own,
 // so that nobody's uploads delay it. The stream opens with the first Send; behind a router there is
