@@ -65,7 +65,8 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
       route_ = now.factorization.route;
       request_.set_handle(now.factorization.handle);
     }
-    backoff_.emplace(connection_->options().retry, deadline_, UniformRandom);
+    backoff_.emplace(connection_->options().retry, deadline_, UniformRandom,
+                     connection_->retry_budget());
     Attempt();
   }
 
@@ -83,19 +84,20 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
   }
 
   void AttemptLarge() {
-    v1::SolveRequest header;
+    v1::SolveStreamRequest first;
+    first.set_id(1);
+    v1::SolveRequest& header = *first.mutable_request();
     header.set_handle(request_.handle());
     header.set_num_rhs(request_.num_rhs());
     *header.mutable_options() = request_.options();
     const std::string& rhs = request_.rhs();
-    const auto stream = SolveStream::Start(connection_, deadline_, route_);
-    const absl::Status sent =
-        stream->Send(stream->NextId(), std::move(header),
-                     {reinterpret_cast<const std::byte*>(rhs.data()), rhs.size()}, solution_,
-                     nullptr, [self = shared_from_this()](absl::StatusOr<SolveResult> result) {
-                       if (!result.ok()) return self->Failed(result.status());
-                       self->done_(std::move(result));
-                     });
+    const auto stream = SolveStream::Start(connection_, connection_->bulk(), deadline_, route_);
+    const absl::Status sent = stream->Send(
+        std::move(first), {reinterpret_cast<const std::byte*>(rhs.data()), rhs.size()}, solution_,
+        nullptr, [self = shared_from_this()](absl::StatusOr<SolveResult> result) {
+          if (!result.ok()) return self->Failed(result.status());
+          self->done_(std::move(result));
+        });
     stream->CloseSending();
     if (!sent.ok()) Failed(sent);
   }

@@ -23,7 +23,10 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& optio
   ssl.pem_root_certs = options.tls->root_certificates;
   ssl.pem_private_key = options.tls->private_key;
   ssl.pem_cert_chain = options.tls->certificate;
-  return grpc::SslCredentials(ssl);
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::SslCredentials(ssl);
+  if (options.token.empty()) return credentials;
+  return grpc::CompositeChannelCredentials(credentials,
+                                           grpc::AccessTokenCredentials(options.token));
 }
 
 grpc::ChannelArguments Arguments(const ClientOptions& options) {
@@ -37,20 +40,28 @@ grpc::ChannelArguments Arguments(const ClientOptions& options) {
   if (options.tls.has_value() && !options.tls->server_name.empty()) {
     args.SetSslTargetNameOverride(options.tls->server_name);
   }
+  // A token in plain text goes straight to this host, and through nobody else.
+  if (!options.token.empty() && !options.tls) args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!options.share_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return args;
 }
 
-grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
+// A TCP connection of its own, for streams.
+grpc::ChannelArguments StreamArguments(const ClientOptions& options) {
   grpc::ChannelArguments args = Arguments(options);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1);
-  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
-  args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 4 << 20);
   // With a keepalive (rarer than what servers object to) the kernel also gives up on a peer that
   // stops reading, so that lent memory comes back within the keepalive's timeout.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6 * 60 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * 1000);
+  return args;
+}
+
+grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
+  grpc::ChannelArguments args = StreamArguments(options);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1);
+  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
+  args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 4 << 20);
   return args;
 }
 
@@ -81,11 +92,18 @@ std::shared_ptr<Connection> Connection::Make(const std::string& target,
 }
 
 Connection::Connection(const std::string& target, const ClientOptions& options)
-    : options_(options),
+    : target_(target),
+      options_(options),
       channel_(grpc::CreateCustomChannel(target, Credentials(options), Arguments(options))),
       stub_(v1::Solver::NewStub(channel_)),
       bulk_(std::make_unique<grpc::GenericStub>(
-          grpc::CreateCustomChannel(target, Credentials(options), BulkArguments(options)))) {}
+          grpc::CreateCustomChannel(target, Credentials(options), BulkArguments(options)))),
+      retry_budget_(options.retry) {}
+
+std::unique_ptr<grpc::GenericStub> Connection::NewSessionStub() const {
+  return std::make_unique<grpc::GenericStub>(
+      grpc::CreateCustomChannel(target_, Credentials(options_), StreamArguments(options_)));
+}
 
 absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {
   // An empty HealthCheckRequest asks for the server as a whole; the reply's field 1 is the status.
@@ -126,6 +144,10 @@ void Connection::Prepare(grpc::ClientContext& context, absl::Time deadline,
   if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
   if (!options_.caller.empty()) context.AddMetadata("blockd-caller", options_.caller);
   if (!route.empty()) context.AddMetadata(kRouteKey, route);
+  // Over TLS the channel's credentials say it.
+  if (!options_.token.empty() && !options_.tls) {
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
+  }
 }
 
 absl::Status TimeIsOver() {
@@ -136,7 +158,7 @@ absl::Status Connection::Retry(absl::Time deadline,
                                absl::FunctionRef<absl::Status(grpc::ClientContext&)> call,
                                const Factorization* on) const {
   if (absl::Now() >= deadline) return TimeIsOver();
-  Backoff backoff(options_.retry, deadline, UniformRandom);
+  Backoff backoff(options_.retry, deadline, UniformRandom, retry_budget());
   while (true) {
     grpc::ClientContext context;
     Prepare(context, deadline, on != nullptr ? on->route : "");

@@ -20,6 +20,7 @@
 #include "blockd/client/client_options.h"
 #include "blockd/client/results.h"
 #include "blockd/v1/blockd.grpc.pb.h"
+#include "client/retry_budget.h"
 
 namespace blockd::client {
 
@@ -32,6 +33,10 @@ class Connection {
   // Large transfers have a TCP connection of their own, so that a small Solve never waits behind
   // one.
   grpc::GenericStub& bulk() const { return *bulk_; }
+  // So has each session, which waits for nobody's transfers.
+  std::unique_ptr<grpc::GenericStub> NewSessionStub() const;
+  // For the other services of the server.
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   // One grpc.health.v1 Check of the whole server.
   absl::Status CheckHealth(grpc::ClientContext& context) const;
   bool WaitUntilConnected(absl::Time deadline);
@@ -46,6 +51,9 @@ class Connection {
   absl::Status Retry(absl::Time deadline,
                      absl::FunctionRef<absl::Status(grpc::ClientContext&)> call,
                      const Factorization* on = nullptr) const;
+
+  // What retries take from, whoever makes them. It does not change the connection.
+  RetryBudget* retry_budget() const { return &retry_budget_; }
 
   // Gives one back without waiting; a failure is the server's to mend (lease, eviction).
   static void ReleaseLater(const std::shared_ptr<Connection>& self, const Factorization& held);
@@ -62,10 +70,12 @@ class Connection {
  private:
   Connection(const std::string& target, const ClientOptions& options);
 
+  const std::string target_;
   const ClientOptions options_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;
   std::unique_ptr<grpc::GenericStub> bulk_;
+  mutable RetryBudget retry_budget_;
   absl::Mutex mutex_;
   int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;  // on their way, or to be expected
   RestoreCounters restores_ ABSL_GUARDED_BY(mutex_);

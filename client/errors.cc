@@ -54,6 +54,24 @@ std::optional<v1::ServerDraining> GetServerDraining(const absl::Status& status) 
   return GetDetail<v1::ServerDraining>(status);
 }
 
+std::optional<v1::QuotaExceeded> GetQuotaExceeded(const absl::Status& status) {
+  return GetDetail<v1::QuotaExceeded>(status);
+}
+
+std::optional<v1::DeadlineUnreachable> GetDeadlineUnreachable(const absl::Status& status) {
+  return GetDetail<v1::DeadlineUnreachable>(status);
+}
+
+bool WaitingHelps(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return true;
+  if (!absl::IsResourceExhausted(status) || !GetRetryAfter(status).has_value()) return false;
+  const auto quota = GetQuotaExceeded(status);
+  if (quota.has_value() && quota->asked() > quota->limit()) return false;
+  const auto memory = GetInsufficientMemory(status);
+  if (memory.has_value() && memory->asked_bytes() > memory->total_bytes()) return false;
+  return !GetLimitExceeded(status).has_value();
+}
+
 std::optional<absl::Duration> GetRetryAfter(const absl::Status& status) {
   const auto detail = GetDetail<v1::RetryAfter>(status);
   if (!detail.has_value() || !detail->has_delay()) return std::nullopt;

@@ -58,6 +58,7 @@ v1::SolveOptions ToProto(const SolveOptions& options) {
   proto.set_residual(options.residual);
   proto.set_max_refinements(options.max_refinements);
   proto.set_check_finite(options.check_finite);
+  proto.set_priority(ToProto(options.priority));
   return proto;
 }
 
@@ -90,6 +91,17 @@ v1::Accuracy ToProto(Accuracy accuracy) {
   return accuracy == Accuracy::kGuaranteed ? v1::ACCURACY_GUARANTEED : v1::ACCURACY_STANDARD;
 }
 
+v1::PriorityClass ToProto(Priority priority) {
+  switch (priority) {
+    case Priority::kRealtime:
+      return v1::REALTIME;
+    case Priority::kBulk:
+      return v1::BULK;
+    default:
+      return v1::INTERACTIVE;
+  }
+}
+
 v1::FactorOptions ToProto(const FactorOptions& options, std::span<const Factorization> handles) {
   v1::FactorOptions proto;
   for (const Factorization& handle : handles) proto.add_handle(handle.handle);
@@ -101,6 +113,7 @@ v1::FactorOptions ToProto(const FactorOptions& options, std::span<const Factoriz
   proto.set_log_determinant(options.log_determinant);
   proto.set_accuracy(ToProto(options.accuracy));
   proto.set_condition_estimate(options.condition_estimate);
+  proto.set_priority(ToProto(options.priority));
   if (!options.idempotency_key.empty()) {
     proto.set_idempotency_key(options.idempotency_key);
   } else if (handles.empty()) {

@@ -25,6 +25,7 @@ absl::StatusOr<v1::SolveRequest> MakeSolveRequest(const Factorization& factoriza
                                                   const SolveOptions& options);
 v1::SolveOptions ToProto(const SolveOptions& options);
 v1::Accuracy ToProto(Accuracy accuracy);
+v1::PriorityClass ToProto(Priority priority);
 
 // What replies say beside their solutions.
 SolveResult ToResult(v1::SolveReply& reply);

@@ -12,36 +12,32 @@
 
 namespace blockd::client {
 std::shared_ptr<SolveStream> SolveStream::Start(std::shared_ptr<Connection> connection,
-                                                absl::Time deadline, const std::string& route) {
+                                                grpc::GenericStub& stub, absl::Time deadline,
+                                                const std::string& route) {
   std::shared_ptr<SolveStream> stream(new SolveStream(std::move(connection)));
   stream->self_ = stream;
   stream->connection_->Prepare(stream->context_, deadline, route);
-  stream->connection_->bulk().PrepareBidiStreamingCall(
-      &stream->context_, "/blockd.v1.Solver/SolveStream", {}, stream.get());
+  stub.PrepareBidiStreamingCall(&stream->context_, "/blockd.v1.Solver/SolveStream", {},
+                                stream.get());
   stream->AddHold();  // until reading ends, because Send writes from outside of the reactions
   stream->StartRead(&stream->read_);
   stream->StartCall();
   return stream;
 }
 
-uint64_t SolveStream::NextId() {
-  absl::MutexLock lock(&mutex_);
-  return ++last_id_;
-}
-
-absl::Status SolveStream::Send(uint64_t id, v1::SolveRequest header, Bytes rhs,
+absl::Status SolveStream::Send(v1::SolveStreamRequest first, Bytes rhs,
                                std::span<std::byte> solution, MemoryLoan* loan, Done done) {
   const size_t chunk_bytes = connection_->options().chunk_bytes;
-  v1::SolveStreamRequest request;
-  request.set_id(id);
-  const std::string prefix = request.SerializeAsString();
+  const uint64_t id = first.id();
   const bool whole = rhs.size() <= chunk_bytes;
-  if (whole) header.set_rhs(rhs.data(), rhs.size());
-  *request.mutable_request() = std::move(header);
-  std::vector<grpc::ByteBuffer> messages = {Serialize(request)};
+  if (whole) first.mutable_request()->set_rhs(rhs.data(), rhs.size());
+  std::vector<Outgoing> messages = {{id, true, Serialize(first)}};
   if (!whole) {
-    Chunker chunker({rhs}, chunk_bytes, v1::SolveStreamRequest::kChunkFieldNumber, prefix, loan);
-    while (!chunker.done()) messages.push_back(chunker.Next());
+    v1::SolveStreamRequest prefix;
+    prefix.set_id(id);
+    Chunker chunker({rhs}, chunk_bytes, v1::SolveStreamRequest::kChunkFieldNumber,
+                    prefix.SerializeAsString(), loan);
+    while (!chunker.done()) messages.push_back({id, false, chunker.Next()});
   }
   auto pending = std::make_unique<Pending>();
   pending->solution = solution;
@@ -51,10 +47,58 @@ absl::Status SolveStream::Send(uint64_t id, v1::SolveRequest header, Bytes rhs,
     if (!end_.ok()) return end_;
     if (broken_ || closing_) return absl::UnavailableError("the stream to the server has ended");
     pending_.emplace(id, std::move(pending));
-    for (grpc::ByteBuffer& message : messages) outgoing_.push_back(std::move(message));
+    for (Outgoing& message : messages) outgoing_.push_back(std::move(message));
   }
   WriteNext();
   return absl::OkStatus();
+}
+
+bool SolveStream::IsUnsent(uint64_t id) const {
+  return std::ranges::any_of(outgoing_,
+                             [id](const Outgoing& out) { return out.first && out.id == id; });
+}
+
+void SolveStream::TakeBack(uint64_t id) {
+  std::erase_if(outgoing_, [id](const Outgoing& out) { return out.id == id; });
+}
+
+bool SolveStream::CancelRequest(uint64_t id) {
+  bool unsent = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!pending_.contains(id)) return false;
+    unsent = IsUnsent(id);
+    TakeBack(id);
+    if (!unsent && !closed_ && !broken_) {
+      v1::SolveStreamRequest cancel;
+      cancel.set_id(id);
+      cancel.mutable_cancel();
+      outgoing_.push_front({id, false, Serialize(cancel)});
+    }
+  }
+  if (unsent) {
+    Finish(id, absl::CancelledError("cancelled before it was sent"));
+  } else {
+    WriteNext();
+  }
+  return true;
+}
+
+void SolveStream::Abandon(uint64_t id) {
+  Done done;  // destroyed after the lock
+  absl::MutexLock lock(&mutex_);
+  const auto elsewhere = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return placing_ != id; };
+  mutex_.Await(absl::Condition(&elsewhere));
+  const auto it = pending_.find(id);
+  if (it == pending_.end()) return;
+  done = std::move(it->second->done);
+  it->second->done = nullptr;
+  it->second->abandoned = true;
+  // The rest of what has begun to be sent follows: the server waits for it.
+  if (IsUnsent(id)) {
+    TakeBack(id);
+    pending_.erase(it);
+  }
 }
 
 void SolveStream::CloseSending() {
@@ -95,7 +139,7 @@ void SolveStream::WriteNext() {
     if (writing_ || broken_ || closed_) return;
     if (!outgoing_.empty()) {
       writing_ = true;
-      written_.Swap(&outgoing_.front());  // it has no move
+      written_.Swap(&outgoing_.front().message);  // it has no move
       outgoing_.pop_front();
     } else if (closing_) {
       close = closed_ = true;
@@ -167,6 +211,8 @@ std::byte* SolveStream::Place(uint64_t id, size_t bytes) {
   if (bytes > pending.solution.size() - pending.received) return nullptr;
   std::byte* place = pending.solution.data() + pending.received;
   pending.received += bytes;
+  if (pending.abandoned) return nullptr;
+  placing_ = id;
   return place;
 }
 
@@ -179,8 +225,9 @@ void SolveStream::Handle(StreamReply& reply) {
   absl::StatusOr<SolveResult> result;
   {
     absl::MutexLock lock(&mutex_);
+    placing_.reset();
     const auto it = pending_.find(id);
-    if (reply.misplaced || it == pending_.end()) {
+    if (it == pending_.end() || (reply.misplaced && !it->second->abandoned)) {
       wrong = absl::StrCat("a reply that does not belong to any request (id ", id, ")");
     } else if (Pending& pending = *it->second; reply.is_chunk) {
       finished = pending.received == pending.solution.size();
@@ -200,8 +247,10 @@ void SolveStream::Handle(StreamReply& reply) {
       pending.answered = true;
       pending.result = ToResult(answer);
     } else if (answer.solution().size() == pending.solution.size()) {
-      std::copy_n(reinterpret_cast<const std::byte*>(answer.solution().data()),
-                  pending.solution.size(), pending.solution.data());
+      if (!pending.abandoned) {
+        std::copy_n(reinterpret_cast<const std::byte*>(answer.solution().data()),
+                    pending.solution.size(), pending.solution.data());
+      }
       finished = true;
       result = ToResult(answer);
     } else {
@@ -229,7 +278,7 @@ void SolveStream::Finish(uint64_t id, absl::StatusOr<SolveResult> result) {
     pending = std::move(it->second);
     pending_.erase(it);
   }
-  pending->done(std::move(result));
+  if (pending->done) pending->done(std::move(result));
 }
 
 void SolveStream::FailAll(const absl::Status& status) {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -27,14 +28,20 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   using Done = std::function<void(absl::StatusOr<SolveResult>)>;
 
   static std::shared_ptr<SolveStream> Start(std::shared_ptr<Connection> connection,
-                                            absl::Time deadline, const std::string& route);
+                                            grpc::GenericStub& stub, absl::Time deadline,
+                                            const std::string& route);
 
-  uint64_t NextId();  // counts from 1
-  // Starts one request. `solution` stays valid until `done`. With a loan, so does `rhs`, and
-  // longer: until the loan says so. Without one `rhs` is copied. An error, and no `done`, after the
-  // end.
-  absl::Status Send(uint64_t id, v1::SolveRequest header, Bytes rhs, std::span<std::byte> solution,
+  // Starts one request: `first` has an id of its own, and all but `rhs`. `solution` stays valid
+  // until `done`. With a loan, so does `rhs`, and longer: until the loan says so. Without one `rhs`
+  // is copied. An error, and no `done`, after the end.
+  absl::Status Send(v1::SolveStreamRequest first, Bytes rhs, std::span<std::byte> solution,
                     MemoryLoan* loan, Done done);
+  // The request is not wanted any more: its answer, CANCELLED or not, comes as ever. At once if
+  // nothing of it was sent. False if it is not outstanding.
+  bool CancelRequest(uint64_t id);
+  // Nothing is written to its solution after this, and `done` does not run, if it has not yet begun
+  // to. May wait for the chunk that is being read.
+  void Abandon(uint64_t id);
   // False once nothing more can be sent.
   bool open();
   // No more requests; the stream ends after the last answer.
@@ -52,15 +59,23 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
  private:
   struct Pending {
     std::span<std::byte> solution;
-    size_t received = 0;    // bytes of `solution`
-    bool answered = false;  // the reply came, its chunks are still to come
+    size_t received = 0;     // bytes of `solution`
+    bool answered = false;   // the reply came, its chunks are still to come
+    bool abandoned = false;  // its solution is not there any more; its answer is read and dropped
     SolveResult result;
     Done done;
+  };
+  struct Outgoing {
+    uint64_t id = 0;  // of the request that it is of
+    bool first = false;
+    grpc::ByteBuffer message;
   };
 
   explicit SolveStream(std::shared_ptr<Connection> connection)
       : connection_(std::move(connection)) {}
   void WriteNext();
+  bool IsUnsent(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // all of it
+  void TakeBack(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);        // what is not sent
   void Handle(StreamReply& reply);
   void Finish(uint64_t id, absl::StatusOr<SolveResult> result);
   std::byte* Place(uint64_t id, size_t bytes);
@@ -73,9 +88,9 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   grpc::ByteBuffer written_;
 
   absl::Mutex mutex_;
-  std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<uint64_t> placing_ ABSL_GUARDED_BY(mutex_);  // whose chunk is being read
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;    // no more Send
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;     // WritesDone was started

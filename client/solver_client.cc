@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/async_solve.h"
+#include "client/check_options.h"
 #include "client/connection.h"
 #include "client/factor.h"
 #include "client/healer.h"
@@ -24,21 +24,6 @@ template <typename Reply>
 std::optional<double> LogDeterminantOf(const Reply& reply) {
   if (!reply.has_log_determinant()) return std::nullopt;
   return reply.log_determinant();
-}
-
-absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
-  if (target.empty()) return InvalidFieldError("target", "empty", "host:port");
-  if (options.timeout <= absl::ZeroDuration()) {
-    return InvalidFieldError("timeout", absl::FormatDuration(options.timeout), "more than 0");
-  }
-  if (options.chunk_bytes < 1) {
-    return InvalidFieldError("chunk_bytes", absl::StrCat(options.chunk_bytes), "at least 1");
-  }
-  if (options.retry.max_attempts < 1) {
-    return InvalidFieldError("retry.max_attempts", absl::StrCat(options.retry.max_attempts),
-                             "at least 1");
-  }
-  return absl::OkStatus();
 }
 
 Factorization Name(const SystemView& system, const std::string& handle, const std::string& route) {
@@ -191,9 +176,13 @@ absl::Status SolverClient::SolveLarge(const Factorization& now, const v1::SolveR
       deadline,
       [&](grpc::ClientContext&) {
         MemoryLoan loan;  // comes back, at the latest, when this goes out of scope
-        const auto stream = SolveStream::Start(connection_, deadline, now.route);
+        const auto stream =
+            SolveStream::Start(connection_, connection_->bulk(), deadline, now.route);
+        v1::SolveStreamRequest first;
+        first.set_id(1);
+        *first.mutable_request() = request;
         const absl::Status sent =
-            stream->Send(stream->NextId(), request, rhs, solution, &loan,
+            stream->Send(std::move(first), rhs, solution, &loan,
                          [&](absl::StatusOr<SolveResult> answer) { *result = std::move(answer); });
         stream->CloseSending();
         stream->AwaitEnd();
@@ -336,6 +325,10 @@ absl::Status SolverClient::CheckHealth() const {
 
 FactorHandle SolverClient::Adopt(Factorization factorization) const {
   return FactorHandle(connection_, std::move(factorization));
+}
+
+RetryCounters SolverClient::retry_counters() const {
+  return connection_->retry_budget()->counters();
 }
 
 RestoreCounters SolverClient::restore_counters() const { return connection_->restore_counters(); }

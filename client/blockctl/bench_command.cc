@@ -23,7 +23,9 @@
 
 ABSL_DECLARE_FLAG(int64_t, block_size);
 ABSL_FLAG(int32_t, callers, 1, "Threads that call; with --rate, the most requests in flight.");
-ABSL_FLAG(int32_t, connections, 1, "TCP connections that the callers share evenly.");
+ABSL_FLAG(
+    int32_t, connections, 1,
+    "TCP connections that the callers share evenly; with --session each caller has one more.");
 ABSL_FLAG(int32_t, handles, 1, "Factorizations that the callers share evenly.");
 ABSL_FLAG(double, rate, 0,
           "Arrivals a second, of all callers together: an open loop, where latency counts from the "
@@ -93,6 +95,7 @@ absl::StatusOr<problems::Problem> MakeProblem() {
 }
 
 absl::StatusOr<LoadOptions> LoadFromFlags() {
+  if (const auto priority = PriorityFromFlag(); !priority.ok()) return priority.status();
   LoadOptions options;
   options.callers = absl::GetFlag(FLAGS_callers);
   options.rate = absl::GetFlag(FLAGS_rate);
@@ -167,15 +170,16 @@ class Bench {
     const client::Factorization& handle = handles_[caller % handles_.size()];
     const client::SolverClient& client = ClientOf(caller);
     if (operation == 0) {
-      const auto result = client.Factor(view_);
+      const auto result = client.Factor(view_, {.priority = priority_});
       return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
     }
     if (operation == 2) {
-      const auto result = client.Refactor(handle, view_, {.pin = true});
+      const auto result = client.Refactor(handle, view_, {.pin = true, .priority = priority_});
       return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
     }
-    const auto result = absl::GetFlag(FLAGS_session) ? SolveInSession(caller, handle)
-                                                     : client.Solve(handle, rhs_, x_[caller]);
+    const auto result = absl::GetFlag(FLAGS_session)
+                            ? SolveInSession(caller, handle)
+                            : client.Solve(handle, rhs_, x_[caller], {.priority = priority_});
     return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
   }
 
@@ -197,7 +201,8 @@ class Bench {
                                                      const client::Factorization& handle) {
     std::optional<client::SolveSession>& session = sessions_[caller];
     if (!session) session.emplace(ClientOf(caller).OpenSession());
-    const absl::StatusOr<uint64_t> id = session->Send(handle, rhs_, x_[caller]);
+    const absl::StatusOr<uint64_t> id =
+        session->Send(handle, rhs_, x_[caller], {.priority = priority_});
     if (!id.ok()) {
       session.reset();
       return id.status();
@@ -212,6 +217,7 @@ class Bench {
   std::vector<std::vector<double>> x_;
   std::vector<std::optional<client::SolveSession>> sessions_;
   std::vector<client::FactorHandle> handles_;
+  const client::Priority priority_ = *PriorityFromFlag();  // which LoadFromFlags has checked
 };
 
 absl::StatusOr<v1::Cost> CallEmpty(const client::SolverClient& client, int operation) {
@@ -280,7 +286,7 @@ Command BenchCommand() {
           "  blockctl bench --callers=64 --duration=30s\n"
           "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
           {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks",
-           "block_size", "num_rhs", "duration", "warmup", "session", "empty"},
+           "block_size", "num_rhs", "duration", "warmup", "session", "empty", "priority"},
           RunBench};
 }
 

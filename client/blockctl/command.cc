@@ -37,6 +37,13 @@ ABSL_FLAG(std::string, tls_key_file, "", "PEM file with the client's private key
 ABSL_FLAG(std::string, tls_server_name, "",
           "Name expected in the server's certificate; empty: the host of --server.");
 
+ABSL_FLAG(std::string, token_file, FromEnvironment("BLOCKD_TOKEN_FILE", ""),
+          "File with the secret that says who asks; needs TLS, but for a server on this host. The "
+          "default is $BLOCKD_TOKEN_FILE if set.");
+ABSL_FLAG(std::string, priority, "interactive",
+          "Which waiting work the server takes first: realtime (the earliest --timeout first), "
+          "interactive or bulk. Above what the tenant may use it is lowered.");
+
 namespace blockd::blockctl {
 namespace {
 
@@ -67,12 +74,38 @@ absl::Status SetTls(client::ClientOptions& options) {
   return status;
 }
 
+absl::Status SetToken(client::ClientOptions& options) {
+  const std::string path = absl::GetFlag(FLAGS_token_file);
+  if (path.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::string> read = ReadFile(path);
+  if (!read.ok()) return read.status();
+  options.token = std::string(absl::StripAsciiWhitespace(*read));
+  if (options.token.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": holds no token"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Client>
+absl::StatusOr<Client> Connect() {
+  const absl::StatusOr<client::ClientOptions> options = ClientOptionsFromFlags();
+  if (!options.ok()) return options.status();
+  absl::StatusOr<Client> client = Client::Connect(ServerFlag(), *options);
+  const absl::Duration wait = absl::GetFlag(FLAGS_wait);
+  if (client.ok() && wait > absl::ZeroDuration() && !client->WaitUntilConnected(wait)) {
+    return absl::UnavailableError(
+        absl::StrCat("no server at ", ServerFlag(), " within ", absl::FormatDuration(wait)));
+  }
+  return client;
+}
+
 }  // namespace
 
 const std::vector<std::string_view>& CommonFlags() {
   static const auto& flags = *new std::vector<std::string_view>{
-      "server", "caller",      "timeout",       "wait",         "json",           "quiet",
-      "tls",    "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name"};
+      "server",          "caller",    "timeout",     "wait",          "json",
+      "quiet",           "tls",       "tls_ca_file", "tls_cert_file", "tls_key_file",
+      "tls_server_name", "token_file"};
   return flags;
 }
 
@@ -88,20 +121,22 @@ absl::StatusOr<client::ClientOptions> ClientOptionsFromFlags() {
   if (options.timeout <= absl::ZeroDuration()) return UsageError("--timeout must be more than 0");
   if (ServerFlag().empty()) return UsageError("--server is empty, expected host:port");
   if (absl::Status status = SetTls(options); !status.ok()) return status;
+  if (absl::Status status = SetToken(options); !status.ok()) return status;
   return options;
 }
 
-absl::StatusOr<client::SolverClient> ConnectFromFlags() {
-  const absl::StatusOr<client::ClientOptions> options = ClientOptionsFromFlags();
-  if (!options.ok()) return options.status();
-  absl::StatusOr<client::SolverClient> client =
-      client::SolverClient::Connect(ServerFlag(), *options);
-  const absl::Duration wait = absl::GetFlag(FLAGS_wait);
-  if (client.ok() && wait > absl::ZeroDuration() && !client->WaitUntilConnected(wait)) {
-    return absl::UnavailableError(
-        absl::StrCat("no server at ", ServerFlag(), " within ", absl::FormatDuration(wait)));
-  }
-  return client;
+absl::StatusOr<client::SolverClient> ConnectFromFlags() { return Connect<client::SolverClient>(); }
+
+absl::StatusOr<client::AdminClient> ConnectAdminFromFlags() {
+  return Connect<client::AdminClient>();
+}
+
+absl::StatusOr<client::Priority> PriorityFromFlag() {
+  const std::string priority = absl::GetFlag(FLAGS_priority);
+  if (priority == "interactive") return client::Priority::kInteractive;
+  if (priority == "realtime") return client::Priority::kRealtime;
+  if (priority == "bulk") return client::Priority::kBulk;
+  return UsageError("--priority must be realtime, interactive or bulk");
 }
 
 absl::Status RefuseArguments(const std::vector<std::string>& arguments) {

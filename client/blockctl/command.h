@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "blockd/client/admin_client.h"
 #include "blockd/client/solver_client.h"
 #include "client/blockctl/text.h"
 
@@ -22,6 +23,7 @@ struct Command {
   absl::Status (*run)(const std::vector<std::string>& arguments);
 };
 
+Command AdminCommand();
 Command FactorCommand();
 Command RefactorCommand();
 Command SolveCommand();
@@ -40,6 +42,9 @@ std::string ServerFlag();
 absl::StatusOr<client::ClientOptions> ClientOptionsFromFlags();
 // Connects, after waiting for the server as --wait says.
 absl::StatusOr<client::SolverClient> ConnectFromFlags();
+absl::StatusOr<client::AdminClient> ConnectAdminFromFlags();
+// --priority; a usage error if it is none of the three.
+absl::StatusOr<client::Priority> PriorityFromFlag();
 
 // For commands that take flags only.
 absl::Status RefuseArguments(const std::vector<std::string>& arguments);

@@ -51,7 +51,10 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
       return kHandleNotFound;
     case absl::StatusCode::kResourceExhausted:
-      return kOutOfMemory;
+      return client::GetQuotaExceeded(status) ? kOverQuota : kOutOfMemory;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return kNotAllowed;
     case absl::StatusCode::kDeadlineExceeded:
       return kDeadline;
     case absl::StatusCode::kUnavailable:
@@ -80,6 +83,14 @@ std::string Advice(const absl::Status& status, const std::string& server) {
              "--device_memory";
     case kDeadline:
       return "give it more time with --timeout";
+    case kOverQuota:
+      return client::WaitingHelps(status)
+                 ? "try again later, or ask for a larger quota (`blockctl admin tenants`)"
+                 : "release something (`blockctl list`, `blockctl release`), or ask for a larger "
+                   "quota (`blockctl admin tenants`)";
+    case kNotAllowed:
+      return "say who asks with --token_file or --tls_cert_file; `blockctl admin` needs the role "
+             "admin";
     default:
       return "";
   }

@@ -19,11 +19,14 @@ enum ExitCode : int {
   kOutOfMemory = 6,  // the server's, even after eviction
   kDeadline = 7,     // --timeout passed
   kInternal = 8,     // anything else
+  kOverQuota = 9,    // of the tenant
+  kNotAllowed = 10,  // the server does not know who asks, or that one may not
 };
 // For `blockctl help`.
 inline constexpr std::string_view kExitCodes =
     "0 success, 1 usage, 2 server unavailable, 3 invalid input, 4 not positive definite,\n"
-    "5 handle not found, 6 out of memory, 7 deadline passed, 8 internal error";
+    "5 handle not found, 6 out of memory, 7 deadline passed, 8 internal error, 9 over a quota,\n"
+    "10 not allowed";
 
 // A mistake on the command line: an absl::Status that exits with kUsage.
 absl::Status UsageError(const std::string& message);

@@ -45,6 +45,9 @@ absl::StatusOr<client::FactorOptions> OptionsFromFlags() {
   const absl::StatusOr<client::Accuracy> accuracy = AccuracyFromFlag();
   if (!accuracy.ok()) return accuracy.status();
   options.accuracy = *accuracy;
+  const absl::StatusOr<client::Priority> priority = PriorityFromFlag();
+  if (!priority.ok()) return priority.status();
+  options.priority = *priority;
   options.condition_estimate = absl::GetFlag(FLAGS_condition_estimate);
   options.log_determinant = absl::GetFlag(FLAGS_log_determinant);
   options.idempotency_key = absl::GetFlag(FLAGS_idempotency_key);
@@ -152,7 +155,7 @@ Command FactorCommand() {
           "  H=$(blockctl factor --diagonal=D.npy --coupling=E.npy)\n"
           "  blockctl solve --handle=$H --rhs=b.npy --out=x.npy\n",
           With({"keep_matrix", "check_finite", "lease", "pin", "log_determinant", "idempotency_key",
-                "accuracy", "condition_estimate"}),
+                "accuracy", "condition_estimate", "priority"}),
           RunFactor};
 }
 
@@ -164,7 +167,7 @@ Command RefactorCommand() {
       "The shape must be that of the handle. Where the new matrix is not positive definite the\n"
       "old factorization stays in force, unless --overwrite.\n",
       With({"handle", "overwrite", "keep_matrix", "check_finite", "lease", "pin", "log_determinant",
-            "accuracy", "condition_estimate"}),
+            "accuracy", "condition_estimate", "priority"}),
       RunRefactor};
 }
 

@@ -63,25 +63,37 @@ absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text) {
   return RoutedHandle{bytes, route};
 }
 
+std::string HandleHeading() {
+  return absl::StrFormat("%-48s %7s %6s %-7s %10s %9s %9s %9s %8s %8s\n", "HANDLE", "N", "n",
+                         "SCALAR", "HELD", "AGE", "IDLE", "LEASE", "SOLVES", "RHS");
+}
+
+std::string HandleLine(const v1::FactorizationInfo& info, const std::string& route) {
+  return absl::StrFormat("%-48s %7d %6d %-7s %10s %9s %9s %9s %8d %8d%s\n",
+                         HandleText(info.handle(), route), info.num_blocks(), info.block_size(),
+                         ScalarText(info.scalar()),
+                         BytesText(static_cast<double>(info.held_bytes())),
+                         SecondsText(info.age_seconds()), SecondsText(info.idle_seconds()),
+                         info.lease_seconds() > 0 ? SecondsText(info.lease_seconds()) : "-",
+                         info.times_solved(), info.rhs_solved(), Notes(info));
+}
+
 std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos, const std::string& route) {
   if (infos.empty()) return "";
-  std::string text =
-      absl::StrFormat("%-48s %7s %6s %-7s %10s %9s %9s %9s %8s %8s\n", "HANDLE", "N", "n", "SCALAR",
-                      "HELD", "AGE", "IDLE", "LEASE", "SOLVES", "RHS");
-  for (const v1::FactorizationInfo& info : infos) {
-    absl::StrAppendFormat(&text, "%-48s %7d %6d %-7s %10s %9s %9s %9s %8d %8d%s\n",
-                          HandleText(info.handle(), route), info.num_blocks(), info.block_size(),
-                          ScalarText(info.scalar()),
-                          BytesText(static_cast<double>(info.held_bytes())),
-                          SecondsText(info.age_seconds()), SecondsText(info.idle_seconds()),
-                          info.lease_seconds() > 0 ? SecondsText(info.lease_seconds()) : "-",
-                          info.times_solved(), info.rhs_solved(), Notes(info));
-  }
+  std::string text = HandleHeading();
+  for (const v1::FactorizationInfo& info : infos) absl::StrAppend(&text, HandleLine(info, route));
   return text;
 }
 
 void WriteHandle(const v1::FactorizationInfo& info, const std::string& route, JsonWriter& json) {
-  json.BeginObject().Field("handle", HandleText(info.handle(), route));
+  json.BeginObject();
+  WriteHandleFields(info, route, json);
+  json.EndObject();
+}
+
+void WriteHandleFields(const v1::FactorizationInfo& info, const std::string& route,
+                       JsonWriter& json) {
+  json.Field("handle", HandleText(info.handle(), route));
   json.Field("num_blocks", info.num_blocks()).Field("block_size", info.block_size());
   json.Field("scalar", ScalarText(info.scalar())).Field("held_bytes", info.held_bytes());
   json.Field("matrix_kept", info.matrix_kept()).Field("pinned", info.pinned());
@@ -90,7 +102,6 @@ void WriteHandle(const v1::FactorizationInfo& info, const std::string& route, Js
   json.Field("lease_seconds", info.lease_seconds()).Field("times_solved", info.times_solved());
   json.Field("rhs_solved", info.rhs_solved());
   json.Field("times_refactored", info.times_refactored());
-  json.EndObject();
 }
 
 }  // namespace blockd::blockctl

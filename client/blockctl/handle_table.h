@@ -24,7 +24,14 @@ absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text);
 // A line each under a heading; empty if there are none. All are held along `route`.
 std::string HandleTable(const std::vector<v1::FactorizationInfo>& infos,
                         const std::string& route = {});
+// Its pieces.
+std::string HandleHeading();
+std::string HandleLine(const v1::FactorizationInfo& info, const std::string& route = {});
+
 void WriteHandle(const v1::FactorizationInfo& info, const std::string& route, JsonWriter& json);
+// What is between its braces.
+void WriteHandleFields(const v1::FactorizationInfo& info, const std::string& route,
+                       JsonWriter& json);
 
 }  // namespace blockd::blockctl
 

@@ -25,7 +25,7 @@ namespace {
 const std::vector<Command>& Commands() {
   static const auto& commands = *new std::vector<Command>{
       FactorCommand(), SolveCommand(), RefactorCommand(), ReleaseCommand(), ListCommand(),
-      InfoCommand(),   PlanCommand(),  DemoCommand(),     BenchCommand()};
+      InfoCommand(),   PlanCommand(),  DemoCommand(),     BenchCommand(),   AdminCommand()};
   return commands;
 }
 
@@ -153,6 +153,14 @@ void WriteDetails(const absl::Status& status, JsonWriter& json) {
     json.Field("asked_bytes", memory->asked_bytes()).Field("free_bytes", memory->free_bytes());
     json.Field("evictable_bytes", memory->evictable_bytes());
     json.Field("total_bytes", memory->total_bytes());
+  }
+  if (const auto quota = client::GetQuotaExceeded(status)) {
+    json.Field("quota", quota->quota()).Field("limit", quota->limit());
+    json.Field("used", quota->used()).Field("asked", quota->asked());
+    json.Field("tenant", quota->tenant());
+  }
+  if (const auto delay = client::GetRetryAfter(status)) {
+    json.Field("retry_after_seconds", absl::ToDoubleSeconds(*delay));
   }
 }
 

@@ -84,6 +84,7 @@ absl::StatusOr<Solved> SolveWithMatrix(const client::SolverClient& client, const
   const absl::StatusOr<client::Accuracy> accuracy = AccuracyFromFlag();
   if (!accuracy.ok()) return accuracy.status();
   factor.accuracy = *accuracy;
+  factor.priority = options.priority;
   absl::StatusOr<client::FactorSolveResult> result =
       rhs.scalar == client::Scalar::kFloat64
           ? client.FactorSolve(blocks.view(), Input<double>(rhs), Output<double>(solution), options,
@@ -196,6 +197,9 @@ absl::Status RunSolve(const std::vector<std::string>& arguments) {
   options.residual = absl::GetFlag(FLAGS_residual);
   options.max_refinements = absl::GetFlag(FLAGS_refinements);
   options.check_finite = absl::GetFlag(FLAGS_check_finite);
+  const absl::StatusOr<client::Priority> priority = PriorityFromFlag();
+  if (!priority.ok()) return priority.status();
+  options.priority = *priority;
   const absl::StatusOr<Array> array = ReadRhs(absl::GetFlag(FLAGS_rhs));
   if (!array.ok()) return array.status();
   Columns solution;
@@ -235,7 +239,7 @@ absl::Status RunSolve(const std::vector<std::string>& arguments) {
 Command SolveCommand() {
   std::vector<std::string_view> flags = {"handle", "rhs", "out", "residual", "refinements"};
   flags.insert(flags.end(), MatrixFlags().begin(), MatrixFlags().end());
-  flags.insert(flags.end(), {"log_determinant", "check_finite", "accuracy"});
+  flags.insert(flags.end(), {"log_determinant", "check_finite", "accuracy", "priority"});
   return {"solve",
           "",
           "Solve with a handle, or factor, solve and keep nothing",

@@ -4,6 +4,7 @@
 
 #include "absl/strings/cord.h"
 #include "blockd/v1/blockd.pb.h"
+#include "client/retry_budget.h"
 
 namespace blockd::client {
 namespace {
@@ -41,12 +42,67 @@ TEST(BackoffTest, JitterTakesAwayUpToHalf) {
   EXPECT_EQ(backoff.Next(kUnavailable, absl::UnixEpoch()), absl::Milliseconds(50));
 }
 
-TEST(BackoffTest, AFullMemoryIsForTheCallerToTryAgain) {
+TEST(BackoffTest, WhatIsFullIsTriedAgainWhereTheServerSaysWhen) {
   absl::Status full = absl::ResourceExhaustedError("full");
+  EXPECT_FALSE(Make({}).Next(full, absl::UnixEpoch()).has_value());
   full.SetPayload(
       "type.googleapis.com/blockd.v1.RetryAfter",
       *UnavailableFor(absl::Seconds(3)).GetPayload("type.googleapis.com/blockd.v1.RetryAfter"));
-  EXPECT_FALSE(Make({}).Next(full, absl::UnixEpoch()).has_value());
+  EXPECT_EQ(Make({}, 0).Next(full, absl::UnixEpoch()), absl::Seconds(3));
+}
+
+TEST(BackoffTest, TheServersDelayGrowsWhileItRefuses) {
+  Backoff backoff = Make({.max_attempts = 100, .max_delay = absl::Seconds(30)}, 0);
+  for (const int expected_seconds : {7, 14, 28, 30, 30}) {
+    EXPECT_EQ(backoff.Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch()),
+              absl::Seconds(expected_seconds));
+  }
+  // What the server asks for is not cut.
+  EXPECT_EQ(backoff.Next(UnavailableFor(absl::Seconds(40)), absl::UnixEpoch()), absl::Seconds(40));
+}
+
+TEST(BackoffTest, ADelayThatHasGrownTooLongIsTheServersAgain) {
+  Backoff backoff = Make({.max_delay = absl::Hours(1)}, 0.5, absl::UnixEpoch() + absl::Seconds(10));
+  backoff.Next(UnavailableFor(absl::Seconds(1)), absl::UnixEpoch());
+  EXPECT_EQ(backoff.Next(UnavailableFor(absl::Seconds(9)), absl::UnixEpoch()), absl::Seconds(9));
+}
+
+TEST(RetryBudgetTest, RetriesAreAShareOfTheCallsBeyondABurst) {
+  const RetryOptions options{.max_attempts = 100, .budget_ratio = 0.25, .budget_burst = 3};
+  RetryBudget budget(options);
+  int retries = 0;
+  for (int call = 0; call < 40; ++call) {
+    Backoff backoff(
+        options, absl::InfiniteFuture(), [] { return 0.5; }, &budget);
+    while (backoff.Next(kUnavailable, absl::UnixEpoch()).has_value()) ++retries;
+  }
+  // The first call finds the burst full.
+  EXPECT_EQ(retries, 3 + 39 / 4);
+  EXPECT_EQ(budget.counters().retries, retries);
+  EXPECT_EQ(budget.counters().over_budget, 40);
+}
+
+TEST(RetryBudgetTest, ABudgetThatIsFullAgainAllowsABurstAgain) {
+  const RetryOptions options{.max_attempts = 100, .budget_ratio = 0.5, .budget_burst = 2};
+  RetryBudget budget(options);
+  EXPECT_TRUE(budget.TakeRetry());
+  EXPECT_TRUE(budget.TakeRetry());
+  EXPECT_FALSE(budget.TakeRetry());
+  for (int call = 0; call < 100; ++call) budget.CountCall();
+  EXPECT_TRUE(budget.TakeRetry());
+  EXPECT_TRUE(budget.TakeRetry());
+  EXPECT_FALSE(budget.TakeRetry());
+}
+
+TEST(RetryBudgetTest, WhatIsFinalTakesNothing) {
+  const RetryOptions options{.budget_ratio = 0, .budget_burst = 1};
+  RetryBudget budget(options);
+  Backoff backoff(
+      options, absl::UnixEpoch() + absl::Seconds(1), [] { return 0.5; }, &budget);
+  EXPECT_FALSE(backoff.Next(absl::InternalError(""), absl::UnixEpoch()).has_value());
+  EXPECT_FALSE(backoff.Next(UnavailableFor(absl::Hours(1)), absl::UnixEpoch()).has_value());
+  EXPECT_TRUE(backoff.Next(kUnavailable, absl::UnixEpoch()).has_value());
+  EXPECT_EQ(budget.counters().over_budget, 0);
 }
 
 TEST(BackoffTest, NothingElseIsTriedAgain) {
@@ -80,7 +136,7 @@ TEST(BackoffTest, WaitsAtLeastAsLongAsTheServerAsks) {
   const auto wait = backoff.Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch());
   ASSERT_TRUE(wait.has_value());
   EXPECT_GE(*wait, absl::Seconds(7));
-  EXPECT_LE(*wait, absl::Seconds(7.7));
+  EXPECT_LE(*wait, absl::Seconds(10.5));
 }
 
 TEST(BackoffTest, GivesUpWhereTheServerAsksForMoreTimeThanThereIs) {
@@ -112,7 +168,7 @@ TEST(BackoffTest, TheServersDelayIsExactWithoutJitterAndNeverShortensOurs) {
             absl::Seconds(7));
   EXPECT_NEAR(absl::ToDoubleSeconds(
                   *Make({}, 0.999999).Next(UnavailableFor(absl::Seconds(10)), absl::UnixEpoch())),
-              11, 1e-3);
+              15, 1e-3);
   EXPECT_EQ(Make({.initial_delay = absl::Seconds(20)}, 0)
                 .Next(UnavailableFor(absl::Seconds(1)), absl::UnixEpoch()),
             absl::Seconds(10));

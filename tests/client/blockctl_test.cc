@@ -33,7 +33,7 @@ TEST(BlockctlUsageTest, HelpSaysWhatThereIs) {
   const Outcome help = Blockctl(kNobody, {"help"});
   EXPECT_EQ(help.exit_status, 0);
   for (const std::string command :
-       {"factor", "solve", "refactor", "release", "list", "info", "demo", "bench"}) {
+       {"factor", "solve", "refactor", "release", "list", "info", "demo", "bench", "admin"}) {
     EXPECT_THAT(help.out, HasSubstr("\n  " + command));
     for (const Outcome& of_command :
          {Blockctl(kNobody, {"help", command}), Blockctl(kNobody, {command, "--help"})}) {

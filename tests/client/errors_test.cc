@@ -91,6 +91,67 @@ TEST(ErrorsTest, EachDetailHasItsOwnReader) {
   EXPECT_FALSE(GetRetryAfter(read).has_value());
 }
 
+TEST(ErrorsTest, AQuotaSaysWhichOneAndWhose) {
+  v1::QuotaExceeded sent;
+  sent.set_quota("handles");
+  sent.set_limit(100);
+  sent.set_used(99);
+  sent.set_asked(4);
+  sent.set_tenant("uri:spiffe://plant/arm");
+  const absl::Status status = ToStatus(WithDetail(absl::StatusCode::kResourceExhausted, sent));
+  const auto read = GetQuotaExceeded(status);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->quota(), "handles");
+  EXPECT_EQ(read->limit(), 100);
+  EXPECT_EQ(read->used(), 99);
+  EXPECT_EQ(read->asked(), 4);
+  EXPECT_EQ(read->tenant(), "uri:spiffe://plant/arm");
+  EXPECT_FALSE(GetInsufficientMemory(status).has_value());
+}
+
+TEST(ErrorsTest, ADeadlineThatCannotBeMetSaysByHowMuch) {
+  v1::DeadlineUnreachable sent;
+  sent.mutable_predicted()->set_seconds(2);
+  sent.mutable_left()->set_nanos(5000000);
+  const absl::Status status = ToStatus(WithDetail(absl::StatusCode::kDeadlineExceeded, sent));
+  ASSERT_TRUE(GetDeadlineUnreachable(status).has_value());
+  EXPECT_EQ(GetDeadlineUnreachable(status)->predicted().seconds(), 2);
+  EXPECT_EQ(GetDeadlineUnreachable(status)->left().nanos(), 5000000);
+  EXPECT_FALSE(GetDeadlineUnreachable(absl::DeadlineExceededError("")).has_value());
+}
+
+TEST(ErrorsTest, WaitingHelpsWhereTheServerSaysSoAndTheRequestCanFit) {
+  const auto exhausted = [](const google::protobuf::Message& detail, bool retry_after) {
+    v1::RpcStatus status = WithDetail(absl::StatusCode::kResourceExhausted, detail);
+    v1::RetryAfter delay;
+    delay.mutable_delay()->set_nanos(1000);
+    if (retry_after) status.add_details()->PackFrom(delay);
+    return ToStatus(status);
+  };
+  v1::QuotaExceeded quota;
+  quota.set_limit(10);
+  quota.set_used(8);
+  quota.set_asked(10);
+  EXPECT_TRUE(WaitingHelps(exhausted(quota, true)));
+  EXPECT_FALSE(WaitingHelps(exhausted(quota, false)));
+  quota.set_asked(10.5);
+  EXPECT_FALSE(WaitingHelps(exhausted(quota, true)));
+  v1::InsufficientMemory memory;
+  memory.set_asked_bytes(10);
+  memory.set_total_bytes(10);
+  EXPECT_TRUE(WaitingHelps(exhausted(memory, true)));
+  EXPECT_FALSE(WaitingHelps(exhausted(memory, false)));
+  memory.set_total_bytes(9);
+  EXPECT_FALSE(WaitingHelps(exhausted(memory, true)));
+  EXPECT_FALSE(WaitingHelps(exhausted(v1::LimitExceeded(), true)));
+  EXPECT_TRUE(WaitingHelps(absl::UnavailableError("")));
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kOk, absl::StatusCode::kCancelled, absl::StatusCode::kDeadlineExceeded,
+        absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnauthenticated}) {
+    EXPECT_FALSE(WaitingHelps(absl::Status(code, ""))) << code;
+  }
+}
+
 TEST(ErrorsTest, ARetryAfterWithoutADelayIsNone) {
   EXPECT_FALSE(GetRetryAfter(ToStatus(WithDetail(absl::StatusCode::kUnavailable, v1::RetryAfter())))
                    .has_value());

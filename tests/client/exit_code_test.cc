@@ -20,6 +20,13 @@ absl::Status NotPositiveDefinite() {
   return client::ToStatus(status);
 }
 
+absl::Status OverQuota() {
+  v1::RpcStatus status;
+  status.set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  status.add_details()->PackFrom(v1::QuotaExceeded());
+  return client::ToStatus(status);
+}
+
 TEST(ExitCodeTest, EveryKindOfFailureHasItsOwn) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
   EXPECT_EQ(ExitCodeOf(UsageError("what?")), 1);
@@ -32,6 +39,9 @@ TEST(ExitCodeTest, EveryKindOfFailureHasItsOwn) {
   EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("")), 7);
   EXPECT_EQ(ExitCodeOf(absl::InternalError("")), 8);
   EXPECT_EQ(ExitCodeOf(absl::UnimplementedError("")), 8);
+  EXPECT_EQ(ExitCodeOf(OverQuota()), 9);
+  EXPECT_EQ(ExitCodeOf(absl::UnauthenticatedError("")), 10);
+  EXPECT_EQ(ExitCodeOf(absl::PermissionDeniedError("")), 10);
 }
 
 TEST(ExitCodeTest, AdviceNamesTheServer) {
@@ -58,6 +68,8 @@ TEST(ExitCodeTest, AdviceIsWhatHelpsInThatCase) {
   expect(NotPositiveDefinite(), "diagonal");
   expect(absl::ResourceExhaustedError(""), "--device_memory");
   expect(absl::DeadlineExceededError(""), "--timeout");
+  expect(OverQuota(), "release something");
+  expect(absl::UnauthenticatedError(""), "--token_file");
   expect(absl::NotFoundError(""), "blockctl list");
   expect(NotHeld(v1::HandleNotFound::NEVER_EXISTED), "blockctl list");
   expect(NotHeld(v1::HandleNotFound::RELEASED), "it was released");

@@ -21,12 +21,13 @@ grpc::Status Run(const S& script, Arguments&&... arguments) {
 
 }  // namespace
 
-FakeSolver::FakeSolver() {
+FakeSolver::FakeSolver(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
   builder.RegisterService(this);
+  builder.RegisterService(&admin);
   server_ = builder.BuildAndStart();
 }
 
@@ -105,6 +106,60 @@ grpc::Status FakeSolver::GetPlan(grpc::ServerContext* context, const v1::GetPlan
                                  v1::Plan* reply) {
   Called("GetPlan", *context);
   return Run(on_plan, *request, reply);
+}
+
+grpc::Status FakeAdmin::ListAllFactorizations(grpc::ServerContext*,
+                                              const v1::ListAllFactorizationsRequest* request,
+                                              v1::ListAllFactorizationsReply* reply) {
+  return Run(on_list, *request, reply);
+}
+
+grpc::Status FakeAdmin::Evict(grpc::ServerContext*, const v1::EvictRequest* request,
+                              v1::EvictReply* reply) {
+  return Run(on_evict, *request, reply);
+}
+
+grpc::Status FakeAdmin::Unpin(grpc::ServerContext*, const v1::UnpinRequest* request,
+                              v1::UnpinReply* reply) {
+  return Run(on_unpin, *request, reply);
+}
+
+grpc::Status FakeAdmin::ListTenants(grpc::ServerContext*, const v1::ListTenantsRequest*,
+                                    v1::ListTenantsReply* reply) {
+  return Run(on_tenants, reply);
+}
+
+grpc::Status FakeAdmin::Drain(grpc::ServerContext*, const v1::DrainRequest*,
+                              v1::DrainReply* reply) {
+  return Run(on_drain, reply);
+}
+
+grpc::Status FakeAdmin::SetLogLevel(grpc::ServerContext*, const v1::SetLogLevelRequest* request,
+                                    v1::SetLogLevelReply* reply) {
+  return Run(on_log_level, *request, reply);
+}
+
+grpc::Status FakeAdmin::Reload(grpc::ServerContext*, const v1::ReloadRequest*,
+                               v1::ReloadReply* reply) {
+  return Run(on_reload, reply);
+}
+
+grpc::Status OverQuota(const std::string& quota, absl::Duration delay) {
+  v1::QuotaExceeded detail;
+  detail.set_quota(quota);
+  detail.set_limit(100);
+  detail.set_used(100);
+  detail.set_asked(1);
+  detail.set_tenant("ada");
+  v1::RpcStatus status;
+  status.set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
+  status.add_details()->PackFrom(detail);
+  if (delay != absl::InfiniteDuration()) {
+    v1::RetryAfter after;
+    *after.mutable_delay() = ToProto(delay);
+    status.add_details()->PackFrom(after);
+  }
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED, "over the quota", status.SerializeAsString()};
 }
 
 grpc::Status UnavailableFor(absl::Duration delay) {

@@ -12,6 +12,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "blockd/v1/admin.grpc.pb.h"
 #include "blockd/v1/blockd.grpc.pb.h"
 
 namespace blockd::client {
@@ -49,13 +50,43 @@ class Shared {
 template <typename Signature>
 using Script = Shared<std::function<Signature>>;
 
+// The fake solver's other service, scripted in the same way.
+class FakeAdmin : public v1::Admin::Service {
+ public:
+  Script<grpc::Status(const v1::ListAllFactorizationsRequest&, v1::ListAllFactorizationsReply*)>
+      on_list;
+  Script<grpc::Status(const v1::EvictRequest&, v1::EvictReply*)> on_evict;
+  Script<grpc::Status(const v1::UnpinRequest&, v1::UnpinReply*)> on_unpin;
+  Script<grpc::Status(v1::ListTenantsReply*)> on_tenants;
+  Script<grpc::Status(v1::DrainReply*)> on_drain;
+  Script<grpc::Status(const v1::SetLogLevelRequest&, v1::SetLogLevelReply*)> on_log_level;
+  Script<grpc::Status(v1::ReloadReply*)> on_reload;
+
+  grpc::Status ListAllFactorizations(grpc::ServerContext* context,
+                                     const v1::ListAllFactorizationsRequest* request,
+                                     v1::ListAllFactorizationsReply* reply) override;
+  grpc::Status Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
+                     v1::EvictReply* reply) override;
+  grpc::Status Unpin(grpc::ServerContext* context, const v1::UnpinRequest* request,
+                     v1::UnpinReply* reply) override;
+  grpc::Status ListTenants(grpc::ServerContext* context, const v1::ListTenantsRequest* request,
+                           v1::ListTenantsReply* reply) override;
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                     v1::DrainReply* reply) override;
+  grpc::Status SetLogLevel(grpc::ServerContext* context, const v1::SetLogLevelRequest* request,
+                           v1::SetLogLevelReply* reply) override;
+  grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
+                      v1::ReloadReply* reply) override;
+};
+
 // Calls without a script are UNIMPLEMENTED. Scripts may run on any number of threads.
 class FakeSolver : public v1::Solver::Service {
  public:
   using FactorReader = grpc::ServerReader<v1::FactorStreamRequest>;
   using SolvePipe = grpc::ServerReaderWriter<v1::SolveStreamReply, v1::SolveStreamRequest>;
 
-  FakeSolver();
+  explicit FakeSolver(const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                          grpc::InsecureServerCredentials());
   ~FakeSolver() override;
   std::string target() const;
 
@@ -69,7 +100,9 @@ class FakeSolver : public v1::Solver::Service {
   Script<grpc::Status(const v1::ListFactorizationsRequest&, v1::ListFactorizationsReply*)> on_list;
   Script<grpc::Status(v1::ServerInfo*)> on_server_info;
   Script<grpc::Status(const v1::GetPlanRequest&, v1::Plan*)> on_plan;
-  // Before each of the calls above, with its name: for metadata, deadlines and connections.
+  FakeAdmin admin;
+  // Before each of the solver's calls above, with its name: for metadata, deadlines and
+  // connections.
   Script<void(const std::string& method, const grpc::ServerContext&)> on_call;
   // What the answers' initial metadata says as `blockd-route`, as a router would; empty: nothing.
   Shared<std::string> route;
@@ -106,6 +139,8 @@ class FakeSolver : public v1::Solver::Service {
 };
 
 grpc::Status UnavailableFor(absl::Duration delay);
+// RESOURCE_EXHAUSTED with the quota, and a RetryAfter unless the delay is infinite.
+grpc::Status OverQuota(const std::string& quota, absl::Duration delay);
 grpc::Status Draining();
 grpc::Status NotFound(const std::string& handle, v1::HandleNotFound::Reason reason);
 // One system with this handle.

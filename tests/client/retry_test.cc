@@ -126,6 +126,57 @@ TEST_F(RetryTest, TheTimeoutEndsACallThatHangs) {
       Connect().Solve(kHandle, b_, x_, {.timeout = absl::Milliseconds(50)}).status()));
 }
 
+TEST_F(RetryTest, AQuotaIsWaitedForWhereWaitingHelps) {
+  std::atomic<int> calls{0};
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest& request,
+                       v1::SolveReply* reply) {
+    return ++calls < 3 ? OverQuota("requests_per_second", absl::Milliseconds(1))
+                       : Double(request, reply);
+  };
+  const SolverClient client = Connect();
+  const auto solved = client.Solve(kHandle, b_, x_);
+  EXPECT_TRUE(solved.ok()) << solved.status();
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(client.retry_counters().retries, 2);
+  EXPECT_EQ(client.retry_counters().over_budget, 0);
+}
+
+TEST_F(RetryTest, AQuotaThatNoWaitingFreesIsFinal) {
+  std::atomic<int> calls{0};
+  fake_.on_factor = [&](const v1::FactorRequest&, v1::FactorReply*) {
+    ++calls;
+    return OverQuota("handles", absl::InfiniteDuration());
+  };
+  const absl::Status status = Connect().Factor(kSystem).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  ASSERT_TRUE(GetQuotaExceeded(status).has_value());
+  EXPECT_EQ(GetQuotaExceeded(status)->quota(), "handles");
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(RetryTest, AllCallsOfAClientShareABudget) {
+  std::atomic<int> calls{0};
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*) {
+    ++calls;
+    return UnavailableFor(absl::Milliseconds(1));
+  };
+  const SolverClient client = Connect({.retry = {.budget_ratio = 0, .budget_burst = 5}});
+  for (int k = 0; k < 10; ++k) {
+    EXPECT_TRUE(absl::IsUnavailable(client.Solve(kHandle, b_, x_).status()));
+  }
+  for (int k = 0; k < 10; ++k) {
+    absl::Notification done;
+    client.SolveAsync(kHandle, b_, x_, {}, [&](absl::StatusOr<SolveResult> result) {
+      EXPECT_TRUE(absl::IsUnavailable(result.status()));
+      done.Notify();
+    });
+    done.WaitForNotification();
+  }
+  EXPECT_EQ(calls, 20 + 5);
+  EXPECT_EQ(client.retry_counters().retries, 5);
+  EXPECT_EQ(client.retry_counters().over_budget, 19);  // the first call made 4 retries of its own
+}
+
 TEST_F(RetryTest, AnAsynchronousSolveIsTriedAgain) {
   std::atomic<int> calls{0};
   fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest& request,
@@ -183,6 +234,9 @@ TEST(OptionsTest, ThoseThatCannotWorkAreRefused) {
   EXPECT_FALSE(SolverClient::Connect("a:1", {.timeout = absl::ZeroDuration()}).ok());
   EXPECT_FALSE(SolverClient::Connect("a:1", {.chunk_bytes = 0}).ok());
   EXPECT_FALSE(SolverClient::Connect("a:1", {.retry = {.max_attempts = 0}}).ok());
+  EXPECT_FALSE(SolverClient::Connect("a:1", {.retry = {.budget_ratio = -1}}).ok());
+  EXPECT_FALSE(SolverClient::Connect("a:1", {.retry = {.budget_burst = -1}}).ok());
+  EXPECT_TRUE(SolverClient::Connect("a:1", {.retry = {.budget_burst = 0}}).ok());
 }
 
 }  // namespace

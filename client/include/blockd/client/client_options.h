@@ -21,8 +21,13 @@ struct TlsOptions {
 
 struct ClientOptions {
   std::optional<TlsOptions> tls{};  // absent: plain text
-  // The name that the handles belong to: only clients of the same name see each other's.
+  // The name that the handles belong to: only clients of the same name see each other's. A server
+  // may know who asks from the certificate or the token, and not listen to this.
   std::string caller{};
+  // A secret that says who asks, sent with every call as `authorization: Bearer TOKEN`. Visible
+  // ASCII. Needs `tls`, but for a target on this host: localhost, a loopback address, a Unix
+  // socket.
+  std::string token{};
   // For calls whose options name none. Retries, uploads and waiting count.
   absl::Duration timeout = absl::Seconds(60);
   RetryOptions retry{};
@@ -31,6 +36,7 @@ struct ClientOptions {
   int64_t stream_threshold_bytes = 2 << 20;
   int64_t chunk_bytes = 1 << 20;
   // True: clients of one process, target and options use one TCP connection. False: one of its own.
+  // Large transfers, and each SolveSession, have their own in any case.
   bool share_connection = true;
 };
 

@@ -8,13 +8,16 @@
 // Codes (the same as the server's):
 //   INVALID_ARGUMENT     a field is wrong (InvalidField), or A is not positive definite
 //   NOT_FOUND            the handle is not held (HandleNotFound says why): factor again
-//   RESOURCE_EXHAUSTED   does not fit into the server's memory (InsufficientMemory); with a
-//                        RetryAfter where only work under way is in the way; or a message or
-//                        request is over a limit of the server (LimitExceeded)
+//   RESOURCE_EXHAUSTED   over a quota of the tenant (QuotaExceeded); or does not fit into the
+//                        server's memory (InsufficientMemory); both with a RetryAfter where waiting
+//                        helps; or over a limit of the server (LimitExceeded)
 //   FAILED_PRECONDITION  residual or refinement without FactorOptions::keep_matrix
 //   UNAVAILABLE          no server, its queue is full (RetryAfter), or it is shutting down
 //                        (RetryAfter and ServerDraining); retries were used up
-//   DEADLINE_EXCEEDED    the call's timeout passed
+//   DEADLINE_EXCEEDED    the call's timeout passed; or the server sees that it will
+//                        (DeadlineUnreachable)
+//   CANCELLED            a request of a SolveSession was cancelled, or replaced by a newer one
+//   UNAUTHENTICATED      the server does not know who asks; PERMISSION_DENIED: it does, and refuses
 //   INTERNAL             the server's device or a library failed
 #ifndef BLOCKD_CLIENT_ERRORS_H_
 #define BLOCKD_CLIENT_ERRORS_H_
@@ -35,7 +38,13 @@ std::optional<v1::HandleNotFound> GetHandleNotFound(const absl::Status& status);
 std::optional<v1::InsufficientMemory> GetInsufficientMemory(const absl::Status& status);
 std::optional<v1::LimitExceeded> GetLimitExceeded(const absl::Status& status);
 std::optional<v1::ServerDraining> GetServerDraining(const absl::Status& status);
+std::optional<v1::QuotaExceeded> GetQuotaExceeded(const absl::Status& status);
+std::optional<v1::DeadlineUnreachable> GetDeadlineUnreachable(const absl::Status& status);
 std::optional<absl::Duration> GetRetryAfter(const absl::Status& status);
+
+// True where the same call may succeed later, with nothing changed by who makes it: UNAVAILABLE,
+// and RESOURCE_EXHAUSTED with a RetryAfter. False where it asks for more than it could ever get.
+bool WaitingHelps(const absl::Status& status);
 
 // The status that a reply carries for one system of a batch or one request of a stream.
 absl::Status ToStatus(const v1::RpcStatus& status);

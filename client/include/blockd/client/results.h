@@ -41,6 +41,14 @@ enum class Accuracy {
   kGuaranteed,  // 4 n eps: the matrix is kept for the systems that need it
 };
 
+// Which waiting work the server takes first. Above what the tenant may use it is lowered, not
+// refused.
+enum class Priority {
+  kInteractive,
+  kRealtime,  // before all others; the earliest deadline, which is the call's timeout, first
+  kBulk,      // after all others
+};
+
 // How a factorization comes back that is lost: evicted, expired, on a server that was restarted, is
 // shutting down or gone, or behind a router that sends elsewhere. Calls on it then factor it again,
 // once for all that wait, each within its own timeout. It heals where `matrix` or `keep_copy` is
@@ -81,6 +89,7 @@ struct FactorOptions {
   // A Factor whose key the server knows returns what it has. Empty: the client makes one for its
   // own retries. Not for Refactor.
   std::string idempotency_key{};
+  Priority priority = Priority::kInteractive;
   absl::Duration timeout{};
   // Called from the calling thread while a stream is sent, with the bytes so far and in all.
   std::function<void(int64_t sent_bytes, int64_t total_bytes)> progress{};
@@ -91,6 +100,10 @@ struct SolveOptions {
   bool residual = false;      // return the backward error; needs keep_matrix
   int max_refinements = 0;    // at most 10; needs keep_matrix
   bool check_finite = false;  // refuse NaN and infinities in the right-hand sides
+  Priority priority = Priority::kInteractive;
+  // SolveSession only: the last unanswered request of the session on the same factorization is not
+  // wanted any more. It is answered with CANCELLED, or with its solution if that was begun.
+  bool replace_last = false;
   absl::Duration timeout{};
 };
 

@@ -8,8 +8,12 @@
 //       if (const auto result = session.Await(*id); !result.ok()) ...
 //     }
 //
-// Thread-safe: one thread may send while another receives. The stream opens with the first Send;
-// behind a router there is one to each server that holds a factorization of the session. A stream
+// Each request has a deadline, may be cancelled, and may replace the one before it
+// (SolveOptions::replace_last). Answers of all of them must be taken.
+//
+// Thread-safe: one thread may send while another receives. A session has a connection of its own,
+// so that nobody's uploads delay it. The stream opens with the first Send; behind a router there is
+// one to each server that holds a factorization of the session. A stream
 // that broke stays broken: every unanswered request on it fails with the stream's status; open a
 // new session. Not so for a factorization that heals (FactorOptions::restore): it is factored
 // again, a new stream is opened, and what was not answered is sent again.
@@ -21,6 +25,7 @@
 #include <memory>
 #include <span>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/client/results.h"
@@ -44,7 +49,9 @@ class SolveSession {
 
   // Starts one Solve and returns its id. `rhs` (N*n x d, column-major) is copied; `solution`, of
   // the same size, stays valid until the answer was received or the session is gone. The options'
-  // timeout is not used. INVALID_ARGUMENT for sizes that do not agree.
+  // timeout is the request's own: the server stops working on it then, and Await and Next answer
+  // DEADLINE_EXCEEDED for it. A queue that is full is answered with its RetryAfter; nothing is
+  // tried again here. INVALID_ARGUMENT for sizes that do not agree.
   absl::StatusOr<uint64_t> Send(const Factorization& factorization, std::span<const double> rhs,
                                 std::span<double> solution, const SolveOptions& options = {}) {
     return SendBytes(factorization, Scalar::kFloat64, std::as_bytes(rhs),
@@ -62,6 +69,10 @@ class SolveSession {
   // The same for whichever answer came first and has not been taken. FAILED_PRECONDITION if nothing
   // is outstanding.
   absl::StatusOr<Answer> Next(absl::Duration limit = absl::InfiniteDuration());
+
+  // The request is not wanted any more. Its answer, CANCELLED or its solution, comes as ever and
+  // must be taken. NOT_FOUND for an id that is not outstanding. Does not wait.
+  absl::Status Cancel(uint64_t id);
 
   int64_t outstanding() const;  // sent and not yet taken
 

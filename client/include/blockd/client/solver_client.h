@@ -8,13 +8,13 @@
 // Shapes: matrices as system.h says; right-hand sides and solutions are N*n x d, column-major, of
 // the matrix's scalar. d is rhs.size() / (N*n).
 // Errors: absl::Status with the server's code and message; errors.h lists them and reads their
-// details. No exceptions. UNAVAILABLE, and nothing else, is retried with backoff until the timeout;
-// a Factor that is retried never factors twice. Threads: everything here may be used from any
-// number of threads at once. Memory: what is passed in is read until the call returns, and not
-// after. (A stream to a server that stops reading in the middle may hold a call for up to 20
-// seconds after its timeout.) The end: whatever is here may go in any order and on any thread, in a
-// callback of SolveAsync too, and a process may end while calls are under way. gRPC's threads stay
-// until then.
+// details. No exceptions. What waiting helps (errors.h), and nothing else, is retried with backoff
+// until the timeout, within a budget of all calls (backoff.h); a Factor that is retried never
+// factors twice. Threads: everything here may be used from any number of threads at once. Memory:
+// what is passed in is read until the call returns, and not after. (A stream to a server that stops
+// reading in the middle may hold a call for up to 20 seconds after its timeout.) The end: whatever
+// is here may go in any order and on any thread, in a callback of SolveAsync too, and a process may
+// end while calls are under way. gRPC's threads stay until then.
 #ifndef BLOCKD_CLIENT_SOLVER_CLIENT_H_
 #define BLOCKD_CLIENT_SOLVER_CLIENT_H_
 
@@ -178,6 +178,7 @@ class SolverClient {
   // Waits for handles that went out of scope to be released; false if some were not after `limit`.
   // For the end of a process, which does not wait for them by itself.
   bool AwaitReleases(absl::Duration limit) const;
+  RetryCounters retry_counters() const;
   // Of all handles of this client that heal (FactorOptions::restore).
   RestoreCounters restore_counters() const;
 

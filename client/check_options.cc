@@ -1,0 +1,76 @@
+#include "client/check_options.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "blockd/client/errors.h"
+
+namespace blockd::client {
+namespace {
+
+absl::Status CheckToken(const std::string& target, const ClientOptions& options) {
+  if (!std::ranges::all_of(options.token, [](char c) { return absl::ascii_isgraph(c); })) {
+    return InvalidFieldError("token", "text with other characters", "visible ASCII");
+  }
+  if (options.token.empty() || options.tls || StaysOnThisHost(target)) return absl::OkStatus();
+  return InvalidFieldError("token", absl::StrCat("given for ", target, " without TLS"),
+                           "tls, or a target on this host");
+}
+
+}  // namespace
+
+absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
+  if (target.empty()) return InvalidFieldError("target", "empty", "host:port");
+  if (options.timeout <= absl::ZeroDuration()) {
+    return InvalidFieldError("timeout", absl::FormatDuration(options.timeout), "more than 0");
+  }
+  if (options.chunk_bytes < 1) {
+    return InvalidFieldError("chunk_bytes", absl::StrCat(options.chunk_bytes), "at least 1");
+  }
+  if (options.retry.max_attempts < 1) {
+    return InvalidFieldError("retry.max_attempts", absl::StrCat(options.retry.max_attempts),
+                             "at least 1");
+  }
+  if (!(options.retry.budget_ratio >= 0) || !(options.retry.budget_burst >= 0)) {
+    return InvalidFieldError(
+        "retry.budget_ratio, retry.budget_burst",
+        absl::StrCat(options.retry.budget_ratio, ", ", options.retry.budget_burst), "at least 0");
+  }
+  return CheckToken(target, options);
+}
+
+bool StaysOnThisHost(const std::string& target) {
+  std::string_view name = target;
+  if (name.starts_with("unix:") || name.starts_with("unix-abstract:")) return true;
+  for (const std::string_view scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
+    if (!name.starts_with(scheme)) continue;
+    name.remove_prefix(scheme.size());
+    break;
+  }
+  std::string host;
+  if (name.starts_with('[')) {
+    const size_t end = name.find(']');
+    if (end == std::string_view::npos) return false;
+    host = name.substr(1, end - 1);
+    name.remove_prefix(end + 1);
+  } else {
+    host = name.substr(0, name.find(':'));
+    name.remove_prefix(host.size());
+  }
+  // What is left is a port, or there is more in it than one host.
+  if (name.starts_with(':')) name.remove_prefix(1);
+  const auto is_digit = [](char c) { return absl::ascii_isdigit(c); };
+  if (!std::all_of(name.begin(), name.end(), is_digit)) return false;
+  in_addr v4;
+  in6_addr v6;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
+}
+
+}  // namespace blockd::client

@@ -1,0 +1,19 @@
+// Whether what a client is told can work. Internal to the client. Pure functions.
+#ifndef BLOCKD_CLIENT_CHECK_OPTIONS_H_
+#define BLOCKD_CLIENT_CHECK_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "blockd/client/client_options.h"
+
+namespace blockd::client {
+
+// INVALID_ARGUMENT, naming the field, for what cannot. A token is never said.
+absl::Status CheckOptions(const std::string& target, const ClientOptions& options);
+// Whether what is sent to a gRPC target stays on this host. False where that is not certain.
+bool StaysOnThisHost(const std::string& target);
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_CHECK_OPTIONS_H_
