@@ -92,6 +92,9 @@ inline Error HostDeviceGetStreamPriorityRange(int* last, int* first) {
 inline Error HostStreamCreateWithPriority(Stream* stream, unsigned, int) {
   return *stream = new HostStream, kSuccess;
 }
+inline Error HostStreamCreateWithFlags(Stream* stream, unsigned) {
+  return *stream = new HostStream, kSuccess;
+}
 inline Error HostStreamDestroy(Stream stream) { return delete stream, kSuccess; }
 inline Error HostStreamSynchronize(Stream) { return kSuccess; }
 inline Error HostStreamQuery(Stream) { return kSuccess; }
