@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/cpu/background.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/large_blocks.h"
 #include "engine/cpu/residual.h"
@@ -25,6 +26,10 @@ using cpu::SubstituteTask;
 
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
 constexpr int64_t kColumnsATask = 32;
+
+// A factorization of fewer flops, which takes less than a millisecond, is worked at by the thread
+// that calls, as it is; another by threads of lower priority only.
+constexpr double kShortFlops = 2e7;
 
 // Factors that will not be found in a cache when they are read.
 constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
@@ -78,7 +83,7 @@ class CpuBackend : public Backend {
   CpuBackend(std::unique_ptr<Slab> slab, int64_t memory_bytes, int32_t threads, int32_t lanes)
       : slab_(std::move(slab)),
         pool_(slab_->base(), memory_bytes),
-        factor_threads_(threads),
+        factor_threads_(threads, [] { cpu::LowerPriority(); }),
         solve_threads_(threads) {
     device_.backend = "cpu";
     device_.name =
@@ -142,8 +147,18 @@ class CpuBackend : public Backend {
 
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
-    return batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
-                                                          : FactorLevels<float>(batch, wanted);
+    absl::StatusOr<std::vector<FactorReport>> reports;
+    const auto factor = [&] {
+      reports = batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
+                                                               : FactorLevels<float>(batch, wanted);
+    };
+    const double systems = static_cast<double>(batch.systems.size());
+    if (batch.plan->factor_flops() * systems < kShortFlops) {
+      factor();
+    } else {
+      background_.Run(factor);
+    }
+    return reports;
   }
 
   absl::Status Solve(Track track, const SolveBatch& batch,
@@ -164,7 +179,10 @@ class CpuBackend : public Backend {
                                                       const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
-    return cpu::Residual(ThreadsOf(track), matrix, x, b, r, num_rhs);
+    ThreadPool& threads = ThreadsOf(track);
+    const cpu::RunningSolve::Scope scope(
+        RunningOn(track), std::min<int64_t>(threads.threads(), matrix.shape().num_blocks));
+    return cpu::Residual(threads, matrix, x, b, r, num_rhs);
   }
 
   absl::Status CopyColumns(Track track, const Shape& shape, void* to, const void* from,
@@ -193,6 +211,11 @@ class CpuBackend : public Backend {
 
   ThreadPool& ThreadsOf(Track track) {
     return track == Track::kSolve ? solve_threads_ : factor_threads_;
+  }
+
+  // What factorizations make way for; null: they do not.
+  cpu::RunningSolve* RunningOn(Track track) {
+    return track == Track::kSolve ? &running_solve_ : nullptr;
   }
 
   template <typename Piece>
@@ -270,6 +293,7 @@ class CpuBackend : public Backend {
     task.stream =
         plan.factor_bytes() * static_cast<int64_t>(batch.systems.size()) > kLargerThanCaches;
     task.stop = batch.stop;
+    task.running = &running_solve_;
     return task;
   }
 
@@ -299,6 +323,7 @@ class CpuBackend : public Backend {
       if (reports[place.system].failure) return;
       EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
       task.scratch = reinterpret_cast<T*>(static_cast<char*>(batch.scratch) + thread * scratch);
+      task.thread = thread;
       found[i] = EliminateSegment(task);
     });
     for (int64_t i = tasks - 1; i >= 0; --i) {
@@ -314,6 +339,7 @@ class CpuBackend : public Backend {
   template <typename T>
   absl::Status SolveLevels(Track track, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+    const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch));
     for (int64_t pass = 0; pass < 2 * levels; ++pass) {
       if (!wanted()) return absl::CancelledError("cancelled while solving");
       const bool forward = pass < levels;
@@ -322,6 +348,16 @@ class CpuBackend : public Backend {
                     forward);
     }
     return absl::OkStatus();
+  }
+
+  // Tasks of the first level, which has most.
+  int64_t MostTasks(const SolveBatch& batch) const {
+    int64_t panels = 0;
+    for (const SolveSystem& system : batch.systems) {
+      panels += (system.num_rhs + kColumnsATask - 1) / kColumnsATask;
+    }
+    return std::min<int64_t>(panels * static_cast<int64_t>(batch.plan->levels()[0].segments.size()),
+                             solve_threads_.threads());
   }
 
   template <typename T>
@@ -427,6 +463,8 @@ class CpuBackend : public Backend {
   const std::unique_ptr<Slab> slab_;
   MemoryPool pool_;
   ThreadPool factor_threads_, solve_threads_;
+  cpu::BackgroundThread background_;
+  cpu::RunningSolve running_solve_;
   DeviceInfo device_;
   CostModel costs_;  // FP64
 };
