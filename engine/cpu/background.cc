@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
+
 namespace blockd::cpu {
 
 void LowerPriority() {
@@ -24,14 +26,22 @@ RunningSolve::Scope::Scope(RunningSolve* running, int64_t threads) : running_(ru
 
 RunningSolve::Scope::~Scope() {
   if (running_ == nullptr) return;
+  absl::MutexLock lock(&running_->mutex_);
   const uint32_t state = running_->state_.load(std::memory_order_relaxed);
   running_->state_.store((state / kMostThreads + 1) * kMostThreads, std::memory_order_relaxed);
-  running_->state_.notify_all();
+  running_->ended_.SignalAll();
 }
 
-void RunningSolve::MakeWay(int32_t thread) const {
+void RunningSolve::MakeWay(int32_t thread) {
   const uint32_t state = state_.load(std::memory_order_relaxed);
-  if (static_cast<int32_t>(state % kMostThreads) > thread) state_.wait(state);
+  if (static_cast<int32_t>(state % kMostThreads) <= thread || state == shares_with_[thread]) return;
+  const absl::Time end = absl::Now() + kLongestWait;
+  absl::MutexLock lock(&mutex_);
+  while (state_.load(std::memory_order_relaxed) == state) {
+    if (!ended_.WaitWithDeadline(&mutex_, end)) continue;
+    shares_with_[thread] = state;
+    return;
+  }
 }
 
 BackgroundThread::BackgroundThread() : thread_([this] { Work(); }) {}

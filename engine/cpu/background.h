@@ -10,19 +10,27 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace blockd::cpu {
 
 // Lowers the priority of the calling thread for good: to raise it again needs privileges.
 void LowerPriority();
 
-// The solve that runs now, of which there is one at a time. Factorizations ask from any thread.
+// The solve that runs now, of which there is one at a time.
 class RunningSolve {
  public:
+  // The longest time that a thread waits for one solve; then it shares the processors with it.
+  static constexpr absl::Duration kLongestWait = absl::Milliseconds(50);
+
+  // threads: of factorizations.
+  explicit RunningSolve(int32_t threads) : shares_with_(threads, 0) {}
+
   // A solve that has so many threads runs, until the object goes; null: nothing.
   class Scope {
    public:
@@ -34,15 +42,18 @@ class RunningSolve {
     RunningSolve* const running_;
   };
 
-  // A factorization's thread of this number: waits for the end of the solve that runs, if that has
-  // more threads than that, and of no other: so each goes on between two solves.
-  void MakeWay(int32_t thread) const;
+  // The factorization's thread of this number: waits for the end of the solve that runs, if that
+  // has more threads than that, and of no other, so that it goes on between two solves.
+  void MakeWay(int32_t thread);
 
  private:
   static constexpr uint32_t kMostThreads = 1024;
 
   std::atomic<uint32_t> state_{
       0};  // threads of the solve that runs, 0: none; + kMostThreads a solve
+  std::vector<uint32_t> shares_with_;  // a state, each thread its own
+  absl::Mutex mutex_;
+  absl::CondVar ended_;
 };
 
 // A thread of low priority that runs calls for others.

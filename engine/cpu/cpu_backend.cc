@@ -84,7 +84,8 @@ class CpuBackend : public Backend {
       : slab_(std::move(slab)),
         pool_(slab_->base(), memory_bytes),
         factor_threads_(threads, [] { cpu::LowerPriority(); }),
-        solve_threads_(threads) {
+        solve_threads_(threads),
+        running_solve_(threads) {
     device_.backend = "cpu";
     device_.name =
         absl::StrCat(ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
@@ -264,7 +265,7 @@ class CpuBackend : public Backend {
 
   template <typename T>
   EliminateTask<T> MakeEliminateTask(const FactorBatch& batch, int64_t level_index,
-                                     const Place& place) const {
+                                     const Place& place) {
     const EliminationPlan& plan = *batch.plan;
     const FactorSystem& system = batch.systems[place.system];
     const Level& level = plan.levels()[level_index];

@@ -39,8 +39,8 @@ struct EliminateTask {
   bool stream = false;    // the factor is larger than the caches: write it past them
   T* scratch = nullptr;   // scratch_scalars(n)
   const std::atomic<bool>* stop = nullptr;
-  const RunningSolve* running = nullptr;  // that it makes way for, where that is due
-  int32_t thread = 0;                     // that has the task
+  RunningSolve* running = nullptr;  // that it makes way for, where that is due
+  int32_t thread = 0;               // that has the task
 
   // Some times a millisecond, where blocks are large.
   void MakeWay() const {

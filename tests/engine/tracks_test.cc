@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "engine/cpu/background.h"
 #include "tests/engine/solver_fixture.h"
 #include "tests/support/eventually.h"
@@ -82,30 +82,30 @@ TEST_F(TracksTest, ASolveOnTheTrackOfFactorizationsStandsBehindThem) {
 }
 
 TEST(RunningSolveTest, AsManyThreadsMakeWayAsTheSolveHas) {
-  cpu::RunningSolve running;
+  cpu::RunningSolve running(4);
   running.MakeWay(0);  // nothing runs
-  std::atomic<bool> passed = false;
-  std::thread first;
-  {
+  const auto waited = [&](int32_t thread) {
+    const absl::Time start = absl::Now();
+    running.MakeWay(thread);
+    return absl::Now() - start >= cpu::RunningSolve::kLongestWait;
+  };
+  for (int solve = 0; solve < 2; ++solve) {
     const cpu::RunningSolve::Scope scope(&running, 2);
     running.MakeWay(2);
     running.MakeWay(3);
-    first = std::thread([&] {
-      running.MakeWay(1);
-      passed = true;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_FALSE(passed);
+    // A solve that does not end is waited for once.
+    for (const int32_t thread : {0, 1}) {
+      EXPECT_TRUE(waited(thread));
+      running.MakeWay(thread);
+    }
   }
-  first.join();
-  EXPECT_TRUE(passed);
   const cpu::RunningSolve::Scope none(nullptr, 2);
   running.MakeWay(0);
 }
 
 // However closely solves follow one another.
 TEST(RunningSolveTest, AThreadGoesOnBetweenTwoSolves) {
-  cpu::RunningSolve running;
+  cpu::RunningSolve running(1);
   std::atomic<bool> stop = false;
   std::atomic<int64_t> passes = 0;
   std::thread factorization([&] {
