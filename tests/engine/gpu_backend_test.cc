@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -180,6 +181,30 @@ TEST_P(GpuBackendTest, AWriteAndTheOtherTrackComeAfterAFactorizationThatHasEnded
       ASSERT_TRUE(backend.Download(Track::kSolve, found.data(), system.factor(), bytes).ok());
       ASSERT_EQ(found, pattern) << "n " << n << " repeat " << repeat;
     }
+  }
+}
+
+// Of large blocks each takes all multiprocessors, and its thread blocks wait for one another.
+TEST_P(GpuBackendTest, LargeSolvesOnBothTracksEndWithTheirBits) {
+  const std::unique_ptr<Solver> solver = MakeLargeSolver();
+  for (const int64_t n : {256, 300}) {
+    const HostMatrix matrix(problems::Mpc(64, n, 1), scalar());
+    const auto factorization = MustFactor(*solver, matrix);
+    ASSERT_NE(factorization, nullptr);
+    const Columns rhs(problems::RandomColumns(matrix.shape().rows(), 1, 1), scalar());
+    const Columns expected = MustSolve(*solver, factorization, rhs, 1);
+    std::vector<std::thread> threads;
+    for (const Track track : {Track::kFactor, Track::kSolve}) {
+      threads.emplace_back([&, track] {
+        for (int round = 0; round < 200; ++round) {
+          Columns x = rhs;
+          SolveItem item{.factorization = factorization, .rhs = x.data(), .solution = x.data()};
+          ASSERT_TRUE(solver->Solve({&item, 1}, nullptr, track)[0].status.ok());
+          ASSERT_EQ(x, expected) << "n " << n << " round " << round;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
 }
 
