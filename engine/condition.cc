@@ -10,6 +10,8 @@
 namespace blockd {
 namespace {
 
+constexpr Track kTrack = Track::kFactor;
+
 // Solves with one column, for vectors of the host.
 class Inverse {
  public:
@@ -38,7 +40,7 @@ class Inverse {
   // ||A||, of A's symmetry the 1-norm too.
   absl::StatusOr<double> MatrixNorm(const BlockTridiagonalView& matrix) {
     absl::StatusOr<std::vector<Backend::ResidualNorms>> norms =
-        backend_.Residual(matrix, x_.data(), x_.data(), residual_.data(), 1);
+        backend_.Residual(kTrack, matrix, x_.data(), x_.data(), residual_.data(), 1);
     if (!norms.ok()) return norms.status();
     return (*norms)[0].matrix;
   }
@@ -49,15 +51,15 @@ class Inverse {
     std::vector<T> host(x.begin(), x.end());
     const int64_t bytes = static_cast<int64_t>(host.size() * sizeof(T));
     const SolveSystem system = {factor_, x_.data(), 1, chains_.data()};
-    absl::Status status = backend_.Upload(x_.data(), host.data(), bytes);
+    absl::Status status = backend_.Upload(kTrack, x_.data(), host.data(), bytes);
     if (status.ok()) {
-      status = backend_.Solve({&plan_, {&system, 1}, cancelled_},
+      status = backend_.Solve(kTrack, {&plan_, {&system, 1}, cancelled_},
                               [this] { return !IsCancelled(cancelled_); });
     }
-    if (status.ok()) status = backend_.Synchronize();
-    if (status.ok()) status = backend_.Download(host.data(), x_.data(), bytes);
+    if (status.ok()) status = backend_.Synchronize(kTrack);
+    if (status.ok()) status = backend_.Download(kTrack, host.data(), x_.data(), bytes);
     // Host memory and the device's are given back: nothing may use them any more.
-    absl::Status synchronized = backend_.Synchronize();
+    absl::Status synchronized = backend_.Synchronize(kTrack);
     if (status.ok()) status = std::move(synchronized);
     if (status.ok() && IsCancelled(cancelled_)) {
       status = absl::CancelledError("cancelled while estimating the condition number");

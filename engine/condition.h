@@ -15,8 +15,8 @@ namespace blockd {
 // "FORTRAN codes for estimating the one-norm of a real or complex matrix", ACM TOMS 14, 1988;
 // LAPACK's xLACN2), a lower bound that is rarely below a third of it; at most 11 solves of one
 // column. matrix, factor: device memory. CANCELLED between two solves once `cancelled` is true.
-// Takes ConditionWorkspaceBytes of the backend's pool, and N n scalars of the host's. Leaves the
-// device idle.
+// Takes ConditionWorkspaceBytes of the backend's pool, and N n scalars of the host's. On the factor
+// track, which it leaves idle.
 absl::StatusOr<double> EstimateCondition(Backend& backend, const EliminationPlan& plan,
                                          const BlockTridiagonalView& matrix, const void* factor,
                                          const std::atomic<bool>* cancelled);

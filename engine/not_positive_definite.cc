@@ -120,8 +120,8 @@ class MinorSearch {
     batch.stop = failed_.cancelled;
     absl::StatusOr<std::vector<FactorReport>> reports =
         backend_.Factor(batch, [this] { return !IsStopped(); });
-    // Whoever gives up leaves an idle device to those who get the memory.
-    if (!reports.ok()) backend_.Synchronize().IgnoreError();
+    // Whoever gives up leaves an idle track to those who get the memory.
+    if (!reports.ok()) backend_.Synchronize(Track::kFactor).IgnoreError();
     if (IsStopped()) return absl::CancelledError("cancelled while factoring");
     if (!reports.ok()) return reports.status();
     return (*reports)[0];

@@ -30,8 +30,8 @@ struct FailedFactorization {
 
 // Takes no memory of the device but what it is given, and at most about 2 log2(N) factorizations;
 // one or two if the pivot that failed belongs to the block that is to blame. CANCELLED, or what a
-// factorization said, with the device idle. Where rounding lets the natural order succeed, the
-// answer is the pivot that failed in the plan's order, and says so.
+// factorization said, with the factor track idle. Where rounding lets the natural order succeed,
+// the answer is the pivot that failed in the plan's order, and says so.
 absl::StatusOr<NotPositiveDefinite> FindFirstBadMinor(Backend& backend,
                                                       const FailedFactorization& failed);
 

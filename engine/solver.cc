@@ -12,22 +12,23 @@
 namespace blockd {
 namespace {
 
-// Copies a host matrix into its staged memory, part by part.
+// Copies a host matrix into its staged memory, part by part, in the order of the factor track.
 absl::Status UploadMatrix(Backend& backend, const BlockTridiagonalView& host,
                           const StagedMatrix& staged) {
   const MatrixForm& form = host.form;
   std::byte* base = staged.data();
-  absl::Status status = backend.Upload(base, host.diagonal, form.diagonal_bytes());
+  absl::Status status = backend.Upload(Track::kFactor, base, host.diagonal, form.diagonal_bytes());
   if (status.ok() && form.coupling_bytes() > 0) {
-    status = backend.Upload(base + StagedMatrix::CouplingOffset(form), host.coupling,
-                            form.coupling_bytes());
+    status = backend.Upload(Track::kFactor, base + StagedMatrix::CouplingOffset(form),
+                            host.coupling, form.coupling_bytes());
   }
   if (status.ok() && host.diagonal_index) {
-    status = backend.Upload(base + StagedMatrix::DiagonalIndexOffset(form), host.diagonal_index,
-                            form.shape.num_blocks * int64_t{sizeof(uint32_t)});
+    status = backend.Upload(Track::kFactor, base + StagedMatrix::DiagonalIndexOffset(form),
+                            host.diagonal_index, form.shape.num_blocks * int64_t{sizeof(uint32_t)});
   }
   if (status.ok() && host.coupling_index) {
-    status = backend.Upload(base + StagedMatrix::CouplingIndexOffset(form), host.coupling_index,
+    status = backend.Upload(Track::kFactor, base + StagedMatrix::CouplingIndexOffset(form),
+                            host.coupling_index,
                             (form.shape.num_blocks - 1) * int64_t{sizeof(uint32_t)});
   }
   return status;
@@ -107,16 +108,17 @@ absl::Status Solver::Write(StagedMatrix& staged, int64_t offset, std::span<const
   const int64_t size = static_cast<int64_t>(bytes.size());
   absl::Status status = CheckRange(staged, offset, size);
   if (!status.ok()) return status;
-  return backend_->Upload(staged.data() + offset, bytes.data(), size);
+  return backend_->Write(staged.data() + offset, bytes.data(), size);
 }
 
 absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes) {
   const int64_t size = static_cast<int64_t>(bytes.size());
   absl::Status status = CheckRange(staged, offset, size);
   if (!status.ok()) return status;
-  absl::MutexLock lock(&run_mutex_);
-  status = backend_->Download(bytes.data(), staged.data() + offset, size);
-  return status.ok() ? backend_->Synchronize() : status;
+  constexpr Track kTrack = Track::kSolve;
+  absl::MutexLock lock(&TrackMutex(kTrack));
+  status = backend_->Download(kTrack, bytes.data(), staged.data() + offset, size);
+  return status.ok() ? backend_->Synchronize(kTrack) : status;
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
 
 std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan> plan,
                                           std::span<const FactorItem> items, Phases* phases) {
-  absl::MutexLock lock(&run_mutex_);
+  absl::MutexLock lock(&TrackMutex(Track::kFactor));
   Stopwatch watch;
   Phases spent;
   std::vector<FactorOutcome> outcomes(items.size());
@@ -255,6 +257,7 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
   absl::StatusOr<DeviceBuffer> scratch = backend_->pool().Allocate(
       backend_->FactorScratchBytes(*plan, static_cast<int64_t>(systems.size())));
   if (!scratch.ok()) {
+    backend_->Synchronize(Track::kFactor).IgnoreError();  // uploads, as below
     fail_all(scratch.status());
     return outcomes;
   }
@@ -269,7 +272,7 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
     absl::StatusOr<std::vector<FactorReport>> reports = backend_->Factor(batch, wanted);
     if (!reports.ok()) {
       // Nothing may read or write the memory of this batch any more when it goes back to the pool.
-      backend_->Synchronize().IgnoreError();
+      backend_->Synchronize(Track::kFactor).IgnoreError();
       fail_all(reports.status());
       return outcomes;
     }
@@ -283,8 +286,9 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
 }
 
 absl::StatusOr<double> Solver::LogDeterminant(const Factorization& factorization) {
-  absl::MutexLock lock(&run_mutex_);
-  return backend_->LogDeterminant(factorization.plan(), factorization.data());
+  constexpr Track kTrack = Track::kSolve;
+  absl::MutexLock lock(&TrackMutex(kTrack));
+  return backend_->LogDeterminant(kTrack, factorization.plan(), factorization.data());
 }
 
 }  // namespace blockd

@@ -84,7 +84,7 @@ std::vector<Solver::Group> Solver::MakeGroups(std::span<const SolveItem> items,
   return groups;
 }
 
-absl::Status Solver::Load(std::span<const SolveItem> items, Group& group) {
+absl::Status Solver::Load(Track track, std::span<const SolveItem> items, Group& group) {
   const EliminationPlan& plan = group.factorization->plan();
   const Shape& shape = plan.shape();
   const int64_t scalar = ScalarBytes(shape.scalar);
@@ -110,11 +110,12 @@ absl::Status Solver::Load(std::span<const SolveItem> items, Group& group) {
   int64_t first_column = 0;
   for (const size_t i : group.items) {
     absl::Status status =
-        backend_->PackColumns(shape.scalar, group.x.data(), items[i].rhs, shape.block_size,
+        backend_->PackColumns(track, shape.scalar, group.x.data(), items[i].rhs, shape.block_size,
                               shape.rows(), items[i].num_rhs, first_column, group.columns);
     if (status.ok() && group.residual) {
-      status = backend_->PackColumns(shape.scalar, group.rhs.data(), items[i].rhs, shape.block_size,
-                                     shape.rows(), items[i].num_rhs, first_column, group.columns);
+      status = backend_->PackColumns(track, shape.scalar, group.rhs.data(), items[i].rhs,
+                                     shape.block_size, shape.rows(), items[i].num_rhs, first_column,
+                                     group.columns);
     }
     if (!status.ok()) return status;
     first_column += items[i].num_rhs;
@@ -179,14 +180,15 @@ std::vector<RefinedColumn> RefinedColumns(std::span<const SolveItem> items,
 
 // r = b - A x, and while it helps a column: solve for r, try x + r, and keep the better x. Every
 // column goes its own way, whatever is beside it.
-absl::Status Solver::Refine(std::span<const SolveItem> items, Group& group,
+absl::Status Solver::Refine(Track track, std::span<const SolveItem> items, Group& group,
                             std::vector<SolveOutcome>& outcomes) {
   const EliminationPlan& plan = group.factorization->plan();
   const Shape& shape = plan.shape();
   const BlockTridiagonalView& matrix = group.factorization->matrix().view();
   std::vector<RefinedColumn> columns = RefinedColumns(items, group.items);
   const auto residual = [&](const DeviceBuffer& x) {
-    return backend_->Residual(matrix, x.data(), group.rhs.data(), group.r.data(), group.columns);
+    return backend_->Residual(track, matrix, x.data(), group.rhs.data(), group.r.data(),
+                              group.columns);
   };
   const auto wanted = [&] { return AnyWanted(items, group.items); };
   absl::StatusOr<std::vector<Backend::ResidualNorms>> norms = residual(group.x);
@@ -196,10 +198,10 @@ absl::Status Solver::Refine(std::span<const SolveItem> items, Group& group,
   while (std::any_of(columns.begin(), columns.end(),
                      [](const RefinedColumn& column) { return column.active; })) {
     const SolveSystem correction = group.System(group.r.data());
-    absl::Status status = backend_->Solve({&plan, {&correction, 1}}, wanted);
+    absl::Status status = backend_->Solve(track, {&plan, {&correction, 1}}, wanted);
     if (status.ok()) {
-      status =
-          backend_->Add(shape.scalar, group.r.data(), group.x.data(), shape.rows() * group.columns);
+      status = backend_->Add(track, shape.scalar, group.r.data(), group.x.data(),
+                             shape.rows() * group.columns);
     }
     if (!status.ok()) return status;
     std::swap(group.r, group.tried);
@@ -208,7 +210,7 @@ absl::Status Solver::Refine(std::span<const SolveItem> items, Group& group,
     for (size_t c = 0; c < columns.size(); ++c) {
       better[c] = columns[c].active && columns[c].Try((*norms)[c].backward_error());
     }
-    status = backend_->CopyColumns(shape, group.x.data(), group.tried.data(), better);
+    status = backend_->CopyColumns(track, shape, group.x.data(), group.tried.data(), better);
     if (!status.ok()) return status;
   }
   size_t c = 0;
@@ -225,51 +227,52 @@ absl::Status Solver::Refine(std::span<const SolveItem> items, Group& group,
   return absl::OkStatus();
 }
 
-absl::Status Solver::Store(std::span<const SolveItem> items, const Group& group) {
+absl::Status Solver::Store(Track track, std::span<const SolveItem> items, const Group& group) {
   if (group.in_place) return absl::OkStatus();
   const Shape& shape = group.factorization->shape();
   int64_t first_column = 0;
   for (const size_t i : group.items) {
-    absl::Status status =
-        backend_->UnpackColumns(shape.scalar, items[i].solution, group.x.data(), shape.block_size,
-                                shape.rows(), items[i].num_rhs, first_column, group.columns);
+    absl::Status status = backend_->UnpackColumns(track, shape.scalar, items[i].solution,
+                                                  group.x.data(), shape.block_size, shape.rows(),
+                                                  items[i].num_rhs, first_column, group.columns);
     if (!status.ok()) return status;
     first_column += items[i].num_rhs;
   }
   return absl::OkStatus();
 }
 
-std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases* phases) {
+std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases* phases,
+                                        Track track) {
   std::vector<SolveOutcome> outcomes(items.size());
   if (items.empty()) return outcomes;
-  absl::MutexLock lock(&run_mutex_);
+  absl::MutexLock lock(&TrackMutex(track));
   Stopwatch watch;
   Phases spent;
   std::vector<Group> groups = MakeGroups(items, outcomes);
   std::vector<SolveSystem> systems;
   for (Group& group : groups) {
-    group.status = Load(items, group);
+    group.status = Load(track, items, group);
     if (group.status.ok()) systems.push_back(group.System(group.data()));
   }
   spent.upload_seconds = watch.Lap();
   if (!systems.empty()) {
     SolveBatch batch{&items[0].factorization->plan(), systems};
     if (items.size() == 1) batch.stop = items[0].cancelled;
-    const absl::Status status = backend_->Solve(batch, [&] {
+    const absl::Status status = backend_->Solve(track, batch, [&] {
       return std::any_of(groups.begin(), groups.end(),
                          [&](const Group& group) { return AnyWanted(items, group.items); });
     });
     for (Group& group : groups) {
       if (group.status.ok()) group.status = status;
-      if (group.status.ok() && group.residual) group.status = Refine(items, group, outcomes);
+      if (group.status.ok() && group.residual) group.status = Refine(track, items, group, outcomes);
     }
   }
-  absl::Status synchronized = backend_->Synchronize();
+  absl::Status synchronized = backend_->Synchronize(track);
   spent.compute_seconds = watch.Lap();
   for (Group& group : groups) {
-    if (group.status.ok()) group.status = Store(items, group);
+    if (group.status.ok()) group.status = Store(track, items, group);
   }
-  if (synchronized.ok()) synchronized = backend_->Synchronize();
+  if (synchronized.ok()) synchronized = backend_->Synchronize(track);
   for (const Group& group : groups) {
     for (const size_t i : group.items) {
       outcomes[i].status = group.status.ok() ? synchronized : group.status;

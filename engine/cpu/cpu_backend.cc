@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/cpu/background.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/large_blocks.h"
 #include "engine/cpu/residual.h"
@@ -25,6 +26,10 @@ using cpu::SubstituteTask;
 
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
 constexpr int64_t kColumnsATask = 32;
+
+// A factorization of fewer flops, which takes less than a millisecond, is worked at by the thread
+// that calls, as it is; another by threads of lower priority only.
+constexpr double kShortFlops = 2e7;
 
 // Factors that will not be found in a cache when they are read.
 constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
@@ -76,7 +81,11 @@ struct Place {
 class CpuBackend : public Backend {
  public:
   CpuBackend(std::unique_ptr<Slab> slab, int64_t memory_bytes, int32_t threads, int32_t lanes)
-      : slab_(std::move(slab)), pool_(slab_->base(), memory_bytes), threads_(threads) {
+      : slab_(std::move(slab)),
+        pool_(slab_->base(), memory_bytes),
+        factor_threads_(threads, [] { cpu::LowerPriority(); }),
+        solve_threads_(threads),
+        running_solve_(threads) {
     device_.backend = "cpu";
     device_.name =
         absl::StrCat(ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
@@ -95,31 +104,34 @@ class CpuBackend : public Backend {
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return true; }
 
-  absl::Status Upload(void* device, const void* host, int64_t bytes) override {
+  absl::Status Write(void* device, const void* host, int64_t bytes) override {
     std::memcpy(device, host, bytes);
     return absl::OkStatus();
   }
-  absl::Status Download(void* host, const void* device, int64_t bytes) override {
+  absl::Status Upload(Track, void* device, const void* host, int64_t bytes) override {
+    return Write(device, host, bytes);
+  }
+  absl::Status Download(Track, void* host, const void* device, int64_t bytes) override {
     std::memcpy(host, device, bytes);
     return absl::OkStatus();
   }
-  absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::Status Synchronize(Track) override { return absl::OkStatus(); }
 
-  absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
-                           int64_t rows, int64_t columns, int64_t first_column,
+  absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
+                           int64_t n, int64_t rows, int64_t columns, int64_t first_column,
                            int64_t total_columns) override {
     const int64_t bytes = n * ScalarBytes(scalar);
-    ForEachColumnPiece(rows / n, columns, [&](int64_t block, int64_t c) {
+    ForEachColumnPiece(track, rows / n, columns, [&](int64_t block, int64_t c) {
       std::memcpy(static_cast<char*>(packed) + (block * total_columns + first_column + c) * bytes,
                   static_cast<const char*>(columns_in) + (c * (rows / n) + block) * bytes, bytes);
     });
     return absl::OkStatus();
   }
-  absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
-                             int64_t rows, int64_t columns, int64_t first_column,
+  absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out, const void* packed,
+                             int64_t n, int64_t rows, int64_t columns, int64_t first_column,
                              int64_t total_columns) override {
     const int64_t bytes = n * ScalarBytes(scalar);
-    ForEachColumnPiece(rows / n, columns, [&](int64_t block, int64_t c) {
+    ForEachColumnPiece(track, rows / n, columns, [&](int64_t block, int64_t c) {
       std::memcpy(
           static_cast<char*>(columns_out) + (c * (rows / n) + block) * bytes,
           static_cast<const char*>(packed) + (block * total_columns + first_column + c) * bytes,
@@ -131,44 +143,61 @@ class CpuBackend : public Backend {
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t) const override {
     const bool fill = std::any_of(plan.levels().begin(), plan.levels().end(),
                                   [](const Level& level) { return level.fills > 0; });
-    return threads_.threads() * ScratchBytes(plan.shape(), fill);
+    return factor_threads_.threads() * ScratchBytes(plan.shape(), fill);
   }
 
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
-    return batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
-                                                          : FactorLevels<float>(batch, wanted);
+    absl::StatusOr<std::vector<FactorReport>> reports;
+    const auto factor = [&] {
+      reports = batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
+                                                               : FactorLevels<float>(batch, wanted);
+    };
+    const double systems = static_cast<double>(batch.systems.size());
+    if (batch.plan->factor_flops() * systems < kShortFlops) {
+      factor();
+    } else {
+      background_.Run(factor);
+    }
+    return reports;
   }
 
-  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
-    return batch.plan->shape().scalar == Scalar::kFloat64 ? SolveLevels<double>(batch, wanted)
-                                                          : SolveLevels<float>(batch, wanted);
+  absl::Status Solve(Track track, const SolveBatch& batch,
+                     absl::FunctionRef<bool()> wanted) override {
+    return batch.plan->shape().scalar == Scalar::kFloat64
+               ? SolveLevels<double>(track, batch, wanted)
+               : SolveLevels<float>(track, batch, wanted);
   }
 
-  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+  absl::StatusOr<double> LogDeterminant(Track, const EliminationPlan& plan,
+                                        const void* factor) override {
     return plan.shape().scalar == Scalar::kFloat64
                ? LogDet(plan, static_cast<const double*>(factor))
                : LogDet(plan, static_cast<const float*>(factor));
   }
 
-  absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+  absl::StatusOr<std::vector<ResidualNorms>> Residual(Track track,
+                                                      const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
-    return cpu::Residual(threads_, matrix, x, b, r, num_rhs);
+    ThreadPool& threads = ThreadsOf(track);
+    const cpu::RunningSolve::Scope scope(
+        RunningOn(track), std::min<int64_t>(threads.threads(), matrix.shape().num_blocks));
+    return cpu::Residual(threads, matrix, x, b, r, num_rhs);
   }
 
-  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+  absl::Status CopyColumns(Track track, const Shape& shape, void* to, const void* from,
                            const std::vector<bool>& columns) override {
     const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
     const int64_t count = static_cast<int64_t>(columns.size());
-    ForEachColumnPiece(shape.num_blocks, count, [&](int64_t block, int64_t c) {
+    ForEachColumnPiece(track, shape.num_blocks, count, [&](int64_t block, int64_t c) {
       if (!columns[c]) return;
       const int64_t at = (block * count + c) * bytes;
       std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, bytes);
     });
     return absl::OkStatus();
   }
-  absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
+  absl::Status Add(Track, Scalar scalar, void* y, const void* x, int64_t scalars) override {
     scalar == Scalar::kFloat64
         ? AddTo(static_cast<double*>(y), static_cast<const double*>(x), scalars)
         : AddTo(static_cast<float*>(y), static_cast<const float*>(x), scalars);
@@ -181,10 +210,20 @@ class CpuBackend : public Backend {
     for (int64_t i = 0; i < scalars; ++i) y[i] += x[i];
   }
 
+  ThreadPool& ThreadsOf(Track track) {
+    return track == Track::kSolve ? solve_threads_ : factor_threads_;
+  }
+
+  // What factorizations make way for; null: they do not.
+  cpu::RunningSolve* RunningOn(Track track) {
+    return track == Track::kSolve ? &running_solve_ : nullptr;
+  }
+
   template <typename Piece>
-  void ForEachColumnPiece(int64_t blocks, int64_t columns, const Piece& piece) {
-    const int64_t tasks = std::min<int64_t>(threads_.threads(), blocks);
-    threads_.Run(tasks, [&](int64_t task, int32_t) {
+  void ForEachColumnPiece(Track track, int64_t blocks, int64_t columns, const Piece& piece) {
+    ThreadPool& threads = ThreadsOf(track);
+    const int64_t tasks = std::min<int64_t>(threads.threads(), blocks);
+    threads.Run(tasks, [&](int64_t task, int32_t) {
       for (int64_t block = blocks * task / tasks; block < blocks * (task + 1) / tasks; ++block) {
         for (int64_t c = 0; c < columns; ++c) piece(block, c);
       }
@@ -226,7 +265,7 @@ class CpuBackend : public Backend {
 
   template <typename T>
   EliminateTask<T> MakeEliminateTask(const FactorBatch& batch, int64_t level_index,
-                                     const Place& place) const {
+                                     const Place& place) {
     const EliminationPlan& plan = *batch.plan;
     const FactorSystem& system = batch.systems[place.system];
     const Level& level = plan.levels()[level_index];
@@ -255,6 +294,7 @@ class CpuBackend : public Backend {
     task.stream =
         plan.factor_bytes() * static_cast<int64_t>(batch.systems.size()) > kLargerThanCaches;
     task.stop = batch.stop;
+    task.running = &running_solve_;
     return task;
   }
 
@@ -277,13 +317,14 @@ class CpuBackend : public Backend {
     const Level& level = plan.levels()[level_index];
     const int64_t segments = static_cast<int64_t>(level.segments.size());
     const int64_t tasks = segments * static_cast<int64_t>(batch.systems.size());
-    const int64_t scratch = FactorScratchBytes(plan, 1) / threads_.threads();
+    const int64_t scratch = FactorScratchBytes(plan, 1) / factor_threads_.threads();
     std::vector<SegmentReport> found(tasks);
-    threads_.Run(tasks, [&](int64_t i, int32_t thread) {
+    factor_threads_.Run(tasks, [&](int64_t i, int32_t thread) {
       const Place place{i / segments, i % segments};
       if (reports[place.system].failure) return;
       EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
       task.scratch = reinterpret_cast<T*>(static_cast<char*>(batch.scratch) + thread * scratch);
+      task.thread = thread;
       found[i] = EliminateSegment(task);
     });
     for (int64_t i = tasks - 1; i >= 0; --i) {
@@ -297,20 +338,31 @@ class CpuBackend : public Backend {
 
   // Forward down the levels, base last; then backward, base first.
   template <typename T>
-  absl::Status SolveLevels(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
+  absl::Status SolveLevels(Track track, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
+    const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch));
     for (int64_t pass = 0; pass < 2 * levels; ++pass) {
       if (!wanted()) return absl::CancelledError("cancelled while solving");
       const bool forward = pass < levels;
-      Substitute<T>(batch, forward ? pass : 2 * levels - 1 - pass,
+      Substitute<T>(track, batch, forward ? pass : 2 * levels - 1 - pass,
                     forward ? cpu::SelectKernels<T>().forward : cpu::SelectKernels<T>().backward,
                     forward);
     }
     return absl::OkStatus();
   }
 
+  // Tasks of the first level, which has most.
+  int64_t MostTasks(const SolveBatch& batch) const {
+    int64_t panels = 0;
+    for (const SolveSystem& system : batch.systems) {
+      panels += (system.num_rhs + kColumnsATask - 1) / kColumnsATask;
+    }
+    return std::min<int64_t>(panels * static_cast<int64_t>(batch.plan->levels()[0].segments.size()),
+                             solve_threads_.threads());
+  }
+
   template <typename T>
-  void Substitute(const SolveBatch& batch, int64_t level_index,
+  void Substitute(Track track, const SolveBatch& batch, int64_t level_index,
                   void (*kernel)(const SubstituteTask<T>&), bool forward) {
     const EliminationPlan& plan = *batch.plan;
     const int64_t segments = static_cast<int64_t>(plan.levels()[level_index].segments.size());
@@ -326,7 +378,7 @@ class CpuBackend : public Backend {
       }
     }
     const int64_t n = plan.shape().block_size;
-    threads_.Run(static_cast<int64_t>(panels.size()), [&](int64_t i, int32_t) {
+    ThreadsOf(track).Run(static_cast<int64_t>(panels.size()), [&](int64_t i, int32_t) {
       const Panel& panel = panels[i];
       SubstituteTask<T> task =
           MakeSubstituteTask<T>(batch, level_index, panel.place, panel.first_column, forward);
@@ -411,7 +463,9 @@ class CpuBackend : public Backend {
 
   const std::unique_ptr<Slab> slab_;
   MemoryPool pool_;
-  ThreadPool threads_;
+  ThreadPool factor_threads_, solve_threads_;
+  cpu::BackgroundThread background_;
+  cpu::RunningSolve running_solve_;
   DeviceInfo device_;
   CostModel costs_;  // FP64
 };

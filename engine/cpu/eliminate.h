@@ -92,6 +92,11 @@ class Eliminator : ChainTiles<T, kVectors> {
     return reinterpret_cast<uintptr_t>(p) % BLOCKD_VECTOR_BYTES == 0;
   }
 
+  // Between the panels of a block, where one takes long.
+  void MakeWay() const {
+    if (panels_ >= 8) task_.MakeWay();
+  }
+
   T* Panel(T* packed, int64_t i) const { return packed + i * kRows * padded_; }
 
   // tile -= A B', A a panel, B kCols of its rows, over `columns` columns. Each step also asks for
@@ -213,7 +218,9 @@ class Eliminator : ChainTiles<T, kVectors> {
   int64_t Factor(int64_t k) {
     const int64_t block = segment_.block(k);
     ReadCouplingAhead(k);
+    task_.MakeWay();
     for (int64_t j = 0; j < panels_; ++j) {
+      MakeWay();
       for (int64_t i = j; i < panels_; ++i) {
         const auto init = [&](int64_t c) {
           Tile tile = LoadDiagonal(block, i * kRows, c);
@@ -259,6 +266,7 @@ class Eliminator : ChainTiles<T, kVectors> {
     T* out = task_.next + k * n_ * n_;
     ReadDiagonalAhead(k);
     for (int64_t j = 0; j < panels_; ++j) {
+      MakeWay();
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(c_, i, j, 0, out, [&](int64_t c) {
           return LoadCoupling(coupling, segment_.reversed, i * kRows, c);
@@ -271,6 +279,7 @@ class Eliminator : ChainTiles<T, kVectors> {
   void Fill(int64_t k) {
     T* out = task_.fill + k * n_ * n_;
     for (int64_t j = 0; j < panels_; ++j) {
+      MakeWay();
       for (int64_t i = 0; i < panels_; ++i) {
         SolveTile(w_, i, j, 0, out, [&](int64_t c) {
           if (k == 0) return LoadCoupling(segment_.first - 1, true, i * kRows, c);
@@ -282,6 +291,7 @@ class Eliminator : ChainTiles<T, kVectors> {
     }
     std::swap(w_, w_before_);
     for (int64_t i = 0; i < panels_; ++i) {
+      MakeWay();
       for (int64_t c = 0; c < (i + 1) * kRows; c += kCols) {
         T* at = Panel(update_, i) + c * kRows;
         Tile tile = LoadPacked(at);
@@ -295,6 +305,7 @@ class Eliminator : ChainTiles<T, kVectors> {
   void Invert(int64_t k) {
     T* inverse = task_.inverse + k * TriangleScalars(n_);
     for (int64_t i = 0; i < panels_; ++i) {
+      MakeWay();
       // One panel is all that a panel of Y needs of Y.
       std::copy_n(diagonal_ + i * kRows * kRows, kRows * kRows, y_ + i * kRows * kRows);
       StoreInverse(inverse, i, i);

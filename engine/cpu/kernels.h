@@ -10,6 +10,7 @@
 
 #include "blockd/engine/block_tridiagonal.h"
 #include "blockd/engine/elimination_plan.h"
+#include "engine/cpu/background.h"
 
 namespace blockd::cpu {
 
@@ -38,6 +39,13 @@ struct EliminateTask {
   bool stream = false;    // the factor is larger than the caches: write it past them
   T* scratch = nullptr;   // scratch_scalars(n)
   const std::atomic<bool>* stop = nullptr;
+  RunningSolve* running = nullptr;  // that it makes way for, where that is due
+  int32_t thread = 0;               // that has the task
+
+  // Some times a millisecond, where blocks are large.
+  void MakeWay() const {
+    if (running != nullptr) running->MakeWay(thread);
+  }
 };
 
 // The chain index of the separator that a segment's last interior is coupled to, -1 if there is

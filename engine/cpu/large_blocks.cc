@@ -85,7 +85,9 @@ class LargeEliminator {
       const int64_t row = CholeskyInverse(n_, d_, x_);
       if (row >= 0) return {k, row, 1};
       report.growth_square = LargerOrNaN(report.growth_square, GrowthSquare());
+      task_.MakeWay();
       if (segment_.has_fill()) Fill(k);
+      task_.MakeWay();
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
       StoreInverse(task_.inverse + k * TriangleScalars(n_));
     }
@@ -157,6 +159,7 @@ class LargeEliminator {
   // recursive: L21 = A21 inv(L11)', A22 -= L21 L21', X21 = -X22 L21 X11. Returns the failed row, or
   // -1.
   int64_t CholeskyInverse(int64_t n, T* a, T* x) {
+    task_.MakeWay();
     if (n <= kLeaf) return Leaf(n, a, x);
     const int64_t top = (n / 2 + 15) / 16 * 16;
     const int64_t rest = n - top;
@@ -170,6 +173,7 @@ class LargeEliminator {
     SubtractSquare(rest, top, a21, n_, a22, n_);
     row = CholeskyInverse(rest, a22, x22);
     if (row >= 0) return top + row;
+    task_.MakeWay();
     CopyBlock(rest, top, a21, n_, x21, n_);
     TimesTriangle(CblasLeft, CblasNoTrans, rest, top, T{-1}, x22, n_, x21, n_);
     TimesTriangle(CblasRight, CblasNoTrans, rest, top, T{1}, x, n_, x21, n_);

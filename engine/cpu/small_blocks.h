@@ -78,6 +78,7 @@ class SmallEliminator {
     growth_square_ = Vec{} + T{1};
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (task_.stop && task_.stop->load(std::memory_order_relaxed)) return {};
+      if (k % 256 == 0) task_.MakeWay();
       const int row = Factor(segment_.block(k));
       if (row >= 0) return {k, row, 1};
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);

@@ -18,7 +18,9 @@ namespace blockd {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int32_t threads);  // >= 1, the caller of Run included
+  // >= 1, the caller of Run included. Each of the others begins with `start`.
+  explicit ThreadPool(
+      int32_t threads, void (*start)() = [] {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
 

@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch&
   const EliminationPlan& plan = *batch.plan;
   const auto systems = static_cast<int64_t>(batch.systems.size());
   const FactorScratch scratch = ScratchOf(plan, systems, method);
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   if (status.ok() && scratch.outcomes_bytes == 0) status = ExpectOutcomes(systems);
   if (status.ok() && plan.is_open()) status = ClearWhatNobodyWrites(batch, scratch);
   for (int64_t first = 0; status.ok() && first < systems; first += scratch.needs.systems_a_launch) {
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch&
 absl::Status FactorCalls::ExpectOutcomes(int64_t systems) {
   // Those of a call that ended early may come yet.
   if (expects_outcomes_) {
-    absl::Status status = device_.AwaitKernels();
+    absl::Status status = device_.Synchronize();
     if (!status.ok()) return status;
   }
   expects_outcomes_ = true;

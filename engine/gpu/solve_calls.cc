@@ -37,7 +37,7 @@ int64_t MostColumns(std::span<const SolveSystem> systems) {
 absl::Status SolveCalls::Solve(const SolveBatch& batch, Runner& method,
                                absl::FunctionRef<bool()> wanted) {
   if (!wanted()) return absl::CancelledError("cancelled while solving");
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   if (!status.ok()) return status;
   const EliminationPlan& plan = *batch.plan;
   if (static_cast<int64_t>(plan.levels().size()) > kMostLevels) {

@@ -20,6 +20,7 @@ set(gpu_sources
   factor_calls.cc
   gpu_backend.cc
   lockstep/runner.cc
+  runtime/card.cc
   runtime/counters.cc
   runtime/device.cc
   runtime/launch_graphs.cc

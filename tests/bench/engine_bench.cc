@@ -112,19 +112,19 @@ class Engine {
   // how long the host was busy before it waited.
   double Solve(int64_t columns, double* enqueued = nullptr) {
     for (int64_t k = 0; k < cell_.systems; ++k) {
-      Check(backend_.PackColumns(scalar(), x_[k].data(), rhs_[k].data(), n(), rows(), columns, 0,
-                                 columns));
+      Check(backend_.PackColumns(Track::kSolve, scalar(), x_[k].data(), rhs_[k].data(), n(), rows(),
+                                 columns, 0, columns));
     }
-    Check(backend_.Synchronize());
+    Check(backend_.Synchronize(Track::kSolve));
     std::vector<SolveSystem> systems;
     for (int64_t k = 0; k < cell_.systems; ++k) {
       systems.push_back({factor_[k].data(), x_[k].data(), columns, solve_chains_[k].data()});
     }
     const SolveBatch batch{plan_.get(), systems};
     const double start = Now();
-    Check(backend_.Solve(batch, [] { return true; }));
+    Check(backend_.Solve(Track::kSolve, batch, [] { return true; }));
     if (enqueued) *enqueued = Now() - start;
-    Check(backend_.Synchronize());
+    Check(backend_.Synchronize(Track::kSolve));
     return Now() - start;
   }
 
@@ -134,10 +134,10 @@ class Engine {
     for (const int64_t k : {int64_t{0}, cell_.systems - 1}) {
       DeviceBuffer b = Take(rows() * columns * ScalarBytes(scalar()));
       DeviceBuffer r = Take(rows() * columns * ScalarBytes(scalar()));
-      Check(backend_.PackColumns(scalar(), b.data(), rhs_[k].data(), n(), rows(), columns, 0,
-                                 columns));
-      const auto norms =
-          backend_.Residual(matrices_[k].view(), x_[k].data(), b.data(), r.data(), columns);
+      Check(backend_.PackColumns(Track::kSolve, scalar(), b.data(), rhs_[k].data(), n(), rows(),
+                                 columns, 0, columns));
+      const auto norms = backend_.Residual(Track::kSolve, matrices_[k].view(), x_[k].data(),
+                                           b.data(), r.data(), columns);
       Check(norms.status());
       for (const Backend::ResidualNorms& norm : *norms) {
         const double epsilon = scalar() == Scalar::kFloat64 ? 0x1p-52 : 0x1p-23;
@@ -202,9 +202,9 @@ class Engine {
       const std::vector<std::byte> diagonal = ToScalars(problem.diagonal);
       const std::vector<std::byte> coupling = ToScalars(problem.coupling);
       StagedMatrix matrix(form, Take(StagedMatrix::BufferBytes(form)));
-      Check(backend_.Upload(matrix.data(), diagonal.data(), form.diagonal_bytes()));
-      Check(backend_.Upload(matrix.data() + StagedMatrix::CouplingOffset(form), coupling.data(),
-                            form.coupling_bytes()));
+      Check(backend_.Write(matrix.data(), diagonal.data(), form.diagonal_bytes()));
+      Check(backend_.Write(matrix.data() + StagedMatrix::CouplingOffset(form), coupling.data(),
+                           form.coupling_bytes()));
       matrices_.push_back(std::move(matrix));
       rhs_.push_back(ToScalars(Columns(rows(), k)));
       factor_.push_back(Take(plan_->factor_bytes()));

@@ -1,8 +1,12 @@
 // Many threads, one Solver.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -88,6 +92,75 @@ TEST_P(ConcurrencyTest, StagingRunsBesideFactoring) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Two tracks and writes at once: every answer has the bits that it has when nothing else goes on.
+TEST_P(ConcurrencyTest, SolvesBesideFactorizationsAndWritesHaveTheirBits) {
+  struct Held {
+    HostMatrix matrix;
+    Columns rhs, expected;
+    std::shared_ptr<Factorization> factorization;
+    double log_determinant;
+  };
+  std::vector<Held> held;
+  // Each of a method of its own on a GPU.
+  for (const auto& [blocks, n, columns] : {std::tuple{33, 16, 1}, {9, 40, 3}, {5, 140, 2}}) {
+    HostMatrix matrix(problems::Mpc(blocks, n, n), scalar());
+    Columns rhs(problems::RandomColumns(matrix.shape().rows(), columns, n), scalar());
+    auto factorization = MustFactor(solver(), matrix, nullptr, true);
+    ASSERT_NE(factorization, nullptr);
+    Columns expected = MustSolve(solver(), factorization, rhs, columns);
+    const auto log_determinant = solver().LogDeterminant(*factorization);
+    ASSERT_TRUE(log_determinant.ok());
+    held.push_back({std::move(matrix), std::move(rhs), std::move(expected),
+                    std::move(factorization), *log_determinant});
+  }
+  const auto columns_of = [](const Held& each) {
+    return static_cast<int64_t>(each.rhs.bytes().size()) /
+           (each.matrix.shape().rows() * ScalarBytes(each.matrix.shape().scalar));
+  };
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> others;
+  others.emplace_back([&, this] {
+    for (size_t round = 0; !stop.load(); ++round) {
+      const Held& each = held[round % held.size()];
+      const auto again = MustFactor(solver(), each.matrix, nullptr, round % 2 == 0);
+      ASSERT_NE(again, nullptr);
+      EXPECT_EQ(MustSolve(solver(), again, each.rhs, columns_of(each)), each.expected);
+      // On the track of factorizations it has the same bits.
+      Columns x = each.rhs;
+      SolveItem item{.factorization = again, .rhs = x.data(), .solution = x.data()};
+      item.num_rhs = columns_of(each);
+      EXPECT_TRUE(solver().Solve({&item, 1}, nullptr, Track::kFactor)[0].status.ok());
+      EXPECT_EQ(x, each.expected);
+    }
+  });
+  others.emplace_back([&, this] {
+    const HostMatrix& matrix = held[1].matrix;
+    const std::span bytes(static_cast<const std::byte*>(matrix.view().diagonal),
+                          static_cast<size_t>(matrix.form().diagonal_bytes()));
+    std::vector<std::byte> back(bytes.size());
+    while (!stop.load()) {
+      absl::StatusOr<StagedMatrix> staged = solver().Stage(matrix.form());
+      ASSERT_TRUE(staged.ok()) << staged.status();
+      ASSERT_TRUE(solver().Write(*staged, 0, bytes).ok());
+      ASSERT_TRUE(solver().Read(*staged, 0, back).ok());
+      EXPECT_TRUE(std::equal(back.begin(), back.end(), bytes.begin()));
+    }
+  });
+  for (int round = 0; round < 12; ++round) {
+    const Held& each = held[round % held.size()];
+    EXPECT_EQ(MustSolve(solver(), each.factorization, each.rhs, columns_of(each)), each.expected);
+    EXPECT_EQ(*solver().LogDeterminant(*each.factorization), each.log_determinant);
+    SolveItem item{.factorization = each.factorization};
+    Columns x = each.rhs;
+    item.rhs = item.solution = x.data();
+    item.num_rhs = columns_of(each);
+    item.residual = true;
+    EXPECT_LE(*solver().Solve({&item, 1})[0].backward_error, ErrorBound(each.matrix.shape()));
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTarget, ConcurrencyTest, ::testing::ValuesIn(Targets()), TargetName);

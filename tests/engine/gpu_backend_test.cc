@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -96,11 +97,12 @@ TEST_P(GpuBackendTest, ALongSolveStopsBetweenItsLaunches) {
   Backend& backend = solver->backend();
   const SolveBatch batch{plan.get(), {&system, 1}};
   int asked = 0;
-  EXPECT_TRUE(absl::IsCancelled(backend.Solve(batch, [&asked] { return ++asked < 3; })));
+  EXPECT_TRUE(
+      absl::IsCancelled(backend.Solve(Track::kSolve, batch, [&asked] { return ++asked < 3; })));
   EXPECT_EQ(asked, 3);
-  EXPECT_TRUE(backend.Solve(batch, [&asked] { return ++asked > 0; }).ok());
+  EXPECT_TRUE(backend.Solve(Track::kSolve, batch, [&asked] { return ++asked > 0; }).ok());
   EXPECT_GE(asked, 3 + 4);  // before, and before each of four launches or more
-  EXPECT_TRUE(backend.Synchronize().ok());
+  EXPECT_TRUE(backend.Synchronize(Track::kSolve).ok());
 }
 
 // Systems that all have the same matrix and the same place for a factor.
@@ -111,7 +113,7 @@ class SharedSystems {
     const int64_t n = matrix.shape().block_size, scalar = ScalarBytes(matrix.shape().scalar);
     const auto upload = [&](const void* blocks, int64_t count) {
       DeviceBuffer buffer = Allocate(solver, count * n * n * scalar);
-      EXPECT_TRUE(backend_.Upload(buffer.data(), blocks, count * n * n * scalar).ok());
+      EXPECT_TRUE(backend_.Write(buffer.data(), blocks, count * n * n * scalar).ok());
       return buffer;
     };
     diagonal_ = upload(matrix.view().diagonal, matrix.shape().num_blocks);
@@ -159,7 +161,7 @@ TEST_P(GpuBackendTest, ACancelledBatchSaysNothingOfTheNextOne) {
 }
 
 // A factorization is known to have ended a little before its last kernel has.
-TEST_P(GpuBackendTest, AnUploadComesAfterTheFactorizationBeforeIt) {
+TEST_P(GpuBackendTest, AWriteAndTheOtherTrackComeAfterAFactorizationThatHasEnded) {
   const std::unique_ptr<Solver> solver = MakeLargeSolver();
   Backend& backend = solver->backend();
   for (const int64_t n : {16, 50, 300}) {
@@ -171,10 +173,38 @@ TEST_P(GpuBackendTest, AnUploadComesAfterTheFactorizationBeforeIt) {
     const auto bytes = static_cast<int64_t>(pattern.size());
     for (int repeat = 0; repeat < 20; ++repeat) {
       ASSERT_TRUE(system.Factor([] { return true; }).ok());
-      ASSERT_TRUE(backend.Upload(system.factor(), pattern.data(), bytes).ok());
-      ASSERT_TRUE(backend.Download(found.data(), system.factor(), bytes).ok());
+      if (repeat % 2 == 0) {
+        ASSERT_TRUE(backend.Write(system.factor(), pattern.data(), bytes).ok());
+      } else {
+        ASSERT_TRUE(backend.Upload(Track::kSolve, system.factor(), pattern.data(), bytes).ok());
+      }
+      ASSERT_TRUE(backend.Download(Track::kSolve, found.data(), system.factor(), bytes).ok());
       ASSERT_EQ(found, pattern) << "n " << n << " repeat " << repeat;
     }
+  }
+}
+
+// Of large blocks each takes all multiprocessors, and its thread blocks wait for one another.
+TEST_P(GpuBackendTest, LargeSolvesOnBothTracksEndWithTheirBits) {
+  const std::unique_ptr<Solver> solver = MakeLargeSolver();
+  for (const int64_t n : {256, 300}) {
+    const HostMatrix matrix(problems::Mpc(64, n, 1), scalar());
+    const auto factorization = MustFactor(*solver, matrix);
+    ASSERT_NE(factorization, nullptr);
+    const Columns rhs(problems::RandomColumns(matrix.shape().rows(), 1, 1), scalar());
+    const Columns expected = MustSolve(*solver, factorization, rhs, 1);
+    std::vector<std::thread> threads;
+    for (const Track track : {Track::kFactor, Track::kSolve}) {
+      threads.emplace_back([&, track] {
+        for (int round = 0; round < 200; ++round) {
+          Columns x = rhs;
+          SolveItem item{.factorization = factorization, .rhs = x.data(), .solution = x.data()};
+          ASSERT_TRUE(solver->Solve({&item, 1}, nullptr, track)[0].status.ok());
+          ASSERT_EQ(x, expected) << "n " << n << " round " << round;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
 }
 

@@ -20,8 +20,9 @@ class SkewedBackend : public HookedBackend {
       : HookedBackend(std::move(inner), CostModel(), std::make_shared<Gate>()),
         errors_(std::move(errors)) {}
 
-  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
-    absl::Status status = HookedBackend::Solve(batch, wanted);
+  absl::Status Solve(Track track, const SolveBatch& batch,
+                     absl::FunctionRef<bool()> wanted) override {
+    absl::Status status = HookedBackend::Solve(track, batch, wanted);
     if (!status.ok()) return status;
     const double scale = 1 + errors_[std::min(solves_, errors_.size() - 1)];
     ++solves_;

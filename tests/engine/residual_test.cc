@@ -31,8 +31,8 @@ void ExpectResiduals(const ResidualCase& chosen, Scalar scalar, const FormOption
   const std::vector<std::byte> x_bytes = packed(1), b_bytes = packed(2);
   const std::vector<double> x = ToDoubles(x_bytes, scalar), b = ToDoubles(b_bytes, scalar);
   std::vector<std::byte> r_bytes(b_bytes.size());
-  const auto norms =
-      (*backend)->Residual(matrix.view(), x_bytes.data(), b_bytes.data(), r_bytes.data(), columns);
+  const auto norms = (*backend)->Residual(Track::kSolve, matrix.view(), x_bytes.data(),
+                                          b_bytes.data(), r_bytes.data(), columns);
   ASSERT_TRUE(norms.ok()) << norms.status();
   const std::vector<double> r = ToDoubles(r_bytes, scalar);
   const std::vector<double> dense = AssembleDense(matrix.view());

@@ -224,11 +224,12 @@ class CountingBackend : public HookedBackend {
  public:
   explicit CountingBackend(std::unique_ptr<Backend> inner)
       : HookedBackend(std::move(inner), CostModel(), std::make_shared<Gate>()) {}
-  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+  absl::Status Solve(Track track, const SolveBatch& batch,
+                     absl::FunctionRef<bool()> wanted) override {
     std::vector<int64_t> columns;
     for (const SolveSystem& system : batch.systems) columns.push_back(system.num_rhs);
     solves_.push_back(columns);
-    return HookedBackend::Solve(batch, wanted);
+    return HookedBackend::Solve(track, batch, wanted);
   }
   // The columns of each system of each solve so far.
   const std::vector<std::vector<int64_t>>& solves() const { return solves_; }

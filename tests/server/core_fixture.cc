@@ -123,13 +123,15 @@ class AuditedBackend : public HookedBackend {
     Check();
     return HookedBackend::Factor(batch, wanted);
   }
-  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
+  absl::Status Solve(Track track, const SolveBatch& batch,
+                     absl::FunctionRef<bool()> wanted) override {
     Check();
-    return HookedBackend::Solve(batch, wanted);
+    return HookedBackend::Solve(track, batch, wanted);
   }
-  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
+  absl::StatusOr<double> LogDeterminant(Track track, const EliminationPlan& plan,
+                                        const void* factor) override {
     Check();
-    return HookedBackend::LogDeterminant(plan, factor);
+    return HookedBackend::LogDeterminant(track, plan, factor);
   }
 
  private:

@@ -12,13 +12,14 @@
 
 namespace blockd::test {
 
-// Aborts if there is no CPU backend.
-inline std::unique_ptr<Backend> GatedCpu(const BackendOptions& options,
-                                         std::shared_ptr<Gate> gate) {
+// Gates as HookedBackend has them. Aborts if there is no CPU backend.
+inline std::unique_ptr<Backend> GatedCpu(const BackendOptions& options, std::shared_ptr<Gate> gate,
+                                         std::shared_ptr<Gate> solve_gate = nullptr) {
   absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", options);
   if (!cpu.ok()) std::abort();
   const CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
-  return std::make_unique<HookedBackend>(*std::move(cpu), costs, std::move(gate));
+  return std::make_unique<HookedBackend>(*std::move(cpu), costs, std::move(gate),
+                                         std::move(solve_gate));
 }
 
 }  // namespace blockd::test

@@ -1,4 +1,5 @@
-// A backend with a gate before its work, and one that fails at the step that a test chooses.
+// A backend with a gate before the work of each track, and one that fails at the step that a test
+// chooses.
 #ifndef BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
 #define BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
 
@@ -34,10 +35,10 @@ class Gate {
     open_ = true;
     passes_left_ = std::numeric_limits<int64_t>::max();
   }
-  // Waits until the device stands before the closed gate.
+  // Waits until the device, on whichever track, stands before the closed gate.
   void WaitForDevice() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&waiting_));
+    mutex_.Await(absl::Condition(this, &Gate::IsAwaited));
   }
   // Once `steps` more have passed, every step fails with INTERNAL and names itself.
   void FailAfter(int64_t steps) {
@@ -55,9 +56,9 @@ class Gate {
   void Pass() {
     absl::MutexLock lock(&mutex_);
     if (passes_left_-- <= 0) open_ = false;
-    waiting_ = !open_;
+    ++waiting_;
     mutex_.Await(absl::Condition(&open_));
-    waiting_ = false;
+    --waiting_;
   }
   // How many batches the device has begun to factor.
   int64_t factorizations() const {
@@ -77,48 +78,59 @@ class Gate {
   }
 
  private:
+  bool IsAwaited() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !open_ && waiting_ > 0; }
+
   mutable absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t passes_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   int64_t factorizations_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// `gate` is before both tracks, or before that of factorizations only where solves have one of
+// their own.
 class HookedBackend : public Backend {
  public:
-  HookedBackend(std::unique_ptr<Backend> inner, const CostModel& costs, std::shared_ptr<Gate> gate)
-      : inner_(std::move(inner)), costs_(costs), gate_(std::move(gate)) {}
+  HookedBackend(std::unique_ptr<Backend> inner, const CostModel& costs, std::shared_ptr<Gate> gate,
+                std::shared_ptr<Gate> solve_gate = nullptr)
+      : inner_(std::move(inner)),
+        costs_(costs),
+        gate_(std::move(gate)),
+        solve_gate_(solve_gate ? std::move(solve_gate) : gate_) {}
 
   const DeviceInfo& device() const override { return inner_->device(); }
   CostModel costs(const Shape&) const override { return costs_; }
   MemoryPool& pool() override { return inner_->pool(); }
   bool reads_host_memory() const override { return inner_->reads_host_memory(); }
-  absl::Status Upload(void* device, const void* host, int64_t bytes) override {
-    return Step("Upload", [&] { return inner_->Upload(device, host, bytes); });
+  absl::Status Write(void* device, const void* host, int64_t bytes) override {
+    return Step(Track::kFactor, "Upload", [&] { return inner_->Write(device, host, bytes); });
   }
-  absl::Status Download(void* host, const void* device, int64_t bytes) override {
-    return Step("Download", [&] { return inner_->Download(host, device, bytes); });
+  absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) override {
+    return Step(track, "Upload", [&] { return inner_->Upload(track, device, host, bytes); });
   }
-  absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
-                           int64_t rows, int64_t columns, int64_t first_column,
+  absl::Status Download(Track track, void* host, const void* device, int64_t bytes) override {
+    return Step(track, "Download", [&] { return inner_->Download(track, host, device, bytes); });
+  }
+  absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
+                           int64_t n, int64_t rows, int64_t columns, int64_t first_column,
                            int64_t total_columns) override {
-    return Step("PackColumns", [&] {
-      return inner_->PackColumns(scalar, packed, columns_in, n, rows, columns, first_column,
+    return Step(track, "PackColumns", [&] {
+      return inner_->PackColumns(track, scalar, packed, columns_in, n, rows, columns, first_column,
                                  total_columns);
     });
   }
-  absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed, int64_t n,
-                             int64_t rows, int64_t columns, int64_t first_column,
+  absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out, const void* packed,
+                             int64_t n, int64_t rows, int64_t columns, int64_t first_column,
                              int64_t total_columns) override {
-    return Step("UnpackColumns", [&] {
-      return inner_->UnpackColumns(scalar, columns_out, packed, n, rows, columns, first_column,
-                                   total_columns);
+    return Step(track, "UnpackColumns", [&] {
+      return inner_->UnpackColumns(track, scalar, columns_out, packed, n, rows, columns,
+                                   first_column, total_columns);
     });
   }
-  absl::Status Synchronize() override {
-    return Step("Synchronize", [&] { return inner_->Synchronize(); });
+  absl::Status Synchronize(Track track) override {
+    return Step(track, "Synchronize", [&] { return inner_->Synchronize(track); });
   }
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     return inner_->FactorScratchBytes(plan, systems);
@@ -127,35 +139,43 @@ class HookedBackend : public Backend {
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
     gate_->BeginFactorization();
-    return Run("Factor", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+    return Run(Track::kFactor, "Factor", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
       return inner_->Factor(batch, still_wanted);
     });
   }
-  absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
-    return Run("Solve", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
-      return inner_->Solve(batch, still_wanted);
+  absl::Status Solve(Track track, const SolveBatch& batch,
+                     absl::FunctionRef<bool()> wanted) override {
+    return Run(track, "Solve", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+      return inner_->Solve(track, batch, still_wanted);
     });
   }
-  absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor) override {
-    return Step("LogDeterminant", [&] { return inner_->LogDeterminant(plan, factor); });
+  absl::StatusOr<double> LogDeterminant(Track track, const EliminationPlan& plan,
+                                        const void* factor) override {
+    return Step(track, "LogDeterminant",
+                [&] { return inner_->LogDeterminant(track, plan, factor); });
   }
-  absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+  absl::StatusOr<std::vector<ResidualNorms>> Residual(Track track,
+                                                      const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
-    return Step("Residual", [&] { return inner_->Residual(matrix, x, b, r, num_rhs); });
+    return Step(track, "Residual",
+                [&] { return inner_->Residual(track, matrix, x, b, r, num_rhs); });
   }
-  absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+  absl::Status CopyColumns(Track track, const Shape& shape, void* to, const void* from,
                            const std::vector<bool>& columns) override {
-    return Step("CopyColumns", [&] { return inner_->CopyColumns(shape, to, from, columns); });
+    return Step(track, "CopyColumns",
+                [&] { return inner_->CopyColumns(track, shape, to, from, columns); });
   }
-  absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) override {
-    return Step("Add", [&] { return inner_->Add(scalar, y, x, scalars); });
+  absl::Status Add(Track track, Scalar scalar, void* y, const void* x, int64_t scalars) override {
+    return Step(track, "Add", [&] { return inner_->Add(track, scalar, y, x, scalars); });
   }
 
  private:
+  Gate& GateOf(Track track) const { return track == Track::kSolve ? *solve_gate_ : *gate_; }
+
   template <typename Call>
-  auto Step(const char* name, Call call) -> decltype(call()) {
-    absl::Status status = gate_->Step(name);
+  auto Step(Track track, const char* name, Call call) -> decltype(call()) {
+    absl::Status status = GateOf(track).Step(name);
     if (!status.ok()) return status;
     return call();
   }
@@ -163,12 +183,13 @@ class HookedBackend : public Backend {
   // A call that asks in between whether it is still wanted: each time the gate is passed first, and
   // may fail.
   template <typename Call>
-  auto Run(const char* name, absl::FunctionRef<bool()> wanted, Call call)
+  auto Run(Track track, const char* name, absl::FunctionRef<bool()> wanted, Call call)
       -> decltype(call(wanted)) {
+    Gate& gate = GateOf(track);
     absl::Status status;
     const auto still_wanted = [&] {
-      gate_->Pass();
-      status = gate_->Step(name);
+      gate.Pass();
+      status = gate.Step(name);
       return status.ok() && wanted();
     };
     auto result = call(still_wanted);
@@ -178,7 +199,7 @@ class HookedBackend : public Backend {
 
   const std::unique_ptr<Backend> inner_;
   const CostModel costs_;
-  const std::shared_ptr<Gate> gate_;
+  const std::shared_ptr<Gate> gate_, solve_gate_;
 };
 
 }  // namespace blockd::test

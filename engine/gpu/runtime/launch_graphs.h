@@ -24,7 +24,7 @@ class LaunchGraphs {
  public:
   // Keeps no more than either of these, those that were last used.
   static constexpr size_t kMostGraphs = 64;
-  static constexpr int64_t kMostBytes = Device::kGraphBytes;
+  static constexpr int64_t kMostBytes = Card::kGraphBytes;
 
   explicit LaunchGraphs(Device& device) : device_(device) {}
   ~LaunchGraphs();  // nothing runs any more

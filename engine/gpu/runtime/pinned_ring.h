@@ -19,9 +19,7 @@ absl::Status ToStatus(Error error, absl::string_view what);
 // From one thread at a time, with the device chosen.
 class PinnedRing {
  public:
-  static constexpr int64_t kPieceBytes = int64_t{8} << 20;
-
-  PinnedRing() = default;
+  explicit PinnedRing(int64_t piece_bytes) : piece_bytes_(piece_bytes) {}
   ~PinnedRing();  // nothing uses it any more
   PinnedRing(const PinnedRing&) = delete;
 
@@ -30,6 +28,8 @@ class PinnedRing {
   absl::StatusOr<void*> Next();
   // What is on the stream now is what uses the piece.
   absl::Status Mark(Stream stream);
+  // After what the last piece that was marked is used by, and all before on that stream.
+  Event last() const { return pieces_[turn_ % pieces_.size()].done; }
 
  private:
   struct Piece {
@@ -37,6 +37,7 @@ class PinnedRing {
     Event done = nullptr;
   };
 
+  const int64_t piece_bytes_;
   std::array<Piece, 2> pieces_;
   size_t turn_ = 0;
 };

@@ -5,6 +5,7 @@
 #include "engine/gpu/runtime/workspace.h"
 #include "engine/gpu/segment/launch.h"
 #include "engine/gpu/segment/level_args.h"
+#include "engine/gpu/segment/segment.h"
 
 namespace blockd::gpu::segment {
 namespace {
@@ -34,11 +35,14 @@ class SegmentRunner final : public Runner {
     // A level alone needs no flags.
     const int64_t levels = Levels(plan),
                   at_once = group.scratch.segments <= workspace::kNumFlags ? kMostLevelsALaunch : 1;
-    for (int64_t first = 0; first < levels; first += at_once) {
+    const bool walks_long = WalksLong(plan.shape(), LongestSegment(plan.levels()[0]), limits_);
+    int64_t end = 0;
+    for (int64_t first = 0; first < levels; first = end) {
+      end = first + (first == 0 && walks_long ? 1 : at_once);
       if (first > 0 && !wanted()) return absl::CancelledError("cancelled while factoring");
       const absl::StatusOr<uint32_t> epoch = NextEpoch();
       if (!epoch.ok()) return epoch.status();
-      EliminateSegmentsArgs args = ArgsOfLevels(plan, first, at_once);
+      EliminateSegmentsArgs args = ArgsOfLevels(plan, first, end - first);
       args.systems = group.systems;
       args.num_systems = group.count;
       args.done = Flags();
@@ -62,6 +66,11 @@ class SegmentRunner final : public Runner {
   }
 
  private:
+  static int64_t LongestSegment(const Level& level) {
+    int64_t longest = 0;
+    for (const Segment& segment : level.segments) longest = std::max(longest, segment.count);
+    return longest;
+  }
   static int64_t Levels(const EliminationPlan& plan) {
     return static_cast<int64_t>(plan.levels().size());
   }

@@ -1,6 +1,7 @@
 #include "engine/gpu/segment/segment.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/gpu/segment/sizes.h"
 
@@ -20,6 +21,12 @@ int64_t Resident(const Shape& shape, const DeviceLimits& limits) {
   const int64_t fit = limits.shared_bytes / FactorSharedBytes(IsFloat(shape), tile);
   return std::clamp<int64_t>(fit, 1, FactorResident(tile));
 }
+
+// The costs of a chain's first level decide: a walk that takes longer than this leaves solves,
+// which wait for thread blocks to end, too little room.
+constexpr double kLongWalkSeconds = 1e-3;
+// Of the places for thread blocks, one in so many is then left to them.
+constexpr double kRoom = 32;
 
 }  // namespace
 
@@ -51,6 +58,15 @@ void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& c
     costs.fill_seconds_per_row = 2.2e-6 / n * slower;
     costs.level_seconds = 1.5e-6 * slower;
   }
+  if (costs.lanes > 1 &&
+      WalksLong(shape, shape.num_blocks / static_cast<int64_t>(costs.lanes), limits)) {
+    costs.lanes -= std::ceil(costs.lanes / kRoom);
+  }
+}
+
+bool WalksLong(const Shape& shape, int64_t blocks, const DeviceLimits& limits) {
+  const double step = 5e-7 + 2.8e-7 * static_cast<double>(shape.block_size);
+  return static_cast<double>(blocks) * step * limits.architecture.step_seconds > kLongWalkSeconds;
 }
 
 void SetSolveCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs) {

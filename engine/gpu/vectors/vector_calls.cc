@@ -23,7 +23,7 @@ absl::Status VectorCalls::Unpack(void* columns_out, const void* packed, const Co
   std::byte* out = static_cast<std::byte*>(columns_out);
   return ForEachPinnedPart(args, columns, [&](void* pinned, const ColumnArgs& part) {
     absl::Status status = device_.Launched(GatherColumns(pinned, packed, part, device_.stream()));
-    if (status.ok()) status = device_.AwaitKernels();
+    if (status.ok()) status = device_.Synchronize();
     if (status.ok()) {
       std::memcpy(out + part.first_piece * part.bytes, pinned, part.count * part.bytes);
     }
@@ -33,7 +33,7 @@ absl::Status VectorCalls::Unpack(void* columns_out, const void* packed, const Co
 
 absl::StatusOr<double> VectorCalls::LogDeterminant(const EliminationPlan& plan,
                                                    const void* factor) {
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   const int64_t n = plan.shape().block_size;
   double* partial = reinterpret_cast<double*>(device_.call_memory());
   const auto sum = [&](const auto* scalars, const Level& level) {
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residual(
 
 absl::Status VectorCalls::CopyColumns(const Shape& shape, void* to, const void* from,
                                       const std::vector<bool>& columns) {
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
   const auto count = static_cast<int64_t>(columns.size());
   for (int64_t first = 0, end = 0; status.ok() && first < count; first = end) {
@@ -85,7 +85,7 @@ absl::Status VectorCalls::CopyColumns(const Shape& shape, void* to, const void* 
 }
 
 absl::Status VectorCalls::Add(Scalar scalar, void* y, const void* x, int64_t scalars) {
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   if (!status.ok()) return status;
   return device_.Launched(scalar == Scalar::kFloat64
                               ? AddVectors(static_cast<double*>(y), static_cast<const double*>(x),
@@ -97,7 +97,7 @@ absl::Status VectorCalls::Add(Scalar scalar, void* y, const void* x, int64_t sca
 template <typename T>
 absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residuals(
     const BlockTridiagonalView& matrix, const T* x, const T* b, T* r, int64_t num_rhs) {
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   MatrixArgs args;
   args.matrix = EntryOf(matrix, nullptr, nullptr);
   args.num_blocks = matrix.shape().num_blocks;
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residuals(
 absl::Status VectorCalls::ForEachPinnedPart(
     ColumnArgs args, int64_t columns,
     absl::FunctionRef<absl::Status(void*, const ColumnArgs&)> body) {
-  absl::Status status = device_.AwaitUploads();
+  absl::Status status = device_.Begin();
   const int64_t pieces = args.blocks * columns, most = Device::kStagingBytes / args.bytes;
   for (int64_t first = 0; status.ok() && first < pieces; first += most) {
     args.first_piece = first;

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -29,19 +30,31 @@ class HostDevice {
   }
 
   // Calls run(block) for all thread blocks of a launch, which begin in order. As many as there are
-  // multiprocessors are under way together.
-  void Launch(int64_t blocks, const std::function<void(int64_t)>& run) {
-    const std::lock_guard launch_lock(launch_mutex_);
-    if (blocks == 1 || kMultiprocessors == 1) {
+  // multiprocessors are under way together, of all launches that threads of the host make at a
+  // time: first those of the highest priority, a smaller number. Of launches that are `together`,
+  // whose thread blocks all run at the same time, one begins when the one before has ended.
+  void Launch(int64_t blocks, bool together, int priority,
+              const std::function<void(int64_t)>& run) {
+    if (kMultiprocessors == 1) {
+      const std::lock_guard launch_lock(launch_mutex_);
       for (int64_t b = 0; b < blocks; ++b) run(b);
       return;
     }
+    if (blocks == 1) return run(0);
     std::unique_lock lock(mutex_);
-    run_ = &run;
-    next_ = 0, left_ = end_ = blocks;
+    if (together) {
+      changed_.wait(lock, [this] { return !runs_together_; });
+      runs_together_ = true;
+    }
+    HostLaunch launch = {&run, blocks, blocks, priority};
+    launches_.push_back(&launch);
     changed_.notify_all();
-    changed_.wait(lock, [this] { return left_ == 0; });
-    run_ = nullptr;
+    changed_.wait(lock, [&launch] { return launch.left == 0; });
+    launches_.remove(&launch);
+    if (together) {
+      runs_together_ = false;
+      changed_.notify_all();
+    }
   }
 
  private:
@@ -59,25 +72,41 @@ class HostDevice {
     for (std::thread& thread : multiprocessors_) thread.join();
   }
 
+  struct HostLaunch {
+    const std::function<void(int64_t)>* run;
+    int64_t blocks, left;
+    int priority;
+    int64_t next = 0;
+  };
+
+  // The one whose thread block begins next; null: none.
+  HostLaunch* NextLaunch() const {
+    HostLaunch* first = nullptr;
+    for (HostLaunch* launch : launches_) {
+      if (launch->next == launch->blocks) continue;
+      if (first == nullptr || launch->priority < first->priority) first = launch;
+    }
+    return first;
+  }
+
   void Serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stopped_ || next_ < end_; });
+      HostLaunch* launch = nullptr;
+      changed_.wait(lock, [&] { return stopped_ || (launch = NextLaunch()) != nullptr; });
       if (stopped_) return;
-      const int64_t block = next_++;
-      const auto& run = *run_;
+      const int64_t block = launch->next++;
       lock.unlock();
-      run(block);
+      (*launch->run)(block);
       lock.lock();
-      if (--left_ == 0) changed_.notify_all();
+      if (--launch->left == 0) changed_.notify_all();
     }
   }
 
   std::mutex launch_mutex_, mutex_;
   std::condition_variable changed_;
-  const std::function<void(int64_t)>* run_ = nullptr;
-  int64_t next_ = 0, end_ = 0, left_ = 0;
-  bool stopped_ = false;
+  std::list<HostLaunch*> launches_;
+  bool runs_together_ = false, stopped_ = false;
   std::vector<std::thread> multiprocessors_;
 };
 

@@ -83,13 +83,18 @@ using Stream = struct HostStream*;
 using Event = struct HostEvent*;
 using Graph = HostGraph*;
 using GraphExec = HostGraph*;
-struct HostStream {};
+struct HostStream {
+  int priority = 0;
+};
 struct HostEvent {};
 inline constexpr unsigned HostStreamNonBlocking = 0, HostEventDisableTiming = 0;
 inline Error HostDeviceGetStreamPriorityRange(int* last, int* first) {
-  return *last = *first = 0, kSuccess;
+  return *last = 0, *first = -2, kSuccess;
 }
-inline Error HostStreamCreateWithPriority(Stream* stream, unsigned, int) {
+inline Error HostStreamCreateWithPriority(Stream* stream, unsigned, int priority) {
+  return *stream = new HostStream{priority}, kSuccess;
+}
+inline Error HostStreamCreateWithFlags(Stream* stream, unsigned) {
   return *stream = new HostStream, kSuccess;
 }
 inline Error HostStreamDestroy(Stream stream) { return delete stream, kSuccess; }
@@ -161,12 +166,13 @@ Error Load(Kernel) {
 }
 
 template <typename... Expected, typename... Args>
-Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes, Stream,
-                   bool, const Args&... args) {
+Error LaunchOnHost(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes,
+                   Stream stream, bool together, const Args&... args) {
   Require(threads <= 1024 && threads % kWarp == 0, "a thread block of so many threads");
+  const int priority = stream == nullptr ? 0 : stream->priority;
   EnqueueOnHost([=] {
     const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
-    HostDevice::Get().Launch(blocks, [&](int64_t block) {
+    HostDevice::Get().Launch(blocks, together, priority, [&](int64_t block) {
       HostThreadBlock resident(threads, shared_bytes);
       resident.Run([&](int) {
         gridDim = grid, blockDim = dim3(static_cast<unsigned>(threads));
@@ -180,6 +186,12 @@ Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t s
   return kSuccess;
 }
 
+template <typename... Expected, typename... Args>
+Error LaunchKernel(void (*kernel)(Expected...), dim3 grid, int threads, size_t shared_bytes,
+                   Stream stream, bool, const Args&... args) {
+  return LaunchOnHost(kernel, grid, threads, shared_bytes, stream, false, args...);
+}
+
 // A multiprocessor has room for one.
 template <typename Kernel>
 Error CountResident(Kernel, int, size_t, int* resident) {
@@ -190,7 +202,7 @@ template <typename Args>
 Error LaunchTogether(void (*kernel)(const Args), dim3 grid, int threads, size_t shared_bytes,
                      Stream stream, Args& args) {
   Require(grid.x <= HostDevice::kMultiprocessors, "more thread blocks than can run together");
-  return LaunchKernel(kernel, grid, threads, shared_bytes, stream, false, args);
+  return LaunchOnHost(kernel, grid, threads, shared_bytes, stream, true, args);
 }
 
 // NOLINTEND(readability-identifier-naming)

@@ -2,9 +2,11 @@
 // what is eliminated after what (elimination_plan.h); how a device walks through it is the
 // backend's.
 //
-// Calls of one Backend come from one thread at a time, the Solver's. Work may be asynchronous
-// between calls; Synchronize ends it. Pointers called "device" are in the memory of pool() or, for
-// the CPU, anywhere.
+// Work goes on two tracks, each a sequence of its own: factorizations on one, solves on the other,
+// which runs beside the first and is served before it. Calls of one track come from one thread at a
+// time, the Solver's; the two tracks, and Write, may be used by several threads at once. Work may
+// be asynchronous between the calls of a track; Synchronize ends it. Pointers called "device" are
+// in the memory of pool() or, for the CPU, anywhere.
 #ifndef BLOCKD_ENGINE_BACKEND_H_
 #define BLOCKD_ENGINE_BACKEND_H_
 
@@ -81,6 +83,10 @@ struct SolveBatch {
   const std::atomic<bool>* stop = nullptr;
 };
 
+// Factor is of the factor track. All that has a track as its first argument can be on either.
+enum class Track : uint8_t { kFactor, kSolve };
+inline constexpr int kTracks = 2;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -92,19 +98,23 @@ class Backend {
   // True if the device reads host memory where it lies, so that no upload is needed.
   virtual bool reads_host_memory() const = 0;
 
-  // Copies; asynchronous where the device allows it. Host memory stays valid until Synchronize.
-  virtual absl::Status Upload(void* device, const void* host, int64_t bytes) = 0;
-  virtual absl::Status Download(void* host, const void* device, int64_t bytes) = 0;
+  // A copy that no track waits for, from any thread: it is there when the call returns.
+  virtual absl::Status Write(void* device, const void* host, int64_t bytes) = 0;
+
+  // Copies in the order of the track. Host memory of an Upload has been read when it returns, that
+  // of a Download has been written at the latest after Synchronize.
+  virtual absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) = 0;
+  virtual absl::Status Download(Track track, void* host, const void* device, int64_t bytes) = 0;
   // `columns` columns of `rows` rows, n rows a block, between a column-major matrix (leading
   // dimension `rows`) and the batched layout [block][column][n] that has `total_columns` columns,
   // from column `first_column` on.
-  virtual absl::Status PackColumns(Scalar scalar, void* packed, const void* columns_in, int64_t n,
-                                   int64_t rows, int64_t columns, int64_t first_column,
+  virtual absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
+                                   int64_t n, int64_t rows, int64_t columns, int64_t first_column,
                                    int64_t total_columns) = 0;
-  virtual absl::Status UnpackColumns(Scalar scalar, void* columns_out, const void* packed,
-                                     int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                                     int64_t total_columns) = 0;
-  virtual absl::Status Synchronize() = 0;
+  virtual absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out,
+                                     const void* packed, int64_t n, int64_t rows, int64_t columns,
+                                     int64_t first_column, int64_t total_columns) = 0;
+  virtual absl::Status Synchronize(Track track) = 0;
 
   // What Factor needs beside factors and chains; more for more systems of one plan.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
@@ -118,10 +128,11 @@ class Backend {
 
   // Solves: forward through the levels, base last, then backward, base first. Asynchronous.
   // CANCELLED once `wanted` says no, as Factor.
-  virtual absl::Status Solve(const SolveBatch& batch, absl::FunctionRef<bool()> wanted) = 0;
+  virtual absl::Status Solve(Track track, const SolveBatch& batch,
+                             absl::FunctionRef<bool()> wanted) = 0;
 
   // log det A of a factor, device memory. Synchronizes.
-  virtual absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan,
+  virtual absl::StatusOr<double> LogDeterminant(Track track, const EliminationPlan& plan,
                                                 const void* factor) = 0;
 
   // R = B - A X for one system, all device memory and packed [block][column][n]; for float32 the
@@ -135,15 +146,16 @@ class Backend {
     // ||r|| / (||A|| ||x|| + ||b||): 0 if all are 0, NaN or infinity if one is not finite.
     double backward_error() const;
   };
-  virtual absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
+  virtual absl::StatusOr<std::vector<ResidualNorms>> Residual(Track track,
+                                                              const BlockTridiagonalView& matrix,
                                                               const void* x, const void* b, void* r,
                                                               int64_t num_rhs) = 0;
   // to(:, c) = from(:, c) for the columns c that are true: packed, as many columns as `columns`
   // has.
-  virtual absl::Status CopyColumns(const Shape& shape, void* to, const void* from,
+  virtual absl::Status CopyColumns(Track track, const Shape& shape, void* to, const void* from,
                                    const std::vector<bool>& columns) = 0;
   // y += x, `scalars` long.
-  virtual absl::Status Add(Scalar scalar, void* y, const void* x, int64_t scalars) = 0;
+  virtual absl::Status Add(Track track, Scalar scalar, void* y, const void* x, int64_t scalars) = 0;
 };
 
 }  // namespace blockd

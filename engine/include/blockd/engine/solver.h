@@ -1,15 +1,18 @@
 // The solver: factors batches of SPD block-tridiagonal systems and solves for right-hand sides.
 //
-// One Solver drives one Backend. Factor, Solve and LogDeterminant take a lock and so run one at a
-// time; any thread may call. All pointers in items are host memory that the caller keeps until the
-// call returns. Memory on the device comes from the backend's pool; when it does not fit, the call
-// or the item fails with RESOURCE_EXHAUSTED and nothing is left behind.
+// One Solver drives one Backend. Any thread may call. Work goes on the backend's two tracks
+// (backend.h): Factor, with the estimates and searches that belong to it, is on the factor track;
+// Solve, LogDeterminant and Read are on the solve track, and so never wait for a factorization. On
+// each track one call runs at a time; Write is on none. All pointers in items are host memory that
+// the caller keeps until the call returns. Memory on the device comes from the backend's pool; when
+// it does not fit, the call or the item fails with RESOURCE_EXHAUSTED and nothing is left behind.
 //
 // Results are bitwise the same from run to run, for any number of threads, and for any batch that
 // an item happens to share: batching never changes an answer.
 #ifndef BLOCKD_ENGINE_SOLVER_H_
 #define BLOCKD_ENGINE_SOLVER_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -114,12 +117,12 @@ class Solver {
   // residual: a residual or refinement is asked for, or the factorization refines.
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
 
-  // Memory on the device for a matrix that arrives piece by piece; Write may be called from any
-  // thread, at an offset in the buffer as StagedMatrix counts it. Palette indices are not checked:
-  // the caller checks them (CheckView) before they are written.
+  // Memory on the device for a matrix that arrives piece by piece; Write puts bytes at an offset in
+  // the buffer as StagedMatrix counts it, and they are there when it returns. Palette indices are
+  // not checked: the caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
-  // What was written, back in host memory. Waits for the device.
+  // What was written, back in host memory.
   absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
 
   // Factors systems of one plan together. One outcome an item, in order.
@@ -127,8 +130,10 @@ class Solver {
                                     std::span<const FactorItem> items, Phases* phases = nullptr);
 
   // Solves with factorizations of equal plans together; items of one factorization share one pass
-  // over it.
-  std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr);
+  // over it. On the factor track it stands behind factorizations, and is no faster for it than they
+  // are: for whoever has just factored, and keeps nothing.
+  std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr,
+                                  Track track = Track::kSolve);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
@@ -148,13 +153,15 @@ class Solver {
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
-  absl::Status Load(std::span<const SolveItem> items, Group& group);
-  absl::Status Refine(std::span<const SolveItem> items, Group& group,
+  absl::Status Load(Track track, std::span<const SolveItem> items, Group& group);
+  absl::Status Refine(Track track, std::span<const SolveItem> items, Group& group,
                       std::vector<SolveOutcome>& outcomes);
-  absl::Status Store(std::span<const SolveItem> items, const Group& group);
+  absl::Status Store(Track track, std::span<const SolveItem> items, const Group& group);
+
+  absl::Mutex& TrackMutex(Track track) { return track_mutexes_[static_cast<size_t>(track)]; }
 
   std::unique_ptr<Backend> backend_;
-  absl::Mutex run_mutex_;  // held while the backend runs
+  std::array<absl::Mutex, kTracks> track_mutexes_;  // each held while the track is in use
   absl::Mutex plans_mutex_;
   absl::flat_hash_map<std::pair<Shape, int64_t>, std::shared_ptr<const EliminationPlan>> plans_
       ABSL_GUARDED_BY(plans_mutex_);

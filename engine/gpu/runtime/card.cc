@@ -1,0 +1,179 @@
+#include "engine/gpu/runtime/card.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/gpu/arch/host_device.h"
+
+namespace blockd::gpu {
+namespace {
+
+Architecture ArchitectureOf(const DeviceProperties& properties) {
+  if constexpr (kIsAmd) return HipArchitecture(InstructionSetOf(properties));
+  return CudaArchitecture(properties.major, properties.minor);
+}
+
+// Why no device could be counted. Without a driver the runtime says that it is too old.
+absl::Status NoDevice(Error error) {
+  (void)BLOCKD_GPU(GetLastError)();  // or the next launch would seem to have failed so
+  int driver = 0, runtime = 0;       // 13000 for CUDA 13.0
+  (void)BLOCKD_GPU(DriverGetVersion)(&driver);
+  (void)BLOCKD_GPU(RuntimeGetVersion)(&runtime);
+  std::string why = BLOCKD_GPU(GetErrorString)(error);
+  if (driver == 0) {
+    why = "no driver";
+  } else if (error == BLOCKD_GPU(ErrorInsufficientDriver)) {
+    why = absl::StrCat("the driver is for version ", driver, ", needed is ", runtime);
+  }
+  return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device: ", why));
+}
+
+}  // namespace
+
+// Errors here have nobody to hear them.
+ReportedEnds::~ReportedEnds() {
+  absl::MutexLock lock(&mutex_);
+  for (Event event : events_) {
+    if (event) (void)BLOCKD_GPU(EventDestroy)(event);
+  }
+}
+
+absl::Status ReportedEnds::Init() {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status;
+  for (Event& event : events_) {
+    if (!status.ok()) break;
+    status =
+        ToStatus(BLOCKD_GPU(EventCreateWithFlags)(&event, BLOCKD_GPU(EventDisableTiming)), "event");
+  }
+  return status;
+}
+
+absl::Status ReportedEnds::Record(Stream stream) {
+  absl::MutexLock lock(&mutex_);
+  return ToStatus(BLOCKD_GPU(EventRecord)(events_[(reported_ + 1) % 2], stream),
+                  "the end of kernels");
+}
+
+void ReportedEnds::Report() {
+  absl::MutexLock lock(&mutex_);
+  ++reported_;
+}
+
+absl::Status ReportedEnds::Await(Stream stream, int64_t* seen) {
+  absl::MutexLock lock(&mutex_);
+  if (*seen == reported_) return absl::OkStatus();
+  *seen = reported_;
+  return ToStatus(BLOCKD_GPU(StreamWaitEvent)(stream, events_[reported_ % 2], 0),
+                  "the end of kernels");
+}
+
+absl::StatusOr<std::unique_ptr<Card>> Card::Open(int32_t index, int64_t memory_bytes) {
+  std::unique_ptr<Card> card(new Card);
+  absl::Status status = card->Init(index, memory_bytes);
+  if (!status.ok()) return status;
+  return card;
+}
+
+absl::Status Card::Init(int32_t index, int64_t memory_bytes) {
+  int devices = 0;
+  const Error counted = BLOCKD_GPU(GetDeviceCount)(&devices);
+  if (counted != kSuccess) return NoDevice(counted);
+  if (index < 0 || index >= devices) {
+    return absl::NotFoundError(
+        absl::StrCat("no ", kBackendName, " device ", index, ", there are ", devices));
+  }
+  index_ = index;
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  DeviceProperties properties;
+  status = ToStatus(BLOCKD_GPU(GetDeviceProperties)(&properties, index), "device properties");
+  if (!status.ok()) return status;
+  info_.backend = kBackendName;
+  info_.name = properties.name;
+  if (!IsCompiledFor(properties)) {
+    return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device that this build is for: ",
+                                            info_.name, " is ", InstructionSetOf(properties)));
+  }
+  info_.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  info_.parallelism = properties.multiProcessorCount;
+  architecture_ = ArchitectureOf(properties);
+  size_t free = 0, total = 0;
+  status = ToStatus(BLOCKD_GPU(MemGetInfo)(&free, &total), "free memory");
+  if (!status.ok()) return status;
+  pool_bytes_ = memory_bytes > 0 ? memory_bytes : static_cast<int64_t>(free / 4 * 3);
+  pool_bytes_ = pool_bytes_ / MemoryPool::kAlignment * MemoryPool::kAlignment;
+  constexpr int64_t kWorkspaces = kTracks * workspace::kBytes;
+  if (pool_bytes_ > static_cast<int64_t>(free) - kWorkspaces - kGraphBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("asked for a pool of ", pool_bytes_,
+                                                     " bytes, the device has ", free, " free"));
+  }
+  status = ToStatus(BLOCKD_GPU(Malloc)(&slab_, static_cast<size_t>(pool_bytes_ + kWorkspaces)),
+                    "device memory");
+  // Somebody else may have taken it since.
+  if (!status.ok()) return absl::ResourceExhaustedError(status.message());
+  status = ends_.Init();
+  if (status.ok()) {
+    status = ToStatus(
+        BLOCKD_GPU(StreamCreateWithFlags)(&write_stream_, BLOCKD_GPU(StreamNonBlocking)), "stream");
+  }
+  absl::MutexLock lock(&write_mutex_);
+  if (status.ok()) status = write_ring_.Init();
+  return status;
+}
+
+// Errors here have nobody to hear them.
+Card::~Card() {
+  if (!Enter().ok()) return;
+  if (write_stream_) {
+    (void)BLOCKD_GPU(StreamSynchronize)(write_stream_);
+    (void)BLOCKD_GPU(StreamDestroy)(write_stream_);
+  }
+  if (slab_) (void)BLOCKD_GPU(Free)(slab_);
+}
+
+absl::StatusOr<DeviceLimits> Card::Limits() const {
+  int multiprocessor = 0, block = 0;
+  absl::Status status = ToStatus(QueryShared(index_, &multiprocessor, &block), "shared memory");
+  if (!status.ok()) return status;
+  return DeviceLimits{info_.parallelism, multiprocessor, block, architecture_};
+}
+
+absl::Status Card::Enter() const {
+  return ToStatus(BLOCKD_GPU(SetDevice)(index_), "choosing the device");
+}
+
+absl::Status Card::Enqueue(std::byte* device, const std::byte* host, int64_t bytes) {
+  absl::Status status = ends_.Await(write_stream_, &ends_seen_);
+  for (int64_t at = 0; status.ok() && at < bytes; at += kCopyBytes) {
+    const int64_t part = std::min(kCopyBytes, bytes - at);
+    const absl::StatusOr<void*> pinned = write_ring_.Next();
+    if (!pinned.ok()) return pinned.status();
+    std::memcpy(*pinned, host + at, part);
+    status = ToStatus(BLOCKD_GPU(MemcpyAsync)(device + at, *pinned, static_cast<size_t>(part),
+                                              BLOCKD_GPU(MemcpyHostToDevice), write_stream_),
+                      "upload");
+    if (status.ok()) status = write_ring_.Mark(write_stream_);
+  }
+  return status;
+}
+
+absl::Status Card::Write(void* device, const void* host, int64_t bytes) {
+  absl::Status status = Enter();
+  Event written = nullptr;
+  {
+    absl::MutexLock lock(&write_mutex_);
+    if (status.ok()) {
+      status = Enqueue(static_cast<std::byte*>(device), static_cast<const std::byte*>(host), bytes);
+    }
+    written = write_ring_.last();
+  }
+  // Others may write meanwhile.
+  if (status.ok()) return ToStatus(BLOCKD_GPU(EventSynchronize)(written), "upload");
+  (void)BLOCKD_GPU(StreamSynchronize)(write_stream_);  // a part may be under way
+  return status;
+}
+
+}  // namespace blockd::gpu

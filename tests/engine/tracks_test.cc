@@ -1,0 +1,142 @@
+// The two tracks of a Solver: what waits for what, and how the CPU's factorizations make way.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "engine/cpu/background.h"
+#include "tests/engine/solver_fixture.h"
+#include "tests/support/eventually.h"
+#include "tests/support/gated_cpu.h"
+
+namespace blockd::test {
+namespace {
+
+class TracksTest : public ::testing::Test {
+ protected:
+  Columns Solve() { return MustSolve(solver_, factorization_, rhs_, 1); }
+  // Both have one column and no residual.
+  absl::Status SolveOn(Track track) {
+    Columns x = rhs_;
+    SolveItem item{.factorization = factorization_, .rhs = x.data(), .solution = x.data()};
+    return solver_.Solve({&item, 1}, nullptr, track)[0].status;
+  }
+
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  const std::shared_ptr<Gate> solve_gate_ = std::make_shared<Gate>();
+  Solver solver_{
+      GatedCpu({.memory_bytes = int64_t{64} << 20, .cpu_threads = 2}, gate_, solve_gate_)};
+  const HostMatrix matrix_{problems::Mpc(20, 8, 1), Scalar::kFloat64};
+  const Columns rhs_{problems::RandomColumns(160, 1, 1), Scalar::kFloat64};
+  const std::shared_ptr<Factorization> factorization_ = MustFactor(solver_, matrix_);
+};
+
+TEST_F(TracksTest, ASolveEndsWhileAFactorizationIsHeld) {
+  const Columns expected = Solve();
+  gate_->Close();
+  std::thread held([this] { EXPECT_NE(MustFactor(solver_, matrix_), nullptr); });
+  gate_->WaitForDevice();
+  EXPECT_EQ(Solve(), expected);
+  EXPECT_TRUE(solver_.LogDeterminant(*factorization_).ok());
+  absl::StatusOr<StagedMatrix> staged = solver_.Stage(matrix_.form());
+  ASSERT_TRUE(staged.ok());
+  std::vector<std::byte> bytes(64);
+  EXPECT_TRUE(solver_.Write(*staged, 0, bytes).ok());
+  EXPECT_TRUE(solver_.Read(*staged, 0, std::span(bytes)).ok());
+  gate_->Open();
+  held.join();
+}
+
+TEST_F(TracksTest, AFactorizationEndsWhileASolveIsHeld) {
+  solve_gate_->Close();
+  std::thread held([this] { EXPECT_TRUE(SolveOn(Track::kSolve).ok()); });
+  solve_gate_->WaitForDevice();
+  EXPECT_NE(MustFactor(solver_, matrix_), nullptr);
+  EXPECT_TRUE(SolveOn(Track::kFactor).ok());
+  solve_gate_->Open();
+  held.join();
+}
+
+TEST_F(TracksTest, ASolveOnTheTrackOfFactorizationsStandsBehindThem) {
+  gate_->Close();
+  std::atomic<bool> factored = false;
+  std::thread held([&] {
+    EXPECT_NE(MustFactor(solver_, matrix_), nullptr);
+    factored = true;
+  });
+  gate_->WaitForDevice();
+  std::thread solve([&] { EXPECT_TRUE(SolveOn(Track::kFactor).ok()); });
+  EXPECT_TRUE(SolveOn(Track::kSolve).ok());
+  EXPECT_FALSE(factored);
+  gate_->Open();
+  held.join();
+  solve.join();
+}
+
+TEST(RunningSolveTest, AsManyThreadsMakeWayAsTheSolveHas) {
+  cpu::RunningSolve running(4);
+  running.MakeWay(0);  // nothing runs
+  const auto waited = [&](int32_t thread) {
+    const absl::Time start = absl::Now();
+    running.MakeWay(thread);
+    return absl::Now() - start >= cpu::RunningSolve::kLongestWait;
+  };
+  for (int solve = 0; solve < 2; ++solve) {
+    const cpu::RunningSolve::Scope scope(&running, 2);
+    running.MakeWay(2);
+    running.MakeWay(3);
+    // A solve that does not end is waited for once.
+    for (const int32_t thread : {0, 1}) {
+      EXPECT_TRUE(waited(thread));
+      running.MakeWay(thread);
+    }
+  }
+  const cpu::RunningSolve::Scope none(nullptr, 2);
+  running.MakeWay(0);
+}
+
+// However closely solves follow one another.
+TEST(RunningSolveTest, AThreadGoesOnBetweenTwoSolves) {
+  cpu::RunningSolve running(1);
+  std::atomic<bool> stop = false;
+  std::atomic<int64_t> passes = 0;
+  std::thread factorization([&] {
+    while (!stop.load()) {
+      running.MakeWay(0);
+      ++passes;
+    }
+  });
+  EXPECT_TRUE(Eventually([&] {
+    for (int i = 0; i < 1000; ++i) const cpu::RunningSolve::Scope scope(&running, 1);
+    return passes.load() > 100;
+  }));
+  stop = true;
+  factorization.join();
+}
+
+TEST(BackgroundThreadTest, RunsCallsElsewhereAndWithALowerPriority) {
+  cpu::BackgroundThread background;
+  const int mine = getpriority(PRIO_PROCESS, 0);
+  for (int i = 0; i < 100; ++i) {
+    std::thread::id id;
+    int priority = -100;
+    background.Run([&] {
+      id = std::this_thread::get_id();
+      priority = getpriority(PRIO_PROCESS, 0);
+    });
+    EXPECT_NE(id, std::this_thread::get_id());
+    EXPECT_EQ(priority, std::min(19, mine + 10));
+  }
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), mine);
+}
+
+}  // namespace
+}  // namespace blockd::test
