@@ -84,12 +84,12 @@ std::vector<Solver::Group> Solver::MakeGroups(std::span<const SolveItem> items,
   return groups;
 }
 
-absl::Status Solver::Load(Track track, std::span<const SolveItem> items, Group& group) {
+absl::Status Solver::Load(Track track, std::span<const SolveItem> items, MemoryPool& pool,
+                          Group& group) {
   const EliminationPlan& plan = group.factorization->plan();
   const Shape& shape = plan.shape();
   const int64_t scalar = ScalarBytes(shape.scalar);
   const int64_t bytes = shape.rows() * group.columns * scalar;
-  MemoryPool& pool = backend_->pool();
   absl::StatusOr<DeviceBuffer> chains =
       pool.Allocate(plan.solve_chain_scalars(group.columns) * scalar);
   if (!chains.ok()) return chains.status();
@@ -242,7 +242,7 @@ absl::Status Solver::Store(Track track, std::span<const SolveItem> items, const 
 }
 
 std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases* phases,
-                                        Track track) {
+                                        Track track, MemoryPool* workspace) {
   std::vector<SolveOutcome> outcomes(items.size());
   if (items.empty()) return outcomes;
   absl::MutexLock lock(&TrackMutex(track));
@@ -251,7 +251,7 @@ std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases
   std::vector<Group> groups = MakeGroups(items, outcomes);
   std::vector<SolveSystem> systems;
   for (Group& group : groups) {
-    group.status = Load(track, items, group);
+    group.status = Load(track, items, workspace ? *workspace : backend_->pool(), group);
     if (group.status.ok()) systems.push_back(group.System(group.data()));
   }
   spent.upload_seconds = watch.Lap();

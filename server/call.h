@@ -21,7 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message_lite.h"
-#include "server/core/memory_budget.h"
+#include "server/core/budget.h"
 #include "server/core/metrics.h"
 #include "server/core/solver_core.h"
 #include "server/host_budget.h"

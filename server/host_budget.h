@@ -5,44 +5,40 @@
 #define BLOCKD_SERVER_HOST_BUDGET_H_
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/core/budget.h"
 #include "server/core/errors.h"
-#include "server/core/memory_budget.h"
 
 namespace blockd::server {
 
 class HostBudget {
  public:
   HostBudget(int64_t limit_bytes, absl::Duration retry_delay)
-      : budget_(limit_bytes), retry_delay_(retry_delay) {}
+      : budget_(
+            {.resource = Resource::kHostBytes, .total = limit_bytes, .retry_delay = retry_delay}) {}
 
   // Adds `bytes` to what `share`, a share of this budget or an empty one, holds. RESOURCE_EXHAUSTED
   // if the two can never fit together, UNAVAILABLE with a delay if they do not fit now; `share` is
   // then as it was.
   absl::Status Take(int64_t bytes, Reservation* share) {
-    if (bytes > budget_.total_bytes() - share->bytes()) {
+    if (bytes > budget_.total() - share->bytes()) {
       return LimitExceededError("the request, with its solution,",
                                 {.limit = "max_inflight_request_bytes",
                                  .asked_bytes = share->bytes() + bytes,
-                                 .limit_bytes = budget_.total_bytes()});
+                                 .limit_bytes = budget_.total()});
     }
-    std::optional<Reservation> more = budget_.TryReserve(bytes);
-    if (!more) {
-      return RetryAfterError("requests under way fill the host memory that they may use",
-                             retry_delay_);
-    }
+    absl::StatusOr<Reservation> more = budget_.Reserve(nullptr, bytes);
+    if (!more.ok()) return more.status();
     share->Merge(*std::move(more));
     return absl::OkStatus();
   }
-  int64_t used_bytes() const { return budget_.reserved_bytes(); }
+  int64_t used_bytes() const { return budget_.reserved(); }
 
  private:
-  MemoryBudget budget_;
-  const absl::Duration retry_delay_;
+  Budget budget_;
 };
 
 }  // namespace blockd::server

@@ -14,6 +14,8 @@ constexpr char kNotSpdUrl[] = "blockd.core/NotPositiveDefinite";
 constexpr char kNotFoundUrl[] = "blockd.core/HandleNotFound";
 constexpr char kMemoryUrl[] = "blockd.core/InsufficientMemory";
 constexpr char kLimitUrl[] = "blockd.core/LimitExceeded";
+constexpr char kQuotaUrl[] = "blockd.core/QuotaExceeded";
+constexpr char kUnreachableUrl[] = "blockd.core/DeadlineUnreachable";
 constexpr char kRetryUrl[] = "blockd.core/RetryAfter";
 constexpr char kDrainingUrl[] = "blockd.core/ServerDraining";
 
@@ -22,6 +24,10 @@ constexpr char kDrainingUrl[] = "blockd.core/ServerDraining";
 class Encoder {
  public:
   Encoder& Int(int64_t value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return *this;
+  }
+  Encoder& Double(double value) {
     text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
     return *this;
   }
@@ -48,13 +54,8 @@ class Decoder {
     }
   }
   bool found() const { return found_; }
-  int64_t Int() {
-    int64_t value = 0;
-    if (text_.size() - at_ < sizeof(value)) return 0;
-    std::memcpy(&value, text_.data() + at_, sizeof(value));
-    at_ += sizeof(value);
-    return value;
-  }
+  int64_t Int() { return Number<int64_t>(); }
+  double Double() { return Number<double>(); }
   std::string Text() {
     const size_t length = std::min(static_cast<size_t>(Int()), text_.size() - at_);
     std::string value = text_.substr(at_, length);
@@ -63,6 +64,15 @@ class Decoder {
   }
 
  private:
+  template <typename T>
+  T Number() {
+    T value = 0;
+    if (text_.size() - at_ < sizeof(value)) return 0;
+    std::memcpy(&value, text_.data() + at_, sizeof(value));
+    at_ += sizeof(value);
+    return value;
+  }
+
   std::string text_;
   size_t at_ = 0;
   bool found_ = false;
@@ -176,6 +186,29 @@ absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limi
       .AddTo(absl::ResourceExhaustedError(message), kLimitUrl);
 }
 
+absl::Status QuotaExceededError(const QuotaExceeded& quota) {
+  const std::string message = "the quota " + quota.quota + " of tenant \"" + quota.tenant +
+                              absl::StrCat("\" is ", quota.limit, ": it has ", quota.used,
+                                           " and asked for ", quota.asked, " more");
+  return Encoder()
+      .Text(quota.quota)
+      .Double(quota.limit)
+      .Double(quota.used)
+      .Double(quota.asked)
+      .Text(quota.tenant)
+      .AddTo(absl::ResourceExhaustedError(message), kQuotaUrl);
+}
+
+absl::Status DeadlineUnreachableError(const DeadlineUnreachable& late) {
+  const std::string message =
+      absl::StrCat("the deadline is in ", absl::FormatDuration(late.left),
+                   ", and it would be done in ", absl::FormatDuration(late.predicted));
+  return Encoder()
+      .Int(absl::ToInt64Nanoseconds(late.predicted))
+      .Int(absl::ToInt64Nanoseconds(late.left))
+      .AddTo(absl::DeadlineExceededError(message), kUnreachableUrl);
+}
+
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay) {
   return WithRetryAfter(absl::UnavailableError(absl::string_view(message.data(), message.size())),
                         delay);
@@ -245,6 +278,27 @@ std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status) {
   detail.limit = in.Text();
   detail.asked_bytes = in.Int();
   detail.limit_bytes = in.Int();
+  return detail;
+}
+
+std::optional<QuotaExceeded> QuotaExceededOf(const absl::Status& status) {
+  Decoder in(status, kQuotaUrl);
+  if (!in.found()) return std::nullopt;
+  QuotaExceeded detail;
+  detail.quota = in.Text();
+  detail.limit = in.Double();
+  detail.used = in.Double();
+  detail.asked = in.Double();
+  detail.tenant = in.Text();
+  return detail;
+}
+
+std::optional<DeadlineUnreachable> DeadlineUnreachableOf(const absl::Status& status) {
+  Decoder in(status, kUnreachableUrl);
+  if (!in.found()) return std::nullopt;
+  DeadlineUnreachable detail;
+  detail.predicted = absl::Nanoseconds(in.Int());
+  detail.left = absl::Nanoseconds(in.Int());
   return detail;
 }
 

@@ -54,6 +54,17 @@ struct LimitExceeded {
   int64_t limit_bytes = 0;
 };
 
+struct QuotaExceeded {
+  std::string quota;  // its name in the tenants file: "queue_slots", "requests_per_second"
+  double limit = 0, used = 0, asked = 0;
+  std::string tenant;
+};
+
+struct DeadlineUnreachable {
+  absl::Duration predicted;  // until it would be done
+  absl::Duration left;       // until the deadline
+};
+
 struct NotSpdDetail {
   int64_t system = 0;  // index in the request
   NotPositiveDefinite where;
@@ -69,6 +80,8 @@ absl::Status HandleNotFoundError(const HandleNotFound& missing);         // NOT_
 absl::Status InsufficientMemoryError(const InsufficientMemory& memory);  // RESOURCE_EXHAUSTED
 // RESOURCE_EXHAUSTED; `what` is larger than the limit allows: "the message".
 absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limit);
+absl::Status QuotaExceededError(const QuotaExceeded& quota);                   // RESOURCE_EXHAUSTED
+absl::Status DeadlineUnreachableError(const DeadlineUnreachable& late);        // DEADLINE_EXCEEDED
 absl::Status RetryAfterError(std::string_view message, absl::Duration delay);  // UNAVAILABLE
 // UNAVAILABLE: the server of this name takes no new work any more.
 absl::Status DrainingError(std::string_view server_name, absl::Duration delay);
@@ -81,6 +94,8 @@ std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status);
 std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status);
 std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status);
 std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status);
+std::optional<QuotaExceeded> QuotaExceededOf(const absl::Status& status);
+std::optional<DeadlineUnreachable> DeadlineUnreachableOf(const absl::Status& status);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 std::optional<std::string> DrainingServerOf(const absl::Status& status);  // its name
 

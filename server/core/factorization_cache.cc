@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 
 namespace blockd::server {
 namespace {
@@ -11,6 +12,9 @@ namespace {
 int64_t BytesOf(const std::shared_ptr<Holding>& holding) {
   return holding ? holding->factorization->bytes() : 0;
 }
+
+// A tombstone knows its caller by this: a name may be long.
+uint64_t HashOf(const std::string& caller) { return absl::Hash<std::string>()(caller); }
 
 // What a client should wait for a refactor that overwrites the handle it asks for.
 constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
@@ -21,32 +25,107 @@ FactorizationCache::FactorizationCache(const Options& options, const ServerIdent
                                        Clock* clock, Metrics* metrics)
     : options_(options), server_(server), clock_(clock), metrics_(metrics) {}
 
-FactorizationCache::~FactorizationCache() = default;
+// Whoever outlives it has no pin (the budget's destructor would tell).
+FactorizationCache::~FactorizationCache() {
+  for (Entry* entry : entries_) delete entry;
+}
+
+FactorizationCache::Pin& FactorizationCache::Pin::operator=(Pin&& other) noexcept {
+  if (this == &other) return *this;
+  Reset();
+  cache_ = std::exchange(other.cache_, nullptr);
+  entry_ = std::exchange(other.entry_, nullptr);
+  holding_ = std::move(other.holding_);
+  return *this;
+}
+
+void FactorizationCache::Pin::Reset() {
+  if (entry_ == nullptr) return;
+  holding_.reset();  // first the memory: whoever finds it idle finds nobody else at it
+  cache_->EndUse(std::exchange(entry_, nullptr));
+}
+
+FactorizationCache::Pin FactorizationCache::MakePin(Entry* entry) {
+  if (entry->uses++ == 0) Unfile(*entry);
+  Pin pin;
+  pin.cache_ = this;
+  pin.entry_ = entry;
+  pin.holding_ = entry->holding;
+  return pin;
+}
+
+void FactorizationCache::EndUse(Entry* entry) {
+  absl::MutexLock lock(&mutex_);
+  if (--entry->uses > 0) return;
+  if (entry->held) {
+    File(*entry);
+  } else {
+    delete entry;  // its holding went when it ended
+  }
+}
+
+void FactorizationCache::Unfile(Entry& entry) {
+  if (entry.idle) {
+    entry.caller->idle.erase(&entry);
+    idle_bytes_ -= ChargeOf(entry);
+  }
+  if (entry.leased) leased_.erase(&entry);
+  entry.idle = entry.leased = false;
+}
+
+void FactorizationCache::File(Entry& entry) {
+  if (entry.pinned || entry.uses > 0 || entry.holding == nullptr) return;
+  if (entry.lease > absl::ZeroDuration()) {  // over or not: EndLeases knows
+    leased_.insert(&entry);
+    entry.leased = true;
+    return;
+  }
+  entry.caller->idle.insert(&entry);
+  idle_bytes_ += ChargeOf(entry);
+  entry.idle = true;
+}
+
+void FactorizationCache::EndLeases(absl::Time now) {
+  while (!leased_.empty() && (*leased_.begin())->lease_end() <= now) {
+    Entry* const entry = *leased_.begin();
+    leased_.erase(leased_.begin());
+    entry->leased = false;
+    entry->caller->idle.insert(entry);
+    idle_bytes_ += ChargeOf(*entry);
+    entry->idle = true;
+  }
+}
 
 std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
                                                std::vector<Holding> holdings,
-                                               const EntryOptions& options) {
+                                               const EntryOptions& options, EntryGrants grants) {
   const absl::Time now = clock_->Now();
   std::vector<Handle> handles;
-  std::vector<EntryPtr> entries;
+  std::vector<Entry*> entries;
   absl::MutexLock lock(&mutex_);
   Caller& owner = callers_[caller];
+  owner.name = caller;
   for (Holding& holding : holdings) {
-    auto entry = std::make_shared<Entry>();
+    auto* const entry = new Entry;
     entry->handle = Handle::Random(server_.epoch);
-    entry->caller = caller;
+    entry->caller = &owner;
     entry->shape = holding.factorization->shape();
     entry->pinned = options.pin;
     entry->lease = options.lease;
     entry->made = entry->used = now;
+    entry->use_order = next_use_++;
+    entry->handle_grant = grants.handles.Split(1);
+    entry->pinned_grant = grants.pinned.Split(holding.reservation.bytes());
+    if (owner.tenant == nullptr) owner.tenant = holding.reservation.tenant();
     entry->holding = std::make_shared<Holding>(std::move(holding));
+    owner.charged_bytes += ChargeOf(*entry);
     held_bytes_ += BytesOf(entry->holding);
     pinned_ += options.pin;
-    entry->lru = lru_.insert(lru_.end(), entry);
     handles.push_back(entry->handle);
-    owner.entries.emplace(entry->handle, entry);
-    entries_.emplace(entry->handle, entry);
-    entries.push_back(std::move(entry));
+    owner.entries.insert(entry);
+    entries_.insert(entry);
+    entries.push_back(entry);
+    File(*entry);
   }
   if (!options.idempotency_key.empty()) RememberKey(owner, options, entries);
   return handles;
@@ -58,40 +137,44 @@ NotFoundReason FactorizationCache::WhyNot(const std::string& caller, const Handl
                                           : NotFoundReason::kOtherServer;
   }
   const auto it = tombstones_.find(handle);
-  if (it == tombstones_.end() || it->second.caller != caller) return NotFoundReason::kNeverExisted;
+  if (it == tombstones_.end() || it->second.caller_hash != HashOf(caller)) {
+    return NotFoundReason::kNeverExisted;
+  }
   return it->second.reason;
 }
 
-absl::StatusOr<FactorizationCache::EntryPtr> FactorizationCache::Find(const std::string& caller,
-                                                                      const Handle& handle) const {
+FactorizationCache::Entry* FactorizationCache::EntryOf(const Handle& handle) const {
   const auto it = entries_.find(handle);
+  return it == entries_.end() ? nullptr : *it;
+}
+
+absl::StatusOr<FactorizationCache::Entry*> FactorizationCache::Find(const std::string& caller,
+                                                                    const Handle& handle) const {
+  Entry* const entry = EntryOf(handle);
   // A foreign handle is not told from one that never existed: its existence is not the caller's to
   // know.
-  if (it == entries_.end() || it->second->caller != caller) {
+  if (entry == nullptr || entry->caller->name != caller) {
     return HandleNotFoundError({handle, WhyNot(caller, handle), server_});
   }
-  return it->second;
+  return entry;
 }
 
 absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Peek(const std::string& caller,
                                                                  const Handle& handle) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<EntryPtr> entry = Find(caller, handle);
+  absl::StatusOr<Entry*> entry = Find(caller, handle);
   if (!entry.ok()) return entry.status();
   if ((*entry)->holding == nullptr) {
     return RetryAfterError("the factorization is being overwritten", kOverwriteRetry);
   }
-  Pin pin;
-  pin.entry_ = *std::move(entry);
-  pin.holding_ = pin.entry_->holding;
-  return pin;
+  return MakePin(*entry);
 }
 
 absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Lookup(const std::string& caller,
                                                                    const Handle& handle) {
   const absl::Time now = clock_->Now();
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<EntryPtr> entry = Find(caller, handle);
+  absl::StatusOr<Entry*> entry = Find(caller, handle);
   if (!entry.ok()) {
     metrics_->RecordMiss(static_cast<int>(WhyNot(caller, handle)));
     return entry.status();
@@ -101,15 +184,14 @@ absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Lookup(const std::st
   }
   metrics_->RecordHit();
   Touch(**entry, now);
-  Pin pin;
-  pin.entry_ = *std::move(entry);
-  pin.holding_ = pin.entry_->holding;
-  return pin;
+  return MakePin(*entry);
 }
 
 void FactorizationCache::Touch(Entry& entry, absl::Time now) {
-  entry.used = std::max(entry.used, now);
-  lru_.splice(lru_.end(), lru_, entry.lru);
+  const bool filed = entry.idle || entry.leased;
+  if (filed) Unfile(entry);
+  NoteUse(entry, now);
+  if (filed) File(entry);
 }
 
 void FactorizationCache::RecordSolved(const Pin& pin, int64_t num_rhs) {
@@ -121,30 +203,38 @@ void FactorizationCache::RecordSolved(const Pin& pin, int64_t num_rhs) {
 }
 
 void FactorizationCache::PinForGood(Entry& entry) {
-  if (!entry.pinned) ++pinned_;
+  if (entry.pinned) return;
+  ++pinned_;
+  Unfile(entry);
   entry.pinned = true;
 }
 
-std::shared_ptr<Holding> FactorizationCache::End(EntryPtr entry, NotFoundReason why,
+std::shared_ptr<Holding> FactorizationCache::End(Entry* entry, NotFoundReason why,
                                                  EvictionReason reason) {
-  const auto owner = callers_.find(entry->caller);
-  ForgetKey(owner->second, std::string(entry->key));
-  owner->second.entries.erase(entry->handle);
-  if (owner->second.entries.empty()) callers_.erase(owner);
-  entries_.erase(entry->handle);
-  lru_.erase(entry->lru);
-  entry->held = false;
+  Unfile(*entry);
+  Caller& owner = *entry->caller;
+  ForgetKey(owner, entry->key);
+  owner.entries.erase(entry);
+  owner.charged_bytes -= ChargeOf(*entry);
+  entries_.erase(entry);
   held_bytes_ -= BytesOf(entry->holding);
   pinned_ -= entry->pinned;
   metrics_->RecordEviction(reason);
 
-  tombstones_[entry->handle] = {entry->caller, why};
+  tombstones_[entry->handle] = {HashOf(owner.name), why};
   tombstone_order_.push_back(entry->handle);
   while (static_cast<int64_t>(tombstone_order_.size()) > options_.tombstones) {
     tombstones_.erase(tombstone_order_.front());
     tombstone_order_.pop_front();
   }
-  return std::exchange(entry->holding, nullptr);
+  if (owner.entries.empty()) callers_.erase(owner.name);
+  entry->caller = nullptr;
+  entry->held = false;
+  entry->handle_grant.Reset();
+  entry->pinned_grant.Reset();
+  std::shared_ptr<Holding> holding = std::exchange(entry->holding, nullptr);
+  if (entry->uses == 0) delete entry;
+  return holding;
 }
 
 absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
@@ -156,38 +246,82 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
   absl::MutexLock lock(&mutex_);
   for (const Handle& handle : handles) {
     if (!named.insert(handle).second) continue;
-    absl::StatusOr<EntryPtr> entry = Find(caller, handle);
+    absl::StatusOr<Entry*> entry = Find(caller, handle);
     if (!entry.ok()) {
       missing.Update(entry.status());
       continue;
     }
     bytes += BytesOf((*entry)->holding);
-    dead.push_back(End(*std::move(entry), NotFoundReason::kReleased, EvictionReason::kReleased));
+    dead.push_back(End(*entry, NotFoundReason::kReleased, EvictionReason::kReleased));
   }
   if (!missing.ok()) return missing;
   return bytes;
 }
 
+int64_t FactorizationCache::EvictHandles(std::span<const Handle> handles,
+                                         std::vector<Handle>* missing) {
+  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+  int64_t bytes = 0;
+  absl::MutexLock lock(&mutex_);
+  for (const Handle& handle : handles) {
+    Entry* const entry = EntryOf(handle);
+    if (entry == nullptr) {
+      missing->push_back(handle);
+      continue;
+    }
+    bytes += BytesOf(entry->holding);
+    dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
+  }
+  return bytes;
+}
+
+int64_t FactorizationCache::UnpinHandles(std::span<const Handle> handles,
+                                         std::vector<Handle>* missing) {
+  const absl::Time now = clock_->Now();
+  int64_t unpinned = 0;
+  absl::MutexLock lock(&mutex_);
+  for (const Handle& handle : handles) {
+    Entry* const entry = EntryOf(handle);
+    if (entry == nullptr) {
+      missing->push_back(handle);
+      continue;
+    }
+    unpinned += entry->pinned || entry->lease_end() > now;
+    Unfile(*entry);
+    pinned_ -= entry->pinned;
+    entry->pinned = false;
+    entry->lease = absl::ZeroDuration();
+    entry->pinned_grant.Reset();
+    File(*entry);
+  }
+  return unpinned;
+}
+
 absl::Status FactorizationCache::Replace(const std::string& caller, const Handle& handle,
-                                         Holding holding, const EntryOptions& options) {
+                                         Holding holding, const EntryOptions& options,
+                                         EntryGrants grants) {
   const absl::Time now = clock_->Now();
   auto fresh = std::make_shared<Holding>(std::move(holding));
   std::shared_ptr<Holding> dead;  // destroyed after the lock is gone
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<EntryPtr> found = Find(caller, handle);
+  absl::StatusOr<Entry*> found = Find(caller, handle);
   if (!found.ok()) {
     dead = std::move(fresh);
     return found.status();
   }
   Entry& entry = **found;
+  Unfile(entry);
   held_bytes_ += BytesOf(fresh) - BytesOf(entry.holding);
+  entry.caller->charged_bytes += fresh->reservation.bytes() - ChargeOf(entry);
   dead = std::exchange(entry.holding, std::move(fresh));
-  ForgetKey(callers_.at(caller), std::string(entry.key));
+  ForgetKey(*entry.caller, entry.key);
   if (options.lease > absl::ZeroDuration()) entry.lease = options.lease;
   if (options.pin) PinForGood(entry);
+  if (grants.pinned.amount() > 0) entry.pinned_grant = std::move(grants.pinned);
   entry.made = now;
   ++entry.times_refactored;
-  Touch(entry, now);
+  NoteUse(entry, now);
+  File(entry);
   return absl::OkStatus();
 }
 
@@ -195,11 +329,13 @@ std::optional<Holding> FactorizationCache::BeginOverwrite(Pin& pin) {
   absl::MutexLock lock(&mutex_);
   Entry& entry = *pin.entry_;
   // Two references: the entry's and this pin's. Others come only through this lock.
-  if (!entry.held || entry.holding != pin.holding_ || pin.holding_.use_count() != 2) {
+  if (!entry.held || entry.holding != pin.holding_ || entry.uses != 1 ||
+      pin.holding_.use_count() != 2) {
     return std::nullopt;
   }
-  ForgetKey(callers_.at(entry.caller), std::string(entry.key));
+  ForgetKey(*entry.caller, entry.key);
   held_bytes_ -= BytesOf(entry.holding);
+  entry.caller->charged_bytes -= ChargeOf(entry);
   Holding taken{std::move(pin.holding_->reservation), pin.holding_->factorization};
   entry.holding.reset();
   pin.holding_.reset();  // the last one: what other threads did with it happened before
@@ -208,39 +344,51 @@ std::optional<Holding> FactorizationCache::BeginOverwrite(Pin& pin) {
 
 void FactorizationCache::FailOverwrite(const Handle& handle) {
   absl::MutexLock lock(&mutex_);
-  const auto it = entries_.find(handle);
-  if (it == entries_.end() || it->second->holding != nullptr) return;
-  End(it->second, NotFoundReason::kFailedRefactor, EvictionReason::kFailedRefactor);
+  Entry* const entry = EntryOf(handle);
+  if (entry == nullptr || entry->holding != nullptr) return;
+  End(entry, NotFoundReason::kFailedRefactor, EvictionReason::kFailedRefactor);
 }
 
-bool FactorizationCache::Idle(const Entry& entry, absl::Time now) const {
-  return !entry.pinned && entry.holding != nullptr && entry.holding.use_count() == 1 &&
-         entry.used + entry.lease <= now;
-}
-
-Evicted FactorizationCache::EndIdle(EntryPtr entry, EvictionReason reason) {
+Evicted FactorizationCache::EndIdle(Entry* entry, EvictionReason reason) {
   const NotFoundReason why =
       reason == EvictionReason::kIdle ? NotFoundReason::kExpired : NotFoundReason::kEvicted;
-  std::shared_ptr<Holding> holding = End(std::move(entry), why, reason);
+  std::shared_ptr<Holding> holding = End(entry, why, reason);
   Reservation reservation = std::move(holding->reservation);
   return {std::move(reservation), std::move(holding)};
 }
 
-std::vector<Evicted> FactorizationCache::Evict(int64_t bytes) {
+FactorizationCache::Entry* FactorizationCache::OldestIdle(double fair_bytes) {
+  Entry* oldest = nullptr;
+  for (const auto& [name, caller] : callers_) {
+    if (caller.idle.empty()) continue;
+    const double weight = caller.tenant != nullptr ? caller.tenant->weight() : 1;
+    if (static_cast<double>(caller.charged_bytes) <= fair_bytes * weight) continue;
+    Entry* const first = *caller.idle.begin();
+    if (oldest == nullptr || LessRecentlyUsed()(first, oldest)) oldest = first;
+  }
+  return oldest;
+}
+
+double FactorizationCache::HoldersWeight() const {
+  absl::MutexLock lock(&mutex_);
+  double weight = 0;
+  for (const auto& [name, caller] : callers_) {
+    weight += caller.tenant != nullptr ? caller.tenant->weight() : 1;
+  }
+  return weight;
+}
+
+std::vector<Evicted> FactorizationCache::Evict(int64_t bytes, double fair_bytes) {
   const absl::Time now = clock_->Now();
   std::vector<Evicted> evicted;
   absl::MutexLock lock(&mutex_);
-  std::vector<EntryPtr> chosen;
-  int64_t sum = 0;
-  for (const EntryPtr& entry : lru_) {
-    if (sum >= bytes) break;
-    if (!Idle(*entry, now)) continue;
-    sum += entry->holding->reservation.bytes();
-    chosen.push_back(entry);
-  }
-  if (sum < bytes) return {};
-  for (EntryPtr& entry : chosen) {
-    evicted.push_back(EndIdle(std::move(entry), EvictionReason::kMemory));
+  EndLeases(now);
+  if (idle_bytes_ < bytes) return evicted;
+  for (int64_t sum = 0; sum < bytes;) {
+    Entry* entry = OldestIdle(fair_bytes);
+    if (entry == nullptr) entry = OldestIdle(-1);
+    sum += ChargeOf(*entry);
+    evicted.push_back(EndIdle(entry, EvictionReason::kMemory));
   }
   return evicted;
 }
@@ -249,22 +397,17 @@ std::vector<Evicted> FactorizationCache::EvictOldest() {
   const absl::Time now = clock_->Now();
   std::vector<Evicted> evicted;
   absl::MutexLock lock(&mutex_);
-  for (const EntryPtr& entry : lru_) {
-    if (!Idle(*entry, now)) continue;
-    evicted.push_back(EndIdle(entry, EvictionReason::kFragmentation));
-    break;
-  }
+  EndLeases(now);
+  Entry* const entry = OldestIdle(-1);
+  if (entry != nullptr) evicted.push_back(EndIdle(entry, EvictionReason::kFragmentation));
   return evicted;
 }
 
-int64_t FactorizationCache::EvictableBytes() const {
+int64_t FactorizationCache::EvictableBytes() {
   const absl::Time now = clock_->Now();
   absl::MutexLock lock(&mutex_);
-  int64_t sum = 0;
-  for (const EntryPtr& entry : lru_) {
-    if (Idle(*entry, now)) sum += entry->holding->reservation.bytes();
-  }
-  return sum;
+  EndLeases(now);
+  return idle_bytes_;
 }
 
 void FactorizationCache::Expire() {
@@ -272,10 +415,10 @@ void FactorizationCache::Expire() {
   const absl::Time now = clock_->Now();
   std::vector<Evicted> dead;  // destroyed after the lock is gone
   absl::MutexLock lock(&mutex_);
-  for (auto it = lru_.begin(); it != lru_.end();) {
-    const EntryPtr entry = *it++;
-    if (entry->used + options_.idle_expiry > now) break;  // the rest was used later
-    if (Idle(*entry, now)) dead.push_back(EndIdle(entry, EvictionReason::kIdle));
+  EndLeases(now);
+  for (Entry* entry = OldestIdle(-1); entry != nullptr && entry->used + options_.idle_expiry <= now;
+       entry = OldestIdle(-1)) {
+    dead.push_back(EndIdle(entry, EvictionReason::kIdle));
   }
 }
 
@@ -299,7 +442,7 @@ FactorizationStats FactorizationCache::StatsOf(const Entry& entry, absl::Time no
   stats.times_solved = entry.times_solved;
   stats.rhs_solved = entry.rhs_solved;
   stats.times_refactored = entry.times_refactored;
-  stats.idempotency_key = entry.key;
+  if (entry.key != nullptr) stats.idempotency_key = entry.key->key;
   return stats;
 }
 
@@ -307,7 +450,7 @@ absl::StatusOr<FactorizationStats> FactorizationCache::Get(const std::string& ca
                                                            const Handle& handle) const {
   const absl::Time now = clock_->Now();
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<EntryPtr> entry = Find(caller, handle);
+  absl::StatusOr<Entry*> entry = Find(caller, handle);
   if (!entry.ok()) return entry.status();
   return StatsOf(**entry, now);
 }
@@ -323,7 +466,19 @@ std::vector<FactorizationStats> FactorizationCache::List(const std::string& call
   const auto& entries = owner->second.entries;
   auto it = after ? entries.upper_bound(*after) : entries.begin();
   for (; it != entries.end() && static_cast<int64_t>(list.size()) < limit; ++it) {
-    list.push_back(StatsOf(*it->second, now));
+    list.push_back(StatsOf(**it, now));
+  }
+  return list;
+}
+
+std::vector<FactorizationCache::OwnedStats> FactorizationCache::ListAll(std::optional<Handle> after,
+                                                                        int64_t limit) const {
+  const absl::Time now = clock_->Now();
+  std::vector<OwnedStats> list;
+  absl::MutexLock lock(&mutex_);
+  auto it = after ? entries_.upper_bound(*after) : entries_.begin();
+  for (; it != entries_.end() && static_cast<int64_t>(list.size()) < limit; ++it) {
+    list.push_back({(*it)->caller->name, StatsOf(**it, now)});
   }
   return list;
 }

@@ -5,38 +5,45 @@
 // owner or by an unexpired lease is never evicted. Release ends an entry for lookups at once; its
 // memory returns with its last Pin.
 //
+// What is idle, and could be evicted, is known at any time without a look at all entries: each
+// caller's stand in the order of their last use, those whose lease is not over in the order in
+// which it ends.
+//
 // An ended handle leaves a tombstone, so that NOT_FOUND can say why; only so many are kept.
 //
 // An idempotency key stands for all systems of the Factor that brought it, those that were not
 // positive definite included. It lives as long as all of its handles do, and goes with the first of
 // them that ends or changes.
 //
-// Thread-safe. No Reservation is destroyed under the cache's lock (see memory_budget.h).
+// Thread-safe. No Reservation of device memory is destroyed under the cache's lock (see budget.h);
+// those of handles and of pins are, whose budgets have no evictor.
 #ifndef BLOCKD_SERVER_CORE_FACTORIZATION_CACHE_H_
 #define BLOCKD_SERVER_CORE_FACTORIZATION_CACHE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "blockd/engine/factorization.h"
+#include "server/core/budget.h"
 #include "server/core/clock.h"
 #include "server/core/errors.h"
 #include "server/core/factorization_stats.h"
 #include "server/core/handle.h"
-#include "server/core/memory_budget.h"
 #include "server/core/metrics.h"
 
 namespace blockd::server {
@@ -50,6 +57,7 @@ struct Holding {
 class FactorizationCache : public Evictor {
  private:
   struct Entry;
+  struct Caller;
 
  public:
   struct Options {
@@ -70,6 +78,11 @@ class FactorizationCache : public Evictor {
     // order; their handles are filled in.
     std::vector<KeyedSystem> keyed = {};
   };
+  // What the entries take beside their device memory; as much as there are, or none where nobody
+  // counts it. `pinned`: the holdings' bytes, if they are pinned or leased.
+  struct EntryGrants {
+    Reservation handles, pinned;
+  };
   // What a Factor with a key asks of the factorizations that it may find.
   struct KeyRequest {
     Shape shape;
@@ -79,6 +92,9 @@ class FactorizationCache : public Evictor {
     bool condition_estimate = false;
     absl::Duration lease = absl::ZeroDuration();
     bool pin = false;
+    // Of whom the pin's bytes are taken; null: of nobody.
+    Budget* pinned = nullptr;
+    TenantPtr tenant = nullptr;
   };
   struct Totals {
     int64_t entries = 0;
@@ -90,13 +106,20 @@ class FactorizationCache : public Evictor {
   // Keeps a factorization's memory while in use. Movable; one thread at a time.
   class Pin {
    public:
+    Pin() = default;
+    Pin(Pin&& other) noexcept { *this = std::move(other); }
+    Pin& operator=(Pin&& other) noexcept;
+    ~Pin() { Reset(); }
+    void Reset();
+
     const std::shared_ptr<Factorization>& factorization() const { return holding_->factorization; }
     const Factorization& operator*() const { return *holding_->factorization; }
     const Factorization* operator->() const { return holding_->factorization.get(); }
 
    private:
     friend class FactorizationCache;
-    std::shared_ptr<Entry> entry_;
+    FactorizationCache* cache_ = nullptr;
+    Entry* entry_ = nullptr;
     std::shared_ptr<Holding> holding_;
   };
   struct KeyedFactors {
@@ -112,7 +135,7 @@ class FactorizationCache : public Evictor {
 
   // New handles, one a holding, in order.
   std::vector<Handle> Insert(const std::string& caller, std::vector<Holding> holdings,
-                             const EntryOptions& options);
+                             const EntryOptions& options, EntryGrants grants = {});
 
   // NOT_FOUND with the reason; UNAVAILABLE while a refactor overwrites it. Counts as a use.
   absl::StatusOr<Pin> Lookup(const std::string& caller, const Handle& handle);
@@ -138,73 +161,137 @@ class FactorizationCache : public Evictor {
   // is another one. `lease` of zero and `pin` of false leave what the entry has. NOT_FOUND if it is
   // not held any more.
   absl::Status Replace(const std::string& caller, const Handle& handle, Holding holding,
-                       const EntryOptions& options);
+                       const EntryOptions& options, EntryGrants grants = {});
   // Takes the memory out of an entry to be overwritten; lookups are UNAVAILABLE until Replace or
   // FailOverwrite. nullopt, and the pin stays, if somebody else uses it or it is not held any more.
   std::optional<Holding> BeginOverwrite(Pin& pin);
   // Ends the handle with the reason FAILED_REFACTOR.
   void FailOverwrite(const Handle& handle);
 
-  std::vector<Evicted> Evict(int64_t bytes) override;
-  int64_t EvictableBytes() const override;
+  std::vector<Evicted> Evict(int64_t bytes, double fair_bytes) override;
+  int64_t EvictableBytes() override;
   int64_t HeldBytes() const override { return totals().bytes; }
+  double HoldersWeight() const override;
   // The least recently used that is idle, against fragmentation; empty if none is.
   std::vector<Evicted> EvictOldest();
+  // By whoever runs the server: any caller's handles, pinned and used ones too, which end with the
+  // reason EVICTED. Bytes that return, at once or with the last pin; those not held are left in
+  // `missing`.
+  int64_t EvictHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
+  // Ends pins and leases of any callers' handles; how many had one.
+  int64_t UnpinHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
   // Ends what was idle for longer than the expiry, and neither pinned, leased nor in use.
   void Expire();
 
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle) const;
   std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
                                        int64_t limit) const;
+  // Of all callers, in the order of the handles.
+  struct OwnedStats {
+    std::string caller;
+    FactorizationStats stats;
+  };
+  std::vector<OwnedStats> ListAll(std::optional<Handle> after, int64_t limit) const;
   Totals totals() const;
 
  private:
-  using EntryPtr = std::shared_ptr<Entry>;
-  using Lru = std::list<EntryPtr>;  // least recently used first
-
-  struct Entry {
-    Handle handle;
-    std::string caller;
-    std::string key;
-    std::shared_ptr<Holding> holding;  // null while it is overwritten
-    Shape shape;
-    bool pinned = false;
-    bool held = true;
-    absl::Duration lease;
-    absl::Time made, used;
-    int64_t times_solved = 0, rhs_solved = 0, times_refactored = 0;
-    Lru::iterator lru;
-  };
   struct KeyRecord {
+    std::string key;
     Shape shape;
     std::vector<KeyedSystem> systems;
     int64_t held_bytes = 0;  // of each, the most
   };
+
+  // It lives until it is neither held nor in use.
+  struct Entry {
+    Handle handle;
+    bool pinned = false;
+    bool held = true;
+    bool idle = false;                 // in its caller's `idle`
+    bool leased = false;               // in `leased_`
+    int32_t uses = 0;                  // pins
+    Caller* caller = nullptr;          // while it is held
+    KeyRecord* key = nullptr;          // null: none
+    std::shared_ptr<Holding> holding;  // null while it is overwritten
+    Shape shape;
+    absl::Duration lease;
+    absl::Time made, used;
+    int64_t use_order = 0;  // of all entries' uses
+    int64_t times_solved = 0, rhs_solved = 0, times_refactored = 0;
+    Reservation handle_grant, pinned_grant;
+
+    absl::Time lease_end() const { return used + lease; }
+  };
+  struct LessRecentlyUsed {
+    bool operator()(const Entry* a, const Entry* b) const { return a->use_order < b->use_order; }
+  };
+  struct LeaseEndsEarlier {
+    bool operator()(const Entry* a, const Entry* b) const {
+      return a->lease_end() != b->lease_end() ? a->lease_end() < b->lease_end() : a < b;
+    }
+  };
+  struct ByHandle {
+    using is_transparent = void;
+    static const Handle& Of(const Entry* entry) { return entry->handle; }
+    static const Handle& Of(const Handle& handle) { return handle; }
+    template <typename A, typename B>
+    bool operator()(const A& a, const B& b) const {
+      return Of(a) < Of(b);
+    }
+  };
   struct Caller {
-    absl::btree_map<Handle, EntryPtr> entries;
-    absl::flat_hash_map<std::string, KeyRecord> keys;
+    std::string name;
+    const Tenant* tenant = nullptr;  // null: it has no quotas
+    absl::btree_set<Entry*, ByHandle> entries;
+    std::set<Entry*, LessRecentlyUsed> idle;
+    absl::node_hash_map<std::string, KeyRecord> keys;
+    int64_t charged_bytes = 0;  // of the holdings' reservations
   };
   struct Tombstone {
-    std::string caller;
+    uint64_t caller_hash;
     NotFoundReason reason;
   };
+  using Leases = std::set<Entry*, LeaseEndsEarlier>;
 
-  absl::StatusOr<EntryPtr> Find(const std::string& caller, const Handle& handle) const
+  absl::StatusOr<Entry*> Find(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NotFoundReason WhyNot(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Pin MakePin(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndUse(Entry* entry) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of an entry that is not filed; Touch: of any.
+  void NoteUse(Entry& entry, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    entry.used = std::max(entry.used, now);
+    entry.use_order = next_use_++;
+  }
   void Touch(Entry& entry, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Idle(const Entry& entry, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes it out of the orders of what is idle or leased, before what they go by changes, and puts
+  // it back where it then belongs.
+  void Unfile(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void File(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is leased and whose lease is over becomes idle.
+  void EndLeases(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static int64_t ChargeOf(const Entry& entry) {
+    return entry.holding ? entry.holding->reservation.bytes() : 0;
+  }
+  // The least recently used idle entry of callers that have more than `fair_bytes` times their
+  // weight; null if there is none.
+  Entry* OldestIdle(double fair_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // factorization_cache_keys.cc
-  void RememberKey(Caller& owner, const EntryOptions& options, std::span<const EntryPtr> entries)
+  void RememberKey(Caller& owner, const EntryOptions& options, std::span<Entry* const> entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status CheckKept(const Factorization& held, const KeyRequest& request);
-  void ForgetKey(Caller& owner, const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes the entry; the caller drops the holding after unlocking.
-  std::shared_ptr<Holding> End(EntryPtr entry, NotFoundReason why, EvictionReason reason)
+  void ForgetKey(Caller& owner, const KeyRecord* record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a pin or lease that a Factor asks for is not counted yet.
+  static bool NeedsPinGrant(const Entry& entry, const KeyRequest& request);
+  absl::StatusOr<Reservation> ReservePins(const KeyRecord& record, const KeyRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Evicted EndIdle(EntryPtr entry, EvictionReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry* EntryOf(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes the entry; the caller drops the holding after unlocking. The entry may be gone then.
+  std::shared_ptr<Holding> End(Entry* entry, NotFoundReason why, EvictionReason reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Evicted EndIdle(Entry* entry, EvictionReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   FactorizationStats StatsOf(const Entry& entry, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -213,11 +300,13 @@ class FactorizationCache : public Evictor {
   Clock* const clock_;
   Metrics* const metrics_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<Handle, EntryPtr> entries_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Caller> callers_ ABSL_GUARDED_BY(mutex_);
-  Lru lru_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_set<Entry*, ByHandle> entries_ ABSL_GUARDED_BY(mutex_);
+  absl::node_hash_map<std::string, Caller> callers_ ABSL_GUARDED_BY(mutex_);
+  Leases leased_ ABSL_GUARDED_BY(mutex_);
+  int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of all callers' `idle`
   absl::flat_hash_map<Handle, Tombstone> tombstones_ ABSL_GUARDED_BY(mutex_);
   std::deque<Handle> tombstone_order_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_use_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t pinned_ ABSL_GUARDED_BY(mutex_) = 0;
 };

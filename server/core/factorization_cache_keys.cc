@@ -8,30 +8,31 @@
 namespace blockd::server {
 
 void FactorizationCache::RememberKey(Caller& owner, const EntryOptions& options,
-                                     std::span<const EntryPtr> entries) {
+                                     std::span<Entry* const> entries) {
   const std::string& key = options.idempotency_key;
-  ForgetKey(owner, key);
-  KeyRecord record;
+  if (const auto old = owner.keys.find(key); old != owner.keys.end()) {
+    ForgetKey(owner, &old->second);
+  }
+  KeyRecord& record = owner.keys[key];
+  record.key = key;
   record.shape = entries[0]->holding->factorization->shape();
   record.systems = options.keyed;
-  for (const EntryPtr& entry : entries) {
+  for (const Entry* entry : entries) {
     record.held_bytes = std::max(record.held_bytes, entry->holding->factorization->bytes());
   }
   size_t next = 0;
   for (KeyedSystem& system : record.systems) {
     if (system.status.ok()) system.handle = entries[next++]->handle;
   }
-  for (const EntryPtr& entry : entries) entry->key = key;
-  owner.keys[key] = std::move(record);
+  for (Entry* entry : entries) entry->key = &record;
 }
 
-void FactorizationCache::ForgetKey(Caller& owner, const std::string& key) {
-  const auto record = owner.keys.find(key);
-  if (record == owner.keys.end()) return;
-  for (const KeyedSystem& system : record->second.systems) {
-    if (system.status.ok()) entries_.at(system.handle)->key.clear();
+void FactorizationCache::ForgetKey(Caller& owner, const KeyRecord* record) {
+  if (record == nullptr) return;
+  for (const KeyedSystem& system : record->systems) {
+    if (system.status.ok()) EntryOf(system.handle)->key = nullptr;
   }
-  owner.keys.erase(record);
+  owner.keys.erase(owner.keys.find(record->key));
 }
 
 // Whether what is held can be what a later call with its key asks for.
@@ -56,6 +57,23 @@ absl::Status FactorizationCache::CheckKept(const Factorization& held, const KeyR
   return absl::OkStatus();
 }
 
+bool FactorizationCache::NeedsPinGrant(const Entry& entry, const KeyRequest& request) {
+  return request.pinned != nullptr && (request.pin || request.lease > absl::ZeroDuration()) &&
+         entry.pinned_grant.amount() == 0;
+}
+
+absl::StatusOr<Reservation> FactorizationCache::ReservePins(const KeyRecord& record,
+                                                            const KeyRequest& request) {
+  int64_t bytes = 0;
+  for (const KeyedSystem& system : record.systems) {
+    if (!system.status.ok()) continue;
+    const Entry& entry = *EntryOf(system.handle);
+    if (NeedsPinGrant(entry, request)) bytes += ChargeOf(entry);
+  }
+  if (bytes == 0) return Reservation();
+  return request.pinned->Reserve(request.tenant, bytes);
+}
+
 absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCache::FindKey(
     const std::string& caller, const std::string& key, const KeyRequest& request) {
   const absl::Time now = clock_->Now();
@@ -75,19 +93,23 @@ absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCac
   }
   for (const KeyedSystem& system : record.systems) {
     if (!system.status.ok()) continue;
-    absl::Status status = CheckKept(*entries_.at(system.handle)->holding->factorization, request);
+    absl::Status status = CheckKept(*EntryOf(system.handle)->holding->factorization, request);
     if (!status.ok()) return status;
   }
+  absl::StatusOr<Reservation> pinned = ReservePins(record, request);
+  if (!pinned.ok()) return pinned.status();
   KeyedFactors factors{record.systems, {}, record.held_bytes};
   factors.pins.resize(record.systems.size());
   for (size_t i = 0; i < record.systems.size(); ++i) {
     if (!record.systems[i].status.ok()) continue;
-    const EntryPtr& entry = entries_.at(record.systems[i].handle);
-    Touch(*entry, now);
+    Entry* const entry = EntryOf(record.systems[i].handle);
+    Unfile(*entry);
+    NoteUse(*entry, now);
     entry->lease = std::max(entry->lease, request.lease);
+    if (NeedsPinGrant(*entry, request)) entry->pinned_grant = pinned->Split(ChargeOf(*entry));
     if (request.pin) PinForGood(*entry);
-    factors.pins[i].entry_ = entry;
-    factors.pins[i].holding_ = entry->holding;
+    File(*entry);
+    factors.pins[i] = MakePin(entry);
   }
   return factors;
 }

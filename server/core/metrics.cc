@@ -55,7 +55,7 @@ constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upl
                                                           "download"};
 constexpr std::array<const char*, kWorkKinds> kKindNames = {"factor", "solve", "factor_solve"};
 constexpr std::array<const char*, kEvictionReasons> kEvictionNames = {
-    "memory", "fragmentation", "idle", "released", "failed_refactor"};
+    "memory", "fragmentation", "idle", "released", "failed_refactor", "admin"};
 constexpr std::array<const char*, kMissReasons> kMissNames = {
     "NEVER_EXISTED", "RELEASED",        "EVICTED",     "EXPIRED",
     "RESTARTED",     "FAILED_REFACTOR", "OTHER_SERVER"};
@@ -228,6 +228,8 @@ void Metrics::Impl::MakeGauges() {
        &S::budget_peak_reserved_bytes);
   Bind("blockd_budget_evictable_bytes", "Device memory that eviction could give back now.",
        &S::budget_evictable_bytes);
+  Bind("blockd_solve_reserve_bytes", "Device memory for the workspace of Solves alone.",
+       &S::solve_reserve_bytes);
   Bind("blockd_pool_bytes", "Size of the device memory pool.", &S::pool_bytes);
   Bind("blockd_pool_used_bytes", "Pool memory handed out.", &S::pool_used_bytes);
   Bind("blockd_pool_peak_used_bytes", "The most pool memory that was ever handed out.",

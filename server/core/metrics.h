@@ -41,8 +41,8 @@ enum class WorkKind { kFactor, kSolve, kFactorSolve };
 inline constexpr int kWorkKinds = 3;
 
 // Why a factorization is no longer held: the label `reason` of blockd_evictions_total.
-enum class EvictionReason { kMemory, kFragmentation, kIdle, kReleased, kFailedRefactor };
-inline constexpr int kEvictionReasons = 5;
+enum class EvictionReason { kMemory, kFragmentation, kIdle, kReleased, kFailedRefactor, kAdmin };
+inline constexpr int kEvictionReasons = 6;
 
 // Why a handle was not found: the label `reason` of blockd_cache_misses_total, in the order of
 // NotFoundReason.
@@ -66,6 +66,7 @@ struct GaugeSample {
   int64_t budget_reserved_bytes = 0;
   int64_t budget_peak_reserved_bytes = 0;
   int64_t budget_evictable_bytes = 0;
+  int64_t solve_reserve_bytes = 0;  // for the workspace of Solves, beside the budget
   int64_t pool_bytes = 0;
   int64_t pool_used_bytes = 0;
   int64_t pool_peak_used_bytes = 0;

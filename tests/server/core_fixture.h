@@ -46,9 +46,13 @@ struct TestSystem {
 // No two columns, and no two seeds, are alike.
 std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed);
 
+// Whoever lets go of it waits for its answer, which comes here.
 template <typename Reply>
 class Pending {
  public:
+  ~Pending() {
+    if (asked_) Wait();
+  }
   // Waits for the answer; a minute without one fails the test instead of hanging it.
   const absl::StatusOr<Reply>& Wait() {
     if (!done_.WaitForNotificationWithTimeout(absl::Minutes(1))) {
@@ -60,6 +64,7 @@ class Pending {
   }
   bool answered() const { return done_.HasBeenNotified(); }
   auto Callback() {
+    asked_ = true;
     return [this](absl::StatusOr<Reply> reply) {
       EXPECT_FALSE(done_.HasBeenNotified()) << "answered twice";
       answer_ = std::move(reply);
@@ -75,6 +80,7 @@ class Pending {
   std::thread::id thread;           // that answered
 
  private:
+  bool asked_ = false;
   absl::StatusOr<Reply> answer_ = absl::UnknownError("no answer yet");
   absl::Notification done_;
 };
@@ -97,10 +103,11 @@ class CoreTest : public testing::Test {
 
   struct Setup {
     int64_t memory_bytes = int64_t{16} << 20;
-    // Small solves run on the caller's thread if nothing else does; else everything goes through
-    // the queue, so that a test can fill it.
-    bool at_once = false;
+    // Without a reserve and shares unless a test says otherwise, so that it can count bytes.
     server::CoreLimits limits = {};
+    int64_t solve_reserve_bytes = 0;
+    double tenant_share = 1;
+    bool solve_gate = false;  // solves have a gate of their own, which is open
     // Whenever the device works, what its memory holds has to be reserved. Not where another thread
     // stages uploads meanwhile.
     bool audit = true;
@@ -121,9 +128,11 @@ class CoreTest : public testing::Test {
   absl::Status SolveStatus(const server::Handle& handle, const Shape& shape);
   // Checks the solution of a Solve that was answered.
   void ExpectSolves(const TestSystem& system, Pending<server::SolveReply>& solve);
-  // Queues something that then holds the device before the closed gate.
+  // Queues something for each lane that then holds it before the closed gate.
   PendingFactor HoldDevice();
 
+  // How often HoldDevice was called since the start; each time it factors one system more.
+  size_t holds() const { return holders_.size(); }
   double Metric(const std::string& name) const { return MetricIn(*metrics_, name); }
   // What one held system of this shape is charged.
   int64_t Charge(const Shape& shape);
@@ -131,6 +140,7 @@ class CoreTest : public testing::Test {
 
   FakeClock clock_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  std::shared_ptr<Gate> solve_gate_;  // null: gate_ is that of solves too
   std::unique_ptr<server::Metrics> metrics_;
   std::unique_ptr<server::SolverCore> core_;
   std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way
@@ -140,6 +150,7 @@ class CoreTest : public testing::Test {
   std::vector<double> NextRhs(const Shape& shape, int64_t num_rhs, const CallOptions& call);
 
   std::atomic<int> calls_{0};
+  std::vector<PendingSolve> holders_;  // solves that hold, or held, the device
 };
 
 // Repeats `step` until `reached` is true; a minute without success fails the test. For what another

@@ -33,7 +33,7 @@ class FactorizationCacheTest : public testing::Test {
     form.shape = plan_->shape();
     const int64_t matrix = StagedMatrix::BufferBytes(form);
     holding.reservation =
-        *budget_.Reserve(charge() + (keep_matrix ? MemoryPool::Rounded(matrix) : 0));
+        *budget_.Reserve(nullptr, charge() + (keep_matrix ? MemoryPool::Rounded(matrix) : 0));
     StagedMatrix kept;
     if (keep_matrix) kept = StagedMatrix(form, *pool_.Allocate(matrix));
     holding.factorization = std::make_shared<Factorization>(
@@ -67,7 +67,7 @@ class FactorizationCacheTest : public testing::Test {
   server::Metrics metrics_{server::BuildInfo{}};
   std::shared_ptr<const EliminationPlan> plan_ = MakePlan(4);
   MemoryPool pool_{reinterpret_cast<void*>(0x10000), kTotal};
-  server::MemoryBudget budget_{kTotal};
+  server::Budget budget_{{.total = kTotal}};
   Cache cache_{{.tombstones = 3, .idle_expiry = absl::Minutes(10)}, kServer, &clock_, &metrics_};
 };
 

@@ -108,7 +108,7 @@ TEST_F(FactorizationCacheTest, AKeptMatrixCountsWithItsBytes) {
   EXPECT_TRUE(stats->matrix_kept);
   EXPECT_GT(stats->held_bytes, plan_->factor_bytes());
   EXPECT_EQ(cache_.totals().bytes, stats->held_bytes);
-  EXPECT_EQ(cache_.EvictableBytes(), budget_.reserved_bytes());
+  EXPECT_EQ(cache_.EvictableBytes(), budget_.reserved());
   ASSERT_TRUE(cache_.Replace("alice", handle, Make(), {}).ok());
   EXPECT_EQ(cache_.totals().bytes, plan_->factor_bytes());
   EXPECT_EQ(cache_.HeldBytes(), plan_->factor_bytes());
@@ -135,9 +135,9 @@ TEST_F(FactorizationCacheTest, ALeasedOneExpiresWithItsLease) {
 
 TEST_F(FactorizationCacheTest, EvictionTakesNoMoreThanItNeeds) {
   const std::vector<Handle> handles = {Insert(), Insert(), Insert()};
-  EXPECT_TRUE(cache_.Evict(0).empty());
-  EXPECT_EQ(cache_.Evict(charge()).size(), 1u);
-  EXPECT_EQ(cache_.Evict(2 * charge()).size(), 2u);
+  EXPECT_TRUE(cache_.Evict(0, 0).empty());
+  EXPECT_EQ(cache_.Evict(charge(), 0).size(), 1u);
+  EXPECT_EQ(cache_.Evict(2 * charge(), 0).size(), 2u);
   EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 3);
   EXPECT_EQ(WhyNot(handles[2]), NotFoundReason::kEvicted);
 }

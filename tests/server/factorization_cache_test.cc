@@ -54,12 +54,12 @@ TEST_F(FactorizationCacheTest, ReleaseTakesEffectAtOnceAndMemoryReturnsWithTheLa
   auto second = cache_.Lookup("alice", handle);
   EXPECT_EQ(*cache_.Release("alice", {&handle, 1}), plan_->factor_bytes());
   EXPECT_EQ(WhyNot(handle), NotFoundReason::kReleased);
-  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  EXPECT_EQ(budget_.reserved(), charge());
   first = absl::CancelledError();
-  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  EXPECT_EQ(budget_.reserved(), charge());
   cache_.RecordSolved(*second, 3);  // a solve that was under way ends
   second = absl::CancelledError();
-  EXPECT_EQ(budget_.reserved_bytes(), 0);
+  EXPECT_EQ(budget_.reserved(), 0);
   EXPECT_EQ(pool_.stats().used_bytes, 0);
 }
 
@@ -69,17 +69,17 @@ TEST_F(FactorizationCacheTest, ReleaseEndsAllThatAreHeldAndNamesTheFirstThatIsNo
   const absl::Status status = cache_.Release("alice", handles).status();
   EXPECT_EQ(server::HandleNotFoundOf(status)->handle, handles[1]);
   EXPECT_EQ(cache_.totals().entries, 0);
-  EXPECT_EQ(budget_.reserved_bytes(), 0);
+  EXPECT_EQ(budget_.reserved(), 0);
 }
 
 TEST_F(FactorizationCacheTest, EvictsLeastRecentlyUsedFirst) {
   const Handle a = Insert(), b = Insert(), c = Insert();
   ASSERT_TRUE(cache_.Lookup("alice", a).ok());
-  budget_.Free(cache_.Evict(charge() + 1));
+  budget_.Free(cache_.Evict(charge() + 1, 0));
   EXPECT_EQ(WhyNot(b), NotFoundReason::kEvicted);
   EXPECT_EQ(WhyNot(c), NotFoundReason::kEvicted);
   EXPECT_TRUE(cache_.Lookup("alice", a).ok());
-  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  EXPECT_EQ(budget_.reserved(), charge());
   EXPECT_EQ(pool_.stats().used_bytes, charge());
 }
 
@@ -90,9 +90,9 @@ TEST_F(FactorizationCacheTest, NeverEvictsWhatIsInUsePinnedOrLeased) {
   const Handle idle = Insert();
   auto pin = cache_.Lookup("alice", used);
   EXPECT_EQ(cache_.EvictableBytes(), charge());
-  EXPECT_TRUE(cache_.Evict(charge() + 1).empty());  // all or nothing
+  EXPECT_TRUE(cache_.Evict(charge() + 1, 0).empty());  // all or nothing
   EXPECT_TRUE(cache_.Lookup("alice", idle).ok());
-  EXPECT_EQ(cache_.Evict(charge()).size(), 1u);
+  EXPECT_EQ(cache_.Evict(charge(), 0).size(), 1u);
   EXPECT_EQ(WhyNot(idle), NotFoundReason::kEvicted);
   EXPECT_TRUE(cache_.EvictOldest().empty());
 
@@ -127,7 +127,7 @@ TEST_F(FactorizationCacheTest, IdleEntriesExpire) {
   EXPECT_EQ(WhyNot(idle), NotFoundReason::kExpired);
   EXPECT_TRUE(cache_.Lookup("alice", pinned).ok());
   EXPECT_TRUE(cache_.Lookup("alice", young).ok());
-  EXPECT_EQ(budget_.reserved_bytes(), 2 * charge());
+  EXPECT_EQ(budget_.reserved(), 2 * charge());
 }
 
 TEST_F(FactorizationCacheTest, RemembersOnlySoManyEnds) {
@@ -149,9 +149,9 @@ TEST_F(FactorizationCacheTest, ReplaceKeepsTheNameAndFreesTheOldWithItsPins) {
   auto fresh = cache_.Lookup("alice", handle);
   ASSERT_TRUE(fresh.ok());
   EXPECT_NE((*old)->data(), (*fresh)->data());
-  EXPECT_EQ(budget_.reserved_bytes(), 2 * charge());
+  EXPECT_EQ(budget_.reserved(), 2 * charge());
   old = absl::CancelledError();
-  EXPECT_EQ(budget_.reserved_bytes(), charge());
+  EXPECT_EQ(budget_.reserved(), charge());
   const auto stats = cache_.Get("alice", handle);
   EXPECT_EQ(stats->times_refactored, 1);
   EXPECT_EQ(stats->age, absl::ZeroDuration());
@@ -161,7 +161,7 @@ TEST_F(FactorizationCacheTest, ReplaceOfWhatIsGoneSaysWhyAndKeepsNothing) {
   const Handle handle = Insert();
   ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
   EXPECT_EQ(ReasonOf(cache_.Replace("alice", handle, Make(), {})), NotFoundReason::kReleased);
-  EXPECT_EQ(budget_.reserved_bytes(), 0);
+  EXPECT_EQ(budget_.reserved(), 0);
 }
 
 TEST_F(FactorizationCacheTest, AnOverwriteNeedsTheEntryForItself) {

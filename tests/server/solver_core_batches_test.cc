@@ -180,6 +180,7 @@ TEST_F(SolverCoreBatchesTest, TheDeviceIsBusyWhileItWorks) {
   Start();
   const Handle handle = Held(system_);
   double busy = 0;
+  // Both lanes at once count once.
   const auto ends = [&](double seconds) {
     clock_.Advance(absl::Seconds(seconds));
     gate_->Open();

@@ -33,8 +33,8 @@ class SolverCoreRaceTest : public CoreTest {
 
 TEST_F(SolverCoreRaceTest, SolveRefactorAndReleaseOnOneHandle) {
   const TestSystem a(10, 4, 0), b(10, 4, 60);
-  for (const bool at_once : {false, true}) {
-    Start({.at_once = at_once});
+  {
+    Start();
     for (int round = 0; round < 20; ++round) {
       const Handle handle = Held(a);
       std::thread solver([&] {
@@ -78,7 +78,7 @@ TEST_F(SolverCoreRaceTest, ManyCallersUnderMemoryPressureNeverExceedTheBudget) {
   Start();
   const int64_t charge = Charge(system.form.shape);
   Stop();
-  Start({.memory_bytes = 6 * charge, .at_once = true});
+  Start({.memory_bytes = 6 * charge});
   FactorParams pinned;
   pinned.pin = true;
   const Handle kept = Held(system, pinned);
@@ -134,7 +134,7 @@ TEST_F(SolverCoreRaceTest, ConcurrentFactorsWithOneKeyMakeOneFactorization) {
 }
 
 TEST_F(SolverCoreRaceTest, AbandonedUploadsAndScrapesRaceWithWork) {
-  Start({.at_once = true, .audit = false});
+  Start({.audit = false});
   const TestSystem system(16, 4);
   std::atomic<bool> stop{false};
   std::thread scraper([&] {

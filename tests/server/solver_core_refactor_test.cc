@@ -201,13 +201,14 @@ TEST_F(SolverCoreRefactorTest, AnOverwriteOfWhatIsInUseWithoutRoomForTwoIsRefuse
   Start();
   const int64_t charge = Charge(before.form.shape);
   Stop();
-  Start({.memory_bytes = charge + charge / 2});
+  Start({.memory_bytes = charge + charge / 2, .solve_gate = true});
   const Handle handle = Held(before);
-  PendingFactor holder = HoldDevice();
-  PendingFactor factor = Factor({after}, Refactor({handle}, true));
+  solve_gate_->Close();
   PendingSolve old = Solve(handle, before.form.shape);
-  gate_->Open();
+  solve_gate_->WaitForDevice();
+  PendingFactor factor = Factor({after}, Refactor({handle}, true));
   EXPECT_TRUE(absl::IsResourceExhausted(factor->Wait().status())) << factor->Wait().status();
+  solve_gate_->Open();
   ExpectSolves(before, *old);
   PendingSolve again = Solve(handle, before.form.shape);
   ExpectSolves(before, *again);
@@ -220,19 +221,20 @@ TEST_F(SolverCoreRefactorTest, AnOverwriteOfWhatIsInUseTakesNothingThatIsPromise
   const int64_t charge = Charge(before.form.shape);
   const int64_t matrix = MemoryPool::Rounded(StagedMatrix::BufferBytes(before.form));
   Stop();
-  Start({.memory_bytes = 2 * charge + matrix + charge / 2});
+  Start({.memory_bytes = 2 * charge + matrix + charge / 2, .solve_gate = true});
   const Handle handle = Held(before);
   FactorParams params;
   params.form = before.form;
   params.num_systems = 1;
   auto begun = core_->BeginUpload(std::make_shared<server::RequestContext>(), params, {}, {});
   ASSERT_TRUE(begun.ok()) << begun.status();
-  PendingFactor holder = HoldDevice();
-  PendingFactor factor = Factor({after}, Refactor({handle}, true));
+  solve_gate_->Close();
   PendingSolve old = Solve(handle, before.form.shape);
-  gate_->Open();
+  solve_gate_->WaitForDevice();
+  PendingFactor factor = Factor({after}, Refactor({handle}, true));
   EXPECT_TRUE(server::InsufficientMemoryOf(factor->Wait().status()).has_value())
       << factor->Wait().status();
+  solve_gate_->Open();
   ExpectSolves(before, *old);
 }
 

@@ -52,76 +52,22 @@ TEST_F(SolverCoreSolveTest, BatchingNeverChangesAnAnswer) {
   EXPECT_EQ(shared->solution, alone->solution);
 }
 
-TEST_F(SolverCoreSolveTest, ASmallSolveRunsOnItsCallersThread) {
-  Start({.at_once = true});
+TEST_F(SolverCoreSolveTest, ASolveDoesNotWaitForAFactor) {
+  Start({.solve_gate = true});
   const Handle handle = Held(system_);
-  // The device thread may still be about to leave the device after it answered the Factor.
-  bool at_once = false;
-  RepeatUntil([&] { return at_once; },
-              [&] {
-                PendingSolve solve = Solve(handle, shape());
-                at_once = solve->answered();  // before Solve returned
-                ExpectSolves(system_, *solve);
-                EXPECT_EQ(solve->Wait()->cost.batch_requests, 1);
-              });
-}
-
-TEST_F(SolverCoreSolveTest, ASmallSolveQueuesWhileTheDeviceIsBusy) {
-  Start({.at_once = true});
-  const Handle handle = Held(system_);
-  PendingFactor holder = HoldDevice();
-  PendingSolve solve = Solve(handle, shape());
-  EXPECT_FALSE(solve->answered());
-  gate_->Open();
+  gate_->Close();
+  PendingFactor held = Factor({system_});
+  gate_->WaitForDevice();
+  PendingSolve solve = Solve(handle, shape(), 3);
   ExpectSolves(system_, *solve);
-}
-
-// Whoever runs a solve on its own thread wakes the device thread for what came meanwhile.
-TEST_F(SolverCoreSolveTest, WhatComesWhileACallersThreadSolvesIsSolvedAfterIt) {
-  Start({.at_once = true});
-  const Handle handle = Held(system_);
-  PendingSolve queued;
-  bool at_once = false;
-  RepeatUntil([&] { return at_once; },
-              [&] {
-                gate_->Close();
-                PendingSolve own;
-                std::thread caller([&] { own = Solve(handle, shape()); });
-                gate_->WaitForDevice();
-                queued = Solve(handle, shape());
-                EXPECT_FALSE(queued->answered());
-                const std::thread::id id = caller.get_id();
-                gate_->Open();
-                caller.join();
-                ExpectSolves(system_, *own);
-                ExpectSolves(system_, *queued);
-                at_once = own->thread == id;
-              });
-  EXPECT_NE(queued->thread, std::this_thread::get_id());
-}
-
-TEST_F(SolverCoreSolveTest, LargeSolvesAndThoseWithResidualsRunOnTheDeviceThread) {
-  FactorParams keeping;
-  keeping.keep_matrix = true;
-  const auto thread_of = [&](const server::CoreLimits& limits, int64_t columns, bool residual,
-                             int32_t refinements) {
-    Start({.at_once = true, .limits = limits});
-    const Handle handle = Held(system_, keeping);
-    PendingSolve solve = Solve(handle, shape(), columns, {}, residual, refinements);
-    ExpectSolves(system_, *solve);
-    Stop();
-    return solve->thread;
-  };
-  const std::thread::id here = std::this_thread::get_id();
-  EXPECT_NE(thread_of({}, 1, true, 0), here);
-  EXPECT_NE(thread_of({}, 1, false, 1), here);
-  EXPECT_NE(thread_of({}, 20000, false, 0), here);
-  EXPECT_NE(thread_of({.max_batch_requests = 1, .max_batch_delay = absl::Hours(1)}, 1, false, 0),
-            here);
+  EXPECT_FALSE(held->answered());
+  EXPECT_NE(solve->thread, std::this_thread::get_id());
+  gate_->Open();
+  EXPECT_TRUE(held->Wait().ok());
 }
 
 TEST_F(SolverCoreSolveTest, ManyCallersAtOnceAreAllAnswered) {
-  Start({.at_once = true});
+  Start();
   const Handle handle = Held(system_);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -35,10 +35,12 @@ class Gate {
     open_ = true;
     passes_left_ = std::numeric_limits<int64_t>::max();
   }
-  // Waits until the device, on whichever track, stands before the closed gate.
-  void WaitForDevice() {
+  // Waits until the device stands before the closed gate, on so many of its tracks.
+  void WaitForDevice(int tracks = 1) {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(this, &Gate::IsAwaited));
+    const auto stands = [this, tracks]()
+                            ABSL_NO_THREAD_SAFETY_ANALYSIS { return !open_ && waiting_ >= tracks; };
+    mutex_.Await(absl::Condition(&stands));
   }
   // Once `steps` more have passed, every step fails with INTERNAL and names itself.
   void FailAfter(int64_t steps) {
@@ -78,8 +80,6 @@ class Gate {
   }
 
  private:
-  bool IsAwaited() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !open_ && waiting_ > 0; }
-
   mutable absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -131,9 +131,10 @@ class Solver {
 
   // Solves with factorizations of equal plans together; items of one factorization share one pass
   // over it. On the factor track it stands behind factorizations, and is no faster for it than they
-  // are: for whoever has just factored, and keeps nothing.
+  // are: for whoever has just factored, and keeps nothing. `workspace`: a pool of the device's
+  // memory that nobody else takes from meanwhile; null: the backend's.
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr,
-                                  Track track = Track::kSolve);
+                                  Track track = Track::kSolve, MemoryPool* workspace = nullptr);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
@@ -153,7 +154,7 @@ class Solver {
 
   static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
                                        std::vector<SolveOutcome>& outcomes);
-  absl::Status Load(Track track, std::span<const SolveItem> items, Group& group);
+  absl::Status Load(Track track, std::span<const SolveItem> items, MemoryPool& pool, Group& group);
   absl::Status Refine(Track track, std::span<const SolveItem> items, Group& group,
                       std::vector<SolveOutcome>& outcomes);
   absl::Status Store(Track track, std::span<const SolveItem> items, const Group& group);

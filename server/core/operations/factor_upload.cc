@@ -4,31 +4,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/finite_scanner.h"
-#include "server/core/solver_core_impl.h"
+#include "server/core/operations/checks.h"
+#include "server/core/operations/factor.h"
 
 namespace blockd::server {
 
 // Owns the task to be, and with it the reservation and the device memory.
-class SolverCore::Impl::Upload : public FactorUpload {
+class FactorOperation::Upload : public FactorUpload {
  public:
-  Upload(Impl* core, std::unique_ptr<FactorTask> task)
-      : core_(core),
+  Upload(Shard* shard, FactorTaskPtr task)
+      : shard_(shard),
         task_(std::move(task)),
         form_(task_->params.form),
         scanner_(form_, 0),
         expected_(form_.bytes() * task_->params.num_systems) {}
 
-  ~Upload() override {
-    if (task_ == nullptr) return;  // it was finished: now the core's
-    task_.reset();
-    core_->Finished(1);
-  }
-
   int64_t expected_bytes() const override { return expected_; }
   int64_t received_bytes() const override { return received_; }
 
   absl::Status Write(std::span<const std::byte> bytes) override {
-    const absl::Time now = core_->clock_->Now();
+    const absl::Time now = shard_->Now();
     if (task_->ended(now)) return task_->EndStatus(now);
     const int64_t size = static_cast<int64_t>(bytes.size());
     if (size > expected_ - received_) return WrongLength(absl::StrCat("more than ", expected_));
@@ -46,7 +41,7 @@ class SolverCore::Impl::Upload : public FactorUpload {
     return received_ == expected_ ? absl::OkStatus() : WrongLength(absl::StrCat(received_));
   }
 
-  std::unique_ptr<FactorTask> TakeTask() { return std::move(task_); }
+  FactorTaskPtr TakeTask() { return std::move(task_); }
 
  private:
   absl::Status WrongLength(const std::string& came) const {
@@ -74,39 +69,39 @@ class SolverCore::Impl::Upload : public FactorUpload {
                                ? at
                                : StagedMatrix::CouplingOffset(form_) + at - form_.diagonal_bytes();
     absl::Status status =
-        core_->solver_->Write(task_->staged[static_cast<size_t>(system())], offset, bytes);
-    core_->Note(status);
+        shard_->solver().Write(task_->staged[static_cast<size_t>(system())], offset, bytes);
+    shard_->Note(status);
     received_ += static_cast<int64_t>(bytes.size());
     return status;
   }
 
-  Impl* const core_;
-  std::unique_ptr<FactorTask> task_;
+  Shard* const shard_;
+  FactorTaskPtr task_;
   const MatrixForm form_;
   FiniteScanner scanner_;
   const int64_t expected_;
   int64_t received_ = 0;
 };
 
-absl::Status SolverCore::Impl::StageAll(FactorTask& task,
-                                        std::span<const uint32_t> palette_diagonal,
-                                        std::span<const uint32_t> palette_coupling) {
+absl::Status FactorOperation::StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
+                                       std::span<const uint32_t> palette_coupling) {
   const MatrixForm& form = task.params.form;
   for (int64_t i = 0; i < task.params.num_systems; ++i) {
-    absl::StatusOr<StagedMatrix> staged = solver_->Stage(form);
+    absl::StatusOr<StagedMatrix> staged = shard_->solver().Stage(form);
     // The budget has room, so the pool is in pieces.
-    if (absl::IsResourceExhausted(staged.status()) && Defragment(MatrixCharge(form))) {
-      staged = solver_->Stage(form);
+    if (absl::IsResourceExhausted(staged.status()) &&
+        shard_->Defragment(Shard::MatrixCharge(form))) {
+      staged = shard_->solver().Stage(form);
     }
     if (!staged.ok()) return staged.status();
     absl::Status status;
     if (!palette_diagonal.empty()) {
-      status = solver_->Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
-                              std::as_bytes(palette_diagonal));
+      status = shard_->solver().Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
+                                      std::as_bytes(palette_diagonal));
     }
     if (status.ok() && !palette_coupling.empty()) {
-      status = solver_->Write(*staged, StagedMatrix::CouplingIndexOffset(form),
-                              std::as_bytes(palette_coupling));
+      status = shard_->solver().Write(*staged, StagedMatrix::CouplingIndexOffset(form),
+                                      std::as_bytes(palette_coupling));
     }
     if (!status.ok()) return status;
     task.staged.push_back(*std::move(staged));
@@ -115,46 +110,40 @@ absl::Status SolverCore::Impl::StageAll(FactorTask& task,
 }
 
 absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>>
-SolverCore::Impl::BeginUpload(ContextPtr context, const FactorParams& params,
-                              std::span<const uint32_t> palette_diagonal,
-                              std::span<const uint32_t> palette_coupling) {
-  absl::Status status = BeginWork(*context);
-  if (!status.ok()) return status;
-  auto task = std::make_unique<FactorTask>(std::move(context), clock_->Now(), params, nullptr);
-  std::optional<FactorReply> found;
-  status = CheckFactor(params);
+FactorOperation::BeginUpload(ContextPtr context, const FactorParams& params,
+                             std::span<const uint32_t> palette_diagonal,
+                             std::span<const uint32_t> palette_coupling) {
+  absl::StatusOr<Permit> permit = shard_->Admit(*context);
+  if (!permit.ok()) return permit.status();
+  auto task = std::make_unique<FactorTask>(this, std::move(context), *std::move(permit),
+                                           shard_->Now(), params, nullptr);
+  absl::Status status = CheckFactor(params, shard_->limits());
   if (status.ok()) status = CheckPalette(params.form, palette_diagonal, palette_coupling);
-  if (status.ok()) {
-    absl::StatusOr<std::optional<FactorReply>> held = FindKey(task->context->caller, params);
-    status = held.status();
-    if (held.ok()) found = *std::move(held);
-  }
-  if (status.ok() && !found) status = AdmitFactor(*task, /*staged=*/true);
-  if (status.ok() && !found) status = StageAll(*task, palette_diagonal, palette_coupling);
-  if (status.ok() && !found) {
-    return std::unique_ptr<FactorUpload>(std::make_unique<Upload>(this, std::move(task)));
-  }
-  task.reset();
-  Finished(1);
-  Note(status);
   if (!status.ok()) return status;
-  return *std::move(found);
+  absl::StatusOr<std::optional<FactorReply>> found = FindKey(*task->context, params);
+  if (!found.ok()) return found.status();
+  if (found->has_value()) return **std::move(found);
+  status = Admit(*task, /*staged=*/true);
+  if (status.ok()) status = StageAll(*task, palette_diagonal, palette_coupling);
+  shard_->Note(status);
+  if (!status.ok()) return status;
+  return std::unique_ptr<FactorUpload>(std::make_unique<Upload>(shard_, std::move(task)));
 }
 
-void SolverCore::Impl::FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done) {
+void FactorOperation::FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done) {
   auto& ours = static_cast<Upload&>(*upload);
   absl::Status status = ours.CheckComplete();
   if (!status.ok()) {
     upload.reset();
     return done(std::move(status));
   }
-  std::unique_ptr<FactorTask> task = ours.TakeTask();
+  FactorTaskPtr task = ours.TakeTask();
   upload.reset();
-  const absl::Time now = clock_->Now();
+  const absl::Time now = shard_->Now();
   task->received = now - task->accepted;
   task->accepted = now;  // what follows is the queue's time
   task->done = std::move(done);
-  SubmitFactor(std::move(task));
+  Submit(std::move(task));
 }
 
 }  // namespace blockd::server

@@ -1,13 +1,19 @@
-#include "server/core/batcher.h"
+#include "server/core/scheduler.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 namespace blockd::server {
 namespace {
 
-using Queue = Batcher<std::unique_ptr<int>>;
+struct Item : Work {
+  Item(int id, Ticket ticket) : Work(std::move(ticket)), id(id) {}
+  const int id;
+};
+int IdOf(const WorkPtr& work) { return static_cast<const Item&>(*work).id; }
+
 using PlanPtr = std::shared_ptr<const EliminationPlan>;
 
 PlanPtr MakePlan(int64_t num_blocks) {
@@ -17,38 +23,43 @@ PlanPtr MakePlan(int64_t num_blocks) {
 
 constexpr absl::Duration kDelay = absl::Milliseconds(10);
 
-class BatcherTest : public testing::Test {
+class SchedulerTest : public testing::Test {
  protected:
-  bool Push(int id, int key = 0, Ticket ticket = {}) {
+  void Push(int id, int key = 0, Ticket ticket = {}) {
     ticket.key.plan = plans_[static_cast<size_t>(key)];
-    auto task = std::make_unique<int>(id);
-    return queue_->Push(ticket, task, now_);
+    queue_->Push(std::make_unique<Item>(id, ticket), now_);
+  }
+  // What is expired or cancelled.
+  std::vector<EndedWork> TakeEnded() {
+    std::vector<EndedWork> ended = queue_->TakeExpired(now_);
+    for (EndedWork& one : queue_->TakeCancelled()) ended.push_back(std::move(one));
+    return ended;
   }
   std::vector<int> Take(bool flush = false) {
     std::vector<int> ids;
-    for (const auto& task : queue_->Take(now_, flush, &ended_)) ids.push_back(*task);
+    for (const WorkPtr& work : queue_->Take(now_, flush, &ended_)) ids.push_back(IdOf(work));
     return ids;
   }
-  void Use(const BatchLimits& limits) { queue_ = std::make_unique<Queue>(limits); }
+  void Use(const SchedulerLimits& limits) { queue_ = std::make_unique<Scheduler>(limits); }
 
   const std::vector<PlanPtr> plans_ = {MakePlan(4), MakePlan(5)};
   absl::Time now_ = absl::FromUnixSeconds(1000);
-  std::vector<Queue::Ended> ended_;
-  std::unique_ptr<Queue> queue_ = std::make_unique<Queue>(BatchLimits{});
+  std::vector<EndedWork> ended_;
+  std::unique_ptr<Scheduler> queue_ = std::make_unique<Scheduler>(SchedulerLimits{});
 };
 
 using Ids = std::vector<int>;
 
-TEST_F(BatcherTest, WithoutDelayTakesEverythingCompatible) {
+TEST_F(SchedulerTest, WithoutDelayTakesEverythingCompatible) {
   EXPECT_EQ(queue_->NextClose(), absl::InfiniteFuture());
-  for (int id = 0; id < 5; ++id) ASSERT_TRUE(Push(id));
+  for (int id = 0; id < 5; ++id) Push(id);
   EXPECT_LE(queue_->NextClose(), now_);
   EXPECT_EQ(Take(), (Ids{0, 1, 2, 3, 4}));
   EXPECT_EQ(Take(), Ids{});
   EXPECT_TRUE(queue_->empty());
 }
 
-TEST_F(BatcherTest, KeysAndKindsAreApartAndTheOldestGoesFirst) {
+TEST_F(SchedulerTest, KeysAndKindsAreApartAndTheOldestGoesFirst) {
   Ticket factor;
   factor.key.kind = WorkKind::kFactor;
   Push(0, 1);
@@ -65,7 +76,7 @@ TEST_F(BatcherTest, KeysAndKindsAreApartAndTheOldestGoesFirst) {
   EXPECT_EQ(Take(), (Ids{5}));
 }
 
-TEST_F(BatcherTest, ClosesOnCount) {
+TEST_F(SchedulerTest, ClosesOnCount) {
   Use({.max_requests = 2, .max_delay = kDelay});
   Push(0);
   EXPECT_EQ(Take(), Ids{});
@@ -76,7 +87,7 @@ TEST_F(BatcherTest, ClosesOnCount) {
   EXPECT_EQ(Take(), Ids{});
 }
 
-TEST_F(BatcherTest, ClosesOnItemsAndOnBytes) {
+TEST_F(SchedulerTest, ClosesOnItemsAndOnBytes) {
   Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
   Push(0, 0, {.items = 6});
   EXPECT_EQ(Take(), Ids{});
@@ -87,7 +98,7 @@ TEST_F(BatcherTest, ClosesOnItemsAndOnBytes) {
   EXPECT_EQ(Take(), (Ids{2, 3}));
 }
 
-TEST_F(BatcherTest, ATaskLargerThanABatchGoesAlone) {
+TEST_F(SchedulerTest, ATaskLargerThanABatchGoesAlone) {
   Use({.max_items = 10, .max_bytes = 100});
   Push(0, 0, {.items = 50, .bytes = 5000});
   Push(1, 0, {.items = 1, .bytes = 1});
@@ -95,7 +106,7 @@ TEST_F(BatcherTest, ATaskLargerThanABatchGoesAlone) {
   EXPECT_EQ(Take(), (Ids{1}));
 }
 
-TEST_F(BatcherTest, ClosesAfterTheDelayOfTheOldest) {
+TEST_F(SchedulerTest, ClosesAfterTheDelayOfTheOldest) {
   Use({.max_delay = kDelay});
   Push(0);
   now_ += kDelay / 2;
@@ -106,7 +117,7 @@ TEST_F(BatcherTest, ClosesAfterTheDelayOfTheOldest) {
   EXPECT_EQ(Take(), (Ids{0, 1}));
 }
 
-TEST_F(BatcherTest, ClosesEarlyForADeadline) {
+TEST_F(SchedulerTest, ClosesEarlyForADeadline) {
   Use({.max_delay = kDelay});
   Push(0);
   Push(1, 0, {.deadline = now_ + absl::Milliseconds(4)});
@@ -115,25 +126,14 @@ TEST_F(BatcherTest, ClosesEarlyForADeadline) {
   EXPECT_EQ(Take(), (Ids{0, 1}));
 }
 
-TEST_F(BatcherTest, FlushClosesEverything) {
+TEST_F(SchedulerTest, FlushClosesEverything) {
   Use({.max_delay = absl::Hours(1)});
   Push(0);
   EXPECT_EQ(Take(), Ids{});
   EXPECT_EQ(Take(/*flush=*/true), (Ids{0}));
 }
 
-TEST_F(BatcherTest, RefusesWhenFullAndLeavesTheTask) {
-  Use({.max_queued = 2});
-  EXPECT_TRUE(Push(0, 0));
-  EXPECT_TRUE(Push(1, 1));
-  auto task = std::make_unique<int>(2);
-  EXPECT_FALSE(queue_->Push({}, task, now_));
-  ASSERT_NE(task, nullptr);
-  Take();
-  EXPECT_TRUE(queue_->Push({}, task, now_));
-}
-
-TEST_F(BatcherTest, ExpiredAndCancelledTasksDoNotRun) {
+TEST_F(SchedulerTest, ExpiredAndCancelledTasksDoNotRun) {
   std::atomic<bool> cancelled{false};
   Push(0, 0, {.deadline = now_ + absl::Seconds(1)});
   Push(1, 0, {.cancelled = &cancelled});
@@ -143,16 +143,16 @@ TEST_F(BatcherTest, ExpiredAndCancelledTasksDoNotRun) {
   cancelled = true;
   EXPECT_EQ(Take(), (Ids{2}));
   ASSERT_EQ(ended_.size(), 2u);
-  EXPECT_EQ(*ended_[0].task, 0);
+  EXPECT_EQ(IdOf(ended_[0].work), 0);
   EXPECT_TRUE(absl::IsDeadlineExceeded(ended_[0].status));
-  EXPECT_EQ(*ended_[1].task, 1);
+  EXPECT_EQ(IdOf(ended_[1].work), 1);
   EXPECT_TRUE(absl::IsCancelled(ended_[1].status));
   EXPECT_EQ(Take(), Ids{});  // the key that had only an expired task
   EXPECT_EQ(ended_.size(), 3u);
   EXPECT_TRUE(queue_->empty());
 }
 
-TEST_F(BatcherTest, TakeEndedKeepsTheRestInOrder) {
+TEST_F(SchedulerTest, TakeEndedKeepsTheRestInOrder) {
   std::atomic<bool> cancelled{true};
   const absl::Time deadline = now_ + absl::Seconds(5);
   Push(0);
@@ -160,27 +160,26 @@ TEST_F(BatcherTest, TakeEndedKeepsTheRestInOrder) {
   Push(2, 0, {.deadline = deadline});
   Push(3, 1, {.deadline = now_});
   EXPECT_EQ(queue_->NextDeadline(), now_);
-  const std::vector<Queue::Ended> ended = queue_->TakeEnded(now_);
+  const std::vector<EndedWork> ended = TakeEnded();
   EXPECT_EQ(ended.size(), 2u);
   EXPECT_EQ(queue_->size(), 2);
   EXPECT_EQ(queue_->NextDeadline(), deadline);
   EXPECT_EQ(Take(), (Ids{0, 2}));
 }
 
-TEST_F(BatcherTest, EqualPlansShareABatchThoughTheyAreTwoObjects) {
+TEST_F(SchedulerTest, EqualPlansShareABatchThoughTheyAreTwoObjects) {
   Ticket twin;
   Push(0, 0);
   PlanPtr other = MakePlan(4);
   ASSERT_NE(other, plans_[0]);
   twin.key.plan = std::move(other);
-  auto task = std::make_unique<int>(1);
-  ASSERT_TRUE(queue_->Push(twin, task, now_));
+  queue_->Push(std::make_unique<Item>(1, twin), now_);
   Push(2, 1);
   EXPECT_EQ(Take(), (Ids{0, 1}));
   EXPECT_EQ(Take(), (Ids{2}));
 }
 
-TEST_F(BatcherTest, KeysAreEqualByKindAndByTheValueOfTheirPlans) {
+TEST_F(SchedulerTest, KeysAreEqualByKindAndByTheValueOfTheirPlans) {
   const PlanPtr twin = MakePlan(4), none;
   const BatchKey key{WorkKind::kSolve, plans_[0]};
   EXPECT_EQ(key, (BatchKey{WorkKind::kSolve, plans_[0]}));
@@ -193,13 +192,12 @@ TEST_F(BatcherTest, KeysAreEqualByKindAndByTheValueOfTheirPlans) {
 }
 
 // The queue keeps the plan that its key has, whoever brought it.
-TEST_F(BatcherTest, AKeyOutlivesTheTaskThatBroughtIt) {
+TEST_F(SchedulerTest, AKeyOutlivesTheTaskThatBroughtIt) {
   Use({.max_requests = 1});
   {
     Ticket first;
     first.key.plan = MakePlan(4);
-    auto task = std::make_unique<int>(0);
-    ASSERT_TRUE(queue_->Push(first, task, now_));
+    queue_->Push(std::make_unique<Item>(0, first), now_);
   }
   Push(1, 0);
   EXPECT_EQ(Take(), (Ids{0}));
@@ -208,7 +206,7 @@ TEST_F(BatcherTest, AKeyOutlivesTheTaskThatBroughtIt) {
   EXPECT_EQ(Take(), (Ids{2}));
 }
 
-TEST_F(BatcherTest, FillsABatchToEachLimitAndNotBeyond) {
+TEST_F(SchedulerTest, FillsABatchToEachLimitAndNotBeyond) {
   Use({.max_items = 10});
   Push(0, 0, {.items = 6});
   Push(1, 0, {.items = 4});
@@ -227,7 +225,7 @@ TEST_F(BatcherTest, FillsABatchToEachLimitAndNotBeyond) {
   EXPECT_EQ(Take(), (Ids{3}));
 }
 
-TEST_F(BatcherTest, ClosesWhenALimitIsReachedExactly) {
+TEST_F(SchedulerTest, ClosesWhenALimitIsReachedExactly) {
   Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
   Push(0, 0, {.items = 9, .bytes = 99});
   EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
@@ -239,7 +237,7 @@ TEST_F(BatcherTest, ClosesWhenALimitIsReachedExactly) {
   EXPECT_EQ(Take(), (Ids{2, 3}));
 }
 
-TEST_F(BatcherTest, WhatStaysBehindKeepsItsTimeToClose) {
+TEST_F(SchedulerTest, WhatStaysBehindKeepsItsTimeToClose) {
   Use({.max_requests = 2, .max_delay = kDelay});
   Push(0);
   const absl::Time close = now_ + kDelay;
@@ -254,12 +252,12 @@ TEST_F(BatcherTest, WhatStaysBehindKeepsItsTimeToClose) {
 }
 
 // Its items and bytes no longer count toward a full batch, whichever way it ended.
-TEST_F(BatcherTest, WhatEndedLeavesNothingBehind) {
+TEST_F(SchedulerTest, WhatEndedLeavesNothingBehind) {
   std::atomic<bool> cancelled{true};
   Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
   Push(0);
   Push(1, 0, {.items = 9, .bytes = 99, .cancelled = &cancelled});
-  EXPECT_EQ(queue_->TakeEnded(now_).size(), 1u);
+  EXPECT_EQ(TakeEnded().size(), 1u);
   Push(2, 0, {.items = 9, .bytes = 99});
   EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
   EXPECT_EQ(Take(/*flush=*/true), (Ids{0, 2}));
@@ -272,7 +270,20 @@ TEST_F(BatcherTest, WhatEndedLeavesNothingBehind) {
   EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
 }
 
-TEST_F(BatcherTest, CountsByKind) {
+TEST_F(SchedulerTest, CancelsByOwnerAndLeavesTheRest) {
+  int mine = 0, other = 0;
+  Push(0, 0, {.owner = &mine});
+  Push(1, 1, {.owner = &mine});
+  Push(2, 0, {.owner = &other});
+  const std::vector<EndedWork> ended = queue_->Cancel(&mine);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_TRUE(absl::IsCancelled(ended[0].status));
+  EXPECT_TRUE(queue_->Cancel(&mine).empty());
+  EXPECT_EQ(Take(), (Ids{2}));
+  EXPECT_TRUE(queue_->Cancel(&other).empty());
+}
+
+TEST_F(SchedulerTest, CountsByKind) {
   std::atomic<bool> cancelled{true};
   Ticket factor, both;
   factor.key.kind = WorkKind::kFactor;
@@ -284,7 +295,7 @@ TEST_F(BatcherTest, CountsByKind) {
   Push(3, 0, both);
   EXPECT_EQ(queue_->size(), 4);
   EXPECT_EQ(queue_->size(WorkKind::kFactorSolve), 1);
-  EXPECT_EQ(queue_->TakeEnded(now_).size(), 1u);
+  EXPECT_EQ(TakeEnded().size(), 1u);
   EXPECT_EQ(queue_->size(WorkKind::kFactorSolve), 0);
   Take();
   EXPECT_EQ(queue_->size(WorkKind::kSolve), 0);
@@ -292,7 +303,7 @@ TEST_F(BatcherTest, CountsByKind) {
   EXPECT_EQ(queue_->size(), 2);
 }
 
-TEST_F(BatcherTest, ADeadlineIsSaidBeforeACancellation) {
+TEST_F(SchedulerTest, ADeadlineIsSaidBeforeACancellation) {
   std::atomic<bool> cancelled{true};
   Push(0, 0, {.deadline = now_, .cancelled = &cancelled});
   Push(1, 0, {.deadline = now_ + absl::Nanoseconds(1)});
@@ -301,7 +312,7 @@ TEST_F(BatcherTest, ADeadlineIsSaidBeforeACancellation) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(ended_[0].status));
 }
 
-TEST_F(BatcherTest, ADeadlineThatHasPassedClosesAtOnce) {
+TEST_F(SchedulerTest, ADeadlineThatHasPassedClosesAtOnce) {
   Use({.max_delay = kDelay});
   Push(0, 0, {.deadline = now_ - absl::Seconds(1)});
   EXPECT_EQ(queue_->NextClose(), now_);

@@ -1,0 +1,166 @@
+#include "server/core/budget.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
+
+namespace blockd::server {
+namespace {
+
+// Whether what is taken is given back without the caller's doing, when its work is over.
+bool ReturnsByItself(Resource resource) {
+  return resource == Resource::kHostBytes || resource == Resource::kQueueSlots;
+}
+
+std::string_view WhatIsFull(Resource resource) {
+  switch (resource) {
+    case Resource::kQueueSlots:
+      return "the queue is full";
+    case Resource::kHostBytes:
+      return "requests under way fill the host memory that they may use";
+    case Resource::kHandles:
+      return "the server holds as many factorizations as it may";
+    default:
+      return "so much may be pinned or leased, and is";
+  }
+}
+
+}  // namespace
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  if (this == &other) return *this;
+  Reset();
+  budget_ = std::exchange(other.budget_, nullptr);
+  tenant_ = std::exchange(other.tenant_, nullptr);
+  amount_ = std::exchange(other.amount_, 0);
+  return *this;
+}
+
+Reservation Reservation::Split(int64_t amount) {
+  amount = std::clamp<int64_t>(amount, 0, amount_);
+  amount_ -= amount;
+  return Reservation(budget_, tenant_, amount);
+}
+
+void Reservation::Merge(Reservation other) {
+  if (budget_ == nullptr) budget_ = other.budget_, tenant_ = other.tenant_;
+  amount_ += std::exchange(other.amount_, 0);
+}
+
+void Reservation::Reset() {
+  if (amount_ > 0) budget_->Return(tenant_, amount_);
+  budget_ = nullptr;
+  tenant_ = nullptr;
+  amount_ = 0;
+}
+
+Budget::~Budget() {
+  absl::MutexLock lock(&mutex_);
+  if (reserved_ != 0) std::abort();  // a reservation would write into a budget that is gone
+}
+
+int64_t Budget::LimitLocked(const Tenant& tenant) const {
+  if (const int64_t quota = tenant.quota(resource()); quota >= 0) return quota;
+  const double others = static_cast<double>(reserved_ - tenant.used(resource()));
+  // used <= s / (1 - s) (total - others - used), solved for used.
+  return static_cast<int64_t>(options_.share * (static_cast<double>(options_.total) - others));
+}
+
+absl::Status Budget::CheckQuotaLocked(const Tenant* tenant, int64_t amount) const {
+  if (tenant == nullptr || amount == 0) return absl::OkStatus();
+  if (tenant->quota(resource()) < 0 && options_.share >= 1) return absl::OkStatus();
+  const int64_t used = tenant->used(resource());
+  const int64_t limit = LimitLocked(*tenant);
+  if (amount <= limit - used) return absl::OkStatus();
+  const absl::Status status = QuotaExceededError({.quota = std::string(QuotaName(resource())),
+                                                  .limit = static_cast<double>(limit),
+                                                  .used = static_cast<double>(used),
+                                                  .asked = static_cast<double>(amount),
+                                                  .tenant = tenant->name()});
+  const bool ever =
+      tenant->quota(resource()) >= 0
+          ? amount <= limit
+          : static_cast<double>(amount) <= options_.share * static_cast<double>(options_.total);
+  return ever && ReturnsByItself(resource()) ? WithRetryAfter(status, options_.retry_delay)
+                                             : status;
+}
+
+absl::StatusOr<Reservation> Budget::Reserve(const TenantPtr& tenant, int64_t amount) {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status = CheckQuotaLocked(tenant.get(), amount);
+  if (!status.ok()) return status;
+  // The lock is held from the look at what is free until it is taken: nobody else takes what was
+  // evicted for this one.
+  if (amount > FreeLocked() && evictor_ != nullptr) {
+    const double weights = std::max(evictor_->HoldersWeight(), 1e-9);
+    FreeLocked(
+        evictor_->Evict(amount - FreeLocked(), static_cast<double>(options_.total) / weights));
+  }
+  if (amount > FreeLocked()) return RefusalLocked(amount);
+  return TakeLocked(tenant.get(), amount);
+}
+
+absl::Status Budget::RefusalLocked(int64_t amount) const {
+  if (resource() != Resource::kDeviceBytes) {
+    return RetryAfterError(WhatIsFull(resource()), options_.retry_delay);
+  }
+  const int64_t free = FreeLocked();
+  const int64_t evictable = evictor_ ? evictor_->EvictableBytes() : 0;
+  const absl::Status status = InsufficientMemoryError({.asked_bytes = amount,
+                                                       .free_bytes = free,
+                                                       .evictable_bytes = evictable,
+                                                       .total_bytes = options_.total});
+  const int64_t working = reserved_ - (evictor_ ? evictor_->HeldBytes() : 0);
+  return amount <= free + evictable + working ? WithRetryAfter(status, options_.retry_delay)
+                                              : status;
+}
+
+std::optional<Reservation> Budget::TryReserve(const TenantPtr& tenant, int64_t amount) {
+  absl::MutexLock lock(&mutex_);
+  if (amount > FreeLocked() || !CheckQuotaLocked(tenant.get(), amount).ok()) return std::nullopt;
+  return TakeLocked(tenant.get(), amount);
+}
+
+Reservation Budget::TakeLocked(Tenant* tenant, int64_t amount) {
+  reserved_ += amount;
+  peak_ = std::max(peak_, reserved_);
+  if (amount == 0) tenant = nullptr;  // nothing keeps it alive
+  if (tenant != nullptr) tenant->Use(resource(), amount);
+  return Reservation(this, tenant, amount);
+}
+
+void Budget::Free(std::vector<Evicted> evicted) {
+  absl::MutexLock lock(&mutex_);
+  FreeLocked(std::move(evicted));
+}
+
+void Budget::FreeLocked(std::vector<Evicted> evicted) {
+  for (Evicted& one : evicted) {
+    one.holding.reset();  // first the memory, then the promise
+    const int64_t amount = std::exchange(one.reservation.amount_, 0);
+    reserved_ -= amount;
+    if (one.reservation.tenant_ != nullptr) one.reservation.tenant_->Use(resource(), -amount);
+  }
+}
+
+void Budget::Return(Tenant* tenant, int64_t amount) {
+  absl::MutexLock lock(&mutex_);
+  reserved_ -= amount;
+  if (tenant != nullptr) tenant->Use(resource(), -amount);
+}
+
+int64_t Budget::reserved() const {
+  absl::MutexLock lock(&mutex_);
+  return reserved_;
+}
+
+int64_t Budget::peak_reserved() const {
+  absl::MutexLock lock(&mutex_);
+  return peak_;
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,162 @@
+#include "server/core/operations/checks.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
+#include "server/core/finite_scanner.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 256;
+constexpr int32_t kMaxRefinements = 10;
+
+absl::Status OutOfRange(std::string_view field, int64_t came, int64_t least, int64_t most) {
+  return InvalidFieldError(field, absl::StrCat(came), absl::StrCat(least, " to ", most));
+}
+
+absl::Status CheckIndex(const char* field, std::span<const uint32_t> index, int64_t expected,
+                        int64_t palette) {
+  if (static_cast<int64_t>(index.size()) != expected) {
+    return InvalidFieldError(field, absl::StrCat(index.size(), " entries"),
+                             absl::StrCat(expected, " entries"));
+  }
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (index[i] >= palette) {
+      return InvalidFieldError(absl::StrCat(field, "[", i, "]"), absl::StrCat(index[i]),
+                               absl::StrCat("0 to ", palette - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLease(absl::Duration lease, const CoreLimits& limits) {
+  if (lease >= absl::ZeroDuration() && lease <= limits.max_lease) return absl::OkStatus();
+  return InvalidFieldError("options.lease", absl::FormatDuration(lease),
+                           absl::StrCat("0 to ", absl::FormatDuration(limits.max_lease)));
+}
+
+}  // namespace
+
+absl::Status CheckSpec(const MatrixForm& form) {
+  const Shape& shape = form.shape;
+  if (shape.block_size < 1 || shape.block_size > kMaxBlockSize) {
+    return OutOfRange("spec.block_size", shape.block_size, 1, kMaxBlockSize);
+  }
+  if (shape.num_blocks < 1 || shape.num_blocks > kMaxRows / shape.block_size) {
+    return OutOfRange("spec.num_blocks", shape.num_blocks, 1, kMaxRows / shape.block_size);
+  }
+  const absl::Status status = blockd::CheckForm(form);
+  if (status.ok()) return status;
+  return InvalidFieldError("spec", ToString(shape), std::string(status.message()));
+}
+
+absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits) {
+  if (num_systems >= 1 && num_systems <= limits.max_systems) return absl::OkStatus();
+  return OutOfRange("num_systems", num_systems, 1, limits.max_systems);
+}
+
+absl::Status CheckColumns(int64_t num_rhs, const CoreLimits& limits) {
+  if (num_rhs >= 1 && num_rhs <= limits.max_rhs) return absl::OkStatus();
+  return OutOfRange("num_rhs", num_rhs, 1, limits.max_rhs);
+}
+
+absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits) {
+  absl::Status status = CheckSpec(params.form);
+  if (!status.ok()) return status;
+  if (!(status = CheckSystems(params.num_systems, limits)).ok()) return status;
+  if (!(status = CheckLease(params.lease, limits)).ok()) return status;
+  if (params.idempotency_key.size() > kMaxKeyBytes) {
+    return InvalidFieldError("options.idempotency_key",
+                             absl::StrCat(params.idempotency_key.size(), " bytes"),
+                             absl::StrCat("at most ", kMaxKeyBytes, " bytes"));
+  }
+  const int64_t handles = static_cast<int64_t>(params.handles.size());
+  if (handles == 0) return absl::OkStatus();
+  if (handles != params.num_systems) {
+    return InvalidFieldError("options.handle", absl::StrCat(handles, " handles"),
+                             absl::StrCat(params.num_systems, ", one a system, or none"));
+  }
+  if (!params.idempotency_key.empty()) {
+    return InvalidFieldError("options.idempotency_key", "a key together with handles",
+                             "one of the two");
+  }
+  std::vector<Handle> sorted = params.handles;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice == sorted.end()) return absl::OkStatus();
+  return InvalidFieldError("options.handle", twice->hex() + " twice", "distinct handles");
+}
+
+absl::Status CheckRhs(const Shape& shape, int64_t num_rhs, int64_t rhs_bytes,
+                      int64_t solution_bytes, int32_t max_refinements, const CoreLimits& limits) {
+  if (absl::Status status = CheckColumns(num_rhs, limits); !status.ok()) return status;
+  const absl::StatusOr<int64_t> expected =
+      CheckedProduct(shape.rows() * ScalarBytes(shape.scalar), num_rhs);
+  if (!expected.ok() || rhs_bytes != *expected) {
+    return InvalidFieldError(
+        "rhs", absl::StrCat(rhs_bytes, " bytes"),
+        absl::StrCat(expected.ok() ? *expected : std::numeric_limits<int64_t>::max(), " bytes (",
+                     shape.rows(), " rows x ", num_rhs, " right-hand sides x ",
+                     ScalarBytes(shape.scalar), ")"));
+  }
+  if (solution_bytes != rhs_bytes) {
+    return InvalidFieldError("solution", absl::StrCat(solution_bytes, " bytes"),
+                             absl::StrCat(rhs_bytes, " bytes"));
+  }
+  if (max_refinements < 0 || max_refinements > kMaxRefinements) {
+    return OutOfRange("options.max_refinements", max_refinements, 0, kMaxRefinements);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPalette(const MatrixForm& form, std::span<const uint32_t> diagonal_index,
+                          std::span<const uint32_t> coupling_index) {
+  const int64_t blocks = form.shape.num_blocks;
+  absl::Status status = CheckIndex("spec.palette.diagonal_index", diagonal_index,
+                                   form.diagonal_palette > 0 ? blocks : 0, form.diagonal_palette);
+  if (!status.ok()) return status;
+  return CheckIndex("spec.palette.coupling_index", coupling_index,
+                    form.coupling_palette > 0 ? blocks - 1 : 0, form.coupling_palette);
+}
+
+absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const MatrixForm& form,
+                           bool check_finite) {
+  const int64_t blocks = form.shape.num_blocks;
+  for (size_t k = 0; k < matrices.size(); ++k) {
+    const BlockTridiagonalView& view = matrices[k];
+    const std::string system = absl::StrCat("system[", k, "]");
+    if (!(view.form == form)) {
+      return InvalidFieldError(system, ToString(view.shape()), ToString(form.shape));
+    }
+    if (view.diagonal == nullptr || (view.coupling == nullptr && form.coupling_bytes() > 0)) {
+      return InvalidFieldError(system, "no data", absl::StrCat(form.bytes(), " bytes"));
+    }
+    // Systems of a request usually share the positions, which then are checked once.
+    if (k == 0 || view.diagonal_index != matrices[k - 1].diagonal_index ||
+        view.coupling_index != matrices[k - 1].coupling_index) {
+      const auto entries = [](const uint32_t* index, int64_t count) {
+        return index ? std::span(index, static_cast<size_t>(count)) : std::span<const uint32_t>();
+      };
+      absl::Status status = CheckPalette(form, entries(view.diagonal_index, blocks),
+                                         entries(view.coupling_index, blocks - 1));
+      if (!status.ok()) return status;
+    }
+    if (!check_finite) continue;
+    FiniteScanner scanner(form, static_cast<int64_t>(k));
+    const auto part = [](const void* data, int64_t bytes) {
+      return std::span(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
+    };
+    absl::Status status = scanner.Scan(part(view.diagonal, form.diagonal_bytes()));
+    if (status.ok()) status = scanner.Scan(part(view.coupling, form.coupling_bytes()));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,26 @@
+// What a request must be, whatever asks it. Pure; INVALID_ARGUMENT names the field.
+#ifndef BLOCKD_SERVER_CORE_OPERATIONS_CHECKS_H_
+#define BLOCKD_SERVER_CORE_OPERATIONS_CHECKS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "server/core/request.h"
+
+namespace blockd::server {
+
+absl::Status CheckSpec(const MatrixForm& form);
+absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits);
+absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits);
+absl::Status CheckColumns(int64_t num_rhs, const CoreLimits& limits);
+absl::Status CheckRhs(const Shape& shape, int64_t num_rhs, int64_t rhs_bytes,
+                      int64_t solution_bytes, int32_t max_refinements, const CoreLimits& limits);
+absl::Status CheckPalette(const MatrixForm& form, std::span<const uint32_t> diagonal_index,
+                          std::span<const uint32_t> coupling_index);
+absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const MatrixForm& form,
+                           bool check_finite);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_OPERATIONS_CHECKS_H_

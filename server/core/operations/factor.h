@@ -1,0 +1,115 @@
+// Factor: one call or an upload, new handles or a refactor, with or without an idempotency key.
+//
+// Thread-safe. request.h has the contract of keys.
+#ifndef BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_H_
+#define BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "server/core/factorization_cache.h"
+#include "server/core/shard.h"
+#include "server/core/solver_core.h"
+#include "server/core/task.h"
+
+namespace blockd::server {
+
+struct FactorTask : Task {
+  FactorTask(Operation* operation, ContextPtr context, Permit permit, absl::Time accepted,
+             FactorParams params, FactorDone done)
+      : Task(operation, Method::kFactor, std::move(context), std::move(permit), accepted),
+        params(std::move(params)),
+        done(std::move(done)) {}
+
+  FactorParams params;
+  FactorDone done;
+  std::shared_ptr<const EliminationPlan> plan;  // null: not admitted yet
+  std::vector<BlockTridiagonalView> matrices;   // host memory, or
+  std::vector<StagedMatrix> staged;             // device memory
+  absl::Duration received;                      // how long its upload took
+  std::vector<FactorizationCache::Pin> pins;    // what is refactored
+  std::vector<int64_t> factor_reserved;         // of permit.device, for each system's factor; bytes
+  bool owns_key = false;                        // others with its idempotency key wait for it
+};
+using FactorTaskPtr = std::unique_ptr<FactorTask>;
+
+class FactorOperation final : public Operation {
+ public:
+  explicit FactorOperation(Shard* shard) : shard_(shard) {}
+
+  // As SolverCore says them.
+  void Start(ContextPtr context, const FactorParams& params,
+             std::vector<BlockTridiagonalView> matrices, FactorDone done);
+  absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> BeginUpload(
+      ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
+      std::span<const uint32_t> palette_coupling);
+  void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
+
+  void Run(const std::vector<TaskPtr>& batch) override;
+  void Fail(TaskPtr task, const absl::Status& status) override;
+
+  // Of those that wait for another one with their key: answers the cancelled, and the late.
+  void Cancel(const RequestContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Time EndExpired(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  class Upload;
+  struct FactorRun;  // one system of a batch
+
+  // Pins what is to be refactored, makes the plan, reserves. `staged`: matrices come to the device
+  // first and stay there until the end.
+  absl::Status Admit(FactorTask& task, bool staged);
+  absl::Status PinRefactored(FactorTask& task);
+  // Device memory for all systems of an upload, and the palette's indices in it.
+  absl::Status StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
+                        std::span<const uint32_t> palette_coupling);
+  // Finds the key, waits for it or owns it; admits unless that is done; queues.
+  void Submit(FactorTaskPtr task);
+  void PrepareOverwrite(FactorTask& task, int64_t system, FactorRun& run);
+  // Moves what succeeded into the cache, each with its part of the task's reservations. With one
+  // system, its failure is the whole request's.
+  absl::StatusOr<FactorReply> Keep(FactorTask& task, std::span<FactorRun> runs);
+  void KeepNew(FactorTask& task, std::vector<Holding> holdings, FactorReply& reply);
+  // Gives what it had back, answers, and lets those go that wait for its key.
+  void Answer(FactorTask& task, absl::StatusOr<FactorReply> reply);
+
+  // factor_keys.cc: Factors with one idempotency key. The first runs, the others wait here until it
+  // is answered, and then go on as if they had just come.
+  using Key = std::pair<std::string, std::string>;  // caller, idempotency key
+  using FactorTasks = std::vector<FactorTaskPtr>;
+  // True if the task is the first; else it is kept here, to wait.
+  bool OwnKeyOrWait(FactorTaskPtr& task) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReleaseKey(const FactorTask& task, const absl::StatusOr<FactorReply>& reply)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Lets those go on that waited for a key which is free or held now.
+  void ResumeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What a held key answers to this request; nullopt if it is not held.
+  absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
+                                                     const FactorParams& params);
+  absl::Duration LeaseOf(const FactorParams& params) const;
+  static void KeepKey(const FactorParams& params, const FactorReply& reply,
+                      FactorizationCache::EntryOptions& options);
+
+  Shard* const shard_;
+  absl::Mutex mutex_;
+  absl::flat_hash_map<Key, FactorTasks> keys_ ABSL_GUARDED_BY(mutex_);
+  std::deque<FactorTaskPtr> resumed_ ABSL_GUARDED_BY(mutex_);  // waited for a key
+  bool resuming_ ABSL_GUARDED_BY(mutex_) = false;              // a thread takes them from resumed_
+};
+
+// What a reply says of a factorization beside its handle.
+void Describe(const Factorization& factorization, FactoredSystem& system);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_H_

@@ -1,0 +1,37 @@
+// What is said of a system that was factored, or was not: where it is not positive definite, and
+// whether it holds NaN there.
+#ifndef BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_
+#define BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "blockd/engine/solver.h"
+#include "server/core/shard.h"
+#include "server/core/task.h"
+
+namespace blockd::server {
+
+// A matrix in the host's memory or, if `staged` is set, in the device's.
+struct MatrixSource {
+  BlockTridiagonalView host = {};
+  const StagedMatrix* staged = nullptr;
+  const BlockTridiagonalView& view() const { return staged ? staged->view() : host; }
+};
+
+// For the task's answer, if the outcome is not OK; OK else.
+absl::Status OutcomeStatus(Shard& shard, const Task& task, const MatrixSource& matrix,
+                           int64_t system, const FactorOutcome& outcome);
+
+// The budget had room, so a refusal by the pool means that it is in pieces: makes larger ones, and
+// tries once more, each item alone.
+std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
+                                           const std::shared_ptr<const EliminationPlan>& plan,
+                                           std::span<const FactorItem> items, Phases* phases);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_

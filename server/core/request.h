@@ -1,0 +1,169 @@
+// What is asked of the core, and what it answers: plain data.
+#ifndef BLOCKD_SERVER_CORE_REQUEST_H_
+#define BLOCKD_SERVER_CORE_REQUEST_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/engine/solver.h"
+#include "server/core/errors.h"
+#include "server/core/handle.h"
+#include "server/core/metrics.h"
+#include "server/core/tenant.h"
+
+namespace blockd::server {
+
+// Who asks, until when. Shared by the handler, which may cancel, and the core, which looks.
+struct RequestContext {
+  std::string caller;      // the tenant: handles belong to it; empty is one like any other
+  TenantPtr tenant;        // of that name; null: the core looks it up
+  std::string request_id;  // for the log
+  absl::Time deadline = absl::InfiniteFuture();
+  // What is above the tenant's highest class is lowered to it; REALTIME needs a deadline.
+  PriorityClass priority = PriorityClass::kInteractive;
+  std::atomic<bool> cancelled{false};  // and then SolverCore::Cancel, which takes it off the queue
+  // The label of the metrics; absent: Factor, Solve or FactorSolve.
+  std::optional<Method> method;
+};
+using ContextPtr = std::shared_ptr<RequestContext>;
+
+struct Cost {
+  absl::Duration queue;
+  int64_t batch_requests = 0;
+  int64_t batch_items = 0;
+  absl::Duration upload, compute, download;
+};
+
+// With an idempotency key. It names a content, for one caller. A Factor whose key is that of held
+// factorizations, or of a Factor under way, factors nothing: `found` is set, and the reply has the
+// same handles and the same systems that were not positive definite, but is otherwise what this
+// call asked for. Its pin and its lease are added to what the factorizations have, a
+// log-determinant that is not known yet is computed (on the calling thread, once the device is
+// free); another shape or number of systems, or a matrix that was not kept, is refused with
+// InvalidField. The content that comes with it is not looked at, but for check_finite.
+//
+// A Factor that ends without factorizations leaves its key free: those that wait for it then share
+// its answer if that is that the matrices are not positive definite, and else go on as if they had
+// come first. So they do for a first one that was cancelled, late, refused or failed.
+//
+// A key is kept if every system was factored or is not positive definite, and at least one was
+// factored; so a repetition never factors the good ones of a batch again. Where the device or its
+// memory failed for some systems, a repetition factors all of them.
+struct FactorParams {
+  MatrixForm form;
+  int64_t num_systems = 0;
+  std::vector<Handle> handles;  // to refactor; empty: new ones
+  bool overwrite = false;
+  std::string idempotency_key;
+  bool keep_matrix = false;
+  bool check_finite = false;
+  absl::Duration lease = absl::ZeroDuration();  // zero: the default
+  bool pin = false;
+  bool log_determinant = false;
+  Accuracy accuracy = Accuracy::kStandard;
+  bool condition_estimate = false;
+
+  bool may_keep_matrix() const { return keep_matrix || accuracy == Accuracy::kGuaranteed; }
+};
+
+struct FactoredSystem {
+  absl::Status status;
+  Conditioning conditioning;  // this and the next two if status is OK
+  double backward_error_bound = 0;
+  bool matrix_kept = false;
+  Handle handle;                          // if status is OK
+  std::optional<double> log_determinant;  // if asked for, and status is OK
+};
+
+struct FactorReply {
+  std::vector<FactoredSystem> systems;
+  int64_t factor_bytes = 0;  // held for each, the most where only some keep their matrix
+  bool found = false;        // the idempotency key found them
+  Cost cost;
+};
+using FactorDone = absl::AnyInvocable<void(absl::StatusOr<FactorReply>)>;
+
+struct SolveParams {
+  Handle handle;
+  int64_t num_rhs = 0;
+  std::span<const std::byte> rhs;
+  std::span<std::byte> solution;  // as long as rhs
+  bool residual = false;
+  int32_t max_refinements = 0;
+  bool check_finite = false;  // the right-hand sides
+};
+
+struct SolveReply {
+  std::optional<double> backward_error;
+  double backward_error_bound = 0;
+  int32_t refinements = 0;
+  double growth = 1;  // this and the next: FactorSolve only
+  std::optional<double> log_determinant;
+  Cost cost;
+};
+using SolveDone = absl::AnyInvocable<void(absl::StatusOr<SolveReply>)>;
+
+struct FactorSolveParams {
+  BlockTridiagonalView matrix;
+  int64_t num_rhs = 0;
+  std::span<const std::byte> rhs;
+  std::span<std::byte> solution;
+  bool residual = false;
+  int32_t max_refinements = 0;
+  bool check_finite = false;  // the matrix
+  bool check_finite_rhs = false;
+  bool log_determinant = false;
+  Accuracy accuracy = Accuracy::kStandard;
+
+  bool measures() const { return residual || max_refinements > 0; }
+  bool may_keep_matrix() const { return measures() || accuracy == Accuracy::kGuaranteed; }
+};
+
+// What a Factor of some systems and a Solve of some right-hand sides would do.
+struct PlanReply {
+  std::shared_ptr<const EliminationPlan> plan;
+  int64_t factor_workspace_bytes = 0;  // for all systems, while they are factored
+  int64_t solve_workspace_bytes = 0;
+  double factor_flops = 0;  // of all systems
+  double solve_flops = 0;
+  double factor_seconds = 0;  // of all systems, as the cost model predicts
+  double solve_seconds = 0;
+};
+
+struct CoreLimits {
+  int64_t max_queued_requests = 1024;  // and uploads; then UNAVAILABLE
+  int64_t max_batch_requests = 256;
+  int64_t max_batch_bytes = int64_t{256} << 20;  // right-hand sides, or matrices, of one batch
+  int64_t max_batch_rhs = 1024;
+  absl::Duration max_batch_delay = absl::ZeroDuration();  // waits for company so long at most
+  absl::Duration default_lease = absl::ZeroDuration();
+  absl::Duration max_lease = absl::Hours(1);
+  absl::Duration idle_expiry = absl::InfiniteDuration();  // released after so long without use
+  absl::Duration retry_delay = absl::Milliseconds(50);    // said with UNAVAILABLE
+  int64_t tombstones = 65536;  // handles whose end is remembered, so that NOT_FOUND can say why
+  int64_t max_systems = 4096;  // K of one request
+  // Of the pool, for the workspace of Solves and nothing else; -1: a sixteenth of it.
+  int64_t solve_reserve_bytes = -1;
+  int64_t max_handles = int64_t{1} << 20;  // factorizations held
+  // What one tenant without a quota may have of queue, handles and memory to pin, as long as nobody
+  // else has any (budget.h).
+  double tenant_share = 0.75;
+  // A batch takes no longer, as predicted, where several tenants ask; but one work may.
+  absl::Duration max_shared_batch = absl::Milliseconds(1);
+  int64_t max_tenants = 1024;  // beside those of the tenants file
+  int64_t max_rhs = 65536;     // d of one request
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_REQUEST_H_

@@ -1,0 +1,306 @@
+#include "server/core/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace blockd::server {
+
+Scheduler::~Scheduler() {
+  for (Class& each : classes_) {
+    for (auto& [tenant, share] : each.shares) {
+      for (Work* work : share.line) delete work;
+    }
+  }
+}
+
+absl::Status Scheduler::EndOf(const Ticket& ticket, absl::Time now) {
+  // The deadline first: whoever sets the flag because of the deadline means the deadline.
+  if (ticket.deadline <= now) return absl::DeadlineExceededError("deadline passed in the queue");
+  if (ticket.cancelled != nullptr && ticket.cancelled->load(std::memory_order_relaxed)) {
+    return absl::CancelledError("cancelled in the queue");
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::Push(WorkPtr owned, absl::Time now) {
+  Work* const work = owned.release();
+  const Ticket& ticket = work->ticket_;
+  work->sequence_ = next_sequence_++;
+
+  Class& of = ClassOf(ticket);
+  Share& share = of.shares[ticket.tenant];
+  // Who had nothing waiting has not saved up for it.
+  if (share.line.empty()) share.virtual_time = std::max(share.virtual_time, of.virtual_time);
+  share.line.insert(work);
+  share.seconds += ticket.seconds;
+  share.last = now;
+  ++of.size;
+
+  Group& group = groups_[ticket.key];
+  absl::Time close = now + limits_.max_delay;
+  if (ticket.deadline != absl::InfiniteFuture()) {
+    close = std::min(close, now + std::max((ticket.deadline - now) / 2, absl::ZeroDuration()));
+    deadlines_.insert(work);
+  }
+  group.lines[static_cast<size_t>(ticket.priority)].insert(work);
+  group.close = std::min(group.close, close);
+  ++group.requests;
+  group.items += ticket.items;
+  group.bytes += ticket.bytes;
+
+  if (ticket.owner != nullptr) owners_[ticket.owner].push_back(work);
+  ++size_;
+  seconds_ += ticket.seconds;
+  ++by_kind_[static_cast<size_t>(ticket.key.kind)];
+}
+
+WorkPtr Scheduler::Remove(Work* work) {
+  const Ticket& ticket = work->ticket_;
+  Class& of = ClassOf(ticket);
+  Share& share = of.shares[ticket.tenant];
+  share.line.erase(work);
+  share.seconds = share.line.empty() ? 0 : share.seconds - ticket.seconds;
+  --of.size;
+
+  const auto found = groups_.find(ticket.key);
+  Group& group = found->second;
+  group.lines[static_cast<size_t>(ticket.priority)].erase(work);
+  group.items -= ticket.items;
+  group.bytes -= ticket.bytes;
+  // What stays behind has waited already and keeps the time to close.
+  if (--group.requests == 0) groups_.erase(found);
+
+  if (ticket.deadline != absl::InfiniteFuture()) deadlines_.erase(work);
+  if (ticket.owner != nullptr) {
+    const auto owned = owners_.find(ticket.owner);
+    auto& works = owned->second;
+    works.erase(std::find(works.begin(), works.end(), work));
+    if (works.empty()) owners_.erase(owned);
+  }
+  --size_;
+  seconds_ = size_ == 0 ? 0 : seconds_ - ticket.seconds;
+  --by_kind_[static_cast<size_t>(ticket.key.kind)];
+  return WorkPtr(work);
+}
+
+double Scheduler::SecondsBefore(const Ticket& ticket) const {
+  double seconds = 0;
+  if (ticket.priority == PriorityClass::kRealtime) {
+    for (const auto& [tenant, share] : classes_[0].shares) {
+      for (const Work* work : share.line) {
+        if (work->ticket_.deadline > ticket.deadline) break;
+        seconds += work->ticket_.marginal_seconds;
+      }
+    }
+    return seconds;
+  }
+  for (size_t i = 0; i <= static_cast<size_t>(ticket.priority); ++i) {
+    const auto share = classes_[i].shares.find(ticket.tenant);
+    if (share == classes_[i].shares.end()) continue;
+    for (const Work* work : share->second.line) seconds += work->ticket_.marginal_seconds;
+  }
+  return seconds;
+}
+
+// -----------------------------------------------------------------------------------------------------
+// What is next
+
+absl::Time Scheduler::CloseOf(const Group& group) const {
+  const bool is_full = group.requests >= limits_.max_requests || group.items >= limits_.max_items ||
+                       group.bytes >= limits_.max_bytes;
+  return is_full ? absl::InfinitePast() : group.close;
+}
+
+absl::Time Scheduler::NextClose() const {
+  if (size_ == 0) return absl::InfiniteFuture();
+  if (limits_.max_delay == absl::ZeroDuration()) return absl::InfinitePast();
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [key, group] : groups_) next = std::min(next, CloseOf(group));
+  return next;
+}
+
+Work* Scheduler::FirstOf(const Line& line, absl::Time now, bool flush) const {
+  if (line.empty()) return nullptr;
+  if (flush || limits_.max_delay == absl::ZeroDuration()) return *line.begin();
+  for (Work* work : line) {
+    if (IsClosed(groups_.find(work->ticket_.key)->second, now)) return work;
+  }
+  return nullptr;
+}
+
+Work* Scheduler::ChooseIn(Class& of, bool realtime, absl::Time now, bool flush) const {
+  if (of.size == 0) return nullptr;
+  absl::InlinedVector<std::pair<Work*, const Share*>, 8> first;
+  const Share* least = nullptr;
+  for (const auto& [tenant, share] : of.shares) {
+    Work* const work = FirstOf(share.line, now, flush);
+    if (work == nullptr) continue;
+    first.emplace_back(work, &share);
+    if (least == nullptr || share.virtual_time < least->virtual_time) least = &share;
+  }
+  if (least == nullptr) return nullptr;
+  of.virtual_time = std::max(of.virtual_time, least->virtual_time);
+  Work* chosen = nullptr;
+  for (const auto& [work, share] : first) {
+    if (share->virtual_time > least->virtual_time + (realtime ? kAhead : 0)) continue;
+    if (chosen == nullptr || Before()(work, chosen)) chosen = work;
+  }
+  return chosen;
+}
+
+Work* Scheduler::Choose(absl::Time now, bool flush) {
+  Work* highest = nullptr;
+  for (size_t i = 0; i < kClasses; ++i) {
+    Work* const work = ChooseIn(classes_[i], i == 0, now, flush);
+    if (work == nullptr) continue;
+    if (highest == nullptr) {
+      highest = work;
+    } else if (classes_[i].earned >= std::min(work->ticket_.seconds, kMostEarned)) {
+      return work;
+    }
+  }
+  return highest;
+}
+
+bool Scheduler::IsShared(absl::Time now) const {
+  const Tenant* one = nullptr;
+  bool any = false;
+  for (const Class& each : classes_) {
+    for (const auto& [tenant, share] : each.shares) {
+      if (share.line.empty() && share.last + kRecently < now) continue;
+      if (any && tenant != one) return true;
+      one = tenant;
+      any = true;
+    }
+  }
+  return false;
+}
+
+void Scheduler::Charge(const Work& work, double seconds) {
+  const Tenant* const tenant = work.ticket_.tenant;
+  const double weight = tenant != nullptr ? tenant->weight() : 1;
+  ClassOf(work.ticket_).shares[tenant].virtual_time += seconds / weight;
+}
+
+void Scheduler::Earn(PriorityClass priority, double seconds) {
+  const auto own = static_cast<size_t>(priority);
+  for (size_t i = 0; i < kClasses; ++i) {
+    Class& each = classes_[i];
+    if (i > own) {
+      each.earned = each.size == 0 ? 0 : std::min(each.earned + kEarns[i] * seconds, kMostEarned);
+    } else if (i == own) {
+      each.earned = std::max(each.earned - seconds, 0.0);
+    }
+  }
+}
+
+std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<EndedWork>* ended) {
+  if (now >= next_forget_) ForgetIdle(now);
+  std::vector<WorkPtr> batch;
+  while (batch.empty()) {
+    Work* const head = Choose(now, flush);
+    if (head == nullptr) break;
+    if (absl::Status status = EndOf(head->ticket_, now); !status.ok()) {
+      ended->push_back(End(head, std::move(status)));
+      continue;
+    }
+    const PriorityClass priority = head->ticket_.priority;
+    // A flag may be raised while this looks: each is looked at once more when it is taken.
+    const double most_seconds = IsShared(now)
+                                    ? std::max(limits_.max_shared_seconds, head->ticket_.seconds)
+                                    : std::numeric_limits<double>::infinity();
+    const BatchKey key = head->ticket_.key;
+    double seconds = head->ticket_.seconds;
+    int64_t items = head->ticket_.items, bytes = head->ticket_.bytes;
+    Charge(*head, seconds);
+    batch.push_back(Remove(head));
+    std::vector<Work*> joining;
+    if (const auto group = groups_.find(key); group != groups_.end()) {
+      for (Work* next : group->second.lines[static_cast<size_t>(priority)]) {
+        const Ticket& ticket = next->ticket_;
+        const bool fits = static_cast<int64_t>(joining.size()) + 1 < limits_.max_requests &&
+                          items + ticket.items <= limits_.max_items &&
+                          bytes + ticket.bytes <= limits_.max_bytes &&
+                          seconds + ticket.marginal_seconds <= most_seconds;
+        const bool is_over = !EndOf(ticket, now).ok();
+        if (!fits && !is_over) break;
+        joining.push_back(next);
+        if (is_over) continue;
+        seconds += ticket.marginal_seconds;
+        items += ticket.items;
+        bytes += ticket.bytes;
+      }
+    }
+    for (Work* next : joining) {
+      absl::Status status = EndOf(next->ticket_, now);
+      if (!status.ok()) {
+        ended->push_back(End(next, std::move(status)));
+        continue;
+      }
+      Charge(*next, next->ticket_.marginal_seconds);
+      batch.push_back(Remove(next));
+    }
+    Earn(priority, seconds);
+  }
+  return batch;
+}
+
+void Scheduler::ForgetIdle(absl::Time now) {
+  next_forget_ = now + kRecently;
+  for (Class& each : classes_) {
+    const auto is_idle = [now](const auto& entry) {
+      return entry.second.line.empty() && entry.second.last + kRecently < now;
+    };
+    // Who is ahead of the others stays ahead while there are others.
+    const bool all = std::all_of(each.shares.begin(), each.shares.end(), is_idle);
+    absl::erase_if(each.shares, [&](const auto& entry) {
+      return is_idle(entry) && (all || entry.second.virtual_time <= each.virtual_time);
+    });
+    if (each.shares.empty()) each.virtual_time = 0;
+  }
+}
+
+// -----------------------------------------------------------------------------------------------------
+// What is over
+
+absl::Time Scheduler::NextDeadline() const {
+  return deadlines_.empty() ? absl::InfiniteFuture() : (*deadlines_.begin())->ticket_.deadline;
+}
+
+std::vector<EndedWork> Scheduler::TakeExpired(absl::Time now) {
+  std::vector<EndedWork> ended;
+  while (!deadlines_.empty() && (*deadlines_.begin())->ticket_.deadline <= now) {
+    Work* const work = *deadlines_.begin();
+    ended.push_back(End(work, EndOf(work->ticket_, now)));
+  }
+  return ended;
+}
+
+std::vector<EndedWork> Scheduler::Cancel(const void* owner) {
+  std::vector<EndedWork> ended;
+  const auto owned = owners_.find(owner);
+  if (owned == owners_.end()) return ended;
+  const auto works = owned->second;  // Remove changes it
+  for (Work* work : works)
+    ended.push_back(End(work, absl::CancelledError("cancelled in the queue")));
+  return ended;
+}
+
+std::vector<EndedWork> Scheduler::TakeCancelled() {
+  std::vector<Work*> cancelled;
+  for (const Class& each : classes_) {
+    for (const auto& [tenant, share] : each.shares) {
+      for (Work* work : share.line) {
+        const std::atomic<bool>* const flag = work->ticket_.cancelled;
+        if (flag != nullptr && flag->load(std::memory_order_relaxed)) cancelled.push_back(work);
+      }
+    }
+  }
+  std::vector<EndedWork> ended;
+  for (Work* work : cancelled) {
+    ended.push_back(End(work, absl::CancelledError("cancelled in the queue")));
+  }
+  return ended;
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,327 @@
+#include "server/core/shard.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace blockd::server {
+namespace {
+
+constexpr int64_t kReservePart = 16;  // of the pool, unless the operator says otherwise
+// A delay to try again after says how long the queue is, but not that somebody should give up.
+constexpr absl::Duration kLongestRetry = absl::Seconds(5);
+
+SchedulerLimits LimitsOf(const CoreLimits& limits) {
+  return {.max_requests = limits.max_batch_requests,
+          .max_items = limits.max_batch_rhs,
+          .max_bytes = limits.max_batch_bytes,
+          .max_shared_seconds = absl::ToDoubleSeconds(limits.max_shared_batch),
+          .max_delay = limits.max_batch_delay};
+}
+
+Budget::Options BudgetOf(Resource resource, int64_t total, double share, const CoreLimits& limits) {
+  return {.resource = resource, .total = total, .share = share, .retry_delay = limits.retry_delay};
+}
+
+DeviceBuffer TakeReserve(MemoryPool& pool, int64_t bytes) {
+  if (bytes < 0) bytes = pool.stats().capacity_bytes / kReservePart;
+  bytes = bytes / MemoryPool::kAlignment * MemoryPool::kAlignment;
+  absl::StatusOr<DeviceBuffer> reserve = pool.Allocate(bytes);
+  return reserve.ok() ? *std::move(reserve) : DeviceBuffer();
+}
+
+// Often enough that a factorization outlives its expiry by a quarter at most.
+absl::Duration SweepPeriod(absl::Duration idle_expiry) {
+  if (idle_expiry == absl::InfiniteDuration()) return idle_expiry;
+  return std::clamp(idle_expiry / 4, absl::Milliseconds(10), absl::Seconds(30));
+}
+
+// Bytes that a factor of this shape has at least, for `systems` systems; the largest number where
+// they overflow. It bounds the work of making a plan before one is made.
+int64_t LeastFactorBytes(const Shape& shape, int64_t systems) {
+  const int64_t n = shape.block_size;
+  const int64_t scalars = shape.num_blocks * (n * (n + 1) / 2) + (shape.num_blocks - 1) * n * n;
+  const absl::StatusOr<int64_t> bytes =
+      CheckedProduct(scalars, systems * ScalarBytes(shape.scalar));
+  return bytes.ok() ? *bytes : std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
+Shard::Shard(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
+             Tenants* tenants, Metrics* metrics, Clock* clock)
+    : limits_(limits),
+      server_name_(server.name),
+      tenants_(tenants),
+      metrics_(metrics),
+      clock_(clock),
+      solver_(std::move(solver)),
+      reserve_(TakeReserve(solver_->backend().pool(), limits.solve_reserve_bytes)),
+      solve_reserve_(reserve_ ? std::make_unique<MemoryPool>(reserve_.data(), reserve_.bytes())
+                              : nullptr),
+      device_(BudgetOf(Resource::kDeviceBytes,
+                       solver_->backend().pool().stats().capacity_bytes - reserve_.bytes(), 1,
+                       limits)),
+      pinned_(BudgetOf(Resource::kPinnedBytes, device_.total(), limits.tenant_share, limits)),
+      handles_(BudgetOf(Resource::kHandles, limits.max_handles, limits.tenant_share, limits)),
+      slots_(
+          BudgetOf(Resource::kQueueSlots, limits.max_queued_requests, limits.tenant_share, limits)),
+      cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry}, server, clock,
+             metrics),
+      solves_(LimitsOf(limits), clock, [this](absl::Time deadline) { WatchBefore(deadline); }),
+      factors_(LimitsOf(limits), clock, [this](absl::Time deadline) { WatchBefore(deadline); }) {
+  device_.set_evictor(&cache_);
+  watch_thread_ = std::thread([this] { WatchLoop(); });
+}
+
+Shard::~Shard() {
+  {
+    absl::MutexLock lock(&watch_mutex_);
+    stop_ = true;
+    watch_.SignalAll();
+  }
+  watch_thread_.join();
+}
+
+// -----------------------------------------------------------------------------------------------------
+// Requests
+
+absl::Duration Shard::RetryDelay() const {
+  const absl::Duration backlog = std::max(solves_.Backlog(), factors_.Backlog());
+  return std::clamp(backlog, limits_.retry_delay, std::max(limits_.retry_delay, kLongestRetry));
+}
+
+absl::StatusOr<Permit> Shard::Admit(RequestContext& context) {
+  const absl::Time now = clock_->Now();
+  if (context.deadline <= now) return absl::DeadlineExceededError("the deadline has passed");
+  if (context.cancelled.load(std::memory_order_relaxed)) {
+    return absl::CancelledError("the request was cancelled");
+  }
+  if (context.priority == PriorityClass::kRealtime && context.deadline == absl::InfiniteFuture()) {
+    return InvalidFieldError("priority", "REALTIME without a deadline", "a deadline");
+  }
+  if (context.tenant == nullptr) {
+    absl::StatusOr<TenantPtr> tenant = tenants_->Get(context.caller);
+    if (!tenant.ok()) return tenant.status();
+    context.tenant = *std::move(tenant);
+  }
+  Permit permit;
+  permit.tenant = context.tenant;
+  if (!ongoing_.Begin(&permit.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
+  absl::Status status =
+      TakeRate("requests_per_second", permit.tenant->requests(), *permit.tenant, 1, now);
+  if (!status.ok()) return status;
+  for (const bool again : {false, true}) {
+    absl::StatusOr<Reservation> slot = slots_.Reserve(permit.tenant, 1);
+    if (slot.ok()) {
+      permit.slot = *std::move(slot);
+      return permit;
+    }
+    // What was cancelled by its flag alone still has its slot.
+    if (again) return WithRetryAfter(slot.status(), RetryDelay());
+    solves_.EndCancelled();
+    factors_.EndCancelled();
+  }
+  return permit;
+}
+
+absl::Status Shard::TakeUpload(const Permit& permit, int64_t bytes) {
+  return TakeRate("upload_bytes_per_second", permit.tenant->upload_bytes(), *permit.tenant,
+                  static_cast<double>(bytes), clock_->Now());
+}
+
+absl::Status Shard::TakeRate(const char* quota, TokenBucket& bucket, const Tenant& tenant,
+                             double amount, absl::Time now) const {
+  const absl::Duration wait = bucket.Take(amount, now);
+  if (wait == absl::ZeroDuration()) return absl::OkStatus();
+  const double rate = bucket.rate();
+  const absl::Status status = QuotaExceededError(
+      {.quota = quota, .limit = rate, .used = rate, .asked = amount, .tenant = tenant.name()});
+  if (wait == absl::InfiniteDuration()) return status;
+  return WithRetryAfter(status, std::max(wait, limits_.retry_delay));
+}
+
+PriorityClass Shard::ClassOf(const RequestContext& context) {
+  return context.tenant ? std::max(context.priority, context.tenant->highest_class())
+                        : context.priority;
+}
+
+void Shard::Submit(TaskPtr task) {
+  Operation* const operation = task->operation;
+  Ticket ticket = task->ticket();
+  ticket.tenant = task->permit.tenant.get();
+  ticket.priority = ClassOf(*task->context);
+  ticket.deadline = task->context->deadline;
+  ticket.owner = task->context.get();
+  ticket.cancelled = &task->context->cancelled;
+  Lane& lane = LaneOf(ticket.key.kind);
+  task->set_ticket(std::move(ticket));
+  absl::Status status = lane.Push(task);
+  if (!status.ok()) operation->Fail(std::move(task), status);
+}
+
+void Shard::Cancel(const RequestContext* context) {
+  solves_.Cancel(context);
+  factors_.Cancel(context);
+}
+
+absl::StatusOr<std::shared_ptr<const EliminationPlan>> Shard::PlanFor(const MatrixForm& form,
+                                                                      int64_t systems) {
+  const int64_t least = LeastFactorBytes(form.shape, systems);
+  if (least > device_.total()) {
+    return InsufficientMemoryError({.asked_bytes = least,
+                                    .free_bytes = device_.free(),
+                                    .evictable_bytes = cache_.EvictableBytes(),
+                                    .total_bytes = device_.total()});
+  }
+  return solver_->Plan(form.shape, systems);
+}
+
+int64_t Shard::FactorCharge(const EliminationPlan& plan) {
+  return MemoryPool::Rounded(plan.factor_bytes());
+}
+
+int64_t Shard::MatrixCharge(const MatrixForm& form) {
+  return MemoryPool::Rounded(StagedMatrix::BufferBytes(form));
+}
+
+bool Shard::Defragment(int64_t bytes) {
+  MemoryPool& pool = solver_->backend().pool();
+  bool evicted = false;
+  do {
+    std::vector<Evicted> oldest = cache_.EvictOldest();
+    if (oldest.empty()) break;
+    device_.Free(std::move(oldest));
+    evicted = true;
+  } while (pool.stats().largest_free_bytes < bytes);
+  return evicted;
+}
+
+void Shard::CountBusy(int change) {
+  const absl::Time now = clock_->Now();
+  absl::MutexLock lock(&busy_mutex_);
+  if (busy_lanes_ > 0) metrics_->RecordDeviceBusy(now - busy_since_);
+  busy_since_ = now;
+  busy_lanes_ += change;
+}
+
+Cost Shard::MakeCost(const Task& task, const RanBatch& batch, absl::Duration received) {
+  Cost cost;
+  cost.queue = std::max(batch.started - task.accepted, absl::ZeroDuration());
+  cost.batch_requests = batch.requests;
+  cost.batch_items = batch.items;
+  cost.upload = received + absl::Seconds(batch.phases.upload_seconds);
+  cost.compute = absl::Seconds(batch.phases.compute_seconds);
+  cost.download = absl::Seconds(batch.phases.download_seconds);
+  metrics_->RecordPhases(task.method, {cost.queue, cost.upload, cost.compute, cost.download});
+  if (task.permit.tenant != nullptr && batch.requests > 0) {
+    task.permit.tenant->device_nanoseconds.fetch_add(
+        absl::ToInt64Nanoseconds(cost.compute) / batch.requests, std::memory_order_relaxed);
+  }
+  return cost;
+}
+
+// -----------------------------------------------------------------------------------------------------
+// The watch
+
+void Shard::SetWatch(absl::AnyInvocable<absl::Time(absl::Time)> look) {
+  absl::MutexLock lock(&look_mutex_);
+  look_ = std::move(look);
+}
+
+void Shard::WatchBefore(absl::Time deadline) {
+  absl::MutexLock lock(&watch_mutex_);
+  if (deadline >= watched_) return;
+  watched_ = deadline;
+  watch_.Signal();
+}
+
+// Sleeps until the earliest deadline that it knows of. A request that is answered in time leaves
+// its deadline behind, which then costs one look in vain: cheaper than taking it out each time.
+void Shard::WatchLoop() {
+  const absl::Duration period = SweepPeriod(limits_.idle_expiry);
+  absl::Time sweep = clock_->Now() + period;
+  absl::MutexLock lock(&watch_mutex_);
+  while (!stop_) {
+    watched_ = absl::InfiniteFuture();  // what comes from here on is noted
+    watch_mutex_.Unlock();
+    const absl::Time now = clock_->Now();
+    absl::Time next = std::min(solves_.EndExpired(now), factors_.EndExpired(now));
+    {
+      absl::MutexLock look_lock(&look_mutex_);
+      if (look_) next = std::min(next, look_(now));
+    }
+    if (now >= sweep) {
+      cache_.Expire();
+      sweep = now + period;
+    }
+    watch_mutex_.Lock();
+    watched_ = std::min({watched_, next, sweep});
+    if (!stop_ && clock_->Now() < watched_) clock_->WaitUntil(&watch_mutex_, &watch_, watched_);
+  }
+}
+
+// -----------------------------------------------------------------------------------------------------
+// Health and the end
+
+void Shard::Note(const absl::Status& status) {
+  if (!absl::IsInternal(status)) return;
+  absl::AnyInvocable<void(const absl::Status&)> callback;
+  {
+    absl::MutexLock lock(&health_mutex_);
+    if (!failure_.ok()) return;
+    failure_ = status;
+    callback = std::exchange(on_unhealthy_, nullptr);
+  }
+  if (callback) callback(status);
+}
+
+bool Shard::healthy() const {
+  absl::MutexLock lock(&health_mutex_);
+  return failure_.ok();
+}
+
+void Shard::OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback) {
+  absl::Status failure;
+  {
+    absl::MutexLock lock(&health_mutex_);
+    if (failure_.ok()) {
+      on_unhealthy_ = std::move(callback);
+      return;
+    }
+    failure = failure_;
+  }
+  callback(failure);
+}
+
+void Shard::Close() {
+  ongoing_.Close();
+  solves_.Flush();
+  factors_.Flush();
+}
+
+void Shard::Sample(GaugeSample& sample) {
+  const FactorizationCache::Totals totals = cache_.totals();
+  sample.factorizations = totals.entries;
+  sample.factorization_bytes = totals.bytes;
+  sample.pinned_factorizations = totals.pinned;
+  sample.budget_bytes = device_.total();
+  sample.budget_reserved_bytes = device_.reserved();
+  sample.budget_peak_reserved_bytes = device_.peak_reserved();
+  sample.budget_evictable_bytes = cache_.EvictableBytes();
+  sample.solve_reserve_bytes = reserve_.bytes();
+  const PoolStats pool = solver_->backend().pool().stats();
+  sample.pool_bytes = pool.capacity_bytes;
+  sample.pool_used_bytes = pool.used_bytes;
+  sample.pool_peak_used_bytes = pool.peak_used_bytes;
+  sample.pool_free_bytes = pool.free_bytes;
+  sample.pool_largest_free_bytes = pool.largest_free_bytes;
+  sample.device_memory_bytes = solver_->backend().device().memory_bytes;
+  sample.queued[static_cast<size_t>(WorkKind::kSolve)] = solves_.size(WorkKind::kSolve);
+  for (const WorkKind kind : {WorkKind::kFactor, WorkKind::kFactorSolve}) {
+    sample.queued[static_cast<size_t>(kind)] = factors_.size(kind);
+  }
+  sample.healthy = healthy();
+}
+
+}  // namespace blockd::server

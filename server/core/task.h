@@ -1,0 +1,74 @@
+// A request that was accepted, on its way through the core. Private to the core.
+#ifndef BLOCKD_SERVER_CORE_TASK_H_
+#define BLOCKD_SERVER_CORE_TASK_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/core/permit.h"
+#include "server/core/request.h"
+#include "server/core/scheduler.h"
+
+namespace blockd::server {
+
+class Task;
+using TaskPtr = std::unique_ptr<Task>;
+
+// What one kind of request does: its checks and reservations before it is queued are its own; here
+// is what follows. An answer is given exactly once, after what the task had was given back and
+// before the task is destroyed.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // Runs and answers tasks of one BatchKey. On the lane's thread, which destroys them.
+  virtual void Run(const std::vector<TaskPtr>& batch) = 0;
+  // Answers a task that never ran. On any thread.
+  virtual void Fail(TaskPtr task, const absl::Status& status) = 0;
+};
+
+class Task : public Work {
+ public:
+  Task(Operation* operation, Method method, ContextPtr context, Permit permit, absl::Time accepted)
+      : operation(operation),
+        method(context->method.value_or(method)),
+        context(std::move(context)),
+        permit(std::move(permit)),
+        accepted(accepted) {}
+
+  bool ended(absl::Time now) const {
+    return context->deadline <= now || context->cancelled.load(std::memory_order_relaxed);
+  }
+  // Why it was to stop. The deadline first: whoever cancels because of the deadline means that.
+  absl::Status EndStatus(absl::Time now) const {
+    return context->deadline <= now ? absl::DeadlineExceededError("the deadline has passed")
+                                    : absl::CancelledError("the request was cancelled");
+  }
+
+  Operation* const operation;
+  const Method method;
+  const ContextPtr context;
+  Permit permit;  // destroyed after the memory that it stands for: of derived classes' members
+  absl::Time accepted;
+};
+
+// A batch, or a piece of one, that ran.
+struct RanBatch {
+  absl::Time started;
+  int64_t requests = 0;
+  int64_t items = 0;  // systems, or right-hand sides
+  Phases phases;
+};
+
+// As tasks of the operation that they belong to.
+template <typename T>
+std::vector<T*> TasksOf(const std::vector<TaskPtr>& batch) {
+  std::vector<T*> tasks;
+  tasks.reserve(batch.size());
+  for (const TaskPtr& task : batch) tasks.push_back(static_cast<T*>(task.get()));
+  return tasks;
+}
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_TASK_H_
