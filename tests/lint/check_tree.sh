@@ -28,7 +28,7 @@ mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 # public one lies under include/ of its module and begins with "blockd/", as the generated wire contract does.
 allowed_includes() {
   local engine='blockd/engine/[a-z_]+\.h' client='blockd/client/[a-z_]+\.h'
-  local proto='blockd/v1/blockd(\.grpc)?\.pb\.h' problems='engine/problems/[a-z_]+\.h'
+  local proto='blockd/v1/(admin|blockd)(\.grpc)?\.pb\.h' problems='engine/problems/[a-z_]+\.h'
   case "$1" in
     engine/include/*) echo "$engine" ;;
     engine/backend_registry.cc) echo "$engine|engine/(cpu|gpu)/[a-z_]+\.h" ;;

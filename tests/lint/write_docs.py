@@ -154,7 +154,7 @@ def includes(base):
     """The picture's folders and its arrows: pairs of them."""
     def ours(name):
         if name.startswith("blockd/v1/"):
-            return ROOT / "proto/x"  # made from proto/blockd/v1/blockd.proto
+            return ROOT / "proto/x"  # made from a file of proto/blockd/v1
         for folder in (".", "engine/include", "client/include"):
             if (ROOT / folder / name).is_file():
                 return ROOT / folder / name
