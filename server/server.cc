@@ -7,8 +7,10 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/method_handler.h>
 #include <prometheus/exposer.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -22,11 +24,12 @@
 #include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
-#include "server/call.h"
 #include "server/core/clock.h"
 #include "server/logging.h"
-#include "server/solver_service.h"
 #include "server/thread_stacks.h"
+#include "server/transport/call.h"
+#include "server/transport/call_queues.h"
+#include "server/transport/solver_service.h"
 
 namespace blockd::server {
 namespace {
@@ -91,6 +94,27 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   quota.Resize(static_cast<size_t>(options.grpc_memory_bytes));
   if (options.grpc_max_threads > 0) quota.SetMaxThreads(options.grpc_max_threads);
   builder->SetResourceQuota(quota);
+}
+
+// Reflection lists the services that gRPC knows by a method: this one is called by its name's path,
+// without a method's name, which is no method.
+class ReflectedName final : public grpc::Service {
+ public:
+  explicit ReflectedName(const std::string& service) : path_(absl::StrCat("/", service, "/")) {
+    AddMethod(new grpc::internal::RpcServiceMethod(path_.c_str(),
+                                                   grpc::internal::RpcMethod::NORMAL_RPC,
+                                                   new grpc::internal::UnknownMethodHandler("")));
+  }
+
+ private:
+  const std::string path_;
+};
+
+// A fraction of the shortest time that a call is watched for.
+absl::Duration LookEvery(const ServerOptions& options) {
+  const absl::Duration shortest =
+      std::min({options.stream_idle_timeout, options.max_upload_duration, options.reply_timeout});
+  return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
 }
 
 // Written under another name first, so that a script never reads half of it.
@@ -170,6 +194,7 @@ class Server::Impl {
     going_away.join();
     core->Drain();
     state->tracker.WaitUntilIdle(absl::InfiniteDuration());
+    calls->Stop();
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();
     return in_time;
   }
@@ -180,7 +205,8 @@ class Server::Impl {
   std::unique_ptr<prometheus::Exposer> exposer;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
-  std::unique_ptr<SolverService> service;
+  ReflectedName reflected{kServiceName};
+  std::unique_ptr<CallQueues> calls;
   std::unique_ptr<grpc::Server> grpc;
   int grpc_port = 0;
   int metrics_port = -1;
@@ -218,7 +244,6 @@ class Server::Impl {
     core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
                                         identity, metrics.get(), &clock);
     state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity);
-    service = std::make_unique<SolverService>(state.get());
     return absl::OkStatus();
   }
 
@@ -231,9 +256,16 @@ class Server::Impl {
     SetLimits(options, &builder);
     const std::string bind = HostPort(options.address, options.port);
     builder.AddListeningPort(bind, *credentials, &grpc_port);
-    builder.RegisterService(service.get());
+    calls = std::make_unique<CallQueues>(
+        options.serving_threads, options.reply_timeout, LookEvery(options),
+        [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); });
+    calls->AddTo(&builder);
+    builder.RegisterService(&reflected);
     grpc = builder.BuildAndStart();
-    if (grpc != nullptr && grpc_port != 0) return absl::OkStatus();
+    if (grpc != nullptr && grpc_port != 0) {
+      calls->Start();
+      return absl::OkStatus();
+    }
     return absl::AlreadyExistsError(absl::StrCat(
         "cannot serve gRPC on ", bind,
         ": is the port taken, the address not of this machine, or a TLS file not PEM? (--address, "

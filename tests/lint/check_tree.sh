@@ -46,7 +46,7 @@ allowed_includes() {
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
     server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
-    server/*) echo "$engine|server/(core/)?[a-z_]+\.h|$proto" ;;
+    server/*) echo "$engine|server/(core/|transport/)?[a-z_]+\.h|$proto" ;;
     client/include/*) echo "$client|$proto" ;;
     client/blockctl/* | client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
     client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;

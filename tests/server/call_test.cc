@@ -1,5 +1,5 @@
 // What every call has: its place among those under way, its line in the log, its metrics.
-#include "server/call.h"
+#include "server/transport/call.h"
 
 #include <gtest/gtest.h>
 

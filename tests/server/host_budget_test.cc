@@ -1,4 +1,4 @@
-#include "server/host_budget.h"
+#include "server/transport/host_budget.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Host memory that requests under way may hold: their bytes as they came and their solutions.
 //
 // Thread-safe. The budget outlives what was taken from it.
-#ifndef BLOCKD_SERVER_HOST_BUDGET_H_
-#define BLOCKD_SERVER_HOST_BUDGET_H_
+#ifndef BLOCKD_SERVER_TRANSPORT_HOST_BUDGET_H_
+#define BLOCKD_SERVER_TRANSPORT_HOST_BUDGET_H_
 
 #include <cstdint>
 #include <optional>
@@ -24,12 +24,7 @@ class HostBudget {
   // if the two can never fit together, UNAVAILABLE with a delay if they do not fit now; `share` is
   // then as it was.
   absl::Status Take(int64_t bytes, Reservation* share) {
-    if (bytes > budget_.total_bytes() - share->bytes()) {
-      return LimitExceededError("the request, with its solution,",
-                                {.limit = "max_inflight_request_bytes",
-                                 .asked_bytes = share->bytes() + bytes,
-                                 .limit_bytes = budget_.total_bytes()});
-    }
+    if (absl::Status status = CheckEverFits(bytes, share->bytes()); !status.ok()) return status;
     std::optional<Reservation> more = budget_.TryReserve(bytes);
     if (!more) {
       return RetryAfterError("requests under way fill the host memory that they may use",
@@ -37,6 +32,14 @@ class HostBudget {
     }
     share->Merge(*std::move(more));
     return absl::OkStatus();
+  }
+  // RESOURCE_EXHAUSTED if no waiting helps one that holds `held` already.
+  absl::Status CheckEverFits(int64_t bytes, int64_t held = 0) const {
+    if (bytes <= budget_.total_bytes() - held) return absl::OkStatus();
+    return LimitExceededError("the request, with its solution,",
+                              {.limit = "max_inflight_request_bytes",
+                               .asked_bytes = held + bytes,
+                               .limit_bytes = budget_.total_bytes()});
   }
   int64_t used_bytes() const { return budget_.reserved_bytes(); }
 
@@ -47,4 +50,4 @@ class HostBudget {
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_HOST_BUDGET_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_HOST_BUDGET_H_

@@ -1,4 +1,4 @@
-#include "server/call.h"
+#include "server/transport/call.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/logging.h"
-#include "server/raw_message.h"
-#include "server/wire.h"
+#include "server/transport/wire.h"
 
 namespace blockd::server {
 namespace {
@@ -29,7 +28,7 @@ std::string NewRequestId() {
   return absl::StrCat(process, next.fetch_add(1, std::memory_order_relaxed));
 }
 
-std::string_view Metadata(const grpc::CallbackServerContext& rpc, const char* key) {
+std::string_view Metadata(const grpc::ServerContextBase& rpc, const char* key) {
   const auto& all = rpc.client_metadata();
   const auto found = all.find(key);
   if (found == all.end()) return {};
@@ -41,7 +40,7 @@ bool IsPrintable(std::string_view text) {
 }
 
 // The authenticated identity where clients show certificates; else the name that they give.
-std::string CallerOf(const grpc::CallbackServerContext& rpc, const ServerOptions& options) {
+std::string CallerOf(const grpc::ServerContextBase& rpc, const ServerOptions& options) {
   if (options.tls_client_ca_file.empty()) return std::string(Metadata(rpc, kCallerKey));
   std::vector<std::string> names;
   for (const grpc::string_ref& name : rpc.auth_context()->GetPeerIdentity()) {
@@ -50,7 +49,7 @@ std::string CallerOf(const grpc::CallbackServerContext& rpc, const ServerOptions
   return absl::StrJoin(names, ",");
 }
 
-ContextPtr MakeContext(const ServerOptions& options, grpc::CallbackServerContext* rpc) {
+ContextPtr MakeContext(const ServerOptions& options, grpc::ServerContextBase* rpc) {
   auto context = std::make_shared<RequestContext>();
   context->caller = CallerOf(*rpc, options);
   const std::string_view id = Metadata(*rpc, kRequestIdKey);
@@ -65,44 +64,6 @@ ContextPtr MakeContext(const ServerOptions& options, grpc::CallbackServerContext
 
 }  // namespace
 
-void CallTracker::Begin() {
-  absl::MutexLock lock(&mutex_);
-  ++active_;
-}
-
-void CallTracker::End() {
-  absl::MutexLock lock(&mutex_);
-  --active_;
-}
-
-void CallTracker::Add(DrainableStream* stream, std::weak_ptr<DrainableStream> weak) {
-  absl::MutexLock lock(&mutex_);
-  streams_.emplace(stream, std::move(weak));
-}
-
-void CallTracker::Remove(DrainableStream* stream) {
-  absl::MutexLock lock(&mutex_);
-  streams_.erase(stream);
-}
-
-void CallTracker::StartDrain() {
-  draining_.store(true, std::memory_order_release);
-  std::vector<std::shared_ptr<DrainableStream>> streams;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [key, weak] : streams_) {
-      if (auto stream = weak.lock()) streams.push_back(std::move(stream));
-    }
-  }
-  for (const auto& stream : streams) stream->OnDrain();
-}
-
-bool CallTracker::WaitUntilIdle(absl::Duration timeout) {
-  absl::MutexLock lock(&mutex_);
-  const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return active_ == 0; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout);
-}
-
 absl::Status ServiceState::CheckAcceptsWork() const {
   if (!tracker.draining()) return absl::OkStatus();
   return DrainingError(identity.name, options.core.retry_delay);
@@ -116,7 +77,7 @@ absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) con
                                             .limit_bytes = options.max_message_bytes});
 }
 
-CallRecord::CallRecord(ServiceState* state, Method method, grpc::CallbackServerContext* rpc)
+CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc)
     : CallRecord(state, method, MakeContext(state->options, rpc)) {}
 
 CallRecord::CallRecord(ServiceState* state, Method method, ContextPtr context)
@@ -161,73 +122,35 @@ void CallRecord::Publish() const {
   line.Write();
 }
 
+ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline) {
+  auto context = std::make_shared<RequestContext>();
+  context->caller = stream.caller;
+  context->request_id = stream.request_id;
+  context->method = stream.method;
+  context->deadline = std::min(stream.deadline, deadline);
+  return context;
+}
+
 absl::Status CancellationOf(const RequestContext& context) {
   return context.deadline <= absl::Now() ? absl::DeadlineExceededError("the deadline has passed")
                                          : absl::CancelledError("the call was cancelled");
 }
 
-void EchoRequestId(const RequestContext& context, grpc::CallbackServerContext* rpc) {
+void EchoRequestId(const RequestContext& context, grpc::ServerContextBase* rpc) {
   rpc->AddInitialMetadata(kRequestIdKey, context.request_id);
 }
 
 grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
-                              grpc::CallbackServerContext* rpc) {
+                              grpc::ServerContextBase* rpc) {
   rpc->AddTrailingMetadata(kRequestIdKey, context.request_id);
   return FinalStatus(status, rpc);
 }
 
-grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext* rpc) {
+grpc::Status FinalStatus(const absl::Status& status, grpc::ServerContextBase* rpc) {
   if (auto delay = RetryAfterOf(status)) {
     rpc->AddTrailingMetadata(kPushbackKey, absl::StrCat(absl::ToInt64Milliseconds(*delay)));
   }
   return ToGrpcStatus(status);
-}
-
-UnaryCall::UnaryCall(ServiceState* state, Method method, grpc::CallbackServerContext* rpc,
-                     const grpc::ByteBuffer* request, grpc::ByteBuffer* reply)
-    : state_(state),
-      active_(&state->tracker),
-      rpc_(rpc),
-      request_bytes_(request),
-      reply_bytes_(reply),
-      record_(state, method, rpc) {}
-
-void UnaryCall::Begin() {
-  if (absl::Status status = state_->CheckMessageSize(*request_bytes_); !status.ok()) {
-    return Fail(status);
-  }
-  if (absl::Status status = TakeHostBytes(static_cast<int64_t>(request_bytes_->Length()));
-      !status.ok()) {
-    return Fail(status);
-  }
-  if (!ParseMessage(*request_bytes_, request())) {
-    return Fail(InvalidFieldError("", "bytes that are not the request's message",
-                                  absl::StrCat("a ", request()->GetTypeName())));
-  }
-  // The message holds copies: give the transport's memory back now. gRPC's own object is not const.
-  const_cast<grpc::ByteBuffer*>(request_bytes_)->Clear();
-  Start();
-}
-
-absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
-  return state_->host_budget.Take(bytes, &host_bytes_);
-}
-
-void UnaryCall::Succeed(grpc::ByteBuffer reply) {
-  record_.SetOutcome(absl::OkStatus());
-  EchoRequestId(*record_.context(), rpc_);
-  reply_bytes_->Swap(&reply);
-  Finish(grpc::Status::OK);
-}
-
-void UnaryCall::Fail(const absl::Status& status) {
-  record_.SetOutcome(status);
-  Finish(FailBeforeAnswer(status, *record_.context(), rpc_));
-}
-
-void UnaryCall::OnDone() {
-  record_.Publish();
-  delete this;
 }
 
 }  // namespace blockd::server

@@ -1,0 +1,79 @@
+#include "server/transport/unary_call.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/transport/raw_message.h"
+
+namespace blockd::server {
+namespace {
+
+// What a thread that serves looks at itself: longer messages would keep other calls waiting.
+constexpr size_t kShortMessageBytes = 64 << 10;
+
+}  // namespace
+
+UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming)
+    : ServerCall(&state->tracker, std::move(incoming)),
+      state_(state),
+      record_(state, method, rpc()) {}
+
+void UnaryCall::OnRead(bool ok) {
+  if (!ok) {
+    return Fail(InvalidFieldError("", "no message",
+                                  absl::StrCat("a ", std::string(request()->GetTypeName()))));
+  }
+  came_ = true;
+  if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return Fail(status);
+  if (message().Length() <= kShortMessageBytes && !IsLong()) return HandleMessage();
+  state_->work.Post(Shared(shared_from_this(), &handle_task_));
+}
+
+void UnaryCall::HandleMessage() noexcept {
+  Guard([this] {
+    if (absl::Status status = Parse(); !status.ok()) return Fail(status);
+    Start();
+  });
+}
+
+absl::Status UnaryCall::Parse() {
+  absl::Status status = TakeHostBytes(static_cast<int64_t>(message().Length()));
+  if (!status.ok()) return status;
+  if (!ParseMessage(message(), request())) {
+    return InvalidFieldError("", "bytes that are not the request's message",
+                             absl::StrCat("a ", std::string(request()->GetTypeName())));
+  }
+  // The message holds copies: give the transport's memory back now.
+  message().Clear();
+  return absl::OkStatus();
+}
+
+absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
+  return state_->host_budget.Take(bytes, &host_bytes_);
+}
+
+void UnaryCall::OnDone() {
+  if (!came_ && rpc()->IsCancelled()) return;  // it has asked for nothing
+  record_.Publish();
+}
+
+void UnaryCall::AnswerSoon() noexcept {
+  if (IsTransportThread()) return AnswerNow();
+  state_->replies.Post(Shared(shared_from_this(), &answer_task_));
+}
+
+void UnaryCall::AnswerNow() noexcept {
+  Guard([this] { Answer(); });
+}
+
+void UnaryCall::Succeed(grpc::ByteBuffer reply) {
+  EchoRequestId(*record_.context(), rpc());
+  record_.SetOutcome(absl::OkStatus());
+  WriteAndFinish(std::move(reply));
+}
+
+void UnaryCall::Fail(const absl::Status& status) {
+  if (finish_called()) return;
+  record_.SetOutcome(status);
+  Finish(FailBeforeAnswer(status, *record_.context(), rpc()));
+}
+
+}  // namespace blockd::server
