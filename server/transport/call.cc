@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/logging.h"
+#include "server/transport/raw_message.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {
@@ -18,6 +19,7 @@ constexpr char kRequestIdKey[] = "x-request-id";
 constexpr char kCallerKey[] = "blockd-caller";
 constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr int64_t kMaxReleasedHandles = 10'000;  // by one call
 
 std::string NewRequestId() {
   static const auto& process = *new std::string([] {
@@ -75,6 +77,25 @@ absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) con
   return LimitExceededError("the message", {.limit = "max_message_bytes",
                                             .asked_bytes = bytes,
                                             .limit_bytes = options.max_message_bytes});
+}
+
+std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& options) {
+  return {{"blockd.v1.ReleaseRequest.handle", kMaxReleasedHandles},
+          {"blockd.v1.FactorRequest.system", options.core.max_systems},
+          {"blockd.v1.FactorOptions.handle", options.core.max_systems},
+          {"blockd.v1.Palette.diagonal_index", kMaxRows},
+          {"blockd.v1.Palette.coupling_index", kMaxRows}};
+}
+
+absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                                 Reservation* share) {
+  absl::StatusOr<int64_t> needed =
+      ParsedBytes(bytes, *message, element_limits_, options.max_inflight_request_bytes);
+  if (!needed.ok()) return needed.status();
+  if (absl::Status status = host_budget.Take(*needed, share); !status.ok()) return status;
+  if (ParseMessage(bytes, message)) return absl::OkStatus();
+  return InvalidFieldError("", "bytes that are not the request's message",
+                           absl::StrCat("a ", message->GetTypeName()));
 }
 
 CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc)

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
 #include "server/core/memory_budget.h"
 #include "server/core/metrics.h"
 #include "server/core/solver_core.h"
@@ -22,6 +24,7 @@
 #include "server/transport/call_tracker.h"
 #include "server/transport/executor.h"
 #include "server/transport/host_budget.h"
+#include "server/transport/wire_scan.h"
 
 namespace blockd::server {
 
@@ -35,12 +38,17 @@ struct ServiceState {
         host_budget(options.max_inflight_request_bytes, options.core.retry_delay),
         start(absl::Now()),
         work(options.serving_threads),
-        replies(options.serving_threads) {}
+        replies(options.serving_threads),
+        element_limits_(ElementLimits(options)) {}
 
   // UNAVAILABLE with ServerDraining once the server drains.
   absl::Status CheckAcceptsWork() const;
   // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
   absl::Status CheckMessageSize(const grpc::ByteBuffer& message) const;
+  // Takes the memory from the host's budget that `message` will need once it is parsed, and parses
+  // it. INVALID_ARGUMENT for bytes that are no such message, and what the budget says.
+  absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                     Reservation* share);
 
   SolverCore* const core;
   Metrics* const metrics;
@@ -51,6 +59,11 @@ struct ServiceState {
   const absl::Time start;
   // What takes long, and what the core answers from threads of its own.
   Executor work, replies;
+
+ private:
+  static std::vector<ElementLimit> ElementLimits(const ServerOptions& options);
+
+  const std::vector<ElementLimit> element_limits_;
 };
 
 class CallRecord {

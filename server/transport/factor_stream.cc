@@ -129,8 +129,7 @@ class FactorStreamCall final : public ServerCall {
     if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
     std::optional<StreamPart> part =
         ScanStreamPart(&message(), 0, v1::FactorStreamRequest::kChunkFieldNumber);
-    v1::FactorStreamRequest request;
-    if (!part.has_value() || (!part->is_chunk && !ParseMessage(message(), &request))) {
+    if (!part.has_value()) {
       return InvalidFieldError("", "bytes that are not the request's message",
                                "a blockd.v1.FactorStreamRequest");
     }
@@ -140,6 +139,11 @@ class FactorStreamCall final : public ServerCall {
     if (part->is_chunk) {
       taken->bytes = part->chunk_bytes;
       return TakeChunk(*part, taken->upload.get());
+    }
+    Reservation host_bytes;
+    v1::FactorStreamRequest request;
+    if (absl::Status status = state_->Parse(message(), &request, &host_bytes); !status.ok()) {
+      return status;
     }
     if (!request.has_header()) {
       return InvalidFieldError("part", "nothing", taken->upload == nullptr ? "header" : "chunk");

@@ -200,7 +200,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         reading_ = false;
         if (finished_) return;
         message().Clear();
-        if (ready != nullptr && !Arrived(*ready, read->bytes)) ready.reset();
+        if (ready != nullptr && !Arrived(*ready, *read)) ready.reset();
         Advance();
       }
       // Without the mutex, since the core may answer at once, from within the call.
@@ -336,11 +336,11 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   // True if all of it is here now, and nobody has refused it meanwhile.
-  bool Arrived(Item& item, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    pace_.Count(bytes);
+  bool Arrived(Item& item, const StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (message.part == StreamMessage::Part::kChunk) pace_.Count(message.bytes);
     const auto found = items_.find(item.id);
     if (found == items_.end() || found->second.get() != &item) return false;
-    item.received += bytes;
+    item.received += message.bytes;
     if (item.arriving()) return false;
     --arriving_;
     ++running_;

@@ -1,7 +1,6 @@
 #include "server/transport/unary_call.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/transport/raw_message.h"
 
 namespace blockd::server {
 namespace {
@@ -29,21 +28,11 @@ void UnaryCall::OnRead(bool ok) {
 
 void UnaryCall::HandleMessage() noexcept {
   Guard([this] {
-    if (absl::Status status = Parse(); !status.ok()) return Fail(status);
+    absl::Status status = state_->Parse(message(), request(), &host_bytes_);
+    if (!status.ok()) return Fail(status);
+    message().Clear();  // the request holds copies: give the transport's memory back now
     Start();
   });
-}
-
-absl::Status UnaryCall::Parse() {
-  absl::Status status = TakeHostBytes(static_cast<int64_t>(message().Length()));
-  if (!status.ok()) return status;
-  if (!ParseMessage(message(), request())) {
-    return InvalidFieldError("", "bytes that are not the request's message",
-                             absl::StrCat("a ", std::string(request()->GetTypeName())));
-  }
-  // The message holds copies: give the transport's memory back now.
-  message().Clear();
-  return absl::OkStatus();
 }
 
 absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {

@@ -49,7 +49,6 @@ class UnaryCall : public ServerCall {
   void OnDone() final;
   void OnFailure(const absl::Status& status) final { Fail(status); }
 
-  absl::Status Parse();
   void HandleMessage() noexcept;
   void AnswerNow() noexcept;
 

@@ -31,15 +31,17 @@ using google::protobuf::io::CodedInputStream;
 constexpr int kMaxDepth = 100;  // as the parser's own
 // What the allocator adds to a piece, and rounds it up by.
 constexpr int64_t kPiece = 32;
+constexpr int64_t kPage = 4096 + 32;  // the same, of a large one
 // An array that has doubled to make room for an element holds two places for it, and the one that
 // it was copied from is still there.
 constexpr int64_t kGrowth = 3;
 constexpr int64_t kFirstElement = 8 * 8 + kPiece;  // the smallest array, with its head
+constexpr int64_t kLargeArray = 1024;              // elements
 // A string that is longer is read piece by piece, into room that doubles.
 constexpr int64_t kReadAtOnce = 50'000'000;
 
 int64_t StringBytes(int64_t length) {
-  const int64_t text = length < 16 ? 0 : length + 1 + kPiece;
+  const int64_t text = length < 16 ? 0 : length + 1 + (length < kPage ? kPiece : kPage);
   return static_cast<int64_t>(sizeof(std::string)) + kPiece +
          (length > kReadAtOnce ? kGrowth * text : text);
 }
@@ -152,6 +154,7 @@ class Scanner {
         return false;
       }
       if (field.repeated && before == 0) bytes_ += kFirstElement;
+      if (field.repeated && before < kLargeArray && count >= kLargeArray) bytes_ += 2 * kPage;
       if (field.repeated && IsOver(field, count)) return false;
     }
     return in_->ConsumedEntireMessage();

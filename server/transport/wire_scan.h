@@ -1,7 +1,7 @@
 // How much memory a message will take once it is parsed, found from its bytes before it is.
 //
-// A parsed message may be 30 times its bytes on the wire: each empty element of a repeated field has
-// two bytes there and an object here. So the scan walks the bytes by the message's descriptor,
+// A parsed message may be 30 times its bytes on the wire: each empty element of a repeated field
+// has two bytes there and an object here. So the scan walks the bytes by the message's descriptor,
 // counts what the parser would allocate, and refuses what has too many elements. It allocates next
 // to nothing itself. Thread-safe.
 #ifndef BLOCKD_SERVER_TRANSPORT_WIRE_SCAN_H_
