@@ -267,16 +267,19 @@ class GetPlanCall final : public CallOf<v1::GetPlanRequest> {
   }
 };
 
-// A method that the server does not have.
-class UnknownCall final : public ServerCall {
+// A call that is answered with a status at once.
+class RefusedCall final : public ServerCall {
  public:
-  using ServerCall::ServerCall;
+  RefusedCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming, grpc::Status status)
+      : ServerCall(tracker, std::move(incoming)), status_(std::move(status)) {}
 
  private:
-  void OnBegin() override { Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "")); }
+  void OnBegin() override { Finish(status_); }
   void OnCancel() override {}
   void OnDone() override {}
   void OnFailure(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+
+  const grpc::Status status_;
 };
 
 using Incoming = std::unique_ptr<IncomingCall>;
@@ -308,9 +311,21 @@ const absl::flat_hash_map<std::string_view, Make>& Methods() {
 }  // namespace
 
 std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state, Incoming incoming) {
+  size_t metadata_bytes = 0;
+  for (const auto& [key, value] : incoming->context.client_metadata()) {
+    metadata_bytes += key.size() + value.size();
+  }
+  if (metadata_bytes > kMaxMetadataBytes) {
+    return std::make_shared<RefusedCall>(
+        &state->tracker, std::move(incoming),
+        grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     absl::StrCat("the metadata has ", metadata_bytes, " bytes; at most ",
+                                  kMaxMetadataBytes, " are taken")));
+  }
   const auto found = Methods().find(incoming->context.method());
   if (found != Methods().end()) return found->second(state, std::move(incoming));
-  return std::make_shared<UnknownCall>(&state->tracker, std::move(incoming));
+  return std::make_shared<RefusedCall>(&state->tracker, std::move(incoming),
+                                       grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
 }
 
 }  // namespace blockd::server

@@ -13,6 +13,10 @@
 
 namespace blockd::server {
 
+// Of all that a call says beside its messages. What comes from a client that has not yet heard of
+// it is refused too.
+constexpr int kMaxMetadataBytes = 8 << 10;
+
 // The call that its method names; one that is answered UNIMPLEMENTED if there is none of that name.
 // `state` outlives it.
 std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state,
