@@ -206,7 +206,7 @@ class Server::Impl {
   std::unique_ptr<prometheus::Exposer> exposer;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
-  ReflectedName reflected{kServiceName};
+  const std::unique_ptr<grpc::Service> reflected = std::make_unique<ReflectedName>(kServiceName);
   std::unique_ptr<CallQueues> calls;
   std::unique_ptr<grpc::Server> grpc;
   int grpc_port = 0;
@@ -261,7 +261,7 @@ class Server::Impl {
         options.serving_threads, options.reply_timeout, LookEvery(options),
         [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); });
     calls->AddTo(&builder);
-    builder.RegisterService(&reflected);
+    builder.RegisterService(reflected.get());
     grpc = builder.BuildAndStart();
     if (grpc != nullptr && grpc_port != 0) {
       calls->Start();

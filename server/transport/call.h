@@ -9,6 +9,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +29,9 @@
 
 namespace blockd::server {
 
+// What a thread that serves looks at itself: longer messages would keep other calls waiting.
+constexpr size_t kShortMessageBytes = 64 << 10;
+
 struct ServiceState {
   ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options,
                const ServerIdentity& identity)
@@ -38,7 +42,7 @@ struct ServiceState {
         host_budget(options.max_inflight_request_bytes, options.core.retry_delay),
         start(absl::Now()),
         work(options.serving_threads),
-        replies(options.serving_threads),
+        replies(std::max(1, options.serving_threads / 4)),
         element_limits_(ElementLimits(options)) {}
 
   // UNAVAILABLE with ServerDraining once the server drains.

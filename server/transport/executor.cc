@@ -19,6 +19,7 @@ Executor::~Executor() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    wake_.SignalAll();
   }
   for (std::thread& thread : threads_) thread.join();
 }
@@ -30,6 +31,7 @@ void Executor::Post(std::shared_ptr<Task> task) {
   added->next_ = nullptr;
   (last_ == nullptr ? first_ : last_->next_) = added;
   last_ = added;
+  wake_.Signal();
 }
 
 void Executor::Work() {
@@ -37,7 +39,8 @@ void Executor::Work() {
   while (true) {
     std::shared_ptr<Task> task;
     {
-      absl::MutexLock lock(&mutex_, absl::Condition(this, &Executor::HasSomething));
+      absl::MutexLock lock(&mutex_);
+      while (first_ == nullptr && !stopping_) wake_.Wait(&mutex_);
       if (first_ == nullptr) return;
       Task* const next = first_;
       first_ = next->next_;

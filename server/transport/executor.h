@@ -39,11 +39,9 @@ class Executor {
 
  private:
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
-  bool HasSomething() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return first_ != nullptr || stopping_;
-  }
 
   absl::Mutex mutex_;
+  absl::CondVar wake_;  // something is posted, or it stops
   Task* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Task* last_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

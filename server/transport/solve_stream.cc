@@ -24,7 +24,6 @@
 namespace blockd::server {
 namespace {
 
-constexpr size_t kShortMessageBytes = 64 << 10;  // what a thread that serves copies itself
 constexpr size_t kMaxRefused = 1024;
 
 class SolveStreamCall;

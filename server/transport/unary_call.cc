@@ -3,13 +3,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace blockd::server {
-namespace {
-
-// What a thread that serves looks at itself: longer messages would keep other calls waiting.
-constexpr size_t kShortMessageBytes = 64 << 10;
-
-}  // namespace
-
 UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming)
     : ServerCall(&state->tracker, std::move(incoming)),
       state_(state),

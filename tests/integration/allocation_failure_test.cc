@@ -10,7 +10,7 @@
 namespace blockd::test {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 20;
+constexpr int64_t kRefusedBytes = int64_t{1} << 20;
 
 class AllocationFailureTest : public SolveStreamTest {
  protected:
@@ -19,7 +19,7 @@ class AllocationFailureTest : public SolveStreamTest {
   void SetUp() override {
     server::ServerOptions options = Options();
     // One large request with its solution, and a little.
-    options.max_inflight_request_bytes = 3 * kPiece;
+    options.max_inflight_request_bytes = 3 * kRefusedBytes;
     Open(options);
     rhs_ = problems::RandomColumns(problem_.rows(), kColumns, 1);
   }
@@ -50,7 +50,7 @@ TEST_F(AllocationFailureTest, ARequestThatCannotBeParsedEndsItsCall) {
   both.set_num_rhs(kColumns);
   both.set_rhs(large.rhs());
   for (int i = 0; i < 3; ++i) {
-    const FailingHeap heap(kPiece);
+    const FailingHeap heap(kRefusedBytes);
     EXPECT_TRUE(IsOutOfMemory(SolveStatus(large)));
     v1::FactorSolveReply reply;
     EXPECT_TRUE(IsOutOfMemory(stub().FactorSolve(NewContext().get(), both, &reply)));
@@ -77,7 +77,7 @@ TEST_F(AllocationFailureTest, AHandlerThatRunsOutOfMemoryEndsItsCall) {
 TEST_F(AllocationFailureTest, ARequestOfAStreamFailsAndTheStreamGoesOn) {
   const v1::SolveStreamRequest whole = Whole(1, rhs_), header = Header(2, kColumns);
   {
-    const FailingHeap heap(kPiece);
+    const FailingHeap heap(kRefusedBytes);
     ASSERT_TRUE(stream_->Write(whole));
     ASSERT_TRUE(stream_->Write(header));
     Read(2);
@@ -92,10 +92,10 @@ TEST_F(AllocationFailureTest, ARequestOfAStreamFailsAndTheStreamGoesOn) {
 }
 
 TEST(PayloadTest, SaysThatTheHostHasNoSuchPiece) {
-  const FailingHeap heap(kPiece);
+  const FailingHeap heap(kRefusedBytes);
   std::thread other([] {
-    EXPECT_TRUE(server::Payload::Allocate(kPiece - 1).ok());
-    EXPECT_TRUE(absl::IsResourceExhausted(server::Payload::Allocate(kPiece).status()));
+    EXPECT_TRUE(server::Payload::Allocate(kRefusedBytes - 1).ok());
+    EXPECT_TRUE(absl::IsResourceExhausted(server::Payload::Allocate(kRefusedBytes).status()));
   });
   other.join();
   EXPECT_EQ(heap.refused(), 1);

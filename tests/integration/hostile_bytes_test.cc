@@ -6,8 +6,6 @@
 namespace blockd::test {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-
 // The most memory that this process has had since the last call. The client is in it too.
 int64_t PeakBytes() {
   std::ifstream status("/proc/self/status");
@@ -21,6 +19,8 @@ int64_t PeakBytes() {
 
 class HostileBytesTest : public IntegrationTest {
  protected:
+  static constexpr int64_t kMiB = int64_t{1} << 20;
+
   void TearDown() override {
     ExpectServes();
     IntegrationTest::TearDown();

@@ -12,7 +12,7 @@
 namespace blockd::server {
 namespace {
 
-grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes = 7) {
+grpc::ByteBuffer InSlices(const std::string& bytes, size_t slice_bytes = 7) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
     slices.emplace_back(bytes.substr(at, slice_bytes));
@@ -42,7 +42,7 @@ v1::SolveStreamRequest Request() {
 }
 
 TEST(StreamRequestTest, ARequestIsReadWithoutItsRightHandSides) {
-  grpc::ByteBuffer buffer = Buffer(Request().SerializeAsString());
+  grpc::ByteBuffer buffer = InSlices(Request().SerializeAsString());
   const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->part, StreamMessage::Part::kRequest);
@@ -57,7 +57,7 @@ TEST(StreamRequestTest, ARequestIsReadWithoutItsRightHandSides) {
 TEST(StreamRequestTest, OfRightHandSidesThatComeTwiceTheLastCount) {
   v1::SolveStreamRequest again;
   again.mutable_request()->set_rhs("others");
-  grpc::ByteBuffer buffer = Buffer(Request().SerializeAsString() + again.SerializeAsString());
+  grpc::ByteBuffer buffer = InSlices(Request().SerializeAsString() + again.SerializeAsString());
   const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(Joined(*read), "others");
@@ -68,13 +68,13 @@ TEST(StreamRequestTest, ChunksAndCancellationsAreTold) {
   v1::SolveStreamRequest wire;
   wire.set_id(5);
   wire.set_chunk("bytes");
-  grpc::ByteBuffer buffer = Buffer(wire.SerializeAsString(), 3);
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 3);
   absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->part, StreamMessage::Part::kChunk);
   EXPECT_EQ(Joined(*read), "bytes");
   wire.mutable_cancel();
-  buffer = Buffer(wire.SerializeAsString());
+  buffer = InSlices(wire.SerializeAsString());
   read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->part, StreamMessage::Part::kCancel);
@@ -85,7 +85,7 @@ TEST(StreamRequestTest, ATimeoutMustBePositive) {
   v1::SolveStreamRequest wire = Request();
   for (const int64_t seconds : {0, -1}) {
     wire.mutable_timeout()->set_seconds(seconds);
-    grpc::ByteBuffer buffer = Buffer(wire.SerializeAsString());
+    grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString());
     const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
     ASSERT_TRUE(read.ok());
     const auto invalid = InvalidFieldOf(TimeoutOf(*read).status());
@@ -93,17 +93,17 @@ TEST(StreamRequestTest, ATimeoutMustBePositive) {
     EXPECT_EQ(invalid->field, "timeout");
   }
   wire.clear_timeout();
-  grpc::ByteBuffer buffer = Buffer(wire.SerializeAsString());
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString());
   EXPECT_EQ(TimeoutOf(*ReadStreamMessage(&buffer)).value(), absl::InfiniteDuration());
 }
 
 TEST(StreamRequestTest, AHeadThatIsTooLongIsNotCopied) {
   v1::SolveStreamRequest wire = Request();
   wire.mutable_request()->set_handle(std::string(70'000, 'h'));
-  grpc::ByteBuffer buffer = Buffer(wire.SerializeAsString(), 4000);
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 4000);
   EXPECT_TRUE(absl::IsInvalidArgument(ReadStreamMessage(&buffer).status()));
   wire.mutable_request()->set_handle(std::string(60'000, 'h'));
-  buffer = Buffer(wire.SerializeAsString(), 4000);
+  buffer = InSlices(wire.SerializeAsString(), 4000);
   EXPECT_TRUE(ReadStreamMessage(&buffer).ok());
 }
 
@@ -119,7 +119,7 @@ TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
     if (round % 3 == 0) bytes.resize(random() % (bytes.size() + 1));
     v1::SolveStreamRequest parsed;
     const bool is_message = parsed.ParseFromString(bytes);
-    grpc::ByteBuffer buffer = Buffer(bytes);
+    grpc::ByteBuffer buffer = InSlices(bytes);
     const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
     if (!read.ok()) {
       EXPECT_TRUE(absl::IsInvalidArgument(read.status()));

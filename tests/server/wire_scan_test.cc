@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
 // In slices, as the transport holds it.
-grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes = 5000) {
+grpc::ByteBuffer ScanBuffer(const std::string& bytes, size_t slice_bytes = 5000) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
     slices.emplace_back(bytes.substr(at, slice_bytes));
@@ -31,14 +31,14 @@ grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes = 5000) {
 template <typename Type>
 absl::StatusOr<int64_t> Scan(const std::string& bytes, std::span<const ElementLimit> limits = {},
                              int64_t enough = kNoEnd) {
-  return ParsedBytes(Buffer(bytes), Type(), limits, enough);
+  return ParsedBytes(ScanBuffer(bytes), Type(), limits, enough);
 }
 
 // What the scan says, and what parsing takes.
 template <typename Type>
 void ExpectCovers(const std::string& bytes, bool must_be_message = true) {
   const absl::StatusOr<int64_t> scanned = Scan<Type>(bytes);
-  const grpc::ByteBuffer buffer = Buffer(bytes);
+  const grpc::ByteBuffer buffer = ScanBuffer(bytes);
   if (!scanned.ok()) {
     EXPECT_FALSE(must_be_message) << scanned.status();
     EXPECT_TRUE(absl::IsInvalidArgument(scanned.status())) << scanned.status();
@@ -134,7 +134,7 @@ TEST(WireScanTest, NestingEndsWhereTheParsersDoes) {
   for (const size_t depth : {1, 50, 90, 98, 99, 100, 101, 102, 1000, 100'000}) {
     const std::string bytes = Repeat("\xa3\x06", depth) + Repeat("\xa4\x06", depth);
     v1::ReleaseRequest message;
-    const bool parses = ParseMessage(Buffer(bytes), &message);
+    const bool parses = ParseMessage(ScanBuffer(bytes), &message);
     const absl::StatusOr<int64_t> scanned = Scan<v1::ReleaseRequest>(bytes);
     EXPECT_TRUE(scanned.ok() || !parses) << depth;
     EXPECT_FALSE(scanned.ok() && depth >= 1000);
@@ -190,7 +190,8 @@ TEST(WireScanTest, CoversWhateverBytesComeAndRefusesWhatIsNoMessage) {
     ExpectCovers<v1::FactorRequest>(bytes, /*must_be_message=*/false);
     // Not a byte that the parser takes is refused.
     v1::FactorRequest message;
-    EXPECT_EQ(Scan<v1::FactorRequest>(bytes).ok() || !ParseMessage(Buffer(bytes), &message), true);
+    EXPECT_EQ(Scan<v1::FactorRequest>(bytes).ok() || !ParseMessage(ScanBuffer(bytes), &message),
+              true);
   }
 }
 
