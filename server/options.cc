@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
@@ -102,9 +103,23 @@ ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
           "memory.");
 ABSL_FLAG(int32_t, grpc_max_threads, Defaults().grpc_max_threads,
           "Threads that gRPC may use for synchronous services (reflection); 0: no limit.");
+ABSL_FLAG(
+    int32_t, serving_threads, Defaults().serving_threads,
+    "Threads that take calls and answer them, and as many for what of it takes long; 0: one a "
+    "processor, from 2 to 16.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
-          "Time without a message after which an upload that is not complete ends with "
+          "Time without a byte after which an upload that is not complete ends with "
           "DEADLINE_EXCEEDED, as 30s.");
+ABSL_FLAG(ByteSize, min_upload_bytes_per_second, ByteSize{Defaults().min_upload_bytes_per_second},
+          "Least rate of an upload, on average, beyond a grace of 5 s, as 1MiB; a slower one ends "
+          "with DEADLINE_EXCEEDED. Only the time counts in which the server waits for the client. "
+          "0: none.");
+ABSL_FLAG(absl::Duration, max_upload_duration, Defaults().max_upload_duration,
+          "Time after which an upload that is not complete ends with DEADLINE_EXCEEDED however "
+          "fast it is, as 10m.");
+ABSL_FLAG(absl::Duration, reply_timeout, Defaults().reply_timeout,
+          "Time that a client may leave a reply, or a piece of one, unread; then its call is "
+          "cancelled, as 30s.");
 ABSL_FLAG(
     ByteSize, stream_chunk_bytes, ByteSize{Defaults().stream_chunk_bytes},
     "Largest piece of a solution in a SolveStream, as 1MiB; larger solutions come in chunks.");
@@ -231,7 +246,11 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckNumber("max_connections", o.max_connections, 0, kMany));
   status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
   status.Update(CheckNumber("grpc_max_threads", o.grpc_max_threads, 0, kMany));
+  status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
+  status.Update(CheckBytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second, 0, kTiB));
+  status.Update(CheckDuration("max_upload_duration", o.max_upload_duration, ms, day));
+  status.Update(CheckDuration("reply_timeout", o.reply_timeout, ms, day));
   status.Update(CheckBytes("stream_chunk_bytes", o.stream_chunk_bytes, kKiB, kGiB));
   status.Update(CheckNumber("max_stream_requests", o.max_stream_requests, 1, kMany));
   status.Update(CheckBytes("max_stream_bytes", o.max_stream_bytes, kKiB, kTiB));
@@ -271,6 +290,10 @@ absl::Status CheckAndComplete(ServerOptions* options) {
     const int64_t limit = DescriptorLimit();
     options->max_connections =
         std::min(limit - ReservedDescriptors(limit), options->grpc_memory_bytes / kConnectionBytes);
+  }
+  if (options->serving_threads == 0) {
+    options->serving_threads =
+        std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 2, 16);
   }
   if (options->server_name.empty()) options->server_name = DefaultName(options->port);
   absl::Status status = CheckTransport(*options);
@@ -327,7 +350,11 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.max_connection_streams = absl::GetFlag(FLAGS_max_connection_streams);
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   o.grpc_max_threads = absl::GetFlag(FLAGS_grpc_max_threads);
+  o.serving_threads = absl::GetFlag(FLAGS_serving_threads);
   o.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
+  o.min_upload_bytes_per_second = absl::GetFlag(FLAGS_min_upload_bytes_per_second).bytes;
+  o.max_upload_duration = absl::GetFlag(FLAGS_max_upload_duration);
+  o.reply_timeout = absl::GetFlag(FLAGS_reply_timeout);
   o.stream_chunk_bytes = absl::GetFlag(FLAGS_stream_chunk_bytes).bytes;
   o.max_stream_requests = absl::GetFlag(FLAGS_max_stream_requests);
   o.max_stream_bytes = absl::GetFlag(FLAGS_max_stream_bytes).bytes;
@@ -398,7 +425,11 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_connection_streams", o.max_connection_streams);
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);
   number("grpc_max_threads", o.grpc_max_threads);
+  number("serving_threads", o.serving_threads);
   time("stream_idle_timeout", o.stream_idle_timeout);
+  bytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second);
+  time("max_upload_duration", o.max_upload_duration);
+  time("reply_timeout", o.reply_timeout);
   bytes("stream_chunk_bytes", o.stream_chunk_bytes);
   number("max_stream_requests", o.max_stream_requests);
   bytes("max_stream_bytes", o.max_stream_bytes);

@@ -43,8 +43,12 @@ struct ServerOptions {
   int64_t max_connection_streams = 1000;
   int64_t grpc_memory_bytes = 0;  // 0: an eighth of the machine's memory
   int32_t grpc_max_threads = 0;   // 0: no limit
+  int32_t serving_threads = 0;    // 0: one a processor, 2 to 16
 
   absl::Duration stream_idle_timeout = absl::Seconds(30);
+  int64_t min_upload_bytes_per_second = int64_t{1} << 20;
+  absl::Duration max_upload_duration = absl::Minutes(10);
+  absl::Duration reply_timeout = absl::Seconds(30);
   int64_t stream_chunk_bytes = int64_t{1} << 20;
   int64_t max_stream_requests = 64;
   int64_t max_stream_bytes = int64_t{256} << 20;

@@ -6,7 +6,9 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/method_handler.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <optional>
@@ -18,7 +20,6 @@
 #include "absl/time/clock.h"
 #include "blockd/engine/backend_registry.h"
 #include "blockd/engine/solver.h"
-#include "server/call.h"
 #include "server/connection_acceptor.h"
 #include "server/core/clock.h"
 #include "server/hand_over.h"
@@ -29,7 +30,9 @@
 #include "server/metrics_port.h"
 #include "server/process_metrics.h"
 #include "server/reflection.h"
-#include "server/solver_service.h"
+#include "server/transport/call.h"
+#include "server/transport/call_queues.h"
+#include "server/transport/solver_service.h"
 #include "server/transport_security.h"
 
 namespace blockd::server {
@@ -76,6 +79,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
                               Milliseconds(options.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               Milliseconds(options.min_ping_interval));
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, ClampedInt(options.http2_frame_bytes));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               ClampedInt(options.http2_window_bytes));
@@ -83,6 +87,27 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   quota.Resize(static_cast<size_t>(options.grpc_memory_bytes));
   if (options.grpc_max_threads > 0) quota.SetMaxThreads(options.grpc_max_threads);
   builder->SetResourceQuota(quota);
+}
+
+// Reflection lists the services that gRPC knows by a method: this one is called by its name's path,
+// without a method's name, which is no method.
+class ReflectedName final : public grpc::Service {
+ public:
+  explicit ReflectedName(const std::string& service) : path_(absl::StrCat("/", service, "/")) {
+    AddMethod(new grpc::internal::RpcServiceMethod(path_.c_str(),
+                                                   grpc::internal::RpcMethod::NORMAL_RPC,
+                                                   new grpc::internal::UnknownMethodHandler("")));
+  }
+
+ private:
+  const std::string path_;
+};
+
+// A fraction of the shortest time that a call is watched for.
+absl::Duration LookEvery(const ServerOptions& options) {
+  const absl::Duration shortest =
+      std::min({options.stream_idle_timeout, options.max_upload_duration, options.reply_timeout});
+  return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
 }
 
 // Written under another name first, so that a script never reads half of it.
@@ -172,6 +197,7 @@ class Server::Impl {
 
   absl::Status Reload() {
     const absl::Status tenants = identities->Reload();
+    if (tenants.ok()) core->tenants().Configure(identities->tenants()->config);
     const absl::Status files = tls == nullptr ? absl::OkStatus() : tls->Refresh();
     LogLine(tenants.ok() && files.ok() ? LogLevel::kInfo : LogLevel::kError, "reload")
         .Add("tenants_file", ComeOf(!options.access.tenants_file.empty(), tenants))
@@ -197,6 +223,7 @@ class Server::Impl {
     going_away.join();
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
+    calls->Stop();
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();
     return in_time;
   }
@@ -208,8 +235,9 @@ class Server::Impl {
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
-  std::unique_ptr<SolverService> service;
   std::unique_ptr<HealthServer> health;
+  const std::unique_ptr<grpc::Service> reflected = std::make_unique<ReflectedName>(kServiceName);
+  std::unique_ptr<CallQueues> calls;
   std::unique_ptr<grpc::Server> grpc;
   std::unique_ptr<ConnectionAcceptor> connections;
   std::unique_ptr<MetricsPort> metrics_server;
@@ -248,9 +276,9 @@ class Server::Impl {
         std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name, identity.name});
     core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
                                         identity, metrics.get(), &clock);
+    core->tenants().Configure(identities->tenants()->config);
     state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity,
                                            identities.get());
-    service = std::make_unique<SolverService>(state.get());
     return absl::OkStatus();
   }
 
@@ -302,9 +330,14 @@ class Server::Impl {
     SetReflection(ServesReflection(options.access, options.surroundings()), &builder);
     ConnectionAcceptor::HandOver hand_over = ServeAccepted(
         &builder, tls == nullptr ? grpc::InsecureServerCredentials() : tls->credentials());
-    builder.RegisterService(service.get());
+    calls = std::make_unique<CallQueues>(
+        options.serving_threads, options.reply_timeout, LookEvery(options),
+        [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); });
+    calls->AddTo(&builder);
+    builder.RegisterService(reflected.get());
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
+    calls->Start();
     SetHealth(kConnectionsHealth, true);
     connections = std::make_unique<ConnectionAcceptor>(
         std::move(listener), LimitsOf(options), hand_over,

@@ -13,16 +13,16 @@ absl::StatusOr<std::unique_ptr<Identities>> Identities::Load(std::string path,
   return identities;
 }
 
-std::shared_ptr<const Tenants> Identities::tenants() const {
+std::shared_ptr<const ListedTenants> Identities::tenants() const {
   absl::MutexLock lock(&mutex_);
   return tenants_;
 }
 
 absl::Status Identities::Reload() {
   if (path_.empty()) return absl::OkStatus();
-  absl::StatusOr<Tenants> read = ReadTenantsFile(path_);
+  absl::StatusOr<ListedTenants> read = ReadTenantsFile(path_);
   if (!read.ok()) return read.status();
-  auto tenants = std::make_shared<const Tenants>(*std::move(read));
+  auto tenants = std::make_shared<const ListedTenants>(*std::move(read));
   absl::MutexLock lock(&mutex_);
   tenants_.swap(tenants);
   return absl::OkStatus();

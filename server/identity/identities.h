@@ -27,7 +27,7 @@ class Identities {
     return server::Identify(peer, rules_, tenants()->identities);
   }
   const IdentityRules& rules() const { return rules_; }
-  std::shared_ptr<const Tenants> tenants() const;  // those in force
+  std::shared_ptr<const ListedTenants> tenants() const;  // those in force
 
   // Reads the file again. After an error, which says what is wrong, the old one is still in force.
   absl::Status Reload();
@@ -39,7 +39,7 @@ class Identities {
   const std::string path_;
   const IdentityRules rules_;
   mutable absl::Mutex mutex_;
-  std::shared_ptr<const Tenants> tenants_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Tenants>();
+  std::shared_ptr<const ListedTenants> tenants_ ABSL_GUARDED_BY(mutex_) = std::make_shared<ListedTenants>();
 };
 
 }  // namespace blockd::server

@@ -231,7 +231,7 @@ absl::Status AddIdentity(const TenantsFile::Identity& identity, const Principal&
 }
 
 absl::Status AddTenant(const TenantsFile::Tenant& tenant, absl::flat_hash_set<std::string>* names,
-                       Tenants* out) {
+                       ListedTenants* out) {
   if (!IsTenantName(tenant.name())) {
     return Wrong("name", tenant.name(),
                  absl::StrCat("1 to ", kMaxNameBytes,
@@ -256,7 +256,7 @@ absl::Status AddTenant(const TenantsFile::Tenant& tenant, absl::flat_hash_set<st
   return absl::OkStatus();
 }
 
-absl::Status AddDefault(const TenantsFile& file, Tenants* out) {
+absl::Status AddDefault(const TenantsFile& file, ListedTenants* out) {
   const TenantsFile::Tenant& tenant = file.default_tenant();
   if (!tenant.name().empty()) return Wrong("name", tenant.name(), "none for default_tenant");
   if (tenant.identity_size() > 0) {
@@ -273,7 +273,7 @@ absl::Status At(const std::string& place, const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<Tenants> ParseTenants(absl::string_view text, absl::string_view name) {
+absl::StatusOr<ListedTenants> ParseTenants(absl::string_view text, absl::string_view name) {
   if (text.size() > kMaxTenantsFileBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": ", text.size(), " bytes: expected at most ", kMaxTenantsFileBytes));
@@ -294,7 +294,7 @@ absl::StatusOr<Tenants> ParseTenants(absl::string_view text, absl::string_view n
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": ", file.tenant_size(), " tenants: expected at most ", kMaxTenants));
   }
-  Tenants tenants;
+  ListedTenants tenants;
   if (absl::Status status =
           At(place.Of(TenantsFile::kDefaultTenantFieldNumber, -1, ""), AddDefault(file, &tenants));
       !status.ok()) {
@@ -313,7 +313,7 @@ absl::StatusOr<Tenants> ParseTenants(absl::string_view text, absl::string_view n
   return tenants;
 }
 
-absl::StatusOr<Tenants> ReadTenantsFile(const std::string& path) {
+absl::StatusOr<ListedTenants> ReadTenantsFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxTenantsFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -16,14 +16,14 @@ namespace blockd::server {
 
 inline constexpr size_t kMaxTenantsFileBytes = size_t{1} << 20;
 
-struct Tenants {
+struct ListedTenants {
   TenantsConfig config;
   IdentityTable identities;
 };
 
 // `name` is what messages call the file.
-absl::StatusOr<Tenants> ParseTenants(absl::string_view text, absl::string_view name);
-absl::StatusOr<Tenants> ReadTenantsFile(const std::string& path);
+absl::StatusOr<ListedTenants> ParseTenants(absl::string_view text, absl::string_view name);
+absl::StatusOr<ListedTenants> ReadTenantsFile(const std::string& path);
 
 }  // namespace blockd::server
 

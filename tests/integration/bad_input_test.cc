@@ -75,7 +75,7 @@ TEST_F(BadInputTest, SizesThatDisagree) {
   EXPECT_TRUE(IsInvalid(Send(), "system[0].diagonal"));
   request_.clear_system();
   EXPECT_TRUE(IsInvalid(Send(), "system"));
-  EXPECT_TRUE(IsInvalid(FactorStatus(FactorRequestOf(matrix_, 5)), "num_systems"));
+  EXPECT_TRUE(IsInvalid(FactorStatus(FactorRequestOf(matrix_, 5)), "system"));
 }
 
 TEST_F(BadInputTest, AbsentAndUnknownEnums) {

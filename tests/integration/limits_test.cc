@@ -1,6 +1,9 @@
 // What is too large is told by how much, and what is just not too large is taken.
 #include <atomic>
+#include <limits>
 
+#include "server/transport/raw_message.h"
+#include "server/transport/wire_scan.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/pending_solve.h"
 
@@ -25,6 +28,13 @@ class LimitsTest : public IntegrationTest {
     }
     return body.replace(0, head.size(), head);
   }
+
+  // What the message takes of the host's memory.
+  template <typename Message>
+  static int64_t ParsedBytesOf(const Message& message) {
+    return server::ParsedBytes(server::SerializeMessage(message), message, {}, kNoEnd).value();
+  }
+  static constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
   const problems::Problem problem_ = problems::RandomSpd(16, 4, 1, 100);
   const HostMatrix matrix_{problem_, Scalar::kFloat64};
@@ -91,8 +101,8 @@ TEST_F(LimitsTest, ARequestThatFillsTheHostsShareExactlyIsTaken) {
   *both.mutable_system() = DataOf(matrix_);
   both.set_num_rhs(100);
   both.set_rhs(BytesOf(rhs));
-  // The message, and the solution.
-  const auto needed = static_cast<int64_t>(both.ByteSizeLong() + both.rhs().size());
+  // The message once it is parsed, and the solution.
+  const int64_t needed = ParsedBytesOf(both) + static_cast<int64_t>(both.rhs().size());
   for (const int64_t missing : {0, 1}) {
     server::ServerOptions options = Options();
     options.max_inflight_request_bytes = needed - missing;
@@ -113,7 +123,7 @@ TEST_F(LimitsTest, ASolveThatCanNeverFitIsNotToldToWait) {
   Start();
   v1::SolveRequest request =
       SolveRequestOf(Factor(matrix_), problems::RandomColumns(problem_.rows(), 100, 1), 100);
-  const auto needed = static_cast<int64_t>(request.ByteSizeLong() + request.rhs().size());
+  const int64_t needed = ParsedBytesOf(request) + static_cast<int64_t>(request.rhs().size());
   server::ServerOptions options = Options();
   options.max_inflight_request_bytes = needed - 1;
   Start(options);

@@ -46,8 +46,9 @@ allowed_includes() {
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
     server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
+    server/core/*/*) echo "$engine|server/core/(operations/)?[a-z_]+\.h" ;;
     server/identity/*) echo 'server/(core|identity)/[a-z_]+\.h|blockd/v1/tenants\.pb\.h' ;;
-    server/*) echo "$engine|server/(core/|identity/)?[a-z_]+\.h|$proto" ;;
+    server/*) echo "$engine|server/(core/|identity/|transport/)?[a-z_]+\.h|$proto" ;;
     client/include/*) echo "$client|$proto" ;;
     client/blockctl/* | client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
     client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;

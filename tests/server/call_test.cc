@@ -1,5 +1,5 @@
 // What every call has: its place among those under way, its line in the log, its metrics.
-#include "server/call.h"
+#include "server/transport/call.h"
 
 #include <gtest/gtest.h>
 
@@ -121,9 +121,9 @@ TEST_F(CallTest, WorkIsRefusedWithTheServersDelayOnceItDrains) {
 
 TEST_F(CallTest, ThisHostBudgetIsTheOptions) {
   Reservation share;
-  EXPECT_TRUE(state_->host_budget.Take(5000, &share).ok());
+  EXPECT_TRUE(state_->host_budget.Take(nullptr, 5000, &share).ok());
   Reservation other;
-  EXPECT_EQ(RetryAfterOf(state_->host_budget.Take(1, &other)), options_.core.retry_delay);
+  EXPECT_EQ(RetryAfterOf(state_->host_budget.Take(nullptr, 1, &other)), options_.core.retry_delay);
 }
 
 TEST_F(CallTest, ARequestThatWentWellIsALineAtInfo) {

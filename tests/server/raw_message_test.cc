@@ -1,6 +1,6 @@
 // Messages read and written in the transport's own slices, against what protobuf itself makes of
 // them.
-#include "server/raw_message.h"
+#include "server/transport/raw_message.h"
 
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ std::string TextOf(const grpc::ByteBuffer& buffer) {
 }
 
 Payload PayloadOf(const std::string& text) {
-  Payload payload(static_cast<int64_t>(text.size()));
+  Payload payload = *Payload::Allocate(static_cast<int64_t>(text.size()));
   std::memcpy(payload.span().data(), text.data(), text.size());
   return payload;
 }
@@ -75,7 +75,7 @@ std::optional<StreamPart> ScanFactor(grpc::ByteBuffer* buffer) {
 }
 
 TEST(PayloadTest, IsAlignedForAnyScalarAndSharedByCopies) {
-  const Payload payload(40);
+  const Payload payload = *Payload::Allocate(40);
   EXPECT_EQ(payload.bytes(), 40);
   EXPECT_EQ(payload.span().size(), 40u);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.span().data()) % alignof(double), 0u);

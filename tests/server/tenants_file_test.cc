@@ -19,10 +19,10 @@ namespace {
 
 constexpr char kHash[] = "71c480df93d6ae2f1efad1447c66c9525e316218cf51fc8d9ed832f2daf18b73";
 
-absl::StatusOr<Tenants> Parse(const std::string& text) { return ParseTenants(text, "file"); }
+absl::StatusOr<ListedTenants> Parse(const std::string& text) { return ParseTenants(text, "file"); }
 
 TEST(TenantsFileTest, AnEmptyOneChangesNothing) {
-  const absl::StatusOr<Tenants> tenants = Parse("");
+  const absl::StatusOr<ListedTenants> tenants = Parse("");
   ASSERT_TRUE(tenants.ok()) << tenants.status();
   EXPECT_TRUE(tenants->config.tenants.empty());
   EXPECT_EQ(tenants->config.default_tenant, TenantConfig());
@@ -32,7 +32,7 @@ TEST(TenantsFileTest, AnEmptyOneChangesNothing) {
 }
 
 TEST(TenantsFileTest, EveryFieldArrives) {
-  const absl::StatusOr<Tenants> tenants = Parse(absl::StrCat(R"(
+  const absl::StatusOr<ListedTenants> tenants = Parse(absl::StrCat(R"(
       default_tenant { role: USE role: METRICS weight: 0.5 highest_class: BULK
                        quotas { handles: 7 } }
       refuse_unlisted: true
@@ -41,7 +41,7 @@ TEST(TenantsFileTest, EveryFieldArrives) {
         identity { uri: "spiffe://x/control" } identity { dns: "control.x" }
         identity { email: "c@x" } identity { common_name: "C" } identity { metadata: "c c" }
         identity { unix_uid: 0 } identity { token_sha256: ")",
-                                                             kHash, R"(" }
+                                                                   kHash, R"(" }
         role: [USE, ADMIN]
         quotas { device_bytes: "8GiB" pinned_bytes: "4GiB" handles: 0 host_bytes: "65536"
                  queue_slots: 100 requests_per_second: 1.5 upload_bytes_per_second: "1MiB" }
@@ -172,13 +172,13 @@ TEST(TenantsFileTest, CountsAreBounded) {
   EXPECT_TRUE(absl::StrContains(Parse(tenants).status().message(), "1001 tenants"));
   EXPECT_TRUE(absl::StrContains(Parse(identities + "}").status().message(), "at most 1000"));
   tenants.resize(tenants.rfind("tenant"));
-  const absl::StatusOr<Tenants> parsed = Parse(tenants);
+  const absl::StatusOr<ListedTenants> parsed = Parse(tenants);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->config.tenants.size(), 1000u);
 }
 
 TEST(TenantsFileTest, TheOneThatIsDeployedIsRight) {
-  const absl::StatusOr<Tenants> tenants = ReadTenantsFile(BLOCKD_DEPLOY "/tenants.textproto");
+  const absl::StatusOr<ListedTenants> tenants = ReadTenantsFile(BLOCKD_DEPLOY "/tenants.textproto");
   ASSERT_TRUE(tenants.ok()) << tenants.status();
   ASSERT_EQ(tenants->config.tenants.size(), 4u);
   EXPECT_EQ(tenants->config.tenants[0].name, "control");
@@ -210,7 +210,7 @@ TEST(IdentitiesTest, AWrongFileLeavesTheOldOneInForce) {
   Peer peer;
   peer.caller = {"x"};
   EXPECT_EQ((*identities)->Identify(peer)->tenant, "a");
-  const std::shared_ptr<const Tenants> first = (*identities)->tenants();
+  const std::shared_ptr<const ListedTenants> first = (*identities)->tenants();
   write("tenant { name: \"b\" identity { metadata: \"x\" } } tenant { }");
   EXPECT_TRUE(absl::IsInvalidArgument((*identities)->Reload()));
   EXPECT_EQ((*identities)->Identify(peer)->tenant, "a");

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/core/errors.h"
-#include "server/wire.h"
+#include "server/transport/wire.h"
 
 namespace blockd::server {
 namespace {

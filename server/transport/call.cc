@@ -1,4 +1,4 @@
-#include "server/call.h"
+#include "server/transport/call.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,8 @@
 #include "absl/time/clock.h"
 #include "server/logging.h"
 #include "server/peer.h"
-#include "server/raw_message.h"
-#include "server/wire.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/wire.h"
 
 namespace blockd::server {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 constexpr char kRequestIdKey[] = "x-request-id";
 constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr int64_t kMaxReleasedHandles = 10'000;  // by one call
 
 std::string NewRequestId() {
   static const auto& process = *new std::string([] {
@@ -28,7 +29,7 @@ std::string NewRequestId() {
   return absl::StrCat(process, next.fetch_add(1, std::memory_order_relaxed));
 }
 
-std::string_view Metadata(const grpc::CallbackServerContext& rpc, const char* key) {
+std::string_view Metadata(const grpc::ServerContextBase& rpc, const char* key) {
   const auto& all = rpc.client_metadata();
   const auto found = all.find(key);
   if (found == all.end()) return {};
@@ -40,14 +41,14 @@ bool IsPrintable(std::string_view text) {
 }
 
 // Who asks, and may: every call is a use of the solver.
-absl::StatusOr<Principal> UserOf(const grpc::CallbackServerContext& rpc, const Identities& who) {
+absl::StatusOr<Principal> UserOf(const grpc::ServerContextBase& rpc, const Identities& who) {
   absl::StatusOr<Principal> user = who.Identify(PeerOf(rpc, who.rules().client_certificates));
   if (!user.ok()) return user;
   if (absl::Status status = CheckRole(*user, Role::kUse); !status.ok()) return status;
   return user;
 }
 
-ContextPtr MakeContext(grpc::CallbackServerContext* rpc) {
+ContextPtr MakeContext(grpc::ServerContextBase* rpc) {
   auto context = std::make_shared<RequestContext>();
   const std::string_view id = Metadata(*rpc, kRequestIdKey);
   context->request_id = id.empty() || id.size() > kMaxRequestIdBytes || !IsPrintable(id)
@@ -60,44 +61,6 @@ ContextPtr MakeContext(grpc::CallbackServerContext* rpc) {
 }
 
 }  // namespace
-
-void CallTracker::Begin() {
-  absl::MutexLock lock(&mutex_);
-  ++active_;
-}
-
-void CallTracker::End() {
-  absl::MutexLock lock(&mutex_);
-  --active_;
-}
-
-void CallTracker::Add(DrainableStream* stream, std::weak_ptr<DrainableStream> weak) {
-  absl::MutexLock lock(&mutex_);
-  streams_.emplace(stream, std::move(weak));
-}
-
-void CallTracker::Remove(DrainableStream* stream) {
-  absl::MutexLock lock(&mutex_);
-  streams_.erase(stream);
-}
-
-void CallTracker::StartDrain() {
-  draining_.store(true, std::memory_order_release);
-  std::vector<std::shared_ptr<DrainableStream>> streams;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [key, weak] : streams_) {
-      if (auto stream = weak.lock()) streams.push_back(std::move(stream));
-    }
-  }
-  for (const auto& stream : streams) stream->OnDrain();
-}
-
-bool CallTracker::WaitUntilIdle(absl::Duration timeout) {
-  absl::MutexLock lock(&mutex_);
-  const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return active_ == 0; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout);
-}
 
 absl::Status ServiceState::CheckAcceptsWork() const {
   if (!tracker.draining()) return absl::OkStatus();
@@ -112,11 +75,34 @@ absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) con
                                             .limit_bytes = options.max_message_bytes});
 }
 
-CallRecord::CallRecord(ServiceState* state, Method method, grpc::CallbackServerContext* rpc)
+std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& options) {
+  return {{"blockd.v1.ReleaseRequest.handle", kMaxReleasedHandles},
+          {"blockd.v1.FactorRequest.system", options.core.max_systems},
+          {"blockd.v1.FactorOptions.handle", options.core.max_systems},
+          {"blockd.v1.Palette.diagonal_index", kMaxRows},
+          {"blockd.v1.Palette.coupling_index", kMaxRows}};
+}
+
+absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,
+                                 google::protobuf::Message* message, Reservation* share) {
+  absl::StatusOr<int64_t> needed =
+      ParsedBytes(bytes, *message, element_limits_, options.max_inflight_request_bytes);
+  if (!needed.ok()) return needed.status();
+  if (absl::Status status = host_budget.Take(tenant, *needed, share); !status.ok()) return status;
+  if (ParseMessage(bytes, message)) return absl::OkStatus();
+  return InvalidFieldError("", "bytes that are not the request's message",
+                           absl::StrCat("a ", message->GetTypeName()));
+}
+
+CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc)
     : CallRecord(state, method, MakeContext(rpc)) {
   absl::StatusOr<Principal> user = UserOf(*rpc, *state->identities);
-  if (user.ok()) context_->caller = std::move(user->tenant);
   allowed_ = user.status();
+  if (!user.ok()) return;
+  context_->caller = std::move(user->tenant);
+  absl::StatusOr<TenantPtr> tenant = state->core->tenants().Get(context_->caller);
+  allowed_ = tenant.status();
+  if (tenant.ok()) context_->tenant = *std::move(tenant);
 }
 
 CallRecord::CallRecord(ServiceState* state, Method method, ContextPtr context)
@@ -161,74 +147,36 @@ void CallRecord::Publish() const {
   line.WriteOrdinary();
 }
 
+ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline) {
+  auto context = std::make_shared<RequestContext>();
+  context->caller = stream.caller;
+  context->tenant = stream.tenant;
+  context->request_id = stream.request_id;
+  context->method = stream.method;
+  context->deadline = std::min(stream.deadline, deadline);
+  return context;
+}
+
 absl::Status CancellationOf(const RequestContext& context) {
   return context.deadline <= absl::Now() ? absl::DeadlineExceededError("the deadline has passed")
                                          : absl::CancelledError("the call was cancelled");
 }
 
-void EchoRequestId(const RequestContext& context, grpc::CallbackServerContext* rpc) {
+void EchoRequestId(const RequestContext& context, grpc::ServerContextBase* rpc) {
   rpc->AddInitialMetadata(kRequestIdKey, context.request_id);
 }
 
 grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
-                              grpc::CallbackServerContext* rpc) {
+                              grpc::ServerContextBase* rpc) {
   rpc->AddTrailingMetadata(kRequestIdKey, context.request_id);
   return FinalStatus(status, rpc);
 }
 
-grpc::Status FinalStatus(const absl::Status& status, grpc::CallbackServerContext* rpc) {
+grpc::Status FinalStatus(const absl::Status& status, grpc::ServerContextBase* rpc) {
   if (auto delay = RetryAfterOf(status)) {
     rpc->AddTrailingMetadata(kPushbackKey, absl::StrCat(absl::ToInt64Milliseconds(*delay)));
   }
   return ToGrpcStatus(status);
-}
-
-UnaryCall::UnaryCall(ServiceState* state, Method method, grpc::CallbackServerContext* rpc,
-                     const grpc::ByteBuffer* request, grpc::ByteBuffer* reply)
-    : state_(state),
-      active_(&state->tracker),
-      rpc_(rpc),
-      request_bytes_(request),
-      reply_bytes_(reply),
-      record_(state, method, rpc) {}
-
-void UnaryCall::Begin() {
-  if (!record_.allowed().ok()) return Fail(record_.allowed());
-  if (absl::Status status = state_->CheckMessageSize(*request_bytes_); !status.ok()) {
-    return Fail(status);
-  }
-  if (absl::Status status = TakeHostBytes(static_cast<int64_t>(request_bytes_->Length()));
-      !status.ok()) {
-    return Fail(status);
-  }
-  if (!ParseMessage(*request_bytes_, request())) {
-    return Fail(InvalidFieldError("", "bytes that are not the request's message",
-                                  absl::StrCat("a ", request()->GetTypeName())));
-  }
-  // The message holds copies: give the transport's memory back now. gRPC's own object is not const.
-  const_cast<grpc::ByteBuffer*>(request_bytes_)->Clear();
-  Start();
-}
-
-absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
-  return state_->host_budget.Take(bytes, &host_bytes_);
-}
-
-void UnaryCall::Succeed(grpc::ByteBuffer reply) {
-  record_.SetOutcome(absl::OkStatus());
-  EchoRequestId(*record_.context(), rpc_);
-  reply_bytes_->Swap(&reply);
-  Finish(grpc::Status::OK);
-}
-
-void UnaryCall::Fail(const absl::Status& status) {
-  record_.SetOutcome(status);
-  Finish(FailBeforeAnswer(status, *record_.context(), rpc_));
-}
-
-void UnaryCall::OnDone() {
-  record_.Publish();
-  delete this;
 }
 
 }  // namespace blockd::server

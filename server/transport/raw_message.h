@@ -2,8 +2,8 @@
 // that a solution already lies in.
 //
 // Plain functions and values; a value is used by one thread at a time.
-#ifndef BLOCKD_SERVER_RAW_MESSAGE_H_
-#define BLOCKD_SERVER_RAW_MESSAGE_H_
+#ifndef BLOCKD_SERVER_TRANSPORT_RAW_MESSAGE_H_
+#define BLOCKD_SERVER_TRANSPORT_RAW_MESSAGE_H_
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -12,8 +12,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/message_lite.h"
 
 namespace blockd::server {
@@ -22,7 +25,8 @@ namespace blockd::server {
 class Payload {
  public:
   Payload() = default;
-  explicit Payload(int64_t bytes);
+  // RESOURCE_EXHAUSTED if the host has no such piece.
+  static absl::StatusOr<Payload> Allocate(int64_t bytes);
   std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
   int64_t bytes() const { return bytes_; }
   // Part of it as a slice that keeps the memory alive.
@@ -52,6 +56,12 @@ grpc::ByteBuffer SerializeNestedWithBytes(const google::protobuf::MessageLite& o
 grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& message, int field,
                                 const Payload& bytes, int64_t offset, int64_t length);
 
+// Takes the next `length` bytes of `in` as pieces of memory that they already lie in.
+bool TakePieces(google::protobuf::io::CodedInputStream* in, int64_t length,
+                std::vector<std::span<const std::byte>>* pieces);
+// The head of a field of so many bytes.
+void AppendLengthHeader(std::string* out, int field, int64_t length);
+
 // A message of a stream whose field `chunk_field` is raw bytes.
 struct StreamPart {
   uint64_t id = 0;                                 // field `id_field`, if asked for
@@ -65,4 +75,4 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_RAW_MESSAGE_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_RAW_MESSAGE_H_

@@ -3,8 +3,8 @@
 //
 // Errors are INVALID_ARGUMENT with the field's path, what came and what was expected. Pure
 // functions, thread-safe. What a view points to is the request's own memory.
-#ifndef BLOCKD_SERVER_WIRE_H_
-#define BLOCKD_SERVER_WIRE_H_
+#ifndef BLOCKD_SERVER_TRANSPORT_WIRE_H_
+#define BLOCKD_SERVER_TRANSPORT_WIRE_H_
 
 #include <grpcpp/support/status.h>
 
@@ -46,6 +46,10 @@ absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::
 // Bytes of `num_rhs` right-hand sides; INVALID_ARGUMENT if they overflow or num_rhs < 1.
 absl::StatusOr<int64_t> RhsBytes(const Shape& shape, int64_t num_rhs, std::string_view path);
 
+// INVALID_ARGUMENT if it is negative or no duration.
+absl::StatusOr<absl::Duration> ToDuration(std::string_view path,
+                                          const google::protobuf::Duration& wire);
+
 std::span<const std::byte> AsBytes(std::string_view text);
 
 void ToWire(const Cost& cost, v1::Cost* wire);
@@ -62,4 +66,4 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_WIRE_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_WIRE_H_

@@ -1,16 +1,17 @@
-#include "server/raw_message.h"
+#include "server/transport/raw_message.h"
 
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 
 namespace blockd::server {
-namespace {
 
 using google::protobuf::MessageLite;
 using google::protobuf::internal::WireFormatLite;
@@ -24,6 +25,8 @@ void AppendLengthHeader(std::string* out, int field, int64_t length) {
   end = CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(length), end);
   out->append(reinterpret_cast<char*>(head), end - head);
 }
+
+namespace {
 
 int64_t LengthHeaderBytes(int field, int64_t length) {
   std::string head;
@@ -39,9 +42,15 @@ grpc::ByteBuffer Join(const std::string& head, const Payload& bytes, int64_t off
 
 }  // namespace
 
-Payload::Payload(int64_t bytes)
-    : data_(std::make_shared_for_overwrite<std::byte[]>(static_cast<size_t>(bytes))),
-      bytes_(bytes) {}
+absl::StatusOr<Payload> Payload::Allocate(int64_t bytes) {
+  Payload payload;
+  payload.data_.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+  if (payload.data_ == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
+  }
+  payload.bytes_ = bytes;
+  return payload;
+}
 
 grpc::Slice Payload::slice(int64_t offset, int64_t bytes) const {
   auto* owner = new std::shared_ptr<std::byte[]>(data_);
@@ -89,24 +98,19 @@ grpc::ByteBuffer SerializeNestedWithBytes(const MessageLite& outer, int outer_fi
   return Join(head, bytes, 0, bytes.bytes());
 }
 
-namespace {
-
-// Takes the next `length` bytes of the stream as pieces of memory that it already lies in.
-bool TakePieces(CodedInputStream* in, int64_t length, StreamPart* part) {
-  part->chunk_bytes = length;
+bool TakePieces(CodedInputStream* in, int64_t length,
+                std::vector<std::span<const std::byte>>* pieces) {
   while (length > 0) {
     const void* data;
     int available;
     if (!in->GetDirectBufferPointer(&data, &available) || available == 0) return false;
     const int taken = static_cast<int>(std::min<int64_t>(available, length));
-    part->pieces.emplace_back(static_cast<const std::byte*>(data), taken);
+    pieces->emplace_back(static_cast<const std::byte*>(data), taken);
     if (!in->Skip(taken)) return false;
     length -= taken;
   }
   return true;
 }
-
-}  // namespace
 
 std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field) {
   StreamPart part;
@@ -126,7 +130,8 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
       int length;
       if (!in.ReadVarintSizeAsInt(&length)) return std::nullopt;
       part.is_chunk = true;
-      if (!TakePieces(&in, length, &part)) return std::nullopt;
+      part.chunk_bytes = length;
+      if (!TakePieces(&in, length, &part.pieces)) return std::nullopt;
     } else {
       other = true;
       if (!WireFormatLite::SkipField(&in, tag)) return std::nullopt;

@@ -1,4 +1,4 @@
-#include "server/wire.h"
+#include "server/transport/wire.h"
 
 #include <algorithm>
 #include <limits>
@@ -124,17 +124,6 @@ std::span<const uint32_t> Span(const google::protobuf::RepeatedField<uint32_t>& 
   return {field.data(), static_cast<size_t>(field.size())};
 }
 
-absl::StatusOr<absl::Duration> ToDuration(std::string_view path,
-                                          const google::protobuf::Duration& wire) {
-  constexpr int64_t kMaxSeconds = 315'576'000'000;  // what the message allows: 10,000 years
-  if (wire.seconds() < 0 || wire.nanos() < 0 || wire.seconds() > kMaxSeconds ||
-      wire.nanos() > 999'999'999) {
-    return Invalid(path, absl::StrCat(wire.seconds(), " s and ", wire.nanos(), " ns"),
-                   "0 s or more, and 0 to 999999999 ns");
-  }
-  return absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
-}
-
 }  // namespace
 
 std::span<const uint32_t> DiagonalIndex(const v1::SystemSpec& spec) {
@@ -248,6 +237,17 @@ absl::StatusOr<int64_t> RhsBytes(const Shape& shape, int64_t num_rhs, std::strin
     return Invalid(path, Came(num_rhs), absl::StrCat("fewer columns of ", column, " bytes"));
   }
   return *bytes;
+}
+
+absl::StatusOr<absl::Duration> ToDuration(std::string_view path,
+                                          const google::protobuf::Duration& wire) {
+  constexpr int64_t kMaxSeconds = 315'576'000'000;  // what the message allows: 10,000 years
+  if (wire.seconds() < 0 || wire.nanos() < 0 || wire.seconds() > kMaxSeconds ||
+      wire.nanos() > 999'999'999) {
+    return Invalid(path, absl::StrCat(wire.seconds(), " s and ", wire.nanos(), " ns"),
+                   "0 s or more, and 0 to 999999999 ns");
+  }
+  return absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
 }
 
 std::span<const std::byte> AsBytes(std::string_view text) {

@@ -4,20 +4,20 @@
 //
 // The stream reads on only while it holds fewer requests and bytes than its limits, unless all that
 // it holds is still arriving: then it must read, and refuses what does not fit.
-#ifndef BLOCKD_SERVER_SOLVE_STREAM_H_
-#define BLOCKD_SERVER_SOLVE_STREAM_H_
+#ifndef BLOCKD_SERVER_TRANSPORT_SOLVE_STREAM_H_
+#define BLOCKD_SERVER_TRANSPORT_SOLVE_STREAM_H_
 
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
+#include <memory>
 
-#include "server/call.h"
+#include "server/transport/call.h"
+#include "server/transport/server_call.h"
 
 namespace blockd::server {
 
-// The reactor owns itself; `state` outlives it.
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartSolveStream(
-    ServiceState* state, grpc::CallbackServerContext* rpc);
+// `state` outlives the call.
+std::shared_ptr<ServerCall> MakeSolveStream(ServiceState* state,
+                                            std::unique_ptr<IncomingCall> incoming);
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_SOLVE_STREAM_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_SOLVE_STREAM_H_

@@ -1,7 +1,7 @@
 // The half of wire.h that turns statuses of the core into those of the wire.
 #include <string>
 
-#include "server/wire.h"
+#include "server/transport/wire.h"
 
 namespace blockd::server {
 namespace {

@@ -1,36 +1,28 @@
-#include "server/solver_service.h"
+#include "server/transport/solver_service.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/factor_stream.h"
-#include "server/raw_message.h"
-#include "server/solve_stream.h"
-#include "server/wire.h"
+#include "server/transport/factor_stream.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/solve_stream.h"
+#include "server/transport/unary_call.h"
+#include "server/transport/wire.h"
 
 namespace blockd::server {
 namespace {
 
-template <typename Request>
-class CallOf : public UnaryCall {
+class FactorCall final : public CoreCallOf<v1::FactorRequest, FactorReply> {
  public:
-  using UnaryCall::UnaryCall;
-
- protected:
-  Request request_;
+  using CoreCallOf::CoreCallOf;
 
  private:
-  google::protobuf::MessageLite* request() final { return &request_; }
-};
-
-class FactorCall final : public CallOf<v1::FactorRequest> {
- public:
-  using CallOf::CallOf;
-
- private:
+  bool IsLong() const override { return true; }
   void Start() override {
     if (absl::Status status = state()->CheckAcceptsWork(); !status.ok()) return Fail(status);
     absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
@@ -50,22 +42,19 @@ class FactorCall final : public CallOf<v1::FactorRequest> {
       if (!view.ok()) return Fail(view.status());
       views.push_back(*view);
     }
-    core().Factor(record().context(), *params, std::move(views),
-                  [this](absl::StatusOr<FactorReply> reply) { Answer(std::move(reply)); });
+    core().Factor(record().context(), *params, std::move(views), Done());
   }
 
-  void Answer(absl::StatusOr<FactorReply> reply) {
-    if (!reply.ok()) return Fail(reply.status());
-    record().SetCost(reply->cost);
+  void Answer(const FactorReply& reply) override {
     v1::FactorReply wire;
-    ToWire(*reply, &wire);
+    ToWire(reply, &wire);
     Succeed(SerializeMessage(wire));
   }
 };
 
-class SolveCall final : public CallOf<v1::SolveRequest> {
+class SolveCall final : public CoreCallOf<v1::SolveRequest, SolveReply> {
  public:
-  using CallOf::CallOf;
+  using CoreCallOf::CoreCallOf;
 
  private:
   void Start() override {
@@ -75,34 +64,33 @@ class SolveCall final : public CallOf<v1::SolveRequest> {
     record().SetSolve(params->handle, params->num_rhs);
     const auto bytes = static_cast<int64_t>(request_.rhs().size());
     if (absl::Status status = TakeHostBytes(bytes); !status.ok()) return Fail(status);
-    solution_ = Payload(bytes);
+    absl::StatusOr<Payload> solution = Payload::Allocate(bytes);
+    if (!solution.ok()) return Fail(solution.status());
+    solution_ = *std::move(solution);
     params->rhs = AsBytes(request_.rhs());
     params->solution = solution_.span();
-    core().Solve(record().context(), *params,
-                 [this](absl::StatusOr<SolveReply> reply) { Answer(std::move(reply)); });
+    core().Solve(record().context(), *params, Done());
   }
 
-  void Answer(absl::StatusOr<SolveReply> reply) {
-    if (!reply.ok()) return Fail(reply.status());
-    record().SetCost(reply->cost);
+  void Answer(const SolveReply& reply) override {
     v1::SolveReply wire;
-    ToWire(*reply, &wire);
+    ToWire(reply, &wire);
     Succeed(SerializeWithBytes(wire, v1::SolveReply::kSolutionFieldNumber, solution_));
   }
 
   Payload solution_;
 };
 
-class FactorSolveCall final : public CallOf<v1::FactorSolveRequest> {
+class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveReply> {
  public:
-  using CallOf::CallOf;
+  using CoreCallOf::CoreCallOf;
 
  private:
+  bool IsLong() const override { return true; }
   void Start() override {
     absl::StatusOr<FactorSolveParams> params = Params();
     if (!params.ok()) return Fail(params.status());
-    core().FactorSolve(record().context(), *params,
-                       [this](absl::StatusOr<SolveReply> reply) { Answer(std::move(reply)); });
+    core().FactorSolve(record().context(), *params, Done());
   }
 
   absl::StatusOr<FactorSolveParams> Params() {
@@ -120,7 +108,9 @@ class FactorSolveCall final : public CallOf<v1::FactorSolveRequest> {
                                absl::StrCat(*bytes, " bytes"));
     }
     if (absl::Status status = TakeHostBytes(*bytes); !status.ok()) return status;
-    solution_ = Payload(*bytes);
+    absl::StatusOr<Payload> solution = Payload::Allocate(*bytes);
+    if (!solution.ok()) return solution.status();
+    solution_ = *std::move(solution);
     FactorSolveParams params;
     params.matrix = *view;
     params.num_rhs = request_.num_rhs();
@@ -137,11 +127,9 @@ class FactorSolveCall final : public CallOf<v1::FactorSolveRequest> {
     return params;
   }
 
-  void Answer(absl::StatusOr<SolveReply> reply) {
-    if (!reply.ok()) return Fail(reply.status());
-    record().SetCost(reply->cost);
+  void Answer(const SolveReply& reply) override {
     v1::FactorSolveReply wire;
-    ToWire(*reply, &wire);
+    ToWire(reply, &wire);
     Succeed(SerializeWithBytes(wire, v1::FactorSolveReply::kSolutionFieldNumber, solution_));
   }
 
@@ -193,6 +181,7 @@ class ListFactorizationsCall final : public CallOf<v1::ListFactorizationsRequest
   using CallOf::CallOf;
 
  private:
+  bool IsLong() const override { return true; }
   static constexpr int32_t kMaxPage = 1000;
 
   void Start() override {
@@ -260,6 +249,7 @@ class GetPlanCall final : public CallOf<v1::GetPlanRequest> {
   using CallOf::CallOf;
 
  private:
+  bool IsLong() const override { return true; }
   void Start() override {
     absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
     if (!form.ok()) return Fail(form.status());
@@ -277,59 +267,65 @@ class GetPlanCall final : public CallOf<v1::GetPlanRequest> {
   }
 };
 
-template <typename Call>
-grpc::ServerUnaryReactor* StartCall(ServiceState* state, Method method,
-                                    grpc::CallbackServerContext* rpc,
-                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto* call = new Call(state, method, rpc, request, reply);
-  call->Begin();
-  return call;
+// A call that is answered with a status at once.
+class RefusedCall final : public ServerCall {
+ public:
+  RefusedCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming, grpc::Status status)
+      : ServerCall(tracker, std::move(incoming)), status_(std::move(status)) {}
+
+ private:
+  void OnBegin() override { Finish(status_); }
+  void OnCancel() override {}
+  void OnDone() override {}
+  void OnFailure(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+
+  const grpc::Status status_;
+};
+
+using Incoming = std::unique_ptr<IncomingCall>;
+using Make = std::shared_ptr<ServerCall> (*)(ServiceState*, Incoming);
+
+template <typename Call, Method method>
+std::shared_ptr<ServerCall> MakeUnary(ServiceState* state, Incoming incoming) {
+  return std::make_shared<Call>(state, method, std::move(incoming));
+}
+
+const absl::flat_hash_map<std::string_view, Make>& Methods() {
+  static const auto& methods = *new absl::flat_hash_map<std::string_view, Make>{
+      {"/blockd.v1.Solver/Factor", MakeUnary<FactorCall, Method::kFactor>},
+      {"/blockd.v1.Solver/FactorStream", MakeFactorStream},
+      {"/blockd.v1.Solver/Solve", MakeUnary<SolveCall, Method::kSolve>},
+      {"/blockd.v1.Solver/SolveStream", MakeSolveStream},
+      {"/blockd.v1.Solver/FactorSolve", MakeUnary<FactorSolveCall, Method::kFactorSolve>},
+      {"/blockd.v1.Solver/Release", MakeUnary<ReleaseCall, Method::kRelease>},
+      {"/blockd.v1.Solver/GetFactorization",
+       MakeUnary<GetFactorizationCall, Method::kGetFactorization>},
+      {"/blockd.v1.Solver/ListFactorizations",
+       MakeUnary<ListFactorizationsCall, Method::kListFactorizations>},
+      {"/blockd.v1.Solver/GetServerInfo", MakeUnary<GetServerInfoCall, Method::kGetServerInfo>},
+      {"/blockd.v1.Solver/GetPlan", MakeUnary<GetPlanCall, Method::kGetPlan>},
+  };
+  return methods;
 }
 
 }  // namespace
 
-using Unary = grpc::ServerUnaryReactor;
-using Bytes = grpc::ByteBuffer;
-
-Unary* SolverService::Factor(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<FactorCall>(state_, Method::kFactor, rpc, request, reply);
-}
-
-grpc::ServerReadReactor<Bytes>* SolverService::FactorStream(Rpc* rpc, Bytes* reply) {
-  return StartFactorStream(state_, rpc, reply);
-}
-
-Unary* SolverService::Solve(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<SolveCall>(state_, Method::kSolve, rpc, request, reply);
-}
-
-grpc::ServerBidiReactor<Bytes, Bytes>* SolverService::SolveStream(Rpc* rpc) {
-  return StartSolveStream(state_, rpc);
-}
-
-Unary* SolverService::FactorSolve(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<FactorSolveCall>(state_, Method::kFactorSolve, rpc, request, reply);
-}
-
-Unary* SolverService::Release(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<ReleaseCall>(state_, Method::kRelease, rpc, request, reply);
-}
-
-Unary* SolverService::GetFactorization(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<GetFactorizationCall>(state_, Method::kGetFactorization, rpc, request, reply);
-}
-
-Unary* SolverService::ListFactorizations(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<ListFactorizationsCall>(state_, Method::kListFactorizations, rpc, request,
-                                           reply);
-}
-
-Unary* SolverService::GetServerInfo(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<GetServerInfoCall>(state_, Method::kGetServerInfo, rpc, request, reply);
-}
-
-Unary* SolverService::GetPlan(Rpc* rpc, const Bytes* request, Bytes* reply) {
-  return StartCall<GetPlanCall>(state_, Method::kGetPlan, rpc, request, reply);
+std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state, Incoming incoming) {
+  size_t metadata_bytes = 0;
+  for (const auto& [key, value] : incoming->context.client_metadata()) {
+    metadata_bytes += key.size() + value.size();
+  }
+  if (metadata_bytes > kMaxMetadataBytes) {
+    return std::make_shared<RefusedCall>(
+        &state->tracker, std::move(incoming),
+        grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     absl::StrCat("the metadata has ", metadata_bytes, " bytes; at most ",
+                                  kMaxMetadataBytes, " are taken")));
+  }
+  const auto found = Methods().find(incoming->context.method());
+  if (found != Methods().end()) return found->second(state, std::move(incoming));
+  return std::make_shared<RefusedCall>(&state->tracker, std::move(incoming),
+                                       grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
 }
 
 }  // namespace blockd::server

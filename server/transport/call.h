@@ -1,0 +1,126 @@
+// What every call has, whatever it does: who asks, since when, how it ended; its line in the log
+// and its place in the metrics; and whether the server still accepts work.
+//
+// ServiceState is shared by all calls and thread-safe. A CallRecord belongs to one call and is used
+// by one thread at a time.
+#ifndef BLOCKD_SERVER_TRANSPORT_CALL_H_
+#define BLOCKD_SERVER_TRANSPORT_CALL_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "server/core/budget.h"
+#include "server/core/metrics.h"
+#include "server/core/solver_core.h"
+#include "server/identity/identities.h"
+#include "server/options.h"
+#include "server/transport/call_tracker.h"
+#include "server/transport/executor.h"
+#include "server/transport/host_budget.h"
+#include "server/transport/wire_scan.h"
+
+namespace blockd::server {
+
+// What a thread that serves looks at itself: longer messages would keep other calls waiting.
+constexpr size_t kShortMessageBytes = 64 << 10;
+
+struct ServiceState {
+  ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options,
+               const ServerIdentity& identity, const Identities* identities)
+      : core(core),
+        metrics(metrics),
+        options(options),
+        identity(identity),
+        identities(identities),
+        host_budget(options.max_inflight_request_bytes, options.core.retry_delay),
+        start(absl::Now()),
+        work(options.serving_threads),
+        replies(std::max(1, options.serving_threads / 4)),
+        element_limits_(ElementLimits(options)) {}
+
+  // UNAVAILABLE with ServerDraining once the server drains.
+  absl::Status CheckAcceptsWork() const;
+  // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
+  absl::Status CheckMessageSize(const grpc::ByteBuffer& message) const;
+  // Takes the memory from the host's budget that `message` will need once it is parsed, and parses
+  // it. INVALID_ARGUMENT for bytes that are no such message, and what the budget says.
+  absl::Status Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,
+                     google::protobuf::Message* message, Reservation* share);
+
+  SolverCore* const core;
+  Metrics* const metrics;
+  const ServerOptions options;
+  const ServerIdentity identity;
+  const Identities* const identities;
+  HostBudget host_budget;
+  CallTracker tracker;
+  const absl::Time start;
+  // What takes long, and what the core answers from threads of its own.
+  Executor work, replies;
+
+ private:
+  static std::vector<ElementLimit> ElementLimits(const ServerOptions& options);
+
+  const std::vector<ElementLimit> element_limits_;
+};
+
+class CallRecord {
+ public:
+  // Reads the caller, the deadline and the request id.
+  CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc);
+  // One request of a stream, under the stream's context.
+  CallRecord(ServiceState* state, Method method, ContextPtr context);
+
+  const ContextPtr& context() const { return context_; }
+  // UNAUTHENTICATED or PERMISSION_DENIED: nobody to work for.
+  const absl::Status& allowed() const { return allowed_; }
+  // For the log.
+  void SetShape(const Shape& shape, int64_t systems);
+  void SetSolve(const Handle& handle, int64_t num_rhs);
+  void SetCost(const Cost& cost) { cost_ = cost; }
+
+  // The answer is known: stops the time.
+  void SetOutcome(const absl::Status& status);
+  // Metrics and log; after SetOutcome.
+  void Publish() const;
+
+ private:
+  ServiceState* const state_;
+  const Method method_;
+  const ContextPtr context_;
+  const absl::Time start_;
+  absl::Status allowed_;
+  absl::Duration total_;
+  absl::Status status_;
+  std::string subject_;  // shape or handle
+  int64_t items_ = 0;
+  Cost cost_;
+};
+
+// The context of one request of a stream: it is cancelled by itself, or with the stream.
+ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline);
+
+// Why gRPC cancelled a call: DEADLINE_EXCEEDED if its deadline has passed, else CANCELLED.
+absl::Status CancellationOf(const RequestContext& context);
+
+// The request id goes back in the initial metadata. A call that fails before it has sent any says
+// it in its trailing metadata instead: without initial metadata the status is in the answer's first
+// frame, which is where a router looks that tries failed calls elsewhere.
+void EchoRequestId(const RequestContext& context, grpc::ServerContextBase* rpc);
+grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
+                              grpc::ServerContextBase* rpc);
+// Says `status` on the wire, with the retry delay as trailing metadata where there is one.
+grpc::Status FinalStatus(const absl::Status& status, grpc::ServerContextBase* rpc);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_CALL_H_

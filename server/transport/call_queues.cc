@@ -1,0 +1,120 @@
+#include "server/transport/call_queues.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/transport/executor.h"
+
+namespace blockd::server {
+namespace {
+
+// Calls that may arrive on a queue before its thread has asked for more; gRPC keeps what is beyond.
+constexpr int kSlots = 32;
+
+}  // namespace
+
+// Asks gRPC for the next call.
+class CallQueue::Slot final : public Tag {
+ public:
+  explicit Slot(CallQueue* queue) : queue_(queue) {}
+  void Ask() {
+    incoming_ = std::make_unique<IncomingCall>();
+    auto* const cq = queue_->queue_.get();
+    queue_->service_->RequestCall(&incoming_->context, &incoming_->stream, cq, cq, this);
+  }
+  void Complete(bool ok) noexcept override {
+    if (!ok) {  // the server shuts down
+      delete this;
+      return;
+    }
+    std::unique_ptr<IncomingCall> arrived = std::move(incoming_);
+    Ask();
+    queue_->make_call_(std::move(arrived))->Accept(queue_);
+  }
+
+ private:
+  CallQueue* const queue_;
+  std::unique_ptr<IncomingCall> incoming_;
+};
+
+CallQueue::CallQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue,
+                     grpc::AsyncGenericService* service, MakeCall make_call)
+    : queue_(std::move(queue)), service_(service), make_call_(std::move(make_call)) {}
+
+CallQueue::~CallQueue() { Stop(); }
+
+void CallQueue::Start() {
+  for (int i = 0; i < kSlots; ++i) (new Slot(this))->Ask();
+  thread_ = std::thread([this] { Serve(); });
+}
+
+void CallQueue::Serve() {
+  MarkTransportThread();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) static_cast<Tag*>(tag)->Complete(ok);
+}
+
+void CallQueue::Add(ServerCall* call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.insert(call);
+}
+
+void CallQueue::Remove(ServerCall* call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(call);
+}
+
+void CallQueue::LookAtAll(absl::Time now, absl::Duration reply_timeout) {
+  std::vector<std::shared_ptr<ServerCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (ServerCall* call : calls_) {
+      if (call->NeedsLook()) calls.push_back(call->shared_from_this());
+    }
+  }
+  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, reply_timeout);
+}
+
+void CallQueue::Stop() {
+  queue_->Shutdown();
+  if (thread_.joinable()) thread_.join();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) static_cast<Tag*>(tag)->Complete(ok);  // if never started
+}
+
+CallQueues::CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
+                       MakeCall make_call)
+    : threads_(threads),
+      reply_timeout_(reply_timeout),
+      look_every_(look_every),
+      make_call_(std::move(make_call)) {}
+
+CallQueues::~CallQueues() { Stop(); }
+
+void CallQueues::AddTo(grpc::ServerBuilder* builder) {
+  builder->RegisterAsyncGenericService(&service_);
+  for (int i = 0; i < threads_; ++i) {
+    queues_.push_back(
+        std::make_unique<CallQueue>(builder->AddCompletionQueue(), &service_, make_call_));
+  }
+}
+
+void CallQueues::Start() {
+  for (const auto& queue : queues_) queue->Start();
+  looking_ = std::thread([this] {
+    MarkTransportThread();
+    while (!stopping_.WaitForNotificationWithTimeout(look_every_)) {
+      for (const auto& queue : queues_) queue->LookAtAll(absl::Now(), reply_timeout_);
+    }
+  });
+}
+
+void CallQueues::Stop() {
+  if (!stopping_.HasBeenNotified()) stopping_.Notify();
+  if (looking_.joinable()) looking_.join();
+  queues_.clear();
+}
+
+}  // namespace blockd::server

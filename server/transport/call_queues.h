@@ -1,0 +1,81 @@
+// The completion queues that calls arrive on and go on over, with a thread each, and the thread
+// that looks from time to time whether a call waits for something too long.
+//
+// gRPC's callback API is not used for calls of ours: in 1.51 its threads are half as many as
+// processors, and sleep 100 ms at a time once nothing has come for a second.
+#ifndef BLOCKD_SERVER_TRANSPORT_CALL_QUEUES_H_
+#define BLOCKD_SERVER_TRANSPORT_CALL_QUEUES_H_
+
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server_builder.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "server/transport/server_call.h"
+
+namespace blockd::server {
+
+// Never null: a call of an unknown method is a call too.
+using MakeCall = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<IncomingCall>)>;
+
+class CallQueue {
+ public:
+  CallQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue, grpc::AsyncGenericService* service,
+            MakeCall make_call);
+  ~CallQueue();
+
+  void Start();
+  // Calls that have arrived and are not over.
+  void Add(ServerCall* call);
+  void Remove(ServerCall* call);
+  void LookAtAll(absl::Time now, absl::Duration reply_timeout);
+  void Stop();
+
+ private:
+  class Slot;
+  void Serve();
+
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  grpc::AsyncGenericService* const service_;
+  const MakeCall make_call_;
+  std::thread thread_;
+  absl::Mutex mutex_;
+  absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+class CallQueues {
+ public:
+  // So many threads, each with a queue. A call ends whose client has not taken its reply for
+  // `reply_timeout`; calls are looked at every `look_every`.
+  CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
+             MakeCall make_call);
+  ~CallQueues();  // stops
+
+  // Before the server is built; then Start.
+  void AddTo(grpc::ServerBuilder* builder);
+  void Start();
+  // After the server has shut down and all calls are over.
+  void Stop();
+
+ private:
+  const int threads_;
+  const absl::Duration reply_timeout_, look_every_;
+  const MakeCall make_call_;
+  grpc::AsyncGenericService service_;
+  std::vector<std::unique_ptr<CallQueue>> queues_;
+  absl::Notification stopping_;
+  std::thread looking_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_CALL_QUEUES_H_

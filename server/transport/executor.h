@@ -1,0 +1,76 @@
+// A few threads that do what would take a serving thread too long, in the order in which it came.
+//
+// What is posted is a part of the object that it works for, so that posting allocates nothing and
+// cannot fail: the queue is as long as there are calls and requests under way, which have limits of
+// their own. Thread-safe.
+#ifndef BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_
+#define BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_
+
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace blockd::server {
+
+class Executor {
+ public:
+  // May be posted again as soon as it runs, not before.
+  class Task {
+   public:
+    virtual ~Task() = default;
+    virtual void Run() noexcept = 0;
+
+   private:
+    friend class Executor;
+    Task* next_ = nullptr;
+    std::shared_ptr<Task> self_;  // while it waits
+  };
+
+  explicit Executor(int threads);
+  ~Executor();  // once everything that was posted has run
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  void Post(std::shared_ptr<Task> task) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Work() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::Mutex mutex_;
+  absl::CondVar wake_;  // something is posted, or it stops
+  Task* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Task* last_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+// A member of `Owner` that is a task: runs `Owner::method` and keeps the owner alive meanwhile.
+//
+//   MemberTask<Call, &Call::HandleMessage> task_{this};
+//   executor.Post(Shared(shared_from_this(), &task_));
+template <typename Owner, void (Owner::*method)() noexcept>
+class MemberTask final : public Executor::Task {
+ public:
+  explicit MemberTask(Owner* owner) : owner_(owner) {}
+  void Run() noexcept override { (owner_->*method)(); }
+
+ private:
+  Owner* const owner_;
+};
+template <typename Owner>
+std::shared_ptr<Executor::Task> Shared(std::shared_ptr<Owner> owner, Executor::Task* member) {
+  return std::shared_ptr<Executor::Task>(std::move(owner), member);
+}
+
+// Whether this thread is one of an executor, or was marked as one that serves: it may make calls of
+// gRPC. The threads that feed the device may not.
+bool IsTransportThread();
+void MarkTransportThread();
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_

@@ -1,0 +1,152 @@
+// ServerCall is one call of gRPC on a completion queue of our own: what it reads, writes and how it
+// ends. All kinds of calls, unary ones and streams, derive from it.
+//
+// What it is told (On...) comes from the one thread of its queue, one after another, but for
+// OnLook. Read, Greet, Write and Finish may be called from any thread. A call lives while gRPC
+// knows one of its tags, and as long as somebody holds it.
+#ifndef BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
+#define BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/transport/call_tracker.h"
+
+namespace blockd::server {
+
+class CallQueue;
+class ServerCall;
+
+// What a completion queue gives back.
+class Tag {
+ public:
+  virtual void Complete(bool ok) noexcept = 0;
+
+ protected:
+  ~Tag() = default;
+};
+
+// What gRPC fills when a call arrives.
+struct IncomingCall {
+  // gRPC says by it that the call is over, cancelled or not.
+  class OverTag final : public Tag {
+   public:
+    void Complete(bool ok) noexcept override;
+    std::shared_ptr<ServerCall> call;
+  };
+
+  IncomingCall() { context.AsyncNotifyWhenDone(&over); }
+
+  OverTag over;
+  grpc::GenericServerContext context;
+  grpc::GenericServerAsyncReaderWriter stream{&context};
+};
+
+class ServerCall : public std::enable_shared_from_this<ServerCall> {
+ public:
+  ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming);
+  virtual ~ServerCall() = default;
+  ServerCall(const ServerCall&) = delete;
+  ServerCall& operator=(const ServerCall&) = delete;
+
+  // Once, from the queue's thread.
+  void Accept(CallQueue* queue);
+  // From time to time, from a thread of the transport's own: cancels a call whose message nobody
+  // has taken for `reply_timeout`.
+  void Look(absl::Time now, absl::Duration reply_timeout);
+  bool NeedsLook() const { return watched_ || writing_since_ != 0; }
+
+ protected:
+  // The call stands; it is held by a shared_ptr.
+  virtual void OnBegin() = 0;
+  // message() has come, or none comes any more.
+  virtual void OnRead(bool /*ok*/) {}
+  virtual void OnWritten(bool /*ok*/) {}
+  // The client has gone, or its deadline has passed. Finish is called all the same.
+  virtual void OnCancel() = 0;
+  // The last thing of a call: it was finished and gRPC has done with it.
+  virtual void OnDone() = 0;
+  // From another thread than all others, from time to time after WatchMe.
+  virtual void OnLook(absl::Time /*now*/) {}
+  // Memory is exhausted, in a call of ours: end with this status, if not ended yet.
+  virtual void OnFailure(const absl::Status& status) = 0;
+
+  // At most one at a time of each, and none after Finish.
+  void Read();
+  void Greet();  // sends the initial metadata
+  void Write(grpc::ByteBuffer message);
+  // Exactly once; after a write under way. `message` goes before it.
+  void Finish(const grpc::Status& status);
+  void WriteAndFinish(grpc::ByteBuffer message);
+  void WatchMe() { watched_ = true; }
+
+  // Runs a part of the call, and ends the call where memory is exhausted.
+  template <typename Part>
+  void Guard(Part part) noexcept {
+    try {
+      part();
+    } catch (const std::bad_alloc&) {
+      RunOutOfMemory();
+    }
+  }
+
+  grpc::GenericServerContext* rpc() { return &incoming_->context; }
+  grpc::ByteBuffer& message() { return message_; }
+  CallTracker* tracker() { return active_.tracker(); }
+  bool finish_called() const { return finish_called_; }
+
+ private:
+  friend class IncomingCall::OverTag;
+
+  // One kind of operation.
+  class Operation final : public Tag {
+   public:
+    using Ended = void (ServerCall::*)(bool);
+    Operation(ServerCall* call, Ended ended) : call_(call), ended_(ended) {}
+    Tag* Start();  // holds the call until it is complete
+    void Complete(bool ok) noexcept override;
+
+   private:
+    ServerCall* const call_;
+    const Ended ended_;
+    std::shared_ptr<ServerCall> held_;
+  };
+  enum class Writing { kNo, kYes, kThenFinish };
+
+  void OnReadEnded(bool ok) { OnRead(ok); }
+  void OnGreeted(bool /*ok*/) {}
+  void OnWriteEnded(bool ok);
+  void OnFinished(bool ok);
+  void OnOver();
+  void StartFinish();
+  void RunOutOfMemory() noexcept;
+  // An operation, or gRPC itself, has done with the call.
+  void Leave();
+  void StartClock();
+
+  const ActiveCall active_;  // first: it ends last
+  const std::unique_ptr<IncomingCall> incoming_;
+  grpc::ByteBuffer message_;  // being read, or being handled
+  grpc::ByteBuffer reply_;
+  grpc::Status status_;
+  Operation read_{this, &ServerCall::OnReadEnded};
+  Operation greet_{this, &ServerCall::OnGreeted};
+  Operation write_{this, &ServerCall::OnWriteEnded};
+  Operation finish_{this, &ServerCall::OnFinished};
+  CallQueue* queue_ = nullptr;
+  std::atomic<int> left_{2};  // the end that gRPC says, Finish's, and operations under way
+  std::atomic<Writing> writing_{Writing::kNo};
+  std::atomic<bool> finish_called_{false};
+  std::atomic<bool> watched_{false};
+  std::atomic<int64_t> writing_since_{0};  // nanoseconds; 0: nothing is being written
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_

@@ -1,0 +1,498 @@
+#include "server/transport/solve_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "blockd/v1/blockd.pb.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/stream_reply.h"
+#include "server/transport/stream_request.h"
+#include "server/transport/upload_pace.h"
+#include "server/transport/wire.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr size_t kMaxRefused = 1024;
+
+class SolveStreamCall;
+
+// One unanswered request. The solution overwrites the right-hand sides where they lie. As a task it
+// takes the core's answer to the stream.
+struct Item final : public Executor::Task, public std::enable_shared_from_this<Item> {
+  Item(ServiceState* state, ContextPtr context, uint64_t id)
+      : id(id), start(absl::Now()), record(state, Method::kSolveStream, std::move(context)) {}
+  void Run() noexcept override;
+  RequestContext& context() { return *record.context(); }
+  bool arriving() const { return received < bytes; }
+
+  const uint64_t id;
+  const absl::Time start;
+  CallRecord record;
+  SolveParams params;
+  Reservation host_bytes;  // of what has come; destroyed after the memory that it stands for
+  Payload values;
+  int64_t bytes = 0;     // of the right-hand sides
+  int64_t received = 0;  // of them
+  int64_t order = 0;     // among the requests of the stream
+  bool answered = false;
+  std::shared_ptr<SolveStreamCall> call;  // while it is in the core
+  absl::StatusOr<SolveReply> reply = absl::UnknownError("");
+};
+using ItemPtr = std::shared_ptr<Item>;
+
+// A message on its way out, or a solution of which the first `sent` bytes are.
+struct Outgoing {
+  ItemPtr item;                          // null: nothing is held for it any more
+  std::optional<grpc::ByteBuffer> head;  // goes first
+  int64_t sent = 0;
+  int64_t left = 0;  // of the solution, in chunks
+};
+
+class SolveStreamCall final : public ServerCall, public DrainableStream {
+ public:
+  SolveStreamCall(ServiceState* state, std::unique_ptr<IncomingCall> incoming)
+      : ServerCall(&state->tracker, std::move(incoming)),
+        state_(state),
+        record_(state, Method::kSolveStream, rpc()),
+        pace_(Limits(), absl::Now()) {}
+
+  void OnDrain() override {
+    Guard([this] {
+      absl::MutexLock lock(&mutex_);
+      draining_ = true;
+      if (!finished_) Advance();
+    });
+  }
+
+  void OnSolved(const ItemPtr& item) noexcept {
+    Guard([&] {
+      absl::MutexLock lock(&mutex_);
+      --running_;
+      const absl::StatusOr<SolveReply>& reply = item->reply;
+      if (reply.ok()) item->record.SetCost(reply->cost);
+      item->record.SetOutcome(reply.status());
+      item->record.Publish();
+      item->answered = true;
+      if (finished_) return;
+      outgoing_.push_back(reply.ok() ? Solution(item)
+                                     : Outgoing{item, FailureMessage(item->id, reply.status())});
+      Advance();
+    });
+  }
+
+ private:
+  UploadLimits Limits() const {
+    return {.idle_timeout = state_->options.stream_idle_timeout,
+            .bytes_per_second = state_->options.min_upload_bytes_per_second};
+  }
+
+  void OnBegin() override {
+    auto self = std::static_pointer_cast<SolveStreamCall>(shared_from_this());
+    tracker()->Add(this, std::weak_ptr<DrainableStream>(self));
+    WatchMe();
+    absl::MutexLock lock(&mutex_);
+    if (!record_.allowed().ok()) return End(record_.allowed());
+    draining_ = tracker()->draining();
+    EchoRequestId(*record_.context(), rpc());
+    Greet();  // a client that waits to be greeted learns that the stream stands
+    Advance();
+  }
+
+  void OnRead(bool ok) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      pace_.Came(absl::Now());
+      if (!ok) {
+        reading_ = false;
+        if (finished_) return;
+        OnEndOfRequests();
+        return Advance();
+      }
+    }
+    if (message().Length() <= kShortMessageBytes) return HandleMessage();
+    state_->work.Post(Shared(shared_from_this(), &handle_task_));
+  }
+
+  void OnWritten(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (finished_) return;
+    if (!ok) return End(CancellationOf(*record_.context()));
+    const Outgoing& out = outgoing_.front();
+    if (out.left == 0) {
+      if (out.item != nullptr) held_bytes_ -= out.item->bytes;
+      outgoing_.pop_front();
+    }
+    Advance();
+  }
+
+  void OnCancel() override {
+    absl::MutexLock lock(&mutex_);
+    if (!finished_) End(CancellationOf(*record_.context()));
+  }
+
+  void OnDone() override {
+    tracker()->Remove(this);
+    // A cancellation looks like the end of the requests until gRPC has said which it was.
+    absl::MutexLock lock(&mutex_);
+    if (end_.ok() && rpc()->IsCancelled()) end_ = CancellationOf(*record_.context());
+    record_.SetOutcome(end_);
+    if (!end_.ok()) record_.Publish();
+  }
+
+  void OnFailure(const absl::Status& status) override {
+    absl::MutexLock lock(&mutex_);
+    if (!finished_) End(status);
+  }
+
+  // Only requests that are still arriving can be late; the stream itself may be silent.
+  void OnLook(absl::Time now) override {
+    absl::MutexLock lock(&mutex_);
+    if (finished_ || !reading_) return;
+    const absl::Status pace = pace_.Check(now);
+    std::vector<std::pair<ItemPtr, absl::Status>> late;
+    for (const auto& [id, item] : items_) {
+      if (!item->arriving()) continue;
+      absl::Status status = pace;
+      if (now - item->start >= state_->options.max_upload_duration) {
+        status = absl::DeadlineExceededError(absl::StrCat(
+            "not complete after ", absl::FormatDuration(state_->options.max_upload_duration),
+            " (--max_upload_duration)"));
+      }
+      if (now >= item->context().deadline) status = CancellationOf(item->context());
+      if (!status.ok()) late.emplace_back(item, status);
+    }
+    if (late.empty()) return;
+    for (const auto& [item, status] : late) Drop(item, status);
+    Advance();
+  }
+
+  // -------------------------------------------------------------------------------- what comes in
+
+  void HandleMessage() noexcept {
+    Guard([this] {
+      absl::StatusOr<StreamMessage> read = Receive();
+      ItemPtr ready;
+      {
+        absl::MutexLock lock(&mutex_);
+        if (finished_) return;
+        if (!read.ok()) return End(read.status());
+        absl::StatusOr<ItemPtr> item = Take(*read);
+        if (!item.ok()) return End(item.status());
+        ready = *std::move(item);
+      }
+      // Without the mutex: the bytes of a request that is arriving are this task's alone.
+      if (ready != nullptr) Copy(*read, ready.get());
+      {
+        absl::MutexLock lock(&mutex_);
+        reading_ = false;
+        if (finished_) return;
+        message().Clear();
+        if (ready != nullptr && !Arrived(*ready, *read)) ready.reset();
+        Advance();
+      }
+      // Without the mutex, since the core may answer at once, from within the call.
+      if (ready != nullptr) Run(std::move(ready));
+    });
+  }
+
+  absl::StatusOr<StreamMessage> Receive() {
+    if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
+    return ReadStreamMessage(&message());
+  }
+
+  // The item that the message has bytes for, if it is not refused; an error ends the stream.
+  absl::StatusOr<ItemPtr> Take(const StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    switch (message.part) {
+      case StreamMessage::Part::kChunk:
+        return TakeChunk(message);
+      case StreamMessage::Part::kCancel:
+        if (const auto found = items_.find(message.id); found != items_.end()) {
+          Cancel(found->second, "the request was cancelled");
+        }
+        return ItemPtr();
+      case StreamMessage::Part::kRequest:
+        return TakeRequest(message);
+    }
+    return ItemPtr();
+  }
+
+  absl::StatusOr<ItemPtr> TakeRequest(const StreamMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (items_.contains(message.id)) {
+      return InvalidFieldError("id", absl::StrCat(message.id),
+                               "an id that no unanswered request of this stream has");
+    }
+    const absl::StatusOr<absl::Duration> timeout = TimeoutOf(message);
+    const absl::Time deadline = absl::Now() + timeout.value_or(absl::InfiniteDuration());
+    auto item =
+        std::make_shared<Item>(state_, ContextOfRequest(*record_.context(), deadline), message.id);
+    item->order = ++last_order_;
+    refused_.erase(message.id);
+    cancelled_.Remove(message.id);
+    absl::Status status = timeout.ok() ? Accept(message, item.get()) : timeout.status();
+    if (!status.ok()) {
+      // Chunks of it may be on their way already.
+      if (message.bytes == 0) refused_.insert(message.id);
+      if (refused_.size() > kMaxRefused) return status;
+      Refuse(*item, status);
+      return ItemPtr();
+    }
+    if (message.request.replace_last()) ReplaceLast(item->params.handle);
+    if (arriving_++ == 0) pace_ = UploadPace(Limits(), item->start);
+    items_.emplace(message.id, item);
+    held_bytes_ += item->bytes;
+    return message.bytes > 0 ? item : ItemPtr();
+  }
+
+  // Checks all that can be checked before the right-hand sides are here, and takes memory for them.
+  // The host's budget is charged for what has come.
+  absl::Status Accept(const StreamMessage& message, Item* item)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // The stream itself may not have been told yet.
+    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+    absl::StatusOr<SolveParams> params = ToSolveParams(message.request.request(), "request.");
+    if (!params.ok()) return params.status();
+    item->params = *params;
+    item->record.SetSolve(params->handle, params->num_rhs);
+    absl::StatusOr<Shape> shape = state_->core->ShapeOf(record_.context()->caller, params->handle);
+    if (!shape.ok()) return shape.status();
+    absl::StatusOr<int64_t> bytes = RhsBytes(*shape, params->num_rhs, "request.num_rhs");
+    if (!bytes.ok()) return bytes.status();
+    if (message.bytes != 0 && message.bytes != *bytes) {
+      return InvalidFieldError("request.rhs", absl::StrCat(message.bytes, " bytes"),
+                               absl::StrCat(*bytes, " bytes, or none where chunks follow"));
+    }
+    if (absl::Status status = CheckRoom(*bytes); !status.ok()) return status;
+    absl::Status status = state_->host_budget.CheckEverFits(*bytes);
+    if (status.ok())
+      status =
+          state_->host_budget.Take(record_.context()->tenant, message.bytes, &item->host_bytes);
+    if (!status.ok()) return status;
+    absl::StatusOr<Payload> values = Payload::Allocate(*bytes);
+    if (!values.ok()) return values.status();
+    item->bytes = *bytes;
+    item->values = *std::move(values);
+    item->params.rhs = item->values.span();
+    item->params.solution = item->values.span();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const ServerOptions& options = state_->options;
+    if (bytes > options.max_stream_bytes) {
+      return LimitExceededError("a request of a stream", {.limit = "max_stream_bytes",
+                                                          .asked_bytes = bytes,
+                                                          .limit_bytes = options.max_stream_bytes});
+    }
+    if (static_cast<int64_t>(items_.size()) >= options.max_stream_requests ||
+        held_bytes_ > options.max_stream_bytes - bytes) {
+      return RetryAfterError("the stream holds as many requests or bytes as it may",
+                             options.core.retry_delay);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ItemPtr> TakeChunk(const StreamMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (message.bytes == 0 || refused_.contains(message.id) || cancelled_.Contains(message.id)) {
+      return ItemPtr();
+    }
+    const auto found = items_.find(message.id);
+    // The same for a request that is whole as for one that is answered, which it may be by now.
+    if (found == items_.end() || !found->second->arriving()) {
+      return InvalidFieldError("id", absl::StrCat(message.id),
+                               "the id of a request whose right-hand sides are not complete");
+    }
+    const ItemPtr item = found->second;
+    const int64_t missing = item->bytes - item->received;
+    if (message.bytes > missing) {
+      return InvalidFieldError(
+          "chunk", absl::StrCat(message.bytes, " bytes for id ", message.id),
+          absl::StrCat("at most the ", missing, " that it still lacks of ", item->bytes));
+    }
+    absl::Status status =
+        state_->host_budget.Take(record_.context()->tenant, message.bytes, &item->host_bytes);
+    if (status.ok()) return item;
+    Drop(item, status);
+    return ItemPtr();
+  }
+
+  static void Copy(const StreamMessage& message, Item* item) {
+    std::byte* to = item->values.span().data() + item->received;
+    for (std::span<const std::byte> piece : message.pieces) {
+      std::memcpy(to, piece.data(), piece.size());
+      to += piece.size();
+    }
+  }
+
+  // True if all of it is here now, and nobody has refused it meanwhile.
+  bool Arrived(Item& item, const StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (message.part == StreamMessage::Part::kChunk) pace_.Count(message.bytes);
+    const auto found = items_.find(item.id);
+    if (found == items_.end() || found->second.get() != &item) return false;
+    item.received += message.bytes;
+    if (item.arriving()) return false;
+    --arriving_;
+    ++running_;
+    return true;
+  }
+
+  void OnEndOfRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    no_more_requests_ = true;
+    std::vector<ItemPtr> arriving;
+    for (const auto& [id, item] : items_) {
+      if (item->arriving()) arriving.push_back(item);
+    }
+    for (const ItemPtr& item : arriving) {
+      Drop(item, InvalidFieldError("chunk", absl::StrCat(item->received, " bytes before the end"),
+                                   absl::StrCat(item->bytes, " bytes")));
+    }
+  }
+
+  // As if the last unanswered request with this handle were cancelled now.
+  void ReplaceLast(const Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ItemPtr last;
+    for (const auto& [id, item] : items_) {
+      if (item->answered || item->params.handle != handle) continue;
+      if (last == nullptr || item->order > last->order) last = item;
+    }
+    if (last != nullptr) Cancel(last, "a later request has replaced this one");
+  }
+
+  void Cancel(const ItemPtr& item, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    item->context().cancelled = true;  // the core looks, and answers
+    if (!item->arriving()) return;
+    Drop(item, absl::CancelledError(absl::string_view(why.data(), why.size())));
+    refused_.erase(item->id);
+    cancelled_.Add(item->id);
+  }
+
+  // Answers one that is still arriving, and gives back what it holds. Its chunks are passed over.
+  void Drop(const ItemPtr& item, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    refused_.insert(item->id);
+    items_.erase(item->id);
+    held_bytes_ -= item->bytes;
+    --arriving_;
+    Refuse(*item, status);
+  }
+
+  // ------------------------------------------------------------------------------- what goes out
+
+  void Run(ItemPtr item) {
+    Item& running = *item;
+    running.call = std::static_pointer_cast<SolveStreamCall>(shared_from_this());
+    state_->core->Solve(running.record.context(), running.params,
+                        [item = std::move(item), state = state_](absl::StatusOr<SolveReply> reply) {
+                          item->reply = std::move(reply);
+                          if (IsTransportThread()) return item->Run();
+                          state->replies.Post(item);
+                        });
+  }
+
+  Outgoing Solution(const ItemPtr& item) const {
+    const bool in_chunks = item->bytes > state_->options.stream_chunk_bytes;
+    return {.item = item,
+            .head = SolutionMessage(item->id, *item->reply, item->values, in_chunks),
+            .left = in_chunks ? item->bytes : 0};
+  }
+
+  // Answers a request that never ran.
+  void Refuse(Item& item, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    item.record.SetOutcome(status);
+    item.record.Publish();
+    outgoing_.push_back(Outgoing{nullptr, FailureMessage(item.id, status)});
+  }
+
+  // Starts whatever may be started: a write, a read, the end.
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!writing_ && !outgoing_.empty()) WriteNext();
+    const bool over = no_more_requests_ || draining_;
+    if (over && items_.empty() && outgoing_.empty() && !writing_) {
+      return End(draining_ && !no_more_requests_ ? state_->CheckAcceptsWork() : absl::OkStatus());
+    }
+    const bool full = static_cast<int64_t>(items_.size()) >= state_->options.max_stream_requests ||
+                      held_bytes_ >= state_->options.max_stream_bytes ||
+                      outgoing_.size() >= kMaxRefused;
+    const bool will_release = running_ > 0 || !outgoing_.empty();
+    if (!reading_ && !no_more_requests_ && !(full && will_release)) {
+      reading_ = true;
+      pace_.Wait(absl::Now());
+      Read();
+    }
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Outgoing& out = outgoing_.front();
+    grpc::ByteBuffer message;
+    if (out.head.has_value()) {
+      message = *std::move(out.head);
+      out.head.reset();
+    } else {
+      const int64_t length = std::min(out.left, state_->options.stream_chunk_bytes);
+      message = ChunkMessage(out.item->id, out.item->values, out.sent, length);
+      out.sent += length;
+      out.left -= length;
+    }
+    // The client may use the id again as soon as it has this.
+    if (out.left == 0 && out.item != nullptr) items_.erase(out.item->id);
+    writing_ = true;
+    ServerCall::Write(std::move(message));
+  }
+
+  void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    finished_ = true;
+    end_ = status;
+    record_.context()->cancelled = true;  // work under way has nobody to go to
+    for (const auto& [id, item] : items_) item->context().cancelled = true;
+    items_.clear();
+    Finish(FinalStatus(status, rpc()));
+  }
+
+  ServiceState* const state_;
+  MemberTask<SolveStreamCall, &SolveStreamCall::HandleMessage> handle_task_{this};
+
+  absl::Mutex mutex_;
+  CallRecord record_;  // of the stream itself, published where it fails
+  absl::flat_hash_map<uint64_t, ItemPtr> items_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // while chunks may still come
+  RecentIds cancelled_ ABSL_GUARDED_BY(mutex_){kMaxRefused};
+  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
+  UploadPace pace_ ABSL_GUARDED_BY(mutex_);  // of all that are arriving, together
+  int64_t arriving_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_order_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // or handling what was read
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool no_more_requests_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // once finished
+};
+
+void Item::Run() noexcept {
+  const std::shared_ptr<SolveStreamCall> stream = std::move(call);
+  stream->OnSolved(shared_from_this());
+}
+
+}  // namespace
+
+std::shared_ptr<ServerCall> MakeSolveStream(ServiceState* state,
+                                            std::unique_ptr<IncomingCall> incoming) {
+  return std::make_shared<SolveStreamCall>(state, std::move(incoming));
+}
+
+}  // namespace blockd::server

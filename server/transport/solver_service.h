@@ -1,0 +1,27 @@
+// The calls of blockd.v1.Solver: thin asynchronous handlers over SolverCore.
+//
+// Every message comes raw, so that bytes that are no message are refused in our own words, and so
+// that matrices and solutions are not copied more than once. No thread waits for a request: a
+// handler starts the work and the core's callback finishes the call.
+#ifndef BLOCKD_SERVER_TRANSPORT_SOLVER_SERVICE_H_
+#define BLOCKD_SERVER_TRANSPORT_SOLVER_SERVICE_H_
+
+#include <memory>
+
+#include "server/transport/call.h"
+#include "server/transport/server_call.h"
+
+namespace blockd::server {
+
+// Of all that a call says beside its messages. What comes from a client that has not yet heard of
+// it is refused too.
+constexpr int kMaxMetadataBytes = 8 << 10;
+
+// The call that its method names; one that is answered UNIMPLEMENTED if there is none of that name.
+// `state` outlives it.
+std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state,
+                                           std::unique_ptr<IncomingCall> incoming);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_SOLVER_SERVICE_H_

@@ -1,0 +1,113 @@
+#include "server/transport/split_message.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "server/transport/raw_message.h"
+
+namespace blockd::server {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
+class Splitter {
+ public:
+  Splitter(CodedInputStream* in, int64_t max_rest) : in_(in), max_rest_(max_rest) {}
+
+  // Copies all fields but the one that `path` leads to. Stops, with false, where it is no message
+  // or too long.
+  bool Split(std::span<const int> path, std::string* rest) {
+    while (const uint32_t tag = in_->ReadTag()) {
+      const int field = WireFormatLite::GetTagFieldNumber(tag);
+      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+        if (!CopyShort(tag, rest)) return false;
+        continue;
+      }
+      int length;
+      if (!in_->ReadVarintSizeAsInt(&length)) return false;
+      if (field != path.front()) {
+        if (!CopyBytes(field, length, rest)) return false;
+      } else if (path.size() > 1) {
+        if (!SplitInner(field, length, path.subspan(1), rest)) return false;
+      } else {
+        message_.pieces.clear();  // of several, the last one counts
+        message_.bytes = length;
+        if (!TakePieces(in_, length, &message_.pieces)) return false;
+      }
+    }
+    return in_->ConsumedEntireMessage();
+  }
+
+  SplitMessage& message() { return message_; }
+  bool too_long() const { return copied_ > max_rest_; }
+
+ private:
+  bool SplitInner(int field, int length, std::span<const int> path, std::string* rest) {
+    const CodedInputStream::Limit limit = in_->PushLimit(length);
+    std::string inner;
+    if (!Split(path, &inner) || in_->BytesUntilLimit() != 0) return false;
+    in_->PopLimit(limit);
+    AppendLengthHeader(rest, field, static_cast<int64_t>(inner.size()));
+    *rest += inner;
+    return Count(2);
+  }
+
+  // What is too long is not copied.
+  bool CopyBytes(int field, int length, std::string* rest) {
+    if (!Count(length)) return false;
+    AppendLengthHeader(rest, field, length);
+    const size_t old = rest->size();
+    rest->resize(old + static_cast<size_t>(length));
+    return length == 0 || in_->ReadRaw(rest->data() + old, length);
+  }
+
+  // A number, or a group of fields.
+  bool CopyShort(uint32_t tag, std::string* rest) {
+    const int before = in_->CurrentPosition();
+    google::protobuf::io::StringOutputStream out(rest);
+    CodedOutputStream coded(&out);
+    const bool whole = WireFormatLite::SkipField(in_, tag, &coded);
+    return Count(in_->CurrentPosition() - before + 1) && whole;
+  }
+
+  bool Count(int64_t bytes) {
+    copied_ += bytes;
+    return !too_long();
+  }
+
+  CodedInputStream* const in_;
+  const int64_t max_rest_;
+  int64_t copied_ = 0;
+  SplitMessage message_;
+};
+
+}  // namespace
+
+absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, int outer, int field,
+                                              int64_t max_rest) {
+  if (buffer->Length() == 0) return SplitMessage();
+  grpc::ProtoBufferReader reader(buffer);
+  if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
+  CodedInputStream in(&reader);
+  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  Splitter splitter(&in, max_rest);
+  const int path[] = {outer, field};
+  std::string rest;
+  if (!splitter.Split(path, &rest)) {
+    return absl::InvalidArgumentError(
+        splitter.too_long() ? absl::StrCat("more than ", max_rest, " bytes beside the content")
+                            : "bytes that are not the request's message");
+  }
+  splitter.message().rest = std::move(rest);
+  return std::move(splitter.message());
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,74 @@
+#include "server/transport/stream_request.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
+#include "server/transport/split_message.h"
+#include "server/transport/wire.h"
+
+namespace blockd::server {
+namespace {
+
+// Of a message beside its right-hand sides: a handle and some numbers.
+constexpr int64_t kMaxHeadBytes = 64 << 10;
+
+absl::Status NoMessage(std::string_view came) {
+  return InvalidFieldError("", came, "a blockd.v1.SolveStreamRequest");
+}
+
+}  // namespace
+
+absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
+  StreamMessage message;
+  std::optional<StreamPart> part = ScanStreamPart(buffer, v1::SolveStreamRequest::kIdFieldNumber,
+                                                  v1::SolveStreamRequest::kChunkFieldNumber);
+  if (!part.has_value()) return NoMessage("bytes that are not the request's message");
+  if (part->beside_chunk) {
+    return InvalidFieldError("part", "a chunk and something else", "one part in a message");
+  }
+  message.id = part->id;
+  if (part->is_chunk) {
+    message.part = StreamMessage::Part::kChunk;
+    message.pieces = std::move(part->pieces);
+    message.bytes = part->chunk_bytes;
+    return message;
+  }
+  absl::StatusOr<SplitMessage> split =
+      SplitNestedBytes(buffer, v1::SolveStreamRequest::kRequestFieldNumber,
+                       v1::SolveRequest::kRhsFieldNumber, kMaxHeadBytes);
+  if (!split.ok()) return NoMessage(std::string(split.status().message()));
+  if (!message.request.ParseFromString(split->rest)) {
+    return NoMessage("bytes that are not the request's message");
+  }
+  message.id = message.request.id();
+  if (message.request.has_cancel()) {
+    message.part = StreamMessage::Part::kCancel;
+    return message;
+  }
+  if (!message.request.has_request()) {
+    return InvalidFieldError("part", "nothing", "request, chunk or cancel");
+  }
+  message.pieces = std::move(split->pieces);
+  message.bytes = split->bytes;
+  return message;
+}
+
+absl::StatusOr<absl::Duration> TimeoutOf(const StreamMessage& message) {
+  if (!message.request.has_timeout()) return absl::InfiniteDuration();
+  absl::StatusOr<absl::Duration> timeout = ToDuration("timeout", message.request.timeout());
+  if (timeout.ok() && *timeout == absl::ZeroDuration()) {
+    return InvalidFieldError("timeout", "0 s", "more than 0 s");
+  }
+  return timeout;
+}
+
+void RecentIds::Add(uint64_t id) {
+  if (!ids_.insert(id).second) return;
+  order_.push_back(id);
+  if (order_.size() <= most_) return;
+  ids_.erase(order_.front());
+  order_.pop_front();
+}
+
+}  // namespace blockd::server

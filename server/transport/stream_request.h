@@ -1,0 +1,57 @@
+// What the client of a SolveStream sends, message by message, and one request as the server holds
+// it until it is answered.
+//
+// Plain values; one thread at a time.
+#ifndef BLOCKD_SERVER_TRANSPORT_STREAM_REQUEST_H_
+#define BLOCKD_SERVER_TRANSPORT_STREAM_REQUEST_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "blockd/v1/blockd.pb.h"
+#include "server/transport/raw_message.h"
+
+namespace blockd::server {
+
+struct StreamMessage {
+  enum class Part { kRequest, kChunk, kCancel };
+  Part part = Part::kRequest;
+  uint64_t id = 0;
+  v1::SolveStreamRequest request;                  // of a request, without its right-hand sides
+  std::vector<std::span<const std::byte>> pieces;  // right-hand sides; they lie in the buffer
+  int64_t bytes = 0;                               // of them
+};
+
+// INVALID_ARGUMENT, which ends the stream, if it is not one message with one part.
+absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer);
+
+// Of a request: how long it may take; infinite where it does not say. INVALID_ARGUMENT unless > 0.
+absl::StatusOr<absl::Duration> TimeoutOf(const StreamMessage& message);
+
+// The last so many ids of requests that were cancelled before they were complete: chunks of them
+// may be on their way.
+class RecentIds {
+ public:
+  explicit RecentIds(size_t most) : most_(most) {}
+  void Add(uint64_t id);
+  void Remove(uint64_t id) { ids_.erase(id); }
+  bool Contains(uint64_t id) const { return ids_.contains(id); }
+
+ private:
+  const size_t most_;
+  std::deque<uint64_t> order_;
+  absl::flat_hash_set<uint64_t> ids_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_STREAM_REQUEST_H_

@@ -1,0 +1,63 @@
+#include "server/transport/unary_call.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace blockd::server {
+UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming)
+    : ServerCall(&state->tracker, std::move(incoming)),
+      state_(state),
+      record_(state, method, rpc()) {}
+
+void UnaryCall::OnRead(bool ok) {
+  if (!ok) {
+    return Fail(InvalidFieldError("", "no message",
+                                  absl::StrCat("a ", std::string(request()->GetTypeName()))));
+  }
+  came_ = true;
+  if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return Fail(status);
+  if (message().Length() <= kShortMessageBytes && !IsLong()) return HandleMessage();
+  state_->work.Post(Shared(shared_from_this(), &handle_task_));
+}
+
+void UnaryCall::HandleMessage() noexcept {
+  Guard([this] {
+    absl::Status status = record_.allowed();
+    if (status.ok())
+      status = state_->Parse(message(), record_.context()->tenant, request(), &host_bytes_);
+    if (!status.ok()) return Fail(status);
+    message().Clear();  // the request holds copies: give the transport's memory back now
+    Start();
+  });
+}
+
+absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
+  return state_->host_budget.Take(record_.context()->tenant, bytes, &host_bytes_);
+}
+
+void UnaryCall::OnDone() {
+  if (!came_ && rpc()->IsCancelled()) return;  // it has asked for nothing
+  record_.Publish();
+}
+
+void UnaryCall::AnswerSoon() noexcept {
+  if (IsTransportThread()) return AnswerNow();
+  state_->replies.Post(Shared(shared_from_this(), &answer_task_));
+}
+
+void UnaryCall::AnswerNow() noexcept {
+  Guard([this] { Answer(); });
+}
+
+void UnaryCall::Succeed(grpc::ByteBuffer reply) {
+  EchoRequestId(*record_.context(), rpc());
+  record_.SetOutcome(absl::OkStatus());
+  WriteAndFinish(std::move(reply));
+}
+
+void UnaryCall::Fail(const absl::Status& status) {
+  if (finish_called()) return;
+  record_.SetOutcome(status);
+  Finish(FailBeforeAnswer(status, *record_.context(), rpc()));
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,105 @@
+// A unary call: one message, one answer. Parses its request, runs, answers.
+#ifndef BLOCKD_SERVER_TRANSPORT_UNARY_CALL_H_
+#define BLOCKD_SERVER_TRANSPORT_UNARY_CALL_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
+#include "server/core/budget.h"
+#include "server/transport/call.h"
+#include "server/transport/server_call.h"
+
+namespace blockd::server {
+
+class UnaryCall : public ServerCall {
+ public:
+  UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming);
+
+ protected:
+  virtual google::protobuf::Message* request() = 0;
+  // The request is parsed and its bytes are counted. Ends, now or later, with Succeed or Fail.
+  virtual void Start() = 0;
+  // Whether Start takes too long for a thread that serves, however small the request is.
+  virtual bool IsLong() const { return false; }
+  // After AnswerSoon.
+  virtual void Answer() {}
+
+  void Succeed(grpc::ByteBuffer reply);
+  void Fail(const absl::Status& status);
+  // The core has answered, maybe on a thread that must not wait for gRPC: calls Answer on one that
+  // may.
+  void AnswerSoon() noexcept;
+
+  ServiceState* state() { return state_; }
+  SolverCore& core() { return *state_->core; }
+  CallRecord& record() { return record_; }
+  // Counts more bytes for this call.
+  absl::Status TakeHostBytes(int64_t bytes);
+
+ private:
+  void OnBegin() final { Read(); }
+  void OnRead(bool ok) final;
+  void OnCancel() final { record_.context()->cancelled = true; }
+  void OnDone() final;
+  void OnFailure(const absl::Status& status) final { Fail(status); }
+
+  void HandleMessage() noexcept;
+  void AnswerNow() noexcept;
+
+  ServiceState* const state_;
+  CallRecord record_;
+  Reservation host_bytes_;
+  bool came_ = false;  // the request
+  MemberTask<UnaryCall, &UnaryCall::HandleMessage> handle_task_{this};
+  MemberTask<UnaryCall, &UnaryCall::AnswerNow> answer_task_{this};
+};
+
+// A unary call of this type of request.
+template <typename Request>
+class CallOf : public UnaryCall {
+ public:
+  using UnaryCall::UnaryCall;
+
+ protected:
+  Request request_;
+
+ private:
+  google::protobuf::Message* request() final { return &request_; }
+};
+
+// One that the core answers, some time, with a `Reply`.
+template <typename Request, typename Reply>
+class CoreCallOf : public CallOf<Request> {
+ public:
+  using CallOf<Request>::CallOf;
+
+ protected:
+  // What the core calls once. It holds the call.
+  auto Done() {
+    return [self = std::static_pointer_cast<CoreCallOf>(this->shared_from_this())](
+               absl::StatusOr<Reply> reply) {
+      self->reply_ = std::move(reply);
+      self->AnswerSoon();
+    };
+  }
+  virtual void Answer(const Reply& reply) = 0;
+
+ private:
+  void Answer() final {
+    if (!reply_.ok()) return this->Fail(reply_.status());
+    this->record().SetCost(reply_->cost);
+    Answer(*reply_);
+  }
+
+  absl::StatusOr<Reply> reply_ = absl::UnknownError("");
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_UNARY_CALL_H_

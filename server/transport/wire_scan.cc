@@ -1,0 +1,314 @@
+#include "server/transport/wire_scan.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "google/protobuf/wire_format.h"
+#include "server/core/errors.h"
+
+namespace blockd::server {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::UnknownField;
+using google::protobuf::UnknownFieldSet;
+using google::protobuf::internal::WireFormat;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+constexpr int kMaxDepth = 100;  // as the parser's own
+// What the allocator adds to a piece, and rounds it up by.
+constexpr int64_t kPiece = 32;
+constexpr int64_t kPage = 4096 + 32;  // the same, of a large one
+// An array that has doubled to make room for an element holds two places for it, and the one that
+// it was copied from is still there.
+constexpr int64_t kGrowth = 3;
+constexpr int64_t kFirstElement = 8 * 8 + kPiece;  // the smallest array, with its head
+constexpr int64_t kLargeArray = 1024;              // elements
+// A string that is longer is read piece by piece, into room that doubles.
+constexpr int64_t kReadAtOnce = 50'000'000;
+
+int64_t StringBytes(int64_t length) {
+  const int64_t text = length < 16 ? 0 : length + 1 + (length < kPage ? kPiece : kPage);
+  return static_cast<int64_t>(sizeof(std::string)) + kPiece +
+         (length > kReadAtOnce ? kGrowth * text : text);
+}
+
+struct MessageType;
+
+struct Field {
+  enum class Kind { kNumber, kString, kMessage };
+  Kind kind = Kind::kNumber;
+  WireFormatLite::WireType wire_type = WireFormatLite::WIRETYPE_VARINT;  // of one element
+  bool repeated = false;
+  int64_t number_bytes = 0;  // of a number, parsed
+  int index = 0;             // among the fields of its message
+  const FieldDescriptor* descriptor = nullptr;
+  const MessageType* type = nullptr;  // of a message
+};
+
+struct MessageType {
+  int64_t object_bytes = 0;
+  absl::flat_hash_map<int, Field> fields;  // by number
+};
+
+int64_t NumberBytes(FieldDescriptor::CppType type) {
+  switch (type) {
+    case FieldDescriptor::CPPTYPE_INT64:
+    case FieldDescriptor::CPPTYPE_UINT64:
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return 8;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return 1;
+    default:
+      return 4;
+  }
+}
+
+// Every type that was asked for, and those within them. They stay.
+class MessageTypes {
+ public:
+  const MessageType* Of(const Message& prototype) {
+    absl::MutexLock lock(&mutex_);
+    return Find(prototype);
+  }
+
+ private:
+  const MessageType* Find(const Message& prototype) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Descriptor* const descriptor = prototype.GetDescriptor();
+    std::unique_ptr<MessageType>& slot = types_[descriptor];
+    if (slot != nullptr) return slot.get();
+    slot = std::make_unique<MessageType>();
+    MessageType* const type = slot.get();  // `slot` moves as others are added
+    const auto* factory = prototype.GetReflection()->GetMessageFactory();
+    const Message* const empty =
+        const_cast<google::protobuf::MessageFactory*>(factory)->GetPrototype(descriptor);
+    type->object_bytes = static_cast<int64_t>(empty->SpaceUsedLong());
+    for (int i = 0; i < descriptor->field_count(); ++i) {
+      const FieldDescriptor* const from = descriptor->field(i);
+      Field field;
+      field.repeated = from->is_repeated();
+      field.wire_type = WireFormat::WireTypeForFieldType(from->type());
+      field.number_bytes = NumberBytes(from->cpp_type());
+      field.index = i;
+      field.descriptor = from;
+      if (from->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        field.kind = Field::Kind::kString;
+      } else if (from->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        field.kind = Field::Kind::kMessage;
+        field.type = Find(*const_cast<google::protobuf::MessageFactory*>(factory)->GetPrototype(
+            from->message_type()));
+      }
+      type->fields.emplace(from->number(), field);
+    }
+    return type;
+  }
+
+  absl::Mutex mutex_;
+  absl::flat_hash_map<const Descriptor*, std::unique_ptr<MessageType>> types_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+const MessageType* TypeOf(const Message& message) {
+  static auto& types = *new MessageTypes;
+  return types.Of(message);
+}
+
+class Scanner {
+ public:
+  Scanner(CodedInputStream* in, std::span<const ElementLimit> limits, int64_t enough)
+      : in_(in), limits_(limits), enough_(enough) {}
+
+  // The fields of one message, to the end or the limit of the stream. False: stop.
+  bool Scan(const MessageType& type, int depth) {
+    if (depth > kMaxDepth) return false;
+    absl::InlinedVector<int64_t, 16> elements(type.fields.size());
+    bool has_unknown = false;
+    while (const uint32_t tag = in_->ReadTag()) {
+      if (bytes_ > enough_) return false;
+      const auto found = type.fields.find(WireFormatLite::GetTagFieldNumber(tag));
+      const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
+      if (found == type.fields.end() || !Fits(found->second, wire_type)) {
+        if (!has_unknown) bytes_ += static_cast<int64_t>(sizeof(UnknownFieldSet)) + 2 * kPiece;
+        has_unknown = true;
+        if (!Unknown(tag, depth)) return false;
+        continue;
+      }
+      const Field& field = found->second;
+      int64_t& count = elements[static_cast<size_t>(field.index)];
+      const int64_t before = count;
+      if (!Known(field, wire_type, depth, &count)) {
+        Within(field);
+        return false;
+      }
+      if (field.repeated && before == 0) bytes_ += kFirstElement;
+      if (field.repeated && before < kLargeArray && count >= kLargeArray) bytes_ += 2 * kPage;
+      if (field.repeated && IsOver(field, count)) return false;
+    }
+    return in_->ConsumedEntireMessage();
+  }
+
+  int64_t bytes() const { return bytes_; }
+  const absl::Status& refusal() const { return refusal_; }
+
+ private:
+  static bool IsPackable(const Field& field) {
+    return field.repeated && field.kind == Field::Kind::kNumber;
+  }
+  static bool Fits(const Field& field, WireFormatLite::WireType wire_type) {
+    if (field.wire_type == wire_type) return true;
+    return IsPackable(field) && wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  }
+
+  bool Known(const Field& field, WireFormatLite::WireType wire_type, int depth, int64_t* count) {
+    if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (field.repeated) bytes_ += kGrowth * field.number_bytes;
+      ++*count;
+      return Skip(wire_type);
+    }
+    int length;
+    if (!in_->ReadVarintSizeAsInt(&length)) return false;
+    if (field.kind == Field::Kind::kNumber) return Packed(field, length, count);
+    if (field.repeated) bytes_ += kGrowth * static_cast<int64_t>(sizeof(void*));
+    ++*count;
+    if (field.kind == Field::Kind::kString) {
+      bytes_ += StringBytes(length);
+      return in_->Skip(length);
+    }
+    // A message that stands alone and comes twice is merged into the one that is there.
+    if (field.repeated || *count == 1) bytes_ += field.type->object_bytes + kPiece;
+    const CodedInputStream::Limit limit = in_->PushLimit(length);
+    if (!Scan(*field.type, depth + 1) || in_->BytesUntilLimit() != 0) return false;
+    in_->PopLimit(limit);
+    return true;
+  }
+
+  bool Packed(const Field& field, int64_t length, int64_t* count) {
+    int64_t elements = 0;
+    if (field.wire_type == WireFormatLite::WIRETYPE_VARINT) {
+      if (!CountVarints(length, &elements)) return false;
+    } else {
+      elements = length / (field.wire_type == WireFormatLite::WIRETYPE_FIXED64 ? 8 : 4);
+      if (!in_->Skip(static_cast<int>(length))) return false;
+    }
+    *count += elements;
+    bytes_ += kGrowth * field.number_bytes * elements;
+    return true;
+  }
+
+  // Each ends with a byte whose highest bit is not set.
+  bool CountVarints(int64_t length, int64_t* elements) {
+    while (length > 0) {
+      const void* data;
+      int available;
+      if (!in_->GetDirectBufferPointer(&data, &available) || available == 0) return false;
+      const int taken = static_cast<int>(std::min<int64_t>(available, length));
+      const auto* const bytes = static_cast<const uint8_t*>(data);
+      for (int i = 0; i < taken; ++i) *elements += bytes[i] >> 7 ^ 1;
+      if (!in_->Skip(taken)) return false;
+      length -= taken;
+    }
+    return true;
+  }
+
+  bool Skip(WireFormatLite::WireType wire_type) {
+    uint64_t number;
+    switch (wire_type) {
+      case WireFormatLite::WIRETYPE_VARINT:
+        return in_->ReadVarint64(&number);
+      case WireFormatLite::WIRETYPE_FIXED64:
+        return in_->Skip(8);
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return in_->Skip(4);
+      default:
+        return false;
+    }
+  }
+
+  // What the message does not know is kept too.
+  bool Unknown(uint32_t tag, int depth) {
+    if (depth > kMaxDepth || bytes_ > enough_) return false;
+    bytes_ += kGrowth * static_cast<int64_t>(sizeof(UnknownField)) + kPiece;
+    const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
+    if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      int length;
+      if (!in_->ReadVarintSizeAsInt(&length)) return false;
+      bytes_ += StringBytes(length);
+      return in_->Skip(length);
+    }
+    if (wire_type != WireFormatLite::WIRETYPE_START_GROUP) {
+      return WireFormatLite::GetTagFieldNumber(tag) > 0 && Skip(wire_type);
+    }
+    bytes_ += static_cast<int64_t>(sizeof(UnknownFieldSet)) + kPiece;
+    while (const uint32_t inner = in_->ReadTag()) {
+      if (WireFormatLite::GetTagWireType(inner) == WireFormatLite::WIRETYPE_END_GROUP) {
+        return WireFormatLite::GetTagFieldNumber(inner) == WireFormatLite::GetTagFieldNumber(tag);
+      }
+      if (!Unknown(inner, depth + 1)) return false;
+    }
+    return false;
+  }
+
+  bool IsOver(const Field& field, int64_t count) {
+    for (const ElementLimit& limit : limits_) {
+      if (count <= limit.most) continue;
+      const std::string& name = field.descriptor->full_name();
+      if (std::string_view(name) != limit.field) continue;
+      refused_at_ = field.descriptor->name();
+      most_ = limit.most;
+      SetRefusal();
+      return true;
+    }
+    return false;
+  }
+  // The path of what was refused begins with the field that it is in.
+  void Within(const Field& field) {
+    if (refusal_.ok()) return;
+    refused_at_ = absl::StrCat(field.descriptor->name(), ".", refused_at_);
+    SetRefusal();
+  }
+  void SetRefusal() {
+    refusal_ = InvalidFieldError(refused_at_, absl::StrCat("more than ", most_, " elements"),
+                                 absl::StrCat("at most ", most_));
+  }
+
+  CodedInputStream* const in_;
+  const std::span<const ElementLimit> limits_;
+  const int64_t enough_;
+  int64_t bytes_ = 0;
+  std::string refused_at_;
+  int64_t most_ = 0;
+  absl::Status refusal_;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParsedBytes(const grpc::ByteBuffer& bytes, const Message& message,
+                                    std::span<const ElementLimit> limits, int64_t enough) {
+  if (bytes.Length() == 0) return 0;
+  // The reader's interface is not const, though it only reads.
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (reader.status().ok()) {
+    CodedInputStream in(&reader);
+    in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+    Scanner scanner(&in, limits, enough);
+    if (scanner.Scan(*TypeOf(message), 0) || scanner.bytes() > enough) return scanner.bytes();
+    if (!scanner.refusal().ok()) return scanner.refusal();
+  }
+  return InvalidFieldError("", "bytes that are not the request's message",
+                           absl::StrCat("a ", message.GetTypeName()));
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,205 @@
+// Clients that abuse HTTP/2. Whatever one does, another one is answered, and what it took comes
+// back.
+#include <malloc.h>
+
+#include <thread>
+
+#include "tests/integration/fixture.h"
+#include "tests/integration/pending_solve.h"
+#include "tests/integration/raw_http2.h"
+#include "tests/integration/wire_between.h"
+
+namespace blockd::test {
+namespace {
+
+// What is in use of this process's heap. Nothing is known of it under a sanitizer's own.
+int64_t HeapBytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+}
+
+class Http2AbuseTest : public IntegrationTest {
+ protected:
+  static constexpr int64_t kMiB = int64_t{1} << 20;
+
+  void SetUp() override {
+    Start();
+    handle_ = Factor(matrix_);
+  }
+  void TearDown() override {
+    ExpectAnswers();
+    EXPECT_TRUE(server().Drain());  // no call is left over
+    IntegrationTest::TearDown();
+  }
+  // Another client's call.
+  void ExpectAnswers() {
+    v1::SolveReply reply;
+    ASSERT_TRUE(IsOk(SolveStatus(SolveRequestOf(handle_, problem_.rhs), &reply)));
+    ExpectSolves(matrix_, ValuesOf(reply.solution()), problem_.rhs);
+  }
+  // Abuses the server again and again while the other client goes on.
+  template <typename Abuse>
+  void ExpectStands(Abuse abuse) {
+    abuse();
+    const int64_t before = HeapBytes();
+    for (int i = 0; i < 4; ++i) {
+      std::thread other(abuse);
+      for (int call = 0; call < 5; ++call) ExpectAnswers();
+      other.join();
+    }
+    EXPECT_TRUE(Eventually([&] { return HeapBytes() <= before + 16 * kMiB; })) << HeapBytes();
+  }
+
+  const problems::Problem problem_ = problems::RandomSpd(16, 4, 1, 100);
+  const HostMatrix matrix_{problem_, Scalar::kFloat64};
+  std::string handle_;
+};
+
+TEST_F(Http2AbuseTest, RapidResets) {
+  ExpectStands([this] {
+    RawHttp2 peer(server().grpc_port());
+    peer.Greet();
+    const std::string block = RawHttp2::HeaderBlock("Solve"), cancel("\0\0\0\x08", 4);
+    for (uint32_t stream = 1; stream < 20'000; stream += 2) {
+      if (!peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream, block)) break;
+      if (!peer.SendFrame(RawHttp2::kReset, 0, stream, cancel)) break;
+    }
+  });
+}
+
+TEST_F(Http2AbuseTest, AFloodOfPings) {
+  ExpectStands([this] {
+    RawHttp2 peer(server().grpc_port());
+    peer.Greet();
+    for (int i = 0; i < 50'000; ++i) {
+      if (!peer.SendFrame(RawHttp2::kPing, 0, 0, "12345678")) break;
+    }
+    EXPECT_TRUE(peer.WaitFor(RawHttp2::kGoAway, 0) || peer.closed());  // it is sent away
+  });
+}
+
+TEST_F(Http2AbuseTest, AFloodOfSettings) {
+  ExpectStands([this] {
+    RawHttp2 peer(server().grpc_port());
+    peer.Greet();
+    for (int i = 0; i < 20'000; ++i) {
+      if (!peer.SendFrame(RawHttp2::kSettings, 0, 0, "")) break;
+    }
+  });
+}
+
+TEST_F(Http2AbuseTest, HeadersThatNeverEnd) {
+  ExpectStands([this] {
+    RawHttp2 peer(server().grpc_port());
+    peer.Greet();
+    peer.SendFrame(RawHttp2::kHeaders, 0, 1, RawHttp2::HeaderBlock("Solve"));
+    const std::string more = std::string("\0\x04name\x7f\x81\x06", 9) + std::string(1024, 'x');
+    for (int i = 0; i < 20'000; ++i) {
+      if (!peer.SendFrame(RawHttp2::kContinuation, 0, 1, more)) break;
+    }
+  });
+}
+
+TEST_F(Http2AbuseTest, MetadataIsBounded) {
+  for (const size_t bytes : {size_t{9} << 10, size_t{100} << 10, size_t{8} << 20}) {
+    const auto context = NewContext(std::string(bytes, 'n'));
+    const auto other = v1::Solver::NewStub(NewChannel());
+    v1::ServerInfo info;
+    EXPECT_EQ(other->GetServerInfo(context.get(), {}, &info).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  // A client that never says that it knows of the limit.
+  RawHttp2 peer(server().grpc_port());
+  peer.Greet();
+  const std::string name(100, 'n'), value(100, 'v');
+  std::string block = RawHttp2::HeaderBlock("GetServerInfo");
+  for (int i = 0; i < 100; ++i) {
+    block += std::string(1, '\0') + static_cast<char>(100) + name + static_cast<char>(100) + value;
+  }
+  ASSERT_TRUE(peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, block));
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, std::string(5, '\0'));
+  EXPECT_TRUE(peer.WaitFor(RawHttp2::kHeaders, 1));
+  EXPECT_EQ(peer.received(RawHttp2::kData), 0);  // no answer, but a status
+}
+
+TEST_F(Http2AbuseTest, ConnectionsThatSayNothingOrLittle) {
+  std::vector<std::unique_ptr<RawHttp2>> silent;
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  for (size_t i = 0; i < 100; ++i) {
+    silent.push_back(std::make_unique<RawHttp2>(server().grpc_port()));
+    EXPECT_TRUE(silent.back()->Send(preface.substr(0, i % preface.size())));
+    if (i % 10 == 0) ExpectAnswers();
+  }
+  for (const auto& peer : silent) peer->Send("x");  // no preface
+  ExpectAnswers();
+}
+
+TEST_F(Http2AbuseTest, AHalfOpenConnectionHasNoCallsLeft) {
+  WireBetween wire(server().grpc_port());
+  {
+    RawHttp2 peer(wire.port());
+    peer.Greet();
+    // A stream that is open, and a call that has sent half of its message.
+    peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1,
+                   RawHttp2::HeaderBlock("SolveStream"));
+    peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 3, RawHttp2::HeaderBlock("Solve"));
+    peer.SendFrame(RawHttp2::kData, 0, 3, std::string("\0\0\0\x01\0half", 9));
+    EXPECT_TRUE(peer.WaitFor(RawHttp2::kHeaders, 1));
+  }
+  wire.Cut();
+  EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "CANCELLED") == 1; }));
+}
+
+// A reader that does not read: its call ends, and its memory comes back.
+class UnreadReplyTest : public Http2AbuseTest {
+ protected:
+  static constexpr int64_t kColumns = 100;  // 51,200 bytes: within a connection's first window
+
+  void SetUp() override {
+    server::ServerOptions options = Options();
+    options.reply_timeout = absl::Seconds(1);
+    options.max_inflight_request_bytes = 200'000;  // one such request with its solution
+    options.stream_chunk_bytes = 16384;
+    Start(options);
+    handle_ = Factor(matrix_);
+  }
+  v1::SolveRequest Large() const {
+    return SolveRequestOf(handle_, problems::RandomColumns(problem_.rows(), kColumns, 1), kColumns);
+  }
+  // Nobody else's calls are refused any more.
+  void ExpectComesBack() {
+    EXPECT_TRUE(Eventually([&] {
+      const grpc::Status status = SolveStatus(Large());
+      EXPECT_TRUE(status.ok() || IsRetryLater(status)) << status.error_message();
+      return status.ok();
+    }));
+  }
+};
+
+TEST_F(UnreadReplyTest, AUnaryReplyIsNotKeptForEver) {
+  RawHttp2 peer(server().grpc_port());
+  peer.Greet({{RawHttp2::kInitialWindow, 0}});
+  ASSERT_TRUE(peer.Call(1, "Solve", Large().SerializeAsString()));
+  EXPECT_TRUE(peer.WaitFor(RawHttp2::kHeaders, 1));  // the answer begins, and goes no further
+  // What it holds is missed by others, who go on all the same.
+  EXPECT_TRUE(Eventually([&] { return IsRetryLater(SolveStatus(Large())); }));
+  ExpectAnswers();
+  EXPECT_TRUE(peer.WaitFor(RawHttp2::kReset, 1));
+  ExpectComesBack();
+}
+
+TEST_F(UnreadReplyTest, AStreamThatIsNotReadEnds) {
+  RawHttp2 peer(server().grpc_port());
+  peer.Greet({{RawHttp2::kInitialWindow, 0}});
+  v1::SolveStreamRequest request;
+  request.set_id(1);
+  *request.mutable_request() = SolveRequestOf(handle_, problem_.rhs);
+  // Its end too: the reply is all that is missing.
+  ASSERT_TRUE(peer.Call(1, "SolveStream", request.SerializeAsString()));
+  EXPECT_TRUE(peer.WaitFor(RawHttp2::kReset, 1));
+  EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "CANCELLED") == 1; }));
+  ExpectComesBack();
+}
+
+}  // namespace
+}  // namespace blockd::test

@@ -1,0 +1,56 @@
+// A client of HTTP/2 that does what it likes: frames by hand over a loopback socket. What it sends
+// is bounded by its test. One thread.
+#ifndef BLOCKD_TESTS_INTEGRATION_RAW_HTTP2_H_
+#define BLOCKD_TESTS_INTEGRATION_RAW_HTTP2_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace blockd::test {
+
+class RawHttp2 {
+ public:
+  // Types of frames, flags and settings, of RFC 9113.
+  static constexpr uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6,
+                           kGoAway = 7, kContinuation = 9;
+  static constexpr uint8_t kAck = 1, kEndStream = 1, kEndHeaders = 4;
+  static constexpr uint16_t kInitialWindow = 4;
+
+  explicit RawHttp2(int port);
+  ~RawHttp2();
+  RawHttp2(const RawHttp2&) = delete;
+  RawHttp2& operator=(const RawHttp2&) = delete;
+
+  // False once the server has closed the connection. Reads and counts what the server says
+  // meanwhile, so that neither waits for the other.
+  bool Send(const std::string& bytes);
+  bool SendFrame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload);
+  // The preface, with these settings.
+  bool Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings = {});
+  // A call of this method of blockd.v1.Solver, with one message, whole.
+  bool Call(uint32_t stream, const std::string& method, const std::string& message);
+  // A call's header block, not compressed.
+  static std::string HeaderBlock(const std::string& method);
+  // Reads until a frame of this type has come for the stream; false if the connection ends first.
+  bool WaitFor(uint8_t type, uint32_t stream);
+
+  bool closed() const { return closed_; }
+  int64_t received(uint8_t type) const;  // frames
+
+ private:
+  bool Receive(bool wait);
+  void Count();
+
+  int fd_ = -1;
+  bool closed_ = false;
+  std::string unread_;
+  std::map<uint8_t, int64_t> received_;
+  std::map<std::pair<uint8_t, uint32_t>, int64_t> of_stream_;
+};
+
+}  // namespace blockd::test
+
+#endif  // BLOCKD_TESTS_INTEGRATION_RAW_HTTP2_H_

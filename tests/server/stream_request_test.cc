@@ -1,0 +1,151 @@
+#include "server/transport/stream_request.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/core/errors.h"
+
+namespace blockd::server {
+namespace {
+
+grpc::ByteBuffer InSlices(const std::string& bytes, size_t slice_bytes = 7) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
+    slices.emplace_back(bytes.substr(at, slice_bytes));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::string Joined(const StreamMessage& message) {
+  std::string all;
+  for (std::span<const std::byte> piece : message.pieces) {
+    all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  EXPECT_EQ(static_cast<int64_t>(all.size()), message.bytes);
+  return all;
+}
+
+v1::SolveStreamRequest Request() {
+  v1::SolveStreamRequest wire;
+  wire.set_id(77);
+  wire.mutable_request()->set_handle(std::string(24, 'h'));
+  wire.mutable_request()->set_num_rhs(3);
+  wire.mutable_request()->set_rhs("the right-hand sides, in pieces");
+  wire.mutable_request()->mutable_options()->set_residual(true);
+  wire.mutable_timeout()->set_seconds(2);
+  wire.set_replace_last(true);
+  return wire;
+}
+
+TEST(StreamRequestTest, ARequestIsReadWithoutItsRightHandSides) {
+  grpc::ByteBuffer buffer = InSlices(Request().SerializeAsString());
+  const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->part, StreamMessage::Part::kRequest);
+  EXPECT_EQ(read->id, 77u);
+  EXPECT_EQ(Joined(*read), "the right-hand sides, in pieces");
+  v1::SolveStreamRequest expected = Request();
+  expected.mutable_request()->clear_rhs();
+  EXPECT_EQ(read->request.SerializeAsString(), expected.SerializeAsString());
+  EXPECT_EQ(TimeoutOf(*read).value(), absl::Seconds(2));
+}
+
+TEST(StreamRequestTest, OfRightHandSidesThatComeTwiceTheLastCount) {
+  v1::SolveStreamRequest again;
+  again.mutable_request()->set_rhs("others");
+  grpc::ByteBuffer buffer = InSlices(Request().SerializeAsString() + again.SerializeAsString());
+  const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(Joined(*read), "others");
+  EXPECT_EQ(read->request.request().num_rhs(), 3);
+}
+
+TEST(StreamRequestTest, ChunksAndCancellationsAreTold) {
+  v1::SolveStreamRequest wire;
+  wire.set_id(5);
+  wire.set_chunk("bytes");
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 3);
+  absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->part, StreamMessage::Part::kChunk);
+  EXPECT_EQ(Joined(*read), "bytes");
+  wire.mutable_cancel();
+  buffer = InSlices(wire.SerializeAsString());
+  read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->part, StreamMessage::Part::kCancel);
+  EXPECT_EQ(read->id, 5u);
+}
+
+TEST(StreamRequestTest, ATimeoutMustBePositive) {
+  v1::SolveStreamRequest wire = Request();
+  for (const int64_t seconds : {0, -1}) {
+    wire.mutable_timeout()->set_seconds(seconds);
+    grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString());
+    const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+    ASSERT_TRUE(read.ok());
+    const auto invalid = InvalidFieldOf(TimeoutOf(*read).status());
+    ASSERT_TRUE(invalid.has_value());
+    EXPECT_EQ(invalid->field, "timeout");
+  }
+  wire.clear_timeout();
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString());
+  EXPECT_EQ(TimeoutOf(*ReadStreamMessage(&buffer)).value(), absl::InfiniteDuration());
+}
+
+TEST(StreamRequestTest, AHeadThatIsTooLongIsNotCopied) {
+  v1::SolveStreamRequest wire = Request();
+  wire.mutable_request()->set_handle(std::string(70'000, 'h'));
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 4000);
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadStreamMessage(&buffer).status()));
+  wire.mutable_request()->set_handle(std::string(60'000, 'h'));
+  buffer = InSlices(wire.SerializeAsString(), 4000);
+  EXPECT_TRUE(ReadStreamMessage(&buffer).ok());
+}
+
+// What is read in pieces is what the parser reads.
+TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
+  std::mt19937_64 random(3);
+  const std::string seed = Request().SerializeAsString();
+  for (int round = 0; round < 50'000; ++round) {
+    std::string bytes = seed;
+    for (int i = 0; i < 1 + round % 3; ++i) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    if (round % 3 == 0) bytes.resize(random() % (bytes.size() + 1));
+    v1::SolveStreamRequest parsed;
+    const bool is_message = parsed.ParseFromString(bytes);
+    grpc::ByteBuffer buffer = InSlices(bytes);
+    const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+    if (!read.ok()) {
+      EXPECT_TRUE(absl::IsInvalidArgument(read.status()));
+      const bool two_parts =
+          InvalidFieldOf(read.status())->field == "part";  // as the parser allows
+      EXPECT_FALSE(is_message && parsed.has_request() && !two_parts)
+          << parsed.ShortDebugString() << read.status();
+      continue;
+    }
+    if (read->part != StreamMessage::Part::kRequest) continue;
+    EXPECT_TRUE(is_message);
+    EXPECT_EQ(Joined(*read), parsed.request().rhs());
+    parsed.mutable_request()->clear_rhs();
+    EXPECT_EQ(read->request.request().SerializeAsString(), parsed.request().SerializeAsString());
+  }
+}
+
+TEST(RecentIdsTest, ForgetsTheOldest) {
+  RecentIds ids(2);
+  for (const uint64_t id : {1, 2, 2, 3}) ids.Add(id);
+  EXPECT_FALSE(ids.Contains(1));
+  EXPECT_TRUE(ids.Contains(2));
+  ids.Remove(2);
+  EXPECT_FALSE(ids.Contains(2));
+  EXPECT_TRUE(ids.Contains(3));
+}
+
+}  // namespace
+}  // namespace blockd::server
