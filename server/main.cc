@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -34,18 +35,24 @@ constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
 // What the program waits beyond --drain_timeout for work that was cancelled.
 constexpr absl::Duration kCancelTime = absl::Seconds(5);
 
-// Opens /dev/null for those of 0, 1 and 2 that are closed, so that no socket takes their number and
-// is written log lines to. Libraries open files before main is called: this runs before they are
+// Libraries open files and start threads before main is called. This runs before they are
 // initialized, and so calls the kernel itself.
-__attribute__((no_sanitize("address", "thread", "undefined"))) void OpenStandardDescriptors(
+//
+// Blocks the signals that main waits for: a thread that does not block one gets it whenever main
+// does not wait, and the process ends. Opens /dev/null for those of 0, 1 and 2 that are closed, so
+// that no socket takes their number and is written log lines to.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void BeforeLibraries(
     int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  constexpr auto kBit = [](int signal) { return uint64_t{1} << (signal - 1); };
+  constexpr uint64_t kSignals = kBit(SIGHUP) | kBit(SIGTERM) | kBit(SIGINT);
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
   for (int fd = 0; fd <= 2; ++fd) {
     // What is opened takes the lowest number that is free, which is this one.
     if (syscall(SYS_fcntl, fd, F_GETFD) < 0) syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
   }
 }
 [[gnu::section(".preinit_array"),
-  gnu::used]] void (*const kOpenStandardDescriptors)(int, char**, char**) = OpenStandardDescriptors;
+  gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = BeforeLibraries;
 
 int Refuse(const absl::Status& status) {
   blockd::server::FlushLog(kFlushTime);
@@ -61,13 +68,20 @@ sigset_t StopSignals() {
   return signals;
 }
 
-// Blocked in every thread, so that only sigwait sees them. Before any thread is started.
+// Blocked in every thread, so that only sigwait sees them. Before main starts any.
 sigset_t BlockSignals() {
   sigset_t signals = StopSignals();
   sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return signals;
+}
+
+// The program may be interrupted while it does not serve: SIGTERM and SIGINT find their default
+// action in main's thread.
+void UnblockStopSignals() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 // Received bytes lie in pieces of up to some MiB that live for one message. By default each would
@@ -97,6 +111,7 @@ int HashToken() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  UnblockStopSignals();
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   setenv("GRPC_VERBOSITY", "NONE", 0);  // what fails is said in this program's own words
@@ -132,8 +147,7 @@ int main(int argc, char** argv) {
     server.Reload().IgnoreError();  // the log says what is wrong
   }
   // A second signal finds the default action, and so ends the process at once.
-  const sigset_t stop_signals = StopSignals();
-  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
+  UnblockStopSignals();
   LogLine(LogLevel::kInfo, "signal").Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT").Write();
   const bool ended =
       EndsWithin(options->drain_grace + options->drain_timeout + kCancelTime, [&server, &options] {
