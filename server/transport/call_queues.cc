@@ -1,5 +1,6 @@
 #include "server/transport/call_queues.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -8,8 +9,10 @@
 namespace blockd::server {
 namespace {
 
-// Calls that may arrive on a queue before its thread has asked for more; gRPC keeps what is beyond.
-constexpr int kSlots = 32;
+// Calls that may arrive on a queue before its threads have asked for more; gRPC keeps what is
+// beyond.
+constexpr int kSlots = 64;
+constexpr int kThreadsOfAQueue = 4;
 
 }  // namespace
 
@@ -37,15 +40,18 @@ class CallQueue::Slot final : public Tag {
   std::unique_ptr<IncomingCall> incoming_;
 };
 
-CallQueue::CallQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue,
+CallQueue::CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
                      grpc::AsyncGenericService* service, MakeCall make_call)
-    : queue_(std::move(queue)), service_(service), make_call_(std::move(make_call)) {}
+    : num_threads_(threads),
+      queue_(std::move(queue)),
+      service_(service),
+      make_call_(std::move(make_call)) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
 void CallQueue::Start() {
   for (int i = 0; i < kSlots; ++i) (new Slot(this))->Ask();
-  thread_ = std::thread([this] { Serve(); });
+  for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this] { Serve(); });
 }
 
 void CallQueue::Serve() {
@@ -78,7 +84,8 @@ void CallQueue::LookAtAll(absl::Time now, absl::Duration reply_timeout) {
 
 void CallQueue::Stop() {
   queue_->Shutdown();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   void* tag = nullptr;
   bool ok = false;
   while (queue_->Next(&tag, &ok)) static_cast<Tag*>(tag)->Complete(ok);  // if never started
@@ -95,9 +102,9 @@ CallQueues::~CallQueues() { Stop(); }
 
 void CallQueues::AddTo(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&service_);
-  for (int i = 0; i < threads_; ++i) {
-    queues_.push_back(
-        std::make_unique<CallQueue>(builder->AddCompletionQueue(), &service_, make_call_));
+  for (int left = threads_; left > 0; left -= kThreadsOfAQueue) {
+    queues_.push_back(std::make_unique<CallQueue>(
+        std::min(left, kThreadsOfAQueue), builder->AddCompletionQueue(), &service_, make_call_));
   }
 }
 

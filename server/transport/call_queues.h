@@ -29,8 +29,8 @@ using MakeCall = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<Incom
 
 class CallQueue {
  public:
-  CallQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue, grpc::AsyncGenericService* service,
-            MakeCall make_call);
+  CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
+            grpc::AsyncGenericService* service, MakeCall make_call);
   ~CallQueue();
 
   void Start();
@@ -44,17 +44,18 @@ class CallQueue {
   class Slot;
   void Serve();
 
+  const int num_threads_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc::AsyncGenericService* const service_;
   const MakeCall make_call_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
   absl::Mutex mutex_;
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 class CallQueues {
  public:
-  // So many threads, each with a queue. A call ends whose client has not taken its reply for
+  // So many threads, up to four on a queue. A call ends whose client has not taken its reply for
   // `reply_timeout`; calls are looked at every `look_every`.
   CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
              MakeCall make_call);
