@@ -26,13 +26,15 @@ class CallQueue::Slot final : public Tag {
     queue_->service_->RequestCall(&incoming_->context, &incoming_->stream, cq, cq, this);
   }
   void Complete(bool ok) noexcept override {
-    if (!ok) {  // the server shuts down
+    if (!ok) {  // the server has shut down
+      CallQueue* const queue = queue_;
       delete this;
+      queue->OnSlotGone();
       return;
     }
-    std::unique_ptr<IncomingCall> arrived = std::move(incoming_);
+    // First of all the call is counted as one, and only then this slot may go.
+    queue_->make_call_(std::move(incoming_))->Accept(queue_);
     Ask();
-    queue_->make_call_(std::move(arrived))->Accept(queue_);
   }
 
  private:
@@ -50,6 +52,10 @@ CallQueue::CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> q
 CallQueue::~CallQueue() { Stop(); }
 
 void CallQueue::Start() {
+  {
+    absl::MutexLock lock(&mutex_);
+    slots_ = kSlots;
+  }
   for (int i = 0; i < kSlots; ++i) (new Slot(this))->Ask();
   for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this] { Serve(); });
 }
@@ -80,6 +86,17 @@ void CallQueue::LookAtAll(absl::Time now, absl::Duration reply_timeout) {
     }
   }
   for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, reply_timeout);
+}
+
+void CallQueue::OnSlotGone() {
+  absl::MutexLock lock(&mutex_);
+  --slots_;
+}
+
+void CallQueue::WaitForLastCall() {
+  absl::MutexLock lock(&mutex_);
+  const auto gone = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return slots_ == 0; };
+  mutex_.Await(absl::Condition(&gone));
 }
 
 void CallQueue::Stop() {
@@ -116,6 +133,10 @@ void CallQueues::Start() {
       for (const auto& queue : queues_) queue->LookAtAll(absl::Now(), reply_timeout_);
     }
   });
+}
+
+void CallQueues::WaitForLastCall() {
+  for (const auto& queue : queues_) queue->WaitForLastCall();
 }
 
 void CallQueues::Stop() {

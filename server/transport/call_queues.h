@@ -38,11 +38,13 @@ class CallQueue {
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
   void LookAtAll(absl::Time now, absl::Duration reply_timeout);
+  void WaitForLastCall();
   void Stop();
 
  private:
   class Slot;
   void Serve();
+  void OnSlotGone();
 
   const int num_threads_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -50,6 +52,7 @@ class CallQueue {
   const MakeCall make_call_;
   std::vector<std::thread> threads_;
   absl::Mutex mutex_;
+  int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -64,7 +67,9 @@ class CallQueues {
   // Before the server is built; then Start.
   void AddTo(grpc::ServerBuilder* builder);
   void Start();
-  // After the server has shut down and all calls are over.
+  // After the server has shut down: returns once every call that has arrived is counted as one.
+  void WaitForLastCall();
+  // After that, when all calls are over.
   void Stop();
 
  private:
