@@ -221,6 +221,7 @@ class Server::Impl {
     // watch.
     grpc_server_cancel_all_calls(grpc->c_server());
     going_away.join();
+    calls->WaitForLastCall();
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
     calls->Stop();

@@ -1,5 +1,6 @@
 #include "server/transport/call_queues.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -8,8 +9,10 @@
 namespace blockd::server {
 namespace {
 
-// Calls that may arrive on a queue before its thread has asked for more; gRPC keeps what is beyond.
-constexpr int kSlots = 32;
+// Calls that may arrive on a queue before its threads have asked for more; gRPC keeps what is
+// beyond.
+constexpr int kSlots = 64;
+constexpr int kThreadsOfAQueue = 4;
 
 }  // namespace
 
@@ -23,13 +26,15 @@ class CallQueue::Slot final : public Tag {
     queue_->service_->RequestCall(&incoming_->context, &incoming_->stream, cq, cq, this);
   }
   void Complete(bool ok) noexcept override {
-    if (!ok) {  // the server shuts down
+    if (!ok) {  // the server has shut down
+      CallQueue* const queue = queue_;
       delete this;
+      queue->OnSlotGone();
       return;
     }
-    std::unique_ptr<IncomingCall> arrived = std::move(incoming_);
+    // First of all the call is counted as one, and only then this slot may go.
+    queue_->make_call_(std::move(incoming_))->Accept(queue_);
     Ask();
-    queue_->make_call_(std::move(arrived))->Accept(queue_);
   }
 
  private:
@@ -37,15 +42,22 @@ class CallQueue::Slot final : public Tag {
   std::unique_ptr<IncomingCall> incoming_;
 };
 
-CallQueue::CallQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue,
+CallQueue::CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
                      grpc::AsyncGenericService* service, MakeCall make_call)
-    : queue_(std::move(queue)), service_(service), make_call_(std::move(make_call)) {}
+    : num_threads_(threads),
+      queue_(std::move(queue)),
+      service_(service),
+      make_call_(std::move(make_call)) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
 void CallQueue::Start() {
+  {
+    absl::MutexLock lock(&mutex_);
+    slots_ = kSlots;
+  }
   for (int i = 0; i < kSlots; ++i) (new Slot(this))->Ask();
-  thread_ = std::thread([this] { Serve(); });
+  for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this] { Serve(); });
 }
 
 void CallQueue::Serve() {
@@ -76,9 +88,21 @@ void CallQueue::LookAtAll(absl::Time now, absl::Duration reply_timeout) {
   for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, reply_timeout);
 }
 
+void CallQueue::OnSlotGone() {
+  absl::MutexLock lock(&mutex_);
+  --slots_;
+}
+
+void CallQueue::WaitForLastCall() {
+  absl::MutexLock lock(&mutex_);
+  const auto gone = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return slots_ == 0; };
+  mutex_.Await(absl::Condition(&gone));
+}
+
 void CallQueue::Stop() {
   queue_->Shutdown();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   void* tag = nullptr;
   bool ok = false;
   while (queue_->Next(&tag, &ok)) static_cast<Tag*>(tag)->Complete(ok);  // if never started
@@ -95,9 +119,9 @@ CallQueues::~CallQueues() { Stop(); }
 
 void CallQueues::AddTo(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&service_);
-  for (int i = 0; i < threads_; ++i) {
-    queues_.push_back(
-        std::make_unique<CallQueue>(builder->AddCompletionQueue(), &service_, make_call_));
+  for (int left = threads_; left > 0; left -= kThreadsOfAQueue) {
+    queues_.push_back(std::make_unique<CallQueue>(
+        std::min(left, kThreadsOfAQueue), builder->AddCompletionQueue(), &service_, make_call_));
   }
 }
 
@@ -109,6 +133,10 @@ void CallQueues::Start() {
       for (const auto& queue : queues_) queue->LookAtAll(absl::Now(), reply_timeout_);
     }
   });
+}
+
+void CallQueues::WaitForLastCall() {
+  for (const auto& queue : queues_) queue->WaitForLastCall();
 }
 
 void CallQueues::Stop() {

@@ -29,8 +29,8 @@ using MakeCall = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<Incom
 
 class CallQueue {
  public:
-  CallQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue, grpc::AsyncGenericService* service,
-            MakeCall make_call);
+  CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
+            grpc::AsyncGenericService* service, MakeCall make_call);
   ~CallQueue();
 
   void Start();
@@ -38,23 +38,27 @@ class CallQueue {
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
   void LookAtAll(absl::Time now, absl::Duration reply_timeout);
+  void WaitForLastCall();
   void Stop();
 
  private:
   class Slot;
   void Serve();
+  void OnSlotGone();
 
+  const int num_threads_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc::AsyncGenericService* const service_;
   const MakeCall make_call_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
   absl::Mutex mutex_;
+  int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 class CallQueues {
  public:
-  // So many threads, each with a queue. A call ends whose client has not taken its reply for
+  // So many threads, up to four on a queue. A call ends whose client has not taken its reply for
   // `reply_timeout`; calls are looked at every `look_every`.
   CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
              MakeCall make_call);
@@ -63,7 +67,9 @@ class CallQueues {
   // Before the server is built; then Start.
   void AddTo(grpc::ServerBuilder* builder);
   void Start();
-  // After the server has shut down and all calls are over.
+  // After the server has shut down: returns once every call that has arrived is counted as one.
+  void WaitForLastCall();
+  // After that, when all calls are over.
   void Stop();
 
  private:

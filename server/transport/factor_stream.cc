@@ -223,11 +223,11 @@ class FactorStreamCall final : public ServerCall {
     record_.SetCost(reply.cost);
     v1::FactorReply wire;
     ToWire(reply, &wire);
-    grpc::ByteBuffer bytes = SerializeMessage(wire);
+    const grpc::ByteBuffer bytes = SerializeMessage(wire);
     EchoRequestId(*record_.context(), rpc());
     record_.SetOutcome(absl::OkStatus());
     finished_ = true;
-    WriteAndFinish(std::move(bytes));
+    WriteAndFinish(bytes);
   }
 
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -9,7 +9,16 @@
 namespace blockd::server {
 
 void IncomingCall::OverTag::Complete(bool /*ok*/) noexcept {
-  const std::shared_ptr<ServerCall> held = std::move(call);
+  if (state_.exchange(State::kOver) == State::kNew) return;  // Tell does it
+  const std::shared_ptr<ServerCall> held = std::move(call_);
+  held->OnOver();
+}
+
+void IncomingCall::OverTag::Tell(std::shared_ptr<ServerCall> call) {
+  call_ = std::move(call);
+  State expected = State::kNew;
+  if (state_.compare_exchange_strong(expected, State::kHasCall)) return;
+  const std::shared_ptr<ServerCall> held = std::move(call_);
   held->OnOver();
 }
 
@@ -31,8 +40,8 @@ ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incom
 void ServerCall::Accept(CallQueue* queue) {
   queue_ = queue;
   queue_->Add(this);
-  incoming_->over.call = shared_from_this();
   Guard([this] { OnBegin(); });
+  incoming_->over.Tell(shared_from_this());
 }
 
 void ServerCall::Look(absl::Time now, absl::Duration reply_timeout) {
@@ -47,8 +56,8 @@ void ServerCall::Greet() { incoming_->stream.SendInitialMetadata(greet_.Start())
 
 void ServerCall::StartClock() { writing_since_ = absl::GetCurrentTimeNanos(); }
 
-void ServerCall::Write(grpc::ByteBuffer message) {
-  reply_.Swap(&message);
+void ServerCall::Write(const grpc::ByteBuffer& message) {
+  reply_ = message;
   writing_ = Writing::kYes;
   StartClock();
   incoming_->stream.Write(reply_, write_.Start());
@@ -74,9 +83,9 @@ void ServerCall::StartFinish() {
   incoming_->stream.Finish(status_, finish_.Start());
 }
 
-void ServerCall::WriteAndFinish(grpc::ByteBuffer message) {
+void ServerCall::WriteAndFinish(const grpc::ByteBuffer& message) {
   if (finish_called_.exchange(true)) return;
-  reply_.Swap(&message);
+  reply_ = message;
   StartClock();
   incoming_->stream.WriteAndFinish(reply_, grpc::WriteOptions(), grpc::Status::OK, finish_.Start());
 }

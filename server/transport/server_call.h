@@ -38,7 +38,13 @@ struct IncomingCall {
   class OverTag final : public Tag {
    public:
     void Complete(bool ok) noexcept override;
-    std::shared_ptr<ServerCall> call;
+    // Once there is a call to tell it. It may be over before that.
+    void Tell(std::shared_ptr<ServerCall> call);
+
+   private:
+    enum class State { kNew, kHasCall, kOver };
+    std::shared_ptr<ServerCall> call_;
+    std::atomic<State> state_{State::kNew};
   };
 
   IncomingCall() { context.AsyncNotifyWhenDone(&over); }
@@ -80,10 +86,10 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // At most one at a time of each, and none after Finish.
   void Read();
   void Greet();  // sends the initial metadata
-  void Write(grpc::ByteBuffer message);
+  void Write(const grpc::ByteBuffer& message);
   // Exactly once; after a write under way. `message` goes before it.
   void Finish(const grpc::Status& status);
-  void WriteAndFinish(grpc::ByteBuffer message);
+  void WriteAndFinish(const grpc::ByteBuffer& message);
   void WatchMe() { watched_ = true; }
 
   // Runs a part of the call, and ends the call where memory is exhausted.

@@ -438,7 +438,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     Outgoing& out = outgoing_.front();
     grpc::ByteBuffer message;
     if (out.head.has_value()) {
-      message = *std::move(out.head);
+      message = *out.head;
       out.head.reset();
     } else {
       const int64_t length = std::min(out.left, state_->options.stream_chunk_bytes);
@@ -449,7 +449,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     // The client may use the id again as soon as it has this.
     if (out.left == 0 && out.item != nullptr) items_.erase(out.item->id);
     writing_ = true;
-    ServerCall::Write(std::move(message));
+    Write(message);
   }
 
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -48,10 +48,10 @@ void UnaryCall::AnswerNow() noexcept {
   Guard([this] { Answer(); });
 }
 
-void UnaryCall::Succeed(grpc::ByteBuffer reply) {
+void UnaryCall::Succeed(const grpc::ByteBuffer& reply) {
   EchoRequestId(*record_.context(), rpc());
   record_.SetOutcome(absl::OkStatus());
-  WriteAndFinish(std::move(reply));
+  WriteAndFinish(reply);
 }
 
 void UnaryCall::Fail(const absl::Status& status) {

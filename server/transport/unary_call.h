@@ -30,7 +30,7 @@ class UnaryCall : public ServerCall {
   // After AnswerSoon.
   virtual void Answer() {}
 
-  void Succeed(grpc::ByteBuffer reply);
+  void Succeed(const grpc::ByteBuffer& reply);
   void Fail(const absl::Status& status);
   // The core has answered, maybe on a thread that must not wait for gRPC: calls Answer on one that
   // may.
