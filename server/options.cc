@@ -58,6 +58,18 @@ ABSL_FLAG(int32_t, cpu_lanes, Defaults().device.cpu_lanes,
 
 ABSL_FLAG(int64_t, max_queued_requests, Defaults().core.max_queued_requests,
           "Requests that may wait for the device; more are answered UNAVAILABLE with a delay.");
+ABSL_FLAG(
+    double, tenant_share, Defaults().core.tenant_share,
+    "What one tenant without a quota may have of queue, handles and memory to pin while nobody "
+    "else has any, a part of all; 1: all.");
+ABSL_FLAG(int64_t, max_tenants, Defaults().core.max_tenants,
+          "Callers with work or factorizations at a time, beside those of the tenants file.");
+ABSL_FLAG(int64_t, max_handles, Defaults().core.max_handles, "Factorizations held at a time.");
+ABSL_FLAG(ByteSize, solve_reserve, ByteSize{Defaults().core.solve_reserve_bytes},
+          "Part of the memory pool for the workspace of Solves alone, as 64MiB; 0: a sixteenth.");
+ABSL_FLAG(absl::Duration, max_shared_batch, Defaults().core.max_shared_batch,
+          "Time that a batch of Solves is predicted to take at most while several tenants ask, as "
+          "1ms; one request may take longer.");
 ABSL_FLAG(int64_t, max_batch_requests, Defaults().core.max_batch_requests,
           "Requests that run together in one batch.");
 ABSL_FLAG(ByteSize, max_batch_bytes, ByteSize{Defaults().core.max_batch_bytes},
@@ -221,6 +233,14 @@ absl::Status CheckCore(const CoreLimits& core) {
   const absl::Duration inf = absl::InfiniteDuration(), zero = absl::ZeroDuration();
   absl::Status status;
   status.Update(CheckNumber("max_queued_requests", core.max_queued_requests, 1, kMany));
+  if (!(core.tenant_share > 0 && core.tenant_share <= 1)) {
+    status.Update(
+        Refuse("tenant_share", absl::StrCat(core.tenant_share), "a number above 0 and at most 1"));
+  }
+  status.Update(CheckNumber("max_tenants", core.max_tenants, 1, kMany));
+  status.Update(CheckNumber("max_handles", core.max_handles, 1, kMany));
+  status.Update(CheckBytes("solve_reserve", core.solve_reserve_bytes, 0, kTiB));
+  status.Update(CheckDuration("max_shared_batch", core.max_shared_batch, zero, absl::Seconds(10)));
   status.Update(CheckNumber("max_batch_requests", core.max_batch_requests, 1, kMany));
   status.Update(CheckBytes("max_batch_bytes", core.max_batch_bytes, 1, kTiB));
   status.Update(CheckNumber("max_batch_rhs", core.max_batch_rhs, 1, kMany));
@@ -333,6 +353,11 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.device.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
   o.device.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
   o.core.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests);
+  o.core.tenant_share = absl::GetFlag(FLAGS_tenant_share);
+  o.core.max_tenants = absl::GetFlag(FLAGS_max_tenants);
+  o.core.max_handles = absl::GetFlag(FLAGS_max_handles);
+  o.core.solve_reserve_bytes = absl::GetFlag(FLAGS_solve_reserve).bytes;
+  o.core.max_shared_batch = absl::GetFlag(FLAGS_max_shared_batch);
   o.core.max_batch_requests = absl::GetFlag(FLAGS_max_batch_requests);
   o.core.max_batch_bytes = absl::GetFlag(FLAGS_max_batch_bytes).bytes;
   o.core.max_batch_rhs = absl::GetFlag(FLAGS_max_batch_rhs);
@@ -408,6 +433,11 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
     add(name, absl::FormatDuration(v));
   };
   number("max_queued_requests", o.core.max_queued_requests);
+  add("tenant_share", absl::StrCat(o.core.tenant_share));
+  number("max_tenants", o.core.max_tenants);
+  number("max_handles", o.core.max_handles);
+  bytes("solve_reserve", o.core.solve_reserve_bytes);
+  time("max_shared_batch", o.core.max_shared_batch);
   number("max_batch_requests", o.core.max_batch_requests);
   bytes("max_batch_bytes", o.core.max_batch_bytes);
   number("max_batch_rhs", o.core.max_batch_rhs);

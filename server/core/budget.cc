@@ -1,6 +1,7 @@
 #include "server/core/budget.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -67,7 +68,8 @@ int64_t Budget::LimitLocked(const Tenant& tenant) const {
   if (const int64_t quota = tenant.quota(resource()); quota >= 0) return quota;
   const double others = static_cast<double>(reserved_ - tenant.used(resource()));
   // used <= s / (1 - s) (total - others - used), solved for used.
-  return static_cast<int64_t>(options_.share * (static_cast<double>(options_.total) - others));
+  return static_cast<int64_t>(
+      std::ceil(options_.share * (static_cast<double>(options_.total) - others)));
 }
 
 absl::Status Budget::CheckQuotaLocked(const Tenant* tenant, int64_t amount) const {

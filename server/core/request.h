@@ -152,8 +152,8 @@ struct CoreLimits {
   absl::Duration retry_delay = absl::Milliseconds(50);    // said with UNAVAILABLE
   int64_t tombstones = 65536;  // handles whose end is remembered, so that NOT_FOUND can say why
   int64_t max_systems = 4096;  // K of one request
-  // Of the pool, for the workspace of Solves and nothing else; -1: a sixteenth of it.
-  int64_t solve_reserve_bytes = -1;
+  // Of the pool, for the workspace of Solves and nothing else; 0: a sixteenth of it; -1: none.
+  int64_t solve_reserve_bytes = 0;
   int64_t max_handles = int64_t{1} << 20;  // factorizations held
   // What one tenant without a quota may have of queue, handles and memory to pin, as long as nobody
   // else has any (budget.h).

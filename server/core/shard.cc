@@ -24,7 +24,8 @@ Budget::Options BudgetOf(Resource resource, int64_t total, double share, const C
 }
 
 DeviceBuffer TakeReserve(MemoryPool& pool, int64_t bytes) {
-  if (bytes < 0) bytes = pool.stats().capacity_bytes / kReservePart;
+  if (bytes < 0) return DeviceBuffer();
+  if (bytes == 0) bytes = pool.stats().capacity_bytes / kReservePart;
   bytes = bytes / MemoryPool::kAlignment * MemoryPool::kAlignment;
   absl::StatusOr<DeviceBuffer> reserve = pool.Allocate(bytes);
   return reserve.ok() ? *std::move(reserve) : DeviceBuffer();

@@ -167,6 +167,9 @@ class FactorStreamCall final : public ServerCall {
     absl::StatusOr<FactorParams> params =
         ToFactorParams(*form, header.num_systems(), header.options());
     if (!params.ok()) return params.status();
+    absl::Status status =
+        ReadPriority("options.priority", header.options().priority(), record_.context().get());
+    if (!status.ok()) return status;
     auto begun = state_->core->BeginUpload(record_.context(), *params, DiagonalIndex(header.spec()),
                                            CouplingIndex(header.spec()));
     if (!begun.ok()) return begun.status();

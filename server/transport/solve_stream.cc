@@ -265,6 +265,10 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
     absl::StatusOr<SolveParams> params = ToSolveParams(message.request.request(), "request.");
     if (!params.ok()) return params.status();
+    absl::Status priority =
+        ReadPriority("request.options.priority", message.request.request().options().priority(),
+                     item->record.context().get());
+    if (!priority.ok()) return priority;
     item->params = *params;
     item->record.SetSolve(params->handle, params->num_rhs);
     absl::StatusOr<Shape> shape = state_->core->ShapeOf(record_.context()->caller, params->handle);

@@ -34,6 +34,9 @@ class FactorCall final : public CoreCallOf<v1::FactorRequest, FactorReply> {
     absl::StatusOr<FactorParams> params =
         ToFactorParams(*form, request_.system_size(), request_.options());
     if (!params.ok()) return Fail(params.status());
+    absl::Status status =
+        ReadPriority("options.priority", request_.options().priority(), record().context().get());
+    if (!status.ok()) return Fail(status);
     std::vector<BlockTridiagonalView> views;
     views.reserve(request_.system_size());
     for (int k = 0; k < request_.system_size(); ++k) {
@@ -61,6 +64,9 @@ class SolveCall final : public CoreCallOf<v1::SolveRequest, SolveReply> {
     if (absl::Status status = state()->CheckAcceptsWork(); !status.ok()) return Fail(status);
     absl::StatusOr<SolveParams> params = ToSolveParams(request_, "");
     if (!params.ok()) return Fail(params.status());
+    absl::Status status =
+        ReadPriority("options.priority", request_.options().priority(), record().context().get());
+    if (!status.ok()) return Fail(status);
     record().SetSolve(params->handle, params->num_rhs);
     const auto bytes = static_cast<int64_t>(request_.rhs().size());
     if (absl::Status status = TakeHostBytes(bytes); !status.ok()) return Fail(status);
@@ -124,6 +130,9 @@ class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveRep
     absl::StatusOr<Accuracy> accuracy = ToAccuracy("accuracy", request_.accuracy());
     if (!accuracy.ok()) return accuracy.status();
     params.accuracy = *accuracy;
+    absl::Status status =
+        ReadPriority("options.priority", request_.options().priority(), record().context().get());
+    if (!status.ok()) return status;
     return params;
   }
 
@@ -227,7 +236,7 @@ class GetServerInfoCall final : public CallOf<v1::GetServerInfoRequest> {
     wire.set_backend(device.backend);
     wire.set_device_name(device.name);
     wire.set_device_parallelism(device.parallelism);
-    wire.set_memory_bytes(memory.total_bytes);
+    wire.set_memory_bytes(memory.total_bytes + memory.solve_reserve_bytes);
     wire.set_memory_free_bytes(memory.free_bytes);
     wire.set_memory_evictable_bytes(memory.evictable_bytes);
     wire.set_factorizations(memory.factorizations);

@@ -150,6 +150,24 @@ absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec) {
   return form;
 }
 
+absl::Status ReadPriority(std::string_view path, v1::PriorityClass priority,
+                          RequestContext* context) {
+  switch (priority) {
+    case v1::REALTIME:
+      context->priority = PriorityClass::kRealtime;
+      return absl::OkStatus();
+    case v1::PRIORITY_CLASS_UNSPECIFIED:
+    case v1::INTERACTIVE:
+      context->priority = PriorityClass::kInteractive;
+      return absl::OkStatus();
+    case v1::BULK:
+      context->priority = PriorityClass::kBulk;
+      return absl::OkStatus();
+    default:
+      return Invalid(path, Came(priority), "REALTIME, INTERACTIVE or BULK");
+  }
+}
+
 absl::StatusOr<Accuracy> ToAccuracy(std::string_view path, v1::Accuracy accuracy) {
   switch (accuracy) {
     case v1::ACCURACY_UNSPECIFIED:

@@ -27,6 +27,9 @@ absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec);
 std::span<const uint32_t> DiagonalIndex(const v1::SystemSpec& spec);
 std::span<const uint32_t> CouplingIndex(const v1::SystemSpec& spec);
 
+// Nothing is INTERACTIVE.
+absl::Status ReadPriority(std::string_view path, v1::PriorityClass priority,
+                          RequestContext* context);
 absl::StatusOr<Accuracy> ToAccuracy(std::string_view path, v1::Accuracy accuracy);
 
 // What the handlers of Factor and FactorStream share; `num_systems` is checked by its caller.

@@ -79,11 +79,32 @@ void AddDetail(const LimitExceeded& limit, v1::RpcStatus* wire) {
   wire->add_details()->PackFrom(detail);
 }
 
+void SetDuration(absl::Duration duration, google::protobuf::Duration* wire) {
+  const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
+  wire->set_seconds(seconds);
+  wire->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
+}
+
 void AddDetail(absl::Duration delay, v1::RpcStatus* wire) {
   v1::RetryAfter detail;
-  const int64_t seconds = absl::IDivDuration(delay, absl::Seconds(1), &delay);
-  detail.mutable_delay()->set_seconds(seconds);
-  detail.mutable_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(delay)));
+  SetDuration(delay, detail.mutable_delay());
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(const QuotaExceeded& quota, v1::RpcStatus* wire) {
+  v1::QuotaExceeded detail;
+  detail.set_quota(quota.quota);
+  detail.set_limit(quota.limit);
+  detail.set_used(quota.used);
+  detail.set_asked(quota.asked);
+  detail.set_tenant(quota.tenant);
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(const DeadlineUnreachable& late, v1::RpcStatus* wire) {
+  v1::DeadlineUnreachable detail;
+  SetDuration(late.predicted, detail.mutable_predicted());
+  SetDuration(late.left, detail.mutable_left());
   wire->add_details()->PackFrom(detail);
 }
 
@@ -104,6 +125,8 @@ v1::RpcStatus ToRpcStatus(const absl::Status& status) {
   if (auto detail = HandleNotFoundOf(status)) AddDetail(*detail, &wire);
   if (auto detail = InsufficientMemoryOf(status)) AddDetail(*detail, &wire);
   if (auto detail = LimitExceededOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = QuotaExceededOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = DeadlineUnreachableOf(status)) AddDetail(*detail, &wire);
   if (auto detail = RetryAfterOf(status)) AddDetail(*detail, &wire);
   if (auto name = DrainingServerOf(status)) AddDraining(*name, &wire);
   return wire;

@@ -143,6 +143,9 @@ server::ServerOptions IntegrationTest::Options() {
   options.device.memory_bytes = int64_t{64} << 20;
   options.device.cpu_threads = 2;
   options.device.cpu_lanes = 2;
+  // Whoever counts bytes and places counts all of them.
+  options.core.tenant_share = 1;
+  options.core.solve_reserve_bytes = 1;  // rounded down to none
   return options;
 }
 

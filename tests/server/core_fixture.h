@@ -105,7 +105,7 @@ class CoreTest : public testing::Test {
     int64_t memory_bytes = int64_t{16} << 20;
     // Without a reserve and shares unless a test says otherwise, so that it can count bytes.
     server::CoreLimits limits = {};
-    int64_t solve_reserve_bytes = 0;
+    int64_t solve_reserve_bytes = -1;
     double tenant_share = 1;
     bool solve_gate = false;  // solves have a gate of their own, which is open
     // Whenever the device works, what its memory holds has to be reserved. Not where another thread
