@@ -18,16 +18,9 @@ bool ReturnsByItself(Resource resource) {
 }
 
 std::string_view WhatIsFull(Resource resource) {
-  switch (resource) {
-    case Resource::kQueueSlots:
-      return "the queue is full";
-    case Resource::kHostBytes:
-      return "requests under way fill the host memory that they may use";
-    case Resource::kHandles:
-      return "the server holds as many factorizations as it may";
-    default:
-      return "so much may be pinned or leased, and is";
-  }
+  return resource == Resource::kQueueSlots
+             ? "the queue is full"
+             : "requests under way fill the host memory that they may use";
 }
 
 }  // namespace
@@ -107,7 +100,14 @@ absl::StatusOr<Reservation> Budget::Reserve(const TenantPtr& tenant, int64_t amo
 }
 
 absl::Status Budget::RefusalLocked(int64_t amount) const {
-  if (resource() != Resource::kDeviceBytes) {
+  if (resource() == Resource::kHandles) {
+    return QuotaExceededError({.quota = std::string(QuotaName(resource())),
+                               .limit = static_cast<double>(options_.total),
+                               .used = static_cast<double>(reserved_),
+                               .asked = static_cast<double>(amount),
+                               .tenant = "all"});
+  }
+  if (ReturnsByItself(resource())) {
     return RetryAfterError(WhatIsFull(resource()), options_.retry_delay);
   }
   const int64_t free = FreeLocked();
@@ -116,6 +116,7 @@ absl::Status Budget::RefusalLocked(int64_t amount) const {
                                                        .free_bytes = free,
                                                        .evictable_bytes = evictable,
                                                        .total_bytes = options_.total});
+  if (resource() == Resource::kPinnedBytes) return status;
   const int64_t working = reserved_ - (evictor_ ? evictor_->HeldBytes() : 0);
   return amount <= free + evictable + working ? WithRetryAfter(status, options_.retry_delay)
                                               : status;

@@ -94,11 +94,12 @@ class Budget {
   // Before the first Reserve; null: nothing is ever evicted. Outlives the last Reserve.
   void set_evictor(Evictor* evictor) { evictor_ = evictor; }
 
-  // RESOURCE_EXHAUSTED: of bytes on the device with the detail InsufficientMemory, and with a
-  // RetryAfter where it would fit once the work under way is over; where it is the tenant's quota
-  // or share that does not suffice with QuotaExceeded, and with a RetryAfter if giving back what
-  // the tenant has would help. UNAVAILABLE with a RetryAfter if there is nothing left of another
-  // resource. `amount` >= 0. Null: nobody's, bounded by the total alone.
+  // RESOURCE_EXHAUSTED: of bytes on the device, pinned or not, with the detail InsufficientMemory,
+  // and with a RetryAfter where it would fit once the work under way is over; where it is the
+  // tenant's quota or share that does not suffice with QuotaExceeded, and with a RetryAfter if
+  // giving back what the tenant has would help. UNAVAILABLE with a RetryAfter if there is nothing
+  // left of a resource that comes back by itself. `amount` >= 0. Null: nobody's, bounded by the
+  // total alone.
   absl::StatusOr<Reservation> Reserve(const TenantPtr& tenant, int64_t amount);
   // The same without evicting anything; empty if it does not fit now.
   std::optional<Reservation> TryReserve(const TenantPtr& tenant, int64_t amount);

@@ -39,7 +39,8 @@ class Identities {
   const std::string path_;
   const IdentityRules rules_;
   mutable absl::Mutex mutex_;
-  std::shared_ptr<const ListedTenants> tenants_ ABSL_GUARDED_BY(mutex_) = std::make_shared<ListedTenants>();
+  std::shared_ptr<const ListedTenants> tenants_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<ListedTenants>();
 };
 
 }  // namespace blockd::server

@@ -261,14 +261,13 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   // The host's budget is charged for what has come.
   absl::Status Accept(const StreamMessage& message, Item* item)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    // The stream itself may not have been told yet.
-    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+    absl::Status status = state_->CheckAcceptsWork();  // the stream may not have been told yet
+    if (!status.ok()) return status;
     absl::StatusOr<SolveParams> params = ToSolveParams(message.request.request(), "request.");
     if (!params.ok()) return params.status();
-    absl::Status priority =
-        ReadPriority("request.options.priority", message.request.request().options().priority(),
-                     item->record.context().get());
-    if (!priority.ok()) return priority;
+    const v1::SolveOptions& asked = message.request.request().options();
+    status = ReadPriority("request.options.priority", asked.priority(), &item->context());
+    if (!status.ok()) return status;
     item->params = *params;
     item->record.SetSolve(params->handle, params->num_rhs);
     absl::StatusOr<Shape> shape = state_->core->ShapeOf(record_.context()->caller, params->handle);
@@ -279,11 +278,10 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
       return InvalidFieldError("request.rhs", absl::StrCat(message.bytes, " bytes"),
                                absl::StrCat(*bytes, " bytes, or none where chunks follow"));
     }
-    if (absl::Status status = CheckRoom(*bytes); !status.ok()) return status;
-    absl::Status status = state_->host_budget.CheckEverFits(*bytes);
-    if (status.ok())
-      status =
-          state_->host_budget.Take(record_.context()->tenant, message.bytes, &item->host_bytes);
+    status = CheckRoom(*bytes);
+    if (status.ok()) status = state_->host_budget.CheckEverFits(*bytes);
+    const TenantPtr& tenant = record_.context()->tenant;
+    if (status.ok()) status = state_->host_budget.Take(tenant, message.bytes, &item->host_bytes);
     if (!status.ok()) return status;
     absl::StatusOr<Payload> values = Payload::Allocate(*bytes);
     if (!values.ok()) return values.status();

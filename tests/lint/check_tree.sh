@@ -45,8 +45,8 @@ allowed_includes() {
     engine/gpu/*) echo "$engine|engine/gpu/([a-z_]+/)?[a-z_]+\.h" ;;
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
+    server/core/operations/* | server/core/solver_core.cc) echo "$engine|server/core/(operations/)?[a-z_]+\.h" ;;
     server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
-    server/core/*/*) echo "$engine|server/core/(operations/)?[a-z_]+\.h" ;;
     server/identity/*) echo 'server/(core|identity)/[a-z_]+\.h|blockd/v1/tenants\.pb\.h' ;;
     server/*) echo "$engine|server/(core/|identity/|transport/)?[a-z_]+\.h|$proto" ;;
     client/include/*) echo "$client|$proto" ;;
