@@ -16,8 +16,8 @@
 namespace blockd::server {
 namespace {
 
-struct Item : Work {
-  Item(int id, Ticket ticket) : Work(std::move(ticket)), id(id) {}
+struct Job : Work {
+  Job(int id, Ticket ticket) : Work(std::move(ticket)), id(id) {}
   const int id;
 };
 
@@ -48,7 +48,7 @@ class SchedulerFairnessTest : public testing::Test {
     return ticket;
   }
   void Push(Ticket ticket) {
-    scheduler_.Push(std::make_unique<Item>(next_id_++, std::move(ticket)), now_);
+    scheduler_.Push(std::make_unique<Job>(next_id_++, std::move(ticket)), now_);
   }
   // Runs the next batch: time goes on by what it takes. Empty: nothing waits.
   std::vector<WorkPtr> RunNext() {
@@ -62,7 +62,7 @@ class SchedulerFairnessTest : public testing::Test {
     return batch;
   }
   double SecondsOf(size_t tenant) { return seconds_[all_[tenant].get()]; }
-  static int IdOf(const WorkPtr& work) { return static_cast<const Item&>(*work).id; }
+  static int IdOf(const WorkPtr& work) { return static_cast<const Job&>(*work).id; }
 
   Tenants tenants_;
   std::vector<TenantPtr> all_;
@@ -239,7 +239,7 @@ TEST_F(SchedulerFairnessTest, DeadlinesAreMetAtEightyPercentLoad) {
         Ticket ticket =
             TicketOf(0, seconds, realtime ? PriorityClass::kRealtime : PriorityClass::kInteractive);
         ticket.deadline = arrival + absl::Seconds(std::max(std::exp(log_deadline(random)), 0.0));
-        scheduler.Push(std::make_unique<Item>(0, std::move(ticket)), now);
+        scheduler.Push(std::make_unique<Job>(0, std::move(ticket)), now);
         arrival += absl::Seconds(gap(random));
         --left;
       }
