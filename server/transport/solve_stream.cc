@@ -374,7 +374,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (last != nullptr) Cancel(last, "a later request has replaced this one");
   }
 
-  void Cancel(const ItemPtr& item, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Cancel(ItemPtr item, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     item->context().cancelled = true;  // the core looks, and answers
     if (!item->arriving()) return;
     Drop(item, absl::CancelledError(absl::string_view(why.data(), why.size())));
@@ -382,8 +382,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     cancelled_.Add(item->id);
   }
 
-  // Answers one that is still arriving, and gives back what it holds. Its chunks are passed over.
-  void Drop(const ItemPtr& item, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Answers one that is still arriving; its chunks are passed over. By value: its place is erased.
+  void Drop(ItemPtr item, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     refused_.insert(item->id);
     items_.erase(item->id);
     held_bytes_ -= item->bytes;
