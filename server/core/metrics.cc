@@ -302,8 +302,6 @@ void Metrics::SetSampler(absl::AnyInvocable<GaugeSample()> sampler) {
   impl_->SetSampler(std::move(sampler));
 }
 
-std::shared_ptr<prometheus::Collectable> Metrics::collectable() const { return impl_; }
-
 std::string Metrics::Text() const {
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, impl_->Collect());

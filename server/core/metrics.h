@@ -14,10 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace prometheus {
-class Collectable;
-}
-
 namespace blockd::server {
 
 // What a client called: the label `method`.
@@ -103,8 +99,6 @@ class Metrics {
   // way.
   void SetSampler(absl::AnyInvocable<GaugeSample()> sampler);
 
-  // For prometheus::Exposer::RegisterCollectable.
-  std::shared_ptr<prometheus::Collectable> collectable() const;
   // The text that a scrape returns.
   std::string Text() const;
 
