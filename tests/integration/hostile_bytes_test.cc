@@ -46,12 +46,17 @@ TEST_F(HostileBytesTest, AReleaseOfEmptyHandlesTakesNoMoreThanItsBytes) {
   // Bytes that are one field which nobody knows: what 63 MiB take at least.
   const std::string plain = Field(15, std::string(63 * kMiB, 'x'));
   const std::string hostile = Repeat(std::string("\x0a\x00", 2), 63 * kMiB);
-  PeakBytes();
-  EXPECT_TRUE(IsInvalid(RawCall(path, plain), "handle"));
-  const int64_t ordinary = PeakBytes();
+  // An allocator may keep what is freed: after a few calls it keeps no more.
+  int64_t ordinary = 0;
+  for (int i = 0; i < 4; ++i) {
+    PeakBytes();
+    EXPECT_TRUE(IsInvalid(RawCall(path, plain), "handle"));
+    ordinary = std::max(ordinary, PeakBytes());
+  }
+  // Parsed, the handles of one message would take 1.8 GB.
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(IsInvalid(RawCall(path, hostile), "handle"));
-    EXPECT_LE(PeakBytes(), ordinary + 64 * kMiB);
+    EXPECT_LE(PeakBytes(), ordinary + 256 * kMiB);
   }
 }
 

@@ -94,11 +94,11 @@ class Gate {
 class HookedBackend : public Backend {
  public:
   HookedBackend(std::unique_ptr<Backend> inner, const CostModel& costs, std::shared_ptr<Gate> gate,
-                std::shared_ptr<Gate> solve_gate = nullptr)
+                const std::shared_ptr<Gate>& solve_gate = nullptr)
       : inner_(std::move(inner)),
         costs_(costs),
         gate_(std::move(gate)),
-        solve_gate_(solve_gate ? std::move(solve_gate) : gate_) {}
+        solve_gate_(solve_gate ? solve_gate : gate_) {}
 
   const DeviceInfo& device() const override { return inner_->device(); }
   CostModel costs(const Shape&) const override { return costs_; }
