@@ -100,7 +100,7 @@ ABSL_FLAG(ByteSize, max_message_bytes, ByteSize{Defaults().max_message_bytes},
           "Size of one message, as 64MiB; larger matrices and right-hand sides come as streams. At "
           "most 2GiB.");
 ABSL_FLAG(
-    ByteSize, max_inflight_request_bytes, ByteSize{Defaults().max_inflight_request_bytes},
+    ByteSize, max_inflight_request_bytes, ByteSize{Defaults().core.max_inflight_request_bytes},
     "Bytes of requests and solutions that are held in host memory at once; beyond it requests "
     "are answered UNAVAILABLE with a delay. 0: an eighth of the machine's memory.");
 ABSL_FLAG(
@@ -304,7 +304,8 @@ absl::Status CheckTransport(const ServerOptions& o) {
 
 absl::Status CheckAndComplete(ServerOptions* options) {
   const int64_t memory = MachineMemoryBytes();
-  if (options->max_inflight_request_bytes == 0) options->max_inflight_request_bytes = memory / 8;
+  if (options->core.max_inflight_request_bytes == 0)
+    options->core.max_inflight_request_bytes = memory / 8;
   if (options->grpc_memory_bytes == 0) options->grpc_memory_bytes = memory / 8;
   if (options->max_connections == 0) {
     const int64_t limit = DescriptorLimit();
@@ -323,8 +324,8 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   status.Update(CheckNumber("cpu_threads", options->device.cpu_threads, 0, 4096));
   status.Update(CheckNumber("cpu_lanes", options->device.cpu_lanes, 0, 4096));
   status.Update(CheckBytes("device_memory", options->device.memory_bytes, 0, 1024 * kTiB));
-  status.Update(CheckBytes("max_inflight_request_bytes", options->max_inflight_request_bytes, kKiB,
-                           1024 * kTiB));
+  status.Update(CheckBytes("max_inflight_request_bytes", options->core.max_inflight_request_bytes,
+                           kKiB, 1024 * kTiB));
   status.Update(
       CheckBytes("grpc_memory_bytes", options->grpc_memory_bytes, 1024 * kKiB, 1024 * kTiB));
   status.Update(
@@ -370,7 +371,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.core.max_systems = absl::GetFlag(FLAGS_max_systems);
   o.core.max_rhs = absl::GetFlag(FLAGS_max_rhs);
   o.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
-  o.max_inflight_request_bytes = absl::GetFlag(FLAGS_max_inflight_request_bytes).bytes;
+  o.core.max_inflight_request_bytes = absl::GetFlag(FLAGS_max_inflight_request_bytes).bytes;
   o.max_connections = absl::GetFlag(FLAGS_max_connections);
   o.max_connection_streams = absl::GetFlag(FLAGS_max_connection_streams);
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
@@ -450,7 +451,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_systems", o.core.max_systems);
   number("max_rhs", o.core.max_rhs);
   bytes("max_message_bytes", o.max_message_bytes);
-  bytes("max_inflight_request_bytes", o.max_inflight_request_bytes);
+  bytes("max_inflight_request_bytes", o.core.max_inflight_request_bytes);
   number("max_connections", o.max_connections);
   number("max_connection_streams", o.max_connection_streams);
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);

@@ -38,8 +38,7 @@ struct ServerOptions {
   CoreLimits core;
 
   int64_t max_message_bytes = int64_t{64} << 20;
-  int64_t max_inflight_request_bytes = 0;  // 0: an eighth of the machine's memory
-  int64_t max_connections = 0;             // 0: as many as there are file descriptors, less some
+  int64_t max_connections = 0;  // 0: as many as there are file descriptors, less some
   int64_t max_connection_streams = 1000;
   int64_t grpc_memory_bytes = 0;  // 0: an eighth of the machine's memory
   int32_t grpc_max_threads = 0;   // 0: no limit

@@ -99,6 +99,30 @@ absl::StatusOr<Reservation> Budget::Reserve(const TenantPtr& tenant, int64_t amo
   return TakeLocked(tenant.get(), amount);
 }
 
+absl::Status Budget::Check(const TenantPtr& tenant, int64_t amount) const {
+  absl::MutexLock lock(&mutex_);
+  absl::Status status = CheckQuotaLocked(tenant.get(), amount);
+  if (!status.ok()) return status;
+  const int64_t evictable = evictor_ != nullptr ? evictor_->EvictableBytes() : 0;
+  return amount <= FreeLocked() + evictable ? absl::OkStatus() : RefusalLocked(amount);
+}
+
+absl::Status Budget::Extend(const TenantPtr& tenant, int64_t amount, Reservation* held) {
+  if (absl::Status status = CheckEverFits(amount, held->amount()); !status.ok()) return status;
+  absl::StatusOr<Reservation> more = Reserve(tenant, amount);
+  if (!more.ok()) return more.status();
+  held->Merge(*std::move(more));
+  return absl::OkStatus();
+}
+
+absl::Status Budget::CheckEverFits(int64_t amount, int64_t held) const {
+  if (options_.limit.empty() || amount <= options_.total - held) return absl::OkStatus();
+  return LimitExceededError("the request, with its solution,",
+                            {.limit = std::string(options_.limit),
+                             .asked_bytes = held + amount,
+                             .limit_bytes = options_.total});
+}
+
 absl::Status Budget::RefusalLocked(int64_t amount) const {
   if (resource() == Resource::kHandles) {
     return QuotaExceededError({.quota = std::string(QuotaName(resource())),

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -85,6 +86,8 @@ class Budget {
     double share = 1;  // 1: who comes first may have all
     // What a refusal asks for that work under way is the reason of.
     absl::Duration retry_delay = absl::Milliseconds(50);
+    // The flag that `total` is, where one request may ask for more than that.
+    std::string_view limit = {};
   };
   explicit Budget(const Options& options) : options_(options) {}
   ~Budget();  // CHECKs that every reservation is back
@@ -101,7 +104,15 @@ class Budget {
   // left of a resource that comes back by itself. `amount` >= 0. Null: nobody's, bounded by the
   // total alone.
   absl::StatusOr<Reservation> Reserve(const TenantPtr& tenant, int64_t amount);
-  // The same without evicting anything; empty if it does not fit now.
+  // Reserves `amount` more for `held`, a reservation of this budget and tenant or an empty one,
+  // which stays as it was if that is refused.
+  absl::Status Extend(const TenantPtr& tenant, int64_t amount, Reservation* held);
+  // RESOURCE_EXHAUSTED with LimitExceeded if no waiting helps one that has `held` already. Of a
+  // budget with a limit's name.
+  absl::Status CheckEverFits(int64_t amount, int64_t held = 0) const;
+  // Whether Reserve would succeed now, and what it would say.
+  absl::Status Check(const TenantPtr& tenant, int64_t amount) const;
+  // The same as Reserve without evicting anything; empty if it does not fit now.
   std::optional<Reservation> TryReserve(const TenantPtr& tenant, int64_t amount);
   // Gives evicted things back at once, so that the pool has their memory when this returns.
   void Free(std::vector<Evicted> evicted);

@@ -36,6 +36,8 @@ absl::Status Lane::Push(TaskPtr& task) {
   const absl::Time deadline = task->context->deadline;
   {
     absl::MutexLock lock(&mutex_);
+    // Whoever raises the flag looks for the task afterwards, under this lock.
+    if (task->ended(now)) return task->EndStatus(now);
     if (deadline != absl::InfiniteFuture()) {
       const Ticket& ticket = task->ticket();
       const absl::Duration predicted =
@@ -80,19 +82,11 @@ void Lane::Answer(std::vector<EndedWork> ended) {
 }
 
 void Lane::Cancel(const void* owner) {
+  const absl::Time now = clock_->Now();
   std::vector<EndedWork> ended;
   {
     absl::MutexLock lock(&mutex_);
-    ended = scheduler_.Cancel(owner);
-  }
-  Answer(std::move(ended));
-}
-
-void Lane::EndCancelled() {
-  std::vector<EndedWork> ended;
-  {
-    absl::MutexLock lock(&mutex_);
-    ended = scheduler_.TakeCancelled();
+    ended = scheduler_.Cancel(owner, now);
   }
   Answer(std::move(ended));
 }

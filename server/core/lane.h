@@ -27,15 +27,13 @@ class Lane {
        absl::AnyInvocable<void(absl::Time) const> on_deadline);
   ~Lane();  // after a Drain; runs what is left
 
-  // Queues a task. DEADLINE_EXCEEDED with DeadlineUnreachable, and the task is the caller's still,
-  // if it cannot be done in time: by what was predicted of it and of all that goes before, and by
-  // how right such predictions were.
+  // Queues a task. It is the caller's still if it is refused: CANCELLED if it was cancelled, and
+  // DEADLINE_EXCEEDED with DeadlineUnreachable if it cannot be done in time, by what was predicted
+  // of it and of all that goes before, and by how right such predictions were.
   absl::Status Push(TaskPtr& task);
 
-  // What of this owner waits is answered CANCELLED; what runs looks at its flag.
+  // What of this owner waits is answered; its flag is raised, at which what runs looks.
   void Cancel(const void* owner);
-  // Answers what was cancelled by its flag alone.
-  void EndCancelled();
   // Answers those that wait and whose deadline has passed, and flags those that run. Returns the
   // next deadline.
   absl::Time EndExpired(absl::Time now);

@@ -230,6 +230,12 @@ void Metrics::Impl::MakeGauges() {
        &S::budget_evictable_bytes);
   Bind("blockd_solve_reserve_bytes", "Device memory for the workspace of Solves alone.",
        &S::solve_reserve_bytes);
+  Bind("blockd_host_budget_bytes", "The most host memory that requests under way may have.",
+       &S::host_budget_bytes);
+  Bind("blockd_host_budget_reserved_bytes", "Host memory that requests under way have.",
+       &S::host_budget_reserved_bytes);
+  Bind("blockd_host_budget_peak_reserved_bytes", "The most that they ever had.",
+       &S::host_budget_peak_reserved_bytes);
   Bind("blockd_pool_bytes", "Size of the device memory pool.", &S::pool_bytes);
   Bind("blockd_pool_used_bytes", "Pool memory handed out.", &S::pool_used_bytes);
   Bind("blockd_pool_peak_used_bytes", "The most pool memory that was ever handed out.",

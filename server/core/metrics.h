@@ -63,6 +63,9 @@ struct GaugeSample {
   int64_t budget_peak_reserved_bytes = 0;
   int64_t budget_evictable_bytes = 0;
   int64_t solve_reserve_bytes = 0;  // for the workspace of Solves, beside the budget
+  int64_t host_budget_bytes = 0;
+  int64_t host_budget_reserved_bytes = 0;
+  int64_t host_budget_peak_reserved_bytes = 0;
   int64_t pool_bytes = 0;
   int64_t pool_used_bytes = 0;
   int64_t pool_peak_used_bytes = 0;

@@ -25,13 +25,14 @@ namespace blockd::server {
 
 // Who asks, until when. Shared by the handler, which may cancel, and the core, which looks.
 struct RequestContext {
-  std::string caller;      // the tenant: handles belong to it; empty is one like any other
-  TenantPtr tenant;        // of that name; null: the core looks it up
-  std::string request_id;  // for the log
+  std::string caller;       // the tenant: handles belong to it; empty is one like any other
+  TenantPtr tenant;         // of that name; null: the core looks it up
+  std::string request_id;   // for the log
+  std::string traceparent;  // as the W3C's Trace Context has it; empty: none
   absl::Time deadline = absl::InfiniteFuture();
   // What is above the tenant's highest class is lowered to it; REALTIME needs a deadline.
   PriorityClass priority = PriorityClass::kInteractive;
-  std::atomic<bool> cancelled{false};  // and then SolverCore::Cancel, which takes it off the queue
+  std::atomic<bool> cancelled{false};  // by SolverCore::Cancel, or the deadline; work looks at it
   // The label of the metrics; absent: Factor, Solve or FactorSolve.
   std::optional<Method> method;
 };
@@ -150,13 +151,15 @@ struct CoreLimits {
   absl::Duration max_lease = absl::Hours(1);
   absl::Duration idle_expiry = absl::InfiniteDuration();  // released after so long without use
   absl::Duration retry_delay = absl::Milliseconds(50);    // said with UNAVAILABLE
+  // Host memory of requests under way, in the core and before it; 0: no limit.
+  int64_t max_inflight_request_bytes = 0;
   int64_t tombstones = 65536;  // handles whose end is remembered, so that NOT_FOUND can say why
   int64_t max_systems = 4096;  // K of one request
   // Of the pool, for the workspace of Solves and nothing else; 0: a sixteenth of it; -1: none.
   int64_t solve_reserve_bytes = 0;
   int64_t max_handles = int64_t{1} << 20;  // factorizations held
-  // What one tenant without a quota may have of queue, handles and memory to pin, as long as nobody
-  // else has any (budget.h).
+  // What one tenant without a quota may have of the queue, of handles, of host memory and of memory
+  // to pin, as long as nobody else has any (budget.h).
   double tenant_share = 0.75;
   // A batch takes no longer, as predicted, where several tenants ask; but one work may.
   absl::Duration max_shared_batch = absl::Milliseconds(1);

@@ -14,12 +14,9 @@ Scheduler::~Scheduler() {
 }
 
 absl::Status Scheduler::EndOf(const Ticket& ticket, absl::Time now) {
-  // The deadline first: whoever sets the flag because of the deadline means the deadline.
-  if (ticket.deadline <= now) return absl::DeadlineExceededError("deadline passed in the queue");
-  if (ticket.cancelled != nullptr && ticket.cancelled->load(std::memory_order_relaxed)) {
-    return absl::CancelledError("cancelled in the queue");
-  }
-  return absl::OkStatus();
+  // The deadline first: whoever cancels because of the deadline means the deadline.
+  return IsLate(ticket, now) ? absl::DeadlineExceededError("deadline passed in the queue")
+                             : absl::CancelledError("cancelled in the queue");
 }
 
 void Scheduler::Push(WorkPtr owned, absl::Time now) {
@@ -200,12 +197,11 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
   while (batch.empty()) {
     Work* const head = Choose(now, flush);
     if (head == nullptr) break;
-    if (absl::Status status = EndOf(head->ticket_, now); !status.ok()) {
-      ended->push_back(End(head, std::move(status)));
+    if (IsLate(head->ticket_, now)) {
+      ended->push_back(End(head, EndOf(head->ticket_, now)));
       continue;
     }
     const PriorityClass priority = head->ticket_.priority;
-    // A flag may be raised while this looks: each is looked at once more when it is taken.
     const double most_seconds = IsShared(now)
                                     ? std::max(limits_.max_shared_seconds, head->ticket_.seconds)
                                     : std::numeric_limits<double>::infinity();
@@ -222,7 +218,7 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
                           items + ticket.items <= limits_.max_items &&
                           bytes + ticket.bytes <= limits_.max_bytes &&
                           seconds + ticket.marginal_seconds <= most_seconds;
-        const bool is_over = !EndOf(ticket, now).ok();
+        const bool is_over = IsLate(ticket, now);
         if (!fits && !is_over) break;
         joining.push_back(next);
         if (is_over) continue;
@@ -232,9 +228,8 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
       }
     }
     for (Work* next : joining) {
-      absl::Status status = EndOf(next->ticket_, now);
-      if (!status.ok()) {
-        ended->push_back(End(next, std::move(status)));
+      if (IsLate(next->ticket_, now)) {
+        ended->push_back(End(next, EndOf(next->ticket_, now)));
         continue;
       }
       Charge(*next, next->ticket_.marginal_seconds);
@@ -276,30 +271,12 @@ std::vector<EndedWork> Scheduler::TakeExpired(absl::Time now) {
   return ended;
 }
 
-std::vector<EndedWork> Scheduler::Cancel(const void* owner) {
+std::vector<EndedWork> Scheduler::Cancel(const void* owner, absl::Time now) {
   std::vector<EndedWork> ended;
   const auto owned = owners_.find(owner);
   if (owned == owners_.end()) return ended;
   const auto works = owned->second;  // Remove changes it
-  for (Work* work : works)
-    ended.push_back(End(work, absl::CancelledError("cancelled in the queue")));
-  return ended;
-}
-
-std::vector<EndedWork> Scheduler::TakeCancelled() {
-  std::vector<Work*> cancelled;
-  for (const Class& each : classes_) {
-    for (const auto& [tenant, share] : each.shares) {
-      for (Work* work : share.line) {
-        const std::atomic<bool>* const flag = work->ticket_.cancelled;
-        if (flag != nullptr && flag->load(std::memory_order_relaxed)) cancelled.push_back(work);
-      }
-    }
-  }
-  std::vector<EndedWork> ended;
-  for (Work* work : cancelled) {
-    ended.push_back(End(work, absl::CancelledError("cancelled in the queue")));
-  }
+  for (Work* work : works) ended.push_back(End(work, EndOf(work->ticket_, now)));
   return ended;
 }
 

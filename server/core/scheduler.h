@@ -66,8 +66,7 @@ struct Ticket {
   int64_t items = 0;
   int64_t bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
-  const void* owner = nullptr;                   // by which it can be cancelled
-  const std::atomic<bool>* cancelled = nullptr;  // lives as long as the work; null: never
+  const void* owner = nullptr;  // by which it can be cancelled
 };
 
 // What is scheduled; derive from it. It owns its resources: destroying it gives them back.
@@ -131,16 +130,14 @@ class Scheduler {
   // if nothing waits.
   absl::Time NextClose() const;
 
-  // The next batch, of one key; empty if none is closed. `flush` closes all. What it meets that is
-  // expired or cancelled is moved to `ended`.
+  // The next batch, of one key; empty if none is closed. `flush` closes all. What it meets whose
+  // deadline has passed is moved to `ended`.
   std::vector<WorkPtr> Take(absl::Time now, bool flush, std::vector<EndedWork>* ended);
 
   // All whose deadline has passed.
   std::vector<EndedWork> TakeExpired(absl::Time now);
   // Those of this owner.
-  std::vector<EndedWork> Cancel(const void* owner);
-  // All whose flag says that they are cancelled.
-  std::vector<EndedWork> TakeCancelled();
+  std::vector<EndedWork> Cancel(const void* owner, absl::Time now);
   // The earliest deadline of what waits.
   absl::Time NextDeadline() const;
 
@@ -186,6 +183,7 @@ class Scheduler {
   };
   using Groups = absl::node_hash_map<BatchKey, Group>;
 
+  static bool IsLate(const Ticket& ticket, absl::Time now) { return ticket.deadline <= now; }
   static absl::Status EndOf(const Ticket& ticket, absl::Time now);
   Class& ClassOf(const Ticket& ticket) { return classes_[static_cast<size_t>(ticket.priority)]; }
   absl::Time CloseOf(const Group& group) const;

@@ -112,17 +112,9 @@ absl::StatusOr<Permit> Shard::Admit(RequestContext& context) {
   absl::Status status =
       TakeRate("requests_per_second", permit.tenant->requests(), *permit.tenant, 1, now);
   if (!status.ok()) return status;
-  for (const bool again : {false, true}) {
-    absl::StatusOr<Reservation> slot = slots_.Reserve(permit.tenant, 1);
-    if (slot.ok()) {
-      permit.slot = *std::move(slot);
-      return permit;
-    }
-    // What was cancelled by its flag alone still has its slot.
-    if (again) return WithRetryAfter(slot.status(), RetryDelay());
-    solves_.EndCancelled();
-    factors_.EndCancelled();
-  }
+  absl::StatusOr<Reservation> slot = slots_.Reserve(permit.tenant, 1);
+  if (!slot.ok()) return WithRetryAfter(slot.status(), RetryDelay());
+  permit.slot = *std::move(slot);
   return permit;
 }
 
@@ -154,7 +146,6 @@ void Shard::Submit(TaskPtr task) {
   ticket.priority = ClassOf(*task->context);
   ticket.deadline = task->context->deadline;
   ticket.owner = task->context.get();
-  ticket.cancelled = &task->context->cancelled;
   Lane& lane = LaneOf(ticket.key.kind);
   task->set_ticket(std::move(ticket));
   absl::Status status = lane.Push(task);

@@ -1,5 +1,6 @@
 #include "server/core/solver_core.h"
 
+#include <limits>
 #include <utility>
 
 #include "server/core/operations/checks.h"
@@ -9,6 +10,18 @@
 #include "server/core/shard.h"
 
 namespace blockd::server {
+namespace {
+
+Budget::Options HostBudget(const CoreLimits& limits) {
+  const int64_t bytes = limits.max_inflight_request_bytes;
+  return {.resource = Resource::kHostBytes,
+          .total = bytes > 0 ? bytes : std::numeric_limits<int64_t>::max(),
+          .share = limits.tenant_share,
+          .retry_delay = limits.retry_delay,
+          .limit = "max_inflight_request_bytes"};
+}
+
+}  // namespace
 
 // Members are destroyed in reverse order. Lanes run what is left, which needs the operations: these
 // go last but for what they use.
@@ -18,11 +31,15 @@ class SolverCore::Impl {
        Metrics* metrics, Clock* clock)
       : metrics(metrics),
         tenants(limits.max_tenants),
+        host(HostBudget(limits)),
         shard(std::move(solver), limits, server, &tenants, metrics, clock) {
     shard.SetWatch([this](absl::Time now) { return factor.EndExpired(now); });
     metrics->SetSampler([this] {
       GaugeSample sample;
       shard.Sample(sample);
+      sample.host_budget_bytes = host.total();
+      sample.host_budget_reserved_bytes = host.reserved();
+      sample.host_budget_peak_reserved_bytes = host.peak_reserved();
       return sample;
     });
   }
@@ -39,8 +56,9 @@ class SolverCore::Impl {
 
   Metrics* const metrics;
   Tenants tenants;
+  Budget host;
   Shard shard;
-  FactorOperation factor{&shard};
+  FactorOperation factor{&shard, &host};
   SolveOperation solve{&shard};
   FactorSolveOperation factor_solve{&shard};
 };
@@ -52,8 +70,10 @@ SolverCore::SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits,
 SolverCore::~SolverCore() = default;
 
 Tenants& SolverCore::tenants() { return impl_->tenants; }
+Budget& SolverCore::host() { return impl_->host; }
 
-void SolverCore::Cancel(const RequestContext& context) {
+void SolverCore::Cancel(RequestContext& context) {
+  context.cancelled.store(true, std::memory_order_relaxed);
   impl_->shard.Cancel(&context);
   impl_->factor.Cancel(&context);
 }

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/engine/solver.h"
+#include "server/core/budget.h"
 #include "server/core/clock.h"
 #include "server/core/errors.h"
 #include "server/core/factorization_cache.h"
@@ -36,12 +37,15 @@
 
 namespace blockd::server {
 
-// A matrix that arrives in chunks. Its memory is reserved; destroying it gives the memory back. One
-// thread at a time. It is finished or destroyed before its core is.
+// A matrix that arrives in chunks. Its first part, a sixty-fourth but at least 64 KiB and at most
+// 16 MiB, is kept on the host; with it everything else that the call needs is reserved, and what is
+// idle evicted for it. So who sends nothing takes nothing from anybody. Destroying it gives all
+// back. One thread at a time. It is finished or destroyed before its core is.
 class FactorUpload {
  public:
   virtual ~FactorUpload() = default;
-  // The next bytes of the stream. INVALID_ARGUMENT if more come than the header said.
+  // The next bytes of the stream. INVALID_ARGUMENT if more come than the header said;
+  // RESOURCE_EXHAUSTED, when the first part is here, if others have taken the memory meanwhile.
   virtual absl::Status Write(std::span<const std::byte> bytes) = 0;
   virtual int64_t expected_bytes() const = 0;
   virtual int64_t received_bytes() const = 0;
@@ -57,17 +61,21 @@ class SolverCore {
   // Who may have what; may be configured again at any time.
   Tenants& tenants();
 
-  // What this context asked for is over: what waits of it is answered CANCELLED now. Its flag is
-  // raised before.
-  void Cancel(const RequestContext& context);
+  // Host memory that requests under way may have: their bytes as they came, and their solutions.
+  Budget& host();
+
+  // What this context asks for is over. What waits is answered before this returns, with CANCELLED,
+  // or with DEADLINE_EXCEEDED where that is why; what runs stops at its next look; what comes later
+  // is not accepted.
+  void Cancel(RequestContext& context);
 
   // Matrices in host memory: K views of one form.
   void Factor(ContextPtr context, const FactorParams& params,
               std::vector<BlockTridiagonalView> matrices, FactorDone done);
 
-  // The same in pieces. BeginUpload validates, reserves everything that the call will need and
-  // stages; a FactorReply comes instead where the idempotency key finds held factorizations.
-  // `palette_diagonal` and `palette_coupling` are copied; empty if the form has no palette.
+  // The same in pieces. BeginUpload validates, and refuses what does not fit; a FactorReply comes
+  // instead where the idempotency key finds held factorizations. `palette_diagonal` and
+  // `palette_coupling` are copied; empty if the form has no palette.
   absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> BeginUpload(
       ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
       std::span<const uint32_t> palette_coupling);

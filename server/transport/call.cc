@@ -16,6 +16,7 @@ namespace blockd::server {
 namespace {
 
 constexpr char kRequestIdKey[] = "x-request-id";
+constexpr char kTraceParentKey[] = "traceparent";
 constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int64_t kMaxReleasedHandles = 10'000;  // by one call
@@ -40,6 +41,27 @@ bool IsPrintable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
 }
 
+// https://www.w3.org/TR/trace-context: "00", a trace of 32 digits, a span of 16 and flags of 2,
+// lower case and hexadecimal. What a later version adds follows a fourth dash.
+constexpr size_t kTraceAt = 3, kTraceDigits = 32, kSpanAt = 36, kSpanDigits = 16;
+constexpr size_t kTraceParentBytes = 55, kMaxTraceParentBytes = 256;
+
+bool IsTraceParent(std::string_view text) {
+  if (text.size() < kTraceParentBytes || text.size() > kMaxTraceParentBytes) return false;
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  const std::string_view pattern = "xx-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == 'x' ? !is_digit(text[i]) : text[i] != '-') return false;
+  }
+  const auto is_zero = [&](size_t at, size_t digits) {
+    return text.substr(at, digits).find_first_not_of('0') == std::string_view::npos;
+  };
+  if (is_zero(kTraceAt, kTraceDigits) || is_zero(kSpanAt, kSpanDigits)) return false;
+  const std::string_view version = text.substr(0, 2), more = text.substr(kTraceParentBytes);
+  if (version == "ff") return false;
+  return more.empty() || (version != "00" && more[0] == '-' && IsPrintable(more));
+}
+
 // Who asks, and may: every call is a use of the solver.
 absl::StatusOr<Principal> UserOf(const grpc::ServerContextBase& rpc, const Identities& who) {
   absl::StatusOr<Principal> user = who.Identify(PeerOf(rpc, who.rules().client_certificates));
@@ -54,6 +76,8 @@ ContextPtr MakeContext(grpc::ServerContextBase* rpc) {
   context->request_id = id.empty() || id.size() > kMaxRequestIdBytes || !IsPrintable(id)
                             ? NewRequestId()
                             : std::string(id);
+  const std::string_view trace = Metadata(*rpc, kTraceParentKey);
+  if (IsTraceParent(trace)) context->traceparent = trace;
   if (rpc->deadline() != std::chrono::system_clock::time_point::max()) {
     context->deadline = absl::FromChrono(rpc->deadline());
   }
@@ -86,9 +110,10 @@ std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& optio
 absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,
                                  google::protobuf::Message* message, Reservation* share) {
   absl::StatusOr<int64_t> needed =
-      ParsedBytes(bytes, *message, element_limits_, options.max_inflight_request_bytes);
+      ParsedBytes(bytes, *message, element_limits_, core->host().total());
   if (!needed.ok()) return needed.status();
-  if (absl::Status status = host_budget.Take(tenant, *needed, share); !status.ok()) return status;
+  if (absl::Status status = core->host().Extend(tenant, *needed, share); !status.ok())
+    return status;
   if (ParseMessage(bytes, message)) return absl::OkStatus();
   return InvalidFieldError("", "bytes that are not the request's message",
                            absl::StrCat("a ", message->GetTypeName()));
@@ -130,8 +155,12 @@ void CallRecord::Publish() const {
                                                      : LogLevel::kWarn;
   if (!LogEnabled(level) || !AdmitRequestLine(status_.ok())) return;
   LogLine line(level, "request");
-  line.Add("request_id", context_->request_id)
-      .Add("method", MethodName(method_))
+  line.Add("request_id", context_->request_id);
+  if (const std::string_view trace = context_->traceparent; !trace.empty()) {
+    line.Add("trace_id", std::string(trace.substr(kTraceAt, kTraceDigits)))
+        .Add("parent_span_id", std::string(trace.substr(kSpanAt, kSpanDigits)));
+  }
+  line.Add("method", MethodName(method_))
       .Add("caller", context_->caller)
       .Add("status", absl::StatusCodeToString(status_.code()));
   if (!status_.ok()) line.Add("message", std::string(status_.message()));
@@ -152,6 +181,7 @@ ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline) {
   context->caller = stream.caller;
   context->tenant = stream.tenant;
   context->request_id = stream.request_id;
+  context->traceparent = stream.traceparent;
   context->method = stream.method;
   context->deadline = std::min(stream.deadline, deadline);
   return context;
@@ -162,13 +192,19 @@ absl::Status CancellationOf(const RequestContext& context) {
                                          : absl::CancelledError("the call was cancelled");
 }
 
-void EchoRequestId(const RequestContext& context, grpc::ServerContextBase* rpc) {
+void EchoIds(const RequestContext& context, grpc::ServerContextBase* rpc) {
   rpc->AddInitialMetadata(kRequestIdKey, context.request_id);
+  if (!context.traceparent.empty()) {
+    rpc->AddInitialMetadata(kTraceParentKey, context.traceparent);
+  }
 }
 
 grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
                               grpc::ServerContextBase* rpc) {
   rpc->AddTrailingMetadata(kRequestIdKey, context.request_id);
+  if (!context.traceparent.empty()) {
+    rpc->AddTrailingMetadata(kTraceParentKey, context.traceparent);
+  }
   return FinalStatus(status, rpc);
 }
 

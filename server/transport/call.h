@@ -25,7 +25,6 @@
 #include "server/options.h"
 #include "server/transport/call_tracker.h"
 #include "server/transport/executor.h"
-#include "server/transport/host_budget.h"
 #include "server/transport/wire_scan.h"
 
 namespace blockd::server {
@@ -41,7 +40,6 @@ struct ServiceState {
         options(options),
         identity(identity),
         identities(identities),
-        host_budget(options.max_inflight_request_bytes, options.core.retry_delay),
         start(absl::Now()),
         work(options.serving_threads),
         replies(std::max(1, options.serving_threads / 4)),
@@ -61,7 +59,6 @@ struct ServiceState {
   const ServerOptions options;
   const ServerIdentity identity;
   const Identities* const identities;
-  HostBudget host_budget;
   CallTracker tracker;
   const absl::Time start;
   // What takes long, and what the core answers from threads of its own.
@@ -112,10 +109,10 @@ ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline);
 // Why gRPC cancelled a call: DEADLINE_EXCEEDED if its deadline has passed, else CANCELLED.
 absl::Status CancellationOf(const RequestContext& context);
 
-// The request id goes back in the initial metadata. A call that fails before it has sent any says
-// it in its trailing metadata instead: without initial metadata the status is in the answer's first
-// frame, which is where a router looks that tries failed calls elsewhere.
-void EchoRequestId(const RequestContext& context, grpc::ServerContextBase* rpc);
+// The request id, and the trace's, go back in the initial metadata. A call that fails before it has
+// sent any says them in its trailing metadata instead: without initial metadata the status is in
+// the answer's first frame, which is where a router looks that tries failed calls elsewhere.
+void EchoIds(const RequestContext& context, grpc::ServerContextBase* rpc);
 grpc::Status FailBeforeAnswer(const absl::Status& status, const RequestContext& context,
                               grpc::ServerContextBase* rpc);
 // Says `status` on the wire, with the retry delay as trailing metadata where there is one.

@@ -65,7 +65,7 @@ class FactorStreamCall final : public ServerCall {
   }
 
   void OnCancel() override {
-    record_.context()->cancelled = true;
+    state_->core->Cancel(*record_.context());  // which may answer at once, from within the call
     absl::MutexLock lock(&mutex_);
     if (!in_core_ && !finished_) End(CancellationOf(*record_.context()));
   }
@@ -227,7 +227,7 @@ class FactorStreamCall final : public ServerCall {
     v1::FactorReply wire;
     ToWire(reply, &wire);
     const grpc::ByteBuffer bytes = SerializeMessage(wire);
-    EchoRequestId(*record_.context(), rpc());
+    EchoIds(*record_.context(), rpc());
     record_.SetOutcome(absl::OkStatus());
     finished_ = true;
     WriteAndFinish(bytes);

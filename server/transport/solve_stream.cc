@@ -105,7 +105,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::MutexLock lock(&mutex_);
     if (!record_.allowed().ok()) return End(record_.allowed());
     draining_ = tracker()->draining();
-    EchoRequestId(*record_.context(), rpc());
+    EchoIds(*record_.context(), rpc());
     Greet();  // a client that waits to be greeted learns that the stream stands
     Advance();
   }
@@ -279,9 +279,9 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
                                absl::StrCat(*bytes, " bytes, or none where chunks follow"));
     }
     status = CheckRoom(*bytes);
-    if (status.ok()) status = state_->host_budget.CheckEverFits(*bytes);
+    if (status.ok()) status = state_->core->host().CheckEverFits(*bytes);
     const TenantPtr& tenant = record_.context()->tenant;
-    if (status.ok()) status = state_->host_budget.Take(tenant, message.bytes, &item->host_bytes);
+    if (status.ok()) status = state_->core->host().Extend(tenant, message.bytes, &item->host_bytes);
     if (!status.ok()) return status;
     absl::StatusOr<Payload> values = Payload::Allocate(*bytes);
     if (!values.ok()) return values.status();
@@ -326,7 +326,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
           absl::StrCat("at most the ", missing, " that it still lacks of ", item->bytes));
     }
     absl::Status status =
-        state_->host_budget.Take(record_.context()->tenant, message.bytes, &item->host_bytes);
+        state_->core->host().Extend(record_.context()->tenant, message.bytes, &item->host_bytes);
     if (status.ok()) return item;
     Drop(item, status);
     return ItemPtr();
@@ -375,8 +375,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   void Cancel(ItemPtr item, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    item->context().cancelled = true;  // the core looks, and answers
-    if (!item->arriving()) return;
+    if (!item->arriving()) return state_->core->Cancel(item->context());  // which answers
     Drop(item, absl::CancelledError(absl::string_view(why.data(), why.size())));
     refused_.erase(item->id);
     cancelled_.Add(item->id);
@@ -399,7 +398,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     state_->core->Solve(running.record.context(), running.params,
                         [item = std::move(item), state = state_](absl::StatusOr<SolveReply> reply) {
                           item->reply = std::move(reply);
-                          if (IsTransportThread()) return item->Run();
+                          // It may come from within a call that holds the stream's mutex.
                           state->replies.Post(item);
                         });
   }
@@ -457,8 +456,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     finished_ = true;
     end_ = status;
-    record_.context()->cancelled = true;  // work under way has nobody to go to
-    for (const auto& [id, item] : items_) item->context().cancelled = true;
+    for (const auto& [id, item] : items_) state_->core->Cancel(item->context());
     items_.clear();
     Finish(FinalStatus(status, rpc()));
   }

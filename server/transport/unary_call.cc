@@ -31,7 +31,7 @@ void UnaryCall::HandleMessage() noexcept {
 }
 
 absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
-  return state_->host_budget.Take(record_.context()->tenant, bytes, &host_bytes_);
+  return state_->core->host().Extend(record_.context()->tenant, bytes, &host_bytes_);
 }
 
 void UnaryCall::OnDone() {
@@ -49,7 +49,7 @@ void UnaryCall::AnswerNow() noexcept {
 }
 
 void UnaryCall::Succeed(const grpc::ByteBuffer& reply) {
-  EchoRequestId(*record_.context(), rpc());
+  EchoIds(*record_.context(), rpc());
   record_.SetOutcome(absl::OkStatus());
   WriteAndFinish(reply);
 }

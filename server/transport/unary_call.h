@@ -45,7 +45,7 @@ class UnaryCall : public ServerCall {
  private:
   void OnBegin() final { Read(); }
   void OnRead(bool ok) final;
-  void OnCancel() final { record_.context()->cancelled = true; }
+  void OnCancel() final { state_->core->Cancel(*record_.context()); }
   void OnDone() final;
   void OnFailure(const absl::Status& status) final { Fail(status); }
 

@@ -19,7 +19,7 @@ class AllocationFailureTest : public SolveStreamTest {
   void SetUp() override {
     server::ServerOptions options = Options();
     // One large request with its solution, and a little.
-    options.max_inflight_request_bytes = 3 * kRefusedBytes;
+    options.core.max_inflight_request_bytes = 3 * kRefusedBytes;
     Open(options);
     rhs_ = problems::RandomColumns(problem_.rows(), kColumns, 1);
   }

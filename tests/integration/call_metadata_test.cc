@@ -43,6 +43,37 @@ TEST_F(CallMetadataTest, AnyOtherIdIsReplacedByOneOfTheServers) {
   }
 }
 
+// https://www.w3.org/TR/trace-context
+TEST_F(CallMetadataTest, ATraceOfTheCallersComesBackWhereItIsOne) {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c", span = "b7ad6b7169203331";
+  const auto returned = [this](const std::string& sent, bool fails) {
+    const auto context = NewContext();
+    context->AddMetadata("traceparent", sent);
+    v1::FactorizationInfo info;
+    v1::GetFactorizationRequest request;
+    if (!fails) request.set_handle(Factor(HostMatrix(problems::Poisson(4, 2), Scalar::kFloat64)));
+    EXPECT_EQ(stub().GetFactorization(context.get(), request, &info).ok(), !fails);
+    const auto& metadata =
+        fails ? context->GetServerTrailingMetadata() : context->GetServerInitialMetadata();
+    const auto found = metadata.find("traceparent");
+    return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+  };
+  const std::string good = "00-" + trace + "-" + span + "-01";
+  for (const bool fails : {false, true}) {
+    EXPECT_EQ(returned(good, fails), good);
+    EXPECT_EQ(returned("01-" + trace + "-" + span + "-01-more", fails),
+              "01-" + trace + "-" + span + "-01-more");
+  }
+  for (const std::string& bad :
+       {std::string("none"), "ff" + good.substr(2), good + "-more", good.substr(1), good + "0",
+        "00-" + std::string(32, '0') + "-" + span + "-01",
+        "00-" + trace + "-" + std::string(16, '0') + "-01",
+        "00-0AF7651916cd43dd8448eb211c80319c-" + span + "-01", "00_" + good.substr(3),
+        "01" + good.substr(2) + std::string(300, '-')}) {
+    EXPECT_EQ(returned(bad, true), "") << bad;
+  }
+}
+
 TEST_F(CallMetadataTest, StreamsHaveAnIdToo) {
   const auto context = NewContext();
   context->AddMetadata("x-request-id", "of-a-stream");

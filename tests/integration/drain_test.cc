@@ -56,6 +56,12 @@ class DrainTest : public IntegrationTest {
     return message;
   }
 
+  static v1::FactorStreamRequest Chunk(const std::string& bytes) {
+    v1::FactorStreamRequest message;
+    message.set_chunk(bytes);
+    return message;
+  }
+
   const problems::Problem problem_ = problems::RandomSpd(16, 4, 1, 100);
   const HostMatrix matrix_{problem_, Scalar::kFloat64};
   std::thread drain_;
@@ -75,16 +81,15 @@ TEST_F(DrainTest, AcceptedWorkFinishesBeforeTheDrainReturns) {
   const auto upload_context = NewContext();
   v1::FactorReply uploaded;
   const auto upload = stub().FactorStream(upload_context.get(), &uploaded);
-  const int64_t before = ReservedBytes();
+  const v1::SystemData data = DataOf(matrix_);
   ASSERT_TRUE(upload->Write(Header()));
-  ASSERT_TRUE(Eventually([&] { return ReservedBytes() > before; }));
+  ASSERT_TRUE(upload->Write(Chunk(data.diagonal())));
+  const auto bytes = static_cast<int64_t>(data.diagonal().size());
+  ASSERT_TRUE(Eventually([&] { return HostBytes() >= bytes; }));
 
   StartDrain();
   FinishDrain();
-  const v1::SystemData data = DataOf(matrix_);
-  v1::FactorStreamRequest chunk;
-  chunk.set_chunk(data.diagonal() + data.coupling());
-  ASSERT_TRUE(upload->Write(chunk));
+  ASSERT_TRUE(upload->Write(Chunk(data.coupling())));
   upload->WritesDone();
   EXPECT_FALSE(drained_);
   gate_->Open();
@@ -189,7 +194,8 @@ TEST_F(DrainTest, WorkThatOutlastsTheTimeoutIsCancelled) {
   v1::FactorReply reply;
   const auto upload = stub().FactorStream(context.get(), &reply);
   ASSERT_TRUE(upload->Write(Header()));
-  ASSERT_TRUE(Eventually([&] { return ReservedBytes() > 0; }));
+  ASSERT_TRUE(upload->Write(Chunk("12345678")));
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == 8; }));
   EXPECT_FALSE(server().Drain());
   EXPECT_FALSE(server().Drain());  // says the same again
   EXPECT_FALSE(upload->Finish().ok());

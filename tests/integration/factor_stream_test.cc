@@ -41,7 +41,7 @@ class FactorStreamTest : public IntegrationTest {
   }
 
   bool ReservationReturns() {
-    return Eventually([&] { return ReservedBytes() == 0; });
+    return Eventually([&] { return ReservedBytes() == 0 && HostBytes() == 0; });
   }
 
   const problems::Problem problem_ = problems::RandomSpd(50, 16, 1, 100);
@@ -167,9 +167,9 @@ TEST_F(FactorStreamTest, AClientThatVanishesGivesItsReservationBack) {
   const auto writer = far_stub->FactorStream(context.get(), &reply);
   writer->Write(HeaderOf(matrix_));
   writer->Write(Chunk("12345678"));
-  ASSERT_TRUE(Eventually([&] { return ReservedBytes() > 0; }));
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == 8; }));
   wire.Cut();
-  EXPECT_TRUE(ReservationReturns());
+  EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
   EXPECT_FALSE(writer->Finish().ok());
   ExpectServes();
 }
@@ -180,10 +180,10 @@ TEST_F(FactorStreamTest, ACancelledUploadGivesItsReservationBack) {
   const auto writer = stub().FactorStream(context.get(), &reply);
   writer->Write(HeaderOf(matrix_));
   writer->Write(Chunk("12345678"));
-  ASSERT_TRUE(Eventually([&] { return ReservedBytes() > 0; }));
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == 8; }));
   context->TryCancel();
   EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(ReservationReturns());
+  EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
   EXPECT_TRUE(Eventually([&] { return Ended("FactorStream", "CANCELLED") == 1; }));
   ExpectServes();
 }

@@ -82,6 +82,7 @@ class IntegrationTest : public ::testing::Test {
   // Requests that the server itself ended so: what a client hears may be its own gRPC.
   int Ended(const std::string& method, const std::string& status);
   int64_t ReservedBytes() { return static_cast<int64_t>(Metric("blockd_budget_reserved_bytes")); }
+  int64_t HostBytes() { return static_cast<int64_t>(Metric("blockd_host_budget_reserved_bytes")); }
 
   // What grpc.health.v1.Health/Check says: 1 is SERVING, 2 is NOT_SERVING. Empty: the whole server.
   int Health(const std::string& service = "");

@@ -73,7 +73,7 @@ TEST_F(HostileBytesTest, AReleaseNamesAtMostTenThousandHandles) {
 // Each index has a byte on the wire, and at most 12 while it is parsed.
 TEST_F(HostileBytesTest, APaletteIsChargedForWhatItTakesOnceParsed) {
   server::ServerOptions options = Options();
-  options.max_inflight_request_bytes = 48 * kMiB;
+  options.core.max_inflight_request_bytes = 48 * kMiB;
   Start(options);
   for (const int64_t mib : {1, 8}) {
     const std::string palette = Field(3, std::string(mib * kMiB, '\1'));
@@ -106,7 +106,7 @@ TEST_F(HostileBytesTest, DeepNestingIsNoMessage) {
 
 TEST_F(HostileBytesTest, FieldsThatNobodyKnowsAreChargedToo) {
   server::ServerOptions options = Options();
-  options.max_inflight_request_bytes = 16 * kMiB;
+  options.core.max_inflight_request_bytes = 16 * kMiB;
   Start(options);
   for (const char* piece : {"\xa0\x06\x05", "\xa3\x06\xa4\x06"}) {
     const grpc::Status status = RawCall("/blockd.v1.Solver/GetServerInfo", Repeat(piece, 2 * kMiB));

@@ -105,7 +105,7 @@ TEST_F(LimitsTest, ARequestThatFillsTheHostsShareExactlyIsTaken) {
   const int64_t needed = ParsedBytesOf(both) + static_cast<int64_t>(both.rhs().size());
   for (const int64_t missing : {0, 1}) {
     server::ServerOptions options = Options();
-    options.max_inflight_request_bytes = needed - missing;
+    options.core.max_inflight_request_bytes = needed - missing;
     Start(options);
     v1::FactorSolveReply reply;
     const grpc::Status status = stub().FactorSolve(NewContext().get(), both, &reply);
@@ -125,7 +125,7 @@ TEST_F(LimitsTest, ASolveThatCanNeverFitIsNotToldToWait) {
       SolveRequestOf(Factor(matrix_), problems::RandomColumns(problem_.rows(), 100, 1), 100);
   const int64_t needed = ParsedBytesOf(request) + static_cast<int64_t>(request.rhs().size());
   server::ServerOptions options = Options();
-  options.max_inflight_request_bytes = needed - 1;
+  options.core.max_inflight_request_bytes = needed - 1;
   Start(options);
   request.set_handle(Factor(matrix_));
   EXPECT_TRUE(IsOverLimit(SolveStatus(request), "max_inflight_request_bytes", needed, needed - 1));

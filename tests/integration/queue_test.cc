@@ -62,7 +62,7 @@ TEST_F(QueueTest, TooManyBytesInFlightAreUnavailable) {
   server::ServerOptions options = Options();
   // Two large requests with their solutions do not fit, one does.
   const int64_t columns = 100, rhs_bytes = columns * problem_.rows() * 8;
-  options.max_inflight_request_bytes = 3 * rhs_bytes;
+  options.core.max_inflight_request_bytes = 3 * rhs_bytes;
   StartHeld(options);
   const v1::SolveRequest large =
       SolveRequestOf(handle_, problems::RandomColumns(problem_.rows(), columns, 1), columns);

@@ -24,7 +24,7 @@ TEST_F(SolveStreamLimitsTest, ARequestThatStallsFailsAndGivesItsBytesBack) {
   options.stream_idle_timeout = absl::Milliseconds(100);
   options.max_stream_requests = 1;
   options.max_stream_bytes = kColumns * ColumnBytes();
-  options.max_inflight_request_bytes = options.max_stream_bytes + kFactorBytes;
+  options.core.max_inflight_request_bytes = options.max_stream_bytes + kFactorBytes;
   Open(options);
   for (const uint64_t id : {1, 2}) {
     ASSERT_TRUE(stream_->Write(Header(id, kColumns)));
@@ -192,7 +192,7 @@ TEST_F(SolveStreamLimitsTest, ARequestOfAllBytesIsTakenAndALargerOneToldByHowMuc
 
 TEST_F(SolveStreamLimitsTest, ARequestBeyondTheHostsMemoryIsToldByHowMuch) {
   server::ServerOptions options = Options();
-  options.max_inflight_request_bytes = 60 * ColumnBytes();
+  options.core.max_inflight_request_bytes = 60 * ColumnBytes();
   Open(options);
   ASSERT_TRUE(stream_->Write(Header(1, 61)));
   Read(1);
@@ -210,6 +210,34 @@ TEST_F(SolveStreamLimitsTest, ARequestBeyondTheHostsMemoryIsToldByHowMuch) {
   ASSERT_TRUE(stream_->Write(Chunk(2, half)));
   Read(1);
   ExpectAnswer(2, std::vector<double>(static_cast<size_t>(kColumns * problem_.rows())));
+  EXPECT_TRUE(IsOk(Close()));
+}
+
+// Whose chunks come and never end has no more than his share, and others still find some.
+TEST_F(SolveStreamLimitsTest, OneCallerDoesNotFillTheHostsMemory) {
+  server::ServerOptions options = Options();
+  options.core.tenant_share = 0.5;
+  options.core.max_inflight_request_bytes = 400'000;
+  Open(options);
+  const std::string handle =
+      IntegrationTest::Factor(FactorRequestOf(matrix_), "hog").system(0).handle();
+  const auto context = NewContext("hog");
+  const auto hog = stub().SolveStream(context.get());
+  const int64_t columns = 300'000 / ColumnBytes();
+  v1::SolveStreamRequest header = Header(1, columns);
+  header.mutable_request()->set_handle(handle);
+  ASSERT_TRUE(hog->Write(header));
+  ASSERT_TRUE(hog->Write(Chunk(1, std::string(150'000, '\0'))));
+  ASSERT_TRUE(Eventually([&] { return HostBytes() >= 150'000; }));
+  ASSERT_TRUE(hog->Write(Chunk(1, std::string(60'000, '\0'))));
+  v1::SolveStreamReply refused;
+  ASSERT_TRUE(hog->Read(&refused));
+  EXPECT_EQ(refused.status().code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // Another one has what he could have had alone, of what is left: here all that he asks for.
+  ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
+  Read(1);
+  ExpectAnswer(1, problem_.rhs);
+  context->TryCancel();
   EXPECT_TRUE(IsOk(Close()));
 }
 

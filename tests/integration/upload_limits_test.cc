@@ -97,7 +97,7 @@ TEST_F(UploadLimitsTest, HeadersTakeNothingOfTheHostsMemory) {
   server::ServerOptions options = Options();
   const std::vector<double> rhs = problems::RandomColumns(problem_.rows(), kColumns, 1);
   const int64_t bytes = kColumns * problem_.rows() * 8;
-  options.max_inflight_request_bytes = 2 * bytes + 10'000;  // one Solve with its solution
+  options.core.max_inflight_request_bytes = 2 * bytes + 10'000;  // one Solve with its solution
   Open(options);
   for (uint64_t id = 1; id <= 10; ++id) ASSERT_TRUE(stream_->Write(Header(id, kColumns)));
   ASSERT_TRUE(stream_->Write(Whole(11, problem_.rhs)));

@@ -216,6 +216,36 @@ TEST(BudgetTest, FreeGivesBackMemoryAndPromise) {
   EXPECT_EQ(budget.reserved(), 0);
 }
 
+TEST(BudgetTest, AReservationIsExtendedAndGivesAllOfItBack) {
+  Budget budget({.resource = Resource::kHostBytes, .total = 100});
+  {
+    Reservation held;
+    EXPECT_TRUE(budget.Extend(nullptr, 30, &held).ok());
+    EXPECT_TRUE(budget.Extend(nullptr, 70, &held).ok());
+    EXPECT_EQ(held.bytes(), 100);
+    Reservation other;
+    EXPECT_EQ(RetryAfterOf(budget.Extend(nullptr, 1, &other)), absl::Milliseconds(50));
+    EXPECT_EQ(other.bytes(), 0);
+  }
+  EXPECT_EQ(budget.reserved(), 0);
+}
+
+TEST(BudgetTest, WhatNeverFitsSaysWhichLimitAndHowFar) {
+  Budget budget({.resource = Resource::kHostBytes, .total = 100, .limit = "max_inflight"});
+  Reservation held;
+  // Nor does it help to wait where what is held already is in the way.
+  ASSERT_TRUE(budget.Extend(nullptr, 60, &held).ok());
+  const absl::Status status = budget.Extend(nullptr, 41, &held);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_FALSE(RetryAfterOf(status).has_value());
+  const auto limit = LimitExceededOf(status);
+  ASSERT_TRUE(limit.has_value());
+  EXPECT_EQ(limit->limit, "max_inflight");
+  EXPECT_EQ(limit->asked_bytes, 101);
+  EXPECT_EQ(limit->limit_bytes, 100);
+  EXPECT_EQ(held.bytes(), 60);
+}
+
 TEST(BudgetTest, IsNeverExceededUnderContention) {
   Budget budget({.total = 1000});
   std::atomic<bool> exceeded{false};

@@ -66,10 +66,9 @@ class CallTest : public ::testing::Test {
  protected:
   CallTest()
       : metrics_({"1", "cpu", "test", "here"}),
-        core_(test::MakeSolver("cpu", {.memory_bytes = 1 << 20}), CoreLimits(), identity_,
-              &metrics_, &clock_) {
+        core_(test::MakeSolver("cpu", {.memory_bytes = 1 << 20}),
+              {.max_inflight_request_bytes = 5000}, identity_, &metrics_, &clock_) {
     options_.max_message_bytes = 1000;
-    options_.max_inflight_request_bytes = 5000;
     state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_, identity_, nullptr);
   }
   void TearDown() override { SetUpLogging({.level = "off", .format = "logfmt"}); }
@@ -117,13 +116,6 @@ TEST_F(CallTest, WorkIsRefusedWithTheServersDelayOnceItDrains) {
   const absl::Status status = state_->CheckAcceptsWork();
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(RetryAfterOf(status), options_.core.retry_delay);
-}
-
-TEST_F(CallTest, ThisHostBudgetIsTheOptions) {
-  Reservation share;
-  EXPECT_TRUE(state_->host_budget.Take(nullptr, 5000, &share).ok());
-  Reservation other;
-  EXPECT_EQ(RetryAfterOf(state_->host_budget.Take(nullptr, 1, &other)), options_.core.retry_delay);
 }
 
 TEST_F(CallTest, ARequestThatWentWellIsALineAtInfo) {

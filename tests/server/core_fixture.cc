@@ -183,6 +183,7 @@ void CoreTest::Stop() {
   EXPECT_LE(memory.pool.peak_used_bytes, memory.total_bytes + memory.solve_reserve_bytes);
   EXPECT_LE(Metric("blockd_budget_peak_reserved_bytes"), memory.total_bytes);
   EXPECT_EQ(memory.factorizations == 0, Reserved() == 0);
+  EXPECT_EQ(core_->host().reserved(), 0);
   EXPECT_EQ(core_->healthy(), healthy_);
   core_.reset();
   holders_.clear();

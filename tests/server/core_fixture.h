@@ -136,6 +136,11 @@ class CoreTest : public testing::Test {
   double Metric(const std::string& name) const { return MetricIn(*metrics_, name); }
   // What one held system of this shape is charged.
   int64_t Charge(const Shape& shape);
+  // What an upload must have seen before it takes memory of the device.
+  static std::vector<std::byte> FirstPart(const server::FactorUpload& upload) {
+    return std::vector<std::byte>(
+        static_cast<size_t>(std::min(upload.expected_bytes(), int64_t{64} << 10)));
+  }
   int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
 
   FakeClock clock_;

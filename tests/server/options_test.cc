@@ -91,7 +91,7 @@ const std::map<std::string, Case>& Cases() {
       {"max_systems", {CoreNumber(&C::max_systems), "2005"}},
       {"max_rhs", {CoreNumber(&C::max_rhs), "2006"}},
       {"max_message_bytes", {Size(&O::max_message_bytes), "73MiB"}},
-      {"max_inflight_request_bytes", {Size(&O::max_inflight_request_bytes), "74MiB"}},
+      {"max_inflight_request_bytes", {CoreSize(&C::max_inflight_request_bytes), "74MiB"}},
       {"max_connections", {Number(&O::max_connections), "2010"}},
       {"max_connection_streams", {Number(&O::max_connection_streams), "2007"}},
       {"grpc_memory_bytes", {Size(&O::grpc_memory_bytes), "75MiB"}},
@@ -192,12 +192,12 @@ TEST(OptionsTest, GetServerInfoShowsEveryLimitAsItsFlag) {
 TEST(OptionsTest, ZeroTakesAnEighthOfTheMachine) {
   ServerOptions options;
   ASSERT_TRUE(CheckAndComplete(&options).ok());
-  EXPECT_GT(options.max_inflight_request_bytes, 1 << 20);
-  EXPECT_EQ(options.grpc_memory_bytes, options.max_inflight_request_bytes);
-  options.max_inflight_request_bytes = 5 << 20;
+  EXPECT_GT(options.core.max_inflight_request_bytes, 1 << 20);
+  EXPECT_EQ(options.grpc_memory_bytes, options.core.max_inflight_request_bytes);
+  options.core.max_inflight_request_bytes = 5 << 20;
   options.grpc_memory_bytes = 6 << 20;
   ASSERT_TRUE(CheckAndComplete(&options).ok());
-  EXPECT_EQ(options.max_inflight_request_bytes, 5 << 20);
+  EXPECT_EQ(options.core.max_inflight_request_bytes, 5 << 20);
   EXPECT_EQ(options.grpc_memory_bytes, 6 << 20);
 }
 

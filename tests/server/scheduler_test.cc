@@ -29,12 +29,7 @@ class SchedulerTest : public testing::Test {
     ticket.key.plan = plans_[static_cast<size_t>(key)];
     queue_->Push(std::make_unique<Item>(id, ticket), now_);
   }
-  // What is expired or cancelled.
-  std::vector<EndedWork> TakeEnded() {
-    std::vector<EndedWork> ended = queue_->TakeExpired(now_);
-    for (EndedWork& one : queue_->TakeCancelled()) ended.push_back(std::move(one));
-    return ended;
-  }
+  std::vector<EndedWork> Cancel(const int& owner) { return queue_->Cancel(&owner, now_); }
   std::vector<int> Take(bool flush = false) {
     std::vector<int> ids;
     for (const WorkPtr& work : queue_->Take(now_, flush, &ended_)) ids.push_back(IdOf(work));
@@ -134,34 +129,35 @@ TEST_F(SchedulerTest, FlushClosesEverything) {
 }
 
 TEST_F(SchedulerTest, ExpiredAndCancelledTasksDoNotRun) {
-  std::atomic<bool> cancelled{false};
+  const int owner = 0;
   Push(0, 0, {.deadline = now_ + absl::Seconds(1)});
-  Push(1, 0, {.cancelled = &cancelled});
+  Push(1, 0, {.owner = &owner});
   Push(2);
   Push(3, 1, {.deadline = now_ + absl::Seconds(1)});
   now_ += absl::Seconds(1);
-  cancelled = true;
+  const std::vector<EndedWork> cancelled = Cancel(owner);
+  ASSERT_EQ(cancelled.size(), 1u);
+  EXPECT_EQ(IdOf(cancelled[0].work), 1);
+  EXPECT_TRUE(absl::IsCancelled(cancelled[0].status));
   EXPECT_EQ(Take(), (Ids{2}));
-  ASSERT_EQ(ended_.size(), 2u);
+  ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(IdOf(ended_[0].work), 0);
   EXPECT_TRUE(absl::IsDeadlineExceeded(ended_[0].status));
-  EXPECT_EQ(IdOf(ended_[1].work), 1);
-  EXPECT_TRUE(absl::IsCancelled(ended_[1].status));
   EXPECT_EQ(Take(), Ids{});  // the key that had only an expired task
-  EXPECT_EQ(ended_.size(), 3u);
+  EXPECT_EQ(ended_.size(), 2u);
   EXPECT_TRUE(queue_->empty());
 }
 
-TEST_F(SchedulerTest, TakeEndedKeepsTheRestInOrder) {
-  std::atomic<bool> cancelled{true};
+TEST_F(SchedulerTest, WhatHasEndedIsTakenAndTheRestKeepsItsOrder) {
+  const int owner = 0;
   const absl::Time deadline = now_ + absl::Seconds(5);
   Push(0);
-  Push(1, 0, {.items = 3, .bytes = 7, .cancelled = &cancelled});
+  Push(1, 0, {.items = 3, .bytes = 7, .owner = &owner});
   Push(2, 0, {.deadline = deadline});
   Push(3, 1, {.deadline = now_});
   EXPECT_EQ(queue_->NextDeadline(), now_);
-  const std::vector<EndedWork> ended = TakeEnded();
-  EXPECT_EQ(ended.size(), 2u);
+  EXPECT_EQ(queue_->TakeExpired(now_).size(), 1u);
+  EXPECT_EQ(Cancel(owner).size(), 1u);
   EXPECT_EQ(queue_->size(), 2);
   EXPECT_EQ(queue_->NextDeadline(), deadline);
   EXPECT_EQ(Take(), (Ids{0, 2}));
@@ -253,49 +249,49 @@ TEST_F(SchedulerTest, WhatStaysBehindKeepsItsTimeToClose) {
 
 // Its items and bytes no longer count toward a full batch, whichever way it ended.
 TEST_F(SchedulerTest, WhatEndedLeavesNothingBehind) {
-  std::atomic<bool> cancelled{true};
+  const int owner = 0;
   Use({.max_items = 10, .max_bytes = 100, .max_delay = kDelay});
   Push(0);
-  Push(1, 0, {.items = 9, .bytes = 99, .cancelled = &cancelled});
-  EXPECT_EQ(TakeEnded().size(), 1u);
+  Push(1, 0, {.items = 9, .bytes = 99, .owner = &owner});
+  EXPECT_EQ(Cancel(owner).size(), 1u);
   Push(2, 0, {.items = 9, .bytes = 99});
   EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
   EXPECT_EQ(Take(/*flush=*/true), (Ids{0, 2}));
 
-  Push(3, 0, {.items = 9, .bytes = 99, .cancelled = &cancelled});
+  Push(3, 0, {.items = 9, .bytes = 99, .owner = &owner});
   Push(4, 0, {.items = 6, .bytes = 60});
   Push(5, 0, {.items = 6, .bytes = 60});
+  EXPECT_EQ(Cancel(owner).size(), 1u);
   EXPECT_EQ(Take(), (Ids{4}));
-  EXPECT_EQ(ended_.size(), 1u);
   EXPECT_EQ(queue_->NextClose(), now_ + kDelay);
 }
 
 TEST_F(SchedulerTest, CancelsByOwnerAndLeavesTheRest) {
-  int mine = 0, other = 0;
+  const int mine = 0, other = 0;
   Push(0, 0, {.owner = &mine});
   Push(1, 1, {.owner = &mine});
   Push(2, 0, {.owner = &other});
-  const std::vector<EndedWork> ended = queue_->Cancel(&mine);
+  const std::vector<EndedWork> ended = Cancel(mine);
   ASSERT_EQ(ended.size(), 2u);
   EXPECT_TRUE(absl::IsCancelled(ended[0].status));
-  EXPECT_TRUE(queue_->Cancel(&mine).empty());
+  EXPECT_TRUE(Cancel(mine).empty());
   EXPECT_EQ(Take(), (Ids{2}));
-  EXPECT_TRUE(queue_->Cancel(&other).empty());
+  EXPECT_TRUE(Cancel(other).empty());
 }
 
 TEST_F(SchedulerTest, CountsByKind) {
-  std::atomic<bool> cancelled{true};
+  const int owner = 0;
   Ticket factor, both;
   factor.key.kind = WorkKind::kFactor;
   both.key.kind = WorkKind::kFactorSolve;
-  both.cancelled = &cancelled;
+  both.owner = &owner;
   Push(0);
   Push(1, 0, factor);
   Push(2, 0, factor);
   Push(3, 0, both);
   EXPECT_EQ(queue_->size(), 4);
   EXPECT_EQ(queue_->size(WorkKind::kFactorSolve), 1);
-  EXPECT_EQ(TakeEnded().size(), 1u);
+  EXPECT_EQ(Cancel(owner).size(), 1u);
   EXPECT_EQ(queue_->size(WorkKind::kFactorSolve), 0);
   Take();
   EXPECT_EQ(queue_->size(WorkKind::kSolve), 0);
@@ -304,12 +300,13 @@ TEST_F(SchedulerTest, CountsByKind) {
 }
 
 TEST_F(SchedulerTest, ADeadlineIsSaidBeforeACancellation) {
-  std::atomic<bool> cancelled{true};
-  Push(0, 0, {.deadline = now_, .cancelled = &cancelled});
+  const int owner = 0;
+  Push(0, 0, {.deadline = now_, .owner = &owner});
   Push(1, 0, {.deadline = now_ + absl::Nanoseconds(1)});
+  const std::vector<EndedWork> ended = Cancel(owner);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended[0].status));
   EXPECT_EQ(Take(), (Ids{1}));
-  ASSERT_EQ(ended_.size(), 1u);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(ended_[0].status));
 }
 
 TEST_F(SchedulerTest, ADeadlineThatHasPassedClosesAtOnce) {

@@ -27,8 +27,8 @@ TEST_F(SolverCoreKeyWaitersTest, TheNextTakesOverFromACancelledFirst) {
   PendingFactor gone = Factor({system_}, keyed_);
   PendingFactor second = Factor({system_}, keyed_);
   PendingFactor third = Factor({system_}, keyed_);
-  first->context->cancelled = true;
-  gone->context->cancelled = true;
+  core_->Cancel(*first->context);
+  core_->Cancel(*gone->context);
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(first->Wait().status()));
   EXPECT_TRUE(absl::IsCancelled(gone->Wait().status()));
@@ -67,18 +67,18 @@ TEST_F(SolverCoreKeyWaitersTest, AWaitingCallHasItsOwnDeadline) {
   EXPECT_TRUE(first->Wait().ok());
 }
 
-TEST_F(SolverCoreKeyWaitersTest, ADeadlineThatPassedWhileItWaitedIsSaidNotASuccess) {
+TEST_F(SolverCoreKeyWaitersTest, ACancellationOfOneThatWaitsIsSaidAtOnce) {
   Start();
   PendingFactor holder = HoldDevice();
   PendingFactor first = Factor({system_.Spoiled(1)}, keyed_);
   PendingFactor second = Factor({system_.Spoiled(1)}, keyed_);
-  second->context->cancelled = true;  // nobody looks at the flag of who waits until it is its turn
+  core_->Cancel(*second->context);
   gate_->Open();
   EXPECT_TRUE(server::NotSpdOf(first->Wait().status()).has_value());
   EXPECT_TRUE(absl::IsCancelled(second->Wait().status()));
   gate_->Close();
   PendingFactor third = Factor({system_}, keyed_), fourth = Factor({system_}, keyed_);
-  fourth->context->cancelled = true;
+  core_->Cancel(*fourth->context);
   gate_->Open();
   EXPECT_TRUE(third->Wait().ok());
   EXPECT_TRUE(absl::IsCancelled(fourth->Wait().status()));
@@ -176,7 +176,7 @@ TEST_F(SolverCoreKeyWaitersTest, ALongLineOfLateComersEndsOneAfterAnother) {
   std::vector<PendingFactor> calls;
   for (int i = 0; i < 20000; ++i) calls.push_back(Factor({larger}, keeping));
   EXPECT_FALSE(calls.back()->answered());
-  first->context->cancelled = true;
+  core_->Cancel(*first->context);
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(first->Wait().status()));
   for (PendingFactor& call : calls) {
@@ -222,7 +222,7 @@ TEST_F(SolverCoreKeyWaitersTest, AnUploadTakesOverFromACancelledFirst) {
   PendingFactor holder = HoldDevice();
   PendingFactor first = Factor({system_}, keyed_);
   core_->FinishUpload(std::move(upload), uploaded.Callback());
-  first->context->cancelled = true;
+  core_->Cancel(*first->context);
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(first->Wait().status()));
   ASSERT_TRUE(uploaded.Wait().ok()) << uploaded.Wait().status();

@@ -100,7 +100,9 @@ TEST_F(SolverCoreMemoryTest, WorkUnderWayMayLeaveNoRoomUntilItIsOver) {
     for (;;) {
       auto begun = core_->BeginUpload(context, params, {}, {});
       if (!begun.ok()) break;
-      uploads.push_back(std::get<std::unique_ptr<server::FactorUpload>>(*std::move(begun)));
+      auto upload = std::get<std::unique_ptr<server::FactorUpload>>(*std::move(begun));
+      ASSERT_TRUE(upload->Write(FirstPart(*upload)).ok());
+      uploads.push_back(std::move(upload));
     }
   }
   // What was idle was evicted for them; what work holds is not.

@@ -34,7 +34,8 @@ TEST_F(SolverCoreQueueTest, CancelledRequestsMakeRoomInAFullQueue) {
   const Handle handle = Held(system_);
   PendingFactor holder = HoldDevice();
   PendingSolve first = Solve(handle, shape());
-  first->context->cancelled = true;
+  core_->Cancel(*first->context);
+  EXPECT_TRUE(first->answered());  // before its turn comes
   PendingSolve second = Solve(handle, shape());
   EXPECT_TRUE(absl::IsCancelled(first->Wait().status()));
   gate_->Open();
@@ -66,8 +67,9 @@ TEST_F(SolverCoreQueueTest, ACancelledRequestDoesNotRun) {
   PendingFactor factor = Factor({system_});
   PendingSolve both = FactorSolve(system_);
   for (const auto& context : {cancelled->context, factor->context, both->context}) {
-    context->cancelled = true;
+    core_->Cancel(*context);
   }
+  EXPECT_TRUE(cancelled->answered() && factor->answered() && both->answered());
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(cancelled->Wait().status()));
   EXPECT_TRUE(absl::IsCancelled(factor->Wait().status()));
@@ -84,7 +86,7 @@ TEST_F(SolverCoreQueueTest, ARequestThatIsOverAtItsArrivalIsNotAccepted) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(Factor({system_}, {}, late)->Wait().status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(FactorSolve(system_, 1, late)->Wait().status()));
   Pending<server::FactorReply> gone;
-  gone.context->cancelled = true;
+  core_->Cancel(*gone.context);
   server::FactorParams params;
   params.form = system_.form;
   params.num_systems = 1;
@@ -92,7 +94,7 @@ TEST_F(SolverCoreQueueTest, ARequestThatIsOverAtItsArrivalIsNotAccepted) {
   core_->Factor(gone.context, params, {system_.view()}, gone.Callback());
   EXPECT_TRUE(absl::IsCancelled(gone.Wait().status()));
   Pending<server::SolveReply> solve;
-  solve.context->cancelled = true;
+  core_->Cancel(*solve.context);
   server::SolveParams no_data;
   no_data.handle = handle;
   core_->Solve(solve.context, no_data, solve.Callback());
@@ -141,7 +143,7 @@ TEST_F(SolverCoreQueueTest, AFailedSolveIsNotCounted) {
   gate_->Close();
   PendingSolve running = Solve(handle, shape());
   gate_->WaitForDevice();
-  running->context->cancelled = true;
+  core_->Cancel(*running->context);
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(running->Wait().status()));
   EXPECT_EQ(core_->Get("alice", handle)->times_solved, 0);
@@ -156,7 +158,7 @@ TEST_F(SolverCoreQueueTest, ACancelledFactorKeepsNothing) {
   gate_->Close();
   PendingFactor factor = Factor({system_, system_.Spoiled(1), system_});
   gate_->WaitForDevice();
-  factor->context->cancelled = true;
+  core_->Cancel(*factor->context);
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(factor->Wait().status()));
   EXPECT_EQ(core_->memory().factorizations, 0);
@@ -188,7 +190,7 @@ TEST_F(SolverCoreQueueTest, ACancellationStopsWorkUnderWayAndHarmsNobody) {
   gate_->Close();
   PendingSolve running = Solve(handle, shape());
   gate_->WaitForDevice();
-  running->context->cancelled = true;
+  core_->Cancel(*running->context);
   gate_->Open();
   EXPECT_TRUE(absl::IsCancelled(running->Wait().status()));
   PendingSolve next = Solve(handle, shape());

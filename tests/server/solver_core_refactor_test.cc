@@ -228,6 +228,8 @@ TEST_F(SolverCoreRefactorTest, AnOverwriteOfWhatIsInUseTakesNothingThatIsPromise
   params.num_systems = 1;
   auto begun = core_->BeginUpload(std::make_shared<server::RequestContext>(), params, {}, {});
   ASSERT_TRUE(begun.ok()) << begun.status();
+  auto& upload = *std::get<std::unique_ptr<server::FactorUpload>>(*begun);
+  ASSERT_TRUE(upload.Write(FirstPart(upload)).ok());
   solve_gate_->Close();
   PendingSolve old = Solve(handle, before.form.shape);
   solve_gate_->WaitForDevice();

@@ -158,14 +158,56 @@ TEST_F(SolverCoreUploadTest, TooFewBytesAreRefused) {
 
 TEST_F(SolverCoreUploadTest, AnAbandonedUploadGivesItsMemoryBack) {
   Start();
-  const TestSystem system(50, 8);
+  const TestSystem system(200, 8);
   auto upload = Begin(system);
   const std::vector<std::byte> bytes = system.bytes();
   ASSERT_TRUE(upload->Write(std::span(bytes).first(bytes.size() / 2)).ok());
   EXPECT_GT(Reserved(), static_cast<int64_t>(bytes.size()));
+  EXPECT_EQ(core_->host().reserved(), 0);
   upload.reset();
   EXPECT_EQ(Reserved(), 0);
   EXPECT_EQ(core_->memory().pool.used_bytes, 0);
+}
+
+// Nor does who has sent a little less than the first part.
+TEST_F(SolverCoreUploadTest, AHeaderAloneTakesNothingAndEvictsNobody) {
+  const TestSystem held(50, 8), large(200, 8);
+  Start();
+  const int64_t workspace = core_->Plan(large.form, 1, 1)->factor_workspace_bytes;
+  const int64_t room = 2 * Charge(large.form.shape) + workspace;  // for either
+  Stop();
+  Start({.memory_bytes = room});
+  const Handle handle = Held(held);
+  const int64_t before = Reserved();
+  std::vector<std::unique_ptr<FactorUpload>> uploads;
+  for (int i = 0; i < 8; ++i) {
+    uploads.push_back(Begin(large));
+    ASSERT_TRUE(uploads.back()->Write(std::vector<std::byte>((64 << 10) - 1)).ok());
+  }
+  EXPECT_EQ(Reserved(), before);
+  EXPECT_EQ(core_->host().reserved(), 8 * ((64 << 10) - 1));
+  EXPECT_TRUE(core_->Get("alice", handle).ok());
+  ASSERT_TRUE(uploads.back()->Write(std::vector<std::byte>(1)).ok());
+  EXPECT_FALSE(core_->Get("alice", handle).ok());
+  uploads.clear();
+  EXPECT_EQ(core_->host().reserved(), 0);
+  EXPECT_EQ(Reserved(), 0);
+}
+
+// It was there when the header came, and is somebody else's by now.
+TEST_F(SolverCoreUploadTest, MemoryThatOthersTookMeanwhileIsRefusedWithTheFirstPart) {
+  const TestSystem system(200, 8);
+  Start();
+  const int64_t room = 3 * Charge(system.form.shape);
+  Stop();
+  Start({.memory_bytes = room});
+  auto first = Begin(system), second = Begin(system);
+  ASSERT_TRUE(first->Write(system.bytes()).ok());
+  const absl::Status status = second->Write(system.bytes());
+  EXPECT_TRUE(server::InsufficientMemoryOf(status).has_value()) << status;
+  EXPECT_TRUE(server::RetryAfterOf(status).has_value());
+  second.reset();
+  EXPECT_TRUE(Finish(std::move(first)).ok());
 }
 
 TEST_F(SolverCoreUploadTest, FindsNanWhereverTheChunkIsCut) {
@@ -203,7 +245,7 @@ TEST_F(SolverCoreUploadTest, ACancelledOrLateUploadAcceptsNoMore) {
   auto upload = Begin(system);
   const std::byte some[4] = {};
   ASSERT_TRUE(upload->Write(some).ok());
-  context_->cancelled = true;
+  core_->Cancel(*context_);
   EXPECT_TRUE(absl::IsCancelled(upload->Write(some)));
   clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(upload->Write(some)));

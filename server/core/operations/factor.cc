@@ -42,9 +42,14 @@ void FactorOperation::Submit(FactorTaskPtr task) {
     (*found)->cost.queue = shard_->Now() - task->accepted;
     return Answer(*task, **std::move(found));
   }
-  const bool admitted = task->plan != nullptr;
-  absl::Status status = admitted ? absl::OkStatus() : Admit(*task, /*staged=*/false);
-  if (!status.ok()) return Fail(std::move(task), status);
+  if (task->plan == nullptr) {  // else an upload, which has all it needs
+    absl::Status status = Admit(*task);
+    if (!status.ok()) return Fail(std::move(task), status);
+    absl::StatusOr<Reservation> device =
+        shard_->device().Reserve(task->permit.tenant, DeviceBytes(*task, /*staged=*/false));
+    if (!device.ok()) return Fail(std::move(task), device.status());
+    task->permit.device = *std::move(device);
+  }
   const CostModel costs = shard_->solver().backend().costs(task->plan->shape());
   const int64_t systems = task->params.num_systems;
   Ticket ticket;
@@ -77,7 +82,7 @@ absl::Status FactorOperation::PinRefactored(FactorTask& task) {
   return absl::OkStatus();
 }
 
-absl::Status FactorOperation::Admit(FactorTask& task, bool staged) {
+absl::Status FactorOperation::Admit(FactorTask& task) {
   const FactorParams& params = task.params;
   absl::Status status = PinRefactored(task);
   if (!status.ok()) return status;
@@ -87,8 +92,6 @@ absl::Status FactorOperation::Admit(FactorTask& task, bool staged) {
   status = shard_->TakeUpload(task.permit, params.num_systems * params.form.bytes());
   if (!status.ok()) return status;
   const int64_t charge = Shard::FactorCharge(**plan);
-  const bool matrices = staged || params.may_keep_matrix();
-
   if (task.pins.empty()) {
     absl::StatusOr<Reservation> handles =
         shard_->handles().Reserve(task.permit.tenant, params.num_systems);
@@ -102,10 +105,18 @@ absl::Status FactorOperation::Admit(FactorTask& task, bool staged) {
     if (!pinned.ok()) return pinned.status();
     task.permit.pinned = *std::move(pinned);
   }
+  task.plan = *std::move(plan);
+  return absl::OkStatus();
+}
 
-  // An overwritten factor's own memory serves the new one: only what that lacks is asked for.
-  int64_t bytes = shard_->solver().FactorWorkspaceBytes(**plan, params.form, params.num_systems,
+// An overwritten factor's own memory serves the new one: only what that lacks is asked for.
+int64_t FactorOperation::DeviceBytes(FactorTask& task, bool staged) {
+  const FactorParams& params = task.params;
+  const int64_t charge = Shard::FactorCharge(*task.plan);
+  const bool matrices = staged || params.may_keep_matrix();
+  int64_t bytes = shard_->solver().FactorWorkspaceBytes(*task.plan, params.form, params.num_systems,
                                                         matrices, params.condition_estimate);
+  task.factor_reserved.clear();
   for (int64_t i = 0; i < params.num_systems; ++i) {
     const int64_t reused = params.overwrite && !task.pins.empty()
                                ? std::min(charge, Shard::FactorCharge(task.pins[i]->plan()))
@@ -113,11 +124,7 @@ absl::Status FactorOperation::Admit(FactorTask& task, bool staged) {
     task.factor_reserved.push_back(charge - reused);
     bytes += charge - reused + (matrices ? Shard::MatrixCharge(params.form) : 0);
   }
-  absl::StatusOr<Reservation> device = shard_->device().Reserve(task.permit.tenant, bytes);
-  if (!device.ok()) return device.status();
-  task.permit.device = *std::move(device);
-  task.plan = *std::move(plan);
-  return absl::OkStatus();
+  return bytes;
 }
 
 // Takes the old factor out of the cache to be overwritten. Where somebody uses it, or it is another

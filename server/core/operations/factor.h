@@ -45,7 +45,8 @@ using FactorTaskPtr = std::unique_ptr<FactorTask>;
 
 class FactorOperation final : public Operation {
  public:
-  explicit FactorOperation(Shard* shard) : shard_(shard) {}
+  // `host` is the budget of what an upload keeps of itself on the host. Both outlive it.
+  FactorOperation(Shard* shard, Budget* host) : shard_(shard), host_(host) {}
 
   // As SolverCore says them.
   void Start(ContextPtr context, const FactorParams& params,
@@ -66,9 +67,11 @@ class FactorOperation final : public Operation {
   class Upload;
   struct FactorRun;  // one system of a batch
 
-  // Pins what is to be refactored, makes the plan, reserves. `staged`: matrices come to the device
-  // first and stay there until the end.
-  absl::Status Admit(FactorTask& task, bool staged);
+  // Pins what is to be refactored, makes the plan, takes what the tenant's quotas are of.
+  absl::Status Admit(FactorTask& task);
+  // How much device memory an admitted task needs. `staged`: matrices come to the device first and
+  // stay there until the end.
+  int64_t DeviceBytes(FactorTask& task, bool staged);
   absl::Status PinRefactored(FactorTask& task);
   // Device memory for all systems of an upload, and the palette's indices in it.
   absl::Status StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
@@ -101,6 +104,7 @@ class FactorOperation final : public Operation {
                       FactorizationCache::EntryOptions& options);
 
   Shard* const shard_;
+  Budget* const host_;
   absl::Mutex mutex_;
   absl::flat_hash_map<Key, FactorTasks> keys_ ABSL_GUARDED_BY(mutex_);
   std::deque<FactorTaskPtr> resumed_ ABSL_GUARDED_BY(mutex_);  // waited for a key

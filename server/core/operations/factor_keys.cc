@@ -23,16 +23,23 @@ bool SameContent(const FactorParams& a, const FactorParams& b) {
 }  // namespace
 
 bool FactorOperation::OwnKeyOrWait(FactorTaskPtr& task) {
-  absl::MutexLock lock(&mutex_);
-  auto [it, first] = keys_.try_emplace(Key(task->context->caller, task->params.idempotency_key));
-  if (first) {
-    task->owns_key = true;
-    return true;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto [it, first] = keys_.try_emplace(Key(task->context->caller, task->params.idempotency_key));
+    if (first) {
+      task->owns_key = true;
+      return true;
+    }
+    // Whoever raises the flag looks for the task afterwards, under this lock. What an upload staged
+    // is not needed if the first one succeeds, but is if it does not, and so stays.
+    if (!task->context->cancelled.load(std::memory_order_relaxed)) {
+      shard_->WatchBefore(task->context->deadline);
+      it->second.push_back(std::move(task));
+      return false;
+    }
   }
-  // What an upload staged is not needed if the first one succeeds, but is if it does not, and so
-  // stays.
-  shard_->WatchBefore(task->context->deadline);
-  it->second.push_back(std::move(task));
+  const absl::Status status = task->EndStatus(shard_->Now());
+  Fail(std::move(task), status);
   return false;
 }
 
@@ -96,8 +103,10 @@ void FactorOperation::Cancel(const RequestContext* context) {
       std::erase(waiters, nullptr);
     }
   }
+  const absl::Time now = shard_->Now();
   for (FactorTaskPtr& task : cancelled) {
-    Fail(std::move(task), absl::CancelledError("the request was cancelled"));
+    const absl::Status status = task->EndStatus(now);
+    Fail(std::move(task), status);
   }
 }
 

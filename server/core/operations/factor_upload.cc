@@ -1,4 +1,4 @@
-// A matrix in chunks: everything is reserved and staged before the first byte.
+// A matrix in chunks. Its first part waits on the host until it is whole.
 #include <algorithm>
 #include <utility>
 
@@ -9,15 +9,30 @@
 
 namespace blockd::server {
 
+namespace {
+
+constexpr int64_t kFirstPart = 64;  // of the matrix
+constexpr int64_t kLeastFirstBytes = int64_t{64} << 10, kMostFirstBytes = int64_t{16} << 20;
+
+}  // namespace
+
 // Owns the task to be, and with it the reservation and the device memory.
 class FactorOperation::Upload : public FactorUpload {
  public:
-  Upload(Shard* shard, FactorTaskPtr task)
-      : shard_(shard),
+  // `indices` holds the host memory of the palette's indices.
+  Upload(FactorOperation* operation, FactorTaskPtr task, std::vector<uint32_t> palette_diagonal,
+         std::vector<uint32_t> palette_coupling, Reservation indices)
+      : operation_(operation),
+        shard_(operation->shard_),
         task_(std::move(task)),
         form_(task_->params.form),
         scanner_(form_, 0),
-        expected_(form_.bytes() * task_->params.num_systems) {}
+        expected_(form_.bytes() * task_->params.num_systems),
+        first_bytes_(std::min(
+            expected_, std::clamp(expected_ / kFirstPart, kLeastFirstBytes, kMostFirstBytes))),
+        held_(std::move(indices)),
+        palette_diagonal_(std::move(palette_diagonal)),
+        palette_coupling_(std::move(palette_coupling)) {}
 
   int64_t expected_bytes() const override { return expected_; }
   int64_t received_bytes() const override { return received_; }
@@ -27,14 +42,16 @@ class FactorOperation::Upload : public FactorUpload {
     if (task_->ended(now)) return task_->EndStatus(now);
     const int64_t size = static_cast<int64_t>(bytes.size());
     if (size > expected_ - received_) return WrongLength(absl::StrCat("more than ", expected_));
-    while (!bytes.empty()) {
-      const size_t piece =
-          static_cast<size_t>(std::min<int64_t>(LeftInPart(), static_cast<int64_t>(bytes.size())));
-      absl::Status status = WritePiece(bytes.first(piece));
-      if (!status.ok()) return status;
-      bytes = bytes.subspan(piece);
-    }
-    return absl::OkStatus();
+    absl::Status status = Scan(bytes);
+    if (!status.ok()) return status;
+    received_ += size;
+    if (staged_) return WriteAll(bytes);
+    const auto missing = static_cast<size_t>(first_bytes_) - first_.size();
+    const std::span<const std::byte> first = bytes.first(std::min(missing, bytes.size()));
+    status = Keep(first);
+    if (!status.ok() || std::ssize(first_) < first_bytes_) return status;
+    status = Stage();
+    return status.ok() ? WriteAll(bytes.subspan(first.size())) : status;
   }
 
   absl::Status CheckComplete() const {
@@ -49,38 +66,81 @@ class FactorOperation::Upload : public FactorUpload {
                              absl::StrCat(expected_, " bytes in all chunks together"));
   }
 
-  int64_t system() const { return received_ / form_.bytes(); }
-  int64_t in_system() const { return received_ % form_.bytes(); }
-
-  int64_t LeftInPart() const {
-    const int64_t at = in_system();
-    return (at < form_.diagonal_bytes() ? form_.diagonal_bytes() : form_.bytes()) - at;
-  }
-
-  // Bytes of one part of one system.
-  absl::Status WritePiece(std::span<const std::byte> bytes) {
-    if (task_->params.check_finite) {
-      if (in_system() == 0) scanner_ = FiniteScanner(form_, system());
-      absl::Status status = scanner_.Scan(bytes);
-      if (!status.ok()) return status;
-    }
-    const int64_t at = in_system();
-    const int64_t offset = at < form_.diagonal_bytes()
-                               ? at
-                               : StagedMatrix::CouplingOffset(form_) + at - form_.diagonal_bytes();
+  absl::Status Keep(std::span<const std::byte> bytes) {
     absl::Status status =
-        shard_->solver().Write(task_->staged[static_cast<size_t>(system())], offset, bytes);
-    shard_->Note(status);
-    received_ += static_cast<int64_t>(bytes.size());
+        operation_->host_->Extend(task_->permit.tenant, std::ssize(bytes), &held_);
+    if (status.ok()) first_.insert(first_.end(), bytes.begin(), bytes.end());
     return status;
   }
 
+  // Takes all that the call needs on the device, and gives back what it had on the host.
+  absl::Status Stage() {
+    absl::StatusOr<Reservation> device = shard_->device().Reserve(
+        task_->permit.tenant, operation_->DeviceBytes(*task_, /*staged=*/true));
+    if (!device.ok()) return device.status();
+    task_->permit.device = *std::move(device);
+    absl::Status status = operation_->StageAll(*task_, palette_diagonal_, palette_coupling_);
+    shard_->Note(status);
+    if (!status.ok()) return status;
+    staged_ = true;
+    status = WriteAll(first_);
+    first_ = {};
+    palette_diagonal_ = palette_coupling_ = {};
+    held_.Reset();
+    return status;
+  }
+
+  // Calls `use` with the pieces of what lies at `at` in the stream: each is of one part, diagonal
+  // or coupling, of one system.
+  template <typename Use>
+  absl::Status ForPieces(int64_t at, std::span<const std::byte> bytes, Use use) {
+    while (!bytes.empty()) {
+      const int64_t in_system = at % form_.bytes();
+      const bool diagonal = in_system < form_.diagonal_bytes();
+      const int64_t left = (diagonal ? form_.diagonal_bytes() : form_.bytes()) - in_system;
+      const auto piece = bytes.first(std::min(static_cast<size_t>(left), bytes.size()));
+      absl::Status status = use(at / form_.bytes(), in_system, piece);
+      if (!status.ok()) return status;
+      at += std::ssize(piece);
+      bytes = bytes.subspan(piece.size());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Scan(std::span<const std::byte> bytes) {
+    if (!task_->params.check_finite) return absl::OkStatus();
+    return ForPieces(received_, bytes, [this](int64_t system, int64_t in_system, auto piece) {
+      if (in_system == 0) scanner_ = FiniteScanner(form_, system);
+      return scanner_.Scan(piece);
+    });
+  }
+
+  absl::Status WriteAll(std::span<const std::byte> bytes) {
+    return ForPieces(written_, bytes, [this](int64_t system, int64_t in_system, auto piece) {
+      const int64_t offset =
+          in_system < form_.diagonal_bytes()
+              ? in_system
+              : StagedMatrix::CouplingOffset(form_) + in_system - form_.diagonal_bytes();
+      absl::Status status =
+          shard_->solver().Write(task_->staged[static_cast<size_t>(system)], offset, piece);
+      shard_->Note(status);
+      written_ += std::ssize(piece);
+      return status;
+    });
+  }
+
+  FactorOperation* const operation_;
   Shard* const shard_;
   FactorTaskPtr task_;
   const MatrixForm form_;
   FiniteScanner scanner_;
-  const int64_t expected_;
-  int64_t received_ = 0;
+  const int64_t expected_, first_bytes_;
+  int64_t received_ = 0, written_ = 0;
+  bool staged_ = false;
+  // Until it is staged:
+  Reservation held_;  // host memory of what follows
+  std::vector<std::byte> first_;
+  std::vector<uint32_t> palette_diagonal_, palette_coupling_;
 };
 
 absl::Status FactorOperation::StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
@@ -123,11 +183,21 @@ FactorOperation::BeginUpload(ContextPtr context, const FactorParams& params,
   absl::StatusOr<std::optional<FactorReply>> found = FindKey(*task->context, params);
   if (!found.ok()) return found.status();
   if (found->has_value()) return **std::move(found);
-  status = Admit(*task, /*staged=*/true);
-  if (status.ok()) status = StageAll(*task, palette_diagonal, palette_coupling);
-  shard_->Note(status);
+  status = Admit(*task);
+  const TenantPtr& tenant = task->permit.tenant;
+  if (status.ok()) status = shard_->device().Check(tenant, DeviceBytes(*task, /*staged=*/true));
+  Reservation indices;
+  if (status.ok()) {
+    status = host_->Extend(
+        tenant,
+        std::ssize(std::as_bytes(palette_diagonal)) + std::ssize(std::as_bytes(palette_coupling)),
+        &indices);
+  }
   if (!status.ok()) return status;
-  return std::unique_ptr<FactorUpload>(std::make_unique<Upload>(shard_, std::move(task)));
+  return std::make_unique<Upload>(
+      this, std::move(task),
+      std::vector<uint32_t>(palette_diagonal.begin(), palette_diagonal.end()),
+      std::vector<uint32_t>(palette_coupling.begin(), palette_coupling.end()), std::move(indices));
 }
 
 void FactorOperation::FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done) {
