@@ -258,21 +258,32 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
   return bytes;
 }
 
-int64_t FactorizationCache::EvictHandles(std::span<const Handle> handles,
-                                         std::vector<Handle>* missing) {
-  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
-  int64_t bytes = 0;
-  absl::MutexLock lock(&mutex_);
+std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
+    std::span<const Handle> handles, std::vector<Handle>* missing) const {
+  std::vector<Entry*> entries;
+  absl::flat_hash_set<Handle> named;
   for (const Handle& handle : handles) {
-    Entry* const entry = EntryOf(handle);
-    if (entry == nullptr) {
+    if (!named.insert(handle).second) continue;
+    if (Entry* const entry = EntryOf(handle); entry != nullptr) {
+      entries.push_back(entry);
+    } else {
       missing->push_back(handle);
-      continue;
     }
-    bytes += BytesOf(entry->holding);
+  }
+  return entries;
+}
+
+FactorizationCache::Ended FactorizationCache::EvictHandles(std::span<const Handle> handles,
+                                                           std::vector<Handle>* missing) {
+  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+  Ended ended;
+  absl::MutexLock lock(&mutex_);
+  for (Entry* const entry : EntriesOf(handles, missing)) {
+    ++ended.handles;
+    ended.bytes += BytesOf(entry->holding);
     dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
   }
-  return bytes;
+  return ended;
 }
 
 int64_t FactorizationCache::UnpinHandles(std::span<const Handle> handles,
@@ -280,12 +291,7 @@ int64_t FactorizationCache::UnpinHandles(std::span<const Handle> handles,
   const absl::Time now = clock_->Now();
   int64_t unpinned = 0;
   absl::MutexLock lock(&mutex_);
-  for (const Handle& handle : handles) {
-    Entry* const entry = EntryOf(handle);
-    if (entry == nullptr) {
-      missing->push_back(handle);
-      continue;
-    }
+  for (Entry* const entry : EntriesOf(handles, missing)) {
     unpinned += entry->pinned || entry->lease_end() > now;
     Unfile(*entry);
     pinned_ -= entry->pinned;

@@ -23,6 +23,7 @@ class SolverCore::Impl {
     metrics->SetSampler([this] {
       GaugeSample sample;
       shard.Sample(sample);
+      sample.tenants = tenants.Uses();
       return sample;
     });
   }
