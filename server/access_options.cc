@@ -58,8 +58,8 @@ absl::Status CheckSomebodyGetsIn(const AccessOptions& access, const Surroundings
 
 absl::Status CheckAccess(const AccessOptions& access, const Surroundings& surroundings) {
   absl::Status status = ParseCertificateKinds(access.certificate_identity).status();
-  status.Update(CheckOneOf("trust_caller_metadata", access.trust_caller_metadata,
-                           {"auto", "true", "false"}));
+  status.Update(
+      CheckOneOf("trust_caller_metadata", access.trust_caller_metadata, {"auto", "true", "false"}));
   status.Update(CheckOneOf("reflection", access.reflection, {"auto", "true", "false"}));
   status.Update(CheckOneOf("tls_min_version", access.tls_min_version, {"1.3", "1.2"}));
   status.Update(CheckDuration("tls_watch_interval", access.tls_watch_interval,

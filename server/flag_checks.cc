@@ -8,7 +8,8 @@
 
 namespace blockd::server {
 
-absl::Status RefuseFlag(absl::string_view flag, absl::string_view value, absl::string_view expected) {
+absl::Status RefuseFlag(absl::string_view flag, absl::string_view value,
+                        absl::string_view expected) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
 }
 
@@ -20,8 +21,8 @@ absl::Status CheckNumber(absl::string_view flag, int64_t value, int64_t low, int
 absl::Status CheckBytes(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return RefuseFlag(flag, AbslUnparseFlag(ByteSize{value}),
-                absl::StrCat("a size from ", AbslUnparseFlag(ByteSize{low}), " to ",
-                             AbslUnparseFlag(ByteSize{high})));
+                    absl::StrCat("a size from ", AbslUnparseFlag(ByteSize{low}), " to ",
+                                 AbslUnparseFlag(ByteSize{high})));
 }
 
 absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::Duration low,

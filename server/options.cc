@@ -203,8 +203,8 @@ absl::Status CheckCore(const CoreLimits& core) {
   absl::Status status;
   status.Update(CheckNumber("max_queued_requests", core.max_queued_requests, 1, kMany));
   if (!(core.tenant_share > 0 && core.tenant_share <= 1)) {
-    status.Update(
-        RefuseFlag("tenant_share", absl::StrCat(core.tenant_share), "a number above 0 and at most 1"));
+    status.Update(RefuseFlag("tenant_share", absl::StrCat(core.tenant_share),
+                             "a number above 0 and at most 1"));
   }
   status.Update(CheckNumber("max_tenants", core.max_tenants, 1, kMany));
   status.Update(CheckNumber("max_handles", core.max_handles, 1, kMany));
@@ -256,11 +256,12 @@ absl::Status CheckTransport(const ServerOptions& o) {
   if (o.server_name.size() > kMaxNameBytes || !IsOneWord(o.server_name)) {
     status.Update(
         RefuseFlag("server_name", absl::CHexEscape(o.server_name),
-               absl::StrCat("at most ", kMaxNameBytes, " characters, none of them blank")));
+                   absl::StrCat("at most ", kMaxNameBytes, " characters, none of them blank")));
   }
   if (o.tls_cert_file.empty() != o.tls_key_file.empty()) {
-    status.Update(RefuseFlag(o.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file", "",
-                         "a file, since the other of --tls_cert_file and --tls_key_file is set"));
+    status.Update(
+        RefuseFlag(o.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file", "",
+                   "a file, since the other of --tls_cert_file and --tls_key_file is set"));
   }
   if (!o.tls_client_ca_file.empty() && o.tls_cert_file.empty()) {
     status.Update(RefuseFlag("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));

@@ -92,7 +92,9 @@ std::string Advice(const absl::Status& status, const std::string& server) {
       return "say who asks with --token_file or --tls_cert_file; `blockctl admin` needs the role "
              "admin";
     default:
-      return "";
+      return absl::IsUnimplemented(status)
+                 ? "the server has no such call: it is older than this blockctl, or is no blockd"
+                 : "";
   }
 }
 

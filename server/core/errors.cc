@@ -129,8 +129,11 @@ absl::Status InvalidFieldError(std::string_view field, std::string_view came,
 }
 
 absl::Status WithInvalidField(const absl::Status& status, const InvalidField& field) {
-  return Encoder().Text(field.field).Text(field.came).Text(field.expected).AddTo(status,
-                                                                                 kInvalidFieldUrl);
+  return Encoder()
+      .Text(field.field)
+      .Text(field.came)
+      .Text(field.expected)
+      .AddTo(status, kInvalidFieldUrl);
 }
 
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,

@@ -259,13 +259,14 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
 }
 
 std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
-    std::span<const Handle> handles, std::vector<Handle>* missing) const {
+    std::span<const Handle> handles, Changed* changed, std::vector<Handle>* missing) const {
   std::vector<Entry*> entries;
   absl::flat_hash_set<Handle> named;
   for (const Handle& handle : handles) {
     if (!named.insert(handle).second) continue;
     if (Entry* const entry = EntryOf(handle); entry != nullptr) {
       entries.push_back(entry);
+      changed->callers.insert(entry->caller->name);
     } else {
       missing->push_back(handle);
     }
@@ -273,26 +274,26 @@ std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
   return entries;
 }
 
-FactorizationCache::Ended FactorizationCache::EvictHandles(std::span<const Handle> handles,
-                                                           std::vector<Handle>* missing) {
+FactorizationCache::Changed FactorizationCache::EvictHandles(std::span<const Handle> handles,
+                                                             std::vector<Handle>* missing) {
   std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
-  Ended ended;
+  Changed evicted;
   absl::MutexLock lock(&mutex_);
-  for (Entry* const entry : EntriesOf(handles, missing)) {
-    ++ended.handles;
-    ended.bytes += BytesOf(entry->holding);
+  for (Entry* const entry : EntriesOf(handles, &evicted, missing)) {
+    ++evicted.handles;
+    evicted.bytes += BytesOf(entry->holding);
     dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
   }
-  return ended;
+  return evicted;
 }
 
-int64_t FactorizationCache::UnpinHandles(std::span<const Handle> handles,
-                                         std::vector<Handle>* missing) {
+FactorizationCache::Changed FactorizationCache::UnpinHandles(std::span<const Handle> handles,
+                                                             std::vector<Handle>* missing) {
   const absl::Time now = clock_->Now();
-  int64_t unpinned = 0;
+  Changed unpinned;
   absl::MutexLock lock(&mutex_);
-  for (Entry* const entry : EntriesOf(handles, missing)) {
-    unpinned += entry->pinned || entry->lease_end() > now;
+  for (Entry* const entry : EntriesOf(handles, &unpinned, missing)) {
+    unpinned.handles += entry->pinned || entry->lease_end() > now;
     Unfile(*entry);
     pinned_ -= entry->pinned;
     entry->pinned = false;

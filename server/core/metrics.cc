@@ -46,10 +46,17 @@ constexpr std::array<const char*, kStatusCodes> kStatusNames = {
     "UNAUTHENTICATED",
 };
 constexpr std::array<const char*, kMethods> kMethodNames = {
-    "Factor",           "FactorStream",       "Solve",
-    "SolveStream",      "FactorSolve",        "Release",
-    "GetFactorization", "ListFactorizations", "GetServerInfo",
-    "GetPlan",          "Admin",
+    "Factor",
+    "FactorStream",
+    "Solve",
+    "SolveStream",
+    "FactorSolve",
+    "Release",
+    "GetFactorization",
+    "ListFactorizations",
+    "GetServerInfo",
+    "GetPlan",
+    "Admin",
 };
 constexpr int kPhases = 5;
 constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
@@ -117,7 +124,9 @@ constexpr std::array<TenantFamily, 8> kTenantFamilies = {{
      [](const TenantUse& use) { return static_cast<double>(use.counts.over_quota); }},
     {"blockd_tenant_device_seconds_total", "Time of the device that went to it, by tenant.",
      prometheus::MetricType::Counter,
-     [](const TenantUse& use) { return 1e-9 * static_cast<double>(use.counts.device_nanoseconds); }},
+     [](const TenantUse& use) {
+       return 1e-9 * static_cast<double>(use.counts.device_nanoseconds);
+     }},
 }};
 
 // Which tenants there are changes while the server runs: these families are made for each scrape.

@@ -1,5 +1,5 @@
-// The server's metrics, for Prometheus: prefix blockd_, base units, never a label by handle, and by tenant
-// only those that the operator has named.
+// The server's metrics, for Prometheus: prefix blockd_, base units, never a label by handle, and by
+// tenant only those that the operator has named.
 //
 // Every label set is resolved when the object is made, so that recording is an atomic addition or
 // an observation under a histogram's own lock. Gauges whose truth lies elsewhere (pool, budget,

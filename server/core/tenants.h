@@ -26,7 +26,7 @@ inline constexpr char kOtherTenants[] = "other";
 struct TenantUse {
   std::string name;
   std::array<int64_t, kResources> used{};  // by Resource
-  TenantCounts counts;
+  TenantCounts counts{};
 };
 
 class Tenants {

@@ -38,8 +38,7 @@ absl::Status RefuseAt(absl::string_view place, absl::string_view words) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(words, absl::MaxSplits("expected ", 1));
   return WithInvalidField(absl::InvalidArgumentError(absl::StrCat(place, ": ", words)),
-                          {std::string(place),
-                           std::string(absl::StripSuffix(parts.first, ": ")),
+                          {std::string(place), std::string(absl::StripSuffix(parts.first, ": ")),
                            std::string(parts.second)});
 }
 
@@ -253,10 +252,10 @@ absl::Status AddIdentity(const TenantsFile::Identity& identity, const Principal&
 absl::Status AddTenant(const TenantsFile::Tenant& tenant, absl::flat_hash_set<std::string>* names,
                        ListedTenants* out) {
   if (!IsTenantName(tenant.name())) {
-    return Wrong("name", tenant.name(),
-                 absl::StrCat("1 to ", kMaxNameBytes,
-                              " of A-Z, a-z, 0-9, '-', '_' and '.', and neither \"",
-                              kAnonymous, "\" nor \"", kOtherTenants, "\""));
+    return Wrong(
+        "name", tenant.name(),
+        absl::StrCat("1 to ", kMaxNameBytes, " of A-Z, a-z, 0-9, '-', '_' and '.', and neither \"",
+                     kAnonymous, "\" nor \"", kOtherTenants, "\""));
   }
   if (!names->insert(tenant.name()).second) return Wrong("name", tenant.name(), "each name once");
   if (tenant.identity_size() > kMaxIdentities) {
