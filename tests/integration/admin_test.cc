@@ -34,7 +34,7 @@ class AdminTest : public IntegrationTest {
     Start(options_);
     admin_ = v1::Admin::NewStub(channel_);
   }
-  std::string Path() const { return folder_.path() / "tenants"; }
+  std::string Path() const { return folder_ / "tenants"; }
   void Write(const std::string& tenants) const { std::ofstream(Path()) << tenants; }
   void TearDown() override {
     admin_.reset();

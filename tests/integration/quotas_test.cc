@@ -20,7 +20,7 @@ class QuotasTest : public IntegrationTest {
     options_.access.tenants_file = Path();
     Start(options_);
   }
-  std::string Path() const { return folder_.path() / "tenants"; }
+  std::string Path() const { return folder_ / "tenants"; }
   void Write(const std::string& quotas) const {
     std::ofstream(Path()) << "tenant { name: \"small\" identity { metadata: \"small\" } quotas { "
                           << quotas << " } }\n"
