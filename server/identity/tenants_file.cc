@@ -37,8 +37,9 @@ constexpr int64_t kMaxCount = int64_t{1} << 50;
 absl::Status RefuseAt(absl::string_view place, absl::string_view words) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(words, absl::MaxSplits("expected ", 1));
+  const absl::string_view came = absl::StripSuffix(parts.first, ": ");
   return WithInvalidField(absl::InvalidArgumentError(absl::StrCat(place, ": ", words)),
-                          {std::string(place), std::string(absl::StripSuffix(parts.first, ": ")),
+                          {std::string(place), came.empty() ? "another" : std::string(came),
                            std::string(parts.second)});
 }
 

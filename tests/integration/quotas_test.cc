@@ -195,9 +195,7 @@ TEST_F(QuotasTest, WhatCannotMeetItsDeadlineIsRefusedAtOnce) {
   // Some seconds of work in a message of 16 MiB.
   v1::FactorRequest request;
   v1::SystemSpec& spec = *request.mutable_spec();
-  spec.set_num_blocks(32);
-  spec.set_block_size(1024);
-  spec.set_scalar(v1::FLOAT64);
+  spec = SpecOf(MatrixForm{.shape = {32, 1024, Scalar::kFloat64}});
   spec.mutable_palette()->set_num_diagonal(1);
   spec.mutable_palette()->set_num_coupling(1);
   for (int i = 0; i < 32; ++i) spec.mutable_palette()->add_diagonal_index(0);
