@@ -56,7 +56,7 @@ TEST(SharedServerTest, TheReadersCommandsWork) {
        {"wait\n", "wait $!\n"}});
   const Outcome outcome = RunProgram(
       "/bin/bash", {"-c", absl::StrCat("set -e; cd ", folder.path(),
-                                       "; trap 'kill $! 2>/dev/null' EXIT\n", commands)});
+                                       "; trap 'kill $! 2>/dev/null || true' EXIT\n", commands)});
   EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
               AllOf(ContainsRegex("ada: weight 2, up to interactive, [1-9][0-9]* requests"),

@@ -86,6 +86,11 @@ class AdminTest : public IntegrationTest {
     }
     return {};
   }
+  static void CaptureLog(const server::LogOptions& options) {
+    server::SetUpLogging(options);
+    EXPECT_TRUE(server::FlushLog(absl::Minutes(1)));  // what other servers wrote
+    testing::internal::CaptureStderr();
+  }
   // Lines of this event that the server has written when it has ended.
   std::vector<std::string> LinesUntilTheEnd(const std::string& event) {
     server_.reset();

@@ -11,8 +11,7 @@ namespace blockd::test {
 namespace {
 
 TEST_F(AdminTest, ALevelOfTheLogHoldsFromNowOn) {
-  server::SetUpLogging({.level = "info"});
-  testing::internal::CaptureStderr();
+  CaptureLog({.level = "info"});
   StartWith();
   const auto set = [this](const std::string& level) {
     v1::SetLogLevelRequest request;
@@ -110,8 +109,7 @@ TEST_F(AdminTest, ADrainThatWasAskedForBeforeSomebodyListensIsHeard) {
 }
 
 TEST_F(AdminTest, EachCallLeavesALineThatNothingLeavesOut) {
-  server::SetUpLogging({.level = "off", .requests_per_second = 0});
-  testing::internal::CaptureStderr();
+  CaptureLog({.level = "off", .requests_per_second = 0});
   StartWith();
   const std::string ada = FactorAs("ada"), bob = FactorAs("bob");
   v1::EvictRequest evict;
