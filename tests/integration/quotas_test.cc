@@ -165,7 +165,8 @@ TEST_F(QuotasTest, RequestsASecond) {
   Write("requests_per_second: 0");
   ASSERT_TRUE(server().Reload().ok());
   EXPECT_TRUE(IsOver(FactorOf("small"), "requests_per_second", 0, 0, 1, false));
-  EXPECT_EQ(Metric("blockd_tenant_over_quota_total", "tenant=\"small\""), 2);
+  EXPECT_TRUE(Eventually(
+      [this] { return Metric("blockd_tenant_over_quota_total", "tenant=\"small\"") == 2; }));
 }
 
 TEST_F(QuotasTest, UploadedBytesASecond) {
