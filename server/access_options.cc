@@ -1,11 +1,9 @@
 #include "server/access_options.h"
 
-#include <algorithm>
-#include <array>
-
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/flag_checks.h"
 #include "server/identity/identify.h"
 
 // One default, in AccessOptions; the flags take theirs from here.
@@ -43,17 +41,6 @@ ABSL_FLAG(bool, hash_token, false,
 namespace blockd::server {
 namespace {
 
-absl::Status RefuseAccess(absl::string_view flag, absl::string_view value,
-                          absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
-}
-
-absl::Status CheckSwitch(absl::string_view flag, absl::string_view value) {
-  constexpr std::array<absl::string_view, 3> kWords = {"auto", "true", "false"};
-  if (std::find(kWords.begin(), kWords.end(), value) != kWords.end()) return absl::OkStatus();
-  return RefuseAccess(flag, value, "one of auto, true, false");
-}
-
 absl::Status CheckSomebodyGetsIn(const AccessOptions& access, const Surroundings& surroundings) {
   const bool tokens = !access.tenants_file.empty() && AcceptsTokens(surroundings);
   if (surroundings.client_certificates || tokens || TrustsCallerMetadata(access, surroundings)) {
@@ -71,21 +58,13 @@ absl::Status CheckSomebodyGetsIn(const AccessOptions& access, const Surroundings
 
 absl::Status CheckAccess(const AccessOptions& access, const Surroundings& surroundings) {
   absl::Status status = ParseCertificateKinds(access.certificate_identity).status();
-  status.Update(CheckSwitch("trust_caller_metadata", access.trust_caller_metadata));
-  status.Update(CheckSwitch("reflection", access.reflection));
-  if (access.tls_min_version != "1.3" && access.tls_min_version != "1.2") {
-    status.Update(RefuseAccess("tls_min_version", access.tls_min_version, "1.3 or 1.2"));
-  }
-  if (access.tls_watch_interval < absl::Milliseconds(1) ||
-      access.tls_watch_interval > absl::Hours(24)) {
-    status.Update(RefuseAccess("tls_watch_interval",
-                               absl::FormatDuration(access.tls_watch_interval),
-                               "a time from 1ms to 24h"));
-  }
-  if (access.health_port < -1 || access.health_port > 65535) {
-    status.Update(
-        RefuseAccess("health_port", absl::StrCat(access.health_port), "a number from -1 to 65535"));
-  }
+  status.Update(
+      CheckOneOf("trust_caller_metadata", access.trust_caller_metadata, {"auto", "true", "false"}));
+  status.Update(CheckOneOf("reflection", access.reflection, {"auto", "true", "false"}));
+  status.Update(CheckOneOf("tls_min_version", access.tls_min_version, {"1.3", "1.2"}));
+  status.Update(CheckDuration("tls_watch_interval", access.tls_watch_interval,
+                              absl::Milliseconds(1), absl::Hours(24)));
+  status.Update(CheckNumber("health_port", access.health_port, -1, 65535));
   status.Update(CheckSomebodyGetsIn(access, surroundings));
   return status;
 }

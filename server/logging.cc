@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +18,7 @@ namespace {
 
 constexpr size_t kMaxValueBytes = 1024;
 constexpr size_t kPunctuationBytes = 16;  // of a field and of the line's end, with room to spare
-constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error"};
+constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"};
 constexpr int kOff = 4;
 
 std::atomic<bool> g_json{false};
@@ -96,10 +98,10 @@ void SetUpLogging(const LogOptions& options) {
   SetLogLevel(options.level);
 }
 
-void SetLogLevel(std::string_view level) {
-  int at = 0;
-  while (at < kOff && kLevels[at] != level) ++at;
-  g_level = at;
+std::optional<std::string_view> SetLogLevel(std::string_view level) {
+  const auto* const found = std::find(std::begin(kLevels), std::end(kLevels), level);
+  if (found == std::end(kLevels)) return std::nullopt;
+  return kLevels[g_level.exchange(static_cast<int>(found - std::begin(kLevels)))];
 }
 
 bool LogEnabled(LogLevel level) { return static_cast<int>(level) >= g_level; }
@@ -165,6 +167,10 @@ std::string LogLine::Text() const { return absl::StrCat(text_, g_json ? "}\n" : 
 
 void LogLine::Write() {
   if (Log* log = g_log; log != nullptr && LogEnabled(level_)) log->buffer.Append(Text(), true);
+}
+
+void LogLine::WriteAlways() {
+  if (Log* log = g_log; log != nullptr) log->buffer.Append(Text(), true);
 }
 
 void LogLine::WriteOrdinary() {

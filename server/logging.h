@@ -1,11 +1,12 @@
 // The server's log: one line an event on standard error, logfmt or JSON, its fields in order.
 //
-// Writing a line never waits for whoever reads it (log_buffer.h). Thread-safe; before SetUpLogging,
-// and at level "off", nothing is written.
+// Writing a line never waits for whoever reads it (log_buffer.h). Thread-safe; before SetUpLogging
+// nothing is written, and at level "off" nothing but by WriteAlways.
 #ifndef BLOCKD_SERVER_LOGGING_H_
 #define BLOCKD_SERVER_LOGGING_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,8 @@ struct LogOptions {
 };
 // Once. Again, for tests, it keeps the buffer that it made.
 void SetUpLogging(const LogOptions& options);
-void SetLogLevel(std::string_view level);  // at any time
+// At any time. The level before; nullopt, and nothing changes, if there is no such level.
+std::optional<std::string_view> SetLogLevel(std::string_view level);
 bool LogEnabled(LogLevel level);
 
 // Whether a finished request gets a line now; see --log_requests_per_second. Those left out are
@@ -57,6 +59,8 @@ class LogLine {
   void Write();
   // For lines of which there may be very many: they leave room for the others.
   void WriteOrdinary();
+  // Whatever level is logged.
+  void WriteAlways();
 
   // What Write would write, with its end.
   std::string Text() const;

@@ -44,7 +44,7 @@ constexpr absl::Duration kCancelTime = absl::Seconds(5);
 __attribute__((no_sanitize("address", "thread", "undefined"))) void BeforeLibraries(
     int /*argc*/, char** /*argv*/, char** /*environment*/) {
   constexpr auto kBit = [](int signal) { return uint64_t{1} << (signal - 1); };
-  constexpr uint64_t kSignals = kBit(SIGHUP) | kBit(SIGTERM) | kBit(SIGINT);
+  constexpr uint64_t kSignals = kBit(SIGHUP) | kBit(SIGTERM) | kBit(SIGINT) | kBit(SIGUSR1);
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
   for (int fd = 0; fd <= 2; ++fd) {
     // What is opened takes the lowest number that is free, which is this one.
@@ -72,6 +72,7 @@ sigset_t StopSignals() {
 sigset_t BlockSignals() {
   sigset_t signals = StopSignals();
   sigaddset(&signals, SIGHUP);
+  sigaddset(&signals, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return signals;
@@ -142,13 +143,19 @@ int main(int argc, char** argv) {
   if (!started.ok()) return Refuse(started.status());
   blockd::server::Server& server = **started;
 
+  // Always blocked, unlike SIGTERM: while the process ends already it changes nothing.
+  server.OnDrainAsked([] { kill(getpid(), SIGUSR1); });
   int signal = 0;
   while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) {
     server.Reload().IgnoreError();  // the log says what is wrong
   }
   // A second signal finds the default action, and so ends the process at once.
   UnblockStopSignals();
-  LogLine(LogLevel::kInfo, "signal").Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT").Write();
+  if (signal != SIGUSR1) {
+    LogLine(LogLevel::kInfo, "signal")
+        .Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT")
+        .Write();
+  }
   const bool ended =
       EndsWithin(options->drain_grace + options->drain_timeout + kCancelTime, [&server, &options] {
         server.StartDrain();

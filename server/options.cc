@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/core/byte_size.h"
 #include "server/descriptors.h"
+#include "server/flag_checks.h"
 #include "server/machine_memory.h"
 
 using blockd::server::ByteSize;
@@ -179,38 +180,6 @@ ABSL_FLAG(int64_t, log_requests_per_second, Defaults().log_requests_per_second,
 namespace blockd::server {
 namespace {
 
-absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
-}
-
-absl::Status CheckNumber(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return Refuse(flag, absl::StrCat(value), absl::StrCat("a number from ", low, " to ", high));
-}
-
-absl::Status CheckBytes(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return Refuse(flag, AbslUnparseFlag(ByteSize{value}),
-                absl::StrCat("a size from ", AbslUnparseFlag(ByteSize{low}), " to ",
-                             AbslUnparseFlag(ByteSize{high})));
-}
-
-absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::Duration low,
-                           absl::Duration high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return Refuse(
-      flag, absl::FormatDuration(value),
-      absl::StrCat("a time from ", absl::FormatDuration(low), " to ", absl::FormatDuration(high)));
-}
-
-absl::Status CheckOneOf(absl::string_view flag, absl::string_view value,
-                        std::initializer_list<absl::string_view> allowed) {
-  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
-  std::string names;
-  for (absl::string_view name : allowed) absl::StrAppend(&names, names.empty() ? "" : ", ", name);
-  return Refuse(flag, value, absl::StrCat("one of ", names));
-}
-
 // What a connection without a call takes; measured: 16 KiB, without TLS.
 constexpr int64_t kConnectionBytes = int64_t{64} << 10;
 
@@ -234,8 +203,8 @@ absl::Status CheckCore(const CoreLimits& core) {
   absl::Status status;
   status.Update(CheckNumber("max_queued_requests", core.max_queued_requests, 1, kMany));
   if (!(core.tenant_share > 0 && core.tenant_share <= 1)) {
-    status.Update(
-        Refuse("tenant_share", absl::StrCat(core.tenant_share), "a number above 0 and at most 1"));
+    status.Update(RefuseFlag("tenant_share", absl::StrCat(core.tenant_share),
+                             "a number above 0 and at most 1"));
   }
   status.Update(CheckNumber("max_tenants", core.max_tenants, 1, kMany));
   status.Update(CheckNumber("max_handles", core.max_handles, 1, kMany));
@@ -286,15 +255,16 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckDuration("drain_timeout", o.drain_timeout, absl::ZeroDuration(), day));
   if (o.server_name.size() > kMaxNameBytes || !IsOneWord(o.server_name)) {
     status.Update(
-        Refuse("server_name", absl::CHexEscape(o.server_name),
-               absl::StrCat("at most ", kMaxNameBytes, " characters, none of them blank")));
+        RefuseFlag("server_name", absl::CHexEscape(o.server_name),
+                   absl::StrCat("at most ", kMaxNameBytes, " characters, none of them blank")));
   }
   if (o.tls_cert_file.empty() != o.tls_key_file.empty()) {
-    status.Update(Refuse(o.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file", "",
-                         "a file, since the other of --tls_cert_file and --tls_key_file is set"));
+    status.Update(
+        RefuseFlag(o.tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file", "",
+                   "a file, since the other of --tls_cert_file and --tls_key_file is set"));
   }
   if (!o.tls_client_ca_file.empty() && o.tls_cert_file.empty()) {
-    status.Update(Refuse("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));
+    status.Update(RefuseFlag("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));
   }
   status.Update(CheckAccess(o.access, o.surroundings()));
   return status;

@@ -3,6 +3,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/support/method_handler.h>
 
 #include <memory>
 #include <string>
@@ -21,7 +22,25 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
+// Reflection lists the services that gRPC knows by a method: this one is called by its name's path,
+// without a method's name, which is no method.
+class NamedService final : public grpc::Service {
+ public:
+  explicit NamedService(const std::string& name) : path_("/" + name + "/") {
+    AddMethod(new grpc::internal::RpcServiceMethod(path_.c_str(),
+                                                   grpc::internal::RpcMethod::NORMAL_RPC,
+                                                   new grpc::internal::UnknownMethodHandler("")));
+  }
+
+ private:
+  const std::string path_;
+};
+
 }  // namespace
+
+std::unique_ptr<grpc::Service> ReflectedService(const std::string& name) {
+  return std::make_unique<NamedService>(name);
+}
 
 void SetReflection(bool serve, grpc::ServerBuilder* builder) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

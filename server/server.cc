@@ -6,11 +6,11 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <grpcpp/support/method_handler.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -30,6 +30,7 @@
 #include "server/metrics_port.h"
 #include "server/process_metrics.h"
 #include "server/reflection.h"
+#include "server/transport/admin_service.h"
 #include "server/transport/call.h"
 #include "server/transport/call_queues.h"
 #include "server/transport/solver_service.h"
@@ -38,7 +39,7 @@
 namespace blockd::server {
 namespace {
 
-constexpr char kServiceName[] = "blockd.v1.Solver";
+constexpr char kServiceName[] = "blockd.v1.Solver", kAdminName[] = "blockd.v1.Admin";
 constexpr char kConnectionsHealth[] = "connections";      // whether new ones are accepted
 constexpr absl::Duration kCancelTime = absl::Seconds(5);  // in which what was cancelled ends
 
@@ -88,20 +89,6 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   if (options.grpc_max_threads > 0) quota.SetMaxThreads(options.grpc_max_threads);
   builder->SetResourceQuota(quota);
 }
-
-// Reflection lists the services that gRPC knows by a method: this one is called by its name's path,
-// without a method's name, which is no method.
-class ReflectedName final : public grpc::Service {
- public:
-  explicit ReflectedName(const std::string& service) : path_(absl::StrCat("/", service, "/")) {
-    AddMethod(new grpc::internal::RpcServiceMethod(path_.c_str(),
-                                                   grpc::internal::RpcMethod::NORMAL_RPC,
-                                                   new grpc::internal::UnknownMethodHandler("")));
-  }
-
- private:
-  const std::string path_;
-};
 
 // A fraction of the shortest time that a call is watched for.
 absl::Duration LookEvery(const ServerOptions& options) {
@@ -190,20 +177,41 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
-  void StartDrain() {
-    absl::MutexLock lock(&drain_mutex);
-    BeginDrain();
+  // False if it had begun.
+  bool StartDrain() {
+    absl::MutexLock lock(&begin_mutex);
+    if (draining || grpc == nullptr) return false;
+    draining = true;
+    LogLine(LogLevel::kInfo, "draining").Write();
+    SetServing(false);
+    state->tracker.StartDrain();
+    return true;
   }
 
-  absl::Status Reload() {
-    const absl::Status tenants = identities->Reload();
-    if (tenants.ok()) core->tenants().Configure(identities->tenants()->config);
+  absl::StatusOr<AdminActions::Reloaded> Reload() {
+    absl::MutexLock lock(&reload_mutex);
+    const absl::StatusOr<bool> changed = identities->Reload();
+    const std::shared_ptr<const ListedTenants> tenants = identities->tenants();
+    if (changed.ok()) core->tenants().Configure(tenants->config);
     const absl::Status files = tls == nullptr ? absl::OkStatus() : tls->Refresh();
-    LogLine(tenants.ok() && files.ok() ? LogLevel::kInfo : LogLevel::kError, "reload")
-        .Add("tenants_file", ComeOf(!options.access.tenants_file.empty(), tenants))
+    LogLine(changed.ok() && files.ok() ? LogLevel::kInfo : LogLevel::kError, "reload")
+        .Add("tenants_file", ComeOf(!options.access.tenants_file.empty(), changed.status()))
         .Add("tls_files", ComeOf(tls != nullptr, files))
         .Write();
-    return tenants.ok() ? files : tenants;
+    if (!changed.ok()) return changed.status();
+    if (!files.ok()) return files;
+    return AdminActions::Reloaded{static_cast<int64_t>(tenants->config.tenants.size()), *changed};
+  }
+
+  void OnDrainAsked(std::function<void()> callback) {
+    {
+      absl::MutexLock lock(&begin_mutex);
+      if (!drain_asked) {
+        on_drain_asked = std::move(callback);
+        return;
+      }
+    }
+    callback();
   }
 
   bool Drain() {
@@ -211,7 +219,7 @@ class Server::Impl {
     if (drained) return in_time;
     drained = true;
     if (grpc == nullptr) return in_time;  // never served
-    BeginDrain();
+    StartDrain();
     connections->Stop();
     // Tells every connection to go away, and waits for its calls.
     std::thread going_away(
@@ -236,26 +244,40 @@ class Server::Impl {
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<SolverCore> core;
   std::unique_ptr<ServiceState> state;
+  std::unique_ptr<AdminService> admin;
   std::unique_ptr<HealthServer> health;
-  const std::unique_ptr<grpc::Service> reflected = std::make_unique<ReflectedName>(kServiceName);
+  const std::unique_ptr<grpc::Service> reflected_solver = ReflectedService(kServiceName);
+  const std::unique_ptr<grpc::Service> reflected_admin = ReflectedService(kAdminName);
   std::unique_ptr<CallQueues> calls;
   std::unique_ptr<grpc::Server> grpc;
   std::unique_ptr<ConnectionAcceptor> connections;
   std::unique_ptr<MetricsPort> metrics_server;
   int grpc_port = 0;
   int metrics_port = -1;
-  absl::Mutex drain_mutex;
-  bool draining ABSL_GUARDED_BY(drain_mutex) = false;
+  absl::Mutex reload_mutex;
+  absl::Mutex begin_mutex;
+  bool draining ABSL_GUARDED_BY(begin_mutex) = false;
+  bool drain_asked ABSL_GUARDED_BY(begin_mutex) = false;  // by a call
+  std::function<void()> on_drain_asked ABSL_GUARDED_BY(begin_mutex);
+  absl::Mutex drain_mutex ABSL_ACQUIRED_BEFORE(begin_mutex);
   bool drained ABSL_GUARDED_BY(drain_mutex) = false;
   bool in_time ABSL_GUARDED_BY(drain_mutex) = true;  // nothing had to be cancelled
 
  private:
-  void BeginDrain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drain_mutex) {
-    if (draining || grpc == nullptr) return;
-    draining = true;
-    LogLine(LogLevel::kInfo, "draining").Write();
-    SetServing(false);
-    state->tracker.StartDrain();
+  AdminActions Actions() {
+    return {.drain = [this] { DrainAsCalled(); }, .reload = [this] { return Reload(); }};
+  }
+
+  // Whoever runs the server ends it then, as after SIGTERM; not if that is under way already.
+  void DrainAsCalled() {
+    if (!StartDrain()) return;
+    std::function<void()> callback;
+    {
+      absl::MutexLock lock(&begin_mutex);
+      drain_asked = true;
+      callback = std::move(on_drain_asked);
+    }
+    if (callback) callback();
   }
 
   absl::Status StartCore(std::unique_ptr<Backend> backend) {
@@ -280,6 +302,8 @@ class Server::Impl {
     core->tenants().Configure(identities->tenants()->config);
     state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity,
                                            identities.get());
+    admin = std::make_unique<AdminService>(state.get(), Actions());
+    state->admin = admin.get();
     return absl::OkStatus();
   }
 
@@ -335,7 +359,8 @@ class Server::Impl {
         options.serving_threads, options.reply_timeout, LookEvery(options),
         [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); });
     calls->AddTo(&builder);
-    builder.RegisterService(reflected.get());
+    builder.RegisterService(reflected_solver.get());
+    builder.RegisterService(reflected_admin.get());
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     calls->Start();
@@ -429,7 +454,10 @@ Server::~Server() { impl_->Drain(); }
 int Server::grpc_port() const { return impl_->grpc_port; }
 int Server::metrics_port() const { return impl_->metrics_port; }
 int Server::health_port() const { return impl_->health == nullptr ? -1 : impl_->health->port(); }
-absl::Status Server::Reload() { return impl_->Reload(); }
+absl::Status Server::Reload() { return impl_->Reload().status(); }
+void Server::OnDrainAsked(std::function<void()> callback) {
+  impl_->OnDrainAsked(std::move(callback));
+}
 std::string Server::grpc_target() const {
   return HostPort(impl_->options.address, impl_->grpc_port);
 }

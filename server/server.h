@@ -7,6 +7,7 @@
 #ifndef BLOCKD_SERVER_SERVER_H_
 #define BLOCKD_SERVER_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -47,6 +48,10 @@ class Server {
   // finishes, or is cancelled after --drain_timeout. Returns when all is over; false if work had to
   // be cancelled.
   bool Drain();
+
+  // Called once, from any thread, if a call of blockd.v1.Admin has begun a drain: whoever runs the
+  // server then ends it, by Drain. At once if that is so already.
+  void OnDrainAsked(std::function<void()> callback);
 
   SolverCore& core();
   Metrics& metrics();

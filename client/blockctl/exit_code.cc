@@ -90,9 +90,11 @@ std::string Advice(const absl::Status& status, const std::string& server) {
                    "quota (`blockctl admin tenants`)";
     case kNotAllowed:
       return "say who asks with --token_file or --tls_cert_file; `blockctl admin` needs the role "
-             "admin";
+             "ADMIN, which the server's tenants file gives";
     default:
-      return "";
+      return absl::IsUnimplemented(status)
+                 ? "the server has no such call: it is older than this blockctl, or is no blockd"
+                 : "";
   }
 }
 

@@ -168,17 +168,20 @@ int Report(const absl::Status& status) {
   const ExitCode code = ExitCodeOf(status);
   if (code == kSuccess) return code;
   const std::string advice = Advice(status, ServerFlag());
+  // Some say nothing but their code.
+  const std::string message = status.message().empty() ? absl::StatusCodeToString(status.code())
+                                                       : std::string(status.message());
   if (JsonAsked()) {
     JsonWriter json;
     json.BeginObject().Key("error").BeginObject();
     json.Field("code", absl::StatusCodeToString(status.code()));
     json.Field("exit_status", static_cast<int>(code));
-    json.Field("message", std::string(status.message()));
+    json.Field("message", message);
     WriteDetails(status, json);
     json.EndObject().EndObject();
     Print(json.text() + "\n");
   }
-  std::fprintf(stderr, "blockctl: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "blockctl: %s\n", message.c_str());
   if (!advice.empty()) std::fprintf(stderr, "  %s\n", advice.c_str());
   return code;
 }

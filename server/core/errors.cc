@@ -124,8 +124,16 @@ absl::Status InvalidFieldError(std::string_view field, std::string_view came,
                                std::string_view expected) {
   const std::string message =
       std::string(field) + ": came " + std::string(came) + ", expected " + std::string(expected);
-  return Encoder().Text(field).Text(came).Text(expected).AddTo(absl::InvalidArgumentError(message),
-                                                               kInvalidFieldUrl);
+  return WithInvalidField(absl::InvalidArgumentError(message),
+                          {std::string(field), std::string(came), std::string(expected)});
+}
+
+absl::Status WithInvalidField(const absl::Status& status, const InvalidField& field) {
+  return Encoder()
+      .Text(field.field)
+      .Text(field.came)
+      .Text(field.expected)
+      .AddTo(status, kInvalidFieldUrl);
 }
 
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,

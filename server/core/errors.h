@@ -73,6 +73,8 @@ struct NotSpdDetail {
 // Makers: the status code, a message for people, and the detail.
 absl::Status InvalidFieldError(std::string_view field, std::string_view came,
                                std::string_view expected);  // INVALID_ARGUMENT
+// The same status, which then has this detail.
+absl::Status WithInvalidField(const absl::Status& status, const InvalidField& field);
 // INVALID_ARGUMENT. `not_finite` says, for people, where the matrix holds NaN or an infinity.
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
                          std::string_view not_finite = {});

@@ -258,35 +258,42 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
   return bytes;
 }
 
-int64_t FactorizationCache::EvictHandles(std::span<const Handle> handles,
-                                         std::vector<Handle>* missing) {
-  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
-  int64_t bytes = 0;
-  absl::MutexLock lock(&mutex_);
+std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
+    std::span<const Handle> handles, Changed* changed, std::vector<Handle>* missing) const {
+  std::vector<Entry*> entries;
+  absl::flat_hash_set<Handle> named;
   for (const Handle& handle : handles) {
-    Entry* const entry = EntryOf(handle);
-    if (entry == nullptr) {
+    if (!named.insert(handle).second) continue;
+    if (Entry* const entry = EntryOf(handle); entry != nullptr) {
+      entries.push_back(entry);
+      changed->callers.insert(entry->caller->name);
+    } else {
       missing->push_back(handle);
-      continue;
     }
-    bytes += BytesOf(entry->holding);
-    dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
   }
-  return bytes;
+  return entries;
 }
 
-int64_t FactorizationCache::UnpinHandles(std::span<const Handle> handles,
-                                         std::vector<Handle>* missing) {
-  const absl::Time now = clock_->Now();
-  int64_t unpinned = 0;
+FactorizationCache::Changed FactorizationCache::EvictHandles(std::span<const Handle> handles,
+                                                             std::vector<Handle>* missing) {
+  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+  Changed evicted;
   absl::MutexLock lock(&mutex_);
-  for (const Handle& handle : handles) {
-    Entry* const entry = EntryOf(handle);
-    if (entry == nullptr) {
-      missing->push_back(handle);
-      continue;
-    }
-    unpinned += entry->pinned || entry->lease_end() > now;
+  for (Entry* const entry : EntriesOf(handles, &evicted, missing)) {
+    ++evicted.handles;
+    evicted.bytes += BytesOf(entry->holding);
+    dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
+  }
+  return evicted;
+}
+
+FactorizationCache::Changed FactorizationCache::UnpinHandles(std::span<const Handle> handles,
+                                                             std::vector<Handle>* missing) {
+  const absl::Time now = clock_->Now();
+  Changed unpinned;
+  absl::MutexLock lock(&mutex_);
+  for (Entry* const entry : EntriesOf(handles, &unpinned, missing)) {
+    unpinned.handles += entry->pinned || entry->lease_end() > now;
     Unfile(*entry);
     pinned_ -= entry->pinned;
     entry->pinned = false;

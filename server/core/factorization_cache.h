@@ -175,11 +175,15 @@ class FactorizationCache : public Evictor {
   // The least recently used that is idle, against fragmentation; empty if none is.
   std::vector<Evicted> EvictOldest();
   // By whoever runs the server: any caller's handles, pinned and used ones too, which end with the
-  // reason EVICTED. Bytes that return, at once or with the last pin; those not held are left in
-  // `missing`.
-  int64_t EvictHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
-  // Ends pins and leases of any callers' handles; how many had one.
-  int64_t UnpinHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
+  // reason EVICTED. Those not held are left in `missing`. A handle that is named twice counts once.
+  struct Changed {
+    int64_t handles = 0;                        // evicted; that were pinned or leased until now
+    int64_t bytes = 0;                          // that return, at once or with the last pin
+    absl::btree_set<std::string> callers = {};  // whose they are
+  };
+  Changed EvictHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
+  // Ends pins and leases of any callers' handles.
+  Changed UnpinHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
   // Ends what was idle for longer than the expiry, and neither pinned, leased nor in use.
   void Expire();
 
@@ -288,6 +292,10 @@ class FactorizationCache : public Evictor {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* EntryOf(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whoever they belong to, which `changed` then says, each once.
+  std::vector<Entry*> EntriesOf(std::span<const Handle> handles, Changed* changed,
+                                std::vector<Handle>* missing) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the entry; the caller drops the holding after unlocking. The entry may be gone then.
   std::shared_ptr<Holding> End(Entry* entry, NotFoundReason why, EvictionReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

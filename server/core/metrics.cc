@@ -4,6 +4,7 @@
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
@@ -45,10 +46,17 @@ constexpr std::array<const char*, kStatusCodes> kStatusNames = {
     "UNAUTHENTICATED",
 };
 constexpr std::array<const char*, kMethods> kMethodNames = {
-    "Factor",           "FactorStream",       "Solve",
-    "SolveStream",      "FactorSolve",        "Release",
-    "GetFactorization", "ListFactorizations", "GetServerInfo",
+    "Factor",
+    "FactorStream",
+    "Solve",
+    "SolveStream",
+    "FactorSolve",
+    "Release",
+    "GetFactorization",
+    "ListFactorizations",
+    "GetServerInfo",
     "GetPlan",
+    "Admin",
 };
 constexpr int kPhases = 5;
 constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
@@ -84,6 +92,60 @@ Histogram::BucketBoundaries PowersOfTen(int first, int last) {
   return buckets;
 }
 
+// What a family of metrics by tenant takes from each of them.
+struct TenantFamily {
+  const char* name;
+  const char* help;
+  prometheus::MetricType type;
+  double (*value)(const TenantUse&);
+};
+
+template <Resource resource>
+double Used(const TenantUse& use) {
+  return static_cast<double>(use.used[static_cast<size_t>(resource)]);
+}
+
+constexpr std::array<TenantFamily, 8> kTenantFamilies = {{
+    {"blockd_tenant_device_bytes", "Device memory reserved, by tenant.",
+     prometheus::MetricType::Gauge, Used<Resource::kDeviceBytes>},
+    {"blockd_tenant_pinned_bytes", "Thereof, of factorizations pinned or leased.",
+     prometheus::MetricType::Gauge, Used<Resource::kPinnedBytes>},
+    {"blockd_tenant_handles", "Factorizations held, by tenant.", prometheus::MetricType::Gauge,
+     Used<Resource::kHandles>},
+    {"blockd_tenant_host_bytes", "Host memory of requests under way, by tenant.",
+     prometheus::MetricType::Gauge, Used<Resource::kHostBytes>},
+    {"blockd_tenant_queue_slots", "Places in the queue taken, by tenant.",
+     prometheus::MetricType::Gauge, Used<Resource::kQueueSlots>},
+    {"blockd_tenant_requests_total", "Requests answered in any way, by tenant.",
+     prometheus::MetricType::Counter,
+     [](const TenantUse& use) { return static_cast<double>(use.counts.answered); }},
+    {"blockd_tenant_over_quota_total", "Requests refused by a quota or a rate, by tenant.",
+     prometheus::MetricType::Counter,
+     [](const TenantUse& use) { return static_cast<double>(use.counts.over_quota); }},
+    {"blockd_tenant_device_seconds_total", "Time of the device that went to it, by tenant.",
+     prometheus::MetricType::Counter,
+     [](const TenantUse& use) {
+       return 1e-9 * static_cast<double>(use.counts.device_nanoseconds);
+     }},
+}};
+
+// Which tenants there are changes while the server runs: these families are made for each scrape.
+void AppendTenants(const std::vector<TenantUse>& tenants,
+                   std::vector<prometheus::MetricFamily>* families) {
+  for (const TenantFamily& made_of : kTenantFamilies) {
+    prometheus::MetricFamily& family = families->emplace_back();
+    family.name = made_of.name;
+    family.help = made_of.help;
+    family.type = made_of.type;
+    for (const TenantUse& use : tenants) {
+      prometheus::ClientMetric& metric = family.metric.emplace_back();
+      metric.label.push_back({"tenant", use.name});
+      // Of the two the serializer reads the one of the family's type.
+      metric.gauge.value = metric.counter.value = made_of.value(use);
+    }
+  }
+}
+
 }  // namespace
 
 class Metrics::Impl : public prometheus::Collectable {
@@ -104,8 +166,10 @@ class Metrics::Impl : public prometheus::Collectable {
   }
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    Sample();
-    return registry_.Collect();
+    const std::vector<TenantUse> tenants = Sample();
+    std::vector<prometheus::MetricFamily> families = registry_.Collect();
+    AppendTenants(tenants, &families);
+    return families;
   }
 
   void SetSampler(absl::AnyInvocable<GaugeSample()> sampler) {
@@ -129,7 +193,8 @@ class Metrics::Impl : public prometheus::Collectable {
   void MakeRequestFamilies();
   void MakeWorkFamilies();
   void MakeGauges();
-  void Sample() const ABSL_LOCKS_EXCLUDED(sampler_mutex_);
+  // Sets the gauges, and says what is by tenant.
+  std::vector<TenantUse> Sample() const ABSL_LOCKS_EXCLUDED(sampler_mutex_);
 
   Counter& AddCounter(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({});
@@ -252,13 +317,14 @@ void Metrics::Impl::MakeGauges() {
   for (int k = 0; k < kWorkKinds; ++k) queued_[k] = &queued.Add({{"kind", kKindNames[k]}});
 }
 
-void Metrics::Impl::Sample() const {
+std::vector<TenantUse> Metrics::Impl::Sample() const {
   absl::MutexLock lock(&sampler_mutex_);
-  if (!sampler_) return;
-  const GaugeSample sample = sampler_();
+  if (!sampler_) return {};
+  GaugeSample sample = sampler_();
   for (const auto& [field, gauge] : sampled_) gauge->Set(static_cast<double>(sample.*field));
   for (int k = 0; k < kWorkKinds; ++k) queued_[k]->Set(static_cast<double>(sample.queued[k]));
   healthy_->Set(sample.healthy ? 1 : 0);
+  return std::move(sample.tenants);
 }
 
 Metrics::Metrics(const BuildInfo& build) : impl_(std::make_shared<Impl>(build)) {}

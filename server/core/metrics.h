@@ -1,4 +1,5 @@
-// The server's metrics, for Prometheus: prefix blockd_, base units, never a label by handle.
+// The server's metrics, for Prometheus: prefix blockd_, base units, never a label by handle, and by
+// tenant only those that the operator has named.
 //
 // Every label set is resolved when the object is made, so that recording is an atomic addition or
 // an observation under a histogram's own lock. Gauges whose truth lies elsewhere (pool, budget,
@@ -9,10 +10,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/core/tenants.h"
 
 namespace blockd::server {
 
@@ -28,8 +31,9 @@ enum class Method {
   kListFactorizations,
   kGetServerInfo,
   kGetPlan,
+  kAdmin,  // every call of blockd.v1.Admin
 };
-inline constexpr int kMethods = 10;
+inline constexpr int kMethods = 11;
 const char* MethodName(Method method);  // "Factor", ...
 
 // What the device thread runs in batches: the label `kind`.
@@ -73,6 +77,7 @@ struct GaugeSample {
   int64_t pool_largest_free_bytes = 0;
   int64_t device_memory_bytes = 0;
   int64_t queued[kWorkKinds] = {};  // requests in the queue now
+  std::vector<TenantUse> tenants;   // each is a label: those of the tenants file, and "other"
   bool healthy = true;
 };
 

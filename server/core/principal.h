@@ -13,7 +13,7 @@ namespace blockd::server {
 enum class Role : uint8_t {
   kUse,      // the calls of blockd.v1.Solver
   kAdmin,    // those of blockd.v1.Admin
-  kMetrics,  // what the server says of all tenants, and changes nothing
+  kMetrics,  // those of them that change nothing
 };
 
 class RoleSet {
@@ -24,6 +24,7 @@ class RoleSet {
   }
   constexpr void Add(Role role) { bits_ = static_cast<uint8_t>(bits_ | Bit(role)); }
   constexpr bool Has(Role role) const { return (bits_ & Bit(role)) != 0; }
+  constexpr bool HasAnyOf(RoleSet roles) const { return (bits_ & roles.bits_) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
   friend constexpr bool operator==(const RoleSet&, const RoleSet&) = default;
 

@@ -40,6 +40,7 @@ class SolverCore::Impl {
       sample.host_budget_bytes = host.total();
       sample.host_budget_reserved_bytes = host.reserved();
       sample.host_budget_peak_reserved_bytes = host.peak_reserved();
+      sample.tenants = tenants.Uses();
       return sample;
     });
   }

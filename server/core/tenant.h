@@ -25,6 +25,24 @@ enum class Resource : uint8_t { kDeviceBytes, kPinnedBytes, kHandles, kHostBytes
 inline constexpr int kResources = 5;
 std::string_view QuotaName(Resource resource);  // as the tenants file says it: "device_bytes"
 
+// What was counted of a tenant, or of several together.
+struct TenantCounts {
+  int64_t answered = 0;    // requests, in any way
+  int64_t over_quota = 0;  // of those, refused with QuotaExceeded
+  int64_t device_nanoseconds = 0;
+
+  TenantCounts& operator+=(const TenantCounts& other) {
+    answered += other.answered;
+    over_quota += other.over_quota;
+    device_nanoseconds += other.device_nanoseconds;
+    return *this;
+  }
+  TenantCounts operator-(const TenantCounts& other) const {
+    return {answered - other.answered, over_quota - other.over_quota,
+            device_nanoseconds - other.device_nanoseconds};
+  }
+};
+
 class Tenant {
  public:
   explicit Tenant(std::string name) : name_(std::move(name)) {
@@ -44,6 +62,17 @@ class Tenant {
       if (used.load(std::memory_order_relaxed) != 0) return true;
     }
     return false;
+  }
+
+  // A request of its is over.
+  void CountAnswer(bool over_quota) {
+    requests_answered.fetch_add(1, std::memory_order_relaxed);
+    if (over_quota) requests_over_quota.fetch_add(1, std::memory_order_relaxed);
+  }
+  TenantCounts counts() const {
+    return {requests_answered.load(std::memory_order_relaxed),
+            requests_over_quota.load(std::memory_order_relaxed),
+            device_nanoseconds.load(std::memory_order_relaxed)};
   }
 
   // What is counted since it was made; anybody may add.

@@ -38,6 +38,7 @@ struct TenantConfig {
 struct TenantsConfig {
   TenantConfig default_tenant;        // of each one that is not among `tenants`; its name is empty
   std::vector<TenantConfig> tenants;  // in the file's order, each name once
+  friend bool operator==(const TenantsConfig&, const TenantsConfig&) = default;
 };
 
 }  // namespace blockd::server

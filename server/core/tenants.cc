@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -40,60 +41,88 @@ void Tenants::Apply(const TenantConfig& config, Tenant& tenant) const {
 void Tenants::Configure(const TenantsConfig& config) {
   absl::MutexLock lock(&mutex_);
   default_ = config.default_tenant;
-  listed_.clear();
-  for (const TenantConfig& tenant : config.tenants) listed_[tenant.name] = tenant;
-  for (auto& [name, tenant] : tenants_) {
-    const auto listed = listed_.find(name);
-    Apply(listed != listed_.end() ? listed->second : default_, *tenant);
+  absl::flat_hash_map<absl::string_view, const TenantConfig*> listed;
+  for (const TenantConfig& tenant : config.tenants) {
+    listed[tenant.name] = &tenant;
+    if (tenants_.contains(tenant.name)) continue;
+    tenants_.emplace(tenant.name,
+                     Entry{.tenant = std::make_shared<Tenant>(tenant.name), .listed = true});
+  }
+  others_ = 0;
+  for (auto& [name, entry] : tenants_) {
+    const auto found = listed.find(name);
+    const bool now_listed = found != listed.end();
+    const TenantCounts counts = entry.tenant->counts();
+    if (now_listed && !entry.listed) {
+      others_before_ += counts - entry.not_others;
+      entry.not_others = {};
+    } else if (!now_listed && entry.listed) {
+      entry.not_others = counts;
+    }
+    entry.listed = now_listed;
+    others_ += now_listed ? 0 : 1;
+    Apply(now_listed ? *found->second : default_, *entry.tenant);
   }
 }
 
 absl::StatusOr<TenantPtr> Tenants::Get(std::string_view name) {
   const absl::string_view key(name.data(), name.size());
   absl::MutexLock lock(&mutex_);
-  if (const auto found = tenants_.find(key); found != tenants_.end()) return found->second;
-  const auto listed = listed_.find(key);
-  if (listed == listed_.end() && CountOthers() >= max_others_) {
+  if (const auto found = tenants_.find(key); found != tenants_.end()) return found->second.tenant;
+  if (others_ >= max_others_) {
     ForgetIdle();
-    if (CountOthers() >= max_others_) {
+    if (others_ >= max_others_) {
       return absl::ResourceExhaustedError(
           absl::StrCat("there are ", max_others_, " callers that are not in the tenants file"));
     }
   }
   auto tenant = std::make_shared<Tenant>(std::string(name));
-  Apply(listed != listed_.end() ? listed->second : default_, *tenant);
-  tenants_.emplace(name, tenant);
+  Apply(default_, *tenant);
+  tenants_.emplace(name, Entry{.tenant = tenant});
+  ++others_;
   return tenant;
 }
 
-int64_t Tenants::CountOthers() const {
-  return std::count_if(tenants_.begin(), tenants_.end(),
-                       [this](const auto& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                         return !listed_.contains(entry.first);
-                       });
-}
-
 void Tenants::ForgetIdle() {
-  absl::erase_if(tenants_, [](const auto& entry) {
+  absl::erase_if(tenants_, [this](const auto& item) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Entry& entry = item.second;
     // Nobody else can refer to it from now on: references are made under this lock.
-    return entry.second.use_count() == 1 && !entry.second->has_anything();
+    if (entry.listed || entry.tenant.use_count() != 1 || entry.tenant->has_anything()) return false;
+    others_before_ += entry.tenant->counts() - entry.not_others;
+    --others_;
+    return true;
   });
 }
 
-std::vector<TenantPtr> Tenants::List() const {
-  std::vector<TenantPtr> list;
+std::vector<Tenants::Known> Tenants::List() const {
+  std::vector<Known> list;
   {
     absl::MutexLock lock(&mutex_);
-    for (const auto& [name, tenant] : tenants_) list.push_back(tenant);
+    for (const auto& [name, entry] : tenants_) list.push_back({entry.tenant, entry.listed});
   }
   std::sort(list.begin(), list.end(),
-            [](const TenantPtr& a, const TenantPtr& b) { return a->name() < b->name(); });
+            [](const Known& a, const Known& b) { return a.tenant->name() < b.tenant->name(); });
   return list;
 }
 
-bool Tenants::IsListed(std::string_view name) const {
-  absl::MutexLock lock(&mutex_);
-  return listed_.contains(absl::string_view(name.data(), name.size()));
+std::vector<TenantUse> Tenants::Uses() const {
+  std::vector<TenantUse> uses;
+  TenantUse others{.name = kOtherTenants};
+  {
+    absl::MutexLock lock(&mutex_);
+    others.counts = others_before_;
+    for (const auto& [name, entry] : tenants_) {
+      TenantUse& use = entry.listed ? uses.emplace_back(TenantUse{.name = name}) : others;
+      use.counts += entry.tenant->counts() - entry.not_others;
+      for (size_t i = 0; i < kResources; ++i) {
+        use.used[i] += entry.tenant->used(static_cast<Resource>(i));
+      }
+    }
+  }
+  std::sort(uses.begin(), uses.end(),
+            [](const TenantUse& a, const TenantUse& b) { return a.name < b.name; });
+  uses.push_back(std::move(others));
+  return uses;
 }
 
 }  // namespace blockd::server

@@ -4,6 +4,7 @@
 #ifndef BLOCKD_SERVER_CORE_TENANTS_H_
 #define BLOCKD_SERVER_CORE_TENANTS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,6 +20,15 @@
 
 namespace blockd::server {
 
+// The name of all that the configuration does not name. No tenant of the file has it.
+inline constexpr char kOtherTenants[] = "other";
+
+struct TenantUse {
+  std::string name;
+  std::array<int64_t, kResources> used{};  // by Resource
+  TenantCounts counts{};
+};
+
 class Tenants {
  public:
   // Beside those of the configuration there are at most `max_others` at a time.
@@ -31,21 +41,36 @@ class Tenants {
   // RESOURCE_EXHAUSTED if it would be one too many; those who have nothing make room.
   absl::StatusOr<TenantPtr> Get(std::string_view name);
 
-  // In the order of their names.
-  std::vector<TenantPtr> List() const;
-  // Whether the configuration names it. Those that it does not may be many.
-  bool IsListed(std::string_view name) const;
+  // Those of the configuration, whether they have asked or not, and the others that are there; in
+  // the order of their names.
+  struct Known {
+    TenantPtr tenant;
+    bool listed = false;  // the configuration names it
+  };
+  std::vector<Known> List() const;
+
+  // What a scrape says of them: those of the configuration, and all others as one, which is the
+  // last. No count ever goes down, also where a tenant is forgotten, or is listed from now on: what
+  // was counted among the others stays there. As long as there are `max_others` at most.
+  std::vector<TenantUse> Uses() const;
 
  private:
+  struct Entry {
+    TenantPtr tenant;
+    bool listed = false;
+    TenantCounts not_others = {};  // what it had counted when it ceased to be listed
+  };
+
   void Apply(const TenantConfig& config, Tenant& tenant) const;
-  int64_t CountOthers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t max_others_;
   mutable absl::Mutex mutex_;
   TenantConfig default_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, TenantConfig> listed_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, TenantPtr> tenants_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Entry> tenants_ ABSL_GUARDED_BY(mutex_);
+  int64_t others_ ABSL_GUARDED_BY(mutex_) = 0;  // of those, not listed
+  // Counted among the others of tenants that are none of them any more.
+  TenantCounts others_before_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace blockd::server

@@ -3,6 +3,7 @@
 #define BLOCKD_SERVER_CORE_TOKEN_BUCKET_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
 #include "absl/base/thread_annotations.h"
@@ -27,24 +28,52 @@ class TokenBucket {
     return rate_;
   }
 
+  // Taken in the last second, whether there is a limit or not. It takes what was taken in each
+  // second of the clock as spread evenly over it.
+  double TakenOfLate(absl::Time now) const {
+    absl::MutexLock lock(&mutex_);
+    const int64_t second = absl::ToUnixSeconds(now);
+    const double passed = absl::ToDoubleSeconds(now - absl::FromUnixSeconds(second));
+    if (second == second_) return taken_ + taken_before_ * (1 - passed);
+    return second == second_ + 1 ? taken_ * (1 - passed) : 0;
+  }
+
   // Zero if `amount` was taken; else nothing was, and after so long it may be tried again.
   absl::Duration Take(double amount, absl::Time now) {
     absl::MutexLock lock(&mutex_);
-    if (rate_ == std::numeric_limits<double>::infinity()) return absl::ZeroDuration();
+    if (rate_ == std::numeric_limits<double>::infinity()) {
+      Note(amount, now);
+      return absl::ZeroDuration();
+    }
     if (rate_ <= 0) return absl::InfiniteDuration();
     // Full after a second, and at the first time.
     if (now > last_) level_ = std::min(rate_, level_ + rate_ * absl::ToDoubleSeconds(now - last_));
     last_ = std::max(last_, now);
     if (level_ <= 0) return absl::Seconds((1 - level_) / rate_);
     level_ -= amount;
+    Note(amount, now);
     return absl::ZeroDuration();
   }
 
  private:
+  void Note(double amount, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const int64_t second = absl::ToUnixSeconds(now);
+    if (second > second_) {
+      taken_before_ = second == second_ + 1 ? taken_ : 0;
+      taken_ = 0;
+      second_ = second;
+    }
+    taken_ += amount;
+  }
+
   mutable absl::Mutex mutex_;
   double rate_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<double>::infinity();
   double level_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // In this second of the clock and in the one before it.
+  int64_t second_ ABSL_GUARDED_BY(mutex_) = 0;
+  double taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  double taken_before_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace blockd::server

@@ -170,10 +170,14 @@ absl::StatusOr<Principal> Identify(const Peer& peer, const IdentityRules& rules,
                    peer.caller.empty() ? "" : "; what blockd-caller says is not trusted here"));
 }
 
-absl::Status CheckRole(const Principal& principal, Role role) {
-  if (principal.roles.Has(role)) return absl::OkStatus();
+absl::Status CheckRole(const Principal& principal, RoleSet any_of) {
+  if (principal.roles.HasAnyOf(any_of)) return absl::OkStatus();
+  std::string names;
+  for (const Role role : {Role::kUse, Role::kAdmin, Role::kMetrics}) {
+    if (any_of.Has(role)) absl::StrAppend(&names, names.empty() ? "" : " or ", RoleName(role));
+  }
   return absl::PermissionDeniedError(
-      absl::StrCat("the tenant ", principal.tenant, " has not the role ", RoleName(role)));
+      absl::StrCat("the tenant ", principal.tenant, " has not the role ", names));
 }
 
 absl::StatusOr<std::vector<NameKind>> ParseCertificateKinds(absl::string_view text) {

@@ -50,8 +50,8 @@ struct IdentityRules {
 absl::StatusOr<Principal> Identify(const Peer& peer, const IdentityRules& rules,
                                    const IdentityTable& table);
 
-// PERMISSION_DENIED, naming the role.
-absl::Status CheckRole(const Principal& principal, Role role);
+// PERMISSION_DENIED if it has none of these roles, naming them.
+absl::Status CheckRole(const Principal& principal, RoleSet any_of);
 
 // "uri,dns": kinds of a certificate's names, in the order in which they count. INVALID_ARGUMENT
 // says what is expected.

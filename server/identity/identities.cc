@@ -7,7 +7,7 @@ namespace blockd::server {
 absl::StatusOr<std::unique_ptr<Identities>> Identities::Load(std::string path,
                                                              IdentityRules rules) {
   auto identities = std::unique_ptr<Identities>(new Identities(std::move(path), std::move(rules)));
-  if (absl::Status status = identities->Reload(); !status.ok()) {
+  if (const absl::Status status = identities->Reload().status(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--tenants_file: ", status.message()));
   }
   return identities;
@@ -18,14 +18,14 @@ std::shared_ptr<const ListedTenants> Identities::tenants() const {
   return tenants_;
 }
 
-absl::Status Identities::Reload() {
-  if (path_.empty()) return absl::OkStatus();
+absl::StatusOr<bool> Identities::Reload() {
+  if (path_.empty()) return false;
   absl::StatusOr<ListedTenants> read = ReadTenantsFile(path_);
   if (!read.ok()) return read.status();
   auto tenants = std::make_shared<const ListedTenants>(*std::move(read));
   absl::MutexLock lock(&mutex_);
   tenants_.swap(tenants);
-  return absl::OkStatus();
+  return !(*tenants == *tenants_);
 }
 
 }  // namespace blockd::server

@@ -29,8 +29,9 @@ class Identities {
   const IdentityRules& rules() const { return rules_; }
   std::shared_ptr<const ListedTenants> tenants() const;  // those in force
 
-  // Reads the file again. After an error, which says what is wrong, the old one is still in force.
-  absl::Status Reload();
+  // Reads the file again: whether it says something else than before. After an error, which says
+  // what is wrong, the old one is still in force.
+  absl::StatusOr<bool> Reload();
 
  private:
   Identities(std::string path, IdentityRules rules)

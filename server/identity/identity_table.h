@@ -60,6 +60,8 @@ class IdentityTable {
   }
   bool has_tokens() const { return !tokens_.empty(); }
 
+  friend bool operator==(const IdentityTable&, const IdentityTable&) = default;
+
   // Of callers that no tenant names.
   RoleSet unlisted_roles = {Role::kUse};
   bool refuse_unlisted = false;

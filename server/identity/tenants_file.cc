@@ -14,8 +14,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "blockd/v1/tenants.pb.h"
 #include "server/core/byte_size.h"
+#include "server/core/errors.h"
+#include "server/core/tenants.h"
 #include "server/identity/identify.h"
 
 namespace blockd::server {
@@ -28,22 +32,38 @@ constexpr int kMaxTenants = 1000, kMaxIdentities = 1000;
 constexpr double kMinWeight = 0.01, kMaxWeight = 100;
 constexpr int64_t kMaxCount = int64_t{1} << 50;
 
+// INVALID_ARGUMENT, with the detail InvalidField: its field is the place in the file, and `words`
+// end with what was expected there.
+absl::Status RefuseAt(absl::string_view place, absl::string_view words) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(words, absl::MaxSplits("expected ", 1));
+  const absl::string_view came = absl::StripSuffix(parts.first, ": ");
+  return WithInvalidField(absl::InvalidArgumentError(absl::StrCat(place, ": ", words)),
+                          {std::string(place), came.empty() ? "another" : std::string(came),
+                           std::string(parts.second)});
+}
+
 // Keeps the first complaint: those that follow are mostly of its making.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(absl::string_view file) : file_(file) {}
   void AddError(int line, int column, const std::string& message) override {
-    if (!text_.empty()) return;
-    text_ = absl::StrCat(file_, ":", line + 1, ":", column + 1, ": ", message);
+    if (!place_.empty()) return;
+    place_ = absl::StrCat(file_, ":", line + 1, ":", column + 1);
+    message_ = message;
   }
   void AddWarning(int line, int column, const std::string& message) override {
     AddError(line, column, message);
   }
-  const std::string& text() const { return text_; }
+  bool any() const { return !place_.empty(); }
+  absl::Status Refusal() const {
+    return RefuseAt(any() ? place_ : file_,
+                    absl::StrCat(message_, ": expected the text of a blockd.v1.TenantsFile"));
+  }
 
  private:
   const std::string file_;
-  std::string text_;
+  std::string place_, message_;
 };
 
 // Says where in the file something is.
@@ -56,8 +76,8 @@ class Place {
     const auto* descriptor = TenantsFile::descriptor()->FindFieldByNumber(field);
     const TextFormat::ParseLocation at = tree_.GetLocation(descriptor, index);
     return absl::StrCat(
-        file_, ":", at.line + 1, ": ",
-        tenant.empty() ? "" : absl::StrCat("tenant \"", absl::CHexEscape(tenant), "\": "));
+        file_, ":", at.line + 1,
+        tenant.empty() ? "" : absl::StrCat(": tenant \"", absl::CHexEscape(tenant), "\""));
   }
 
  private:
@@ -74,7 +94,7 @@ absl::Status Wrong(absl::string_view field, absl::string_view came, absl::string
 
 bool IsTenantName(absl::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && name != kAnonymous &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+         name != kOtherTenants && std::all_of(name.begin(), name.end(), [](unsigned char c) {
            return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
          });
 }
@@ -233,9 +253,10 @@ absl::Status AddIdentity(const TenantsFile::Identity& identity, const Principal&
 absl::Status AddTenant(const TenantsFile::Tenant& tenant, absl::flat_hash_set<std::string>* names,
                        ListedTenants* out) {
   if (!IsTenantName(tenant.name())) {
-    return Wrong("name", tenant.name(),
-                 absl::StrCat("1 to ", kMaxNameBytes,
-                              " of A-Z, a-z, 0-9, '-', '_' and '.', and not \"", kAnonymous, "\""));
+    return Wrong(
+        "name", tenant.name(),
+        absl::StrCat("1 to ", kMaxNameBytes, " of A-Z, a-z, 0-9, '-', '_' and '.', and neither \"",
+                     kAnonymous, "\" nor \"", kOtherTenants, "\""));
   }
   if (!names->insert(tenant.name()).second) return Wrong("name", tenant.name(), "each name once");
   if (tenant.identity_size() > kMaxIdentities) {
@@ -267,16 +288,15 @@ absl::Status AddDefault(const TenantsFile& file, ListedTenants* out) {
 }
 
 absl::Status At(const std::string& place, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(absl::StrCat(place, status.message()));
+  return status.ok() ? status : RefuseAt(place, status.message());
 }
 
 }  // namespace
 
 absl::StatusOr<ListedTenants> ParseTenants(absl::string_view text, absl::string_view name) {
   if (text.size() > kMaxTenantsFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", text.size(), " bytes: expected at most ", kMaxTenantsFileBytes));
+    return RefuseAt(name,
+                    absl::StrCat(text.size(), " bytes: expected at most ", kMaxTenantsFileBytes));
   }
   TenantsFile file;
   FirstError error(name);
@@ -286,13 +306,11 @@ absl::StatusOr<ListedTenants> ParseTenants(absl::string_view text, absl::string_
   parser.WriteLocationsTo(&tree);
   parser.SetRecursionLimit(16);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
-  if (!parser.Parse(&input, &file) || !error.text().empty()) {
-    return absl::InvalidArgumentError(error.text());
-  }
+  if (!parser.Parse(&input, &file) || error.any()) return error.Refusal();
   const Place place(name, tree);
   if (file.tenant_size() > kMaxTenants) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", file.tenant_size(), " tenants: expected at most ", kMaxTenants));
+    return RefuseAt(name,
+                    absl::StrCat(file.tenant_size(), " tenants: expected at most ", kMaxTenants));
   }
   ListedTenants tenants;
   if (absl::Status status =
@@ -318,7 +336,7 @@ absl::StatusOr<ListedTenants> ReadTenantsFile(const std::string& path) {
   std::string text(kMaxTenantsFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a file that can be read"));
+    return RefuseAt(path, "expected a file that can be read");
   }
   text.resize(static_cast<size_t>(file.gcount()));
   return ParseTenants(text, path);

@@ -19,6 +19,7 @@ inline constexpr size_t kMaxTenantsFileBytes = size_t{1} << 20;
 struct ListedTenants {
   TenantsConfig config;
   IdentityTable identities;
+  friend bool operator==(const ListedTenants&, const ListedTenants&) = default;
 };
 
 // `name` is what messages call the file.

@@ -62,14 +62,6 @@ bool IsTraceParent(std::string_view text) {
   return more.empty() || (version != "00" && more[0] == '-' && IsPrintable(more));
 }
 
-// Who asks, and may: every call is a use of the solver.
-absl::StatusOr<Principal> UserOf(const grpc::ServerContextBase& rpc, const Identities& who) {
-  absl::StatusOr<Principal> user = who.Identify(PeerOf(rpc, who.rules().client_certificates));
-  if (!user.ok()) return user;
-  if (absl::Status status = CheckRole(*user, Role::kUse); !status.ok()) return status;
-  return user;
-}
-
 ContextPtr MakeContext(grpc::ServerContextBase* rpc) {
   auto context = std::make_shared<RequestContext>();
   const std::string_view id = Metadata(*rpc, kRequestIdKey);
@@ -119,12 +111,16 @@ absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const TenantPtr&
                            absl::StrCat("a ", message->GetTypeName()));
 }
 
-CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc)
+CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc,
+                       RoleSet roles)
     : CallRecord(state, method, MakeContext(rpc)) {
-  absl::StatusOr<Principal> user = UserOf(*rpc, *state->identities);
+  const Identities& who = *state->identities;
+  absl::StatusOr<Principal> user = who.Identify(PeerOf(*rpc, who.rules().client_certificates));
   allowed_ = user.status();
   if (!user.ok()) return;
-  context_->caller = std::move(user->tenant);
+  context_->caller = user->tenant;
+  allowed_ = CheckRole(*user, roles);
+  if (!allowed_.ok()) return;
   absl::StatusOr<TenantPtr> tenant = state->core->tenants().Get(context_->caller);
   allowed_ = tenant.status();
   if (tenant.ok()) context_->tenant = *std::move(tenant);
@@ -148,8 +144,15 @@ void CallRecord::SetOutcome(const absl::Status& status) {
   total_ = absl::Now() - start_;
 }
 
-void CallRecord::Publish() const {
+void CallRecord::Count() const {
   state_->metrics->RecordRequest(method_, status_.code(), total_);
+  if (context_->tenant == nullptr) return;
+  context_->tenant->CountAnswer(absl::IsResourceExhausted(status_) &&
+                                QuotaExceededOf(status_).has_value());
+}
+
+void CallRecord::Publish() const {
+  Count();
   const LogLevel level = status_.ok()                ? LogLevel::kInfo
                          : absl::IsInternal(status_) ? LogLevel::kError
                                                      : LogLevel::kWarn;

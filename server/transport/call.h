@@ -32,6 +32,8 @@ namespace blockd::server {
 // What a thread that serves looks at itself: longer messages would keep other calls waiting.
 constexpr size_t kShortMessageBytes = 64 << 10;
 
+class AdminService;
+
 struct ServiceState {
   ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options,
                const ServerIdentity& identity, const Identities* identities)
@@ -60,6 +62,7 @@ struct ServiceState {
   const ServerIdentity identity;
   const Identities* const identities;
   CallTracker tracker;
+  const AdminService* admin = nullptr;  // set before the first call
   const absl::Time start;
   // What takes long, and what the core answers from threads of its own.
   Executor work, replies;
@@ -72,8 +75,9 @@ struct ServiceState {
 
 class CallRecord {
  public:
-  // Reads the caller, the deadline and the request id.
-  CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc);
+  // Reads the caller, the deadline and the request id. The caller needs one of `roles`.
+  CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc,
+             RoleSet roles = {Role::kUse});
   // One request of a stream, under the stream's context.
   CallRecord(ServiceState* state, Method method, ContextPtr context);
 
@@ -87,8 +91,11 @@ class CallRecord {
 
   // The answer is known: stops the time.
   void SetOutcome(const absl::Status& status);
+  const absl::Status& status() const { return status_; }
   // Metrics and log; after SetOutcome.
   void Publish() const;
+  // The metrics alone, of the server and of the tenant.
+  void Count() const;
 
  private:
   ServiceState* const state_;

@@ -15,6 +15,11 @@ void CallTracker::End() {
   --active_;
 }
 
+int64_t CallTracker::active() {
+  absl::MutexLock lock(&mutex_);
+  return active_;
+}
+
 void CallTracker::Add(DrainableStream* stream, std::weak_ptr<DrainableStream> weak) {
   absl::MutexLock lock(&mutex_);
   streams_.emplace(stream, std::move(weak));

@@ -28,6 +28,7 @@ class CallTracker {
   void Add(DrainableStream* stream, std::weak_ptr<DrainableStream> weak);
   void Remove(DrainableStream* stream);
 
+  int64_t active();  // calls under way, streams included
   bool draining() const { return draining_.load(std::memory_order_acquire); }
   void StartDrain();
   // False if calls are still under way after `timeout`.

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/transport/admin_service.h"
 #include "server/transport/factor_stream.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/solve_stream.h"
@@ -333,8 +334,13 @@ std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state, Incoming incomin
   }
   const auto found = Methods().find(incoming->context.method());
   if (found != Methods().end()) return found->second(state, std::move(incoming));
-  return std::make_shared<RefusedCall>(&state->tracker, std::move(incoming),
-                                       grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
+  if (state->admin != nullptr) {
+    if (auto call = state->admin->MakeCall(&incoming); call != nullptr) return call;
+  }
+  return std::make_shared<RefusedCall>(
+      &state->tracker, std::move(incoming),
+      grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
+                   absl::StrCat("blockd ", Version(), " has no such call")));
 }
 
 }  // namespace blockd::server

@@ -3,10 +3,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace blockd::server {
-UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming)
+
+UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming,
+                     RoleSet roles)
     : ServerCall(&state->tracker, std::move(incoming)),
       state_(state),
-      record_(state, method, rpc()) {}
+      record_(state, method, rpc(), roles) {}
 
 void UnaryCall::OnRead(bool ok) {
   if (!ok) {
@@ -36,7 +38,11 @@ absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
 
 void UnaryCall::OnDone() {
   if (!came_ && rpc()->IsCancelled()) return;  // it has asked for nothing
-  record_.Publish();
+  // What the caller saw: an answer that never went out is none.
+  if (rpc()->IsCancelled() && record_.status().ok()) {
+    record_.SetOutcome(CancellationOf(*record_.context()));
+  }
+  Publish();
 }
 
 void UnaryCall::AnswerSoon() noexcept {

@@ -19,7 +19,9 @@ namespace blockd::server {
 
 class UnaryCall : public ServerCall {
  public:
-  UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming);
+  // The caller needs one of `roles`.
+  UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming,
+            RoleSet roles = {Role::kUse});
 
  protected:
   virtual google::protobuf::Message* request() = 0;
@@ -29,6 +31,8 @@ class UnaryCall : public ServerCall {
   virtual bool IsLong() const { return false; }
   // After AnswerSoon.
   virtual void Answer() {}
+  // It is over: metrics and log.
+  virtual void Publish() { record_.Publish(); }
 
   void Succeed(const grpc::ByteBuffer& reply);
   void Fail(const absl::Status& status);

@@ -70,6 +70,7 @@ TEST(ExitCodeTest, AdviceIsWhatHelpsInThatCase) {
   expect(absl::DeadlineExceededError(""), "--timeout");
   expect(OverQuota(), "release something");
   expect(absl::UnauthenticatedError(""), "--token_file");
+  expect(absl::UnimplementedError(""), "the server has no such call");
   expect(absl::NotFoundError(""), "blockctl list");
   expect(NotHeld(v1::HandleNotFound::NEVER_EXISTED), "blockctl list");
   expect(NotHeld(v1::HandleNotFound::RELEASED), "it was released");

@@ -185,6 +185,7 @@ TEST_F(UnreadReplyTest, AUnaryReplyIsNotKeptForEver) {
   EXPECT_TRUE(Eventually([&] { return IsRetryLater(SolveStatus(Large())); }));
   ExpectAnswers();
   EXPECT_TRUE(peer.WaitFor(RawHttp2::kReset, 1));
+  EXPECT_TRUE(Eventually([&] { return Ended("Solve", "CANCELLED") == 1; }));  // which it was
   ExpectComesBack();
 }
 

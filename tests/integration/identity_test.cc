@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "blockd/v1/admin.grpc.pb.h"
 #include "server/identity/token.h"
 #include "server/logging.h"
 #include "tests/integration/fixture.h"
@@ -36,8 +37,8 @@ class IdentityTest : public IntegrationTest {
   }
 
   // A client with this certificate, or with none.
-  std::unique_ptr<v1::Solver::Stub> As(const std::string& name) const {
-    if (options_.tls_cert_file.empty()) return v1::Solver::NewStub(NewChannel());
+  std::shared_ptr<grpc::Channel> ChannelOf(const std::string& name) const {
+    if (options_.tls_cert_file.empty()) return NewChannel();
     grpc::SslCredentialsOptions tls;
     tls.pem_root_certs = files_.Text("ca.pem");
     if (!name.empty()) {
@@ -46,8 +47,10 @@ class IdentityTest : public IntegrationTest {
     }
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride("localhost");
-    return v1::Solver::NewStub(
-        grpc::CreateCustomChannel(server_->grpc_target(), grpc::SslCredentials(tls), arguments));
+    return grpc::CreateCustomChannel(server_->grpc_target(), grpc::SslCredentials(tls), arguments);
+  }
+  std::unique_ptr<v1::Solver::Stub> As(const std::string& name) const {
+    return v1::Solver::NewStub(ChannelOf(name));
   }
   std::unique_ptr<v1::Solver::Stub> As(const std::string& common_name,
                                        const std::vector<SubjectName>& names) {
@@ -240,6 +243,32 @@ TEST_F(IdentityTest, CallersAreTrustedToNameThemselvesOnLoopbackOrWhereTheFlagSa
   Start(options_);
   EXPECT_TRUE(IsOk(Factor(*v1::Solver::NewStub(grpc::CreateChannel(
       absl::StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials())))));
+}
+
+TEST_F(IdentityTest, TheFileThatIsDeployedLetsInWhomItSays) {
+  options_.access.tenants_file = BLOCKD_DEPLOY "/tenants.textproto";
+  Start(options_);
+  files_.Make("operators", "", {Uri("spiffe://plant.example/operators")});
+  files_.Make("control", "", {Uri("spiffe://plant.example/control"), Dns("pod-7")});
+  const auto control = As("control"), smoother = As("", {Dns("smoother.plant.example")}),
+             stranger = As("", {Dns("somebody.example")});
+  EXPECT_FALSE(SameTenant(*control, *smoother));
+  EXPECT_TRUE(IsOk(Factor(*stranger)));
+  std::string handle;
+  EXPECT_TRUE(IsRefused(Factor(*As("control"), WithToken("Bearer guessed").get(), &handle)));
+  const auto tenants = [this](const std::string& who, std::vector<std::string>* names) {
+    v1::ListTenantsReply reply;
+    const auto admin = v1::Admin::NewStub(ChannelOf(who));
+    const grpc::Status status = admin->ListTenants(NewContext().get(), {}, &reply);
+    for (const v1::Tenant& tenant : reply.tenant()) names->push_back(tenant.name());
+    return status;
+  };
+  std::vector<std::string> names;
+  EXPECT_TRUE(IsRefused(tenants("control", &names), "the tenant control has not the role ADMIN",
+                        grpc::StatusCode::PERMISSION_DENIED));
+  EXPECT_TRUE(IsOk(tenants("operators", &names)));
+  EXPECT_EQ(names, (std::vector<std::string>{"batch", "control", "dns:somebody.example",
+                                             "operators", "smoothing"}));
 }
 
 TEST_F(IdentityTest, ANewFileOfTenantsHoldsForTheNextCall) {

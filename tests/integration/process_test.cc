@@ -3,6 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "blockd/v1/admin.grpc.pb.h"
 #include "server/descriptors.h"
 #include "tests/integration/program_fixture.h"
 #include "tests/integration/wire_between.h"
@@ -138,6 +139,23 @@ TEST_F(ProcessTest, AHangupReloadsAndServesOn) {
   EXPECT_EQ(Metric("blockd_tls_certificate_expiry_seconds"), -1);  // has none
   Solve(channel, 1);
   Stop();
+}
+
+TEST_F(ProcessTest, ADrainThatACallAsksForEndsTheProgram) {
+  const std::string tenants = folder_ / "tenants";
+  std::ofstream(tenants) << "default_tenant { role: [USE, ADMIN] }";
+  const auto channel = Start({"--tenants_file=" + tenants, "--drain_timeout=7s"});
+  Solve(channel, 1);
+  v1::DrainReply reply;
+  EXPECT_TRUE(IsOk(v1::Admin::NewStub(channel)->Drain(NewContext().get(), {}, &reply)));
+  EXPECT_EQ(reply.timeout().seconds(), 7);
+  EXPECT_EQ(Wait(), 0);
+  const std::string log = Output();
+  const size_t draining = log.find(" event=draining\n"), audit = log.find(" event=audit "),
+               stopped = log.find(" event=stopped cancelled_work=no\n");
+  EXPECT_LT(draining, audit) << log;
+  EXPECT_LT(audit, stopped) << log;
+  EXPECT_NE(stopped, std::string::npos) << log;
 }
 
 TEST_F(ProcessTest, AfterMoreConnectionsThanDescriptorsItAcceptsAgain) {

@@ -142,7 +142,7 @@ TEST_F(ServerInfoTest, MetricsAnswerOverHttp) {
         "blockd_factorizations", "blockd_build_info", "blockd_queue_requests"}) {
     EXPECT_NE(text.find(name), std::string::npos) << name;
   }
-  EXPECT_EQ(text.find("handle"), std::string::npos);
+  EXPECT_EQ(text.find("handle="), std::string::npos);
   EXPECT_TRUE(Eventually([&] {
     return Metric("blockd_requests_total", "method=\"Solve\",status=\"OK\"") == 1;
   })) << server().metrics().Text();

@@ -129,7 +129,7 @@ report_lines "no exceptions of our own" \
 while IFS= read -r metric; do
   name="$metric"
   for suffix in _bucket _sum _count; do name="${name%"$suffix"}"; done
-  grep -q "\"$name\"" server/core/metrics.cc || report "deploy/: no metric $metric in the server"
+  grep -q "\"$name\"" server/core/metrics.cc server/process_metrics.cc || report "deploy/: no metric $metric in the server"
 done < <(grep -rhoE '\bblockd_[a-z_]+' deploy/grafana/dashboards deploy/prometheus | sort -u)
 
 version="$(sed -n 's/^project(blockd VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)"

@@ -157,6 +157,41 @@ TEST_F(FactorizationCacheTest, ReplaceKeepsTheNameAndFreesTheOldWithItsPins) {
   EXPECT_EQ(stats->age, absl::ZeroDuration());
 }
 
+TEST_F(FactorizationCacheTest, WhoRunsTheServerEvictsAnybodysEachHandleOnce) {
+  const Handle pinned = Insert("alice", {.pin = true}), plain = Insert("bob"), used = Insert("bob"),
+               stranger = Handle::Random(kServer.epoch);
+  auto pin = cache_.Lookup("bob", used);
+  std::vector<Handle> missing;
+  const Handle named[] = {pinned, plain, stranger, used, plain};
+  const Cache::Changed evicted = cache_.EvictHandles(named, &missing);
+  EXPECT_EQ(evicted.handles, 3);
+  EXPECT_EQ(evicted.bytes, 3 * plan_->factor_bytes());
+  EXPECT_EQ(evicted.callers, (absl::btree_set<std::string>{"alice", "bob"}));
+  EXPECT_EQ(missing, std::vector<Handle>{stranger});
+  EXPECT_EQ(WhyNot(pinned), NotFoundReason::kEvicted);
+  EXPECT_EQ(WhyNot(plain, "bob"), NotFoundReason::kEvicted);
+  EXPECT_EQ(budget_.reserved(), charge());  // what is in use goes with its use
+  pin = absl::CancelledError();
+  EXPECT_EQ(budget_.reserved(), 0);
+  EXPECT_EQ(cache_.totals().pinned, 0);
+}
+
+TEST_F(FactorizationCacheTest, WhatIsUnpinnedMayBeEvicted) {
+  const Handle pinned = Insert("alice", {.pin = true}),
+               leased = Insert("bob", {.lease = absl::Hours(1)}), plain = Insert("bob"),
+               stranger = Handle::Random(kServer.epoch);
+  EXPECT_EQ(cache_.EvictableBytes(), charge());
+  std::vector<Handle> missing;
+  const Handle named[] = {pinned, leased, plain, stranger, pinned};
+  const Cache::Changed unpinned = cache_.UnpinHandles(named, &missing);
+  EXPECT_EQ(unpinned.handles, 2);
+  EXPECT_EQ(unpinned.callers, (absl::btree_set<std::string>{"alice", "bob"}));
+  EXPECT_EQ(missing, std::vector<Handle>{stranger});
+  EXPECT_EQ(cache_.EvictableBytes(), 3 * charge());
+  EXPECT_FALSE(cache_.Get("alice", pinned)->pinned);
+  EXPECT_EQ(cache_.UnpinHandles(named, &missing).handles, 0);
+}
+
 TEST_F(FactorizationCacheTest, ReplaceOfWhatIsGoneSaysWhyAndKeepsNothing) {
   const Handle handle = Insert();
   ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());

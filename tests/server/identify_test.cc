@@ -262,12 +262,15 @@ TEST_F(IdentifyTest, AFileMayRefuseWhomItDoesNotName) {
 
 TEST_F(IdentifyTest, ARoleThatLacksIsNamed) {
   const Principal user{"t", {Role::kUse}};
-  EXPECT_TRUE(CheckRole(user, Role::kUse).ok());
+  EXPECT_TRUE(CheckRole(user, {Role::kUse}).ok());
   for (const Role role : {Role::kAdmin, Role::kMetrics}) {
-    EXPECT_TRUE(absl::IsPermissionDenied(CheckRole(user, role)));
+    EXPECT_TRUE(absl::IsPermissionDenied(CheckRole(user, {role})));
   }
-  EXPECT_EQ(CheckRole(user, Role::kAdmin).message(), "the tenant t has not the role ADMIN");
-  EXPECT_TRUE(absl::IsPermissionDenied(CheckRole({"t", {}}, Role::kUse)));
+  EXPECT_EQ(CheckRole(user, {Role::kAdmin}).message(), "the tenant t has not the role ADMIN");
+  EXPECT_TRUE(CheckRole(user, {Role::kAdmin, Role::kUse}).ok());
+  EXPECT_EQ(CheckRole(user, {Role::kMetrics, Role::kAdmin}).message(),
+            "the tenant t has not the role ADMIN or METRICS");
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckRole({"t", {}}, {Role::kUse})));
 }
 
 TEST(CertificateKindsTest, AreAListWithoutDoubles) {

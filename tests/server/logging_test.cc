@@ -57,6 +57,19 @@ TEST_F(LoggingTest, ALineOfJson) {
             "\"control\":\"a\\u000ab\\u007f\\u00c3\\u00a9\",\"number\":-42,\"took\":1.5}\n");
 }
 
+TEST_F(LoggingTest, ALevelIsSetAtAnyTimeAndSomeLinesAskForNone) {
+  SetUpLogging({.level = "info"});
+  EXPECT_EQ(SetLogLevel("loud"), std::nullopt);
+  EXPECT_EQ(SetLogLevel("off"), "info");
+  EXPECT_EQ(Written(WriteOne), "");
+  EXPECT_EQ(Written([] { LogLine(LogLevel::kDebug, "audit").WriteAlways(); }),
+            "level=debug event=audit\n");
+  EXPECT_EQ(SetLogLevel("error"), "off");
+  EXPECT_EQ(Written(WriteOne), "");
+  EXPECT_EQ(SetLogLevel("warn"), "error");
+  EXPECT_NE(Written(WriteOne), "");
+}
+
 TEST_F(LoggingTest, ALineBeginsWithItsTime) {
   SetUpLogging({.level = "info", .format = "json"});
   testing::internal::CaptureStderr();

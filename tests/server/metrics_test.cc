@@ -71,7 +71,8 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
       {EvictionReason::kFragmentation, "fragmentation"},
       {EvictionReason::kIdle, "idle"},
       {EvictionReason::kReleased, "released"},
-      {EvictionReason::kFailedRefactor, "failed_refactor"}};
+      {EvictionReason::kFailedRefactor, "failed_refactor"},
+      {EvictionReason::kAdmin, "admin"}};
   for (size_t i = 0; i < evictions.size(); ++i) {
     for (size_t times = 0; times <= i; ++times) metrics_.RecordEviction(evictions[i].first);
     EXPECT_TRUE(Has("blockd_evictions_total{reason=\"" + evictions[i].second + "\"} " +
@@ -85,11 +86,17 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
   }
   metrics_.RecordMiss(-1);
   metrics_.RecordMiss(kMissReasons);
-  const std::vector<std::string> methods = {
-      "Factor",           "FactorStream",       "Solve",
-      "SolveStream",      "FactorSolve",        "Release",
-      "GetFactorization", "ListFactorizations", "GetServerInfo",
-      "GetPlan"};
+  const std::vector<std::string> methods = {"Factor",
+                                            "FactorStream",
+                                            "Solve",
+                                            "SolveStream",
+                                            "FactorSolve",
+                                            "Release",
+                                            "GetFactorization",
+                                            "ListFactorizations",
+                                            "GetServerInfo",
+                                            "GetPlan",
+                                            "Admin"};
   ASSERT_EQ(methods.size(), static_cast<size_t>(kMethods));
   for (int m = 0; m < kMethods; ++m) {
     const std::string& method = methods[static_cast<size_t>(m)];
@@ -108,6 +115,26 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
     EXPECT_TRUE(Has("blockd_batch_requests_sum" + label + " 1"));
     EXPECT_TRUE(Has("blockd_batch_items_sum" + label + " 2"));
   }
+}
+
+TEST_F(MetricsTest, EachTenantIsALabel) {
+  metrics_.SetSampler([] {
+    GaugeSample sample;
+    sample.tenants = {{.name = "a", .used = {1, 2, 3, 4, 5}, .counts = {6, 7, 8'500'000'000}},
+                      {.name = "other"}};
+    return sample;
+  });
+  EXPECT_TRUE(Has("blockd_tenant_device_bytes{tenant=\"a\"} 1"));
+  EXPECT_TRUE(Has("blockd_tenant_pinned_bytes{tenant=\"a\"} 2"));
+  EXPECT_TRUE(Has("blockd_tenant_handles{tenant=\"a\"} 3"));
+  EXPECT_TRUE(Has("blockd_tenant_host_bytes{tenant=\"a\"} 4"));
+  EXPECT_TRUE(Has("blockd_tenant_queue_slots{tenant=\"a\"} 5"));
+  EXPECT_TRUE(Has("blockd_tenant_requests_total{tenant=\"a\"} 6"));
+  EXPECT_TRUE(Has("blockd_tenant_over_quota_total{tenant=\"a\"} 7"));
+  EXPECT_TRUE(Has("blockd_tenant_device_seconds_total{tenant=\"a\"} 8.5"));
+  EXPECT_TRUE(Has("blockd_tenant_device_bytes{tenant=\"other\"} 0"));
+  EXPECT_TRUE(Has("# TYPE blockd_tenant_requests_total counter"));
+  EXPECT_TRUE(Has("# TYPE blockd_tenant_handles gauge"));
 }
 
 TEST_F(MetricsTest, TimesHaveThreeBucketsADecade) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
 #include "server/identity/identities.h"
 #include "tests/support/temp_folder.h"
 
@@ -143,7 +144,8 @@ TEST(TenantsFileTest, AWrongOneIsRefusedWithItsPlaceAndWhatWasExpected) {
       {"tenant { name: \"dns:a\" }", {"name: \"dns:a\"", "of A-Z"}},
       {"tenant { name: \"a b\" }", {"name: \"a b\"", "of A-Z"}},
       {"tenant { name: \"a\\nb\" }", {"name: \"a\\nb\"", "of A-Z"}},
-      {"tenant { name: \"anonymous\" }", {"not \"anonymous\""}},
+      {"tenant { name: \"anonymous\" }", {"neither \"anonymous\""}},
+      {"tenant { name: \"other\" }", {"nor \"other\""}},
       {"default_tenant { name: \"d\" }", {"file:1: name: \"d\"", "none for default_tenant"}},
       {"\ndefault_tenant { identity { dns: \"a\" } }", {"file:2: identity", "default_tenant"}},
       {"\ndefault_tenant { weight: 1000 }", {"file:2: weight"}},
@@ -158,6 +160,10 @@ TEST(TenantsFileTest, AWrongOneIsRefusedWithItsPlaceAndWhatWasExpected) {
     for (const std::string& part : wrong.said) {
       EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
     }
+    const auto detail = InvalidFieldOf(status);
+    ASSERT_TRUE(detail.has_value()) << status;
+    EXPECT_TRUE(absl::StartsWith(status.message(), absl::StrCat(detail->field, ": "))) << status;
+    EXPECT_FALSE(detail->came.empty() || detail->expected.empty()) << status;
     EXPECT_LT(status.message().size(), 1000u);
     EXPECT_FALSE(absl::StrContains(status.message(), "my-secret"));
   }
@@ -212,7 +218,7 @@ TEST(IdentitiesTest, AWrongFileLeavesTheOldOneInForce) {
   EXPECT_EQ((*identities)->Identify(peer)->tenant, "a");
   const std::shared_ptr<const ListedTenants> first = (*identities)->tenants();
   write("tenant { name: \"b\" identity { metadata: \"x\" } } tenant { }");
-  EXPECT_TRUE(absl::IsInvalidArgument((*identities)->Reload()));
+  EXPECT_TRUE(absl::IsInvalidArgument((*identities)->Reload().status()));
   EXPECT_EQ((*identities)->Identify(peer)->tenant, "a");
   EXPECT_EQ((*identities)->tenants(), first);
   write("tenant { name: \"b\" identity { metadata: \"x\" } }");

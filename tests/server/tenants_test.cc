@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -111,8 +112,10 @@ TEST(TenantsTest, ConfiguringAgainHoldsForTenantsThatAreThere) {
   EXPECT_EQ(tenant->quota(kSlots), -1);
   EXPECT_EQ(tenant->weight(), 3);
   EXPECT_EQ(tenant->highest_class(), PriorityClass::kRealtime);
-  EXPECT_TRUE(tenants.IsListed("a"));
-  EXPECT_FALSE(tenants.IsListed("b"));
+  ASSERT_TRUE(tenants.Get("b").ok());
+  ASSERT_EQ(tenants.List().size(), 2u);
+  EXPECT_TRUE(tenants.List()[0].listed);
+  EXPECT_FALSE(tenants.List()[1].listed);
 }
 
 TEST(TenantsTest, ManyNamesTakeNoMemoryOfTheServers) {
@@ -131,6 +134,92 @@ TEST(TenantsTest, ManyNamesTakeNoMemoryOfTheServers) {
   EXPECT_EQ(*tenants.Get("kept"), kept);
   one.Reset();
   EXPECT_TRUE(tenants.Get("fourth").ok());
+}
+
+TEST(TenantsTest, ThoseOfTheFileAreThereBeforeTheyAsk) {
+  Tenants tenants;
+  TenantsConfig config;
+  config.tenants = {{.name = "b", .weight = 2}, {.name = "a"}};
+  tenants.Configure(config);
+  ASSERT_EQ(tenants.List().size(), 2u);
+  EXPECT_EQ(tenants.List()[0].tenant->name(), "a");
+  EXPECT_EQ(tenants.List()[1].tenant->weight(), 2);
+  EXPECT_EQ(tenants.List()[1].tenant, *tenants.Get("b"));
+}
+
+// What `Uses` counts under this name; -1 if it has no such name.
+int64_t Answered(const Tenants& tenants, const std::string& name) {
+  for (const TenantUse& use : tenants.Uses()) {
+    if (use.name == name) return use.counts.answered;
+  }
+  return -1;
+}
+
+TEST(TenantsTest, AllThatTheFileDoesNotNameAreOneToAScrape) {
+  Tenants tenants;
+  TenantsConfig config;
+  config.tenants.push_back({.name = "listed"});
+  tenants.Configure(config);
+  Budget bytes({.resource = Resource::kHostBytes, .total = 100});
+  const Reservation one = *bytes.Reserve(*tenants.Get("x"), 10),
+                    two = *bytes.Reserve(*tenants.Get("y"), 20),
+                    three = *bytes.Reserve(*tenants.Get("listed"), 30);
+  (*tenants.Get("x"))->CountAnswer(true);
+  (*tenants.Get("y"))->CountAnswer(false);
+  const std::vector<TenantUse> uses = tenants.Uses();
+  ASSERT_EQ(uses.size(), 2u);
+  EXPECT_EQ(uses[0].name, "listed");
+  EXPECT_EQ(uses[0].used[static_cast<size_t>(Resource::kHostBytes)], 30);
+  EXPECT_EQ(uses[1].name, "other");
+  EXPECT_EQ(uses[1].used[static_cast<size_t>(Resource::kHostBytes)], 30);
+  EXPECT_EQ(uses[1].counts.answered, 2);
+  EXPECT_EQ(uses[1].counts.over_quota, 1);
+}
+
+TEST(TenantsTest, NoCountGoesBackWhoeverIsForgottenOrListed) {
+  Tenants tenants(/*max_others=*/2);
+  const auto count = [&tenants](const std::string& name, int times) {
+    for (int i = 0; i < times; ++i) (*tenants.Get(name))->CountAnswer(false);
+  };
+  TenantsConfig none, with_a;
+  with_a.tenants.push_back({.name = "a"});
+  count("a", 5);
+  for (int i = 0; i < 100; ++i) count(std::to_string(i), 1);  // who is idle is forgotten
+  EXPECT_EQ(Answered(tenants, "other"), 105);
+  count("a", 3);
+  tenants.Configure(with_a);
+  EXPECT_EQ(Answered(tenants, "other"), 108);
+  const int64_t at_first = Answered(tenants, "a");
+  EXPECT_GE(at_first, 0);
+  count("a", 10);
+  EXPECT_EQ(Answered(tenants, "a"), at_first + 10);
+  EXPECT_EQ(Answered(tenants, "other"), 108);
+  tenants.Configure(none);  // neither back nor forth
+  EXPECT_EQ(Answered(tenants, "a"), -1);
+  EXPECT_EQ(Answered(tenants, "other"), 108);
+  count("a", 2);
+  EXPECT_EQ(Answered(tenants, "other"), 110);
+  tenants.Configure(with_a);
+  EXPECT_GE(Answered(tenants, "a"), at_first + 10);
+  EXPECT_EQ(Answered(tenants, "other"), 110);
+  for (int i = 0; i < 100; ++i) count(std::to_string(i), 1);
+  EXPECT_EQ(Answered(tenants, "other"), 210);
+}
+
+TEST(TokenBucketTest, KnowsWhatWasTakenInTheLastSecond) {
+  TokenBucket bucket;  // without a limit
+  absl::Time now = absl::FromUnixSeconds(1000);
+  EXPECT_EQ(bucket.TakenOfLate(now), 0);
+  for (int i = 0; i < 10; ++i, now += absl::Milliseconds(100)) bucket.Take(4, now);
+  EXPECT_DOUBLE_EQ(bucket.TakenOfLate(now), 40);
+  EXPECT_DOUBLE_EQ(bucket.TakenOfLate(now + absl::Milliseconds(250)), 30);
+  bucket.Take(6, now);
+  EXPECT_DOUBLE_EQ(bucket.TakenOfLate(now + absl::Milliseconds(500)), 26);
+  EXPECT_EQ(bucket.TakenOfLate(now + absl::Seconds(2)), 0);
+  bucket.SetRate(1);
+  bucket.Take(5, now);
+  bucket.Take(5, now);  // is refused
+  EXPECT_DOUBLE_EQ(bucket.TakenOfLate(now), 51);
 }
 
 TEST(TokenBucketTest, LetsThroughSoMuchASecond) {
