@@ -2,7 +2,7 @@
 # Installs the distribution's packages that blockd needs: the one list, used by the demo, the tests,
 # CI and the Dockerfile alike. Debian 12 and 13, and Ubuntu 24.04.
 #
-#   deploy/install_packages.sh [build | test | bench | lint | router | kube | hip | images | sbom |
+#   deploy/install_packages.sh [build | test | bench | lint | fuzz | router | kube | hip | images | sbom |
 #     runtime | runtime-hip]...
 #
 # Without arguments: build test bench lint. Needs root or sudo only if something is missing; what is
@@ -19,6 +19,8 @@ test=(libgtest-dev libgmock-dev libboost-context-dev openssl python3)
 bench=(libbenchmark-dev libsuitesparse-dev)
 # To check the style. The version is fixed: each formats a little differently.
 lint=(clang-format-14 clang-tidy-14 shellcheck python3)
+# To fuzz. The runtime of Clang is a package of its own: Debian 12 | Ubuntu 24.04.
+fuzz=(clang 'libclang-rt-dev|libclang-rt-18-dev')
 # To check the Kubernetes manifests.
 kube=(python3-venv openssl)
 # To test behind routers: Envoy comes from PyPI, below build/.
@@ -76,6 +78,7 @@ for group in "${groups[@]}"; do
     test) wanted+=("${test[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
+    fuzz) wanted+=("${fuzz[@]}") ;;
     kube) wanted+=("${kube[@]}") ;;
     router) wanted+=("${router[@]}") ;;
     hip) wanted+=("${hip[@]}") ;;

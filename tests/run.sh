@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | router | kube | asan | tsan | tidy | cuda | hip | images]...
+#   tests/run.sh [all | lint | release | router | kube | asan | fuzz | tsan | tidy | cuda | hip | images]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
@@ -9,6 +9,7 @@
 #   kube     the Kubernetes manifests and the alerts: rendered, validated, and the router run with its
 #            rendered configuration; less than a minute
 #   asan     everything, with the address and undefined behaviour sanitizers
+#   fuzz     each fuzz target for 20 s, with the same sanitizers; needs Clang
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
 #            with the thread sanitizer
 #   tidy     clang-tidy over every .cc file of the preset (no CUDA, no generated kernels)
@@ -107,6 +108,15 @@ asan() {
   test_dir asan
 }
 
+fuzz() {
+  local log="$build/fuzz.run.log" status=0
+  deploy/install_packages.sh fuzz
+  say "fuzz"
+  tests/fuzz/run.sh 2>&1 | tee "$log" || status=$?
+  { echo "fuzz:"; grep '^fuzz: ' "$log"; } >>"$summary"
+  return "$status"
+}
+
 tsan() {
   local status=0
   build_preset tsan engine_tests device_code_test core_test transport_test integration_tests \
@@ -159,7 +169,7 @@ tell_failure() {
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release router kube asan tsan tidy cuda hip; do
+  for part in lint release router kube asan fuzz tsan tidy cuda hip; do
     # A process of its own, so that the first failing command ends the part and not the others.
     TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
@@ -179,9 +189,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | router | kube | asan | tsan | tidy | cuda | hip | images) ;;
+    all | lint | release | router | kube | asan | fuzz | tsan | tidy | cuda | hip | images) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release router kube asan tsan tidy cuda hip images" >&2
+      echo "unknown part '$part'; there are: all lint release router kube asan fuzz tsan tidy cuda hip images" >&2
       exit 2
       ;;
   esac

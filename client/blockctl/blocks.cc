@@ -115,8 +115,10 @@ int64_t DetectBlockSize(const SparseMatrix& matrix) {
   int64_t band = 0;
   for (const Entry& e : matrix.entries) band = std::max(band, e.row - e.column);
   const Entry* outside = nullptr;
-  // Two neighbouring blocks of n hold a band of 2n - 1 at most.
-  for (int64_t n = std::max<int64_t>(1, (band + 2) / 2); n < matrix.rows; ++n) {
+  // Two neighbouring blocks of n hold a band of 2n - 1 at most. Larger blocks than a server takes
+  // are not looked for: a prime number of rows, which is a word in a file, would take for ever.
+  const int64_t end = std::min(matrix.rows, kMaxBlockSize + 1);
+  for (int64_t n = std::max<int64_t>(1, (band + 2) / 2); n < end; ++n) {
     if (matrix.rows % n == 0 && IsBlockTridiagonal(matrix, n, &outside)) return n;
   }
   return matrix.rows;

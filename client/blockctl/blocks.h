@@ -36,7 +36,8 @@ absl::StatusOr<Blocks> BlocksFromArrays(const Array& diagonal, const Array* coup
 // (naming it), or the dense blocks would not fit into this machine's memory.
 absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t block_size);
 
-// The smallest n that divides the rows and makes the matrix block tridiagonal.
+// The smallest n that divides the rows and makes the matrix block tridiagonal; all rows where no n
+// that a server takes does.
 int64_t DetectBlockSize(const SparseMatrix& matrix);
 
 // Columns of right-hand sides or solutions, column-major.

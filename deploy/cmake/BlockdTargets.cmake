@@ -22,9 +22,15 @@ if(BLOCKD_SANITIZE)
   add_compile_options(-fsanitize=${BLOCKD_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${BLOCKD_SANITIZE})
-  # GCC's flow warnings misread instrumented code; the other builds have them.
-  add_compile_options(-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict
-                      -Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Its flow warnings misread instrumented code; the other builds have them.
+    add_compile_options(-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+                        -Wno-restrict -Wno-maybe-uninitialized)
+  endif()
+endif()
+if(BLOCKD_FUZZ)
+  # The fuzzer sees which branches its input takes; tests/fuzz links the fuzzer itself.
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 if(BLOCKD_SANITIZE STREQUAL "thread")
   # The distribution's Abseil and gRPC are not instrumented; this library, loaded before them, says

@@ -97,7 +97,7 @@ inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
 // The larger one, lane by lane; NaN is larger than all.
 template <typename T, int kWidth>
 inline Vector<T, kWidth> Larger(Vector<T, kWidth> a, Vector<T, kWidth> b) {
-  return (a > b) | (a != a) ? a : b;
+  return ((a > b) | (a != a)) ? a : b;
 }
 
 template <typename T, int kWidth>

@@ -98,6 +98,13 @@ grpc::ByteBuffer SerializeNestedWithBytes(const MessageLite& outer, int outer_fi
   return Join(head, bytes, 0, bytes.bytes());
 }
 
+uint32_t ReadTag(CodedInputStream* in) {
+  constexpr int kMaxTagBytes = 5;
+  const int before = in->CurrentPosition();
+  const uint32_t tag = in->ReadTag();
+  return in->CurrentPosition() - before > kMaxTagBytes ? 0 : tag;
+}
+
 bool TakePieces(CodedInputStream* in, int64_t length,
                 std::vector<std::span<const std::byte>>* pieces) {
   while (length > 0) {
@@ -120,7 +127,7 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   bool other = false;
-  while (const uint32_t tag = in.ReadTag()) {
+  while (const uint32_t tag = ReadTag(&in)) {
     const int field = WireFormatLite::GetTagFieldNumber(tag);
     const auto type = WireFormatLite::GetTagWireType(tag);
     if (id_field != 0 && field == id_field && type == WireFormatLite::WIRETYPE_VARINT) {

@@ -56,6 +56,8 @@ grpc::ByteBuffer SerializeNestedWithBytes(const google::protobuf::MessageLite& o
 grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& message, int field,
                                 const Payload& bytes, int64_t offset, int64_t length);
 
+// The next tag; 0 at the end, and for what the parser does not take: one of more than 5 bytes.
+uint32_t ReadTag(google::protobuf::io::CodedInputStream* in);
 // Takes the next `length` bytes of `in` as pieces of memory that they already lie in.
 bool TakePieces(google::protobuf::io::CodedInputStream* in, int64_t length,
                 std::vector<std::span<const std::byte>>* pieces);

@@ -332,7 +332,13 @@ std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state, Incoming incomin
                      absl::StrCat("the metadata has ", metadata_bytes, " bytes; at most ",
                                   kMaxMetadataBytes, " are taken")));
   }
-  const auto found = Methods().find(incoming->context.method());
+  const std::string method = incoming->context.method();
+  return MakeSolverCallOf(method, state, std::move(incoming));
+}
+
+std::shared_ptr<ServerCall> MakeSolverCallOf(std::string_view method, ServiceState* state,
+                                             Incoming incoming) {
+  const auto found = Methods().find(method);
   if (found != Methods().end()) return found->second(state, std::move(incoming));
   if (state->admin != nullptr) {
     if (auto call = state->admin->MakeCall(&incoming); call != nullptr) return call;

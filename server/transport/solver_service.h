@@ -7,6 +7,7 @@
 #define BLOCKD_SERVER_TRANSPORT_SOLVER_SERVICE_H_
 
 #include <memory>
+#include <string_view>
 
 #include "server/transport/call.h"
 #include "server/transport/server_call.h"
@@ -21,6 +22,9 @@ constexpr int kMaxMetadataBytes = 8 << 10;
 // `state` outlives it.
 std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state,
                                            std::unique_ptr<IncomingCall> incoming);
+// The same for `method`, whatever `incoming` says: "/blockd.v1.Solver/Solve".
+std::shared_ptr<ServerCall> MakeSolverCallOf(std::string_view method, ServiceState* state,
+                                             std::unique_ptr<IncomingCall> incoming);
 
 }  // namespace blockd::server
 

@@ -25,7 +25,7 @@ class Splitter {
   // Copies all fields but the one that `path` leads to. Stops, with false, where it is no message
   // or too long.
   bool Split(std::span<const int> path, std::string* rest) {
-    while (const uint32_t tag = in_->ReadTag()) {
+    while (const uint32_t tag = ReadTag(in_)) {
       const int field = WireFormatLite::GetTagFieldNumber(tag);
       if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
         if (!CopyShort(tag, rest)) return false;
@@ -51,6 +51,8 @@ class Splitter {
 
  private:
   bool SplitInner(int field, int length, std::span<const int> path, std::string* rest) {
+    // PushLimit would cut what is longer than the message that it is in.
+    if (in_->BytesUntilLimit() >= 0 && length > in_->BytesUntilLimit()) return false;
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     std::string inner;
     if (!Split(path, &inner) || in_->BytesUntilLimit() != 0) return false;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format.h"
 #include "server/core/errors.h"
+#include "server/transport/raw_message.h"
 
 namespace blockd::server {
 namespace {
@@ -29,6 +31,7 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr int kMaxDepth = 100;  // as the parser's own
+constexpr int kMaxVarintBytes = 10;
 // What the allocator adds to a piece, and rounds it up by.
 constexpr int64_t kPiece = 32;
 constexpr int64_t kPage = 4096 + 32;  // the same, of a large one
@@ -129,14 +132,14 @@ const MessageType* TypeOf(const Message& message) {
 class Scanner {
  public:
   Scanner(CodedInputStream* in, std::span<const ElementLimit> limits, int64_t enough)
-      : in_(in), limits_(limits), enough_(enough) {}
+      : in_(in), limits_(limits), enough_(enough), counts_(limits.size()) {}
 
   // The fields of one message, to the end or the limit of the stream. False: stop.
   bool Scan(const MessageType& type, int depth) {
     if (depth > kMaxDepth) return false;
     absl::InlinedVector<int64_t, 16> elements(type.fields.size());
     bool has_unknown = false;
-    while (const uint32_t tag = in_->ReadTag()) {
+    while (const uint32_t tag = ReadTag(in_)) {
       if (bytes_ > enough_) return false;
       const auto found = type.fields.find(WireFormatLite::GetTagFieldNumber(tag));
       const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
@@ -155,7 +158,7 @@ class Scanner {
       }
       if (field.repeated && before == 0) bytes_ += kFirstElement;
       if (field.repeated && before < kLargeArray && count >= kLargeArray) bytes_ += 2 * kPage;
-      if (field.repeated && IsOver(field, count)) return false;
+      if (field.repeated && IsOver(field, count - before)) return false;
     }
     return in_->ConsumedEntireMessage();
   }
@@ -189,10 +192,17 @@ class Scanner {
     }
     // A message that stands alone and comes twice is merged into the one that is there.
     if (field.repeated || *count == 1) bytes_ += field.type->object_bytes + kPiece;
+    if (!HoldsAll(length)) return false;
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     if (!Scan(*field.type, depth + 1) || in_->BytesUntilLimit() != 0) return false;
     in_->PopLimit(limit);
     return true;
+  }
+
+  // PushLimit would cut what is longer than the message that it is in.
+  bool HoldsAll(int length) const {
+    const int left = in_->BytesUntilLimit();
+    return left < 0 || length <= left;
   }
 
   bool Packed(const Field& field, int64_t length, int64_t* count) {
@@ -200,7 +210,9 @@ class Scanner {
     if (field.wire_type == WireFormatLite::WIRETYPE_VARINT) {
       if (!CountVarints(length, &elements)) return false;
     } else {
-      elements = length / (field.wire_type == WireFormatLite::WIRETYPE_FIXED64 ? 8 : 4);
+      const int64_t bytes = field.wire_type == WireFormatLite::WIRETYPE_FIXED64 ? 8 : 4;
+      if (length % bytes != 0) return false;
+      elements = length / bytes;
       if (!in_->Skip(static_cast<int>(length))) return false;
     }
     *count += elements;
@@ -208,19 +220,29 @@ class Scanner {
     return true;
   }
 
-  // Each ends with a byte whose highest bit is not set.
+  // Each ends with a byte whose highest bit is not set, the tenth at the latest.
   bool CountVarints(int64_t length, int64_t* elements) {
+    int unended = 0;  // bytes of the one that the next piece goes on with
     while (length > 0) {
       const void* data;
       int available;
       if (!in_->GetDirectBufferPointer(&data, &available) || available == 0) return false;
       const int taken = static_cast<int>(std::min<int64_t>(available, length));
       const auto* const bytes = static_cast<const uint8_t*>(data);
-      for (int i = 0; i < taken; ++i) *elements += bytes[i] >> 7 ^ 1;
+      int ends = 0;
+      for (int i = 0; i < taken; ++i) ends += bytes[i] >> 7 ^ 1;
+      // The loop above is many bytes at a time, and mostly all that is needed.
+      if (ends < taken || unended > 0) {
+        for (int i = 0; i < taken; ++i) {
+          unended = bytes[i] >> 7 != 0 ? unended + 1 : 0;
+          if (unended == kMaxVarintBytes) return false;
+        }
+      }
+      *elements += ends;
       if (!in_->Skip(taken)) return false;
       length -= taken;
     }
-    return true;
+    return unended == 0;
   }
 
   bool Skip(WireFormatLite::WireType wire_type) {
@@ -240,6 +262,7 @@ class Scanner {
   // What the message does not know is kept too.
   bool Unknown(uint32_t tag, int depth) {
     if (depth > kMaxDepth || bytes_ > enough_) return false;
+    if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
     bytes_ += kGrowth * static_cast<int64_t>(sizeof(UnknownField)) + kPiece;
     const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
     if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
@@ -249,10 +272,10 @@ class Scanner {
       return in_->Skip(length);
     }
     if (wire_type != WireFormatLite::WIRETYPE_START_GROUP) {
-      return WireFormatLite::GetTagFieldNumber(tag) > 0 && Skip(wire_type);
+      return Skip(wire_type);
     }
     bytes_ += static_cast<int64_t>(sizeof(UnknownFieldSet)) + kPiece;
-    while (const uint32_t inner = in_->ReadTag()) {
+    while (const uint32_t inner = ReadTag(in_)) {
       if (WireFormatLite::GetTagWireType(inner) == WireFormatLite::WIRETYPE_END_GROUP) {
         return WireFormatLite::GetTagFieldNumber(inner) == WireFormatLite::GetTagFieldNumber(tag);
       }
@@ -261,17 +284,23 @@ class Scanner {
     return false;
   }
 
-  bool IsOver(const Field& field, int64_t count) {
-    for (const ElementLimit& limit : limits_) {
-      if (count <= limit.most) continue;
-      const std::string& name = field.descriptor->full_name();
-      if (std::string_view(name) != limit.field) continue;
-      refused_at_ = field.descriptor->name();
-      most_ = limit.most;
-      SetRefusal();
-      return true;
+  // With `more` elements. A message that comes in parts, which are merged, is counted as one.
+  bool IsOver(const Field& field, int64_t more) {
+    if (field.descriptor != counted_) {  // not by name for each of a million elements
+      counted_ = field.descriptor;
+      const std::string& name = counted_->full_name();
+      limit_ = static_cast<size_t>(
+          std::find_if(limits_.begin(), limits_.end(),
+                       [&](const ElementLimit& l) { return std::string_view(name) == l.field; }) -
+          limits_.begin());
     }
-    return false;
+    if (limit_ == limits_.size()) return false;
+    counts_[limit_] += more;
+    if (counts_[limit_] <= limits_[limit_].most) return false;
+    refused_at_ = field.descriptor->name();
+    most_ = limits_[limit_].most;
+    SetRefusal();
+    return true;
   }
   // The path of what was refused begins with the field that it is in.
   void Within(const Field& field) {
@@ -288,6 +317,9 @@ class Scanner {
   const std::span<const ElementLimit> limits_;
   const int64_t enough_;
   int64_t bytes_ = 0;
+  absl::InlinedVector<int64_t, 8> counts_;    // of elements, by limit
+  const FieldDescriptor* counted_ = nullptr;  // the last one, and its limit
+  size_t limit_ = 0;
   std::string refused_at_;
   int64_t most_ = 0;
   absl::Status refusal_;

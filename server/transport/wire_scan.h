@@ -18,7 +18,7 @@
 
 namespace blockd::server {
 
-// Elements that a repeated field may have in one message.
+// Elements that a repeated field may have in one request, wherever they are in it.
 struct ElementLimit {
   std::string_view field;  // "blockd.v1.ReleaseRequest.handle"
   int64_t most = 0;

@@ -183,6 +183,13 @@ TEST(BlocksTest, AnEntryTwoBlocksAwayIsOutsideAndNamed) {
   EXPECT_EQ(DetectBlockSize(matrix), 3);
 }
 
+// A prime number of rows has no smaller blocks, which are not looked for one by one.
+TEST(BlocksTest, AHugeMatrixIsRefusedAtOnce) {
+  constexpr int64_t kPrime = 1'000'000'000'000'000'003;
+  EXPECT_EQ(DetectBlockSize({kPrime, {{2, 0, 1}}}), kPrime);
+  EXPECT_THAT(BlocksFromSparse({kPrime, {{2, 0, 1}}}, 0).status().ToString(), HasSubstr("reorder"));
+}
+
 TEST(BlocksTest, BlocksLargerThanTheServerTakesAreRefused) {
   EXPECT_THAT(BlocksFromSparse({32769, {{32768, 0, 1}}}, 32769).status().ToString(),
               HasSubstr("reorder"));

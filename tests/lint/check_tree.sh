@@ -20,7 +20,7 @@ report_lines() {
 mapfile -t sources < <(find engine server client tests -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 mapfile -t texts < <(find . \( -path ./.git -o -path './build*' -o -path './.cache' -o \
-  -path './tests/data' \) -prune -o -type f -print | sort)
+  -path './tests/data' -o -path './tests/fuzz/corpus' \) -prune -o -type f -print | sort)
 mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 
 # --- Who may include whom ---------------------------------------------------------------------------

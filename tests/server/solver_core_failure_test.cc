@@ -112,6 +112,19 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactor) {
               {"Upload", "Factor", "LogDeterminant"});
 }
 
+// What failed leaves nothing behind its key.
+TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorWithAKey) {
+  FactorParams params = Keeping();
+  params.idempotency_key = "a key";
+  const auto factor = [&] {
+    const absl::Status status = Factor({system_}, params)->Wait().status();
+    EXPECT_EQ(core_->memory().factorizations, status.ok() ? 1 : 0);
+    EXPECT_EQ(core_->List("alice", std::nullopt, 2).size(), status.ok() ? 1u : 0u);
+    return status;
+  };
+  ExpectAmong(FailEveryStep([] {}, factor), {"Upload", "Factor", "LogDeterminant"});
+}
+
 // It asks the device nothing.
 TEST_F(SolverCoreFailureTest, AFactorThatIsThereAlreadyNeedsNoDevice) {
   FactorParams params;

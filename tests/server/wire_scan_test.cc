@@ -169,6 +169,31 @@ TEST(WireScanTest, TooManyElementsAreRefusedWithTheirPath) {
           "spec.palette.diagonal_index", 5);
 }
 
+TEST(WireScanTest, AMessageThatComesInPartsHasOneLimit) {
+  const ElementLimit limits[] = {{"blockd.v1.FactorOptions.handle", 4}};
+  const std::string options("\x1a\x04\x0a\x00\x0a\x00", 6);  // two handles
+  EXPECT_TRUE(Scan<v1::FactorRequest>(options + options, limits).ok());
+  const auto detail =
+      InvalidFieldOf(Scan<v1::FactorRequest>(options + options + options, limits).status());
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->field, "options.handle");
+}
+
+TEST(WireScanTest, RefusesWhatTheParserRefuses) {
+  const std::string refused[] = {
+      {"\x0a\x04\x32\x06\x08\x01", 6},     // longer than the message that it is in
+      {"\x02\x00", 2},                     // a field 0
+      "\x8a\x80\x80\x80\x80\x80",          // a tag of more than 5 bytes
+      "\x0a\x06\x32\x04\x1a\x02\x01\x80",  // a packed number without an end
+      "\x0a\x0f\x32\x0d\x1a\x0b" + std::string(10, '\x80') + "\x01",  // one of 11 bytes
+  };
+  for (const std::string& bytes : refused) {
+    v1::FactorRequest message;
+    EXPECT_FALSE(ParseMessage(ScanBuffer(bytes), &message));
+    EXPECT_TRUE(absl::IsInvalidArgument(Scan<v1::FactorRequest>(bytes).status()));
+  }
+}
+
 TEST(WireScanTest, StopsOnceItIsEnough) {
   const std::string bytes = Repeat(std::string("\x0a\x00", 2), 1'000'000);
   const absl::StatusOr<int64_t> scanned = Scan<v1::ReleaseRequest>(bytes, {}, 1'000'000);

@@ -1,0 +1,350 @@
+// Unary calls, from their message to a core on the CPU and back, several after one another. Each is
+// answered once; what a good matrix is solved for is a solution; and when all is released nothing
+// is held.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "blockd/engine/backend_registry.h"
+#include "blockd/v1/blockd.pb.h"
+#include "server/transport/call.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/solver_service.h"
+#include "tests/fuzz/check.h"
+#include "tests/fuzz/fake_call.h"
+#include "tests/support/eventually.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr int kCalls = 6;
+constexpr const char* kMethods[] = {
+    "Factor",        "Solve",  "FactorSolve", "Release", "GetFactorization", "ListFactorizations",
+    "GetServerInfo", "GetPlan"};
+
+std::unique_ptr<Solver> MakeSolver() {
+  BackendOptions options;
+  options.memory_bytes = int64_t{4} << 20;
+  options.cpu_threads = 1;
+  options.cpu_lanes = 1;
+  return std::make_unique<Solver>(*CreateBackend("cpu", options));
+}
+
+CoreLimits Limits() {
+  CoreLimits limits;
+  limits.max_systems = 3;
+  limits.max_rhs = 16;
+  limits.tombstones = 16;
+  limits.max_handles = 8;
+  return limits;
+}
+
+struct World {
+  Metrics metrics{{"fuzz", "cpu", "this one", "fuzz"}};
+  std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
+  const ServerIdentity identity{"fuzz", Epoch::Start("fuzz")};
+  RealClock clock;
+  SolverCore core{MakeSolver(), Limits(), identity, &metrics, &clock};
+};
+
+ServerOptions Options() {
+  ServerOptions options;
+  options.core = Limits();
+  options.max_inflight_request_bytes = 20'000;
+  options.max_message_bytes = 10'000;
+  options.serving_threads = 1;
+  return options;
+}
+
+// What a Factor has made, as far as the client can know.
+struct Held {
+  std::string handle;
+  int64_t rows = 0, scalar_bytes = 8;
+};
+
+class Client {
+ public:
+  Client(World* world, FuzzedDataProvider* input)
+      : core_(world->core),
+        input_(*input),
+        state_(&world->core, &world->metrics, Options(), world->identity, world->identities.get()) {
+  }
+
+  void Run() {
+    for (int i = 0; i < kCalls && input_.remaining_bytes() > 0; ++i) CallOnce();
+    ReleaseAll();
+    FUZZ_CHECK(test::Eventually([this] {
+      const SolverCore::MemoryStats memory = core_.memory();
+      return memory.factorizations == 0 && memory.free_bytes == memory.total_bytes &&
+             memory.pool.used_bytes == memory.solve_reserve_bytes;
+    }));
+    FUZZ_CHECK(core_.healthy());
+    FUZZ_CHECK(state_.host_budget.used_bytes() == 0);
+    FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::ZeroDuration()));
+  }
+
+ private:
+  // OK with the answer's bytes, or not.
+  bool Ask(std::string_view method, const std::string& bytes, grpc::ByteBuffer* answer) {
+    FakeWire& wire = TheWire();
+    wire.Begin(MakeSolverCallOf("/blockd.v1.Solver/" + std::string(method), &state_,
+                                std::make_unique<IncomingCall>()));
+    const grpc::Slice slice(bytes);
+    wire.Deliver(bytes.empty() ? grpc::ByteBuffer() : grpc::ByteBuffer(&slice, 1));
+    while (!wire.finishing()) {
+      ThePosted().WaitForOne();
+      ThePosted().RunFirst();
+    }
+    const grpc::Status status = *wire.status();
+    FUZZ_CHECK(status.error_code() != grpc::StatusCode::INTERNAL);
+    FUZZ_CHECK(wire.written().size() == (status.ok() ? 1u : 0u));
+    if (status.ok()) *answer = wire.written().front();
+    wire.EndFinishing();
+    wire.Over(false);
+    // A lane may hold it for a moment yet.
+    FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::Seconds(10)));
+    return status.ok();
+  }
+  template <typename Reply>
+  bool Ask(std::string_view method, const google::protobuf::Message& request, Reply* reply) {
+    grpc::ByteBuffer answer;
+    if (!Ask(method, request.SerializeAsString(), &answer)) return false;
+    FUZZ_CHECK(ParseMessage(answer, reply));
+    return true;
+  }
+
+  void CallOnce() {
+    switch (input_.ConsumeIntegralInRange<int>(0, 8)) {
+      case 0:
+      case 1:
+        return Factor();
+      case 2:
+      case 3:
+        return Solve();
+      case 4:
+        return FactorSolve();
+      case 5: {
+        v1::ReleaseRequest request;
+        request.add_handle(AHandle());
+        if (input_.ConsumeBool()) request.add_handle(AHandle());
+        v1::ReleaseReply reply;
+        Ask("Release", request, &reply);
+        return;
+      }
+      case 6: {
+        v1::GetPlanRequest request;
+        *request.mutable_spec() = Spec();
+        request.set_num_systems(input_.ConsumeIntegral<int8_t>());
+        request.set_num_rhs(input_.ConsumeIntegral<int8_t>());
+        v1::Plan reply;
+        Ask("GetPlan", request, &reply);
+        return;
+      }
+      case 7: {
+        v1::ListFactorizationsRequest request;
+        request.set_page_size(input_.ConsumeIntegralInRange<int>(-1, 2));
+        request.set_page_token(AHandle());
+        v1::ListFactorizationsReply reply;
+        Ask("ListFactorizations", request, &reply);
+        return;
+      }
+      case 8: {
+        const char* const method = input_.PickValueInArray(kMethods);
+        grpc::ByteBuffer answer;
+        Ask(method, input_.ConsumeRandomLengthString(200), &answer);
+        return;
+      }
+    }
+  }
+
+  std::string AHandle() {
+    const uint8_t which = input_.ConsumeIntegral<uint8_t>();
+    if (held_.empty() || which > 240) return input_.ConsumeRandomLengthString(Handle::kBytes);
+    return held_[which % held_.size()].handle;
+  }
+
+  v1::SystemSpec Spec() {
+    v1::SystemSpec spec;
+    const uint8_t forms = input_.ConsumeIntegral<uint8_t>();
+    spec.set_num_blocks(input_.ConsumeIntegralInRange<int>(forms > 250 ? -1 : 1, 6));
+    spec.set_block_size(input_.ConsumeIntegralInRange<int>(forms > 250 ? -1 : 1, 5));
+    if (forms == 255) spec.set_num_blocks(input_.ConsumeIntegral<int64_t>());
+    spec.set_scalar(forms & 1 ? v1::FLOAT32 : v1::FLOAT64);
+    spec.set_diagonal_form(forms & 2 ? v1::PACKED_LOWER : v1::FULL);
+    spec.set_coupling_form(forms & 4 ? v1::SUPERDIAGONAL : v1::SUBDIAGONAL);
+    if ((forms & 0x18) == 0x18) {
+      spec.mutable_palette()->set_num_diagonal(1);
+      spec.mutable_palette()->set_num_coupling(spec.num_blocks() > 1 ? 1 : 0);
+      for (int i = 0; i < std::min<int64_t>(9, spec.num_blocks()); ++i) {
+        spec.mutable_palette()->add_diagonal_index(forms == 254 ? i : 0);
+        if (i > 0) spec.mutable_palette()->add_coupling_index(0);
+      }
+    }
+    return spec;
+  }
+
+  // So many scalars: `value` each, but `at_step` at each `step`; or what comes.
+  std::string Scalars(const v1::SystemSpec& spec, int64_t count, double value, int64_t step,
+                      double at_step) {
+    std::string bytes;
+    for (int64_t i = 0; i < count; ++i) {
+      const double number = step > 0 && i % step == 0 ? at_step : value;
+      const auto small = static_cast<float>(number);
+      const bool is_small = spec.scalar() == v1::FLOAT32;
+      bytes.append(
+          is_small ? reinterpret_cast<const char*>(&small) : reinterpret_cast<const char*>(&number),
+          is_small ? sizeof(small) : sizeof(number));
+    }
+    return bytes;
+  }
+
+  // Diagonal blocks 8 I, or what the input has; couplings of 0.25. True if it is a good one.
+  bool Fill(const v1::SystemSpec& spec, v1::SystemData* data) {
+    const int64_t n = spec.block_size();
+    if (n < 1 || n > 5 || spec.num_blocks() < 1 || spec.num_blocks() > 6) return false;
+    const bool palette = spec.has_palette();
+    const int64_t diagonals = palette ? spec.palette().num_diagonal() : spec.num_blocks();
+    const int64_t couplings = palette ? spec.palette().num_coupling() : spec.num_blocks() - 1;
+    const uint8_t how = input_.ConsumeIntegral<uint8_t>();
+    for (int64_t b = 0; b < diagonals; ++b) {
+      if (spec.diagonal_form() == v1::FULL) {
+        *data->mutable_diagonal() += Scalars(spec, n * n, 0, n + 1, 8);
+      } else {
+        for (int64_t c = n; c > 0; --c) *data->mutable_diagonal() += Scalars(spec, c, 0, c, 8);
+      }
+    }
+    *data->mutable_coupling() = Scalars(spec, couplings * n * n, 0.25, 0, 0);
+    if (how < 200) return true;
+    std::string& spoiled = how < 228 ? *data->mutable_diagonal() : *data->mutable_coupling();
+    if (how % 4 == 0) spoiled.resize(spoiled.size() - std::min<size_t>(1, spoiled.size()));
+    const std::string other = input_.ConsumeRandomLengthString(16);
+    if (other.size() <= spoiled.size()) spoiled.replace(0, other.size(), other);
+    return false;
+  }
+
+  void FillOptions(v1::FactorOptions* options) {
+    const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
+    options->set_overwrite((flags & 1) != 0);
+    options->set_keep_matrix((flags & 2) != 0);
+    options->set_check_finite((flags & 4) != 0);
+    options->set_pin((flags & 8) != 0);
+    options->set_log_determinant((flags & 16) != 0);
+    options->set_condition_estimate((flags & 32) != 0);
+    if ((flags & 64) != 0) options->set_idempotency_key(std::string(1, 'a' + (flags & 3)));
+    if ((flags & 128) == 0) return;
+    const uint8_t more = input_.ConsumeIntegral<uint8_t>();
+    if ((more & 1) != 0) options->add_handle(AHandle());
+    if ((more & 2) != 0) options->mutable_lease()->set_seconds(more);
+    options->set_accuracy(static_cast<v1::Accuracy>(more >> 2 & 3));
+    options->set_priority(static_cast<v1::PriorityClass>(more >> 4 & 7));
+  }
+
+  void Factor() {
+    v1::FactorRequest request;
+    *request.mutable_spec() = Spec();
+    const int systems = input_.ConsumeIntegralInRange<int>(1, 4);
+    for (int k = 0; k < systems; ++k) Fill(request.spec(), request.add_system());
+    FillOptions(request.mutable_options());
+    v1::FactorReply reply;
+    if (!Ask("Factor", request, &reply)) return;
+    FUZZ_CHECK(reply.system_size() == systems);
+    for (const v1::FactoredSystem& system : reply.system()) {
+      FUZZ_CHECK(system.handle().empty() == system.has_status());
+      if (system.has_status()) continue;
+      FUZZ_CHECK(system.handle().size() == Handle::kBytes);
+      held_.push_back({system.handle(), request.spec().num_blocks() * request.spec().block_size(),
+                       request.spec().scalar() == v1::FLOAT32 ? 4 : 8});
+    }
+  }
+
+  void FillSolve(v1::SolveOptions* options) {
+    const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
+    options->set_residual((flags & 1) != 0);
+    options->set_check_finite((flags & 2) != 0);
+    options->set_max_refinements(static_cast<int8_t>(flags) >> 4);
+    options->set_priority(static_cast<v1::PriorityClass>(flags >> 2 & 3));
+  }
+
+  void Solve() {
+    v1::SolveRequest request;
+    const std::string handle = AHandle();
+    request.set_handle(handle);
+    const int64_t columns = input_.ConsumeIntegralInRange<int>(0, 17);
+    request.set_num_rhs(columns);
+    const auto held =
+        std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.handle == handle; });
+    if (held != held_.end()) {
+      request.set_rhs(std::string(held->rows * held->scalar_bytes * columns, '\0'));
+      const std::string begin = input_.ConsumeRandomLengthString(24);
+      if (begin.size() <= request.rhs().size()) {
+        request.mutable_rhs()->replace(0, begin.size(), begin);
+      }
+    } else {
+      request.set_rhs(input_.ConsumeRandomLengthString(24));
+    }
+    FillSolve(request.mutable_options());
+    v1::SolveReply reply;
+    if (Ask("Solve", request, &reply)) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
+  }
+
+  void FactorSolve() {
+    v1::FactorSolveRequest request;
+    *request.mutable_spec() = Spec();
+    const bool good = Fill(request.spec(), request.mutable_system());
+    const int64_t columns = input_.ConsumeIntegralInRange<int>(0, 4);
+    request.set_num_rhs(columns);
+    const int64_t blocks = request.spec().num_blocks(), size = request.spec().block_size();
+    const int64_t rows = blocks > 0 && blocks < 10 ? blocks * size : 0;
+    if (rows > 0) request.set_rhs(Scalars(request.spec(), rows * columns, 1, 0, 0));
+    const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
+    request.set_check_finite((flags & 1) != 0);
+    request.set_log_determinant((flags & 2) != 0);
+    request.set_accuracy(static_cast<v1::Accuracy>(flags >> 2 & 3));
+    FillSolve(request.mutable_options());
+    v1::FactorSolveReply reply;
+    if (!Ask("FactorSolve", request, &reply)) return;
+    FUZZ_CHECK(reply.solution().size() == request.rhs().size());
+    if (!good || request.spec().scalar() == v1::FLOAT32) return;
+    for (size_t at = 0; at < reply.solution().size(); at += sizeof(double)) {
+      double x = 0;
+      std::memcpy(&x, reply.solution().data() + at, sizeof(x));
+      FUZZ_CHECK(std::abs(x) < 1);  // since the matrix is dominated by its diagonal of 8
+    }
+  }
+
+  void ReleaseAll() {
+    while (true) {
+      v1::ListFactorizationsReply list;
+      FUZZ_CHECK(Ask("ListFactorizations", v1::ListFactorizationsRequest(), &list));
+      if (list.factorization_size() == 0) return;
+      v1::ReleaseRequest release;
+      for (const v1::FactorizationInfo& info : list.factorization()) {
+        release.add_handle(info.handle());
+      }
+      v1::ReleaseReply reply;
+      FUZZ_CHECK(Ask("Release", release, &reply));
+    }
+  }
+
+  SolverCore& core_;
+  FuzzedDataProvider& input_;
+  ServiceState state_;
+  std::vector<Held> held_;
+};
+
+}  // namespace
+}  // namespace blockd::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace blockd::server;
+  static auto& world = *new World;
+  FuzzedDataProvider input(data, size);
+  Client(&world, &input).Run();
+  return 0;
+}

@@ -1,0 +1,309 @@
+// A SolveStream: what a client sends, takes and leaves, what the core answers, in any order. What
+// comes out is what the client asked for, each request is answered once, and at the end nothing is
+// held.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "blockd/v1/blockd.pb.h"
+#include "server/transport/call.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/solve_stream.h"
+#include "tests/fuzz/check.h"
+#include "tests/fuzz/fake_call.h"
+#include "tests/fuzz/fake_core.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr size_t kIds = 4;
+constexpr int kSteps = 200;
+
+struct World {
+  Metrics metrics{{"fuzz", "fake", "fake", "fuzz"}};
+  std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
+  SolverCore core{nullptr, CoreLimits(), ServerIdentity(), &metrics, nullptr};
+};
+
+// What the client knows of an id.
+struct Sent {
+  int64_t requests = 0, answers = 0;
+  uint8_t seed = 0;       // of the last request
+  int64_t sent = 0;       // bytes of its right-hand sides
+  int64_t expected = 0;   // that the server wants
+  int64_t solution = -1;  // bytes that chunks still bring; -1: none
+  int64_t taken = 0;      // of them
+};
+
+class Client {
+ public:
+  Client(World* world, FuzzedDataProvider* input)
+      : input_(*input),
+        state_(&world->core, &world->metrics, Options(input), {}, world->identities.get()) {}
+
+  void Run() {
+    TheFakeCore().next = FakeCore::Next::kAsksOn;
+    TheWire().Begin(MakeSolveStream(&state_, std::make_unique<IncomingCall>()));
+    for (int i = 0; i < kSteps && input_.remaining_bytes() > 0 && !TheWire().gone(); ++i) Step();
+    End();
+    FUZZ_CHECK(TheWire().gone());
+    FUZZ_CHECK(TheFakeCore().solves.empty() && ThePosted().empty());
+    FUZZ_CHECK(state_.host_budget.used_bytes() == 0);
+    FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::ZeroDuration()));
+  }
+
+ private:
+  static ServerOptions Options(FuzzedDataProvider* input) {
+    ServerOptions options;
+    const bool large = input->ConsumeBool();
+    options.max_inflight_request_bytes = large ? 200'000 : 500;
+    options.max_message_bytes = 150'000;
+    options.max_stream_requests = 3;
+    options.max_stream_bytes = large ? 150'000 : 400;
+    options.stream_chunk_bytes = large ? 30'000 : 16;
+    options.serving_threads = 1;
+    return options;
+  }
+
+  void Step() {
+    FakeWire& wire = TheWire();
+    switch (input_.ConsumeIntegralInRange<int>(0, 15)) {
+      case 0:
+      case 1:
+      case 2:
+        return Send(Request());
+      case 3:
+      case 4:
+      case 5:
+        return Send(Chunk());
+      case 6: {
+        v1::SolveStreamRequest message;
+        message.set_id(AnId());
+        message.mutable_cancel();
+        return Send(message.SerializeAsString());
+      }
+      case 7:
+        if (input_.ConsumeIntegralInRange<int>(0, 7) != 0) return;
+        raw_ = true;
+        return Send(input_.ConsumeRandomLengthString(64));
+      case 8:
+      case 9:
+        if (wire.writing()) wire.EndWriting(input_.ConsumeIntegralInRange<int>(0, 15) != 0);
+        return TakeReplies();
+      case 10:
+      case 11:
+        return AnswerOne();
+      case 12:
+        return ThePosted().RunFirst();
+      case 13:
+        TheFakeCore().next = static_cast<FakeCore::Next>(input_.ConsumeIntegralInRange<int>(0, 4));
+        return;
+      case 14:
+        return wire.Look(absl::Now() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
+                         absl::Seconds(30));
+      case 15:
+        switch (input_.ConsumeIntegralInRange<int>(0, 9)) {
+          case 0:
+            // A message that is being handled may go with the stream, as one on its way does.
+            unsure_ = unsure_ || !ThePosted().empty();
+            return state_.tracker.StartDrain();
+          case 1:
+            if (!wire.over()) wire.Over(/*cancelled=*/true);
+            return;
+          case 2:
+            if (wire.reading()) wire.EndReading();
+            return;
+          default:
+            return;
+        }
+    }
+  }
+
+  // What comes after the end is of no account.
+  static bool WillBeRead() { return TheWire().reading() && !TheWire().status().has_value(); }
+  uint64_t AnId() { return input_.ConsumeIntegralInRange<uint64_t>(0, kIds - 1); }
+  static char Byte(uint8_t seed, int64_t at) { return static_cast<char>(seed * 31 + at * 7); }
+  static std::string Bytes(uint8_t seed, int64_t from, int64_t count) {
+    std::string bytes(static_cast<size_t>(count), '\0');
+    for (int64_t i = 0; i < count; ++i) bytes[i] = Byte(seed, from + i);
+    return bytes;
+  }
+
+  std::string Request() {
+    v1::SolveStreamRequest message;
+    const uint64_t id = AnId();
+    message.set_id(id);
+    const auto number = input_.ConsumeIntegralInRange<uint8_t>(0, 3);
+    const Handle handle = FakeCore::HandleOf(number);
+    message.mutable_request()->set_handle(std::string(handle.view()));
+    const int64_t columns = input_.ConsumeIntegralInRange<int64_t>(-1, 10);
+    message.mutable_request()->set_num_rhs(columns);
+    int64_t bytes = 0;
+    if (number < 3 && columns > 0) {
+      const Shape shape = FakeCore::ShapeOfNumber(number);
+      bytes = columns * shape.rows() * ScalarBytes(shape.scalar);
+    }
+    const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
+    const uint8_t seed = ++seed_;
+    const bool whole = (flags & 3) != 0;
+    int64_t sent = whole ? bytes : 0;
+    if ((flags & 0x1c) == 0x1c) sent = std::max<int64_t>(0, sent + (flags & 0x20 ? 1 : -1));
+    message.mutable_request()->set_rhs(Bytes(seed, 0, sent));
+    message.set_replace_last((flags & 0x40) != 0);
+    if ((flags & 0x80) != 0) message.mutable_timeout()->set_seconds(flags & 7);
+    if (WillBeRead()) {
+      Sent& at = ids_[id];
+      ++at.requests;
+      at.seed = seed;
+      at.sent = sent;
+      at.expected = bytes;
+    }
+    return message.SerializeAsString();
+  }
+
+  std::string Chunk() {
+    v1::SolveStreamRequest message;
+    const uint64_t id = AnId();
+    message.set_id(id);
+    Sent& at = ids_[id];
+    int64_t bytes = at.expected - at.sent;
+    const uint8_t how = input_.ConsumeIntegral<uint8_t>();
+    if (how < 100) bytes = std::min<int64_t>(bytes, how);
+    if (how > 250) ++bytes;
+    bytes = std::max<int64_t>(0, bytes);
+    message.set_chunk(Bytes(at.seed, at.sent, bytes));
+    if (WillBeRead()) at.sent += bytes;
+    return message.SerializeAsString();
+  }
+
+  void Send(const std::string& bytes) {
+    if (!TheWire().reading()) return;
+    const size_t cut = bytes.empty() ? 0 : input_.ConsumeIntegral<uint8_t>() % bytes.size();
+    const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, cut)),
+                                  grpc::Slice(bytes.substr(cut))};
+    TheWire().Deliver(bytes.empty() ? grpc::ByteBuffer() : grpc::ByteBuffer(slices, 2));
+    TakeReplies();
+  }
+
+  void AnswerOne() {
+    FakeCore& core = TheFakeCore();
+    if (core.solves.empty()) return;
+    const uint8_t which = input_.ConsumeIntegral<uint8_t>();
+    absl::Status status;
+    if (core.solves[which % core.solves.size()].context->cancelled) {
+      status = absl::CancelledError("cancelled");
+    } else if (which > 250) {
+      status = absl::InternalError("the device fell off");
+    }
+    core.AnswerSolve(which % core.solves.size(), status);
+    TakeReplies();
+  }
+
+  void TakeReplies() {
+    for (const grpc::ByteBuffer& buffer : std::exchange(TheWire().written(), {})) {
+      v1::SolveStreamReply reply;
+      FUZZ_CHECK(ParseMessage(buffer, &reply));
+      Take(reply);
+    }
+  }
+
+  void Take(const v1::SolveStreamReply& reply) {
+    // What is no message of the client's own making may have had any id.
+    const auto found = ids_.find(reply.id());
+    if (found == ids_.end()) return;
+    Sent& at = found->second;
+    if (reply.has_chunk()) {
+      FUZZ_CHECK(at.solution > 0 && static_cast<int64_t>(reply.chunk().size()) <= at.solution);
+      CheckSolution(at, reply.chunk());
+      at.solution -= static_cast<int64_t>(reply.chunk().size());
+      if (at.solution == 0) at.solution = -1;
+      return;
+    }
+    FUZZ_CHECK(at.solution == -1);  // chunks of one are not mixed with an answer of the same id
+    ++at.answers;
+    FUZZ_CHECK(at.answers <= at.requests || raw_);
+    if (reply.has_status()) {
+      FUZZ_CHECK(reply.status().code() != 0);
+      return;
+    }
+    FUZZ_CHECK(reply.has_reply());
+    at.taken = 0;
+    if (reply.solution_bytes() > 0) {
+      FUZZ_CHECK(reply.reply().solution().empty());
+      FUZZ_CHECK(raw_ || reply.solution_bytes() == at.expected);
+      at.solution = reply.solution_bytes();
+    } else {
+      FUZZ_CHECK(raw_ || static_cast<int64_t>(reply.reply().solution().size()) == at.expected);
+      CheckSolution(at, reply.reply().solution());
+    }
+  }
+
+  void CheckSolution(Sent& at, const std::string& piece) {
+    for (const char value : piece) {
+      FUZZ_CHECK(raw_ || value == static_cast<char>(~Byte(at.seed, at.taken)));
+      ++at.taken;
+    }
+  }
+
+  // The client goes, or has no more to say and takes what comes; the core answers all.
+  void End() {
+    FakeWire& wire = TheWire();
+    TheFakeCore().next = FakeCore::Next::kAsksOn;
+    if (input_.ConsumeBool() && !wire.over()) wire.Over(/*cancelled=*/true);
+    const bool cancelled = wire.over();
+    bool moved = true;
+    while (moved) {
+      moved = true;
+      if (!ThePosted().empty()) {
+        ThePosted().RunFirst();
+      } else if (!TheFakeCore().solves.empty()) {
+        AnswerOne();
+      } else if (wire.writing()) {
+        wire.EndWriting(!cancelled);
+        TakeReplies();
+      } else if (wire.reading()) {
+        wire.EndReading();
+      } else if (wire.finishing()) {
+        CheckEnd(cancelled);
+        wire.EndFinishing();
+        if (!wire.over()) wire.Over(false);
+      } else {
+        moved = false;
+      }
+    }
+  }
+
+  // Who was told that all is well, or that the server drains, has an answer to everything.
+  void CheckEnd(bool cancelled) {
+    TakeReplies();
+    FUZZ_CHECK(TheWire().status().has_value());
+    const grpc::StatusCode code = TheWire().status()->error_code();
+    const bool whole = code == grpc::StatusCode::OK ||
+                       (code == grpc::StatusCode::UNAVAILABLE && state_.tracker.draining());
+    if (!whole || cancelled || raw_ || unsure_) return;
+    for (const auto& [id, at] : ids_) FUZZ_CHECK(at.answers == at.requests && at.solution == -1);
+  }
+
+  FuzzedDataProvider& input_;
+  ServiceState state_;
+  std::map<uint64_t, Sent> ids_;
+  uint8_t seed_ = 0;
+  bool unsure_ = false;  // whether all that was sent was accepted
+  bool raw_ = false;     // bytes of any kind were sent: what they asked for is not known
+};
+
+}  // namespace
+}  // namespace blockd::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace blockd::server;
+  static auto& world = *new World;
+  FuzzedDataProvider input(data, size);
+  Client(&world, &input).Run();
+  return 0;
+}

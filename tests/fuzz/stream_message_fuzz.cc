@@ -1,0 +1,98 @@
+// One message of a stream, of any bytes, in slices of any length: taken apart without copying its
+// bulk it says what the parser says of it.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "blockd/v1/blockd.pb.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/core/errors.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/stream_request.h"
+#include "tests/fuzz/check.h"
+
+namespace blockd::server {
+namespace {
+
+grpc::ByteBuffer InSlices(const std::string& bytes, size_t slice_bytes) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
+    slices.emplace_back(bytes.substr(at, slice_bytes));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::string Joined(const std::vector<std::span<const std::byte>>& pieces) {
+  std::string all;
+  for (std::span<const std::byte> piece : pieces) {
+    all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return all;
+}
+
+bool HasUnknown(const google::protobuf::Message& message) {
+  return !message.GetReflection()->GetUnknownFields(message).empty();
+}
+
+void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
+  grpc::ByteBuffer buffer = InSlices(bytes, slice_bytes);
+  absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  v1::SolveStreamRequest parsed;
+  const bool parses = parsed.ParseFromString(bytes);
+  if (!read.ok()) {
+    FUZZ_CHECK(InvalidFieldOf(read.status()).has_value());
+    // Refused for what the message says, or for what is no message; never a plain one.
+    const bool plain = parses && parsed.has_request() && parsed.SerializeAsString() == bytes;
+    FUZZ_CHECK(!plain);
+    return;
+  }
+  FUZZ_CHECK(parses);
+  FUZZ_CHECK(read->id == parsed.id());
+  const std::string pieces = Joined(read->pieces);
+  FUZZ_CHECK(static_cast<int64_t>(pieces.size()) == read->bytes);
+  switch (read->part) {
+    case StreamMessage::Part::kChunk:
+      FUZZ_CHECK(parsed.has_chunk() && parsed.chunk() == pieces);
+      break;
+    case StreamMessage::Part::kCancel:
+      FUZZ_CHECK(parsed.has_cancel());
+      break;
+    case StreamMessage::Part::kRequest: {
+      FUZZ_CHECK(parsed.has_request() && parsed.request().rhs() == pieces);
+      v1::SolveStreamRequest whole = read->request;
+      whole.mutable_request()->set_rhs(pieces);
+      FUZZ_CHECK(google::protobuf::util::MessageDifferencer::Equals(whole, parsed) ||
+                 HasUnknown(parsed) || HasUnknown(parsed.request()));
+      (void)TimeoutOf(*read);
+      break;
+    }
+  }
+}
+
+void CompareFactorStream(const std::string& bytes, size_t slice_bytes) {
+  grpc::ByteBuffer buffer = InSlices(bytes, slice_bytes);
+  const std::optional<StreamPart> part =
+      ScanStreamPart(&buffer, 0, v1::FactorStreamRequest::kChunkFieldNumber);
+  v1::FactorStreamRequest parsed;
+  const bool parses = parsed.ParseFromString(bytes);
+  if (!part.has_value()) {
+    FUZZ_CHECK(!parses);
+    return;
+  }
+  if (!part->is_chunk || part->beside_chunk) return;
+  FUZZ_CHECK(parses && parsed.has_chunk() && parsed.chunk() == Joined(part->pieces));
+  FUZZ_CHECK(part->chunk_bytes == static_cast<int64_t>(parsed.chunk().size()));
+}
+
+}  // namespace
+}  // namespace blockd::server
+
+// The first byte says the stream and the slices.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace blockd::server;
+  if (size < 1) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
+  const size_t slice_bytes = 1 + (data[0] >> 1);
+  (data[0] & 1 ? CompareFactorStream : CompareSolveStream)(bytes, slice_bytes);
+  return 0;
+}

@@ -1,0 +1,108 @@
+// The scanner beside the parser, on any bytes, in slices of any length: what the scanner accepts
+// parses, takes no more than it was charged for and has no more elements than the limits say; and
+// nothing that parses is refused for anything but its elements.
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "blockd/v1/blockd.pb.h"
+#include "server/core/errors.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/wire_scan.h"
+#include "tests/fuzz/check.h"
+#include "tests/support/heap_hook.h"
+
+namespace blockd::server {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr int64_t kMost = 5;
+constexpr ElementLimit kLimits[] = {{"blockd.v1.ReleaseRequest.handle", kMost},
+                                    {"blockd.v1.FactorRequest.system", kMost},
+                                    {"blockd.v1.FactorOptions.handle", kMost},
+                                    {"blockd.v1.Palette.diagonal_index", kMost}};
+// The reader itself has a little on the heap.
+constexpr int64_t kReader = 512;
+
+std::vector<const Message*> Prototypes() {
+  return {&v1::FactorRequest::default_instance(),
+          &v1::FactorStreamRequest::default_instance(),
+          &v1::SolveRequest::default_instance(),
+          &v1::SolveStreamRequest::default_instance(),
+          &v1::FactorSolveRequest::default_instance(),
+          &v1::ReleaseRequest::default_instance(),
+          &v1::GetFactorizationRequest::default_instance(),
+          &v1::ListFactorizationsRequest::default_instance(),
+          &v1::GetPlanRequest::default_instance()};
+}
+
+grpc::ByteBuffer InSlices(const uint8_t* data, size_t size, size_t slice_bytes) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < size; at += slice_bytes) {
+    slices.emplace_back(data + at, std::min(slice_bytes, size - at));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+// Of the fields that have limits, the most elements of one.
+int64_t MostElements(const Message& message) {
+  int64_t most = 0;
+  const auto* const reflection = message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->is_repeated()) {
+      for (const ElementLimit& limit : kLimits) {
+        if (field->full_name() != limit.field) continue;
+        most = std::max<int64_t>(most, reflection->FieldSize(message, field));
+      }
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      most = std::max(most, MostElements(reflection->GetMessage(message, field)));
+    }
+  }
+  return most;
+}
+
+void Compare(const grpc::ByteBuffer& bytes, const Message& prototype) {
+  const absl::StatusOr<int64_t> charge =
+      ParsedBytes(bytes, prototype, {}, std::numeric_limits<int64_t>::max());
+  const absl::StatusOr<int64_t> limited =
+      ParsedBytes(bytes, prototype, kLimits, std::numeric_limits<int64_t>::max());
+  const std::unique_ptr<Message> message(prototype.New());
+  bool parses = false;
+  int64_t peak = 0;
+  {
+    const test::HeapCount heap;
+    parses = ParseMessage(bytes, message.get());
+    peak = heap.peak_bytes();
+  }
+  FUZZ_CHECK(charge.ok() == parses);
+  if (!charge.ok()) {
+    FUZZ_CHECK(InvalidFieldOf(charge.status()).has_value());
+    FUZZ_CHECK(!limited.ok());
+    return;
+  }
+  FUZZ_CHECK(peak <= *charge + kReader);
+  FUZZ_CHECK(limited.ok() == (MostElements(*message) <= kMost));
+  FUZZ_CHECK(limited.ok() ? *limited == *charge : InvalidFieldOf(limited.status()).has_value());
+  // It stops early, and only then.
+  const absl::StatusOr<int64_t> enough = ParsedBytes(bytes, prototype, {}, *charge / 2);
+  FUZZ_CHECK(enough.ok() && *enough <= *charge && (*charge == 0 || *enough > *charge / 2));
+}
+
+}  // namespace
+}  // namespace blockd::server
+
+// The first byte says the message, the second the slices.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace blockd::server;
+  static const auto& prototypes = *new std::vector<const google::protobuf::Message*>(Prototypes());
+  if (size < 2) return 0;
+  const size_t slice_bytes = data[1] < 128 ? 1 + data[1] : size;
+  Compare(InSlices(data + 2, size - 2, slice_bytes), *prototypes[data[0] % prototypes.size()]);
+  return 0;
+}
