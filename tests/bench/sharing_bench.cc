@@ -1,5 +1,5 @@
 // What those who share a server notice of each other: a small Solve alone, and beside everything
-// that others may do. Servers are processes of their own, and so are the others, at nice 19.
+// that others may do. Servers are processes of their own, and so are the others, 19 nicer.
 //
 //   sharing_bench --blockd=PROGRAM [--backend=NAME] [--device_memory=SIZE] [--seconds=S]
 //     [--rounds=R] [--load_blocks=N --load_block_size=n] [--only=WORDS] [--json=FILE --commit=NAME]

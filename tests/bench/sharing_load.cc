@@ -70,7 +70,7 @@ Load::Load(const std::string& name, int port, const LoadSize& size) {
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpriority(PRIO_PROCESS, 0, 19);
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 19);
     dup2(in[0], 0);
     dup2(out[1], 1);
     execv(argv[0], argv.data());

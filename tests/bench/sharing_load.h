@@ -1,5 +1,5 @@
 // What others do to a server while a caller of its own is measured: work, and abuse. Each runs in a
-// process of its own at the lowest priority, as it would on another machine.
+// process of its own that is 19 nicer than the server, as if it were on another machine.
 #ifndef BLOCKD_TESTS_BENCH_SHARING_LOAD_H_
 #define BLOCKD_TESTS_BENCH_SHARING_LOAD_H_
 

@@ -35,10 +35,11 @@ std::unique_ptr<v1::Solver::Stub> Connect(int port) {
       absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments));
 }
 
-std::string Factor(v1::Solver::Stub& stub, const System& system) {
+std::string Factor(v1::Solver::Stub& stub, const System& system, int lease_seconds) {
   v1::FactorRequest request;
   *request.mutable_spec() = system.spec;
   *request.add_system() = system.data;
+  request.mutable_options()->mutable_lease()->set_seconds(lease_seconds);
   for (;;) {
     grpc::ClientContext context;
     SayWho(One(), &context);
@@ -95,7 +96,9 @@ void Faults::KillClients() {
 void Faults::DoNotRead() {
   const auto stub = Connect(port_);
   while (!stop_) {
-    v1::SolveStreamRequest request = LargeRequest(Factor(*stub, LargeSystem()));
+    // It is there while it is used.
+    const std::string handle = Factor(*stub, LargeSystem(), /*lease_seconds=*/60);
+    v1::SolveStreamRequest request = LargeRequest(handle);
     grpc::ClientContext context;
     SayWho(One(), &context);
     const auto stream = stub->SolveStream(&context);
@@ -104,17 +107,26 @@ void Faults::DoNotRead() {
       if (!stream->Write(request)) break;
     }
     // The server ends it after --reply_timeout: then a write fails.
-    for (int i = 0; i < 200 && !stop_; ++i) {
+    bool ended = false;
+    for (int i = 0; i < 600 && !stop_ && !ended; ++i) {
       Nap(50);
       v1::SolveStreamRequest nothing;
       nothing.set_id(1'000'000);
       nothing.mutable_cancel();
-      if (!stream->Write(nothing)) break;
+      ended = !stream->Write(nothing);
     }
-    if (stop_) context.TryCancel();
+    const std::string wrong = ended || stop_ ? "" : "goes on for 30 s";
+    context.TryCancel();
     v1::SolveStreamReply reply;
     while (stream->Read(&reply)) continue;
-    tally_->Add("SolveStream that is not read", stream->Finish(), {CANCELLED});
+    tally_->Add("SolveStream that is not read", stream->Finish(), {CANCELLED}, wrong);
+    grpc::ClientContext release_context;
+    SayWho(One(), &release_context);
+    v1::ReleaseRequest release;
+    release.add_handle(handle);
+    v1::ReleaseReply released;
+    tally_->Add("Release of what was leased", stub->Release(&release_context, release, &released),
+                {});
   }
 }
 
@@ -140,7 +152,7 @@ void Faults::DoNotSend() {
 void BeClient(const std::string& kind, int port) {
   const auto stub = Connect(port);
   const System& system = LargeSystem();
-  const std::string handle = kind == "reply" ? Factor(*stub, system) : "";
+  const std::string handle = kind == "reply" ? Factor(*stub, system, 0) : "";
   for (;;) {
     grpc::ClientContext context;
     SayWho(One(), &context);

@@ -71,7 +71,18 @@ const System& NotPositiveDefinite() {
 }
 
 const System& LargeSystem() {
-  static const auto& system = *new System(Make(problems::Mpc(256, 32, 1), 1));
+  // Cheap to make, since each client that is killed makes it: dominant by its diagonal.
+  static const auto& system = *[] {
+    problems::Problem problem;
+    problem.num_blocks = 256;
+    problem.block_size = 32;
+    problem.diagonal.resize(256 * 32 * 32, 0.01);
+    problem.coupling.resize(255 * 32 * 32, 0.01);
+    for (size_t i = 0; i < 256; ++i) {
+      for (size_t j = 0; j < 32; ++j) problem.diagonal[(i * 32 + j) * 32 + j] = 4;
+    }
+    return new System(Make(std::move(problem), 1));
+  }();
   return system;
 }
 
