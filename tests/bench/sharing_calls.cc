@@ -214,9 +214,19 @@ void StalledUploads(const Place& place, Progress& progress) {
   }
 }
 
-// Streams whose solutions are never read.
+// Streams whose solutions are never read. Ready once they all stand still: until then they are
+// ordinary callers.
+void AwaitStandstill(Progress& progress) {
+  for (int64_t last = -1; last != progress.answered || last == 0;) {
+    last = progress.answered;
+    Nap(500);
+  }
+  ++progress.threads_ready;
+}
 void StalledReaders(const Place& place, Progress& progress) {
   constexpr int64_t kColumns = 128;
+  if (progress.threads_started++ == 0) return AwaitStandstill(progress);
+  ++progress.threads_ready;
   const auto stub = v1::Solver::NewStub(Connect(place));
   const v1::FactorRequest system = FactorOf(1024, 8, 1);
   const std::string handle = Factor(*stub, system);
@@ -224,12 +234,11 @@ void StalledReaders(const Place& place, Progress& progress) {
   request.mutable_request()->set_handle(handle);
   request.mutable_request()->set_num_rhs(kColumns);
   request.mutable_request()->set_rhs(BytesOf(problems::RandomColumns(1024 * 8, kColumns, 1)));
-  for (bool first = true;; first = false) {
+  for (;;) {
     grpc::ClientContext context;
     const auto stream = stub->SolveStream(&context);
     for (uint64_t id = 1; id <= 64; ++id) {
       request.set_id(id);
-      if (first && id == 3) ++progress.threads_ready;
       if (!stream->Write(request)) break;  // waits once the server reads no more
       progress.Count(true);
     }
@@ -334,7 +343,7 @@ const std::vector<Abuse>& CallAbuses() {
       {{"pins", "pins of 1 x 1 systems until refused, then 2 callers go on"}, 2, Pins},
       {{"leases", "leases of an hour until refused, then 2 callers go on"}, 2, Leases},
       {{"stalled_uploads", "64 uploads that send nothing after their header"}, 64, StalledUploads},
-      {{"stalled_readers", "6 SolveStreams that read nothing"}, 6, StalledReaders},
+      {{"stalled_readers", "6 SolveStreams that read nothing"}, 7, StalledReaders},
       {{"large_messages", "2 callers with messages of 63 MiB"}, 2, LargeMessages},
       {{"handle_flood", "2 callers that factor 4096 systems a call"}, 2, HandleFlood},
       {{"release_flood", "2 callers that release millions of unknown handles"}, 2, ReleaseFlood},

@@ -185,7 +185,7 @@ TEST_F(SolverCoreMemoryTest, APoolInPiecesIsALackOfMemory) {
   pinned.pin = true;
   std::vector<Handle> handles;
   const TestSystem half(32, 16);
-  for (int i = 0; i < 12; ++i) handles.push_back(Held(half, pinned));
+  for (int i = 0; i < 16; ++i) handles.push_back(Held(half, pinned));
   for (size_t i = 0; i < handles.size(); i += 2) {
     ASSERT_TRUE(core_->Release("alice", {&handles[i], 1}).ok());
   }
@@ -193,7 +193,7 @@ TEST_F(SolverCoreMemoryTest, APoolInPiecesIsALackOfMemory) {
   ASSERT_GT(core_->memory().free_bytes, Charge(large.form.shape));
   ASSERT_LT(core_->memory().pool.largest_free_bytes, Charge(large.form.shape));
   for (const absl::Status& status :
-       {Factor({large})->Wait()->systems[0].status, FactorSolve(large)->Wait().status()}) {
+       {Factor({large})->Wait().status(), FactorSolve(large)->Wait().status()}) {
     const auto detail = server::InsufficientMemoryOf(status);
     ASSERT_TRUE(detail.has_value()) << status;
     EXPECT_GT(detail->asked_bytes, core_->memory().pool.largest_free_bytes);
