@@ -41,7 +41,8 @@ Reservation Reservation::Split(int64_t amount) {
 }
 
 void Reservation::Merge(Reservation other) {
-  if (budget_ == nullptr) budget_ = other.budget_, tenant_ = other.tenant_;
+  // One of nothing is nobody's, so it may be of a budget already.
+  if (amount_ == 0) budget_ = other.budget_, tenant_ = other.tenant_;
   amount_ += std::exchange(other.amount_, 0);
 }
 

@@ -19,6 +19,9 @@ uint64_t HashOf(const std::string& caller) { return absl::Hash<std::string>()(ca
 // What a client should wait for a refactor that overwrites the handle it asks for.
 constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
 
+// Handles of one call that are filed or released under one hold of the lock: some 50 us.
+constexpr size_t kAtATime = 64;
+
 }  // namespace
 
 FactorizationCache::FactorizationCache(const Options& options, const ServerIdentity& server,
@@ -101,34 +104,49 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
                                                const EntryOptions& options, EntryGrants grants) {
   const absl::Time now = clock_->Now();
   std::vector<Handle> handles;
-  std::vector<Entry*> entries;
-  absl::MutexLock lock(&mutex_);
-  Caller& owner = callers_[caller];
-  owner.name = caller;
+  std::vector<Entry*> entries;  // nobody else's yet
   for (Holding& holding : holdings) {
     auto* const entry = new Entry;
     entry->handle = Handle::Random(server_.epoch);
-    entry->caller = &owner;
     entry->shape = holding.factorization->shape();
     entry->pinned = options.pin;
     entry->lease = options.lease;
     entry->made = entry->used = now;
-    entry->use_order = next_use_++;
     entry->handle_grant = grants.handles.Split(1);
     entry->pinned_grant = grants.pinned.Split(holding.reservation.bytes());
-    if (owner.tenant == nullptr) owner.tenant = holding.reservation.tenant();
     entry->holding = std::make_shared<Holding>(std::move(holding));
+    handles.push_back(entry->handle);
+    entries.push_back(entry);
+  }
+  if (options.idempotency_key.empty()) {
+    // A few at a time, so that others come in between. One that is filed may be gone by then.
+    for (size_t at = 0; at < entries.size(); at += kAtATime) {
+      absl::MutexLock lock(&mutex_);
+      InsertAll(caller, std::span(entries).subspan(at, std::min(kAtATime, entries.size() - at)));
+    }
+  } else {
+    absl::MutexLock lock(&mutex_);
+    RememberKey(InsertAll(caller, entries), options, entries);
+  }
+  return handles;
+}
+
+FactorizationCache::Caller& FactorizationCache::InsertAll(const std::string& caller,
+                                                          std::span<Entry* const> entries) {
+  Caller& owner = callers_[caller];
+  owner.name = caller;
+  for (Entry* const entry : entries) {
+    entry->caller = &owner;
+    entry->use_order = next_use_++;
+    if (owner.tenant == nullptr) owner.tenant = entry->holding->reservation.tenant();
     owner.charged_bytes += ChargeOf(*entry);
     held_bytes_ += BytesOf(entry->holding);
-    pinned_ += options.pin;
-    handles.push_back(entry->handle);
+    pinned_ += entry->pinned;
     owner.entries.insert(entry);
     entries_.insert(entry);
-    entries.push_back(entry);
     File(*entry);
   }
-  if (!options.idempotency_key.empty()) RememberKey(owner, options, entries);
-  return handles;
+  return owner;
 }
 
 NotFoundReason FactorizationCache::WhyNot(const std::string& caller, const Handle& handle) const {
@@ -148,14 +166,18 @@ FactorizationCache::Entry* FactorizationCache::EntryOf(const Handle& handle) con
   return it == entries_.end() ? nullptr : *it;
 }
 
-absl::StatusOr<FactorizationCache::Entry*> FactorizationCache::Find(const std::string& caller,
-                                                                    const Handle& handle) const {
+FactorizationCache::Entry* FactorizationCache::EntryOf(const std::string& caller,
+                                                       const Handle& handle) const {
   Entry* const entry = EntryOf(handle);
   // A foreign handle is not told from one that never existed: its existence is not the caller's to
   // know.
-  if (entry == nullptr || entry->caller->name != caller) {
-    return HandleNotFoundError({handle, WhyNot(caller, handle), server_});
-  }
+  return entry == nullptr || entry->caller->name != caller ? nullptr : entry;
+}
+
+absl::StatusOr<FactorizationCache::Entry*> FactorizationCache::Find(const std::string& caller,
+                                                                    const Handle& handle) const {
+  Entry* const entry = EntryOf(caller, handle);
+  if (entry == nullptr) return HandleNotFoundError({handle, WhyNot(caller, handle), server_});
   return entry;
 }
 
@@ -239,20 +261,23 @@ std::shared_ptr<Holding> FactorizationCache::End(Entry* entry, NotFoundReason wh
 
 absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
                                                     std::span<const Handle> handles) {
-  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+  absl::flat_hash_set<Handle> named;
   absl::Status missing;
   int64_t bytes = 0;
-  absl::flat_hash_set<Handle> named;
-  absl::MutexLock lock(&mutex_);
-  for (const Handle& handle : handles) {
-    if (!named.insert(handle).second) continue;
-    absl::StatusOr<Entry*> entry = Find(caller, handle);
-    if (!entry.ok()) {
-      missing.Update(entry.status());
-      continue;
+  // A few at a time, so that others come in between.
+  for (size_t at = 0; at < handles.size(); at += kAtATime) {
+    std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+    absl::MutexLock lock(&mutex_);
+    for (const Handle& handle : handles.subspan(at, std::min(kAtATime, handles.size() - at))) {
+      if (!named.insert(handle).second) continue;
+      Entry* const entry = EntryOf(caller, handle);
+      if (entry == nullptr) {  // of many it is enough to name one
+        if (missing.ok()) missing = Find(caller, handle).status();
+        continue;
+      }
+      bytes += BytesOf(entry->holding);
+      dead.push_back(End(entry, NotFoundReason::kReleased, EvictionReason::kReleased));
     }
-    bytes += BytesOf((*entry)->holding);
-    dead.push_back(End(*entry, NotFoundReason::kReleased, EvictionReason::kReleased));
   }
   if (!missing.ok()) return missing;
   return bytes;

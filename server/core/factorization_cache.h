@@ -282,6 +282,8 @@ class FactorizationCache : public Evictor {
   // weight; null if there is none.
   Entry* OldestIdle(double fair_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // factorization_cache_keys.cc
+  Caller& InsertAll(const std::string& caller, std::span<Entry* const> entries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RememberKey(Caller& owner, const EntryOptions& options, std::span<Entry* const> entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status CheckKept(const Factorization& held, const KeyRequest& request);
@@ -295,6 +297,9 @@ class FactorizationCache : public Evictor {
   // Whoever they belong to, which `changed` then says, each once.
   std::vector<Entry*> EntriesOf(std::span<const Handle> handles, Changed* changed,
                                 std::vector<Handle>* missing) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The caller's own; null for one that it does not hold.
+  Entry* EntryOf(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the entry; the caller drops the holding after unlocking. The entry may be gone then.
   std::shared_ptr<Holding> End(Entry* entry, NotFoundReason why, EvictionReason reason)

@@ -28,7 +28,7 @@ struct World {
 
 ServerOptions Options() {
   ServerOptions options;
-  options.max_inflight_request_bytes = 4000;
+  options.core.max_inflight_request_bytes = 4000;
   options.max_message_bytes = 4000;
   options.serving_threads = 1;
   return options;
@@ -49,7 +49,7 @@ class Client {
     FUZZ_CHECK(TheWire().gone());
     FUZZ_CHECK(TheFakeCore().factors.empty() && ThePosted().empty());
     FUZZ_CHECK(TheFakeCore().uploads == 0);
-    FUZZ_CHECK(state_.host_budget.used_bytes() == 0);
+    FUZZ_CHECK(state_.core->host().reserved() == 0);
     FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::ZeroDuration()));
   }
 

@@ -56,7 +56,7 @@ struct World {
 ServerOptions Options() {
   ServerOptions options;
   options.core = Limits();
-  options.max_inflight_request_bytes = 20'000;
+  options.core.max_inflight_request_bytes = 20'000;
   options.max_message_bytes = 10'000;
   options.serving_threads = 1;
   return options;
@@ -85,7 +85,7 @@ class Client {
              memory.pool.used_bytes == memory.solve_reserve_bytes;
     }));
     FUZZ_CHECK(core_.healthy());
-    FUZZ_CHECK(state_.host_budget.used_bytes() == 0);
+    FUZZ_CHECK(state_.core->host().reserved() == 0);
     FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::ZeroDuration()));
   }
 

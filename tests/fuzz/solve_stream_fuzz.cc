@@ -53,7 +53,7 @@ class Client {
     End();
     FUZZ_CHECK(TheWire().gone());
     FUZZ_CHECK(TheFakeCore().solves.empty() && ThePosted().empty());
-    FUZZ_CHECK(state_.host_budget.used_bytes() == 0);
+    FUZZ_CHECK(state_.core->host().reserved() == 0);
     FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::ZeroDuration()));
   }
 
@@ -61,7 +61,7 @@ class Client {
   static ServerOptions Options(FuzzedDataProvider* input) {
     ServerOptions options;
     const bool large = input->ConsumeBool();
-    options.max_inflight_request_bytes = large ? 200'000 : 500;
+    options.core.max_inflight_request_bytes = large ? 200'000 : 500;
     options.max_message_bytes = 150'000;
     options.max_stream_requests = 3;
     options.max_stream_bytes = large ? 150'000 : 400;

@@ -1,6 +1,5 @@
 #include "tests/integration/raw_http2.h"
 
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,7 +33,7 @@ std::string HeaderField(const std::string& name, const std::string& value) {
 
 }  // namespace
 
-RawHttp2::RawHttp2(int port) : fd_(ConnectTo(port)) { EXPECT_GE(fd_, 0); }
+RawHttp2::RawHttp2(int port) : fd_(ConnectTo(port)), closed_(fd_ < 0) {}
 RawHttp2::~RawHttp2() { close(fd_); }
 
 bool RawHttp2::Send(const std::string& bytes) {

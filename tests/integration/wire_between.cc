@@ -1,7 +1,6 @@
 #include "tests/integration/wire_between.h"
 
 #include <arpa/inet.h>
-#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -45,9 +44,11 @@ int ConnectTo(int port) {
 
 std::string Ask(int port, const std::string& request) {
   const int fd = ConnectTo(port);
-  EXPECT_GE(fd, 0);
-  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(request.size()));
+  if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(request.size())) {
+    close(fd);
+    return "";
+  }
   std::string text;
   char buffer[4096];
   for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) > 0;) text.append(buffer, got);

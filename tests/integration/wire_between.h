@@ -26,7 +26,8 @@ class WireBetween {
 // A TCP connection to the loopback address; the caller closes it. -1 if there is none.
 int ConnectTo(int port);
 
-// What a server on that port answers to `request`, until it closes the connection.
+// What a server on that port answers to `request`, until it closes the connection; empty if it does
+// not listen.
 std::string Ask(int port, const std::string& request);
 std::string HttpGet(int port, const std::string& path);
 

@@ -180,6 +180,30 @@ TEST_F(SolverCoreMemoryTest, AFragmentedPoolIsMadeWholeByEviction) {
   EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 0);
 }
 
+// Nothing may be evicted: what the budget has room for is refused as any other lack of memory is.
+TEST_F(SolverCoreMemoryTest, APoolInPiecesIsALackOfMemory) {
+  StartWithRoomFor(8);
+  FactorParams pinned;
+  pinned.pin = true;
+  std::vector<Handle> handles;
+  const TestSystem half(32, 16);
+  for (int i = 0; i < 16; ++i) handles.push_back(Held(half, pinned));
+  for (size_t i = 0; i < handles.size(); i += 2) {
+    ASSERT_TRUE(core_->Release("alice", {&handles[i], 1}).ok());
+  }
+  const TestSystem large(128, 16);
+  ASSERT_GT(core_->memory().free_bytes, Charge(large.form.shape));
+  ASSERT_LT(core_->memory().pool.largest_free_bytes, Charge(large.form.shape));
+  for (const absl::Status& status :
+       {Factor({large})->Wait().status(), FactorSolve(large)->Wait().status()}) {
+    const auto detail = server::InsufficientMemoryOf(status);
+    ASSERT_TRUE(detail.has_value()) << status;
+    EXPECT_GT(detail->asked_bytes, core_->memory().pool.largest_free_bytes);
+    EXPECT_EQ(detail->evictable_bytes, 0);
+    EXPECT_TRUE(server::RetryAfterOf(status).has_value());
+  }
+}
+
 TEST_F(SolverCoreMemoryTest, IdleFactorizationsExpireWithoutTraffic) {
   Start({.limits = {.idle_expiry = absl::Seconds(8)}});
   FactorParams pinned;

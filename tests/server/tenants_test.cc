@@ -99,6 +99,20 @@ TEST(TenantsTest, SplitsAndMergesStayTheTenants) {
   EXPECT_FALSE(tenant->has_anything());
 }
 
+// An empty message takes nothing of the host's budget, and its answer something.
+TEST(TenantsTest, WhatIsAddedToNothingComesBackToTheTenant) {
+  Tenants tenants;
+  Budget budget({.resource = Resource::kHostBytes, .total = 1000});
+  const TenantPtr tenant = *tenants.Get("a");
+  Reservation share = *budget.Reserve(tenant, 0);
+  share.Merge(*budget.Reserve(tenant, 300));
+  EXPECT_EQ(tenant->used(Resource::kHostBytes), 300);
+  EXPECT_EQ(share.tenant(), tenant.get());
+  share.Reset();
+  EXPECT_EQ(tenant->used(Resource::kHostBytes), 0);
+  EXPECT_EQ(budget.reserved(), 0);
+}
+
 TEST(TenantsTest, ConfiguringAgainHoldsForTenantsThatAreThere) {
   Tenants tenants;
   const TenantPtr tenant = *tenants.Get("a");

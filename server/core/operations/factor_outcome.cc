@@ -103,12 +103,24 @@ std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
   const int64_t alone = Shard::FactorCharge(*plan) +
                         shard.solver().FactorWorkspaceBytes(*plan, form, 1, staged || kept) +
                         (kept ? Shard::MatrixCharge(form) : 0);
-  if (!shard.Defragment(alone) && items.size() == 1) return outcomes;
+  const bool again = shard.Defragment(alone) || items.size() > 1;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!exhausted(outcomes[i])) continue;
-    outcomes[i] = std::move(shard.solver().Factor(plan, items.subspan(i, 1))[0]);
+    if (again) outcomes[i] = std::move(shard.solver().Factor(plan, items.subspan(i, 1))[0]);
+    outcomes[i].status = SayInPieces(shard, outcomes[i].status, alone);
   }
   return outcomes;
+}
+
+absl::Status SayInPieces(Shard& shard, const absl::Status& status, int64_t bytes) {
+  if (!absl::IsResourceExhausted(status) || InsufficientMemoryOf(status)) return status;
+  const PoolStats pool = shard.solver().backend().pool().stats();
+  return WithRetryAfter(
+      InsufficientMemoryError({.asked_bytes = bytes,
+                               .free_bytes = pool.free_bytes,
+                               .evictable_bytes = shard.cache().EvictableBytes(),
+                               .total_bytes = shard.device().total()}),
+      shard.limits().retry_delay);
 }
 
 }  // namespace blockd::server

@@ -32,6 +32,10 @@ std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
                                            const std::shared_ptr<const EliminationPlan>& plan,
                                            std::span<const FactorItem> items, Phases* phases);
 
+// A refusal of so many bytes by a pool that is in pieces, said as every lack of memory is, with a
+// RetryAfter; any other status as it is.
+absl::Status SayInPieces(Shard& shard, const absl::Status& status, int64_t bytes);
+
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_

@@ -80,9 +80,11 @@ std::vector<SolveOutcome> FactorSolveOperation::Solve(std::span<const SolveItem>
   for (size_t i = 0; i < items.size(); ++i) {
     if (!absl::IsResourceExhausted(outcomes[i].status)) continue;
     const Factorization& factorization = *items[i].factorization;
-    shard_->Defragment(shard_->solver().SolveWorkspaceBytes(
-        factorization.plan(), items[i].num_rhs, static_cast<bool>(factorization.matrix())));
+    const int64_t bytes = shard_->solver().SolveWorkspaceBytes(
+        factorization.plan(), items[i].num_rhs, static_cast<bool>(factorization.matrix()));
+    shard_->Defragment(bytes);
     outcomes[i] = shard_->solver().Solve(items.subspan(i, 1), nullptr, Track::kFactor)[0];
+    outcomes[i].status = SayInPieces(*shard_, outcomes[i].status, bytes);
   }
   return outcomes;
 }

@@ -6,6 +6,7 @@
 #include "server/core/finite_scanner.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor.h"
+#include "server/core/operations/factor_outcome.h"
 
 namespace blockd::server {
 
@@ -153,7 +154,7 @@ absl::Status FactorOperation::StageAll(FactorTask& task, std::span<const uint32_
         shard_->Defragment(Shard::MatrixCharge(form))) {
       staged = shard_->solver().Stage(form);
     }
-    if (!staged.ok()) return staged.status();
+    if (!staged.ok()) return SayInPieces(*shard_, staged.status(), Shard::MatrixCharge(form));
     absl::Status status;
     if (!palette_diagonal.empty()) {
       status = shard_->solver().Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
