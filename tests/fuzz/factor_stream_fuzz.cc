@@ -28,7 +28,6 @@ struct World {
 
 ServerOptions Options() {
   ServerOptions options;
-  options.core.max_inflight_request_bytes = 4000;
   options.max_message_bytes = 4000;
   options.serving_threads = 1;
   return options;
@@ -41,6 +40,7 @@ class Client {
         state_(&world->core, &world->metrics, Options(), {}, world->identities.get()) {}
 
   void Run() {
+    TheFakeCore().SetHost(4000);
     TheFakeCore().next = FakeCore::Next::kAsksOn;
     TheFakeCore().fail_next_chunk = false;
     TheWire().Begin(MakeFactorStream(&state_, std::make_unique<IncomingCall>()));

@@ -101,6 +101,7 @@ SolverCore::SolverCore(std::unique_ptr<Solver> /*solver*/, const CoreLimits& /*l
     : impl_(std::make_unique<Impl>()) {}
 SolverCore::~SolverCore() = default;
 Tenants& SolverCore::tenants() { return impl_->tenants; }
+Budget& SolverCore::host() { return *TheFakeCore().host; }
 
 absl::StatusOr<Shape> SolverCore::ShapeOf(const std::string& /*caller*/, const Handle& handle) {
   for (uint8_t number = 0; number < kHandles; ++number) {
@@ -121,7 +122,8 @@ void SolverCore::Solve(ContextPtr context, const SolveParams& params, SolveDone 
   if (at_once) core.AnswerSolve(core.solves.size() - 1, absl::OkStatus());
 }
 
-void SolverCore::Cancel(const RequestContext& context) {
+void SolverCore::Cancel(RequestContext& context) {
+  context.cancelled = true;
   FakeCore& core = TheFakeCore();
   for (size_t i = 0; i < core.solves.size();) {
     if (core.solves[i].context.get() == &context) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,6 +36,13 @@ struct FakeCore {
   void AnswerSolve(size_t index, const absl::Status& status);
   void AnswerFactor(size_t index, const absl::Status& status);
 
+  // Of what requests under way may have on the host.
+  void SetHost(int64_t bytes) {
+    host.emplace(Budget::Options{
+        .resource = Resource::kHostBytes, .total = bytes, .limit = "max_inflight_request_bytes"});
+  }
+
+  std::optional<Budget> host;
   Next next = Next::kAsksOn;
   bool fail_next_chunk = false;
   std::deque<PendingSolve> solves;

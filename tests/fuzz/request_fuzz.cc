@@ -42,6 +42,7 @@ CoreLimits Limits() {
   limits.max_rhs = 16;
   limits.tombstones = 16;
   limits.max_handles = 8;
+  limits.max_inflight_request_bytes = 20'000;
   return limits;
 }
 
@@ -56,7 +57,6 @@ struct World {
 ServerOptions Options() {
   ServerOptions options;
   options.core = Limits();
-  options.core.max_inflight_request_bytes = 20'000;
   options.max_message_bytes = 10'000;
   options.serving_threads = 1;
   return options;

@@ -61,7 +61,7 @@ class Client {
   static ServerOptions Options(FuzzedDataProvider* input) {
     ServerOptions options;
     const bool large = input->ConsumeBool();
-    options.core.max_inflight_request_bytes = large ? 200'000 : 500;
+    TheFakeCore().SetHost(large ? 200'000 : 500);
     options.max_message_bytes = 150'000;
     options.max_stream_requests = 3;
     options.max_stream_bytes = large ? 150'000 : 400;
