@@ -115,10 +115,11 @@ TEST_F(QuotasTest, PinnedBytes) {
   EXPECT_TRUE(IsOk(FactorOf("small", true)));
   const double one = Used("pinned_bytes");
   EXPECT_EQ(one, Used("device_bytes"));
-  Write(absl::StrCat("pinned_bytes: \"", static_cast<int64_t>(one) * 3 / 2, "\""));
+  const int64_t limit = static_cast<int64_t>(one) * 3 / 2;
+  Write(absl::StrCat("pinned_bytes: \"", limit, "\""));
   ASSERT_TRUE(server().Reload().ok());
-  EXPECT_TRUE(IsOver(FactorOf("small", true), "pinned_bytes",
-                     static_cast<double>(static_cast<int64_t>(one) * 3 / 2), one, one, false));
+  EXPECT_TRUE(
+      IsOver(FactorOf("small", true), "pinned_bytes", static_cast<double>(limit), one, one, false));
   EXPECT_TRUE(IsOk(FactorOf("small")));  // that may be evicted
   EXPECT_TRUE(IsOk(FactorOf("other", true)));
   EXPECT_EQ(Used("pinned_bytes"), one);
