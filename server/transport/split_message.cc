@@ -51,8 +51,6 @@ class Splitter {
 
  private:
   bool SplitInner(int field, int length, std::span<const int> path, std::string* rest) {
-    // PushLimit would cut what is longer than the message that it is in.
-    if (in_->BytesUntilLimit() >= 0 && length > in_->BytesUntilLimit()) return false;
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     std::string inner;
     if (!Split(path, &inner) || in_->BytesUntilLimit() != 0) return false;

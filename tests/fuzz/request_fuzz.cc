@@ -222,7 +222,8 @@ class Client {
     *data->mutable_coupling() = Scalars(spec, couplings * n * n, 0.25, 0, 0);
     if (how < 200) return true;
     std::string& spoiled = how < 228 ? *data->mutable_diagonal() : *data->mutable_coupling();
-    if (how % 4 == 0) spoiled.resize(spoiled.size() - std::min<size_t>(1, spoiled.size()));
+    if (how % 2 == 0)
+      spoiled.resize(spoiled.size() - std::min<size_t>(1 + how % 13, spoiled.size()));
     const std::string other = input_.ConsumeRandomLengthString(16);
     if (other.size() <= spoiled.size()) spoiled.replace(0, other.size(), other);
     return false;

@@ -38,7 +38,7 @@ run_target() {
   local target="$1" program="$build/tests/fuzz/$1_fuzz" log="$build/$1.log" options
   local found="$build/found/$1" grown="$build/corpus/$1"
   mkdir -p "$found" "$grown"
-  options=("-max_total_time=$seconds" -timeout=10 -rss_limit_mb=4096 -max_len=512
+  options=("-max_total_time=$seconds" -timeout=10 -rss_limit_mb=4096 -max_len=4096
     -print_final_stats=1 "-artifact_prefix=$found/")
   if [[ -f "tests/fuzz/dictionaries/$target.dict" ]]; then
     options+=("-dict=tests/fuzz/dictionaries/$target.dict")

@@ -41,6 +41,18 @@ v1::SolveStreamRequest Request() {
   return wire;
 }
 
+// As the parser does, which reads the rest of a message only.
+TEST(StreamRequestTest, ATagOfMoreThanFiveBytesIsNoMessage) {
+  const std::string longer("\x88\x80\x80\x80\x80\x00\x4d", 7);  // the id
+  for (const std::string& bytes :
+       {longer + Request().SerializeAsString(), longer + std::string("\x1a\x01z", 3)}) {
+    v1::SolveStreamRequest message;
+    EXPECT_FALSE(message.ParseFromString(bytes));
+    grpc::ByteBuffer buffer = InSlices(bytes);
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadStreamMessage(&buffer).status()));
+  }
+}
+
 TEST(StreamRequestTest, ARequestIsReadWithoutItsRightHandSides) {
   grpc::ByteBuffer buffer = InSlices(Request().SerializeAsString());
   const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
