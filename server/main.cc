@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/flags/parse.h"
@@ -87,10 +89,12 @@ void UnblockStopSignals() {
 
 // Received bytes lie in pieces of up to some MiB that live for one message. By default each would
 // be mapped anew and its pages cleared, which takes longer than receiving it: they are kept
-// instead.
+// instead. Each arena keeps the most that its threads ever had at once. So there are few: with one
+// for each thread the process would grow for hours.
 void KeepLargePieces() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  mallopt(M_ARENA_MAX, std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 4));
 }
 
 bool FlushedAll() {

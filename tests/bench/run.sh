@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the table of all benchmarks: the engine against CHOLMOD and this machine's ceilings, then the
-# service over loopback against a server process of its own.
+# Prints the table of all benchmarks: the engine against CHOLMOD and this machine's ceilings, what callers of one
+# server notice of each other, then the service over loopback against a server process of its own.
 #
 #   tests/bench/run.sh [--json] [--quick] [--envoy=PROGRAM] [BUILD_FOLDER]      (default: build/release)
 #
@@ -54,6 +54,7 @@ measure() {
 if [ -z "$envoy" ]; then
   measure cpu_bench cpu
   measure accuracy_bench accuracy_cpu --backend=cpu
+  measure sharing_bench sharing_cpu --backend=cpu --blockd="$build/bin/blockd"
 fi
 
 "$build/bin/blockd" --port=0 --metrics_port=-1 --port_file="$scratch/port" --log_level=error &

@@ -115,12 +115,11 @@ std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
 absl::Status SayInPieces(Shard& shard, const absl::Status& status, int64_t bytes) {
   if (!absl::IsResourceExhausted(status) || InsufficientMemoryOf(status)) return status;
   const PoolStats pool = shard.solver().backend().pool().stats();
-  return WithRetryAfter(
-      InsufficientMemoryError({.asked_bytes = bytes,
-                               .free_bytes = pool.free_bytes,
-                               .evictable_bytes = shard.cache().EvictableBytes(),
-                               .total_bytes = shard.device().total()}),
-      shard.limits().retry_delay);
+  return WithRetryAfter(InsufficientMemoryError({.asked_bytes = bytes,
+                                                 .free_bytes = pool.free_bytes,
+                                                 .evictable_bytes = shard.cache().EvictableBytes(),
+                                                 .total_bytes = shard.device().total()}),
+                        shard.limits().retry_delay);
 }
 
 }  // namespace blockd::server
