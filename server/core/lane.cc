@@ -134,7 +134,8 @@ void Lane::Loop() {
     for (const WorkPtr& work : works) {
       running_.push_back(static_cast<Task*>(work.get()));
       const Ticket& ticket = work->ticket();
-      running_seconds_ += running_seconds_ == 0 ? ticket.seconds : ticket.marginal_seconds;
+      running_seconds_ += running_seconds_ == 0 ? std::min(ticket.seconds, work->granted_seconds())
+                                                : ticket.marginal_seconds;
     }
     running_since_ = now;
     mutex_.Unlock();
@@ -148,14 +149,28 @@ void Lane::RunBatch(std::vector<WorkPtr> works, absl::Time now) {
   std::vector<TaskPtr> batch;
   batch.reserve(works.size());
   for (WorkPtr& work : works) batch.push_back(AsTask(std::move(work)));
-  for (TaskPtr& task : batch) task->permit.slot.Reset();
+  // Who comes back keeps its place.
+  for (TaskPtr& task : batch) {
+    if (!task->is_piece()) task->permit.slot.Reset();
+  }
   batch[0]->operation->Run(batch);
-  const double seconds = absl::ToDoubleSeconds(clock_->Now() - now);
-  absl::MutexLock lock(&mutex_);
-  running_.clear();  // before they are destroyed
-  if (running_seconds_ <= 0 || seconds <= 0) return;
-  const double seen = std::clamp(seconds / running_seconds_, kLeastCorrection, kMostCorrection);
-  correction_ += kLearning * (seen - correction_);
+  const absl::Time end = clock_->Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    running_.clear();  // before they are destroyed
+    const double seconds = absl::ToDoubleSeconds(end - now);
+    if (running_seconds_ > 0 && seconds > 0) {
+      const double seen = std::clamp(seconds / running_seconds_, kLeastCorrection, kMostCorrection);
+      correction_ += kLearning * (seen - correction_);
+    }
+    if (!batch[0]->unfinished) return;
+    batch[0]->unfinished = false;
+    // Whoever raises the flag looks for the task afterwards, under this lock.
+    if (!batch[0]->ended(end)) return scheduler_.Push(std::move(batch[0]), end);
+  }
+  const absl::Status status = batch[0]->EndStatus(end);
+  Operation* const operation = batch[0]->operation;
+  operation->Fail(std::move(batch[0]), status);
 }
 
 }  // namespace blockd::server

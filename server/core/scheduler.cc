@@ -160,13 +160,11 @@ Work* Scheduler::Choose(absl::Time now, bool flush) {
 }
 
 bool Scheduler::IsShared(absl::Time now) const {
-  const Tenant* one = nullptr;
   bool any = false;
   for (const Class& each : classes_) {
     for (const auto& [tenant, share] : each.shares) {
       if (share.line.empty() && share.last + kRecently < now) continue;
-      if (any && tenant != one) return true;
-      one = tenant;
+      if (any) return true;
       any = true;
     }
   }
@@ -202,11 +200,15 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
       continue;
     }
     const PriorityClass priority = head->ticket_.priority;
-    const double most_seconds = IsShared(now)
-                                    ? std::max(limits_.max_shared_seconds, head->ticket_.seconds)
-                                    : std::numeric_limits<double>::infinity();
+    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+    const bool shared = IsShared(now);
+    const double piece = head->ticket_.piece_seconds;
+    head->granted_seconds_ =
+        shared && piece > 0 ? std::max(limits_.max_shared_seconds, piece) : kNoLimit;
     const BatchKey key = head->ticket_.key;
-    double seconds = head->ticket_.seconds;
+    double seconds = std::min(head->ticket_.seconds, head->granted_seconds_);
+    const double most_seconds =
+        shared ? std::max(limits_.max_shared_seconds, head->ticket_.seconds) : kNoLimit;
     int64_t items = head->ticket_.items, bytes = head->ticket_.bytes;
     Charge(*head, seconds);
     batch.push_back(Remove(head));
@@ -214,7 +216,8 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
     if (const auto group = groups_.find(key); group != groups_.end()) {
       for (Work* next : group->second.lines[static_cast<size_t>(priority)]) {
         const Ticket& ticket = next->ticket_;
-        const bool fits = static_cast<int64_t>(joining.size()) + 1 < limits_.max_requests &&
+        const bool fits = !batch[0]->is_piece() &&
+                          static_cast<int64_t>(joining.size()) + 1 < limits_.max_requests &&
                           items + ticket.items <= limits_.max_items &&
                           bytes + ticket.bytes <= limits_.max_bytes &&
                           seconds + ticket.marginal_seconds <= most_seconds;
@@ -233,6 +236,7 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
         continue;
       }
       Charge(*next, next->ticket_.marginal_seconds);
+      next->granted_seconds_ = kNoLimit;
       batch.push_back(Remove(next));
     }
     Earn(priority, seconds);

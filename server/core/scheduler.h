@@ -25,6 +25,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <utility>
@@ -63,6 +64,7 @@ struct Ticket {
   PriorityClass priority = PriorityClass::kInteractive;
   double seconds = 0;           // that it would take alone, as predicted
   double marginal_seconds = 0;  // that a batch takes longer with it
+  double piece_seconds = 0;     // it may run in pieces that take at least this; 0: in one
   int64_t items = 0;
   int64_t bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
@@ -79,10 +81,15 @@ class Work {
 
   const Ticket& ticket() const { return ticket_; }
   void set_ticket(Ticket ticket) { ticket_ = std::move(ticket); }  // before it is scheduled
+  // For how long it may run, as predicted, before it comes back with what is left of it: for as
+  // long as its ticket says unless others wait, or have just asked, and it can run in pieces.
+  double granted_seconds() const { return granted_seconds_; }
+  bool is_piece() const { return granted_seconds_ < ticket_.seconds; }
 
  private:
   friend class Scheduler;
   Ticket ticket_;
+  double granted_seconds_ = std::numeric_limits<double>::infinity();
   int64_t sequence_ = 0;
 };
 using WorkPtr = std::unique_ptr<Work>;
@@ -91,7 +98,9 @@ struct SchedulerLimits {
   int64_t max_requests = 256;  // of a batch, as the next ones
   int64_t max_items = 1024;
   int64_t max_bytes = int64_t{256} << 20;
-  double max_shared_seconds = 1e-3;  // where tenants share; the first work may be longer
+  // Where tenants or classes share: of a batch, or of a piece of a work. A work that cannot run in
+  // pieces may be longer.
+  double max_shared_seconds = 1e-3;
   absl::Duration max_delay = absl::ZeroDuration();
 };
 

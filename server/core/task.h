@@ -21,7 +21,9 @@ using TaskPtr = std::unique_ptr<Task>;
 class Operation {
  public:
   virtual ~Operation() = default;
-  // Runs and answers tasks of one BatchKey. On the lane's thread, which destroys them.
+  // Runs and answers tasks of one BatchKey. On the lane's thread, which destroys them. A piece of a
+  // task that leaves some of it is `unfinished`, with a ticket for that, and goes back to the
+  // queue.
   virtual void Run(const std::vector<TaskPtr>& batch) = 0;
   // Answers a task that never ran. On any thread.
   virtual void Fail(TaskPtr task, const absl::Status& status) = 0;
@@ -50,6 +52,7 @@ class Task : public Work {
   const ContextPtr context;
   Permit permit;  // destroyed after the memory that it stands for: of derived classes' members
   absl::Time accepted;
+  bool unfinished = false;
 };
 
 // A batch, or a piece of one, that ran.

@@ -279,6 +279,39 @@ TEST_F(SchedulerTest, CancelsByOwnerAndLeavesTheRest) {
   EXPECT_TRUE(Cancel(other).empty());
 }
 
+TEST_F(SchedulerTest, ALongWorkRunsInPiecesOnlyWhereOthersAre) {
+  const Tenant one("one"), other("other");
+  Use({.max_shared_seconds = 0.25});
+  const Ticket large = {.tenant = &one, .seconds = 10, .piece_seconds = 0.125};
+  const auto granted = [&] {
+    const std::vector<WorkPtr> batch = queue_->Take(now_, false, &ended_);
+    EXPECT_EQ(batch.size(), 1u);
+    return std::min(batch[0]->granted_seconds(), batch[0]->ticket().seconds);
+  };
+  Push(0, 0, large);
+  EXPECT_EQ(granted(), 10);  // nobody else is there
+  Push(1, 0, {.tenant = &other, .seconds = 1});
+  EXPECT_EQ(granted(), 1);
+  // Of the same key, and yet alone. The first one was charged 10 seconds, the other 1; each piece
+  // is charged with what it takes.
+  Push(2, 0, large);
+  Push(3, 0, large);
+  EXPECT_EQ(granted(), 0.25);
+  EXPECT_EQ(granted(), 0.25);
+  Ticket coarse = large;
+  coarse.piece_seconds = 2;
+  Push(4, 0, coarse);
+  EXPECT_EQ(granted(), 2);
+  // One tenant's classes are others, too.
+  Use({.max_shared_seconds = 0.25});
+  Push(5, 1, {.tenant = &one, .priority = PriorityClass::kInteractive, .seconds = 0.01});
+  EXPECT_EQ(granted(), 0.01);
+  Ticket bulk = large;
+  bulk.priority = PriorityClass::kBulk;
+  Push(6, 0, bulk);
+  EXPECT_EQ(granted(), 0.25);
+}
+
 TEST_F(SchedulerTest, CountsByKind) {
   const int owner = 0;
   Ticket factor, both;

@@ -197,6 +197,43 @@ TEST_F(SolverCoreQueueTest, ACancellationStopsWorkUnderWayAndHarmsNobody) {
   ExpectSolves(system_, *next);
 }
 
+// Where others have asked of late, a long Solve runs some columns at a time, with the bits that it
+// has otherwise.
+TEST_F(SolverCoreQueueTest, OthersGoBetweenThePartsOfALongSolve) {
+  Start({.limits = {.max_shared_batch = absl::Nanoseconds(1)}, .solve_gate = true});
+  constexpr int64_t kColumns = 64;
+  const TestSystem system(200, 16);  // of which so many columns take much longer than one
+  const Shape& shape = system.form.shape;
+  const Handle handle = Held(system);
+  PendingFactor factor = Factor({system}, {}, {.caller = "bob"});
+  const Handle bobs = factor->Wait()->systems[0].handle;
+  const CallOptions as_bob = {.caller = "bob"}, alike = {.rhs_seed = 7};
+  PendingSolve alone = Solve(handle, shape, kColumns, alike);
+  ExpectSolves(system, *alone);
+  Solve(bobs, shape, 1, as_bob)->Wait();
+  solve_gate_->Close();
+  PendingSolve large = Solve(handle, shape, kColumns, alike);
+  solve_gate_->WaitForDevice();
+  PendingSolve small = Solve(bobs, shape, 1, as_bob);
+  std::string order;
+  large->at_answer = [&] { order += "large "; };
+  small->at_answer = [&] { order += "small "; };
+  solve_gate_->Open();
+  ExpectSolves(system, *large);
+  ExpectSolves(system, *small);
+  EXPECT_EQ(order, "small large ");
+  EXPECT_EQ(large->solution, alone->solution);
+  EXPECT_EQ(large->Wait()->cost.batch_items, kColumns);
+  EXPECT_EQ(core_->Get("alice", handle)->times_solved, 2);
+
+  solve_gate_->Close();
+  PendingSolve gone = Solve(handle, shape, kColumns);
+  solve_gate_->WaitForDevice();
+  core_->Cancel(*gone->context);
+  solve_gate_->Open();
+  EXPECT_TRUE(absl::IsCancelled(gone->Wait().status()));
+}
+
 TEST_F(SolverCoreQueueTest, ABatchWaitsForCompanyUntilTheDelayIsOver) {
   Start({.limits = {.max_batch_delay = absl::Milliseconds(5)}});
   PendingFactor factor = Factor({system_});

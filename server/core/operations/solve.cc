@@ -9,6 +9,8 @@
 namespace blockd::server {
 namespace {
 
+constexpr double kPiece = 2;  // times one column
+
 bool NeedsMatrix(const SolveParams& params) {
   return params.residual || params.max_refinements > 0;
 }
@@ -67,16 +69,34 @@ void SolveOperation::Start(ContextPtr context, const SolveParams& params, SolveD
   if (status.ok()) status = shard_->TakeUpload(task->permit, rhs_bytes);
   if (!status.ok()) return Fail(std::move(task), status);
 
-  const CostModel costs = shard_->solver().backend().costs(factorization.shape());
-  Ticket ticket;
-  ticket.key = {WorkKind::kSolve, factorization.shared_plan()};
-  ticket.seconds = PredictedSolveSeconds(factorization.plan(), params.num_rhs, costs);
-  ticket.marginal_seconds =
-      PredictedSolveSeconds(factorization.plan(), 2 * params.num_rhs, costs) - ticket.seconds;
-  ticket.items = params.num_rhs;
-  ticket.bytes = rhs_bytes;
-  task->set_ticket(std::move(ticket));
+  WriteTicket(*task);
   shard_->Submit(std::move(task));
+}
+
+void SolveOperation::WriteTicket(SolveTask& task) const {
+  const EliminationPlan& plan = task.pin->plan();
+  const int64_t columns = task.params.num_rhs - task.solved_columns;
+  const CostModel costs = shard_->solver().backend().costs(plan.shape());
+  Ticket ticket = task.ticket();
+  ticket.key = {WorkKind::kSolve, task.pin->shared_plan()};
+  ticket.seconds = PredictedSolveSeconds(plan, columns, costs);
+  ticket.marginal_seconds = PredictedSolveSeconds(plan, 2 * columns, costs) - ticket.seconds;
+  // More columns than one cost little more than one: a piece has some.
+  ticket.piece_seconds = columns > 1 ? kPiece * PredictedSolveSeconds(plan, 1, costs) : 0;
+  ticket.items = columns;
+  ticket.bytes = columns * plan.shape().rows() * ScalarBytes(plan.shape().scalar);
+  task.set_ticket(std::move(ticket));
+}
+
+int64_t SolveOperation::ColumnsWithin(const SolveTask& task, double seconds) const {
+  const EliminationPlan& plan = task.pin->plan();
+  const CostModel costs = shard_->solver().backend().costs(plan.shape());
+  int64_t columns = 1;
+  while (columns < task.params.num_rhs &&
+         PredictedSolveSeconds(plan, 2 * columns, costs) <= seconds) {
+    columns *= 2;
+  }
+  return columns;
 }
 
 void SolveOperation::Fail(TaskPtr task, const absl::Status& status) {
@@ -97,8 +117,19 @@ SolveOperation::Room SolveOperation::FindRoom(int64_t bytes) {
 }
 
 void SolveOperation::Run(const std::vector<TaskPtr>& batch) {
-  const std::vector<SolveTask*> all = TasksOf<SolveTask>(batch);
-  for (std::span<SolveTask* const> tasks(all); !tasks.empty();) {
+  std::vector<SolveTask*> whole;
+  for (SolveTask* const task : TasksOf<SolveTask>(batch)) {
+    const int64_t all = task->params.num_rhs;
+    if (task->is_piece()) {
+      const int64_t some = ColumnsWithin(*task, task->granted_seconds());
+      RunInParts(*task, std::min(all, task->solved_columns + some));
+    } else if (task->solved_columns > 0) {
+      RunInParts(*task, all);
+    } else {
+      whole.push_back(task);
+    }
+  }
+  for (std::span<SolveTask* const> tasks(whole); !tasks.empty();) {
     Room room;
     size_t count = tasks.size();
     for (;; count = (count + 1) / 2) {
@@ -110,7 +141,7 @@ void SolveOperation::Run(const std::vector<TaskPtr>& batch) {
     if (room.pool != nullptr) {
       RunTogether(tasks.first(count), std::move(room));
     } else {
-      RunInParts(*tasks[0]);
+      RunInParts(*tasks[0], tasks[0]->params.num_rhs);
     }
     tasks = tasks.subspan(count);
   }
@@ -136,7 +167,7 @@ void SolveOperation::RunTogether(std::span<SolveTask* const> tasks, Room room) {
   items.clear();
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (absl::IsResourceExhausted(outcomes[i].status)) {
-      RunInParts(*tasks[i]);  // there was room, but in pieces
+      RunInParts(*tasks[i], tasks[i]->params.num_rhs);  // there was room, but in pieces
     } else {
       Answer(*tasks[i], outcomes[i], shard_->MakeCost(*tasks[i], ran));
     }
@@ -163,22 +194,22 @@ SolveOutcome SolveOperation::SolveAfterEviction(const SolveTask& task, int64_t c
   return SolveColumns(task, column, 1, &pool, nullptr);
 }
 
-void SolveOperation::RunInParts(SolveTask& task) {
-  RanBatch ran;
-  ran.started = shard_->Now();
+void SolveOperation::RunInParts(SolveTask& task, int64_t end) {
+  RanBatch& ran = task.ran;
+  if (task.solved_columns == 0) ran.started = shard_->Now();
   shard_->BeginWork();
   ran.requests = 1;
   ran.items = task.params.num_rhs;
-  SolveOutcome all;
-  int64_t columns = task.params.num_rhs;
-  for (int64_t first = 0; first < task.params.num_rhs && all.status.ok();) {
-    columns = std::min(columns, task.params.num_rhs - first);
+  SolveOutcome& all = task.outcome;
+  int64_t columns = end - task.solved_columns;
+  while (task.solved_columns < end && all.status.ok()) {
+    columns = std::min(columns, end - task.solved_columns);
     const int64_t bytes = Workspace(task, columns);
     Room room = FindRoom(bytes);
     SolveOutcome part;
     if (room.pool != nullptr) {
       Phases phases;
-      part = SolveColumns(task, first, columns, room.pool, &phases);
+      part = SolveColumns(task, task.solved_columns, columns, room.pool, &phases);
       AddTo(ran.phases, phases);
     }
     if (room.pool == nullptr || absl::IsResourceExhausted(part.status)) {
@@ -188,7 +219,7 @@ void SolveOperation::RunInParts(SolveTask& task) {
       }
       // The last resort, where the reserve is too small for one column, or there is none.
       room = {};
-      part = SolveAfterEviction(task, first, bytes);
+      part = SolveAfterEviction(task, task.solved_columns, bytes);
     }
     all.status = part.status;
     if (part.backward_error) {
@@ -196,11 +227,15 @@ void SolveOperation::RunInParts(SolveTask& task) {
     }
     all.backward_error_bound = LargerOrNaN(all.backward_error_bound, part.backward_error_bound);
     all.refinements = std::max(all.refinements, part.refinements);
-    first += columns;
+    task.solved_columns += columns;
+  }
+  shard_->EndWork();
+  if (all.status.ok() && end < task.params.num_rhs) {
+    task.unfinished = true;
+    return WriteTicket(task);
   }
   shard_->metrics().RecordBatch(WorkKind::kSolve, ran.requests, ran.items,
                                 task.pin->plan().solve_flops(ran.items));
-  shard_->EndWork();
   Answer(task, all, shard_->MakeCost(task, ran));
 }
 

@@ -25,12 +25,18 @@ struct SolveTask : Task {
   SolveParams params;
   FactorizationCache::Pin pin;
   SolveDone done;
+  // What ran of it, where it runs in parts.
+  int64_t solved_columns = 0;
+  SolveOutcome outcome;
+  RanBatch ran;
 };
 
 // Workspace is at hand before anything runs: of the reserve, which nothing else takes, as far as it
 // suffices, else of the memory that happens to be free. A batch that fits neither runs in halves,
 // and one request that does not in some columns after others, with the same bits. So a Solve on a
 // handle that is held is refused for memory only where one column does not fit the reserve.
+//
+// Where others wait, a long request runs in parts too, and they go between.
 class SolveOperation final : public Operation {
  public:
   explicit SolveOperation(Shard* shard) : shard_(shard) {}
@@ -48,8 +54,12 @@ class SolveOperation final : public Operation {
   Room FindRoom(int64_t bytes);
   int64_t Workspace(const SolveTask& task, int64_t num_rhs) const;
   void RunTogether(std::span<SolveTask* const> tasks, Room room);
-  // Some columns after others; refused if there is no room for one.
-  void RunInParts(SolveTask& task);
+  // Some columns after others, up to `end`; refused if there is no room for one.
+  void RunInParts(SolveTask& task, int64_t end);
+  // What the scheduler should know of the columns from `solved_columns` on.
+  void WriteTicket(SolveTask& task) const;
+  // How many columns take no longer than that, as predicted; at least one.
+  int64_t ColumnsWithin(const SolveTask& task, double seconds) const;
   SolveOutcome SolveAfterEviction(const SolveTask& task, int64_t column, int64_t bytes);
   SolveOutcome SolveColumns(const SolveTask& task, int64_t first, int64_t columns, MemoryPool* pool,
                             Phases* phases);
