@@ -1,5 +1,7 @@
 #include "server/transport/call_queues.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +15,8 @@ namespace {
 // beyond.
 constexpr int kSlots = 64;
 constexpr int kThreadsOfAQueue = 4;
+// What allocators keep for the next calls goes back to the system once none came for so long.
+constexpr absl::Duration kQuiet = absl::Seconds(5);
 
 }  // namespace
 
@@ -70,6 +74,7 @@ void CallQueue::Serve() {
 void CallQueue::Add(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
   calls_.insert(call);
+  came_ = true;
 }
 
 void CallQueue::Remove(ServerCall* call) {
@@ -86,6 +91,11 @@ void CallQueue::LookAtAll(absl::Time now, absl::Duration reply_timeout) {
     }
   }
   for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, reply_timeout);
+}
+
+bool CallQueue::WasBusy() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(came_, false) || !calls_.empty();
 }
 
 void CallQueue::OnSlotGone() {
@@ -129,8 +139,16 @@ void CallQueues::Start() {
   for (const auto& queue : queues_) queue->Start();
   looking_ = std::thread([this] {
     MarkTransportThread();
+    absl::Time busy = absl::InfiniteFuture();  // when it was last; infinite: its memory is back
     while (!stopping_.WaitForNotificationWithTimeout(look_every_)) {
-      for (const auto& queue : queues_) queue->LookAtAll(absl::Now(), reply_timeout_);
+      const absl::Time now = absl::Now();
+      for (const auto& queue : queues_) {
+        queue->LookAtAll(now, reply_timeout_);
+        if (queue->WasBusy()) busy = now;
+      }
+      if (now - busy < kQuiet) continue;
+      malloc_trim(0);
+      busy = absl::InfiniteFuture();
     }
   });
 }

@@ -38,6 +38,8 @@ class CallQueue {
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
   void LookAtAll(absl::Time now, absl::Duration reply_timeout);
+  // Whether there is a call, or was one since this was asked.
+  bool WasBusy();
   void WaitForLastCall();
   void Stop();
 
@@ -54,6 +56,7 @@ class CallQueue {
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
+  bool came_ ABSL_GUARDED_BY(mutex_) = false;  // a call, since WasBusy was asked
 };
 
 class CallQueues {

@@ -29,8 +29,11 @@ class Caller {
  public:
   Caller(const Tenant& tenant, int port, uint64_t seed, Tally* tally);
 
-  // So many requests, of all kinds.
+  // So many requests, of all kinds, and maybe a few more.
   void Run(int64_t requests);
+  // Factors until the pool was full once. Its memory is the system's until somebody writes there,
+  // so a server whose pool was never full would seem to grow.
+  void FillPool();
   // Gives back all that it holds.
   void ReleaseAll();
   // A handle of its own that others are not to have; empty if there is none.
@@ -45,8 +48,8 @@ class Caller {
   };
   using Code = grpc::StatusCode;
 
-  // Each counts what it asks; how many requests it made.
-  int64_t Step();
+  void Step();
+  // Each of these counts what it asks.
   void Solve();
   void SolveInTime();
   void SolveCancelled();
@@ -60,7 +63,7 @@ class Caller {
   void FactorSolve();
   void Upload();
   void UploadBroken();
-  int64_t Stream();
+  void Stream();
   void Release();
   void Ask();
 
@@ -85,7 +88,7 @@ class Caller {
   std::unique_ptr<grpc::ClientContext> context_;
   std::vector<Held> held_;
   std::string foreign_;
-  int64_t keys_ = 0;
+  int64_t asked_ = 0, keys_ = 0;
 };
 
 }  // namespace blockd::soak

@@ -69,8 +69,8 @@ void Caller::UploadBroken() {
 
 // Some requests at once, of which some are cancelled, have no time, replace each other or are
 // wrong; some streams are broken off before all is answered.
-int64_t Caller::Stream() {
-  if (Any() == nullptr) return 1;
+void Caller::Stream() {
+  if (Any() == nullptr) return;
   struct Asked {
     Held held;
     bool cancelled = false, short_of_time = false, chunked = false;
@@ -166,7 +166,6 @@ int64_t Caller::Stream() {
       break;
     }
   }
-  return static_cast<int64_t>(requests);
 }
 
 }  // namespace blockd::soak
