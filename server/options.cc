@@ -68,9 +68,10 @@ ABSL_FLAG(int64_t, max_tenants, Defaults().core.max_tenants,
 ABSL_FLAG(int64_t, max_handles, Defaults().core.max_handles, "Factorizations held at a time.");
 ABSL_FLAG(ByteSize, solve_reserve, ByteSize{Defaults().core.solve_reserve_bytes},
           "Part of the memory pool for the workspace of Solves alone, as 64MiB; 0: a sixteenth.");
-ABSL_FLAG(absl::Duration, max_shared_batch, Defaults().core.max_shared_batch,
-          "Time that a batch of Solves is predicted to take at most while several tenants ask, as "
-          "1ms; one request may take longer.");
+ABSL_FLAG(
+    absl::Duration, max_shared_batch, Defaults().core.max_shared_batch,
+    "Time that a batch of Solves, or a part of a long one, is predicted to take at most while "
+    "several tenants ask, as 1ms; two columns may take longer.");
 ABSL_FLAG(int64_t, max_batch_requests, Defaults().core.max_batch_requests,
           "Requests that run together in one batch.");
 ABSL_FLAG(ByteSize, max_batch_bytes, ByteSize{Defaults().core.max_batch_bytes},

@@ -78,9 +78,10 @@ class FactorStreamCall final : public ServerCall {
 
   void OnDone() override {
     {
-      // A cancellation looks like the end of the stream until gRPC has said which it was.
+      // A cancellation looks like the end of the stream until gRPC has said which it was. And what
+      // the caller saw counts: an answer that never went out is none.
       absl::MutexLock lock(&mutex_);
-      if (cut_short_ && rpc()->IsCancelled()) {
+      if (rpc()->IsCancelled() && (cut_short_ || record_.status().ok())) {
         record_.SetOutcome(CancellationOf(*record_.context()));
       }
     }
@@ -115,7 +116,10 @@ class FactorStreamCall final : public ServerCall {
     absl::MutexLock lock(&mutex_);
     if (finished_) return;  // which drops the upload
     if (taken.shape.has_value()) record_.SetShape(*taken.shape, taken.systems);
-    if (!status.ok()) return End(status);
+    if (!status.ok()) {
+      taken.upload.reset();  // who is told finds everything back
+      return End(status);
+    }
     if (taken.found.has_value()) return Answer(*taken.found);
     if (!has_header_) {
       has_header_ = true;

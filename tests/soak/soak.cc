@@ -5,6 +5,9 @@
 //
 // Exit code 1 where an answer was wrong, where something did not return to its start, or where the
 // server's memory grew.
+#include <signal.h>
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -159,6 +162,7 @@ int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::ParseCommandLine(argc, argv);
   if (!absl::GetFlag(FLAGS_client).empty()) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // with whoever would have killed it
     blockd::soak::BeClient(absl::GetFlag(FLAGS_client), absl::GetFlag(FLAGS_port));
   }
   if (absl::GetFlag(FLAGS_blockd).empty()) {
