@@ -219,8 +219,11 @@ TEST_F(SolveStreamLimitsTest, OneCallerDoesNotFillTheHostsMemory) {
   options.core.tenant_share = 0.5;
   options.core.max_inflight_request_bytes = 400'000;
   Open(options);
+  // What an answered call had comes back a little after its answer.
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == 0; }));
   const std::string handle =
       IntegrationTest::Factor(FactorRequestOf(matrix_), "hog").system(0).handle();
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == 0; }));
   const auto context = NewContext("hog");
   const auto hog = stub().SolveStream(context.get());
   const int64_t columns = 300'000 / ColumnBytes();
