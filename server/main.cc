@@ -13,7 +13,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/flags/parse.h"
@@ -23,6 +22,7 @@
 #include "server/descriptors.h"
 #include "server/identity/token.h"
 #include "server/logging.h"
+#include "server/machine_limits.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/time_limit.h"
@@ -94,7 +94,7 @@ void UnblockStopSignals() {
 void KeepLargePieces() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
-  mallopt(M_ARENA_MAX, std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 4));
+  mallopt(M_ARENA_MAX, std::max(2, server::MachineProcessors() / 4));
 }
 
 bool FlushedAll() {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
@@ -16,7 +15,7 @@
 #include "server/core/byte_size.h"
 #include "server/descriptors.h"
 #include "server/flag_checks.h"
-#include "server/machine_memory.h"
+#include "server/machine_limits.h"
 
 using blockd::server::ByteSize;
 
@@ -51,8 +50,10 @@ ABSL_FLAG(int32_t, device, Defaults().device.device, "Index of the GPU.");
 ABSL_FLAG(ByteSize, device_memory, ByteSize{Defaults().device.memory_bytes},
           "Size of the memory pool on the device, for factorizations and work under way, as 8GiB; "
           "0: three quarters of what is free at start.");
-ABSL_FLAG(int32_t, cpu_threads, Defaults().device.cpu_threads,
-          "Threads of the CPU backend; 0: one a processor. Results do not depend on it.");
+ABSL_FLAG(
+    int32_t, cpu_threads, Defaults().device.cpu_threads,
+    "Threads of the CPU backend; 0: one a processor that the server may use, by its affinity and "
+    "the CPU quota of its control group. Results do not depend on it.");
 ABSL_FLAG(int32_t, cpu_lanes, Defaults().device.cpu_lanes,
           "Segments that a plan of the CPU backend may run at once; 0: one a processor. The last "
           "bits of results depend on it.");
@@ -284,9 +285,10 @@ absl::Status CheckAndComplete(ServerOptions* options) {
         std::min(limit - ReservedDescriptors(limit), options->grpc_memory_bytes / kConnectionBytes);
   }
   if (options->serving_threads == 0) {
-    options->serving_threads =
-        std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 2, 16);
+    options->serving_threads = std::clamp(MachineProcessors(), 2, 16);
   }
+  if (options->device.cpu_threads == 0) options->device.cpu_threads = MachineProcessors();
+  if (options->device.cpu_lanes == 0) options->device.cpu_lanes = MachineProcessors();
   if (options->server_name.empty()) options->server_name = DefaultName(options->port);
   absl::Status status = CheckTransport(*options);
   status.Update(CheckCore(options->core));

@@ -1,6 +1,7 @@
 #include "engine/cpu/cpu_backend.h"
 
 #include <cblas.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -470,10 +471,17 @@ class CpuBackend : public Backend {
   CostModel costs_;  // FP64
 };
 
+// That this process may run on: the machine may have more.
+int32_t AllowedProcessors() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
+  return std::max<int32_t>(1, std::thread::hardware_concurrency());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
-  const int32_t processors = std::max<int32_t>(1, std::thread::hardware_concurrency());
+  const int32_t processors = AllowedProcessors();
   const int64_t memory =
       options.memory_bytes > 0 ? options.memory_bytes : AvailableMemory() / 4 * 3;
   if (memory > PhysicalMemory()) {

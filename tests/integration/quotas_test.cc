@@ -193,16 +193,18 @@ TEST_F(QuotasTest, UploadedBytesASecond) {
 }
 
 TEST_F(QuotasTest, WhatCannotMeetItsDeadlineIsRefusedAtOnce) {
-  options_.device.memory_bytes = int64_t{1} << 30;
+  // Much more work than a message of 16 MiB takes to arrive.
+  const bool on_cpu = options_.backend == "cpu";
+  const int64_t blocks = on_cpu ? 32 : 1024;
+  options_.device.memory_bytes = int64_t{on_cpu ? 1 : 36} << 30;
   StartWith("");
-  // Some seconds of work in a message of 16 MiB.
   v1::FactorRequest request;
   v1::SystemSpec& spec = *request.mutable_spec();
-  spec = SpecOf(MatrixForm{.shape = {32, 1024, Scalar::kFloat64}});
+  spec = SpecOf(MatrixForm{.shape = {blocks, 1024, Scalar::kFloat64}});
   spec.mutable_palette()->set_num_diagonal(1);
   spec.mutable_palette()->set_num_coupling(1);
-  for (int i = 0; i < 32; ++i) spec.mutable_palette()->add_diagonal_index(0);
-  for (int i = 0; i < 31; ++i) spec.mutable_palette()->add_coupling_index(0);
+  for (int64_t i = 0; i < blocks; ++i) spec.mutable_palette()->add_diagonal_index(0);
+  for (int64_t i = 0; i + 1 < blocks; ++i) spec.mutable_palette()->add_coupling_index(0);
   request.add_system()->set_diagonal(std::string(1024 * 1024 * 8, '\0'));
   request.mutable_system(0)->set_coupling(std::string(1024 * 1024 * 8, '\0'));
   v1::GetPlanRequest question;

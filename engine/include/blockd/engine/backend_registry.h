@@ -16,7 +16,8 @@ namespace blockd {
 
 struct BackendOptions {
   int64_t memory_bytes = 0;  // size of the pool; 0: three quarters of what the device has free
-  int32_t cpu_threads = 0;   // 0: one a processor. Results do not depend on it.
+  // 0: one a processor that the process may run on. Results do not depend on it.
+  int32_t cpu_threads = 0;
   // Segments that a CPU plan may run at once; 0: one a processor. Results do depend on it.
   int32_t cpu_lanes = 0;
   int32_t device = 0;  // index of the GPU

@@ -1,8 +1,10 @@
-#include "server/machine_memory.h"
+#include "server/machine_limits.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -67,6 +69,46 @@ TEST_F(MachineMemoryTest, LinesThatAreNoneArePassedOver) {
   Write("proc/self/cgroup", "\n:\n0:\nx:memory:/../../..\n0::/");
   Write("sys/fs/cgroup/memory.max", "33554432");
   EXPECT_EQ(Bytes(), 32 * kMiB);
+}
+
+class MachineProcessorsTest : public MachineMemoryTest {
+ protected:
+  int32_t Processors() const { return MachineProcessors(root_.path()); }
+  const int32_t allowed_ = MachineProcessors(root_.path());  // without groups
+};
+
+TEST_F(MachineProcessorsTest, AreThoseThatTheProcessMayRunOn) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  EXPECT_EQ(allowed_, CPU_COUNT(&before));
+  CPU_ZERO(&one);
+  for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i) {
+    if (CPU_ISSET(i, &before)) CPU_SET(i, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(Processors(), 1);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+TEST_F(MachineProcessorsTest, AQuotaIsWorthSoMany) {
+  Write("proc/self/cgroup", "0::/pod/container");
+  Write("sys/fs/cgroup/pod/container/cpu.max", "max 100000");
+  EXPECT_EQ(Processors(), allowed_);
+  Write("sys/fs/cgroup/pod/cpu.max", "50000 100000");  // of the group around it
+  EXPECT_EQ(Processors(), 1);
+  Write("sys/fs/cgroup/pod/cpu.max", "150000 100000");
+  EXPECT_EQ(Processors(), std::min(allowed_, 2));
+  Write("sys/fs/cgroup/pod/cpu.max", "nonsense");
+  EXPECT_EQ(Processors(), allowed_);
+}
+
+TEST_F(MachineProcessorsTest, VersionOneHasTwoFiles) {
+  Write("proc/self/cgroup", "4:cpu,cpuacct:/pod");
+  Write("sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", "100000");
+  Write("sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", "-1");
+  EXPECT_EQ(Processors(), allowed_);
+  Write("sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", "10000");
+  EXPECT_EQ(Processors(), 1);
 }
 
 }  // namespace
