@@ -94,7 +94,7 @@ void UnblockStopSignals() {
 void KeepLargePieces() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
-  mallopt(M_ARENA_MAX, std::max(2, server::MachineProcessors() / 4));
+  mallopt(M_ARENA_MAX, std::max(2, blockd::server::MachineProcessors() / 4));
 }
 
 bool FlushedAll() {
