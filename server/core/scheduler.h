@@ -127,7 +127,7 @@ class Scheduler {
   bool empty() const { return size_ == 0; }
   int64_t size(WorkKind kind) const { return by_kind_[static_cast<size_t>(kind)]; }
 
-  void Push(WorkPtr work, absl::Time now);
+  void Push(WorkPtr owned, absl::Time now);
 
   // Predicted seconds of what would run before such work: of REALTIME with an earlier deadline or,
   // for the other classes, of the tenant's own in its class and above.

@@ -4,8 +4,10 @@
 #define BLOCKD_TESTS_BENCH_SHARING_ABUSE_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/bench/sharing_load.h"
@@ -29,6 +31,10 @@ struct Abuse {
   int threads = 1;
   void (*run)(const Place& place, Progress& progress) = nullptr;
 };
+
+inline void Nap(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
 
 const std::vector<Abuse>& CallAbuses();   // with calls: sharing_calls.cc
 const std::vector<Abuse>& FrameAbuses();  // with frames of HTTP/2: sharing_frames.cc

@@ -73,8 +73,6 @@ std::string Factor(v1::Solver::Stub& stub, const v1::FactorRequest& request) {
   return reply.system(0).handle();
 }
 
-void Nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
 // --- Honest work
 // ------------------------------------------------------------------------------------
 

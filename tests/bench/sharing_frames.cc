@@ -15,8 +15,6 @@ namespace {
 
 using test::RawHttp2;
 
-void Nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
 // Sends with `send` until the server closes the connection, and then on a new one.
 template <typename Send>
 void Flood(const Place& place, Progress& progress, Send send) {
