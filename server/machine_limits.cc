@@ -18,14 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Version { k1, k2 };
+enum class GroupVersion { k1, k2 };
 
 // Calls `look` with the folder of each group with this controller that the process is in, and of
 // those around it; a group that a container does not see is not there.
 void ForGroups(const std::string& root, const std::string& controller,
-               absl::FunctionRef<void(const fs::path&, Version)> look) {
+               absl::FunctionRef<void(const fs::path&, GroupVersion)> look) {
   const fs::path groups = fs::path(root) / "sys/fs/cgroup";
-  const auto walk = [&](const fs::path& mount, const std::string& group, Version version) {
+  const auto walk = [&](const fs::path& mount, const std::string& group, GroupVersion version) {
     for (fs::path at = fs::path(group).relative_path();; at = at.parent_path()) {
       look(mount / at, version);
       if (at.empty()) return;
@@ -38,10 +38,10 @@ void ForGroups(const std::string& root, const std::string& controller,
     if (parts.size() != 3) continue;
     const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
     if (parts[1].empty()) {
-      walk(groups, parts[2], Version::k2);
-      walk(groups / "unified", parts[2], Version::k2);  // beside version 1
+      walk(groups, parts[2], GroupVersion::k2);
+      walk(groups / "unified", parts[2], GroupVersion::k2);  // beside version 1
     } else if (std::find(controllers.begin(), controllers.end(), controller) != controllers.end()) {
-      walk(groups / controller, parts[2], Version::k1);
+      walk(groups / controller, parts[2], GroupVersion::k1);
     }
   }
 }
@@ -56,10 +56,10 @@ double NumberIn(const fs::path& file) {
 
 int64_t MachineMemoryBytes(const std::string& root) {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  ForGroups(root, "memory", [&](const fs::path& group, Version version) {
+  ForGroups(root, "memory", [&](const fs::path& group, GroupVersion version) {
     // Without a limit the file says "max", or more than any machine has.
     int64_t limit = 0;
-    const char* const file = version == Version::k2 ? "memory.max" : "memory.limit_in_bytes";
+    const char* const file = version == GroupVersion::k2 ? "memory.max" : "memory.limit_in_bytes";
     if (std::ifstream(group / file) >> limit && limit > 0) bytes = std::min(bytes, limit);
   });
   return bytes;
@@ -70,10 +70,10 @@ int32_t MachineProcessors(const std::string& root) {
   double processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
                           ? CPU_COUNT(&allowed)
                           : std::thread::hardware_concurrency();
-  ForGroups(root, "cpu", [&](const fs::path& group, Version version) {
+  ForGroups(root, "cpu", [&](const fs::path& group, GroupVersion version) {
     // Microseconds of processors in a period of so many. Without a quota the first is "max", or -1.
     double quota = 0, period = 0;
-    if (version == Version::k2) {
+    if (version == GroupVersion::k2) {
       std::ifstream(group / "cpu.max") >> quota >> period;
     } else {
       quota = NumberIn(group / "cpu.cfs_quota_us");

@@ -75,10 +75,14 @@ class Server:
 
 
 def exported_series():
-    """(name, labels) of every series on the server's metrics page."""
-    with Server() as server:
-        page = urllib.request.urlopen(
-            f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=30).read().decode()
+    """(name, labels) of every series on the server's metrics page, with those of a certificate."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = f"{folder}/tls.key", f"{folder}/tls.crt"
+        output("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+               "-days", "90", "-keyout", key, "-out", certificate)
+        with Server(f"--tls_key_file={key}", f"--tls_cert_file={certificate}") as server:
+            page = urllib.request.urlopen(
+                f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=30).read().decode()
     found = []
     for line in page.splitlines():
         match = re.match(r"(blockd_\w+)(?:\{(.*)\})? ", line)
