@@ -221,9 +221,9 @@ class Server::Impl {
     if (grpc == nullptr) return in_time;  // never served
     StartDrain();
     connections->Stop();
-    // Tells every connection to go away, and waits for its calls.
-    std::thread going_away(
-        [this] { grpc->Shutdown(absl::ToChronoTime(absl::Now() + options.drain_timeout)); });
+    // Tells every connection to go away, and waits for its calls. Without a deadline of its own,
+    // which could cancel what then looks as if it had ended in time.
+    std::thread going_away([this] { grpc->Shutdown(); });
     in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
     // What is still under way is cancelled, and ends between two steps; so are those who only
     // watch.

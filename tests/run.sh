@@ -9,7 +9,7 @@
 #   kube     the Kubernetes manifests and the alerts: rendered, validated, and the router run with its
 #            rendered configuration; less than a minute
 #   asan     everything, with the address and undefined behaviour sanitizers
-#   fuzz     each fuzz target for 20 s, with the same sanitizers; needs Clang; not part of `all` yet
+#   fuzz     each fuzz target for 20 s, with the same sanitizers; needs Clang
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
 #            with the thread sanitizer
 #   tidy     clang-tidy over every .cc file of the preset (no CUDA, no generated kernels)
@@ -169,7 +169,7 @@ tell_failure() {
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release router kube asan tsan tidy cuda hip; do
+  for part in lint release router kube asan tsan tidy fuzz cuda hip; do
     # A process of its own, so that the first failing command ends the part and not the others.
     TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")

@@ -114,6 +114,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     {
       absl::MutexLock lock(&mutex_);
       pace_.Came(absl::Now());
+      handling_ = ok;
       if (!ok) {
         reading_ = false;
         if (finished_) return;
@@ -138,10 +139,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     Advance();
   }
 
-  void OnCancel() override {
-    absl::MutexLock lock(&mutex_);
-    if (!finished_) End(CancellationOf(*record_.context()));
-  }
+  void OnCancel() override { OnFailure(CancellationOf(*record_.context())); }
 
   void OnDone() override {
     tracker()->Remove(this);
@@ -162,9 +160,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::MutexLock lock(&mutex_);
     if (finished_ || !reading_) return;
     const absl::Status pace = pace_.Check(now);
-    std::vector<std::pair<ItemPtr, absl::Status>> late;
-    for (const auto& [id, item] : items_) {
-      if (!item->arriving()) continue;
+    for (const ItemPtr& item : Arriving()) {
       absl::Status status = pace;
       if (now - item->start >= state_->options.max_upload_duration) {
         status = absl::DeadlineExceededError(absl::StrCat(
@@ -172,10 +168,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
             " (--max_upload_duration)"));
       }
       if (now >= item->context().deadline) status = CancellationOf(item->context());
-      if (!status.ok()) late.emplace_back(item, status);
+      if (!status.ok()) Drop(item, status);
     }
-    if (late.empty()) return;
-    for (const auto& [item, status] : late) Drop(item, status);
     Advance();
   }
 
@@ -191,13 +185,14 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         if (!read.ok()) return End(read.status());
         absl::StatusOr<ItemPtr> item = Take(*read);
         if (!item.ok()) return End(item.status());
-        ready = *std::move(item);
+        ready = copying_ = *std::move(item);
       }
       // Without the mutex: the bytes of a request that is arriving are this task's alone.
       if (ready != nullptr) Copy(*read, ready.get());
       {
         absl::MutexLock lock(&mutex_);
-        reading_ = false;
+        copying_.reset();
+        reading_ = handling_ = false;
         if (finished_) return;
         message().Clear();
         if (ready != nullptr && !Arrived(*ready, *read)) ready.reset();
@@ -352,13 +347,18 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     return true;
   }
 
-  void OnEndOfRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    no_more_requests_ = true;
+  // Those that wait for their client: not one whose bytes are here, on their way to their place.
+  std::vector<ItemPtr> Arriving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<ItemPtr> arriving;
     for (const auto& [id, item] : items_) {
-      if (item->arriving()) arriving.push_back(item);
+      if (item->arriving() && item != copying_) arriving.push_back(item);
     }
-    for (const ItemPtr& item : arriving) {
+    return arriving;
+  }
+
+  void OnEndOfRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    no_more_requests_ = true;
+    for (const ItemPtr& item : Arriving()) {
       Drop(item, InvalidFieldError("chunk", absl::StrCat(item->received, " bytes before the end"),
                                    absl::StrCat(item->bytes, " bytes")));
     }
@@ -420,7 +420,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   // Starts whatever may be started: a write, a read, the end.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!writing_ && !outgoing_.empty()) WriteNext();
-    const bool over = no_more_requests_ || draining_;
+    const bool over = no_more_requests_ || (draining_ && !handling_);
     if (over && items_.empty() && outgoing_.empty() && !writing_) {
       return End(draining_ && !no_more_requests_ ? state_->CheckAcceptsWork() : absl::OkStatus());
     }
@@ -470,12 +470,14 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   absl::flat_hash_set<uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // while chunks may still come
   RecentIds cancelled_ ABSL_GUARDED_BY(mutex_){kMaxRefused};
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
+  ItemPtr copying_ ABSL_GUARDED_BY(mutex_);  // that the bytes of the message at hand are of
   UploadPace pace_ ABSL_GUARDED_BY(mutex_);  // of all that are arriving, together
   int64_t arriving_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_order_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // or handling what was read
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool no_more_requests_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

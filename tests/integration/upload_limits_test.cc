@@ -74,18 +74,21 @@ TEST_F(UploadLimitsTest, ARequestOfAStreamHasALongestDurationToo) {
   EXPECT_TRUE(IsOk(Close()));
 }
 
-// Requests that come whole do not keep one alive that does not.
+// Requests that come whole do not keep one alive that does not, and are not taken for it while
+// their bytes, many here, are being copied.
 TEST_F(UploadLimitsTest, ARequestThatStallsIsRefusedWhileOthersOfItsStreamCome) {
   server::ServerOptions options = Options();
   options.stream_idle_timeout = absl::Milliseconds(200);
   Open(options);
+  constexpr int64_t kColumns = 400;
+  const std::vector<double> rhs = problems::RandomColumns(problem_.rows(), kColumns, 1);
   ASSERT_TRUE(stream_->Write(Header(1)));
-  uint64_t id = 2;
-  for (; !answers_[1].complete && id < 10'000; ++id) {
-    ASSERT_TRUE(stream_->Write(Whole(id, problem_.rhs)));
+  for (uint64_t id = 2; !answers_[1].complete; ++id) {
+    ASSERT_TRUE(stream_->Write(Whole(id, rhs)));
     Read(1);
-    if (answers_[1].complete) Read(1);
-    ExpectAnswer(id, problem_.rhs);
+    if (answers_[1].complete && !answers_[id].complete) Read(1);
+    EXPECT_EQ(answers_[id].status.code(), 0) << answers_[id].status.message();
+    answers_.erase(id);
   }
   EXPECT_TRUE(
       Names(answers_[1].status.code(), answers_[1].status.message(), "--stream_idle_timeout"));
