@@ -68,8 +68,9 @@ class Evictor {
  public:
   virtual ~Evictor() = default;
   // Ends idle holdings until they sum up to `bytes`; none at all if all that are idle sum up to
-  // less. First those of tenants that have more than `fair_bytes` times their weight, then those of
-  // all; the least recently used first. Does not call the budget.
+  // less, but fewer where others use them meanwhile. First those of tenants that have more than
+  // `fair_bytes` times their weight, then those of all; the least recently used first. Does not
+  // call the budget.
   virtual std::vector<Evicted> Evict(int64_t bytes, double fair_bytes) = 0;
   virtual int64_t EvictableBytes() = 0;
   // Of all holdings; what is reserved beside them is work under way.

@@ -413,14 +413,18 @@ double FactorizationCache::HoldersWeight() const {
 std::vector<Evicted> FactorizationCache::Evict(int64_t bytes, double fair_bytes) {
   const absl::Time now = clock_->Now();
   std::vector<Evicted> evicted;
-  absl::MutexLock lock(&mutex_);
-  EndLeases(now);
-  if (idle_bytes_ < bytes) return evicted;
-  for (int64_t sum = 0; sum < bytes;) {
-    Entry* entry = OldestIdle(fair_bytes);
-    if (entry == nullptr) entry = OldestIdle(-1);
-    sum += ChargeOf(*entry);
-    evicted.push_back(EndIdle(entry, EvictionReason::kMemory));
+  int64_t sum = 0;
+  // A few at a time, so that others come in between.
+  while (sum < bytes) {
+    absl::MutexLock lock(&mutex_);
+    EndLeases(now);
+    if (idle_bytes_ < bytes - sum) break;
+    for (size_t i = 0; i < kAtATime && sum < bytes; ++i) {
+      Entry* entry = OldestIdle(fair_bytes);
+      if (entry == nullptr) entry = OldestIdle(-1);
+      sum += ChargeOf(*entry);
+      evicted.push_back(EndIdle(entry, EvictionReason::kMemory));
+    }
   }
   return evicted;
 }

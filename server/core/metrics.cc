@@ -68,6 +68,8 @@ constexpr std::array<const char*, kMissReasons> kMissNames = {
     "NEVER_EXISTED", "RELEASED",        "EVICTED",     "EXPIRED",
     "RESTARTED",     "FAILED_REFACTOR", "OTHER_SERVER"};
 
+constexpr const char* kRequestSeconds = "blockd_request_seconds";
+
 // 10 us to 100 s, three a decade.
 Histogram::BucketBoundaries SecondsBuckets() {
   Histogram::BucketBoundaries buckets;
@@ -168,6 +170,13 @@ class Metrics::Impl : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override {
     const std::vector<TenantUse> tenants = Sample();
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
+    // Most of the lines would be of methods that nobody calls.
+    for (prometheus::MetricFamily& family : families) {
+      if (family.name != kRequestSeconds) continue;
+      std::erase_if(family.metric, [](const prometheus::ClientMetric& metric) {
+        return metric.histogram.sample_count == 0;
+      });
+    }
     AppendTenants(tenants, &families);
     return families;
   }
@@ -221,7 +230,7 @@ void Metrics::Impl::MakeRequestFamilies() {
                        .Help("Requests answered, by method and gRPC status.")
                        .Register(registry_);
   auto& seconds = prometheus::BuildHistogram()
-                      .Name("blockd_request_seconds")
+                      .Name(kRequestSeconds)
                       .Help("Time of a request by phase: total, queue, upload, compute, download.")
                       .Register(registry_);
   for (int m = 0; m < kMethods; ++m) {

@@ -107,7 +107,7 @@ class Metrics {
   // way.
   void SetSampler(absl::AnyInvocable<GaugeSample()> sampler);
 
-  // The text that a scrape returns.
+  // The text that a scrape returns. Of blockd_request_seconds it has what somebody called.
   std::string Text() const;
 
  private:

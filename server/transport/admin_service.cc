@@ -95,58 +95,48 @@ absl::StatusOr<std::vector<Handle>> HandlesOf(const Request& request) {
   return handles;
 }
 
-class EvictCall final : public AdminCallOf<v1::EvictRequest> {
+void Tell(const FactorizationCache::Changed& evicted, v1::EvictReply* wire) {
+  wire->set_evicted(evicted.handles);
+  wire->set_evicted_bytes(evicted.bytes);
+}
+void Tell(const FactorizationCache::Changed& unpinned, v1::UnpinReply* wire) {
+  wire->set_unpinned(unpinned.handles);
+}
+
+// Changes the handles that it names, and says which of them are not held.
+template <typename Request, typename Reply, auto change>
+class HandlesCall final : public AdminCallOf<Request> {
  public:
-  using AdminCallOf::AdminCallOf;
+  using AdminCallOf<Request>::AdminCallOf;
 
  private:
   void Start() override {
-    const absl::StatusOr<std::vector<Handle>> handles = HandlesOf(request_);
-    if (!handles.ok()) return Fail(handles.status());
+    const absl::StatusOr<std::vector<Handle>> handles = HandlesOf(this->request_);
+    if (!handles.ok()) return this->Fail(handles.status());
     std::vector<Handle> missing;
-    const FactorizationCache::Changed evicted = core().cache().EvictHandles(*handles, &missing);
-    Audit(AuditText(*handles, evicted));
-    v1::EvictReply wire;
-    wire.set_evicted(evicted.handles);
-    wire.set_evicted_bytes(evicted.bytes);
+    const FactorizationCache::Changed changed = (this->core().cache().*change)(*handles, &missing);
+    this->Audit(AuditText(*handles, changed));
+    Reply wire;
+    Tell(changed, &wire);
     for (const Handle& handle : missing) wire.add_not_held(std::string(handle.view()));
-    Succeed(SerializeMessage(wire));
+    this->Succeed(SerializeMessage(wire));
   }
 };
-
-class UnpinCall final : public AdminCallOf<v1::UnpinRequest> {
- public:
-  using AdminCallOf::AdminCallOf;
-
- private:
-  void Start() override {
-    const absl::StatusOr<std::vector<Handle>> handles = HandlesOf(request_);
-    if (!handles.ok()) return Fail(handles.status());
-    std::vector<Handle> missing;
-    const FactorizationCache::Changed unpinned = core().cache().UnpinHandles(*handles, &missing);
-    Audit(AuditText(*handles, unpinned));
-    v1::UnpinReply wire;
-    wire.set_unpinned(unpinned.handles);
-    for (const Handle& handle : missing) wire.add_not_held(std::string(handle.view()));
-    Succeed(SerializeMessage(wire));
-  }
-};
+using EvictCall = HandlesCall<v1::EvictRequest, v1::EvictReply, &FactorizationCache::EvictHandles>;
+using UnpinCall = HandlesCall<v1::UnpinRequest, v1::UnpinReply, &FactorizationCache::UnpinHandles>;
 
 class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
  public:
   using AdminCallOf::AdminCallOf;
 
  private:
-  static constexpr int32_t kMaxPage = 1000;
   // Looked at for one page, at most: a page whose filters leave out most may be short.
   static constexpr int kMaxLooks = 64;
 
   void Start() override {
     Audit(absl::StrCat("tenant=", request_.has_tenant() ? request_.tenant() : "(all)"));
-    if (request_.page_size() < 0 || request_.page_size() > kMaxPage) {
-      return Fail(InvalidFieldError("page_size", absl::StrCat(request_.page_size()),
-                                    absl::StrCat("0 to ", kMaxPage)));
-    }
+    absl::StatusOr<AskedPage> asked = ToPage(request_.page_size(), request_.page_token());
+    if (!asked.ok()) return Fail(asked.status());
     absl::StatusOr<absl::Duration> min_idle = ToDuration("min_idle", request_.min_idle());
     if (!min_idle.ok()) return Fail(min_idle.status());
     min_idle_ = *min_idle;
@@ -154,20 +144,10 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
       return Fail(InvalidFieldError("min_held_bytes", absl::StrCat(request_.min_held_bytes()),
                                     "0 or more"));
     }
-    std::optional<Handle> after;
-    if (!request_.page_token().empty()) {
-      after = Handle::FromBytes(request_.page_token());
-      if (!after.has_value()) {
-        return Fail(InvalidFieldError("page_token",
-                                      absl::StrCat(request_.page_token().size(), " bytes"),
-                                      "a next_page_token of this server"));
-      }
-    }
-    Succeed(SerializeMessage(Page(after)));
+    Succeed(SerializeMessage(Page(asked->size, asked->after)));
   }
 
-  v1::ListAllFactorizationsReply Page(std::optional<Handle> after) {
-    const int page = request_.page_size() == 0 ? kMaxPage : request_.page_size();
+  v1::ListAllFactorizationsReply Page(int64_t page, std::optional<Handle> after) {
     v1::ListAllFactorizationsReply wire;
     for (int looks = 0; looks < kMaxLooks; ++looks) {
       const std::vector<FactorizationCache::OwnedStats> some = Some(after);
@@ -183,7 +163,7 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
         ToWire(stats, one.mutable_info());
         one.mutable_info()->clear_idempotency_key();
       }
-      if (some.size() < size_t{kMaxPage}) return wire;  // the last
+      if (some.size() < size_t{kMaxPageSize}) return wire;  // the last
     }
     wire.set_next_page_token(std::string(after->view()));
     return wire;
@@ -191,9 +171,9 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
 
   std::vector<FactorizationCache::OwnedStats> Some(std::optional<Handle> after) {
     FactorizationCache& cache = core().cache();
-    if (!request_.has_tenant()) return cache.ListAll(after, kMaxPage);
+    if (!request_.has_tenant()) return cache.ListAll(after, kMaxPageSize);
     std::vector<FactorizationCache::OwnedStats> some;
-    for (FactorizationStats& stats : cache.List(request_.tenant(), after, kMaxPage)) {
+    for (FactorizationStats& stats : cache.List(request_.tenant(), after, kMaxPageSize)) {
       some.push_back({request_.tenant(), std::move(stats)});
     }
     return some;
@@ -279,14 +259,9 @@ class DrainCall final : public AdminCallOf<v1::DrainRequest> {
   void Start() override {
     actions().drain();
     v1::DrainReply wire;
-    ToWire(state()->options.drain_timeout, wire.mutable_timeout());
+    server::ToWire(state()->options.drain_timeout, wire.mutable_timeout());
     wire.set_requests(std::max<int64_t>(state()->tracker.active() - 1, 0));  // without this one
     Succeed(SerializeMessage(wire));
-  }
-
-  static void ToWire(absl::Duration duration, google::protobuf::Duration* wire) {
-    wire->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
-    wire->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
   }
 };
 

@@ -24,6 +24,7 @@ class FactorCall final : public CoreCallOf<v1::FactorRequest, FactorReply> {
 
  private:
   bool IsLong() const override { return true; }
+
   void Start() override {
     if (absl::Status status = state()->CheckAcceptsWork(); !status.ok()) return Fail(status);
     absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
@@ -94,6 +95,7 @@ class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveRep
 
  private:
   bool IsLong() const override { return true; }
+
   void Start() override {
     absl::StatusOr<FactorSolveParams> params = Params();
     if (!params.ok()) return Fail(params.status());
@@ -192,26 +194,14 @@ class ListFactorizationsCall final : public CallOf<v1::ListFactorizationsRequest
 
  private:
   bool IsLong() const override { return true; }
-  static constexpr int32_t kMaxPage = 1000;
 
   void Start() override {
-    if (request_.page_size() < 0 || request_.page_size() > kMaxPage) {
-      return Fail(InvalidFieldError("page_size", absl::StrCat(request_.page_size()),
-                                    absl::StrCat("0 to ", kMaxPage)));
-    }
-    const int64_t page = request_.page_size() == 0 ? kMaxPage : request_.page_size();
-    std::optional<Handle> after;
-    if (!request_.page_token().empty()) {
-      after = Handle::FromBytes(request_.page_token());
-      if (!after.has_value()) {
-        return Fail(InvalidFieldError("page_token",
-                                      absl::StrCat(request_.page_token().size(), " bytes"),
-                                      "a next_page_token of this server"));
-      }
-    }
+    const absl::StatusOr<AskedPage> asked = ToPage(request_.page_size(), request_.page_token());
+    if (!asked.ok()) return Fail(asked.status());
+    const int64_t page = asked->size;
     // One more than the page says whether another page follows.
     const std::vector<FactorizationStats> all =
-        core().List(record().context()->caller, after, page + 1);
+        core().List(record().context()->caller, asked->after, page + 1);
     v1::ListFactorizationsReply wire;
     for (size_t i = 0; i < all.size() && i < static_cast<size_t>(page); ++i) {
       ToWire(all[i], wire.add_factorization());
@@ -260,6 +250,7 @@ class GetPlanCall final : public CallOf<v1::GetPlanRequest> {
 
  private:
   bool IsLong() const override { return true; }
+
   void Start() override {
     absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
     if (!form.ok()) return Fail(form.status());

@@ -268,6 +268,26 @@ absl::StatusOr<absl::Duration> ToDuration(std::string_view path,
   return absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
 }
 
+void ToWire(absl::Duration duration, google::protobuf::Duration* wire) {
+  wire->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
+  wire->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
+}
+
+absl::StatusOr<AskedPage> ToPage(int32_t page_size, const std::string& page_token) {
+  if (page_size < 0 || page_size > kMaxPageSize) {
+    return Invalid("page_size", Came(page_size), absl::StrCat("0 to ", kMaxPageSize));
+  }
+  AskedPage page;
+  if (page_size > 0) page.size = page_size;
+  if (page_token.empty()) return page;
+  page.after = Handle::FromBytes(page_token);
+  if (!page.after.has_value()) {
+    return Invalid("page_token", absl::StrCat(page_token.size(), " bytes"),
+                   "a next_page_token of this server");
+  }
+  return page;
+}
+
 std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,17 @@ absl::StatusOr<int64_t> RhsBytes(const Shape& shape, int64_t num_rhs, std::strin
 // INVALID_ARGUMENT if it is negative or no duration.
 absl::StatusOr<absl::Duration> ToDuration(std::string_view path,
                                           const google::protobuf::Duration& wire);
+
+void ToWire(absl::Duration duration, google::protobuf::Duration* wire);
+
+// A page of a list of handles: `size` is 1 to kMaxPageSize, and that where nothing was asked;
+// without `after` the first.
+inline constexpr int32_t kMaxPageSize = 1000;
+struct AskedPage {
+  int64_t size = kMaxPageSize;
+  std::optional<Handle> after;
+};
+absl::StatusOr<AskedPage> ToPage(int32_t page_size, const std::string& page_token);
 
 std::span<const std::byte> AsBytes(std::string_view text);
 

@@ -79,15 +79,9 @@ void AddDetail(const LimitExceeded& limit, v1::RpcStatus* wire) {
   wire->add_details()->PackFrom(detail);
 }
 
-void SetDuration(absl::Duration duration, google::protobuf::Duration* wire) {
-  const int64_t seconds = absl::IDivDuration(duration, absl::Seconds(1), &duration);
-  wire->set_seconds(seconds);
-  wire->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
-}
-
 void AddDetail(absl::Duration delay, v1::RpcStatus* wire) {
   v1::RetryAfter detail;
-  SetDuration(delay, detail.mutable_delay());
+  server::ToWire(delay, detail.mutable_delay());
   wire->add_details()->PackFrom(detail);
 }
 
@@ -103,8 +97,8 @@ void AddDetail(const QuotaExceeded& quota, v1::RpcStatus* wire) {
 
 void AddDetail(const DeadlineUnreachable& late, v1::RpcStatus* wire) {
   v1::DeadlineUnreachable detail;
-  SetDuration(late.predicted, detail.mutable_predicted());
-  SetDuration(late.left, detail.mutable_left());
+  server::ToWire(late.predicted, detail.mutable_predicted());
+  server::ToWire(late.left, detail.mutable_left());
   wire->add_details()->PackFrom(detail);
 }
 

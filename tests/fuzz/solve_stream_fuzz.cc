@@ -4,7 +4,7 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
-#include <array>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -30,14 +30,21 @@ struct World {
   SolverCore core{nullptr, CoreLimits(), ServerIdentity(), &metrics, nullptr};
 };
 
+struct Asked {
+  uint8_t seed = 0;      // of the right-hand sides
+  int64_t expected = 0;  // bytes that the server wants, and answers
+};
+
 // What the client knows of an id.
 struct Sent {
-  int64_t requests = 0, answers = 0;
-  uint8_t seed = 0;       // of the last request
+  // Oldest first; more than one where the client has used the id again before it had the answer,
+  // which the server may have sent already.
+  std::deque<Asked> unanswered;
+  Asked last;             // that chunks are for
   int64_t sent = 0;       // bytes of its right-hand sides
-  int64_t expected = 0;   // that the server wants
-  int64_t solution = -1;  // bytes that chunks still bring; -1: none
-  int64_t taken = 0;      // of them
+  Asked answered;         // that chunks of a solution are of
+  int64_t solution = -1;  // bytes that they still bring; -1: none
+  int64_t taken = 0;      // of the solution
 };
 
 class Client {
@@ -156,10 +163,9 @@ class Client {
     if ((flags & 0x80) != 0) message.mutable_timeout()->set_seconds(flags & 7);
     if (WillBeRead()) {
       Sent& at = ids_[id];
-      ++at.requests;
-      at.seed = seed;
+      at.last = {seed, bytes};
+      at.unanswered.push_back(at.last);
       at.sent = sent;
-      at.expected = bytes;
     }
     return message.SerializeAsString();
   }
@@ -169,12 +175,12 @@ class Client {
     const uint64_t id = AnId();
     message.set_id(id);
     Sent& at = ids_[id];
-    int64_t bytes = at.expected - at.sent;
+    int64_t bytes = at.last.expected - at.sent;
     const uint8_t how = input_.ConsumeIntegral<uint8_t>();
     if (how < 100) bytes = std::min<int64_t>(bytes, how);
     if (how > 250) ++bytes;
     bytes = std::max<int64_t>(0, bytes);
-    message.set_chunk(Bytes(at.seed, at.sent, bytes));
+    message.set_chunk(Bytes(at.last.seed, at.sent, bytes));
     if (WillBeRead()) at.sent += bytes;
     return message.SerializeAsString();
   }
@@ -223,8 +229,11 @@ class Client {
       return;
     }
     FUZZ_CHECK(at.solution == -1);  // chunks of one are not mixed with an answer of the same id
-    ++at.answers;
-    FUZZ_CHECK(at.answers <= at.requests || raw_);
+    FUZZ_CHECK(!at.unanswered.empty() || raw_);
+    if (!at.unanswered.empty()) {
+      at.answered = at.unanswered.front();
+      at.unanswered.pop_front();
+    }
     if (reply.has_status()) {
       FUZZ_CHECK(reply.status().code() != 0);
       return;
@@ -233,17 +242,18 @@ class Client {
     at.taken = 0;
     if (reply.solution_bytes() > 0) {
       FUZZ_CHECK(reply.reply().solution().empty());
-      FUZZ_CHECK(raw_ || reply.solution_bytes() == at.expected);
+      FUZZ_CHECK(raw_ || reply.solution_bytes() == at.answered.expected);
       at.solution = reply.solution_bytes();
     } else {
-      FUZZ_CHECK(raw_ || static_cast<int64_t>(reply.reply().solution().size()) == at.expected);
+      FUZZ_CHECK(raw_ ||
+                 static_cast<int64_t>(reply.reply().solution().size()) == at.answered.expected);
       CheckSolution(at, reply.reply().solution());
     }
   }
 
   void CheckSolution(Sent& at, const std::string& piece) {
     for (const char value : piece) {
-      FUZZ_CHECK(raw_ || value == static_cast<char>(~Byte(at.seed, at.taken)));
+      FUZZ_CHECK(raw_ || value == static_cast<char>(~Byte(at.answered.seed, at.taken)));
       ++at.taken;
     }
   }
@@ -284,7 +294,7 @@ class Client {
     const bool whole = code == grpc::StatusCode::OK ||
                        (code == grpc::StatusCode::UNAVAILABLE && state_.tracker.draining());
     if (!whole || cancelled || raw_) return;
-    for (const auto& [id, at] : ids_) FUZZ_CHECK(at.answers == at.requests && at.solution == -1);
+    for (const auto& [id, at] : ids_) FUZZ_CHECK(at.unanswered.empty() && at.solution == -1);
   }
 
   FuzzedDataProvider& input_;
