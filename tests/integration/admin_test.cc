@@ -226,6 +226,8 @@ TEST_F(AdminTest, TenantsAreThoseOfTheFileAndThoseWhoHaveSomething) {
   using Names = std::vector<std::string>;
   const std::string handle = FactorAs("ada");
   EXPECT_EQ(names(), (Names{"boss", "idle", "metadata:ada", "watch"}));
+  // A call is counted, and over, a little after its caller has the answer.
+  EXPECT_TRUE(Eventually([&] { return TenantOf("metadata:ada").requests() == 1; }));
   const v1::Tenant idle = TenantOf("idle"), ada = TenantOf("metadata:ada");
   EXPECT_TRUE(idle.configured());
   EXPECT_EQ(idle.weight(), 3);
@@ -247,13 +249,12 @@ TEST_F(AdminTest, TenantsAreThoseOfTheFileAndThoseWhoHaveSomething) {
   EXPECT_FALSE(ada.configured());
   EXPECT_EQ(ada.weight(), 1);
   EXPECT_EQ(ada.highest_class(), v1::INTERACTIVE);
-  EXPECT_EQ(ada.requests(), 1);
   EXPECT_EQ(ada.refused(), 0);
   EXPECT_GT(ada.device_seconds(), 0);
   EXPECT_GT(ada.quota(0).used(), 0);
   EXPECT_EQ(ada.quota(2).used(), 1);
   EXPECT_TRUE(IsOk(ReleaseStatus({handle}, nullptr, "ada")));
-  EXPECT_EQ(names(), (Names{"boss", "idle", "watch"}));
+  EXPECT_TRUE(Eventually([&] { return names() == Names{"boss", "idle", "watch"}; }));
 }
 
 }  // namespace
