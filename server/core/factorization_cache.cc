@@ -58,7 +58,7 @@ FactorizationCache::Pin FactorizationCache::MakePin(Entry* entry) {
 }
 
 void FactorizationCache::EndUse(Entry* entry) {
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   if (--entry->uses > 0) return;
   if (entry->held) {
     File(*entry);
@@ -121,11 +121,12 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
   if (options.idempotency_key.empty()) {
     // A few at a time, so that others come in between. One that is filed may be gone by then.
     for (size_t at = 0; at < entries.size(); at += kAtATime) {
-      absl::MutexLock lock(&mutex_);
+      mutex_.LetOthersIn();
+      FairLock lock(&mutex_);
       InsertAll(caller, std::span(entries).subspan(at, std::min(kAtATime, entries.size() - at)));
     }
   } else {
-    absl::MutexLock lock(&mutex_);
+    FairLock lock(&mutex_);
     RememberKey(InsertAll(caller, entries), options, entries);
   }
   return handles;
@@ -183,7 +184,7 @@ absl::StatusOr<FactorizationCache::Entry*> FactorizationCache::Find(const std::s
 
 absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Peek(const std::string& caller,
                                                                  const Handle& handle) {
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   absl::StatusOr<Entry*> entry = Find(caller, handle);
   if (!entry.ok()) return entry.status();
   if ((*entry)->holding == nullptr) {
@@ -195,7 +196,7 @@ absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Peek(const std::stri
 absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Lookup(const std::string& caller,
                                                                    const Handle& handle) {
   const absl::Time now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   absl::StatusOr<Entry*> entry = Find(caller, handle);
   if (!entry.ok()) {
     metrics_->RecordMiss(static_cast<int>(WhyNot(caller, handle)));
@@ -218,7 +219,7 @@ void FactorizationCache::Touch(Entry& entry, absl::Time now) {
 
 void FactorizationCache::RecordSolved(const Pin& pin, int64_t num_rhs) {
   const absl::Time now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   ++pin.entry_->times_solved;
   pin.entry_->rhs_solved += num_rhs;
   if (pin.entry_->held) Touch(*pin.entry_, now);
@@ -267,7 +268,8 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
   // A few at a time, so that others come in between.
   for (size_t at = 0; at < handles.size(); at += kAtATime) {
     std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
-    absl::MutexLock lock(&mutex_);
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
     for (const Handle& handle : handles.subspan(at, std::min(kAtATime, handles.size() - at))) {
       if (!named.insert(handle).second) continue;
       Entry* const entry = EntryOf(caller, handle);
@@ -303,7 +305,7 @@ FactorizationCache::Changed FactorizationCache::EvictHandles(std::span<const Han
                                                              std::vector<Handle>* missing) {
   std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
   Changed evicted;
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   for (Entry* const entry : EntriesOf(handles, &evicted, missing)) {
     ++evicted.handles;
     evicted.bytes += BytesOf(entry->holding);
@@ -316,7 +318,7 @@ FactorizationCache::Changed FactorizationCache::UnpinHandles(std::span<const Han
                                                              std::vector<Handle>* missing) {
   const absl::Time now = clock_->Now();
   Changed unpinned;
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   for (Entry* const entry : EntriesOf(handles, &unpinned, missing)) {
     unpinned.handles += entry->pinned || entry->lease_end() > now;
     Unfile(*entry);
@@ -335,7 +337,7 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
   const absl::Time now = clock_->Now();
   auto fresh = std::make_shared<Holding>(std::move(holding));
   std::shared_ptr<Holding> dead;  // destroyed after the lock is gone
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   absl::StatusOr<Entry*> found = Find(caller, handle);
   if (!found.ok()) {
     dead = std::move(fresh);
@@ -358,7 +360,7 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
 }
 
 std::optional<Holding> FactorizationCache::BeginOverwrite(Pin& pin) {
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   Entry& entry = *pin.entry_;
   // Two references: the entry's and this pin's. Others come only through this lock.
   if (!entry.held || entry.holding != pin.holding_ || entry.uses != 1 ||
@@ -375,7 +377,7 @@ std::optional<Holding> FactorizationCache::BeginOverwrite(Pin& pin) {
 }
 
 void FactorizationCache::FailOverwrite(const Handle& handle) {
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   Entry* const entry = EntryOf(handle);
   if (entry == nullptr || entry->holding != nullptr) return;
   End(entry, NotFoundReason::kFailedRefactor, EvictionReason::kFailedRefactor);
@@ -402,7 +404,7 @@ FactorizationCache::Entry* FactorizationCache::OldestIdle(double fair_bytes) {
 }
 
 double FactorizationCache::HoldersWeight() const {
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   double weight = 0;
   for (const auto& [name, caller] : callers_) {
     weight += caller.tenant != nullptr ? caller.tenant->weight() : 1;
@@ -416,7 +418,8 @@ std::vector<Evicted> FactorizationCache::Evict(int64_t bytes, double fair_bytes)
   int64_t sum = 0;
   // A few at a time, so that others come in between.
   while (sum < bytes) {
-    absl::MutexLock lock(&mutex_);
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
     EndLeases(now);
     if (idle_bytes_ < bytes - sum) break;
     for (size_t i = 0; i < kAtATime && sum < bytes; ++i) {
@@ -432,7 +435,7 @@ std::vector<Evicted> FactorizationCache::Evict(int64_t bytes, double fair_bytes)
 std::vector<Evicted> FactorizationCache::EvictOldest() {
   const absl::Time now = clock_->Now();
   std::vector<Evicted> evicted;
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   EndLeases(now);
   Entry* const entry = OldestIdle(-1);
   if (entry != nullptr) evicted.push_back(EndIdle(entry, EvictionReason::kFragmentation));
@@ -441,7 +444,7 @@ std::vector<Evicted> FactorizationCache::EvictOldest() {
 
 int64_t FactorizationCache::EvictableBytes() {
   const absl::Time now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   EndLeases(now);
   return idle_bytes_;
 }
@@ -450,7 +453,7 @@ void FactorizationCache::Expire() {
   if (options_.idle_expiry == absl::InfiniteDuration()) return;
   const absl::Time now = clock_->Now();
   std::vector<Evicted> dead;  // destroyed after the lock is gone
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   EndLeases(now);
   for (Entry* entry = OldestIdle(-1); entry != nullptr && entry->used + options_.idle_expiry <= now;
        entry = OldestIdle(-1)) {

@@ -36,13 +36,13 @@
 #include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "blockd/engine/factorization.h"
 #include "server/core/budget.h"
 #include "server/core/clock.h"
 #include "server/core/errors.h"
 #include "server/core/factorization_stats.h"
+#include "server/core/fair_mutex.h"
 #include "server/core/handle.h"
 #include "server/core/metrics.h"
 
@@ -312,7 +312,7 @@ class FactorizationCache : public Evictor {
   const ServerIdentity server_;
   Clock* const clock_;
   Metrics* const metrics_;
-  mutable absl::Mutex mutex_;
+  mutable FairMutex mutex_;
   absl::btree_set<Entry*, ByHandle> entries_ ABSL_GUARDED_BY(mutex_);
   absl::node_hash_map<std::string, Caller> callers_ ABSL_GUARDED_BY(mutex_);
   Leases leased_ ABSL_GUARDED_BY(mutex_);

@@ -77,7 +77,7 @@ absl::StatusOr<Reservation> FactorizationCache::ReservePins(const KeyRecord& rec
 absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCache::FindKey(
     const std::string& caller, const std::string& key, const KeyRequest& request) {
   const absl::Time now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   const auto owner = callers_.find(caller);
   if (owner == callers_.end()) return std::nullopt;
   const auto found = owner->second.keys.find(key);

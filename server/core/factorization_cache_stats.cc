@@ -31,7 +31,7 @@ FactorizationStats FactorizationCache::StatsOf(const Entry& entry, absl::Time no
 absl::StatusOr<FactorizationStats> FactorizationCache::Get(const std::string& caller,
                                                            const Handle& handle) const {
   const absl::Time now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   absl::StatusOr<Entry*> entry = Find(caller, handle);
   if (!entry.ok()) return entry.status();
   return StatsOf(**entry, now);
@@ -42,7 +42,7 @@ std::vector<FactorizationStats> FactorizationCache::List(const std::string& call
                                                          int64_t limit) const {
   const absl::Time now = clock_->Now();
   std::vector<FactorizationStats> list;
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   const auto owner = callers_.find(caller);
   if (owner == callers_.end()) return list;
   const auto& entries = owner->second.entries;
@@ -57,7 +57,7 @@ std::vector<FactorizationCache::OwnedStats> FactorizationCache::ListAll(std::opt
                                                                         int64_t limit) const {
   const absl::Time now = clock_->Now();
   std::vector<OwnedStats> list;
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   auto it = after ? entries_.upper_bound(*after) : entries_.begin();
   for (; it != entries_.end() && static_cast<int64_t>(list.size()) < limit; ++it) {
     list.push_back({(*it)->caller->name, StatsOf(**it, now)});
@@ -66,7 +66,7 @@ std::vector<FactorizationCache::OwnedStats> FactorizationCache::ListAll(std::opt
 }
 
 FactorizationCache::Totals FactorizationCache::totals() const {
-  absl::MutexLock lock(&mutex_);
+  FairLock lock(&mutex_);
   return {static_cast<int64_t>(entries_.size()), held_bytes_, pinned_,
           static_cast<int64_t>(callers_.size())};
 }
