@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/flag_checks.h"
 #include "server/identity/identify.h"
+#include "server/listener.h"
 
 // One default, in AccessOptions; the flags take theirs from here.
 static const blockd::server::AccessOptions& AccessDefaults() {
@@ -64,7 +65,8 @@ absl::Status CheckAccess(const AccessOptions& access, const Surroundings& surrou
   status.Update(CheckOneOf("tls_min_version", access.tls_min_version, {"1.3", "1.2"}));
   status.Update(CheckDuration("tls_watch_interval", access.tls_watch_interval,
                               absl::Milliseconds(1), absl::Hours(24)));
-  status.Update(CheckNumber("health_port", access.health_port, -1, 65535));
+  status.Update(CheckNumber("health_port", access.health_port, -1,
+                            IsUnixAddress(surroundings.address) ? -1 : 65535));
   status.Update(CheckSomebodyGetsIn(access, surroundings));
   return status;
 }
@@ -85,7 +87,7 @@ bool AcceptsTokens(const Surroundings& surroundings) {
 
 bool IsLoopback(absl::string_view address) {
   if (address == "localhost" || address == "::1" || address == "[::1]") return true;
-  if (absl::StartsWith(address, "unix:")) return true;
+  if (IsUnixAddress(address)) return true;
   // A name may begin with these digits too, and be anywhere.
   return absl::StartsWith(address, "127.") &&
          address.find_first_not_of("0123456789.") == absl::string_view::npos;

@@ -40,7 +40,7 @@ void ConnectionAcceptor::Stop() {
   if (!thread_.joinable()) return;
   (void)eventfd_write(stop_.get(), 1);
   thread_.join();
-  listener_.sockets.clear();
+  listener_ = Listener();
 }
 
 int64_t ConnectionAcceptor::open() {

@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -99,14 +101,61 @@ absl::StatusOr<FileDescriptor> ListenOn(Address* address, absl::Duration silence
   return socket_fd;
 }
 
+std::string PathOf(absl::string_view address) {
+  absl::ConsumePrefix(&address, "unix:");
+  if (absl::StartsWith(address, "///")) absl::ConsumePrefix(&address, "//");
+  return std::string(address);
+}
+
+// Whether the file is what a server left that has ended: nobody listens.
+bool IsLeft(const sockaddr_un& name) {
+  const FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return connect(caller.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+absl::StatusOr<Listener> ListenOnFile(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
+    return absl::UnavailableError(
+        absl::StrCat("expected a path of 1 to ", sizeof(name.sun_path) - 1, " bytes"));
+  }
+  path.copy(name.sun_path, path.size());
+  FileDescriptor socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const auto bind_it = [&] {
+    return bind(socket_fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0;
+  };
+  if (!bind_it()) {
+    const int failure = errno;
+    if (failure != EADDRINUSE || !IsLeft(name)) {
+      return absl::UnavailableError(std::strerror(failure));
+    }
+    if (unlink(path.c_str()) != 0 || !bind_it()) {
+      return absl::UnavailableError(std::strerror(errno));
+    }
+  }
+  Listener listener;
+  listener.file = SocketFile(path);
+  if (listen(socket_fd.get(), SOMAXCONN) != 0) return absl::UnavailableError(std::strerror(errno));
+  listener.sockets.push_back(std::move(socket_fd));
+  return listener;
+}
+
 }  // namespace
 
+SocketFile::~SocketFile() {
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
 std::string HostPort(const std::string& address, int port) {
+  if (IsUnixAddress(address)) return address;
   const bool ipv6 = absl::StrContains(address, ":") && !absl::StartsWith(address, "[");
   return ipv6 ? absl::StrCat("[", address, "]:", port) : absl::StrCat(address, ":", port);
 }
 
 absl::StatusOr<Listener> Listen(const std::string& address, int port, absl::Duration silence) {
+  if (IsUnixAddress(address)) return ListenOnFile(PathOf(address));
   absl::StatusOr<std::vector<Address>> addresses = Resolve(address, port);
   if (!addresses.ok()) return addresses.status();
   const bool every = std::any_of(addresses->begin(), addresses->end(),

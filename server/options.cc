@@ -15,6 +15,7 @@
 #include "server/core/byte_size.h"
 #include "server/descriptors.h"
 #include "server/flag_checks.h"
+#include "server/listener.h"
 #include "server/machine_limits.h"
 
 using blockd::server::ByteSize;
@@ -25,14 +26,19 @@ static const blockd::server::ServerOptions& Defaults() {
   return defaults;
 }
 
-ABSL_FLAG(std::string, address, Defaults().address, "Address to serve gRPC on, IPv4 or IPv6.");
-ABSL_FLAG(int32_t, port, Defaults().port, "TCP port of gRPC; 0: any free one.");
+ABSL_FLAG(std::string, address, Defaults().address,
+          "Address to serve gRPC on, IPv4 or IPv6; or unix:PATH, a Unix domain socket instead of a "
+          "port. Who may connect to that is who may write the file, by the umask.");
+ABSL_FLAG(int32_t, port, Defaults().port,
+          "TCP port of gRPC; 0: any free one. Nothing to a Unix domain socket.");
 ABSL_FLAG(std::string, metrics_address, Defaults().metrics_address,
           "Address to serve /metrics on.");
 ABSL_FLAG(int32_t, metrics_port, Defaults().metrics_port,
           "TCP port of /metrics (HTTP, Prometheus text); 0: any free one; -1: no metrics port.");
-ABSL_FLAG(std::string, port_file, Defaults().port_file,
-          "File that is written once the server serves: lines grpc=PORT and metrics=PORT.");
+ABSL_FLAG(
+    std::string, port_file, Defaults().port_file,
+    "File that is written once the server serves: lines grpc=PORT and metrics=PORT; 0 is the port "
+    "of a Unix domain socket.");
 ABSL_FLAG(std::string, server_name, Defaults().server_name,
           "Name of this server among several, the same after a restart; empty: HOSTNAME:port. A "
           "handle says by it who made it.");
@@ -289,7 +295,9 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   }
   if (options->device.cpu_threads == 0) options->device.cpu_threads = MachineProcessors();
   if (options->device.cpu_lanes == 0) options->device.cpu_lanes = MachineProcessors();
-  if (options->server_name.empty()) options->server_name = DefaultName(options->port);
+  if (options->server_name.empty()) {
+    options->server_name = DefaultName(IsUnixAddress(options->address) ? 0 : options->port);
+  }
   absl::Status status = CheckTransport(*options);
   status.Update(CheckCore(options->core));
   status.Update(CheckOneOf("backend", options->backend, {"auto", "cuda", "rocm", "cpu"}));

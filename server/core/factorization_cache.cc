@@ -22,6 +22,18 @@ constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
 // Handles of one call that are filed or released under one hold of the lock: some 50 us.
 constexpr size_t kAtATime = 64;
 
+// Each once, in the order in which they come first.
+std::vector<Handle> Distinct(std::span<const Handle> handles) {
+  absl::flat_hash_set<Handle> seen;
+  std::vector<Handle> distinct;
+  seen.reserve(handles.size());
+  distinct.reserve(handles.size());
+  for (const Handle& handle : handles) {
+    if (seen.insert(handle).second) distinct.push_back(handle);
+  }
+  return distinct;
+}
+
 }  // namespace
 
 FactorizationCache::FactorizationCache(const Options& options, const ServerIdentity& server,
@@ -262,19 +274,18 @@ std::shared_ptr<Holding> FactorizationCache::End(Entry* entry, NotFoundReason wh
 
 absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
                                                     std::span<const Handle> handles) {
-  absl::flat_hash_set<Handle> named;
+  const std::vector<Handle> named = Distinct(handles);
   absl::Status missing;
   int64_t bytes = 0;
   // A few at a time, so that others come in between.
-  for (size_t at = 0; at < handles.size(); at += kAtATime) {
+  for (size_t at = 0; at < named.size(); at += kAtATime) {
     std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
-    for (const Handle& handle : handles.subspan(at, std::min(kAtATime, handles.size() - at))) {
-      if (!named.insert(handle).second) continue;
-      Entry* const entry = EntryOf(caller, handle);
+    for (size_t i = at; i < std::min(at + kAtATime, named.size()); ++i) {
+      Entry* const entry = EntryOf(caller, named[i]);
       if (entry == nullptr) {  // of many it is enough to name one
-        if (missing.ok()) missing = Find(caller, handle).status();
+        if (missing.ok()) missing = Find(caller, named[i]).status();
         continue;
       }
       bytes += BytesOf(entry->holding);
@@ -288,9 +299,7 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
 std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
     std::span<const Handle> handles, Changed* changed, std::vector<Handle>* missing) const {
   std::vector<Entry*> entries;
-  absl::flat_hash_set<Handle> named;
-  for (const Handle& handle : handles) {
-    if (!named.insert(handle).second) continue;
+  for (const Handle& handle : Distinct(handles)) {
     if (Entry* const entry = EntryOf(handle); entry != nullptr) {
       entries.push_back(entry);
       changed->callers.insert(entry->caller->name);

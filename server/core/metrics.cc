@@ -9,6 +9,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <sstream>
 #include <utility>
@@ -58,6 +59,12 @@ constexpr std::array<const char*, kMethods> kMethodNames = {
     "GetPlan",
     "Admin",
 };
+// Each method has these from the start, so that the first such answer too is an increase. A line of
+// every scrape for each of the others would be of what hardly ever happens.
+constexpr absl::StatusCode kCommonStatuses[] = {
+    absl::StatusCode::kOk, absl::StatusCode::kDeadlineExceeded,
+    absl::StatusCode::kResourceExhausted, absl::StatusCode::kInternal,
+    absl::StatusCode::kUnavailable};
 constexpr int kPhases = 5;
 constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
                                                           "download"};
@@ -67,8 +74,6 @@ constexpr std::array<const char*, kEvictionReasons> kEvictionNames = {
 constexpr std::array<const char*, kMissReasons> kMissNames = {
     "NEVER_EXISTED", "RELEASED",        "EVICTED",     "EXPIRED",
     "RESTARTED",     "FAILED_REFACTOR", "OTHER_SERVER"};
-
-constexpr const char* kRequestSeconds = "blockd_request_seconds";
 
 // 10 us to 100 s, three a decade.
 Histogram::BucketBoundaries SecondsBuckets() {
@@ -170,13 +175,6 @@ class Metrics::Impl : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override {
     const std::vector<TenantUse> tenants = Sample();
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
-    // Most of the lines would be of methods that nobody calls.
-    for (prometheus::MetricFamily& family : families) {
-      if (family.name != kRequestSeconds) continue;
-      std::erase_if(family.metric, [](const prometheus::ClientMetric& metric) {
-        return metric.histogram.sample_count == 0;
-      });
-    }
     AppendTenants(tenants, &families);
     return families;
   }
@@ -186,8 +184,20 @@ class Metrics::Impl : public prometheus::Collectable {
     sampler_ = std::move(sampler);
   }
 
-  std::array<std::array<Counter*, kStatusCodes>, kMethods> requests_{};
-  std::array<std::array<Histogram*, kPhases>, kMethods> seconds_{};
+  // Made when they are first asked for.
+  Counter& Requests(size_t method, size_t status) {
+    return Made(&requests_[method][status], [&]() -> Counter& {
+      return requests_family_->Add(
+          {{"method", kMethodNames[method]}, {"status", kStatusNames[status]}});
+    });
+  }
+  Histogram& Seconds(size_t method, size_t phase) {
+    return Made(&seconds_[method][phase], [&]() -> Histogram& {
+      return seconds_family_->Add({{"method", kMethodNames[method]}, {"phase", kPhaseNames[phase]}},
+                                  SecondsBuckets());
+    });
+  }
+
   std::array<Histogram*, kWorkKinds> batch_requests_{};
   std::array<Histogram*, kWorkKinds> batch_items_{};
   std::array<Counter*, kWorkKinds> flops_{};
@@ -199,6 +209,16 @@ class Metrics::Impl : public prometheus::Collectable {
   Histogram* backward_error_ = nullptr;
 
  private:
+  template <typename Metric, typename Make>
+  static Metric& Made(std::atomic<Metric*>* metric, Make make) {
+    Metric* made = metric->load(std::memory_order_acquire);
+    if (made == nullptr) {
+      made = &make();  // a family gives all who ask at once the same
+      metric->store(made, std::memory_order_release);
+    }
+    return *made;
+  }
+
   void MakeRequestFamilies();
   void MakeWorkFamilies();
   void MakeGauges();
@@ -216,6 +236,10 @@ class Metrics::Impl : public prometheus::Collectable {
   }
 
   prometheus::Registry registry_;
+  prometheus::Family<Counter>* requests_family_ = nullptr;
+  prometheus::Family<Histogram>* seconds_family_ = nullptr;
+  std::array<std::array<std::atomic<Counter*>, kStatusCodes>, kMethods> requests_{};
+  std::array<std::array<std::atomic<Histogram*>, kPhases>, kMethods> seconds_{};
   std::vector<std::pair<int64_t GaugeSample::*, Gauge*>> sampled_;
   std::array<Gauge*, kWorkKinds> queued_{};
   Gauge* healthy_ = nullptr;
@@ -225,23 +249,17 @@ class Metrics::Impl : public prometheus::Collectable {
 };
 
 void Metrics::Impl::MakeRequestFamilies() {
-  auto& requests = prometheus::BuildCounter()
-                       .Name("blockd_requests_total")
-                       .Help("Requests answered, by method and gRPC status.")
-                       .Register(registry_);
-  auto& seconds = prometheus::BuildHistogram()
-                      .Name(kRequestSeconds)
-                      .Help("Time of a request by phase: total, queue, upload, compute, download.")
-                      .Register(registry_);
-  for (int m = 0; m < kMethods; ++m) {
-    for (int s = 0; s < kStatusCodes; ++s) {
-      requests_[m][s] = &requests.Add({{"method", kMethodNames[m]}, {"status", kStatusNames[s]}});
-    }
-    const bool computes = m <= static_cast<int>(Method::kFactorSolve);
-    for (int p = 0; p < (computes ? kPhases : 1); ++p) {
-      seconds_[m][p] =
-          &seconds.Add({{"method", kMethodNames[m]}, {"phase", kPhaseNames[p]}}, SecondsBuckets());
-    }
+  requests_family_ = &prometheus::BuildCounter()
+                          .Name("blockd_requests_total")
+                          .Help("Requests answered, by method and gRPC status.")
+                          .Register(registry_);
+  seconds_family_ =
+      &prometheus::BuildHistogram()
+           .Name("blockd_request_seconds")
+           .Help("Time of a request by phase: total, queue, upload, compute, download.")
+           .Register(registry_);
+  for (size_t m = 0; m < kMethods; ++m) {
+    for (const absl::StatusCode status : kCommonStatuses) Requests(m, static_cast<size_t>(status));
   }
 }
 
@@ -340,19 +358,18 @@ Metrics::Metrics(const BuildInfo& build) : impl_(std::make_shared<Impl>(build)) 
 Metrics::~Metrics() = default;
 
 void Metrics::RecordRequest(Method method, absl::StatusCode status, absl::Duration total) {
-  const int m = static_cast<int>(method);
+  const auto m = static_cast<size_t>(method);
   const int s = static_cast<int>(status);
-  impl_->requests_[m][s >= 0 && s < kStatusCodes ? s : 2]->Increment();
-  impl_->seconds_[m][0]->Observe(absl::ToDoubleSeconds(total));
+  impl_->Requests(m, s >= 0 && s < kStatusCodes ? s : 2).Increment();
+  impl_->Seconds(m, 0).Observe(absl::ToDoubleSeconds(total));
 }
 
 void Metrics::RecordPhases(Method method, const PhaseTimes& phases) {
-  auto& histograms = impl_->seconds_[static_cast<int>(method)];
-  if (histograms[1] == nullptr) return;  // a method that does not compute
-  histograms[1]->Observe(absl::ToDoubleSeconds(phases.queue));
-  histograms[2]->Observe(absl::ToDoubleSeconds(phases.upload));
-  histograms[3]->Observe(absl::ToDoubleSeconds(phases.compute));
-  histograms[4]->Observe(absl::ToDoubleSeconds(phases.download));
+  if (method > Method::kFactorSolve) return;  // one that does not compute
+  const absl::Duration times[] = {phases.queue, phases.upload, phases.compute, phases.download};
+  for (size_t p = 1; p < kPhases; ++p) {
+    impl_->Seconds(static_cast<size_t>(method), p).Observe(absl::ToDoubleSeconds(times[p - 1]));
+  }
 }
 
 void Metrics::RecordBatch(WorkKind kind, int64_t requests, int64_t items, double flops) {

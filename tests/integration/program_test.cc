@@ -66,6 +66,29 @@ TEST_F(ProgramTest, ThePortFileSaysBothPortsWhenTheServerServes) {
   EXPECT_EQ(Wait(), 0);
 }
 
+TEST_F(ProgramTest, AUnixSocketIsServedUntilTheEnd) {
+  const std::string path = folder_ / "socket", target = "unix:" + path;
+  for (const int signal : {SIGKILL, SIGTERM}) {  // the second server finds what the first one left
+    Serve({"--address=" + target, "--backend=cpu"});
+    EXPECT_EQ(port_, "0");
+    const auto channel = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
+    const auto stub = v1::Solver::NewStub(channel);
+    grpc::ClientContext context;
+    context.AddMetadata("blockd-caller", "ada");  // who reaches the file may name itself
+    v1::ServerInfo info;
+    ASSERT_TRUE(IsOk(stub->GetServerInfo(&context, {}, &info)));
+    EXPECT_TRUE(Eventually([&] { return absl::StrContains(Output(), "caller=metadata:ada"); }));
+    EXPECT_TRUE(absl::StrContains(Output(), " grpc=" + target + " ")) << Output();
+    kill(pid_, signal);
+    EXPECT_EQ(Wait(), signal == SIGKILL ? -SIGKILL : 0) << Output();
+    EXPECT_EQ(fs::exists(path), signal == SIGKILL);
+    fs::remove(folder_ / "ports");
+  }
+  Spawn({"--address=" + target, "--health_port=0"});
+  EXPECT_EQ(Wait(), 2);
+  EXPECT_TRUE(absl::StrContains(Output(), "--health_port=0: expected")) << Output();
+}
+
 TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
   for (const int signal : {SIGTERM, SIGINT}) {
     const auto channel = Serve({"--log_format=json", "--backend=cpu", "--server_name=solver-7"});

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "tests/support/temp_folder.h"
 
 namespace blockd::server {
 namespace {
@@ -46,10 +49,50 @@ TEST(ListenerTest, WhatIsNoAddressOfTheMachineIsRefused) {
   }
 }
 
+TEST(ListenerTest, AUnixSocketIsAFileAsLongAsItListens) {
+  const test::TempFolder folder;
+  const std::string path = folder / "socket", address = "unix:" + path;
+  {
+    const absl::StatusOr<Listener> listener = ListenOn(address, 7117);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    EXPECT_EQ(listener->sockets.size(), 1u);
+    EXPECT_EQ(listener->port, 0);
+    EXPECT_TRUE(std::filesystem::is_socket(path));
+    EXPECT_EQ(ListenOn(address).status(), absl::UnavailableError("Address already in use"));
+    EXPECT_EQ(ListenOn("unix://" + path).status(), ListenOn(address).status());
+    EXPECT_TRUE(std::filesystem::is_socket(path));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(ListenerTest, AUnixSocketTakesThePlaceOfOneThatNobodyListensOn) {
+  const test::TempFolder folder;
+  const std::string path = folder / "socket";
+  absl::StatusOr<Listener> first = ListenOn("unix:" + path);
+  ASSERT_TRUE(first.ok());
+  first->sockets.clear();  // as if its process had been killed
+  ASSERT_TRUE(std::filesystem::is_socket(path));
+  const absl::StatusOr<Listener> second = ListenOn("unix:" + path);
+  EXPECT_TRUE(second.ok()) << second.status();
+}
+
+TEST(ListenerTest, AUnixSocketTakesThePlaceOfNothingElse) {
+  const test::TempFolder folder;
+  const std::string file = folder / "file";
+  std::ofstream(file) << "kept";
+  EXPECT_TRUE(absl::IsUnavailable(ListenOn("unix:" + file).status()));
+  EXPECT_EQ(std::filesystem::file_size(file), 4u);
+  for (const std::string& path :
+       {std::string(), folder.path(), folder / "none/socket", folder / std::string(108, 's')}) {
+    EXPECT_TRUE(absl::IsUnavailable(ListenOn("unix:" + path).status())) << path;
+  }
+}
+
 TEST(ListenerTest, AnAddressOfIpv6IsWrittenInBrackets) {
   EXPECT_EQ(HostPort("127.0.0.1", 7117), "127.0.0.1:7117");
   EXPECT_EQ(HostPort("::1", 7117), "[::1]:7117");
   EXPECT_EQ(HostPort("[::1]", 7117), "[::1]:7117");
+  EXPECT_EQ(HostPort("unix:/run/blockd.sock", 0), "unix:/run/blockd.sock");
 }
 
 }  // namespace
