@@ -25,7 +25,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -247,7 +246,7 @@ class FactorizationCache : public Evictor {
     std::string name;
     const Tenant* tenant = nullptr;  // null: it has no quotas
     absl::btree_set<Entry*, ByHandle> entries;
-    std::set<Entry*, LessRecentlyUsed> idle;
+    absl::btree_set<Entry*, LessRecentlyUsed> idle;
     absl::node_hash_map<std::string, KeyRecord> keys;
     int64_t charged_bytes = 0;  // of the holdings' reservations
   };
@@ -255,7 +254,7 @@ class FactorizationCache : public Evictor {
     uint64_t caller_hash;
     NotFoundReason reason;
   };
-  using Leases = std::set<Entry*, LeaseEndsEarlier>;
+  using Leases = absl::btree_set<Entry*, LeaseEndsEarlier>;
 
   absl::StatusOr<Entry*> Find(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

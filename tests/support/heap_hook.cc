@@ -52,6 +52,7 @@ HeapCount::HeapCount() {
   counting = true;
 }
 HeapCount::~HeapCount() { counting = false; }
+int64_t HeapCount::bytes() const { return live_bytes; }
 int64_t HeapCount::peak_bytes() const { return most_bytes; }
 
 FailingHeap::FailingHeap(int64_t piece_bytes) {

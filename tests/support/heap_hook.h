@@ -15,6 +15,7 @@ class HeapCount {
   ~HeapCount();
   HeapCount(const HeapCount&) = delete;
   HeapCount& operator=(const HeapCount&) = delete;
+  int64_t bytes() const;  // now
   int64_t peak_bytes() const;
 };
 
