@@ -1,5 +1,5 @@
-// How much of the host a handle takes: its system may have 256 bytes on the device, and there may be
-// as many handles as the device has room for.
+// How much of the host a handle takes: its system may have 256 bytes on the device, and there may
+// be as many handles as the device has room for.
 #include <vector>
 
 #include "tests/server/factorization_cache_fixture.h"
