@@ -44,6 +44,8 @@ int ConnectTo(int port) {
 
 std::string Ask(int port, const std::string& request) {
   const int fd = ConnectTo(port);
+  const timeval limit{60, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(request.size())) {
     close(fd);

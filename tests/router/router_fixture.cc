@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "client/blockctl/files.h"
 #include "client/blockctl/metrics_page.h"
+#include "tests/integration/wire_between.h"
 #include "tests/support/eventually.h"
 
 namespace blockd::test {
@@ -75,24 +76,6 @@ int UnusedPort() {
     const int port = 12000 + next++ % 16000;
     if (IsFree(port)) return port;
   }
-}
-
-std::string HttpGet(int port, const std::string& path) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval limit{5, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  const sockaddr_in address = Loopback(port);
-  const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n");
-  std::string answer;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      send(fd, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
-    char buffer[1 << 14];
-    ssize_t got;
-    while ((got = recv(fd, buffer, sizeof(buffer), 0)) > 0) answer.append(buffer, got);
-  }
-  close(fd);
-  return answer;
 }
 
 client::SystemView View(const problems::Problem& problem) {

@@ -73,8 +73,6 @@ class RouterTest : public ::testing::Test {
 
 // A port that nothing uses now, and that the kernel gives to no outgoing connection.
 int UnusedPort();
-// The whole answer; empty if there is none.
-std::string HttpGet(int port, const std::string& path);
 client::SystemView View(const problems::Problem& problem);
 
 }  // namespace blockd::test
