@@ -22,9 +22,9 @@ class Splitter {
  public:
   Splitter(CodedInputStream* in, int64_t max_rest) : in_(in), max_rest_(max_rest) {}
 
-  // Copies all fields but the one that `path` leads to. Stops, with false, where it is no message
-  // or too long.
-  bool Split(std::span<const int> path, std::string* rest) {
+  // Copies all fields but the one that `path` leads to, and forgets that one where `other` comes
+  // after it. Stops, with false, where it is no message or too long.
+  bool Split(std::span<const int> path, int other, std::string* rest) {
     while (const uint32_t tag = ReadTag(in_)) {
       const int field = WireFormatLite::GetTagFieldNumber(tag);
       if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
@@ -33,12 +33,13 @@ class Splitter {
       }
       int length;
       if (!in_->ReadVarintSizeAsInt(&length)) return false;
+      if (field == other) Forget();
       if (field != path.front()) {
         if (!CopyBytes(field, length, rest)) return false;
       } else if (path.size() > 1) {
         if (!SplitInner(field, length, path.subspan(1), rest)) return false;
       } else {
-        message_.pieces.clear();  // of several, the last one counts
+        Forget();  // of several, the last one counts
         message_.bytes = length;
         if (!TakePieces(in_, length, &message_.pieces)) return false;
       }
@@ -53,7 +54,8 @@ class Splitter {
   bool SplitInner(int field, int length, std::span<const int> path, std::string* rest) {
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     std::string inner;
-    if (!Split(path, &inner) || in_->BytesUntilLimit() != 0) return false;
+    constexpr int kNone = 0;  // is no field
+    if (!Split(path, kNone, &inner) || in_->BytesUntilLimit() != 0) return false;
     in_->PopLimit(limit);
     AppendLengthHeader(rest, field, static_cast<int64_t>(inner.size()));
     *rest += inner;
@@ -78,6 +80,11 @@ class Splitter {
     return Count(in_->CurrentPosition() - before + 1) && whole;
   }
 
+  void Forget() {
+    message_.pieces.clear();
+    message_.bytes = 0;
+  }
+
   bool Count(int64_t bytes) {
     copied_ += bytes;
     return !too_long();
@@ -92,7 +99,7 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, int outer, int field,
-                                              int64_t max_rest) {
+                                              int other, int64_t max_rest) {
   if (buffer->Length() == 0) return SplitMessage();
   grpc::ProtoBufferReader reader(buffer);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
@@ -101,7 +108,7 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, int oute
   Splitter splitter(&in, max_rest);
   const int path[] = {outer, field};
   std::string rest;
-  if (!splitter.Split(path, &rest)) {
+  if (!splitter.Split(path, other, &rest)) {
     return absl::InvalidArgumentError(
         splitter.too_long() ? absl::StrCat("more than ", max_rest, " bytes beside the content")
                             : "bytes that are not the request's message");

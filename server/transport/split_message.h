@@ -21,10 +21,11 @@ struct SplitMessage {
   int64_t bytes = 0;
 };
 
-// The bytes are field `field` of the message that is field `outer` of this one. INVALID_ARGUMENT,
-// as a plain status, if this is no message or its rest has more than `max_rest` bytes.
+// The bytes are field `field` of the message that is field `outer` of this one; field `other` is in
+// the same oneof as `outer`, and takes it back where it comes later. INVALID_ARGUMENT, as a plain
+// status, if this is no message or its rest has more than `max_rest` bytes.
 absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, int outer, int field,
-                                              int64_t max_rest);
+                                              int other, int64_t max_rest);
 
 }  // namespace blockd::server
 

@@ -34,9 +34,9 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
     message.bytes = part->chunk_bytes;
     return message;
   }
-  absl::StatusOr<SplitMessage> split =
-      SplitNestedBytes(buffer, v1::SolveStreamRequest::kRequestFieldNumber,
-                       v1::SolveRequest::kRhsFieldNumber, kMaxHeadBytes);
+  absl::StatusOr<SplitMessage> split = SplitNestedBytes(
+      buffer, v1::SolveStreamRequest::kRequestFieldNumber, v1::SolveRequest::kRhsFieldNumber,
+      v1::SolveStreamRequest::kCancelFieldNumber, kMaxHeadBytes);
   if (!split.ok()) return NoMessage(std::string(split.status().message()));
   if (!message.request.ParseFromString(split->rest)) {
     return NoMessage("bytes that are not the request's message");

@@ -76,6 +76,22 @@ TEST(StreamRequestTest, OfRightHandSidesThatComeTwiceTheLastCount) {
   EXPECT_EQ(read->request.request().num_rhs(), 3);
 }
 
+// The parser keeps one part of a message, the last.
+TEST(StreamRequestTest, RightHandSidesBeforeACancellationCountNoMore) {
+  v1::SolveStreamRequest cancel, again;
+  cancel.mutable_cancel();
+  again.mutable_request()->set_num_rhs(5);
+  const std::string bytes =
+      Request().SerializeAsString() + cancel.SerializeAsString() + again.SerializeAsString();
+  v1::SolveStreamRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  grpc::ByteBuffer buffer = InSlices(bytes);
+  const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->request.SerializeAsString(), parsed.SerializeAsString());
+  EXPECT_EQ(Joined(*read), parsed.request().rhs());
+}
+
 TEST(StreamRequestTest, ChunksAndCancellationsAreTold) {
   v1::SolveStreamRequest wire;
   wire.set_id(5);
