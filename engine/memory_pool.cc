@@ -93,6 +93,16 @@ void MemoryPool::Free(std::byte* data) {
   free_by_size_.insert({bytes, offset});
 }
 
+std::vector<FreePiece> MemoryPool::FreePieces(const std::byte* from, size_t most) const {
+  std::vector<FreePiece> pieces;
+  absl::MutexLock lock(&mutex_);
+  auto next = from == nullptr ? free_by_offset_.begin() : free_by_offset_.lower_bound(from - slab_);
+  for (; next != free_by_offset_.end() && pieces.size() < most; ++next) {
+    pieces.push_back({slab_ + next->first, next->second});
+  }
+  return pieces;
+}
+
 PoolStats MemoryPool::stats() const {
   absl::MutexLock lock(&mutex_);
   PoolStats stats;

@@ -12,6 +12,10 @@
 namespace blockd {
 namespace {
 
+bool MayKeepMatrix(const FactorItem& item) {
+  return item.keep_matrix || item.accuracy == Accuracy::kGuaranteed;
+}
+
 // Copies a host matrix into its staged memory, part by part, in the order of the factor track.
 absl::Status UploadMatrix(Backend& backend, const BlockTridiagonalView& host,
                           const StagedMatrix& staged) {
@@ -90,10 +94,33 @@ int64_t Solver::FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixFo
 
 int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs,
                                     bool residual) const {
+  int64_t bytes = 0;
+  for (const int64_t piece : SolvePieces(plan, num_rhs, residual)) {
+    bytes += MemoryPool::Rounded(piece);
+  }
+  return bytes;
+}
+
+bool Solver::TakesMatrix(const FactorItem& item) const {
+  return item.staged == nullptr && (!backend_->reads_host_memory() || MayKeepMatrix(item));
+}
+
+std::vector<int64_t> Solver::FactorPieces(const EliminationPlan& plan,
+                                          const FactorItem& item) const {
+  std::vector<int64_t> pieces = {plan.factor_bytes(),
+                                 plan.chain_scalars() * ScalarBytes(plan.shape().scalar)};
+  if (TakesMatrix(item)) pieces.push_back(StagedMatrix::BufferBytes(item.matrix.form));
+  pieces.push_back(backend_->FactorScratchBytes(plan, 1));
+  return pieces;
+}
+
+std::vector<int64_t> Solver::SolvePieces(const EliminationPlan& plan, int64_t num_rhs,
+                                         bool residual) const {
   const int64_t scalar = ScalarBytes(plan.shape().scalar);
-  const int64_t vectors = MemoryPool::Rounded(plan.shape().rows() * num_rhs * scalar);
-  const int64_t chains = MemoryPool::Rounded(plan.solve_chain_scalars(num_rhs) * scalar);
-  return chains + vectors * (residual ? kRefinementVectors : 1);
+  std::vector<int64_t> pieces(residual ? kRefinementVectors : 1,
+                              plan.shape().rows() * num_rhs * scalar);
+  pieces.insert(pieces.begin(), plan.solve_chain_scalars(num_rhs) * scalar);
+  return pieces;
 }
 
 absl::StatusOr<StagedMatrix> Solver::Stage(const MatrixForm& form) {
@@ -134,14 +161,6 @@ struct Solver::FactorWork {
   StagedMatrix uploaded;
 };
 
-namespace {
-
-bool MayKeepMatrix(const FactorItem& item) {
-  return item.keep_matrix || item.accuracy == Accuracy::kGuaranteed;
-}
-
-}  // namespace
-
 absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
   const FactorItem& item = *work.item;
   if (item.recycle != nullptr && item.recycle->bytes() == plan.factor_bytes()) {
@@ -159,13 +178,12 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
     work.matrix = item.staged->view();
     return absl::OkStatus();
   }
-  const bool in_place = backend_->reads_host_memory();
-  if (!in_place || MayKeepMatrix(item)) {
+  if (TakesMatrix(item)) {
     absl::StatusOr<StagedMatrix> staged = Stage(item.matrix.form);
     if (!staged.ok()) return staged.status();
     work.uploaded = *std::move(staged);
   }
-  if (in_place) {
+  if (backend_->reads_host_memory()) {
     work.matrix = item.matrix;
     return absl::OkStatus();
   }

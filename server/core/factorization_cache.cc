@@ -19,9 +19,6 @@ uint64_t HashOf(const std::string& caller) { return absl::Hash<std::string>()(ca
 // What a client should wait for a refactor that overwrites the handle it asks for.
 constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
 
-// Handles of one call that are filed or released under one hold of the lock: some 50 us.
-constexpr size_t kAtATime = 64;
-
 // Each once, in the order in which they come first.
 std::vector<Handle> Distinct(std::span<const Handle> handles) {
   absl::flat_hash_set<Handle> seen;
@@ -400,12 +397,15 @@ Evicted FactorizationCache::EndIdle(Entry* entry, EvictionReason reason) {
   return {std::move(reservation), std::move(holding)};
 }
 
+bool FactorizationCache::HasMoreThan(double fair_bytes, const Caller& caller) {
+  const double weight = caller.tenant != nullptr ? caller.tenant->weight() : 1;
+  return static_cast<double>(caller.charged_bytes) > fair_bytes * weight;
+}
+
 FactorizationCache::Entry* FactorizationCache::OldestIdle(double fair_bytes) {
   Entry* oldest = nullptr;
   for (const auto& [name, caller] : callers_) {
-    if (caller.idle.empty()) continue;
-    const double weight = caller.tenant != nullptr ? caller.tenant->weight() : 1;
-    if (static_cast<double>(caller.charged_bytes) <= fair_bytes * weight) continue;
+    if (caller.idle.empty() || !HasMoreThan(fair_bytes, caller)) continue;
     Entry* const first = *caller.idle.begin();
     if (oldest == nullptr || LessRecentlyUsed()(first, oldest)) oldest = first;
   }
@@ -438,16 +438,6 @@ std::vector<Evicted> FactorizationCache::Evict(int64_t bytes, double fair_bytes)
       evicted.push_back(EndIdle(entry, EvictionReason::kMemory));
     }
   }
-  return evicted;
-}
-
-std::vector<Evicted> FactorizationCache::EvictOldest() {
-  const absl::Time now = clock_->Now();
-  std::vector<Evicted> evicted;
-  FairLock lock(&mutex_);
-  EndLeases(now);
-  Entry* const entry = OldestIdle(-1);
-  if (entry != nullptr) evicted.push_back(EndIdle(entry, EvictionReason::kFragmentation));
   return evicted;
 }
 

@@ -40,6 +40,7 @@
 #include "server/core/budget.h"
 #include "server/core/clock.h"
 #include "server/core/errors.h"
+#include "server/core/eviction_plan.h"
 #include "server/core/factorization_stats.h"
 #include "server/core/fair_mutex.h"
 #include "server/core/handle.h"
@@ -171,8 +172,12 @@ class FactorizationCache : public Evictor {
   int64_t EvictableBytes() override;
   int64_t HeldBytes() const override { return totals().bytes; }
   double HoldersWeight() const override;
-  // The least recently used that is idle, against fragmentation; empty if none is.
-  std::vector<Evicted> EvictOldest();
+  // Against fragmentation (factorization_cache_eviction.cc): all that are idle, with where they
+  // lie; others come in between.
+  std::vector<IdleHolding> IdleHoldings(double fair_bytes);
+  // Evicts what was chosen of them. None of it if some is not idle there any more; of many some may
+  // be gone where one becomes used meanwhile.
+  std::vector<Evicted> EvictChosen(std::span<const IdleHolding> chosen);
   // By whoever runs the server: any caller's handles, pinned and used ones too, which end with the
   // reason EVICTED. Those not held are left in `missing`. A handle that is named twice counts once.
   struct Changed {
@@ -198,6 +203,9 @@ class FactorizationCache : public Evictor {
   Totals totals() const;
 
  private:
+  // Handles that are filed, released or looked at under one hold of the lock: some 50 us.
+  static constexpr size_t kAtATime = 64;
+
   struct KeyRecord {
     std::string key;
     Shape shape;
@@ -277,6 +285,10 @@ class FactorizationCache : public Evictor {
   static int64_t ChargeOf(const Entry& entry) {
     return entry.holding ? entry.holding->reservation.bytes() : 0;
   }
+  // Whether the caller has more than `fair_bytes` times its weight.
+  static bool HasMoreThan(double fair_bytes, const Caller& caller);
+  // The entry, if it is idle and lies where it did.
+  Entry* StillIdle(const IdleHolding& chosen) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The least recently used idle entry of callers that have more than `fair_bytes` times their
   // weight; null if there is none.
   Entry* OldestIdle(double fair_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

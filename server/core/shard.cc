@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace blockd::server {
 namespace {
 
+// While what was chosen to be evicted is used, or what was evicted for is taken, by others.
+constexpr int kDefragmentAttempts = 3;
 constexpr int64_t kReservePart = 16;  // of the pool, unless the operator says otherwise
 // A delay to try again after says how long the queue is, but not that somebody should give up.
 constexpr absl::Duration kLongestRetry = absl::Seconds(5);
@@ -21,6 +24,16 @@ SchedulerLimits LimitsOf(const CoreLimits& limits) {
 
 Budget::Options BudgetOf(Resource resource, int64_t total, double share, const CoreLimits& limits) {
   return {.resource = resource, .total = total, .share = share, .retry_delay = limits.retry_delay};
+}
+
+std::vector<FreePiece> FreePiecesOf(const MemoryPool& pool) {
+  constexpr size_t kAtATime = 64;
+  std::vector<FreePiece> all, some;
+  do {
+    some = pool.FreePieces(all.empty() ? nullptr : all.back().end(), kAtATime);
+    all.insert(all.end(), some.begin(), some.end());
+  } while (some.size() == kAtATime);
+  return all;
 }
 
 DeviceBuffer TakeReserve(MemoryPool& pool, int64_t bytes) {
@@ -177,16 +190,18 @@ int64_t Shard::MatrixCharge(const MatrixForm& form) {
   return MemoryPool::Rounded(StagedMatrix::BufferBytes(form));
 }
 
-bool Shard::Defragment(int64_t bytes) {
-  MemoryPool& pool = solver_->backend().pool();
-  bool evicted = false;
-  do {
-    std::vector<Evicted> oldest = cache_.EvictOldest();
-    if (oldest.empty()) break;
-    device_.Free(std::move(oldest));
-    evicted = true;
-  } while (pool.stats().largest_free_bytes < bytes);
-  return evicted;
+bool Shard::Defragment(std::span<const int64_t> pieces) {
+  for (int attempt = 0; attempt < kDefragmentAttempts; ++attempt) {
+    const std::vector<FreePiece> free = FreePiecesOf(solver_->backend().pool());
+    if (PlanEviction(free, {}, pieces)) return true;
+    const double fair_bytes =
+        static_cast<double>(device_.total()) / std::max(cache_.HoldersWeight(), 1e-9);
+    const std::vector<IdleHolding> idle = cache_.IdleHoldings(fair_bytes);
+    const std::optional<std::vector<IdleHolding>> chosen = PlanEviction(free, idle, pieces);
+    if (!chosen) return false;
+    device_.Free(cache_.EvictChosen(*chosen));
+  }
+  return PlanEviction(FreePiecesOf(solver_->backend().pool()), {}, pieces).has_value();
 }
 
 void Shard::CountBusy(int change) {

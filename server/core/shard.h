@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -19,6 +20,7 @@
 #include "blockd/engine/solver.h"
 #include "server/core/budget.h"
 #include "server/core/clock.h"
+#include "server/core/eviction_plan.h"
 #include "server/core/factorization_cache.h"
 #include "server/core/lane.h"
 #include "server/core/metrics.h"
@@ -63,9 +65,10 @@ class Shard {
   // memory.
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> PlanFor(const MatrixForm& form,
                                                                  int64_t systems);
-  // Evicts idle entries, oldest first, until a piece of `bytes` may fit into the pool. False if
-  // nothing could be evicted.
-  bool Defragment(int64_t bytes);
+  // Evicts idle entries (PlanEviction says which) so that pieces of so many bytes, taken in this
+  // order, fit into the pool. False, and nothing is evicted in vain, if they would not fit even
+  // without all that are idle; or if others take what becomes free again and again.
+  bool Defragment(std::span<const int64_t> pieces);
   // What one held system, and its kept matrix, is charged; bytes.
   static int64_t FactorCharge(const EliminationPlan& plan);
   static int64_t MatrixCharge(const MatrixForm& form);

@@ -159,6 +159,27 @@ TEST_F(MemoryPoolTest, IgnoresTheTailOfASlabThatIsNoMultipleOfTheAlignment) {
   EXPECT_EQ(none.Allocate(1).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(MemoryPoolTest, SaysWhatIsFreeSomeAtATime) {
+  DeviceBuffer a = Take(2), b = Take(1), c = Take(3), d = Take(1);  // and 9 free at the end
+  std::byte* const first = a.data();
+  std::byte* const second = c.data();
+  EXPECT_EQ(pool_.FreePieces(nullptr, 10).size(), 1u);
+  a.Reset();
+  c.Reset();
+  const std::vector<FreePiece> some = pool_.FreePieces(nullptr, 2);
+  ASSERT_EQ(some.size(), 2u);
+  EXPECT_EQ(some[0].data, first);
+  EXPECT_EQ(some[0].bytes, 2 * kUnit);
+  EXPECT_EQ(some[1].data, second);
+  EXPECT_EQ(some[1].end(), d.data());
+  const std::vector<FreePiece> rest = pool_.FreePieces(some[1].end(), 2);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].data, d.data() + kUnit);
+  EXPECT_EQ(rest[0].end(), slab_.get() + kUnits * kUnit);
+  EXPECT_TRUE(pool_.FreePieces(rest[0].end(), 2).empty());
+  EXPECT_TRUE(pool_.FreePieces(nullptr, 0).empty());
+}
+
 TEST(MemoryPoolDeathTest, AbortsWhenAPieceOutlivesThePool) {
   const auto leak = [] {
     alignas(256) static std::byte slab[1024];

@@ -54,6 +54,26 @@ TEST_P(WorkspaceTest, AFactorizationTakesWhatTheBoundSays) {
   }
 }
 
+// Nobody takes less from a pool that has just these pieces: one fewer byte in the sum is too few.
+TEST_P(WorkspaceTest, AFactorizationTakesThePiecesThatAreSaid) {
+  for (const bool keep : {false, true}) {
+    const HostMatrix matrix(problems::Mpc(40, 12, 1), scalar());
+    const PlanPtr plan = Cut(matrix.shape(), {9, 3});
+    FactorItem item;
+    item.matrix = matrix.view();
+    item.keep_matrix = keep;
+    int64_t bytes = 0;
+    for (const int64_t piece : solver().FactorPieces(*plan, item)) {
+      bytes += MemoryPool::Rounded(piece);
+    }
+    for (const int64_t missing : {int64_t{0}, MemoryPool::kAlignment}) {
+      const std::unique_ptr<Solver> fresh =
+          MakeSolver(GetParam().backend, {.memory_bytes = bytes - missing});
+      EXPECT_EQ(fresh->Factor(plan, {&item, 1})[0].status.ok(), missing == 0);
+    }
+  }
+}
+
 TEST_P(WorkspaceTest, ASolveTakesWhatTheBoundSays) {
   const HostMatrix matrix(problems::Mpc(40, 12, 1), scalar());
   const PlanPtr plan = Cut(matrix.shape(), {9, 3});

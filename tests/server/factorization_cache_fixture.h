@@ -54,9 +54,11 @@ class FactorizationCacheTest : public testing::Test {
     return ReasonOf(cache_.Peek(caller, handle).status());
   }
   double Metric(const std::string& name) const { return MetricIn(metrics_, name); }
+  // The least recently used that is idle; empty if none is.
+  std::vector<server::Evicted> EvictOldest() { return cache_.Evict(1, -1); }
   // Ends the least recently used, and says which of these it was; -1 if none.
   int EvictOneOf(const std::vector<server::Handle>& handles) {
-    budget_.Free(cache_.EvictOldest());
+    budget_.Free(EvictOldest());
     for (size_t i = 0; i < handles.size(); ++i) {
       if (!cache_.Get("alice", handles[i]).ok()) return static_cast<int>(i);
     }

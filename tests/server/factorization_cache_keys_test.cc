@@ -63,7 +63,7 @@ TEST_F(FactorizationCacheKeysTest, AKeyEndsWithTheContent) {
 
   const Handle evicted = cache_.Insert("alice", MakeSome(1), Keyed(1))[0];
   ASSERT_TRUE(cache_.Release("alice", {&replaced, 1}).ok());
-  budget_.Free(cache_.EvictOldest());
+  budget_.Free(EvictOldest());
   EXPECT_EQ(WhyNot(evicted), NotFoundReason::kEvicted);
   EXPECT_TRUE(Find(1).empty());
 }

@@ -46,7 +46,7 @@ TEST_F(FactorizationCacheTest, LookupsAndSolvesMoveToTheEndOfTheLineAndPeeksDoNo
   EXPECT_EQ(EvictOneOf({handles[0], handles[1]}), 0);
   EXPECT_EQ(EvictOneOf({handles[1]}), 0);
   EXPECT_EQ(Metric("blockd_cache_hits_total"), 1);
-  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 4);
+  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"memory\"}"), 4);
 }
 
 // A thread may have asked for the time before another, and come later.
@@ -167,7 +167,7 @@ TEST_F(FactorizationCacheTest, WhatIsOverwrittenHasNoBytesAndIsNeitherHitNorMiss
     EXPECT_EQ(server::RetryAfterOf(status), absl::Milliseconds(20));
   }
   EXPECT_EQ(Metric("blockd_cache_hits_total"), 0);
-  EXPECT_TRUE(cache_.EvictOldest().empty());
+  EXPECT_TRUE(EvictOldest().empty());
   clock_.Advance(absl::Hours(1));
   cache_.Expire();
   ASSERT_TRUE(cache_.Replace("alice", handle, *std::move(taken), {}).ok());

@@ -94,15 +94,15 @@ TEST_F(FactorizationCacheTest, NeverEvictsWhatIsInUsePinnedOrLeased) {
   EXPECT_TRUE(cache_.Lookup("alice", idle).ok());
   EXPECT_EQ(cache_.Evict(charge(), 0).size(), 1u);
   EXPECT_EQ(WhyNot(idle), NotFoundReason::kEvicted);
-  EXPECT_TRUE(cache_.EvictOldest().empty());
+  EXPECT_TRUE(EvictOldest().empty());
 
   clock_.Advance(absl::Minutes(1));  // the lease is over
-  budget_.Free(cache_.EvictOldest());
+  budget_.Free(EvictOldest());
   EXPECT_EQ(WhyNot(leased), NotFoundReason::kEvicted);
   pin = absl::CancelledError();  // the use is over
-  budget_.Free(cache_.EvictOldest());
+  budget_.Free(EvictOldest());
   EXPECT_EQ(WhyNot(used), NotFoundReason::kEvicted);
-  EXPECT_TRUE(cache_.EvictOldest().empty());
+  EXPECT_TRUE(EvictOldest().empty());
   EXPECT_TRUE(cache_.Lookup("alice", pinned).ok());
 }
 

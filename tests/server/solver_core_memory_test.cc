@@ -204,6 +204,32 @@ TEST_F(SolverCoreMemoryTest, APoolInPiecesIsALackOfMemory) {
   }
 }
 
+// Between what is pinned there is nowhere room enough, whatever is evicted: so nothing is.
+TEST_F(SolverCoreMemoryTest, APoolThatCannotBeMadeWholeEvictsNothing) {
+  StartWithRoomFor(8);
+  FactorParams pinned;
+  pinned.pin = true;
+  std::vector<Handle> handles, idle;
+  const TestSystem half(32, 16);
+  for (int i = 0; i < 16; ++i) handles.push_back(Held(half, i % 4 == 1 ? pinned : FactorParams()));
+  for (size_t i = 0; i < handles.size(); i += 2) {
+    ASSERT_TRUE(core_->Release("alice", {&handles[i], 1}).ok());
+    if (i % 4 == 2) idle.push_back(handles[i + 1]);
+  }
+  const TestSystem large(128, 16), fits(80, 16);
+  ASSERT_GT(core_->memory().free_bytes, Charge(large.form.shape));
+  const absl::Status refused = Factor({large})->Wait().status();
+  const auto detail = server::InsufficientMemoryOf(refused);
+  ASSERT_TRUE(detail.has_value()) << refused;
+  EXPECT_EQ(detail->evictable_bytes, 4 * Charge(half.form.shape));
+  for (const Handle& handle : idle) EXPECT_TRUE(IsHeld(handle));
+  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 0);
+  Held(fits);  // in the place of one of them
+  EXPECT_EQ(Metric("blockd_evictions_total{reason=\"fragmentation\"}"), 1);
+  EXPECT_EQ(
+      std::count_if(idle.begin(), idle.end(), [this](auto& handle) { return IsHeld(handle); }), 3);
+}
+
 TEST_F(SolverCoreMemoryTest, IdleFactorizationsExpireWithoutTraffic) {
   Start({.limits = {.idle_expiry = absl::Seconds(8)}});
   FactorParams pinned;

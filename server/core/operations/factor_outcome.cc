@@ -97,24 +97,23 @@ std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
     return absl::IsResourceExhausted(outcome.status);
   };
   if (std::none_of(outcomes.begin(), outcomes.end(), exhausted)) return outcomes;
-  const MatrixForm& form = items[0].staged ? items[0].staged->view().form : items[0].matrix.form;
-  // What is staged has its memory.
-  const bool staged = items[0].staged != nullptr, kept = items[0].keep_matrix && !staged;
-  const int64_t alone = Shard::FactorCharge(*plan) +
-                        shard.solver().FactorWorkspaceBytes(*plan, form, 1, staged || kept) +
-                        (kept ? Shard::MatrixCharge(form) : 0);
-  const bool again = shard.Defragment(alone) || items.size() > 1;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!exhausted(outcomes[i])) continue;
-    if (again) outcomes[i] = std::move(shard.solver().Factor(plan, items.subspan(i, 1))[0]);
-    outcomes[i].status = SayInPieces(shard, outcomes[i].status, alone);
+    const std::vector<int64_t> pieces = shard.solver().FactorPieces(*plan, items[i]);
+    if (shard.Defragment(pieces)) {
+      outcomes[i] = std::move(shard.solver().Factor(plan, items.subspan(i, 1))[0]);
+    }
+    outcomes[i].status = SayInPieces(shard, outcomes[i].status, pieces);
   }
   return outcomes;
 }
 
-absl::Status SayInPieces(Shard& shard, const absl::Status& status, int64_t bytes) {
+absl::Status SayInPieces(Shard& shard, const absl::Status& status,
+                         std::span<const int64_t> pieces) {
   if (!absl::IsResourceExhausted(status) || InsufficientMemoryOf(status)) return status;
   const PoolStats pool = shard.solver().backend().pool().stats();
+  int64_t bytes = 0;
+  for (const int64_t piece : pieces) bytes += MemoryPool::Rounded(piece);
   return WithRetryAfter(InsufficientMemoryError({.asked_bytes = bytes,
                                                  .free_bytes = pool.free_bytes,
                                                  .evictable_bytes = shard.cache().EvictableBytes(),

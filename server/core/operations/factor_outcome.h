@@ -32,9 +32,9 @@ std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
                                            const std::shared_ptr<const EliminationPlan>& plan,
                                            std::span<const FactorItem> items, Phases* phases);
 
-// A refusal of so many bytes by a pool that is in pieces, said as every lack of memory is, with a
-// RetryAfter; any other status as it is.
-absl::Status SayInPieces(Shard& shard, const absl::Status& status, int64_t bytes);
+// A refusal of pieces of so many bytes by a pool that is in pieces, said as every lack of memory
+// is, with a RetryAfter; any other status as it is.
+absl::Status SayInPieces(Shard& shard, const absl::Status& status, std::span<const int64_t> pieces);
 
 }  // namespace blockd::server
 

@@ -80,11 +80,11 @@ std::vector<SolveOutcome> FactorSolveOperation::Solve(std::span<const SolveItem>
   for (size_t i = 0; i < items.size(); ++i) {
     if (!absl::IsResourceExhausted(outcomes[i].status)) continue;
     const Factorization& factorization = *items[i].factorization;
-    const int64_t bytes = shard_->solver().SolveWorkspaceBytes(
+    const std::vector<int64_t> pieces = shard_->solver().SolvePieces(
         factorization.plan(), items[i].num_rhs, static_cast<bool>(factorization.matrix()));
-    shard_->Defragment(bytes);
+    shard_->Defragment(pieces);
     outcomes[i] = shard_->solver().Solve(items.subspan(i, 1), nullptr, Track::kFactor)[0];
-    outcomes[i].status = SayInPieces(*shard_, outcomes[i].status, bytes);
+    outcomes[i].status = SayInPieces(*shard_, outcomes[i].status, pieces);
   }
   return outcomes;
 }

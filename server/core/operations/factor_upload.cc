@@ -147,14 +147,14 @@ class FactorOperation::Upload : public FactorUpload {
 absl::Status FactorOperation::StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
                                        std::span<const uint32_t> palette_coupling) {
   const MatrixForm& form = task.params.form;
+  const int64_t matrix[] = {StagedMatrix::BufferBytes(form)};
   for (int64_t i = 0; i < task.params.num_systems; ++i) {
     absl::StatusOr<StagedMatrix> staged = shard_->solver().Stage(form);
     // The budget has room, so the pool is in pieces.
-    if (absl::IsResourceExhausted(staged.status()) &&
-        shard_->Defragment(Shard::MatrixCharge(form))) {
+    if (absl::IsResourceExhausted(staged.status()) && shard_->Defragment(matrix)) {
       staged = shard_->solver().Stage(form);
     }
-    if (!staged.ok()) return SayInPieces(*shard_, staged.status(), Shard::MatrixCharge(form));
+    if (!staged.ok()) return SayInPieces(*shard_, staged.status(), matrix);
     absl::Status status;
     if (!palette_diagonal.empty()) {
       status = shard_->solver().Write(*staged, StagedMatrix::DiagonalIndexOffset(form),

@@ -189,9 +189,10 @@ SolveOutcome SolveOperation::SolveAfterEviction(const SolveTask& task, int64_t c
                                                 int64_t bytes) {
   absl::StatusOr<Reservation> room = shard_->device().Reserve(nullptr, bytes);
   if (!room.ok()) return Failed(room.status());
-  MemoryPool& pool = shard_->solver().backend().pool();
-  if (pool.stats().largest_free_bytes < bytes) shard_->Defragment(bytes);
-  return SolveColumns(task, column, 1, &pool, nullptr);
+  Solver& solver = shard_->solver();
+  const bool measures = Measures(task.params, *task.pin);
+  shard_->Defragment(solver.SolvePieces(task.pin->plan(), 1, measures));
+  return SolveColumns(task, column, 1, &solver.backend().pool(), nullptr);
 }
 
 void SolveOperation::RunInParts(SolveTask& task, int64_t end) {

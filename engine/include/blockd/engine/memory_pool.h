@@ -3,6 +3,11 @@
 // MemoryPool hands out pieces of its slab, best fit first, and joins a returned piece with its free
 // neighbours. It never grows and never calls the driver. Any thread may allocate and free.
 //
+// A piece stays where it is. With pieces of many sizes, kept for long and returned in any order,
+// the pool has room that no piece has: Allocate then fails, and whoever can give pieces back
+// chooses those that lie beside free ones (FreePieces), as the server does. Where within the free
+// piece that fits best a short-lived piece lies made no difference there, so the pool does not ask.
+//
 // Ordering: a piece may be handed out again as soon as its DeviceBuffer is destroyed. Whoever
 // launches asynchronous work on a piece therefore keeps the DeviceBuffer until that work is done,
 // or uses it again only from the same stream, where the order of the stream protects it.
@@ -14,6 +19,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -54,6 +60,13 @@ struct PoolStats {
   int64_t pieces = 0;  // handed out now
 };
 
+struct FreePiece {
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;  // a multiple of kAlignment
+
+  const std::byte* end() const { return data + bytes; }
+};
+
 class MemoryPool {
  public:
   static constexpr int64_t kAlignment = 256;  // bytes; every piece starts at a multiple of it
@@ -71,6 +84,10 @@ class MemoryPool {
   // RESOURCE_EXHAUSTED, with the bytes asked, free, largest and total, if no free piece is large
   // enough; INVALID_ARGUMENT if bytes < 0. A piece of 0 bytes is an empty buffer.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes);
+  // What is free, by address: at most `most` pieces, of those that begin at `from` or behind it;
+  // null: of all. The pool is locked for as long as it takes, so ask for some at a time. Others may
+  // have changed it by then.
+  std::vector<FreePiece> FreePieces(const std::byte* from, size_t most) const;
   PoolStats stats() const;
 
  private:

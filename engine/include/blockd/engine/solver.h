@@ -116,6 +116,11 @@ class Solver {
                                bool matrices = false, bool estimate_condition = false) const;
   // residual: a residual or refinement is asked for, or the factorization refines.
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
+  // The pieces, in the order in which they are taken, that Factor takes for one system and Solve
+  // for one item; bytes.
+  std::vector<int64_t> FactorPieces(const EliminationPlan& plan, const FactorItem& item) const;
+  std::vector<int64_t> SolvePieces(const EliminationPlan& plan, int64_t num_rhs,
+                                   bool residual) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write puts bytes at an offset in
   // the buffer as StagedMatrix counts it, and they are there when it returns. Palette indices are
@@ -146,6 +151,8 @@ class Solver {
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
   static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
+  // Whether Factor takes memory for its matrix.
+  bool TakesMatrix(const FactorItem& item) const;
   absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
