@@ -1,6 +1,7 @@
 #include "server/machine_limits.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +63,11 @@ int64_t MachineMemoryBytes(const std::string& root) {
     const char* const file = version == GroupVersion::k2 ? "memory.max" : "memory.limit_in_bytes";
     if (std::ifstream(group / file) >> limit && limit > 0) bytes = std::min(bytes, limit);
   });
+  for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit = {};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    bytes = std::min(bytes, static_cast<int64_t>(limit.rlim_cur));
+  }
   return bytes;
 }
 

@@ -8,7 +8,8 @@
 namespace blockd::server {
 
 // The memory of the machine, or the smallest limit of the control groups that the process is in and
-// of those around them, version 1 or 2. `root`: the folder that proc/ and sys/ are in.
+// of those around them, version 1 or 2, or of what the process may map (RLIMIT_AS, RLIMIT_DATA).
+// `root`: the folder that proc/ and sys/ are in.
 int64_t MachineMemoryBytes(const std::string& root = "/");
 
 // The processors that the process may run on, or as many as the smallest quota of these control

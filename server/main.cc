@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/core/heap_reserve.h"
 #include "server/descriptors.h"
 #include "server/identity/token.h"
 #include "server/logging.h"
@@ -138,6 +139,7 @@ int main(int argc, char** argv) {
   if (!options.ok()) return Refuse(options.status());
 
   KeepLargePieces();
+  blockd::server::HeapReserve::Process().Replenish();
   const sigset_t signals = BlockSignals();
   blockd::server::SetUpLogging({.level = options->log_level,
                                 .format = options->log_format,

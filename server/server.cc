@@ -6,6 +6,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "blockd/engine/solver.h"
 #include "server/connection_acceptor.h"
 #include "server/core/clock.h"
+#include "server/core/heap_reserve.h"
 #include "server/hand_over.h"
 #include "server/health_server.h"
 #include "server/identity/identities.h"
@@ -254,6 +256,7 @@ class Server::Impl {
   std::unique_ptr<MetricsPort> metrics_server;
   int grpc_port = 0;
   int metrics_port = -1;
+  bool said_short = false;  // the log, that memory is
   absl::Mutex reload_mutex;
   absl::Mutex begin_mutex;
   bool draining ABSL_GUARDED_BY(begin_mutex) = false;
@@ -322,6 +325,7 @@ class Server::Impl {
     return {.connections = connections->open(),
             .max_connections = options.max_connections,
             .connections_refused = connections->refused(),
+            .heap_reserve_bytes = HeapReserve::Process().free_bytes(),
             .certificate_time = tls == nullptr ? std::nullopt : std::optional(tls->TimeToExpiry())};
   }
 
@@ -357,7 +361,8 @@ class Server::Impl {
         &builder, tls == nullptr ? grpc::InsecureServerCredentials() : tls->credentials());
     calls = std::make_unique<CallQueues>(
         options.serving_threads, options.reply_timeout, LookEvery(options),
-        [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); });
+        [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
+        [this] { WatchHeap(); });
     calls->AddTo(&builder);
     builder.RegisterService(reflected_solver.get());
     builder.RegisterService(reflected_admin.get());
@@ -390,6 +395,21 @@ class Server::Impl {
         .Add("address", options.address)
         .Add("message", "callers name themselves: whoever reaches this server may be anybody")
         .Write();
+  }
+
+  // From time to time, from one thread. While memory is short, new work is refused, and what the
+  // allocator keeps goes back to the system.
+  void WatchHeap() {
+    HeapReserve& reserve = HeapReserve::Process();
+    const bool was_short = reserve.is_short();
+    if (was_short) malloc_trim(0);
+    const bool is_short = reserve.Replenish();
+    if (was_short && !said_short) LogHeap(LogLevel::kWarn, "short_of_memory");
+    if (said_short && !is_short) LogHeap(LogLevel::kInfo, "memory_again");
+    said_short = is_short;
+  }
+  void LogHeap(LogLevel level, std::string_view event) {
+    LogLine(level, event).Add("reserve_bytes", HeapReserve::Process().free_bytes()).Write();
   }
 
   // What it holds may be lost and what it answers wrong: nobody should be sent here any more.

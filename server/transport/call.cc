@@ -7,6 +7,7 @@
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/core/heap_reserve.h"
 #include "server/logging.h"
 #include "server/peer.h"
 #include "server/transport/raw_message.h"
@@ -79,8 +80,9 @@ ContextPtr MakeContext(grpc::ServerContextBase* rpc) {
 }  // namespace
 
 absl::Status ServiceState::CheckAcceptsWork() const {
-  if (!tracker.draining()) return absl::OkStatus();
-  return DrainingError(identity.name, options.core.retry_delay);
+  if (tracker.draining()) return DrainingError(identity.name, options.core.retry_delay);
+  if (!HeapReserve::Process().is_short()) return absl::OkStatus();
+  return RetryAfterError("the server's host is short of memory", options.core.retry_delay);
 }
 
 absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) const {
@@ -106,6 +108,7 @@ absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const TenantPtr&
   if (!needed.ok()) return needed.status();
   if (absl::Status status = core->host().Extend(tenant, *needed, share); !status.ok())
     return status;
+  const HeapMayFail may_fail;
   if (ParseMessage(bytes, message)) return absl::OkStatus();
   return InvalidFieldError("", "bytes that are not the request's message",
                            absl::StrCat("a ", message->GetTypeName()));

@@ -47,7 +47,8 @@ struct ServiceState {
         replies(std::max(1, options.serving_threads / 4)),
         element_limits_(ElementLimits(options)) {}
 
-  // UNAVAILABLE with ServerDraining once the server drains.
+  // UNAVAILABLE: with ServerDraining once the server drains, with RetryAfter while the process is
+  // short of memory.
   absl::Status CheckAcceptsWork() const;
   // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
   absl::Status CheckMessageSize(const grpc::ByteBuffer& message) const;

@@ -119,11 +119,12 @@ void CallQueue::Stop() {
 }
 
 CallQueues::CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
-                       MakeCall make_call)
+                       MakeCall make_call, std::function<void()> also)
     : threads_(threads),
       reply_timeout_(reply_timeout),
       look_every_(look_every),
-      make_call_(std::move(make_call)) {}
+      make_call_(std::move(make_call)),
+      also_(std::move(also)) {}
 
 CallQueues::~CallQueues() { Stop(); }
 
@@ -141,6 +142,7 @@ void CallQueues::Start() {
     MarkTransportThread();
     absl::Time busy = absl::InfiniteFuture();  // when it was last; infinite: its memory is back
     while (!stopping_.WaitForNotificationWithTimeout(look_every_)) {
+      also_();
       const absl::Time now = absl::Now();
       for (const auto& queue : queues_) {
         queue->LookAtAll(now, reply_timeout_);

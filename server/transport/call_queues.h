@@ -62,9 +62,9 @@ class CallQueue {
 class CallQueues {
  public:
   // So many threads, up to four on a queue. A call ends whose client has not taken its reply for
-  // `reply_timeout`; calls are looked at every `look_every`.
+  // `reply_timeout`; calls are looked at every `look_every`, and `also` is called each time.
   CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
-             MakeCall make_call);
+             MakeCall make_call, std::function<void()> also);
   ~CallQueues();  // stops
 
   // Before the server is built; then Start.
@@ -79,6 +79,7 @@ class CallQueues {
   const int threads_;
   const absl::Duration reply_timeout_, look_every_;
   const MakeCall make_call_;
+  const std::function<void()> also_;
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<CallQueue>> queues_;
   absl::Notification stopping_;

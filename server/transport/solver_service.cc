@@ -23,10 +23,10 @@ class FactorCall final : public CoreCallOf<v1::FactorRequest, FactorReply> {
   using CoreCallOf::CoreCallOf;
 
  private:
+  bool IsWork() const override { return true; }
   bool IsLong() const override { return true; }
 
   void Start() override {
-    if (absl::Status status = state()->CheckAcceptsWork(); !status.ok()) return Fail(status);
     absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
     if (!form.ok()) return Fail(form.status());
     record().SetShape(form->shape, request_.system_size());
@@ -62,8 +62,8 @@ class SolveCall final : public CoreCallOf<v1::SolveRequest, SolveReply> {
   using CoreCallOf::CoreCallOf;
 
  private:
+  bool IsWork() const override { return true; }
   void Start() override {
-    if (absl::Status status = state()->CheckAcceptsWork(); !status.ok()) return Fail(status);
     absl::StatusOr<SolveParams> params = ToSolveParams(request_, "");
     if (!params.ok()) return Fail(params.status());
     absl::Status status =
@@ -94,6 +94,7 @@ class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveRep
   using CoreCallOf::CoreCallOf;
 
  private:
+  bool IsWork() const override { return true; }
   bool IsLong() const override { return true; }
 
   void Start() override {
@@ -103,7 +104,6 @@ class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveRep
   }
 
   absl::StatusOr<FactorSolveParams> Params() {
-    if (absl::Status status = state()->CheckAcceptsWork(); !status.ok()) return status;
     absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
     if (!form.ok()) return form.status();
     record().SetShape(form->shape, 1);

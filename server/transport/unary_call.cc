@@ -1,6 +1,7 @@
 #include "server/transport/unary_call.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/core/heap_reserve.h"
 
 namespace blockd::server {
 
@@ -9,6 +10,13 @@ UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<Incomin
     : ServerCall(&state->tracker, std::move(incoming)),
       state_(state),
       record_(state, method, rpc(), roles) {}
+
+void UnaryCall::OnBegin() {
+  if (IsWork() && record_.allowed().ok() && HeapReserve::Process().is_short()) {
+    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return Fail(status);
+  }
+  Read();
+}
 
 void UnaryCall::OnRead(bool ok) {
   if (!ok) {
@@ -24,6 +32,7 @@ void UnaryCall::OnRead(bool ok) {
 void UnaryCall::HandleMessage() noexcept {
   Guard([this] {
     absl::Status status = record_.allowed();
+    if (status.ok() && IsWork()) status = state_->CheckAcceptsWork();
     if (status.ok())
       status = state_->Parse(message(), record_.context()->tenant, request(), &host_bytes_);
     if (!status.ok()) return Fail(status);

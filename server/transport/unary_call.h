@@ -29,6 +29,8 @@ class UnaryCall : public ServerCall {
   virtual void Start() = 0;
   // Whether Start takes too long for a thread that serves, however small the request is.
   virtual bool IsLong() const { return false; }
+  // Whether it asks for work, which is refused while memory is short before its request is read.
+  virtual bool IsWork() const { return false; }
   // After AnswerSoon.
   virtual void Answer() {}
   // It is over: metrics and log.
@@ -47,7 +49,7 @@ class UnaryCall : public ServerCall {
   absl::Status TakeHostBytes(int64_t bytes);
 
  private:
-  void OnBegin() final { Read(); }
+  void OnBegin() final;
   void OnRead(bool ok) final;
   void OnCancel() final { state_->core->Cancel(*record_.context()); }
   void OnDone() final;

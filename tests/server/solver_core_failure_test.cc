@@ -24,8 +24,9 @@ class SolverCoreFailureTest : public CoreTest {
     params.log_determinant = true;
     return params;
   }
-  absl::Status UploadStatus() {
+  absl::Status UploadStatus(const std::string& key = "") {
     FactorParams params = Keeping();
+    params.idempotency_key = key;
     // A palette, whose positions are written before the blocks come.
     const std::vector<uint32_t> diagonal = {0, 1, 1, 0};
     const std::vector<uint32_t> coupling = {0, 0, 0};
@@ -160,6 +161,17 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorThatIsNotPositiveDefinite) {
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAnUpload) {
   ExpectAmong(FailEveryStep([] {}, [&] { return UploadStatus(); }),
               {"Upload", "Factor", "LogDeterminant"});
+}
+
+TEST_F(SolverCoreFailureTest, AtEveryStepOfAnUploadWithAKey) {
+  const auto upload = [&] {
+    const absl::Status status = UploadStatus("a key");
+    EXPECT_EQ(
+        core_->List("alice", std::nullopt, 2).size() + core_->List("", std::nullopt, 2).size(),
+        status.ok() ? 1u : 0u);
+    return status;
+  };
+  ExpectAmong(FailEveryStep([] {}, upload), {"Upload", "Factor", "LogDeterminant"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfASolve) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/finite_scanner.h"
+#include "server/core/heap_reserve.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor.h"
 #include "server/core/operations/factor_outcome.h"
@@ -70,6 +71,7 @@ class FactorOperation::Upload : public FactorUpload {
   absl::Status Keep(std::span<const std::byte> bytes) {
     absl::Status status =
         operation_->host_->Extend(task_->permit.tenant, std::ssize(bytes), &held_);
+    const HeapMayFail may_fail;
     if (status.ok()) first_.insert(first_.end(), bytes.begin(), bytes.end());
     return status;
   }
