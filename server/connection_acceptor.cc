@@ -33,19 +33,35 @@ ConnectionAcceptor::ConnectionAcceptor(Listener listener, const ConnectionLimits
       on_full_(std::move(on_full)),
       port_(listener.port),
       listener_(std::move(listener)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { Loop(); }) {}
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void ConnectionAcceptor::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
 
 void ConnectionAcceptor::Stop() {
-  if (!thread_.joinable()) return;
   (void)eventfd_write(stop_.get(), 1);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   listener_ = Listener();
 }
 
 int64_t ConnectionAcceptor::open() {
   absl::MutexLock lock(&mutex_);
   return table_.Count();
+}
+
+void ConnectionAcceptor::End(const std::string& peer, const std::string& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!table_.End(peer)) return;
+    ++ended_;
+  }
+  LogLine(LogLevel::kWarn, "connection_ended").Add("peer", peer).Add("why", why).Write();
+}
+
+int64_t ConnectionAcceptor::ended() const {
+  absl::MutexLock lock(&mutex_);
+  return ended_;
 }
 
 int64_t ConnectionAcceptor::refused() const {
@@ -76,7 +92,10 @@ void ConnectionAcceptor::Loop() {
 // False if the machine has nothing left to accept with.
 bool ConnectionAcceptor::AcceptSome(int listening_fd) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
-    FileDescriptor socket_fd(accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sockaddr_storage peer{};
+    socklen_t peer_bytes = sizeof(peer);
+    FileDescriptor socket_fd(accept4(listening_fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes,
+                                     SOCK_NONBLOCK | SOCK_CLOEXEC));
     const int fd = socket_fd.get();
     if (fd < 0) {
       if (errno == EAGAIN) return true;
@@ -88,7 +107,7 @@ bool ConnectionAcceptor::AcceptSome(int listening_fd) {
     if (!HasRoom(fd)) continue;
     {
       absl::MutexLock lock(&mutex_);
-      table_.Add(fd);
+      table_.Add(fd, PeerName(peer));
     }
     hand_over_(listening_fd, socket_fd.Release());
   }

@@ -37,6 +37,7 @@ class ConnectionAcceptor {
 
   ConnectionAcceptor(Listener listener, const ConnectionLimits& limits, HandOver hand_over,
                      OnFull on_full);
+  void Start();  // accepts from now on
   ~ConnectionAcceptor() { Stop(); }
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
@@ -44,7 +45,11 @@ class ConnectionAcceptor {
   int port() const { return port_; }
   void Stop();  // nothing listens any more; what was accepted is not touched
 
+  // Ends a connection that it has accepted, by the peer's name; nothing if there is none.
+  void End(const std::string& peer, const std::string& why);
+
   int64_t open();
+  int64_t ended() const;
   int64_t refused() const;  // also each try to accept that the machine had nothing left for
 
  private:
@@ -67,6 +72,7 @@ class ConnectionAcceptor {
   mutable absl::Mutex mutex_;
   ConnectionTable table_ ABSL_GUARDED_BY(mutex_);
   int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Of the thread alone.
   bool full_ = false;

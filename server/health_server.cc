@@ -42,6 +42,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(Listener liste
   health->SetServing("", false);
   health->connections_ = std::make_unique<ConnectionAcceptor>(
       std::move(listener), limits, std::move(hand_over), [](bool /*full*/) {});
+  health->connections_->Start();
   return health;
 }
 

@@ -119,6 +119,10 @@ ABSL_FLAG(
     "--grpc_memory_bytes.");
 ABSL_FLAG(int64_t, max_connection_streams, Defaults().max_connection_streams,
           "Calls under way on one connection; more wait in the client.");
+ABSL_FLAG(
+    int64_t, max_resets_per_second, Defaults().max_resets_per_second,
+    "Calls that one connection may reset a second before their message has come; one more ends "
+    "the connection. 0: no limit.");
 ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
           "Memory that gRPC aims to stay below for its own buffers; 0: an eighth of the machine's "
           "memory.");
@@ -242,6 +246,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckBytes("max_message_bytes", o.max_message_bytes, 4 * kKiB, 2 * kGiB - 1));
   status.Update(CheckNumber("max_connections", o.max_connections, 0, kMany));
   status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
+  status.Update(CheckNumber("max_resets_per_second", o.max_resets_per_second, 0, kMany));
   status.Update(CheckNumber("grpc_max_threads", o.grpc_max_threads, 0, kMany));
   status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
@@ -355,6 +360,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.core.max_inflight_request_bytes = absl::GetFlag(FLAGS_max_inflight_request_bytes).bytes;
   o.max_connections = absl::GetFlag(FLAGS_max_connections);
   o.max_connection_streams = absl::GetFlag(FLAGS_max_connection_streams);
+  o.max_resets_per_second = absl::GetFlag(FLAGS_max_resets_per_second);
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   o.grpc_max_threads = absl::GetFlag(FLAGS_grpc_max_threads);
   o.serving_threads = absl::GetFlag(FLAGS_serving_threads);
@@ -435,6 +441,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   bytes("max_inflight_request_bytes", o.core.max_inflight_request_bytes);
   number("max_connections", o.max_connections);
   number("max_connection_streams", o.max_connection_streams);
+  number("max_resets_per_second", o.max_resets_per_second);
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);
   number("grpc_max_threads", o.grpc_max_threads);
   number("serving_threads", o.serving_threads);

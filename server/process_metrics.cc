@@ -17,6 +17,9 @@ std::string ProcessMetricsText(const ProcessSample& sample) {
   add("blockd_connections_refused_total", "counter",
       "Connections closed as soon as they were made, since there were too many.",
       sample.connections_refused);
+  add("blockd_connections_ended_total", "counter",
+      "Connections ended since they reset calls faster than --max_resets_per_second.",
+      sample.connections_ended);
   add("blockd_heap_reserve_bytes", "gauge",
       "What is left for small pieces where the system has no memory.", sample.heap_reserve_bytes);
   add("blockd_open_file_descriptors", "gauge", "File descriptors open now.", OpenDescriptors());

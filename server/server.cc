@@ -35,6 +35,7 @@
 #include "server/transport/admin_service.h"
 #include "server/transport/call.h"
 #include "server/transport/call_queues.h"
+#include "server/transport/reset_limit.h"
 #include "server/transport/solver_service.h"
 #include "server/transport_security.h"
 
@@ -253,6 +254,10 @@ class Server::Impl {
   std::unique_ptr<CallQueues> calls;
   std::unique_ptr<grpc::Server> grpc;
   std::unique_ptr<ConnectionAcceptor> connections;
+  ResetLimit resets{options.max_resets_per_second, [this](const std::string& peer) {
+                      connections->End(PeerName(peer), absl::StrCat("--max_resets_per_second=",
+                                                                    options.max_resets_per_second));
+                    }};
   std::unique_ptr<MetricsPort> metrics_server;
   int grpc_port = 0;
   int metrics_port = -1;
@@ -325,6 +330,7 @@ class Server::Impl {
     return {.connections = connections->open(),
             .max_connections = options.max_connections,
             .connections_refused = connections->refused(),
+            .connections_ended = connections->ended(),
             .heap_reserve_bytes = HeapReserve::Process().free_bytes(),
             .certificate_time = tls == nullptr ? std::nullopt : std::optional(tls->TimeToExpiry())};
   }
@@ -362,17 +368,19 @@ class Server::Impl {
     calls = std::make_unique<CallQueues>(
         options.serving_threads, options.reply_timeout, LookEvery(options),
         [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
+        [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
         [this] { WatchHeap(); });
     calls->AddTo(&builder);
     builder.RegisterService(reflected_solver.get());
     builder.RegisterService(reflected_admin.get());
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
-    calls->Start();
     SetHealth(kConnectionsHealth, true);
     connections = std::make_unique<ConnectionAcceptor>(
         std::move(listener), LimitsOf(options), hand_over,
         [this](bool full) { SetHealth(kConnectionsHealth, !full); });
+    calls->Start();
+    connections->Start();
     grpc_port = connections->port();
     return absl::OkStatus();
   }

@@ -47,11 +47,12 @@ class CallQueue::Slot final : public Tag {
 };
 
 CallQueue::CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
-                     grpc::AsyncGenericService* service, MakeCall make_call)
+                     grpc::AsyncGenericService* service, MakeCall make_call, OnReset on_reset)
     : num_threads_(threads),
       queue_(std::move(queue)),
       service_(service),
-      make_call_(std::move(make_call)) {}
+      make_call_(std::move(make_call)),
+      on_reset_(std::move(on_reset)) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
@@ -119,11 +120,12 @@ void CallQueue::Stop() {
 }
 
 CallQueues::CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
-                       MakeCall make_call, std::function<void()> also)
+                       MakeCall make_call, OnReset on_reset, std::function<void()> also)
     : threads_(threads),
       reply_timeout_(reply_timeout),
       look_every_(look_every),
       make_call_(std::move(make_call)),
+      on_reset_(std::move(on_reset)),
       also_(std::move(also)) {}
 
 CallQueues::~CallQueues() { Stop(); }
@@ -131,8 +133,9 @@ CallQueues::~CallQueues() { Stop(); }
 void CallQueues::AddTo(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&service_);
   for (int left = threads_; left > 0; left -= kThreadsOfAQueue) {
-    queues_.push_back(std::make_unique<CallQueue>(
-        std::min(left, kThreadsOfAQueue), builder->AddCompletionQueue(), &service_, make_call_));
+    queues_.push_back(std::make_unique<CallQueue>(std::min(left, kThreadsOfAQueue),
+                                                  builder->AddCompletionQueue(), &service_,
+                                                  make_call_, on_reset_));
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,17 +27,20 @@ namespace blockd::server {
 
 // Never null: a call of an unknown method is a call too.
 using MakeCall = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<IncomingCall>)>;
+// A call was reset, by this peer in gRPC's words, before its message came. From any thread.
+using OnReset = std::function<void(const std::string& peer)>;
 
 class CallQueue {
  public:
   CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
-            grpc::AsyncGenericService* service, MakeCall make_call);
+            grpc::AsyncGenericService* service, MakeCall make_call, OnReset on_reset);
   ~CallQueue();
 
   void Start();
   // Calls that have arrived and are not over.
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
+  void NoteReset(const std::string& peer) { on_reset_(peer); }
   void LookAtAll(absl::Time now, absl::Duration reply_timeout);
   // Whether there is a call, or was one since this was asked.
   bool WasBusy();
@@ -52,6 +56,7 @@ class CallQueue {
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc::AsyncGenericService* const service_;
   const MakeCall make_call_;
+  const OnReset on_reset_;
   std::vector<std::thread> threads_;
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
@@ -64,7 +69,7 @@ class CallQueues {
   // So many threads, up to four on a queue. A call ends whose client has not taken its reply for
   // `reply_timeout`; calls are looked at every `look_every`, and `also` is called each time.
   CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
-             MakeCall make_call, std::function<void()> also);
+             MakeCall make_call, OnReset on_reset, std::function<void()> also);
   ~CallQueues();  // stops
 
   // Before the server is built; then Start.
@@ -79,6 +84,7 @@ class CallQueues {
   const int threads_;
   const absl::Duration reply_timeout_, look_every_;
   const MakeCall make_call_;
+  const OnReset on_reset_;
   const std::function<void()> also_;
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<CallQueue>> queues_;

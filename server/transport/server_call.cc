@@ -97,7 +97,12 @@ void ServerCall::OnFinished(bool /*ok*/) {
 }
 
 void ServerCall::OnOver() {
-  if (rpc()->IsCancelled()) Guard([this] { OnCancel(); });
+  if (rpc()->IsCancelled()) {
+    Guard([this] {
+      if (!message_came_) queue_->NoteReset(rpc()->peer());
+    });
+    Guard([this] { OnCancel(); });
+  }
   Leave();
 }
 

@@ -125,7 +125,10 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   };
   enum class Writing { kNo, kYes, kThenFinish };
 
-  void OnReadEnded(bool ok) { OnRead(ok); }
+  void OnReadEnded(bool ok) {
+    if (ok) message_came_ = true;
+    OnRead(ok);
+  }
   void OnGreeted(bool /*ok*/) {}
   void OnWriteEnded(bool ok);
   void OnFinished(bool ok);
@@ -150,6 +153,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   std::atomic<Writing> writing_{Writing::kNo};
   std::atomic<bool> finish_called_{false};
   std::atomic<bool> watched_{false};
+  std::atomic<bool> message_came_{false};
   std::atomic<int64_t> writing_since_{0};  // nanoseconds; 0: nothing is being written
 };
 

@@ -67,6 +67,27 @@ TEST_F(Http2AbuseTest, RapidResets) {
   });
 }
 
+TEST_F(Http2AbuseTest, AConnectionThatOnlyResetsCallsIsEnded) {
+  constexpr int kMost = 200'000;
+  const std::string block = RawHttp2::HeaderBlock("Solve"), cancel("\0\0\0\x08", 4);
+  RawHttp2 slow(server().grpc_port()), fast(server().grpc_port());
+  const auto reset = [&](RawHttp2& peer, int call) {
+    const auto stream = static_cast<uint32_t>(2 * call + 1);
+    return peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream, block) &&
+           peer.SendFrame(RawHttp2::kReset, 0, stream, cancel);
+  };
+  slow.Greet();
+  for (int call = 0; call < 100; ++call) EXPECT_TRUE(reset(slow, call));
+  fast.Greet();
+  int calls = 0;
+  while (calls < kMost && reset(fast, calls)) ++calls;
+  EXPECT_LT(calls, kMost);
+  // Fewer than the limit do nothing to their connection, nor does another one that is ended.
+  EXPECT_TRUE(slow.SendFrame(RawHttp2::kPing, 0, 0, "12345678"));
+  EXPECT_TRUE(slow.WaitFor(RawHttp2::kPing, 0));
+  EXPECT_FALSE(slow.closed());
+}
+
 TEST_F(Http2AbuseTest, AFloodOfPings) {
   ExpectStands([this] {
     RawHttp2 peer(server().grpc_port());
