@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -107,8 +108,10 @@ std::string PathOf(absl::string_view address) {
   return std::string(address);
 }
 
-// Whether the file is what a server left that has ended: nobody listens.
+// Whether the file is a socket that a server left that has ended: nobody listens.
 bool IsLeft(const sockaddr_un& name) {
+  struct stat file {};
+  if (lstat(name.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
   const FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   return connect(caller.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0 &&
          errno == ECONNREFUSED;

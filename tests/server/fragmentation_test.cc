@@ -147,8 +147,9 @@ class Model {
 
   bool Take(DeviceBuffer* buffer, int64_t bytes) {
     absl::StatusOr<DeviceBuffer> taken = pool_.Allocate(bytes);
-    if (taken.ok()) *buffer = *std::move(taken);
-    return taken.ok();
+    if (!taken.ok()) return false;
+    *buffer = *std::move(taken);
+    return true;
   }
   // As Solver::Factor; what has no factor then failed.
   void RunTogether(const EliminationPlan& plan, bool keep_matrix, std::span<Work> works) {

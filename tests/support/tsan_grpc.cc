@@ -37,7 +37,8 @@ extern "C" const char* __tsan_default_suppressions() {
 }
 
 // ---------------------------------------------------------------------------------------------------
-// Completion queues: whoever starts a batch is ordered before whoever is told of its end.
+// Completion queues: whoever starts a batch, or asks for a call, is ordered before whoever is told
+// of its end.
 
 extern "C" {
 
@@ -46,6 +47,15 @@ grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops, size_
   static auto* const real = Real<decltype(grpc_call_start_batch)>("grpc_call_start_batch");
   __tsan_release(tag);
   return real(call, ops, count, tag, reserved);
+}
+
+grpc_call_error grpc_server_request_call(grpc_server* server, grpc_call** call,
+                                         grpc_call_details* details, grpc_metadata_array* metadata,
+                                         grpc_completion_queue* bound,
+                                         grpc_completion_queue* notified, void* tag) {
+  static auto* const real = Real<decltype(grpc_server_request_call)>("grpc_server_request_call");
+  __tsan_release(tag);
+  return real(server, call, details, metadata, bound, notified, tag);
 }
 
 grpc_event grpc_completion_queue_next(grpc_completion_queue* queue, gpr_timespec deadline,
