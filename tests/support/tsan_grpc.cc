@@ -28,15 +28,6 @@ Function* Real(const char* name) {
 }  // namespace
 
 // ---------------------------------------------------------------------------------------------------
-// The end of a stream's call object, of gRPC's own reactors too (the answer to a method that is not
-// there). Its last use is ordered before by a count that the library alone decrements. The name is
-// that of the destructor: what our reactors do in their callbacks stays seen.
-
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:ServerCallbackReaderWriterImpl::~ServerCallbackReaderWriterImpl\n";
-}
-
-// ---------------------------------------------------------------------------------------------------
 // Completion queues: whoever starts a batch, or asks for a call, is ordered before whoever is told
 // of its end.
 
