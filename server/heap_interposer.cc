@@ -81,6 +81,8 @@ void* AllocateObject(size_t bytes, bool may_fail) {
 
 }  // namespace
 
+// The C library's headers name the parameters with leading underscores.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 extern "C" {
 
 void* malloc(size_t bytes) noexcept {
@@ -136,6 +138,7 @@ int posix_memalign(void** piece, size_t alignment, size_t bytes) noexcept {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
 // The other forms of the standard library call these, and free.
 void* operator new(size_t bytes) {
