@@ -127,16 +127,13 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
     handles.push_back(entry->handle);
     entries.push_back(entry);
   }
-  if (options.idempotency_key.empty()) {
-    // A few at a time, so that others come in between. One that is filed may be gone by then.
-    for (size_t at = 0; at < entries.size(); at += kAtATime) {
-      mutex_.LetOthersIn();
-      FairLock lock(&mutex_);
-      InsertAll(caller, std::span(entries).subspan(at, std::min(kAtATime, entries.size() - at)));
-    }
-  } else {
+  const std::shared_ptr<KeyRecord> record = RecordOf(options, entries);
+  // A few at a time, so that others come in between. One that is filed may be gone by then.
+  for (size_t at = 0; at < entries.size(); at += kAtATime) {
+    mutex_.LetOthersIn();
     FairLock lock(&mutex_);
-    RememberKey(InsertAll(caller, entries), options, entries);
+    Caller& owner = InsertAll(caller, Portion<Entry*>(entries, at));
+    if (record != nullptr && at + kAtATime >= entries.size()) RememberKey(owner, record);
   }
   return handles;
 }
@@ -245,7 +242,7 @@ std::shared_ptr<Holding> FactorizationCache::End(Entry* entry, NotFoundReason wh
                                                  EvictionReason reason) {
   Unfile(*entry);
   Caller& owner = *entry->caller;
-  ForgetKey(owner, entry->key);
+  ForgetKey(*entry);
   owner.entries.erase(entry);
   owner.charged_bytes -= ChargeOf(*entry);
   entries_.erase(entry);
@@ -279,10 +276,10 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
     std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
-    for (size_t i = at; i < std::min(at + kAtATime, named.size()); ++i) {
-      Entry* const entry = EntryOf(caller, named[i]);
+    for (const Handle& handle : Portion<Handle>(named, at)) {
+      Entry* const entry = EntryOf(caller, handle);
       if (entry == nullptr) {  // of many it is enough to name one
-        if (missing.ok()) missing = Find(caller, named[i]).status();
+        if (missing.ok()) missing = Find(caller, handle).status();
         continue;
       }
       bytes += BytesOf(entry->holding);
@@ -296,7 +293,7 @@ absl::StatusOr<int64_t> FactorizationCache::Release(const std::string& caller,
 std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
     std::span<const Handle> handles, Changed* changed, std::vector<Handle>* missing) const {
   std::vector<Entry*> entries;
-  for (const Handle& handle : Distinct(handles)) {
+  for (const Handle& handle : handles) {
     if (Entry* const entry = EntryOf(handle); entry != nullptr) {
       entries.push_back(entry);
       changed->callers.insert(entry->caller->name);
@@ -309,13 +306,17 @@ std::vector<FactorizationCache::Entry*> FactorizationCache::EntriesOf(
 
 FactorizationCache::Changed FactorizationCache::EvictHandles(std::span<const Handle> handles,
                                                              std::vector<Handle>* missing) {
-  std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+  const std::vector<Handle> named = Distinct(handles);
   Changed evicted;
-  FairLock lock(&mutex_);
-  for (Entry* const entry : EntriesOf(handles, &evicted, missing)) {
-    ++evicted.handles;
-    evicted.bytes += BytesOf(entry->holding);
-    dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
+  for (size_t at = 0; at < named.size(); at += kAtATime) {
+    std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
+    for (Entry* const entry : EntriesOf(Portion<Handle>(named, at), &evicted, missing)) {
+      ++evicted.handles;
+      evicted.bytes += BytesOf(entry->holding);
+      dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
+    }
   }
   return evicted;
 }
@@ -323,16 +324,20 @@ FactorizationCache::Changed FactorizationCache::EvictHandles(std::span<const Han
 FactorizationCache::Changed FactorizationCache::UnpinHandles(std::span<const Handle> handles,
                                                              std::vector<Handle>* missing) {
   const absl::Time now = clock_->Now();
+  const std::vector<Handle> named = Distinct(handles);
   Changed unpinned;
-  FairLock lock(&mutex_);
-  for (Entry* const entry : EntriesOf(handles, &unpinned, missing)) {
-    unpinned.handles += entry->pinned || entry->lease_end() > now;
-    Unfile(*entry);
-    pinned_ -= entry->pinned;
-    entry->pinned = false;
-    entry->lease = absl::ZeroDuration();
-    entry->pinned_grant.Reset();
-    File(*entry);
+  for (size_t at = 0; at < named.size(); at += kAtATime) {
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
+    for (Entry* const entry : EntriesOf(Portion<Handle>(named, at), &unpinned, missing)) {
+      unpinned.handles += entry->pinned || entry->lease_end() > now;
+      Unfile(*entry);
+      pinned_ -= entry->pinned;
+      entry->pinned = false;
+      entry->lease = absl::ZeroDuration();
+      entry->pinned_grant.Reset();
+      File(*entry);
+    }
   }
   return unpinned;
 }
@@ -354,7 +359,7 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
   held_bytes_ += BytesOf(fresh) - BytesOf(entry.holding);
   entry.caller->charged_bytes += fresh->reservation.bytes() - ChargeOf(entry);
   dead = std::exchange(entry.holding, std::move(fresh));
-  ForgetKey(*entry.caller, entry.key);
+  ForgetKey(entry);
   if (options.lease > absl::ZeroDuration()) entry.lease = options.lease;
   if (options.pin) PinForGood(entry);
   if (grants.pinned.amount() > 0) entry.pinned_grant = std::move(grants.pinned);
@@ -373,7 +378,7 @@ std::optional<Holding> FactorizationCache::BeginOverwrite(Pin& pin) {
       pin.holding_.use_count() != 2) {
     return std::nullopt;
   }
-  ForgetKey(*entry.caller, entry.key);
+  ForgetKey(entry);
   held_bytes_ -= BytesOf(entry.holding);
   entry.caller->charged_bytes -= ChargeOf(entry);
   Holding taken{std::move(pin.holding_->reservation), pin.holding_->factorization};
@@ -451,12 +456,17 @@ int64_t FactorizationCache::EvictableBytes() {
 void FactorizationCache::Expire() {
   if (options_.idle_expiry == absl::InfiniteDuration()) return;
   const absl::Time now = clock_->Now();
-  std::vector<Evicted> dead;  // destroyed after the lock is gone
-  FairLock lock(&mutex_);
-  EndLeases(now);
-  for (Entry* entry = OldestIdle(-1); entry != nullptr && entry->used + options_.idle_expiry <= now;
-       entry = OldestIdle(-1)) {
-    dead.push_back(EndIdle(entry, EvictionReason::kIdle));
+  // A few at a time, so that others come in between.
+  for (bool more = true; more;) {
+    std::vector<Evicted> dead;  // destroyed after the lock is gone
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
+    EndLeases(now);
+    for (more = false; dead.size() < kAtATime; more = dead.size() == kAtATime) {
+      Entry* const entry = OldestIdle(-1);
+      if (entry == nullptr || entry->used + options_.idle_expiry > now) break;
+      dead.push_back(EndIdle(entry, EvictionReason::kIdle));
+    }
   }
 }
 

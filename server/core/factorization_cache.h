@@ -203,14 +203,20 @@ class FactorizationCache : public Evictor {
   Totals totals() const;
 
  private:
-  // Handles that are filed, released or looked at under one hold of the lock: some 50 us.
+  // Handles that are filed, found, released or looked at under one hold of the lock: some 50 us.
   static constexpr size_t kAtATime = 64;
+  template <typename T>
+  static std::span<const T> Portion(std::span<const T> all, size_t at) {
+    return all.subspan(at, std::min(kAtATime, all.size() - at));
+  }
 
+  // Of all entries that a Factor with a key made. Constant but for `forgotten`, which is guarded.
   struct KeyRecord {
     std::string key;
     Shape shape;
     std::vector<KeyedSystem> systems;
     int64_t held_bytes = 0;  // of each, the most
+    bool forgotten = false;  // for good; else all of its entries are held
   };
 
   // It lives until it is neither held nor in use.
@@ -222,7 +228,7 @@ class FactorizationCache : public Evictor {
     bool leased = false;               // in `leased_`
     int32_t uses = 0;                  // pins
     Caller* caller = nullptr;          // while it is held
-    KeyRecord* key = nullptr;          // null: none
+    std::shared_ptr<KeyRecord> key;    // null or forgotten: none
     std::shared_ptr<Holding> holding;  // null while it is overwritten
     Shape shape;
     absl::Duration lease;
@@ -255,7 +261,7 @@ class FactorizationCache : public Evictor {
     const Tenant* tenant = nullptr;  // null: it has no quotas
     absl::btree_set<Entry*, ByHandle> entries;
     absl::btree_set<Entry*, LessRecentlyUsed> idle;
-    absl::node_hash_map<std::string, KeyRecord> keys;
+    absl::flat_hash_map<std::string, std::shared_ptr<KeyRecord>> keys;
     int64_t charged_bytes = 0;  // of the holdings' reservations
   };
   struct Tombstone {
@@ -292,17 +298,28 @@ class FactorizationCache : public Evictor {
   // The least recently used idle entry of callers that have more than `fair_bytes` times their
   // weight; null if there is none.
   Entry* OldestIdle(double fair_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // factorization_cache_keys.cc
   Caller& InsertAll(const std::string& caller, std::span<Entry* const> entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RememberKey(Caller& owner, const EntryOptions& options, std::span<Entry* const> entries)
+  // factorization_cache_keys.cc
+  static std::shared_ptr<KeyRecord> RecordOf(const EntryOptions& options,
+                                             std::span<Entry* const> entries);
+  // From now on the key finds it, unless one of its entries is not held any more.
+  void RememberKey(Caller& owner, std::shared_ptr<KeyRecord> record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetKey(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null: the key finds nothing.
+  absl::StatusOr<std::shared_ptr<KeyRecord>> FindRecord(const std::string& caller,
+                                                        const std::string& key,
+                                                        const KeyRequest& request);
   static absl::Status CheckKept(const Factorization& held, const KeyRequest& request);
-  void ForgetKey(Caller& owner, const KeyRecord* record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a pin or lease that a Factor asks for is not counted yet.
   static bool NeedsPinGrant(const Entry& entry, const KeyRequest& request);
-  absl::StatusOr<Reservation> ReservePins(const KeyRecord& record, const KeyRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // One pin a system, and in `wanted` the bytes that each lacks for what is asked of it. False: the
+  // key was forgotten meanwhile.
+  absl::StatusOr<bool> PinAll(const KeyRecord& record, const KeyRequest& request,
+                              std::vector<Pin>* pins, std::vector<int64_t>* wanted);
+  void UseAll(std::span<Pin> pins, std::span<const int64_t> wanted, const KeyRequest& request,
+              Reservation pinned);
   void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* EntryOf(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whoever they belong to, which `changed` then says, each once.

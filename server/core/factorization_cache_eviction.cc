@@ -51,11 +51,10 @@ std::vector<Evicted> FactorizationCache::EvictChosen(std::span<const IdleHolding
   // All are looked at before the first of them goes.
   for (const bool evict : {false, true}) {
     for (size_t at = 0; at < chosen.size(); at += kAtATime) {
-      const auto portion = chosen.subspan(at, std::min(kAtATime, chosen.size() - at));
       std::vector<Entry*> entries;
       mutex_.LetOthersIn();
       FairLock lock(&mutex_);
-      for (const IdleHolding& one : portion) {
+      for (const IdleHolding& one : Portion(chosen, at)) {
         entries.push_back(StillIdle(one));
         if (entries.back() == nullptr) return evicted;
       }

@@ -1,5 +1,6 @@
 // Idempotency keys of what is held.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,32 +8,38 @@
 
 namespace blockd::server {
 
-void FactorizationCache::RememberKey(Caller& owner, const EntryOptions& options,
-                                     std::span<Entry* const> entries) {
-  const std::string& key = options.idempotency_key;
-  if (const auto old = owner.keys.find(key); old != owner.keys.end()) {
-    ForgetKey(owner, &old->second);
-  }
-  KeyRecord& record = owner.keys[key];
-  record.key = key;
-  record.shape = entries[0]->holding->factorization->shape();
-  record.systems = options.keyed;
-  for (const Entry* entry : entries) {
-    record.held_bytes = std::max(record.held_bytes, entry->holding->factorization->bytes());
-  }
+std::shared_ptr<FactorizationCache::KeyRecord> FactorizationCache::RecordOf(
+    const EntryOptions& options, std::span<Entry* const> entries) {
+  if (options.idempotency_key.empty()) return nullptr;
+  auto record = std::make_shared<KeyRecord>();
+  record->key = options.idempotency_key;
+  record->shape = entries[0]->shape;
+  record->systems = options.keyed;
   size_t next = 0;
-  for (KeyedSystem& system : record.systems) {
+  for (KeyedSystem& system : record->systems) {
     if (system.status.ok()) system.handle = entries[next++]->handle;
   }
-  for (Entry* entry : entries) entry->key = &record;
+  for (Entry* const entry : entries) {
+    record->held_bytes = std::max(record->held_bytes, entry->holding->factorization->bytes());
+    entry->key = record;
+  }
+  return record;
 }
 
-void FactorizationCache::ForgetKey(Caller& owner, const KeyRecord* record) {
-  if (record == nullptr) return;
-  for (const KeyedSystem& system : record->systems) {
-    if (system.status.ok()) EntryOf(system.handle)->key = nullptr;
-  }
-  owner.keys.erase(owner.keys.find(record->key));
+void FactorizationCache::RememberKey(Caller& owner, std::shared_ptr<KeyRecord> record) {
+  if (record->forgotten) return;
+  std::shared_ptr<KeyRecord>& found = owner.keys[record->key];
+  if (found != nullptr) found->forgotten = true;
+  found = std::move(record);
+}
+
+void FactorizationCache::ForgetKey(Entry& entry) {
+  const std::shared_ptr<KeyRecord> record = std::exchange(entry.key, nullptr);
+  if (record == nullptr || record->forgotten) return;
+  record->forgotten = true;
+  auto& keys = entry.caller->keys;
+  const auto found = keys.find(record->key);
+  if (found != keys.end() && found->second == record) keys.erase(found);
 }
 
 // Whether what is held can be what a later call with its key asks for.
@@ -62,27 +69,14 @@ bool FactorizationCache::NeedsPinGrant(const Entry& entry, const KeyRequest& req
          entry.pinned_grant.amount() == 0;
 }
 
-absl::StatusOr<Reservation> FactorizationCache::ReservePins(const KeyRecord& record,
-                                                            const KeyRequest& request) {
-  int64_t bytes = 0;
-  for (const KeyedSystem& system : record.systems) {
-    if (!system.status.ok()) continue;
-    const Entry& entry = *EntryOf(system.handle);
-    if (NeedsPinGrant(entry, request)) bytes += ChargeOf(entry);
-  }
-  if (bytes == 0) return Reservation();
-  return request.pinned->Reserve(request.tenant, bytes);
-}
-
-absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCache::FindKey(
+absl::StatusOr<std::shared_ptr<FactorizationCache::KeyRecord>> FactorizationCache::FindRecord(
     const std::string& caller, const std::string& key, const KeyRequest& request) {
-  const absl::Time now = clock_->Now();
   FairLock lock(&mutex_);
   const auto owner = callers_.find(caller);
-  if (owner == callers_.end()) return std::nullopt;
+  if (owner == callers_.end()) return nullptr;
   const auto found = owner->second.keys.find(key);
-  if (found == owner->second.keys.end()) return std::nullopt;
-  const KeyRecord& record = found->second;
+  if (found == owner->second.keys.end()) return nullptr;
+  const KeyRecord& record = *found->second;
   const int64_t systems = static_cast<int64_t>(record.systems.size());
   if (!(record.shape == request.shape) || systems != request.systems) {
     return InvalidFieldError(
@@ -91,26 +85,69 @@ absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCac
                      request.systems, " of ", ToString(request.shape)),
         "a key of its own for each content");
   }
-  for (const KeyedSystem& system : record.systems) {
-    if (!system.status.ok()) continue;
-    absl::Status status = CheckKept(*EntryOf(system.handle)->holding->factorization, request);
-    if (!status.ok()) return status;
+  return found->second;
+}
+
+absl::StatusOr<bool> FactorizationCache::PinAll(const KeyRecord& record, const KeyRequest& request,
+                                                std::vector<Pin>* pins,
+                                                std::vector<int64_t>* wanted) {
+  const size_t systems = record.systems.size();
+  pins->resize(systems);
+  wanted->resize(systems);
+  for (size_t at = 0; at < systems; at += kAtATime) {
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
+    if (record.forgotten) return false;
+    for (size_t i = at; i < std::min(at + kAtATime, systems); ++i) {
+      if (!record.systems[i].status.ok()) continue;
+      Entry* const entry = EntryOf(record.systems[i].handle);
+      absl::Status status = CheckKept(*entry->holding->factorization, request);
+      if (!status.ok()) return status;
+      (*pins)[i] = MakePin(entry);
+      if (NeedsPinGrant(*entry, request)) (*wanted)[i] = ChargeOf(*entry);
+    }
   }
-  absl::StatusOr<Reservation> pinned = ReservePins(record, request);
-  if (!pinned.ok()) return pinned.status();
-  KeyedFactors factors{record.systems, {}, record.held_bytes};
-  factors.pins.resize(record.systems.size());
-  for (size_t i = 0; i < record.systems.size(); ++i) {
-    if (!record.systems[i].status.ok()) continue;
-    Entry* const entry = EntryOf(record.systems[i].handle);
-    Unfile(*entry);
-    NoteUse(*entry, now);
-    entry->lease = std::max(entry->lease, request.lease);
-    if (NeedsPinGrant(*entry, request)) entry->pinned_grant = pinned->Split(ChargeOf(*entry));
-    if (request.pin) PinForGood(*entry);
-    File(*entry);
-    factors.pins[i] = MakePin(entry);
+  return true;
+}
+
+void FactorizationCache::UseAll(std::span<Pin> pins, std::span<const int64_t> wanted,
+                                const KeyRequest& request, Reservation pinned) {
+  const absl::Time now = clock_->Now();
+  for (size_t at = 0; at < pins.size(); at += kAtATime) {
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
+    for (size_t i = at; i < std::min(at + kAtATime, pins.size()); ++i) {
+      // Whoever ended it, or took its pin away, since it was looked at, did so after this.
+      Entry* const entry = pins[i].entry_;
+      if (entry == nullptr || !entry->held) continue;
+      NoteUse(*entry, now);
+      if (NeedsPinGrant(*entry, request)) {
+        if (wanted[i] == 0) continue;
+        entry->pinned_grant = pinned.Split(wanted[i]);
+      }
+      entry->lease = std::max(entry->lease, request.lease);
+      if (request.pin) PinForGood(*entry);
+    }
   }
+}
+
+absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCache::FindKey(
+    const std::string& caller, const std::string& key, const KeyRequest& request) {
+  const auto record = FindRecord(caller, key, request);
+  if (!record.ok()) return record.status();
+  if (*record == nullptr) return std::nullopt;
+  KeyedFactors factors{(*record)->systems, {}, (*record)->held_bytes};
+  std::vector<int64_t> wanted;
+  const absl::StatusOr<bool> held = PinAll(**record, request, &factors.pins, &wanted);
+  if (!held.ok()) return held.status();
+  if (!*held) return std::nullopt;
+  Reservation pinned;
+  if (const int64_t bytes = std::reduce(wanted.begin(), wanted.end()); bytes > 0) {
+    absl::StatusOr<Reservation> reserved = request.pinned->Reserve(request.tenant, bytes);
+    if (!reserved.ok()) return reserved.status();
+    pinned = *std::move(reserved);
+  }
+  UseAll(factors.pins, wanted, request, std::move(pinned));
   return factors;
 }
 

@@ -24,7 +24,7 @@ FactorizationStats FactorizationCache::StatsOf(const Entry& entry, absl::Time no
   stats.times_solved = entry.times_solved;
   stats.rhs_solved = entry.rhs_solved;
   stats.times_refactored = entry.times_refactored;
-  if (entry.key != nullptr) stats.idempotency_key = entry.key->key;
+  if (entry.key != nullptr && !entry.key->forgotten) stats.idempotency_key = entry.key->key;
   return stats;
 }
 

@@ -1,4 +1,7 @@
 // The cache: idempotency keys of what is held.
+#include <atomic>
+#include <thread>
+
 #include "tests/server/factorization_cache_fixture.h"
 
 namespace blockd::test {
@@ -152,6 +155,49 @@ TEST_F(FactorizationCacheKeysTest, OneMatrixOfTwoCounts) {
   Cache::KeyRequest request = Request(2);
   request.keep_matrix = true;
   EXPECT_EQ(FieldOf(cache_.FindKey("alice", "k", request).status()), "options.keep_matrix");
+}
+
+TEST_F(FactorizationCacheKeysTest, AKeyOfManyFindsAllOfThem) {
+  const std::vector<Handle> handles = cache_.Insert("alice", MakeSome(300), Keyed(300));
+  Cache::KeyRequest request = Request(300);
+  request.pin = true;
+  const auto found = cache_.FindKey("alice", "k", request);
+  ASSERT_TRUE(found.ok() && found->has_value());
+  for (size_t i = 0; i < handles.size(); ++i) {
+    EXPECT_EQ((*found)->systems[i].handle, handles[i]);
+    EXPECT_EQ((*found)->pins[i]->data(), (*cache_.Peek("alice", handles[i]))->data());
+  }
+  EXPECT_EQ(cache_.totals().pinned, 300);
+}
+
+// They are filed in portions: whoever lists them knows the first before the last is there.
+TEST_F(FactorizationCacheKeysTest, AKeyFindsNothingOfWhichAPartEndedBeforeItWasComplete) {
+  std::atomic<bool> over = false;
+  std::atomic<int> released = 0;
+  std::thread releaser([&] {
+    while (!over) {
+      for (const auto& stats : cache_.List("alice", std::nullopt, 1)) {
+        released += cache_.Release("alice", {&stats.handle, 1}).ok();
+      }
+    }
+  });
+  for (int round = 0; round < 200 || released == 0; ++round) {
+    const std::vector<Handle> handles = cache_.Insert("alice", MakeSome(130), Keyed(130));
+    const auto found = cache_.FindKey("alice", "k", Request(130));
+    ASSERT_TRUE(found.ok()) << found.status();
+    if (found->has_value()) {
+      for (size_t i = 0; i < handles.size(); ++i) {
+        EXPECT_EQ((*found)->systems[i].handle, handles[i]);
+        EXPECT_EQ((*found)->pins[i]->bytes(), plan_->factor_bytes());
+      }
+    }
+    (void)cache_.Release("alice", handles);
+    EXPECT_FALSE(cache_.FindKey("alice", "k", Request(130))->has_value());
+  }
+  over = true;
+  releaser.join();
+  EXPECT_EQ(cache_.totals().entries, 0);
+  EXPECT_EQ(budget_.reserved(), 0);
 }
 
 }  // namespace

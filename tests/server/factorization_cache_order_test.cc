@@ -133,6 +133,15 @@ TEST_F(FactorizationCacheTest, ALeasedOneExpiresWithItsLease) {
   EXPECT_TRUE(cache_.Get("alice", used).ok());
 }
 
+TEST_F(FactorizationCacheTest, ManyExpireAtOnce) {
+  cache_.Insert("alice", MakeSome(300), {});
+  clock_.Advance(absl::Minutes(10));
+  const Handle young = Insert();
+  cache_.Expire();
+  EXPECT_EQ(cache_.totals().entries, 1);
+  EXPECT_TRUE(cache_.Get("alice", young).ok());
+}
+
 TEST_F(FactorizationCacheTest, EvictionTakesNoMoreThanItNeeds) {
   const std::vector<Handle> handles = {Insert(), Insert(), Insert()};
   EXPECT_TRUE(cache_.Evict(0, 0).empty());
