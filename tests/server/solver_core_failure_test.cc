@@ -1,5 +1,5 @@
-// The device fails: at whichever step of whichever call, the call says INTERNAL, the core is
-// unhealthy, and the memory is back.
+// The device fails, or has no memory: at whichever step of whichever call, the call says so, and
+// the memory is back. After a failure the core is unhealthy.
 #include <functional>
 #include <limits>
 #include <set>
@@ -78,6 +78,30 @@ class SolverCoreFailureTest : public CoreTest {
       if (step == 1000) break;
     }
     return steps;
+  }
+  // Lets the pool be empty for each in turn who asks for it, and the `empty - 1` who ask next. That
+  // is no failure of the device; how often the call was refused.
+  int EmptyPoolAtEach(int64_t empty, const std::function<void()>& prepare,
+                      const std::function<absl::Status()>& call) {
+    int refused = 0;
+    for (int64_t time = 0;; ++time) {
+      SCOPED_TRACE(time);
+      Start();
+      prepare();
+      gate_->EmptyPoolAfter(time, empty);
+      const absl::Status status = call();
+      const bool was_empty = gate_->was_empty();
+      gate_->EmptyPoolAfter(std::numeric_limits<int64_t>::max());
+      EXPECT_TRUE(status.ok() || (was_empty && absl::IsResourceExhausted(status))) << status;
+      EXPECT_TRUE(core_->healthy());
+      refused += !status.ok();
+      const Handle held = Held(system_);  // and there is room for others
+      EXPECT_TRUE(SolveStatus(held, shape_).ok());
+      Stop();  // what is reserved is what is held
+      if (!was_empty) return refused;
+      if (time == 1000) ADD_FAILURE() << "no end";
+      if (time == 1000) return refused;
+    }
   }
   static void ExpectAmong(const std::set<std::string>& steps, const std::set<std::string>& least) {
     for (const std::string& step : least) {
@@ -210,6 +234,51 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfARefactor) {
     ExpectAmong(FailEveryStep([&] { handle = Held(system_, Keeping()); }, refactor),
                 {"Upload", "Factor", "LogDeterminant"});
   }
+}
+
+// ------------------------------------------------------------------- the device has no memory left
+
+// Once: the server makes room, or does it in parts. Again and again: the call is refused.
+TEST_F(SolverCoreFailureTest, NoMemoryForAFactor) {
+  const auto factor = [&] { return Factor({system_}, Keeping())->Wait().status(); };
+  EXPECT_EQ(EmptyPoolAtEach(
+                1, [] {}, factor),
+            0);
+  EXPECT_GT(EmptyPoolAtEach(
+                100, [] {}, factor),
+            1);
+}
+
+TEST_F(SolverCoreFailureTest, NoMemoryForAnUpload) {
+  const auto upload = [&] { return UploadStatus(); };
+  EXPECT_EQ(EmptyPoolAtEach(
+                1, [] {}, upload),
+            0);
+  EXPECT_GT(EmptyPoolAtEach(
+                100, [] {}, upload),
+            1);
+}
+
+TEST_F(SolverCoreFailureTest, NoMemoryForASolve) {
+  for (const int32_t refinements : {0, 2}) {
+    Handle handle;
+    const auto prepare = [&] { handle = Held(system_, Keeping()); };
+    const auto solve = [&] {
+      return Solve(handle, shape_, 1, kAlike, refinements > 0, refinements)->Wait().status();
+    };
+    EXPECT_EQ(EmptyPoolAtEach(1, prepare, solve), 0);
+    EXPECT_GT(EmptyPoolAtEach(100, prepare, solve), 0);
+  }
+}
+
+TEST_F(SolverCoreFailureTest, NoMemoryForAFactorSolve) {
+  const auto both = [&] { return FactorSolve(system_, 1, kAlike, true)->Wait().status(); };
+  EXPECT_EQ(EmptyPoolAtEach(
+                1, [] {}, both),
+            0);
+  EXPECT_GT(EmptyPoolAtEach(
+                100, [] {}, both),
+            1);
 }
 
 }  // namespace

@@ -8,11 +8,13 @@ namespace {
 
 constexpr size_t kSmallBytes = size_t{64} << 10;
 std::atomic<int64_t> pieces_left{0};  // that succeed before the one that fails, and that one
+std::atomic<Pieces> kind{Pieces::kSmall};
 std::atomic<bool> piece_failed{false};
 
 }  // namespace
 
-FailingMalloc::FailingMalloc(int64_t nth) {
+FailingMalloc::FailingMalloc(Pieces pieces, int64_t nth) {
+  kind = pieces;
   piece_failed = false;
   pieces_left = nth;
 }
@@ -23,12 +25,11 @@ bool FailingMalloc::failed() const { return piece_failed; }
 
 // What heap_interposer.cc asks.
 bool BlockdTestMallocFails(size_t bytes) {
-  using blockd::test::kSmallBytes;
   using blockd::test::pieces_left;
   if (pieces_left.load(std::memory_order_relaxed) <= 0) return false;
-  if (bytes >= kSmallBytes || pieces_left.fetch_sub(1) != 1) {
-    return false;
-  }
+  const bool large = bytes >= blockd::test::kSmallBytes;
+  if (large != (blockd::test::kind == blockd::test::Pieces::kLarge)) return false;
+  if (pieces_left.fetch_sub(1) != 1) return false;
   blockd::test::piece_failed = true;
   return true;
 }

@@ -7,11 +7,14 @@
 
 namespace blockd::test {
 
-// While it lives, the `nth` small piece (1 is the next) that any thread asks for fails: in the C
-// library, whoever asks for it. One at a time.
+// Pieces below 64 KiB, for which nobody is told that there are none, or those from there on.
+enum class Pieces { kSmall, kLarge };
+
+// While it lives, the `nth` of these pieces (1 is the next) that any thread asks for fails: in the
+// C library, whoever asks for it. One at a time.
 class FailingMalloc {
  public:
-  explicit FailingMalloc(int64_t nth);
+  FailingMalloc(Pieces pieces, int64_t nth);
   ~FailingMalloc();
   FailingMalloc(const FailingMalloc&) = delete;
   FailingMalloc& operator=(const FailingMalloc&) = delete;

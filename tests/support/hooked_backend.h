@@ -1,5 +1,5 @@
-// A backend with a gate before the work of each track, and one that fails at the step that a test
-// chooses.
+// A backend with a gate before the work of each track, and one that fails, or has no memory, at the
+// step that a test chooses.
 #ifndef BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
 #define BLOCKD_TESTS_SUPPORT_HOOKED_BACKEND_H_
 
@@ -53,6 +53,24 @@ class Gate {
     absl::MutexLock lock(&mutex_);
     return failed_;
   }
+  // Once the pool was asked for so many times more, it has nothing for those who ask the next
+  // `empty` times.
+  void EmptyPoolAfter(int64_t times, int64_t empty = 1) {
+    absl::MutexLock lock(&mutex_);
+    pools_left_ = times;
+    empty_left_ = empty;
+    was_empty_ = false;
+  }
+  bool was_empty() const {
+    absl::MutexLock lock(&mutex_);
+    return was_empty_;
+  }
+  bool IsPoolEmpty() {
+    absl::MutexLock lock(&mutex_);
+    const bool empty = pools_left_-- <= 0 && empty_left_-- > 0;
+    was_empty_ |= empty;
+    return empty;
+  }
 
   // Waits for the gate to be open.
   void Pass() {
@@ -87,6 +105,9 @@ class Gate {
   int64_t factorizations_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t pools_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  int64_t empty_left_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool was_empty_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // `gate` is before both tracks, or before that of factorizations only where solves have one of
@@ -102,7 +123,7 @@ class HookedBackend : public Backend {
 
   const DeviceInfo& device() const override { return inner_->device(); }
   CostModel costs(const Shape&) const override { return costs_; }
-  MemoryPool& pool() override { return inner_->pool(); }
+  MemoryPool& pool() override { return gate_->IsPoolEmpty() ? empty_pool_ : inner_->pool(); }
   bool reads_host_memory() const override { return inner_->reads_host_memory(); }
   absl::Status Write(void* device, const void* host, int64_t bytes) override {
     return Step(Track::kFactor, "Upload", [&] { return inner_->Write(device, host, bytes); });
@@ -200,6 +221,7 @@ class HookedBackend : public Backend {
   const std::unique_ptr<Backend> inner_;
   const CostModel costs_;
   const std::shared_ptr<Gate> gate_, solve_gate_;
+  MemoryPool empty_pool_{nullptr, 0};
 };
 
 }  // namespace blockd::test
