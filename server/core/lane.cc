@@ -129,7 +129,7 @@ void Lane::Loop() {
       continue;
     }
     std::vector<EndedWork> ended;
-    std::vector<WorkPtr> works = scheduler_.Take(now, flush_, &ended);
+    std::vector<WorkPtr> works = scheduler_.Take(now, flush_, &ended, correction_);
     running_seconds_ = 0;
     for (const WorkPtr& work : works) {
       running_.push_back(static_cast<Task*>(work.get()));

@@ -189,7 +189,8 @@ void Scheduler::Earn(PriorityClass priority, double seconds) {
   }
 }
 
-std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<EndedWork>* ended) {
+std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<EndedWork>* ended,
+                                     double stretch) {
   if (now >= next_forget_) ForgetIdle(now);
   std::vector<WorkPtr> batch;
   while (batch.empty()) {
@@ -202,13 +203,12 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
     const PriorityClass priority = head->ticket_.priority;
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     const bool shared = IsShared(now);
+    const double most_shared = limits_.max_shared_seconds / stretch;
     const double piece = head->ticket_.piece_seconds;
-    head->granted_seconds_ =
-        shared && piece > 0 ? std::max(limits_.max_shared_seconds, piece) : kNoLimit;
+    head->granted_seconds_ = shared && piece > 0 ? std::max(most_shared, piece) : kNoLimit;
     const BatchKey key = head->ticket_.key;
     double seconds = std::min(head->ticket_.seconds, head->granted_seconds_);
-    const double most_seconds =
-        shared ? std::max(limits_.max_shared_seconds, head->ticket_.seconds) : kNoLimit;
+    const double most_seconds = shared ? std::max(most_shared, head->ticket_.seconds) : kNoLimit;
     int64_t items = head->ticket_.items, bytes = head->ticket_.bytes;
     Charge(*head, seconds);
     batch.push_back(Remove(head));

@@ -140,8 +140,10 @@ class Scheduler {
   absl::Time NextClose() const;
 
   // The next batch, of one key; empty if none is closed. `flush` closes all. What it meets whose
-  // deadline has passed is moved to `ended`.
-  std::vector<WorkPtr> Take(absl::Time now, bool flush, std::vector<EndedWork>* ended);
+  // deadline has passed is moved to `ended`. `stretch`: how long work takes, over what is
+  // predicted.
+  std::vector<WorkPtr> Take(absl::Time now, bool flush, std::vector<EndedWork>* ended,
+                            double stretch = 1);
 
   // All whose deadline has passed.
   std::vector<EndedWork> TakeExpired(absl::Time now);
