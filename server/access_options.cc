@@ -1,5 +1,7 @@
 #include "server/access_options.h"
 
+#include <algorithm>
+
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,12 @@ static const blockd::server::AccessOptions& AccessDefaults() {
   return defaults;
 }
 
+ABSL_FLAG(
+    std::string, unix_socket, AccessDefaults().unix_socket,
+    "Path of a Unix domain socket to serve gRPC on too, without TLS, for this machine; --port=-1 "
+    "serves on it alone. It replaces a socket that nobody listens on any more.");
+ABSL_FLAG(std::string, unix_socket_mode, AccessDefaults().unix_socket_mode,
+          "Permissions of --unix_socket, octal: who may write may connect.");
 ABSL_FLAG(std::string, tenants_file, AccessDefaults().tenants_file,
           "File with the tenants, as deploy/tenants.textproto is one: who each is, its quotas, its "
           "weight. Without it each caller is a tenant of its own.");
@@ -42,22 +50,32 @@ ABSL_FLAG(bool, hash_token, false,
 namespace blockd::server {
 namespace {
 
-absl::Status CheckSomebodyGetsIn(const AccessOptions& access, const Surroundings& surroundings) {
-  const bool tokens = !access.tenants_file.empty() && AcceptsTokens(surroundings);
-  if (surroundings.client_certificates || tokens || TrustsCallerMetadata(access, surroundings)) {
+absl::Status CheckSomebodyGetsIn(const AccessOptions& access, const Entrance& entrance) {
+  const bool tokens = !access.tenants_file.empty() && AcceptsTokens(entrance);
+  if (entrance.client_certificates || tokens || TrustsCallerMetadata(access, entrance)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--address=", surroundings.address,
-      ": nobody could say who asks. Expected --tls_client_ca_file (client certificates), or TLS "
-      "and "
+      entrance.is_unix ? "--unix_socket=" : "--address=", entrance.address,
+      ": nobody could say who asks. Expected ",
+      entrance.is_unix ? "" : "--tls_client_ca_file (client certificates), or TLS and ",
       "--tenants_file (bearer tokens), or --trust_caller_metadata=true, by which whoever reaches "
       "the server may be anybody"));
 }
 
+absl::Status CheckUnixSocket(const AccessOptions& access) {
+  if (access.unix_socket.size() > kMaxSocketPath) {
+    return RefuseFlag("unix_socket", access.unix_socket,
+                      absl::StrCat("a path of at most ", kMaxSocketPath, " bytes"));
+  }
+  return ParseSocketMode(access.unix_socket_mode).status();
+}
+
 }  // namespace
 
-absl::Status CheckAccess(const AccessOptions& access, const Surroundings& surroundings) {
+bool Entrance::IsLocal() const { return is_unix || IsLoopback(address); }
+
+absl::Status CheckAccess(const AccessOptions& access, const std::vector<Entrance>& entrances) {
   absl::Status status = ParseCertificateKinds(access.certificate_identity).status();
   status.Update(
       CheckOneOf("trust_caller_metadata", access.trust_caller_metadata, {"auto", "true", "false"}));
@@ -65,36 +83,47 @@ absl::Status CheckAccess(const AccessOptions& access, const Surroundings& surrou
   status.Update(CheckOneOf("tls_min_version", access.tls_min_version, {"1.3", "1.2"}));
   status.Update(CheckDuration("tls_watch_interval", access.tls_watch_interval,
                               absl::Milliseconds(1), absl::Hours(24)));
-  status.Update(CheckNumber("health_port", access.health_port, -1,
-                            IsUnixAddress(surroundings.address) ? -1 : 65535));
-  status.Update(CheckSomebodyGetsIn(access, surroundings));
+  status.Update(CheckNumber("health_port", access.health_port, -1, 65535));
+  status.Update(CheckUnixSocket(access));
+  for (const Entrance& entrance : entrances) status.Update(CheckSomebodyGetsIn(access, entrance));
   return status;
 }
 
-bool TrustsCallerMetadata(const AccessOptions& access, const Surroundings& surroundings) {
+bool TrustsCallerMetadata(const AccessOptions& access, const Entrance& entrance) {
   if (access.trust_caller_metadata != "auto") return access.trust_caller_metadata == "true";
-  return IsLoopback(surroundings.address) && !surroundings.client_certificates;
+  return entrance.IsLocal() && !entrance.client_certificates;
 }
 
-bool ServesReflection(const AccessOptions& access, const Surroundings& surroundings) {
+bool ServesReflection(const AccessOptions& access, const std::vector<Entrance>& entrances) {
   if (access.reflection != "auto") return access.reflection == "true";
-  return IsLoopback(surroundings.address);
+  return std::all_of(entrances.begin(), entrances.end(),
+                     [](const Entrance& entrance) { return entrance.IsLocal(); });
 }
 
-bool AcceptsTokens(const Surroundings& surroundings) {
-  return surroundings.tls || IsLoopback(surroundings.address);
-}
+bool AcceptsTokens(const Entrance& entrance) { return entrance.tls || entrance.IsLocal(); }
 
 bool IsLoopback(absl::string_view address) {
   if (address == "localhost" || address == "::1" || address == "[::1]") return true;
-  if (IsUnixAddress(address)) return true;
   // A name may begin with these digits too, and be anywhere.
   return absl::StartsWith(address, "127.") &&
          address.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
+absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text) {
+  mode_t mode = 0;
+  for (const char c : text) mode = mode * 8 + static_cast<mode_t>(c - '0');
+  const bool is_octal = text.find_first_not_of("01234567") == absl::string_view::npos;
+  if (is_octal && (text.size() == 3 || text.size() == 4) && (mode & ~mode_t{0666}) == 0) {
+    return mode;
+  }
+  return RefuseFlag("unix_socket_mode", text,
+                    "three or four octal digits that say who may read and write, as 0660");
+}
+
 AccessOptions AccessFromFlags() {
   AccessOptions access;
+  access.unix_socket = absl::GetFlag(FLAGS_unix_socket);
+  access.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
   access.tenants_file = absl::GetFlag(FLAGS_tenants_file);
   access.certificate_identity = absl::GetFlag(FLAGS_certificate_identity);
   access.trust_caller_metadata = absl::GetFlag(FLAGS_trust_caller_metadata);

@@ -42,7 +42,8 @@ void ConnectionAcceptor::Start() {
 void ConnectionAcceptor::Stop() {
   (void)eventfd_write(stop_.get(), 1);
   if (thread_.joinable()) thread_.join();
-  listener_ = Listener();
+  listener_.file = SocketFile();
+  listener_.sockets.clear();
 }
 
 int64_t ConnectionAcceptor::open() {
@@ -109,7 +110,7 @@ bool ConnectionAcceptor::AcceptSome(int listening_fd) {
       absl::MutexLock lock(&mutex_);
       table_.Add(fd, PeerName(peer));
     }
-    hand_over_(listening_fd, socket_fd.Release());
+    hand_over_({listening_fd, socket_fd.Release(), peer.ss_family == AF_UNIX});
   }
   return true;
 }

@@ -28,10 +28,16 @@ struct ConnectionLimits {
   int64_t descriptors = 0;
 };
 
+struct Accepted {
+  int listening_fd = -1;
+  int fd = -1;
+  bool is_unix = false;  // a Unix domain socket
+};
+
 class ConnectionAcceptor {
  public:
   // Owns `fd` from then on.
-  using HandOver = std::function<void(int listening_fd, int fd)>;
+  using HandOver = std::function<void(const Accepted&)>;
   // Connections are refused from now on, or none has been for a while and there is room again.
   using OnFull = std::function<void(bool full)>;
 
@@ -42,8 +48,8 @@ class ConnectionAcceptor {
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
 
-  int port() const { return port_; }
-  void Stop();  // nothing listens any more; what was accepted is not touched
+  int port() const { return port_; }  // -1: none of TCP
+  void Stop();                        // nothing listens any more; what was accepted is not touched
 
   // Ends a connection that it has accepted, by the peer's name; nothing if there is none.
   void End(const std::string& peer, const std::string& why);

@@ -33,6 +33,7 @@ int64_t ConnectionTable::Count() {
 }
 
 bool ConnectionTable::End(absl::string_view peer) {
+  if (peer.empty()) return false;
   for (const auto& [fd, connection] : open_) {
     if (connection.peer != peer) continue;
     // By a descriptor of our own: after a look at `fd` its owner may close it, and another file get

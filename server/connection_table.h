@@ -25,7 +25,8 @@ class ConnectionTable {
   int64_t AtMost() const { return static_cast<int64_t>(open_.size()); }
   // As many as are open. Looks at each, in about 0.3 us.
   int64_t Count();
-  // Ends the connection: its owner finds it closed. False if there is none, or none any more.
+  // Ends the connection: its owner finds it closed. False if there is none, or none any more, or
+  // if `peer` is empty: those who have no name cannot be told apart.
   bool End(absl::string_view peer);
 
  private:
@@ -36,7 +37,8 @@ class ConnectionTable {
   absl::flat_hash_map<int, Connection> open_;
 };
 
-// "127.0.0.1:7117" or "[::1]:7117", of an address of IPv4 in the form of IPv6 too; else empty.
+// "127.0.0.1:7117" or "[::1]:7117", of an address of IPv4 in the form of IPv6 too; else empty:
+// at a Unix socket clients have no name.
 std::string PeerName(const sockaddr_storage& address);
 // The same of what gRPC calls the peer.
 std::string PeerName(absl::string_view grpc_peer);

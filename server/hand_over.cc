@@ -7,10 +7,10 @@ ConnectionAcceptor::HandOver ServeAccepted(
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
       builder->experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
-  return [acceptor](int listening_fd, int fd) {
+  return [acceptor](const Accepted& accepted) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = listening_fd;
-    connection.fd = fd;
+    connection.listener_fd = accepted.listening_fd;
+    connection.fd = accepted.fd;
     acceptor->HandleNewConnection(&connection);
   };
 }

@@ -1,8 +1,10 @@
 #include "server/listener.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -18,9 +21,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 
 namespace blockd::server {
 namespace {
+
+// How long another server that starts is waited for.
+constexpr absl::Duration kLockTime = absl::Seconds(2), kLockRetry = absl::Milliseconds(1);
 
 struct Address {
   sockaddr_storage bytes{};
@@ -102,12 +109,6 @@ absl::StatusOr<FileDescriptor> ListenOn(Address* address, absl::Duration silence
   return socket_fd;
 }
 
-std::string PathOf(absl::string_view address) {
-  absl::ConsumePrefix(&address, "unix:");
-  if (absl::StartsWith(address, "///")) absl::ConsumePrefix(&address, "//");
-  return std::string(address);
-}
-
 // Whether the file is a socket that a server left that has ended: nobody listens.
 bool IsLeft(const sockaddr_un& name) {
   struct stat file {};
@@ -117,48 +118,43 @@ bool IsLeft(const sockaddr_un& name) {
          errno == ECONNREFUSED;
 }
 
-absl::StatusOr<Listener> ListenOnFile(const std::string& path) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
-    return absl::UnavailableError(
-        absl::StrCat("expected a path of 1 to ", sizeof(name.sun_path) - 1, " bytes"));
+ino_t InodeOf(const std::string& path) {
+  struct stat file {};
+  return lstat(path.c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+absl::Status Unavailable() { return absl::UnavailableError(std::strerror(errno)); }
+
+// Until it is closed no other server looks in the folder of `path` for sockets that nobody listens
+// on: between bind and listen one would look so.
+absl::StatusOr<FileDescriptor> LockFolder(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  FileDescriptor lock(
+      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() < 0) return Unavailable();
+  const absl::Time end = absl::Now() + kLockTime;
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return Unavailable();
+    if (absl::Now() > end) return absl::UnavailableError("another program locks its folder");
+    absl::SleepFor(kLockRetry);
   }
-  path.copy(name.sun_path, path.size());
-  FileDescriptor socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const auto bind_it = [&] {
-    return bind(socket_fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0;
-  };
-  if (!bind_it()) {
-    const int failure = errno;
-    if (failure != EADDRINUSE || !IsLeft(name)) {
-      return absl::UnavailableError(std::strerror(failure));
-    }
-    if (unlink(path.c_str()) != 0 || !bind_it()) {
-      return absl::UnavailableError(std::strerror(errno));
-    }
-  }
-  Listener listener;
-  listener.file = SocketFile(path);
-  if (listen(socket_fd.get(), SOMAXCONN) != 0) return absl::UnavailableError(std::strerror(errno));
-  listener.sockets.push_back(std::move(socket_fd));
-  return listener;
+  return lock;
 }
 
 }  // namespace
 
-SocketFile::~SocketFile() {
-  if (!path_.empty()) unlink(path_.c_str());
+SocketFile::SocketFile(std::string path) : path_(std::move(path)), inode_(InodeOf(path_)) {}
+
+void SocketFile::Remove() {
+  if (!path_.empty() && InodeOf(path_) == inode_) unlink(path_.c_str());
 }
 
 std::string HostPort(const std::string& address, int port) {
-  if (IsUnixAddress(address)) return address;
   const bool ipv6 = absl::StrContains(address, ":") && !absl::StartsWith(address, "[");
   return ipv6 ? absl::StrCat("[", address, "]:", port) : absl::StrCat(address, ":", port);
 }
 
 absl::StatusOr<Listener> Listen(const std::string& address, int port, absl::Duration silence) {
-  if (IsUnixAddress(address)) return ListenOnFile(PathOf(address));
   absl::StatusOr<std::vector<Address>> addresses = Resolve(address, port);
   if (!addresses.ok()) return addresses.status();
   const bool every = std::any_of(addresses->begin(), addresses->end(),
@@ -180,6 +176,40 @@ absl::StatusOr<Listener> Listen(const std::string& address, int port, absl::Dura
     if (every) break;
   }
   if (listener.sockets.empty()) return failure;
+  return listener;
+}
+
+absl::StatusOr<Listener> ListenOnUnixSocket(const std::string& path, mode_t mode) {
+  sockaddr_un name{};
+  static_assert(sizeof(name.sun_path) == kMaxSocketPath + 1);
+  name.sun_family = AF_UNIX;
+  if (path.empty() || path.size() > kMaxSocketPath) {
+    return absl::UnavailableError(
+        absl::StrCat("expected a path of 1 to ", kMaxSocketPath, " bytes"));
+  }
+  path.copy(name.sun_path, path.size());
+  const absl::StatusOr<FileDescriptor> lock = LockFolder(path);
+  if (!lock.ok()) return lock.status();
+  FileDescriptor socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int fd = socket_fd.get();
+  const auto bind_it = [&] {
+    return bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0;
+  };
+  // The file never has more than `mode`: bind gives it what the socket has, less the umask.
+  if (fd < 0 || fchmod(fd, mode) != 0) return Unavailable();
+  if (!bind_it()) {
+    const int failure = errno;
+    if (failure != EADDRINUSE || !IsLeft(name)) {
+      return absl::UnavailableError(std::strerror(failure));
+    }
+    if (unlink(path.c_str()) != 0 || !bind_it()) return Unavailable();
+  }
+  Listener listener;
+  listener.file = SocketFile(path);
+  // What the umask took away comes back before anybody can connect.
+  if (fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0) return Unavailable();
+  if (listen(fd, SOMAXCONN) != 0) return Unavailable();
+  listener.sockets.push_back(std::move(socket_fd));
   return listener;
 }
 

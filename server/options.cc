@@ -15,7 +15,6 @@
 #include "server/core/byte_size.h"
 #include "server/descriptors.h"
 #include "server/flag_checks.h"
-#include "server/listener.h"
 #include "server/machine_limits.h"
 
 using blockd::server::ByteSize;
@@ -26,19 +25,16 @@ static const blockd::server::ServerOptions& Defaults() {
   return defaults;
 }
 
-ABSL_FLAG(std::string, address, Defaults().address,
-          "Address to serve gRPC on, IPv4 or IPv6; or unix:PATH, a Unix domain socket instead of a "
-          "port. Who may connect to that is who may write the file, by the umask.");
+ABSL_FLAG(std::string, address, Defaults().address, "Address to serve gRPC on, IPv4 or IPv6.");
 ABSL_FLAG(int32_t, port, Defaults().port,
-          "TCP port of gRPC; 0: any free one. Nothing to a Unix domain socket.");
+          "TCP port of gRPC; 0: any free one; -1: none, with --unix_socket.");
 ABSL_FLAG(std::string, metrics_address, Defaults().metrics_address,
           "Address to serve /metrics on.");
 ABSL_FLAG(int32_t, metrics_port, Defaults().metrics_port,
           "TCP port of /metrics (HTTP, Prometheus text); 0: any free one; -1: no metrics port.");
 ABSL_FLAG(
     std::string, port_file, Defaults().port_file,
-    "File that is written once the server serves: lines grpc=PORT and metrics=PORT; 0 is the port "
-    "of a Unix domain socket.");
+    "File that is written once the server serves: lines grpc=PORT and metrics=PORT; -1: none.");
 ABSL_FLAG(std::string, server_name, Defaults().server_name,
           "Name of this server among several, the same after a restart; empty: HOSTNAME:port. A "
           "handle says by it who made it.");
@@ -204,7 +200,7 @@ bool IsOneWord(absl::string_view text) {
 std::string DefaultName(int port) {
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);
-  return port != 0 ? absl::StrCat(host, ":", port) : absl::StrCat(host, ":pid-", getpid());
+  return port > 0 ? absl::StrCat(host, ":", port) : absl::StrCat(host, ":pid-", getpid());
 }
 
 constexpr int64_t kMany = int64_t{1} << 30;
@@ -241,7 +237,12 @@ absl::Status CheckTransport(const ServerOptions& o) {
   const absl::Duration ms = absl::Milliseconds(1), day = absl::Hours(24),
                        inf = absl::InfiniteDuration();
   absl::Status status;
-  status.Update(CheckNumber("port", o.port, 0, 65535));
+  status.Update(CheckNumber("port", o.port, o.access.unix_socket.empty() ? 0 : -1, 65535));
+  if (absl::StartsWith(o.address, "unix:")) {
+    status.Update(
+        RefuseFlag("address", o.address,
+                   "an address of IPv4 or IPv6; --unix_socket=PATH is for a Unix socket"));
+  }
   status.Update(CheckNumber("metrics_port", o.metrics_port, -1, 65535));
   status.Update(CheckBytes("max_message_bytes", o.max_message_bytes, 4 * kKiB, 2 * kGiB - 1));
   status.Update(CheckNumber("max_connections", o.max_connections, 0, kMany));
@@ -279,11 +280,18 @@ absl::Status CheckTransport(const ServerOptions& o) {
   if (!o.tls_client_ca_file.empty() && o.tls_cert_file.empty()) {
     status.Update(RefuseFlag("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));
   }
-  status.Update(CheckAccess(o.access, o.surroundings()));
+  status.Update(CheckAccess(o.access, o.entrances()));
   return status;
 }
 
 }  // namespace
+
+std::vector<Entrance> ServerOptions::entrances() const {
+  std::vector<Entrance> open;
+  if (port >= 0) open.push_back(network_entrance());
+  if (!access.unix_socket.empty()) open.push_back(unix_entrance());
+  return open;
+}
 
 absl::Status CheckAndComplete(ServerOptions* options) {
   const int64_t memory = MachineMemoryBytes();
@@ -301,7 +309,7 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   if (options->device.cpu_threads == 0) options->device.cpu_threads = MachineProcessors();
   if (options->device.cpu_lanes == 0) options->device.cpu_lanes = MachineProcessors();
   if (options->server_name.empty()) {
-    options->server_name = DefaultName(IsUnixAddress(options->address) ? 0 : options->port);
+    options->server_name = DefaultName(options->port);
   }
   absl::Status status = CheckTransport(*options);
   status.Update(CheckCore(options->core));

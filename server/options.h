@@ -20,7 +20,7 @@ namespace blockd::server {
 
 struct ServerOptions {
   std::string address = "127.0.0.1";
-  int32_t port = 7117;  // 0: any free one
+  int32_t port = 7117;  // 0: any free one; -1: none, where there is a Unix socket
   std::string metrics_address = "127.0.0.1";
   int32_t metrics_port = 7118;  // 0: any free one; -1: none
   std::string port_file;
@@ -29,9 +29,11 @@ struct ServerOptions {
   std::string tls_cert_file, tls_key_file, tls_client_ca_file;
   AccessOptions access;
   // What the access options depend on; views of this object.
-  Surroundings surroundings() const {
+  Entrance network_entrance() const {
     return {address, !tls_cert_file.empty(), !tls_client_ca_file.empty()};
   }
+  Entrance unix_entrance() const { return {.address = access.unix_socket, .is_unix = true}; }
+  std::vector<Entrance> entrances() const;  // those that are open
 
   std::string backend = "auto";
   BackendOptions device;

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "absl/strings/match.h"
+
 namespace blockd::server {
 namespace {
 
@@ -27,11 +29,12 @@ std::vector<absl::string_view> Properties(const grpc::AuthContext& context, cons
 
 }  // namespace
 
-Peer PeerOf(const grpc::ServerContextBase& rpc, bool client_certificates) {
+Peer PeerOf(const grpc::ServerContextBase& rpc, const Identities& who) {
   Peer peer;
   peer.authorization = MetadataValues(rpc, kAuthorizationKey);
   peer.caller = MetadataValues(rpc, kCallerKey);
-  if (!client_certificates) return peer;
+  peer.is_unix = who.has_unix_rules() && absl::StartsWith(rpc.peer(), "unix");
+  if (peer.is_unix || !who.rules().client_certificates) return peer;
   const std::shared_ptr<const grpc::AuthContext> context = rpc.auth_context();
   peer.has_certificate = !Properties(*context, GRPC_X509_PEM_CERT_PROPERTY_NAME).empty();
   // Kind by kind: x509_subject_alternative_name, which is what a "peer identity" is, mixes them.

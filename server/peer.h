@@ -4,13 +4,14 @@
 
 #include <grpcpp/server_context.h>
 
-#include "server/identity/identify.h"
+#include "server/identity/identities.h"
 
 namespace blockd::server {
 
-// Views of what `rpc` holds. `client_certificates`: whether clients had to show one, as it costs
-// something to look.
-Peer PeerOf(const grpc::ServerContextBase& rpc, bool client_certificates);
+// Views of what `rpc` holds. Looks only at what `who` makes a difference of, as it costs something
+// to look. gRPC 1.51 does not say which process is at the other end of a Unix socket: all of them
+// are "unix:".
+Peer PeerOf(const grpc::ServerContextBase& rpc, const Identities& who);
 
 }  // namespace blockd::server
 

@@ -9,8 +9,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -30,6 +28,7 @@
 #include "server/listener.h"
 #include "server/logging.h"
 #include "server/metrics_port.h"
+#include "server/ports.h"
 #include "server/process_metrics.h"
 #include "server/reflection.h"
 #include "server/transport/admin_service.h"
@@ -47,16 +46,18 @@ constexpr char kConnectionsHealth[] = "connections";      // whether new ones ar
 constexpr absl::Duration kCancelTime = absl::Seconds(5);  // in which what was cancelled ends
 
 absl::StatusOr<std::unique_ptr<Identities>> LoadIdentities(const ServerOptions& options) {
-  const Surroundings surroundings = options.surroundings();
-  absl::StatusOr<std::vector<NameKind>> kinds =
-      ParseCertificateKinds(options.access.certificate_identity);
+  const AccessOptions& access = options.access;
+  absl::StatusOr<std::vector<NameKind>> kinds = ParseCertificateKinds(access.certificate_identity);
   if (!kinds.ok()) return kinds.status();
-  return Identities::Load(
-      options.access.tenants_file,
-      {.certificate_kinds = *std::move(kinds),
-       .trust_caller_metadata = TrustsCallerMetadata(options.access, surroundings),
-       .accept_tokens = AcceptsTokens(surroundings),
-       .client_certificates = surroundings.client_certificates});
+  const auto rules = [&](const Entrance& entrance) {
+    return IdentityRules{.certificate_kinds = *kinds,
+                         .trust_caller_metadata = TrustsCallerMetadata(access, entrance),
+                         .accept_tokens = AcceptsTokens(entrance),
+                         .client_certificates = entrance.client_certificates};
+  };
+  std::optional<IdentityRules> unix_rules;
+  if (!access.unix_socket.empty()) unix_rules = rules(options.unix_entrance());
+  return Identities::Load(access.tenants_file, rules(options.network_entrance()), unix_rules);
 }
 
 // Channel arguments are ints.
@@ -100,31 +101,6 @@ absl::Duration LookEvery(const ServerOptions& options) {
   return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
 }
 
-// Written under another name first, so that a script never reads half of it.
-absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_port) {
-  if (path.empty()) return absl::OkStatus();
-  const std::string draft = path + ".new";
-  std::ofstream file(draft);
-  file << "grpc=" << grpc_port << "\nmetrics=" << metrics_port << "\n";
-  file.close();
-  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--port_file=", path, ": expected a path that can be written"));
-  }
-  return absl::OkStatus();
-}
-
-// None for a negative port. SO_REUSEPORT is off: two servers on one port would split the handles.
-absl::StatusOr<Listener> ListenFor(absl::string_view what, absl::string_view flags,
-                                   const std::string& address, int port, absl::Duration silence) {
-  if (port < 0) return Listener();
-  absl::StatusOr<Listener> listener = Listen(address, port, silence);
-  if (listener.ok()) return listener;
-  return absl::AlreadyExistsError(absl::StrCat("cannot serve ", what, " on ",
-                                               HostPort(address, port), ": ",
-                                               listener.status().message(), " (", flags, ")"));
-}
-
 ConnectionLimits LimitsOf(const ServerOptions& options) {
   const int64_t limit = DescriptorLimit();
   return {.name = "--max_connections",
@@ -154,26 +130,15 @@ class Server::Impl {
     if (absl::Status status = StartCore(std::move(backend)); !status.ok()) return status;
     if (absl::Status status = StartTls(); !status.ok()) return status;
     // Nothing is served before all ports are there.
-    absl::StatusOr<Listener> calls =
-        ListenFor("gRPC", "--address, --port; 0 takes any free port", options.address, options.port,
-                  options.keepalive_timeout);
-    if (!calls.ok()) return calls.status();
-    absl::StatusOr<Listener> probes =
-        ListenFor("health checks", "--address, --health_port; -1 turns it off", options.address,
-                  options.access.health_port, options.keepalive_timeout);
-    if (!probes.ok()) return probes.status();
-    absl::StatusOr<Listener> scrapes =
-        ListenFor("metrics", "--metrics_address, --metrics_port; -1 turns metrics off",
-                  options.metrics_address, options.metrics_port, options.keepalive_timeout);
-    if (!scrapes.ok()) return scrapes.status();
+    absl::StatusOr<Ports> ports = ListenOnPorts(options);
+    if (!ports.ok()) return ports.status();
     SayWhoIsTrusted();
-    if (absl::Status status = StartHealth(*std::move(probes)); !status.ok()) return status;
-    if (absl::Status status = StartGrpc(*std::move(calls)); !status.ok()) return status;
-    if (absl::Status status = StartMetrics(*std::move(scrapes)); !status.ok()) return status;
+    if (absl::Status status = StartHealth(std::move(ports->probes)); !status.ok()) return status;
+    if (absl::Status status = StartGrpc(std::move(ports->calls)); !status.ok()) return status;
+    if (absl::Status status = StartMetrics(std::move(ports->scrapes)); !status.ok()) return status;
     SetServing(true);
     core->OnUnhealthy([this](const absl::Status& failure) { OnDeviceFailure(failure); });
-    if (absl::Status status = WritePortFile(options.port_file, grpc_port, metrics_port);
-        !status.ok()) {
+    if (absl::Status status = WritePortFile(options, grpc_port, metrics_port); !status.ok()) {
       return status;
     }
     LogServing();
@@ -362,9 +327,9 @@ class Server::Impl {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
-    SetReflection(ServesReflection(options.access, options.surroundings()), &builder);
-    ConnectionAcceptor::HandOver hand_over = ServeAccepted(
-        &builder, tls == nullptr ? grpc::InsecureServerCredentials() : tls->credentials());
+    SetReflection(ServesReflection(options.access, options.entrances()), &builder);
+    const auto local = ServeAccepted(&builder, grpc::InsecureServerCredentials());
+    const auto network = tls == nullptr ? local : ServeAccepted(&builder, tls->credentials());
     calls = std::make_unique<CallQueues>(
         options.serving_threads, options.reply_timeout, LookEvery(options),
         [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
@@ -377,7 +342,8 @@ class Server::Impl {
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     SetHealth(kConnectionsHealth, true);
     connections = std::make_unique<ConnectionAcceptor>(
-        std::move(listener), LimitsOf(options), hand_over,
+        std::move(listener), LimitsOf(options),
+        [=](const Accepted& accepted) { (accepted.is_unix ? local : network)(accepted); },
         [this](bool full) { SetHealth(kConnectionsHealth, !full); });
     calls->Start();
     connections->Start();
@@ -397,12 +363,15 @@ class Server::Impl {
   }
 
   void SayWhoIsTrusted() {
-    if (!TrustsCallerMetadata(options.access, options.surroundings())) return;
-    LogLine(IsLoopback(options.address) ? LogLevel::kInfo : LogLevel::kWarn, "trusts_callers")
-        .Add("flag", absl::StrCat("--trust_caller_metadata=", options.access.trust_caller_metadata))
-        .Add("address", options.address)
-        .Add("message", "callers name themselves: whoever reaches this server may be anybody")
-        .Write();
+    for (const Entrance& entrance : options.entrances()) {
+      const AccessOptions& access = options.access;
+      if (!TrustsCallerMetadata(access, entrance)) continue;
+      LogLine(entrance.IsLocal() ? LogLevel::kInfo : LogLevel::kWarn, "trusts_callers")
+          .Add("flag", absl::StrCat("--trust_caller_metadata=", access.trust_caller_metadata))
+          .Add("address", std::string(entrance.address))
+          .Add("message", "callers name themselves: whoever reaches this server may be anybody")
+          .Write();
+    }
   }
 
   // From time to time, from one thread. While memory is short, new work is refused, and what the
@@ -455,7 +424,8 @@ class Server::Impl {
     LogLine(LogLevel::kInfo, "serving")
         .Add("version", Version())
         .Add("name", options.server_name)
-        .Add("grpc", HostPort(options.address, grpc_port))
+        .Add("grpc", grpc_port < 0 ? "off" : HostPort(options.address, grpc_port))
+        .Add("unix_socket", options.access.unix_socket.empty() ? "off" : options.access.unix_socket)
         .Add("metrics", metrics_port < 0 ? "off" : HostPort(options.metrics_address, metrics_port))
         .Add("tls", options.tls_cert_file.empty() ? "off" : "on")
         .Add("health", health == nullptr ? "off" : HostPort(options.address, health->port()))
@@ -487,6 +457,7 @@ void Server::OnDrainAsked(std::function<void()> callback) {
   impl_->OnDrainAsked(std::move(callback));
 }
 std::string Server::grpc_target() const {
+  if (impl_->grpc_port < 0) return absl::StrCat("unix:", impl_->options.access.unix_socket);
   return HostPort(impl_->options.address, impl_->grpc_port);
 }
 void Server::StartDrain() { impl_->StartDrain(); }

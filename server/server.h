@@ -32,10 +32,10 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  int grpc_port() const;
+  int grpc_port() const;            // -1: none
   int metrics_port() const;         // -1: none
   int health_port() const;          // -1: none
-  std::string grpc_target() const;  // "127.0.0.1:7117"
+  std::string grpc_target() const;  // "127.0.0.1:7117", or "unix:PATH" without a port
 
   // Reads the tenants file and the TLS files again; a line of the log says what came of it. What is
   // wrong is said, and leaves the old in force.

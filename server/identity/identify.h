@@ -36,7 +36,8 @@ struct Peer {
   std::array<std::vector<absl::string_view>, kCertificateKinds> names;
   std::vector<absl::string_view> authorization;  // each value of this metadata
   std::vector<absl::string_view> caller;         // each value of `blockd-caller`
-  std::optional<uint32_t> unix_uid;
+  bool is_unix = false;                          // came through a Unix socket
+  std::optional<uint32_t> unix_uid;              // of the process there, where it is known
 };
 
 struct IdentityRules {

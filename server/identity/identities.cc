@@ -4,9 +4,10 @@
 
 namespace blockd::server {
 
-absl::StatusOr<std::unique_ptr<Identities>> Identities::Load(std::string path,
-                                                             IdentityRules rules) {
-  auto identities = std::unique_ptr<Identities>(new Identities(std::move(path), std::move(rules)));
+absl::StatusOr<std::unique_ptr<Identities>> Identities::Load(
+    std::string path, IdentityRules rules, std::optional<IdentityRules> unix_rules) {
+  auto identities = std::unique_ptr<Identities>(
+      new Identities(std::move(path), std::move(rules), std::move(unix_rules)));
   if (const absl::Status status = identities->Reload().status(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--tenants_file: ", status.message()));
   }

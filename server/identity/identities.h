@@ -6,6 +6,7 @@
 #define BLOCKD_SERVER_IDENTITY_IDENTITIES_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,12 +22,17 @@ namespace blockd::server {
 class Identities {
  public:
   // `path`: the tenants file; empty for none, so that each caller is a tenant of its own.
-  static absl::StatusOr<std::unique_ptr<Identities>> Load(std::string path, IdentityRules rules);
+  // `unix_rules`: for who comes through the Unix socket, if there is one.
+  static absl::StatusOr<std::unique_ptr<Identities>> Load(
+      std::string path, IdentityRules rules,
+      std::optional<IdentityRules> unix_rules = std::nullopt);
 
   absl::StatusOr<Principal> Identify(const Peer& peer) const {
-    return server::Identify(peer, rules_, tenants()->identities);
+    return server::Identify(peer, peer.is_unix && unix_rules_ ? *unix_rules_ : rules_,
+                            tenants()->identities);
   }
   const IdentityRules& rules() const { return rules_; }
+  bool has_unix_rules() const { return unix_rules_.has_value(); }
   std::shared_ptr<const ListedTenants> tenants() const;  // those in force
 
   // Reads the file again: whether it says something else than before. After an error, which says
@@ -34,11 +40,12 @@ class Identities {
   absl::StatusOr<bool> Reload();
 
  private:
-  Identities(std::string path, IdentityRules rules)
-      : path_(std::move(path)), rules_(std::move(rules)) {}
+  Identities(std::string path, IdentityRules rules, std::optional<IdentityRules> unix_rules)
+      : path_(std::move(path)), rules_(std::move(rules)), unix_rules_(std::move(unix_rules)) {}
 
   const std::string path_;
   const IdentityRules rules_;
+  const std::optional<IdentityRules> unix_rules_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<const ListedTenants> tenants_ ABSL_GUARDED_BY(mutex_) =
       std::make_shared<ListedTenants>();

@@ -118,7 +118,7 @@ CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBa
                        RoleSet roles)
     : CallRecord(state, method, MakeContext(rpc)) {
   const Identities& who = *state->identities;
-  absl::StatusOr<Principal> user = who.Identify(PeerOf(*rpc, who.rules().client_certificates));
+  absl::StatusOr<Principal> user = who.Identify(PeerOf(*rpc, who));
   allowed_ = user.status();
   if (!user.ok()) return;
   context_->caller = user->tenant;

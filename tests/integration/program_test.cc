@@ -34,6 +34,8 @@ TEST_F(ProgramTest, WrongFlagsAreRefusedAtStart) {
   } cases[] = {
       {{"--port=70000"}, 2, "blockd: --port=70000: expected a number from 0 to 65535\n"},
       {{"--port=http"}, 1, "port"},
+      {{"--address=unix:/run/s"}, 2, "--unix_socket=PATH is for a Unix socket"},
+      {{"--unix_socket_mode=0777"}, 2, "--unix_socket_mode=0777: expected three or four octal"},
       {{"--device_memory=lots"}, 1, "expected a number of bytes"},
       {{"--max_lease=yesterday"}, 1, "max_lease"},
       {{"--stream_idle_timeout=0"}, 2, "--stream_idle_timeout=0: expected a time from"},
@@ -69,8 +71,9 @@ TEST_F(ProgramTest, ThePortFileSaysBothPortsWhenTheServerServes) {
 TEST_F(ProgramTest, AUnixSocketIsServedUntilTheEnd) {
   const std::string path = folder_ / "socket", target = "unix:" + path;
   for (const int signal : {SIGKILL, SIGTERM}) {  // the second server finds what the first one left
-    Serve({"--address=" + target, "--backend=cpu"});
-    EXPECT_EQ(port_, "0");
+    Serve({"--port=-1", "--unix_socket=" + path, "--unix_socket_mode=0606", "--backend=cpu"});
+    EXPECT_EQ(port_, "-1");
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms(0606));
     const auto channel = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
     const auto stub = v1::Solver::NewStub(channel);
     grpc::ClientContext context;
@@ -78,15 +81,32 @@ TEST_F(ProgramTest, AUnixSocketIsServedUntilTheEnd) {
     v1::ServerInfo info;
     ASSERT_TRUE(IsOk(stub->GetServerInfo(&context, {}, &info)));
     EXPECT_TRUE(Eventually([&] { return absl::StrContains(Output(), "caller=metadata:ada"); }));
-    EXPECT_TRUE(absl::StrContains(Output(), " grpc=" + target + " ")) << Output();
+    EXPECT_TRUE(absl::StrContains(Output(), " grpc=off unix_socket=" + path + " ")) << Output();
     kill(pid_, signal);
     EXPECT_EQ(Wait(), signal == SIGKILL ? -SIGKILL : 0) << Output();
     EXPECT_EQ(fs::exists(path), signal == SIGKILL);
     fs::remove(folder_ / "ports");
   }
-  Spawn({"--address=" + target, "--health_port=0"});
+  Spawn({"--port=0", "--unix_socket=" + std::string(108, 's')});
   EXPECT_EQ(Wait(), 2);
-  EXPECT_TRUE(absl::StrContains(Output(), "--health_port=0: expected")) << Output();
+  EXPECT_TRUE(absl::StrContains(Output(), ": expected a path of at most 107 bytes")) << Output();
+}
+
+TEST_F(ProgramTest, AUnixSocketThatIsServedIsLeftToItsServer) {
+  const std::string path = folder_ / "socket";
+  Serve({"--unix_socket=" + path, "--backend=cpu"});
+  const pid_t first = std::exchange(pid_, -1);
+  Spawn({"--port=0", "--metrics_port=-1", "--device_memory=64MiB", "--backend=cpu",
+         "--unix_socket=" + path});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(
+      Output(), "cannot serve gRPC on " + path + ": Address already in use (--unix_socket)"))
+      << Output();
+  pid_ = first;
+  EXPECT_TRUE(fs::exists(path));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_FALSE(fs::exists(path));
 }
 
 TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
@@ -101,7 +121,7 @@ TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
     for (const std::string& text :
          {"\"event\":\"serving\",\"version\":\"" + server::Version() +
               "\",\"name\":\"solver-7\",\"grpc\":\"127.0.0.1:" + port_ +
-              "\",\"metrics\":\"off\",\"tls\":\"off\",\"health\":\"off\"}",
+              "\",\"unix_socket\":\"off\",\"metrics\":\"off\",\"tls\":\"off\",\"health\":\"off\"}",
           std::string("\"method\":\"GetServerInfo\",\"caller\":\"anonymous\",\"status\":\"OK\""),
           "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
           std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {

@@ -17,8 +17,8 @@
 namespace blockd::server {
 namespace {
 
-constexpr Surroundings kLoopback{"127.0.0.1"}, kOpen{"0.0.0.0"}, kTls{"0.0.0.0", true},
-    kMutualTls{"0.0.0.0", true, true};
+constexpr Entrance kLoopback{"127.0.0.1"}, kOpen{"0.0.0.0"}, kTls{"0.0.0.0", true},
+    kMutualTls{"0.0.0.0", true, true}, kUnix{.address = "/s", .is_unix = true};
 
 using Field = std::function<std::string(const AccessOptions&)>;
 struct Flag {
@@ -40,6 +40,8 @@ const std::map<std::string, Flag>& Flags() {
       {"tls_watch_interval",
        {[](const A& a) { return absl::FormatDuration(a.tls_watch_interval); }, "11s"}},
       {"health_port", {[](const A& a) { return absl::StrCat(a.health_port); }, "7119"}},
+      {"unix_socket", {Word(&A::unix_socket), "/run/s"}},
+      {"unix_socket_mode", {Word(&A::unix_socket_mode), "0600"}},
       {"reflection", {Word(&A::reflection), "false"}},
       {"hash_token", {[](const A&) { return HashTokenAsked() ? "true" : "false"; }, "true"}}};
   return flags;
@@ -70,7 +72,7 @@ TEST(AccessOptionsTest, WrongValuesAreNamed) {
   const auto refused = [](const std::function<void(AccessOptions*)>& change) {
     AccessOptions access;
     change(&access);
-    const absl::Status status = CheckAccess(access, kLoopback);
+    const absl::Status status = CheckAccess(access, {kLoopback});
     EXPECT_TRUE(absl::StrContains(status.message(), ": expected ")) << status;
     return std::string(status.message().substr(0, status.message().find(':')));
   };
@@ -83,7 +85,16 @@ TEST(AccessOptionsTest, WrongValuesAreNamed) {
             "--tls_watch_interval=0");
   EXPECT_EQ(refused([](A* a) { a->health_port = 65536; }), "--health_port=65536");
   EXPECT_EQ(refused([](A* a) { a->health_port = -2; }), "--health_port=-2");
-  EXPECT_TRUE(CheckAccess({}, kLoopback).ok());
+  EXPECT_EQ(refused([](A* a) { a->unix_socket = std::string(108, 's'); }),
+            "--unix_socket=" + std::string(108, 's'));
+  for (const char* mode : {"", "66", "00660", "0668", "0770", "-660", "rw-", "1660"}) {
+    EXPECT_EQ(refused([&](A* a) { a->unix_socket_mode = mode; }),
+              absl::StrCat("--unix_socket_mode=", mode));
+  }
+  EXPECT_EQ(*ParseSocketMode("0660"), 0660u);
+  EXPECT_EQ(*ParseSocketMode("606"), 0606u);
+  EXPECT_TRUE(CheckAccess({.unix_socket = std::string(107, 's')}, {kLoopback}).ok());
+  EXPECT_TRUE(CheckAccess({}, {kLoopback}).ok());
 }
 
 TEST(AccessOptionsTest, MetadataIsTrustedWhereOnlyThisMachineReaches) {
@@ -93,40 +104,42 @@ TEST(AccessOptionsTest, MetadataIsTrustedWhereOnlyThisMachineReaches) {
   EXPECT_FALSE(TrustsCallerMetadata(by_default, {"127.0.0.1", true, true}));
   EXPECT_FALSE(TrustsCallerMetadata(by_default, kOpen));
   EXPECT_FALSE(TrustsCallerMetadata(by_default, kTls));
-  for (const Surroundings& place : {kLoopback, kOpen, kTls, kMutualTls}) {
+  EXPECT_TRUE(TrustsCallerMetadata(by_default, kUnix));
+  for (const Entrance& place : {kLoopback, kOpen, kTls, kMutualTls, kUnix}) {
     EXPECT_TRUE(TrustsCallerMetadata({.trust_caller_metadata = "true"}, place));
     EXPECT_FALSE(TrustsCallerMetadata({.trust_caller_metadata = "false"}, place));
   }
 }
 
 TEST(AccessOptionsTest, ReflectionIsForThisMachine) {
-  EXPECT_TRUE(ServesReflection({}, kLoopback));
-  EXPECT_FALSE(ServesReflection({}, kMutualTls));
-  EXPECT_TRUE(ServesReflection({.reflection = "true"}, kMutualTls));
-  EXPECT_FALSE(ServesReflection({.reflection = "false"}, kLoopback));
+  EXPECT_TRUE(ServesReflection({}, {kLoopback, kUnix}));
+  EXPECT_FALSE(ServesReflection({}, {kMutualTls, kUnix}));
+  EXPECT_TRUE(ServesReflection({.reflection = "true"}, {kMutualTls}));
+  EXPECT_FALSE(ServesReflection({.reflection = "false"}, {kLoopback}));
 }
 
 TEST(AccessOptionsTest, AServerThatNobodyCouldAskDoesNotStart) {
   const AccessOptions by_default, file{.tenants_file = "f"},
       trusting{.trust_caller_metadata = "true"};
   for (const AccessOptions& access : {by_default, file, trusting}) {
-    EXPECT_TRUE(CheckAccess(access, kLoopback).ok());
-    EXPECT_TRUE(CheckAccess(access, kMutualTls).ok());
+    EXPECT_TRUE(CheckAccess(access, {kLoopback}).ok());
+    EXPECT_TRUE(CheckAccess(access, {kMutualTls}).ok());
   }
-  EXPECT_TRUE(CheckAccess(trusting, kOpen).ok());
-  EXPECT_TRUE(CheckAccess(file, kTls).ok());
-  for (const auto& [access, place] : std::vector<std::pair<AccessOptions, Surroundings>>{
+  EXPECT_TRUE(CheckAccess(trusting, {kOpen, kUnix}).ok());
+  EXPECT_TRUE(CheckAccess(file, {kTls, kUnix}).ok());
+  for (const auto& [access, place] : std::vector<std::pair<AccessOptions, Entrance>>{
            {by_default, kOpen},
            {by_default, kTls},
            {file, kOpen},  // tokens would be read on the way
-           {{.trust_caller_metadata = "false"}, kLoopback}}) {
-    const absl::Status status = CheckAccess(access, place);
+           {{.trust_caller_metadata = "false"}, kLoopback},
+           {{.trust_caller_metadata = "false"}, kUnix}}) {
+    const absl::Status status = CheckAccess(access, {kMutualTls, place});
     EXPECT_TRUE(absl::StrContains(status.message(), "--trust_caller_metadata=true")) << status;
   }
 }
 
 TEST(AccessOptionsTest, LoopbackIsAnAddressAndNoName) {
-  for (const char* address : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]", "unix:/s"}) {
+  for (const char* address : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopback(address)) << address;
   }
   for (const char* address : {"", "0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example", "128.0.0.1",

@@ -59,6 +59,8 @@ TEST(ConnectionTableTest, EndsTheConnectionOfAPeerAndNoOther) {
   table.Add(second[0], "127.0.0.1:2");
   EXPECT_TRUE(table.End("127.0.0.1:1"));
   EXPECT_FALSE(table.End("127.0.0.1:3"));
+  table.Add(second[0], "");
+  EXPECT_FALSE(table.End(""));
   char byte = 'x';
   EXPECT_EQ(read(first[1], &byte, 1), 0);
   EXPECT_EQ(write(second[0], &byte, 1), 1);

@@ -307,6 +307,20 @@ INSTANTIATE_TEST_SUITE_P(
       return absl::StrCat(info.param.flag, "_", info.index);
     });
 
+TEST(OptionsTest, ThereMayBeNoPortWhereThereIsAUnixSocket) {
+  ServerOptions options;
+  options.port = -1;
+  EXPECT_TRUE(absl::StrContains(CheckAndComplete(&options).message(), "--port=-1: expected"));
+  options.access.unix_socket = "/run/blockd.sock";
+  EXPECT_TRUE(CheckAndComplete(&options).ok());
+  ASSERT_EQ(options.entrances().size(), 1u);
+  EXPECT_TRUE(options.entrances()[0].is_unix);
+  options.address = "0.0.0.0";  // nobody comes in there
+  EXPECT_TRUE(CheckAndComplete(&options).ok());
+  options.port = 7117;
+  EXPECT_TRUE(absl::StrContains(CheckAndComplete(&options).message(), "--address=0.0.0.0: nobody"));
+}
+
 TEST(OptionsTest, WordsAreThoseOfAList) {
   const std::pair<std::string, std::vector<std::string>> lists[] = {
       {"backend", {"auto", "cuda", "rocm", "cpu"}},
