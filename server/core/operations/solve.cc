@@ -170,6 +170,7 @@ absl::Status SolveOperation::MakeTasks(const ContextPtr& context, Method method,
       tasks->push_back(
           std::make_unique<SolveTask>(this, method, context, *std::move(own), now, request));
       task_of[plan] = task = tasks->back().get();
+      if (tasks->size() == 1) task->parts.reserve(pins.size());  // as a rule they have one plan
     }
     SolvePart& part = task->parts.emplace_back();
     part.solve = i;
@@ -229,10 +230,18 @@ SolveOperation::Slices SolveOperation::NextOf(SolveTask& task, int64_t most) {
 }
 
 int64_t SolveOperation::Workspace(const Slices& slices) const {
-  int64_t bytes = 0;
+  int64_t bytes = 0, last = 0;
+  int64_t columns = 0;  // of the last one, as this
+  bool measures = false;
   for (const Slice& slice : slices) {
-    bytes += shard_->solver().SolveWorkspaceBytes(
-        slice.task->plan(), slice.columns, Measures(slice.task->request->params, *slice.part->pin));
+    const bool does = Measures(slice.task->request->params, *slice.part->pin);
+    // Those of a task have one plan, and most are alike.
+    if (slice.columns != columns || does != measures) {
+      columns = slice.columns;
+      measures = does;
+      last = shard_->solver().SolveWorkspaceBytes(slice.task->plan(), columns, measures);
+    }
+    bytes += last;
   }
   return bytes;
 }
