@@ -15,6 +15,7 @@
 #include "client/connection.h"
 #include "client/healer.h"
 #include "client/requests.h"
+#include "client/solve_many.h"
 #include "client/solve_stream.h"
 #include "client/wire.h"
 
@@ -204,6 +205,37 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
     return sent;
   }
 
+  // The item is a frame, for these factorizations as they are now.
+  absl::Status StartFrame(const std::shared_ptr<Item>& item, const std::string& route, bool heals,
+                          std::span<const std::string> handles) {
+    v1::SolveStreamRequest request = item->request;
+    if (item->deadline != absl::InfiniteFuture()) {
+      const absl::Duration left = item->deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) return TimeIsOver();
+      *request.mutable_timeout() = ToProto(left);
+    }
+    while (true) {
+      const auto stream = StreamAlong(route, heals);
+      if (stream == nullptr) return absl::CancelledError("the session has ended");
+      {
+        absl::MutexLock lock(&mutex);
+        item->stream = stream;
+        ++item->sending;
+      }
+      const absl::Status sent =
+          stream->SendFrame(request, handles, item->rhs, item->solution,
+                            [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
+                              state->Answer(item, std::move(result));
+                            });
+      {
+        absl::MutexLock lock(&mutex);
+        --item->sending;
+      }
+      if (!absl::IsOutOfRange(sent)) return sent;
+      Forget(stream);  // a new one has an empty table
+    }
+  }
+
   // False if the status is the answer. Else the request is sent again, and answered then.
   bool Heal(const std::shared_ptr<Item>& item, const absl::Status& why) {
     Healer* healer = item->factorization.healer.get();
@@ -291,6 +323,43 @@ absl::StatusOr<uint64_t> SolveSession::SendBytes(const Factorization& factorizat
   const uint64_t id = item->id();
   const absl::Status sent = state_->Start(item);
   if (sent.ok() || state_->Heal(item, sent)) return id;
+  state_->Remove(*item);
+  return sent;
+}
+
+absl::StatusOr<uint64_t> SolveSession::SendManyBytes(std::span<const Factorization> factorizations,
+                                                     Scalar scalar, std::span<const std::byte> rhs,
+                                                     std::span<std::byte> solution,
+                                                     const SolveOptions& options,
+                                                     std::span<const int64_t> num_rhs) {
+  if (options.replace_last) {
+    return InvalidFieldError("options.replace_last", "true with a frame", "false");
+  }
+  const absl::StatusOr<ManySolves> layout =
+      LayOut(factorizations, scalar, num_rhs, rhs.size(), solution.size());
+  if (!layout.ok()) return layout.status();
+  std::vector<std::string> handles;
+  handles.reserve(factorizations.size());
+  std::string route;
+  bool heals = false;
+  for (const Factorization& each : factorizations) {
+    const Factorization now = each.healer ? each.healer->current().factorization : each;
+    if (handles.empty()) route = now.route;
+    if (now.route != route) {
+      return InvalidFieldError("handle", "factorizations on several servers", "on one");
+    }
+    heals |= each.healer != nullptr;
+    handles.push_back(now.handle);
+  }
+  auto item = std::make_shared<Item>();
+  item->deadline = state_->connection->Deadline(options.timeout);
+  *item->request.mutable_many() = MakeSolveManyRequest(layout->solves, options);
+  item->rhs = rhs;
+  item->solution = solution;
+  state_->Add(item);
+  const uint64_t id = item->id();
+  const absl::Status sent = state_->StartFrame(item, route, heals, handles);
+  if (sent.ok()) return id;
   state_->Remove(*item);
   return sent;
 }

@@ -5,10 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
 #include "client/requests.h"
+#include "client/solve_many.h"
 
 namespace blockd::client {
 std::shared_ptr<SolveStream> SolveStream::Start(std::shared_ptr<Connection> connection,
@@ -31,35 +33,88 @@ absl::Status SolveStream::Send(v1::SolveStreamRequest first, Bytes rhs,
   const uint64_t id = first.id();
   const bool whole = rhs.size() <= chunk_bytes;
   if (whole) first.mutable_request()->set_rhs(rhs.data(), rhs.size());
-  std::vector<Outgoing> messages = {{id, true, Serialize(first)}};
+  std::vector<Outgoing> messages = {{id, true, false, Serialize(first)}};
   if (!whole) {
     v1::SolveStreamRequest prefix;
     prefix.set_id(id);
     Chunker chunker({rhs}, chunk_bytes, v1::SolveStreamRequest::kChunkFieldNumber,
                     prefix.SerializeAsString(), loan);
-    while (!chunker.done()) messages.push_back({id, false, chunker.Next()});
+    while (!chunker.done()) messages.push_back({id, false, false, chunker.Next()});
   }
   auto pending = std::make_unique<Pending>();
   pending->solution = solution;
   pending->done = std::move(done);
   {
     absl::MutexLock lock(&mutex_);
-    if (!end_.ok()) return end_;
-    if (broken_ || closing_) return absl::UnavailableError("the stream to the server has ended");
-    pending_.emplace(id, std::move(pending));
-    for (Outgoing& message : messages) outgoing_.push_back(std::move(message));
+    if (absl::Status status = CheckOpen(); !status.ok()) return status;
+    Enqueue(id, std::move(pending), std::move(messages));
+  }
+  WriteNext();
+  return absl::OkStatus();
+}
+
+absl::Status SolveStream::CheckOpen() const {
+  if (!end_.ok()) return end_;
+  if (!broken_ && !closing_) return absl::OkStatus();
+  return absl::UnavailableError("the stream to the server has ended");
+}
+
+void SolveStream::Enqueue(uint64_t id, std::unique_ptr<Pending> pending,
+                          std::vector<Outgoing> messages) {
+  pending_.emplace(id, std::move(pending));
+  for (Outgoing& message : messages) outgoing_.push_back(std::move(message));
+}
+
+bool SolveStream::HasRoomFor(std::span<const std::string> handles) const {
+  const size_t room = kMaxSolves - table_.size();
+  if (handles.size() <= room) return true;
+  absl::flat_hash_set<absl::string_view> fresh;
+  for (const std::string& handle : handles) {
+    if (!table_.contains(handle)) fresh.insert(handle);
+  }
+  return fresh.size() <= room;
+}
+
+absl::Status SolveStream::SendFrame(v1::SolveStreamRequest first,
+                                    std::span<const std::string> handles, Bytes rhs,
+                                    std::span<std::byte> solution, Done done) {
+  const uint64_t id = first.id();
+  const grpc::Slice copy(rhs.data(), rhs.size());
+  auto pending = std::make_unique<Pending>();
+  pending->solution = solution;
+  pending->solves = handles.size();
+  pending->done = std::move(done);
+  v1::SolveManyRequest many;
+  many.Swap(first.mutable_many());
+  first.clear_many();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = CheckOpen(); !status.ok()) return status;
+    if (!HasRoomFor(handles)) return absl::OutOfRangeError("the stream's table of handles is full");
+    bool in_order = true;
+    for (const std::string& handle : handles) {
+      const auto [place, is_new] = table_.try_emplace(handle, static_cast<uint32_t>(table_.size()));
+      if (is_new) many.add_handle(handle);
+      in_order = in_order && place->second == static_cast<uint32_t>(many.index_size());
+      many.add_index(place->second);
+    }
+    if (in_order && handles.size() == table_.size()) many.clear_index();
+    std::vector<Outgoing> message;
+    message.push_back({id, true, many.handle_size() > 0, SerializeFrame(first, many, copy)});
+    Enqueue(id, std::move(pending), std::move(message));
   }
   WriteNext();
   return absl::OkStatus();
 }
 
 bool SolveStream::IsUnsent(uint64_t id) const {
-  return std::ranges::any_of(outgoing_,
-                             [id](const Outgoing& out) { return out.first && out.id == id; });
+  return std::ranges::any_of(outgoing_, [id](const Outgoing& out) {
+    return out.first && !out.has_handles && out.id == id;
+  });
 }
 
 void SolveStream::TakeBack(uint64_t id) {
-  std::erase_if(outgoing_, [id](const Outgoing& out) { return out.id == id; });
+  std::erase_if(outgoing_, [id](const Outgoing& out) { return out.id == id && !out.has_handles; });
 }
 
 bool SolveStream::CancelRequest(uint64_t id) {
@@ -73,7 +128,10 @@ bool SolveStream::CancelRequest(uint64_t id) {
       v1::SolveStreamRequest cancel;
       cancel.set_id(id);
       cancel.mutable_cancel();
-      outgoing_.push_front({id, false, Serialize(cancel)});
+      // Before what others send, but after its own.
+      const auto own = std::ranges::find(outgoing_, id, &Outgoing::id);
+      const auto place = own == outgoing_.end() ? outgoing_.begin() : own + 1;
+      outgoing_.insert(place, Outgoing{id, false, false, Serialize(cancel)});
     }
   }
   if (unsent) {
@@ -218,8 +276,17 @@ std::byte* SolveStream::Place(uint64_t id, size_t bytes) {
 
 void SolveStream::Handle(StreamReply& reply) {
   const uint64_t id = reply.message.id();
-  v1::SolveReply answer;
-  if (reply.message.has_reply()) answer.Swap(reply.message.mutable_reply());
+  const bool has_answer = reply.message.has_reply() || reply.message.has_many();
+  std::string solution;
+  absl::StatusOr<SolveResult> answer;
+  if (reply.message.has_reply()) {
+    solution.swap(*reply.message.mutable_reply()->mutable_solution());
+    answer = ToResult(*reply.message.mutable_reply());
+  } else if (reply.message.has_many()) {
+    solution.swap(*reply.message.mutable_many()->mutable_solution());
+    answer = ToResult(reply.message.many(),
+                      static_cast<size_t>(reply.message.many().backward_error_bound_size()));
+  }
   std::string wrong;
   bool finished = false;
   absl::StatusOr<SolveResult> result;
@@ -240,23 +307,24 @@ void SolveStream::Handle(StreamReply& reply) {
       } else {
         wrong = "a failure with the code OK";
       }
-    } else if (!reply.message.has_reply() || pending.answered) {
+    } else if (!has_answer || pending.answered) {
       wrong = "a reply without a part";
-    } else if (answer.solution().empty() &&
+    } else if (!answer.ok() || answer->solves.size() != pending.solves) {
+      wrong = "an answer to another number of solves";
+    } else if (solution.empty() &&
                reply.message.solution_bytes() == static_cast<int64_t>(pending.solution.size())) {
       pending.answered = true;
-      pending.result = ToResult(answer);
-    } else if (answer.solution().size() == pending.solution.size()) {
+      pending.result = *std::move(answer);
+    } else if (solution.size() == pending.solution.size()) {
       if (!pending.abandoned) {
-        std::copy_n(reinterpret_cast<const std::byte*>(answer.solution().data()),
-                    pending.solution.size(), pending.solution.data());
+        std::copy_n(reinterpret_cast<const std::byte*>(solution.data()), pending.solution.size(),
+                    pending.solution.data());
       }
       finished = true;
-      result = ToResult(answer);
+      result = *std::move(answer);
     } else {
-      wrong = absl::StrCat("a solution of ", answer.solution().size(), " + ",
-                           reply.message.solution_bytes(), " bytes, expected ",
-                           pending.solution.size());
+      wrong = absl::StrCat("a solution of ", solution.size(), " + ", reply.message.solution_bytes(),
+                           " bytes, expected ", pending.solution.size());
     }
     if (!wrong.empty()) {
       violation_ = absl::InternalError(absl::StrCat("the server sent ", wrong));

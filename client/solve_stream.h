@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,11 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // is copied. An error, and no `done`, after the end.
   absl::Status Send(v1::SolveStreamRequest first, Bytes rhs, std::span<std::byte> solution,
                     MemoryLoan* loan, Done done);
+  // Starts one frame: `first` has an id and all of `many` but what is said here; one handle a
+  // solve. A copy of `rhs` is sent. OUT_OF_RANGE, and nothing happens, where the stream's table of
+  // handles has no place for those that are new.
+  absl::Status SendFrame(v1::SolveStreamRequest first, std::span<const std::string> handles,
+                         Bytes rhs, std::span<std::byte> solution, Done done);
   // The request is not wanted any more: its answer, CANCELLED or not, comes as ever. At once if
   // nothing of it was sent. False if it is not outstanding.
   bool CancelRequest(uint64_t id);
@@ -62,20 +68,27 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
     size_t received = 0;     // bytes of `solution`
     bool answered = false;   // the reply came, its chunks are still to come
     bool abandoned = false;  // its solution is not there any more; its answer is read and dropped
+    size_t solves = 0;       // of a frame
     SolveResult result;
     Done done;
   };
   struct Outgoing {
     uint64_t id = 0;  // of the request that it is of
     bool first = false;
+    bool has_handles = false;  // that later frames refer to: it must be sent
     grpc::ByteBuffer message;
   };
 
   explicit SolveStream(std::shared_ptr<Connection> connection)
       : connection_(std::move(connection)) {}
   void WriteNext();
-  bool IsUnsent(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // all of it
-  void TakeBack(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);        // what is not sent
+  // Nothing of it was sent, and nothing has to be.
+  bool IsUnsent(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Enqueue(uint64_t id, std::unique_ptr<Pending> pending, std::vector<Outgoing> messages)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasRoomFor(std::span<const std::string> handles) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeBack(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // what is not sent
   void Handle(StreamReply& reply);
   void Finish(uint64_t id, absl::StatusOr<SolveResult> result);
   std::byte* Place(uint64_t id, size_t bytes);
@@ -90,6 +103,7 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   absl::Mutex mutex_;
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, uint32_t> table_ ABSL_GUARDED_BY(mutex_);  // of handles sent
   std::optional<uint64_t> placing_ ABSL_GUARDED_BY(mutex_);  // whose chunk is being read
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;    // no more Send

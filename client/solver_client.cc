@@ -13,6 +13,7 @@
 #include "client/healer.h"
 #include "client/release.h"
 #include "client/requests.h"
+#include "client/solve_many.h"
 #include "client/solve_stream.h"
 #include "client/wire.h"
 
@@ -152,6 +153,16 @@ absl::StatusOr<SolveResult> SolverClient::SolveBytes(const Factorization& factor
   });
   if (!status.ok()) return status;
   return result;
+}
+
+absl::StatusOr<SolveResult> SolverClient::SolveManyBytes(
+    std::span<const Factorization> factorizations, Scalar scalar, std::span<const std::byte> rhs,
+    std::span<std::byte> solution, const SolveOptions& options,
+    std::span<const int64_t> num_rhs) const {
+  const absl::StatusOr<ManySolves> layout =
+      LayOut(factorizations, scalar, num_rhs, rhs.size(), solution.size());
+  if (!layout.ok()) return layout.status();
+  return SolveManyHealing(*connection_, factorizations, *layout, rhs, solution, options);
 }
 
 absl::Status SolverClient::SolveSmall(const Factorization& now, const v1::SolveRequest& request,

@@ -146,6 +146,16 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer,
+                                const v1::SolveManyRequest& many, const grpc::Slice& rhs) {
+  std::string inner = many.SerializeAsString();
+  AppendTagAndLength(v1::SolveManyRequest::kRhsFieldNumber, rhs.size(), &inner);
+  std::string head = outer.SerializeAsString();
+  AppendTagAndLength(v1::SolveStreamRequest::kManyFieldNumber, inner.size() + rhs.size(), &head);
+  const grpc::Slice slices[] = {grpc::Slice(head + inner), rhs};
+  return grpc::ByteBuffer(slices, 2);
+}
+
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
   grpc::ByteBuffer copy(buffer);  // shares the slices
   grpc::ProtoBufferReader reader(&copy);

@@ -73,6 +73,9 @@ class Chunker {
 };
 
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
+// `outer` with `many`, whose right-hand sides are `rhs`, as its frame.
+grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer,
+                                const v1::SolveManyRequest& many, const grpc::Slice& rhs);
 // False if the bytes are no such message.
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 

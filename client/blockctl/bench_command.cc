@@ -39,6 +39,9 @@ ABSL_FLAG(int64_t, num_rhs, 1, "d, the right-hand sides of a Solve.");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "Measured time, as 30s.");
 ABSL_FLAG(absl::Duration, warmup, absl::Seconds(1), "Time before it that is not counted.");
 ABSL_FLAG(bool, session, false, "Solve over one SolveStream a caller in place of unary calls.");
+ABSL_FLAG(int32_t, frames, 0,
+          "Solves of one message: each call is a SolveMany, or with --session a frame, for as many "
+          "of the caller's handles. Solves are what is counted then. 0: a Solve each.");
 ABSL_FLAG(
     bool, empty, false,
     "Measure empty calls, GetServerInfo and a health check, in place of a mix: the least that "
@@ -111,6 +114,8 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   }
   if (absl::GetFlag(FLAGS_num_rhs) < 1) return UsageError("--num_rhs must be at least 1");
   if (absl::GetFlag(FLAGS_handles) < 1) return UsageError("--handles must be at least 1");
+  const int32_t frames = absl::GetFlag(FLAGS_frames);
+  if (frames < 0 || frames > 65536) return UsageError("--frames must be 0 to 65536");
   if (absl::GetFlag(FLAGS_connections) < 1) return UsageError("--connections must be at least 1");
   if (absl::GetFlag(FLAGS_empty)) {
     options.weights = {1, 1};
@@ -177,6 +182,7 @@ class Bench {
       const auto result = client.Refactor(handle, view_, {.pin = true, .priority = priority_});
       return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
     }
+    if (absl::GetFlag(FLAGS_frames) > 0) return SolveFrame(caller);
     const auto result = absl::GetFlag(FLAGS_session)
                             ? SolveInSession(caller, handle)
                             : client.Solve(handle, rhs_, x_[caller], {.priority = priority_});
@@ -191,23 +197,59 @@ class Bench {
                                      problem_.diagonal.data(), problem_.coupling.data())),
         rhs_(problems::RandomColumns(problem_.rows(), absl::GetFlag(FLAGS_num_rhs), 2)),
         x_(callers, std::vector<double>(rhs_.size())),
-        sessions_(callers) {}
+        sessions_(callers),
+        frames_(callers) {}
 
   const client::SolverClient& ClientOf(int caller) const {
     return clients_[caller % clients_.size()];
   }
 
+  // Callers have different handles as long as there are enough.
+  absl::StatusOr<v1::Cost> SolveFrame(int caller) {
+    const auto solves = static_cast<size_t>(absl::GetFlag(FLAGS_frames));
+    Frame& frame = frames_[static_cast<size_t>(caller)];
+    if (frame.handles.empty()) {
+      for (size_t k = 0; k < solves; ++k) {
+        const size_t handle = static_cast<size_t>(caller) + k * frames_.size();
+        frame.handles.push_back(handles_[handle % handles_.size()]);
+        frame.rhs.insert(frame.rhs.end(), rhs_.begin(), rhs_.end());
+      }
+      frame.num_rhs.assign(solves, absl::GetFlag(FLAGS_num_rhs));
+      frame.x.resize(frame.rhs.size());
+    }
+    const client::SolveOptions options{.priority = priority_};
+    absl::StatusOr<client::SolveResult> result;
+    if (absl::GetFlag(FLAGS_session)) {
+      client::SolveSession& session = SessionOf(caller);
+      const absl::StatusOr<uint64_t> id =
+          session.SendMany(frame.handles, frame.rhs, frame.x, options, frame.num_rhs);
+      if (!id.ok()) sessions_[static_cast<size_t>(caller)].reset();
+      result = id.ok() ? session.Await(*id) : absl::StatusOr<client::SolveResult>(id.status());
+    } else {
+      result =
+          ClientOf(caller).SolveMany(frame.handles, frame.rhs, frame.x, options, frame.num_rhs);
+    }
+    if (!result.ok()) return result.status();
+    if (absl::Status first = result->FirstFailure(); !first.ok()) return first;
+    return result->cost;
+  }
+
+  client::SolveSession& SessionOf(int caller) {
+    std::optional<client::SolveSession>& session = sessions_[static_cast<size_t>(caller)];
+    if (!session) session.emplace(ClientOf(caller).OpenSession());
+    return *session;
+  }
+
   absl::StatusOr<client::SolveResult> SolveInSession(int caller,
                                                      const client::Factorization& handle) {
-    std::optional<client::SolveSession>& session = sessions_[caller];
-    if (!session) session.emplace(ClientOf(caller).OpenSession());
+    client::SolveSession& session = SessionOf(caller);
     const absl::StatusOr<uint64_t> id =
-        session->Send(handle, rhs_, x_[caller], {.priority = priority_});
+        session.Send(handle, rhs_, x_[caller], {.priority = priority_});
     if (!id.ok()) {
-      session.reset();
+      sessions_[caller].reset();
       return id.status();
     }
-    return session->Await(*id);
+    return session.Await(*id);
   }
 
   const std::vector<client::SolverClient> clients_;
@@ -216,6 +258,12 @@ class Bench {
   const std::vector<double> rhs_;
   std::vector<std::vector<double>> x_;
   std::vector<std::optional<client::SolveSession>> sessions_;
+  struct Frame {
+    std::vector<client::Factorization> handles;
+    std::vector<int64_t> num_rhs;
+    std::vector<double> rhs, x;
+  };
+  std::vector<Frame> frames_;  // by caller; each makes its own
   std::vector<client::FactorHandle> handles_;
   const client::Priority priority_ = *PriorityFromFlag();  // which LoadFromFlags has checked
 };
@@ -223,6 +271,12 @@ class Bench {
 absl::StatusOr<v1::Cost> CallEmpty(const client::SolverClient& client, int operation) {
   const absl::Status status = operation == 0 ? client.ServerInfo().status() : client.CheckHealth();
   return status.ok() ? absl::StatusOr<v1::Cost>(v1::Cost()) : status;
+}
+
+// A frame counts as its solves.
+void CountSolves(int64_t frames, OperationReport& report) {
+  report.succeeded *= frames;
+  for (auto& [code, count] : report.failed) count *= frames;
 }
 
 // Fails if nothing succeeded.
@@ -251,6 +305,7 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
                    absl::GetFlag(FLAGS_num_rhs),
                    absl::GetFlag(FLAGS_connections),
                    absl::GetFlag(FLAGS_handles),
+                   absl::GetFlag(FLAGS_frames),
                    {"server_info", "health"}};
   LoadReport report;
   if (absl::GetFlag(FLAGS_empty)) {
@@ -268,6 +323,7 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
     report = RunLoad(
         *options, [&](int caller, int operation) { return (*bench)->Call(caller, operation); },
         interrupted);
+    if (title.frames > 0) CountSolves(title.frames, report.operations[1]);
   }
   if (interrupted) Note("interrupted: what follows covers the time until then");
   Print(JsonAsked() ? BenchJson(title, *options, report) : BenchTable(title, *options, report));
@@ -284,9 +340,10 @@ Command BenchCommand() {
           "second whatever the server does. Ends after --warmup and --duration; Ctrl-C ends it\n"
           "early and prints what there is. Requests that fail are counted, not retried.\n"
           "  blockctl bench --callers=64 --duration=30s\n"
+          "  blockctl bench --callers=16 --handles=4096 --frames=256 --session\n"
           "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
           {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks",
-           "block_size", "num_rhs", "duration", "warmup", "session", "empty", "priority"},
+           "block_size", "num_rhs", "frames", "duration", "warmup", "session", "empty", "priority"},
           RunBench};
 }
 

@@ -45,11 +45,13 @@ bool WasRun(const OperationReport& operation) {
 std::string BenchTable(const BenchTitle& title, const LoadOptions& options,
                        const LoadReport& report) {
   std::string text = absl::StrFormat(
-      "%s loop, %d caller%s on %d connection%s, %d handle%s of %s N=%d n=%d d=%d, %.2f s\n",
+      "%s loop, %d caller%s on %d connection%s, %d handle%s of %s N=%d n=%d d=%d%s, %.2f s\n",
       options.rate > 0 ? absl::StrFormat("open (%g/s)", options.rate) : "closed", options.callers,
       options.callers == 1 ? "" : "s", title.connections, title.connections == 1 ? "" : "s",
       title.handles, title.handles == 1 ? "" : "s", title.problem, title.num_blocks,
-      title.block_size, title.num_rhs, report.seconds);
+      title.block_size, title.num_rhs,
+      title.frames > 0 ? absl::StrCat(", ", title.frames, " solves a message") : "",
+      report.seconds);
   for (size_t k = 0; k < report.operations.size(); ++k) {
     const OperationReport& operation = report.operations[k];
     if (!WasRun(operation)) continue;
@@ -88,7 +90,7 @@ std::string BenchJson(const BenchTitle& title, const LoadOptions& options,
   json.BeginObject().Field("problem", title.problem).Field("num_blocks", title.num_blocks);
   json.Field("block_size", title.block_size).Field("num_rhs", title.num_rhs);
   json.Field("callers", options.callers).Field("connections", title.connections);
-  json.Field("handles", title.handles).Field("rate", options.rate);
+  json.Field("handles", title.handles).Field("frames", title.frames).Field("rate", options.rate);
   json.Field("seconds", report.seconds).Field("not_started", report.not_started);
   json.Key("operations").BeginObject();
   for (size_t k = 0; k < report.operations.size(); ++k) {

@@ -17,6 +17,7 @@ struct BenchTitle {
   int64_t num_rhs = 0;
   int connections = 0;
   int handles = 0;
+  int frames = 0;                       // solves of one message; 0: one
   std::vector<std::string> operations;  // names, as RunLoad numbers them
 };
 

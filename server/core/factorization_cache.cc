@@ -16,9 +16,6 @@ int64_t BytesOf(const std::shared_ptr<Holding>& holding) {
 // A tombstone knows its caller by this: a name may be long.
 uint64_t HashOf(const std::string& caller) { return absl::Hash<std::string>()(caller); }
 
-// What a client should wait for a refactor that overwrites the handle it asks for.
-constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
-
 // Each once, in the order in which they come first.
 std::vector<Handle> Distinct(std::span<const Handle> handles) {
   absl::flat_hash_set<Handle> seen;
@@ -68,6 +65,10 @@ FactorizationCache::Pin FactorizationCache::MakePin(Entry* entry) {
 
 void FactorizationCache::EndUse(Entry* entry) {
   FairLock lock(&mutex_);
+  EndUseLocked(entry);
+}
+
+void FactorizationCache::EndUseLocked(Entry* entry) {
   if (--entry->uses > 0) return;
   if (entry->held) {
     File(*entry);
@@ -188,47 +189,11 @@ absl::StatusOr<FactorizationCache::Entry*> FactorizationCache::Find(const std::s
   return entry;
 }
 
-absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Peek(const std::string& caller,
-                                                                 const Handle& handle) {
-  FairLock lock(&mutex_);
-  absl::StatusOr<Entry*> entry = Find(caller, handle);
-  if (!entry.ok()) return entry.status();
-  if ((*entry)->holding == nullptr) {
-    return RetryAfterError("the factorization is being overwritten", kOverwriteRetry);
-  }
-  return MakePin(*entry);
-}
-
-absl::StatusOr<FactorizationCache::Pin> FactorizationCache::Lookup(const std::string& caller,
-                                                                   const Handle& handle) {
-  const absl::Time now = clock_->Now();
-  FairLock lock(&mutex_);
-  absl::StatusOr<Entry*> entry = Find(caller, handle);
-  if (!entry.ok()) {
-    metrics_->RecordMiss(static_cast<int>(WhyNot(caller, handle)));
-    return entry.status();
-  }
-  if ((*entry)->holding == nullptr) {
-    return RetryAfterError("the factorization is being overwritten", kOverwriteRetry);
-  }
-  metrics_->RecordHit();
-  Touch(**entry, now);
-  return MakePin(*entry);
-}
-
 void FactorizationCache::Touch(Entry& entry, absl::Time now) {
   const bool filed = entry.idle || entry.leased;
   if (filed) Unfile(entry);
   NoteUse(entry, now);
   if (filed) File(entry);
-}
-
-void FactorizationCache::RecordSolved(const Pin& pin, int64_t num_rhs) {
-  const absl::Time now = clock_->Now();
-  FairLock lock(&mutex_);
-  ++pin.entry_->times_solved;
-  pin.entry_->rhs_solved += num_rhs;
-  if (pin.entry_->held) Touch(*pin.entry_, now);
 }
 
 void FactorizationCache::PinForGood(Entry& entry) {

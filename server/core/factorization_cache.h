@@ -139,10 +139,17 @@ class FactorizationCache : public Evictor {
 
   // NOT_FOUND with the reason; UNAVAILABLE while a refactor overwrites it. Counts as a use.
   absl::StatusOr<Pin> Lookup(const std::string& caller, const Handle& handle);
+  // The same for each of several, in order; others come in between.
+  std::vector<absl::StatusOr<Pin>> LookupAll(const std::string& caller,
+                                             std::span<const Handle> handles);
   // The same, but neither a use nor a hit or miss.
   absl::StatusOr<Pin> Peek(const std::string& caller, const Handle& handle);
-  // A Solve with this pin was answered: also a use.
-  void RecordSolved(const Pin& pin, int64_t num_rhs);
+  // Solves are over; others come in between. One that was answered is also a use.
+  struct EndedSolve {
+    Pin pin;
+    int64_t num_rhs = 0;  // that were solved; 0: it failed
+  };
+  void EndSolves(std::span<EndedSolve> solves);
 
   // What the Factor with this key made, all of it still held; nullopt if it is not. Counts as a use
   // of each, pins them where asked to, and makes their leases at least that of the request.
@@ -274,8 +281,11 @@ class FactorizationCache : public Evictor {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NotFoundReason WhyNot(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Pin> LookupLocked(const std::string& caller, const Handle& handle, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Pin MakePin(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndUse(Entry* entry) ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndUseLocked(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of an entry that is not filed; Touch: of any.
   void NoteUse(Entry& entry, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     entry.used = std::max(entry.used, now);

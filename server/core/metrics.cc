@@ -47,17 +47,10 @@ constexpr std::array<const char*, kStatusCodes> kStatusNames = {
     "UNAUTHENTICATED",
 };
 constexpr std::array<const char*, kMethods> kMethodNames = {
-    "Factor",
-    "FactorStream",
-    "Solve",
-    "SolveStream",
-    "FactorSolve",
-    "Release",
-    "GetFactorization",
-    "ListFactorizations",
-    "GetServerInfo",
-    "GetPlan",
-    "Admin",
+    "Factor",        "FactorStream",     "Solve",
+    "SolveStream",   "SolveMany",        "FactorSolve",
+    "Release",       "GetFactorization", "ListFactorizations",
+    "GetServerInfo", "GetPlan",          "Admin",
 };
 // Each method has these from the start, so that the first such answer too is an increase. A line of
 // every scrape for each of the others would be of what hardly ever happens.
@@ -387,7 +380,7 @@ void Metrics::RecordDeviceBusy(absl::Duration busy) {
 void Metrics::RecordEviction(EvictionReason reason) {
   impl_->evictions_[static_cast<int>(reason)]->Increment();
 }
-void Metrics::RecordHit() { impl_->hits_->Increment(); }
+void Metrics::RecordHit(int64_t handles) { impl_->hits_->Increment(static_cast<double>(handles)); }
 void Metrics::RecordMiss(int reason) {
   if (reason >= 0 && reason < kMissReasons) impl_->misses_[reason]->Increment();
 }

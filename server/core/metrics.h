@@ -25,6 +25,7 @@ enum class Method {
   kFactorStream,
   kSolve,
   kSolveStream,
+  kSolveMany,
   kFactorSolve,
   kRelease,
   kGetFactorization,
@@ -33,7 +34,7 @@ enum class Method {
   kGetPlan,
   kAdmin,  // every call of blockd.v1.Admin
 };
-inline constexpr int kMethods = 11;
+inline constexpr int kMethods = 12;
 const char* MethodName(Method method);  // "Factor", ...
 
 // What the device thread runs in batches: the label `kind`.
@@ -97,7 +98,7 @@ class Metrics {
   void RecordBatch(WorkKind kind, int64_t requests, int64_t items, double flops);
   void RecordDeviceBusy(absl::Duration busy);
   void RecordEviction(EvictionReason reason);
-  void RecordHit();
+  void RecordHit(int64_t handles = 1);
   void RecordMiss(int reason);  // a NotFoundReason, as a number
   void RecordNotPositiveDefinite();
   // NaN or infinity counts as 1, the largest that a backward error can be: it would spoil the sum.

@@ -114,6 +114,28 @@ struct SolveReply {
 };
 using SolveDone = absl::AnyInvocable<void(absl::StatusOr<SolveReply>)>;
 
+// Many solves that are asked for together. Each is checked, and fails, by itself.
+struct SolveManyParams {
+  struct Columns {
+    int64_t num_rhs = 0;
+    std::span<const std::byte> rhs;  // aligned as its scalars
+    std::span<std::byte> solution;   // as long as rhs; may be the same memory
+  };
+  std::vector<Handle> handles;  // of each solve
+  std::vector<Columns> solves;  // as many
+  // Of all of them, as SolveParams has them.
+  bool residual = false;
+  int32_t max_refinements = 0;
+  bool check_finite = false;
+};
+
+// Where no solve succeeds because the request is late or cancelled, that is the status instead.
+struct SolveManyReply {
+  std::vector<SolveOutcome> outcomes;  // one a solve, in order
+  Cost cost;                           // the longest wait in the queue, and the sums of the rest
+};
+using SolveManyDone = absl::AnyInvocable<void(absl::StatusOr<SolveManyReply>)>;
+
 struct FactorSolveParams {
   BlockTridiagonalView matrix;
   int64_t num_rhs = 0;

@@ -105,7 +105,7 @@ absl::Duration Shard::RetryDelay() const {
   return std::clamp(backlog, limits_.retry_delay, std::max(limits_.retry_delay, kLongestRetry));
 }
 
-absl::StatusOr<Permit> Shard::Admit(RequestContext& context) {
+absl::StatusOr<Permit> Shard::Admit(RequestContext& context, int64_t requests) {
   const absl::Time now = clock_->Now();
   if (context.deadline <= now) return absl::DeadlineExceededError("the deadline has passed");
   if (context.cancelled.load(std::memory_order_relaxed)) {
@@ -122,13 +122,26 @@ absl::StatusOr<Permit> Shard::Admit(RequestContext& context) {
   Permit permit;
   permit.tenant = context.tenant;
   if (!ongoing_.Begin(&permit.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
-  absl::Status status =
-      TakeRate("requests_per_second", permit.tenant->requests(), *permit.tenant, 1, now);
+  absl::Status status = TakeRate("requests_per_second", permit.tenant->requests(), *permit.tenant,
+                                 static_cast<double>(requests), now);
+  if (status.ok()) status = TakeSlot(permit);
   if (!status.ok()) return status;
+  return permit;
+}
+
+absl::StatusOr<Permit> Shard::AdmitAnother(const Permit& permit) {
+  Permit another;
+  another.tenant = permit.tenant;
+  if (!ongoing_.Begin(&another.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
+  if (absl::Status status = TakeSlot(another); !status.ok()) return status;
+  return another;
+}
+
+absl::Status Shard::TakeSlot(Permit& permit) {
   absl::StatusOr<Reservation> slot = slots_.Reserve(permit.tenant, 1);
   if (!slot.ok()) return WithRetryAfter(slot.status(), RetryDelay());
   permit.slot = *std::move(slot);
-  return permit;
+  return absl::OkStatus();
 }
 
 absl::Status Shard::TakeUpload(const Permit& permit, int64_t bytes) {
@@ -223,7 +236,8 @@ Cost Shard::MakeCost(const Task& task, const RanBatch& batch, absl::Duration rec
   metrics_->RecordPhases(task.method, {cost.queue, cost.upload, cost.compute, cost.download});
   if (task.permit.tenant != nullptr && batch.requests > 0) {
     task.permit.tenant->device_nanoseconds.fetch_add(
-        absl::ToInt64Nanoseconds(cost.compute) / batch.requests, std::memory_order_relaxed);
+        absl::ToInt64Nanoseconds(cost.compute) / batch.requests * task.requests,
+        std::memory_order_relaxed);
   }
   return cost;
 }

@@ -49,9 +49,11 @@ class Shard {
   // Where Solves find their workspace, whatever else the memory is full of; null if there is none.
   MemoryPool* solve_reserve() { return solve_reserve_.get(); }
 
-  // Accepts a request: it is not over yet, the server does not drain, the tenant's rate and the
-  // queue have room. INVALID_ARGUMENT for REALTIME without a deadline.
-  absl::StatusOr<Permit> Admit(RequestContext& context);
+  // Accepts a request that counts for so many: it is not over yet, the server does not drain, the
+  // tenant's rate and the queue have room. INVALID_ARGUMENT for REALTIME without a deadline.
+  absl::StatusOr<Permit> Admit(RequestContext& context, int64_t requests = 1);
+  // Of a request that was accepted: another place in the queue.
+  absl::StatusOr<Permit> AdmitAnother(const Permit& permit);
   // The tenant's rate of bytes that it sends.
   absl::Status TakeUpload(const Permit& permit, int64_t bytes);
   // Its class, not above the tenant's highest.
@@ -96,6 +98,7 @@ class Shard {
 
  private:
   Lane& LaneOf(WorkKind kind) { return kind == WorkKind::kSolve ? solves_ : factors_; }
+  absl::Status TakeSlot(Permit& permit);
   absl::Status TakeRate(const char* quota, TokenBucket& bucket, const Tenant& tenant, double amount,
                         absl::Time now) const;
   absl::Duration RetryDelay() const;

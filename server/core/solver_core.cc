@@ -98,6 +98,10 @@ void SolverCore::Solve(ContextPtr context, const SolveParams& params, SolveDone 
   impl_->solve.Start(std::move(context), params, std::move(done));
 }
 
+void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveManyDone done) {
+  impl_->solve.StartMany(std::move(context), std::move(params), std::move(done));
+}
+
 absl::StatusOr<Shape> SolverCore::ShapeOf(const std::string& caller, const Handle& handle) {
   absl::StatusOr<FactorizationStats> stats = cache().Get(caller, handle);
   if (!stats.ok()) return stats.status();

@@ -83,6 +83,9 @@ class SolverCore {
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
 
   void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
+  // One request for the scheduler, or, where the factorizations have several plans, one for each of
+  // them. INVALID_ARGUMENT without a solve.
+  void SolveMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
   // Shape, expected bytes of the right-hand sides: what a stream needs before it accepts chunks.
   // NOT_FOUND as Solve says it; does not count as a use.
   absl::StatusOr<Shape> ShapeOf(const std::string& caller, const Handle& handle);

@@ -52,6 +52,7 @@ class Task : public Work {
   const ContextPtr context;
   Permit permit;  // destroyed after the memory that it stands for: of derived classes' members
   absl::Time accepted;
+  int64_t requests = 1;  // that it stands for: solves of one message
   bool unfinished = false;
 };
 

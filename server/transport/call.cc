@@ -11,6 +11,7 @@
 #include "server/logging.h"
 #include "server/peer.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/solve_many.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {
@@ -97,6 +98,10 @@ std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& optio
   return {{"blockd.v1.ReleaseRequest.handle", kMaxReleasedHandles},
           {"blockd.v1.FactorRequest.system", options.core.max_systems},
           {"blockd.v1.FactorOptions.handle", options.core.max_systems},
+          {"blockd.v1.SolveManyRequest.handle", kMaxSolves},
+          {"blockd.v1.SolveManyRequest.index", kMaxSolves},
+          {"blockd.v1.SolveManyRequest.num_rhs", kMaxSolves},
+          {"blockd.v1.SolveManyRequest.rhs_bytes", kMaxSolves},
           {"blockd.v1.Palette.diagonal_index", kMaxRows},
           {"blockd.v1.Palette.coupling_index", kMaxRows}};
 }
@@ -140,6 +145,12 @@ void CallRecord::SetShape(const Shape& shape, int64_t systems) {
 void CallRecord::SetSolve(const Handle& handle, int64_t num_rhs) {
   subject_ = absl::StrCat("handle:", handle.hex().substr(0, 8));
   items_ = num_rhs;
+}
+
+void CallRecord::SetSolves(const SolveManyParams& params) {
+  subject_ = absl::StrCat("solves:", params.solves.size());
+  items_ = 0;
+  for (const SolveManyParams::Columns& columns : params.solves) items_ += columns.num_rhs;
 }
 
 void CallRecord::SetOutcome(const absl::Status& status) {

@@ -88,6 +88,7 @@ class CallRecord {
   // For the log.
   void SetShape(const Shape& shape, int64_t systems);
   void SetSolve(const Handle& handle, int64_t num_rhs);
+  void SetSolves(const SolveManyParams& params);
   void SetCost(const Cost& cost) { cost_ = cost; }
 
   // The answer is known: stops the time.

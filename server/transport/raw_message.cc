@@ -3,6 +3,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <string>
@@ -57,6 +58,11 @@ grpc::Slice Payload::slice(int64_t offset, int64_t bytes) const {
   return grpc::Slice(
       data_.get() + offset, static_cast<size_t>(bytes),
       [](void* kept) { delete static_cast<std::shared_ptr<std::byte[]>*>(kept); }, owner);
+}
+
+grpc::ByteBuffer AsBuffer(const std::string& bytes) {
+  const grpc::Slice slice(bytes.data(), bytes.size(), grpc::Slice::STATIC_SLICE);
+  return grpc::ByteBuffer(&slice, bytes.empty() ? 0 : 1);
 }
 
 bool ParseMessage(const grpc::ByteBuffer& buffer, MessageLite* message) {
@@ -117,6 +123,13 @@ bool TakePieces(CodedInputStream* in, int64_t length,
     length -= taken;
   }
   return true;
+}
+
+void CopyPieces(std::span<const std::span<const std::byte>> pieces, std::byte* to) {
+  for (std::span<const std::byte> piece : pieces) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
 }
 
 std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field) {

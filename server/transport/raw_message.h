@@ -37,6 +37,8 @@ class Payload {
   int64_t bytes_ = 0;
 };
 
+// `bytes`, which stay valid as long as the buffer is used. Not copied.
+grpc::ByteBuffer AsBuffer(const std::string& bytes);
 // False if the bytes are not such a message.
 bool ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
@@ -61,6 +63,7 @@ uint32_t ReadTag(google::protobuf::io::CodedInputStream* in);
 // Takes the next `length` bytes of `in` as pieces of memory that they already lie in.
 bool TakePieces(google::protobuf::io::CodedInputStream* in, int64_t length,
                 std::vector<std::span<const std::byte>>* pieces);
+void CopyPieces(std::span<const std::span<const std::byte>> pieces, std::byte* to);
 // The head of a field of so many bytes.
 void AppendLengthHeader(std::string* out, int field, int64_t length);
 

@@ -1,7 +1,6 @@
 #include "server/transport/solve_stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <optional>
 #include <string>
@@ -16,6 +15,8 @@
 #include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/solve_many.h"
+#include "server/transport/stream_item.h"
 #include "server/transport/stream_reply.h"
 #include "server/transport/stream_request.h"
 #include "server/transport/upload_pace.h"
@@ -26,31 +27,8 @@ namespace {
 
 constexpr size_t kMaxRefused = 1024;
 
-class SolveStreamCall;
-
-// One unanswered request. The solution overwrites the right-hand sides where they lie. As a task it
-// takes the core's answer to the stream.
-struct Item final : public Executor::Task, public std::enable_shared_from_this<Item> {
-  Item(ServiceState* state, ContextPtr context, uint64_t id)
-      : id(id), start(absl::Now()), record(state, Method::kSolveStream, std::move(context)) {}
-  void Run() noexcept override;
-  RequestContext& context() { return *record.context(); }
-  bool arriving() const { return received < bytes; }
-
-  const uint64_t id;
-  const absl::Time start;
-  CallRecord record;
-  SolveParams params;
-  Reservation host_bytes;  // of what has come; destroyed after the memory that it stands for
-  Payload values;
-  int64_t bytes = 0;     // of the right-hand sides
-  int64_t received = 0;  // of them
-  int64_t order = 0;     // among the requests of the stream
-  bool answered = false;
-  std::shared_ptr<SolveStreamCall> call;  // while it is in the core
-  absl::StatusOr<SolveReply> reply = absl::UnknownError("");
-};
-using ItemPtr = std::shared_ptr<Item>;
+using Item = StreamItem;
+using ItemPtr = StreamItemPtr;
 
 // A message on its way out, or a solution of which the first `sent` bytes are.
 struct Outgoing {
@@ -76,18 +54,17 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     });
   }
 
-  void OnSolved(const ItemPtr& item) noexcept {
+  void OnAnswered(const ItemPtr& item) noexcept {
     Guard([&] {
+      const bool in_chunks = item->status.ok() && item->bytes > state_->options.stream_chunk_bytes;
+      Outgoing answer{item, item->AnswerMessage(in_chunks), 0, in_chunks ? item->bytes : 0};
       absl::MutexLock lock(&mutex_);
       --running_;
-      const absl::StatusOr<SolveReply>& reply = item->reply;
-      if (reply.ok()) item->record.SetCost(reply->cost);
-      item->record.SetOutcome(reply.status());
+      item->record.SetOutcome(item->status);
       item->record.Publish();
       item->answered = true;
       if (finished_) return;
-      outgoing_.push_back(reply.ok() ? Solution(item)
-                                     : Outgoing{item, FailureMessage(item->id, reply.status())});
+      outgoing_.push_back(std::move(answer));
       Advance();
     });
   }
@@ -188,7 +165,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         ready = copying_ = *std::move(item);
       }
       // Without the mutex: the bytes of a request that is arriving are this task's alone.
-      if (ready != nullptr) Copy(*read, ready.get());
+      if (ready != nullptr) ready->Copy(*read);
       {
         absl::MutexLock lock(&mutex_);
         copying_.reset();
@@ -199,13 +176,28 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         Advance();
       }
       // Without the mutex, since the core may answer at once, from within the call.
-      if (ready != nullptr) Run(std::move(ready));
+      if (ready != nullptr) Run(ready);
     });
   }
 
   absl::StatusOr<StreamMessage> Receive() {
     if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
-    return ReadStreamMessage(&message());
+    absl::StatusOr<StreamMessage> read = ReadStreamMessage(&message());
+    if (!read.ok() || read->unparsed.empty()) return read;
+    // Its handles are in the stream's table, or the stream ends.
+    absl::Status status = state_->Parse(AsBuffer(read->unparsed), record_.context()->tenant,
+                                        &read->request, &read->head_bytes);
+    if (!status.ok()) return status;
+    return read;
+  }
+
+  absl::Status TakeHandles(const v1::SolveManyRequest& frame)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (frame.handle().empty()) return absl::OkStatus();
+    absl::Status status = state_->core->host().Extend(
+        record_.context()->tenant, frame.handle_size() * static_cast<int64_t>(Handle::kBytes),
+        &handles_bytes_);
+    return status.ok() ? AddHandles(frame, "many.", &handles_) : status;
   }
 
   // The item that the message has bytes for, if it is not refused; an error ends the stream.
@@ -218,6 +210,9 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
           Cancel(found->second, "the request was cancelled");
         }
         return ItemPtr();
+      case StreamMessage::Part::kMany:
+        if (absl::Status status = TakeHandles(message.request.many()); !status.ok()) return status;
+        return TakeRequest(message);
       case StreamMessage::Part::kRequest:
         return TakeRequest(message);
     }
@@ -240,7 +235,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::Status status = timeout.ok() ? Accept(message, item.get()) : timeout.status();
     if (!status.ok()) {
       // Chunks of it may be on their way already.
-      if (message.bytes == 0) refused_.insert(message.id);
+      const bool is_frame = message.part == StreamMessage::Part::kMany;
+      if (message.bytes == 0 && !is_frame) refused_.insert(message.id);
       if (refused_.size() > kMaxRefused) return status;
       Refuse(*item, status);
       return ItemPtr();
@@ -253,38 +249,12 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   // Checks all that can be checked before the right-hand sides are here, and takes memory for them.
-  // The host's budget is charged for what has come.
   absl::Status Accept(const StreamMessage& message, Item* item)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::Status status = state_->CheckAcceptsWork();  // the stream may not have been told yet
-    if (!status.ok()) return status;
-    absl::StatusOr<SolveParams> params = ToSolveParams(message.request.request(), "request.");
-    if (!params.ok()) return params.status();
-    const v1::SolveOptions& asked = message.request.request().options();
-    status = ReadPriority("request.options.priority", asked.priority(), &item->context());
-    if (!status.ok()) return status;
-    item->params = *params;
-    item->record.SetSolve(params->handle, params->num_rhs);
-    absl::StatusOr<Shape> shape = state_->core->ShapeOf(record_.context()->caller, params->handle);
-    if (!shape.ok()) return shape.status();
-    absl::StatusOr<int64_t> bytes = RhsBytes(*shape, params->num_rhs, "request.num_rhs");
-    if (!bytes.ok()) return bytes.status();
-    if (message.bytes != 0 && message.bytes != *bytes) {
-      return InvalidFieldError("request.rhs", absl::StrCat(message.bytes, " bytes"),
-                               absl::StrCat(*bytes, " bytes, or none where chunks follow"));
-    }
-    status = CheckRoom(*bytes);
-    if (status.ok()) status = state_->core->host().CheckEverFits(*bytes);
-    const TenantPtr& tenant = record_.context()->tenant;
-    if (status.ok()) status = state_->core->host().Extend(tenant, message.bytes, &item->host_bytes);
-    if (!status.ok()) return status;
-    absl::StatusOr<Payload> values = Payload::Allocate(*bytes);
-    if (!values.ok()) return values.status();
-    item->bytes = *bytes;
-    item->values = *std::move(values);
-    item->params.rhs = item->values.span();
-    item->params.solution = item->values.span();
-    return absl::OkStatus();
+    if (status.ok()) status = item->Read(message, handles_);
+    if (status.ok()) status = CheckRoom(item->bytes);
+    return status.ok() ? item->TakeMemory(message, handles_) : status;
   }
 
   absl::Status CheckRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -327,14 +297,6 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     return ItemPtr();
   }
 
-  static void Copy(const StreamMessage& message, Item* item) {
-    std::byte* to = item->values.span().data() + item->received;
-    for (std::span<const std::byte> piece : message.pieces) {
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
-    }
-  }
-
   // True if all of it is here now, and nobody has refused it meanwhile.
   bool Arrived(Item& item, const StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (message.part == StreamMessage::Part::kChunk) pace_.Count(message.bytes);
@@ -368,7 +330,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   void ReplaceLast(const Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ItemPtr last;
     for (const auto& [id, item] : items_) {
-      if (item->answered || item->params.handle != handle) continue;
+      if (item->answered || item->is_frame() || item->params.handle != handle) continue;
       if (last == nullptr || item->order > last->order) last = item;
     }
     if (last != nullptr) Cancel(last, "a later request has replaced this one");
@@ -392,22 +354,9 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
 
   // ------------------------------------------------------------------------------- what goes out
 
-  void Run(ItemPtr item) {
-    Item& running = *item;
-    running.call = std::static_pointer_cast<SolveStreamCall>(shared_from_this());
-    state_->core->Solve(running.record.context(), running.params,
-                        [item = std::move(item), state = state_](absl::StatusOr<SolveReply> reply) {
-                          item->reply = std::move(reply);
-                          // It may come from within a call that holds the stream's mutex.
-                          state->replies.Post(item);
-                        });
-  }
-
-  Outgoing Solution(const ItemPtr& item) const {
-    const bool in_chunks = item->bytes > state_->options.stream_chunk_bytes;
-    return {.item = item,
-            .head = SolutionMessage(item->id, *item->reply, item->values, in_chunks),
-            .left = in_chunks ? item->bytes : 0};
+  void Run(const ItemPtr& item) {
+    item->Solve([stream = std::static_pointer_cast<SolveStreamCall>(shared_from_this())](
+                    const ItemPtr& answered) { stream->OnAnswered(answered); });
   }
 
   // Answers a request that never ran.
@@ -469,6 +418,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   absl::flat_hash_map<uint64_t, ItemPtr> items_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // while chunks may still come
   RecentIds cancelled_ ABSL_GUARDED_BY(mutex_){kMaxRefused};
+  Reservation handles_bytes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Handle> handles_ ABSL_GUARDED_BY(mutex_);  // that frames refer to
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   ItemPtr copying_ ABSL_GUARDED_BY(mutex_);  // that the bytes of the message at hand are of
   UploadPace pace_ ABSL_GUARDED_BY(mutex_);  // of all that are arriving, together
@@ -484,11 +435,6 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);  // once finished
 };
-
-void Item::Run() noexcept {
-  const std::shared_ptr<SolveStreamCall> stream = std::move(call);
-  stream->OnSolved(shared_from_this());
-}
 
 }  // namespace
 

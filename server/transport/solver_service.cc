@@ -11,7 +11,9 @@
 #include "server/transport/admin_service.h"
 #include "server/transport/factor_stream.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/solve_many.h"
 #include "server/transport/solve_stream.h"
+#include "server/transport/split_message.h"
 #include "server/transport/unary_call.h"
 #include "server/transport/wire.h"
 
@@ -87,6 +89,58 @@ class SolveCall final : public CoreCallOf<v1::SolveRequest, SolveReply> {
   }
 
   Payload solution_;
+};
+
+class SolveManyCall final : public CoreCallOf<v1::SolveManyRequest, SolveManyReply> {
+ public:
+  using CoreCallOf::CoreCallOf;
+
+ private:
+  bool IsWork() const override { return true; }
+
+  // The right-hand sides are copied once, to where the solutions will be.
+  absl::Status ReadRequest() override {
+    absl::StatusOr<SplitMessage> split =
+        SplitBytes(&message(), v1::SolveManyRequest::kRhsFieldNumber, kMaxSolveManyHeadBytes);
+    if (!split.ok()) {
+      return InvalidFieldError("", std::string(split.status().message()),
+                               absl::StrCat("a ", request_.GetTypeName()));
+    }
+    absl::Status status = Parse(AsBuffer(split->rest));
+    std::vector<Handle> handles;
+    if (status.ok()) status = AddHandles(request_, "", &handles);
+    if (!status.ok()) return status;
+    absl::StatusOr<int64_t> solves = CountSolves(request_, handles.size(), split->bytes, "");
+    if (!solves.ok()) return solves.status();
+    status = TakeHostBytes(split->bytes + *solves * kHostBytesPerSolve);
+    if (!status.ok()) return status;
+    absl::StatusOr<Payload> values = Payload::Allocate(split->bytes);
+    if (!values.ok()) return values.status();
+    values_ = *std::move(values);
+    CopyPieces(split->pieces, values_.span().data());
+    params_ = ToSolveManyParams(request_, handles, values_.span());
+    return absl::OkStatus();
+  }
+
+  void Start() override {
+    absl::Status status =
+        ReadPriority("options.priority", request_.options().priority(), record().context().get());
+    if (!status.ok()) return Fail(status);
+    record().SetSolves(params_);
+    solves_ = params_.solves;
+    core().SolveMany(record().context(), std::move(params_), Done());
+  }
+
+  void Answer(const SolveManyReply& reply) override {
+    ClearFailed(reply, solves_);
+    v1::SolveManyReply wire;
+    ToWire(reply, &wire);
+    Succeed(SerializeWithBytes(wire, v1::SolveManyReply::kSolutionFieldNumber, values_));
+  }
+
+  Payload values_;
+  SolveManyParams params_;
+  std::vector<SolveManyParams::Columns> solves_;
 };
 
 class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveReply> {
@@ -296,6 +350,7 @@ const absl::flat_hash_map<std::string_view, Make>& Methods() {
       {"/blockd.v1.Solver/Factor", MakeUnary<FactorCall, Method::kFactor>},
       {"/blockd.v1.Solver/FactorStream", MakeFactorStream},
       {"/blockd.v1.Solver/Solve", MakeUnary<SolveCall, Method::kSolve>},
+      {"/blockd.v1.Solver/SolveMany", MakeUnary<SolveManyCall, Method::kSolveMany>},
       {"/blockd.v1.Solver/SolveStream", MakeSolveStream},
       {"/blockd.v1.Solver/FactorSolve", MakeUnary<FactorSolveCall, Method::kFactorSolve>},
       {"/blockd.v1.Solver/Release", MakeUnary<ReleaseCall, Method::kRelease>},

@@ -2,6 +2,7 @@
 
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -18,30 +19,36 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
+constexpr int kNone = 0;  // is no field
+
 class Splitter {
  public:
   Splitter(CodedInputStream* in, int64_t max_rest) : in_(in), max_rest_(max_rest) {}
 
-  // Copies all fields but the one that `path` leads to, and forgets that one where `other` comes
-  // after it. Stops, with false, where it is no message or too long.
-  bool Split(std::span<const int> path, int other, std::string* rest) {
+  // Copies all fields but `field`, of the message itself where there are no `outers`. Stops, with
+  // false, where it is no message or too long.
+  bool Split(std::span<const int> outers, int field, int other, std::string* rest) {
     while (const uint32_t tag = ReadTag(in_)) {
-      const int field = WireFormatLite::GetTagFieldNumber(tag);
+      const int number = WireFormatLite::GetTagFieldNumber(tag);
       if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
         if (!CopyShort(tag, rest)) return false;
         continue;
       }
       int length;
       if (!in_->ReadVarintSizeAsInt(&length)) return false;
-      if (field == other) Forget();
-      if (field != path.front()) {
-        if (!CopyBytes(field, length, rest)) return false;
-      } else if (path.size() > 1) {
-        if (!SplitInner(field, length, path.subspan(1), rest)) return false;
-      } else {
+      const bool outer = std::find(outers.begin(), outers.end(), number) != outers.end();
+      if ((outer || number == other) && number != message_.part) {
+        Forget();
+        message_.part = number;
+      }
+      if (outer) {
+        if (!SplitInner(number, length, field, rest)) return false;
+      } else if (outers.empty() && number == field) {
         Forget();  // of several, the last one counts
         message_.bytes = length;
         if (!TakePieces(in_, length, &message_.pieces)) return false;
+      } else if (!CopyBytes(number, length, rest)) {
+        return false;
       }
     }
     return in_->ConsumedEntireMessage();
@@ -51,13 +58,12 @@ class Splitter {
   bool too_long() const { return copied_ > max_rest_; }
 
  private:
-  bool SplitInner(int field, int length, std::span<const int> path, std::string* rest) {
+  bool SplitInner(int outer, int length, int field, std::string* rest) {
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     std::string inner;
-    constexpr int kNone = 0;  // is no field
-    if (!Split(path, kNone, &inner) || in_->BytesUntilLimit() != 0) return false;
+    if (!Split({}, field, kNone, &inner) || in_->BytesUntilLimit() != 0) return false;
     in_->PopLimit(limit);
-    AppendLengthHeader(rest, field, static_cast<int64_t>(inner.size()));
+    AppendLengthHeader(rest, outer, static_cast<int64_t>(inner.size()));
     *rest += inner;
     return Count(2);
   }
@@ -98,23 +104,26 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, int outer, int field,
-                                              int other, int64_t max_rest) {
+absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, std::span<const int> outers,
+                                              int field, int other, int64_t max_rest) {
   if (buffer->Length() == 0) return SplitMessage();
   grpc::ProtoBufferReader reader(buffer);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   Splitter splitter(&in, max_rest);
-  const int path[] = {outer, field};
   std::string rest;
-  if (!splitter.Split(path, other, &rest)) {
+  if (!splitter.Split(outers, field, other, &rest)) {
     return absl::InvalidArgumentError(
         splitter.too_long() ? absl::StrCat("more than ", max_rest, " bytes beside the content")
                             : "bytes that are not the request's message");
   }
   splitter.message().rest = std::move(rest);
   return std::move(splitter.message());
+}
+
+absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest) {
+  return SplitNestedBytes(buffer, {}, field, kNone, max_rest);
 }
 
 }  // namespace blockd::server

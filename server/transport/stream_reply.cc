@@ -1,25 +1,38 @@
 #include "server/transport/stream_reply.h"
 
-#include <utility>
-
 #include "blockd/v1/blockd.pb.h"
+#include "server/transport/solve_many.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {
+
+namespace {
+
+// `part`, without its solution, is field `field` of the message.
+template <typename Part>
+grpc::ByteBuffer WithSolution(uint64_t id, const Part& part, int field, const Payload& solution,
+                              bool in_chunks) {
+  v1::SolveStreamReply outer;
+  outer.set_id(id);
+  if (in_chunks) outer.set_solution_bytes(solution.bytes());
+  return SerializeNestedWithBytes(outer, field, part, Part::kSolutionFieldNumber,
+                                  in_chunks ? Payload() : solution);
+}
+
+}  // namespace
 
 grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveReply& reply, const Payload& solution,
                                  bool in_chunks) {
   v1::SolveReply wire;
   ToWire(reply, &wire);
-  v1::SolveStreamReply outer;
-  outer.set_id(id);
-  if (!in_chunks) {
-    return SerializeNestedWithBytes(outer, v1::SolveStreamReply::kReplyFieldNumber, wire,
-                                    v1::SolveReply::kSolutionFieldNumber, solution);
-  }
-  *outer.mutable_reply() = std::move(wire);
-  outer.set_solution_bytes(solution.bytes());
-  return SerializeMessage(outer);
+  return WithSolution(id, wire, v1::SolveStreamReply::kReplyFieldNumber, solution, in_chunks);
+}
+
+grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveManyReply& reply, const Payload& solution,
+                                 bool in_chunks) {
+  v1::SolveManyReply wire;
+  ToWire(reply, &wire);
+  return WithSolution(id, wire, v1::SolveStreamReply::kManyFieldNumber, solution, in_chunks);
 }
 
 grpc::ByteBuffer ChunkMessage(uint64_t id, const Payload& solution, int64_t offset,

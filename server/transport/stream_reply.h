@@ -15,6 +15,8 @@ namespace blockd::server {
 // With the solution, or, where `in_chunks`, without it and with its length.
 grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveReply& reply, const Payload& solution,
                                  bool in_chunks);
+grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveManyReply& reply, const Payload& solution,
+                                 bool in_chunks);
 // A piece of it.
 grpc::ByteBuffer ChunkMessage(uint64_t id, const Payload& solution, int64_t offset, int64_t length);
 grpc::ByteBuffer FailureMessage(uint64_t id, const absl::Status& status);

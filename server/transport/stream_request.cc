@@ -4,14 +4,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/errors.h"
+#include "server/transport/solve_many.h"
 #include "server/transport/split_message.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {
 namespace {
 
-// Of a message beside its right-hand sides: a handle and some numbers.
+// Of a message beside its right-hand sides: a handle and some numbers. What is longer is a frame,
+// and its head is counted.
 constexpr int64_t kMaxHeadBytes = 64 << 10;
+
+// A request and a frame have their right-hand sides at the same place.
+constexpr int kPartsWithRhs[] = {v1::SolveStreamRequest::kRequestFieldNumber,
+                                 v1::SolveStreamRequest::kManyFieldNumber};
+constexpr int kRhs = v1::SolveRequest::kRhsFieldNumber;
+static_assert(kRhs == int{v1::SolveManyRequest::kRhsFieldNumber});
 
 absl::Status NoMessage(std::string_view came) {
   return InvalidFieldError("", came, "a blockd.v1.SolveStreamRequest");
@@ -34,23 +42,32 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
     message.bytes = part->chunk_bytes;
     return message;
   }
-  absl::StatusOr<SplitMessage> split = SplitNestedBytes(
-      buffer, v1::SolveStreamRequest::kRequestFieldNumber, v1::SolveRequest::kRhsFieldNumber,
-      v1::SolveStreamRequest::kCancelFieldNumber, kMaxHeadBytes);
+  absl::StatusOr<SplitMessage> split =
+      SplitNestedBytes(buffer, kPartsWithRhs, kRhs, v1::SolveStreamRequest::kCancelFieldNumber,
+                       kMaxSolveManyHeadBytes);
   if (!split.ok()) return NoMessage(std::string(split.status().message()));
+  message.pieces = std::move(split->pieces);
+  message.bytes = split->bytes;
+  const bool is_frame = split->part == v1::SolveStreamRequest::kManyFieldNumber;
+  if (is_frame) message.part = StreamMessage::Part::kMany;
+  if (static_cast<int64_t>(split->rest.size()) > kMaxHeadBytes) {
+    if (!is_frame) {
+      return NoMessage(absl::StrCat("more than ", kMaxHeadBytes, " bytes beside the content"));
+    }
+    message.unparsed = std::move(split->rest);
+    return message;
+  }
   if (!message.request.ParseFromString(split->rest)) {
     return NoMessage("bytes that are not the request's message");
   }
-  message.id = message.request.id();
+  if (is_frame) return message;
   if (message.request.has_cancel()) {
     message.part = StreamMessage::Part::kCancel;
     return message;
   }
   if (!message.request.has_request()) {
-    return InvalidFieldError("part", "nothing", "request, chunk or cancel");
+    return InvalidFieldError("part", "nothing", "request, many, chunk or cancel");
   }
-  message.pieces = std::move(split->pieces);
-  message.bytes = split->bytes;
   return message;
 }
 

@@ -12,21 +12,26 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/budget.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {
 
 struct StreamMessage {
-  enum class Part { kRequest, kChunk, kCancel };
+  enum class Part { kRequest, kMany, kChunk, kCancel };
   Part part = Part::kRequest;
   uint64_t id = 0;
-  v1::SolveStreamRequest request;                  // of a request, without its right-hand sides
+  v1::SolveStreamRequest request;  // of a request or a frame, without its right-hand sides
+  // Of a frame: this, not parsed yet, since parsing takes memory that is to be counted.
+  std::string unparsed;
+  Reservation head_bytes;                          // what that has taken
   std::vector<std::span<const std::byte>> pieces;  // right-hand sides; they lie in the buffer
   int64_t bytes = 0;                               // of them
 };
@@ -34,7 +39,8 @@ struct StreamMessage {
 // INVALID_ARGUMENT, which ends the stream, if it is not one message with one part.
 absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer);
 
-// Of a request: how long it may take; infinite where it does not say. INVALID_ARGUMENT unless > 0.
+// Of a request or a frame: how long it may take; infinite where it does not say. INVALID_ARGUMENT
+// unless > 0.
 absl::StatusOr<absl::Duration> TimeoutOf(const StreamMessage& message);
 
 // The last so many ids of requests that were cancelled before they were complete: chunks of them

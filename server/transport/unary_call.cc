@@ -33,8 +33,7 @@ void UnaryCall::HandleMessage() noexcept {
   Guard([this] {
     absl::Status status = record_.allowed();
     if (status.ok() && IsWork()) status = state_->CheckAcceptsWork();
-    if (status.ok())
-      status = state_->Parse(message(), record_.context()->tenant, request(), &host_bytes_);
+    if (status.ok()) status = ReadRequest();
     if (!status.ok()) return Fail(status);
     message().Clear();  // the request holds copies: give the transport's memory back now
     Start();

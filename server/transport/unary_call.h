@@ -27,6 +27,8 @@ class UnaryCall : public ServerCall {
   virtual google::protobuf::Message* request() = 0;
   // The request is parsed and its bytes are counted. Ends, now or later, with Succeed or Fail.
   virtual void Start() = 0;
+  // Reads request() out of message(), whose memory is given back then.
+  virtual absl::Status ReadRequest() { return Parse(message()); }
   // Whether Start takes too long for a thread that serves, however small the request is.
   virtual bool IsLong() const { return false; }
   // Whether it asks for work, which is refused while memory is short before its request is read.
@@ -45,6 +47,10 @@ class UnaryCall : public ServerCall {
   ServiceState* state() { return state_; }
   SolverCore& core() { return *state_->core; }
   CallRecord& record() { return record_; }
+  // Parses request(), and counts what that takes.
+  absl::Status Parse(const grpc::ByteBuffer& bytes) {
+    return state_->Parse(bytes, record_.context()->tenant, request(), &host_bytes_);
+  }
   // Counts more bytes for this call.
   absl::Status TakeHostBytes(int64_t bytes);
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <set>
 #include <string>
@@ -45,6 +46,33 @@ TEST_F(BlockctlBenchTest, HasAnOpenLoopSessionsAndABaseline) {
   const Outcome empty = Run({"bench", "--empty", "--duration=100ms", "--warmup=0"});
   EXPECT_EQ(empty.exit_status, 0) << empty.err;
   EXPECT_THAT(empty.out, AllOf(HasSubstr("server_info: "), HasSubstr("health: ")));
+}
+
+// In a frame a caller's solves are for as many of the handles as there are.
+TEST_F(BlockctlBenchTest, FramesCountAsTheirSolves) {
+  for (const bool session : {false, true}) {
+    std::vector<std::string> arguments = {"bench",          "--duration=1h",  "--warmup=0",
+                                          "--frames=10",    "--handles=4",    "--callers=2",
+                                          "--num_blocks=3", "--block_size=2", "--json"};
+    if (session) arguments.push_back("--session");
+    RunningProgram bench(BLOCKCTL_PROGRAM, WithServer(target(), arguments));
+    std::vector<v1::FactorizationInfo> held;
+    EXPECT_TRUE(Eventually([&] {
+      held = Held();
+      return bench.Ended() || (held.size() == 4 && std::ranges::all_of(held, [](const auto& info) {
+                                 return info.times_solved() >= 5;
+                               }));
+    }));
+    ASSERT_FALSE(bench.Ended()) << bench.Await().err;
+    bench.Signal(SIGINT);
+    const Outcome outcome = bench.Await();
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("\"frames\": 10"),
+                                   ::testing::ContainsRegex("\"succeeded\": [1-9][0-9]*0, ")));
+  }
+  const Outcome table = Run({"bench", "--duration=50ms", "--warmup=0", "--frames=3"});
+  EXPECT_THAT(table.out, HasSubstr("d=1, 3 solves a message, "));
+  EXPECT_EQ(Run({"bench", "--frames=-1"}).exit_status, 1);
 }
 
 // While it runs, what the server holds shows what it does; Ctrl-C ends it, with its results.

@@ -64,6 +64,12 @@ grpc::Status FakeSolver::Solve(grpc::ServerContext* context, const v1::SolveRequ
   return Run(on_solve, context, *request, reply);
 }
 
+grpc::Status FakeSolver::SolveMany(grpc::ServerContext* context,
+                                   const v1::SolveManyRequest* request, v1::SolveManyReply* reply) {
+  Called("SolveMany", *context);
+  return Run(on_solve_many, *request, reply);
+}
+
 grpc::Status FakeSolver::SolveStream(grpc::ServerContext* context, SolvePipe* pipe) {
   Called("SolveStream", *context);
   return Run(on_solve_stream, pipe);

@@ -93,6 +93,7 @@ class FakeSolver : public v1::Solver::Service {
   Script<grpc::Status(const v1::FactorRequest&, v1::FactorReply*)> on_factor;
   Script<grpc::Status(FactorReader*, v1::FactorReply*)> on_factor_stream;
   Script<grpc::Status(grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*)> on_solve;
+  Script<grpc::Status(const v1::SolveManyRequest&, v1::SolveManyReply*)> on_solve_many;
   Script<grpc::Status(SolvePipe*)> on_solve_stream;
   Script<grpc::Status(const v1::ReleaseRequest&, v1::ReleaseReply*)> on_release;
   Script<grpc::Status(const v1::FactorSolveRequest&, v1::FactorSolveReply*)> on_factor_solve;
@@ -115,6 +116,8 @@ class FakeSolver : public v1::Solver::Service {
                             v1::FactorReply* reply) override;
   grpc::Status Solve(grpc::ServerContext* context, const v1::SolveRequest* request,
                      v1::SolveReply* reply) override;
+  grpc::Status SolveMany(grpc::ServerContext* context, const v1::SolveManyRequest* request,
+                         v1::SolveManyReply* reply) override;
   grpc::Status SolveStream(grpc::ServerContext* context, SolvePipe* pipe) override;
   grpc::Status Release(grpc::ServerContext* context, const v1::ReleaseRequest* request,
                        v1::ReleaseReply* reply) override;

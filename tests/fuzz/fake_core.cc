@@ -71,6 +71,17 @@ Shape FakeCore::ShapeOfNumber(uint8_t number) {
 void FakeCore::AnswerSolve(size_t index, const absl::Status& status) {
   PendingSolve solve = std::move(solves[index]);
   solves.erase(solves.begin() + static_cast<std::ptrdiff_t>(index));
+  if (solve.many_done) {
+    if (!status.ok()) return solve.many_done(status);
+    SolveManyReply reply;
+    reply.outcomes.resize(solve.many.solves.size());
+    reply.cost.batch_requests = 1;
+    for (const SolveManyParams::Columns& columns : solve.many.solves) {
+      FUZZ_CHECK(columns.rhs.size() == columns.solution.size());
+      for (std::byte& value : columns.solution) value = ~value;
+    }
+    return solve.many_done(std::move(reply));
+  }
   if (!status.ok()) return solve.done(status);
   FUZZ_CHECK(solve.params.rhs.size() == solve.params.solution.size());
   for (std::byte& value : solve.params.solution) value = ~value;
@@ -119,6 +130,15 @@ void SolverCore::Solve(ContextPtr context, const SolveParams& params, SolveDone 
   const bool at_once = core.next == FakeCore::Next::kAtOnce;
   if (absl::Status status = TakeNext(); !status.ok()) return done(status);
   core.solves.push_back({std::move(context), params, std::move(done)});
+  if (at_once) core.AnswerSolve(core.solves.size() - 1, absl::OkStatus());
+}
+
+void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveManyDone done) {
+  FakeCore& core = TheFakeCore();
+  const bool at_once = core.next == FakeCore::Next::kAtOnce;
+  if (absl::Status status = TakeNext(); !status.ok()) return done(status);
+  FUZZ_CHECK(!params.solves.empty() && params.solves.size() == params.handles.size());
+  core.solves.push_back({std::move(context), {}, nullptr, std::move(params), std::move(done)});
   if (at_once) core.AnswerSolve(core.solves.size() - 1, absl::OkStatus());
 }
 

@@ -19,6 +19,8 @@ struct FakeCore {
     ContextPtr context;
     SolveParams params;
     SolveDone done;
+    SolveManyParams many = {};  // of a frame: this instead
+    SolveManyDone many_done = {};
   };
   struct PendingFactor {
     ContextPtr context;

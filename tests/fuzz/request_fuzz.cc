@@ -25,8 +25,8 @@ namespace {
 
 constexpr int kCalls = 6;
 constexpr const char* kMethods[] = {
-    "Factor",        "Solve",  "FactorSolve", "Release", "GetFactorization", "ListFactorizations",
-    "GetServerInfo", "GetPlan"};
+    "Factor",        "Solve",   "FactorSolve", "Release", "GetFactorization", "ListFactorizations",
+    "GetServerInfo", "GetPlan", "SolveMany"};
 
 std::unique_ptr<Solver> MakeSolver() {
   BackendOptions options;
@@ -291,7 +291,28 @@ class Client {
     }
     FillSolve(request.mutable_options());
     v1::SolveReply reply;
-    if (Ask("Solve", request, &reply)) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
+    const bool solved = Ask("Solve", request, &reply);
+    if (solved) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
+    // Twice in one message: the same bits.
+    v1::SolveManyRequest many;
+    many.add_handle(handle);
+    for (int i = 0; i < 2; ++i) {
+      many.add_index(0);
+      many.add_num_rhs(static_cast<uint32_t>(columns));
+      *many.mutable_rhs() += request.rhs();
+    }
+    *many.mutable_options() = request.options();
+    v1::SolveManyReply replies;
+    if (!Ask("SolveMany", many, &replies)) return;
+    FUZZ_CHECK(replies.solution().size() == many.rhs().size());
+    FUZZ_CHECK(replies.backward_error_bound_size() == 2);
+    if (!solved) return;
+    for (const v1::SolveFailure& failure : replies.failure()) {
+      FUZZ_CHECK(failure.status().code() != 0 && failure.solve() < 2);
+    }
+    if (replies.failure_size() == 0) {
+      FUZZ_CHECK(replies.solution() == reply.solution() + reply.solution());
+    }
   }
 
   void FactorSolve() {

@@ -95,9 +95,15 @@ class Client {
         return Send(message.SerializeAsString());
       }
       case 7:
-        if (input_.ConsumeIntegralInRange<int>(0, 7) != 0) return;
-        raw_ = true;
-        return Send(input_.ConsumeRandomLengthString(64));
+        switch (input_.ConsumeIntegralInRange<int>(0, 7)) {
+          case 0:
+            raw_ = true;
+            return Send(input_.ConsumeRandomLengthString(64));
+          case 1:
+            return;
+          default:
+            return Send(Frame());
+        }
       case 8:
       case 9:
         if (wire.writing()) wire.EndWriting(input_.ConsumeIntegralInRange<int>(0, 15) != 0);
@@ -170,6 +176,37 @@ class Client {
     return message.SerializeAsString();
   }
 
+  // Of equal solves, for handles of the stream or of its own, or for some that are not there.
+  std::string Frame() {
+    v1::SolveStreamRequest message;
+    const uint64_t id = AnId();
+    message.set_id(id);
+    v1::SolveManyRequest& many = *message.mutable_many();
+    const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
+    for (int k = 0; k < (flags & 3); ++k) {
+      const Handle handle = FakeCore::HandleOf(input_.ConsumeIntegralInRange<uint8_t>(0, 3));
+      many.add_handle(std::string(handle.view()));
+    }
+    for (int i = 0; i < (flags >> 2 & 3); ++i) {
+      many.add_index(input_.ConsumeIntegralInRange<uint32_t>(0, 8));
+    }
+    const int64_t bytes = input_.ConsumeIntegralInRange<int64_t>(0, 300);
+    if ((flags & 0x10) != 0) {
+      for (int i = 0; i < many.index_size(); ++i) many.add_rhs_bytes(bytes / many.index_size());
+    }
+    if ((flags & 0x20) != 0) many.add_num_rhs(1);
+    message.set_replace_last((flags & 0xc0) == 0xc0);
+    const uint8_t seed = ++seed_;
+    many.set_rhs(Bytes(seed, 0, bytes));
+    if (WillBeRead()) {
+      Sent& at = ids_[id];
+      at.last = {seed, bytes};
+      at.unanswered.push_back(at.last);
+      at.sent = bytes;
+    }
+    return message.SerializeAsString();
+  }
+
   std::string Chunk() {
     v1::SolveStreamRequest message;
     const uint64_t id = AnId();
@@ -238,16 +275,17 @@ class Client {
       FUZZ_CHECK(reply.status().code() != 0);
       return;
     }
-    FUZZ_CHECK(reply.has_reply());
+    FUZZ_CHECK(reply.has_reply() || reply.has_many());
+    const std::string& solution =
+        reply.has_many() ? reply.many().solution() : reply.reply().solution();
     at.taken = 0;
     if (reply.solution_bytes() > 0) {
-      FUZZ_CHECK(reply.reply().solution().empty());
+      FUZZ_CHECK(solution.empty());
       FUZZ_CHECK(raw_ || reply.solution_bytes() == at.answered.expected);
       at.solution = reply.solution_bytes();
     } else {
-      FUZZ_CHECK(raw_ ||
-                 static_cast<int64_t>(reply.reply().solution().size()) == at.answered.expected);
-      CheckSolution(at, reply.reply().solution());
+      FUZZ_CHECK(raw_ || static_cast<int64_t>(solution.size()) == at.answered.expected);
+      CheckSolution(at, solution);
     }
   }
 

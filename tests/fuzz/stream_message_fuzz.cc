@@ -42,7 +42,8 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
   if (!read.ok()) {
     FUZZ_CHECK(InvalidFieldOf(read.status()).has_value());
     // Refused for what the message says, or for what is no message; never a plain one.
-    const bool plain = parses && parsed.has_request() && parsed.SerializeAsString() == bytes;
+    const bool plain = parses && (parsed.has_request() || parsed.has_many()) &&
+                       parsed.SerializeAsString() == bytes;
     FUZZ_CHECK(!plain);
     return;
   }
@@ -57,6 +58,16 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
     case StreamMessage::Part::kCancel:
       FUZZ_CHECK(parsed.has_cancel());
       break;
+    case StreamMessage::Part::kMany: {
+      FUZZ_CHECK(parsed.has_many() && parsed.many().rhs() == pieces);
+      v1::SolveStreamRequest whole = read->request;
+      if (!read->unparsed.empty()) FUZZ_CHECK(whole.ParseFromString(read->unparsed));
+      whole.mutable_many()->set_rhs(pieces);
+      FUZZ_CHECK(google::protobuf::util::MessageDifferencer::Equals(whole, parsed) ||
+                 HasUnknown(parsed) || HasUnknown(parsed.many()));
+      (void)TimeoutOf(*read);
+      break;
+    }
     case StreamMessage::Part::kRequest: {
       FUZZ_CHECK(parsed.has_request() && parsed.request().rhs() == pieces);
       v1::SolveStreamRequest whole = read->request;

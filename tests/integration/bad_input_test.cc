@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kMethods[] = {"Factor",           "FactorStream",       "Solve",
                                     "SolveStream",      "FactorSolve",        "Release",
                                     "GetFactorization", "ListFactorizations", "GetServerInfo",
-                                    "GetPlan"};
+                                    "GetPlan",          "SolveMany"};
 
 class BadInputTest : public IntegrationTest {
  protected:

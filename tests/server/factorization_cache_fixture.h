@@ -53,6 +53,11 @@ class FactorizationCacheTest : public testing::Test {
   server::NotFoundReason WhyNot(const server::Handle& handle, const std::string& caller = "alice") {
     return ReasonOf(cache_.Peek(caller, handle).status());
   }
+  // A solve with this pin, which then is none, was answered.
+  void EndSolve(absl::StatusOr<Cache::Pin>& pin, int64_t num_rhs) {
+    Cache::EndedSolve ended{std::move(*pin), num_rhs};
+    cache_.EndSolves({&ended, 1});
+  }
   double Metric(const std::string& name) const { return MetricIn(metrics_, name); }
   // The least recently used that is idle; empty if none is.
   std::vector<server::Evicted> EvictOldest() { return cache_.Evict(1, -1); }

@@ -33,8 +33,7 @@ TEST_F(FactorizationCacheTest, LookupsAndSolvesMoveToTheEndOfTheLineAndPeeksDoNo
   auto pin = cache_.Peek("alice", handles[0]);
   ASSERT_TRUE(pin.ok());
   clock_.Advance(absl::Seconds(1));
-  cache_.RecordSolved(*pin, 1);  // 1 2 3 0
-  pin = absl::CancelledError();
+  EndSolve(pin, 1);  // 1 2 3 0
   EXPECT_EQ(cache_.Get("alice", handles[0])->idle, absl::ZeroDuration());
   ASSERT_TRUE(cache_.Lookup("alice", handles[1]).ok());  // 2 3 0 1
   EXPECT_EQ(cache_.Get("alice", handles[1])->idle, absl::ZeroDuration());
@@ -207,7 +206,7 @@ TEST_F(FactorizationCacheTest, ASolveOfWhatWasReleasedIsCountedAndTouchesNothing
   const Handle other = Insert();
   auto pin = cache_.Lookup("alice", handle);
   ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
-  cache_.RecordSolved(*pin, 1);
+  EndSolve(pin, 1);
   EXPECT_EQ(cache_.totals().entries, 1);
   EXPECT_EQ(EvictOneOf({other}), 0);
 }

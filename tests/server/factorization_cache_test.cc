@@ -57,8 +57,7 @@ TEST_F(FactorizationCacheTest, ReleaseTakesEffectAtOnceAndMemoryReturnsWithTheLa
   EXPECT_EQ(budget_.reserved(), charge());
   first = absl::CancelledError();
   EXPECT_EQ(budget_.reserved(), charge());
-  cache_.RecordSolved(*second, 3);  // a solve that was under way ends
-  second = absl::CancelledError();
+  EndSolve(second, 3);  // one that was under way
   EXPECT_EQ(budget_.reserved(), 0);
   EXPECT_EQ(pool_.stats().used_bytes, 0);
 }
@@ -247,9 +246,9 @@ TEST_F(FactorizationCacheTest, CountsUsesAndTimes) {
   const Handle handle = Insert("alice", {.lease = absl::Minutes(1), .pin = true});
   clock_.Advance(absl::Seconds(5));
   {
-    const auto pin = cache_.Lookup("alice", handle);
-    cache_.RecordSolved(*pin, 7);
-    cache_.RecordSolved(*pin, 1);
+    auto pins = cache_.LookupAll("alice", std::vector<Handle>{handle, handle});
+    EndSolve(pins[0], 7);
+    EndSolve(pins[1], 1);
   }
   clock_.Advance(absl::Seconds(2));
   const auto stats = cache_.Get("alice", handle);

@@ -86,17 +86,11 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
   }
   metrics_.RecordMiss(-1);
   metrics_.RecordMiss(kMissReasons);
-  const std::vector<std::string> methods = {"Factor",
-                                            "FactorStream",
-                                            "Solve",
-                                            "SolveStream",
-                                            "FactorSolve",
-                                            "Release",
-                                            "GetFactorization",
-                                            "ListFactorizations",
-                                            "GetServerInfo",
-                                            "GetPlan",
-                                            "Admin"};
+  const std::vector<std::string> methods = {
+      "Factor",        "FactorStream",     "Solve",
+      "SolveStream",   "SolveMany",        "FactorSolve",
+      "Release",       "GetFactorization", "ListFactorizations",
+      "GetServerInfo", "GetPlan",          "Admin"};
   ASSERT_EQ(methods.size(), static_cast<size_t>(kMethods));
   for (int m = 0; m < kMethods; ++m) {
     const std::string& method = methods[static_cast<size_t>(m)];

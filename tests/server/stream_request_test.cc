@@ -135,12 +135,90 @@ TEST(StreamRequestTest, AHeadThatIsTooLongIsNotCopied) {
   EXPECT_TRUE(ReadStreamMessage(&buffer).ok());
 }
 
+v1::SolveStreamRequest Frame(int solves = 3) {
+  v1::SolveStreamRequest wire;
+  wire.set_id(78);
+  wire.mutable_timeout()->set_seconds(1);
+  v1::SolveManyRequest& many = *wire.mutable_many();
+  many.add_handle(std::string(24, 'h'));
+  for (int i = 0; i < solves; ++i) {
+    many.add_index(0);
+    many.add_rhs_bytes(7);
+  }
+  many.set_rhs(std::string(static_cast<size_t>(7 * solves), 'r'));
+  return wire;
+}
+
+TEST(StreamRequestTest, AFrameIsReadWithoutItsRightHandSides) {
+  grpc::ByteBuffer buffer = InSlices(Frame().SerializeAsString());
+  const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->part, StreamMessage::Part::kMany);
+  EXPECT_EQ(read->id, 78u);
+  EXPECT_EQ(TimeoutOf(*read).value(), absl::Seconds(1));
+  EXPECT_EQ(Joined(*read), Frame().many().rhs());
+  EXPECT_TRUE(read->request.many().rhs().empty());
+  EXPECT_EQ(read->request.many().index_size(), 3);
+  EXPECT_TRUE(read->unparsed.empty());
+}
+
+// Its parsing is charged first.
+TEST(StreamRequestTest, ALongHeadOfAFrameIsLeftUnparsed) {
+  const v1::SolveStreamRequest wire = Frame(40'000);
+  grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 4000);
+  const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->part, StreamMessage::Part::kMany);
+  EXPECT_EQ(read->id, 78u);
+  EXPECT_FALSE(read->request.has_many());
+  EXPECT_EQ(Joined(*read), wire.many().rhs());
+  v1::SolveStreamRequest head;
+  ASSERT_TRUE(head.ParseFromString(read->unparsed));
+  head.mutable_many()->set_rhs(wire.many().rhs());
+  EXPECT_EQ(head.SerializeAsString(), wire.SerializeAsString());
+  // And one that is too long for any frame is no message.
+  buffer = InSlices(Frame(4 << 20).SerializeAsString(), 1 << 20);
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadStreamMessage(&buffer).status()));
+}
+
+// Of several parts the last one counts, and parts of one kind are one.
+TEST(StreamRequestTest, PartsTakeEachOtherBackAsTheParserHasIt) {
+  v1::SolveStreamRequest cancel, bare;
+  cancel.mutable_cancel();
+  bare.mutable_many()->add_index(1);
+  const std::vector<std::string> parts = {Request().SerializeAsString(),
+                                          Frame().SerializeAsString(), cancel.SerializeAsString(),
+                                          bare.SerializeAsString()};
+  for (const std::string& a : parts) {
+    for (const std::string& b : parts) {
+      for (const std::string& c : parts) {
+        const std::string bytes = a + b + c;
+        v1::SolveStreamRequest parsed;
+        ASSERT_TRUE(parsed.ParseFromString(bytes));
+        grpc::ByteBuffer buffer = InSlices(bytes);
+        const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+        ASSERT_TRUE(read.ok()) << read.status();
+        v1::SolveStreamRequest again = read->request;
+        if (read->part == StreamMessage::Part::kMany) {
+          again.mutable_many()->set_rhs(Joined(*read));
+          if (parsed.many().rhs().empty()) again.mutable_many()->clear_rhs();
+        } else if (read->part == StreamMessage::Part::kRequest) {
+          again.mutable_request()->set_rhs(Joined(*read));
+        } else {
+          EXPECT_TRUE(parsed.has_cancel());
+        }
+        EXPECT_EQ(again.SerializeAsString(), parsed.SerializeAsString());
+      }
+    }
+  }
+}
+
 // What is read in pieces is what the parser reads.
 TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
   std::mt19937_64 random(3);
-  const std::string seed = Request().SerializeAsString();
+  const std::string seeds[] = {Request().SerializeAsString(), Frame().SerializeAsString()};
   for (int round = 0; round < 50'000; ++round) {
-    std::string bytes = seed;
+    std::string bytes = seeds[round / 3 % 2];
     for (int i = 0; i < 1 + round % 3; ++i) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
     }
@@ -153,15 +231,20 @@ TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
       EXPECT_TRUE(absl::IsInvalidArgument(read.status()));
       const bool two_parts =
           InvalidFieldOf(read.status())->field == "part";  // as the parser allows
-      EXPECT_FALSE(is_message && parsed.has_request() && !two_parts)
+      EXPECT_FALSE(is_message && (parsed.has_request() || parsed.has_many()) && !two_parts)
           << parsed.ShortDebugString() << read.status();
       continue;
     }
-    if (read->part != StreamMessage::Part::kRequest) continue;
     EXPECT_TRUE(is_message);
-    EXPECT_EQ(Joined(*read), parsed.request().rhs());
-    parsed.mutable_request()->clear_rhs();
-    EXPECT_EQ(read->request.request().SerializeAsString(), parsed.request().SerializeAsString());
+    if (read->part == StreamMessage::Part::kMany) {
+      EXPECT_EQ(Joined(*read), parsed.many().rhs());
+      parsed.mutable_many()->clear_rhs();
+      EXPECT_EQ(read->request.many().SerializeAsString(), parsed.many().SerializeAsString());
+    } else if (read->part == StreamMessage::Part::kRequest) {
+      EXPECT_EQ(Joined(*read), parsed.request().rhs());
+      parsed.mutable_request()->clear_rhs();
+      EXPECT_EQ(read->request.request().SerializeAsString(), parsed.request().SerializeAsString());
+    }
   }
 }
 

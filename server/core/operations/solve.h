@@ -1,34 +1,62 @@
-// Solve: pins a factorization, queues, runs with others of its plan.
+// Solve and SolveMany: pin factorizations, queue, run with others of their plan.
 //
 // Thread-safe.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_SOLVE_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_SOLVE_H_
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/core/factorization_cache.h"
 #include "server/core/shard.h"
 #include "server/core/task.h"
 
 namespace blockd::server {
 
-struct SolveTask : Task {
-  SolveTask(Operation* operation, ContextPtr context, Permit permit, absl::Time accepted,
-            const SolveParams& params, SolveDone done)
-      : Task(operation, Method::kSolve, std::move(context), std::move(permit), accepted),
-        params(params),
-        done(std::move(done)) {}
+// What was asked for in one message. It has a task for each plan; the last one that ends answers.
+struct SolveRequest {
+  SolveManyParams params;
+  SolveManyDone done;
+  std::vector<SolveOutcome> outcomes;  // one a solve; each written by the task that it is of
+  std::atomic<int> unanswered{0};      // tasks
+  absl::Mutex mutex;
+  Cost cost ABSL_GUARDED_BY(mutex);
+};
 
-  SolveParams params;
+// One of the solves of a task.
+struct SolvePart {
+  size_t solve = 0;  // in the request
   FactorizationCache::Pin pin;
-  SolveDone done;
-  // What ran of it, where it runs in parts.
-  int64_t solved_columns = 0;
+  SolveManyParams::Columns columns;
+  int64_t solved = 0;  // columns; all of them where it failed
   SolveOutcome outcome;
-  RanBatch ran;
+
+  int64_t left() const { return columns.num_rhs - solved; }
+};
+
+// The solves of a request whose factorizations have one plan.
+struct SolveTask : Task {
+  SolveTask(Operation* operation, Method method, ContextPtr context, Permit permit,
+            absl::Time accepted, std::shared_ptr<SolveRequest> request)
+      : Task(operation, method, std::move(context), std::move(permit), accepted),
+        request(std::move(request)) {
+    requests = 0;  // of its parts
+  }
+
+  const EliminationPlan& plan() const { return parts[0].pin->plan(); }
+
+  const std::shared_ptr<SolveRequest> request;
+  std::vector<SolvePart> parts;  // at least one
+  int64_t columns = 0;           // of all parts
+  int64_t left = 0;              // of them, not solved yet
+  size_t first_left = 0;         // no part before it has any left
+  RanBatch ran;                  // where it runs in pieces
 };
 
 // Workspace is at hand before anything runs: of the reserve, which nothing else takes, as far as it
@@ -36,12 +64,14 @@ struct SolveTask : Task {
 // and one request that does not in some columns after others, with the same bits. So a Solve on a
 // handle that is held is refused for memory only where one column does not fit the reserve.
 //
-// Where others wait, a long request runs in parts too, and they go between.
+// Where others wait, a long request runs in pieces too, of some solves or of some columns of one,
+// and they go between.
 class SolveOperation final : public Operation {
  public:
   explicit SolveOperation(Shard* shard) : shard_(shard) {}
 
   void Start(ContextPtr context, const SolveParams& params, SolveDone done);
+  void StartMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
   void Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 
@@ -51,19 +81,42 @@ class SolveOperation final : public Operation {
     MemoryPool* pool = nullptr;  // null: there is none
     Reservation reservation;     // if it is not of the reserve
   };
+  // The next columns of a part.
+  struct Slice {
+    SolveTask* task = nullptr;
+    SolvePart* part = nullptr;
+    int64_t columns = 0;
+  };
+  using Slices = std::vector<Slice>;
+  using TaskOfPlan = std::unique_ptr<SolveTask>;
+
+  void StartAll(ContextPtr context, Method method, SolveManyParams params, SolveManyDone done);
+  absl::Status Check(const SolveManyParams& params, const SolveManyParams::Columns& columns,
+                     const Factorization& factorization) const;
+  // Makes one for each plan; `permit` moves to the first, and the others get one of their own. What
+  // is wrong with a solve is in its outcome.
+  absl::Status MakeTasks(const ContextPtr& context, Method method, Permit& permit,
+                         const std::shared_ptr<SolveRequest>& request,
+                         std::vector<TaskOfPlan>* tasks);
+
   Room FindRoom(int64_t bytes);
-  int64_t Workspace(const SolveTask& task, int64_t num_rhs) const;
+  int64_t Workspace(const Slices& slices) const;
+  // What is left of the task, up to so many columns.
+  static Slices NextOf(SolveTask& task, int64_t most);
+  std::vector<SolveOutcome> Solve(const Slices& slices, MemoryPool* pool, Phases* phases);
+  // False if it found no room, and so is left as it was.
+  static bool Take(const Slice& slice, SolveOutcome outcome);
+
   void RunTogether(std::span<SolveTask* const> tasks, Room room);
-  // Some columns after others, up to `end`; refused if there is no room for one.
-  void RunInParts(SolveTask& task, int64_t end);
-  // What the scheduler should know of the columns from `solved_columns` on.
+  // Up to `most` columns, some after others; those fail that have no room for one.
+  void RunInPieces(SolveTask& task, int64_t most);
+  SolveOutcome SolveAfterEviction(const Slice& slice);
+  // What the scheduler should know of what is left.
   void WriteTicket(SolveTask& task) const;
+  double PredictedSeconds(const SolveTask& task, int64_t columns) const;
   // How many columns take no longer than that, as predicted; at least one.
   int64_t ColumnsWithin(const SolveTask& task, double seconds) const;
-  SolveOutcome SolveAfterEviction(const SolveTask& task, int64_t column, int64_t bytes);
-  SolveOutcome SolveColumns(const SolveTask& task, int64_t first, int64_t columns, MemoryPool* pool,
-                            Phases* phases);
-  void Answer(SolveTask& task, const SolveOutcome& outcome, const Cost& cost);
+  void Answer(SolveTask& task, const Cost& cost);
 
   Shard* const shard_;
 };

@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/client/system.h"
@@ -115,6 +117,14 @@ struct Conditioning {
   bool matrix_kept = false;                    // asked for, or needed for a guaranteed accuracy
 };
 
+// One of many solves.
+struct SolveOutcome {
+  absl::Status status{};  // of this solve alone
+  std::optional<double> backward_error{};
+  double backward_error_bound = 0;
+  int refinements = 0;
+};
+
 struct SolveResult {
   // The largest ||b - A x|| / (||A|| ||x|| + ||b||) of the columns, infinity norms: if it was asked
   // for, or measured because the growth of the factorization puts it at risk.
@@ -122,6 +132,17 @@ struct SolveResult {
   double backward_error_bound = 0;  // what is promised of it, measured or not
   int refinements = 0;              // the most steps of refinement that a column has taken
   v1::Cost cost;
+  // Of SolveMany and SendMany: each of the solves, in order. What stands above is then the largest
+  // of those that succeeded.
+  std::vector<SolveOutcome> solves{};
+
+  // The first failure of one of the solves; OK if there is none.
+  absl::Status FirstFailure() const {
+    for (const SolveOutcome& solve : solves) {
+      if (!solve.status.ok()) return solve.status;
+    }
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace blockd::client

@@ -63,6 +63,28 @@ class SolveSession {
                      std::as_writable_bytes(solution), options);
   }
 
+  // Starts many solves as one request, a frame, and returns its one id: as SolverClient::SolveMany
+  // takes them, of one server (INVALID_ARGUMENT where the routes differ). Handles are sent once in
+  // a session, so that a loop with the same factorizations sends right-hand sides and little else.
+  // The answer says of each solve how it ended (SolveResult::solves). A frame does not heal: solves
+  // whose factorization is lost fail, and so does a frame whose stream broke;
+  // SolverClient::SolveMany heals, and the next frame uses what it has healed. Not with
+  // replace_last.
+  absl::StatusOr<uint64_t> SendMany(std::span<const Factorization> factorizations,
+                                    std::span<const double> rhs, std::span<double> solution,
+                                    const SolveOptions& options = {},
+                                    std::span<const int64_t> num_rhs = {}) {
+    return SendManyBytes(factorizations, Scalar::kFloat64, std::as_bytes(rhs),
+                         std::as_writable_bytes(solution), options, num_rhs);
+  }
+  absl::StatusOr<uint64_t> SendMany(std::span<const Factorization> factorizations,
+                                    std::span<const float> rhs, std::span<float> solution,
+                                    const SolveOptions& options = {},
+                                    std::span<const int64_t> num_rhs = {}) {
+    return SendManyBytes(factorizations, Scalar::kFloat32, std::as_bytes(rhs),
+                         std::as_writable_bytes(solution), options, num_rhs);
+  }
+
   // Waits for the answer to `id` and takes it. DEADLINE_EXCEEDED after `limit`: the request goes on
   // and may be awaited again. NOT_FOUND for an id that is not outstanding.
   absl::StatusOr<SolveResult> Await(uint64_t id, absl::Duration limit = absl::InfiniteDuration());
@@ -85,6 +107,10 @@ class SolveSession {
   absl::StatusOr<uint64_t> SendBytes(const Factorization& factorization, Scalar scalar,
                                      std::span<const std::byte> rhs, std::span<std::byte> solution,
                                      const SolveOptions& options);
+  absl::StatusOr<uint64_t> SendManyBytes(std::span<const Factorization> factorizations,
+                                         Scalar scalar, std::span<const std::byte> rhs,
+                                         std::span<std::byte> solution, const SolveOptions& options,
+                                         std::span<const int64_t> num_rhs);
   void End();
 
   std::shared_ptr<State> state_;

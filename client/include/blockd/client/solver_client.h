@@ -131,6 +131,25 @@ class SolverClient {
     SolveBytesAsync(factorization, Scalar::kFloat32, std::as_bytes(rhs),
                     std::as_writable_bytes(solution), options, std::move(done));
   }
+  // Many solves in one call: for each factorization, whatever its shape, num_rhs[i] right-hand
+  // sides, or one each where `num_rhs` is empty; all of one scalar. `rhs` has those of all solves
+  // one after another, and `solution` gets theirs. At most 65536 solves, and what the server takes
+  // in one message. A solve that fails fails alone (SolveResult::solves), and its solution is
+  // zeros. Those that heal are sent again; behind a router there is a call to each server.
+  absl::StatusOr<SolveResult> SolveMany(std::span<const Factorization> factorizations,
+                                        std::span<const double> rhs, std::span<double> solution,
+                                        const SolveOptions& options = {},
+                                        std::span<const int64_t> num_rhs = {}) const {
+    return SolveManyBytes(factorizations, Scalar::kFloat64, std::as_bytes(rhs),
+                          std::as_writable_bytes(solution), options, num_rhs);
+  }
+  absl::StatusOr<SolveResult> SolveMany(std::span<const Factorization> factorizations,
+                                        std::span<const float> rhs, std::span<float> solution,
+                                        const SolveOptions& options = {},
+                                        std::span<const int64_t> num_rhs = {}) const {
+    return SolveManyBytes(factorizations, Scalar::kFloat32, std::as_bytes(rhs),
+                          std::as_writable_bytes(solution), options, num_rhs);
+  }
   SolveSession OpenSession() const;
 
   // Factors, solves, keeps nothing. Of the factor options, check_finite (of the matrix and
@@ -188,6 +207,11 @@ class SolverClient {
                                          std::span<const std::byte> rhs,
                                          std::span<std::byte> solution,
                                          const SolveOptions& options) const;
+  absl::StatusOr<SolveResult> SolveManyBytes(std::span<const Factorization> factorizations,
+                                             Scalar scalar, std::span<const std::byte> rhs,
+                                             std::span<std::byte> solution,
+                                             const SolveOptions& options,
+                                             std::span<const int64_t> num_rhs) const;
   absl::Status SolveSmall(const Factorization& now, const v1::SolveRequest& request,
                           std::span<std::byte> solution, absl::Time deadline,
                           absl::StatusOr<SolveResult>* result) const;

@@ -1,0 +1,78 @@
+// A request of a SolveStream, or a frame of requests, as the server holds it until it is answered.
+//
+// One thread at a time, but for what its context says.
+#ifndef BLOCKD_SERVER_TRANSPORT_STREAM_ITEM_H_
+#define BLOCKD_SERVER_TRANSPORT_STREAM_ITEM_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/core/budget.h"
+#include "server/transport/call.h"
+#include "server/transport/executor.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/stream_request.h"
+
+namespace blockd::server {
+
+// The solutions overwrite the right-hand sides where they lie. As a task it takes the core's answer
+// to the stream.
+struct StreamItem final : public Executor::Task, public std::enable_shared_from_this<StreamItem> {
+  using Answered = absl::AnyInvocable<void(const std::shared_ptr<StreamItem>&)>;
+
+  StreamItem(ServiceState* state, ContextPtr context, uint64_t id);
+
+  RequestContext& context() { return *record.context(); }
+  bool arriving() const { return received < bytes; }
+  bool is_frame() const { return !solves.empty(); }
+
+  // What was asked for, checked as far as it can be before there is room for the right-hand sides.
+  // `handles`: of the stream. Sets `bytes`.
+  absl::Status Read(const StreamMessage& message, std::span<const Handle> handles);
+  // Room for the right-hand sides. The host's budget is charged for those that have come, and for
+  // what a frame takes beside them.
+  absl::Status TakeMemory(const StreamMessage& message, std::span<const Handle> handles);
+  // The next bytes of the right-hand sides. They are counted with `received` afterwards.
+  void Copy(const StreamMessage& message) {
+    CopyPieces(message.pieces, values.span().data() + received);
+  }
+  // Hands it to the core. Its answer is in the fields below when `answered`, which holds it, runs
+  // as a reply of the state's.
+  void Solve(Answered answered);
+  void Run() noexcept override;
+  // Once it is answered: with the solution, or with how long it is where that follows in chunks.
+  grpc::ByteBuffer AnswerMessage(bool in_chunks);
+
+  ServiceState* const state;
+  const uint64_t id;
+  const absl::Time start;
+  CallRecord record;
+  SolveParams params;                            // of a request
+  std::vector<SolveManyParams::Columns> solves;  // of a frame
+  Reservation host_bytes;  // of what has come; destroyed after the memory that it stands for
+  Payload values;
+  int64_t bytes = 0;     // of the right-hand sides
+  int64_t received = 0;  // of them
+  int64_t order = 0;     // among the requests of the stream
+  bool answered = false;
+  absl::Status status;
+  SolveReply reply;
+  SolveManyReply replies;
+
+ private:
+  absl::Status ReadRequest(const StreamMessage& message);
+  absl::Status ReadFrame(const StreamMessage& message, size_t handles);
+
+  SolveManyParams frame_;
+  int64_t frame_bytes_ = 0;  // beside its right-hand sides
+  Answered on_answered_;
+};
+using StreamItemPtr = std::shared_ptr<StreamItem>;
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_STREAM_ITEM_H_
