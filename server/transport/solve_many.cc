@@ -36,7 +36,8 @@ absl::Status CheckBytes(const v1::SolveManyRequest& request, int64_t solves, int
                    absl::StrCat("the same for each of ", solves, " solves"));
   }
   const int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
-  if (sum == bytes) return absl::OkStatus();
+  if (sum == bytes && bytes > 0) return absl::OkStatus();
+  if (sum == bytes) return Invalid(path, "rhs", "0 bytes", "right-hand sides");
   return Invalid(path, "rhs_bytes", absl::StrCat(sum, " bytes in all"),
                  absl::StrCat("the ", bytes, " of rhs"));
 }

@@ -271,6 +271,11 @@ TEST_F(SolveManyTest, WhatIsWrongWithTheMessageNamesItsField) {
          m.clear_rhs_bytes();
          m.clear_rhs();
        }},
+      {"rhs",
+       [](v1::SolveManyRequest& m) {
+         for (uint32_t& bytes : *m.mutable_rhs_bytes()) bytes = 0;
+         m.clear_rhs();
+       }},
       {"options.priority",
        [](v1::SolveManyRequest& m) {
          m.mutable_options()->set_priority(static_cast<v1::PriorityClass>(9));

@@ -164,11 +164,15 @@ absl::Status SolveOperation::MakeTasks(const ContextPtr& context, Method method,
     const EliminationPlan* const plan = &(*pins[i])->plan();
     if (task == nullptr || plan != &task->plan()) task = task_of[plan];
     if (task == nullptr) {
-      absl::StatusOr<Permit> own =
-          tasks->empty() ? std::move(permit) : shard_->AdmitAnother((*tasks)[0]->permit);
-      if (!own.ok()) return own.status();
-      tasks->push_back(
-          std::make_unique<SolveTask>(this, method, context, *std::move(own), now, request));
+      tasks->push_back(std::make_unique<SolveTask>(this, method, context, Permit(), now, request));
+      Permit& own = tasks->back()->permit;
+      if (tasks->size() == 1) {
+        std::swap(own, permit);
+      } else {
+        absl::StatusOr<Permit> another = shard_->AdmitAnother((*tasks)[0]->permit);
+        if (!another.ok()) return another.status();
+        own = *std::move(another);
+      }
       task_of[plan] = task = tasks->back().get();
       if (tasks->size() == 1) task->parts.reserve(pins.size());  // as a rule they have one plan
     }
