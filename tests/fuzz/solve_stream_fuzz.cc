@@ -145,6 +145,15 @@ class Client {
     return bytes;
   }
 
+  // The client has asked, and sent so many of the right-hand sides.
+  void NoteSent(uint64_t id, const Asked& asked, int64_t sent) {
+    if (!WillBeRead()) return;
+    Sent& at = ids_[id];
+    at.last = asked;
+    at.unanswered.push_back(asked);
+    at.sent = sent;
+  }
+
   std::string Request() {
     v1::SolveStreamRequest message;
     const uint64_t id = AnId();
@@ -167,12 +176,7 @@ class Client {
     message.mutable_request()->set_rhs(Bytes(seed, 0, sent));
     message.set_replace_last((flags & 0x40) != 0);
     if ((flags & 0x80) != 0) message.mutable_timeout()->set_seconds(flags & 7);
-    if (WillBeRead()) {
-      Sent& at = ids_[id];
-      at.last = {seed, bytes};
-      at.unanswered.push_back(at.last);
-      at.sent = sent;
-    }
+    NoteSent(id, {seed, bytes}, sent);
     return message.SerializeAsString();
   }
 
@@ -198,12 +202,7 @@ class Client {
     message.set_replace_last((flags & 0xc0) == 0xc0);
     const uint8_t seed = ++seed_;
     many.set_rhs(Bytes(seed, 0, bytes));
-    if (WillBeRead()) {
-      Sent& at = ids_[id];
-      at.last = {seed, bytes};
-      at.unanswered.push_back(at.last);
-      at.sent = bytes;
-    }
+    NoteSent(id, {seed, bytes}, bytes);
     return message.SerializeAsString();
   }
 

@@ -100,6 +100,15 @@ class SolveManyTest : public SolveStreamTest {
     v1::SolveManyReply unused;
     return stub().SolveMany(NewContext(caller).get(), request, reply ? reply : &unused);
   }
+  // Until the gate opens, by the stream's request 1.
+  void OccupyTheDevice() {
+    server_->Drain();
+    Open(Options(), /*gated=*/true);
+    Hold();
+    gate_->Close();
+    ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
+    gate_->WaitForDevice();
+  }
   static v1::SolveStreamRequest Frame(uint64_t id, v1::SolveManyRequest many) {
     v1::SolveStreamRequest message;
     message.set_id(id);
@@ -358,12 +367,7 @@ TEST_F(SolveManyTest, LargeSolutionsOfAFrameComeInChunks) {
 }
 
 TEST_F(SolveManyTest, AFrameIsRefusedReplacingAndIsNotReplaced) {
-  server_->Drain();
-  Open(Options(), /*gated=*/true);
-  Hold();
-  gate_->Close();
-  ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
-  gate_->WaitForDevice();
+  ASSERT_NO_FATAL_FAILURE(OccupyTheDevice());
   v1::SolveManyRequest many;
   many.add_handle(handle_);
   many.set_rhs(BytesOf(problem_.rhs));
@@ -393,12 +397,7 @@ TEST_F(SolveManyTest, AFrameIsRefusedReplacingAndIsNotReplaced) {
 }
 
 TEST_F(SolveManyTest, AFrameMayBeCancelledAndHasATimeOfItsOwn) {
-  server_->Drain();
-  Open(Options(), /*gated=*/true);
-  Hold();
-  gate_->Close();
-  ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
-  gate_->WaitForDevice();
+  ASSERT_NO_FATAL_FAILURE(OccupyTheDevice());
   ASSERT_TRUE(stream_->Write(Frame(2, Many(mixed_))));
   v1::SolveStreamRequest timed = Frame(3, Many(mixed_, false));
   timed.mutable_timeout()->set_nanos(50'000'000);
