@@ -13,16 +13,23 @@
 #include "blockd/client/backoff.h"
 #include "client/healer.h"
 #include "client/requests.h"
+#include "client/shm_link.h"
+#include "client/shm_request.h"
+#include "client/shm_session.h"
 #include "client/solve_stream.h"
 
 namespace blockd::client {
 namespace {
+
+// For a new session of shared memory: who sends is not to wait long.
+constexpr absl::Duration kOpening = absl::Seconds(1);
 
 // Calls `fire` on a gRPC thread at `time`, unless that was given up before.
 class Timer {
  public:
   static std::shared_ptr<Timer> Start(absl::Time time, std::function<void()> fire) {
     std::shared_ptr<Timer> timer(new Timer);
+    KeepCallbackThreads();
     timer->self_ = timer;  // the alarm keeps its callback for good, and so must not keep us in it
     timer->fire_ = std::move(fire);
     timer->alarm_.Set(absl::ToChronoTime(time), [raw = timer.get()](bool due) {
@@ -72,15 +79,43 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
 
  private:
   void Attempt() {
+    if (AttemptShared()) return;
     if (large_) return AttemptLarge();
     context_ = std::make_unique<grpc::ClientContext>();
     connection_->Prepare(*context_, deadline_, route_);
+    KeepCallbackThreads();
     connection_->stub().async()->Solve(context_.get(), &request_, &reply_,
                                        [self = shared_from_this()](const grpc::Status& status) {
                                          if (!status.ok())
                                            return self->Failed(ToStatusOfAnswer(ToStatus(status)));
                                          self->done_(TakeSolution(self->reply_, self->solution_));
                                        });
+  }
+
+  // By shared memory; false if there is none, or no room in it.
+  bool AttemptShared() {
+    ShmLink* const link = connection_->shared_memory();
+    if (link == nullptr) return false;
+    const auto session = link->session(std::min(deadline_, absl::Now() + kOpening));
+    if (!session.ok()) {
+      Failed(session.status());
+      return true;
+    }
+    const std::string& rhs = request_.rhs();
+    auto made = SharedSolveRequest::Make(
+        *(*session)->memory(), request_.handle(), request_,
+        {reinterpret_cast<const std::byte*>(rhs.data()), rhs.size()}, solution_, /*in_place=*/true);
+    if (!made) return false;
+    const auto asked = std::make_shared<const SharedSolveRequest>(*std::move(made));
+    const auto sent = (*session)->CallLater(
+        asked->request(), deadline_,
+        [self = shared_from_this(), asked](const absl::StatusOr<v1::ShmReply>& reply) {
+          absl::StatusOr<SolveResult> result = reply.ok() ? asked->Take(*reply) : reply.status();
+          if (!result.ok()) return self->Failed(ToStatusOfAnswer(result.status()));
+          self->done_(std::move(result));
+        });
+    if (!sent.ok()) Failed(sent.status());
+    return true;
   }
 
   void AttemptLarge() {
@@ -160,6 +195,20 @@ absl::StatusOr<SolveResult> TakeSolution(v1::SolveReply& reply, std::span<std::b
   }
   std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), solution.data());
   return ToResult(reply);
+}
+
+absl::StatusOr<SolveResult> ReadSolution(const grpc::ByteBuffer& reply,
+                                         std::span<std::byte> solution) {
+  v1::SolveReply rest;
+  bool fits = false;
+  if (!ParseInto(reply, v1::SolveReply::kSolutionFieldNumber, solution, &fits, &rest)) {
+    return absl::InternalError("the server sent no SolveReply");
+  }
+  if (!fits) {
+    return absl::InternalError(absl::StrCat(
+        "the server sent a solution of another length, expected ", solution.size(), " bytes"));
+  }
+  return ToResult(rest);
 }
 
 }  // namespace blockd::client

@@ -22,6 +22,9 @@ void StartAsyncSolve(std::shared_ptr<Connection> connection, const Factorization
 
 // A reply's solution, in its place. INTERNAL if it is not as long as it must be.
 absl::StatusOr<SolveResult> TakeSolution(v1::SolveReply& reply, std::span<std::byte> solution);
+// The same of a reply that has not been parsed; the solution is copied once.
+absl::StatusOr<SolveResult> ReadSolution(const grpc::ByteBuffer& reply,
+                                         std::span<std::byte> solution);
 
 }  // namespace blockd::client
 

@@ -13,6 +13,8 @@
 namespace blockd::client {
 namespace {
 
+constexpr int kMostUploadConnections = 16;
+
 absl::Status CheckToken(const std::string& target, const ClientOptions& options) {
   if (!std::ranges::all_of(options.token, [](char c) { return absl::ascii_isgraph(c); })) {
     return InvalidFieldError("token", "text with other characters", "visible ASCII");
@@ -31,6 +33,14 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
   }
   if (options.chunk_bytes < 1) {
     return InvalidFieldError("chunk_bytes", absl::StrCat(options.chunk_bytes), "at least 1");
+  }
+  if (options.upload_connections < 0 || options.upload_connections > kMostUploadConnections) {
+    return InvalidFieldError("upload_connections", absl::StrCat(options.upload_connections),
+                             absl::StrCat("0 to ", kMostUploadConnections));
+  }
+  if (options.shared_memory_bytes < 0) {
+    return InvalidFieldError("shared_memory_bytes", absl::StrCat(options.shared_memory_bytes),
+                             "0 or more");
   }
   if (options.retry.max_attempts < 1) {
     return InvalidFieldError("retry.max_attempts", absl::StrCat(options.retry.max_attempts),

@@ -11,6 +11,7 @@
 #include "blockd/client/backoff.h"
 #include "blockd/client/errors.h"
 #include "client/healer.h"
+#include "client/shm_calls.h"
 
 namespace blockd::client {
 namespace {
@@ -29,8 +30,19 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& optio
                                            grpc::AccessTokenCredentials(options.token));
 }
 
-grpc::ChannelArguments Arguments(const ClientOptions& options) {
+// What HTTP/2 sends as one frame, and how far ahead of its reader it sends.
+struct WireSizes {
+  int frame, window;
+};
+// A message of some hundred KiB waits neither for a window nor for the head of its next frame;
+// others on the connection wait for no more than a frame.
+constexpr WireSizes kCallSizes = {1 << 20, 4 << 20};
+constexpr WireSizes kBulkSizes = {(16 << 20) - 1, 16 << 20};
+
+grpc::ChannelArguments Arguments(const ClientOptions& options, const WireSizes& sizes) {
   grpc::ChannelArguments args;
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, sizes.frame);
+  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, sizes.window);
   args.SetMaxReceiveMessageSize(-1);
   args.SetMaxSendMessageSize(-1);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // ours know what may be repeated
@@ -47,8 +59,8 @@ grpc::ChannelArguments Arguments(const ClientOptions& options) {
 }
 
 // A TCP connection of its own, for streams.
-grpc::ChannelArguments StreamArguments(const ClientOptions& options) {
-  grpc::ChannelArguments args = Arguments(options);
+grpc::ChannelArguments StreamArguments(const ClientOptions& options, const WireSizes& sizes) {
+  grpc::ChannelArguments args = Arguments(options, sizes);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // With a keepalive (rarer than what servers object to) the kernel also gives up on a peer that
   // stops reading, so that lent memory comes back within the keepalive's timeout.
@@ -58,17 +70,13 @@ grpc::ChannelArguments StreamArguments(const ClientOptions& options) {
 }
 
 grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
-  grpc::ChannelArguments args = StreamArguments(options);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1);
-  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
+  grpc::ChannelArguments args = StreamArguments(options, kBulkSizes);
   args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 4 << 20);
   return args;
 }
 
-// gRPC runs callbacks on threads that it keeps while there is a channel that had one. Whoever
-// destroys the last such channel waits for those threads, which none of them can do. So one
-// channel, which does nothing else, is never destroyed: the threads, and gRPC with them, stay until
-// the process is gone.
+}  // namespace
+
 void KeepCallbackThreads() {
   struct Kept {
     Kept() {
@@ -83,26 +91,52 @@ void KeepCallbackThreads() {
   [[gnu::used]] static const auto* const kept = new Kept;  // used: where leak checkers find it
 }
 
-}  // namespace
-
 std::shared_ptr<Connection> Connection::Make(const std::string& target,
                                              const ClientOptions& options) {
-  KeepCallbackThreads();
   return std::shared_ptr<Connection>(new Connection(target, options));
 }
 
 Connection::Connection(const std::string& target, const ClientOptions& options)
     : target_(target),
       options_(options),
-      channel_(grpc::CreateCustomChannel(target, Credentials(options), Arguments(options))),
+      channel_(
+          grpc::CreateCustomChannel(target, Credentials(options), Arguments(options, kCallSizes))),
       stub_(v1::Solver::NewStub(channel_)),
-      bulk_(std::make_unique<grpc::GenericStub>(
-          grpc::CreateCustomChannel(target, Credentials(options), BulkArguments(options)))),
       retry_budget_(options.retry) {}
 
+grpc::GenericStub& Connection::bulk(int channel) const {
+  absl::MutexLock lock(&mutex_);
+  while (std::ssize(bulk_) <= channel) {
+    bulk_.push_back(std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomChannel(target_, Credentials(options_), BulkArguments(options_))));
+  }
+  return *bulk_[static_cast<size_t>(channel)];
+}
+
+absl::Status Connection::OpenSharedMemory() {
+  auto link = ShmLink::Open(target_, options_);
+  if (!link.ok()) return link.status();
+  shared_memory_ = *std::move(link);
+  return absl::OkStatus();
+}
+
 std::unique_ptr<grpc::GenericStub> Connection::NewSessionStub() const {
-  return std::make_unique<grpc::GenericStub>(
-      grpc::CreateCustomChannel(target_, Credentials(options_), StreamArguments(options_)));
+  return std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
+      target_, Credentials(options_), StreamArguments(options_, kCallSizes)));
+}
+
+grpc::Status Connection::Ask(grpc::ClientContext& context, const std::string& method,
+                             const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) const {
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(channel_);
+  const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+  call->StartCall();
+  grpc::Status status;
+  call->Finish(reply, &status, nullptr);
+  void* tag;
+  bool ok;
+  queue.Next(&tag, &ok);
+  return status;
 }
 
 absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {
@@ -110,16 +144,7 @@ absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {
   const grpc::Slice nothing;
   const grpc::ByteBuffer request(&nothing, 1);
   grpc::ByteBuffer reply;
-  grpc::CompletionQueue queue;
-  grpc::GenericStub stub(channel_);
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
-  call->StartCall();
-  grpc::Status status;
-  call->Finish(&reply, &status, nullptr);
-  void* tag;
-  bool ok;
-  queue.Next(&tag, &ok);
+  const grpc::Status status = Ask(context, "/grpc.health.v1.Health/Check", request, &reply);
   if (!status.ok()) return ToStatus(status);
   std::vector<grpc::Slice> slices;
   std::string bytes;
@@ -174,6 +199,16 @@ absl::Status Connection::Retry(absl::Time deadline,
 }
 
 void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Factorization& held) {
+  {
+    absl::MutexLock lock(&self->mutex_);
+    ++self->releases_;
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const auto done = [self] {
+    absl::MutexLock lock(&self->mutex_);
+    --self->releases_;
+  };
+  if (ReleaseSharedLater(self->shared_memory(), held.handle, deadline, done)) return;
   struct Call {
     std::shared_ptr<Connection> connection;  // first, because the context must go before it
     grpc::ClientContext context;
@@ -182,17 +217,11 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Fac
   };
   auto call = std::make_shared<Call>();
   call->connection = self;
-  self->Prepare(call->context, absl::Now() + absl::Seconds(10), held.route);
+  self->Prepare(call->context, deadline, held.route);
   call->request.add_handle(held.handle);
-  {
-    absl::MutexLock lock(&self->mutex_);
-    ++self->releases_;
-  }
+  KeepCallbackThreads();
   self->stub_->async()->Release(&call->context, &call->request, &call->reply,
-                                [call](const grpc::Status&) {
-                                  absl::MutexLock lock(&call->connection->mutex_);
-                                  --call->connection->releases_;
-                                });
+                                [call, done](const grpc::Status&) { done(); });
 }
 
 bool Connection::AwaitReleases(absl::Duration limit) {

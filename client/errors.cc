@@ -38,6 +38,10 @@ std::optional<v1::NotPositiveDefinite> GetNotPositiveDefinite(const absl::Status
   return GetDetail<v1::NotPositiveDefinite>(status);
 }
 
+std::optional<v1::SingularCovariance> GetSingularCovariance(const absl::Status& status) {
+  return GetDetail<v1::SingularCovariance>(status);
+}
+
 std::optional<v1::HandleNotFound> GetHandleNotFound(const absl::Status& status) {
   return GetDetail<v1::HandleNotFound>(status);
 }

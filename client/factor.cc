@@ -1,8 +1,11 @@
 #include "client/factor.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
 #include "client/requests.h"
+#include "client/shm_calls.h"
 #include "client/upload.h"
 #include "client/wire.h"
 
@@ -43,17 +46,22 @@ absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
   const Factorization* on = handles.empty() ? nullptr : &handles[0];
   FactorAnswer answer;
   absl::Status status;
-  if (TotalBytes(systems) > connection.options().stream_threshold_bytes) {
-    v1::FactorStreamHeader header;
-    *header.mutable_spec() = spec;
-    header.set_num_systems(static_cast<int64_t>(systems.size()));
-    *header.mutable_options() = proto_options;
+  v1::FactorStreamHeader header;
+  *header.mutable_spec() = spec;
+  header.set_num_systems(static_cast<int64_t>(systems.size()));
+  *header.mutable_options() = proto_options;
+  const auto shared = FactorShared(connection, on, header, systems, deadline, &answer.reply);
+  if (shared) {
+    status = *shared;
+  } else if (TotalBytes(systems) > connection.options().stream_threshold_bytes) {
     const std::string sent_route = on != nullptr ? on->route : "";
+    int connections = UploadConnections(connection.options(), TotalBytes(systems));
     status = connection.Retry(
         deadline,
         [&](grpc::ClientContext&) {
-          return UploadAndFactor(connection, deadline, sent_route, header, systems,
-                                 options.progress, &answer.reply, &answer.route);
+          // What failed over several is tried again over one, which needs the least.
+          return UploadAndFactor(connection, std::exchange(connections, 1), deadline, sent_route,
+                                 header, systems, options.progress, &answer.reply, &answer.route);
         },
         on);
   } else {

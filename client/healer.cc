@@ -58,6 +58,7 @@ bool IsLost(const absl::Status& status) {
     case v1::HandleNotFound::EXPIRED:
     case v1::HandleNotFound::RESTARTED:
     case v1::HandleNotFound::OTHER_SERVER:
+    case v1::HandleNotFound::DEVICE_FAILED:
       return true;
     default:
       return false;

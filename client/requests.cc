@@ -71,11 +71,6 @@ SolveResult ToResult(v1::SolveReply& reply) {
   return result;
 }
 
-std::optional<double> BackwardErrorOf(const v1::FactorSolveReply& reply) {
-  if (!reply.has_backward_error()) return std::nullopt;
-  return reply.backward_error();
-}
-
 Conditioning ConditioningOf(const v1::FactoredSystem& system) {
   Conditioning conditioning;
   conditioning.growth = system.growth();

@@ -29,7 +29,6 @@ v1::PriorityClass ToProto(Priority priority);
 
 // What replies say beside their solutions.
 SolveResult ToResult(v1::SolveReply& reply);
-std::optional<double> BackwardErrorOf(const v1::FactorSolveReply& reply);
 Conditioning ConditioningOf(const v1::FactoredSystem& system);
 
 // `handles`: those to refactor in place, or none. Without an idempotency key a random one is made,

@@ -10,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/client/errors.h"
+#include "client/factor.h"
 #include "client/healer.h"
 #include "client/requests.h"
+#include "client/shm_calls.h"
 
 namespace blockd::client {
 namespace {
@@ -20,32 +22,25 @@ using Solve = ManySolves::Solve;
 
 constexpr double kNotMeasured = -1;
 
-// The largest of those that succeeded stand for all.
-void Summarize(SolveResult& result) {
-  for (const SolveOutcome& solve : result.solves) {
-    if (!solve.status.ok()) continue;
-    if (solve.backward_error) {
-      double& error =
-          result.backward_error ? *result.backward_error : result.backward_error.emplace();
-      if (!(*solve.backward_error <= error)) error = *solve.backward_error;  // NaN too
-    }
-    result.backward_error_bound = std::max(result.backward_error_bound, solve.backward_error_bound);
-    result.refinements = std::max(result.refinements, solve.refinements);
-  }
-}
+// New values for each of the factorizations.
+struct NewValues {
+  std::span<const SystemView> systems;
+  const FactorOptions& options;
+};
 
-// One SolveMany until all of it is answered.
+// One SolveMany, or with new values one FactorSolveMany, until all of it is answered.
 class HealingCall {
  public:
   HealingCall(const Connection& connection, std::span<const Factorization> factorizations,
               const ManySolves& layout, Bytes rhs, std::span<std::byte> solution,
-              const SolveOptions& options)
+              const SolveOptions& options, const NewValues* values = nullptr)
       : connection_(connection),
         factorizations_(factorizations),
         solves_(layout.solves),
         rhs_(rhs),
         solution_(solution),
         options_(options),
+        values_(values),
         deadline_(connection.Deadline(options.timeout)),
         now_(factorizations.size()) {
     result_.solves.resize(factorizations.size());
@@ -63,7 +58,9 @@ class HealingCall {
         by_route[now_[i].factorization.route].push_back(i);
       }
       for (const auto& [route, some] : by_route) Call(some);
+      std::vector<size_t> again = Replaced(left);
       left = AwaitRestored(left);
+      left.insert(left.end(), again.begin(), again.end());
     }
     if (!any_answer_) return result_.solves[0].status;
     Summarize(result_);
@@ -73,27 +70,16 @@ class HealingCall {
  private:
   // What fails of the call fails for each of them.
   void Call(const std::vector<size_t>& some) {
-    std::vector<Solve> solves;
-    for (const size_t i : some) solves.push_back(solves_[i]);
-    v1::SolveManyRequest request = MakeSolveManyRequest(solves, options_);
-    std::string& rhs = *request.mutable_rhs();
-    for (const size_t i : some) {
-      request.add_handle(now_[i].factorization.handle);
-      const Bytes part = rhs_.subspan(solves_[i].offset, solves_[i].bytes);
-      rhs.append(reinterpret_cast<const char*>(part.data()), part.size());
-    }
     const auto healing = std::find_if(some.begin(), some.end(), [this](size_t i) {
       return factorizations_[i].healer != nullptr;
     });
     const Factorization& on = now_[healing == some.end() ? some[0] : *healing].factorization;
-    v1::SolveManyReply reply;
-    absl::Status status = connection_.Retry(
-        deadline_,
-        [&](grpc::ClientContext& context) {
-          return ToStatus(connection_.stub().SolveMany(&context, request, &reply));
-        },
-        &on);
-    if (status.ok()) status = Take(some, rhs.size(), reply);
+    absl::Status status;
+    if (const auto shared = CallByMemory(some, on)) {
+      status = *shared;
+    } else {
+      status = CallByMessage(some, on);
+    }
     if (status.ok()) {
       any_answer_ = true;
     } else {
@@ -101,17 +87,124 @@ class HealingCall {
     }
   }
 
+  std::optional<absl::Status> CallByMemory(const std::vector<size_t>& some,
+                                           const Factorization& on) {
+    if (connection_.shared_memory() == nullptr) return std::nullopt;
+    std::vector<SharedSolve> solves;
+    solves.reserve(some.size());
+    for (const size_t i : some) {
+      const auto& [num_rhs, offset, bytes] = solves_[i];
+      solves.push_back({&now_[i].factorization.handle, num_rhs, rhs_.subspan(offset, bytes),
+                        solution_.subspan(offset, bytes)});
+    }
+    v1::SolveManyReply reply;
+    const auto status =
+        values_ == nullptr
+            ? SolveManyShared(connection_, on, solves, ToProto(options_), deadline_, &reply)
+            : FactorSolveManyShared(connection_, on, MakeRefactorHeader(some), SystemsOf(some),
+                                    solves, deadline_, &reply);
+    if (!status || !status->ok()) return status;
+    return TakeOutcomes(some, reply);
+  }
+
+  absl::Status CallByMessage(const std::vector<size_t>& some, const Factorization& on) {
+    v1::SolveManyReply reply;
+    size_t bytes = 0;
+    for (const size_t i : some) bytes += solves_[i].bytes;
+    const absl::Status status =
+        values_ == nullptr
+            ? Send(MakeRequest(some), &v1::Solver::Stub::SolveMany, on, &reply)
+            : Send(MakeRefactorRequest(some), &v1::Solver::Stub::FactorSolveMany, on, &reply);
+    return status.ok() ? Take(some, bytes, reply) : status;
+  }
+
+  template <typename Request>
+  absl::Status Send(const Request& request,
+                    grpc::Status (v1::Solver::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             v1::SolveManyReply*),
+                    const Factorization& on, v1::SolveManyReply* reply) {
+    return connection_.Retry(
+        deadline_,
+        [&](grpc::ClientContext& context) {
+          return ToStatus((connection_.stub().*method)(&context, request, reply));
+        },
+        &on);
+  }
+
+  v1::SolveManyRequest MakeRequest(const std::vector<size_t>& some) const {
+    std::vector<Solve> solves;
+    for (const size_t i : some) solves.push_back(solves_[i]);
+    v1::SolveManyRequest request = MakeSolveManyRequest(solves, options_);
+    for (const size_t i : some) {
+      request.add_handle(now_[i].factorization.handle);
+      Append(rhs_.subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
+    }
+    return request;
+  }
+
+  std::vector<SystemView> SystemsOf(const std::vector<size_t>& some) const {
+    std::vector<SystemView> systems;
+    for (const size_t i : some) systems.push_back(values_->systems[i]);
+    return systems;
+  }
+
+  // Without matrices and right-hand sides.
+  v1::FactorSolveManyRequest MakeRefactorHeader(const std::vector<size_t>& some) const {
+    v1::FactorSolveManyRequest request = MakeFactorSolveManyRequest(
+        values_->systems[0], solves_[0].num_rhs, options_, values_->options);
+    for (const size_t i : some) request.add_handle(now_[i].factorization.handle);
+    return request;
+  }
+
+  v1::FactorSolveManyRequest MakeRefactorRequest(const std::vector<size_t>& some) const {
+    v1::FactorSolveManyRequest request = MakeRefactorHeader(some);
+    for (const size_t i : some) {
+      Append(rhs_.subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
+    }
+    std::string& matrix = *request.mutable_matrix();
+    matrix.reserve(static_cast<size_t>(TotalBytes(values_->systems)));
+    for (const size_t i : some) {
+      Append(DiagonalBytes(values_->systems[i]), matrix);
+      Append(CouplingBytes(values_->systems[i]), matrix);
+    }
+    return request;
+  }
+
+  static void Append(Bytes part, std::string& to) {
+    to.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+
+  // Those whose new values the server has, but of which a restoration with the old ones was there
+  // first: to be sent again.
+  std::vector<size_t> Replaced(const std::vector<size_t>& some) {
+    std::vector<size_t> again;
+    for (const size_t i : some) {
+      Healer* const healer = factorizations_[i].healer.get();
+      if (values_ == nullptr || healer == nullptr || !result_.solves[i].status.ok()) continue;
+      if (!healer->Refactored(now_[i].generation, values_->systems[i], values_->options)) {
+        again.push_back(i);
+      }
+    }
+    return again;
+  }
+
   absl::Status Take(const std::vector<size_t>& some, size_t bytes, v1::SolveManyReply& reply) {
-    absl::StatusOr<SolveResult> result = ToResult(reply, some.size());
-    if (!result.ok()) return result.status();
     if (reply.solution().size() != bytes) {
       return absl::InternalError("the server sent solutions of another size");
     }
+    if (absl::Status status = TakeOutcomes(some, reply); !status.ok()) return status;
     const auto* from = reinterpret_cast<const std::byte*>(reply.solution().data());
+    for (const size_t i : some) {
+      std::copy_n(from, solves_[i].bytes, solution_.data() + solves_[i].offset);
+      from += solves_[i].bytes;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeOutcomes(const std::vector<size_t>& some, const v1::SolveManyReply& reply) {
+    absl::StatusOr<SolveResult> result = ToResult(reply, some.size());
+    if (!result.ok()) return result.status();
     for (size_t k = 0; k < some.size(); ++k) {
-      const Solve& solve = solves_[some[k]];
-      std::copy_n(from, solve.bytes, solution_.data() + solve.offset);
-      from += solve.bytes;
       result_.solves[some[k]] = std::move(result->solves[k]);
     }
     result_.cost = std::move(result->cost);
@@ -158,6 +251,7 @@ class HealingCall {
   const Bytes rhs_;
   const std::span<std::byte> solution_;
   const SolveOptions& options_;
+  const NewValues* const values_;  // null: none
   const absl::Time deadline_;
   std::vector<Healer::Current> now_;  // what each stood for when it was last sent
   bool any_answer_ = false;
@@ -210,6 +304,44 @@ absl::StatusOr<ManySolves> LayOut(std::span<const Factorization> factorizations,
   return layout;
 }
 
+absl::StatusOr<ManySolves> LayOut(std::span<const Factorization> factorizations,
+                                  std::span<const SystemView> systems, Scalar scalar,
+                                  size_t rhs_bytes, size_t solution_bytes) {
+  if (factorizations.empty()) return InvalidFieldError("handle", "none", "one a system");
+  if (absl::Status status = CheckSystems(systems, factorizations); !status.ok()) return status;
+  const auto column = static_cast<size_t>(systems[0].rows() * ScalarBytes(scalar));
+  const auto each = static_cast<int64_t>(rhs_bytes / systems.size() / column);
+  const std::vector<int64_t> num_rhs(systems.size(), each);
+  return LayOut(factorizations, scalar, num_rhs, rhs_bytes, solution_bytes);
+}
+
+v1::FactorSolveManyRequest MakeFactorSolveManyRequest(const SystemView& system, int64_t num_rhs,
+                                                      const SolveOptions& solve,
+                                                      const FactorOptions& factor) {
+  v1::FactorSolveManyRequest request;
+  *request.mutable_spec() = ToProto(system);
+  *request.mutable_options() = ToProto(solve);
+  request.set_num_rhs(num_rhs);
+  request.set_check_finite(factor.check_finite);
+  request.set_accuracy(ToProto(factor.accuracy));
+  request.set_overwrite(factor.overwrite);
+  request.set_keep_matrix(factor.keep_matrix);
+  return request;
+}
+
+void Summarize(SolveResult& result) {
+  for (const SolveOutcome& solve : result.solves) {
+    if (!solve.status.ok()) continue;
+    if (solve.backward_error) {
+      double& error =
+          result.backward_error ? *result.backward_error : result.backward_error.emplace();
+      if (!(*solve.backward_error <= error)) error = *solve.backward_error;  // NaN too
+    }
+    result.backward_error_bound = std::max(result.backward_error_bound, solve.backward_error_bound);
+    result.refinements = std::max(result.refinements, solve.refinements);
+  }
+}
+
 v1::SolveManyRequest MakeSolveManyRequest(std::span<const Solve> solves,
                                           const SolveOptions& options) {
   v1::SolveManyRequest request;
@@ -230,7 +362,8 @@ absl::StatusOr<SolveResult> ToResult(const v1::SolveManyReply& reply, size_t sol
     return (may_be_none && entries == 0) || static_cast<size_t>(entries) == solves;
   };
   bool agrees = fits(reply.backward_error_bound_size(), false) &&
-                fits(reply.backward_error_size(), true) && fits(reply.refinements_size(), true);
+                fits(reply.backward_error_size(), true) && fits(reply.refinements_size(), true) &&
+                fits(reply.growth_size(), true) && fits(reply.matrix_kept_size(), true);
   for (const v1::SolveFailure& failure : reply.failure()) {
     agrees = agrees && failure.solve() < solves && failure.status().code() != 0;
   }
@@ -248,6 +381,8 @@ absl::StatusOr<SolveResult> ToResult(const v1::SolveManyReply& reply, size_t sol
       solve.backward_error = reply.backward_error(k);
     }
     if (reply.refinements_size() > 0) solve.refinements = static_cast<int>(reply.refinements(k));
+    if (reply.growth_size() > 0) solve.growth = reply.growth(k);
+    if (reply.matrix_kept_size() > 0) solve.matrix_kept = reply.matrix_kept(k);
   }
   for (const v1::SolveFailure& failure : reply.failure()) {
     result.solves[failure.solve()] = {ToStatus(failure.status())};
@@ -263,6 +398,14 @@ absl::StatusOr<SolveResult> SolveManyHealing(const Connection& connection,
                                              std::span<std::byte> solution,
                                              const SolveOptions& options) {
   return HealingCall(connection, factorizations, layout, rhs, solution, options).Run();
+}
+
+absl::StatusOr<SolveResult> RefactorSolveManyHealing(
+    const Connection& connection, std::span<const Factorization> factorizations,
+    std::span<const SystemView> systems, const ManySolves& layout, Bytes rhs,
+    std::span<std::byte> solution, const SolveOptions& solve, const FactorOptions& factor) {
+  const NewValues values{systems, factor};
+  return HealingCall(connection, factorizations, layout, rhs, solution, solve, &values).Run();
 }
 
 }  // namespace blockd::client

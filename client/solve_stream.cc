@@ -19,6 +19,7 @@ std::shared_ptr<SolveStream> SolveStream::Start(std::shared_ptr<Connection> conn
   std::shared_ptr<SolveStream> stream(new SolveStream(std::move(connection)));
   stream->self_ = stream;
   stream->connection_->Prepare(stream->context_, deadline, route);
+  KeepCallbackThreads();
   stub.PrepareBidiStreamingCall(&stream->context_, "/blockd.v1.Solver/SolveStream", {},
                                 stream.get());
   stream->AddHold();  // until reading ends, because Send writes from outside of the reactions
@@ -79,7 +80,8 @@ absl::Status SolveStream::SendFrame(v1::SolveStreamRequest first,
                                     std::span<const std::string> handles, Bytes rhs,
                                     std::span<std::byte> solution, Done done) {
   const uint64_t id = first.id();
-  const grpc::Slice copy(rhs.data(), rhs.size());
+  const BytesField copy = {v1::SolveManyRequest::kRhsFieldNumber,
+                           grpc::Slice(rhs.data(), rhs.size())};
   auto pending = std::make_unique<Pending>();
   pending->solution = solution;
   pending->solves = handles.size();
@@ -100,7 +102,35 @@ absl::Status SolveStream::SendFrame(v1::SolveStreamRequest first,
     }
     if (in_order && handles.size() == table_.size()) many.clear_index();
     std::vector<Outgoing> message;
-    message.push_back({id, true, many.handle_size() > 0, SerializeFrame(first, many, copy)});
+    message.push_back(
+        {id, true, many.handle_size() > 0,
+         SerializeFrame(first, v1::SolveStreamRequest::kManyFieldNumber, many, {&copy, 1})});
+    Enqueue(id, std::move(pending), std::move(message));
+  }
+  WriteNext();
+  return absl::OkStatus();
+}
+
+absl::Status SolveStream::SendRefactors(v1::SolveStreamRequest first, const grpc::Slice& matrix,
+                                        const grpc::Slice& rhs, std::span<std::byte> solution,
+                                        Done done) {
+  const uint64_t id = first.id();
+  v1::FactorSolveManyRequest refactor;
+  refactor.Swap(first.mutable_refactor());
+  first.clear_refactor();
+  auto pending = std::make_unique<Pending>();
+  pending->solution = solution;
+  pending->solves = static_cast<size_t>(refactor.handle_size());
+  pending->done = std::move(done);
+  const BytesField bytes[] = {{v1::FactorSolveManyRequest::kMatrixFieldNumber, matrix},
+                              {v1::FactorSolveManyRequest::kRhsFieldNumber, rhs}};
+  std::vector<Outgoing> message;
+  message.push_back(
+      {id, true, false,
+       SerializeFrame(first, v1::SolveStreamRequest::kRefactorFieldNumber, refactor, bytes)});
+  {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = CheckOpen(); !status.ok()) return status;
     Enqueue(id, std::move(pending), std::move(message));
   }
   WriteNext();

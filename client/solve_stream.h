@@ -42,6 +42,10 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // handles has no place for those that are new.
   absl::Status SendFrame(v1::SolveStreamRequest first, std::span<const std::string> handles,
                          Bytes rhs, std::span<std::byte> solution, Done done);
+  // Starts one frame of refactors: `first` has an id and all of `refactor`, a handle a solve, but
+  // for these bytes.
+  absl::Status SendRefactors(v1::SolveStreamRequest first, const grpc::Slice& matrix,
+                             const grpc::Slice& rhs, std::span<std::byte> solution, Done done);
   // The request is not wanted any more: its answer, CANCELLED or not, comes as ever. At once if
   // nothing of it was sent. False if it is not outstanding.
   bool CancelRequest(uint64_t id);

@@ -10,9 +10,14 @@
 #include "client/check_options.h"
 #include "client/connection.h"
 #include "client/factor.h"
+#include "client/factor_solve.h"
 #include "client/healer.h"
+#include "client/inverse_call.h"
 #include "client/release.h"
 #include "client/requests.h"
+#include "client/shm_calls.h"
+#include "client/slice_pool.h"
+#include "client/smooth_call.h"
 #include "client/solve_many.h"
 #include "client/solve_stream.h"
 #include "client/wire.h"
@@ -25,6 +30,19 @@ template <typename Reply>
 std::optional<double> LogDeterminantOf(const Reply& reply) {
   if (!reply.has_log_determinant()) return std::nullopt;
   return reply.log_determinant();
+}
+
+FactorSolveResult Join(SolveResult solved, std::optional<double> log_determinant,
+                       const Conditioning& conditioning) {
+  FactorSolveResult result;
+  result.backward_error = solved.backward_error;
+  result.backward_error_bound = solved.backward_error_bound;
+  result.refinements = solved.refinements;
+  result.log_determinant = log_determinant;
+  result.growth = conditioning.growth;
+  result.matrix_kept = conditioning.matrix_kept;
+  result.cost = std::move(solved.cost);
+  return result;
 }
 
 Factorization Name(const SystemView& system, const std::string& handle, const std::string& route) {
@@ -60,7 +78,24 @@ absl::StatusOr<Reply> Ask(Connection& connection,
 absl::StatusOr<SolverClient> SolverClient::Connect(const std::string& target,
                                                    const ClientOptions& options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  return SolverClient(Connection::Make(target, options));
+  const std::shared_ptr<Connection> connection = Connection::Make(target, options);
+  if (options.shared_memory_bytes > 0) {
+    if (absl::Status status = connection->OpenSharedMemory(); !status.ok()) return status;
+  }
+  return SolverClient(connection);
+}
+
+absl::StatusOr<SharedBuffer> SolverClient::AllocateShared(int64_t bytes) const {
+  if (connection_->shared_memory() == nullptr) {
+    return absl::FailedPreconditionError("the client shares no memory (shared_memory_bytes)");
+  }
+  const auto session = connection_->shared_memory()->session(connection_->Deadline({}));
+  if (!session.ok()) return session.status();
+  std::optional<ShmPiece> piece = (*session)->memory()->Allocate(std::max<int64_t>(bytes, 0));
+  if (!piece) return absl::ResourceExhaustedError("no such piece of the shared memory is left");
+  std::byte* const data = piece->data();
+  return SharedBuffer({data, static_cast<size_t>(bytes)},
+                      std::make_shared<ShmPiece>(*std::move(piece)));
 }
 
 SolverClient::SolverClient(std::shared_ptr<Connection> connection)
@@ -143,13 +178,14 @@ absl::StatusOr<SolveResult> SolverClient::SolveBytes(const Factorization& factor
   if (!request.ok()) return request.status();
   const bool large =
       static_cast<int64_t>(rhs.size()) > connection_->options().stream_threshold_bytes;
-  if (!large) request->set_rhs(rhs.data(), rhs.size());
   const absl::Time deadline = connection_->Deadline(options.timeout);
   absl::StatusOr<SolveResult> result;
   const absl::Status status = CallHealing(factorization, deadline, [&](const Factorization& now) {
+    const auto shared = SolveShared(*connection_, now, *request, rhs, solution, deadline, &result);
+    if (shared) return *shared;
     request->set_handle(now.handle);
     return large ? SolveLarge(now, *request, rhs, solution, deadline, &result)
-                 : SolveSmall(now, *request, solution, deadline, &result);
+                 : SolveSmall(now, *request, rhs, solution, deadline, &result);
   });
   if (!status.ok()) return status;
   return result;
@@ -166,16 +202,22 @@ absl::StatusOr<SolveResult> SolverClient::SolveManyBytes(
 }
 
 absl::Status SolverClient::SolveSmall(const Factorization& now, const v1::SolveRequest& request,
-                                      std::span<std::byte> solution, absl::Time deadline,
+                                      std::span<const std::byte> rhs, std::span<std::byte> solution,
+                                      absl::Time deadline,
                                       absl::StatusOr<SolveResult>* result) const {
-  v1::SolveReply reply;
+  v1::SolveRequest before = request, after;
+  after.mutable_options()->Swap(before.mutable_options());
+  before.clear_options();
+  const grpc::ByteBuffer bytes =
+      SerializeAround(before, v1::SolveRequest::kRhsFieldNumber, CopyForSending(rhs), after);
+  grpc::ByteBuffer reply;
   const absl::Status status = connection_->Retry(
       deadline,
       [&](grpc::ClientContext& context) {
-        return ToStatus(connection_->stub().Solve(&context, request, &reply));
+        return ToStatus(connection_->Ask(context, "/blockd.v1.Solver/Solve", bytes, &reply));
       },
       &now);
-  if (status.ok()) *result = TakeSolution(reply, solution);
+  if (status.ok()) *result = ReadSolution(reply, solution);
   return status;
 }
 
@@ -224,33 +266,11 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
   const absl::StatusOr<int64_t> columns =
       CountColumns(system.rows(), system.scalar, scalar, rhs.size(), solution.size());
   if (!columns.ok()) return columns.status();
-  if (TotalBytes({&system, 1}) + static_cast<int64_t>(rhs.size()) >
-      connection_->options().stream_threshold_bytes) {
-    return FactorThenSolve(system, scalar, rhs, solution, solve, factor);
-  }
-  v1::FactorSolveRequest request;
-  *request.mutable_spec() = ToProto(system);
-  SetData(system, request.mutable_system());
-  request.set_num_rhs(*columns);
-  request.set_rhs(rhs.data(), rhs.size());
-  *request.mutable_options() = ToProto(solve);
-  request.set_check_finite(factor.check_finite);
-  request.set_log_determinant(factor.log_determinant);
-  request.set_accuracy(ToProto(factor.accuracy));
-  v1::FactorSolveReply reply;
-  const absl::Status status =
-      connection_->Retry(connection_->Deadline(solve.timeout), [&](grpc::ClientContext& context) {
-        return ToStatus(connection_->stub().FactorSolve(&context, request, &reply));
-      });
-  if (!status.ok()) return status;
-  if (reply.solution().size() != solution.size()) {
-    return absl::InternalError("the server sent a solution of another size");
-  }
-  std::copy_n(reinterpret_cast<const std::byte*>(reply.solution().data()), solution.size(),
-              solution.data());
-  return FactorSolveResult{BackwardErrorOf(reply), reply.backward_error_bound(),
-                           reply.refinements(), LogDeterminantOf(reply),
-                           std::move(*reply.mutable_cost())};
+  const FactorSolveCall call{system, rhs, solution, connection_->Deadline(solve.timeout)};
+  absl::StatusOr<FactorSolveResult> result =
+      FactorSolveOnce(*connection_, MakeFactorSolveRequest(system, *columns, solve, factor), call);
+  if (!absl::IsOutOfRange(result.status())) return result;
+  return FactorThenSolve(system, scalar, rhs, solution, solve, factor);
 }
 
 // What FactorSolve does where one message would be too large.
@@ -278,8 +298,59 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
     options.timeout = remaining();
   }
   if (!solved.ok()) return solved.status();
-  return FactorSolveResult{solved->backward_error, solved->backward_error_bound,
-                           solved->refinements, factored->log_determinant, std::move(solved->cost)};
+  return Join(*std::move(solved), factored->log_determinant, factored->conditioning);
+}
+
+absl::StatusOr<FactorSolveResult> SolverClient::RefactorSolveBytes(
+    const Factorization& factorization, const SystemView& system, Scalar scalar,
+    std::span<const std::byte> rhs, std::span<std::byte> solution, const SolveOptions& solve,
+    const FactorOptions& factor) const {
+  if (absl::Status status = CheckSystems({&system, 1}, {&factorization, 1}); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<int64_t> columns =
+      CountColumns(system.rows(), system.scalar, scalar, rhs.size(), solution.size());
+  if (!columns.ok()) return columns.status();
+  v1::FactorSolveRequest request = MakeFactorSolveRequest(system, *columns, solve, factor);
+  request.set_overwrite(factor.overwrite);
+  request.set_keep_matrix(factor.keep_matrix);
+  absl::StatusOr<FactorSolveResult> result =
+      RefactorSolveHealing(*connection_, factorization, std::move(request),
+                           {system, rhs, solution, connection_->Deadline(solve.timeout)}, factor);
+  if (!absl::IsOutOfRange(result.status())) return result;
+  return RefactorThenSolve(factorization, system, scalar, rhs, solution, solve, factor);
+}
+
+// What RefactorSolve does where one message would be too large.
+absl::StatusOr<FactorSolveResult> SolverClient::RefactorThenSolve(
+    const Factorization& factorization, const SystemView& system, Scalar scalar,
+    std::span<const std::byte> rhs, std::span<std::byte> solution, const SolveOptions& solve,
+    const FactorOptions& factor) const {
+  const absl::Time deadline = connection_->Deadline(solve.timeout);
+  FactorOptions options = factor;
+  options.keep_matrix = factor.keep_matrix || solve.residual || solve.max_refinements > 0;
+  options.pin = false;
+  options.lease = {};
+  options.timeout = solve.timeout;
+  const absl::StatusOr<RefactorResult> factored = Refactor(factorization, system, options);
+  if (!factored.ok()) return factored.status();
+  SolveOptions rest = solve;
+  rest.check_finite = solve.check_finite || factor.check_finite;
+  rest.timeout = std::max(deadline - absl::Now(), absl::Nanoseconds(1));
+  absl::StatusOr<SolveResult> solved = SolveBytes(factorization, scalar, rhs, solution, rest);
+  if (!solved.ok()) return solved.status();
+  return Join(*std::move(solved), factored->log_determinants[0], factored->conditioning[0]);
+}
+
+absl::StatusOr<SolveResult> SolverClient::RefactorSolveManyBytes(
+    std::span<const Factorization> factorizations, std::span<const SystemView> systems,
+    Scalar scalar, std::span<const std::byte> rhs, std::span<std::byte> solution,
+    const SolveOptions& solve, const FactorOptions& factor) const {
+  const absl::StatusOr<ManySolves> layout =
+      LayOut(factorizations, systems, scalar, rhs.size(), solution.size());
+  if (!layout.ok()) return layout.status();
+  return RefactorSolveManyHealing(*connection_, factorizations, systems, *layout, rhs, solution,
+                                  solve, factor);
 }
 
 absl::StatusOr<int64_t> SolverClient::Release(std::span<const std::string> handles,
@@ -320,7 +391,7 @@ absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_si
   v1::SystemSpec& spec = *request.mutable_spec();
   spec.set_num_blocks(num_blocks);
   spec.set_block_size(block_size);
-  spec.set_scalar(scalar == Scalar::kFloat64 ? v1::FLOAT64 : v1::FLOAT32);
+  spec.set_scalar(ToProto(scalar));
   spec.set_diagonal_form(v1::FULL);
   spec.set_coupling_form(v1::SUBDIAGONAL);
   request.set_num_systems(num_systems);
@@ -332,6 +403,53 @@ absl::Status SolverClient::CheckHealth() const {
   grpc::ClientContext context;  // one attempt: who asks for the health wants it as it is now
   connection_->Prepare(context, connection_->Deadline({}));
   return connection_->CheckHealth(context);
+}
+
+absl::StatusOr<v1::Cost> SolverClient::SelectedInverse(const Factorization& factorization,
+                                                       std::span<double> diagonal,
+                                                       std::span<double> coupling,
+                                                       const InverseOptions& options) const {
+  return CallSelectedInverse(*connection_, factorization, Scalar::kFloat64,
+                             std::as_writable_bytes(diagonal), std::as_writable_bytes(coupling),
+                             options);
+}
+
+absl::StatusOr<v1::Cost> SolverClient::SelectedInverse(const Factorization& factorization,
+                                                       std::span<float> diagonal,
+                                                       std::span<float> coupling,
+                                                       const InverseOptions& options) const {
+  return CallSelectedInverse(*connection_, factorization, Scalar::kFloat32,
+                             std::as_writable_bytes(diagonal), std::as_writable_bytes(coupling),
+                             options);
+}
+
+absl::StatusOr<v1::Cost> SolverClient::Sample(const Factorization& factorization,
+                                              std::span<double> samples,
+                                              const SampleOptions& options) const {
+  return CallSample(*connection_, factorization, Scalar::kFloat64, std::as_writable_bytes(samples),
+                    options);
+}
+
+absl::StatusOr<v1::Cost> SolverClient::Sample(const Factorization& factorization,
+                                              std::span<float> samples,
+                                              const SampleOptions& options) const {
+  return CallSample(*connection_, factorization, Scalar::kFloat32, std::as_writable_bytes(samples),
+                    options);
+}
+
+absl::StatusOr<SmoothResult> SolverClient::Smooth(const StateSpaceModel& model,
+                                                  std::span<const double> observations,
+                                                  const SmoothOptions& options) const {
+  absl::StatusOr<SmoothAnswer> answer = SmoothSeries(*connection_, model, observations, options);
+  if (!answer.ok()) return answer.status();
+  for (std::string& handle : answer->handles) {
+    answer->result.handles.push_back(Adopt({.handle = std::move(handle),
+                                            .num_blocks = model.num_steps,
+                                            .block_size = model.state_size,
+                                            .scalar = Scalar::kFloat64,
+                                            .route = answer->route}));
+  }
+  return std::move(answer->result);
 }
 
 FactorHandle SolverClient::Adopt(Factorization factorization) const {

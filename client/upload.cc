@@ -1,121 +1,232 @@
 #include "client/upload.h"
 
+#include <algorithm>
+#include <atomic>
+#include <deque>
 #include <memory>
+#include <thread>
+#include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/upload_stream.h"
 #include "client/wire.h"
 
 namespace blockd::client {
 namespace {
 
-enum Operation : intptr_t { kStart = 1, kRead, kWrite, kFinish };
+// What is worth a connection of its own, where the client chooses.
+constexpr int64_t kBytesPerConnection = int64_t{64} << 20;
+constexpr int64_t kMostChosen = 4;
+constexpr int64_t kUploadIdBytes = 16;
+// Parts begin at pages of the matrix, as the server's copies do.
+constexpr int64_t kPartUnit = 4096;
 
-void* Tag(Operation operation) { return reinterpret_cast<void*>(operation); }
+// `bytes` of the regions from `first` on.
+std::vector<Bytes> Cut(std::span<const Bytes> regions, int64_t first, int64_t bytes) {
+  std::vector<Bytes> cut;
+  for (const Bytes region : regions) {
+    const int64_t size = std::ssize(region);
+    const int64_t from = std::min(first, size), taken = std::min(bytes, size - from);
+    if (taken > 0) {
+      cut.push_back(region.subspan(static_cast<size_t>(from), static_cast<size_t>(taken)));
+    }
+    first -= from;
+    bytes -= taken;
+  }
+  return cut;
+}
 
-// The call, driven by one thread.
+// One attempt. The thread of the caller drives the stream that begins the upload; each that joins
+// has a thread of its own.
 class Upload {
  public:
-  Upload(const Connection& connection, absl::Time deadline, const std::string& route,
-         grpc::CompletionQueue& queue)
-      : queue_(queue) {
-    connection.Prepare(context_, deadline, route);
-    call_ = connection.bulk().PrepareCall(&context_, "/blockd.v1.Solver/FactorStream", &queue_);
-    call_->StartCall(Tag(kStart));
-    Await(kStart);
-    call_->Read(&reply_, Tag(kRead));  // now, to hear at once if the server answers early
+  Upload(const Connection& connection, absl::Time deadline, const v1::FactorStreamHeader& header,
+         std::span<const SystemView> systems, const std::function<void(int64_t, int64_t)>& progress)
+      : connection_(connection), deadline_(deadline), progress_(progress) {
+    for (const SystemView& system : systems) {
+      regions_.push_back(DiagonalBytes(system));
+      regions_.push_back(CouplingBytes(system));
+      total_ += system.diagonal_bytes() + system.coupling_bytes();
+    }
+    *first_.mutable_header() = header;
   }
 
-  // False once the server has answered or the call is broken.
-  bool Write(const grpc::ByteBuffer& message) {
-    if (read_done_) return false;
-    call_->Write(message, Tag(kWrite));
-    return Await(kWrite) && !read_done_;
-  }
-
-  absl::Status Finish(v1::FactorReply* reply, std::string* route) {
-    if (!read_done_) {
-      call_->WritesDone(Tag(kWrite));
-      Await(kWrite);
+  absl::Status Run(int connections, const std::string& sent_route, v1::FactorReply* reply,
+                   std::string* route) {
+    if (connections > 1) first_.mutable_header()->set_upload_id(RandomBytes(kUploadIdBytes));
+    grpc::CompletionQueue queue;
+    MemoryLoan loan;
+    absl::Status status;
+    {
+      // The call goes before the memory is awaited, because it holds what it could not send.
+      UploadStream stream(connection_, 0, deadline_, sent_route, &queue);
+      bool writing = stream.Write(Serialize(first_));
+      Chunker chunker = ChunkerOf(0, total_, &loan);
+      bool alone = connections > 1;
+      while (writing && !chunker.done()) {
+        if (alone && stream.open()) {
+          alone = false;
+          // Before the others begin, who count what they send there too.
+          const int64_t first = sent_bytes_;
+          chunker = ChunkerOf(first, Split(connections, stream.route()), &loan);
+        }
+        const int64_t before = chunker.sent_bytes();
+        writing = stream.Write(chunker.Next());
+        sent_bytes_ += chunker.sent_bytes() - before;
+        Report();
+      }
+      AwaitParts(stream, writing);
+      status = stream.Finish(reply, route);
+      // Why this end cancelled it.
+      if (absl::IsCancelled(status) && !parts_status().ok()) status = parts_status();
     }
-    if (!read_done_) Await(kRead);
-    grpc::Status status;
-    call_->Finish(&status, Tag(kFinish));
-    Await(kFinish);
-    if (!status.ok()) return ToStatus(status);
-    if (!read_ok_ || !Parse(reply_, reply)) {
-      return absl::InternalError("the server sent no reply to FactorStream");
-    }
-    *route = RouteOf(context_);
-    return absl::OkStatus();
+    AwaitReturn(loan, queue);
+    return status;
   }
 
  private:
-  // Until this operation has ended; the read may end in between.
-  bool Await(Operation operation) {
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-      if (tag == Tag(kRead)) {
-        read_done_ = true;
-        read_ok_ = ok;
-      }
-      if (tag == Tag(operation)) return ok;
+  struct Part {
+    int64_t first = 0, bytes = 0;
+    std::thread thread;
+    UploadStream* stream = nullptr;  // while it may be cancelled
+  };
+
+  Chunker ChunkerOf(int64_t first, int64_t bytes, MemoryLoan* loan) const {
+    return Chunker(Cut(regions_, first, bytes),
+                   static_cast<size_t>(connection_.options().chunk_bytes),
+                   v1::FactorStreamRequest::kChunkFieldNumber, "", loan);
+  }
+
+  // Leaves to others what they can bring, and returns how much is left to the first stream.
+  int64_t Split(int connections, const std::string& route) {
+    const int64_t first = sent_bytes_, rest = total_ - first;
+    const int64_t share = rest / connections / kPartUnit * kPartUnit;
+    if (share == 0) return rest;
+    const int64_t end = (first + share + kPartUnit - 1) / kPartUnit * kPartUnit;
+    const int64_t own = std::min(rest, end - first);
+    int64_t at = first + own;
+    absl::MutexLock lock(&mutex_);
+    for (int channel = 1; channel < connections && at < total_; ++channel) {
+      const int64_t bytes = channel + 1 < connections ? std::min(share, total_ - at) : total_ - at;
+      Part& part = parts_.emplace_back();
+      part.first = at;
+      part.bytes = bytes;
+      ++running_;
+      part.thread = std::thread([this, &part, channel, route] { Bring(part, channel, route); });
+      at += bytes;
     }
-    return false;
+    return own;
   }
 
-  grpc::CompletionQueue& queue_;
-  grpc::ClientContext context_;
-  grpc::ByteBuffer reply_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  bool read_done_ = false;
-  bool read_ok_ = false;
+  void Bring(Part& part, int channel, const std::string& route) {
+    absl::Status status;
+    grpc::CompletionQueue queue;
+    MemoryLoan loan;
+    {
+      UploadStream stream(connection_, channel, deadline_, route, &queue);
+      {
+        absl::MutexLock lock(&mutex_);
+        part.stream = &stream;
+        if (cancelled_) stream.Cancel();
+      }
+      v1::FactorStreamRequest join;
+      join.mutable_join()->set_upload_id(first_.header().upload_id());
+      join.mutable_join()->set_first_byte(part.first);
+      join.mutable_join()->set_num_bytes(part.bytes);
+      bool writing = stream.Write(Serialize(join));
+      Chunker chunker = ChunkerOf(part.first, part.bytes, &loan);
+      while (writing && !chunker.done()) {
+        const int64_t before = chunker.sent_bytes();
+        writing = stream.Write(chunker.Next());
+        sent_bytes_ += chunker.sent_bytes() - before;
+      }
+      v1::FactorReply reply;
+      std::string unused;
+      status = stream.Finish(&reply, &unused);
+      absl::MutexLock lock(&mutex_);
+      part.stream = nullptr;
+    }
+    AwaitReturn(loan, queue);
+    // Somebody else's server, if the first stream is not at its end too.
+    if (absl::IsNotFound(status)) status = absl::UnavailableError(status.message());
+    absl::MutexLock lock(&mutex_);
+    parts_status_.Update(status);
+    --running_;
+  }
+
+  // The first stream's end comes after theirs. Where one fails, all are cancelled.
+  void AwaitParts(UploadStream& stream, bool writing) {
+    if (parts_.empty()) return;
+    while (Running() && writing && parts_status().ok() && !stream.answered()) {
+      stream.Poll(absl::Milliseconds(1));
+      Report();
+    }
+    if (!writing || stream.answered()) CancelParts();
+    if (!parts_status().ok()) {
+      CancelParts();
+      if (!stream.answered()) stream.Cancel();
+    }
+    for (Part& part : parts_) part.thread.join();
+    if (!parts_status().ok() && !stream.answered()) stream.Cancel();
+    Report();
+  }
+
+  void CancelParts() {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    for (Part& part : parts_) {
+      if (part.stream != nullptr) part.stream->Cancel();
+    }
+  }
+
+  bool Running() {
+    absl::MutexLock lock(&mutex_);
+    return running_ > 0;
+  }
+
+  absl::Status parts_status() {
+    absl::MutexLock lock(&mutex_);
+    return parts_status_;
+  }
+
+  void Report() {
+    const int64_t sent = sent_bytes_;
+    if (progress_ && sent > reported_) progress_(sent, total_);
+    reported_ = sent;
+  }
+
+  const Connection& connection_;
+  const absl::Time deadline_;
+  const std::function<void(int64_t, int64_t)>& progress_;
+  std::vector<Bytes> regions_;
+  int64_t total_ = 0, reported_ = 0;
+  v1::FactorStreamRequest first_;
+  std::atomic<int64_t> sent_bytes_ = 0;  // on all streams
+  std::deque<Part> parts_;               // changed by the caller's thread only
+  absl::Mutex mutex_;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status parts_status_ ABSL_GUARDED_BY(mutex_);  // the first failure
 };
-
-// Polls the connection until it has let go of the memory: nobody else does.
-void AwaitReturn(MemoryLoan& loan, grpc::CompletionQueue& queue) {
-  while (!loan.AwaitReturn(absl::ZeroDuration())) {
-    void* tag;
-    bool ok;
-    queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + absl::Milliseconds(1)));
-  }
-}
 
 }  // namespace
 
-absl::Status UploadAndFactor(const Connection& connection, absl::Time deadline,
+int UploadConnections(const ClientOptions& options, int64_t bytes) {
+  if (options.upload_connections > 0) return options.upload_connections;
+  const int64_t processors = std::thread::hardware_concurrency();
+  return static_cast<int>(
+      std::clamp<int64_t>(std::min(bytes / kBytesPerConnection, processors / 2), 1, kMostChosen));
+}
+
+absl::Status UploadAndFactor(const Connection& connection, int connections, absl::Time deadline,
                              const std::string& sent_route, const v1::FactorStreamHeader& header,
                              std::span<const SystemView> systems,
                              const std::function<void(int64_t, int64_t)>& progress,
                              v1::FactorReply* reply, std::string* route) {
-  std::vector<Bytes> regions;
-  int64_t total = 0;
-  for (const SystemView& system : systems) {
-    regions.push_back(DiagonalBytes(system));
-    regions.push_back(CouplingBytes(system));
-    total += system.diagonal_bytes() + system.coupling_bytes();
-  }
-  v1::FactorStreamRequest first;
-  *first.mutable_header() = header;
-
-  MemoryLoan loan;
-  Chunker chunker(std::move(regions), connection.options().chunk_bytes,
-                  v1::FactorStreamRequest::kChunkFieldNumber, "", &loan);
-  grpc::CompletionQueue queue;
-  absl::Status status;
-  {
-    // The call goes before the memory is awaited, because it holds what it could not send.
-    Upload upload(connection, deadline, sent_route, queue);
-    bool open = upload.Write(Serialize(first));
-    while (open && !chunker.done()) {
-      open = upload.Write(chunker.Next());
-      if (progress) progress(chunker.sent_bytes(), total);
-    }
-    status = upload.Finish(reply, route);
-  }
-  AwaitReturn(loan, queue);
-  return status;
+  Upload upload(connection, deadline, header, systems, progress);
+  return upload.Run(connections, sent_route, reply, route);
 }
 
 }  // namespace blockd::client

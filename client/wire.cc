@@ -146,20 +146,71 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer,
-                                const v1::SolveManyRequest& many, const grpc::Slice& rhs) {
-  std::string inner = many.SerializeAsString();
-  AppendTagAndLength(v1::SolveManyRequest::kRhsFieldNumber, rhs.size(), &inner);
+grpc::ByteBuffer SerializeAround(const google::protobuf::MessageLite& before, int field,
+                                 const grpc::Slice& bytes,
+                                 const google::protobuf::MessageLite& after) {
+  std::string head = before.SerializeAsString();
+  AppendTagAndLength(field, bytes.size(), &head);
+  const grpc::Slice slices[] = {grpc::Slice(head), bytes, grpc::Slice(after.SerializeAsString())};
+  return grpc::ByteBuffer(slices, 3);
+}
+
+grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer, int frame_field,
+                                const google::protobuf::MessageLite& frame,
+                                std::span<const BytesField> bytes) {
+  std::vector<grpc::Slice> slices(1);
+  std::string part = frame.SerializeAsString(), first;  // all before the first of the bytes
+  size_t length = 0;
+  for (const BytesField& each : bytes) {
+    AppendTagAndLength(each.field, each.bytes.size(), &part);
+    length += part.size() + each.bytes.size();
+    if (slices.size() == 1) {
+      first.swap(part);
+    } else {
+      slices.emplace_back(part);
+    }
+    slices.push_back(each.bytes);
+    part.clear();
+  }
   std::string head = outer.SerializeAsString();
-  AppendTagAndLength(v1::SolveStreamRequest::kManyFieldNumber, inner.size() + rhs.size(), &head);
-  const grpc::Slice slices[] = {grpc::Slice(head + inner), rhs};
-  return grpc::ByteBuffer(slices, 2);
+  AppendTagAndLength(frame_field, length, &head);
+  slices[0] = grpc::Slice(head + first);
+  return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
   grpc::ByteBuffer copy(buffer);  // shares the slices
   grpc::ProtoBufferReader reader(&copy);
   return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+}
+
+bool ParseInto(const grpc::ByteBuffer& buffer, int field, std::span<std::byte> to, bool* fits,
+               google::protobuf::MessageLite* message) {
+  grpc::ByteBuffer copy(buffer);
+  grpc::ProtoBufferReader reader(&copy);
+  if (!reader.status().ok()) return false;
+  CodedInputStream in(&reader);
+  in.SetTotalBytesLimit(INT32_MAX);
+  const uint32_t wanted = WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  std::string rest;
+  *fits = to.empty();
+  {
+    google::protobuf::io::StringOutputStream stream(&rest);
+    CodedOutputStream out(&stream);
+    while (const uint32_t tag = in.ReadTag()) {
+      if (tag != wanted) {
+        if (!WireFormatLite::SkipField(&in, tag, &out)) return false;
+        continue;
+      }
+      uint32_t length = 0;
+      if (!in.ReadVarint32(&length) || length > INT32_MAX) return false;
+      const auto bytes = static_cast<int>(length);
+      *fits = length == to.size();
+      if (!(*fits ? in.ReadRaw(to.data(), bytes) : in.Skip(bytes))) return false;
+    }
+    if (!in.ConsumedEntireMessage()) return false;
+  }
+  return message->ParseFromString(rest);
 }
 
 bool ParseStreamReply(const grpc::ByteBuffer& buffer,

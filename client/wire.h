@@ -73,11 +73,26 @@ class Chunker {
 };
 
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
-// `outer` with `many`, whose right-hand sides are `rhs`, as its frame.
-grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer,
-                                const v1::SolveManyRequest& many, const grpc::Slice& rhs);
+// One message: `before`, a field of bytes, `after`.
+grpc::ByteBuffer SerializeAround(const google::protobuf::MessageLite& before, int field,
+                                 const grpc::Slice& bytes,
+                                 const google::protobuf::MessageLite& after);
+// A field of raw bytes.
+struct BytesField {
+  int field = 0;
+  grpc::Slice bytes;
+};
+// `outer` with its field `frame_field`: the message `frame` and, behind what it has, `bytes`, which
+// are not copied.
+grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer, int frame_field,
+                                const google::protobuf::MessageLite& frame,
+                                std::span<const BytesField> bytes);
 // False if the bytes are no such message.
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+// The same, but the bytes of one field, which has to have as many as `to`, go straight there.
+// `fits`: whether it has.
+bool ParseInto(const grpc::ByteBuffer& buffer, int field, std::span<std::byte> to, bool* fits,
+               google::protobuf::MessageLite* message);
 
 // A SolveStreamReply whose chunk, if it is one, goes straight into the caller's memory:
 // `destination` says where the chunk of `id` with so many bytes belongs, or null if it belongs

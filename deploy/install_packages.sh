@@ -2,7 +2,7 @@
 # Installs the distribution's packages that blockd needs: the one list, used by the demo, the tests,
 # CI and the Dockerfile alike. Debian 12 and 13, and Ubuntu 24.04.
 #
-#   deploy/install_packages.sh [build | test | bench | lint | fuzz | router | kube | hip | images | sbom |
+#   deploy/install_packages.sh [build | test | bench | lint | fuzz | router | kube | python | hip | images | sbom |
 #     runtime | runtime-hip]...
 #
 # Without arguments: build test bench lint. Needs root or sudo only if something is missing; what is
@@ -25,6 +25,9 @@ fuzz=(clang 'libclang-rt-dev|libclang-rt-18-dev')
 kube=(python3-venv openssl)
 # To test behind routers: Envoy comes from PyPI, below build/.
 router=(haproxy python3-venv)
+# To build, check and test the Python client.
+python=(python3-grpcio python3-protobuf python3-numpy python3-scipy python3-pytest python3-build flit
+  python3-pip python3-venv mypy protobuf-compiler openssl)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)
 # To build and prove the images without a container engine's daemon.
@@ -81,6 +84,7 @@ for group in "${groups[@]}"; do
     fuzz) wanted+=("${fuzz[@]}") ;;
     kube) wanted+=("${kube[@]}") ;;
     router) wanted+=("${router[@]}") ;;
+    python) wanted+=("${python[@]}") ;;
     hip) wanted+=("${hip[@]}") ;;
     images) wanted+=("${images[@]}") ;;
     sbom) wanted+=("${sbom[@]}") ;;

@@ -52,19 +52,22 @@ int64_t StagedMatrix::BufferBytes(const MatrixForm& form) {
   return CouplingIndexOffset(form) + MemoryPool::Rounded(entries * int64_t{sizeof(uint32_t)});
 }
 
-StagedMatrix::StagedMatrix(const MatrixForm& form, DeviceBuffer buffer)
-    : buffer_(std::move(buffer)) {
-  const std::byte* base = buffer_.data();
-  view_.form = form;
-  view_.diagonal = base;
-  if (form.shape.num_blocks > 1) view_.coupling = base + CouplingOffset(form);
+BlockTridiagonalView StagedMatrix::ViewAt(const MatrixForm& form, const std::byte* base) {
+  BlockTridiagonalView view;
+  view.form = form;
+  view.diagonal = base;
+  if (form.shape.num_blocks > 1) view.coupling = base + CouplingOffset(form);
   if (form.diagonal_palette > 0) {
-    view_.diagonal_index = reinterpret_cast<const uint32_t*>(base + DiagonalIndexOffset(form));
+    view.diagonal_index = reinterpret_cast<const uint32_t*>(base + DiagonalIndexOffset(form));
   }
   if (form.coupling_palette > 0) {
-    view_.coupling_index = reinterpret_cast<const uint32_t*>(base + CouplingIndexOffset(form));
+    view.coupling_index = reinterpret_cast<const uint32_t*>(base + CouplingIndexOffset(form));
   }
+  return view;
 }
+
+StagedMatrix::StagedMatrix(const MatrixForm& form, DeviceBuffer buffer)
+    : view_(ViewAt(form, buffer.data())), buffer_(std::move(buffer)) {}
 
 DeviceBuffer Factorization::Recycle(std::shared_ptr<Factorization> factorization) {
   if (factorization == nullptr || factorization.use_count() != 1) return DeviceBuffer();

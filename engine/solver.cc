@@ -12,30 +12,29 @@
 namespace blockd {
 namespace {
 
+int64_t ChainBytes(const EliminationPlan& plan) {
+  return plan.chain_scalars() * ScalarBytes(plan.shape().scalar);
+}
+
 bool MayKeepMatrix(const FactorItem& item) {
   return item.keep_matrix || item.accuracy == Accuracy::kGuaranteed;
 }
 
-// Copies a host matrix into its staged memory, part by part, in the order of the factor track.
-absl::Status UploadMatrix(Backend& backend, const BlockTridiagonalView& host,
-                          const StagedMatrix& staged) {
+// The parts of a host matrix, and where in its staged memory, from `base` on, they go.
+void AddCopies(const BlockTridiagonalView& host, std::byte* base, std::vector<HostCopy>* copies) {
   const MatrixForm& form = host.form;
-  std::byte* base = staged.data();
-  absl::Status status = backend.Upload(Track::kFactor, base, host.diagonal, form.diagonal_bytes());
-  if (status.ok() && form.coupling_bytes() > 0) {
-    status = backend.Upload(Track::kFactor, base + StagedMatrix::CouplingOffset(form),
-                            host.coupling, form.coupling_bytes());
-  }
-  if (status.ok() && host.diagonal_index) {
-    status = backend.Upload(Track::kFactor, base + StagedMatrix::DiagonalIndexOffset(form),
-                            host.diagonal_index, form.shape.num_blocks * int64_t{sizeof(uint32_t)});
-  }
-  if (status.ok() && host.coupling_index) {
-    status = backend.Upload(Track::kFactor, base + StagedMatrix::CouplingIndexOffset(form),
-                            host.coupling_index,
-                            (form.shape.num_blocks - 1) * int64_t{sizeof(uint32_t)});
-  }
-  return status;
+  const auto add = [&](int64_t offset, const void* part, int64_t bytes) {
+    if (bytes > 0) copies->push_back({base + offset, part, bytes});
+  };
+  const auto index_bytes = [](const uint32_t* index, int64_t entries) {
+    return index != nullptr ? entries * int64_t{sizeof(uint32_t)} : 0;
+  };
+  add(0, host.diagonal, form.diagonal_bytes());
+  add(StagedMatrix::CouplingOffset(form), host.coupling, form.coupling_bytes());
+  add(StagedMatrix::DiagonalIndexOffset(form), host.diagonal_index,
+      index_bytes(host.diagonal_index, form.shape.num_blocks));
+  add(StagedMatrix::CouplingIndexOffset(form), host.coupling_index,
+      index_bytes(host.coupling_index, form.shape.num_blocks - 1));
 }
 
 absl::Status CheckRange(const StagedMatrix& staged, int64_t offset, int64_t size) {
@@ -84,7 +83,7 @@ absl::StatusOr<std::shared_ptr<const EliminationPlan>> Solver::Plan(const Shape&
 int64_t Solver::FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form,
                                      int64_t systems, bool matrices,
                                      bool estimate_condition) const {
-  const int64_t chain = MemoryPool::Rounded(plan.chain_scalars() * ScalarBytes(form.shape.scalar));
+  const int64_t chain = MemoryPool::Rounded(ChainBytes(plan));
   const int64_t upload =
       backend_->reads_host_memory() || matrices ? 0 : StagedMatrix::BufferBytes(form);
   return systems * (chain + upload) +
@@ -107,8 +106,7 @@ bool Solver::TakesMatrix(const FactorItem& item) const {
 
 std::vector<int64_t> Solver::FactorPieces(const EliminationPlan& plan,
                                           const FactorItem& item) const {
-  std::vector<int64_t> pieces = {plan.factor_bytes(),
-                                 plan.chain_scalars() * ScalarBytes(plan.shape().scalar)};
+  std::vector<int64_t> pieces = {plan.factor_bytes(), ChainBytes(plan)};
   if (TakesMatrix(item)) pieces.push_back(StagedMatrix::BufferBytes(item.matrix.form));
   pieces.push_back(backend_->FactorScratchBytes(plan, 1));
   return pieces;
@@ -142,6 +140,8 @@ absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<
   const int64_t size = static_cast<int64_t>(bytes.size());
   absl::Status status = CheckRange(staged, offset, size);
   if (!status.ok()) return status;
+  status = AwaitWrites();
+  if (!status.ok()) return status;
   constexpr Track kTrack = Track::kSolve;
   absl::MutexLock lock(&TrackMutex(kTrack));
   status = backend_->Download(kTrack, bytes.data(), staged.data() + offset, size);
@@ -157,11 +157,58 @@ struct Solver::FactorWork {
   FactorOutcome* outcome = nullptr;
   BlockTridiagonalView matrix;  // as the device sees it
   DeviceBuffer factor;
-  DeviceBuffer chains;
+  void* chains = nullptr;
+  DeviceBuffer own_chains;  // this and the next are empty where the batch's memory serves
   StagedMatrix uploaded;
+
+  void GiveBack() {
+    factor.Reset();
+    own_chains.Reset();
+    uploaded = StagedMatrix();
+  }
 };
 
-absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
+// What systems of a batch need until it is over, in one piece: first all chains, then all matrices
+// that nobody keeps. So a batch asks the pool once, and what it uploads and clears is in one range.
+struct Solver::BatchMemory {
+  DeviceBuffer buffer;  // empty: each system has pieces of its own
+  std::byte* chains = nullptr;
+  std::byte* matrices = nullptr;
+
+  static std::byte* Take(std::byte*& next, int64_t bytes) {
+    return std::exchange(next, next + MemoryPool::Rounded(bytes));
+  }
+};
+
+bool Solver::SharesChains(const FactorItem& item) {
+  return !item.estimate_condition;  // which needs their memory before the batch is over
+}
+
+bool Solver::SharesMatrix(const FactorItem& item) const {
+  return SharesChains(item) && TakesMatrix(item) && !MayKeepMatrix(item);
+}
+
+Solver::BatchMemory Solver::TakeBatchMemory(const EliminationPlan& plan,
+                                            std::span<const FactorWork> works) {
+  BatchMemory memory;
+  int64_t chains = 0, matrices = 0, systems = 0;
+  for (const FactorWork& work : works) {
+    if (!SharesChains(*work.item)) continue;
+    ++systems;
+    chains += MemoryPool::Rounded(ChainBytes(plan));
+    if (SharesMatrix(*work.item)) matrices += StagedMatrix::BufferBytes(work.item->matrix.form);
+  }
+  if (systems < 2) return memory;
+  absl::StatusOr<DeviceBuffer> buffer = backend_->pool().Allocate(chains + matrices);
+  if (!buffer.ok()) return memory;  // the pool may be in pieces
+  memory.buffer = *std::move(buffer);
+  memory.chains = memory.buffer.data();
+  memory.matrices = memory.chains + chains;
+  return memory;
+}
+
+absl::Status Solver::Prepare(const EliminationPlan& plan, BatchMemory& memory, FactorWork& work,
+                             std::vector<HostCopy>* copies) {
   const FactorItem& item = *work.item;
   if (item.recycle != nullptr && item.recycle->bytes() == plan.factor_bytes()) {
     work.factor = std::move(*item.recycle);
@@ -170,25 +217,34 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, FactorWork& work) {
     if (!factor.ok()) return factor.status();
     work.factor = *std::move(factor);
   }
-  absl::StatusOr<DeviceBuffer> chains =
-      backend_->pool().Allocate(plan.chain_scalars() * ScalarBytes(plan.shape().scalar));
-  if (!chains.ok()) return chains.status();
-  work.chains = *std::move(chains);
+  if (memory.buffer && SharesChains(item)) {
+    work.chains = memory.Take(memory.chains, ChainBytes(plan));
+  } else {
+    absl::StatusOr<DeviceBuffer> chains = backend_->pool().Allocate(ChainBytes(plan));
+    if (!chains.ok()) return chains.status();
+    work.own_chains = *std::move(chains);
+    work.chains = work.own_chains.data();
+  }
   if (item.staged != nullptr) {
     work.matrix = item.staged->view();
-    return absl::OkStatus();
+    return AwaitWrites();
   }
-  if (TakesMatrix(item)) {
+  std::byte* base = nullptr;
+  if (memory.buffer && SharesMatrix(item)) {
+    base = memory.Take(memory.matrices, StagedMatrix::BufferBytes(item.matrix.form));
+  } else if (TakesMatrix(item)) {
     absl::StatusOr<StagedMatrix> staged = Stage(item.matrix.form);
     if (!staged.ok()) return staged.status();
     work.uploaded = *std::move(staged);
+    base = work.uploaded.data();
   }
   if (backend_->reads_host_memory()) {
     work.matrix = item.matrix;
     return absl::OkStatus();
   }
-  work.matrix = work.uploaded.view();
-  return UploadMatrix(*backend_, item.matrix, work.uploaded);
+  work.matrix = StagedMatrix::ViewAt(item.matrix.form, base);
+  AddCopies(item.matrix, base, copies);
+  return absl::OkStatus();
 }
 
 void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
@@ -202,7 +258,7 @@ void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWo
     FailedFactorization failed;
     failed.plan = plan.get();
     failed.failure = *report.failure;
-    failed.system = {work.matrix, work.factor.data(), work.chains.data()};
+    failed.system = {work.matrix, work.factor.data(), work.chains};
     failed.scratch = scratch.data();
     failed.scratch_bytes = scratch.bytes();
     failed.cancelled = work.item->cancelled;
@@ -219,7 +275,7 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
   const FactorItem& item = *work.item;
   Conditioning conditioning{report.growth, std::nullopt};
   if (item.estimate_condition) {
-    work.chains.Reset();  // their memory serves the solves
+    work.own_chains.Reset();  // their memory serves the solves
     absl::StatusOr<double> estimate =
         EstimateCondition(*backend_, *plan, work.matrix, work.factor.data(), item.cancelled);
     if (!estimate.ok()) return estimate.status();
@@ -235,11 +291,34 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
     factorization->DropMatrix();
   } else if (MayKeepMatrix(item) && item.staged == nullptr && backend_->reads_host_memory()) {
     // Only now is it known to be kept.
-    absl::Status status = UploadMatrix(*backend_, item.matrix, factorization->matrix());
+    std::vector<HostCopy> copies;
+    AddCopies(item.matrix, factorization->matrix().data(), &copies);
+    absl::Status status = backend_->UploadMany(Track::kFactor, copies);
     if (!status.ok()) return status;
   }
   work.outcome->factorization = std::move(factorization);
   return absl::OkStatus();
+}
+
+std::vector<Solver::FactorWork> Solver::BeginWorks(const EliminationPlan& plan,
+                                                   std::span<const FactorItem> items,
+                                                   std::vector<FactorOutcome>& outcomes) {
+  std::vector<FactorWork> works;
+  works.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const MatrixForm& form = items[i].staged ? items[i].staged->view().form : items[i].matrix.form;
+    absl::Status& status = outcomes[i].status;
+    status = CheckForm(form);
+    if (status.ok() && !(form.shape == plan.shape())) {
+      status = absl::InvalidArgumentError(absl::StrCat("a matrix of ", ToString(form.shape),
+                                                       " for a plan of ", ToString(plan.shape())));
+    }
+    if (!status.ok()) continue;
+    FactorWork& work = works.emplace_back();
+    work.item = &items[i];
+    work.outcome = &outcomes[i];
+  }
+  return works;
 }
 
 std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan> plan,
@@ -248,34 +327,31 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
   Stopwatch watch;
   Phases spent;
   std::vector<FactorOutcome> outcomes(items.size());
-  std::vector<FactorWork> works;
-  works.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    const Shape& shape =
-        items[i].staged ? items[i].staged->view().shape() : items[i].matrix.shape();
-    if (!(shape == plan->shape())) {
-      outcomes[i].status = absl::InvalidArgumentError(absl::StrCat(
-          "a matrix of ", ToString(shape), " for a plan of ", ToString(plan->shape())));
-      continue;
-    }
-    FactorWork work;
-    work.item = &items[i];
-    work.outcome = &outcomes[i];
-    outcomes[i].status = Prepare(*plan, work);
-    if (outcomes[i].status.ok()) works.push_back(std::move(work));
+  std::vector<FactorWork> works = BeginWorks(*plan, items, outcomes);
+  BatchMemory memory = TakeBatchMemory(*plan, works);
+  std::vector<HostCopy> copies;
+  for (FactorWork& work : works) {
+    work.outcome->status = Prepare(*plan, memory, work, &copies);
+    if (!work.outcome->status.ok()) work.GiveBack();
   }
+  std::erase_if(works, [](const FactorWork& work) { return !work.outcome->status.ok(); });
   std::vector<FactorSystem> systems;
   for (const FactorWork& work : works) {
-    systems.push_back({work.matrix, work.factor.data(), work.chains.data()});
+    systems.push_back({work.matrix, work.factor.data(), work.chains});
   }
-  const auto fail_all = [&works](const absl::Status& status) {
+  // Nothing may read or write the memory of this batch any more when it goes back to the pool.
+  const auto fail_all = [&](const absl::Status& status) {
+    backend_->Synchronize(Track::kFactor).IgnoreError();
     for (FactorWork& work : works) work.outcome->status = status;
   };
+  if (const absl::Status status = backend_->UploadMany(Track::kFactor, copies); !status.ok()) {
+    fail_all(status);
+    return outcomes;
+  }
   FactorBatch batch{plan.get(), systems};
   absl::StatusOr<DeviceBuffer> scratch = backend_->pool().Allocate(
       backend_->FactorScratchBytes(*plan, static_cast<int64_t>(systems.size())));
   if (!scratch.ok()) {
-    backend_->Synchronize(Track::kFactor).IgnoreError();  // uploads, as below
     fail_all(scratch.status());
     return outcomes;
   }
@@ -289,8 +365,6 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
     };
     absl::StatusOr<std::vector<FactorReport>> reports = backend_->Factor(batch, wanted);
     if (!reports.ok()) {
-      // Nothing may read or write the memory of this batch any more when it goes back to the pool.
-      backend_->Synchronize(Track::kFactor).IgnoreError();
       fail_all(reports.status());
       return outcomes;
     }

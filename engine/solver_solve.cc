@@ -1,6 +1,8 @@
 // Solver::Solve: items become groups of columns, one a factorization; residuals and refinement.
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,33 +15,71 @@ namespace blockd {
 // The items of one factorization, solved together: their columns stand side by side in x.
 struct Solver::Group {
   const Factorization* factorization = nullptr;
-  std::vector<size_t> items;
+  std::span<const size_t> items;
   int64_t columns = 0;
-  DeviceBuffer x;  // packed [block][column][n]; empty if the solution's own memory serves
-  // For residuals: a copy of B, B - A X, and in refinement the X that is tried.
   bool residual = false;
-  DeviceBuffer rhs;
-  DeviceBuffer r;
-  DeviceBuffer tried;
-  DeviceBuffer chains;
-  void* in_place = nullptr;
+  bool in_place = false;  // in the solution's own memory
+  void* chains = nullptr;
+  // Packed [block][column][n]; for residuals also a copy of B, B - A X, and the X that is tried.
+  void *x = nullptr, *rhs = nullptr, *r = nullptr, *tried = nullptr;
   absl::Status status;
 
-  void* data() const { return in_place ? in_place : static_cast<void*>(x.data()); }
-  SolveSystem System(void* vectors) const {
-    return {factorization->data(), vectors, columns, chains.data()};
+  int64_t vector_bytes() const {
+    const Shape& shape = factorization->shape();
+    return shape.rows() * columns * ScalarBytes(shape.scalar);
   }
+  // Where its memory is to be, in the order in which it is taken, and how much of it.
+  template <typename Use>
+  void ForPieces(const Use& use) {
+    const EliminationPlan& plan = factorization->plan();
+    use(&chains, plan.solve_chain_scalars(columns) * ScalarBytes(plan.shape().scalar));
+    if (in_place) return;
+    use(&x, vector_bytes());
+    if (!residual) return;
+    for (void** vector : {&rhs, &r, &tried}) use(vector, vector_bytes());
+  }
+  SolveSystem System(void* vectors) const {
+    return {factorization->data(), vectors, columns, chains};
+  }
+};
+
+struct PendingSolve::State {
+  Backend* backend = nullptr;
+  Track track = Track::kSolve;
+  std::vector<SolveItem> items;
+  std::vector<SolveOutcome> outcomes;
+  std::vector<size_t> order;  // items, group after group
+  std::vector<Solver::Group> groups;
+  std::vector<DeviceBuffer> memory;
+  std::optional<int64_t> mark;  // behind all that the device was given
+  absl::Status status;          // of the track
+  Stopwatch watch;
+  double load_seconds = 0, solve_seconds = 0, store_seconds = 0;  // of the host
+
+  void MakeGroups();
+  // The columns of all groups that are all right, where they are not in place; `vector` is the
+  // group's.
+  void AddColumns(const Solver::Group& group, void* vector, const void* SolveItem::*from,
+                  std::vector<HostColumns>* columns) const;
+  Phases MakePhases(const std::optional<TrackTimes>& times) const;
 };
 
 namespace {
 
 bool NeedsResidual(const SolveItem& item) {
+  if (item.part != SolvePart::kWhole) return false;
   return item.residual || item.max_refinements > 0 || item.factorization->refines();
 }
 
-absl::Status CheckSolveItem(const SolveItem& item, const EliminationPlan& plan) {
-  if (item.factorization->plan() != plan) {
+absl::Status CheckSolveItem(const SolveItem& item, const SolveItem& first) {
+  if (item.factorization->plan() != first.factorization->plan()) {
     return absl::InvalidArgumentError("items of one call have equal plans");
+  }
+  if (item.part != first.part) {
+    return absl::InvalidArgumentError("items of one call solve the same part");
+  }
+  if (item.part != SolvePart::kWhole && (item.residual || item.max_refinements > 0)) {
+    return absl::InvalidArgumentError("half a solve has no residual and no refinement");
   }
   if (item.num_rhs < 1) {
     return absl::InvalidArgumentError(absl::StrCat("num_rhs is ", item.num_rhs, ", expected >= 1"));
@@ -59,68 +99,85 @@ bool AnyWanted(std::span<const SolveItem> items, std::span<const size_t> group) 
 
 }  // namespace
 
-std::vector<Solver::Group> Solver::MakeGroups(std::span<const SolveItem> items,
-                                              std::vector<SolveOutcome>& outcomes) {
-  std::vector<Group> groups;
+void PendingSolve::State::MakeGroups() {
   // Items with a residual need more memory than those without: they are not mixed.
   absl::flat_hash_map<std::pair<const Factorization*, bool>, size_t> group_of;
+  group_of.reserve(items.size());
+  constexpr size_t kNone = ~size_t{0};
+  std::vector<size_t> of_item(items.size(), kNone), count;
   for (size_t i = 0; i < items.size(); ++i) {
     const SolveItem& item = items[i];
-    outcomes[i].status = CheckSolveItem(item, items[0].factorization->plan());
+    outcomes[i].status = CheckSolveItem(item, items[0]);
     if (!outcomes[i].status.ok()) continue;
     const Factorization* factorization = item.factorization.get();
     outcomes[i].backward_error_bound =
         BackwardErrorBound(factorization->shape(), factorization->conditioning().growth);
-    const auto [known, made] =
-        group_of.try_emplace({factorization, NeedsResidual(item)}, groups.size());
+    const bool residual = NeedsResidual(item);
+    const auto [known, made] = group_of.try_emplace({factorization, residual}, groups.size());
     if (made) {
       groups.emplace_back();
       groups.back().factorization = factorization;
-      groups.back().residual = NeedsResidual(item);
+      groups.back().residual = residual;
+      count.push_back(0);
     }
-    groups[known->second].items.push_back(i);
+    of_item[i] = known->second;
     groups[known->second].columns += item.num_rhs;
+    ++count[known->second];
   }
-  return groups;
+  order.resize(items.size());
+  size_t first = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    groups[g].items = {order.data() + first, count[g]};
+    groups[g].in_place =
+        groups[g].columns == 1 && backend->reads_host_memory() && !groups[g].residual;
+    first += std::exchange(count[g], first);
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (of_item[i] != kNone) order[count[of_item[i]]++] = i;
+  }
 }
 
-absl::Status Solver::Load(Track track, std::span<const SolveItem> items, MemoryPool& pool,
-                          Group& group) {
-  const EliminationPlan& plan = group.factorization->plan();
-  const Shape& shape = plan.shape();
-  const int64_t scalar = ScalarBytes(shape.scalar);
-  const int64_t bytes = shape.rows() * group.columns * scalar;
-  absl::StatusOr<DeviceBuffer> chains =
-      pool.Allocate(plan.solve_chain_scalars(group.columns) * scalar);
-  if (!chains.ok()) return chains.status();
-  group.chains = *std::move(chains);
-  if (group.columns == 1 && backend_->reads_host_memory() && !group.residual) {
-    const SolveItem& item = items[group.items[0]];
-    group.in_place = item.solution;
-    if (item.solution != item.rhs) std::memcpy(item.solution, item.rhs, bytes);
-    return absl::OkStatus();
-  }
-  std::vector<DeviceBuffer*> buffers = {&group.x};
-  if (group.residual) buffers = {&group.x, &group.rhs, &group.r, &group.tried};
-  for (DeviceBuffer* buffer : buffers) {
-    absl::StatusOr<DeviceBuffer> piece = pool.Allocate(bytes);
-    if (!piece.ok()) return piece.status();
-    *buffer = *std::move(piece);
-  }
-  int64_t first_column = 0;
+void PendingSolve::State::AddColumns(const Solver::Group& group, void* vector,
+                                     const void* SolveItem::*from,
+                                     std::vector<HostColumns>* columns) const {
+  int64_t first = 0;
   for (const size_t i : group.items) {
-    absl::Status status =
-        backend_->PackColumns(track, shape.scalar, group.x.data(), items[i].rhs, shape.block_size,
-                              shape.rows(), items[i].num_rhs, first_column, group.columns);
-    if (status.ok() && group.residual) {
-      status = backend_->PackColumns(track, shape.scalar, group.rhs.data(), items[i].rhs,
-                                     shape.block_size, shape.rows(), items[i].num_rhs, first_column,
-                                     group.columns);
-    }
-    if (!status.ok()) return status;
-    first_column += items[i].num_rhs;
+    void* const host = from != nullptr ? const_cast<void*>(items[i].*from) : items[i].solution;
+    columns->push_back({host, vector, items[i].num_rhs, first, group.columns});
+    first += items[i].num_rhs;
   }
-  return absl::OkStatus();
+}
+
+// One piece for all where there is one, else as SolvePieces says.
+void Solver::Allocate(MemoryPool& pool, std::span<Group> groups,
+                      std::vector<DeviceBuffer>* memory) {
+  int64_t total = 0;
+  for (Group& group : groups) {
+    group.ForPieces([&](void**, int64_t bytes) { total += MemoryPool::Rounded(bytes); });
+  }
+  if (absl::StatusOr<DeviceBuffer> all = pool.Allocate(total); all.ok()) {
+    std::byte* at = all->data();
+    for (Group& group : groups) {
+      group.ForPieces([&](void** to, int64_t bytes) {
+        *to = at;
+        at += MemoryPool::Rounded(bytes);
+      });
+    }
+    memory->push_back(*std::move(all));
+    return;
+  }
+  for (Group& group : groups) {
+    const size_t before = memory->size();
+    group.ForPieces([&](void** to, int64_t bytes) {
+      if (!group.status.ok()) return;
+      absl::StatusOr<DeviceBuffer> piece = pool.Allocate(bytes);
+      group.status = piece.status();
+      if (!piece.ok()) return;
+      *to = piece->data();
+      memory->push_back(*std::move(piece));
+    });
+    if (!group.status.ok()) memory->erase(memory->begin() + before, memory->end());
+  }
 }
 
 namespace {
@@ -186,9 +243,8 @@ absl::Status Solver::Refine(Track track, std::span<const SolveItem> items, Group
   const Shape& shape = plan.shape();
   const BlockTridiagonalView& matrix = group.factorization->matrix().view();
   std::vector<RefinedColumn> columns = RefinedColumns(items, group.items);
-  const auto residual = [&](const DeviceBuffer& x) {
-    return backend_->Residual(track, matrix, x.data(), group.rhs.data(), group.r.data(),
-                              group.columns);
+  const auto residual = [&](const void* x) {
+    return backend_->Residual(track, matrix, x, group.rhs, group.r, group.columns);
   };
   const auto wanted = [&] { return AnyWanted(items, group.items); };
   absl::StatusOr<std::vector<Backend::ResidualNorms>> norms = residual(group.x);
@@ -197,11 +253,10 @@ absl::Status Solver::Refine(Track track, std::span<const SolveItem> items, Group
   std::vector<bool> better(columns.size());
   while (std::any_of(columns.begin(), columns.end(),
                      [](const RefinedColumn& column) { return column.active; })) {
-    const SolveSystem correction = group.System(group.r.data());
+    const SolveSystem correction = group.System(group.r);
     absl::Status status = backend_->Solve(track, {&plan, {&correction, 1}}, wanted);
     if (status.ok()) {
-      status = backend_->Add(track, shape.scalar, group.r.data(), group.x.data(),
-                             shape.rows() * group.columns);
+      status = backend_->Add(track, shape.scalar, group.r, group.x, shape.rows() * group.columns);
     }
     if (!status.ok()) return status;
     std::swap(group.r, group.tried);
@@ -210,7 +265,7 @@ absl::Status Solver::Refine(Track track, std::span<const SolveItem> items, Group
     for (size_t c = 0; c < columns.size(); ++c) {
       better[c] = columns[c].active && columns[c].Try((*norms)[c].backward_error());
     }
-    status = backend_->CopyColumns(track, shape, group.x.data(), group.tried.data(), better);
+    status = backend_->CopyColumns(track, shape, group.x, group.tried, better);
     if (!status.ok()) return status;
   }
   size_t c = 0;
@@ -227,63 +282,139 @@ absl::Status Solver::Refine(Track track, std::span<const SolveItem> items, Group
   return absl::OkStatus();
 }
 
-absl::Status Solver::Store(Track track, std::span<const SolveItem> items, const Group& group) {
-  if (group.in_place) return absl::OkStatus();
-  const Shape& shape = group.factorization->shape();
-  int64_t first_column = 0;
-  for (const size_t i : group.items) {
-    absl::Status status = backend_->UnpackColumns(track, shape.scalar, items[i].solution,
-                                                  group.x.data(), shape.block_size, shape.rows(),
-                                                  items[i].num_rhs, first_column, group.columns);
-    if (!status.ok()) return status;
-    first_column += items[i].num_rhs;
-  }
-  return absl::OkStatus();
+// -----------------------------------------------------------------------------------------------------
+// On the device
+
+PendingSolve Solver::Submit(std::vector<SolveItem> items, Track track, MemoryPool* workspace) {
+  auto state = std::make_unique<PendingSolve::State>();
+  state->backend = backend_.get();
+  state->track = track;
+  state->outcomes.resize(items.size());
+  state->items = std::move(items);
+  if (state->items.empty()) return PendingSolve(std::move(state));
+  absl::MutexLock lock(&TrackMutex(track));
+  state->watch.Lap();
+  state->MakeGroups();
+  Allocate(workspace ? *workspace : backend_->pool(), state->groups, &state->memory);
+  Run(*state);
+  return PendingSolve(std::move(state));
 }
 
-std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases* phases,
-                                        Track track, MemoryPool* workspace) {
-  std::vector<SolveOutcome> outcomes(items.size());
-  if (items.empty()) return outcomes;
-  absl::MutexLock lock(&TrackMutex(track));
-  Stopwatch watch;
-  Phases spent;
-  std::vector<Group> groups = MakeGroups(items, outcomes);
+void Solver::Run(PendingSolve::State& state) {
+  const std::span<const SolveItem> items(state.items);
+  const Track track = state.track;
+  const EliminationPlan& plan = items[0].factorization->plan();
+  std::vector<HostColumns> columns;
+  columns.reserve(items.size());
   std::vector<SolveSystem> systems;
-  for (Group& group : groups) {
-    group.status = Load(track, items, workspace ? *workspace : backend_->pool(), group);
-    if (group.status.ok()) systems.push_back(group.System(group.data()));
+  systems.reserve(state.groups.size());
+  for (Group& group : state.groups) {
+    if (!group.status.ok()) continue;
+    if (group.in_place) {
+      const SolveItem& item = items[group.items[0]];
+      group.x = item.solution;
+      if (item.solution != item.rhs) std::memcpy(item.solution, item.rhs, group.vector_bytes());
+    } else {
+      state.AddColumns(group, group.x, &SolveItem::rhs, &columns);
+    }
+    if (group.residual) state.AddColumns(group, group.rhs, &SolveItem::rhs, &columns);
+    systems.push_back(group.System(group.x));
   }
-  spent.upload_seconds = watch.Lap();
-  if (!systems.empty()) {
-    SolveBatch batch{&items[0].factorization->plan(), systems};
+  if (systems.empty()) return;
+  const auto fail = [&](const absl::Status& status) {
+    for (Group& group : state.groups) group.status.Update(status);
+  };
+  absl::Status status;
+  if (!columns.empty()) status = backend_->PackColumns(track, plan.shape(), columns);
+  state.load_seconds = state.watch.Lap();
+  if (status.ok()) {
+    SolveBatch batch{&plan, systems};
+    batch.part = items[0].part;
     if (items.size() == 1) batch.stop = items[0].cancelled;
-    const absl::Status status = backend_->Solve(track, batch, [&] {
-      return std::any_of(groups.begin(), groups.end(),
+    status = backend_->Solve(track, batch, [&] {
+      return std::any_of(state.groups.begin(), state.groups.end(),
                          [&](const Group& group) { return AnyWanted(items, group.items); });
     });
-    for (Group& group : groups) {
-      if (group.status.ok()) group.status = status;
-      if (group.status.ok() && group.residual) group.status = Refine(track, items, group, outcomes);
+  }
+  fail(status);
+  columns.clear();
+  for (Group& group : state.groups) {
+    if (group.status.ok() && group.residual) {
+      group.status = Refine(track, items, group, state.outcomes);
+    }
+    if (group.status.ok() && !group.in_place) {
+      state.AddColumns(group, group.x, nullptr, &columns);
     }
   }
-  absl::Status synchronized = backend_->Synchronize(track);
-  spent.compute_seconds = watch.Lap();
-  for (Group& group : groups) {
-    if (group.status.ok()) group.status = Store(track, items, group);
+  state.solve_seconds = state.watch.Lap();
+  status = absl::OkStatus();
+  if (!columns.empty()) status = backend_->UnpackColumns(track, plan.shape(), columns);
+  state.store_seconds = state.watch.Lap();
+  fail(status);
+  const bool all_well = std::all_of(state.groups.begin(), state.groups.end(),
+                                    [](const Group& group) { return group.status.ok(); });
+  if (all_well) {
+    absl::StatusOr<int64_t> mark = backend_->Mark(track);
+    if (mark.ok()) {
+      state.mark = *mark;
+      return;
+    }
+    fail(mark.status());
   }
-  if (synchronized.ok()) synchronized = backend_->Synchronize(track);
-  for (const Group& group : groups) {
+  // Nothing may read or write the memory of this batch any more when it goes back to the pool.
+  state.status = backend_->Synchronize(track);
+}
+
+Phases PendingSolve::State::MakePhases(const std::optional<TrackTimes>& times) const {
+  if (!times) return {load_seconds, solve_seconds, store_seconds};
+  // What the host waited for while it stored is the device's own time.
+  const double waited = times->pack_seconds + times->compute_seconds + times->unpack_seconds;
+  return {load_seconds + times->pack_seconds, times->compute_seconds,
+          times->unpack_seconds + std::max(0.0, store_seconds - waited)};
+}
+
+PendingSolve::PendingSolve() = default;
+PendingSolve::PendingSolve(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PendingSolve::PendingSolve(PendingSolve&& other) noexcept = default;
+PendingSolve& PendingSolve::operator=(PendingSolve&& other) noexcept {
+  if (state_ && this != &other) Await();
+  state_ = std::move(other.state_);
+  return *this;
+}
+PendingSolve::~PendingSolve() {
+  if (state_) Await();
+}
+
+bool PendingSolve::is_done() const {
+  return !state_ || !state_->mark || state_->backend->reads_host_memory();
+}
+
+std::vector<SolveOutcome> PendingSolve::Await(Phases* phases) {
+  if (!state_) return {};
+  const std::unique_ptr<State> state = std::move(state_);
+  std::optional<TrackTimes> times;
+  if (state->mark) {
+    absl::StatusOr<std::optional<TrackTimes>> awaited =
+        state->backend->Await(state->track, *state->mark);
+    state->status = awaited.status();
+    if (awaited.ok()) times = *awaited;
+  }
+  std::vector<SolveOutcome>& outcomes = state->outcomes;
+  for (const Solver::Group& group : state->groups) {
     for (const size_t i : group.items) {
-      outcomes[i].status = group.status.ok() ? synchronized : group.status;
-      if (outcomes[i].status.ok() && IsCancelled(items[i].cancelled)) {
+      outcomes[i].status = group.status.ok() ? state->status : group.status;
+      if (outcomes[i].status.ok() && IsCancelled(state->items[i].cancelled)) {
         outcomes[i].status = absl::CancelledError("cancelled while solving");
       }
     }
   }
-  spent.download_seconds = watch.Lap();
-  if (phases) *phases = spent;
-  return outcomes;
+  if (phases) *phases = state->MakePhases(times);
+  return std::move(outcomes);
+}
+
+std::vector<SolveOutcome> Solver::Solve(std::span<const SolveItem> items, Phases* phases,
+                                        Track track, MemoryPool* workspace) {
+  return Submit({items.begin(), items.end()}, track, workspace).Await(phases);
 }
 
 }  // namespace blockd

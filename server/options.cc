@@ -46,20 +46,6 @@ ABSL_FLAG(std::string, tls_client_ca_file, Defaults().tls_client_ca_file,
           "PEM file with the authorities of client certificates. Clients must then show one, and "
           "handles belong to the identity in it.");
 
-ABSL_FLAG(std::string, backend, Defaults().backend,
-          "Where to compute: auto, cuda, rocm or cpu, as far as this build has them.");
-ABSL_FLAG(int32_t, device, Defaults().device.device, "Index of the GPU.");
-ABSL_FLAG(ByteSize, device_memory, ByteSize{Defaults().device.memory_bytes},
-          "Size of the memory pool on the device, for factorizations and work under way, as 8GiB; "
-          "0: three quarters of what is free at start.");
-ABSL_FLAG(
-    int32_t, cpu_threads, Defaults().device.cpu_threads,
-    "Threads of the CPU backend; 0: one a processor that the server may use, by its affinity and "
-    "the CPU quota of its control group. Results do not depend on it.");
-ABSL_FLAG(int32_t, cpu_lanes, Defaults().device.cpu_lanes,
-          "Segments that a plan of the CPU backend may run at once; 0: one a processor. The last "
-          "bits of results depend on it.");
-
 ABSL_FLAG(int64_t, max_queued_requests, Defaults().core.max_queued_requests,
           "Requests that may wait for the device; more are answered UNAVAILABLE with a delay.");
 ABSL_FLAG(
@@ -85,6 +71,11 @@ ABSL_FLAG(int64_t, max_batch_rhs, Defaults().core.max_batch_rhs,
 ABSL_FLAG(absl::Duration, max_batch_delay, Defaults().core.max_batch_delay,
           "Time that a request waits for others to share its batch while the device is free, as "
           "200us.");
+ABSL_FLAG(absl::Duration, poll, Defaults().core.poll,
+          "How long a thread that waits for requests, before a device or in shared memory, goes on "
+          "looking once nothing comes any more, as 200us, before it sleeps until it is woken; 0: "
+          "not at all. Negative: 200us, or 0 on fewer than 4 processors, where it would take one "
+          "from the work.");
 ABSL_FLAG(absl::Duration, default_lease, Defaults().core.default_lease,
           "Time after its last use during which a factorization is not evicted, where the caller "
           "asks for none, as 10s.");
@@ -124,10 +115,9 @@ ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
           "memory.");
 ABSL_FLAG(int32_t, grpc_max_threads, Defaults().grpc_max_threads,
           "Threads that gRPC may use for synchronous services (reflection); 0: no limit.");
-ABSL_FLAG(
-    int32_t, serving_threads, Defaults().serving_threads,
-    "Threads that take calls and answer them, and as many for what of it takes long; 0: one a "
-    "processor, from 2 to 16.");
+ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
+          "Threads that take calls, as many that answer them, and twice as many for what takes "
+          "long; 0: one for four processors, from 2 to 16.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
           "Time without a byte after which an upload that is not complete ends with "
           "DEADLINE_EXCEEDED, as 30s.");
@@ -204,6 +194,9 @@ std::string DefaultName(int port) {
 }
 
 constexpr int64_t kMany = int64_t{1} << 30;
+// A little more than a call over TCP takes to come back after its answer.
+constexpr absl::Duration kPoll = absl::Microseconds(200);
+constexpr int32_t kFewProcessors = 4;
 constexpr int64_t kKiB = int64_t{1} << 10, kGiB = int64_t{1} << 30, kTiB = int64_t{1} << 40;
 
 absl::Status CheckCore(const CoreLimits& core) {
@@ -222,6 +215,7 @@ absl::Status CheckCore(const CoreLimits& core) {
   status.Update(CheckBytes("max_batch_bytes", core.max_batch_bytes, 1, kTiB));
   status.Update(CheckNumber("max_batch_rhs", core.max_batch_rhs, 1, kMany));
   status.Update(CheckDuration("max_batch_delay", core.max_batch_delay, zero, absl::Seconds(10)));
+  status.Update(CheckDuration("poll", core.poll, zero, absl::Seconds(1)));
   status.Update(CheckDuration("max_lease", core.max_lease, zero, inf));
   status.Update(CheckDuration("default_lease", core.default_lease, zero, core.max_lease));
   status.Update(CheckDuration("idle_expiry", core.idle_expiry, absl::Milliseconds(1), inf));
@@ -281,6 +275,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
     status.Update(RefuseFlag("tls_cert_file", "", "a file, since --tls_client_ca_file is set"));
   }
   status.Update(CheckAccess(o.access, o.entrances()));
+  status.Update(CheckSharedMemory(o.shared_memory, o.access.unix_socket));
   return status;
 }
 
@@ -298,26 +293,24 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   if (options->core.max_inflight_request_bytes == 0)
     options->core.max_inflight_request_bytes = memory / 8;
   if (options->grpc_memory_bytes == 0) options->grpc_memory_bytes = memory / 8;
+  Complete(options->core.max_inflight_request_bytes, &options->shared_memory);
+  if (options->core.poll < absl::ZeroDuration()) {
+    options->core.poll = MachineProcessors() < kFewProcessors ? absl::ZeroDuration() : kPoll;
+  }
   if (options->max_connections == 0) {
     const int64_t limit = DescriptorLimit();
     options->max_connections =
         std::min(limit - ReservedDescriptors(limit), options->grpc_memory_bytes / kConnectionBytes);
   }
   if (options->serving_threads == 0) {
-    options->serving_threads = std::clamp(MachineProcessors(), 2, 16);
+    options->serving_threads = std::clamp(MachineProcessors() / 4, 2, 16);
   }
-  if (options->device.cpu_threads == 0) options->device.cpu_threads = MachineProcessors();
-  if (options->device.cpu_lanes == 0) options->device.cpu_lanes = MachineProcessors();
   if (options->server_name.empty()) {
     options->server_name = DefaultName(options->port);
   }
   absl::Status status = CheckTransport(*options);
   status.Update(CheckCore(options->core));
-  status.Update(CheckOneOf("backend", options->backend, {"auto", "cuda", "rocm", "cpu"}));
-  status.Update(CheckNumber("device", options->device.device, 0, 1024));
-  status.Update(CheckNumber("cpu_threads", options->device.cpu_threads, 0, 4096));
-  status.Update(CheckNumber("cpu_lanes", options->device.cpu_lanes, 0, 4096));
-  status.Update(CheckBytes("device_memory", options->device.memory_bytes, 0, 1024 * kTiB));
+  status.Update(CheckDevices(options));
   status.Update(CheckBytes("max_inflight_request_bytes", options->core.max_inflight_request_bytes,
                            kKiB, 1024 * kTiB));
   status.Update(
@@ -342,11 +335,8 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.tls_key_file = absl::GetFlag(FLAGS_tls_key_file);
   o.tls_client_ca_file = absl::GetFlag(FLAGS_tls_client_ca_file);
   o.access = AccessFromFlags();
-  o.backend = absl::GetFlag(FLAGS_backend);
-  o.device.device = absl::GetFlag(FLAGS_device);
-  o.device.memory_bytes = absl::GetFlag(FLAGS_device_memory).bytes;
-  o.device.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
-  o.device.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
+  static_cast<DeviceOptions&>(o) = DevicesFromFlags();
+  o.shared_memory = SharedMemoryFromFlags();
   o.core.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests);
   o.core.tenant_share = absl::GetFlag(FLAGS_tenant_share);
   o.core.max_tenants = absl::GetFlag(FLAGS_max_tenants);
@@ -357,6 +347,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.core.max_batch_bytes = absl::GetFlag(FLAGS_max_batch_bytes).bytes;
   o.core.max_batch_rhs = absl::GetFlag(FLAGS_max_batch_rhs);
   o.core.max_batch_delay = absl::GetFlag(FLAGS_max_batch_delay);
+  o.core.poll = absl::GetFlag(FLAGS_poll);
   o.core.default_lease = absl::GetFlag(FLAGS_default_lease);
   o.core.max_lease = absl::GetFlag(FLAGS_max_lease);
   o.core.idle_expiry = absl::GetFlag(FLAGS_idle_expiry);
@@ -403,7 +394,7 @@ void SetUpFlags() {
       "With no flag it listens on the loopback address and fits its limits to the machine.\n"
       "Times are written as 200us, 50ms, 30s, 1h or inf; sizes as 65536, 64KiB, 512MiB or 8GiB.");
   absl::FlagsUsageConfig config;
-  // Flags are grouped by file; ours are in two.
+  // Flags are grouped by file; ours are in three.
   config.normalize_filename = [](absl::string_view file) {
     return std::string(absl::EndsWith(file, "options.cc") ? "blockd" : file);
   };
@@ -438,6 +429,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   bytes("max_batch_bytes", o.core.max_batch_bytes);
   number("max_batch_rhs", o.core.max_batch_rhs);
   time("max_batch_delay", o.core.max_batch_delay);
+  time("poll", o.core.poll);
   time("default_lease", o.core.default_lease);
   time("max_lease", o.core.max_lease);
   time("idle_expiry", o.core.idle_expiry);
@@ -446,6 +438,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_systems", o.core.max_systems);
   number("max_rhs", o.core.max_rhs);
   bytes("max_message_bytes", o.max_message_bytes);
+  bytes("pinned_memory", o.device.host_memory_bytes);
   bytes("max_inflight_request_bytes", o.core.max_inflight_request_bytes);
   number("max_connections", o.max_connections);
   number("max_connection_streams", o.max_connection_streams);
@@ -453,6 +446,9 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);
   number("grpc_max_threads", o.grpc_max_threads);
   number("serving_threads", o.serving_threads);
+  bytes("max_shared_memory_bytes", o.shared_memory.max_bytes);
+  number("shared_memory_sessions", o.shared_memory.max_sessions);
+  number("shared_memory_threads", o.shared_memory.threads);
   time("stream_idle_timeout", o.stream_idle_timeout);
   bytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second);
   time("max_upload_duration", o.max_upload_duration);

@@ -12,13 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "blockd/engine/backend_registry.h"
 #include "server/access_options.h"
 #include "server/core/solver_core.h"
+#include "server/device_options.h"
+#include "server/shared_memory_options.h"
 
 namespace blockd::server {
 
-struct ServerOptions {
+struct ServerOptions : DeviceOptions {
   std::string address = "127.0.0.1";
   int32_t port = 7117;  // 0: any free one; -1: none, where there is a Unix socket
   std::string metrics_address = "127.0.0.1";
@@ -28,6 +29,7 @@ struct ServerOptions {
 
   std::string tls_cert_file, tls_key_file, tls_client_ca_file;
   AccessOptions access;
+  SharedMemoryOptions shared_memory;
   // What the access options depend on; views of this object.
   Entrance network_entrance() const {
     return {address, !tls_cert_file.empty(), !tls_client_ca_file.empty()};
@@ -35,8 +37,6 @@ struct ServerOptions {
   Entrance unix_entrance() const { return {.address = access.unix_socket, .is_unix = true}; }
   std::vector<Entrance> entrances() const;  // those that are open
 
-  std::string backend = "auto";
-  BackendOptions device;
   CoreLimits core;
 
   int64_t max_message_bytes = int64_t{64} << 20;
@@ -45,7 +45,7 @@ struct ServerOptions {
   int64_t max_resets_per_second = 200;  // of a connection; 0: no limit
   int64_t grpc_memory_bytes = 0;        // 0: an eighth of the machine's memory
   int32_t grpc_max_threads = 0;         // 0: no limit
-  int32_t serving_threads = 0;          // 0: one a processor, 2 to 16
+  int32_t serving_threads = 0;          // 0: one for four processors, 2 to 16
 
   absl::Duration stream_idle_timeout = absl::Seconds(30);
   int64_t min_upload_bytes_per_second = int64_t{1} << 20;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/blockd/v1/shared_memory.h"
 
 namespace blockd::server {
 namespace {
@@ -25,15 +26,20 @@ absl::StatusOr<Listener> ListenFor(absl::string_view what, absl::string_view fla
   return CannotServe(what, HostPort(address, port), listener.status(), flags);
 }
 
+absl::StatusOr<Listener> ListenOnFile(absl::string_view what, const std::string& path,
+                                      const AccessOptions& access) {
+  const absl::StatusOr<mode_t> mode = ParseSocketMode(access.unix_socket_mode);
+  if (!mode.ok()) return mode.status();
+  absl::StatusOr<Listener> listener = ListenOnUnixSocket(path, *mode);
+  if (listener.ok()) return listener;
+  return CannotServe(what, path, listener.status(), "--unix_socket");
+}
+
 // Beside what `calls` has.
 absl::Status AddUnixSocket(const AccessOptions& access, Listener* calls) {
   if (access.unix_socket.empty()) return absl::OkStatus();
-  const absl::StatusOr<mode_t> mode = ParseSocketMode(access.unix_socket_mode);
-  if (!mode.ok()) return mode.status();
-  absl::StatusOr<Listener> listener = ListenOnUnixSocket(access.unix_socket, *mode);
-  if (!listener.ok()) {
-    return CannotServe("gRPC", access.unix_socket, listener.status(), "--unix_socket");
-  }
+  absl::StatusOr<Listener> listener = ListenOnFile("gRPC", access.unix_socket, access);
+  if (!listener.ok()) return listener.status();
   for (FileDescriptor& socket_fd : listener->sockets) {
     calls->sockets.push_back(std::move(socket_fd));
   }
@@ -57,7 +63,13 @@ absl::StatusOr<Ports> ListenOnPorts(const ServerOptions& options) {
       ListenFor("metrics", "--metrics_address, --metrics_port; -1 turns metrics off",
                 options.metrics_address, options.metrics_port, silence);
   if (!scrapes.ok()) return scrapes.status();
-  return Ports{*std::move(calls), *std::move(probes), *std::move(scrapes)};
+  Ports ports{*std::move(calls), *std::move(probes), *std::move(scrapes), {}};
+  if (!options.shared_memory.enabled) return ports;
+  absl::StatusOr<Listener> memory = ListenOnFile(
+      "shared memory", options.access.unix_socket + v1::kShmSocketSuffix, options.access);
+  if (!memory.ok()) return memory.status();
+  ports.shared_memory = *std::move(memory);
+  return ports;
 }
 
 absl::Status WritePortFile(const ServerOptions& options, int grpc_port, int metrics_port) {

@@ -14,6 +14,7 @@ struct Ports {
   Listener calls;  // of TCP and the Unix socket
   Listener probes;
   Listener scrapes;
+  Listener shared_memory;
 };
 
 // All of them, or ALREADY_EXISTS with the flags of the one that cannot be had.

@@ -22,6 +22,14 @@ std::string ProcessMetricsText(const ProcessSample& sample) {
       sample.connections_ended);
   add("blockd_heap_reserve_bytes", "gauge",
       "What is left for small pieces where the system has no memory.", sample.heap_reserve_bytes);
+  add("blockd_shared_memory_sessions", "gauge", "Shared-memory sessions now.",
+      sample.shared_memory.sessions);
+  add("blockd_shared_memory_bytes", "gauge", "Memory of these sessions.",
+      sample.shared_memory.bytes);
+  add("blockd_max_shared_memory_bytes", "gauge", "The most that it may be.",
+      sample.shared_memory.max_bytes);
+  add("blockd_shared_memory_refused_total", "counter", "Sessions asked for and refused.",
+      sample.shared_memory.refused);
   add("blockd_open_file_descriptors", "gauge", "File descriptors open now.", OpenDescriptors());
   add("blockd_max_file_descriptors", "gauge", "The most that there may be.", DescriptorLimit());
   const LogCounts log = CountsOfLog();

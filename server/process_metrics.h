@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "server/transport/shm_port.h"
 
 namespace blockd::server {
 
@@ -16,6 +17,7 @@ struct ProcessSample {
   int64_t connections_refused = 0;
   int64_t connections_ended = 0;
   int64_t heap_reserve_bytes = 0;
+  ShmStats shared_memory{};
   std::optional<absl::Duration> certificate_time;  // until it ends; none without TLS
 };
 

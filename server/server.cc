@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -35,6 +34,7 @@
 #include "server/transport/call.h"
 #include "server/transport/call_queues.h"
 #include "server/transport/reset_limit.h"
+#include "server/transport/shm_port.h"
 #include "server/transport/solver_service.h"
 #include "server/transport_security.h"
 
@@ -43,6 +43,7 @@ namespace {
 
 constexpr char kServiceName[] = "blockd.v1.Solver", kAdminName[] = "blockd.v1.Admin";
 constexpr char kConnectionsHealth[] = "connections";      // whether new ones are accepted
+constexpr char kDevicesHealth[] = "devices";              // whether all of them are in service
 constexpr absl::Duration kCancelTime = absl::Seconds(5);  // in which what was cancelled ends
 
 absl::StatusOr<std::unique_ptr<Identities>> LoadIdentities(const ServerOptions& options) {
@@ -122,12 +123,12 @@ class Server::Impl {
  public:
   explicit Impl(const ServerOptions& options) : options(options) {}
 
-  // `backend`: null for the one that the options name.
-  absl::Status Start(std::unique_ptr<Backend> backend) {
+  // `devices`: empty for those that the options name.
+  absl::Status Start(std::vector<std::unique_ptr<Backend>> devices) {
     absl::StatusOr<std::unique_ptr<Identities>> loaded = LoadIdentities(options);
     if (!loaded.ok()) return loaded.status();
     identities = *std::move(loaded);
-    if (absl::Status status = StartCore(std::move(backend)); !status.ok()) return status;
+    if (absl::Status status = StartCore(std::move(devices)); !status.ok()) return status;
     if (absl::Status status = StartTls(); !status.ok()) return status;
     // Nothing is served before all ports are there.
     absl::StatusOr<Ports> ports = ListenOnPorts(options);
@@ -135,9 +136,12 @@ class Server::Impl {
     SayWhoIsTrusted();
     if (absl::Status status = StartHealth(std::move(ports->probes)); !status.ok()) return status;
     if (absl::Status status = StartGrpc(std::move(ports->calls)); !status.ok()) return status;
+    if (options.shared_memory.enabled) {
+      shared_memory = std::make_unique<ShmPort>(state.get(), std::move(ports->shared_memory));
+    }
     if (absl::Status status = StartMetrics(std::move(ports->scrapes)); !status.ok()) return status;
     SetServing(true);
-    core->OnUnhealthy([this](const absl::Status& failure) { OnDeviceFailure(failure); });
+    core->OnDeviceFailure([this](const DeviceFailure& failure) { OnDeviceFailure(failure); });
     if (absl::Status status = WritePortFile(options, grpc_port, metrics_port); !status.ok()) {
       return status;
     }
@@ -189,6 +193,7 @@ class Server::Impl {
     if (grpc == nullptr) return in_time;  // never served
     StartDrain();
     connections->Stop();
+    if (shared_memory != nullptr) shared_memory->StopAccepting();
     // Tells every connection to go away, and waits for its calls. Without a deadline of its own,
     // which could cancel what then looks as if it had ended in time.
     std::thread going_away([this] { grpc->Shutdown(); });
@@ -196,10 +201,12 @@ class Server::Impl {
     // What is still under way is cancelled, and ends between two steps; so are those who only
     // watch.
     grpc_server_cancel_all_calls(grpc->c_server());
+    if (shared_memory != nullptr) shared_memory->CancelAll();
     going_away.join();
     calls->WaitForLastCall();
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
+    if (shared_memory != nullptr) shared_memory->EndAll();
     calls->Stop();
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();
     return in_time;
@@ -216,6 +223,7 @@ class Server::Impl {
   std::unique_ptr<HealthServer> health;
   const std::unique_ptr<grpc::Service> reflected_solver = ReflectedService(kServiceName);
   const std::unique_ptr<grpc::Service> reflected_admin = ReflectedService(kAdminName);
+  const std::unique_ptr<grpc::Service> reflected_health = ReflectedService(kHealthServiceName);
   std::unique_ptr<CallQueues> calls;
   std::unique_ptr<grpc::Server> grpc;
   std::unique_ptr<ConnectionAcceptor> connections;
@@ -223,6 +231,7 @@ class Server::Impl {
                       connections->End(PeerName(peer), absl::StrCat("--max_resets_per_second=",
                                                                     options.max_resets_per_second));
                     }};
+  std::unique_ptr<ShmPort> shared_memory;  // null: none
   std::unique_ptr<MetricsPort> metrics_server;
   int grpc_port = 0;
   int metrics_port = -1;
@@ -253,25 +262,21 @@ class Server::Impl {
     if (callback) callback();
   }
 
-  absl::Status StartCore(std::unique_ptr<Backend> backend) {
-    if (backend == nullptr) {
-      std::string passed_over;
-      absl::StatusOr<std::unique_ptr<Backend>> named =
-          CreateBackend(options.backend, options.device, &passed_over);
-      if (absl::IsResourceExhausted(named.status())) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "--device_memory=", options.device.memory_bytes, ": ", named.status().message()));
-      }
-      if (!named.ok()) return named.status();
-      backend = *std::move(named);
-      LogDevice(backend->device(), backend->pool().stats().capacity_bytes, passed_over);
+  absl::Status StartCore(std::vector<std::unique_ptr<Backend>> devices) {
+    if (devices.empty()) {
+      absl::StatusOr<OpenedDevices> opened = OpenDevices(options);
+      if (!opened.ok()) return opened.status();
+      devices = std::move(opened->backends);
+      for (size_t i = 0; i < devices.size(); ++i) LogDevice(i, *devices[i], opened->passed_over);
     }
-    const DeviceInfo device = backend->device();
+    const DeviceInfo device = devices[0]->device();
+    std::vector<std::unique_ptr<Solver>> solvers;
+    for (auto& backend : devices) solvers.push_back(std::make_unique<Solver>(std::move(backend)));
     const ServerIdentity identity{options.server_name, Epoch::Start(options.server_name)};
     metrics =
         std::make_unique<Metrics>(BuildInfo{Version(), device.backend, device.name, identity.name});
-    core = std::make_unique<SolverCore>(std::make_unique<Solver>(std::move(backend)), options.core,
-                                        identity, metrics.get(), &clock);
+    core = std::make_unique<SolverCore>(std::move(solvers), options.core, identity, metrics.get(),
+                                        &clock);
     core->tenants().Configure(identities->tenants()->config);
     state = std::make_unique<ServiceState>(core.get(), metrics.get(), options, identity,
                                            identities.get());
@@ -297,6 +302,7 @@ class Server::Impl {
             .connections_refused = connections->refused(),
             .connections_ended = connections->ended(),
             .heap_reserve_bytes = HeapReserve::Process().free_bytes(),
+            .shared_memory = shared_memory == nullptr ? ShmStats() : shared_memory->stats(),
             .certificate_time = tls == nullptr ? std::nullopt : std::optional(tls->TimeToExpiry())};
   }
 
@@ -324,7 +330,7 @@ class Server::Impl {
   }
 
   absl::Status StartGrpc(Listener listener) {
-    grpc::EnableDefaultHealthCheckService(true);
+    grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
     SetReflection(ServesReflection(options.access, options.entrances()), &builder);
@@ -337,10 +343,12 @@ class Server::Impl {
         [this] { WatchHeap(); });
     calls->AddTo(&builder);
     builder.RegisterService(reflected_solver.get());
+    builder.RegisterService(reflected_health.get());
     builder.RegisterService(reflected_admin.get());
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     SetHealth(kConnectionsHealth, true);
+    SetHealth(kDevicesHealth, true);
     connections = std::make_unique<ConnectionAcceptor>(
         std::move(listener), LimitsOf(options),
         [=](const Accepted& accepted) { (accepted.is_unix ? local : network)(accepted); },
@@ -358,7 +366,7 @@ class Server::Impl {
 
   // On both ports. The empty name is the whole server's.
   void SetHealth(const std::string& service_name, bool serving) {
-    grpc->GetHealthCheckService()->SetServingStatus(service_name, serving);
+    state->health.Set(service_name, serving);
     if (health != nullptr) health->SetServing(service_name, serving);
   }
 
@@ -389,20 +397,29 @@ class Server::Impl {
     LogLine(level, event).Add("reserve_bytes", HeapReserve::Process().free_bytes()).Write();
   }
 
-  // What it holds may be lost and what it answers wrong: nobody should be sent here any more.
-  void OnDeviceFailure(const absl::Status& failure) {
-    SetServing(false);
-    const DeviceInfo& device = core->backend().device();
+  // What it holds may be lost and what it answers wrong: once no other is left, nobody should be
+  // sent here any more.
+  void OnDeviceFailure(const DeviceFailure& failure) {
+    SetHealth(kDevicesHealth, false);
+    const bool serves = core->healthy();
+    if (!serves) SetServing(false);
+    const Shard::State device = core->shards()[failure.device].state();
     LogLine(LogLevel::kError, "device_failed")
         .Add("backend", device.backend)
         .Add("device", device.name)
-        .Add("message", std::string(failure.message()))
+        .Add("index", static_cast<int64_t>(failure.device))
+        .Add("health", serves ? "DEGRADED" : "NOT_SERVING")
+        .Add("message", std::string(failure.status.message()))
         .Write();
   }
 
   // What computes, and why that. A warning where "auto" would rather have had another.
-  void LogDevice(const DeviceInfo& device, int64_t pool_bytes, const std::string& passed_over) {
+  void LogDevice(size_t index, Backend& backend, const std::string& passed_over) {
+    const DeviceInfo& device = backend.device();
     std::string why = absl::StrCat("--backend=", options.backend);
+    if (options.devices != DeviceOptions().devices) {
+      absl::StrAppend(&why, " --devices=", options.devices);
+    }
     if (!passed_over.empty()) {
       absl::StrAppend(&why, ": ", passed_over);
     } else if (options.backend == "auto") {
@@ -414,8 +431,9 @@ class Server::Impl {
     LogLine(passed_over.empty() ? LogLevel::kInfo : LogLevel::kWarn, "device")
         .Add("backend", device.backend)
         .Add("device", device.name)
+        .Add("index", static_cast<int64_t>(index))
         .Add("memory_bytes", device.memory_bytes)
-        .Add("pool_bytes", pool_bytes)
+        .Add("pool_bytes", backend.pool().stats().capacity_bytes)
         .Add("why", why)
         .Write();
   }
@@ -426,6 +444,7 @@ class Server::Impl {
         .Add("name", options.server_name)
         .Add("grpc", grpc_port < 0 ? "off" : HostPort(options.address, grpc_port))
         .Add("unix_socket", options.access.unix_socket.empty() ? "off" : options.access.unix_socket)
+        .Add("shared_memory", shared_memory == nullptr ? "off" : "on")
         .Add("metrics", metrics_port < 0 ? "off" : HostPort(options.metrics_address, metrics_port))
         .Add("tls", options.tls_cert_file.empty() ? "off" : "on")
         .Add("health", health == nullptr ? "off" : HostPort(options.address, health->port()))
@@ -434,15 +453,15 @@ class Server::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  return Start(options, nullptr);
+  return Start(options, {});
 }
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      std::unique_ptr<Backend> backend) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerOptions& options, std::vector<std::unique_ptr<Backend>> devices) {
   ServerOptions complete = options;
   if (absl::Status status = CheckAndComplete(&complete); !status.ok()) return status;
   auto server = std::unique_ptr<Server>(new Server(std::make_unique<Impl>(complete)));
-  if (absl::Status status = server->impl_->Start(std::move(backend)); !status.ok()) return status;
+  if (absl::Status status = server->impl_->Start(std::move(devices)); !status.ok()) return status;
   return server;
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,9 +26,9 @@ class Server {
   // Serves once it returns. INVALID_ARGUMENT for options out of range or unreadable files,
   // ALREADY_EXISTS if a port is taken, and what CreateBackend says.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
-  // The same on this device, whatever the options name.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
-                                                       std::unique_ptr<Backend> backend);
+  // The same on these devices, whatever the options name.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const ServerOptions& options, std::vector<std::unique_ptr<Backend>> devices);
   ~Server();  // drains, if Drain was not called
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

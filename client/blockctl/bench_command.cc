@@ -3,14 +3,18 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,8 +34,10 @@ ABSL_FLAG(int32_t, handles, 1, "Factorizations that the callers share evenly.");
 ABSL_FLAG(double, rate, 0,
           "Arrivals a second, of all callers together: an open loop, where latency counts from the "
           "scheduled arrival. 0: a closed loop, each caller one request after another.");
-ABSL_FLAG(std::string, mix, "solve:1",
-          "Operations and their weights, as solve:90,factor:5,refactor:5.");
+ABSL_FLAG(
+    std::string, mix, "solve:1",
+    "Operations and their weights, as solve:90,factor:5,refactor:5. refactor_solve is both in "
+    "one call.");
 ABSL_FLAG(std::string, problem, "random",
           "What is factored: random, mpc, poisson or kalman (observations = 4 n).");
 ABSL_FLAG(int64_t, num_blocks, 32, "N, the blocks of a system.");
@@ -39,9 +45,16 @@ ABSL_FLAG(int64_t, num_rhs, 1, "d, the right-hand sides of a Solve.");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "Measured time, as 30s.");
 ABSL_FLAG(absl::Duration, warmup, absl::Seconds(1), "Time before it that is not counted.");
 ABSL_FLAG(bool, session, false, "Solve over one SolveStream a caller in place of unary calls.");
-ABSL_FLAG(int32_t, frames, 0,
-          "Solves of one message: each call is a SolveMany, or with --session a frame, for as many "
-          "of the caller's handles. Solves are what is counted then. 0: a Solve each.");
+ABSL_FLAG(
+    int32_t, frames, 0,
+    "Solves of one message: each call is a SolveMany, or with --session a frame, for as many "
+    "of the caller's handles; a refactor_solve is a FactorSolveMany, or a frame of refactors. "
+    "Solves are what is counted then. 0: a call each.");
+ABSL_FLAG(bool, palette, false,
+          "Send each distinct block of a matrix once. kalman and poisson have two or three.");
+ABSL_FLAG(bool, shm, false,
+          "Share memory with a server on this host that has --shared_memory; needs "
+          "--server=unix:PATH. Each connection has a session of its own.");
 ABSL_FLAG(
     bool, empty, false,
     "Measure empty calls, GetServerInfo and a health check, in place of a mix: the least that "
@@ -50,7 +63,9 @@ ABSL_FLAG(
 namespace blockd::blockctl {
 namespace {
 
-constexpr std::array<std::string_view, 3> kOperations = {"factor", "solve", "refactor"};
+enum Operation { kFactor, kSolve, kRefactor, kRefactorSolve };
+constexpr std::array<std::string_view, 4> kOperations = {"factor", "solve", "refactor",
+                                                         "refactor_solve"};
 
 std::atomic<bool> interrupted{false};
 void Interrupt(int signal) {
@@ -67,7 +82,8 @@ absl::StatusOr<std::vector<double>> ParseMix(const std::string& text) {
     if (name == kOperations.end() ||
         (pair.size() > 1 && (!absl::SimpleAtod(pair[1], &weight) || !(weight >= 0)))) {
       return UsageError(absl::StrCat("--mix has \"", part,
-                                     "\", expected factor, solve or refactor with a weight"));
+                                     "\", expected factor, solve, refactor or refactor_solve with ",
+                                     "a weight"));
     }
     weights[name - kOperations.begin()] = weight;
   }
@@ -75,6 +91,39 @@ absl::StatusOr<std::vector<double>> ParseMix(const std::string& text) {
     return UsageError("--mix needs a weight above 0");
   }
   return weights;
+}
+
+// The blocks of `side`, each distinct one once, and which of them stands where.
+void Fold(int64_t block_scalars, std::vector<double>& blocks, std::vector<uint32_t>& index) {
+  std::map<std::vector<double>, uint32_t> known;
+  std::vector<double> folded;
+  for (auto at = blocks.begin(); at != blocks.end(); at += block_scalars) {
+    const auto [found, first] = known.try_emplace(std::vector<double>(at, at + block_scalars),
+                                                  static_cast<uint32_t>(known.size()));
+    if (first) folded.insert(folded.end(), at, at + block_scalars);
+    index.push_back(found->second);
+  }
+  blocks = std::move(folded);
+}
+
+problems::Problem Folded(problems::Problem problem) {
+  if (!problem.diagonal_index.empty()) return problem;
+  const int64_t scalars = problem.block_size * problem.block_size;
+  Fold(scalars, problem.diagonal, problem.diagonal_index);
+  Fold(scalars, problem.coupling, problem.coupling_index);
+  return problem;
+}
+
+client::SystemView ViewOf(const problems::Problem& problem) {
+  client::SystemView view = client::MakeSystemView(
+      problem.num_blocks, problem.block_size, problem.diagonal.data(), problem.coupling.data());
+  if (problem.diagonal_index.empty()) return view;
+  const int64_t scalars = problem.block_size * problem.block_size;
+  view.num_diagonal = static_cast<int64_t>(problem.diagonal.size()) / scalars;
+  view.num_coupling = static_cast<int64_t>(problem.coupling.size()) / scalars;
+  view.diagonal_index = problem.diagonal_index;
+  view.coupling_index = problem.coupling_index;
+  return view;
 }
 
 absl::StatusOr<problems::Problem> MakeProblem() {
@@ -91,7 +140,9 @@ absl::StatusOr<problems::Problem> MakeProblem() {
   if (name == "mpc") return problems::Mpc(blocks, size, 1);
   if (name == "poisson") return problems::Poisson(blocks, size);
   if (name == "kalman") {
-    return problems::Kalman({.states = size, .observations = 4 * size, .steps = blocks});
+    const problems::KalmanOptions kalman{.states = size, .observations = 4 * size, .steps = blocks};
+    return absl::GetFlag(FLAGS_palette) ? problems::KalmanPalette(kalman)
+                                        : problems::Kalman(kalman);
   }
   return UsageError(
       absl::StrCat("--problem is \"", name, "\", expected random, mpc, poisson or kalman"));
@@ -117,6 +168,12 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   const int32_t frames = absl::GetFlag(FLAGS_frames);
   if (frames < 0 || frames > 65536) return UsageError("--frames must be 0 to 65536");
   if (absl::GetFlag(FLAGS_connections) < 1) return UsageError("--connections must be at least 1");
+  if (absl::GetFlag(FLAGS_shm) && !absl::StartsWith(ServerFlag(), "unix:")) {
+    return UsageError("--shm needs --server=unix:PATH, a server on this host");
+  }
+  if (absl::GetFlag(FLAGS_shm) && absl::GetFlag(FLAGS_empty)) {
+    return UsageError("--shm is for what solves; --empty goes over gRPC");
+  }
   if (absl::GetFlag(FLAGS_empty)) {
     options.weights = {1, 1};
     return options;
@@ -124,10 +181,28 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   absl::StatusOr<std::vector<double>> weights = ParseMix(absl::GetFlag(FLAGS_mix));
   if (!weights.ok()) return weights.status();
   options.weights = *std::move(weights);
+  if (options.weights[kRefactorSolve] > 0 &&
+      int64_t{frames} * options.callers > absl::GetFlag(FLAGS_handles)) {
+    return UsageError(
+        "--mix=refactor_solve with --frames needs handles for all callers: --handles of at least "
+        "--frames times --callers");
+  }
   return options;
 }
 
-absl::StatusOr<std::vector<client::SolverClient>> Connect() {
+// Of one connection: the matrix, and what its callers send and receive at once; twice, since calls
+// need some beside it.
+int64_t SharedBytes(const problems::Problem& problem, bool refactors_and_solves) {
+  const int64_t matrix = static_cast<int64_t>(problem.diagonal.size() + problem.coupling.size());
+  const int64_t columns = problem.rows() * absl::GetFlag(FLAGS_num_rhs) * 2;
+  const int64_t solves = std::max(absl::GetFlag(FLAGS_frames), 1);
+  const int64_t callers = 1 + absl::GetFlag(FLAGS_callers) / absl::GetFlag(FLAGS_connections);
+  const int64_t each = solves * (columns + (refactors_and_solves ? matrix : 0));
+  return (int64_t{16} << 20) + 2 * static_cast<int64_t>(sizeof(double)) * (matrix + callers * each);
+}
+
+absl::StatusOr<std::vector<client::SolverClient>> Connect(const problems::Problem& problem,
+                                                          bool refactors_and_solves) {
   // The first one waits as --wait says, and hears whether there is a server at all.
   const absl::StatusOr<client::SolverClient> first = ConnectFromFlags();
   if (!first.ok()) return first.status();
@@ -135,6 +210,8 @@ absl::StatusOr<std::vector<client::SolverClient>> Connect() {
   absl::StatusOr<client::ClientOptions> options = ClientOptionsFromFlags();
   if (!options.ok()) return options.status();
   options->share_connection = false;
+  if (absl::GetFlag(FLAGS_shm))
+    options->shared_memory_bytes = SharedBytes(problem, refactors_and_solves);
   // A load generator wants to see UNAVAILABLE, not to wait it out.
   options->retry.max_attempts = 1;
   std::vector<client::SolverClient> clients;
@@ -174,15 +251,20 @@ class Bench {
   absl::StatusOr<v1::Cost> Call(int caller, int operation) {
     const client::Factorization& handle = handles_[caller % handles_.size()];
     const client::SolverClient& client = ClientOf(caller);
-    if (operation == 0) {
+    if (operation == kFactor) {
       const auto result = client.Factor(view_, {.priority = priority_});
       return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
     }
-    if (operation == 2) {
+    if (operation == kRefactor) {
       const auto result = client.Refactor(handle, view_, {.pin = true, .priority = priority_});
       return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
     }
-    if (absl::GetFlag(FLAGS_frames) > 0) return SolveFrame(caller);
+    if (absl::GetFlag(FLAGS_frames) > 0) return CallFrame(caller, operation == kRefactorSolve);
+    if (operation == kRefactorSolve) {
+      const auto result =
+          client.RefactorSolve(handle, view_, rhs_, x_[caller], {.priority = priority_});
+      return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+    }
     const auto result = absl::GetFlag(FLAGS_session)
                             ? SolveInSession(caller, handle)
                             : client.Solve(handle, rhs_, x_[caller], {.priority = priority_});
@@ -193,8 +275,7 @@ class Bench {
   Bench(std::vector<client::SolverClient> clients, problems::Problem problem, int callers)
       : clients_(std::move(clients)),
         problem_(std::move(problem)),
-        view_(client::MakeSystemView(problem_.num_blocks, problem_.block_size,
-                                     problem_.diagonal.data(), problem_.coupling.data())),
+        view_(ViewOf(problem_)),
         rhs_(problems::RandomColumns(problem_.rows(), absl::GetFlag(FLAGS_num_rhs), 2)),
         x_(callers, std::vector<double>(rhs_.size())),
         sessions_(callers),
@@ -205,7 +286,7 @@ class Bench {
   }
 
   // Callers have different handles as long as there are enough.
-  absl::StatusOr<v1::Cost> SolveFrame(int caller) {
+  absl::StatusOr<v1::Cost> CallFrame(int caller, bool refactor) {
     const auto solves = static_cast<size_t>(absl::GetFlag(FLAGS_frames));
     Frame& frame = frames_[static_cast<size_t>(caller)];
     if (frame.handles.empty()) {
@@ -215,16 +296,20 @@ class Bench {
         frame.rhs.insert(frame.rhs.end(), rhs_.begin(), rhs_.end());
       }
       frame.num_rhs.assign(solves, absl::GetFlag(FLAGS_num_rhs));
+      frame.systems.assign(solves, view_);
       frame.x.resize(frame.rhs.size());
     }
     const client::SolveOptions options{.priority = priority_};
     absl::StatusOr<client::SolveResult> result;
-    if (absl::GetFlag(FLAGS_session)) {
-      client::SolveSession& session = SessionOf(caller);
-      const absl::StatusOr<uint64_t> id =
-          session.SendMany(frame.handles, frame.rhs, frame.x, options, frame.num_rhs);
-      if (!id.ok()) sessions_[static_cast<size_t>(caller)].reset();
-      result = id.ok() ? session.Await(*id) : absl::StatusOr<client::SolveResult>(id.status());
+    if (refactor && absl::GetFlag(FLAGS_session)) {
+      result = AwaitFrame(caller, SessionOf(caller).SendRefactorMany(frame.handles, frame.systems,
+                                                                     frame.rhs, frame.x, options));
+    } else if (refactor) {
+      result = ClientOf(caller).RefactorSolveMany(frame.handles, frame.systems, frame.rhs, frame.x,
+                                                  options);
+    } else if (absl::GetFlag(FLAGS_session)) {
+      result = AwaitFrame(caller, SessionOf(caller).SendMany(frame.handles, frame.rhs, frame.x,
+                                                             options, frame.num_rhs));
     } else {
       result =
           ClientOf(caller).SolveMany(frame.handles, frame.rhs, frame.x, options, frame.num_rhs);
@@ -232,6 +317,12 @@ class Bench {
     if (!result.ok()) return result.status();
     if (absl::Status first = result->FirstFailure(); !first.ok()) return first;
     return result->cost;
+  }
+
+  absl::StatusOr<client::SolveResult> AwaitFrame(int caller, const absl::StatusOr<uint64_t>& id) {
+    if (id.ok()) return SessionOf(caller).Await(*id);
+    sessions_[static_cast<size_t>(caller)].reset();
+    return id.status();
   }
 
   client::SolveSession& SessionOf(int caller) {
@@ -243,13 +334,7 @@ class Bench {
   absl::StatusOr<client::SolveResult> SolveInSession(int caller,
                                                      const client::Factorization& handle) {
     client::SolveSession& session = SessionOf(caller);
-    const absl::StatusOr<uint64_t> id =
-        session.Send(handle, rhs_, x_[caller], {.priority = priority_});
-    if (!id.ok()) {
-      sessions_[caller].reset();
-      return id.status();
-    }
-    return session.Await(*id);
+    return AwaitFrame(caller, session.Send(handle, rhs_, x_[caller], {.priority = priority_}));
   }
 
   const std::vector<client::SolverClient> clients_;
@@ -260,6 +345,7 @@ class Bench {
   std::vector<std::optional<client::SolveSession>> sessions_;
   struct Frame {
     std::vector<client::Factorization> handles;
+    std::vector<client::SystemView> systems;
     std::vector<int64_t> num_rhs;
     std::vector<double> rhs, x;
   };
@@ -295,7 +381,9 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
   if (!options.ok()) return options.status();
   absl::StatusOr<problems::Problem> problem = MakeProblem();
   if (!problem.ok()) return problem.status();
-  absl::StatusOr<std::vector<client::SolverClient>> clients = Connect();
+  if (absl::GetFlag(FLAGS_palette)) problem = Folded(*std::move(problem));
+  absl::StatusOr<std::vector<client::SolverClient>> clients =
+      Connect(*problem, !absl::GetFlag(FLAGS_empty) && options->weights[kRefactorSolve] > 0);
   if (!clients.ok()) return clients.status();
   std::signal(SIGINT, Interrupt);
 
@@ -323,7 +411,9 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
     report = RunLoad(
         *options, [&](int caller, int operation) { return (*bench)->Call(caller, operation); },
         interrupted);
-    if (title.frames > 0) CountSolves(title.frames, report.operations[1]);
+    for (const Operation of : {kSolve, kRefactorSolve}) {
+      if (title.frames > 0) CountSolves(title.frames, report.operations[of]);
+    }
   }
   if (interrupted) Note("interrupted: what follows covers the time until then");
   Print(JsonAsked() ? BenchJson(title, *options, report) : BenchTable(title, *options, report));
@@ -333,18 +423,23 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
 }  // namespace
 
 Command BenchCommand() {
-  return {"bench",
-          "",
-          "Generate load and print throughput and latencies",
-          "Closed loop: --callers one request after another each. Open loop: --rate arrivals a\n"
-          "second whatever the server does. Ends after --warmup and --duration; Ctrl-C ends it\n"
-          "early and prints what there is. Requests that fail are counted, not retried.\n"
-          "  blockctl bench --callers=64 --duration=30s\n"
-          "  blockctl bench --callers=16 --handles=4096 --frames=256 --session\n"
-          "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
-          {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks",
-           "block_size", "num_rhs", "frames", "duration", "warmup", "session", "empty", "priority"},
-          RunBench};
+  return {
+      "bench",
+      "",
+      "Generate load and print throughput and latencies",
+      "Closed loop: --callers one request after another each. Open loop: --rate arrivals a\n"
+      "second whatever the server does. Ends after --warmup and --duration; Ctrl-C ends it\n"
+      "early and prints what there is. Requests that fail are counted, not retried.\n"
+      "  blockctl bench --callers=64 --duration=30s\n"
+      "  blockctl bench --callers=16 --handles=4096 --frames=256 --session\n"
+      "  blockctl bench --callers=64 --handles=64 --mix=refactor_solve --problem=kalman --palette\n"
+      "  blockctl bench --callers=4 --handles=256 --frames=64 --session --mix=refactor_solve\n"
+      "  blockctl --server=unix:PATH bench --shm --callers=16 --connections=16\n"
+      "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
+      {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks", "block_size",
+       "num_rhs", "frames", "palette", "duration", "warmup", "session", "shm", "empty", "priority",
+       "upload_connections"},
+      RunBench};
 }
 
 }  // namespace blockd::blockctl

@@ -40,6 +40,9 @@ ABSL_FLAG(std::string, tls_server_name, "",
 ABSL_FLAG(std::string, token_file, FromEnvironment("BLOCKD_TOKEN_FILE", ""),
           "File with the secret that says who asks; needs TLS, but for a server on this host. The "
           "default is $BLOCKD_TOKEN_FILE if set.");
+ABSL_FLAG(int32_t, upload_connections, 0,
+          "TCP connections that a large matrix is sent over at once, 1 to 16; 0: one for each 64 "
+          "MiB, at most 4 and at most half of this host's processors.");
 ABSL_FLAG(std::string, priority, "interactive",
           "Which waiting work the server takes first: realtime (the earliest --timeout first), "
           "interactive or bulk. Above what the tenant may use it is lowered.");
@@ -120,6 +123,10 @@ absl::StatusOr<client::ClientOptions> ClientOptionsFromFlags() {
   options.timeout = absl::GetFlag(FLAGS_timeout);
   if (options.timeout <= absl::ZeroDuration()) return UsageError("--timeout must be more than 0");
   if (ServerFlag().empty()) return UsageError("--server is empty, expected host:port");
+  options.upload_connections = absl::GetFlag(FLAGS_upload_connections);
+  if (options.upload_connections < 0 || options.upload_connections > 16) {
+    return UsageError("--upload_connections must be 0 to 16");
+  }
   if (absl::Status status = SetTls(options); !status.ok()) return status;
   if (absl::Status status = SetToken(options); !status.ok()) return status;
   return options;

@@ -20,6 +20,7 @@
 #include "client/blockctl/metrics_page.h"
 #include "client/blockctl/progress.h"
 #include "engine/problems/problems.h"
+#include "engine/problems/series.h"
 
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_FLAG(std::string, metrics, "127.0.0.1:7118",
@@ -74,69 +75,91 @@ absl::Status CheckBackwardError(double error) {
       absl::StrFormat("the server's solution is wrong: its backward error is %.3g", error));
 }
 
-// The smoothed level and its standard deviation, from one Factor and two Solves.
-absl::StatusOr<LevelSeries> SmoothNile(const client::SolverClient& client, Story& story,
-                                       client::FactorHandle& handle) {
-  const problems::Problem problem = problems::LocalLevel(
-      problems::NileFlow(), problems::kNileObservationVariance, problems::kNileLevelVariance);
-  absl::StatusOr<client::FactorResult> factored = client.Factor(View(problem));
-  if (!factored.ok()) return factored.status();
-  const int64_t rows = problem.rows();
-  LevelSeries nile{.title = "Annual flow of the Nile at Aswan, 1871-1970",
-                   .unit = "1e8 cubic metres a year",
-                   .first_year = problems::kNileFirstYear,
-                   .values = {problems::NileFlow().begin(), problems::NileFlow().end()},
-                   .level = std::vector<double>(rows),
-                   .deviation = std::vector<double>(rows)};
-  const Stopwatch watch;
-  const auto solved = client.Solve(factored->handle, problem.rhs, nile.level);
-  if (!solved.ok()) return solved.status();
-  const double seconds = watch.seconds();
-  // The variances are the diagonal of inv(A): its columns are the solutions of the unit vectors.
-  std::vector<double> units(rows * rows), inverse(rows * rows);
-  for (int64_t t = 0; t < rows; ++t) units[t * rows + t] = 1;
-  const auto inverted = client.Solve(factored->handle, units, inverse);
-  if (!inverted.ok()) return inverted.status();
-  for (int64_t t = 0; t < rows; ++t) nile.deviation[t] = std::sqrt(inverse[t * rows + t]);
+// A series, its model, and how to draw the first state of that.
+struct Series {
+  const char* key;
+  const char* description;
+  problems::SeriesModel model;
+  LevelSeries drawn;  // without level and deviation
+};
 
-  const double error = problems::BackwardError(problem, nile.level, problem.rhs, 1);
-  if (absl::Status status = CheckBackwardError(error); !status.ok()) return status;
-  story.Say(
-      absl::StrFormat("one Factor and one Solve (%s); backward error %.1e\none more Solve with 100 "
-                      "right-hand sides "
-                      "for the variances\n\n",
-                      SecondsText(seconds), error));
-  story.json().Key("nile").BeginObject().Field("solve_seconds", seconds);
-  story.json().Field("backward_error", error).Key("level").BeginArray();
-  for (const double level : nile.level) story.json().Value(level);
-  story.json().EndArray().EndObject();
-  handle = std::move(factored->handle);
-  return nile;
+Series Nile() {
+  return {"nile",
+          "1. The Nile at Aswan, 1871-1970: a local level, 100 years of one state\n"
+          "   (observation variance 15099, level variance 1469.1)\n\n",
+          problems::NileModel(),
+          {.title = "Annual flow of the Nile at Aswan, 1871-1970",
+           .unit = "1e8 cubic metres a year",
+           .first_year = problems::kNileFirstYear,
+           .values = {problems::NileFlow().begin(), problems::NileFlow().end()}}};
 }
 
-absl::Status NileStep(const client::SolverClient& client, Story& story,
-                      client::FactorHandle& handle) {
+Series MaunaLoa() {
+  return {
+      "co2",
+      "2. Carbon dioxide at Mauna Loa, 1958-2001: a trend and three harmonics of the year, 2284 "
+      "weeks\n   of 8 states; 59 weeks are missing\n\n",
+      problems::MaunaLoaModel(),
+      {.title = "Carbon dioxide at Mauna Loa, weekly, and its level without the seasons",
+       .unit = "parts per million",
+       .first_year = problems::kMaunaLoaFirstYear,
+       .values = problems::MaunaLoaCo2(),
+       .years = problems::kWeekInYears}};
+}
+
+// The means and variances of the first state, from one Smooth.
+absl::StatusOr<LevelSeries> SmoothLevel(const client::SolverClient& client, const Series& series,
+                                        Story& story, client::FactorHandle& handle) {
+  const problems::SeriesModel& given = series.model;
+  client::StateSpaceModel model{.num_steps = std::ssize(series.drawn.values),
+                                .state_size = given.state_size,
+                                .observation_size = 1,
+                                .transition = {given.transition},
+                                .transition_covariance = {given.transition_covariance},
+                                .observation = {given.observation},
+                                .observation_covariance = {given.observation_covariance}};
+  const Stopwatch watch;
+  absl::StatusOr<client::SmoothResult> smoothed =
+      client.Smooth(model, series.drawn.values,
+                    {.covariances = client::SmoothedCovariances::kVariances, .keep = true});
+  if (!smoothed.ok()) return smoothed.status();
+  const double seconds = watch.seconds();
+  LevelSeries drawn = series.drawn;
+  for (int64_t t = 0; t < model.num_steps; ++t) {
+    drawn.level.push_back(smoothed->means[t * given.state_size]);
+    drawn.deviation.push_back(std::sqrt(smoothed->covariances[t * given.state_size]));
+  }
   story.Say(
-      "1. The Nile at Aswan, 1871-1970: the local level model, as an SPD system of N=100 blocks\n"
-      "   of n=1 (observation variance 15099, level variance 1469.1)\n\n");
-  const absl::StatusOr<LevelSeries> nile = SmoothNile(client, story, handle);
-  if (!nile.ok()) return nile.status();
-  story.Say(TextPlot(*nile, 21));
-  story.Say("\n  year  flow  smoothed level  +- 2 deviations\n");
-  for (size_t t = 0; t < nile->level.size(); t += 9) {
-    story.Say(absl::StrFormat("  %d  %4.0f  %14.4f  %15.1f\n",
-                              nile->first_year + static_cast<int>(t), nile->values[t],
-                              nile->level[t], 2 * nile->deviation[t]));
+      absl::StrFormat("one Smooth (%s, %s); log-likelihood %.3f; backward error at most "
+                      "%.1e\n\n",
+                      SecondsText(seconds), CostText(smoothed->cost), smoothed->log_likelihood[0],
+                      smoothed->backward_error_bound));
+  story.json().Key(series.key).BeginObject().Field("smooth_seconds", seconds);
+  story.json().Field("log_likelihood", smoothed->log_likelihood[0]).Key("level").BeginArray();
+  for (const double level : drawn.level) story.json().Value(level);
+  story.json().EndArray().EndObject();
+  handle = std::move(smoothed->handles[0]);
+  return drawn;
+}
+
+absl::Status SeriesStep(const client::SolverClient& client, const Series& series, Story& story,
+                        client::FactorHandle& handle) {
+  story.Say(series.description);
+  const absl::StatusOr<LevelSeries> drawn = SmoothLevel(client, series, story, handle);
+  if (!drawn.ok()) return drawn.status();
+  const LevelSeries yearly = drawn->years == 1 ? *drawn : MeansOver(*drawn, 1);
+  story.Say(TextPlot(yearly, 21));
+  story.Say("\n  year  value  smoothed level  +- 2 deviations\n");
+  for (size_t t = 0; t < yearly.level.size(); t += 9) {
+    story.Say(absl::StrFormat("  %.0f  %5.0f  %14.4f  %15.2f\n", yearly.YearOf(t), yearly.values[t],
+                              yearly.level[t], 2 * yearly.deviation[t]));
   }
   const std::string folder = absl::GetFlag(FLAGS_out).empty() ? "." : absl::GetFlag(FLAGS_out);
-  if (absl::Status status = WriteFile(folder + "/nile.svg", {SvgPlot(*nile)}); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = WriteFile(folder + "/nile.csv", {CsvTable(*nile)}); !status.ok()) {
-    return status;
-  }
-  story.Say(
-      absl::StrCat("  drawn in ", folder, "/nile.svg, all numbers in ", folder, "/nile.csv\n\n"));
+  const std::string path = absl::StrCat(folder, "/", series.key);
+  absl::Status status = WriteFile(path + ".svg", {SvgPlot(*drawn)});
+  if (status.ok()) status = WriteFile(path + ".csv", {CsvTable(*drawn)});
+  if (!status.ok()) return status;
+  story.Say(absl::StrCat("  drawn in ", path, ".svg, all numbers in ", path, ".csv\n\n"));
   return absl::OkStatus();
 }
 
@@ -191,7 +214,7 @@ absl::Status KalmanStep(const client::SolverClient& client, Story& story,
                         client::FactorHandle& handle) {
   const problems::KalmanOptions model{.num_rhs = 50};
   story.Say(absl::StrFormat(
-      "2. Kalman smoothing of n=%d states from m=%d observations over N=%d steps (rho %.2f, "
+      "3. Kalman smoothing of n=%d states from m=%d observations over N=%d steps (rho %.2f, "
       "process\n"
       "   noise %.1f, observation noise %.1f), for %d new sequences of observations\n\n",
       model.states, model.observations, model.steps, model.rho, model.process_noise,
@@ -212,7 +235,7 @@ absl::Status KalmanStep(const client::SolverClient& client, Story& story,
 }
 
 absl::Status ShowServer(const client::SolverClient& client, Story& story) {
-  story.Say("3. What the server holds (blockctl list), and some of its metrics\n\n");
+  story.Say("4. What the server holds (blockctl list), and some of its metrics\n\n");
   const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client.List();
   if (!held.ok()) return held.status();
   story.Say(HandleTable(*held) + "\n");
@@ -239,14 +262,15 @@ absl::Status RunDemo(const std::vector<std::string>& arguments) {
                             info->device_name()));
   absl::Status status;
   {
-    client::FactorHandle nile, kalman;
-    status = NileStep(*client, story, nile);
+    client::FactorHandle nile, co2, kalman;
+    status = SeriesStep(*client, Nile(), story, nile);
+    if (status.ok()) status = SeriesStep(*client, MaunaLoa(), story, co2);
     if (status.ok()) status = KalmanStep(*client, story, kalman);
     if (status.ok()) status = ShowServer(*client, story);
   }
   client->AwaitReleases(absl::Seconds(5));
   if (!status.ok()) return status;
-  story.Say("\nBoth handles went out of scope and were released.\n");
+  story.Say("\nAll handles went out of scope and were released.\n");
   story.End();
   return absl::OkStatus();
 }
@@ -256,9 +280,9 @@ absl::Status RunDemo(const std::vector<std::string>& arguments) {
 Command DemoCommand() {
   return {"demo",
           "",
-          "Smooth the Nile's flow and a large Kalman problem, with times",
-          "Everything goes through gRPC to --server. Writes nile.svg and nile.csv to --out, or to\n"
-          "the current folder.\n",
+          "Smooth two real series and a large Kalman problem, with times",
+          "Everything goes through gRPC to --server. Writes nile.svg, nile.csv, co2.svg and\n"
+          "co2.csv to --out, or to the current folder.\n",
           {"metrics", "out"},
           RunDemo};
 }

@@ -23,6 +23,8 @@ std::string HandleAdvice(const absl::Status& status) {
     case v1::HandleNotFound::OTHER_SERVER:
       return absl::StrCat("another server made it, and ", detail->server_name(),
                           " was asked; name it with its route, as HANDLE@ROUTE, or factor again");
+    case v1::HandleNotFound::DEVICE_FAILED:
+      return "the device that held it failed; factor again, on another one";
     case v1::HandleNotFound::FAILED_REFACTOR:
       return "a refactor with --overwrite failed and lost it; factor again";
     default:

@@ -155,7 +155,7 @@ Command FactorCommand() {
           "  H=$(blockctl factor --diagonal=D.npy --coupling=E.npy)\n"
           "  blockctl solve --handle=$H --rhs=b.npy --out=x.npy\n",
           With({"keep_matrix", "check_finite", "lease", "pin", "log_determinant", "idempotency_key",
-                "accuracy", "condition_estimate", "priority"}),
+                "accuracy", "condition_estimate", "upload_connections", "priority"}),
           RunFactor};
 }
 
@@ -167,7 +167,7 @@ Command RefactorCommand() {
       "The shape must be that of the handle. Where the new matrix is not positive definite the\n"
       "old factorization stays in force, unless --overwrite.\n",
       With({"handle", "overwrite", "keep_matrix", "check_finite", "lease", "pin", "log_determinant",
-            "accuracy", "condition_estimate", "priority"}),
+            "accuracy", "condition_estimate", "upload_connections", "priority"}),
       RunRefactor};
 }
 

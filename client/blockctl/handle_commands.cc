@@ -93,6 +93,31 @@ absl::Status RunList(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
+// "  0  cpu     AMD EPYC, 2 wide  3 held, 1.2 GiB of 4 GiB free, 0 B evictable"
+std::string DeviceLine(int index, const v1::Device& device) {
+  std::string line = absl::StrFormat(
+      "  %-3d %-5s %s, %d wide: %d held, %s of %s free, %s evictable", index, device.backend(),
+      device.name(), device.parallelism(), device.factorizations(),
+      BytesText(static_cast<double>(device.memory_free_bytes())),
+      BytesText(static_cast<double>(device.memory_bytes())),
+      BytesText(static_cast<double>(device.memory_evictable_bytes())));
+  if (device.state() == v1::Device::FAILED) {
+    absl::StrAppend(&line, ", FAILED: ", device.failure());
+  }
+  return line + "\n";
+}
+
+void WriteDevice(const v1::Device& device, JsonWriter& json) {
+  json.BeginObject().Field("backend", device.backend()).Field("name", device.name());
+  json.Field("parallelism", device.parallelism()).Field("memory_bytes", device.memory_bytes());
+  json.Field("memory_free_bytes", device.memory_free_bytes());
+  json.Field("memory_evictable_bytes", device.memory_evictable_bytes());
+  json.Field("factorizations", device.factorizations());
+  json.Field("backlog_seconds", device.backlog_seconds());
+  json.Field("state", v1::Device::State_Name(device.state()));
+  json.Field("failure", device.failure()).EndObject();
+}
+
 void PrintServerInfo(const v1::ServerInfo& info) {
   std::string text = absl::StrFormat(
       "blockd %s at %s, %s, up %s\nbackend      %s on %s, %d wide (built: ", info.version(),
@@ -104,7 +129,13 @@ void PrintServerInfo(const v1::ServerInfo& info) {
   absl::StrAppend(&text, ")\nmemory       ", BytesText(static_cast<double>(info.memory_bytes())),
                   ", free ", BytesText(static_cast<double>(info.memory_free_bytes())),
                   ", evictable ", BytesText(static_cast<double>(info.memory_evictable_bytes())),
-                  "\nfactorizations held: ", info.factorizations(), "\nlimits\n");
+                  "\nfactorizations held: ", info.factorizations(), "\nhealth       ",
+                  v1::ServerInfo::Health_Name(info.health()), "\n");
+  if (info.device_size() > 1) absl::StrAppend(&text, "devices\n");
+  for (int i = 0; i < info.device_size() && info.device_size() > 1; ++i) {
+    absl::StrAppend(&text, DeviceLine(i, info.device(i)));
+  }
+  absl::StrAppend(&text, "limits\n");
   for (const v1::Limit& limit : info.limit()) {
     absl::StrAppendFormat(&text, "  %-28s %s\n", limit.name(), limit.value());
   }
@@ -123,7 +154,10 @@ void PrintServerInfoJson(const v1::ServerInfo& info) {
   json.EndArray().Field("memory_bytes", info.memory_bytes());
   json.Field("memory_free_bytes", info.memory_free_bytes());
   json.Field("memory_evictable_bytes", info.memory_evictable_bytes());
-  json.Field("factorizations", info.factorizations()).Key("limits").BeginObject();
+  json.Field("factorizations", info.factorizations());
+  json.Field("health", v1::ServerInfo::Health_Name(info.health())).Key("devices").BeginArray();
+  for (const v1::Device& device : info.device()) WriteDevice(device, json);
+  json.EndArray().Key("limits").BeginObject();
   for (const v1::Limit& limit : info.limit()) json.Field(limit.name(), limit.value());
   Print(json.EndObject().EndObject().text() + "\n");
 }

@@ -23,6 +23,7 @@ std::string Notes(const v1::FactorizationInfo& info) {
   if (info.pinned()) notes += " pinned";
   if (info.matrix_kept()) notes += " matrix-kept";
   if (info.times_refactored() > 0) absl::StrAppend(&notes, " refactored:", info.times_refactored());
+  if (info.device() > 0) absl::StrAppend(&notes, " device:", info.device());
   return notes;
 }
 
@@ -101,7 +102,7 @@ void WriteHandleFields(const v1::FactorizationInfo& info, const std::string& rou
   json.Field("age_seconds", info.age_seconds()).Field("idle_seconds", info.idle_seconds());
   json.Field("lease_seconds", info.lease_seconds()).Field("times_solved", info.times_solved());
   json.Field("rhs_solved", info.rhs_solved());
-  json.Field("times_refactored", info.times_refactored());
+  json.Field("times_refactored", info.times_refactored()).Field("device", info.device());
 }
 
 }  // namespace blockd::blockctl

@@ -25,10 +25,11 @@ struct Scale {
 };
 
 Scale ScaleOf(const LevelSeries& series) {
-  double low = series.values[0], high = series.values[0];
+  double low = series.level[0], high = series.level[0];
   for (size_t t = 0; t < series.values.size(); ++t) {
-    low = std::min({low, series.values[t], series.level[t] - 2 * series.deviation[t]});
-    high = std::max({high, series.values[t], series.level[t] + 2 * series.deviation[t]});
+    const double value = std::isnan(series.values[t]) ? series.level[t] : series.values[t];
+    low = std::min({low, value, series.level[t] - 2 * series.deviation[t]});
+    high = std::max({high, value, series.level[t] + 2 * series.deviation[t]});
   }
   const double step = NiceStep(high - low, 6);
   return {std::floor(low / step) * step, std::ceil(high / step) * step, step};
@@ -47,6 +48,7 @@ class SvgCanvas {
   std::string Points(std::span<const double> values) const {
     std::string points;
     for (size_t t = 0; t < values.size(); ++t) {
+      if (std::isnan(values[t])) continue;
       absl::StrAppendFormat(&points, "%.1f,%.1f ", X(static_cast<double>(t)), Y(values[t]));
     }
     return points;
@@ -69,7 +71,9 @@ std::string TextPlot(const LevelSeries& series, int height) {
     const double part = (value - scale.low) / (scale.high - scale.low);
     return std::clamp(static_cast<int>(std::lround((1 - part) * (height - 1))), 0, height - 1);
   };
-  for (size_t t = 0; t < width; ++t) rows[row_of(series.values[t])][t] = '.';
+  for (size_t t = 0; t < width; ++t) {
+    if (!std::isnan(series.values[t])) rows[row_of(series.values[t])][t] = '.';
+  }
   for (size_t t = 0; t < width; ++t) rows[row_of(series.level[t])][t] = 'o';
   std::string text;
   for (int r = 0; r < height; ++r) {
@@ -79,7 +83,7 @@ std::string TextPlot(const LevelSeries& series, int height) {
   std::string axis =
       absl::StrCat(std::string(9, ' '), "+", std::string(width, '-'), "\n", std::string(10, ' '));
   for (size_t t = 0; t < width; t += 20) {
-    absl::StrAppendFormat(&axis, "%-20d", series.first_year + static_cast<int>(t));
+    absl::StrAppendFormat(&axis, "%-20.0f", std::floor(series.YearOf(t)));
   }
   return absl::StrCat(text, axis, "\n");
 }
@@ -101,9 +105,10 @@ std::string SvgPlot(const LevelSeries& series) {
                           SvgCanvas::kLeft - 8, y + 4, value);
   }
   for (size_t t = 0; t < series.values.size(); ++t) {
-    const int year = series.first_year + static_cast<int>(t);
-    if (year % 10 != 0) continue;
-    absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%g\" text-anchor=\"middle\">%d</text>\n",
+    // The first value of a decade.
+    const double year = std::floor(series.YearOf(t) / 10) * 10;
+    if (!(series.YearOf(t) - series.years < year)) continue;
+    absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%g\" text-anchor=\"middle\">%.0f</text>\n",
                           canvas.X(static_cast<double>(t)), SvgCanvas::kHeight - 16, year);
   }
   // The band: along its upper edge, and back along its lower one.
@@ -130,10 +135,35 @@ std::string SvgPlot(const LevelSeries& series) {
 std::string CsvTable(const LevelSeries& series) {
   std::string text = "year,value,level,deviation\n";
   for (size_t t = 0; t < series.values.size(); ++t) {
-    absl::StrAppendFormat(&text, "%d,%g,%.10g,%.10g\n", series.first_year + static_cast<int>(t),
-                          series.values[t], series.level[t], series.deviation[t]);
+    const std::string value =
+        std::isnan(series.values[t]) ? "" : absl::StrFormat("%g", series.values[t]);
+    absl::StrAppendFormat(&text, "%.8g,%s,%.10g,%.10g\n", series.YearOf(t), value, series.level[t],
+                          series.deviation[t]);
   }
   return text;
+}
+
+LevelSeries MeansOver(const LevelSeries& series, double years) {
+  LevelSeries means{series.title, series.unit, std::ceil(series.first_year), {}, {}, {}, years};
+  size_t t = 0;
+  while (t < series.values.size() && series.YearOf(t) < means.first_year) ++t;
+  while (t < series.values.size()) {
+    const double end = means.YearOf(means.level.size()) + years;
+    double value = 0, level = 0, deviation = 0;
+    int values = 0, count = 0;
+    for (; t < series.values.size() && series.YearOf(t) < end; ++t, ++count) {
+      level += series.level[t];
+      deviation += series.deviation[t];
+      if (std::isnan(series.values[t])) continue;
+      value += series.values[t];
+      ++values;
+    }
+    if (series.YearOf(t) < end) break;  // not whole
+    means.values.push_back(value / values);
+    means.level.push_back(level / count);
+    means.deviation.push_back(deviation / count);
+  }
+  return means;
 }
 
 }  // namespace blockd::blockctl

@@ -1,21 +1,21 @@
 #include "engine/cpu/cpu_backend.h"
 
 #include <cblas.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "blockd/engine/inverse_ranges.h"
 #include "engine/cpu/background.h"
+#include "engine/cpu/inverse_levels.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/large_blocks.h"
+#include "engine/cpu/log_determinant.h"
+#include "engine/cpu/processor.h"
 #include "engine/cpu/residual.h"
+#include "engine/cpu/slab.h"
 #include "engine/cpu/thread_pool.h"
 
 namespace blockd {
@@ -23,6 +23,7 @@ namespace {
 
 using cpu::EliminateTask;
 using cpu::SegmentReport;
+using cpu::Slab;
 using cpu::SubstituteTask;
 
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
@@ -34,44 +35,6 @@ constexpr double kShortFlops = 2e7;
 
 // Factors that will not be found in a cache when they are read.
 constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
-
-int64_t PhysicalMemory() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-}
-
-int64_t AvailableMemory() {
-  return static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-}
-
-std::string ProcessorName() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown processor";
-}
-
-// Address space that the pool is cut from.
-class Slab {
- public:
-  static absl::StatusOr<std::unique_ptr<Slab>> Map(int64_t bytes) {
-    void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("cannot map ", bytes, " bytes of memory: ", std::strerror(errno)));
-    }
-    madvise(base, bytes, MADV_HUGEPAGE);  // where refused, small pages serve
-    return std::unique_ptr<Slab>(new Slab(base, bytes));
-  }
-  ~Slab() { munmap(base_, bytes_); }
-  void* base() const { return base_; }
-
- private:
-  Slab(void* base, int64_t bytes) : base_(base), bytes_(bytes) {}
-  void* const base_;
-  const int64_t bytes_;
-};
 
 // Where one segment of one system stands in a batch's tasks.
 struct Place {
@@ -89,8 +52,8 @@ class CpuBackend : public Backend {
         running_solve_(threads) {
     device_.backend = "cpu";
     device_.name =
-        absl::StrCat(ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
-    device_.memory_bytes = PhysicalMemory();
+        absl::StrCat(cpu::ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
+    device_.memory_bytes = cpu::PhysicalMemory();
     device_.parallelism = threads;
     costs_.lanes = costs_.solve_lanes = lanes;
   }
@@ -109,6 +72,7 @@ class CpuBackend : public Backend {
     std::memcpy(device, host, bytes);
     return absl::OkStatus();
   }
+  absl::Status AwaitWrites() override { return absl::OkStatus(); }
   absl::Status Upload(Track, void* device, const void* host, int64_t bytes) override {
     return Write(device, host, bytes);
   }
@@ -118,33 +82,28 @@ class CpuBackend : public Backend {
   }
   absl::Status Synchronize(Track) override { return absl::OkStatus(); }
 
-  absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
-                           int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                           int64_t total_columns) override {
-    const int64_t bytes = n * ScalarBytes(scalar);
-    ForEachColumnPiece(track, rows / n, columns, [&](int64_t block, int64_t c) {
-      std::memcpy(static_cast<char*>(packed) + (block * total_columns + first_column + c) * bytes,
-                  static_cast<const char*>(columns_in) + (c * (rows / n) + block) * bytes, bytes);
+  // Done when the calls return.
+  absl::StatusOr<int64_t> Mark(Track) override { return 0; }
+  absl::StatusOr<std::optional<TrackTimes>> Await(Track, int64_t) override { return std::nullopt; }
+  std::shared_ptr<MemoryPool> host_memory() override { return nullptr; }
+
+  absl::Status PackColumns(Track track, const Shape& shape,
+                           std::span<const HostColumns> columns) override {
+    MoveColumns(track, shape, columns, [](std::byte* packed, std::byte* host, int64_t bytes) {
+      std::memcpy(packed, host, bytes);
     });
     return absl::OkStatus();
   }
-  absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out, const void* packed,
-                             int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                             int64_t total_columns) override {
-    const int64_t bytes = n * ScalarBytes(scalar);
-    ForEachColumnPiece(track, rows / n, columns, [&](int64_t block, int64_t c) {
-      std::memcpy(
-          static_cast<char*>(columns_out) + (c * (rows / n) + block) * bytes,
-          static_cast<const char*>(packed) + (block * total_columns + first_column + c) * bytes,
-          bytes);
+  absl::Status UnpackColumns(Track track, const Shape& shape,
+                             std::span<const HostColumns> columns) override {
+    MoveColumns(track, shape, columns, [](std::byte* packed, std::byte* host, int64_t bytes) {
+      std::memcpy(host, packed, bytes);
     });
     return absl::OkStatus();
   }
 
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t) const override {
-    const bool fill = std::any_of(plan.levels().begin(), plan.levels().end(),
-                                  [](const Level& level) { return level.fills > 0; });
-    return factor_threads_.threads() * ScratchBytes(plan.shape(), fill);
+    return factor_threads_.threads() * ScratchBytes(plan.shape(), HasFill(plan));
   }
 
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
@@ -170,11 +129,31 @@ class CpuBackend : public Backend {
                : SolveLevels<float>(track, batch, wanted);
   }
 
+  int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
+                              int64_t num_blocks) const override {
+    return cpu::InverseScratchBytes(plan, first_block, num_blocks, solve_threads_.threads());
+  }
+  absl::Status SelectedInverse(Track track, const InverseRequest& request,
+                               absl::FunctionRef<bool()> wanted) override {
+    if (track == Track::kSolve) {
+      const cpu::RunningSolve::Scope scope(&running_solve_, solve_threads_.threads());
+      return cpu::InvertLevels(solve_threads_, nullptr, request, wanted);
+    }
+    absl::Status status;
+    const auto invert = [&] {
+      status = cpu::InvertLevels(factor_threads_, &running_solve_, request, wanted);
+    };
+    if (InverseFlops(*request.plan) < kShortFlops) {
+      invert();
+    } else {
+      background_.Run(invert);
+    }
+    return status;
+  }
+
   absl::StatusOr<double> LogDeterminant(Track, const EliminationPlan& plan,
                                         const void* factor) override {
-    return plan.shape().scalar == Scalar::kFloat64
-               ? LogDet(plan, static_cast<const double*>(factor))
-               : LogDet(plan, static_cast<const float*>(factor));
+    return cpu::LogDeterminant(plan, factor);
   }
 
   absl::StatusOr<std::vector<ResidualNorms>> Residual(Track track,
@@ -220,6 +199,19 @@ class CpuBackend : public Backend {
     return track == Track::kSolve ? &running_solve_ : nullptr;
   }
 
+  template <typename Move>
+  void MoveColumns(Track track, const Shape& shape, std::span<const HostColumns> all,
+                   const Move& move) {
+    const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
+    for (const HostColumns& columns : all) {
+      ForEachColumnPiece(track, shape.num_blocks, columns.columns, [&](int64_t block, int64_t c) {
+        const int64_t place = block * columns.total_columns + columns.first_column + c;
+        move(static_cast<std::byte*>(columns.packed) + place * bytes,
+             static_cast<std::byte*>(columns.host) + (c * shape.num_blocks + block) * bytes, bytes);
+      });
+    }
+  }
+
   template <typename Piece>
   void ForEachColumnPiece(Track track, int64_t blocks, int64_t columns, const Piece& piece) {
     ThreadPool& threads = ThreadsOf(track);
@@ -229,6 +221,11 @@ class CpuBackend : public Backend {
         for (int64_t c = 0; c < columns; ++c) piece(block, c);
       }
     });
+  }
+
+  static bool HasFill(const EliminationPlan& plan) {
+    return std::any_of(plan.levels().begin(), plan.levels().end(),
+                       [](const Level& level) { return level.fills > 0; });
   }
 
   static int64_t ScratchBytes(const Shape& shape, bool fill) {
@@ -342,14 +339,36 @@ class CpuBackend : public Backend {
   absl::Status SolveLevels(Track track, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
     const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch));
-    for (int64_t pass = 0; pass < 2 * levels; ++pass) {
+    if (batch.part == SolvePart::kBackward) MoveBetweenLevels<T>(batch);
+    const int64_t first = batch.part == SolvePart::kBackward ? levels : 0;
+    const int64_t end = batch.part == SolvePart::kForward ? levels : 2 * levels;
+    for (int64_t pass = first; pass < end; ++pass) {
       if (!wanted()) return absl::CancelledError("cancelled while solving");
       const bool forward = pass < levels;
       Substitute<T>(track, batch, forward ? pass : 2 * levels - 1 - pass,
                     forward ? cpu::SelectKernels<T>().forward : cpu::SelectKernels<T>().backward,
                     forward);
     }
+    if (batch.part == SolvePart::kForward) MoveBetweenLevels<T>(batch);
     return absl::OkStatus();
+  }
+
+  // Of half a solve: what the chains above the first level have of y comes to its place in x, or
+  // goes there from x before the way back. A block is eliminated on the last level that has it.
+  template <typename T>
+  static void MoveBetweenLevels(const SolveBatch& batch) {
+    const EliminationPlan& plan = *batch.plan;
+    for (const SolveSystem& system : batch.systems) {
+      const int64_t part = plan.shape().block_size * system.num_rhs;
+      for (size_t level = 1; level < plan.levels().size(); ++level) {
+        T* chain = LevelVectors<T>(plan, level, system);
+        for (int64_t b = 0; b < plan.levels()[level].chain_length; ++b, chain += 2 * part) {
+          T* const x = static_cast<T*>(system.x) + plan.OriginalBlock(level, b) * part;
+          batch.part == SolvePart::kForward ? std::copy_n(chain, part, x)
+                                            : std::copy_n(x, part, chain);
+        }
+      }
+    }
   }
 
   // Tasks of the first level, which has most.
@@ -442,26 +461,6 @@ class CpuBackend : public Backend {
     return task;
   }
 
-  template <typename T>
-  static double LogDet(const EliminationPlan& plan, const T* factor) {
-    const int64_t n = plan.shape().block_size;
-    const int64_t panels = (n + kPanel - 1) / kPanel;
-    double sum = 0;
-    for (const Level& level : plan.levels()) {
-      for (int64_t slot = 0; slot < level.interiors; ++slot) {
-        const T* inverse = factor + level.inverse_offset + slot * TriangleScalars(n);
-        for (int64_t p = 0; p < panels; ++p) {
-          const T* panel = inverse + TrianglePanelOffset(n, p);
-          const int64_t ld = n - p * kPanel;
-          for (int64_t i = 0; i < std::min(kPanel, ld); ++i) {
-            sum += std::log(static_cast<double>(panel[i * ld + i]));
-          }
-        }
-      }
-    }
-    return -2 * sum;
-  }
-
   const std::unique_ptr<Slab> slab_;
   MemoryPool pool_;
   ThreadPool factor_threads_, solve_threads_;
@@ -471,22 +470,16 @@ class CpuBackend : public Backend {
   CostModel costs_;  // FP64
 };
 
-// That this process may run on: the machine may have more.
-int32_t AllowedProcessors() {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
-  return std::max<int32_t>(1, std::thread::hardware_concurrency());
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
-  const int32_t processors = AllowedProcessors();
-  const int64_t memory =
-      options.memory_bytes > 0 ? options.memory_bytes : AvailableMemory() / 4 * 3;
-  if (memory > PhysicalMemory()) {
+  const int32_t processors = cpu::AllowedProcessors();
+  const int64_t memory = options.memory_bytes > 0
+                             ? options.memory_bytes
+                             : cpu::AvailableMemory() / 4 * 3 / options.memory_parts;
+  if (memory > cpu::PhysicalMemory()) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "asked for a pool of ", memory, " bytes, this machine has ", PhysicalMemory()));
+        "asked for a pool of ", memory, " bytes, this machine has ", cpu::PhysicalMemory()));
   }
   absl::StatusOr<std::unique_ptr<Slab>> slab = Slab::Map(memory);
   if (!slab.ok()) return slab.status();

@@ -11,6 +11,7 @@
 #include "blockd/engine/block_tridiagonal.h"
 #include "blockd/engine/elimination_plan.h"
 #include "engine/cpu/background.h"
+#include "engine/cpu/inverse_task.h"
 
 namespace blockd::cpu {
 
@@ -117,6 +118,8 @@ struct Kernels {
   void (*forward)(const SubstituteTask<T>& task);
   void (*backward)(const SubstituteTask<T>& task);
   void (*multiply)(const MultiplyTask<T>& task);
+  int64_t (*inverse_scratch_scalars)(int64_t n, bool fill);
+  void (*invert)(const InverseTask<T>& task);
 };
 
 template <typename T>

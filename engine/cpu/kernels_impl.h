@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "engine/cpu/eliminate.h"
+#include "engine/cpu/invert.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/multiply.h"
 #include "engine/cpu/small_blocks.h"
+#include "engine/cpu/small_inverse.h"
 #include "engine/cpu/substitute.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
@@ -41,6 +43,20 @@ SegmentReport Eliminate(const EliminateTask<T>& task) {
                               : Eliminator<T, kTile<T>>(task).Run();
 }
 
+template <typename T>
+int64_t InverseScratchScalars(int64_t n, bool fill) {
+  return OneVector<T>(n) ? Inverter<T, kShort<T>>::ScratchScalars(n, fill)
+                         : Inverter<T, kTile<T>>::ScratchScalars(n, fill);
+}
+
+template <typename T>
+void Invert(const InverseTask<T>& task) {
+  if (VisitSmall<T>(task.n, [&](auto n) { SmallInverter<T, decltype(n)::value>(task).Run(); })) {
+    return;
+  }
+  OneVector<T>(task.n) ? Inverter<T, kShort<T>>(task).Run() : Inverter<T, kTile<T>>(task).Run();
+}
+
 // Calls visit(a Substitution for blocks of this size).
 template <typename T, typename Visit>
 void WithSubstitution(const SubstituteTask<T>& task, const Visit& visit) {
@@ -67,8 +83,9 @@ void Multiply(const MultiplyTask<T>& task) {
 
 template <typename T>
 const Kernels<T>& Table(const char* instruction_set) {
-  static const Kernels<T> table = {instruction_set, ScratchScalars<T>, Eliminate<T>,
-                                   Forward<T>,      Backward<T>,       Multiply<T>};
+  static const Kernels<T> table = {
+      instruction_set, ScratchScalars<T>,        Eliminate<T>, Forward<T>, Backward<T>,
+      Multiply<T>,     InverseScratchScalars<T>, Invert<T>};
   return table;
 }
 

@@ -1,5 +1,6 @@
-// A segment's elimination for large blocks, where a vendor's level-3 BLAS is faster than panels
-// that no longer fit the caches: the same steps as eliminate.h, on whole column-major blocks.
+// A segment's elimination, and its selected inverse, for large blocks, where a vendor's level-3
+// BLAS is faster than panels that no longer fit the caches: the same steps as eliminate.h and
+// invert.h, on whole column-major blocks.
 #ifndef BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_
 #define BLOCKD_ENGINE_CPU_LARGE_BLOCKS_H_
 
@@ -14,6 +15,10 @@ int64_t LargeScratchScalars(int64_t n, bool fill);
 // Thread-safe if OpenBLAS runs single-threaded.
 template <typename T>
 SegmentReport EliminateLarge(const EliminateTask<T>& task);
+
+int64_t LargeInverseScratchScalars(int64_t n, bool fill);
+template <typename T>
+void InvertLarge(const InverseTask<T>& task);
 
 }  // namespace blockd::cpu
 

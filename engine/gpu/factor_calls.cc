@@ -92,11 +92,22 @@ absl::Status FactorCalls::ClearWhatNobodyWrites(const FactorBatch& batch,
                     "clearing for an open plan");
   };
   absl::Status status = clear(batch.scratch, scratch.outcomes_offset);
+  const int64_t chain_bytes = plan.chain_scalars() * ScalarBytes(plan.shape().scalar);
+  if (chain_bytes == 0) return status;
+  // Chains that lie one behind the other are cleared as one, with the padding between them.
+  std::byte* run = nullptr;
+  int64_t bytes = 0;
   for (const FactorSystem& system : batch.systems) {
-    if (!status.ok() || plan.chain_scalars() == 0) break;
-    status = clear(system.chains, plan.chain_scalars() * ScalarBytes(plan.shape().scalar));
+    auto* const chains = static_cast<std::byte*>(system.chains);
+    if (run != nullptr && chains == run + MemoryPool::Rounded(bytes)) {
+      bytes = MemoryPool::Rounded(bytes) + chain_bytes;
+      continue;
+    }
+    if (status.ok() && run != nullptr) status = clear(run, bytes);
+    run = chains;
+    bytes = chain_bytes;
   }
-  return status;
+  return status.ok() && run != nullptr ? clear(run, bytes) : status;
 }
 
 absl::Status FactorCalls::SetTable(const FactorBatch& batch, const FactorScratch& scratch,

@@ -5,11 +5,16 @@
 #include <utility>
 
 #include "engine/gpu/factor_calls.h"
+#include "engine/gpu/inverse/inverse_calls.h"
+#include "engine/gpu/inverse/launch.h"
 #include "engine/gpu/lockstep/launch.h"
+#include "engine/gpu/lockstep/lockstep.h"
 #include "engine/gpu/lockstep/runner.h"
 #include "engine/gpu/method.h"
 #include "engine/gpu/runtime/card.h"
 #include "engine/gpu/runtime/device.h"
+#include "engine/gpu/runtime/gathered_upload.h"
+#include "engine/gpu/runtime/reachable_memory.h"
 #include "engine/gpu/segment/launch.h"
 #include "engine/gpu/segment/runner.h"
 #include "engine/gpu/solve_calls.h"
@@ -48,6 +53,7 @@ struct TrackOnGpu {
   gpu::FactorCalls factor_calls{*device};
   gpu::SolveCalls solve_calls;
   gpu::VectorCalls vectors{*device};
+  gpu::inverse::InverseCalls inverse_calls{*device};
 };
 
 class GpuBackend : public Backend {
@@ -55,7 +61,12 @@ class GpuBackend : public Backend {
   GpuBackend(std::unique_ptr<Card> card, const DeviceLimits& limits)
       : card_(std::move(card)), limits_(limits), pool_(card_->pool_base(), card_->pool_bytes()) {}
 
-  absl::Status Open(bool early) {
+  absl::Status Open(bool early, int64_t host_memory_bytes) {
+    if (host_memory_bytes > 0) {
+      absl::StatusOr<std::shared_ptr<MemoryPool>> pinned = gpu::MakePinnedPool(host_memory_bytes);
+      if (!pinned.ok()) return pinned.status();
+      host_memory_ = *std::move(pinned);
+    }
     for (const Track track : {Track::kFactor, Track::kSolve}) {
       absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(*card_, track);
       if (!device.ok()) return device.status();
@@ -72,28 +83,35 @@ class GpuBackend : public Backend {
   absl::Status Write(void* device, const void* host, int64_t bytes) override {
     return card_->Write(device, host, bytes);
   }
+  absl::Status AwaitWrites() override { return card_->AwaitWrites(); }
   absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) override {
     return On(track).device->Upload(device, host, bytes);
+  }
+  absl::Status UploadMany(Track track, std::span<const HostCopy> copies) override {
+    return gpu::UploadGathered(*On(track).device, copies);
   }
   absl::Status Download(Track track, void* host, const void* device, int64_t bytes) override {
     return On(track).device->Download(host, device, bytes);
   }
   absl::Status Synchronize(Track track) override { return On(track).device->Synchronize(); }
 
-  absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
-                           int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                           int64_t total_columns) override {
-    return On(track).vectors.Pack(
-        packed, columns_in, {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns},
-        columns);
+  absl::StatusOr<int64_t> Mark(Track track) override { return On(track).device->Mark(); }
+  absl::StatusOr<std::optional<TrackTimes>> Await(Track track, int64_t mark) override {
+    absl::Status status = card_->Enter();
+    if (!status.ok()) return status;
+    return On(track).device->marks().Await(mark);
   }
-  absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out, const void* packed,
-                             int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                             int64_t total_columns) override {
-    return On(track).vectors.Unpack(
-        columns_out, packed, {n * ScalarBytes(scalar), rows / n, 0, 0, first_column, total_columns},
-        columns);
+
+  absl::Status PackColumns(Track track, const Shape& shape,
+                           std::span<const HostColumns> columns) override {
+    return On(track).vectors.Pack(shape, columns);
   }
+  absl::Status UnpackColumns(Track track, const Shape& shape,
+                             std::span<const HostColumns> columns) override {
+    return On(track).vectors.Unpack(shape, columns);
+  }
+  std::shared_ptr<MemoryPool> host_memory() override { return host_memory_; }
+
   absl::StatusOr<double> LogDeterminant(Track track, const EliminationPlan& plan,
                                         const void* factor) override {
     return On(track).vectors.LogDeterminant(plan, factor);
@@ -125,9 +143,20 @@ class GpuBackend : public Backend {
     return track.factor_calls.Factor(batch, *track.At(method), wanted);
   }
   absl::Status Solve(Track on, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
-    const Method method = gpu::SolveMethod(batch.plan->shape(), limits_);
+    const Shape& shape = batch.plan->shape();
+    const Method method = batch.part == SolvePart::kWhole ? gpu::SolveMethod(shape, limits_)
+                                                          : gpu::HalfSolveMethod(shape);
     TrackOnGpu& track = On(on);
     return track.solve_calls.Solve(batch, *track.At(method), wanted);
+  }
+  int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
+                              int64_t num_blocks) const override {
+    return gpu::inverse::ScratchBytes(plan, first_block, num_blocks);
+  }
+  absl::Status SelectedInverse(Track on, const InverseRequest& request,
+                               absl::FunctionRef<bool()> wanted) override {
+    const int tile = gpu::lockstep::TileOf(request.plan->shape(), limits_);
+    return On(on).inverse_calls.Run(request, tile, wanted);
   }
 
  private:
@@ -136,6 +165,7 @@ class GpuBackend : public Backend {
   const std::unique_ptr<Card> card_;
   const DeviceLimits limits_;
   MemoryPool pool_;
+  std::shared_ptr<MemoryPool> host_memory_;
   std::array<std::optional<TrackOnGpu>, kTracks> tracks_;
 };
 
@@ -143,24 +173,33 @@ class GpuBackend : public Backend {
 
 const char* GpuBackendName() { return gpu::kBackendName; }
 
+absl::StatusOr<int32_t> CountGpus() { return Card::Count(); }
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& options) {
   absl::StatusOr<std::unique_ptr<Card>> card = Card::Open(options.device, options.memory_bytes);
   if (!card.ok()) return card.status();
   const absl::StatusOr<DeviceLimits> limits = (*card)->Limits();
   if (!limits.ok()) return limits.status();
+  // What they set is of the device that this thread has entered: each device has its own.
   bool early = false;
   for (const LaunchResult& result :
        {gpu::segment::PrepareFactor(*limits), gpu::segment::PrepareSolve(*limits),
         gpu::lockstep::PrepareFactor(*limits, &early), gpu::lockstep::PrepareSolve(*limits),
         gpu::task_list::PrepareFactor(*limits), gpu::task_list::PrepareSolve(),
-        gpu::PrepareVectors()}) {
+        gpu::PrepareVectors(), gpu::inverse::Prepare(*limits)}) {
     absl::Status status = gpu::ToStatus(result.error, result.kernel);
     if (!status.ok()) return status;
   }
   auto backend = std::make_unique<GpuBackend>(*std::move(card), *limits);
-  absl::Status status = backend->Open(early);
+  absl::Status status = backend->Open(early, options.host_memory_bytes);
   if (!status.ok()) return status;
   return backend;
 }
+
+absl::Status RegisterHostMemory(void* begin, int64_t bytes) {
+  return gpu::RegisterHost(begin, bytes);
+}
+
+void UnregisterHostMemory(void* begin) { gpu::UnregisterHost(begin); }
 
 }  // namespace blockd

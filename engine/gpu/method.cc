@@ -18,6 +18,10 @@ Method SolveMethod(const Shape& shape, const DeviceLimits&) {
   return Method::kLockstep;
 }
 
+Method HalfSolveMethod(const Shape& shape) {
+  return segment::FitsSolve(shape) ? Method::kSegment : Method::kLockstep;
+}
+
 CostModel CostsOf(const Shape& shape, const DeviceLimits& limits) {
   const Architecture& device = limits.architecture;
   const bool is_float = shape.scalar == Scalar::kFloat32;

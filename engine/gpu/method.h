@@ -18,6 +18,8 @@ inline constexpr int kMethods = 3;
 // It depends on nothing else, so that a system has the same bits in any batch.
 Method FactorMethod(const Shape& shape, const DeviceLimits& limits);
 Method SolveMethod(const Shape& shape, const DeviceLimits& limits);
+// Half a solve is no list of tasks.
+Method HalfSolveMethod(const Shape& shape);
 
 // What the methods chosen cost.
 CostModel CostsOf(const Shape& shape, const DeviceLimits& limits);

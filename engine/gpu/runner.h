@@ -49,6 +49,9 @@ class Runner {
   virtual absl::StatusOr<int64_t> PrepareSolve(const SolveBatch& batch, int64_t most_columns,
                                                int64_t panel_columns, SolveArgs& args) = 0;
   virtual LaunchResult Solve(Scalar scalar, const SolveArgs& args) = 0;
+  // Where the way forward leaves y of the block that is eliminated last: in the base's scratch, not
+  // in x.
+  virtual bool leaves_last_in_scratch() const { return false; }
 };
 
 }  // namespace blockd::gpu

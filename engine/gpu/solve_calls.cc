@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/vectors/launch.h"
 
 namespace blockd::gpu {
 namespace {
@@ -43,7 +44,7 @@ absl::Status SolveCalls::Solve(const SolveBatch& batch, Runner& method,
   if (static_cast<int64_t>(plan.levels().size()) > kMostLevels) {
     return absl::InternalError("a plan of too many levels");
   }
-  SolveArgs args = SolveArgsOf(plan);
+  SolveArgs args = SolveArgsOf(plan, batch.part);
   args.systems = table_.entries();
   const int64_t most = MostColumns(batch.systems);
   const absl::StatusOr<int64_t> bytes =
@@ -59,7 +60,28 @@ absl::Status SolveCalls::Solve(const SolveBatch& batch, Runner& method,
     for (const SolveSystem& s : group) entries_.push_back({s.factor, s.x, s.num_rhs, s.chains});
     args.most_columns = MostColumns(group);
     status = table_.Set(entries_);
+    if (status.ok() && batch.part == SolvePart::kBackward) {
+      status = MoveBetweenLevels(plan, false, true, args);
+    }
     if (status.ok()) status = SolvePanels(batch, method, *bytes, args, wanted);
+    if (status.ok() && batch.part == SolvePart::kForward) {
+      status = MoveBetweenLevels(plan, true, method.leaves_last_in_scratch(), args);
+    }
+  }
+  return status;
+}
+
+absl::Status SolveCalls::MoveBetweenLevels(const EliminationPlan& plan, bool down, bool scratch,
+                                           const SolveArgs& args) {
+  absl::Status status;
+  const Stream stream = device_.stream();
+  for (int32_t level = 0; status.ok() && level < args.num_levels; ++level) {
+    const bool from_scratch = scratch && level + 1 == args.num_levels;
+    if (level == 0 && !from_scratch) continue;
+    const LevelMove move = {level, plan.levels()[level].chain_length, down, from_scratch};
+    status = device_.Launched(plan.shape().scalar == Scalar::kFloat64
+                                  ? MoveLevel<double>(args, move, stream)
+                                  : MoveLevel<float>(args, move, stream));
   }
   return status;
 }
@@ -82,8 +104,7 @@ absl::Status SolveCalls::SolvePanels(const SolveBatch& batch, Runner& method, in
     args.num_panels = std::min(panels_at_once, panels - p);
     absl::Status status;
     if (is_long) {
-      // The pinned pieces take turns: this waits for the launch before the last one.
-      status = device_.NextPinned().status();
+      status = device_.AwaitTurn();
       if (!status.ok()) return status;
       if (!wanted()) return absl::CancelledError("cancelled while solving");
     }
@@ -95,7 +116,7 @@ absl::Status SolveCalls::SolvePanels(const SolveBatch& batch, Runner& method, in
                                 args.stale_words = mine.stale_words;
                                 return method.Solve(plan.shape().scalar, args);
                               });
-    if (status.ok() && is_long) status = device_.MarkPinned();
+    if (status.ok() && is_long) status = device_.MarkTurn();
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

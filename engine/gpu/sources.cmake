@@ -1,6 +1,7 @@
 # What the GPU backend is made of, listed once for cuda/ and hip/: kernels, which their own compiler
 # takes, and the host's code, of which the tests build what needs no GPU's headers everywhere.
 set(gpu_kernels
+  inverse/inverse.cu
   lockstep/factor.cu
   lockstep/solve.cu
   segment/factor.cu
@@ -19,12 +20,17 @@ set(gpu_sources
   ${gpu_planning_sources}
   factor_calls.cc
   gpu_backend.cc
+  inverse/inverse_calls.cc
   lockstep/runner.cc
   runtime/card.cc
+  runtime/card_writes.cc
   runtime/counters.cc
   runtime/device.cc
+  runtime/gathered_upload.cc
   runtime/launch_graphs.cc
+  runtime/marks.cc
   runtime/pinned_ring.cc
+  runtime/reachable_memory.cc
   segment/runner.cc
   solve_calls.cc
   task_list/runner.cc

@@ -81,13 +81,6 @@ Problem LocalLevel(std::span<const double> values, double observation_variance,
 // natural.
 std::vector<double> RandomColumns(int64_t rows, int64_t columns, uint64_t seed);
 
-// The annual flow of the Nile at Aswan, 1871-1970, in 1e8 cubic metres (Cobb 1978; Durbin and
-// Koopman 2001, where the local level model has the variances below).
-std::span<const double> NileFlow();
-inline constexpr int kNileFirstYear = 1871;
-inline constexpr double kNileObservationVariance = 15099;
-inline constexpr double kNileLevelVariance = 1469.1;
-
 }  // namespace blockd::problems
 
 #endif  // BLOCKD_ENGINE_PROBLEMS_PROBLEMS_H_

@@ -53,24 +53,40 @@ void Reservation::Reset() {
   amount_ = 0;
 }
 
+Budget::Budget(const Options& options)
+    : options_(options), group_(options.group != nullptr ? *options.group : own_group_) {
+  absl::MutexLock lock(&group_.mutex_);
+  group_.total_ += options.total;
+}
+
+void Budget::LeaveGroup() {
+  absl::MutexLock lock(&group_.mutex_);
+  group_.total_ -= options_.total;
+}
+
 Budget::~Budget() {
   absl::MutexLock lock(&mutex_);
   if (reserved_ != 0) std::abort();  // a reservation would write into a budget that is gone
 }
 
-int64_t Budget::LimitLocked(const Tenant& tenant) const {
+int64_t Budget::LimitInGroup(const Tenant& tenant) const {
   if (const int64_t quota = tenant.quota(resource()); quota >= 0) return quota;
-  const double others = static_cast<double>(reserved_ - tenant.used(resource()));
+  const double others = static_cast<double>(group_.reserved_ - tenant.used(resource()));
   // used <= s / (1 - s) (total - others - used), solved for used.
   return static_cast<int64_t>(
-      std::ceil(options_.share * (static_cast<double>(options_.total) - others)));
+      std::ceil(options_.share * (static_cast<double>(group_.total_) - others)));
 }
 
-absl::Status Budget::CheckQuotaLocked(const Tenant* tenant, int64_t amount) const {
+absl::Status Budget::CheckQuota(const Tenant* tenant, int64_t amount) const {
+  absl::MutexLock lock(&group_.mutex_);
+  return CheckQuotaInGroup(tenant, amount);
+}
+
+absl::Status Budget::CheckQuotaInGroup(const Tenant* tenant, int64_t amount) const {
   if (tenant == nullptr || amount == 0) return absl::OkStatus();
   if (tenant->quota(resource()) < 0 && options_.share >= 1) return absl::OkStatus();
   const int64_t used = tenant->used(resource());
-  const int64_t limit = LimitLocked(*tenant);
+  const int64_t limit = LimitInGroup(*tenant);
   if (amount <= limit - used) return absl::OkStatus();
   const absl::Status status = QuotaExceededError({.quota = std::string(QuotaName(resource())),
                                                   .limit = static_cast<double>(limit),
@@ -80,14 +96,14 @@ absl::Status Budget::CheckQuotaLocked(const Tenant* tenant, int64_t amount) cons
   const bool ever =
       tenant->quota(resource()) >= 0
           ? amount <= limit
-          : static_cast<double>(amount) <= options_.share * static_cast<double>(options_.total);
+          : static_cast<double>(amount) <= options_.share * static_cast<double>(group_.total_);
   return ever && ReturnsByItself(resource()) ? WithRetryAfter(status, options_.retry_delay)
                                              : status;
 }
 
 absl::StatusOr<Reservation> Budget::Reserve(const TenantPtr& tenant, int64_t amount) {
   absl::MutexLock lock(&mutex_);
-  absl::Status status = CheckQuotaLocked(tenant.get(), amount);
+  absl::Status status = CheckQuota(tenant.get(), amount);
   if (!status.ok()) return status;
   // The lock is held from the look at what is free until it is taken: nobody else takes what was
   // evicted for this one.
@@ -102,7 +118,7 @@ absl::StatusOr<Reservation> Budget::Reserve(const TenantPtr& tenant, int64_t amo
 
 absl::Status Budget::Check(const TenantPtr& tenant, int64_t amount) const {
   absl::MutexLock lock(&mutex_);
-  absl::Status status = CheckQuotaLocked(tenant.get(), amount);
+  absl::Status status = CheckQuota(tenant.get(), amount);
   if (!status.ok()) return status;
   const int64_t evictable = evictor_ != nullptr ? evictor_->EvictableBytes() : 0;
   return amount <= FreeLocked() + evictable ? absl::OkStatus() : RefusalLocked(amount);
@@ -149,16 +165,29 @@ absl::Status Budget::RefusalLocked(int64_t amount) const {
 
 std::optional<Reservation> Budget::TryReserve(const TenantPtr& tenant, int64_t amount) {
   absl::MutexLock lock(&mutex_);
-  if (amount > FreeLocked() || !CheckQuotaLocked(tenant.get(), amount).ok()) return std::nullopt;
-  return TakeLocked(tenant.get(), amount);
+  if (amount > FreeLocked()) return std::nullopt;
+  absl::StatusOr<Reservation> taken = TakeLocked(tenant.get(), amount);
+  if (!taken.ok()) return std::nullopt;
+  return *std::move(taken);
 }
 
-Reservation Budget::TakeLocked(Tenant* tenant, int64_t amount) {
+absl::StatusOr<Reservation> Budget::TakeLocked(Tenant* tenant, int64_t amount) {
+  if (amount == 0) tenant = nullptr;  // nothing keeps it alive
+  absl::MutexLock lock(&group_.mutex_);
+  absl::Status status = CheckQuotaInGroup(tenant, amount);
+  if (!status.ok()) return status;
   reserved_ += amount;
   peak_ = std::max(peak_, reserved_);
-  if (amount == 0) tenant = nullptr;  // nothing keeps it alive
+  group_.reserved_ += amount;
   if (tenant != nullptr) tenant->Use(resource(), amount);
   return Reservation(this, tenant, amount);
+}
+
+void Budget::ReturnLocked(Tenant* tenant, int64_t amount) {
+  reserved_ -= amount;
+  absl::MutexLock lock(&group_.mutex_);
+  group_.reserved_ -= amount;
+  if (tenant != nullptr) tenant->Use(resource(), -amount);
 }
 
 void Budget::Free(std::vector<Evicted> evicted) {
@@ -169,16 +198,13 @@ void Budget::Free(std::vector<Evicted> evicted) {
 void Budget::FreeLocked(std::vector<Evicted> evicted) {
   for (Evicted& one : evicted) {
     one.holding.reset();  // first the memory, then the promise
-    const int64_t amount = std::exchange(one.reservation.amount_, 0);
-    reserved_ -= amount;
-    if (one.reservation.tenant_ != nullptr) one.reservation.tenant_->Use(resource(), -amount);
+    ReturnLocked(one.reservation.tenant_, std::exchange(one.reservation.amount_, 0));
   }
 }
 
 void Budget::Return(Tenant* tenant, int64_t amount) {
   absl::MutexLock lock(&mutex_);
-  reserved_ -= amount;
-  if (tenant != nullptr) tenant->Use(resource(), -amount);
+  ReturnLocked(tenant, amount);
 }
 
 int64_t Budget::reserved() const {

@@ -9,8 +9,11 @@
 // Where a reservation does not fit, the budget asks its Evictor to end idle holdings, and asks for
 // nothing if even all of them would not make it fit.
 //
-// Thread-safe. Lock order: the budget's lock, then the evictor's; so an evictor never destroys a
-// Reservation while it holds its own lock.
+// Budgets of one resource, one a device, may be of one group: quotas and shares then hold for what
+// a tenant has of all of them together.
+//
+// Thread-safe. Lock order: the budget's lock, then the evictor's or the group's; so an evictor
+// never destroys a Reservation while it holds its own lock.
 #ifndef BLOCKD_SERVER_CORE_BUDGET_H_
 #define BLOCKD_SERVER_CORE_BUDGET_H_
 
@@ -79,6 +82,15 @@ class Evictor {
   virtual double HoldersWeight() const = 0;
 };
 
+// What its budgets have together. It outlives them.
+class BudgetGroup {
+ private:
+  friend class Budget;
+  absl::Mutex mutex_;
+  int64_t total_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 class Budget {
  public:
   struct Options {
@@ -89,8 +101,9 @@ class Budget {
     absl::Duration retry_delay = absl::Milliseconds(50);
     // The flag that `total` is, where one request may ask for more than that.
     std::string_view limit = {};
+    BudgetGroup* group = nullptr;  // null: one of its own
   };
-  explicit Budget(const Options& options) : options_(options) {}
+  explicit Budget(const Options& options);
   ~Budget();  // CHECKs that every reservation is back
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
@@ -115,6 +128,8 @@ class Budget {
   absl::Status Check(const TenantPtr& tenant, int64_t amount) const;
   // The same as Reserve without evicting anything; empty if it does not fit now.
   std::optional<Reservation> TryReserve(const TenantPtr& tenant, int64_t amount);
+  // Nobody's quota or share counts with its total any more, as with what is gone.
+  void LeaveGroup();
   // Gives evicted things back at once, so that the pool has their memory when this returns.
   void Free(std::vector<Evicted> evicted);
 
@@ -127,20 +142,27 @@ class Budget {
  private:
   friend class Reservation;
   void Return(Tenant* tenant, int64_t amount);
-  Reservation TakeLocked(Tenant* tenant, int64_t amount) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Looks at the quota, and takes: nobody of the group comes in between.
+  absl::StatusOr<Reservation> TakeLocked(Tenant* tenant, int64_t amount)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReturnLocked(Tenant* tenant, int64_t amount) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeLocked(std::vector<Evicted> evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t FreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return options_.total - reserved_;
   }
   // The most that the tenant may have with what the others have.
-  int64_t LimitLocked(const Tenant& tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckQuotaLocked(const Tenant* tenant, int64_t amount) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t LimitInGroup(const Tenant& tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex_);
+  absl::Status CheckQuotaInGroup(const Tenant* tenant, int64_t amount) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex_);
+  absl::Status CheckQuota(const Tenant* tenant, int64_t amount) const
+      ABSL_LOCKS_EXCLUDED(group_.mutex_);
   absl::Status RefusalLocked(int64_t amount) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
+  BudgetGroup own_group_;
+  BudgetGroup& group_;
   Evictor* evictor_ = nullptr;
-  mutable absl::Mutex mutex_;
+  mutable absl::Mutex mutex_ ABSL_ACQUIRED_BEFORE(group_.mutex_);
   int64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t peak_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kInvalidFieldUrl[] = "blockd.core/InvalidField";
 constexpr char kNotSpdUrl[] = "blockd.core/NotPositiveDefinite";
+constexpr char kSingularUrl[] = "blockd.core/SingularCovariance";
 constexpr char kNotFoundUrl[] = "blockd.core/HandleNotFound";
 constexpr char kMemoryUrl[] = "blockd.core/InsufficientMemory";
 constexpr char kLimitUrl[] = "blockd.core/LimitExceeded";
@@ -94,6 +95,8 @@ std::string_view Explanation(NotFoundReason reason) {
       return "a refactor that overwrote it failed";
     case NotFoundReason::kOtherServer:
       return "another server made it";
+    case NotFoundReason::kDeviceFailed:
+      return "the device that held it failed";
   }
   return "unknown reason";
 }
@@ -116,6 +119,8 @@ std::string_view ToString(NotFoundReason reason) {
       return "FAILED_REFACTOR";
     case NotFoundReason::kOtherServer:
       return "OTHER_SERVER";
+    case NotFoundReason::kDeviceFailed:
+      return "DEVICE_FAILED";
   }
   return "UNKNOWN";
 }
@@ -136,6 +141,12 @@ absl::Status WithInvalidField(const absl::Status& status, const InvalidField& fi
       .AddTo(status, kInvalidFieldUrl);
 }
 
+absl::Status WithinField(std::string_view path, const absl::Status& status) {
+  const std::optional<InvalidField> field = InvalidFieldOf(status);
+  if (!field) return status;
+  return InvalidFieldError(std::string(path) + field->field, field->came, field->expected);
+}
+
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
                          std::string_view not_finite) {
   std::string message = absl::StrCat(
@@ -154,6 +165,21 @@ absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
       .Int(where.minor)
       .Int(where.natural_order)
       .AddTo(absl::InvalidArgumentError(message), kNotSpdUrl);
+}
+
+absl::Status SingularCovarianceError(const SingularCovariance& singular) {
+  return Encoder()
+      .Text(singular.matrix)
+      .Int(singular.step)
+      .Int(singular.row)
+      .AddTo(absl::InvalidArgumentError(absl::StrCat(
+                 singular.matrix, " of step ", singular.step, " is not positive definite: row ",
+                 singular.row,
+                 singular.matrix == "P"
+                     ? "; where nothing is known of x(1), leave m and P out (diffuse)"
+                     : "; give what has no noise a little, or move it out of the state: into d or "
+                       "c")),
+             kSingularUrl);
 }
 
 absl::Status HandleNotFoundError(const HandleNotFound& missing) {
@@ -253,6 +279,16 @@ std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status) {
   detail.where.minor = in.Int();
   detail.where.natural_order = in.Int() != 0;
   return detail;
+}
+
+std::optional<SingularCovariance> SingularCovarianceOf(const absl::Status& status) {
+  Decoder in(status, kSingularUrl);
+  if (!in.found()) return std::nullopt;
+  SingularCovariance singular;
+  singular.matrix = in.Text();
+  singular.step = in.Int();
+  singular.row = in.Int();
+  return singular;
 }
 
 std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status) {

@@ -117,7 +117,7 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
   std::vector<Entry*> entries;  // nobody else's yet
   for (Holding& holding : holdings) {
     auto* const entry = new Entry;
-    entry->handle = Handle::Random(server_.epoch);
+    entry->handle = Handle::Random(server_.epoch, options_.shard);
     entry->shape = holding.factorization->shape();
     entry->pinned = options.pin;
     entry->lease = options.lease;
@@ -131,9 +131,14 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
   const std::shared_ptr<KeyRecord> record = RecordOf(options, entries);
   // A few at a time, so that others come in between. One that is filed may be gone by then.
   for (size_t at = 0; at < entries.size(); at += kAtATime) {
+    std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
     Caller& owner = InsertAll(caller, Portion<Entry*>(entries, at));
+    if (closed_) {
+      dead = EndAll(kAtATime);
+      continue;
+    }
     if (record != nullptr && at + kAtATime >= entries.size()) RememberKey(owner, record);
   }
   return handles;
@@ -163,10 +168,11 @@ NotFoundReason FactorizationCache::WhyNot(const std::string& caller, const Handl
                                           : NotFoundReason::kOtherServer;
   }
   const auto it = tombstones_.find(handle);
-  if (it == tombstones_.end() || it->second.caller_hash != HashOf(caller)) {
-    return NotFoundReason::kNeverExisted;
+  if (it != tombstones_.end() && it->second.caller_hash == HashOf(caller)) {
+    return it->second.reason;
   }
-  return it->second.reason;
+  return closed_ && handle.shard() == options_.shard ? NotFoundReason::kDeviceFailed
+                                                     : NotFoundReason::kNeverExisted;
 }
 
 FactorizationCache::Entry* FactorizationCache::EntryOf(const Handle& handle) const {
@@ -215,8 +221,10 @@ std::shared_ptr<Holding> FactorizationCache::End(Entry* entry, NotFoundReason wh
   pinned_ -= entry->pinned;
   metrics_->RecordEviction(reason);
 
-  tombstones_[entry->handle] = {HashOf(owner.name), why};
-  tombstone_order_.push_back(entry->handle);
+  if (why != NotFoundReason::kDeviceFailed) {  // else the shard says it
+    tombstones_[entry->handle] = {HashOf(owner.name), why};
+    tombstone_order_.push_back(entry->handle);
+  }
   while (static_cast<int64_t>(tombstone_order_.size()) > options_.tombstones) {
     tombstones_.erase(tombstone_order_.front());
     tombstone_order_.pop_front();
@@ -409,6 +417,27 @@ std::vector<Evicted> FactorizationCache::Evict(int64_t bytes, double fair_bytes)
     }
   }
   return evicted;
+}
+
+std::vector<std::shared_ptr<Holding>> FactorizationCache::EndAll(size_t most) {
+  std::vector<std::shared_ptr<Holding>> dead;
+  while (dead.size() < most && !entries_.empty()) {
+    dead.push_back(
+        End(*entries_.begin(), NotFoundReason::kDeviceFailed, EvictionReason::kDeviceFailed));
+  }
+  return dead;
+}
+
+void FactorizationCache::Close() {
+  // A few at a time, so that others come in between.
+  for (bool more = true; more;) {
+    std::vector<std::shared_ptr<Holding>> dead;  // destroyed after the lock is gone
+    mutex_.LetOthersIn();
+    FairLock lock(&mutex_);
+    closed_ = true;
+    dead = EndAll(kAtATime);
+    more = !entries_.empty();
+  }
 }
 
 int64_t FactorizationCache::EvictableBytes() {

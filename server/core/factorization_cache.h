@@ -11,6 +11,8 @@
 //
 // An ended handle leaves a tombstone, so that NOT_FOUND can say why; only so many are kept.
 //
+// A cache whose device failed is closed: all of its handles end at once, and it takes no more.
+//
 // An idempotency key stands for all systems of the Factor that brought it, those that were not
 // positive definite included. It lives as long as all of its handles do, and goes with the first of
 // them that ends or changes.
@@ -63,6 +65,7 @@ class FactorizationCache : public Evictor {
   struct Options {
     int64_t tombstones = 65536;
     absl::Duration idle_expiry = absl::InfiniteDuration();
+    uint8_t shard = 0;  // in every handle that it makes
   };
   // A system of a Factor with an idempotency key.
   struct KeyedSystem {
@@ -197,6 +200,8 @@ class FactorizationCache : public Evictor {
   Changed UnpinHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
   // Ends what was idle for longer than the expiry, and neither pinned, leased nor in use.
   void Expire();
+  // Ends all, in use or not, with the reason DEVICE_FAILED, as it then ends what comes later.
+  void Close();
 
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle) const;
   std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
@@ -342,6 +347,8 @@ class FactorizationCache : public Evictor {
   // Removes the entry; the caller drops the holding after unlocking. The entry may be gone then.
   std::shared_ptr<Holding> End(Entry* entry, NotFoundReason why, EvictionReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Up to so many, since the device failed; destroyed after unlocking.
+  std::vector<std::shared_ptr<Holding>> EndAll(size_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Evicted EndIdle(Entry* entry, EvictionReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   FactorizationStats StatsOf(const Entry& entry, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -360,6 +367,7 @@ class FactorizationCache : public Evictor {
   int64_t next_use_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t pinned_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace blockd::server

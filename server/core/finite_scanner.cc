@@ -60,6 +60,12 @@ FiniteScanner FiniteScanner::AtBlock(const MatrixForm& form, int64_t system, boo
   return scanner;
 }
 
+FiniteScanner FiniteScanner::AtByte(const MatrixForm& form, int64_t system, int64_t byte) {
+  FiniteScanner scanner(form, system);
+  scanner.scalars_ = byte / ScalarBytes(form.shape.scalar);
+  return scanner;
+}
+
 absl::Status FiniteScanner::Scan(std::span<const std::byte> bytes) {
   const size_t size = static_cast<size_t>(ScalarBytes(form_.shape.scalar));
   if (partial_bytes_ > 0) {

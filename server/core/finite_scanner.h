@@ -19,6 +19,8 @@ class FiniteScanner {
   // One that begins at a diagonal or coupling block, as they are stored.
   static FiniteScanner AtBlock(const MatrixForm& form, int64_t system, bool diagonal,
                                int64_t block);
+  // One that begins so many bytes into its system, at a scalar.
+  static FiniteScanner AtByte(const MatrixForm& form, int64_t system, int64_t byte);
 
   // The next bytes of this system. INVALID_ARGUMENT with the field and the place.
   absl::Status Scan(std::span<const std::byte> bytes);

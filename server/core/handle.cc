@@ -30,9 +30,10 @@ Epoch Epoch::Start(std::string_view server_name) {
   return epoch;
 }
 
-Handle Handle::Random(const Epoch& epoch) {
+Handle Handle::Random(const Epoch& epoch, uint8_t shard) {
   Handle handle;
-  FillRandom(handle.bytes.data(), kIdBytes);
+  FillRandom(handle.bytes.data(), kIdBytes - 1);
+  handle.bytes[kIdBytes - 1] = static_cast<char>(shard);
   std::memcpy(handle.bytes.data() + kIdBytes, epoch.bytes.data(), Epoch::kBytes);
   return handle;
 }

@@ -1,6 +1,7 @@
-// The name of a held factorization: 128 random bits, then the epoch of the server that made it. A
-// handle of another server, or of this one before it was restarted, is thereby told from one that
-// never existed.
+// The name of a held factorization: 120 random bits, a byte that says which of the server's devices
+// holds it, then the epoch of the server that made it. So a server finds the device without a
+// table, and a handle of another server, or of this one before it was restarted, is told from one
+// that never existed.
 #ifndef BLOCKD_SERVER_CORE_HANDLE_H_
 #define BLOCKD_SERVER_CORE_HANDLE_H_
 
@@ -29,15 +30,16 @@ struct Epoch {
 };
 
 struct Handle {
-  static constexpr size_t kIdBytes = 16;
+  static constexpr size_t kIdBytes = 16;  // the last of them is the shard's
   static constexpr size_t kBytes = kIdBytes + Epoch::kBytes;
   std::array<char, kBytes> bytes{};
 
   // A new one from the system's random source. Thread-safe.
-  static Handle Random(const Epoch& epoch);
+  static Handle Random(const Epoch& epoch, uint8_t shard = 0);
   static std::optional<Handle> FromBytes(std::string_view bytes);  // nullopt: wrong length
   std::string_view view() const { return {bytes.data(), bytes.size()}; }
   Epoch epoch() const;
+  uint8_t shard() const { return static_cast<uint8_t>(bytes[kIdBytes - 1]); }  // if it is one's own
   std::string hex() const;
 
   friend bool operator==(const Handle&, const Handle&) = default;
@@ -48,6 +50,8 @@ struct Handle {
     return H::combine(std::move(h), handle.bytes);
   }
 };
+
+inline constexpr size_t kMaxShards = 256;  // that a handle can tell
 
 // Which server this is, and since which start.
 struct ServerIdentity {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/relax.h"
+
 namespace blockd::server {
 namespace {
 
@@ -12,23 +14,37 @@ constexpr double kSurely = 0.5;
 constexpr double kLearning = 0.1;
 constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
 
+// Answers that are few.
+constexpr size_t kFewAnswers = 2;
+
+thread_local bool may_answer_here = false;
+
 TaskPtr AsTask(WorkPtr work) { return TaskPtr(static_cast<Task*>(work.release())); }
 
 }  // namespace
 
-Lane::Lane(const SchedulerLimits& limits, Clock* clock,
+bool MayAnswerHere() { return may_answer_here; }
+
+Lane::Lane(const SchedulerLimits& limits, absl::Duration poll, Clock* clock,
            absl::AnyInvocable<void(absl::Time) const> on_deadline)
-    : clock_(clock), on_deadline_(std::move(on_deadline)), scheduler_(limits) {
-  thread_ = std::thread([this] { Loop(); });
+    : poll_(poll), clock_(clock), on_deadline_(std::move(on_deadline)), scheduler_(limits) {
+  feeder_ = std::thread([this] { Loop(); });
+  completer_ = std::thread([this] { CompleteLoop(); });
 }
 
 Lane::~Lane() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = flush_ = true;
-    work_.SignalAll();
+    SignalWorkLocked();
   }
-  thread_.join();
+  feeder_.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    fed_ = true;
+    done_.Signal();
+  }
+  completer_.join();
 }
 
 absl::Status Lane::Push(TaskPtr& task) {
@@ -49,17 +65,19 @@ absl::Status Lane::Push(TaskPtr& task) {
       }
     }
     scheduler_.Push(std::move(task), now);
-    // While it is busy, the thread looks at the queue when it is done.
-    if (running_.empty()) work_.Signal();
+    // Else the thread looks at the queue when a flight is done.
+    if (HasRoomLocked()) SignalWorkLocked();
   }
   if (deadline != absl::InfiniteFuture()) on_deadline_(deadline);
   return absl::OkStatus();
 }
 
 double Lane::RunningSecondsLocked(absl::Time now) const {
-  if (running_.empty()) return 0;
-  const double spent = absl::ToDoubleSeconds(now - running_since_);
-  return std::max(running_seconds_ * correction_ - spent, 0.0);
+  if (flights_.empty()) return 0;
+  double seconds = 0;
+  for (const auto& flight : flights_) seconds += flight->seconds;
+  const absl::Time since = std::max(flights_.front()->started, last_end_);
+  return std::max(seconds * correction_ - absl::ToDoubleSeconds(now - since), 0.0);
 }
 
 absl::Duration Lane::Backlog() const {
@@ -98,11 +116,13 @@ absl::Time Lane::EndExpired(absl::Time now) {
     absl::MutexLock lock(&mutex_);
     ended = scheduler_.TakeExpired(now);
     next = scheduler_.NextDeadline();
-    for (Task* task : running_) {
-      if (task->context->deadline > now) {
-        next = std::min(next, task->context->deadline);
-      } else {
-        task->context->cancelled.store(true, std::memory_order_relaxed);
+    for (const auto& flight : flights_) {
+      for (const TaskPtr& task : flight->batch) {
+        if (task->context->deadline > now) {
+          next = std::min(next, task->context->deadline);
+        } else {
+          task->context->cancelled.store(true, std::memory_order_relaxed);
+        }
       }
     }
   }
@@ -113,15 +133,38 @@ absl::Time Lane::EndExpired(absl::Time now) {
 void Lane::Flush() {
   absl::MutexLock lock(&mutex_);
   flush_ = true;
-  work_.SignalAll();
+  SignalWorkLocked();
+}
+
+bool Lane::HasRoomLocked() const {
+  if (flights_.empty() || flush_) return flights_.size() < kMostFlights;
+  int64_t flying = 0;
+  for (const auto& flight : flights_) flying += std::ssize(flight->batch);
+  return flights_.size() < kMostFlights && scheduler_.size() >= flying;
+}
+
+void Lane::SignalWorkLocked() {
+  signals_.fetch_add(1, std::memory_order_release);
+  work_.Signal();
+}
+
+// Looks without the lock whether there is a signal. False: it is time to sleep until there is one.
+bool Lane::PollLocked() {
+  const absl::Time until = std::max(fed_at_, last_end_) + poll_;
+  if (clock_->Now() >= until) return false;
+  const uint64_t seen = signals_.load(std::memory_order_relaxed);
+  mutex_.Unlock();
+  while (signals_.load(std::memory_order_acquire) == seen && clock_->Now() < until) Relax();
+  mutex_.Lock();
+  return true;
 }
 
 void Lane::Loop() {
   absl::MutexLock lock(&mutex_);
   while (!(stop_ && scheduler_.empty())) {
     const absl::Time now = clock_->Now();
-    if (scheduler_.empty()) {
-      work_.Wait(&mutex_);
+    if (scheduler_.empty() || !HasRoomLocked()) {
+      if (!PollLocked()) work_.Wait(&mutex_);
       continue;
     }
     if (const absl::Time close = scheduler_.NextClose(); close > now && !flush_) {
@@ -129,48 +172,96 @@ void Lane::Loop() {
       continue;
     }
     std::vector<EndedWork> ended;
-    std::vector<WorkPtr> works = scheduler_.Take(now, flush_, &ended, correction_);
-    running_seconds_ = 0;
-    for (const WorkPtr& work : works) {
-      running_.push_back(static_cast<Task*>(work.get()));
-      const Ticket& ticket = work->ticket();
-      running_seconds_ += running_seconds_ == 0 ? std::min(ticket.seconds, work->granted_seconds())
-                                                : ticket.marginal_seconds;
-    }
-    running_since_ = now;
+    Flight* const flight = TakeFlightLocked(now, &ended);
     mutex_.Unlock();
     Answer(std::move(ended));
-    if (!works.empty()) RunBatch(std::move(works), now);
+    if (flight != nullptr) Run(flight);
+    const absl::Time fed = clock_->Now();
     mutex_.Lock();
+    fed_at_ = fed;
   }
 }
 
-void Lane::RunBatch(std::vector<WorkPtr> works, absl::Time now) {
-  std::vector<TaskPtr> batch;
-  batch.reserve(works.size());
-  for (WorkPtr& work : works) batch.push_back(AsTask(std::move(work)));
+Lane::Flight* Lane::TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended) {
+  std::vector<WorkPtr> works = scheduler_.Take(now, flush_, ended, correction_);
+  if (works.empty()) return nullptr;
+  auto flight = std::make_unique<Flight>();
+  flight->batch.reserve(works.size());
+  for (WorkPtr& work : works) {
+    const Ticket& ticket = work->ticket();
+    flight->seconds += flight->batch.empty() ? std::min(ticket.seconds, work->granted_seconds())
+                                             : ticket.marginal_seconds;
+    flight->batch.push_back(AsTask(std::move(work)));
+  }
+  flight->started = now;
+  flights_.push_back(std::move(flight));
+  return flights_.back().get();
+}
+
+void Lane::Run(Flight* flight) {
   // Who comes back keeps its place.
-  for (TaskPtr& task : batch) {
+  for (TaskPtr& task : flight->batch) {
     if (!task->is_piece()) task->permit.slot.Reset();
   }
-  batch[0]->operation->Run(batch);
+  Operation::Completion completion = flight->batch[0]->operation->Run(flight->batch);
+  if (completion == nullptr) return End(flight);
+  absl::MutexLock lock(&mutex_);
+  flight->completion = std::move(completion);
+  done_.Signal();
+}
+
+void Lane::CompleteLoop() {
+  absl::MutexLock lock(&mutex_);
+  for (;;) {
+    Flight* const flight = flights_.empty() ? nullptr : flights_.front().get();
+    if (flight != nullptr && flight->completion != nullptr) {
+      mutex_.Unlock();
+      may_answer_here = flight->batch.size() <= kFewAnswers;
+      flight->completion();
+      may_answer_here = false;
+      End(flight);
+      mutex_.Lock();
+    } else if (fed_ && flight == nullptr) {
+      return;
+    } else {
+      done_.Wait(&mutex_);
+    }
+  }
+}
+
+void Lane::End(Flight* flight) {
   const absl::Time end = clock_->Now();
+  std::unique_ptr<Flight> over;
   {
     absl::MutexLock lock(&mutex_);
-    running_.clear();  // before they are destroyed
-    const double seconds = absl::ToDoubleSeconds(end - now);
-    if (running_seconds_ > 0 && seconds > 0) {
-      const double seen = std::clamp(seconds / running_seconds_, kLeastCorrection, kMostCorrection);
+    const auto found = std::find_if(
+        flights_.begin(), flights_.end(),
+        [flight](const std::unique_ptr<Flight>& each) { return each.get() == flight; });
+    over = std::move(*found);
+    flights_.erase(found);
+    const double seconds = absl::ToDoubleSeconds(end - std::max(over->started, last_end_));
+    last_end_ = end;
+    if (over->seconds > 0 && seconds > 0) {
+      const double seen = std::clamp(seconds / over->seconds, kLeastCorrection, kMostCorrection);
       correction_ += kLearning * (seen - correction_);
     }
-    if (!batch[0]->unfinished) return;
-    batch[0]->unfinished = false;
+    // The one before it may have been in the way of its completion.
+    done_.Signal();
+    if (HasRoomLocked()) SignalWorkLocked();
+    TaskPtr& first = over->batch[0];
+    if (!first->unfinished) return;
+    first->unfinished = false;
     // Whoever raises the flag looks for the task afterwards, under this lock.
-    if (!batch[0]->ended(end)) return scheduler_.Push(std::move(batch[0]), end);
+    if (!first->ended(end)) {
+      scheduler_.Push(std::move(first), end);
+      if (HasRoomLocked()) SignalWorkLocked();
+      return;
+    }
   }
-  const absl::Status status = batch[0]->EndStatus(end);
-  Operation* const operation = batch[0]->operation;
-  operation->Fail(std::move(batch[0]), status);
+  TaskPtr& first = over->batch[0];
+  const absl::Status status = first->EndStatus(end);
+  Operation* const operation = first->operation;
+  operation->Fail(std::move(first), status);
 }
 
 }  // namespace blockd::server

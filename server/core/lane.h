@@ -1,11 +1,20 @@
-// One thread that feeds the device with one kind of work, and the queue before it. A device has a
-// lane for Solves and one for all that factors, so that neither waits for the other.
+// The queue before a device for one kind of work, a thread that feeds the device from it, and one
+// that answers what the device has done. A device has a lane for Solves and one for all that
+// factors, so that neither waits for the other.
+//
+// Batches that the device was given and has not done are in flight, at most kMostFlights of them.
+// One more goes after them as soon as it has as many requests as they have together: the device
+// then finds it ready. What little there is otherwise waits for more company, since a batch costs
+// little more than a part of it.
 //
 // Thread-safe. No lock is held while a task runs, is answered or is destroyed.
 #ifndef BLOCKD_SERVER_CORE_LANE_H_
 #define BLOCKD_SERVER_CORE_LANE_H_
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -20,10 +29,16 @@
 
 namespace blockd::server {
 
+// Whether the calling thread is one that answers what a device has done, and has so few answers to
+// give that it may give them itself: passing them on would take longer.
+bool MayAnswerHere();
+
 class Lane {
  public:
-  // `on_deadline` is told of deadlines that come, and calls EndExpired in time.
-  Lane(const SchedulerLimits& limits, Clock* clock,
+  // `poll`: how long the thread that feeds goes on looking for work once it had some; being woken
+  // takes longer than a small solve waits otherwise. `on_deadline` is told of deadlines that come,
+  // and calls EndExpired in time.
+  Lane(const SchedulerLimits& limits, absl::Duration poll, Clock* clock,
        absl::AnyInvocable<void(absl::Time) const> on_deadline);
   ~Lane();  // after a Drain; runs what is left
 
@@ -45,23 +60,44 @@ class Lane {
   absl::Duration Backlog() const;
 
  private:
+  static constexpr size_t kMostFlights = 3;
+  struct Flight {
+    std::vector<TaskPtr> batch;
+    absl::Time started;
+    double seconds = 0;  // as predicted
+    Operation::Completion completion;
+  };
+
   void Loop();
-  void RunBatch(std::vector<WorkPtr> works, absl::Time now);
+  bool PollLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the thread that feeds.
+  void SignalWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompleteLoop();
+  bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Flight* TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run(Flight* flight);
+  // All of it is answered.
+  void End(Flight* flight);
   static void Answer(std::vector<EndedWork> ended);
   double RunningSecondsLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const absl::Duration poll_;
   Clock* const clock_;
   const absl::AnyInvocable<void(absl::Time) const> on_deadline_;
   mutable absl::Mutex mutex_;
-  absl::CondVar work_;  // for the lane's thread
+  absl::CondVar work_;  // for the thread that feeds the device
+  absl::CondVar done_;  // for the other one
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Task*> running_ ABSL_GUARDED_BY(mutex_);
-  absl::Time running_since_ ABSL_GUARDED_BY(mutex_);
-  double running_seconds_ ABSL_GUARDED_BY(mutex_) = 0;  // of the batch that runs, as predicted
-  double correction_ ABSL_GUARDED_BY(mutex_) = 1;       // seconds over predicted seconds, of late
+  std::deque<std::unique_ptr<Flight>> flights_ ABSL_GUARDED_BY(mutex_);  // in this order
+  absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();   // of a flight
+  double correction_ ABSL_GUARDED_BY(mutex_) = 1;  // seconds over predicted seconds, of late
+  absl::Time fed_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when it last was
+  std::atomic<uint64_t> signals_ = 0;  // SignalWorkLocked so many times
   bool flush_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  bool fed_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is given to the device
+  std::thread feeder_, completer_;
 };
 
 }  // namespace blockd::server

@@ -47,10 +47,22 @@ constexpr std::array<const char*, kStatusCodes> kStatusNames = {
     "UNAUTHENTICATED",
 };
 constexpr std::array<const char*, kMethods> kMethodNames = {
-    "Factor",        "FactorStream",     "Solve",
-    "SolveStream",   "SolveMany",        "FactorSolve",
-    "Release",       "GetFactorization", "ListFactorizations",
-    "GetServerInfo", "GetPlan",          "Admin",
+    "Factor",
+    "FactorStream",
+    "Solve",
+    "SolveStream",
+    "SolveMany",
+    "FactorSolve",
+    "FactorSolveMany",
+    "SelectedInverse",
+    "Sample",
+    "Smooth",
+    "Release",
+    "GetFactorization",
+    "ListFactorizations",
+    "GetServerInfo",
+    "GetPlan",
+    "Admin",
 };
 // Each method has these from the start, so that the first such answer too is an increase. A line of
 // every scrape for each of the others would be of what hardly ever happens.
@@ -61,12 +73,13 @@ constexpr absl::StatusCode kCommonStatuses[] = {
 constexpr int kPhases = 5;
 constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
                                                           "download"};
-constexpr std::array<const char*, kWorkKinds> kKindNames = {"factor", "solve", "factor_solve"};
+constexpr std::array<const char*, kWorkKinds> kKindNames = {"factor", "solve", "factor_solve",
+                                                            "inverse"};
 constexpr std::array<const char*, kEvictionReasons> kEvictionNames = {
-    "memory", "fragmentation", "idle", "released", "failed_refactor", "admin"};
+    "memory", "fragmentation", "idle", "released", "failed_refactor", "admin", "device_failed"};
 constexpr std::array<const char*, kMissReasons> kMissNames = {
-    "NEVER_EXISTED", "RELEASED",        "EVICTED",     "EXPIRED",
-    "RESTARTED",     "FAILED_REFACTOR", "OTHER_SERVER"};
+    "NEVER_EXISTED", "RELEASED",        "EVICTED",      "EXPIRED",
+    "RESTARTED",     "FAILED_REFACTOR", "OTHER_SERVER", "DEVICE_FAILED"};
 
 // 10 us to 100 s, three a decade.
 Histogram::BucketBoundaries SecondsBuckets() {
@@ -92,12 +105,13 @@ Histogram::BucketBoundaries PowersOfTen(int first, int last) {
   return buckets;
 }
 
-// What a family of metrics by tenant takes from each of them.
-struct TenantFamily {
+// What a family of metrics by tenant, or by device, takes from each of them.
+template <typename Of>
+struct FamilyOf {
   const char* name;
   const char* help;
   prometheus::MetricType type;
-  double (*value)(const TenantUse&);
+  double (*value)(const Of&);
 };
 
 template <Resource resource>
@@ -105,7 +119,7 @@ double Used(const TenantUse& use) {
   return static_cast<double>(use.used[static_cast<size_t>(resource)]);
 }
 
-constexpr std::array<TenantFamily, 8> kTenantFamilies = {{
+constexpr std::array<FamilyOf<TenantUse>, 8> kTenantFamilies = {{
     {"blockd_tenant_device_bytes", "Device memory reserved, by tenant.",
      prometheus::MetricType::Gauge, Used<Resource::kDeviceBytes>},
     {"blockd_tenant_pinned_bytes", "Thereof, of factorizations pinned or leased.",
@@ -129,19 +143,45 @@ constexpr std::array<TenantFamily, 8> kTenantFamilies = {{
      }},
 }};
 
+template <int64_t DeviceSample::*field>
+double FieldOf(const DeviceSample& device) {
+  return static_cast<double>(device.*field);
+}
+
+constexpr std::array<FamilyOf<DeviceSample>, 7> kShardFamilies = {{
+    {"blockd_shard_healthy", "1 while the device is in service, 0 since it failed.",
+     prometheus::MetricType::Gauge,
+     [](const DeviceSample& device) { return device.healthy ? 1.0 : 0.0; }},
+    {"blockd_shard_factorizations", "Factorizations held, by device.",
+     prometheus::MetricType::Gauge, FieldOf<&DeviceSample::factorizations>},
+    {"blockd_shard_budget_bytes", "Memory that may be reserved, by device.",
+     prometheus::MetricType::Gauge, FieldOf<&DeviceSample::budget_bytes>},
+    {"blockd_shard_budget_reserved_bytes", "Thereof reserved, by device.",
+     prometheus::MetricType::Gauge, FieldOf<&DeviceSample::budget_reserved_bytes>},
+    {"blockd_shard_budget_evictable_bytes", "Thereof idle, which may be evicted, by device.",
+     prometheus::MetricType::Gauge, FieldOf<&DeviceSample::budget_evictable_bytes>},
+    {"blockd_shard_backlog_seconds", "Predicted time until what waits and runs is done, by device.",
+     prometheus::MetricType::Gauge,
+     [](const DeviceSample& device) { return device.backlog_seconds; }},
+    {"blockd_shard_busy_seconds_total", "Time at work, by device.", prometheus::MetricType::Counter,
+     [](const DeviceSample& device) { return device.busy_seconds; }},
+}};
+
 // Which tenants there are changes while the server runs: these families are made for each scrape.
-void AppendTenants(const std::vector<TenantUse>& tenants,
-                   std::vector<prometheus::MetricFamily>* families) {
-  for (const TenantFamily& made_of : kTenantFamilies) {
+template <typename Of, size_t families_count, typename NameOf>
+void Append(const std::array<FamilyOf<Of>, families_count>& made, const char* label,
+            const std::vector<Of>& all, NameOf name_of,
+            std::vector<prometheus::MetricFamily>* families) {
+  for (const FamilyOf<Of>& made_of : made) {
     prometheus::MetricFamily& family = families->emplace_back();
     family.name = made_of.name;
     family.help = made_of.help;
     family.type = made_of.type;
-    for (const TenantUse& use : tenants) {
+    for (size_t i = 0; i < all.size(); ++i) {
       prometheus::ClientMetric& metric = family.metric.emplace_back();
-      metric.label.push_back({"tenant", use.name});
+      metric.label.push_back({label, name_of(i)});
       // Of the two the serializer reads the one of the family's type.
-      metric.gauge.value = metric.counter.value = made_of.value(use);
+      metric.gauge.value = metric.counter.value = made_of.value(all[i]);
     }
   }
 }
@@ -166,9 +206,14 @@ class Metrics::Impl : public prometheus::Collectable {
   }
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    const std::vector<TenantUse> tenants = Sample();
+    const GaugeSample sample = Sample();
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
-    AppendTenants(tenants, &families);
+    Append(
+        kTenantFamilies, "tenant", sample.tenants, [&](size_t i) { return sample.tenants[i].name; },
+        &families);
+    Append(
+        kShardFamilies, "device", sample.devices, [](size_t i) { return std::to_string(i); },
+        &families);
     return families;
   }
 
@@ -215,8 +260,8 @@ class Metrics::Impl : public prometheus::Collectable {
   void MakeRequestFamilies();
   void MakeWorkFamilies();
   void MakeGauges();
-  // Sets the gauges, and says what is by tenant.
-  std::vector<TenantUse> Sample() const ABSL_LOCKS_EXCLUDED(sampler_mutex_);
+  // Sets the gauges; what is by tenant or by device is left to do.
+  GaugeSample Sample() const ABSL_LOCKS_EXCLUDED(sampler_mutex_);
 
   Counter& AddCounter(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({});
@@ -337,14 +382,14 @@ void Metrics::Impl::MakeGauges() {
   for (int k = 0; k < kWorkKinds; ++k) queued_[k] = &queued.Add({{"kind", kKindNames[k]}});
 }
 
-std::vector<TenantUse> Metrics::Impl::Sample() const {
+GaugeSample Metrics::Impl::Sample() const {
   absl::MutexLock lock(&sampler_mutex_);
   if (!sampler_) return {};
   GaugeSample sample = sampler_();
   for (const auto& [field, gauge] : sampled_) gauge->Set(static_cast<double>(sample.*field));
   for (int k = 0; k < kWorkKinds; ++k) queued_[k]->Set(static_cast<double>(sample.queued[k]));
   healthy_->Set(sample.healthy ? 1 : 0);
-  return std::move(sample.tenants);
+  return sample;
 }
 
 Metrics::Metrics(const BuildInfo& build) : impl_(std::make_shared<Impl>(build)) {}
@@ -358,7 +403,7 @@ void Metrics::RecordRequest(Method method, absl::StatusCode status, absl::Durati
 }
 
 void Metrics::RecordPhases(Method method, const PhaseTimes& phases) {
-  if (method > Method::kFactorSolve) return;  // one that does not compute
+  if (method > Method::kSmooth) return;  // one that does not compute
   const absl::Duration times[] = {phases.queue, phases.upload, phases.compute, phases.download};
   for (size_t p = 1; p < kPhases; ++p) {
     impl_->Seconds(static_cast<size_t>(method), p).Observe(absl::ToDoubleSeconds(times[p - 1]));

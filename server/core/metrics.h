@@ -27,6 +27,10 @@ enum class Method {
   kSolveStream,
   kSolveMany,
   kFactorSolve,
+  kFactorSolveMany,
+  kSelectedInverse,
+  kSample,
+  kSmooth,
   kRelease,
   kGetFactorization,
   kListFactorizations,
@@ -34,20 +38,28 @@ enum class Method {
   kGetPlan,
   kAdmin,  // every call of blockd.v1.Admin
 };
-inline constexpr int kMethods = 12;
+inline constexpr int kMethods = 16;
 const char* MethodName(Method method);  // "Factor", ...
 
 // What the device thread runs in batches: the label `kind`.
-enum class WorkKind { kFactor, kSolve, kFactorSolve };
-inline constexpr int kWorkKinds = 3;
+enum class WorkKind { kFactor, kSolve, kFactorSolve, kInverse };
+inline constexpr int kWorkKinds = 4;
 
 // Why a factorization is no longer held: the label `reason` of blockd_evictions_total.
-enum class EvictionReason { kMemory, kFragmentation, kIdle, kReleased, kFailedRefactor, kAdmin };
-inline constexpr int kEvictionReasons = 6;
+enum class EvictionReason {
+  kMemory,
+  kFragmentation,
+  kIdle,
+  kReleased,
+  kFailedRefactor,
+  kAdmin,
+  kDeviceFailed
+};
+inline constexpr int kEvictionReasons = 7;
 
 // Why a handle was not found: the label `reason` of blockd_cache_misses_total, in the order of
 // NotFoundReason.
-inline constexpr int kMissReasons = 7;
+inline constexpr int kMissReasons = 8;
 
 struct PhaseTimes {
   absl::Duration queue, upload, compute, download;
@@ -58,7 +70,18 @@ struct BuildInfo {
   std::string version, backend, device, server;
 };
 
-// Sampled at a scrape.
+// Of one device, sampled at a scrape: the label `device` is its place in the list.
+struct DeviceSample {
+  bool healthy = true;
+  int64_t factorizations = 0;
+  int64_t budget_bytes = 0;
+  int64_t budget_reserved_bytes = 0;
+  int64_t budget_evictable_bytes = 0;
+  double backlog_seconds = 0;
+  double busy_seconds = 0;
+};
+
+// Sampled at a scrape: sums over the devices that are in service.
 struct GaugeSample {
   int64_t factorizations = 0;
   int64_t factorization_bytes = 0;
@@ -79,7 +102,8 @@ struct GaugeSample {
   int64_t device_memory_bytes = 0;
   int64_t queued[kWorkKinds] = {};  // requests in the queue now
   std::vector<TenantUse> tenants;   // each is a label: those of the tenants file, and "other"
-  bool healthy = true;
+  std::vector<DeviceSample> devices;
+  bool healthy = true;  // some device is
 };
 
 class Metrics {

@@ -42,6 +42,12 @@ class OngoingWork {
     *token = Token(this);
     return true;
   }
+  // A part of what has begun and is not over.
+  void BeginPart(Token* token) {
+    absl::MutexLock lock(&mutex_);
+    ++count_;
+    *token = Token(this);
+  }
   void Close() {
     absl::MutexLock lock(&mutex_);
     closed_ = true;

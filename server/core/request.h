@@ -23,6 +23,8 @@
 
 namespace blockd::server {
 
+struct Permit;
+
 // Who asks, until when. Shared by the handler, which may cancel, and the core, which looks.
 struct RequestContext {
   std::string caller;       // the tenant: handles belong to it; empty is one like any other
@@ -33,6 +35,9 @@ struct RequestContext {
   // What is above the tenant's highest class is lowered to it; REALTIME needs a deadline.
   PriorityClass priority = PriorityClass::kInteractive;
   std::atomic<bool> cancelled{false};  // by SolverCore::Cancel, or the deadline; work looks at it
+  // The accepted request that this is a part of: parts wait for places in the queue alone, and are
+  // accepted while the server drains. Null: it is a request of its own.
+  const Permit* part_of = nullptr;
   // The label of the metrics; absent: Factor, Solve or FactorSolve.
   std::optional<Method> method;
 };
@@ -108,7 +113,8 @@ struct SolveReply {
   std::optional<double> backward_error;
   double backward_error_bound = 0;
   int32_t refinements = 0;
-  double growth = 1;  // this and the next: FactorSolve only
+  double growth = 1;  // these three: FactorSolve only
+  bool matrix_kept = false;
   std::optional<double> log_determinant;
   Cost cost;
 };
@@ -127,6 +133,8 @@ struct SolveManyParams {
   bool residual = false;
   int32_t max_refinements = 0;
   bool check_finite = false;
+
+  bool needs_matrix() const { return residual || max_refinements > 0; }
 };
 
 // Where no solve succeeds because the request is late or cancelled, that is the status instead.
@@ -136,11 +144,36 @@ struct SolveManyReply {
 };
 using SolveManyDone = absl::AnyInvocable<void(absl::StatusOr<SolveManyReply>)>;
 
-struct FactorSolveParams {
-  BlockTridiagonalView matrix;
-  int64_t num_rhs = 0;
-  std::span<const std::byte> rhs;
-  std::span<std::byte> solution;
+// Blocks of inv(A), to host memory: the sizes are InverseItem's (blockd/engine/solver.h).
+struct SelectedInverseParams {
+  Handle handle;
+  InverseParts parts = InverseParts::kDiagonalBlocks;
+  int64_t first_block = 0;
+  int64_t num_blocks = 0;
+  std::span<std::byte> diagonal, coupling;  // aligned as their scalars
+
+  // INVALID_ARGUMENT for blocks that the shape does not have. num_blocks 0 becomes all that follow.
+  absl::Status Resolve(const Shape& shape);
+};
+
+// Samples of N(0, inv(A)), Nn x num_samples, to host memory.
+struct SampleParams {
+  Handle handle;
+  uint64_t seed = 0;
+  uint64_t first_sample = 0;
+  int64_t num_samples = 1;
+  std::span<std::byte> samples;  // aligned as its scalars
+};
+// Of either.
+struct CostReply {
+  Cost cost;
+};
+using CostDone = absl::AnyInvocable<void(absl::StatusOr<CostReply>)>;
+
+// What is asked of systems that are factored and solved for in one request.
+struct FactorSolveOptions {
+  bool overwrite = false;  // these two with a handle, as FactorParams has them
+  bool keep_matrix = false;
   bool residual = false;
   int32_t max_refinements = 0;
   bool check_finite = false;  // the matrix
@@ -149,8 +182,52 @@ struct FactorSolveParams {
   Accuracy accuracy = Accuracy::kStandard;
 
   bool measures() const { return residual || max_refinements > 0; }
-  bool may_keep_matrix() const { return measures() || accuracy == Accuracy::kGuaranteed; }
+  bool may_keep_matrix() const {
+    return keep_matrix || measures() || accuracy == Accuracy::kGuaranteed;
+  }
 };
+
+// Where a handle is given, its factorization is replaced by the one that was solved with, if the
+// request succeeds. If it fails, at whichever step, the old one stays in force; with `overwrite`
+// the handle may end, with the reason FAILED_REFACTOR.
+//
+// Requests of one handle that are under way at once take effect one after another, each with the
+// solution of its own matrix.
+struct FactorSolveParams : FactorSolveOptions {
+  std::optional<Handle> handle;
+  BlockTridiagonalView matrix;
+  int64_t num_rhs = 0;
+  std::span<const std::byte> rhs;
+  std::span<std::byte> solution;
+};
+
+// The same for many systems of one form, each of which fails by itself. They are one task of the
+// scheduler, have one plan, and are factored and solved for together.
+struct FactorSolveManyParams : FactorSolveOptions {
+  MatrixForm form;
+  std::vector<BlockTridiagonalView> matrices;    // at least one, of that form
+  std::vector<SolveManyParams::Columns> solves;  // one a system
+  std::vector<Handle> handles;  // one a system, no two alike; empty: nothing is kept
+  // Where these are some of a message's systems: which; empty: all of them. Errors say it.
+  std::vector<size_t> places;
+
+  int64_t PlaceOf(size_t system) const {
+    return static_cast<int64_t>(places.empty() ? system : places[system]);
+  }
+};
+
+struct FactorSolveOutcome {
+  SolveOutcome solve;
+  double growth = 1;  // these three if the status is OK
+  bool matrix_kept = false;
+  std::optional<double> log_determinant;  // if asked for
+};
+// Where no system succeeds because the request is late or cancelled, that is the status instead.
+struct FactorSolveManyReply {
+  std::vector<FactorSolveOutcome> systems;  // in order
+  Cost cost;
+};
+using FactorSolveManyDone = absl::AnyInvocable<void(absl::StatusOr<FactorSolveManyReply>)>;
 
 // What a Factor of some systems and a Solve of some right-hand sides would do.
 struct PlanReply {
@@ -169,6 +246,9 @@ struct CoreLimits {
   int64_t max_batch_bytes = int64_t{256} << 20;  // right-hand sides, or matrices, of one batch
   int64_t max_batch_rhs = 1024;
   absl::Duration max_batch_delay = absl::ZeroDuration();  // waits for company so long at most
+  // How long a thread that waits for requests goes on looking once it had some, before it sleeps.
+  // Negative: not at all, or, of a server's options, what fits the machine.
+  absl::Duration poll = -absl::Microseconds(1);
   absl::Duration default_lease = absl::ZeroDuration();
   absl::Duration max_lease = absl::Hours(1);
   absl::Duration idle_expiry = absl::InfiniteDuration();  // released after so long without use

@@ -5,14 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/admission.h"
+#include "server/core/errors.h"
+
 namespace blockd::server {
 namespace {
 
 // While what was chosen to be evicted is used, or what was evicted for is taken, by others.
 constexpr int kDefragmentAttempts = 3;
 constexpr int64_t kReservePart = 16;  // of the pool, unless the operator says otherwise
-// A delay to try again after says how long the queue is, but not that somebody should give up.
-constexpr absl::Duration kLongestRetry = absl::Seconds(5);
 
 SchedulerLimits LimitsOf(const CoreLimits& limits) {
   return {.max_requests = limits.max_batch_requests,
@@ -22,8 +23,13 @@ SchedulerLimits LimitsOf(const CoreLimits& limits) {
           .max_delay = limits.max_batch_delay};
 }
 
-Budget::Options BudgetOf(Resource resource, int64_t total, double share, const CoreLimits& limits) {
-  return {.resource = resource, .total = total, .share = share, .retry_delay = limits.retry_delay};
+Budget::Options BudgetOf(Resource resource, int64_t total, double share, const CoreLimits& limits,
+                         BudgetGroup* group) {
+  return {.resource = resource,
+          .total = total,
+          .share = share,
+          .retry_delay = limits.retry_delay,
+          .group = group};
 }
 
 std::vector<FreePiece> FreePiecesOf(const MemoryPool& pool) {
@@ -62,28 +68,29 @@ int64_t LeastFactorBytes(const Shape& shape, int64_t systems) {
 
 }  // namespace
 
-Shard::Shard(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
-             Tenants* tenants, Metrics* metrics, Clock* clock)
-    : limits_(limits),
-      server_name_(server.name),
-      tenants_(tenants),
+Shard::Shard(uint8_t index, std::unique_ptr<Solver> solver, const CoreLimits& limits,
+             const ServerIdentity& server, DeviceBudgets* budgets, Metrics* metrics, Clock* clock,
+             absl::AnyInvocable<void(const absl::Status&)> on_failure)
+    : index_(index),
+      limits_(limits),
       metrics_(metrics),
       clock_(clock),
+      on_failure_(std::move(on_failure)),
       solver_(std::move(solver)),
       reserve_(TakeReserve(solver_->backend().pool(), limits.solve_reserve_bytes)),
       solve_reserve_(reserve_ ? std::make_unique<MemoryPool>(reserve_.data(), reserve_.bytes())
                               : nullptr),
       device_(BudgetOf(Resource::kDeviceBytes,
                        solver_->backend().pool().stats().capacity_bytes - reserve_.bytes(), 1,
-                       limits)),
-      pinned_(BudgetOf(Resource::kPinnedBytes, device_.total(), limits.tenant_share, limits)),
-      handles_(BudgetOf(Resource::kHandles, limits.max_handles, limits.tenant_share, limits)),
-      slots_(
-          BudgetOf(Resource::kQueueSlots, limits.max_queued_requests, limits.tenant_share, limits)),
-      cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry}, server, clock,
-             metrics),
-      solves_(LimitsOf(limits), clock, [this](absl::Time deadline) { WatchBefore(deadline); }),
-      factors_(LimitsOf(limits), clock, [this](absl::Time deadline) { WatchBefore(deadline); }) {
+                       limits, &budgets->device)),
+      pinned_(BudgetOf(Resource::kPinnedBytes, device_.total(), limits.tenant_share, limits,
+                       &budgets->pinned)),
+      cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry, .shard = index},
+             server, clock, metrics),
+      solves_(LimitsOf(limits), limits.poll, clock,
+              [this](absl::Time deadline) { WatchBefore(deadline); }),
+      factors_(LimitsOf(limits), limits.poll, clock,
+               [this](absl::Time deadline) { WatchBefore(deadline); }) {
   device_.set_evictor(&cache_);
   watch_thread_ = std::thread([this] { WatchLoop(); });
 }
@@ -100,76 +107,11 @@ Shard::~Shard() {
 // -----------------------------------------------------------------------------------------------------
 // Requests
 
-absl::Duration Shard::RetryDelay() const {
-  const absl::Duration backlog = std::max(solves_.Backlog(), factors_.Backlog());
-  return std::clamp(backlog, limits_.retry_delay, std::max(limits_.retry_delay, kLongestRetry));
-}
-
-absl::StatusOr<Permit> Shard::Admit(RequestContext& context, int64_t requests) {
-  const absl::Time now = clock_->Now();
-  if (context.deadline <= now) return absl::DeadlineExceededError("the deadline has passed");
-  if (context.cancelled.load(std::memory_order_relaxed)) {
-    return absl::CancelledError("the request was cancelled");
-  }
-  if (context.priority == PriorityClass::kRealtime && context.deadline == absl::InfiniteFuture()) {
-    return InvalidFieldError("priority", "REALTIME without a deadline", "a deadline");
-  }
-  if (context.tenant == nullptr) {
-    absl::StatusOr<TenantPtr> tenant = tenants_->Get(context.caller);
-    if (!tenant.ok()) return tenant.status();
-    context.tenant = *std::move(tenant);
-  }
-  Permit permit;
-  permit.tenant = context.tenant;
-  if (!ongoing_.Begin(&permit.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
-  absl::Status status = TakeRate("requests_per_second", permit.tenant->requests(), *permit.tenant,
-                                 static_cast<double>(requests), now);
-  if (status.ok()) status = TakeSlot(permit);
-  if (!status.ok()) return status;
-  return permit;
-}
-
-absl::StatusOr<Permit> Shard::AdmitAnother(const Permit& permit) {
-  Permit another;
-  another.tenant = permit.tenant;
-  if (!ongoing_.Begin(&another.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
-  if (absl::Status status = TakeSlot(another); !status.ok()) return status;
-  return another;
-}
-
-absl::Status Shard::TakeSlot(Permit& permit) {
-  absl::StatusOr<Reservation> slot = slots_.Reserve(permit.tenant, 1);
-  if (!slot.ok()) return WithRetryAfter(slot.status(), RetryDelay());
-  permit.slot = *std::move(slot);
-  return absl::OkStatus();
-}
-
-absl::Status Shard::TakeUpload(const Permit& permit, int64_t bytes) {
-  return TakeRate("upload_bytes_per_second", permit.tenant->upload_bytes(), *permit.tenant,
-                  static_cast<double>(bytes), clock_->Now());
-}
-
-absl::Status Shard::TakeRate(const char* quota, TokenBucket& bucket, const Tenant& tenant,
-                             double amount, absl::Time now) const {
-  const absl::Duration wait = bucket.Take(amount, now);
-  if (wait == absl::ZeroDuration()) return absl::OkStatus();
-  const double rate = bucket.rate();
-  const absl::Status status = QuotaExceededError(
-      {.quota = quota, .limit = rate, .used = rate, .asked = amount, .tenant = tenant.name()});
-  if (wait == absl::InfiniteDuration()) return status;
-  return WithRetryAfter(status, std::max(wait, limits_.retry_delay));
-}
-
-PriorityClass Shard::ClassOf(const RequestContext& context) {
-  return context.tenant ? std::max(context.priority, context.tenant->highest_class())
-                        : context.priority;
-}
-
 void Shard::Submit(TaskPtr task) {
   Operation* const operation = task->operation;
   Ticket ticket = task->ticket();
   ticket.tenant = task->permit.tenant.get();
-  ticket.priority = ClassOf(*task->context);
+  ticket.priority = Admission::ClassOf(*task->context);
   ticket.deadline = task->context->deadline;
   ticket.owner = task->context.get();
   Lane& lane = LaneOf(ticket.key.kind);
@@ -220,7 +162,10 @@ bool Shard::Defragment(std::span<const int64_t> pieces) {
 void Shard::CountBusy(int change) {
   const absl::Time now = clock_->Now();
   absl::MutexLock lock(&busy_mutex_);
-  if (busy_lanes_ > 0) metrics_->RecordDeviceBusy(now - busy_since_);
+  if (busy_lanes_ > 0) {
+    metrics_->RecordDeviceBusy(now - busy_since_);
+    busy_ += now - busy_since_;
+  }
   busy_since_ = now;
   busy_lanes_ += change;
 }
@@ -287,62 +232,84 @@ void Shard::WatchLoop() {
 
 void Shard::Note(const absl::Status& status) {
   if (!absl::IsInternal(status)) return;
-  absl::AnyInvocable<void(const absl::Status&)> callback;
   {
     absl::MutexLock lock(&health_mutex_);
     if (!failure_.ok()) return;
     failure_ = status;
-    callback = std::exchange(on_unhealthy_, nullptr);
   }
-  if (callback) callback(status);
+  on_failure_(status);
 }
 
-bool Shard::healthy() const {
+absl::Status Shard::failure() const {
   absl::MutexLock lock(&health_mutex_);
-  return failure_.ok();
+  return failure_;
 }
 
-void Shard::OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback) {
-  absl::Status failure;
-  {
-    absl::MutexLock lock(&health_mutex_);
-    if (failure_.ok()) {
-      on_unhealthy_ = std::move(callback);
-      return;
-    }
-    failure = failure_;
-  }
-  callback(failure);
+void Shard::TakeOutOfService() {
+  cache_.Close();
+  device_.LeaveGroup();
+  pinned_.LeaveGroup();
+  in_service_ = false;  // from now on none of its handles is found
 }
 
-void Shard::Close() {
-  ongoing_.Close();
+void Shard::Flush() {
   solves_.Flush();
   factors_.Flush();
 }
 
+Shard::State Shard::state() {
+  State state;
+  const DeviceInfo& device = solver_->backend().device();
+  state.backend = device.backend;
+  state.name = device.name;
+  state.parallelism = device.parallelism;
+  state.memory_bytes = device_.total();
+  state.free_bytes = device_.free();
+  state.evictable_bytes = cache_.EvictableBytes();
+  state.solve_reserve_bytes = reserve_.bytes();
+  state.factorizations = cache_.totals().entries;
+  state.pool = solver_->backend().pool().stats();
+  state.backlog = Backlog();
+  state.in_service = in_service();
+  state.failure = failure();
+  return state;
+}
+
 void Shard::Sample(GaugeSample& sample) {
   const FactorizationCache::Totals totals = cache_.totals();
-  sample.factorizations = totals.entries;
-  sample.factorization_bytes = totals.bytes;
-  sample.pinned_factorizations = totals.pinned;
-  sample.budget_bytes = device_.total();
-  sample.budget_reserved_bytes = device_.reserved();
-  sample.budget_peak_reserved_bytes = device_.peak_reserved();
-  sample.budget_evictable_bytes = cache_.EvictableBytes();
-  sample.solve_reserve_bytes = reserve_.bytes();
-  const PoolStats pool = solver_->backend().pool().stats();
-  sample.pool_bytes = pool.capacity_bytes;
-  sample.pool_used_bytes = pool.used_bytes;
-  sample.pool_peak_used_bytes = pool.peak_used_bytes;
-  sample.pool_free_bytes = pool.free_bytes;
-  sample.pool_largest_free_bytes = pool.largest_free_bytes;
-  sample.device_memory_bytes = solver_->backend().device().memory_bytes;
-  sample.queued[static_cast<size_t>(WorkKind::kSolve)] = solves_.size(WorkKind::kSolve);
-  for (const WorkKind kind : {WorkKind::kFactor, WorkKind::kFactorSolve}) {
-    sample.queued[static_cast<size_t>(kind)] = factors_.size(kind);
+  DeviceSample own;
+  own.healthy = failure().ok();
+  own.factorizations = totals.entries;
+  own.budget_bytes = device_.total();
+  own.budget_reserved_bytes = device_.reserved();
+  own.budget_evictable_bytes = cache_.EvictableBytes();
+  own.backlog_seconds = absl::ToDoubleSeconds(Backlog());
+  {
+    absl::MutexLock lock(&busy_mutex_);
+    own.busy_seconds = absl::ToDoubleSeconds(busy_);
   }
-  sample.healthy = healthy();
+  sample.devices.push_back(own);
+  sample.queued[static_cast<size_t>(WorkKind::kSolve)] += solves_.size(WorkKind::kSolve);
+  for (const WorkKind kind : {WorkKind::kFactor, WorkKind::kFactorSolve, WorkKind::kInverse}) {
+    sample.queued[static_cast<size_t>(kind)] += factors_.size(kind);
+  }
+  if (!in_service()) return;
+  sample.factorizations += totals.entries;
+  sample.factorization_bytes += totals.bytes;
+  sample.pinned_factorizations += totals.pinned;
+  sample.budget_bytes += own.budget_bytes;
+  sample.budget_reserved_bytes += own.budget_reserved_bytes;
+  sample.budget_peak_reserved_bytes += device_.peak_reserved();
+  sample.budget_evictable_bytes += own.budget_evictable_bytes;
+  sample.solve_reserve_bytes += reserve_.bytes();
+  const PoolStats pool = solver_->backend().pool().stats();
+  sample.pool_bytes += pool.capacity_bytes;
+  sample.pool_used_bytes += pool.used_bytes;
+  sample.pool_peak_used_bytes += pool.peak_used_bytes;
+  sample.pool_free_bytes += pool.free_bytes;
+  sample.pool_largest_free_bytes =
+      std::max(sample.pool_largest_free_bytes, pool.largest_free_bytes);
+  sample.device_memory_bytes += solver_->backend().device().memory_bytes;
 }
 
 }  // namespace blockd::server

@@ -1,9 +1,14 @@
 // One device with all that belongs to it: memory, what is kept there, and the lanes that feed it.
 //
+// Once the device failed, the shard is out of service, unless it is the last one (shards.h): what
+// it held is gone, what waits is answered, and nothing new comes.
+//
 // Thread-safe. Operations (operations/) use it; it knows none of them.
 #ifndef BLOCKD_SERVER_CORE_SHARD_H_
 #define BLOCKD_SERVER_CORE_SHARD_H_
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,40 +29,35 @@
 #include "server/core/factorization_cache.h"
 #include "server/core/lane.h"
 #include "server/core/metrics.h"
-#include "server/core/permit.h"
 #include "server/core/request.h"
 #include "server/core/task.h"
-#include "server/core/tenants.h"
 
 namespace blockd::server {
 
+// Quotas and shares of tenants hold over all shards together. It outlives them.
+struct DeviceBudgets {
+  BudgetGroup device, pinned;
+};
+
 class Shard {
  public:
-  // All but the solver outlive it.
-  Shard(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
-        Tenants* tenants, Metrics* metrics, Clock* clock);
-  ~Shard();  // after Close
+  // `index` is in every handle that it makes. `on_failure` is called once, with the first failure,
+  // from the thread that met it. All but the solver outlive it.
+  Shard(uint8_t index, std::unique_ptr<Solver> solver, const CoreLimits& limits,
+        const ServerIdentity& server, DeviceBudgets* budgets, Metrics* metrics, Clock* clock,
+        absl::AnyInvocable<void(const absl::Status&)> on_failure);
+  ~Shard();  // runs what is left
 
+  uint8_t index() const { return index_; }
   const CoreLimits& limits() const { return limits_; }
   Solver& solver() { return *solver_; }
   Metrics& metrics() { return *metrics_; }
   absl::Time Now() const { return clock_->Now(); }
   Budget& device() { return device_; }
   Budget& pinned() { return pinned_; }
-  Budget& handles() { return handles_; }
   FactorizationCache& cache() { return cache_; }
   // Where Solves find their workspace, whatever else the memory is full of; null if there is none.
   MemoryPool* solve_reserve() { return solve_reserve_.get(); }
-
-  // Accepts a request that counts for so many: it is not over yet, the server does not drain, the
-  // tenant's rate and the queue have room. INVALID_ARGUMENT for REALTIME without a deadline.
-  absl::StatusOr<Permit> Admit(RequestContext& context, int64_t requests = 1);
-  // Of a request that was accepted: another place in the queue.
-  absl::StatusOr<Permit> AdmitAnother(const Permit& permit);
-  // The tenant's rate of bytes that it sends.
-  absl::Status TakeUpload(const Permit& permit, int64_t bytes);
-  // Its class, not above the tenant's highest.
-  static PriorityClass ClassOf(const RequestContext& context);
 
   // Queues a task, whose ticket has what its kind of work says, or answers it.
   void Submit(TaskPtr task);
@@ -77,8 +77,10 @@ class Shard {
 
   // INTERNAL: the device or a library failed.
   void Note(const absl::Status& status);
-  bool healthy() const;
-  void OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback);
+  absl::Status failure() const;  // the first; OK: healthy
+  bool in_service() const { return in_service_; }
+  // Ends all that it holds, and takes nothing new. Once.
+  void TakeOutOfService();
   // Between the two some lane is at work on the device; the time is counted once for all of them.
   void BeginWork() { CountBusy(1); }
   void EndWork() { CountBusy(-1); }
@@ -90,40 +92,51 @@ class Shard {
   void SetWatch(absl::AnyInvocable<absl::Time(absl::Time)> look);
   void WatchBefore(absl::Time deadline);
 
-  // New work is refused from now on; batches that wait for company close.
-  void Close();
-  void WaitUntilIdle() { ongoing_.WaitUntilNone(); }
+  // Batches that wait for company close, and do not wait any more.
+  void Flush();
+  // Until what waits and runs now is done, as predicted: of the lane that takes longer; of both
+  // together, which share the device.
+  absl::Duration LongestBacklog() const { return std::max(solves_.Backlog(), factors_.Backlog()); }
+  absl::Duration Backlog() const { return solves_.Backlog() + factors_.Backlog(); }
 
+  struct State {
+    std::string backend, name;
+    int32_t parallelism = 0;
+    int64_t memory_bytes = 0, free_bytes = 0, evictable_bytes = 0, factorizations = 0;
+    int64_t solve_reserve_bytes = 0;  // of the pool, beside memory_bytes
+    PoolStats pool;
+    absl::Duration backlog;
+    bool in_service = true;
+    absl::Status failure;
+  };
+  State state();
+  // Adds what it has to the sums, and a device to the list.
   void Sample(GaugeSample& sample);
 
  private:
   Lane& LaneOf(WorkKind kind) { return kind == WorkKind::kSolve ? solves_ : factors_; }
-  absl::Status TakeSlot(Permit& permit);
-  absl::Status TakeRate(const char* quota, TokenBucket& bucket, const Tenant& tenant, double amount,
-                        absl::Time now) const;
-  absl::Duration RetryDelay() const;
   void WatchLoop();
   void CountBusy(int change);
 
+  const uint8_t index_;
   const CoreLimits limits_;
-  const std::string server_name_;
-  Tenants* const tenants_;
   Metrics* const metrics_;
   Clock* const clock_;
+  absl::AnyInvocable<void(const absl::Status&)> on_failure_;
   const std::unique_ptr<Solver> solver_;
   DeviceBuffer reserve_;
   const std::unique_ptr<MemoryPool> solve_reserve_;
-  Budget device_, pinned_, handles_, slots_;  // outlive the cache, whose entries hold reservations
+  Budget device_, pinned_;  // outlive the cache, whose entries hold reservations
   FactorizationCache cache_;
-  OngoingWork ongoing_;
 
   absl::Mutex busy_mutex_;
   int busy_lanes_ ABSL_GUARDED_BY(busy_mutex_) = 0;
   absl::Time busy_since_ ABSL_GUARDED_BY(busy_mutex_);  // or counted until
+  absl::Duration busy_ ABSL_GUARDED_BY(busy_mutex_);
 
   mutable absl::Mutex health_mutex_;
-  absl::Status failure_ ABSL_GUARDED_BY(health_mutex_);  // the first of the device; OK: healthy
-  absl::AnyInvocable<void(const absl::Status&)> on_unhealthy_ ABSL_GUARDED_BY(health_mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(health_mutex_);
+  std::atomic<bool> in_service_{true};
 
   absl::Mutex watch_mutex_;
   absl::CondVar watch_;

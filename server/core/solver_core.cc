@@ -1,13 +1,19 @@
 #include "server/core/solver_core.h"
 
+#include <algorithm>
+#include <deque>
 #include <limits>
 #include <utility>
 
+#include "server/core/admission.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor.h"
 #include "server/core/operations/factor_solve.h"
+#include "server/core/operations/factor_solve_requests.h"
+#include "server/core/operations/inverse.h"
+#include "server/core/operations/smooth.h"
 #include "server/core/operations/solve.h"
-#include "server/core/shard.h"
+#include "server/core/operations/solve_requests.h"
 
 namespace blockd::server {
 namespace {
@@ -21,22 +27,34 @@ Budget::Options HostBudget(const CoreLimits& limits) {
           .limit = "max_inflight_request_bytes"};
 }
 
+std::vector<std::unique_ptr<Solver>> JustOne(std::unique_ptr<Solver> solver) {
+  std::vector<std::unique_ptr<Solver>> solvers;
+  solvers.push_back(std::move(solver));
+  return solvers;
+}
+
 }  // namespace
 
 // Members are destroyed in reverse order. Lanes run what is left, which needs the operations: these
 // go last but for what they use.
 class SolverCore::Impl {
  public:
-  Impl(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
-       Metrics* metrics, Clock* clock)
+  Impl(std::vector<std::unique_ptr<Solver>> solvers, const CoreLimits& limits,
+       const ServerIdentity& server, Metrics* metrics, Clock* clock)
       : metrics(metrics),
         tenants(limits.max_tenants),
         host(HostBudget(limits)),
-        shard(std::move(solver), limits, server, &tenants, metrics, clock) {
-    shard.SetWatch([this](absl::Time now) { return factor.EndExpired(now); });
+        admission(limits, server, &tenants, clock, [this] { return shards.ShortestBacklog(); }),
+        shards(std::move(solvers), limits, server, metrics, clock) {
+    for (size_t i = 0; i < shards.size(); ++i) {
+      solve_on.emplace_back(&shards[i]);
+      factor_solve_on.emplace_back(&admission, &shards[i]);
+      inverse_on.emplace_back(&admission, &shards[i]);
+    }
+    shards[0].SetWatch([this](absl::Time now) { return factor.EndExpired(now); });
     metrics->SetSampler([this] {
       GaugeSample sample;
-      shard.Sample(sample);
+      shards.Sample(sample);
       sample.host_budget_bytes = host.total();
       sample.host_budget_reserved_bytes = host.reserved();
       sample.host_budget_peak_reserved_bytes = host.peak_reserved();
@@ -47,26 +65,36 @@ class SolverCore::Impl {
   ~Impl() {
     Drain();
     metrics->SetSampler(nullptr);
-    shard.SetWatch(nullptr);
+    shards[0].SetWatch(nullptr);
   }
 
   void Drain() {
-    shard.Close();
-    shard.WaitUntilIdle();
+    admission.Close();
+    shards.Flush();
+    admission.WaitUntilIdle();
   }
 
   Metrics* const metrics;
   Tenants tenants;
   Budget host;
-  Shard shard;
-  FactorOperation factor{&shard, &host};
-  SolveOperation solve{&shard};
-  FactorSolveOperation factor_solve{&shard};
+  Admission admission;
+  Shards shards;
+  const std::shared_ptr<MemoryPool> host_memory = shards.HostMemory();
+  FactorOperation factor{&admission, &shards, &host};
+  std::deque<SolveOperation> solve_on;  // these three: one a device
+  std::deque<FactorSolveOperation> factor_solve_on;
+  std::deque<InverseOperation> inverse_on;
+  SolveRequests solve{&admission, &shards, &solve_on};
+  FactorSolveRequests factor_solve{&shards, &factor_solve_on};
 };
+
+SolverCore::SolverCore(std::vector<std::unique_ptr<Solver>> solvers, const CoreLimits& limits,
+                       const ServerIdentity& server, Metrics* metrics, Clock* clock)
+    : impl_(std::make_unique<Impl>(std::move(solvers), limits, server, metrics, clock)) {}
 
 SolverCore::SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits,
                        const ServerIdentity& server, Metrics* metrics, Clock* clock)
-    : impl_(std::make_unique<Impl>(std::move(solver), limits, server, metrics, clock)) {}
+    : SolverCore(JustOne(std::move(solver)), limits, server, metrics, clock) {}
 
 SolverCore::~SolverCore() = default;
 
@@ -75,7 +103,7 @@ Budget& SolverCore::host() { return impl_->host; }
 
 void SolverCore::Cancel(RequestContext& context) {
   context.cancelled.store(true, std::memory_order_relaxed);
-  impl_->shard.Cancel(&context);
+  impl_->shards.Cancel(&context);
   impl_->factor.Cancel(&context);
 }
 
@@ -103,7 +131,7 @@ void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveMany
 }
 
 absl::StatusOr<Shape> SolverCore::ShapeOf(const std::string& caller, const Handle& handle) {
-  absl::StatusOr<FactorizationStats> stats = cache().Get(caller, handle);
+  absl::StatusOr<FactorizationStats> stats = Get(caller, handle);
   if (!stats.ok()) return stats.status();
   return stats->shape;
 }
@@ -112,27 +140,48 @@ void SolverCore::FactorSolve(ContextPtr context, const FactorSolveParams& params
   impl_->factor_solve.Start(std::move(context), params, std::move(done));
 }
 
+void SolverCore::FactorSolveMany(ContextPtr context, FactorSolveManyParams params,
+                                 FactorSolveManyDone done) {
+  impl_->factor_solve.StartMany(std::move(context), std::move(params), std::move(done));
+}
+
+void SolverCore::SelectedInverse(ContextPtr context, const SelectedInverseParams& params,
+                                 CostDone done) {
+  impl_->inverse_on[impl_->shards.IndexOf(params.handle)].StartInverse(std::move(context), params,
+                                                                       std::move(done));
+}
+
+void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone done) {
+  impl_->inverse_on[impl_->shards.IndexOf(params.handle)].StartSample(std::move(context), params,
+                                                                      std::move(done));
+}
+
+void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured,
+                        const SmoothResults& results, SmoothDone done) {
+  StartSmooth(this, &impl_->admission, std::move(context), measured, results, std::move(done));
+}
+
 absl::StatusOr<int64_t> SolverCore::Release(const std::string& caller,
                                             std::span<const Handle> handles) {
   if (handles.empty()) return InvalidFieldError("handle", "none", "at least one handle");
-  return cache().Release(caller, handles);
+  return impl_->shards.Release(caller, handles);
 }
 
 absl::StatusOr<FactorizationStats> SolverCore::Get(const std::string& caller,
                                                    const Handle& handle) {
-  return cache().Get(caller, handle);
+  return impl_->shards.Of(handle).cache().Get(caller, handle);
 }
 
-FactorizationCache& SolverCore::cache() { return impl_->shard.cache(); }
+Shards& SolverCore::shards() { return impl_->shards; }
 
 std::vector<FactorizationStats> SolverCore::List(const std::string& caller,
                                                  std::optional<Handle> after, int64_t limit) {
-  return cache().List(caller, after, limit);
+  return impl_->shards.List(caller, after, limit);
 }
 
 absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_systems,
                                            int64_t num_rhs) {
-  Shard& shard = impl_->shard;
+  Shard& shard = impl_->shards.front();
   absl::Status status = CheckSpec(form);
   status.Update(CheckSystems(num_systems, shard.limits()));
   status.Update(CheckColumns(num_rhs, shard.limits()));
@@ -153,23 +202,32 @@ absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_s
 }
 
 SolverCore::MemoryStats SolverCore::memory() {
-  MemoryStats stats;
-  stats.total_bytes = impl_->shard.device().total();
-  stats.free_bytes = impl_->shard.device().free();
-  stats.evictable_bytes = cache().EvictableBytes();
-  stats.factorizations = cache().totals().entries;
-  stats.pool = backend().pool().stats();
-  const MemoryPool* const reserve = impl_->shard.solve_reserve();
-  stats.solve_reserve_bytes = reserve != nullptr ? reserve->stats().capacity_bytes : 0;
-  return stats;
+  MemoryStats sum;
+  for (size_t i = 0; i < impl_->shards.size(); ++i) {
+    const Shard::State state = impl_->shards[i].state();
+    if (!state.in_service) continue;
+    sum.total_bytes += state.memory_bytes;
+    sum.free_bytes += state.free_bytes;
+    sum.evictable_bytes += state.evictable_bytes;
+    sum.factorizations += state.factorizations;
+    sum.solve_reserve_bytes += state.solve_reserve_bytes;
+    sum.pool.capacity_bytes += state.pool.capacity_bytes;
+    sum.pool.used_bytes += state.pool.used_bytes;
+    sum.pool.peak_used_bytes += state.pool.peak_used_bytes;
+    sum.pool.free_bytes += state.pool.free_bytes;
+    sum.pool.largest_free_bytes =
+        std::max(sum.pool.largest_free_bytes, state.pool.largest_free_bytes);
+  }
+  return sum;
 }
 
-const CoreLimits& SolverCore::limits() const { return impl_->shard.limits(); }
-Backend& SolverCore::backend() { return impl_->shard.solver().backend(); }
-bool SolverCore::healthy() const { return impl_->shard.healthy(); }
+const CoreLimits& SolverCore::limits() const { return impl_->admission.limits(); }
+std::shared_ptr<MemoryPool> SolverCore::host_memory() { return impl_->host_memory; }
+Backend& SolverCore::backend() { return impl_->shards.front().solver().backend(); }
+bool SolverCore::healthy() const { return impl_->shards.healthy(); }
 
-void SolverCore::OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback) {
-  impl_->shard.OnUnhealthy(std::move(callback));
+void SolverCore::OnDeviceFailure(std::function<void(const DeviceFailure&)> callback) {
+  impl_->shards.OnFailure(std::move(callback));
 }
 
 void SolverCore::Drain() { impl_->Drain(); }

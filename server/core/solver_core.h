@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,30 +34,57 @@
 #include "server/core/handle.h"
 #include "server/core/metrics.h"
 #include "server/core/request.h"
+#include "server/core/shards.h"
+#include "server/core/smooth_request.h"
 #include "server/core/tenants.h"
 
 namespace blockd::server {
 
-// A matrix that arrives in chunks. Its first part, a sixty-fourth but at least 64 KiB and at most
-// 16 MiB, is kept on the host; with it everything else that the call needs is reserved, and what is
-// idle evicted for it. So who sends nothing takes nothing from anybody. Destroying it gives all
-// back. One thread at a time. It is finished or destroyed before its core is.
+// A matrix that arrives in chunks, on the stream that began it and on others that joined. Its first
+// part, a sixty-fourth but at least 64 KiB and at most 16 MiB, is kept on the host; with it
+// everything else that the call needs is reserved, and what is idle evicted for it. So who sends
+// nothing takes nothing from anybody. Destroying it gives all back. It is finished or destroyed
+// before its core is.
+//
+// Each stream has a range of the matrix, whose bytes come in order: Place says where they belong,
+// WriteAt copies them there. Place is called by one thread at a time for each range. WriteAt too
+// until the upload is staged; from then on by any number of threads, in any order.
 class FactorUpload {
  public:
+  static constexpr int kFirstRange = 0;  // of the stream that began it: all that nobody joins for
+  static constexpr int kMostRanges = 64;
+
   virtual ~FactorUpload() = default;
-  // The next bytes of the stream. INVALID_ARGUMENT if more come than the header said;
+  // A range for another stream, `bytes` long; `first` is a multiple of 8. FAILED_PRECONDITION
+  // unless staged. INVALID_ARGUMENT if it is not one of the matrix, or meets another range or what
+  // the first one has had; RESOURCE_EXHAUSTED beyond kMostRanges.
+  virtual absl::StatusOr<int> Join(int64_t first, int64_t bytes) = 0;
+  // Where the next bytes of a range begin. Looks at them where the caller asked to have them
+  // checked. INVALID_ARGUMENT if more come than the range has; nothing is taken then.
+  virtual absl::StatusOr<int64_t> Place(int range,
+                                        std::span<const std::span<const std::byte>> pieces) = 0;
   // RESOURCE_EXHAUSTED, when the first part is here, if others have taken the memory meanwhile.
-  virtual absl::Status Write(std::span<const std::byte> bytes) = 0;
+  virtual absl::Status WriteAt(int64_t place, std::span<const std::byte> bytes) = 0;
+  virtual bool staged() const = 0;  // its memory is taken
   virtual int64_t expected_bytes() const = 0;
-  virtual int64_t received_bytes() const = 0;
+  virtual int64_t received_bytes() const = 0;  // written, in any range
+
+  // The next bytes of the first range.
+  absl::Status Write(std::span<const std::byte> bytes) {
+    const absl::StatusOr<int64_t> place = Place(kFirstRange, {&bytes, 1});
+    return place.ok() ? WriteAt(*place, bytes) : place.status();
+  }
 };
 
 class SolverCore {
  public:
-  // `metrics` and `clock` outlive the core. `server` is in every handle that it makes.
+  // One solver a device, 1 to kMaxShards. `metrics` and `clock` outlive the core. `server` is in
+  // every handle that it makes.
+  SolverCore(std::vector<std::unique_ptr<Solver>> solvers, const CoreLimits& limits,
+             const ServerIdentity& server, Metrics* metrics, Clock* clock);
   SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
-             Metrics* metrics, Clock* clock);
-  ~SolverCore();  // drains
+             Metrics* metrics, Clock* clock);  // on one device
+  ~SolverCore();                               // drains
 
   // Who may have what; may be configured again at any time.
   Tenants& tenants();
@@ -83,19 +111,31 @@ class SolverCore {
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
 
   void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
-  // One request for the scheduler, or, where the factorizations have several plans, one for each of
-  // them. INVALID_ARGUMENT without a solve.
+  // One request for the scheduler, or, where the factorizations have several plans or are on
+  // several devices, one for each of them. INVALID_ARGUMENT without a solve.
   void SolveMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
   // Shape, expected bytes of the right-hand sides: what a stream needs before it accepts chunks.
   // NOT_FOUND as Solve says it; does not count as a use.
   absl::StatusOr<Shape> ShapeOf(const std::string& caller, const Handle& handle);
 
   void FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done);
+  // One request for the scheduler. INVALID_ARGUMENT without a system, and for a handle given twice.
+  void FactorSolveMany(ContextPtr context, FactorSolveManyParams params, FactorSolveManyDone done);
+
+  // Blocks of inv(A) of a held factorization, and samples of N(0, inv(A)).
+  void SelectedInverse(ContextPtr context, const SelectedInverseParams& params, CostDone done);
+  void Sample(ContextPtr context, const SampleParams& params, CostDone done);
+
+  // Smooths, as smooth_request.h says. Assembles on the calling thread. What the parameters and the
+  // results point to stays until `done` and, if that was given one, until PendingSmooth is gone;
+  // `done` is as cheap as others, and Finish is for a thread that has time.
+  void Smooth(ContextPtr context, const MeasuredSmooth& measured, const SmoothResults& results,
+              SmoothDone done);
 
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle);
-  // Of all tenants, for whoever runs the server; factorization_cache.h has the contracts.
-  FactorizationCache& cache();
+  // All devices, and what they hold of all tenants, for whoever runs the server.
+  Shards& shards();
   // The caller's, in the order of their handles, after `after` if given, at most `limit`.
   std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
                                        int64_t limit);
@@ -103,6 +143,7 @@ class SolverCore {
   // Nothing is reserved and nothing runs. RESOURCE_EXHAUSTED for what could never fit.
   absl::StatusOr<PlanReply> Plan(const MatrixForm& form, int64_t num_systems, int64_t num_rhs);
 
+  // Sums over the devices in service.
   struct MemoryStats {
     int64_t total_bytes = 0, free_bytes = 0, evictable_bytes = 0, factorizations = 0;
     int64_t solve_reserve_bytes = 0;  // of the pool, beside total_bytes
@@ -110,12 +151,16 @@ class SolverCore {
   };
   MemoryStats memory();
   const CoreLimits& limits() const;
-  Backend& backend();
+  Backend& backend();  // of the first device in service
+  // Where right-hand sides and solutions are best kept, for the device reads and writes them where
+  // they lie; null: anywhere. It may outlive the core.
+  std::shared_ptr<MemoryPool> host_memory();
 
-  // False once the device or a library failed (INTERNAL): health then says NOT_SERVING.
+  // False once every device, or a library on it, failed (INTERNAL): health then says NOT_SERVING.
   bool healthy() const;
-  // Called once, when healthy turns false, with the failure; at once if it is false already.
-  void OnUnhealthy(absl::AnyInvocable<void(const absl::Status&)> callback);
+  // Called for each device that fails, one after another, and at once for those that have failed.
+  // It must not set another.
+  void OnDeviceFailure(std::function<void(const DeviceFailure&)> callback);
 
   // New work is refused with UNAVAILABLE from now on; returns when the accepted work is done. An
   // upload that has begun is accepted work, until it was finished and answered, or destroyed.

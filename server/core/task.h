@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "server/core/permit.h"
 #include "server/core/request.h"
 #include "server/core/scheduler.h"
@@ -21,10 +22,13 @@ using TaskPtr = std::unique_ptr<Task>;
 class Operation {
  public:
   virtual ~Operation() = default;
-  // Runs and answers tasks of one BatchKey. On the lane's thread, which destroys them. A piece of a
-  // task that leaves some of it is `unfinished`, with a ticket for that, and goes back to the
-  // queue.
-  virtual void Run(const std::vector<TaskPtr>& batch) = 0;
+  // What is left to do once the device has been given a batch: waits for it, and answers.
+  using Completion = absl::AnyInvocable<void()>;
+  // Runs tasks of one BatchKey, on the thread that feeds the device, and answers them; or returns
+  // what will, on the lane's other thread, after those of the batches before. The lane destroys the
+  // tasks then. A piece of a task that leaves some of it is `unfinished`, with a ticket for that,
+  // and goes back to the queue.
+  virtual Completion Run(const std::vector<TaskPtr>& batch) = 0;
   // Answers a task that never ran. On any thread.
   virtual void Fail(TaskPtr task, const absl::Status& status) = 0;
 };

@@ -114,7 +114,7 @@ class HandlesCall final : public AdminCallOf<Request> {
     const absl::StatusOr<std::vector<Handle>> handles = HandlesOf(this->request_);
     if (!handles.ok()) return this->Fail(handles.status());
     std::vector<Handle> missing;
-    const FactorizationCache::Changed changed = (this->core().cache().*change)(*handles, &missing);
+    const FactorizationCache::Changed changed = (this->core().shards().*change)(*handles, &missing);
     this->Audit(AuditText(*handles, changed));
     Reply wire;
     Tell(changed, &wire);
@@ -122,8 +122,8 @@ class HandlesCall final : public AdminCallOf<Request> {
     this->Succeed(SerializeMessage(wire));
   }
 };
-using EvictCall = HandlesCall<v1::EvictRequest, v1::EvictReply, &FactorizationCache::EvictHandles>;
-using UnpinCall = HandlesCall<v1::UnpinRequest, v1::UnpinReply, &FactorizationCache::UnpinHandles>;
+using EvictCall = HandlesCall<v1::EvictRequest, v1::EvictReply, &Shards::EvictHandles>;
+using UnpinCall = HandlesCall<v1::UnpinRequest, v1::UnpinReply, &Shards::UnpinHandles>;
 
 class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
  public:
@@ -170,10 +170,10 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
   }
 
   std::vector<FactorizationCache::OwnedStats> Some(std::optional<Handle> after) {
-    FactorizationCache& cache = core().cache();
-    if (!request_.has_tenant()) return cache.ListAll(after, kMaxPageSize);
+    const Shards& shards = core().shards();
+    if (!request_.has_tenant()) return shards.ListAll(after, kMaxPageSize);
     std::vector<FactorizationCache::OwnedStats> some;
-    for (FactorizationStats& stats : cache.List(request_.tenant(), after, kMaxPageSize)) {
+    for (FactorizationStats& stats : shards.List(request_.tenant(), after, kMaxPageSize)) {
       some.push_back({request_.tenant(), std::move(stats)});
     }
     return some;

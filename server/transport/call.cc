@@ -23,15 +23,6 @@ constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int64_t kMaxReleasedHandles = 10'000;  // by one call
 
-std::string NewRequestId() {
-  static const auto& process = *new std::string([] {
-    absl::BitGen bits;
-    return absl::StrCat(absl::Hex(absl::Uniform<uint32_t>(bits), absl::kZeroPad8), "-");
-  }());
-  static std::atomic<uint64_t> next{1};
-  return absl::StrCat(process, next.fetch_add(1, std::memory_order_relaxed));
-}
-
 std::string_view Metadata(const grpc::ServerContextBase& rpc, const char* key) {
   const auto& all = rpc.client_metadata();
   const auto found = all.find(key);
@@ -98,6 +89,7 @@ std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& optio
   return {{"blockd.v1.ReleaseRequest.handle", kMaxReleasedHandles},
           {"blockd.v1.FactorRequest.system", options.core.max_systems},
           {"blockd.v1.FactorOptions.handle", options.core.max_systems},
+          {"blockd.v1.FactorSolveManyRequest.handle", options.core.max_systems},
           {"blockd.v1.SolveManyRequest.handle", kMaxSolves},
           {"blockd.v1.SolveManyRequest.index", kMaxSolves},
           {"blockd.v1.SolveManyRequest.num_rhs", kMaxSolves},
@@ -122,16 +114,7 @@ absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const TenantPtr&
 CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBase* rpc,
                        RoleSet roles)
     : CallRecord(state, method, MakeContext(rpc)) {
-  const Identities& who = *state->identities;
-  absl::StatusOr<Principal> user = who.Identify(PeerOf(*rpc, who));
-  allowed_ = user.status();
-  if (!user.ok()) return;
-  context_->caller = user->tenant;
-  allowed_ = CheckRole(*user, roles);
-  if (!allowed_.ok()) return;
-  absl::StatusOr<TenantPtr> tenant = state->core->tenants().Get(context_->caller);
-  allowed_ = tenant.status();
-  if (tenant.ok()) context_->tenant = *std::move(tenant);
+  allowed_ = Authorize(*state, PeerOf(*rpc, *state->identities), roles, context_.get());
 }
 
 CallRecord::CallRecord(ServiceState* state, Method method, ContextPtr context)
@@ -191,6 +174,27 @@ void CallRecord::Publish() const {
         .AddSeconds("download_seconds", cost_.download);
   }
   line.WriteOrdinary();
+}
+
+std::string NewRequestId() {
+  static const auto& process = *new std::string([] {
+    absl::BitGen bits;
+    return absl::StrCat(absl::Hex(absl::Uniform<uint32_t>(bits), absl::kZeroPad8), "-");
+  }());
+  static std::atomic<uint64_t> next{1};
+  return absl::StrCat(process, next.fetch_add(1, std::memory_order_relaxed));
+}
+
+absl::Status Authorize(const ServiceState& state, const Peer& peer, RoleSet roles,
+                       RequestContext* context) {
+  absl::StatusOr<Principal> user = state.identities->Identify(peer);
+  if (!user.ok()) return user.status();
+  context->caller = user->tenant;
+  if (absl::Status status = CheckRole(*user, roles); !status.ok()) return status;
+  absl::StatusOr<TenantPtr> tenant = state.core->tenants().Get(context->caller);
+  if (!tenant.ok()) return tenant.status();
+  context->tenant = *std::move(tenant);
+  return absl::OkStatus();
 }
 
 ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline) {

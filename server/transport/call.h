@@ -25,12 +25,14 @@
 #include "server/options.h"
 #include "server/transport/call_tracker.h"
 #include "server/transport/executor.h"
+#include "server/transport/health.h"
+#include "server/transport/open_upload.h"
 #include "server/transport/wire_scan.h"
 
 namespace blockd::server {
 
 // What a thread that serves looks at itself: longer messages would keep other calls waiting.
-constexpr size_t kShortMessageBytes = 64 << 10;
+constexpr size_t kShortMessageBytes = 256 << 10;
 
 class AdminService;
 
@@ -43,8 +45,9 @@ struct ServiceState {
         identity(identity),
         identities(identities),
         start(absl::Now()),
-        work(options.serving_threads),
-        replies(std::max(1, options.serving_threads / 4)),
+        work(2 * options.serving_threads),
+        replies(options.serving_threads, options.core.poll),
+        copies(2 * options.serving_threads),
         element_limits_(ElementLimits(options)) {}
 
   // UNAVAILABLE: with ServerDraining once the server drains, with RetryAfter while the process is
@@ -63,10 +66,13 @@ struct ServiceState {
   const ServerIdentity identity;
   const Identities* const identities;
   CallTracker tracker;
+  HealthBoard health;
   const AdminService* admin = nullptr;  // set before the first call
   const absl::Time start;
-  // What takes long, and what the core answers from threads of its own.
-  Executor work, replies;
+  OpenUploads uploads;
+  // What takes long, what the core answers from threads of its own, and the bytes of uploads, which
+  // so hold up nothing else.
+  Executor work, replies, copies;
 
  private:
   static std::vector<ElementLimit> ElementLimits(const ServerOptions& options);
@@ -111,6 +117,14 @@ class CallRecord {
   int64_t items_ = 0;
   Cost cost_;
 };
+
+// A new id for the log, unlike all others.
+std::string NewRequestId();
+
+// Sets the caller and the tenant. UNAUTHENTICATED or PERMISSION_DENIED: nobody to work for; the
+// caller needs one of `roles`.
+absl::Status Authorize(const ServiceState& state, const Peer& peer, RoleSet roles,
+                       RequestContext* context);
 
 // The context of one request of a stream: it is cancelled by itself, or with the stream.
 ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline);

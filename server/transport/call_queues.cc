@@ -14,7 +14,9 @@ namespace {
 // Calls that may arrive on a queue before its threads have asked for more; gRPC keeps what is
 // beyond.
 constexpr int kSlots = 64;
-constexpr int kThreadsOfAQueue = 4;
+// One reads what comes while the other serves. Alone a thread that a flood keeps reading sees too
+// few of the calls that are reset at once to end their connection.
+constexpr int kThreadsOfAQueue = 2;
 // What allocators keep for the next calls goes back to the system once none came for so long.
 constexpr absl::Duration kQuiet = absl::Seconds(5);
 

@@ -30,6 +30,7 @@ using MakeCall = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<Incom
 // A call was reset, by this peer in gRPC's words, before its message came. From any thread.
 using OnReset = std::function<void(const std::string& peer)>;
 
+// A completion queue and the threads that serve it.
 class CallQueue {
  public:
   CallQueue(int threads, std::unique_ptr<grpc::ServerCompletionQueue> queue,
@@ -66,8 +67,10 @@ class CallQueue {
 
 class CallQueues {
  public:
-  // So many threads, up to four on a queue. A call ends whose client has not taken its reply for
-  // `reply_timeout`; calls are looked at every `look_every`, and `also` is called each time.
+  // So many threads, two on a queue. Few serve more calls than many: all look at one set of
+  // connections in turn, and the one that finds an event wakes the next (server/README.md has
+  // figures, and those of gRPC's callback API). A call ends whose client has not taken its reply
+  // for `reply_timeout`; calls are looked at every `look_every`, and `also` is called each time.
   CallQueues(int threads, absl::Duration reply_timeout, absl::Duration look_every,
              MakeCall make_call, OnReset on_reset, std::function<void()> also);
   ~CallQueues();  // stops

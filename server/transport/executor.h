@@ -6,6 +6,8 @@
 #ifndef BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_
 #define BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace blockd::server {
 
@@ -30,7 +33,8 @@ class Executor {
     std::shared_ptr<Task> self_;  // while it waits
   };
 
-  explicit Executor(int threads);
+  // `poll`: how long one of them goes on looking for work, before it sleeps as the others do.
+  explicit Executor(int threads, absl::Duration poll = absl::ZeroDuration());
   ~Executor();  // once everything that was posted has run
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -39,12 +43,16 @@ class Executor {
 
  private:
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AwaitWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const absl::Duration poll_;
   absl::Mutex mutex_;
   absl::CondVar wake_;  // something is posted, or it stops
   Task* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Task* last_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool looking_ ABSL_GUARDED_BY(mutex_) = false;  // one of them, without the lock
+  std::atomic<uint64_t> changes_ = 0;             // posts, and the stop
   std::vector<std::thread> threads_;
 };
 

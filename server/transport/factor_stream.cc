@@ -1,5 +1,6 @@
 #include "server/transport/factor_stream.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/transport/open_upload.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/upload_pace.h"
 #include "server/transport/wire.h"
@@ -18,11 +20,22 @@
 namespace blockd::server {
 namespace {
 
-// Reading (header, then chunks) -> in the core -> finished. Each message is handled by a task, one
-// after another, and the next is read after it. A cancellation, or the look at the pace, may come
-// meanwhile: each holds the mutex and looks whether the call is finished. A task works on the
-// message without the mutex, with the upload in its own hands, and looks again afterwards.
-class FactorStreamCall final : public ServerCall {
+// In the initial metadata of a stream that others may join now.
+constexpr char kUploadKey[] = "blockd-upload";
+constexpr char kOpen[] = "open";
+constexpr size_t kUploadIdBytes = 16;
+// While so much of a stream is being copied, no more is read from it.
+constexpr int64_t kMostCopyingBytes = int64_t{8} << 20;
+
+// The stream that begins an upload: reading (header, then chunks) -> in the core -> finished. Or
+// one that joined: reading (join, then chunks) -> finished.
+//
+// Each message is handled by a task. It takes the message and finds its place, then lets the next
+// be read, and then copies: so several chunks are copied at once, by as many threads. Until the
+// upload is staged the next is read after the copy. What becomes of the upload is said by
+// OpenUpload, without the mutex: a cancellation, the look at the pace, or another stream may end it
+// at any time, and whoever comes later looks whether the call is finished.
+class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
  public:
   FactorStreamCall(ServiceState* state, std::unique_ptr<IncomingCall> incoming)
       : ServerCall(&state->tracker, std::move(incoming)),
@@ -31,25 +44,21 @@ class FactorStreamCall final : public ServerCall {
         pace_(Limits(0), absl::Now()) {}
 
  private:
-  // What a message has changed; the task's own while it works.
-  struct Taken {
-    std::unique_ptr<FactorUpload> upload;
-    std::optional<FactorReply> found;
-    int64_t bytes = 0;
-    std::optional<Shape> shape;
-    int64_t systems = 0;
-  };
-
   UploadLimits Limits(int64_t bytes_per_second) const {
     return {.idle_timeout = state_->options.stream_idle_timeout,
             .bytes_per_second = bytes_per_second,
             .max_duration = state_->options.max_upload_duration};
   }
+  std::shared_ptr<FactorStreamCall> Self() {
+    return std::static_pointer_cast<FactorStreamCall>(shared_from_this());
+  }
 
   void OnBegin() override {
     absl::MutexLock lock(&mutex_);
+    accepts_work_ = state_->CheckAcceptsWork();
     absl::Status status = record_.allowed();
-    status.Update(state_->CheckAcceptsWork());
+    // An upload that has begun may still be joined.
+    if (state_->uploads.empty()) status.Update(accepts_work_);
     if (!status.ok()) return End(status);
     WatchMe();
     ReadNext();
@@ -59,21 +68,34 @@ class FactorStreamCall final : public ServerCall {
     came_ = ok;
     {
       absl::MutexLock lock(&mutex_);
-      pace_.Came(absl::Now());
+      if (upload_ == nullptr) {
+        pace_.Came(absl::Now());
+      } else if (!joined_) {
+        upload_->Came(absl::Now());
+      }
     }
-    state_->work.Post(Shared(shared_from_this(), &handle_task_));
+    state_->copies.Post(Shared(shared_from_this(), &handle_task_));
   }
 
   void OnCancel() override {
     state_->core->Cancel(*record_.context());  // which may answer at once, from within the call
-    absl::MutexLock lock(&mutex_);
-    if (!in_core_ && !finished_) End(CancellationOf(*record_.context()));
+    const absl::Status status = CancellationOf(*record_.context());
+    Fail(status, status);
   }
 
   void OnLook(absl::Time now) override {
-    absl::MutexLock lock(&mutex_);
-    if (in_core_ || finished_) return;
-    if (absl::Status status = pace_.Check(now); !status.ok()) End(status);
+    std::shared_ptr<OpenUpload> upload;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (in_core_ || finished_) return;
+      if (upload_ == nullptr) {
+        if (absl::Status status = pace_.Check(now); !status.ok()) End(status);
+        return;
+      }
+      if (joined_) return;  // its bytes count for the stream that began the upload
+      upload = upload_;
+    }
+    if (absl::Status status = upload->CheckPace(now); !status.ok()) upload->End(status);
   }
 
   void OnDone() override {
@@ -89,13 +111,34 @@ class FactorStreamCall final : public ServerCall {
   }
 
   void OnFailure(const absl::Status& status) override {
-    absl::MutexLock lock(&mutex_);
-    if (!finished_) End(status);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (finished_) return;
+      if (upload_ == nullptr) return End(status);
+    }
+    Fail(status, status);
+  }
+
+  // Ends the upload, and so this call, with `status`; `others` is what its other streams are told.
+  void Fail(const absl::Status& status, const absl::Status& others) {
+    std::shared_ptr<OpenUpload> upload;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (in_core_ || finished_) return;
+      if (upload_ == nullptr) return End(status);
+      own_status_.Update(status);
+      upload = upload_;
+    }
+    upload->End(others);
   }
 
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     message().Clear();
-    pace_.Wait(absl::Now());
+    if (upload_ == nullptr) {
+      pace_.Wait(absl::Now());
+    } else if (!joined_) {
+      upload_->Wait(absl::Now());
+    }
     Read();
   }
 
@@ -106,67 +149,63 @@ class FactorStreamCall final : public ServerCall {
   }
 
   void OnMessage() {
-    Taken taken;
+    grpc::ByteBuffer bytes;  // the next is read while this one is copied
+    std::shared_ptr<OpenUpload> upload;
     {
       absl::MutexLock lock(&mutex_);
       if (finished_) return;
-      taken.upload = std::move(upload_);
+      bytes.Swap(&message());
+      upload = upload_;
     }
-    absl::Status status = TakeMessage(&taken);
-    absl::MutexLock lock(&mutex_);
-    if (finished_) return;  // which drops the upload
-    if (taken.shape.has_value()) record_.SetShape(*taken.shape, taken.systems);
-    if (!status.ok()) {
-      taken.upload.reset();  // who is told finds everything back
-      return End(status);
-    }
-    if (taken.found.has_value()) return Answer(*taken.found);
-    if (!has_header_) {
-      has_header_ = true;
-      pace_ = UploadPace(Limits(state_->options.min_upload_bytes_per_second), absl::Now());
-    }
-    pace_.Count(taken.bytes);
-    upload_ = std::move(taken.upload);
-    ReadNext();
+    const absl::Status status = TakeMessage(&bytes, upload.get());
+    if (!status.ok()) Fail(status, status);
   }
 
-  // A header that begins an upload, or finds what is held; or a chunk of so many bytes.
-  absl::Status TakeMessage(Taken* taken) {
-    if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
-    std::optional<StreamPart> part =
-        ScanStreamPart(&message(), 0, v1::FactorStreamRequest::kChunkFieldNumber);
-    if (!part.has_value()) {
-      return InvalidFieldError("", "bytes that are not the request's message",
-                               "a blockd.v1.FactorStreamRequest");
-    }
-    if (part->beside_chunk) {
-      return InvalidFieldError("part", "a chunk and something else", "one part in a message");
-    }
+  // A header that begins an upload, or finds what is held; a join; or a chunk.
+  absl::Status TakeMessage(grpc::ByteBuffer* bytes, OpenUpload* upload) {
+    if (absl::Status status = state_->CheckMessageSize(*bytes); !status.ok()) return status;
+    const absl::StatusOr<StreamPart> part = ReadStreamPart(
+        bytes, 0, v1::FactorStreamRequest::kChunkFieldNumber, "blockd.v1.FactorStreamRequest");
+    if (!part.ok()) return part.status();
     if (part->is_chunk) {
-      taken->bytes = part->chunk_bytes;
-      return TakeChunk(*part, taken->upload.get());
+      if (upload == nullptr) return InvalidFieldError("chunk", "a chunk", "a header first");
+      return TakeChunk(*part, upload);
     }
     Reservation host_bytes;
     v1::FactorStreamRequest request;
     if (absl::Status status =
-            state_->Parse(message(), record_.context()->tenant, &request, &host_bytes);
+            state_->Parse(*bytes, record_.context()->tenant, &request, &host_bytes);
         !status.ok()) {
       return status;
     }
-    if (!request.has_header()) {
-      return InvalidFieldError("part", "nothing", taken->upload == nullptr ? "header" : "chunk");
+    const bool first = upload == nullptr;
+    switch (request.part_case()) {
+      case v1::FactorStreamRequest::kHeader:
+        return first ? TakeHeader(request.header())
+                     : InvalidFieldError("header", "a second header", "chunk");
+      case v1::FactorStreamRequest::kJoin:
+        return first ? TakeJoin(request.join())
+                     : InvalidFieldError("join", "a join after the first message", "chunk");
+      default:
+        return InvalidFieldError("part", "nothing", first ? "header" : "chunk");
     }
-    if (taken->upload != nullptr) return InvalidFieldError("header", "a second header", "chunk");
-    return TakeHeader(request.header(), taken);
   }
 
-  absl::Status TakeHeader(const v1::FactorStreamHeader& header, Taken* taken) {
+  absl::Status TakeHeader(const v1::FactorStreamHeader& header) {
+    if (!accepts_work_.ok()) return accepts_work_;
     absl::StatusOr<MatrixForm> form = ToForm(header.spec());
     if (!form.ok()) return form.status();
-    taken->shape = form->shape;
-    taken->systems = header.num_systems();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!finished_) record_.SetShape(form->shape, header.num_systems());
+    }
     if (header.num_systems() < 1) {
       return InvalidFieldError("num_systems", absl::StrCat(header.num_systems()), "at least 1");
+    }
+    const size_t id_bytes = header.upload_id().size();
+    if (id_bytes != 0 && id_bytes != kUploadIdBytes) {
+      return InvalidFieldError("upload_id", absl::StrCat(id_bytes, " bytes"),
+                               absl::StrCat(kUploadIdBytes, " bytes, or none"));
     }
     absl::StatusOr<FactorParams> params =
         ToFactorParams(*form, header.num_systems(), header.options());
@@ -178,41 +217,163 @@ class FactorStreamCall final : public ServerCall {
                                            CouplingIndex(header.spec()));
     if (!begun.ok()) return begun.status();
     if (auto* held = std::get_if<FactorReply>(&*begun)) {
-      taken->found = std::move(*held);
-    } else {
-      taken->upload = std::get<std::unique_ptr<FactorUpload>>(std::move(*begun));
+      absl::MutexLock lock(&mutex_);
+      if (!finished_) Answer(*held);
+      return absl::OkStatus();
     }
+    return Begin(std::get<std::unique_ptr<FactorUpload>>(std::move(*begun)), header.upload_id());
+  }
+
+  absl::Status Begin(std::unique_ptr<FactorUpload> begun, const std::string& id) {
+    auto upload = std::make_shared<OpenUpload>(
+        std::move(begun), Limits(state_->options.min_upload_bytes_per_second), absl::Now(), Self());
+    absl::MutexLock lock(&mutex_);
+    if (finished_) return absl::OkStatus();
+    if (!id.empty() && !state_->uploads.Add(record_.context()->caller, id, upload)) {
+      return InvalidFieldError("upload_id", "that of an upload under way", "16 random bytes");
+    }
+    upload_ = std::move(upload);
+    id_ = id;
+    ReadNext();
     return absl::OkStatus();
   }
 
-  static absl::Status TakeChunk(const StreamPart& part, FactorUpload* upload) {
-    if (upload == nullptr) return InvalidFieldError("chunk", "a chunk", "a header first");
-    for (std::span<const std::byte> piece : part.pieces) {
-      if (absl::Status status = upload->Write(piece); !status.ok()) return status;
+  absl::Status TakeJoin(const v1::UploadJoin& join) {
+    const auto upload = state_->uploads.Find(record_.context()->caller, join.upload_id());
+    if (upload == nullptr) return NoSuchUpload();
+    joined_ = true;
+    range_bytes_ = join.num_bytes();
+    const absl::StatusOr<int> range = upload->Join(join.first_byte(), join.num_bytes(), Self());
+    if (!range.ok()) return range.status();
+    range_ = *range;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!finished_) {
+        upload_ = upload;
+        ReadNext();
+        return absl::OkStatus();
+      }
     }
+    upload->End(EndedEarly());  // nobody brings that range
     return absl::OkStatus();
+  }
+
+  static absl::Status EndedEarly() {
+    return absl::CancelledError("a stream of the upload ended before its bytes had come");
+  }
+
+  absl::Status TakeChunk(const StreamPart& part, OpenUpload* upload) {
+    OpenUpload::Use use(upload);
+    if (!use) return absl::OkStatus();  // it is told
+    absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
+    if (!place.ok()) return place.status();
+    upload->Count(part.chunk_bytes, absl::Now());
+    const bool staged = use->staged();
+    BeginCopy(part.chunk_bytes, /*read_on=*/staged);
+    for (std::span<const std::byte> piece : part.pieces) {
+      if (absl::Status status = use->WriteAt(*place, piece); !status.ok()) return status;
+      *place += std::ssize(piece);
+    }
+    if (!staged && use->staged()) SayOpen();
+    EndCopy(part.chunk_bytes);
+    return absl::OkStatus();
+  }
+
+  void BeginCopy(int64_t bytes, bool read_on) {
+    absl::MutexLock lock(&mutex_);
+    ++copies_;
+    copying_bytes_ += bytes;
+    paused_ = !read_on || copying_bytes_ > kMostCopyingBytes;
+    if (!paused_ && !finished_) ReadNext();
+  }
+
+  void EndCopy(int64_t bytes) {
+    {
+      absl::MutexLock lock(&mutex_);
+      --copies_;
+      copying_bytes_ -= bytes;
+      copied_bytes_ += bytes;
+      if (finished_) return;
+      if (paused_ && copying_bytes_ <= kMostCopyingBytes) {
+        paused_ = false;
+        return ReadNext();
+      }
+      if (!at_end_ || copies_ > 0) return;
+    }
+    if (joined_) EndJoined();
+  }
+
+  void SayOpen() {
+    absl::MutexLock lock(&mutex_);
+    if (id_.empty() || finished_) return;
+    EchoIds(*record_.context(), rpc());
+    rpc()->AddInitialMetadata(kUploadKey, kOpen);
+    greeted_ = true;
+    Greet();
   }
 
   void OnEndOfStream() {
-    std::unique_ptr<FactorUpload> complete;
+    std::shared_ptr<OpenUpload> upload;
     {
       absl::MutexLock lock(&mutex_);
       if (finished_) return;
-      cut_short_ = upload_ == nullptr || upload_->received_bytes() < upload_->expected_bytes();
       if (upload_ == nullptr) {
+        cut_short_ = true;
         return End(InvalidFieldError("header", "the end of the stream", "a header first"));
       }
-      in_core_ = true;
-      complete = std::move(upload_);
+      at_end_ = true;
+      if (joined_ && copies_ > 0) return;  // the last one goes on
+      upload = upload_;
     }
-    // Without the mutex, since the core may answer at once, from within the call.
-    state_->core->FinishUpload(std::move(complete),
-                               [self = std::static_pointer_cast<FactorStreamCall>(
-                                    shared_from_this())](absl::StatusOr<FactorReply> reply) {
-                                 self->reply_ = std::move(reply);
-                                 if (IsTransportThread()) return self->AnswerNow();
-                                 self->state_->replies.Post(Shared(self, &self->answer_task_));
-                               });
+    joined_ ? EndJoined() : upload->Finish();
+  }
+
+  void EndJoined() {
+    int64_t copied;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (finished_) return;
+      copied = copied_bytes_;
+      if (copied == range_bytes_) return Answer(FactorReply());
+      cut_short_ = true;
+    }
+    Fail(InvalidFieldError("chunk", absl::StrCat(copied, " bytes"),
+                           absl::StrCat(range_bytes_, " bytes on this stream")),
+         EndedEarly());
+  }
+
+  // -------------------------------------------------------------------- what becomes of the upload
+
+  void OnUploadWhole(std::unique_ptr<FactorUpload> upload) noexcept override {
+    Guard([&] {
+      {
+        absl::MutexLock lock(&mutex_);
+        Forget();
+        if (finished_) return;
+        cut_short_ = upload->received_bytes() < upload->expected_bytes();
+        in_core_ = true;
+      }
+      // Without the mutex, since the core may answer at once, from within the call.
+      state_->core->FinishUpload(std::move(upload),
+                                 [self = Self()](absl::StatusOr<FactorReply> reply) {
+                                   self->reply_ = std::move(reply);
+                                   if (IsTransportThread()) return self->AnswerNow();
+                                   self->state_->replies.Post(Shared(self, &self->answer_task_));
+                                 });
+    });
+  }
+
+  void OnUploadEnded(const absl::Status& status) noexcept override {
+    Guard([&] {
+      absl::MutexLock lock(&mutex_);
+      Forget();
+      if (!finished_) End(own_status_.ok() ? status : own_status_);
+    });
+  }
+
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!id_.empty()) state_->uploads.Remove(record_.context()->caller, id_);
+    upload_.reset();
   }
 
   // -------------------------------------------------------------------------------- what goes out
@@ -231,7 +392,7 @@ class FactorStreamCall final : public ServerCall {
     v1::FactorReply wire;
     ToWire(reply, &wire);
     const grpc::ByteBuffer bytes = SerializeMessage(wire);
-    EchoIds(*record_.context(), rpc());
+    if (!greeted_) EchoIds(*record_.context(), rpc());
     record_.SetOutcome(absl::OkStatus());
     finished_ = true;
     WriteAndFinish(bytes);
@@ -239,9 +400,9 @@ class FactorStreamCall final : public ServerCall {
 
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     finished_ = true;
-    upload_.reset();  // gives the reservation back now, not when the transport is done
     record_.SetOutcome(status);
-    Finish(FailBeforeAnswer(status, *record_.context(), rpc()));
+    Finish(greeted_ ? FinalStatus(status, rpc())
+                    : FailBeforeAnswer(status, *record_.context(), rpc()));
   }
 
   ServiceState* const state_;
@@ -249,13 +410,25 @@ class FactorStreamCall final : public ServerCall {
   absl::StatusOr<FactorReply> reply_ = absl::UnknownError("");
   MemberTask<FactorStreamCall, &FactorStreamCall::HandleMessage> handle_task_{this};
   MemberTask<FactorStreamCall, &FactorStreamCall::AnswerNow> answer_task_{this};
+  // As they are once the first message was taken.
+  absl::Status accepts_work_;
+  std::atomic<bool> joined_ = false;
+  int range_ = FactorUpload::kFirstRange;
+  int64_t range_bytes_ = 0;  // if it joined
 
   absl::Mutex mutex_;
   CallRecord record_;
-  UploadPace pace_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<FactorUpload> upload_ ABSL_GUARDED_BY(mutex_);
-  bool has_header_ ABSL_GUARDED_BY(mutex_) = false;
-  bool cut_short_ ABSL_GUARDED_BY(mutex_) = false;  // the stream ended before the matrix was whole
+  UploadPace pace_ ABSL_GUARDED_BY(mutex_);  // until there is an upload, which has one of its own
+  std::shared_ptr<OpenUpload> upload_ ABSL_GUARDED_BY(mutex_);  // null: not yet, or no more
+  std::string id_ ABSL_GUARDED_BY(mutex_);                      // by which others find it, if set
+  absl::Status own_status_ ABSL_GUARDED_BY(mutex_);             // if it ended the upload itself
+  int copies_ ABSL_GUARDED_BY(mutex_) = 0;                      // of chunks, under way
+  int64_t copying_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t copied_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;  // a copy reads on at its end
+  bool at_end_ ABSL_GUARDED_BY(mutex_) = false;
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_short_ ABSL_GUARDED_BY(mutex_) = false;  // the stream ended before its bytes had come
   bool in_core_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -1,5 +1,5 @@
-// FactorStream: a header, then chunks that are copied once, from where the transport holds them to
-// the memory that the core has staged.
+// FactorStream: a header or a join, then chunks that are copied once, from where the transport
+// holds them to the memory that the core has staged, several at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_FACTOR_STREAM_H_
 #define BLOCKD_SERVER_TRANSPORT_FACTOR_STREAM_H_
 

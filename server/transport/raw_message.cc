@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "server/core/errors.h"
 
 namespace blockd::server {
 
@@ -43,13 +44,25 @@ grpc::ByteBuffer Join(const std::string& head, const Payload& bytes, int64_t off
 
 }  // namespace
 
-absl::StatusOr<Payload> Payload::Allocate(int64_t bytes) {
+absl::StatusOr<Payload> Payload::Allocate(int64_t bytes, const std::shared_ptr<MemoryPool>& pool) {
+  struct Piece {
+    std::shared_ptr<MemoryPool> pool;
+    DeviceBuffer buffer;
+  };
+  constexpr int64_t kPart = 8;
   Payload payload;
+  payload.bytes_ = bytes;
+  if (pool != nullptr && bytes > 0 && bytes <= pool->capacity_bytes() / kPart) {
+    if (absl::StatusOr<DeviceBuffer> buffer = pool->Allocate(bytes); buffer.ok()) {
+      const std::shared_ptr<Piece> piece(new Piece{pool, *std::move(buffer)});
+      payload.data_ = std::shared_ptr<std::byte[]>(piece, piece->buffer.data());
+      return payload;
+    }
+  }
   payload.data_.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
   if (payload.data_ == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
   }
-  payload.bytes_ = bytes;
   return payload;
 }
 
@@ -160,6 +173,18 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
   if (!in.ConsumedEntireMessage()) return std::nullopt;
   part.beside_chunk = part.is_chunk && other;
   return part;
+}
+
+absl::StatusOr<StreamPart> ReadStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
+                                          const std::string& type) {
+  std::optional<StreamPart> part = ScanStreamPart(buffer, id_field, chunk_field);
+  if (!part.has_value()) {
+    return InvalidFieldError("", "bytes that are not the request's message", "a " + type);
+  }
+  if (part->beside_chunk) {
+    return InvalidFieldError("part", "a chunk and something else", "one part in a message");
+  }
+  return *std::move(part);
 }
 
 }  // namespace blockd::server

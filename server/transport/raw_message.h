@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "blockd/engine/memory_pool.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/message_lite.h"
 
@@ -25,8 +26,10 @@ namespace blockd::server {
 class Payload {
  public:
   Payload() = default;
-  // RESOURCE_EXHAUSTED if the host has no such piece.
-  static absl::StatusOr<Payload> Allocate(int64_t bytes);
+  // Of `pool`, which the device reaches, if it is not null and has room; at most an eighth of it.
+  // Else of the heap: RESOURCE_EXHAUSTED if that has no such piece.
+  static absl::StatusOr<Payload> Allocate(int64_t bytes,
+                                          const std::shared_ptr<MemoryPool>& pool = nullptr);
   std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
   int64_t bytes() const { return bytes_; }
   // Part of it as a slice that keeps the memory alive.
@@ -77,6 +80,10 @@ struct StreamPart {
 };
 // nullopt if the bytes are not a message. `id_field` 0: none.
 std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field);
+// The same where a message has one part: INVALID_ARGUMENT for bytes that are no `type`, and for a
+// chunk beside something else.
+absl::StatusOr<StreamPart> ReadStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
+                                          const std::string& type);
 
 }  // namespace blockd::server
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/errors.h"
+#include "server/transport/factor_solve_many.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/stream_item.h"
@@ -99,7 +102,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         return Advance();
       }
     }
-    if (message().Length() <= kShortMessageBytes) return HandleMessage();
+    if (message().Length() <= kShortMessageBytes) return HandleMessage(/*may_take_long=*/false);
     state_->work.Post(Shared(shared_from_this(), &handle_task_));
   }
 
@@ -110,7 +113,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (!ok) return End(CancellationOf(*record_.context()));
     const Outgoing& out = outgoing_.front();
     if (out.left == 0) {
-      if (out.item != nullptr) held_bytes_ -= out.item->bytes;
+      if (out.item != nullptr) held_bytes_ -= out.item->held_bytes();
       outgoing_.pop_front();
     }
     Advance();
@@ -152,9 +155,15 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
 
   // -------------------------------------------------------------------------------- what comes in
 
-  void HandleMessage() noexcept {
-    Guard([this] {
+  void HandleLongMessage() noexcept { HandleMessage(/*may_take_long=*/true); }
+
+  void HandleMessage(bool may_take_long) noexcept {
+    Guard([&] {
       absl::StatusOr<StreamMessage> read = Receive();
+      if (read.ok() && read->part == StreamMessage::Part::kRefactor) {
+        if (!may_take_long) return state_->work.Post(Shared(shared_from_this(), &handle_task_));
+        TakeRefactor(*read);
+      }
       ItemPtr ready;
       {
         absl::MutexLock lock(&mutex_);
@@ -186,9 +195,31 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (!read.ok() || read->unparsed.empty()) return read;
     // Its handles are in the stream's table, or the stream ends.
     absl::Status status = state_->Parse(AsBuffer(read->unparsed), record_.context()->tenant,
-                                        &read->request, &read->head_bytes);
+                                        &read->request, &read->parsed_bytes);
     if (!status.ok()) return status;
     return read;
+  }
+
+  // As a FactorSolveMany is read. What is wrong is this frame's own, and so is what the host has no
+  // memory for.
+  void TakeRefactor(StreamMessage& read) {
+    try {
+      read.refusal = ReadRefactor(read);
+    } catch (const std::bad_alloc&) {
+      read.refusal = absl::ResourceExhaustedError("no memory on the host for this request");
+    }
+  }
+  absl::Status ReadRefactor(StreamMessage& read) {
+    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
+    absl::Status status =
+        state_->Parse(message(), record_.context()->tenant, &read.request, &read.parsed_bytes);
+    if (!status.ok()) return status;
+    read.refactor.reset(read.request.release_refactor());
+    read.bytes = static_cast<int64_t>(read.refactor->rhs().size());
+    absl::StatusOr<FactorSolveManyParams> asked = ToFactorSolveManyParams(*read.refactor);
+    if (!asked.ok()) return WithinField("refactor.", asked.status());
+    read.refactor_params = *std::move(asked);
+    return absl::OkStatus();
   }
 
   absl::Status TakeHandles(const v1::SolveManyRequest& frame)
@@ -201,7 +232,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   // The item that the message has bytes for, if it is not refused; an error ends the stream.
-  absl::StatusOr<ItemPtr> Take(const StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  absl::StatusOr<ItemPtr> Take(StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     switch (message.part) {
       case StreamMessage::Part::kChunk:
         return TakeChunk(message);
@@ -214,12 +245,13 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         if (absl::Status status = TakeHandles(message.request.many()); !status.ok()) return status;
         return TakeRequest(message);
       case StreamMessage::Part::kRequest:
+      case StreamMessage::Part::kRefactor:
         return TakeRequest(message);
     }
     return ItemPtr();
   }
 
-  absl::StatusOr<ItemPtr> TakeRequest(const StreamMessage& message)
+  absl::StatusOr<ItemPtr> TakeRequest(StreamMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (items_.contains(message.id)) {
       return InvalidFieldError("id", absl::StrCat(message.id),
@@ -228,15 +260,14 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     const absl::StatusOr<absl::Duration> timeout = TimeoutOf(message);
     const absl::Time deadline = absl::Now() + timeout.value_or(absl::InfiniteDuration());
     auto item =
-        std::make_shared<Item>(state_, ContextOfRequest(*record_.context(), deadline), message.id);
+        std::make_shared<Item>(state_, ContextOfRequest(*record_.context(), deadline), message);
     item->order = ++last_order_;
     refused_.erase(message.id);
     cancelled_.Remove(message.id);
     absl::Status status = timeout.ok() ? Accept(message, item.get()) : timeout.status();
     if (!status.ok()) {
       // Chunks of it may be on their way already.
-      const bool is_frame = message.part == StreamMessage::Part::kMany;
-      if (message.bytes == 0 && !is_frame) refused_.insert(message.id);
+      if (message.bytes == 0 && !item->is_frame()) refused_.insert(message.id);
       if (refused_.size() > kMaxRefused) return status;
       Refuse(*item, status);
       return ItemPtr();
@@ -244,16 +275,16 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (message.request.replace_last()) ReplaceLast(item->params.handle);
     if (arriving_++ == 0) pace_ = UploadPace(Limits(), item->start);
     items_.emplace(message.id, item);
-    held_bytes_ += item->bytes;
+    held_bytes_ += item->held_bytes();
     return message.bytes > 0 ? item : ItemPtr();
   }
 
   // Checks all that can be checked before the right-hand sides are here, and takes memory for them.
-  absl::Status Accept(const StreamMessage& message, Item* item)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  absl::Status Accept(StreamMessage& message, Item* item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::Status status = state_->CheckAcceptsWork();  // the stream may not have been told yet
+    status.Update(message.refusal);
     if (status.ok()) status = item->Read(message, handles_);
-    if (status.ok()) status = CheckRoom(item->bytes);
+    if (status.ok()) status = CheckRoom(item->held_bytes());
     return status.ok() ? item->TakeMemory(message, handles_) : status;
   }
 
@@ -347,7 +378,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   void Drop(ItemPtr item, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     refused_.insert(item->id);
     items_.erase(item->id);
-    held_bytes_ -= item->bytes;
+    held_bytes_ -= item->held_bytes();
     --arriving_;
     Refuse(*item, status);
   }
@@ -411,7 +442,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   ServiceState* const state_;
-  MemberTask<SolveStreamCall, &SolveStreamCall::HandleMessage> handle_task_{this};
+  MemberTask<SolveStreamCall, &SolveStreamCall::HandleLongMessage> handle_task_{this};
 
   absl::Mutex mutex_;
   CallRecord record_;  // of the stream itself, published where it fails

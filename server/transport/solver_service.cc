@@ -9,8 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/transport/admin_service.h"
+#include "server/transport/factor_solve.h"
 #include "server/transport/factor_stream.h"
+#include "server/transport/inverse.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/smooth.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/solve_stream.h"
 #include "server/transport/split_message.h"
@@ -59,12 +62,51 @@ class FactorCall final : public CoreCallOf<v1::FactorRequest, FactorReply> {
   }
 };
 
-class SolveCall final : public CoreCallOf<v1::SolveRequest, SolveReply> {
+// A call whose right-hand sides, one field of its message, are copied once: to where the solutions
+// will be, and the device reads and writes.
+template <typename Request, typename Reply>
+class SolvingCallOf : public CoreCallOf<Request, Reply> {
  public:
-  using CoreCallOf::CoreCallOf;
+  using CoreCallOf<Request, Reply>::CoreCallOf;
+
+ protected:
+  // Parses all but them.
+  absl::StatusOr<SplitMessage> SplitRequest() {
+    absl::StatusOr<SplitMessage> split =
+        SplitBytes(&this->message(), Request::kRhsFieldNumber, kMaxSolveManyHeadBytes);
+    if (!split.ok()) {
+      return InvalidFieldError("", std::string(split.status().message()),
+                               absl::StrCat("a ", this->request_.GetTypeName()));
+    }
+    absl::Status status = this->Parse(AsBuffer(split->rest));
+    if (!status.ok()) return status;
+    return split;
+  }
+  // more_bytes: to be counted beside them.
+  absl::Status TakeValues(const SplitMessage& split, int64_t more_bytes) {
+    absl::StatusOr<Payload> values = this->Allocate(split.bytes, more_bytes);
+    if (!values.ok()) return values.status();
+    values_ = *std::move(values);
+    CopyPieces(split.pieces, values_.span().data());
+    return absl::OkStatus();
+  }
+
+  Payload values_;
 
  private:
-  bool IsWork() const override { return true; }
+  bool IsWork() const final { return true; }
+};
+
+class SolveCall final : public SolvingCallOf<v1::SolveRequest, SolveReply> {
+ public:
+  using SolvingCallOf::SolvingCallOf;
+
+ private:
+  absl::Status ReadRequest() override {
+    absl::StatusOr<SplitMessage> split = SplitRequest();
+    return split.ok() ? TakeValues(*split, 0) : split.status();
+  }
+
   void Start() override {
     absl::StatusOr<SolveParams> params = ToSolveParams(request_, "");
     if (!params.ok()) return Fail(params.status());
@@ -72,52 +114,32 @@ class SolveCall final : public CoreCallOf<v1::SolveRequest, SolveReply> {
         ReadPriority("options.priority", request_.options().priority(), record().context().get());
     if (!status.ok()) return Fail(status);
     record().SetSolve(params->handle, params->num_rhs);
-    const auto bytes = static_cast<int64_t>(request_.rhs().size());
-    if (absl::Status status = TakeHostBytes(bytes); !status.ok()) return Fail(status);
-    absl::StatusOr<Payload> solution = Payload::Allocate(bytes);
-    if (!solution.ok()) return Fail(solution.status());
-    solution_ = *std::move(solution);
-    params->rhs = AsBytes(request_.rhs());
-    params->solution = solution_.span();
+    params->rhs = params->solution = values_.span();
     core().Solve(record().context(), *params, Done());
   }
 
   void Answer(const SolveReply& reply) override {
     v1::SolveReply wire;
     ToWire(reply, &wire);
-    Succeed(SerializeWithBytes(wire, v1::SolveReply::kSolutionFieldNumber, solution_));
+    Succeed(SerializeWithBytes(wire, v1::SolveReply::kSolutionFieldNumber, values_));
   }
-
-  Payload solution_;
 };
 
-class SolveManyCall final : public CoreCallOf<v1::SolveManyRequest, SolveManyReply> {
+class SolveManyCall final : public SolvingCallOf<v1::SolveManyRequest, SolveManyReply> {
  public:
-  using CoreCallOf::CoreCallOf;
+  using SolvingCallOf::SolvingCallOf;
 
  private:
-  bool IsWork() const override { return true; }
-
-  // The right-hand sides are copied once, to where the solutions will be.
   absl::Status ReadRequest() override {
-    absl::StatusOr<SplitMessage> split =
-        SplitBytes(&message(), v1::SolveManyRequest::kRhsFieldNumber, kMaxSolveManyHeadBytes);
-    if (!split.ok()) {
-      return InvalidFieldError("", std::string(split.status().message()),
-                               absl::StrCat("a ", request_.GetTypeName()));
-    }
-    absl::Status status = Parse(AsBuffer(split->rest));
+    absl::StatusOr<SplitMessage> split = SplitRequest();
+    if (!split.ok()) return split.status();
     std::vector<Handle> handles;
-    if (status.ok()) status = AddHandles(request_, "", &handles);
+    absl::Status status = AddHandles(request_, "", &handles);
     if (!status.ok()) return status;
     absl::StatusOr<int64_t> solves = CountSolves(request_, handles.size(), split->bytes, "");
     if (!solves.ok()) return solves.status();
-    status = TakeHostBytes(split->bytes + *solves * kHostBytesPerSolve);
+    status = TakeValues(*split, *solves * kHostBytesPerSolve);
     if (!status.ok()) return status;
-    absl::StatusOr<Payload> values = Payload::Allocate(split->bytes);
-    if (!values.ok()) return values.status();
-    values_ = *std::move(values);
-    CopyPieces(split->pieces, values_.span().data());
     params_ = ToSolveManyParams(request_, handles, values_.span());
     return absl::OkStatus();
   }
@@ -138,68 +160,8 @@ class SolveManyCall final : public CoreCallOf<v1::SolveManyRequest, SolveManyRep
     Succeed(SerializeWithBytes(wire, v1::SolveManyReply::kSolutionFieldNumber, values_));
   }
 
-  Payload values_;
   SolveManyParams params_;
   std::vector<SolveManyParams::Columns> solves_;
-};
-
-class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveReply> {
- public:
-  using CoreCallOf::CoreCallOf;
-
- private:
-  bool IsWork() const override { return true; }
-  bool IsLong() const override { return true; }
-
-  void Start() override {
-    absl::StatusOr<FactorSolveParams> params = Params();
-    if (!params.ok()) return Fail(params.status());
-    core().FactorSolve(record().context(), *params, Done());
-  }
-
-  absl::StatusOr<FactorSolveParams> Params() {
-    absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
-    if (!form.ok()) return form.status();
-    record().SetShape(form->shape, 1);
-    absl::StatusOr<BlockTridiagonalView> view =
-        ToView(*form, request_.spec(), request_.system(), "system");
-    if (!view.ok()) return view.status();
-    absl::StatusOr<int64_t> bytes = RhsBytes(form->shape, request_.num_rhs(), "num_rhs");
-    if (!bytes.ok()) return bytes.status();
-    if (*bytes != static_cast<int64_t>(request_.rhs().size())) {
-      return InvalidFieldError("rhs", absl::StrCat(request_.rhs().size(), " bytes"),
-                               absl::StrCat(*bytes, " bytes"));
-    }
-    if (absl::Status status = TakeHostBytes(*bytes); !status.ok()) return status;
-    absl::StatusOr<Payload> solution = Payload::Allocate(*bytes);
-    if (!solution.ok()) return solution.status();
-    solution_ = *std::move(solution);
-    FactorSolveParams params;
-    params.matrix = *view;
-    params.num_rhs = request_.num_rhs();
-    params.rhs = AsBytes(request_.rhs());
-    params.solution = solution_.span();
-    params.residual = request_.options().residual();
-    params.max_refinements = request_.options().max_refinements();
-    params.check_finite = request_.check_finite();
-    params.check_finite_rhs = request_.check_finite() || request_.options().check_finite();
-    params.log_determinant = request_.log_determinant();
-    absl::StatusOr<Accuracy> accuracy = ToAccuracy("accuracy", request_.accuracy());
-    if (!accuracy.ok()) return accuracy.status();
-    params.accuracy = *accuracy;
-    absl::Status status =
-        ReadPriority("options.priority", request_.options().priority(), record().context().get());
-    if (!status.ok()) return status;
-    return params;
-  }
-
-  void Answer(const SolveReply& reply) override {
-    v1::FactorSolveReply wire;
-    ToWire(reply, &wire);
-    Succeed(SerializeWithBytes(wire, v1::FactorSolveReply::kSolutionFieldNumber, solution_));
-  }
-
-  Payload solution_;
 };
 
 class ReleaseCall final : public CallOf<v1::ReleaseRequest> {
@@ -267,6 +229,19 @@ class ListFactorizationsCall final : public CallOf<v1::ListFactorizationsRequest
   }
 };
 
+void FillDevice(const Shard::State& state, v1::Device* wire) {
+  wire->set_backend(state.backend);
+  wire->set_name(state.name);
+  wire->set_parallelism(state.parallelism);
+  wire->set_memory_bytes(state.memory_bytes + state.solve_reserve_bytes);
+  wire->set_memory_free_bytes(state.free_bytes);
+  wire->set_memory_evictable_bytes(state.evictable_bytes);
+  wire->set_factorizations(state.factorizations);
+  wire->set_state(state.failure.ok() ? v1::Device::IN_SERVICE : v1::Device::FAILED);
+  wire->set_failure(std::string(state.failure.message()));
+  wire->set_backlog_seconds(absl::ToDoubleSeconds(state.backlog));
+}
+
 class GetServerInfoCall final : public CallOf<v1::GetServerInfoRequest> {
  public:
   using CallOf::CallOf;
@@ -288,6 +263,14 @@ class GetServerInfoCall final : public CallOf<v1::GetServerInfoRequest> {
     wire.set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - state()->start));
     wire.set_server_epoch(std::string(state()->identity.epoch.view()));
     wire.set_server_name(state()->identity.name);
+    bool some_failed = false;
+    for (size_t i = 0; i < core().shards().size(); ++i) {
+      FillDevice(core().shards()[i].state(), wire.add_device());
+      some_failed |= wire.device(static_cast<int>(i)).state() == v1::Device::FAILED;
+    }
+    wire.set_health(!core().healthy() ? v1::ServerInfo::NOT_SERVING
+                    : some_failed     ? v1::ServerInfo::DEGRADED
+                                      : v1::ServerInfo::SERVING);
     for (OptionValue& option : Limits(state()->options)) {
       v1::Limit* limit = wire.add_limit();
       limit->set_name(std::move(option.name));
@@ -352,7 +335,11 @@ const absl::flat_hash_map<std::string_view, Make>& Methods() {
       {"/blockd.v1.Solver/Solve", MakeUnary<SolveCall, Method::kSolve>},
       {"/blockd.v1.Solver/SolveMany", MakeUnary<SolveManyCall, Method::kSolveMany>},
       {"/blockd.v1.Solver/SolveStream", MakeSolveStream},
-      {"/blockd.v1.Solver/FactorSolve", MakeUnary<FactorSolveCall, Method::kFactorSolve>},
+      {"/blockd.v1.Solver/FactorSolve", MakeFactorSolve},
+      {"/blockd.v1.Solver/FactorSolveMany", MakeFactorSolveMany},
+      {"/blockd.v1.Solver/SelectedInverse", MakeSelectedInverse},
+      {"/blockd.v1.Solver/Sample", MakeSample},
+      {"/blockd.v1.Solver/Smooth", MakeSmooth},
       {"/blockd.v1.Solver/Release", MakeUnary<ReleaseCall, Method::kRelease>},
       {"/blockd.v1.Solver/GetFactorization",
        MakeUnary<GetFactorizationCall, Method::kGetFactorization>},
@@ -386,6 +373,7 @@ std::shared_ptr<ServerCall> MakeSolverCallOf(std::string_view method, ServiceSta
                                              Incoming incoming) {
   const auto found = Methods().find(method);
   if (found != Methods().end()) return found->second(state, std::move(incoming));
+  if (auto call = state->health.MakeCall(method, &incoming); call != nullptr) return call;
   if (state->admin != nullptr) {
     if (auto call = state->admin->MakeCall(&incoming); call != nullptr) return call;
   }

@@ -19,15 +19,13 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-constexpr int kNone = 0;  // is no field
-
 class Splitter {
  public:
   Splitter(CodedInputStream* in, int64_t max_rest) : in_(in), max_rest_(max_rest) {}
 
-  // Copies all fields but `field`, of the message itself where there are no `outers`. Stops, with
+  // Copies all fields but the bytes, of the message itself where there are no `outers`. Stops, with
   // false, where it is no message or too long.
-  bool Split(std::span<const int> outers, int field, int other, std::string* rest) {
+  bool Split(const NestedBytes& nested, std::string* rest) {
     while (const uint32_t tag = ReadTag(in_)) {
       const int number = WireFormatLite::GetTagFieldNumber(tag);
       if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
@@ -36,13 +34,17 @@ class Splitter {
       }
       int length;
       if (!in_->ReadVarintSizeAsInt(&length)) return false;
+      const auto& [outers, field, other, whole] = nested;
       const bool outer = std::find(outers.begin(), outers.end(), number) != outers.end();
-      if ((outer || number == other) && number != message_.part) {
+      if ((outer || number == other || number == whole) && number != message_.part) {
         Forget();
         message_.part = number;
       }
       if (outer) {
         if (!SplitInner(number, length, field, rest)) return false;
+      } else if (number == whole) {
+        message_.left_whole = true;
+        if (!in_->Skip(length)) return false;
       } else if (outers.empty() && number == field) {
         Forget();  // of several, the last one counts
         message_.bytes = length;
@@ -61,7 +63,7 @@ class Splitter {
   bool SplitInner(int outer, int length, int field, std::string* rest) {
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     std::string inner;
-    if (!Split({}, field, kNone, &inner) || in_->BytesUntilLimit() != 0) return false;
+    if (!Split({.outers = {}, .field = field}, &inner) || in_->BytesUntilLimit() != 0) return false;
     in_->PopLimit(limit);
     AppendLengthHeader(rest, outer, static_cast<int64_t>(inner.size()));
     *rest += inner;
@@ -104,8 +106,8 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, std::span<const int> outers,
-                                              int field, int other, int64_t max_rest) {
+absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
+                                              int64_t max_rest) {
   if (buffer->Length() == 0) return SplitMessage();
   grpc::ProtoBufferReader reader(buffer);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
@@ -113,7 +115,7 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, std::spa
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   Splitter splitter(&in, max_rest);
   std::string rest;
-  if (!splitter.Split(outers, field, other, &rest)) {
+  if (!splitter.Split(nested, &rest)) {
     return absl::InvalidArgumentError(
         splitter.too_long() ? absl::StrCat("more than ", max_rest, " bytes beside the content")
                             : "bytes that are not the request's message");
@@ -123,7 +125,7 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, std::spa
 }
 
 absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest) {
-  return SplitNestedBytes(buffer, {}, field, kNone, max_rest);
+  return SplitNestedBytes(buffer, {.outers = {}, .field = field}, max_rest);
 }
 
 }  // namespace blockd::server

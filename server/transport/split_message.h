@@ -18,16 +18,25 @@ struct SplitMessage {
   std::string rest;                                // the message without the bytes
   std::vector<std::span<const std::byte>> pieces;  // they; they lie in the buffer
   int64_t bytes = 0;
-  int part = 0;  // of SplitNestedBytes: the oneof's field that is set; 0: none
+  // These two of SplitNestedBytes.
+  int part = 0;             // the oneof's field that is set; 0: none
+  bool left_whole = false;  // a field was left out of the rest
 };
 
 // The bytes are field `field`. INVALID_ARGUMENT, as a plain status, if this is no message or its
 // rest has more than `max_rest` bytes.
 absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest);
-// The same where they are field `field` of a message that is one of the fields `outers` of this
-// one. These are in a oneof together with the field `other`: each takes back what came before it.
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, std::span<const int> outers,
-                                              int field, int other, int64_t max_rest);
+// Where a message has such bytes within one field of a oneof, of which each takes back what came
+// before it.
+struct NestedBytes {
+  static constexpr int kNone = -1;
+  std::span<const int> outers;  // the fields with such bytes
+  int field = kNone;            // these, in each of them
+  int other = kNone;            // one without
+  int whole = kNone;            // one whose message is to be parsed as it is: left out of the rest
+};
+absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
+                                              int64_t max_rest);
 
 }  // namespace blockd::server
 

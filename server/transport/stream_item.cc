@@ -4,21 +4,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/core/errors.h"
+#include "server/core/lane.h"
+#include "server/transport/factor_solve_many.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/stream_reply.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {
-
-StreamItem::StreamItem(ServiceState* state, ContextPtr context, uint64_t id)
+StreamItem::StreamItem(ServiceState* state, ContextPtr context, const StreamMessage& first)
     : state(state),
-      id(id),
+      id(first.id),
+      part(first.part),
       start(absl::Now()),
       record(state, Method::kSolveStream, std::move(context)) {}
 
-absl::Status StreamItem::Read(const StreamMessage& message, std::span<const Handle> handles) {
-  return message.part == StreamMessage::Part::kMany ? ReadFrame(message, handles.size())
-                                                    : ReadRequest(message);
+absl::Status StreamItem::Read(StreamMessage& message, std::span<const Handle> handles) {
+  if (!is_frame()) return ReadRequest(message);
+  if (message.request.replace_last()) {
+    return InvalidFieldError("replace_last", "true with a frame", "false");
+  }
+  return part == StreamMessage::Part::kMany ? ReadFrame(message, handles.size())
+                                            : TakeRefactor(message);
 }
 
 absl::Status StreamItem::ReadRequest(const StreamMessage& message) {
@@ -43,9 +50,6 @@ absl::Status StreamItem::ReadRequest(const StreamMessage& message) {
 }
 
 absl::Status StreamItem::ReadFrame(const StreamMessage& message, size_t handles) {
-  if (message.request.replace_last()) {
-    return InvalidFieldError("replace_last", "true with a frame", "false");
-  }
   const v1::SolveManyRequest& many = message.request.many();
   absl::Status read = ReadPriority("many.options.priority", many.options().priority(), &context());
   if (!read.ok()) return read;
@@ -56,41 +60,69 @@ absl::Status StreamItem::ReadFrame(const StreamMessage& message, size_t handles)
   return absl::OkStatus();
 }
 
+absl::Status StreamItem::TakeRefactor(StreamMessage& message) {
+  host_bytes = std::move(message.parsed_bytes);
+  message_ = std::move(message.refactor);
+  refactor_ = std::move(message.refactor_params);
+  record.SetShape(refactor_.form.shape, message_->handle_size());
+  bytes = message.bytes;
+  message_bytes_ = static_cast<int64_t>(message_->matrix().size() + message_->rhs().size());
+  frame_bytes_ = message_->handle_size() * kHostBytesPerSolve;
+  return ReadPriority("refactor.options.priority", message_->options().priority(), &context());
+}
+
 absl::Status StreamItem::TakeMemory(const StreamMessage& message, std::span<const Handle> handles) {
   Budget& host = state->core->host();
   absl::Status taken = host.CheckEverFits(bytes + frame_bytes_);
   if (taken.ok()) taken = host.Extend(context().tenant, message.bytes + frame_bytes_, &host_bytes);
   if (!taken.ok()) return taken;
-  absl::StatusOr<Payload> room = Payload::Allocate(bytes);
+  absl::StatusOr<Payload> room = Payload::Allocate(bytes, state->core->host_memory());
   if (!room.ok()) return room.status();
   values = *std::move(room);
-  params.rhs = params.solution = values.span();
-  if (message.part != StreamMessage::Part::kMany) return absl::OkStatus();
-  frame_ = ToSolveManyParams(message.request.many(), handles, values.span());
-  solves = frame_.solves;
-  record.SetSolves(frame_);
+  if (part == StreamMessage::Part::kMany) {
+    frame_ = ToSolveManyParams(message.request.many(), handles, values.span());
+    solves = frame_.solves;
+    record.SetSolves(frame_);
+  } else if (part == StreamMessage::Part::kRefactor) {
+    AddSolves(*message_, values.span(), &refactor_);
+    solves = refactor_.solves;
+  } else {
+    params.rhs = params.solution = values.span();
+  }
   return absl::OkStatus();
+}
+
+template <typename Reply>
+void StreamItem::Take(absl::StatusOr<Reply> answer, Reply& into) {
+  status = answer.status();
+  if (answer.ok()) {
+    into = *std::move(answer);
+    record.SetCost(into.cost);
+  }
+  // It may come from within a call that holds the stream's mutex.
+  if (MayAnswerHere()) return Run();
+  state->replies.Post(shared_from_this());
 }
 
 void StreamItem::Solve(Answered answered) {
   on_answered_ = std::move(answered);
-  // It may come from within a call that holds the stream's mutex.
-  const auto done = [self = shared_from_this()](auto answer, auto& reply) {
-    self->status = answer.status();
-    if (answer.ok()) {
-      reply = *std::move(answer);
-      self->record.SetCost(reply.cost);
-    }
-    self->state->replies.Post(self);
-  };
-  if (is_frame()) {
-    state->core->SolveMany(
-        record.context(), std::move(frame_),
-        [this, done](absl::StatusOr<SolveManyReply> answer) { done(std::move(answer), replies); });
-  } else {
-    state->core->Solve(record.context(), params, [this, done](absl::StatusOr<SolveReply> answer) {
-      done(std::move(answer), reply);
+  const std::shared_ptr<StreamItem> self = shared_from_this();
+  if (part == StreamMessage::Part::kRequest) {
+    state->core->Solve(record.context(), params, [self](absl::StatusOr<SolveReply> answer) {
+      self->Take(std::move(answer), self->reply);
     });
+  } else if (part == StreamMessage::Part::kMany) {
+    state->core->SolveMany(record.context(), std::move(frame_),
+                           [self](absl::StatusOr<SolveManyReply> answer) {
+                             self->Take(std::move(answer), self->replies);
+                           });
+  } else {
+    state->core->FactorSolveMany(record.context(), std::move(refactor_),
+                                 [self](absl::StatusOr<FactorSolveManyReply> answer) {
+                                   if (!answer.ok())
+                                     answer = WithinField("refactor.", answer.status());
+                                   self->Take(std::move(answer), self->refactored);
+                                 });
   }
 }
 
@@ -99,8 +131,15 @@ void StreamItem::Run() noexcept { std::exchange(on_answered_, nullptr)(shared_fr
 grpc::ByteBuffer StreamItem::AnswerMessage(bool in_chunks) {
   if (!status.ok()) return FailureMessage(id, status);
   if (!is_frame()) return SolutionMessage(id, reply, values, in_chunks);
-  ClearFailed(replies, solves);
-  return SolutionMessage(id, replies, values, in_chunks);
+  v1::SolveManyReply wire;
+  if (part == StreamMessage::Part::kMany) {
+    ClearFailed(replies, solves);
+    ToWire(replies, &wire);
+  } else {
+    ClearFailed(refactored, solves);
+    ToWire(refactored, &wire);
+  }
+  return SolutionMessage(id, wire, values, in_chunks);
 }
 
 }  // namespace blockd::server

@@ -1,4 +1,5 @@
-// A request of a SolveStream, or a frame of requests, as the server holds it until it is answered.
+// A request of a SolveStream, or a frame of solves or refactors, as the server holds it until it is
+// answered.
 //
 // One thread at a time, but for what its context says.
 #ifndef BLOCKD_SERVER_TRANSPORT_STREAM_ITEM_H_
@@ -11,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "blockd/v1/blockd.pb.h"
 #include "server/core/budget.h"
 #include "server/transport/call.h"
 #include "server/transport/executor.h"
@@ -19,20 +21,22 @@
 
 namespace blockd::server {
 
-// The solutions overwrite the right-hand sides where they lie. As a task it takes the core's answer
-// to the stream.
+// The solutions overwrite the right-hand sides where they lie, but for those of a refactor, which
+// has a message that was parsed. As a task it takes the core's answer to the stream.
 struct StreamItem final : public Executor::Task, public std::enable_shared_from_this<StreamItem> {
   using Answered = absl::AnyInvocable<void(const std::shared_ptr<StreamItem>&)>;
 
-  StreamItem(ServiceState* state, ContextPtr context, uint64_t id);
+  StreamItem(ServiceState* state, ContextPtr context, const StreamMessage& first);
 
   RequestContext& context() { return *record.context(); }
   bool arriving() const { return received < bytes; }
-  bool is_frame() const { return !solves.empty(); }
+  bool is_frame() const { return part != StreamMessage::Part::kRequest; }
+  // Of what the stream may hold.
+  int64_t held_bytes() const { return bytes + message_bytes_; }
 
   // What was asked for, checked as far as it can be before there is room for the right-hand sides.
-  // `handles`: of the stream. Sets `bytes`.
-  absl::Status Read(const StreamMessage& message, std::span<const Handle> handles);
+  // `handles`: of the stream. Takes the message of a refactor. Sets `bytes`.
+  absl::Status Read(StreamMessage& message, std::span<const Handle> handles);
   // Room for the right-hand sides. The host's budget is charged for those that have come, and for
   // what a frame takes beside them.
   absl::Status TakeMemory(const StreamMessage& message, std::span<const Handle> handles);
@@ -49,26 +53,35 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
 
   ServiceState* const state;
   const uint64_t id;
+  const StreamMessage::Part part;
   const absl::Time start;
   CallRecord record;
   SolveParams params;                            // of a request
   std::vector<SolveManyParams::Columns> solves;  // of a frame
   Reservation host_bytes;  // of what has come; destroyed after the memory that it stands for
   Payload values;
-  int64_t bytes = 0;     // of the right-hand sides
+  int64_t bytes = 0;     // of the right-hand sides, and of the solutions
   int64_t received = 0;  // of them
   int64_t order = 0;     // among the requests of the stream
   bool answered = false;
   absl::Status status;
   SolveReply reply;
   SolveManyReply replies;
+  FactorSolveManyReply refactored;
 
  private:
   absl::Status ReadRequest(const StreamMessage& message);
   absl::Status ReadFrame(const StreamMessage& message, size_t handles);
+  absl::Status TakeRefactor(StreamMessage& message);
+  // Takes an answer of the core to `into`.
+  template <typename Reply>
+  void Take(absl::StatusOr<Reply> answer, Reply& into);
 
   SolveManyParams frame_;
-  int64_t frame_bytes_ = 0;  // beside its right-hand sides
+  std::unique_ptr<v1::FactorSolveManyRequest> message_;  // of refactors
+  FactorSolveManyParams refactor_;                       // which point into it
+  int64_t message_bytes_ = 0;                            // matrices and right-hand sides of it
+  int64_t frame_bytes_ = 0;                              // of a frame, beside all those
   Answered on_answered_;
 };
 using StreamItemPtr = std::shared_ptr<StreamItem>;

@@ -1,7 +1,5 @@
 #include "server/transport/stream_reply.h"
 
-#include "blockd/v1/blockd.pb.h"
-#include "server/transport/solve_many.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {
@@ -28,11 +26,9 @@ grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveReply& reply, const Pay
   return WithSolution(id, wire, v1::SolveStreamReply::kReplyFieldNumber, solution, in_chunks);
 }
 
-grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveManyReply& reply, const Payload& solution,
-                                 bool in_chunks) {
-  v1::SolveManyReply wire;
-  ToWire(reply, &wire);
-  return WithSolution(id, wire, v1::SolveStreamReply::kManyFieldNumber, solution, in_chunks);
+grpc::ByteBuffer SolutionMessage(uint64_t id, const v1::SolveManyReply& reply,
+                                 const Payload& solution, bool in_chunks) {
+  return WithSolution(id, reply, v1::SolveStreamReply::kManyFieldNumber, solution, in_chunks);
 }
 
 grpc::ByteBuffer ChunkMessage(uint64_t id, const Payload& solution, int64_t offset,

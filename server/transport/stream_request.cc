@@ -29,12 +29,10 @@ absl::Status NoMessage(std::string_view came) {
 
 absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
   StreamMessage message;
-  std::optional<StreamPart> part = ScanStreamPart(buffer, v1::SolveStreamRequest::kIdFieldNumber,
-                                                  v1::SolveStreamRequest::kChunkFieldNumber);
-  if (!part.has_value()) return NoMessage("bytes that are not the request's message");
-  if (part->beside_chunk) {
-    return InvalidFieldError("part", "a chunk and something else", "one part in a message");
-  }
+  absl::StatusOr<StreamPart> part =
+      ReadStreamPart(buffer, v1::SolveStreamRequest::kIdFieldNumber,
+                     v1::SolveStreamRequest::kChunkFieldNumber, "blockd.v1.SolveStreamRequest");
+  if (!part.ok()) return part.status();
   message.id = part->id;
   if (part->is_chunk) {
     message.part = StreamMessage::Part::kChunk;
@@ -43,9 +41,20 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
     return message;
   }
   absl::StatusOr<SplitMessage> split =
-      SplitNestedBytes(buffer, kPartsWithRhs, kRhs, v1::SolveStreamRequest::kCancelFieldNumber,
+      SplitNestedBytes(buffer,
+                       {.outers = kPartsWithRhs,
+                        .field = kRhs,
+                        .other = v1::SolveStreamRequest::kCancelFieldNumber,
+                        .whole = v1::SolveStreamRequest::kRefactorFieldNumber},
                        kMaxSolveManyHeadBytes);
   if (!split.ok()) return NoMessage(std::string(split.status().message()));
+  if (split->left_whole) {
+    if (split->part != v1::SolveStreamRequest::kRefactorFieldNumber) {
+      return InvalidFieldError("part", "a refactor and something else", "one part in a message");
+    }
+    message.part = StreamMessage::Part::kRefactor;
+    return message;
+  }
   message.pieces = std::move(split->pieces);
   message.bytes = split->bytes;
   const bool is_frame = split->part == v1::SolveStreamRequest::kManyFieldNumber;
@@ -66,7 +75,7 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
     return message;
   }
   if (!message.request.has_request()) {
-    return InvalidFieldError("part", "nothing", "request, many, chunk or cancel");
+    return InvalidFieldError("part", "nothing", "request, many, refactor, chunk or cancel");
   }
   return message;
 }

@@ -1,5 +1,4 @@
-// What the client of a SolveStream sends, message by message, and one request as the server holds
-// it until it is answered.
+// What the client of a SolveStream sends, message by message.
 //
 // Plain values; one thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_STREAM_REQUEST_H_
@@ -10,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,18 +20,26 @@
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/budget.h"
+#include "server/core/request.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {
 
 struct StreamMessage {
-  enum class Part { kRequest, kMany, kChunk, kCancel };
+  enum class Part { kRequest, kMany, kRefactor, kChunk, kCancel };
   Part part = Part::kRequest;
   uint64_t id = 0;
-  v1::SolveStreamRequest request;  // of a request or a frame, without its right-hand sides
+  // Without the right-hand sides. Of a frame of refactors, which its reader does not parse: nothing
+  // yet.
+  v1::SolveStreamRequest request;
   // Of a frame: this, not parsed yet, since parsing takes memory that is to be counted.
   std::string unparsed;
-  Reservation head_bytes;                          // what that has taken
+  Reservation parsed_bytes;  // what that has taken, or a refactor
+  // Of a frame of refactors, once it is parsed: its part of the request; what that asks for, which
+  // points into it; and what is wrong with it.
+  std::unique_ptr<v1::FactorSolveManyRequest> refactor;
+  FactorSolveManyParams refactor_params;
+  absl::Status refusal;
   std::vector<std::span<const std::byte>> pieces;  // right-hand sides; they lie in the buffer
   int64_t bytes = 0;                               // of them
 };

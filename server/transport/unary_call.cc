@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/heap_reserve.h"
+#include "server/core/lane.h"
 
 namespace blockd::server {
 
@@ -40,8 +41,11 @@ void UnaryCall::HandleMessage() noexcept {
   });
 }
 
-absl::Status UnaryCall::TakeHostBytes(int64_t bytes) {
-  return state_->core->host().Extend(record_.context()->tenant, bytes, &host_bytes_);
+absl::StatusOr<Payload> UnaryCall::Allocate(int64_t bytes, int64_t more_bytes) {
+  absl::Status status =
+      state_->core->host().Extend(record_.context()->tenant, bytes + more_bytes, &host_bytes_);
+  if (!status.ok()) return status;
+  return Payload::Allocate(bytes, state_->core->host_memory());
 }
 
 void UnaryCall::OnDone() {
@@ -54,7 +58,7 @@ void UnaryCall::OnDone() {
 }
 
 void UnaryCall::AnswerSoon() noexcept {
-  if (IsTransportThread()) return AnswerNow();
+  if (IsTransportThread() || MayAnswerHere()) return AnswerNow();
   state_->replies.Post(Shared(shared_from_this(), &answer_task_));
 }
 

@@ -13,6 +13,7 @@
 #include "google/protobuf/message.h"
 #include "server/core/budget.h"
 #include "server/transport/call.h"
+#include "server/transport/raw_message.h"
 #include "server/transport/server_call.h"
 
 namespace blockd::server {
@@ -51,8 +52,9 @@ class UnaryCall : public ServerCall {
   absl::Status Parse(const grpc::ByteBuffer& bytes) {
     return state_->Parse(bytes, record_.context()->tenant, request(), &host_bytes_);
   }
-  // Counts more bytes for this call.
-  absl::Status TakeHostBytes(int64_t bytes);
+  // Memory for values that the device is to reach, which are counted for this call, and
+  // `more_bytes` with them.
+  absl::StatusOr<Payload> Allocate(int64_t bytes, int64_t more_bytes = 0);
 
  private:
   void OnBegin() final;

@@ -16,6 +16,14 @@ void UploadPace::Count(int64_t bytes) {
   bytes_ += bytes;
 }
 
+void UploadPace::CountElsewhere(int64_t bytes, absl::Time now) {
+  if (waiting_since_ != absl::InfiniteFuture()) {
+    Came(now);
+    Wait(now);
+  }
+  Count(bytes);
+}
+
 absl::Status UploadPace::Check(absl::Time now) const {
   const absl::Duration waiting = WaitingFor(now);
   if (silent_ + waiting >= limits_.idle_timeout) {

@@ -29,6 +29,8 @@ class UploadPace {
   void Came(absl::Time now);
   // So many bytes of what is waited for were in it; without any it was no sign of life.
   void Count(int64_t bytes);
+  // The same of what came another way, while this one may be waiting.
+  void CountElsewhere(int64_t bytes, absl::Time now);
   // DEADLINE_EXCEEDED, naming the flag, once it is too slow.
   absl::Status Check(absl::Time now) const;
 

@@ -219,10 +219,15 @@ absl::StatusOr<BlockTridiagonalView> ToView(const MatrixForm& form, const v1::Sy
   absl::Status status = check(".diagonal", data.diagonal(), form.diagonal_bytes());
   status.Update(check(".coupling", data.coupling(), form.coupling_bytes()));
   if (!status.ok()) return status;
-  BlockTridiagonalView view;
-  view.form = form;
+  BlockTridiagonalView view = ViewWithoutBlocks(form, spec);
   view.diagonal = data.diagonal().data();
   view.coupling = data.coupling().data();
+  return view;
+}
+
+BlockTridiagonalView ViewWithoutBlocks(const MatrixForm& form, const v1::SystemSpec& spec) {
+  BlockTridiagonalView view;
+  view.form = form;
   if (form.diagonal_palette > 0) view.diagonal_index = DiagonalIndex(spec).data();
   if (form.coupling_palette > 0) view.coupling_index = CouplingIndex(spec).data();
   return view;
@@ -292,6 +297,10 @@ std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+v1::ScalarType ToWire(Scalar scalar) {
+  return scalar == Scalar::kFloat64 ? v1::FLOAT64 : v1::FLOAT32;
+}
+
 void ToWire(const Cost& cost, v1::Cost* wire) {
   wire->set_queue_seconds(absl::ToDoubleSeconds(cost.queue));
   wire->set_batch_requests(cost.batch_requests);
@@ -333,6 +342,7 @@ void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
   if (reply.backward_error) wire->set_backward_error(*reply.backward_error);
   wire->set_backward_error_bound(reply.backward_error_bound);
   wire->set_growth(reply.growth);
+  wire->set_matrix_kept(reply.matrix_kept);
   wire->set_refinements(reply.refinements);
   if (reply.log_determinant) wire->set_log_determinant(*reply.log_determinant);
   ToWire(reply.cost, wire->mutable_cost());
@@ -340,9 +350,10 @@ void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
 
 void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire) {
   wire->set_handle(std::string(stats.handle.view()));
+  wire->set_device(stats.handle.shard());
   wire->set_num_blocks(stats.shape.num_blocks);
   wire->set_block_size(stats.shape.block_size);
-  wire->set_scalar(stats.shape.scalar == Scalar::kFloat64 ? v1::FLOAT64 : v1::FLOAT32);
+  wire->set_scalar(ToWire(stats.shape.scalar));
   wire->set_held_bytes(stats.held_bytes);
   wire->set_matrix_kept(stats.matrix_kept);
   wire->set_growth(stats.conditioning.growth);

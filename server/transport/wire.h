@@ -40,6 +40,8 @@ absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_
 // One system's blocks; `path` names it in errors: "system[2]".
 absl::StatusOr<BlockTridiagonalView> ToView(const MatrixForm& form, const v1::SystemSpec& spec,
                                             const v1::SystemData& data, std::string_view path);
+// The same of a matrix whose blocks lie elsewhere: form and indices, which are the spec's own.
+BlockTridiagonalView ViewWithoutBlocks(const MatrixForm& form, const v1::SystemSpec& spec);
 
 // `path` as above: "handle", "options.handle[1]".
 absl::StatusOr<Handle> ToHandle(std::string_view path, std::string_view bytes);
@@ -67,6 +69,7 @@ absl::StatusOr<AskedPage> ToPage(int32_t page_size, const std::string& page_toke
 
 std::span<const std::byte> AsBytes(std::string_view text);
 
+v1::ScalarType ToWire(Scalar scalar);
 void ToWire(const Cost& cost, v1::Cost* wire);
 void ToWire(const FactorReply& reply, v1::FactorReply* wire);
 void ToWire(const SolveReply& reply, v1::SolveReply* wire);

@@ -30,6 +30,8 @@ v1::HandleNotFound::Reason ToWire(NotFoundReason reason) {
       return v1::HandleNotFound::FAILED_REFACTOR;
     case NotFoundReason::kOtherServer:
       return v1::HandleNotFound::OTHER_SERVER;
+    case NotFoundReason::kDeviceFailed:
+      return v1::HandleNotFound::DEVICE_FAILED;
   }
   return v1::HandleNotFound::REASON_UNSPECIFIED;
 }
@@ -49,6 +51,14 @@ void AddDetail(const NotSpdDetail& failure, v1::RpcStatus* wire) {
   detail.set_row(failure.where.row);
   detail.set_minor(failure.where.minor);
   detail.set_elimination_order(!failure.where.natural_order);
+  wire->add_details()->PackFrom(detail);
+}
+
+void AddDetail(const SingularCovariance& singular, v1::RpcStatus* wire) {
+  v1::SingularCovariance detail;
+  detail.set_matrix(singular.matrix);
+  detail.set_step(singular.step);
+  detail.set_row(singular.row);
   wire->add_details()->PackFrom(detail);
 }
 
@@ -116,6 +126,7 @@ v1::RpcStatus ToRpcStatus(const absl::Status& status) {
   wire.set_message(Shortened(std::string_view(status.message().data(), status.message().size())));
   if (auto detail = InvalidFieldOf(status)) AddDetail(*detail, &wire);
   if (auto detail = NotSpdOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = SingularCovarianceOf(status)) AddDetail(*detail, &wire);
   if (auto detail = HandleNotFoundOf(status)) AddDetail(*detail, &wire);
   if (auto detail = InsufficientMemoryOf(status)) AddDetail(*detail, &wire);
   if (auto detail = LimitExceededOf(status)) AddDetail(*detail, &wire);

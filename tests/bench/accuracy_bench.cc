@@ -23,6 +23,7 @@
 #include "engine/problems/problems.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
+#include "tests/bench/must.h"
 #include "tests/bench/result_file.h"
 #include "tests/support/adversarial.h"
 #include "tests/support/host_matrix.h"
@@ -32,11 +33,6 @@ ABSL_FLAG(std::string, backend, "auto", "Which backend: auto, cpu, cuda, rocm.")
 
 namespace blockd::bench {
 namespace {
-
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "accuracy_bench: %s\n", what.c_str());
-  std::exit(1);
-}
 
 struct Case {
   std::string name;

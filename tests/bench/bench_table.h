@@ -33,11 +33,11 @@ std::vector<Samples> Interleave(int repetitions, const std::vector<Contestant>& 
                                 bool warm = false);
 
 struct Row {
-  std::string work;
-  std::string ours;       // with its unit
-  std::string reference;  // what it is compared with, with its unit
-  double ratio = 0;       // 0: there is none
-  std::string goal;       // "": there is none
+  std::string work = {};
+  std::string ours = {};       // with its unit
+  std::string reference = {};  // what it is compared with, with its unit
+  double ratio = 0;            // 0: there is none
+  std::string goal = {};       // "": there is none
   bool reached = true;
   double spread = 0;  // of our samples
 };

@@ -28,6 +28,7 @@
 #include "engine/problems/problems.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
+#include "tests/bench/must.h"
 #include "tests/bench/result_file.h"
 #include "tests/support/host_matrix.h"
 #include "tests/support/oracle.h"
@@ -40,11 +41,6 @@ ABSL_FLAG(int32_t, cpu_threads, 0, "Of the CPU's backend; 0: one a processor.");
 
 namespace blockd::bench {
 namespace {
-
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "beside_bench: %s\n", what.c_str());
-  std::exit(1);
-}
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

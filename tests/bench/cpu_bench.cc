@@ -20,6 +20,7 @@
 #include "tests/bench/bench_table.h"
 #include "tests/bench/cholmod_reference.h"
 #include "tests/bench/machine.h"
+#include "tests/bench/must.h"
 
 namespace blockd::bench {
 namespace {
@@ -30,11 +31,6 @@ struct Options : Flags {
   int repetitions() const { return quick ? 1 : 9; }
   int64_t rows() const { return quick ? 2048 : 65536; }
 };
-
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "cpu_bench: %s\n", what.c_str());
-  std::exit(1);
-}
 
 void CheckResidual(const std::string& what, const problems::Problem& problem,
                    const std::vector<double>& x, const std::vector<double>& b, int64_t columns) {

@@ -14,8 +14,8 @@
 namespace blockd::bench {
 namespace {
 
-using blockd::bench::Check;
-void Check(cudssStatus_t status) {
+using blockd::bench::Must;
+void Must(cudssStatus_t status) {
   if (status == CUDSS_STATUS_SUCCESS) return;
   std::fprintf(stderr, "engine_bench: cuDSS status %d\n", static_cast<int>(status));
   std::abort();
@@ -64,10 +64,10 @@ template <typename T>
 class DeviceArray {
  public:
   explicit DeviceArray(size_t count) : bytes_(count * sizeof(T)) {
-    Check(cudaMalloc(&data_, bytes_));
+    Must(cudaMalloc(&data_, bytes_));
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
-    Check(cudaMemcpy(data_, values.data(), bytes_, cudaMemcpyHostToDevice));
+    Must(cudaMemcpy(data_, values.data(), bytes_, cudaMemcpyHostToDevice));
   }
   ~DeviceArray() { (void)cudaFree(data_); }
   DeviceArray(const DeviceArray&) = delete;
@@ -115,13 +115,13 @@ class Cudss : public CudssReference {
         values_(rows.values),
         b_(rows_ * kMostColumns),
         x_(rows_ * kMostColumns) {
-    Check(library_.create(&handle_));
-    Check(library_.config_create(&config_));
-    Check(library_.data_create(handle_, &data_));
-    Check(library_.create_csr(&matrix_, rows_, rows_, static_cast<int64_t>(rows.values.size()),
-                              starts_.data(), nullptr, columns_.data(), values_.data(), CUDA_R_32I,
-                              CUDA_R_32I, CUDA_R_64F, CUDSS_MTYPE_SPD, CUDSS_MVIEW_UPPER,
-                              CUDSS_BASE_ZERO));
+    Must(library_.create(&handle_));
+    Must(library_.config_create(&config_));
+    Must(library_.data_create(handle_, &data_));
+    Must(library_.create_csr(&matrix_, rows_, rows_, static_cast<int64_t>(rows.values.size()),
+                             starts_.data(), nullptr, columns_.data(), values_.data(), CUDA_R_32I,
+                             CUDA_R_32I, CUDA_R_64F, CUDSS_MTYPE_SPD, CUDSS_MVIEW_UPPER,
+                             CUDSS_BASE_ZERO));
     analysis_seconds_ = Run(CUDSS_PHASE_ANALYSIS, 1);
     first_factor_seconds_ = Run(CUDSS_PHASE_FACTORIZATION, 1);
   }
@@ -137,13 +137,12 @@ class Cudss : public CudssReference {
   double Refactor() override { return Run(CUDSS_PHASE_REFACTORIZATION, 1); }
   double Solve(const std::vector<double>& b, int64_t columns) override {
     solved_ = columns;
-    Check(
-        cudaMemcpy(b_.data(), b.data(), rows_ * columns * sizeof(double), cudaMemcpyHostToDevice));
+    Must(cudaMemcpy(b_.data(), b.data(), rows_ * columns * sizeof(double), cudaMemcpyHostToDevice));
     return Run(CUDSS_PHASE_SOLVE, columns);
   }
   std::vector<double> Solution() const override {
     std::vector<double> x(rows_ * solved_);
-    Check(cudaMemcpy(x.data(), x_.data(), x.size() * sizeof(double), cudaMemcpyDeviceToHost));
+    Must(cudaMemcpy(x.data(), x_.data(), x.size() * sizeof(double), cudaMemcpyDeviceToHost));
     return x;
   }
 
@@ -152,18 +151,18 @@ class Cudss : public CudssReference {
 
   double Run(int phase, int64_t columns) {
     cudssMatrix_t x, b;
-    Check(library_.create_dense(&x, rows_, columns, rows_, x_.data(), CUDA_R_64F,
-                                CUDSS_LAYOUT_COL_MAJOR));
-    Check(library_.create_dense(&b, rows_, columns, rows_, b_.data(), CUDA_R_64F,
-                                CUDSS_LAYOUT_COL_MAJOR));
-    Check(cudaDeviceSynchronize());
+    Must(library_.create_dense(&x, rows_, columns, rows_, x_.data(), CUDA_R_64F,
+                               CUDSS_LAYOUT_COL_MAJOR));
+    Must(library_.create_dense(&b, rows_, columns, rows_, b_.data(), CUDA_R_64F,
+                               CUDSS_LAYOUT_COL_MAJOR));
+    Must(cudaDeviceSynchronize());
     const auto start = std::chrono::steady_clock::now();
-    Check(library_.execute(handle_, phase, config_, data_, matrix_, x, b));
-    Check(cudaDeviceSynchronize());
+    Must(library_.execute(handle_, phase, config_, data_, matrix_, x, b));
+    Must(cudaDeviceSynchronize());
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    Check(library_.matrix_destroy(x));
-    Check(library_.matrix_destroy(b));
+    Must(library_.matrix_destroy(x));
+    Must(library_.matrix_destroy(b));
     return seconds;
   }
 

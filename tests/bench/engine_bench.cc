@@ -9,10 +9,8 @@
 // to put one on the device's queue ("host").
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -26,12 +24,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "blockd/engine/backend_registry.h"
-#include "blockd/engine/factorization.h"
 #include "engine/problems/problems.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
 #include "tests/bench/cudss_reference.h"
 #include "tests/bench/device_ceilings.h"
+#include "tests/bench/device_systems.h"
+#include "tests/bench/must.h"
 #include "tests/bench/published.h"
 #include "tests/bench/result_file.h"
 
@@ -46,6 +45,8 @@ ABSL_FLAG(bool, print_plan, false, "Each cell's plan before its rows.");
 ABSL_FLAG(bool, sweep, false, "Many plans of each shape, to fit a cost model.");
 ABSL_FLAG(std::string, peer, "",
           "cudss: cuDSS on the same systems in the same run, where it is installed.");
+ABSL_FLAG(bool, selected_inverse, false,
+          "All Z(i,i) of inv(A) too, with their time in multiples of the factorization's.");
 ABSL_FLAG(bool, paper, false, "Then the figures of the BlockDSS paper beside ours.");
 
 namespace blockd::bench {
@@ -56,14 +57,10 @@ struct Options : Flags {
   int repetitions = absl::GetFlag(FLAGS_repetitions);
   double seconds = absl::GetFlag(FLAGS_seconds);
   bool sweep = absl::GetFlag(FLAGS_sweep), print_plan = absl::GetFlag(FLAGS_print_plan);
+  bool selected_inverse = absl::GetFlag(FLAGS_selected_inverse);
   bool paper = absl::GetFlag(FLAGS_paper), cudss = absl::GetFlag(FLAGS_peer) == "cudss";
   Scalar scalar = absl::GetFlag(FLAGS_float32) ? Scalar::kFloat32 : Scalar::kFloat64;
   std::vector<std::vector<int64_t>> plans;
-};
-
-struct Cell {
-  std::string name;
-  int64_t num_blocks, block_size, systems;
 };
 
 std::vector<Cell> Cells(bool quick) {
@@ -75,166 +72,13 @@ std::vector<Cell> Cells(bool quick) {
           {"kalman", 100, 256, 1},  {"mpc K=1", 64, 16, 1}, {"mpc K=256", 64, 16, 256}};
 }
 
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "engine_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-void Check(const absl::Status& status) {
-  if (!status.ok()) Die(status.ToString());
-}
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Systems on the device, factored and solved through the backend's own calls: no uploads and no
-// downloads beside what these calls themselves do.
-class Engine {
- public:
-  Engine(Backend& backend, const Cell& cell, std::shared_ptr<const EliminationPlan> plan)
-      : backend_(backend), cell_(cell), plan_(std::move(plan)) {
-    MakeSystems();
-    scratch_ = Take(backend_.FactorScratchBytes(*plan_, cell_.systems));
-    factor_batch_ = {plan_.get(), factor_systems_, scratch_.data()};
-  }
-
-  const EliminationPlan& plan() const { return *plan_; }
-
-  void Factor() {
-    const auto reports = backend_.Factor(factor_batch_, [] { return true; });
-    Check(reports.status());
-    for (const FactorReport& report : *reports) {
-      if (report.failure) Die(cell_.name + " is not positive definite");
-    }
-  }
-
-  // Solves and says how long that took: the right-hand sides are brought back before. `enqueued` is
-  // how long the host was busy before it waited.
-  double Solve(int64_t columns, double* enqueued = nullptr) {
-    for (int64_t k = 0; k < cell_.systems; ++k) {
-      Check(backend_.PackColumns(Track::kSolve, scalar(), x_[k].data(), rhs_[k].data(), n(), rows(),
-                                 columns, 0, columns));
-    }
-    Check(backend_.Synchronize(Track::kSolve));
-    std::vector<SolveSystem> systems;
-    for (int64_t k = 0; k < cell_.systems; ++k) {
-      systems.push_back({factor_[k].data(), x_[k].data(), columns, solve_chains_[k].data()});
-    }
-    const SolveBatch batch{plan_.get(), systems};
-    const double start = Now();
-    Check(backend_.Solve(Track::kSolve, batch, [] { return true; }));
-    if (enqueued) *enqueued = Now() - start;
-    Check(backend_.Synchronize(Track::kSolve));
-    return Now() - start;
-  }
-
-  // The largest backward error of the last solve over the bound 4 n eps, from the device.
-  double Error(int64_t columns) {
-    double largest = 0;
-    for (const int64_t k : {int64_t{0}, cell_.systems - 1}) {
-      DeviceBuffer b = Take(rows() * columns * ScalarBytes(scalar()));
-      DeviceBuffer r = Take(rows() * columns * ScalarBytes(scalar()));
-      Check(backend_.PackColumns(Track::kSolve, scalar(), b.data(), rhs_[k].data(), n(), rows(),
-                                 columns, 0, columns));
-      const auto norms = backend_.Residual(Track::kSolve, matrices_[k].view(), x_[k].data(),
-                                           b.data(), r.data(), columns);
-      Check(norms.status());
-      for (const Backend::ResidualNorms& norm : *norms) {
-        const double epsilon = scalar() == Scalar::kFloat64 ? 0x1p-52 : 0x1p-23;
-        const double error = norm.backward_error() / (4 * static_cast<double>(n()) * epsilon);
-        if (!(error <= largest)) largest = error;
-      }
-      if (!(norms->front().solution > 0)) Die(cell_.name + ": the solution is zero");
-    }
-    return largest;
-  }
-
-  static constexpr int64_t kMostColumns = 16;
-
-  // Right-hand sides of the k-th system.
-  static std::vector<double> Columns(int64_t rows, int64_t k) {
-    return problems::RandomColumns(rows, kMostColumns, 7 + k);
-  }
-  // The same problem serves all plans of a sweep.
-  static const problems::Problem& ProblemOf(const Shape& shape, uint64_t seed) {
-    static std::vector<std::pair<uint64_t, problems::Problem>>* const made =
-        new std::vector<std::pair<uint64_t, problems::Problem>>;
-    for (const auto& [known, problem] : *made) {
-      if (known == seed && problem.num_blocks == shape.num_blocks &&
-          problem.block_size == shape.block_size) {
-        return problem;
-      }
-    }
-    if (!made->empty() && made->front().second.rows() != shape.rows()) made->clear();
-    made->emplace_back(seed, problems::Mpc(shape.num_blocks, shape.block_size, seed));
-    return made->back().second;
-  }
-
- private:
-  const Shape& shape() const { return plan_->shape(); }
-  Scalar scalar() const { return shape().scalar; }
-  int64_t n() const { return shape().block_size; }
-  int64_t rows() const { return shape().rows(); }
-
-  DeviceBuffer Take(int64_t bytes) {
-    auto buffer = backend_.pool().Allocate(bytes);
-    Check(buffer.status());
-    return *std::move(buffer);
-  }
-  std::vector<std::byte> ToScalars(const std::vector<double>& values) const {
-    std::vector<std::byte> bytes(values.size() * ScalarBytes(scalar()));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float single = static_cast<float>(values[i]);
-      if (scalar() == Scalar::kFloat64) {
-        std::memcpy(bytes.data() + i * 8, &values[i], 8);
-      } else {
-        std::memcpy(bytes.data() + i * 4, &single, 4);
-      }
-    }
-    return bytes;
-  }
-
-  void MakeSystems() {
-    for (int64_t k = 0; k < cell_.systems; ++k) {
-      const problems::Problem& problem = ProblemOf(shape(), 1 + k);
-      MatrixForm form;
-      form.shape = shape();
-      const std::vector<std::byte> diagonal = ToScalars(problem.diagonal);
-      const std::vector<std::byte> coupling = ToScalars(problem.coupling);
-      StagedMatrix matrix(form, Take(StagedMatrix::BufferBytes(form)));
-      Check(backend_.Write(matrix.data(), diagonal.data(), form.diagonal_bytes()));
-      Check(backend_.Write(matrix.data() + StagedMatrix::CouplingOffset(form), coupling.data(),
-                           form.coupling_bytes()));
-      matrices_.push_back(std::move(matrix));
-      rhs_.push_back(ToScalars(Columns(rows(), k)));
-      factor_.push_back(Take(plan_->factor_bytes()));
-      chains_.push_back(Take(plan_->chain_scalars() * ScalarBytes(scalar())));
-      solve_chains_.push_back(
-          Take(plan_->solve_chain_scalars(kMostColumns) * ScalarBytes(scalar())));
-      x_.push_back(Take(rows() * kMostColumns * ScalarBytes(scalar())));
-      factor_systems_.push_back(
-          {matrices_.back().view(), factor_.back().data(), chains_.back().data()});
-    }
-  }
-
-  Backend& backend_;
-  const Cell cell_;
-  const std::shared_ptr<const EliminationPlan> plan_;
-  std::vector<StagedMatrix> matrices_;
-  std::vector<std::vector<std::byte>> rhs_;
-  std::vector<DeviceBuffer> factor_, chains_, solve_chains_, x_;
-  std::vector<FactorSystem> factor_systems_;
-  DeviceBuffer scratch_;
-  FactorBatch factor_batch_;
-};
-
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options) {
     BackendOptions backend;
     if (options.quick) backend.memory_bytes = int64_t{256} << 20;
     auto created = CreateBackend(options.backend, backend);
-    Check(created.status());
+    Must(created.status());
     backend_ = *std::move(created);
     file_ = std::make_unique<ResultFile>(options, backend_->device().name);
   }
@@ -258,7 +102,7 @@ class Bench {
       } else {
         auto plan =
             EliminationPlan::Make(ShapeOf(cell), cell.systems, backend_->costs(ShapeOf(cell)));
-        Check(plan.status());
+        Must(plan.status());
         RunCell(cell, *std::move(plan), "");
       }
     }
@@ -335,6 +179,11 @@ class Bench {
       Print(solved, solve);
       if (columns == 1) Remember(cell, 0, solve.median());
     }
+    if (options_.selected_inverse) {
+      const Samples inverse = Repeat([&] { return engine.SelectedInverse(); });
+      const double ratio = k * inverse.median() / factor.median();
+      Print({cell, absl::StrFormat("selected inverse, %.2f factors%s", ratio, note), 0}, inverse);
+    }
     if (options_.cudss && cell.systems == 1) RunCudss(cell);
   }
 
@@ -369,7 +218,7 @@ class Bench {
       if (s > 2) {
         auto rest = EliminationPlan::Make({s, cell.block_size, options_.scalar}, cell.systems,
                                           backend_->costs(ShapeOf(cell)));
-        Check(rest.status());
+        Must(rest.status());
         for (const Level& level : rest->levels()) {
           if (!level.separators.empty()) {
             separators.push_back(static_cast<int64_t>(level.separators.size()));
@@ -378,7 +227,7 @@ class Bench {
       }
       auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators,
                                                       backend_->costs(ShapeOf(cell)));
-      Check(plan.status());
+      Must(plan.status());
       std::string note;
       for (const int64_t count : separators) absl::StrAppend(&note, " ", count);
       RunCell(cell, *std::move(plan), note);
@@ -390,7 +239,7 @@ class Bench {
     const std::vector<int64_t> separators(p.begin() + 3, p.end());
     auto plan = EliminationPlan::MakeWithSeparators(ShapeOf(cell), separators,
                                                     backend_->costs(ShapeOf(cell)));
-    Check(plan.status());
+    Must(plan.status());
     RunCell(cell, *std::move(plan), absl::StrCat(" ", absl::StrJoin(separators, " ")));
   }
 

@@ -1,27 +1,27 @@
 // The service over loopback: what gRPC and the batcher cost and gain. Same table as cpu_bench.
 //
 //   service_bench [--target=HOST:PORT] [--router=HOST:PORT] [--json=FILE --commit=NAME]
-//     [--noheader] [--quick]
+//     [--noheader] [--quick] [--only_uploads] [--upload_bytes=N] [--upload_block_size=N]
+//   service_bench --wire [--two_devices] --blockd=PROGRAM --blockctl=PROGRAM --grpc_bench=PROGRAM
+//     [--backend=NAME] [--seconds=S] [--json=FILE --commit=NAME] [--quick]
 //
 // Without --target it starts a server in its own process. --router: a router in front of that
 // server; then only what a call costs through it is measured, beside direct calls. --quick: few
 // calls; its times mean nothing, its residuals do. Exit code 1 if a call fails or a residual is too
-// large.
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+// large. --wire: the table of wire_table.h.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/client/solver_client.h"
@@ -29,10 +29,23 @@
 #include "server/server.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
+#include "tests/bench/must.h"
+#include "tests/bench/tcp_copy.h"
+#include "tests/bench/wire_table.h"
 
 ABSL_FLAG(std::string, target, "",
           "The server to measure, as host:port; empty: one in this process.");
 ABSL_FLAG(std::string, router, "", "A router in front of it, as host:port; empty: none.");
+ABSL_FLAG(int64_t, upload_bytes, int64_t{256} << 20, "Bytes of the matrix that is uploaded.");
+ABSL_FLAG(int64_t, upload_block_size, 8, "n of it.");
+ABSL_FLAG(bool, only_uploads, false, "Measure uploads alone.");
+ABSL_FLAG(bool, wire, false, "Measure what callers of a server of its own process wait for.");
+ABSL_FLAG(bool, two_devices, false, "With --wire: what two devices do that one does, alone.");
+ABSL_FLAG(std::string, blockd, "", "With --wire: the server's program.");
+ABSL_FLAG(std::string, blockctl, "", "With --wire: the load's program.");
+ABSL_FLAG(std::string, grpc_bench, "", "With --wire: the program that measures gRPC itself.");
+ABSL_DECLARE_FLAG(std::string, backend);  // the server's own
+ABSL_FLAG(double, seconds, 1.5, "With --wire: of each row.");
 
 namespace blockd::bench {
 namespace {
@@ -40,24 +53,13 @@ namespace {
 using client::FactorHandle;
 using client::SolverClient;
 
-constexpr int64_t kUploadBytes = int64_t{256} << 20;
+constexpr int64_t kQuickUploadBytes = int64_t{4} << 20;
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 struct Options : Flags {
   std::string target;
   std::string router;
 };
-
-[[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "service_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) Die(value.status().ToString());
-  return *std::move(value);
-}
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -75,44 +77,6 @@ client::SystemView View(const problems::Problem& problem) {
                                 problem.coupling.data());
 }
 
-// A connected pair of TCP sockets on the loopback interface.
-std::pair<int, int> Connect() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(listener, 1) != 0 ||
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    Die("cannot listen on loopback");
-  }
-  const int sender = socket(AF_INET, SOCK_STREAM, 0);
-  if (connect(sender, reinterpret_cast<sockaddr*>(&address), length) != 0) Die("cannot connect");
-  const int receiver = accept(listener, nullptr, nullptr);
-  close(listener);
-  return {sender, receiver};
-}
-
-// Copies `from` to `to` through TCP, chunk by chunk.
-void TcpCopy(std::pair<int, int> sockets, const std::vector<char>& from, std::vector<char>& to) {
-  std::thread reader([&] {
-    for (size_t done = 0; done < to.size();) {
-      const ssize_t got =
-          read(sockets.second, to.data() + done, std::min<size_t>(kChunkBytes, to.size() - done));
-      if (got <= 0) Die("cannot read");
-      done += static_cast<size_t>(got);
-    }
-  });
-  for (size_t done = 0; done < from.size();) {
-    const ssize_t put =
-        write(sockets.first, from.data() + done, std::min<size_t>(kChunkBytes, from.size() - done));
-    if (put <= 0) Die("cannot write");
-    done += static_cast<size_t>(put);
-  }
-  reader.join();
-}
-
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options), table_(options) {
@@ -121,31 +85,38 @@ class Bench {
       server::ServerOptions server;
       server.port = server.metrics_port = 0;
       server.log_level = "error";
-      server.device.memory_bytes = int64_t{2} << 30;
+      server.device.memory_bytes =
+          std::max(int64_t{2} << 30, 4 * absl::GetFlag(FLAGS_upload_bytes));
       const absl::Status checked = server::CheckAndComplete(&server);
       if (!checked.ok()) Die(checked.ToString());
       server_ = Must(server::Server::Start(server));
       target = server_->grpc_target();
     }
-    client::ClientOptions settings;
-    settings.chunk_bytes = kChunkBytes;
-    client_ = std::make_unique<SolverClient>(Must(SolverClient::Connect(target, settings)));
+    target_ = target;
+    client_ = std::make_unique<SolverClient>(Connected(1));
     if (!client_->WaitUntilConnected(absl::Seconds(30))) Die("no server at " + target);
   }
 
   void Run() {
     if (!options_.router.empty()) return ThroughRouter();
+    if (absl::GetFlag(FLAGS_only_uploads)) return Uploads();
     SmallSolve();
     // So little to compute that the calls themselves are the cost: printed for what it is.
     ManyCallers(problems::Kalman({.states = 8, .observations = 16, .steps = 32}), false);
     ManyCallers(options_.quick ? problems::Kalman({.states = 64, .observations = 64, .steps = 20})
                                : problems::Kalman({}),
                 true);
-    Upload();
-    client_->AwaitReleases(absl::Seconds(30));
+    Uploads();
   }
 
  private:
+  SolverClient Connected(int upload_connections) {
+    client::ClientOptions settings;
+    settings.chunk_bytes = kChunkBytes;
+    settings.upload_connections = upload_connections;
+    return Must(SolverClient::Connect(target_, settings));
+  }
+
   // Calls in turn, direct and through the router, on handles that the one server holds.
   void ThroughRouter() {
     const SolverClient routed = Must(SolverClient::Connect(options_.router));
@@ -244,19 +215,26 @@ class Bench {
     }
   }
 
-  void Upload() {
-    const int64_t bytes = options_.quick ? kUploadBytes / 64 : kUploadBytes;
-    const int64_t n = 8;
+  void Uploads() {
+    for (const int connections : {1, 4}) Upload(connections);
+    client_->AwaitReleases(absl::Seconds(30));
+  }
+
+  // Beside raw TCP over as many connections.
+  void Upload(int num_connections) {
+    const int64_t bytes = options_.quick ? kQuickUploadBytes : absl::GetFlag(FLAGS_upload_bytes);
+    const int64_t n = absl::GetFlag(FLAGS_upload_block_size);
+    const SolverClient client = Connected(num_connections);
     const problems::Problem problem =
         problems::Mpc(bytes / static_cast<int64_t>(sizeof(double)) / (2 * n * n), n, 1);
     std::vector<char> from(bytes, 1), to(bytes);
-    const std::pair<int, int> sockets = Connect();
+    const TcpConnections sockets(num_connections);
     FactorHandle handle;
     Samples upload;
     // What is not upload is taken from what the server says that computing took.
     const auto factor = [&] {
       const double start = Now();
-      client::FactorResult result = Must(client_->Factor(View(problem)));
+      client::FactorResult result = Must(client.Factor(View(problem)));
       upload.seconds.push_back(Now() - start - result.cost.compute_seconds());
       handle = std::move(result.handle);
     };
@@ -264,28 +242,29 @@ class Bench {
       const absl::Status status = handle.Release();
       if (!status.ok()) Die(status.ToString());
     };
-    const std::vector<Samples> samples =
-        Interleave(options_.quick ? 1 : 7,
-                   {{release, factor}, {nullptr, [&] { TcpCopy(sockets, from, to); }}});
-    close(sockets.first);
-    close(sockets.second);
+    const std::vector<Samples> samples = Interleave(
+        options_.quick ? 1 : 7, {{release, factor}, {nullptr, [&] { sockets.Copy(from, to); }}});
     upload.seconds.erase(upload.seconds.begin());  // the round that is not counted
     if (from != to) Die("the copy is not a copy");
     std::vector<double> x(problem.rows());
-    Must(client_->Solve(handle, problem.rhs, x));
+    Must(client.Solve(handle, problem.rhs, x));
     CheckResidual(problem, x);
     const double rate = static_cast<double>(bytes) / upload.median();
     const double limit = static_cast<double>(bytes) / samples[1].median();
     Row row;
     row.work = "Factor upload, " + std::to_string(bytes >> 20) + " MiB, without its compute";
+    if (num_connections > 1) {
+      row.work += ", over " + std::to_string(num_connections) + " connections";
+    }
     row.ours = Format(rate / 1e9, "GB/s");
     row.reference = Format(limit / 1e9, "GB/s raw TCP");
     row.spread = upload.spread();
-    table_.AddAtLeast(row, rate / limit, 0.5, "%");
+    table_.AddAtLeast(row, rate / limit, num_connections > 1 ? 0.8 : 0.5, "%");
   }
 
   const Options options_;
   Table table_;
+  std::string target_;
   std::unique_ptr<server::Server> server_;
   std::unique_ptr<SolverClient> client_;
 };
@@ -297,6 +276,21 @@ int main(int argc, char** argv) {
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const blockd::bench::Flags flags = blockd::bench::ParseFlags(argc, argv);
+  if (absl::GetFlag(FLAGS_wire)) {
+    blockd::bench::WireOptions options = {.blockd = absl::GetFlag(FLAGS_blockd),
+                                          .blockctl = absl::GetFlag(FLAGS_blockctl),
+                                          .grpc_bench = absl::GetFlag(FLAGS_grpc_bench),
+                                          .backend = absl::GetFlag(FLAGS_backend),
+                                          .seconds = absl::GetFlag(FLAGS_seconds),
+                                          .two_devices = absl::GetFlag(FLAGS_two_devices)};
+    if (flags.quick) {
+      options.seconds = 0.1;
+      options.kalman_blocks = options.upload_blocks = 20;
+      options.kalman_block_size = options.upload_block_size = 64;
+    }
+    PrintWireTable(flags, options);
+    return 0;
+  }
   blockd::bench::Bench({flags, absl::GetFlag(FLAGS_target), absl::GetFlag(FLAGS_router)}).Run();
   return 0;
 }

@@ -22,6 +22,7 @@
 #include "client/blockctl/metrics_page.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
+#include "tests/bench/must.h"
 #include "tests/bench/sharing_caller.h"
 #include "tests/bench/sharing_load.h"
 #include "tests/support/server_process.h"

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "tests/bench/must.h"
 
 namespace blockd::bench {
 namespace {
@@ -46,11 +47,6 @@ void CheckResidual(const problems::Problem& problem, const std::vector<double>& 
 }
 
 }  // namespace
-
-void Die(const std::string& what) {
-  std::fprintf(stderr, "sharing_bench: %s\n", what.c_str());
-  std::exit(1);
-}
 
 SmallCaller::SmallCaller(const std::string& target, absl::Duration gap)
     : gap_(gap),

@@ -14,14 +14,6 @@
 
 namespace blockd::bench {
 
-[[noreturn]] void Die(const std::string& what);
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) Die(value.status().ToString());
-  return *std::move(value);
-}
-
 // Thread-compatible.
 class SmallCaller {
  public:

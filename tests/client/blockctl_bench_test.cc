@@ -38,6 +38,14 @@ TEST_F(BlockctlBenchTest, StopsByItselfAndLeavesNothing) {
   EXPECT_TRUE(Held().empty());
 }
 
+TEST_F(BlockctlBenchTest, SharedMemoryNeedsAServerThatSharesIt) {
+  const Outcome port = Run({"bench", "--shm", "--duration=100ms"});
+  EXPECT_EQ(port.exit_status, 1) << port.err;
+  EXPECT_THAT(port.err, HasSubstr("--server=unix:PATH"));
+  const Outcome empty = Blockctl("unix:none", {"bench", "--shm", "--empty", "--duration=100ms"});
+  EXPECT_EQ(empty.exit_status, 1) << empty.err;
+}
+
 TEST_F(BlockctlBenchTest, HasAnOpenLoopSessionsAndABaseline) {
   const Outcome open =
       Run({"bench", "--rate=200", "--callers=4", "--duration=200ms", "--warmup=0", "--session"});
@@ -122,6 +130,45 @@ TEST_F(BlockctlBenchTest, RefactorsKeepTheHandlesPinned) {
   EXPECT_EQ(held[0].times_solved(), 0);
   EXPECT_EQ(held[0].block_size(), 8);  // without --block_size
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("refactor: "), Not(HasSubstr("solve: "))));
+}
+
+// Each in one call, many in a message, full or as palettes.
+TEST_F(BlockctlBenchTest, RefactorsAndSolvesInOneCall) {
+  for (const bool palette : {false, true}) {
+    for (const std::vector<std::string>& message :
+         std::vector<std::vector<std::string>>{{}, {"--frames=3"}, {"--frames=3", "--session"}}) {
+      const bool frames = !message.empty();
+      std::vector<std::string> arguments = {"bench",
+                                            "--duration=1h",
+                                            "--warmup=0",
+                                            "--mix=refactor_solve",
+                                            "--problem=poisson",
+                                            "--num_blocks=4",
+                                            "--block_size=2",
+                                            "--callers=2",
+                                            "--handles=6",
+                                            "--json"};
+      if (palette) arguments.push_back("--palette");
+      arguments.insert(arguments.end(), message.begin(), message.end());
+      RunningProgram bench(BLOCKCTL_PROGRAM, WithServer(target(), arguments));
+      std::vector<v1::FactorizationInfo> held;
+      const auto refactored = [](const auto& info) { return info.times_refactored() >= 2; };
+      EXPECT_TRUE(Eventually([&] {
+        held = Held();
+        return bench.Ended() ||
+               (held.size() == 6 && std::ranges::count_if(held, refactored) >= (frames ? 6 : 2));
+      }));
+      ASSERT_FALSE(bench.Ended()) << bench.Await().err;
+      bench.Signal(SIGINT);
+      const Outcome outcome = bench.Await();
+      EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
+      EXPECT_THAT(outcome.out, HasSubstr("\"refactor_solve\": {\"succeeded\": "));
+      for (const v1::FactorizationInfo& info : held) EXPECT_TRUE(info.pinned());
+    }
+  }
+  const Outcome few = Run({"bench", "--mix=refactor_solve", "--frames=3", "--handles=2"});
+  EXPECT_EQ(few.exit_status, 1);
+  EXPECT_THAT(few.err, HasSubstr("--handles"));
 }
 
 TEST_F(BlockctlBenchTest, EveryProblemCanBeFactored) {

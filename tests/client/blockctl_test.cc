@@ -297,7 +297,7 @@ TEST_F(BlockctlTest, TheDemoRuns) {
   const Outcome demo = Run({"demo", "--metrics=" + metrics_address(), "--out=" + folder_.path()});
   EXPECT_EQ(demo.exit_status, 0) << demo.err;
   EXPECT_THAT(demo.out, AllOf(HasSubstr("1871"), HasSubstr("backward error"), HasSubstr("palette"),
-                              HasSubstr("HANDLE"), HasSubstr("blockd_factorizations 2")));
+                              HasSubstr("HANDLE"), HasSubstr("blockd_factorizations 3")));
   EXPECT_THAT(ReadFile(folder_ / "nile.svg").value_or(""), HasSubstr("</svg>"));
   EXPECT_EQ(Run({"list", "--json"}).out, "{\"factorizations\": []}\n");
   // The smoothed level and its deviation as statsmodels has them.
@@ -316,10 +316,11 @@ TEST_F(BlockctlTest, TheDemoAsJsonIsOneObject) {
   EXPECT_EQ(demo.exit_status, 0) << demo.err;
   EXPECT_EQ(std::count(demo.out.begin(), demo.out.end(), '\n'), 1);
   EXPECT_THAT(demo.out,
-              AllOf(HasSubstr("{\"nile\": {\"solve_seconds\": "), HasSubstr("\"level\": [1111."),
+              AllOf(HasSubstr("{\"nile\": {\"smooth_seconds\": "), HasSubstr("\"level\": [1111."),
+                    HasSubstr("\"co2\": {\"smooth_seconds\": "),
                     HasSubstr("\"kalman\": {\"factor_full\": {\"wire_bytes\": "),
                     HasSubstr("\"factor_palette\": "), HasSubstr("\"solve_each_seconds\": "),
-                    HasSubstr("\"factorizations\": 2}")));
+                    HasSubstr("\"factorizations\": 3}")));
   EXPECT_EQ(Run({"demo", "--out=/nowhere"}).exit_status, 3);
   EXPECT_EQ(Run({"list", "--json"}).out, "{\"factorizations\": []}\n");
 }

@@ -79,6 +79,7 @@ TEST(ExitCodeTest, AdviceIsWhatHelpsInThatCase) {
   expect(NotHeld(v1::HandleNotFound::RESTARTED), "restarted");
   expect(NotHeld(v1::HandleNotFound::FAILED_REFACTOR), "--overwrite");
   expect(NotHeld(v1::HandleNotFound::OTHER_SERVER), "HANDLE@ROUTE");
+  expect(NotHeld(v1::HandleNotFound::DEVICE_FAILED), "the device that held it failed");
   EXPECT_EQ(Advice(absl::InvalidArgumentError(""), ""), "");
   EXPECT_EQ(Advice(absl::OutOfRangeError(""), ""), "");
   EXPECT_EQ(Advice(absl::InternalError(""), ""), "");

@@ -55,6 +55,7 @@ grpc::Status FakeSolver::Factor(grpc::ServerContext* context, const v1::FactorRe
 grpc::Status FakeSolver::FactorStream(grpc::ServerContext* context, FactorReader* reader,
                                       v1::FactorReply* reply) {
   Called("FactorStream", *context);
+  if (opens_uploads.Get()) context->AddInitialMetadata("blockd-upload", "open");
   return Run(on_factor_stream, reader, reply);
 }
 
@@ -75,6 +76,11 @@ grpc::Status FakeSolver::SolveStream(grpc::ServerContext* context, SolvePipe* pi
   return Run(on_solve_stream, pipe);
 }
 
+grpc::Status FakeSolver::Smooth(grpc::ServerContext* context, SmoothPipe* pipe) {
+  Called("Smooth", *context);
+  return Run(on_smooth, pipe);
+}
+
 grpc::Status FakeSolver::Release(grpc::ServerContext* context, const v1::ReleaseRequest* request,
                                  v1::ReleaseReply* reply) {
   Called("Release", *context);
@@ -86,6 +92,13 @@ grpc::Status FakeSolver::FactorSolve(grpc::ServerContext* context,
                                      v1::FactorSolveReply* reply) {
   Called("FactorSolve", *context);
   return Run(on_factor_solve, *request, reply);
+}
+
+grpc::Status FakeSolver::FactorSolveMany(grpc::ServerContext* context,
+                                         const v1::FactorSolveManyRequest* request,
+                                         v1::SolveManyReply* reply) {
+  Called("FactorSolveMany", *context);
+  return Run(on_factor_solve_many, *request, reply);
 }
 
 grpc::Status FakeSolver::GetFactorization(grpc::ServerContext* context,

@@ -43,7 +43,7 @@ class Shared {
 
  private:
   mutable absl::Mutex mutex_;
-  T value_ ABSL_GUARDED_BY(mutex_);
+  T value_ ABSL_GUARDED_BY(mutex_){};
 };
 
 // What a test sets and the server's threads call, each as it is at that moment.
@@ -85,6 +85,8 @@ class FakeSolver : public v1::Solver::Service {
   using FactorReader = grpc::ServerReader<v1::FactorStreamRequest>;
   using SolvePipe = grpc::ServerReaderWriter<v1::SolveStreamReply, v1::SolveStreamRequest>;
 
+  using SmoothPipe = grpc::ServerReaderWriter<v1::SmoothReply, v1::SmoothRequest>;
+
   explicit FakeSolver(const std::shared_ptr<grpc::ServerCredentials>& credentials =
                           grpc::InsecureServerCredentials());
   ~FakeSolver() override;
@@ -97,16 +99,21 @@ class FakeSolver : public v1::Solver::Service {
   Script<grpc::Status(SolvePipe*)> on_solve_stream;
   Script<grpc::Status(const v1::ReleaseRequest&, v1::ReleaseReply*)> on_release;
   Script<grpc::Status(const v1::FactorSolveRequest&, v1::FactorSolveReply*)> on_factor_solve;
+  Script<grpc::Status(const v1::FactorSolveManyRequest&, v1::SolveManyReply*)> on_factor_solve_many;
   Script<grpc::Status(const v1::GetFactorizationRequest&, v1::FactorizationInfo*)> on_get;
   Script<grpc::Status(const v1::ListFactorizationsRequest&, v1::ListFactorizationsReply*)> on_list;
   Script<grpc::Status(v1::ServerInfo*)> on_server_info;
   Script<grpc::Status(const v1::GetPlanRequest&, v1::Plan*)> on_plan;
+  Script<grpc::Status(SmoothPipe*)> on_smooth;
   FakeAdmin admin;
   // Before each of the solver's calls above, with its name: for metadata, deadlines and
   // connections.
   Script<void(const std::string& method, const grpc::ServerContext&)> on_call;
   // What the answers' initial metadata says as `blockd-route`, as a router would; empty: nothing.
   Shared<std::string> route;
+  // Whether the initial metadata of a FactorStream lets others join; sent with the answer unless
+  // the script sends it before.
+  Shared<bool> opens_uploads;
   // What grpc.health.v1 says; serving from the start.
   void SetServing(bool serving);
 
@@ -123,6 +130,9 @@ class FakeSolver : public v1::Solver::Service {
                        v1::ReleaseReply* reply) override;
   grpc::Status FactorSolve(grpc::ServerContext* context, const v1::FactorSolveRequest* request,
                            v1::FactorSolveReply* reply) override;
+  grpc::Status FactorSolveMany(grpc::ServerContext* context,
+                               const v1::FactorSolveManyRequest* request,
+                               v1::SolveManyReply* reply) override;
   grpc::Status GetFactorization(grpc::ServerContext* context,
                                 const v1::GetFactorizationRequest* request,
                                 v1::FactorizationInfo* reply) override;
@@ -133,6 +143,7 @@ class FakeSolver : public v1::Solver::Service {
                              v1::ServerInfo* reply) override;
   grpc::Status GetPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
                        v1::Plan* reply) override;
+  grpc::Status Smooth(grpc::ServerContext* context, SmoothPipe* pipe) override;
 
  private:
   void Called(const char* method, grpc::ServerContext& context);

@@ -26,21 +26,7 @@ class HealTest : public ::testing::Test {
 
   HealTest() {
     fake_.on_factor = [this](const v1::FactorRequest& request, v1::FactorReply* reply) {
-      double a;
-      std::memcpy(&a, request.system(0).diagonal().data(), sizeof(a));
-      absl::MutexLock lock(&mutex_);
-      if (request.options().handle_size() > 0) {
-        const std::string& handle = request.options().handle(0);
-        if (!held_.contains(handle)) return NotFound(handle, reason_);
-        a_[handle] = a;
-        return AnswerWith(handle, reply);
-      }
-      const std::string handle = absl::StrCat("h", ++factored_);
-      keys_.insert(request.options().idempotency_key());
-      a_[handle] = a;
-      held_.insert(handle);
-      if (loses_all_) held_.clear();
-      return AnswerWith(handle, reply);
+      return RunFactor(request, reply);
     };
     fake_.on_solve = [this](grpc::ServerContext*, const v1::SolveRequest& request,
                             v1::SolveReply* reply) { return Answer(request, reply); };
@@ -60,6 +46,23 @@ class HealTest : public ::testing::Test {
       }
       return grpc::Status::OK;
     };
+  }
+  grpc::Status RunFactor(const v1::FactorRequest& request, v1::FactorReply* reply) {
+    double a;
+    std::memcpy(&a, request.system(0).diagonal().data(), sizeof(a));
+    absl::MutexLock lock(&mutex_);
+    if (request.options().handle_size() > 0) {
+      const std::string& handle = request.options().handle(0);
+      if (!held_.contains(handle)) return NotFound(handle, reason_);
+      a_[handle] = a;
+      return AnswerWith(handle, reply);
+    }
+    const std::string handle = absl::StrCat("h", ++factored_);
+    keys_.insert(request.options().idempotency_key());
+    a_[handle] = a;
+    held_.insert(handle);
+    if (loses_all_) held_.clear();
+    return AnswerWith(handle, reply);
   }
   grpc::Status Answer(const v1::SolveRequest& request, v1::SolveReply* reply) {
     absl::MutexLock lock(&mutex_);

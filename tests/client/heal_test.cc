@@ -26,8 +26,9 @@ TEST_F(HealTest, EachLossIsMendedOnce) {
     EXPECT_EQ(this->factored(), factored);
     EXPECT_EQ(handle.get().handle, absl::StrCat("h", factored));
   };
-  for (const auto reason : {v1::HandleNotFound::EVICTED, v1::HandleNotFound::EXPIRED,
-                            v1::HandleNotFound::RESTARTED, v1::HandleNotFound::OTHER_SERVER}) {
+  for (const auto reason :
+       {v1::HandleNotFound::EVICTED, v1::HandleNotFound::EXPIRED, v1::HandleNotFound::RESTARTED,
+        v1::HandleNotFound::OTHER_SERVER, v1::HandleNotFound::DEVICE_FAILED}) {
     Lose(reason);
     heals();
   }
@@ -35,10 +36,10 @@ TEST_F(HealTest, EachLossIsMendedOnce) {
   heals();
   Lose(grpc::Status(grpc::StatusCode::UNAVAILABLE, "nobody is there"));
   heals();
-  EXPECT_EQ(handle.restore_counters().restores, 6);
-  EXPECT_EQ(handle.restore_counters().waited, 6);
-  EXPECT_EQ(client.restore_counters().restores, 6);
-  EXPECT_EQ(keys(), 7);  // one a Factor
+  EXPECT_EQ(handle.restore_counters().restores, 7);
+  EXPECT_EQ(handle.restore_counters().waited, 7);
+  EXPECT_EQ(client.restore_counters().restores, 7);
+  EXPECT_EQ(keys(), 8);  // one a Factor
 }
 
 TEST_F(HealTest, OtherFailuresAreNotMended) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
+#include <vector>
 
 namespace blockd::blockctl {
 namespace {
@@ -78,6 +81,57 @@ TEST(LevelPlotTest, SvgDrawsTheLinesAndTwoDeviationsOnEachSide) {
   for (const char* mark : {">0<", ">20<", ">40<", ">60<", ">80<", ">100<"}) {
     EXPECT_NE(svg.find(std::string("text-anchor=\"end\"") + mark), std::string::npos) << mark;
   }
+}
+
+TEST(LevelPlotTest, MissingValuesAreNotDrawn) {
+  const double missing = std::numeric_limits<double>::quiet_NaN();
+  const LevelSeries series{"", "", 1871, {missing, 100, missing}, {20, 80, 60}, {0, 0, 0}};
+  EXPECT_EQ(CsvTable(series),
+            "year,value,level,deviation\n1871,,20,0\n1872,100,80,0\n1873,,60,0\n");
+  const std::string text = TextPlot(series, 6);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 1);
+  EXPECT_EQ(std::count(text.begin(), text.end(), 'o'), 3);
+  const std::string svg = SvgPlot(series);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_NE(svg.find("<polyline points=\"505.0,50.0 \" fill=\"none\" stroke=\"#888\""),
+            std::string::npos)
+      << svg;
+}
+
+TEST(LevelPlotTest, DecadesOfADenseSeriesAreMarkedOnce) {
+  LevelSeries series{"", "", 1899.9, {}, {}, {}, 0.3};
+  for (int t = 0; t < 40; ++t) {
+    series.values.push_back(t);
+    series.level.push_back(t);
+    series.deviation.push_back(1);
+  }
+  const std::string svg = SvgPlot(series);
+  for (const char* decade : {">1900<", ">1910<"}) {
+    const size_t at = svg.find(decade);
+    ASSERT_NE(at, std::string::npos) << decade;
+    EXPECT_EQ(svg.find(decade, at + 1), std::string::npos) << decade;
+  }
+  EXPECT_EQ(svg.find(">1890<"), std::string::npos);
+}
+
+TEST(LevelPlotTest, MeansAreThoseOfWholeYears) {
+  const double missing = std::numeric_limits<double>::quiet_NaN();
+  const LevelSeries half{"T",
+                         "u",
+                         1899.5,
+                         {9, 1, 3, missing, 5, missing, missing, 7},
+                         {9, 1, 2, 3, 4, 5, 6, 7},
+                         {9, 1, 1, 2, 2, 3, 3, 4},
+                         0.5};
+  const LevelSeries means = MeansOver(half, 1);
+  EXPECT_EQ(means.first_year, 1900);
+  EXPECT_EQ(means.years, 1);
+  ASSERT_EQ(means.values.size(), 3);
+  EXPECT_EQ(means.values[0], 2);
+  EXPECT_EQ(means.values[1], 5);
+  EXPECT_TRUE(std::isnan(means.values[2]));
+  EXPECT_EQ(means.level, (std::vector<double>{1.5, 3.5, 5.5}));
+  EXPECT_EQ(means.deviation, (std::vector<double>{1, 2, 3}));
 }
 
 TEST(LevelPlotTest, TheScaleHoldsTheBand) {

@@ -14,8 +14,8 @@
 namespace blockd::client {
 namespace {
 
-constexpr double kOne[] = {1.0};
-const SystemView kSystem = MakeSystemView(1, 1, kOne, kOne);
+constexpr double kOneScalar[] = {1.0};
+const SystemView kSystem = MakeSystemView(1, 1, kOneScalar, kOneScalar);
 const Factorization kHandle{"handle", 1, 1, Scalar::kFloat64};
 
 class RetryTest : public ::testing::Test {

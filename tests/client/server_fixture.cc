@@ -1,6 +1,7 @@
 #include "tests/client/server_fixture.h"
 
 #include <utility>
+#include <vector>
 
 namespace blockd::client {
 
@@ -24,7 +25,9 @@ void ServerTest::StartServer(std::shared_ptr<test::Gate> gate) {
   options.device.cpu_threads = 2;
   options.core.max_batch_delay = absl::Microseconds(1);  // no Solve on the transport's thread
   options.log_level = "off";
-  auto server = server::Server::Start(options, test::GatedCpu(options.device, std::move(gate)));
+  std::vector<std::unique_ptr<Backend>> devices;
+  devices.push_back(test::GatedCpu(options.device, std::move(gate)));
+  auto server = server::Server::Start(options, std::move(devices));
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
 }

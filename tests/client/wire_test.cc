@@ -254,6 +254,26 @@ TEST_F(StreamReplyTest, ALargeChunkOfManySlicesArrivesWhole) {
   EXPECT_EQ(memory_, large);
 }
 
+TEST(WireTest, AFrameIsSerializedAroundItsBytes) {
+  v1::SolveStreamRequest outer;
+  outer.set_id(300);
+  outer.mutable_timeout()->set_seconds(2);
+  v1::FactorSolveManyRequest frame;
+  frame.add_handle(std::string(24, 'h'));
+  frame.set_num_rhs(3);
+  const auto matrix = Counting(100'000, 1), rhs = Counting(5, 2);
+  const BytesField bytes[] = {
+      {v1::FactorSolveManyRequest::kMatrixFieldNumber, grpc::Slice(matrix.data(), matrix.size())},
+      {v1::FactorSolveManyRequest::kRhsFieldNumber, grpc::Slice(rhs.data(), rhs.size())}};
+  v1::SolveStreamRequest parsed, expected = outer;
+  ASSERT_TRUE(Parse(
+      SerializeFrame(outer, v1::SolveStreamRequest::kRefactorFieldNumber, frame, bytes), &parsed));
+  *expected.mutable_refactor() = frame;
+  expected.mutable_refactor()->set_matrix(Text(matrix));
+  expected.mutable_refactor()->set_rhs(Text(rhs));
+  EXPECT_EQ(parsed.SerializeAsString(), expected.SerializeAsString());
+}
+
 TEST(WireTest, WhatIsNoMessageIsNotParsed) {
   const grpc::Slice slice(std::string("\xff\xff\xff"));
   v1::SolveReply reply;

@@ -94,6 +94,29 @@ TEST_P(ConcurrencyTest, StagingRunsBesideFactoring) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Threads that write parts of one matrix at once, each part in pieces of its own.
+TEST_P(ConcurrencyTest, SeveralThreadsStageOneMatrix) {
+  const HostMatrix matrix(problems::Mpc(300, 40, 1), scalar());
+  const std::span all(static_cast<const std::byte*>(matrix.view().diagonal),
+                      static_cast<size_t>(matrix.form().diagonal_bytes()));
+  absl::StatusOr<StagedMatrix> staged = solver().Stage(matrix.form());
+  ASSERT_TRUE(staged.ok()) << staged.status();
+  constexpr size_t kThreads = 8, kPiece = 10007;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t at = t * kPiece; at < all.size(); at += kThreads * kPiece) {
+        const auto piece = all.subspan(at, std::min(kPiece, all.size() - at));
+        EXPECT_TRUE(solver().Write(*staged, static_cast<int64_t>(at), piece).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::byte> back(all.size());
+  ASSERT_TRUE(solver().Read(*staged, 0, back).ok());
+  EXPECT_TRUE(std::equal(back.begin(), back.end(), all.begin()));
+}
+
 // Two tracks and writes at once: every answer has the bits that it has when nothing else goes on.
 TEST_P(ConcurrencyTest, SolvesBesideFactorizationsAndWritesHaveTheirBits) {
   struct Held {

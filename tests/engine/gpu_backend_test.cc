@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "blockd/engine/registered_memory.h"
 #include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {
@@ -114,6 +117,7 @@ class SharedSystems {
     const auto upload = [&](const void* blocks, int64_t count) {
       DeviceBuffer buffer = Allocate(solver, count * n * n * scalar);
       EXPECT_TRUE(backend_.Write(buffer.data(), blocks, count * n * n * scalar).ok());
+      EXPECT_TRUE(backend_.AwaitWrites().ok());
       return buffer;
     };
     diagonal_ = upload(matrix.view().diagonal, matrix.shape().num_blocks);
@@ -175,6 +179,7 @@ TEST_P(GpuBackendTest, AWriteAndTheOtherTrackComeAfterAFactorizationThatHasEnded
       ASSERT_TRUE(system.Factor([] { return true; }).ok());
       if (repeat % 2 == 0) {
         ASSERT_TRUE(backend.Write(system.factor(), pattern.data(), bytes).ok());
+        ASSERT_TRUE(backend.AwaitWrites().ok());
       } else {
         ASSERT_TRUE(backend.Upload(Track::kSolve, system.factor(), pattern.data(), bytes).ok());
       }
@@ -205,6 +210,101 @@ TEST_P(GpuBackendTest, LargeSolvesOnBothTracksEndWithTheirBits) {
       });
     }
     for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// Right-hand sides in memory that the device reaches beside others that it does not, several
+// batches in flight, awaited by another thread.
+TEST_P(GpuBackendTest, BatchesInFlightHaveTheBitsOfThoseThatWait) {
+  const std::unique_ptr<Solver> solver =
+      MakeSolver(GetParam().backend,
+                 {.memory_bytes = int64_t{1} << 30, .host_memory_bytes = int64_t{16} << 20});
+  const std::shared_ptr<MemoryPool> reached = solver->backend().host_memory();
+  ASSERT_NE(reached, nullptr);
+  const HostMatrix matrix(problems::Mpc(40, 13, 1), scalar());
+  constexpr int kSystems = 7, kBatches = 5;
+  std::vector<std::shared_ptr<Factorization>> factorizations;
+  for (int k = 0; k < kSystems; ++k) factorizations.push_back(MustFactor(*solver, matrix));
+  const Columns expected = [&] {
+    Columns x(problems::RandomColumns(matrix.shape().rows(), 3, 1), scalar());
+    SolveItem item{.factorization = factorizations[0], .rhs = x.data(), .solution = x.data()};
+    item.num_rhs = 3;
+    EXPECT_TRUE(solver->Solve({&item, 1})[0].status.ok());
+    return x;
+  }();
+  const Columns rhs(problems::RandomColumns(matrix.shape().rows(), 3, 1), scalar());
+  const int64_t bytes = matrix.shape().rows() * 3 * ScalarBytes(scalar());
+  for (const bool some_elsewhere : {false, true}) {
+    std::vector<DeviceBuffer> pinned;
+    std::vector<std::vector<std::byte>> plain;
+    std::vector<std::byte*> solutions;
+    std::vector<PendingSolve> flights;
+    for (int batch = 0; batch < kBatches; ++batch) {
+      std::vector<SolveItem> items;
+      for (int k = 0; k < kSystems; ++k) {
+        if (some_elsewhere && k % 3 == 1) {
+          plain.emplace_back(static_cast<size_t>(bytes));
+          solutions.push_back(plain.back().data());
+        } else {
+          absl::StatusOr<DeviceBuffer> piece = reached->Allocate(bytes);
+          ASSERT_TRUE(piece.ok());
+          solutions.push_back(piece->data());
+          pinned.push_back(*std::move(piece));
+        }
+        std::memcpy(solutions.back(), rhs.bytes().data(), static_cast<size_t>(bytes));
+        items.push_back({.factorization = factorizations[static_cast<size_t>(k)],
+                         .rhs = solutions.back(),
+                         .solution = solutions.back(),
+                         .num_rhs = 3});
+      }
+      flights.push_back(solver->Submit(std::move(items)));
+      // What the device does not reach was waited for.
+      EXPECT_TRUE(some_elsewhere || !flights.back().is_done());
+    }
+    std::thread([&] {
+      for (PendingSolve& flight : flights) {
+        Phases phases;
+        for (const SolveOutcome& outcome : flight.Await(&phases)) EXPECT_TRUE(outcome.status.ok());
+        EXPECT_GE(phases.compute_seconds, 0);
+      }
+    }).join();
+    for (const std::byte* solution : solutions) {
+      EXPECT_EQ(std::memcmp(solution, expected.bytes().data(), static_cast<size_t>(bytes)), 0);
+    }
+  }
+}
+
+// Each piece arrives, those that are copied from where they lie too.
+TEST_P(GpuBackendTest, LargePiecesOfRegisteredMemoryArriveAmongOthers) {
+  const std::unique_ptr<Solver> solver = MakeSolver(GetParam().backend);
+  Backend& backend = solver->backend();
+  constexpr int64_t kLarge = (int64_t{5} << 20) + 4096, kSmall = 70'000;
+  std::vector<std::byte> memory(2 * kLarge + (int64_t{1} << 16));
+  for (size_t i = 0; i < memory.size(); ++i)
+    memory[i] = static_cast<std::byte>(i * 2654435761U >> 24);
+  constexpr uintptr_t kPage = 4096;
+  auto* const page = reinterpret_cast<std::byte*>(
+      (reinterpret_cast<uintptr_t>(memory.data()) + kPage - 1) / kPage * kPage);
+  absl::StatusOr<RegisteredMemory> registered = RegisteredMemory::Register(page, kLarge);
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  const std::byte* const other = page + kLarge;  // of it nothing is registered
+  const std::vector<std::pair<const std::byte*, int64_t>> pieces = {{other, kSmall},
+                                                                    {page, kLarge},
+                                                                    {other + kSmall, kSmall},
+                                                                    {other, kLarge},
+                                                                    {page + 8, kSmall}};
+  std::vector<DeviceBuffer> buffers;
+  std::vector<HostCopy> copies;
+  for (const auto& [host, bytes] : pieces) {
+    buffers.push_back(Allocate(*solver, bytes));
+    copies.push_back({buffers.back().data(), host, bytes});
+  }
+  ASSERT_TRUE(backend.UploadMany(Track::kFactor, copies).ok());
+  ASSERT_TRUE(backend.Synchronize(Track::kFactor).ok());
+  for (const HostCopy& copy : copies) {
+    std::vector<std::byte> back(static_cast<size_t>(copy.bytes));
+    ASSERT_TRUE(backend.Download(Track::kFactor, back.data(), copy.device, copy.bytes).ok());
+    EXPECT_EQ(std::memcmp(back.data(), copy.host, back.size()), 0);
   }
 }
 

@@ -129,12 +129,63 @@ void Compare(int64_t n, bool left, bool right, CouplingForm form) {
   ExpectNear(large.coupling, packed.coupling, tolerance);
 }
 
+// Z of all blocks of the segment and its separators, by one of the two.
+template <typename T>
+std::vector<T> Inverse(const Outputs<T>& factor, const Segment& segment, int64_t n, bool large) {
+  const int64_t square = n * n;
+  // Of separators: any two symmetric blocks, and one between them.
+  std::vector<T> separators(3 * square), out((2 * kBlocks - 1) * square);
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t r = 0; r < n; ++r) {
+      const auto entry = static_cast<T>(1.0 / static_cast<double>(n + r + c));
+      separators[c * n + r] = entry;
+      separators[square + c * n + r] = entry + (r == c ? 1 : 0);
+      separators[2 * square + c * n + r] = static_cast<T>(r - c) / static_cast<T>(n * n);
+    }
+  }
+  InverseTask<T> task;
+  task.n = n;
+  task.segment = &segment;
+  task.inverse = factor.inverse.data();
+  task.next = factor.next.data();
+  if (segment.has_fill()) task.fill = factor.fill.data(), task.between = &separators[2 * square];
+  if (segment.left_separator >= 0) task.left = separators.data();
+  if (segment.right_separator >= 0) task.right = &separators[square];
+  task.out = {n, 0, kBlocks, out.data(), nullptr, &out[kBlocks * square]};
+  const int64_t scalars = large ? LargeInverseScratchScalars(n, segment.has_fill())
+                                : SelectKernels<T>().inverse_scratch_scalars(n, segment.has_fill());
+  std::vector<T> scratch(scalars);
+  task.scratch = scratch.data();
+  large ? InvertLarge(task) : SelectKernels<T>().invert(task);
+  return out;
+}
+
+template <typename T>
+void CompareInverses(int64_t n, bool left, bool right, CouplingForm form) {
+  const Chain5<T> chain(n);
+  const BlockTridiagonalView view = chain.view(form);
+  const Segment segment = MakeSegment(left, right);
+  Outputs<T> factor(segment, n);
+  EliminateTask<T> task = factor.Task(segment, view);
+  std::vector<T> scratch(SelectKernels<T>().scratch_scalars(n, segment.has_fill()));
+  task.scratch = scratch.data();
+  ASSERT_EQ(SelectKernels<T>().eliminate(task).interior, -1);
+  const double tolerance = (sizeof(T) == 8 ? 1e-15 : 1e-6) * static_cast<double>(n);
+  ExpectNear(Inverse(factor, segment, n, true), Inverse(factor, segment, n, false), tolerance);
+}
+
 class LargeBlocksTest : public testing::TestWithParam<std::tuple<int, bool, bool, CouplingForm>> {};
 
 TEST_P(LargeBlocksTest, EliminatesAsPackedPanelsDo) {
   const auto [n, left, right, form] = GetParam();
   Compare<double>(n, left, right, form);
   Compare<float>(n, left, right, form);
+}
+
+TEST_P(LargeBlocksTest, InvertsAsPackedPanelsDo) {
+  const auto [n, left, right, form] = GetParam();
+  CompareInverses<double>(n, left, right, form);
+  CompareInverses<float>(n, left, right, form);
 }
 
 INSTANTIATE_TEST_SUITE_P(

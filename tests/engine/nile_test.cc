@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "engine/problems/series.h"
 #include "tests/engine/solver_fixture.h"
 
 namespace blockd::test {

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/problems/series.h"
+
 extern "C" void dsyev_(const char* job, const char* triangle, const int* n, double* a,
                        const int* lda, double* eigenvalues, double* work, const int* work_size,
                        int* info);

@@ -55,6 +55,56 @@ TEST_F(TracksTest, ASolveEndsWhileAFactorizationIsHeld) {
   held.join();
 }
 
+// The first level is held: the inverse is cancelled behind it, and nothing is left of it.
+TEST_F(TracksTest, ASolveEndsWhileAnInverseIsHeldWhichIsCancelledBetweenLevels) {
+  const auto factorization = MustFactor(solver_, matrix_, Cut(matrix_.shape(), {5, 2}));
+  const int64_t used = solver_.backend().pool().stats().used_bytes;
+  const Columns expected = Solve();
+  std::atomic<bool> cancelled = false;
+  InverseItem item{.factorization = factorization, .num_blocks = 20, .cancelled = &cancelled};
+  std::vector<double> blocks(20 * 64);
+  gate_->CloseAfter(1);
+  std::thread held([&] {
+    EXPECT_EQ(solver_.SelectedInverse(item, blocks.data(), nullptr).code(),
+              absl::StatusCode::kCancelled);
+  });
+  gate_->WaitForDevice();
+  EXPECT_EQ(Solve(), expected);
+  SampleItem sample{.factorization = factorization_};
+  std::vector<double> x(160);
+  EXPECT_TRUE(solver_.Sample(sample, x.data()).ok());
+  cancelled = true;
+  gate_->Open();
+  held.join();
+  EXPECT_EQ(solver_.backend().pool().stats().used_bytes, used);
+}
+
+// Whatever fails, and whenever, memory comes back and the next call is well.
+TEST_F(TracksTest, AnInverseThatFailsLeavesNothingBehind) {
+  const auto factorization = MustFactor(solver_, matrix_, Cut(matrix_.shape(), {5, 2}));
+  const int64_t used = solver_.backend().pool().stats().used_bytes;
+  const InverseItem item{.factorization = factorization, .num_blocks = 20};
+  int64_t failures = 0;
+  for (int64_t steps = 0;; ++steps) {
+    gate_->FailAfter(steps);
+    const absl::StatusOr<InverseBlocks> blocks = solver_.SelectedInverseOnDevice(item);
+    if (!gate_->failed()) {
+      EXPECT_TRUE(blocks.ok()) << blocks.status();
+      break;
+    }
+    ++failures;
+    EXPECT_EQ(blocks.status().code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(solver_.backend().pool().stats().used_bytes, used);
+  }
+  EXPECT_EQ(failures, 4);  // three levels, and the end of the track
+  for (int64_t times = 0; times < 2; ++times) {
+    gate_->EmptyPoolAfter(times);
+    EXPECT_EQ(solver_.SelectedInverseOnDevice(item).status().code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(solver_.backend().pool().stats().used_bytes, used);
+  }
+}
+
 TEST_F(TracksTest, AFactorizationEndsWhileASolveIsHeld) {
   solve_gate_->Close();
   std::thread held([this] { EXPECT_TRUE(SolveOn(Track::kSolve).ok()); });

@@ -20,12 +20,6 @@ namespace {
 
 constexpr int kSteps = 100;
 
-struct World {
-  Metrics metrics{{"fuzz", "fake", "fake", "fuzz"}};
-  std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
-  SolverCore core{nullptr, CoreLimits(), ServerIdentity(), &metrics, nullptr};
-};
-
 ServerOptions Options() {
   ServerOptions options;
   options.max_message_bytes = 4000;
@@ -58,7 +52,7 @@ class Client {
     FakeWire& wire = TheWire();
     switch (input_.ConsumeIntegralInRange<int>(0, 11)) {
       case 0:
-        return Send(Header());
+        return Send(input_.ConsumeIntegralInRange<int>(0, 7) == 0 ? Join() : Header());
       case 1:
       case 2:
       case 3:
@@ -114,6 +108,16 @@ class Client {
       for (int i = 1; i < spec.num_blocks(); ++i) spec.mutable_palette()->add_coupling_index(0);
     }
     header.set_num_systems(input_.ConsumeIntegralInRange<int>(-1, 3));
+    if ((forms & 32) != 0) header.set_upload_id(std::string((forms & 64) != 0 ? 16 : 3, 'u'));
+    return message.SerializeAsString();
+  }
+
+  // Of an upload that is not there: one call at a time is under way.
+  std::string Join() {
+    v1::FactorStreamRequest message;
+    message.mutable_join()->set_upload_id(input_.ConsumeRandomLengthString(16));
+    message.mutable_join()->set_first_byte(input_.ConsumeIntegral<int64_t>());
+    message.mutable_join()->set_num_bytes(input_.ConsumeIntegral<int64_t>());
     return message.SerializeAsString();
   }
 

@@ -78,7 +78,7 @@ void PostedTasks::WaitForOne() {
 
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
-Executor::Executor(int /*threads*/) {}
+Executor::Executor(int /*threads*/, absl::Duration poll) : poll_(poll) {}
 Executor::~Executor() = default;
 void Executor::Post(std::shared_ptr<Task> task) { ThePosted().Add(std::move(task)); }
 

@@ -25,6 +25,31 @@ absl::Status TakeNext() {
   }
 }
 
+std::span<const std::byte> Blocks(const void* from, int64_t bytes) {
+  return {static_cast<const std::byte*>(from), static_cast<size_t>(bytes)};
+}
+
+// What a system has: its blocks and its columns.
+void Add(const BlockTridiagonalView& matrix, FakeCore::PendingWork& work) {
+  work.reads.push_back(Blocks(matrix.diagonal, matrix.form.diagonal_bytes()));
+  work.reads.push_back(Blocks(matrix.coupling, matrix.form.coupling_bytes()));
+  const auto check = [](const uint32_t* index, int64_t entries, int64_t palette) {
+    for (int64_t i = 0; palette > 0 && i < entries; ++i) FUZZ_CHECK(index[i] < palette);
+  };
+  const int64_t rows = matrix.form.shape.num_blocks;
+  check(matrix.diagonal_index, rows, matrix.form.diagonal_palette);
+  check(matrix.coupling_index, rows - 1, matrix.form.coupling_palette);
+}
+
+// Begins it, or refuses it as the target has chosen.
+void Begin(FakeCore::PendingWork work) {
+  FakeCore& core = TheFakeCore();
+  const bool at_once = core.next == FakeCore::Next::kAtOnce;
+  if (absl::Status status = TakeNext(); !status.ok()) return work.answer(status);
+  core.works.push_back(std::move(work));
+  if (at_once) core.AnswerWork(core.works.size() - 1, absl::OkStatus());
+}
+
 class FakeUpload final : public FactorUpload {
  public:
   FakeUpload(ContextPtr context, int64_t expected)
@@ -32,16 +57,28 @@ class FakeUpload final : public FactorUpload {
     ++TheFakeCore().uploads;
   }
   ~FakeUpload() override { --TheFakeCore().uploads; }
-  absl::Status Write(std::span<const std::byte> bytes) override {
+  absl::StatusOr<int> Join(int64_t /*first*/, int64_t /*bytes*/) override {
+    return InvalidFieldError("join", "another stream", "one stream");
+  }
+  absl::StatusOr<int64_t> Place(int range,
+                                std::span<const std::span<const std::byte>> pieces) override {
+    FUZZ_CHECK(range == kFirstRange);
+    int64_t bytes = 0;
+    for (const auto piece : pieces) bytes += std::ssize(piece);
+    if (bytes > expected_ - placed_) {
+      return InvalidFieldError("chunk", "more bytes", "those that the header said");
+    }
+    return std::exchange(placed_, placed_ + bytes);
+  }
+  absl::Status WriteAt(int64_t place, std::span<const std::byte> bytes) override {
     if (std::exchange(TheFakeCore().fail_next_chunk, false)) {
       return absl::InternalError("the device fell off");
     }
-    if (static_cast<int64_t>(bytes.size()) > expected_ - received_bytes()) {
-      return InvalidFieldError("chunk", "more bytes", "those that the header said");
-    }
+    FUZZ_CHECK(place == received_bytes());
     received.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return absl::OkStatus();
   }
+  bool staged() const override { return received_bytes() >= expected_ / 2; }
   int64_t expected_bytes() const override { return expected_; }
   int64_t received_bytes() const override { return static_cast<int64_t>(received.size()); }
 
@@ -50,6 +87,7 @@ class FakeUpload final : public FactorUpload {
 
  private:
   const int64_t expected_;
+  int64_t placed_ = 0;
 };
 
 }  // namespace
@@ -82,6 +120,18 @@ void FakeCore::AnswerSolve(size_t index, const absl::Status& status) {
     }
     return solve.many_done(std::move(reply));
   }
+  if (solve.refactor_done) {
+    if (!status.ok()) return solve.refactor_done(status);
+    FactorSolveManyReply reply;
+    reply.systems.resize(solve.refactor.solves.size());
+    reply.cost.batch_requests = 1;
+    for (const SolveManyParams::Columns& columns : solve.refactor.solves) {
+      FUZZ_CHECK(columns.rhs.size() == columns.solution.size());
+      std::ranges::transform(columns.rhs, columns.solution.begin(),
+                             [](std::byte value) { return ~value; });
+    }
+    return solve.refactor_done(std::move(reply));
+  }
   if (!status.ok()) return solve.done(status);
   FUZZ_CHECK(solve.params.rhs.size() == solve.params.solution.size());
   for (std::byte& value : solve.params.solution) value = ~value;
@@ -100,6 +150,19 @@ void FakeCore::AnswerFactor(size_t index, const absl::Status& status) {
   factor.done(reply);
 }
 
+void FakeCore::AnswerWork(size_t index, const absl::Status& status) {
+  PendingWork work = std::move(works[index]);
+  works.erase(works.begin() + static_cast<std::ptrdiff_t>(index));
+  std::byte sum{};
+  for (const auto part : work.reads) {
+    for (const std::byte value : part) sum ^= value;
+  }
+  for (const auto part : work.writes) {
+    for (std::byte& value : part) value = sum;
+  }
+  work.answer(status);
+}
+
 // ------------------------------------------------------------------------------- solver_core.cc
 
 class SolverCore::Impl {
@@ -112,6 +175,7 @@ SolverCore::SolverCore(std::unique_ptr<Solver> /*solver*/, const CoreLimits& /*l
     : impl_(std::make_unique<Impl>()) {}
 SolverCore::~SolverCore() = default;
 Tenants& SolverCore::tenants() { return impl_->tenants; }
+std::shared_ptr<MemoryPool> SolverCore::host_memory() { return nullptr; }
 Budget& SolverCore::host() { return *TheFakeCore().host; }
 
 absl::StatusOr<Shape> SolverCore::ShapeOf(const std::string& /*caller*/, const Handle& handle) {
@@ -142,6 +206,91 @@ void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveMany
   if (at_once) core.AnswerSolve(core.solves.size() - 1, absl::OkStatus());
 }
 
+void SolverCore::Factor(ContextPtr context, const FactorParams& params,
+                        std::vector<BlockTridiagonalView> matrices, FactorDone done) {
+  FUZZ_CHECK(params.num_systems == std::ssize(matrices));
+  FakeCore::PendingWork work{.context = std::move(context)};
+  for (const BlockTridiagonalView& matrix : matrices) Add(matrix, work);
+  work.answer = [done = std::move(done), count = matrices.size()](const absl::Status& s) mutable {
+    if (!s.ok()) return done(s);
+    FactorReply reply;
+    reply.systems.resize(count);
+    for (size_t i = 1; i < count; ++i) {
+      reply.systems[i].status = absl::InternalError(std::string(300, 'x'));
+    }
+    done(std::move(reply));
+  };
+  Begin(std::move(work));
+}
+
+void SolverCore::FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done) {
+  FakeCore::PendingWork work{.context = std::move(context)};
+  Add(params.matrix, work);
+  FUZZ_CHECK(params.rhs.size() == params.solution.size());
+  work.reads.push_back(params.rhs);
+  work.writes.push_back(params.solution);
+  work.answer = [done = std::move(done)](const absl::Status& s) mutable {
+    if (!s.ok()) return done(s);
+    done(SolveReply());
+  };
+  Begin(std::move(work));
+}
+
+namespace {
+
+void KeepRefactors(ContextPtr context, const FactorSolveManyParams& params,
+                   FactorSolveManyDone done) {
+  FakeCore::PendingWork work{.context = std::move(context)};
+  const size_t systems = params.matrices.size();
+  FUZZ_CHECK(systems > 0 && params.solves.size() == systems && params.handles.size() == systems);
+  for (size_t i = 0; i < systems; ++i) {
+    Add(params.matrices[i], work);
+    FUZZ_CHECK(params.solves[i].rhs.size() == params.solves[i].solution.size());
+    work.reads.push_back(params.solves[i].rhs);
+    work.writes.push_back(params.solves[i].solution);
+  }
+  work.answer = [done = std::move(done), systems](const absl::Status& s) mutable {
+    if (!s.ok()) return done(s);
+    FactorSolveManyReply reply;
+    reply.systems.resize(systems);
+    for (size_t i = 1; i < systems; ++i) {
+      reply.systems[i].solve.status = absl::InternalError(std::string(300, 'x'));
+    }
+    done(std::move(reply));
+  };
+  Begin(std::move(work));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> SolverCore::Release(const std::string& /*caller*/,
+                                            std::span<const Handle> handles) {
+  FUZZ_CHECK(!handles.empty());
+  if (absl::Status status = TakeNext(); !status.ok()) return status;
+  return 8;
+}
+
+void SolverCore::FactorSolveMany(ContextPtr context, FactorSolveManyParams params,
+                                 FactorSolveManyDone done) {
+  FakeCore& core = TheFakeCore();
+  if (core.takes_work) return KeepRefactors(std::move(context), params, std::move(done));
+  const bool at_once = core.next == FakeCore::Next::kAtOnce;
+  if (absl::Status status = TakeNext(); !status.ok()) return done(status);
+  FUZZ_CHECK(!params.solves.empty() && params.solves.size() == params.handles.size() &&
+             params.solves.size() == params.matrices.size());
+  for (const BlockTridiagonalView& matrix : params.matrices) {  // each byte is there
+    const auto* const from = static_cast<const char*>(matrix.diagonal);
+    FUZZ_CHECK(std::count(from, from + matrix.form.bytes(), FakeCore::kMatrixByte) ==
+               matrix.form.bytes());
+  }
+  core.solves.push_back({.context = std::move(context),
+                         .params = {},
+                         .done = nullptr,
+                         .refactor = std::move(params),
+                         .refactor_done = std::move(done)});
+  if (at_once) core.AnswerSolve(core.solves.size() - 1, absl::OkStatus());
+}
+
 void SolverCore::Cancel(RequestContext& context) {
   context.cancelled = true;
   FakeCore& core = TheFakeCore();
@@ -149,6 +298,14 @@ void SolverCore::Cancel(RequestContext& context) {
     if (core.solves[i].context.get() == &context) {
       core.AnswerSolve(i, absl::CancelledError("cancelled"));
       i = 0;  // the answer may have asked for more
+    } else {
+      ++i;
+    }
+  }
+  for (size_t i = 0; i < core.works.size();) {
+    if (core.works[i].context.get() == &context) {
+      core.AnswerWork(i, absl::CancelledError("cancelled"));
+      i = 0;
     } else {
       ++i;
     }

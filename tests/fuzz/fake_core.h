@@ -6,11 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "server/core/metrics.h"
 #include "server/core/solver_core.h"
+#include "server/identity/identities.h"
 
 namespace blockd::server {
 
@@ -21,15 +27,26 @@ struct FakeCore {
     SolveDone done;
     SolveManyParams many = {};  // of a frame: this instead
     SolveManyDone many_done = {};
+    FactorSolveManyParams refactor = {};  // of a frame of refactors: this
+    FactorSolveManyDone refactor_done = {};
   };
   struct PendingFactor {
     ContextPtr context;
     std::string bytes;  // that came
     FactorDone done;
   };
+  // What has a matrix, and a Release: where its bytes lie, and how it is answered.
+  struct PendingWork {
+    ContextPtr context;
+    std::vector<std::span<const std::byte>> reads;
+    std::vector<std::span<std::byte>> writes;
+    absl::AnyInvocable<void(const absl::Status&)> answer;
+  };
   // What the next question to the core is answered with; then OK again.
   enum class Next { kAsksOn, kNotFound, kUnavailable, kOutOfMemory, kAtOnce };
 
+  // What all matrices of frames of refactors are made of.
+  static constexpr char kMatrixByte = 'm';
   // Handle `number`, of which ShapeOf knows 0 to 2.
   static Handle HandleOf(uint8_t number);
   static Shape ShapeOfNumber(uint8_t number);
@@ -37,6 +54,8 @@ struct FakeCore {
   // Answers the one at `index`: OK makes the solution the complement of the right-hand sides.
   void AnswerSolve(size_t index, const absl::Status& status);
   void AnswerFactor(size_t index, const absl::Status& status);
+  // Reads all that the work may read, and writes all that it may write, in any case.
+  void AnswerWork(size_t index, const absl::Status& status);
 
   // Of what requests under way may have on the host.
   void SetHost(int64_t bytes) {
@@ -46,12 +65,21 @@ struct FakeCore {
 
   std::optional<Budget> host;
   Next next = Next::kAsksOn;
+  bool takes_work = false;  // refactors are `works` too, of any bytes, and not `solves`
   bool fail_next_chunk = false;
   std::deque<PendingSolve> solves;
   std::deque<PendingFactor> factors;
+  std::deque<PendingWork> works;
   int64_t uploads = 0;  // that exist
 };
 FakeCore& TheFakeCore();
+
+// What calls need beside it, for as long as the process runs.
+struct World {
+  Metrics metrics{{"fuzz", "fake", "fake", "fuzz"}};
+  std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
+  SolverCore core{nullptr, CoreLimits(), ServerIdentity(), &metrics, nullptr};
+};
 
 }  // namespace blockd::server
 

@@ -24,9 +24,11 @@ namespace blockd::server {
 namespace {
 
 constexpr int kCalls = 6;
-constexpr const char* kMethods[] = {
-    "Factor",        "Solve",   "FactorSolve", "Release", "GetFactorization", "ListFactorizations",
-    "GetServerInfo", "GetPlan", "SolveMany"};
+constexpr const char* kMethods[] = {"Factor",           "Solve",
+                                    "FactorSolve",      "Release",
+                                    "GetFactorization", "ListFactorizations",
+                                    "GetServerInfo",    "GetPlan",
+                                    "SolveMany",        "FactorSolveMany"};
 
 std::unique_ptr<Solver> MakeSolver() {
   BackendOptions options;
@@ -328,15 +330,45 @@ class Client {
     request.set_check_finite((flags & 1) != 0);
     request.set_log_determinant((flags & 2) != 0);
     request.set_accuracy(static_cast<v1::Accuracy>(flags >> 2 & 3));
+    if ((flags & 16) != 0) request.set_handle(AHandle());
+    request.set_overwrite((flags & 32) != 0);
+    request.set_keep_matrix((flags & 64) != 0);
     FillSolve(request.mutable_options());
     v1::FactorSolveReply reply;
-    if (!Ask("FactorSolve", request, &reply)) return;
-    FUZZ_CHECK(reply.solution().size() == request.rhs().size());
+    const bool solved = Ask("FactorSolve", request, &reply);
+    if (solved) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
+    if (!request.handle().empty()) FactorSolveMany(request, solved ? &reply : nullptr);
+    if (!solved) return;
     if (!good || request.spec().scalar() == v1::FLOAT32) return;
     for (size_t at = 0; at < reply.solution().size(); at += sizeof(double)) {
       double x = 0;
       std::memcpy(&x, reply.solution().data() + at, sizeof(x));
       FUZZ_CHECK(std::abs(x) < 1);  // since the matrix is dominated by its diagonal of 8
+    }
+  }
+
+  // The same as a message of many, with one of them: the same bits, unless it failed.
+  void FactorSolveMany(const v1::FactorSolveRequest& one, const v1::FactorSolveReply* reply) {
+    v1::FactorSolveManyRequest many;
+    *many.mutable_spec() = one.spec();
+    many.add_handle(one.handle());
+    many.set_matrix(one.system().diagonal() + one.system().coupling());
+    many.set_rhs(one.rhs());
+    many.set_num_rhs(one.num_rhs());
+    *many.mutable_options() = one.options();
+    many.set_check_finite(one.check_finite());
+    many.set_accuracy(one.accuracy());
+    many.set_overwrite(one.overwrite());
+    many.set_keep_matrix(one.keep_matrix());
+    v1::SolveManyReply replies;
+    if (!Ask("FactorSolveMany", many, &replies)) return;
+    FUZZ_CHECK(replies.solution().size() == many.rhs().size());
+    FUZZ_CHECK(replies.backward_error_bound_size() == 1 && replies.growth_size() == 1);
+    for (const v1::SolveFailure& failure : replies.failure()) {
+      FUZZ_CHECK(failure.status().code() != 0 && failure.solve() == 0);
+    }
+    if (reply != nullptr && replies.failure_size() == 0) {
+      FUZZ_CHECK(replies.solution() == reply->solution());
     }
   }
 

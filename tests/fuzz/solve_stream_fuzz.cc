@@ -24,12 +24,6 @@ namespace {
 constexpr size_t kIds = 4;
 constexpr int kSteps = 200;
 
-struct World {
-  Metrics metrics{{"fuzz", "fake", "fake", "fuzz"}};
-  std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
-  SolverCore core{nullptr, CoreLimits(), ServerIdentity(), &metrics, nullptr};
-};
-
 struct Asked {
   uint8_t seed = 0;      // of the right-hand sides
   int64_t expected = 0;  // bytes that the server wants, and answers
@@ -101,6 +95,9 @@ class Client {
             return Send(input_.ConsumeRandomLengthString(64));
           case 1:
             return;
+          case 2:
+          case 3:
+            return Send(Refactors());
           default:
             return Send(Frame());
         }
@@ -202,6 +199,36 @@ class Client {
     message.set_replace_last((flags & 0xc0) == 0xc0);
     const uint8_t seed = ++seed_;
     many.set_rhs(Bytes(seed, 0, bytes));
+    NoteSent(id, {seed, bytes}, bytes);
+    return message.SerializeAsString();
+  }
+
+  // Of 1 x 1 or 2 x 2 systems of one block, in sizes that may not agree.
+  std::string Refactors() {
+    v1::SolveStreamRequest message;
+    const uint64_t id = AnId();
+    message.set_id(id);
+    v1::FactorSolveManyRequest& refactor = *message.mutable_refactor();
+    const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
+    const int64_t systems = flags & 3, size = 1 + (flags >> 2 & 1);
+    v1::SystemSpec& spec = *refactor.mutable_spec();
+    spec.set_num_blocks(1);
+    spec.set_block_size(size);
+    spec.set_scalar(v1::FLOAT64);
+    spec.set_diagonal_form(v1::FULL);
+    spec.set_coupling_form(v1::SUBDIAGONAL);
+    for (int64_t k = 0; k < systems; ++k) {
+      refactor.add_handle(std::string(FakeCore::HandleOf(static_cast<uint8_t>(k)).view()));
+    }
+    const int64_t columns = input_.ConsumeIntegralInRange<int64_t>(0, 4);
+    refactor.set_num_rhs(columns);
+    const int64_t wrong = (flags & 0x38) == 0x38 ? 1 : 0;
+    refactor.set_matrix(
+        std::string(static_cast<size_t>(systems * size * size * 8 + wrong), FakeCore::kMatrixByte));
+    const int64_t bytes = systems * size * std::max<int64_t>(columns, 1) * 8;
+    const uint8_t seed = ++seed_;
+    refactor.set_rhs(Bytes(seed, 0, bytes));
+    message.set_replace_last((flags & 0xc0) == 0xc0);
     NoteSent(id, {seed, bytes}, bytes);
     return message.SerializeAsString();
   }

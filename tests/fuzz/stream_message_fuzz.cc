@@ -42,9 +42,14 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
   if (!read.ok()) {
     FUZZ_CHECK(InvalidFieldOf(read.status()).has_value());
     // Refused for what the message says, or for what is no message; never a plain one.
-    const bool plain = parses && (parsed.has_request() || parsed.has_many()) &&
+    const bool plain = parses &&
+                       (parsed.has_request() || parsed.has_many() || parsed.has_refactor()) &&
                        parsed.SerializeAsString() == bytes;
     FUZZ_CHECK(!plain);
+    return;
+  }
+  if (read->part == StreamMessage::Part::kRefactor) {  // whose reader parses it, or refuses it
+    FUZZ_CHECK(!parses || (parsed.has_refactor() && read->id == parsed.id()));
     return;
   }
   FUZZ_CHECK(parses);
@@ -57,6 +62,8 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
       break;
     case StreamMessage::Part::kCancel:
       FUZZ_CHECK(parsed.has_cancel());
+      break;
+    case StreamMessage::Part::kRefactor:
       break;
     case StreamMessage::Part::kMany: {
       FUZZ_CHECK(parsed.has_many() && parsed.many().rhs() == pieces);

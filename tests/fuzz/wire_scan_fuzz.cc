@@ -22,9 +22,10 @@ using google::protobuf::Message;
 
 constexpr int64_t kMost = 5;
 constexpr ElementLimit kLimits[] = {
-    {"blockd.v1.ReleaseRequest.handle", kMost},  {"blockd.v1.FactorRequest.system", kMost},
-    {"blockd.v1.FactorOptions.handle", kMost},   {"blockd.v1.SolveManyRequest.handle", kMost},
-    {"blockd.v1.SolveManyRequest.index", kMost}, {"blockd.v1.Palette.diagonal_index", kMost}};
+    {"blockd.v1.ReleaseRequest.handle", kMost},        {"blockd.v1.FactorRequest.system", kMost},
+    {"blockd.v1.FactorOptions.handle", kMost},         {"blockd.v1.SolveManyRequest.handle", kMost},
+    {"blockd.v1.SolveManyRequest.index", kMost},       {"blockd.v1.Palette.diagonal_index", kMost},
+    {"blockd.v1.FactorSolveManyRequest.handle", kMost}};
 // The reader itself has a little on the heap.
 constexpr int64_t kReader = 512;
 
@@ -38,7 +39,8 @@ std::vector<const Message*> Prototypes() {
           &v1::GetFactorizationRequest::default_instance(),
           &v1::ListFactorizationsRequest::default_instance(),
           &v1::GetPlanRequest::default_instance(),
-          &v1::SolveManyRequest::default_instance()};
+          &v1::SolveManyRequest::default_instance(),
+          &v1::FactorSolveManyRequest::default_instance()};
 }
 
 grpc::ByteBuffer InSlices(const uint8_t* data, size_t size, size_t slice_bytes) {

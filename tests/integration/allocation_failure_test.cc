@@ -4,6 +4,7 @@
 
 #include "server/transport/raw_message.h"
 #include "tests/integration/pending_solve.h"
+#include "tests/integration/refactor_requests.h"
 #include "tests/integration/solve_stream_fixture.h"
 #include "tests/support/heap_hook.h"
 
@@ -89,6 +90,23 @@ TEST_F(AllocationFailureTest, ARequestOfAStreamFailsAndTheStreamGoesOn) {
   ASSERT_TRUE(stream_->Write(Whole(3, rhs_)));
   Read(1);
   ExpectAnswer(3, rhs_);
+}
+
+TEST_F(AllocationFailureTest, AFrameOfRefactorsFailsAndTheStreamGoesOn) {
+  v1::SolveStreamRequest frame;
+  frame.set_id(1);
+  *frame.mutable_refactor() = FactorSolveManyOf({handle_}, {matrix_}, kColumns);
+  {
+    const FailingHeap heap(kRefusedBytes);
+    ASSERT_TRUE(stream_->Write(frame));
+    Read(1);
+    EXPECT_GT(heap.refused(), 0);
+  }
+  EXPECT_EQ(answers_[1].status.code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ASSERT_TRUE(stream_->Write(frame));
+  std::map<uint64_t, FrameAnswer> answers;
+  EXPECT_EQ(Next(answers), 1u);
+  EXPECT_EQ(answers[1].solution.size(), frame.refactor().rhs().size());
 }
 
 TEST(PayloadTest, SaysThatTheHostHasNoSuchPiece) {

@@ -7,10 +7,21 @@
 namespace blockd::test {
 namespace {
 
-constexpr const char* kMethods[] = {"Factor",           "FactorStream",       "Solve",
-                                    "SolveStream",      "FactorSolve",        "Release",
-                                    "GetFactorization", "ListFactorizations", "GetServerInfo",
-                                    "GetPlan",          "SolveMany"};
+constexpr const char* kMethods[] = {"Factor",
+                                    "FactorStream",
+                                    "Solve",
+                                    "SolveStream",
+                                    "FactorSolve",
+                                    "Release",
+                                    "GetFactorization",
+                                    "ListFactorizations",
+                                    "GetServerInfo",
+                                    "GetPlan",
+                                    "SolveMany",
+                                    "FactorSolveMany",
+                                    "SelectedInverse",
+                                    "Sample",
+                                    "Smooth"};
 
 class BadInputTest : public IntegrationTest {
  protected:

@@ -149,12 +149,21 @@ server::ServerOptions IntegrationTest::Options() {
   return options;
 }
 
-void IntegrationTest::Start(const server::ServerOptions& options) { Start(options, nullptr); }
+void IntegrationTest::Start(const server::ServerOptions& options) {
+  Start(options, std::vector<std::unique_ptr<Backend>>());
+}
 
 void IntegrationTest::Start(const server::ServerOptions& options,
                             std::unique_ptr<Backend> backend) {
+  std::vector<std::unique_ptr<Backend>> devices;
+  if (backend != nullptr) devices.push_back(std::move(backend));
+  Start(options, std::move(devices));
+}
+
+void IntegrationTest::Start(const server::ServerOptions& options,
+                            std::vector<std::unique_ptr<Backend>> devices) {
   absl::StatusOr<std::unique_ptr<server::Server>> started =
-      server::Server::Start(options, std::move(backend));
+      server::Server::Start(options, std::move(devices));
   ASSERT_TRUE(started.ok()) << started.status();
   server_ = *std::move(started);
   channel_ = NewChannel();

@@ -67,8 +67,9 @@ class IntegrationTest : public ::testing::Test {
   // A free port, none for metrics (stopping that takes seconds), a pool of 64 MiB, two threads.
   static server::ServerOptions Options();
   void Start(const server::ServerOptions& options = Options());
-  // On this device.
+  // On this device, or on these; none: on those that the options name.
   void Start(const server::ServerOptions& options, std::unique_ptr<Backend> backend);
+  void Start(const server::ServerOptions& options, std::vector<std::unique_ptr<Backend>> devices);
   // On a CPU that gate_ can hold. No Solve runs on the transport's thread, which would be held too.
   void StartGated(server::ServerOptions options = Options());
   void TearDown() override;

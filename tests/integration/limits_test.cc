@@ -42,9 +42,9 @@ class LimitsTest : public IntegrationTest {
 
 TEST_F(LimitsTest, EveryCallSaysWhichLimitItsMessageExceedsAndByHowMuch) {
   Start(WithMessageLimit());
-  for (const char* method :
-       {"Factor", "FactorStream", "Solve", "SolveStream", "FactorSolve", "Release",
-        "GetFactorization", "ListFactorizations", "GetServerInfo", "GetPlan"}) {
+  for (const char* method : {"Factor", "FactorStream", "Solve", "SolveStream", "FactorSolve",
+                             "FactorSolveMany", "Release", "GetFactorization", "ListFactorizations",
+                             "GetServerInfo", "GetPlan", "SelectedInverse", "Sample", "Smooth"}) {
     SCOPED_TRACE(method);
     const std::string path = std::string("/blockd.v1.Solver/") + method;
     for (const int64_t bytes : {kMessageLimit + 1, 5 * kMessageLimit}) {
@@ -123,7 +123,10 @@ TEST_F(LimitsTest, ASolveThatCanNeverFitIsNotToldToWait) {
   Start();
   v1::SolveRequest request =
       SolveRequestOf(Factor(matrix_), problems::RandomColumns(problem_.rows(), 100, 1), 100);
-  const int64_t needed = ParsedBytesOf(request) + static_cast<int64_t>(request.rhs().size());
+  v1::SolveRequest head = request;
+  head.clear_rhs();
+  // The solution takes the place of the right-hand sides.
+  const int64_t needed = ParsedBytesOf(head) + static_cast<int64_t>(request.rhs().size());
   server::ServerOptions options = Options();
   options.core.max_inflight_request_bytes = needed - 1;
   Start(options);

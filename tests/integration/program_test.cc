@@ -121,7 +121,8 @@ TEST_F(ProgramTest, ATermSignalDrainsAndExitsWithZero) {
     for (const std::string& text :
          {"\"event\":\"serving\",\"version\":\"" + server::Version() +
               "\",\"name\":\"solver-7\",\"grpc\":\"127.0.0.1:" + port_ +
-              "\",\"unix_socket\":\"off\",\"metrics\":\"off\",\"tls\":\"off\",\"health\":\"off\"}",
+              "\",\"unix_socket\":\"off\",\"shared_memory\":\"off\",\"metrics\":\"off\",\"tls\":"
+              "\"off\",\"health\":\"off\"}",
           std::string("\"method\":\"GetServerInfo\",\"caller\":\"anonymous\",\"status\":\"OK\""),
           "\"event\":\"signal\",\"name\":\"" + name + "\"", std::string("\"event\":\"draining\""),
           std::string("\"event\":\"stopped\",\"cancelled_work\":\"no\"")}) {

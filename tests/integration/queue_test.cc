@@ -60,9 +60,9 @@ TEST_F(QueueTest, AFullQueueIsUnavailableWithADelay) {
 
 TEST_F(QueueTest, TooManyBytesInFlightAreUnavailable) {
   server::ServerOptions options = Options();
-  // Two large requests with their solutions do not fit, one does.
+  // Two large requests do not fit, one does.
   const int64_t columns = 100, rhs_bytes = columns * problem_.rows() * 8;
-  options.core.max_inflight_request_bytes = 3 * rhs_bytes;
+  options.core.max_inflight_request_bytes = rhs_bytes * 3 / 2;
   StartHeld(options);
   const v1::SolveRequest large =
       SolveRequestOf(handle_, problems::RandomColumns(problem_.rows(), columns, 1), columns);

@@ -1,5 +1,10 @@
 // What the server says of itself: info, health, reflection, metrics over HTTP.
+#include <grpcpp/generic/generic_stub.h>
+
+#include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tests/integration/fixture.h"
 #include "tests/integration/wire_between.h"
@@ -128,6 +133,76 @@ TEST_F(ServerInfoTest, HealthAndReflectionAnswer) {
   EXPECT_NE(reply.find("grpc.health.v1.Health"), std::string::npos);
   EXPECT_EQ(RawCall("/blockd.v1.Solver/NoSuchMethod", "").error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
+}
+
+// A Health.Watch, and what it is told, one status after another.
+class HealthWatch {
+ public:
+  HealthWatch(const std::shared_ptr<grpc::Channel>& channel, const std::string& request)
+      : stub_(channel) {
+    call_ = stub_.PrepareCall(&context_, "/grpc.health.v1.Health/Watch", &queue_);
+    call_->StartCall(nullptr);
+    Await();
+    const grpc::Slice slice(request);
+    call_->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    Await();
+  }
+  ~HealthWatch() {
+    context_.TryCancel();
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Await();
+  }
+  // 0: the call has ended.
+  int Next() {
+    grpc::ByteBuffer reply;
+    call_->Read(&reply, nullptr);
+    std::vector<grpc::Slice> slices;
+    if (!Await() || !reply.Dump(&slices).ok()) return 0;
+    std::string bytes;
+    for (const grpc::Slice& slice : slices) bytes.append(slice.begin(), slice.end());
+    return bytes.size() == 2 && bytes[0] == 8 ? bytes[1] : -1;
+  }
+
+ private:
+  bool Await() {
+    void* tag;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+TEST_F(ServerInfoTest, WhoWatchesHealthIsToldOfEachChangeAndHoldsUpNoDrain) {
+  Start();
+  HealthWatch all(channel_, ""), solver(channel_, std::string("\x0a\x10") + "blockd.v1.Solver"),
+      unknown(channel_, std::string("\x0a\x03") + "xyz");
+  EXPECT_EQ(all.Next(), 1);
+  EXPECT_EQ(solver.Next(), 1);
+  EXPECT_EQ(unknown.Next(), 3);
+  server_->StartDrain();
+  EXPECT_EQ(all.Next(), 2);
+  EXPECT_EQ(solver.Next(), 2);
+  EXPECT_TRUE(server_->Drain());  // in time, though they watch still
+  EXPECT_EQ(all.Next(), 0);
+  EXPECT_EQ(unknown.Next(), 0);
+}
+
+TEST_F(ServerInfoTest, HealthRefusesWhatIsNoRequest) {
+  Start();
+  std::string reply;
+  for (const std::string& request : {std::string("\x0a\x05"
+                                                 "ab"),
+                                     std::string("\x0a\x01\xff"), std::string(8192, '\x08')}) {
+    EXPECT_EQ(RawCall("/grpc.health.v1.Health/Check", request, &reply).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(HealthWatch(channel_, request).Next(), 0);
+  }
+  EXPECT_EQ(Health(), 1);
 }
 
 TEST_F(ServerInfoTest, MetricsAnswerOverHttp) {

@@ -82,6 +82,37 @@ class SolveStreamTest : public IntegrationTest {
     EXPECT_EQ(answers_[id].status.code(), 0) << answers_[id].status.message();
     ExpectSolves(matrix_, ValuesOf(answers_[id].solution), rhs);
   }
+  struct FrameAnswer {
+    v1::SolveManyReply reply;
+    std::string solution;
+    v1::RpcStatus status;
+    int chunks = 0;
+  };
+  // The next answer that is complete; an unanswered one of a stream that ends has the id 0.
+  uint64_t Next(std::map<uint64_t, FrameAnswer>& answers) {
+    v1::SolveStreamReply message;
+    std::map<uint64_t, int64_t> expected;
+    while (stream_->Read(&message)) {
+      FrameAnswer& answer = answers[message.id()];
+      if (message.has_status()) {
+        answer.status = message.status();
+        return message.id();
+      }
+      if (message.has_many()) {
+        answer.reply = message.many();
+        answer.solution = message.many().solution();
+        expected[message.id()] = message.solution_bytes();
+        if (message.solution_bytes() == 0) return message.id();
+      } else {
+        answer.solution += message.chunk();
+        ++answer.chunks;
+        if (static_cast<int64_t>(answer.solution.size()) == expected[message.id()]) {
+          return message.id();
+        }
+      }
+    }
+    return 0;
+  }
   // Everything was answered: nothing else comes.
   grpc::Status Close() {
     stream_->WritesDone();

@@ -20,7 +20,7 @@ report_lines() {
 mapfile -t sources < <(find engine server client tests -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 mapfile -t texts < <(find . \( -path ./.git -o -path './build*' -o -path './.cache' -o \
-  -path './tests/data' -o -path './tests/fuzz/corpus' \) -prune -o -type f -print | sort)
+  -name __pycache__ -o -path './tests/data' -o -path './tests/fuzz/corpus' \) -prune -o -type f -print | sort)
 mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 
 # --- Who may include whom ---------------------------------------------------------------------------
@@ -40,12 +40,15 @@ allowed_includes() {
     engine/gpu/tile/*) echo 'engine/gpu/(arch|plan|tile)/[a-z_]+\.h' ;;
     engine/gpu/vectors/*) echo "$engine|engine/gpu/(arch|plan|runtime|tile|vectors)/[a-z_]+\.h" ;;
     engine/gpu/segment/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|segment)/)?[a-z_]+\.h" ;;
+    engine/gpu/inverse/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|inverse)/)?[a-z_]+\.h" ;;
     engine/gpu/lockstep/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|lockstep)/)?[a-z_]+\.h" ;;
     engine/gpu/task_list/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|task_list)/)?[a-z_]+\.h" ;;
     engine/gpu/*) echo "$engine|engine/gpu/([a-z_]+/)?[a-z_]+\.h" ;;
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
+    server/core/operations/smooth.cc) echo "$engine|server/core/(operations/|smoother/)?[a-z_]+\.h" ;;
     server/core/operations/* | server/core/solver_core.cc) echo "$engine|server/core/(operations/)?[a-z_]+\.h" ;;
+    server/core/smoother/*) echo "$engine|server/core/(smoother/)?[a-z_]+\.h" ;;
     server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
     server/identity/*) echo 'server/(core|identity)/[a-z_]+\.h|blockd/v1/tenants\.pb\.h' ;;
     server/*) echo "$engine|server/(core/|identity/|transport/)?[a-z_]+\.h|$proto" ;;

@@ -153,8 +153,8 @@ def folder_of(path, base):
 def includes(base):
     """The picture's folders and its arrows: pairs of them."""
     def ours(name):
-        if name.startswith("blockd/v1/"):
-            return ROOT / "proto/x"  # made from a file of proto/blockd/v1
+        if name.startswith(("blockd/v1/", "proto/blockd/v1/")):
+            return ROOT / "proto/x"  # a file of proto/blockd/v1, or made from one
         for folder in (".", "engine/include", "client/include"):
             if (ROOT / folder / name).is_file():
                 return ROOT / folder / name
@@ -162,7 +162,7 @@ def includes(base):
 
     nodes, arrows = set(), set()
     tops = MODULES if base == "." else (base,)
-    sources = [path for top in tops for path in sorted((ROOT / top).rglob("*"))
+    sources = [path for top in tops if top != "proto" for path in sorted((ROOT / top).rglob("*"))
                if path.suffix in (".h", ".cc", ".cu")]
     for source in sources:
         here = folder_of(source, base)

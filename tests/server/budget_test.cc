@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/core/errors.h"
+#include "server/core/tenants.h"
 
 namespace blockd::server {
 namespace {
@@ -263,6 +264,44 @@ TEST(BudgetTest, IsNeverExceededUnderContention) {
   EXPECT_FALSE(exceeded);
   EXPECT_LE(budget.peak_reserved(), 1000);
   EXPECT_EQ(budget.reserved(), 0);
+}
+
+TEST(BudgetTest, AQuotaHoldsForAGroupTogetherAndRoomForEachAlone) {
+  BudgetGroup group;
+  Budget first({.total = 100, .group = &group}), second({.total = 100, .group = &group});
+  Tenants tenants;
+  TenantsConfig config;
+  config.default_tenant.quotas.device_bytes = 120;
+  tenants.Configure(config);
+  const TenantPtr tenant = *tenants.Get("ada");
+  EXPECT_TRUE(InsufficientMemoryOf(first.Reserve(tenant, 101).status()).has_value());
+  absl::StatusOr<Reservation> most = first.Reserve(tenant, 90);
+  ASSERT_TRUE(most.ok());
+  const absl::Status refused = second.Reserve(tenant, 31).status();
+  const std::optional<QuotaExceeded> detail = QuotaExceededOf(refused);
+  ASSERT_TRUE(detail.has_value()) << refused;
+  EXPECT_EQ(detail->used, 90);
+  EXPECT_EQ(second.Check(tenant, 31), refused);
+  EXPECT_FALSE(second.TryReserve(tenant, 31).has_value());
+  EXPECT_TRUE(second.Reserve(tenant, 30).ok());
+  EXPECT_TRUE(second.Reserve(*tenants.Get("bob"), 100).ok());
+  most->Reset();
+  EXPECT_TRUE(second.Reserve(tenant, 100).ok());
+  EXPECT_EQ(tenant->used(Resource::kDeviceBytes), 0);
+}
+
+TEST(BudgetTest, AShareIsOfAllThatAGroupHasWithoutWhatLeftIt) {
+  BudgetGroup group;
+  Budget first({.total = 100, .share = 0.5, .group = &group});
+  Budget second({.total = 100, .share = 0.5, .group = &group});
+  Tenants tenants;
+  const TenantPtr tenant = *tenants.Get("ada");
+  const Reservation all = *first.Reserve(tenant, 100);
+  EXPECT_TRUE(QuotaExceededOf(second.Reserve(tenant, 1).status()).has_value());
+  EXPECT_TRUE(second.Reserve(*tenants.Get("bob"), 50).ok());
+  EXPECT_TRUE(QuotaExceededOf(second.Reserve(*tenants.Get("bob"), 51).status()).has_value());
+  second.LeaveGroup();
+  EXPECT_TRUE(QuotaExceededOf(second.Reserve(*tenants.Get("bob"), 1).status()).has_value());
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ namespace {
 class AuditedBackend : public HookedBackend {
  public:
   using HookedBackend::HookedBackend;
-  void Audit(server::SolverCore* core) { core_ = core; }
+  void Audit(server::Shard* shard) { shard_ = shard; }
 
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
@@ -135,24 +135,24 @@ class AuditedBackend : public HookedBackend {
   }
 
  private:
-  int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
+  int64_t Reserved() const { return shard_->device().reserved(); }
   // Other threads reserve, allocate and give back between two of these reads, so that one look can
   // see the memory of a moment in which more was reserved. What nobody reserved is there at every
   // look.
   void Check() {
-    if (core_ == nullptr) return;
+    if (shard_ == nullptr) return;
     constexpr int kLooks = 100;
     int64_t used = 0, reserved = 0;
     for (int look = 0; look < kLooks; ++look) {
       if (look > 0) std::this_thread::yield();
       reserved = Reserved();
-      used = pool().stats().used_bytes - core_->memory().solve_reserve_bytes;
+      used = pool().stats().used_bytes - shard_->state().solve_reserve_bytes;
       if (used <= std::max(reserved, Reserved())) return;
     }
     ADD_FAILURE() << "memory that nobody reserved: of " << used << " bytes " << reserved;
   }
 
-  server::SolverCore* core_ = nullptr;
+  server::Shard* shard_ = nullptr;
 };
 
 }  // namespace
@@ -164,27 +164,40 @@ void CoreTest::Start(const Setup& setup) {
   options.memory_bytes = setup.memory_bytes;
   options.cpu_threads = 1;
   options.cpu_lanes = 1;
-  absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", options);
-  ASSERT_TRUE(cpu.ok()) << cpu.status();
-  CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
-  costs.lanes = 1;
   solve_gate_ = setup.solve_gate ? std::make_shared<Gate>() : nullptr;
-  auto owned = std::make_unique<AuditedBackend>(*std::move(cpu), costs, gate_, solve_gate_);
-  AuditedBackend& backend = *owned;
+  std::vector<std::unique_ptr<Solver>> solvers;
+  std::vector<AuditedBackend*> backends;
+  other_gates_.clear();
+  for (int device = 0; device < setup.devices; ++device) {
+    absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", options);
+    ASSERT_TRUE(cpu.ok()) << cpu.status();
+    CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
+    costs.lanes = 1;
+    if (device > 0) other_gates_.push_back(std::make_shared<Gate>());
+    auto owned = std::make_unique<AuditedBackend>(*std::move(cpu), costs,
+                                                  device == 0 ? gate_ : other_gates_.back(),
+                                                  device == 0 ? solve_gate_ : nullptr);
+    if (setup.flies) owned->Fly(landing_);
+    backends.push_back(owned.get());
+    solvers.push_back(std::make_unique<Solver>(std::move(owned)));
+  }
   metrics_ =
       std::make_unique<server::Metrics>(server::BuildInfo{"test", "cpu", "this one", "this"});
   server::CoreLimits limits = setup.limits;
   limits.solve_reserve_bytes = setup.solve_reserve_bytes;
   limits.tenant_share = setup.tenant_share;
-  core_ = std::make_unique<server::SolverCore>(std::make_unique<Solver>(std::move(owned)), limits,
-                                               kServer, metrics_.get(), &clock_);
-  if (setup.audit) backend.Audit(core_.get());
+  core_ = std::make_unique<server::SolverCore>(std::move(solvers), limits, kServer, metrics_.get(),
+                                               &clock_);
+  if (!setup.audit) return;
+  for (size_t i = 0; i < backends.size(); ++i) backends[i]->Audit(&core_->shards()[i]);
 }
 
 void CoreTest::Stop() {
   if (core_ == nullptr) return;
   gate_->Open();
+  landing_->Open();
   if (solve_gate_ != nullptr) solve_gate_->Open();
+  for (const auto& gate : other_gates_) gate->Open();
   core_->Drain();
   const server::SolverCore::MemoryStats memory = core_->memory();
   // With nothing under way, what is reserved is what the held factorizations use, to the byte.
@@ -193,6 +206,10 @@ void CoreTest::Stop() {
   EXPECT_LE(Metric("blockd_budget_peak_reserved_bytes"), memory.total_bytes);
   EXPECT_EQ(memory.factorizations == 0, Reserved() == 0);
   EXPECT_EQ(core_->host().reserved(), 0);
+  for (size_t i = 0; i < core_->shards().size(); ++i) {
+    server::Shard& shard = core_->shards()[i];
+    EXPECT_TRUE(shard.in_service() || shard.device().reserved() == 0);
+  }
   EXPECT_EQ(core_->healthy(), healthy_);
   core_.reset();
   holders_.clear();

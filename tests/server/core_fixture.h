@@ -108,6 +108,8 @@ class CoreTest : public testing::Test {
     int64_t solve_reserve_bytes = -1;
     double tenant_share = 1;
     bool solve_gate = false;  // solves have a gate of their own, which is open
+    bool flies = false;       // what the device was given is in flight until landing_ is open
+    int devices = 1;          // each with so much memory
     // Whenever the device works, what its memory holds has to be reserved. Not where another thread
     // stages uploads meanwhile.
     bool audit = true;
@@ -144,8 +146,10 @@ class CoreTest : public testing::Test {
   int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
 
   FakeClock clock_;
-  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
-  std::shared_ptr<Gate> solve_gate_;  // null: gate_ is that of solves too
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();  // of the first device
+  std::vector<std::shared_ptr<Gate>> other_gates_;         // one of each of the others
+  std::shared_ptr<Gate> solve_gate_;                       // null: gate_ is that of solves too
+  std::shared_ptr<Gate> landing_ = std::make_shared<Gate>();
   std::unique_ptr<server::Metrics> metrics_;
   std::unique_ptr<server::SolverCore> core_;
   std::vector<std::unique_ptr<TestSystem>> kept_;  // matrices of calls under way

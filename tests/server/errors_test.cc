@@ -22,6 +22,14 @@ TEST(ErrorsTest, InvalidFieldSurvivesTheStatus) {
   EXPECT_EQ(detail->expected, "1 to 32768");
 }
 
+TEST(ErrorsTest, AFieldMayBeWithinAnother) {
+  const absl::Status status = WithinField("refactor.", InvalidFieldError("rhs", "0 bytes", "8"));
+  EXPECT_EQ(status, InvalidFieldError("refactor.rhs", "0 bytes", "8"));
+  const absl::Status other = RetryAfterError("full", absl::Seconds(1));
+  EXPECT_EQ(WithinField("refactor.", other), other);
+  EXPECT_TRUE(WithinField("refactor.", absl::OkStatus()).ok());
+}
+
 TEST(ErrorsTest, NotSpdSurvivesTheStatus) {
   NotPositiveDefinite where;
   where.block = 3;
@@ -42,7 +50,7 @@ TEST(ErrorsTest, HandleNotFoundSurvivesTheStatus) {
   for (const NotFoundReason reason :
        {NotFoundReason::kNeverExisted, NotFoundReason::kReleased, NotFoundReason::kEvicted,
         NotFoundReason::kExpired, NotFoundReason::kRestarted, NotFoundReason::kFailedRefactor,
-        NotFoundReason::kOtherServer}) {
+        NotFoundReason::kOtherServer, NotFoundReason::kDeviceFailed}) {
     const absl::Status status = HandleNotFoundError({handle, reason});
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_NE(std::string(status.message()).find(std::string(ToString(reason))), std::string::npos);
@@ -97,7 +105,8 @@ TEST(ErrorsTest, MessagesSayItToPeople) {
       {NotFoundReason::kEvicted, "it was evicted to make room"},
       {NotFoundReason::kExpired, "it was not used for too long"},
       {NotFoundReason::kRestarted, "this server made it before it was restarted"},
-      {NotFoundReason::kFailedRefactor, "a refactor that overwrote it failed"}};
+      {NotFoundReason::kFailedRefactor, "a refactor that overwrote it failed"},
+      {NotFoundReason::kDeviceFailed, "the device that held it failed"}};
   for (const auto& [reason, explanation] : reasons) {
     EXPECT_EQ(HandleNotFoundError({handle, reason}).message(),
               "handle " + handle.hex() + " is not held: " + explanation + " (" +

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace blockd::server {
 namespace {
@@ -56,6 +58,26 @@ TEST(ExecutorTest, ATaskMayPostItselfAgainWhileItRuns) {
     enough.WaitForNotification();
   }
   EXPECT_EQ(runs, 1000);
+}
+
+// Posts while one looks, while it is about to sleep, and while all sleep: each is run.
+TEST(ExecutorTest, WhatIsPostedRunsWhetherOneLooksOrAllSleep) {
+  for (const int threads : {1, 3}) {
+    Executor executor(threads, absl::Microseconds(20));
+    for (int i = 0; i < 3000; ++i) {
+      std::atomic<int> left{1 + i % 3};
+      absl::Notification done;
+      for (int k = left; k > 0; --k) {
+        executor.Post(Do([&] {
+          if (--left == 0) done.Notify();
+        }));
+      }
+      ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
+      const absl::Time until = absl::Now() + absl::Microseconds(i % 40);
+      while (absl::Now() < until) {
+      }
+    }
+  }
 }
 
 TEST(ExecutorTest, WhatWaitsIsHeldAndLetGoOnceItHasRun) {

@@ -72,7 +72,8 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
       {EvictionReason::kIdle, "idle"},
       {EvictionReason::kReleased, "released"},
       {EvictionReason::kFailedRefactor, "failed_refactor"},
-      {EvictionReason::kAdmin, "admin"}};
+      {EvictionReason::kAdmin, "admin"},
+      {EvictionReason::kDeviceFailed, "device_failed"}};
   for (size_t i = 0; i < evictions.size(); ++i) {
     for (size_t times = 0; times <= i; ++times) metrics_.RecordEviction(evictions[i].first);
     EXPECT_TRUE(Has("blockd_evictions_total{reason=\"" + evictions[i].second + "\"} " +
@@ -86,11 +87,22 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
   }
   metrics_.RecordMiss(-1);
   metrics_.RecordMiss(kMissReasons);
-  const std::vector<std::string> methods = {
-      "Factor",        "FactorStream",     "Solve",
-      "SolveStream",   "SolveMany",        "FactorSolve",
-      "Release",       "GetFactorization", "ListFactorizations",
-      "GetServerInfo", "GetPlan",          "Admin"};
+  const std::vector<std::string> methods = {"Factor",
+                                            "FactorStream",
+                                            "Solve",
+                                            "SolveStream",
+                                            "SolveMany",
+                                            "FactorSolve",
+                                            "FactorSolveMany",
+                                            "SelectedInverse",
+                                            "Sample",
+                                            "Smooth",
+                                            "Release",
+                                            "GetFactorization",
+                                            "ListFactorizations",
+                                            "GetServerInfo",
+                                            "GetPlan",
+                                            "Admin"};
   ASSERT_EQ(methods.size(), static_cast<size_t>(kMethods));
   for (int m = 0; m < kMethods; ++m) {
     const std::string& method = methods[static_cast<size_t>(m)];
@@ -101,7 +113,7 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
     EXPECT_TRUE(Has("blockd_request_seconds_sum{method=\"" + method + "\",phase=\"total\"} " +
                     std::to_string(m)));
   }
-  const std::vector<std::string> kinds = {"factor", "solve", "factor_solve"};
+  const std::vector<std::string> kinds = {"factor", "solve", "factor_solve", "inverse"};
   for (int kind = 0; kind < kWorkKinds; ++kind) {
     metrics_.RecordBatch(static_cast<WorkKind>(kind), 1, 2, kind + 5);
     const std::string label = "{kind=\"" + kinds[static_cast<size_t>(kind)] + "\"}";

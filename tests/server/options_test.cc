@@ -68,9 +68,11 @@ const std::map<std::string, Case>& Cases() {
       {"tls_key_file", {Text(&O::tls_key_file), "key.pem"}},
       {"tls_client_ca_file", {Text(&O::tls_client_ca_file), "ca.pem"}},
       {"backend", {Text(&O::backend), "cpu"}},
-      {"device", {Device(&BackendOptions::device), "3"}},
+      {"devices", {Text(&O::devices), "0,1"}},
       {"device_memory",
        {[](const O& o) { return AbslUnparseFlag(ByteSize{o.device.memory_bytes}); }, "71MiB"}},
+      {"pinned_memory",
+       {[](const O& o) { return AbslUnparseFlag(ByteSize{o.device.host_memory_bytes}); }, "83MiB"}},
       {"cpu_threads", {Device(&BackendOptions::cpu_threads), "5"}},
       {"cpu_lanes", {Device(&BackendOptions::cpu_lanes), "7"}},
       {"max_queued_requests", {CoreNumber(&C::max_queued_requests), "2001"}},
@@ -83,6 +85,7 @@ const std::map<std::string, Case>& Cases() {
       {"max_batch_bytes", {CoreSize(&C::max_batch_bytes), "72MiB"}},
       {"max_batch_rhs", {CoreNumber(&C::max_batch_rhs), "2003"}},
       {"max_batch_delay", {CoreTime(&C::max_batch_delay), "301us"}},
+      {"poll", {CoreTime(&C::poll), "43us"}},
       {"default_lease", {CoreTime(&C::default_lease), "31s"}},
       {"max_lease", {CoreTime(&C::max_lease), "2h"}},
       {"idle_expiry", {CoreTime(&C::idle_expiry), "3h"}},
@@ -128,7 +131,7 @@ const std::set<std::string>& NotLimits() {
   static const auto& names = *new std::set<std::string>{
       "address",     "port",          "metrics_address", "metrics_port",       "port_file",
       "server_name", "tls_cert_file", "tls_key_file",    "tls_client_ca_file", "backend",
-      "device",      "device_memory", "cpu_threads",     "cpu_lanes",          "log_level",
+      "devices",     "device_memory", "cpu_threads",     "cpu_lanes",          "log_level",
       "log_format"};
   return names;
 }
@@ -141,7 +144,9 @@ void Set(const std::string& flag, const std::string& value) {
 TEST(OptionsTest, TheTableHasEveryFlag) {
   std::set<std::string> flags, tested, values;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (absl::EndsWith(flag->Filename(), "server/options.cc")) flags.insert(std::string(name));
+    for (const char* file : {"server/options.cc", "server/device_options.cc"}) {
+      if (absl::EndsWith(flag->Filename(), file)) flags.insert(std::string(name));
+    }
   }
   for (const auto& [name, one] : Cases()) {
     tested.insert(name);
@@ -179,6 +184,8 @@ TEST(OptionsTest, AFlagOutOfRangeIsRefusedAsItWasSet) {
 TEST(OptionsTest, GetServerInfoShowsEveryLimitAsItsFlag) {
   const absl::FlagSaver saver;
   for (const auto& [name, one] : Cases()) Set(name, one.value);
+  Set("max_shared_memory_bytes", "82MiB");  // not those that fit the machine
+  Set("shared_memory_threads", "3");
   std::map<std::string, std::string> shown, expected;
   for (const OptionValue& limit : Limits(*OptionsFromFlags())) {
     EXPECT_TRUE(shown.emplace(limit.name, limit.value).second) << limit.name << " twice";
@@ -186,6 +193,10 @@ TEST(OptionsTest, GetServerInfoShowsEveryLimitAsItsFlag) {
   }
   for (const auto& [name, one] : Cases()) {
     if (!NotLimits().contains(name)) expected[name] = one.value;
+  }
+  for (const char* name :
+       {"max_shared_memory_bytes", "shared_memory_sessions", "shared_memory_threads"}) {
+    expected[name] = absl::FindCommandLineFlag(name)->CurrentValue();
   }
   EXPECT_EQ(shown, expected);
 }
@@ -254,7 +265,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::ValuesIn(std::vector<Range>{
         {"port", "-1", "0", "65535", "65536"},
         {"metrics_port", "-2", "-1", "65535", "65536"},
-        {"device", "-1", "0", "1024", "1025"},
         {"cpu_threads", "-1", "0", "4096", "4097"},
         {"cpu_lanes", "-1", "0", "4096", "4097"},
         {"device_memory", "", "", "1024TiB", "1125899906842625"},
@@ -268,6 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"max_batch_bytes", "0", "1", "1TiB", "1099511627777"},
         {"max_batch_rhs", "0", "1", kMany, kBeyondMany},
         {"max_batch_delay", "-1ns", "0", "10s", "10.000000001s"},
+        {"poll", "", "0", "1s", "1.000000001s"},
         {"default_lease", "-1ns", "0", "1h", "1h0.000000001s"},
         {"max_lease", "-1ns", "0", "inf", ""},
         {"idle_expiry", "999.999us", "1ms", "inf", ""},
@@ -276,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"max_systems", "0", "1", kMany, kBeyondMany},
         {"max_rhs", "0", "1", kMany, kBeyondMany},
         {"max_message_bytes", "4095", "4KiB", "2147483647", "2GiB"},
+        {"pinned_memory", "", "", "1024GiB", "1099511627777"},
         {"max_inflight_request_bytes", "1023", "1KiB", "1024TiB", "1125899906842625"},
         {"max_connections", "-1", "0", kMany, kBeyondMany},
         {"max_connection_streams", "0", "1", kMany, kBeyondMany},
@@ -397,6 +409,44 @@ TEST(OptionsTest, AServersNameIsOneWord) {
 TEST(OptionsTest, AVersionHasThreeNumbers) {
   int major = 0, minor = 0, patch = 0;
   EXPECT_EQ(std::sscanf(Version().c_str(), "%d.%d.%d", &major, &minor, &patch), 3);
+}
+
+TEST(SharedMemoryOptionsTest, FlagsSetTheirFields) {
+  const absl::FlagSaver saver;
+  Set("unix_socket", "/tmp/s");
+  Set("shared_memory", "true");
+  Set("max_shared_memory_bytes", "5MiB");
+  Set("shared_memory_sessions", "7");
+  Set("shared_memory_threads", "3");
+  const absl::StatusOr<ServerOptions> options = OptionsFromFlags();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(options->shared_memory.enabled);
+  EXPECT_EQ(options->shared_memory.max_bytes, 5 << 20);
+  EXPECT_EQ(options->shared_memory.max_sessions, 7);
+  EXPECT_EQ(options->shared_memory.threads, 3);
+}
+
+TEST(SharedMemoryOptionsTest, DefaultsFitTheMachine) {
+  ServerOptions options;
+  options.core.max_inflight_request_bytes = 64 << 20;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_FALSE(options.shared_memory.enabled);
+  EXPECT_EQ(options.shared_memory.max_bytes, 32 << 20);
+  EXPECT_GE(options.shared_memory.threads, 1);
+  EXPECT_GE(options.core.poll, absl::ZeroDuration());
+}
+
+TEST(SharedMemoryOptionsTest, ItNeedsAUnixSocketOfAShorterPath) {
+  ServerOptions options;
+  options.shared_memory.enabled = true;
+  EXPECT_EQ(CheckAndComplete(&options).code(), absl::StatusCode::kInvalidArgument);
+  options.access.unix_socket = std::string(103, 'x');
+  EXPECT_TRUE(CheckAndComplete(&options).ok());
+  options.access.unix_socket = std::string(104, 'x');
+  EXPECT_EQ(CheckAndComplete(&options).code(), absl::StatusCode::kInvalidArgument);
+  options.access.unix_socket = "x";
+  options.shared_memory.max_sessions = 0;
+  EXPECT_EQ(CheckAndComplete(&options).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

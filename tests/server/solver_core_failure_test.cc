@@ -47,6 +47,23 @@ class SolverCoreFailureTest : public CoreTest {
     return pending.Wait().status();
   }
 
+  absl::Status RefactorSolveStatus(const Handle& handle, bool overwrite) {
+    Pending<server::SolveReply> pending;
+    pending.context->caller = "alice";
+    pending.rhs = TestRhs(shape_, 2, 1);
+    pending.solution.assign(pending.rhs.size(), 0);
+    server::FactorSolveParams params;
+    params.handle = handle;
+    params.overwrite = overwrite;
+    params.keep_matrix = params.residual = params.log_determinant = true;
+    params.matrix = system_.view();
+    params.num_rhs = 2;
+    params.rhs = std::as_bytes(std::span(pending.rhs));
+    params.solution = std::as_writable_bytes(std::span(pending.solution));
+    core_->FactorSolve(pending.context, params, pending.Callback());
+    return pending.Wait().status();
+  }
+
   // The step that a status of INTERNAL names.
   static std::string StepOf(const absl::Status& status) {
     return std::string(status.message().substr(status.message().rfind(' ') + 1));
@@ -62,7 +79,8 @@ class SolverCoreFailureTest : public CoreTest {
       SCOPED_TRACE(step);
       Start();
       absl::Status failure;
-      core_->OnUnhealthy([&failure](const absl::Status& status) { failure = status; });
+      core_->OnDeviceFailure(
+          [&failure](const server::DeviceFailure& failed) { failure = failed.status; });
       prepare();
       gate_->FailAfter(step);
       const absl::Status status = call();
@@ -117,7 +135,8 @@ TEST_F(SolverCoreFailureTest, IsSaidOnceAndToWhoComesLater) {
   Start();
   const Handle handle = Held(system_);
   std::vector<absl::Status> said;
-  core_->OnUnhealthy([&said](const absl::Status& status) { said.push_back(status); });
+  core_->OnDeviceFailure(
+      [&said](const server::DeviceFailure& failed) { said.push_back(failed.status); });
   EXPECT_TRUE(core_->healthy());
   gate_->FailAfter(0);
   EXPECT_TRUE(absl::IsInternal(SolveStatus(handle, shape_)));
@@ -126,7 +145,8 @@ TEST_F(SolverCoreFailureTest, IsSaidOnceAndToWhoComesLater) {
   EXPECT_FALSE(core_->healthy());
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(Metric("blockd_healthy"), 0);
-  core_->OnUnhealthy([&said](const absl::Status& status) { said.push_back(status); });
+  core_->OnDeviceFailure(
+      [&said](const server::DeviceFailure& failed) { said.push_back(failed.status); });
   ASSERT_EQ(said.size(), 2u);
   EXPECT_EQ(said[0], said[1]);
   healthy_ = false;
@@ -202,7 +222,7 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfASolve) {
   Handle handle;
   ExpectAmong(FailEveryStep([&] { handle = Held(system_); },
                             [&] { return Solve(handle, shape_, 3, kAlike)->Wait().status(); }),
-              {"PackColumns", "Solve", "UnpackColumns", "Synchronize"});
+              {"PackColumns", "Solve", "UnpackColumns", "Mark", "Await"});
 }
 
 TEST_F(SolverCoreFailureTest, AtEveryStepOfASolveWithRefinement) {
@@ -233,6 +253,22 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfARefactor) {
     };
     ExpectAmong(FailEveryStep([&] { handle = Held(system_, Keeping()); }, refactor),
                 {"Upload", "Factor", "LogDeterminant"});
+  }
+}
+
+TEST_F(SolverCoreFailureTest, AtEveryStepOfARefactorWithASolve) {
+  for (const bool overwrite : {false, true}) {
+    Handle handle;
+    const auto both = [&] {
+      const absl::Status status = RefactorSolveStatus(handle, overwrite);
+      EXPECT_EQ(core_->Get("alice", handle).ok(), status.ok() || !overwrite);
+      if (!status.ok() && !overwrite) {
+        EXPECT_EQ(core_->Get("alice", handle)->times_refactored, 0);
+      }
+      return status;
+    };
+    ExpectAmong(FailEveryStep([&] { handle = Held(system_, Keeping()); }, both),
+                {"Upload", "Factor", "Solve", "Residual", "LogDeterminant", "UnpackColumns"});
   }
 }
 
@@ -268,6 +304,16 @@ TEST_F(SolverCoreFailureTest, NoMemoryForASolve) {
     };
     EXPECT_EQ(EmptyPoolAtEach(1, prepare, solve), 0);
     EXPECT_GT(EmptyPoolAtEach(100, prepare, solve), 0);
+  }
+}
+
+TEST_F(SolverCoreFailureTest, NoMemoryForARefactorWithASolve) {
+  for (const bool overwrite : {false, true}) {
+    Handle handle;
+    const auto prepare = [&] { handle = Held(system_); };
+    const auto both = [&] { return RefactorSolveStatus(handle, overwrite); };
+    EXPECT_EQ(EmptyPoolAtEach(1, prepare, both), 0);
+    EXPECT_GT(EmptyPoolAtEach(100, prepare, both), 0);
   }
 }
 

@@ -86,6 +86,30 @@ TEST_F(SolverCoreSolveManyTest, MixedHandlesShapesAndColumnsHaveTheBitsOfSingleS
   EXPECT_EQ(stats->rhs_solved, 14);
 }
 
+TEST_F(SolverCoreSolveManyTest, HandlesOfTwoDevicesHaveTheBitsOfSingleSolves) {
+  Start({.devices = 2});
+  std::vector<Asked> solves;
+  for (int i = 0; i < 4; ++i) {
+    solves.push_back(
+        {Held(i % 2 == 0 ? system_ : longer_), i % 2 == 0 ? shape() : longer(), 1 + i});
+    solves.push_back({Held(other_), shape(), 2});
+  }
+  size_t on_first = 0;
+  for (const Asked& asked : solves) on_first += core_->shards().IndexOf(asked.handle) == 0;
+  EXPECT_GT(on_first, 0u);
+  EXPECT_LT(on_first, solves.size());
+  auto many = SolveMany(solves);
+  ExpectSolo(solves, *many);
+  // One that is not held, wherever it would be, fails alone.
+  const Handle gone = solves[3].handle;
+  ASSERT_TRUE(core_->Release("alice", {&gone, 1}).ok());
+  auto some = SolveMany(solves);
+  ASSERT_TRUE(some->Wait().ok());
+  for (size_t i = 0; i < solves.size(); ++i) {
+    EXPECT_EQ(some->Wait()->outcomes[i].status.ok(), i != 3) << i;
+  }
+}
+
 TEST_F(SolverCoreSolveManyTest, ItIsOneRequestOfTheQueueForEachPlan) {
   Start();
   const Handle a = Held(system_), b = Held(other_), c = Held(longer_);

@@ -28,6 +28,22 @@ TEST(UploadPaceTest, SilenceIsTooLongAtItsLimit) {
   EXPECT_TRUE(Names(pace.Check(kStart + 10 * kSecond), "--stream_idle_timeout"));
 }
 
+// While one stream waits, others bring bytes.
+TEST(UploadPaceTest, WhatComesElsewhereIsASignOfLifeAndNoLongerWaiting) {
+  UploadPace pace = Begin(800, 10 * kSecond);
+  for (int i = 1; i <= 30; ++i) pace.CountElsewhere(1000, kStart + i * kSecond);
+  EXPECT_TRUE(pace.Check(kStart + 40 * kSecond - absl::Nanoseconds(1)).ok());
+  EXPECT_TRUE(Names(pace.Check(kStart + 40 * kSecond), "--stream_idle_timeout"));
+  // The rate is that of all of them, over all the time.
+  UploadPace slow = Begin(1000, 10 * kSecond);
+  for (int i = 1; i <= 30; ++i) slow.CountElsewhere(500, kStart + i * kSecond);
+  EXPECT_TRUE(Names(slow.Check(kStart + 30 * kSecond), "--min_upload_bytes_per_second"));
+  // Empty messages are none elsewhere either.
+  UploadPace silent = Begin(0, 10 * kSecond);
+  for (int i = 1; i <= 10; ++i) silent.CountElsewhere(0, kStart + i * kSecond);
+  EXPECT_TRUE(Names(silent.Check(kStart + 10 * kSecond), "--stream_idle_timeout"));
+}
+
 TEST(UploadPaceTest, AnEmptyMessageIsNoSignOfLifeAndAByteIs) {
   for (const int64_t bytes : {0, 1}) {
     UploadPace pace = Begin(0, 10 * kSecond);

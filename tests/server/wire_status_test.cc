@@ -54,7 +54,8 @@ TEST(WireStatusTest, EveryReasonForAHandleThatIsNotHeld) {
       {NotFoundReason::kExpired, v1::HandleNotFound::EXPIRED},
       {NotFoundReason::kRestarted, v1::HandleNotFound::RESTARTED},
       {NotFoundReason::kFailedRefactor, v1::HandleNotFound::FAILED_REFACTOR},
-      {NotFoundReason::kOtherServer, v1::HandleNotFound::OTHER_SERVER}};
+      {NotFoundReason::kOtherServer, v1::HandleNotFound::OTHER_SERVER},
+      {NotFoundReason::kDeviceFailed, v1::HandleNotFound::DEVICE_FAILED}};
   const ServerIdentity here{"here:1", Epoch::Start("here:1")};
   for (const auto& [reason, expected] : reasons) {
     const auto detail = OnlyDetail<v1::HandleNotFound>(HandleNotFoundError({handle, reason, here}));

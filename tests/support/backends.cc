@@ -11,6 +11,7 @@ namespace {
 BackendOptions ToBackendOptions(const SolverOptions& options) {
   BackendOptions out;
   out.memory_bytes = options.memory_bytes;
+  out.host_memory_bytes = options.host_memory_bytes;
   out.cpu_threads = options.cpu_threads;
   out.cpu_lanes = options.cpu_lanes;
   return out;

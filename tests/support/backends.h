@@ -23,6 +23,7 @@ struct SolverOptions {
   int32_t cpu_threads = 2;
   int32_t cpu_lanes = 2;
   int64_t memory_bytes = int64_t{1} << 30;
+  int64_t host_memory_bytes = 0;
 };
 
 // Aborts with the reason if the backend cannot be created.

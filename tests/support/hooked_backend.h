@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -76,9 +77,15 @@ class Gate {
   void Pass() {
     absl::MutexLock lock(&mutex_);
     if (passes_left_-- <= 0) open_ = false;
+    ++passes_;
     ++waiting_;
     mutex_.Await(absl::Condition(&open_));
     --waiting_;
+  }
+  // How often the device has come to the gate.
+  int64_t passes() const {
+    absl::MutexLock lock(&mutex_);
+    return passes_;
   }
   // How many batches the device has begun to factor.
   int64_t factorizations() const {
@@ -102,6 +109,7 @@ class Gate {
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t passes_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  int64_t passes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t factorizations_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -121,33 +129,56 @@ class HookedBackend : public Backend {
         gate_(std::move(gate)),
         solve_gate_(solve_gate ? solve_gate : gate_) {}
 
+  // From now on work is in flight until it is awaited, and that passes a gate of its own first:
+  // only then solutions are there.
+  void Fly(std::shared_ptr<Gate> landing) { landing_ = std::move(landing); }
+
   const DeviceInfo& device() const override { return inner_->device(); }
   CostModel costs(const Shape&) const override { return costs_; }
   MemoryPool& pool() override { return gate_->IsPoolEmpty() ? empty_pool_ : inner_->pool(); }
-  bool reads_host_memory() const override { return inner_->reads_host_memory(); }
+  bool reads_host_memory() const override { return !landing_ && inner_->reads_host_memory(); }
   absl::Status Write(void* device, const void* host, int64_t bytes) override {
     return Step(Track::kFactor, "Upload", [&] { return inner_->Write(device, host, bytes); });
   }
+  absl::Status AwaitWrites() override { return inner_->AwaitWrites(); }
   absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) override {
     return Step(track, "Upload", [&] { return inner_->Upload(track, device, host, bytes); });
   }
   absl::Status Download(Track track, void* host, const void* device, int64_t bytes) override {
     return Step(track, "Download", [&] { return inner_->Download(track, host, device, bytes); });
   }
-  absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
-                           int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                           int64_t total_columns) override {
-    return Step(track, "PackColumns", [&] {
-      return inner_->PackColumns(track, scalar, packed, columns_in, n, rows, columns, first_column,
-                                 total_columns);
+  absl::Status PackColumns(Track track, const Shape& shape,
+                           std::span<const HostColumns> columns) override {
+    return Step(track, "PackColumns", [&] { return inner_->PackColumns(track, shape, columns); });
+  }
+  absl::Status UnpackColumns(Track track, const Shape& shape,
+                             std::span<const HostColumns> columns) override {
+    return Step(track, "UnpackColumns", [&] {
+      if (!landing_) return inner_->UnpackColumns(track, shape, columns);
+      absl::MutexLock lock(&mutex_);
+      flights_[{track, next_mark_}].push_back({shape, {columns.begin(), columns.end()}});
+      return absl::OkStatus();
     });
   }
-  absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out, const void* packed,
-                             int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                             int64_t total_columns) override {
-    return Step(track, "UnpackColumns", [&] {
-      return inner_->UnpackColumns(track, scalar, columns_out, packed, n, rows, columns,
-                                   first_column, total_columns);
+  std::shared_ptr<MemoryPool> host_memory() override { return inner_->host_memory(); }
+  absl::StatusOr<int64_t> Mark(Track track) override {
+    return Step(track, "Mark", [&]() -> absl::StatusOr<int64_t> {
+      if (!landing_) return inner_->Mark(track);
+      absl::MutexLock lock(&mutex_);
+      return next_mark_++;
+    });
+  }
+  absl::StatusOr<std::optional<TrackTimes>> Await(Track track, int64_t mark) override {
+    if (landing_) landing_->Pass();
+    return Step(track, "Await", [&]() -> absl::StatusOr<std::optional<TrackTimes>> {
+      if (!landing_) return inner_->Await(track, mark);
+      absl::MutexLock lock(&mutex_);
+      for (const Columns& columns : flights_[{track, mark}]) {
+        absl::Status status = inner_->UnpackColumns(track, columns.shape, columns.columns);
+        if (!status.ok()) return status;
+      }
+      flights_.erase({track, mark});
+      return std::nullopt;
     });
   }
   absl::Status Synchronize(Track track) override {
@@ -168,6 +199,16 @@ class HookedBackend : public Backend {
                      absl::FunctionRef<bool()> wanted) override {
     return Run(track, "Solve", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
       return inner_->Solve(track, batch, still_wanted);
+    });
+  }
+  int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
+                              int64_t num_blocks) const override {
+    return inner_->InverseScratchBytes(plan, first_block, num_blocks);
+  }
+  absl::Status SelectedInverse(Track track, const InverseRequest& request,
+                               absl::FunctionRef<bool()> wanted) override {
+    return Run(track, "SelectedInverse", wanted, [&](absl::FunctionRef<bool()> still_wanted) {
+      return inner_->SelectedInverse(track, request, still_wanted);
     });
   }
   absl::StatusOr<double> LogDeterminant(Track track, const EliminationPlan& plan,
@@ -218,9 +259,18 @@ class HookedBackend : public Backend {
     return result;
   }
 
+  struct Columns {
+    Shape shape;
+    std::vector<HostColumns> columns;
+  };
+
   const std::unique_ptr<Backend> inner_;
   const CostModel costs_;
   const std::shared_ptr<Gate> gate_, solve_gate_;
+  std::shared_ptr<Gate> landing_;  // null: nothing flies
+  absl::Mutex mutex_;
+  int64_t next_mark_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::pair<Track, int64_t>, std::vector<Columns>> flights_ ABSL_GUARDED_BY(mutex_);
   MemoryPool empty_pool_{nullptr, 0};
 };
 

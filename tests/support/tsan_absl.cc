@@ -1,14 +1,17 @@
-// Tells ThreadSanitizer about Abseil's locks. The distribution's Abseil is not instrumented, so
-// without this every use of an absl::Mutex would look like a race.
+// Tells ThreadSanitizer about Abseil's locks and statuses. The distribution's Abseil is not
+// instrumented, so without this every use of an absl::Mutex would look like a race.
 //
 // Linked into a program, these definitions come before those of the shared library, for gRPC's
 // calls too; each does what the library's does and says which order that makes.
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "absl/base/options.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
@@ -173,6 +176,16 @@ bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
   const bool notified = real(this, timeout);
   __tsan_acquire(const_cast<Notification*>(this));
   return notified;
+}
+
+// Whoever gives up the last reference to a status destroys what the others have read: the counter
+// orders that, which only code that is instrumented shows.
+void Status::UnrefNonInlined(uintptr_t rep) {
+  status_internal::StatusRep* const status = RepToPointer(rep);
+  if (status->ref.load(std::memory_order_acquire) == 1 ||
+      status->ref.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    delete status;
+  }
 }
 
 ABSL_NAMESPACE_END

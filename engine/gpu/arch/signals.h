@@ -52,6 +52,44 @@ __device__ inline void TellHost(Word* to, const Word& word) {
 #endif
 }
 
+// The barrier between what a thread block's threads write for the host, and the one that says so.
+__device__ inline void SyncToTellHost() {
+#if defined(BLOCKD_GPU_HIP)
+  __threadfence_system();  // what one thread releases is its own
+  __syncthreads();
+#else
+  __syncthreads();
+  if (threadIdx.x == 0) __threadfence_system();
+#endif
+}
+// Counts thread blocks, one thread of each, which has come past SyncToTellHost: true for the last
+// one of `all`, which then may say, behind a __threadfence_system(), that all have written. The
+// count is 0 again.
+__device__ inline bool IsLastToTellHost(unsigned* count, unsigned all) {
+  if (atomicAdd(count, 1u) + 1 != all) return false;
+  *count = 0;
+  return true;
+}
+// The same between thread blocks alone, past SyncToSignal: no write to the host is awaited.
+__device__ inline bool IsLast(unsigned* count, unsigned all) {
+  if (all == 1) return true;
+  if (atomicAdd(count, 1u) + 1 != all) return false;
+  *count = 0;
+  return true;
+}
+// Nanoseconds of a clock that all multiprocessors have.
+__device__ inline uint64_t DeviceNanoseconds() {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_s_memrealtime() * 10;  // it counts at 100 MHz
+#elif defined(BLOCKD_GPU_HIP)
+  return 0;
+#else
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)::"memory");
+  return now;
+#endif
+}
+
 // Between thread blocks of one launch: what a thread block wrote before it signals is seen, through
 // LoadFresh, by one that has seen the count. SyncToSignal() goes before Signal, the thread block's
 // own barrier after HasReached.

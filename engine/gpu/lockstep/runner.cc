@@ -62,6 +62,7 @@ class LockstepRunner final : public Runner {
     // Each segment counts the items of its phases, and its last ones by themselves, both ways.
     return 4 * (args.separators + args.num_levels) * int64_t{sizeof(unsigned)};
   }
+  bool leaves_last_in_scratch() const override { return true; }
   LaunchResult Solve(Scalar scalar, const SolveArgs& args) override {
     return scalar == Scalar::kFloat64 ? Substitute<double>(args, limits_, device_.stream())
                                       : Substitute<float>(args, limits_, device_.stream());
@@ -101,9 +102,8 @@ class LockstepRunner final : public Runner {
     const Shape& shape = plan.shape();
     levels_.clear();
     for (int64_t l = first; l < end; ++l) levels_.push_back(ArgsOf(group, l));
-    // The pinned pieces take turns: this waits for the level before the last one.
     absl::Status status;
-    if (is_long) status = device_.NextPinned().status();
+    if (is_long) status = device_.AwaitTurn();
     if (!status.ok()) return status;
     key_.clear();
     AppendToKey(std::span<const EliminateArgs>(levels_), key_);
@@ -118,7 +118,7 @@ class LockstepRunner final : public Runner {
       return result.ok() && last ? Finish(levels_.back()) : result;
     }));
     if (status.ok()) status = device_.Launched({kSuccess, "EliminateLockstep in a graph"});
-    return status.ok() && is_long ? device_.MarkPinned() : status;
+    return status.ok() && is_long ? device_.MarkTurn() : status;
   }
 
   Device& device_;

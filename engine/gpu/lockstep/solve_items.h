@@ -185,6 +185,7 @@ class ItemTable {
     const int32_t base = shape.separators == 0 ? first - 1 : first;
     int32_t steps = first > last ? first : last;
     if (longest > steps) steps = longest;
+    if (!args_.has_pass(pass)) steps = 0;
     Zone* const zones = zones_ + kMostZones * pass;
     int32_t from = 0;
     for (int z = 0; z < kMostZones; ++z) {
@@ -260,7 +261,7 @@ class ItemTable {
       item.wait = counter;
       item.waits = 1;
       item.target = static_cast<unsigned>(before);
-    } else if (position.pass > 0) {
+    } else if (position.pass > args_.first_pass) {
       int64_t first = 0, last = 0;
       Sources(part.range, position, first, last);
       item.wait = Counter(position.unit, position.pass - 1, first) + 2 * Segments();

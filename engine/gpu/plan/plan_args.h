@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "blockd/engine/backend.h"
 #include "blockd/engine/elimination_plan.h"
 #include "engine/gpu/plan/factor_args.h"
 #include "engine/gpu/plan/solve_args.h"
@@ -57,9 +58,11 @@ inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_inde
 }
 
 // Of a solve, without systems.
-inline SolveArgs SolveArgsOf(const EliminationPlan& plan) {
+inline SolveArgs SolveArgsOf(const EliminationPlan& plan, SolvePart part = SolvePart::kWhole) {
   SolveArgs args;
   args.num_levels = static_cast<int32_t>(plan.levels().size());
+  args.first_pass = part == SolvePart::kBackward ? args.num_levels : 0;
+  args.end_pass = part == SolvePart::kForward ? args.num_levels : args.num_passes();
   args.n = plan.shape().block_size;
   args.separators = plan.separators();
   for (int32_t l = 0; l < args.num_levels; ++l) {

@@ -32,10 +32,11 @@ inline constexpr int kMostLevels = 40;
 struct SolveTask;
 
 // A solve: pass p goes forward through level p or, from num_levels on, backward through level
-// 2 num_levels - 1 - p.
+// 2 num_levels - 1 - p. Half a solve has some of the passes.
 struct SolveArgs {
   SolveLevel levels[kMostLevels];
   int32_t num_levels = 0;
+  int32_t first_pass = 0, end_pass = 0;
   int64_t n = 0;
   int64_t separators = 0;  // of all levels
   const SolveEntry* systems = nullptr;
@@ -56,7 +57,11 @@ struct SolveArgs {
   const SolveTask* tasks = nullptr;
   int64_t num_tasks = 0, num_vectors = 0;
 
+  // Of a whole solve.
   BLOCKD_HOST_DEVICE int32_t num_passes() const { return 2 * num_levels; }
+  BLOCKD_HOST_DEVICE bool has_pass(int32_t pass) const {
+    return first_pass <= pass && pass < end_pass;
+  }
   BLOCKD_HOST_DEVICE bool is_forward(int32_t pass) const { return pass < num_levels; }
   BLOCKD_HOST_DEVICE int32_t level_of(int32_t pass) const {
     return pass < num_levels ? pass : 2 * num_levels - 1 - pass;

@@ -93,8 +93,8 @@ struct PassCounter {
   unsigned* counts;  // of one system and panel
   __device__ unsigned* Of(int32_t pass) const { return counts + pass; }
   // What is to be waited for before a pass starts: null, nothing.
-  __device__ const unsigned* Before(int32_t pass) const {
-    return pass > 0 ? counts + pass - 1 : nullptr;
+  __device__ const unsigned* Before(const SolveArgs& args, int32_t pass) const {
+    return pass > args.first_pass ? counts + pass - 1 : nullptr;
   }
   __device__ static unsigned Target(const SolveArgs& args, int32_t pass) {
     return static_cast<unsigned>(args.levels[args.level_of(pass - 1)].shape.segments());

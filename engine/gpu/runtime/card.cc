@@ -1,11 +1,10 @@
 #include "engine/gpu/runtime/card.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "engine/gpu/arch/host_device.h"
+#include "engine/gpu/runtime/pinned_ring.h"
 
 namespace blockd::gpu {
 namespace {
@@ -70,6 +69,14 @@ absl::Status ReportedEnds::Await(Stream stream, int64_t* seen) {
                   "the end of kernels");
 }
 
+absl::StatusOr<int32_t> Card::Count() {
+  int devices = 0;
+  const Error counted = BLOCKD_GPU(GetDeviceCount)(&devices);
+  if (counted != kSuccess) return NoDevice(counted);
+  if (devices == 0) return absl::NotFoundError(absl::StrCat("no ", kBackendName, " device"));
+  return devices;
+}
+
 absl::StatusOr<std::unique_ptr<Card>> Card::Open(int32_t index, int64_t memory_bytes) {
   std::unique_ptr<Card> card(new Card);
   absl::Status status = card->Init(index, memory_bytes);
@@ -78,12 +85,11 @@ absl::StatusOr<std::unique_ptr<Card>> Card::Open(int32_t index, int64_t memory_b
 }
 
 absl::Status Card::Init(int32_t index, int64_t memory_bytes) {
-  int devices = 0;
-  const Error counted = BLOCKD_GPU(GetDeviceCount)(&devices);
-  if (counted != kSuccess) return NoDevice(counted);
-  if (index < 0 || index >= devices) {
+  const absl::StatusOr<int32_t> devices = Count();
+  if (!devices.ok()) return devices.status();
+  if (index < 0 || index >= *devices) {
     return absl::NotFoundError(
-        absl::StrCat("no ", kBackendName, " device ", index, ", there are ", devices));
+        absl::StrCat("no ", kBackendName, " device ", index, ", there are ", *devices));
   }
   index_ = index;
   absl::Status status = Enter();
@@ -115,22 +121,15 @@ absl::Status Card::Init(int32_t index, int64_t memory_bytes) {
   // Somebody else may have taken it since.
   if (!status.ok()) return absl::ResourceExhaustedError(status.message());
   status = ends_.Init();
-  if (status.ok()) {
-    status = ToStatus(
-        BLOCKD_GPU(StreamCreateWithFlags)(&write_stream_, BLOCKD_GPU(StreamNonBlocking)), "stream");
-  }
-  absl::MutexLock lock(&write_mutex_);
-  if (status.ok()) status = write_ring_.Init();
-  return status;
+  if (!status.ok()) return status;
+  writes_ = std::make_unique<CardWrites>(&ends_);
+  return writes_->Init();
 }
 
 // Errors here have nobody to hear them.
 Card::~Card() {
   if (!Enter().ok()) return;
-  if (write_stream_) {
-    (void)BLOCKD_GPU(StreamSynchronize)(write_stream_);
-    (void)BLOCKD_GPU(StreamDestroy)(write_stream_);
-  }
+  writes_.reset();
   if (slab_) (void)BLOCKD_GPU(Free)(slab_);
 }
 
@@ -145,35 +144,16 @@ absl::Status Card::Enter() const {
   return ToStatus(BLOCKD_GPU(SetDevice)(index_), "choosing the device");
 }
 
-absl::Status Card::Enqueue(std::byte* device, const std::byte* host, int64_t bytes) {
-  absl::Status status = ends_.Await(write_stream_, &ends_seen_);
-  for (int64_t at = 0; status.ok() && at < bytes; at += kCopyBytes) {
-    const int64_t part = std::min(kCopyBytes, bytes - at);
-    const absl::StatusOr<void*> pinned = write_ring_.Next();
-    if (!pinned.ok()) return pinned.status();
-    std::memcpy(*pinned, host + at, part);
-    status = ToStatus(BLOCKD_GPU(MemcpyAsync)(device + at, *pinned, static_cast<size_t>(part),
-                                              BLOCKD_GPU(MemcpyHostToDevice), write_stream_),
-                      "upload");
-    if (status.ok()) status = write_ring_.Mark(write_stream_);
-  }
-  return status;
-}
-
 absl::Status Card::Write(void* device, const void* host, int64_t bytes) {
   absl::Status status = Enter();
-  Event written = nullptr;
-  {
-    absl::MutexLock lock(&write_mutex_);
-    if (status.ok()) {
-      status = Enqueue(static_cast<std::byte*>(device), static_cast<const std::byte*>(host), bytes);
-    }
-    written = write_ring_.last();
-  }
-  // Others may write meanwhile.
-  if (status.ok()) return ToStatus(BLOCKD_GPU(EventSynchronize)(written), "upload");
-  (void)BLOCKD_GPU(StreamSynchronize)(write_stream_);  // a part may be under way
-  return status;
+  if (!status.ok()) return status;
+  return writes_->Write(static_cast<std::byte*>(device), static_cast<const std::byte*>(host),
+                        bytes);
+}
+
+absl::Status Card::AwaitWrites() {
+  absl::Status status = Enter();
+  return status.ok() ? writes_->Await() : status;
 }
 
 }  // namespace blockd::gpu

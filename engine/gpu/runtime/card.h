@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/backend.h"
 #include "engine/gpu/device_limits.h"
-#include "engine/gpu/runtime/pinned_ring.h"
+#include "engine/gpu/runtime/card_writes.h"
 #include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu {
@@ -46,10 +46,11 @@ class Card {
  public:
   // Left free beside the pool for what the driver takes for graphs.
   static constexpr int64_t kGraphBytes = int64_t{128} << 20;
-  // Copies to the card go in parts of so many bytes, so that a small one waits for some 40 us at
-  // most for the large ones before it.
-  static constexpr int64_t kCopyBytes = int64_t{2} << 20;
+  // Copies to the card, a track's too, go in parts of so many bytes.
+  static constexpr int64_t kCopyBytes = CardWrites::kPieceBytes;
 
+  // NOT_FOUND, with the reason, if there is none.
+  static absl::StatusOr<int32_t> Count();
   // NOT_FOUND without a device of this index, RESOURCE_EXHAUSTED if memory_bytes is too much;
   // 0: three quarters of what is free.
   static absl::StatusOr<std::unique_ptr<Card>> Open(int32_t index, int64_t memory_bytes);
@@ -67,15 +68,14 @@ class Card {
   }
   // Host calls that use the device begin with this: the calling thread may be a new one.
   absl::Status Enter() const;
-  // As Backend::Write.
+  // As Backend says them.
   absl::Status Write(void* device, const void* host, int64_t bytes);
+  absl::Status AwaitWrites();
   ReportedEnds& ends() { return ends_; }
 
  private:
   Card() = default;
   absl::Status Init(int32_t index, int64_t memory_bytes);
-  absl::Status Enqueue(std::byte* device, const std::byte* host, int64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
 
   int32_t index_ = 0;
   DeviceInfo info_;
@@ -83,11 +83,7 @@ class Card {
   void* slab_ = nullptr;
   int64_t pool_bytes_ = 0;
   ReportedEnds ends_;
-
-  absl::Mutex write_mutex_;
-  Stream write_stream_ = nullptr;
-  PinnedRing write_ring_ ABSL_GUARDED_BY(write_mutex_){kCopyBytes};
-  int64_t ends_seen_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  std::unique_ptr<CardWrites> writes_;
 };
 
 }  // namespace blockd::gpu

@@ -48,6 +48,8 @@ absl::Status Device::Init() {
     status = ToStatus(BLOCKD_GPU(MemsetAsync)(workspace(), 0, workspace::kBytes, stream_),
                       "clearing the workspace");
   }
+  if (status.ok()) status = turns_.Init();
+  if (status.ok()) status = marks_.Init();
   return status.ok() ? ring_.Init() : status;
 }
 
@@ -91,6 +93,10 @@ absl::StatusOr<void*> Device::NextPinned() {
 }
 
 absl::Status Device::MarkPinned() { return Describe(ring_.Mark(stream_)); }
+
+absl::Status Device::AwaitTurn() { return Describe(turns_.Next().status()); }
+
+absl::Status Device::MarkTurn() { return Describe(turns_.Mark(stream_)); }
 
 absl::Status Device::UploadInOrder(void* device, int64_t bytes,
                                    absl::FunctionRef<void(void* to)> write) {

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/gpu/runtime/card.h"
 #include "engine/gpu/runtime/launch_result.h"
+#include "engine/gpu/runtime/marks.h"
 #include "engine/gpu/runtime/pinned_ring.h"
 #include "engine/gpu/runtime/workspace.h"
 
@@ -21,7 +22,8 @@ namespace blockd::gpu {
 // From one thread at a time.
 class Device {
  public:
-  static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+  static constexpr int64_t kStagingBytes = int64_t{4} << 20;
+  static constexpr size_t kStagingPieces = 8;  // what two batches in flight have, and a third fills
   static constexpr int64_t kResultBytes = int64_t{512} << 10;
 
   // The card outlives it. Solves come before factorizations where both are ready to run.
@@ -34,6 +36,11 @@ class Device {
   std::byte* workspace() const { return card_.workspace(track_); }
   // Of it, what is for one call at a time.
   std::byte* call_memory() const { return workspace() + workspace::kCall; }
+
+  // For MoveArgs::counter.
+  unsigned* move_counter() const {
+    return reinterpret_cast<unsigned*>(workspace() + workspace::kMoveCounter);
+  }
 
   Stream stream() const { return stream_; }
   // Of the factor track, for kernels that run beside those of stream(), after them where both are
@@ -51,10 +58,14 @@ class Device {
   absl::Status Download(void* host, const void* device, int64_t bytes);
   // What `write` puts there goes to the device in the order of stream(); at most kStagingBytes.
   absl::Status UploadInOrder(void* device, int64_t bytes, absl::FunctionRef<void(void* to)> write);
-  // Pinned memory that kernels reach, two pieces of kStagingBytes in turn; waits until what the
-  // stream last did with the piece is over. Mark it after the launch that uses it.
+  // Pinned memory that kernels reach, kStagingPieces pieces of kStagingBytes in turn; waits until
+  // what the stream last did with the piece is over. Mark it after the launch that uses it.
   absl::StatusOr<void*> NextPinned();
   absl::Status MarkPinned();
+  // Before a launch of many, and after it: waits for the launch before the last one, so that the
+  // host may still change its mind.
+  absl::Status AwaitTurn();
+  absl::Status MarkTurn();
   // More of it, kResultBytes, for what kernels of the factor track say to the host at the end of a
   // call.
   void* results() const { return results_; }
@@ -64,6 +75,9 @@ class Device {
   // has ended. That is sooner, by the end of a kernel and what the driver does then; what the other
   // track does later waits for that end, on the device.
   absl::Status AwaitResults(absl::FunctionRef<bool()> there);
+  // What the host is told of batches.
+  Marks& marks() { return marks_; }
+  absl::StatusOr<int64_t> Mark() { return marks_.Close(stream_, launched_); }
   // What a launch on one of these streams returned. A kernel that fails is known to have
   // failed later: every failure names the kernels that were launched since stream() was last
   // waited for.
@@ -80,7 +94,9 @@ class Device {
   const Track track_;
   Stream stream_ = nullptr, side_stream_ = nullptr;
   Event fork_ = nullptr, join_ = nullptr;
-  PinnedRing ring_{kStagingBytes};
+  PinnedRing ring_{kStagingBytes, kStagingPieces};
+  PinnedRing turns_{0};
+  Marks marks_;
   void* results_ = nullptr;
   int64_t ends_seen_ = 0;
   std::vector<const char*> launched_;  // since stream_ was last waited for, each once

@@ -21,8 +21,11 @@ PinnedRing::~PinnedRing() {
 
 absl::Status PinnedRing::Init() {
   for (Piece& piece : pieces_) {
-    absl::Status status =
-        ToStatus(AllocatePinned(&piece.data, static_cast<size_t>(piece_bytes_)), "pinned memory");
+    absl::Status status;
+    if (piece_bytes_ > 0) {
+      status =
+          ToStatus(AllocatePinned(&piece.data, static_cast<size_t>(piece_bytes_)), "pinned memory");
+    }
     if (!status.ok()) return status;
     status = ToStatus(BLOCKD_GPU(EventCreateWithFlags)(&piece.done, BLOCKD_GPU(EventDisableTiming)),
                       "event");

@@ -2,9 +2,9 @@
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_PINNED_RING_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_PINNED_RING_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,7 +19,9 @@ absl::Status ToStatus(Error error, absl::string_view what);
 // From one thread at a time, with the device chosen.
 class PinnedRing {
  public:
-  explicit PinnedRing(int64_t piece_bytes) : piece_bytes_(piece_bytes) {}
+  // Pieces of 0 bytes have no memory: they say how far behind the host is.
+  explicit PinnedRing(int64_t piece_bytes, size_t pieces = 2)
+      : piece_bytes_(piece_bytes), pieces_(pieces) {}
   ~PinnedRing();  // nothing uses it any more
   PinnedRing(const PinnedRing&) = delete;
 
@@ -38,7 +40,7 @@ class PinnedRing {
   };
 
   const int64_t piece_bytes_;
-  std::array<Piece, 2> pieces_;
+  std::vector<Piece> pieces_;
   size_t turn_ = 0;
 };
 

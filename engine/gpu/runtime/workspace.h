@@ -16,6 +16,8 @@ inline constexpr int64_t kTableBytes = int64_t{3} << 20;
 inline constexpr int64_t kFactorTable = 0, kSolveTable = kTableBytes;
 
 inline constexpr int64_t kTicket = 2 * kTableBytes, kTicketBytes = 256;
+inline constexpr int64_t kMoveCounter =
+    kTicket + kTicketBytes / 2;  // of launches that move columns
 inline constexpr int64_t kNumFlags = int64_t{2} << 20;
 inline constexpr int64_t kFlags = kTicket + kTicketBytes;
 

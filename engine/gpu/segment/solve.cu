@@ -354,14 +354,14 @@ struct JobOrder {
     const int64_t ticket = passed + (low - static_cast<unsigned>(passed));
     int32_t p = pass;
     int64_t within = ticket - passed, segments = 0;
-    for (; p < args.num_passes(); ++p) {
+    for (; p < args.end_pass; ++p) {
       segments = args.levels[args.level_of(p)].shape.segments();
       if (within < segments * units) break;
       within -= segments * units;
     }
     pass = p;
     passed = ticket - within;
-    if (p >= args.num_passes()) return false;
+    if (p >= args.end_pass) return false;
     const SolveLevel& level = args.levels[args.level_of(p)];
     const int64_t unit = Divide(within, segments), system = Divide(unit, args.num_panels);
     job->part = Part<T>(args, level, system, level.shape.launched(within - unit * segments),
@@ -369,7 +369,7 @@ struct JobOrder {
     const PassCounter counter = {args.counters + unit * 2 * args.num_levels};
     job->forward = args.is_forward(p);
     job->done = counter.Of(p);
-    job->before = counter.Before(p);
+    job->before = counter.Before(args, p);
     if (job->before != nullptr) job->target = PassCounter::Target(args, p);
     return true;
   }
@@ -391,7 +391,7 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kMostThreads<kRows>,
   // Beyond n rows the vectors are zero, and stay so.
   for (int i = threadIdx.x; i < kScalars; i += blockDim.x) vectors[i] = T{0};
   Tickets tickets = {args};
-  if (tickets.taker) order = {0, 0};
+  if (tickets.taker) order = {0, args.first_pass};
   tickets.Take();
   for (;;) {
     if (tickets.taker) found = order.At(args, tickets.next, kSets * kColumns, &job);

@@ -6,7 +6,9 @@
 #include <cstdint>
 
 #include "engine/gpu/plan/factor_args.h"
+#include "engine/gpu/plan/solve_args.h"
 #include "engine/gpu/runtime/launch_result.h"
+#include "engine/gpu/runtime/move_times.h"
 
 namespace blockd::gpu {
 
@@ -18,14 +20,44 @@ LaunchResult PrepareVectors();
 LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t segments,
                           Stream stream);
 
-// Moves `count` pieces of `bytes`, a multiple of 4: from piece i to piece place(i), or back.
-// Piece i belongs to column i / blocks and block i % blocks counted from `first_piece`; its place
-// is (block * total_columns + first_column + column).
-struct ColumnArgs {
-  int64_t bytes, blocks, first_piece, count, first_column, total_columns;
+// Columns, or a part of some, that are moved between host memory that the device reaches and a
+// batch. Piece p of a column-major matrix is block p % blocks of column p / blocks; its place in
+// the batch is block * total_columns + first_column + column, in blocks.
+struct ColumnEntry {
+  void* host;    // the first of the pieces; the others follow
+  void* packed;  // the batch's first column
+  int64_t first_piece, pieces;
+  int64_t first_column, total_columns;
 };
-LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args, Stream);
-LaunchResult GatherColumns(void* pieces, const void* packed, const ColumnArgs& args, Stream);
+struct MoveArgs {
+  const ColumnEntry* entries;  // memory that the device reaches; null: `only`
+  ColumnEntry only;            // which needs no read of that memory
+  int64_t count;               // at most kEntriesALaunch
+  int64_t most_pieces;         // of one entry
+  int64_t blocks, n;           // of a column; scalars of a block
+  bool first, last;            // of the launches that tell their times together
+  MoveTimes* times;            // the first one says when it began, the last one that all is done
+  uint64_t number;             // for times->done; a scatter says only when it ended
+  unsigned* counter;           // device memory, 0 before and after
+};
+inline constexpr int64_t kEntriesALaunch = 32768;
+// T: the scalar.
+template <typename T>
+LaunchResult ScatterColumns(const MoveArgs& args, Stream stream);
+template <typename T>
+LaunchResult GatherColumns(const MoveArgs& args, Stream stream);
+
+// Blocks of a level's chain that half a solve has, and their places in the systems' x: from the
+// chain to x if `down`, else from x to the chain. The systems are in args, all columns of theirs
+// are moved. scratch: of the base, whose last block is in the scratch of its segment. Level 0 has
+// no chain of its own: only that block is moved.
+struct LevelMove {
+  int32_t level;
+  int64_t blocks;
+  bool down, scratch;
+};
+template <typename T>
+LaunchResult MoveLevel(const SolveArgs& args, const LevelMove& move, Stream stream);
 
 template <typename T>
 LaunchResult AddVectors(T* y, const T* x, int64_t scalars, Stream stream);

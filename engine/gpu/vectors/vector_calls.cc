@@ -3,32 +3,135 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/runtime/reachable_memory.h"
 #include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu {
 
-absl::Status VectorCalls::Pack(void* packed, const void* columns_in, const ColumnArgs& args,
-                               int64_t columns) {
-  const std::byte* in = static_cast<const std::byte*>(columns_in);
-  return ForEachPinnedPart(args, columns, [&](void* pinned, const ColumnArgs& part) {
-    std::memcpy(pinned, in + part.first_piece * part.bytes, part.count * part.bytes);
-    return device_.Launched(ScatterColumns(packed, pinned, part, device_.stream()));
-  });
+// A launch's entries lie at the beginning of a pinned piece, what is staged behind them.
+struct VectorCalls::Move {
+  struct Staged {
+    std::byte* host;    // the caller's
+    std::byte* pinned;  // of as many bytes
+    int64_t bytes;
+  };
+
+  Move(const Shape& shape, bool first, std::byte* pinned)
+      : shape(shape),
+        first(first),
+        entries(reinterpret_cast<ColumnEntry*>(pinned)),
+        data(pinned + kTableBytes),
+        end(pinned + Device::kStagingBytes) {}
+
+  static constexpr int64_t kTableBytes =
+      MemoryPool::Rounded(kEntriesALaunch * int64_t{sizeof(ColumnEntry)});
+  static_assert(kTableBytes <= Device::kStagingBytes / 2);
+
+  const Shape& shape;
+  const bool first;
+  ColumnEntry* const entries;
+  int64_t count = 0, most_pieces = 0;
+  std::byte* data;  // what is free begins here
+  std::byte* const end;
+  std::vector<Staged> staged;
+
+  bool full() const { return count == kEntriesALaunch; }
+  void Add(const ColumnEntry& entry) {
+    entries[count++] = entry;
+    most_pieces = std::max(most_pieces, entry.pieces);
+  }
+};
+
+void VectorCalls::CopyStaged(bool pack, const Move& move) {
+  for (const Move::Staged& part : move.staged) {
+    std::memcpy(pack ? part.pinned : part.host, pack ? part.host : part.pinned, part.bytes);
+  }
 }
 
-absl::Status VectorCalls::Unpack(void* columns_out, const void* packed, const ColumnArgs& args,
-                                 int64_t columns) {
-  std::byte* out = static_cast<std::byte*>(columns_out);
-  return ForEachPinnedPart(args, columns, [&](void* pinned, const ColumnArgs& part) {
-    absl::Status status = device_.Launched(GatherColumns(pinned, packed, part, device_.stream()));
-    if (status.ok()) status = device_.Synchronize();
-    if (status.ok()) {
-      std::memcpy(out + part.first_piece * part.bytes, pinned, part.count * part.bytes);
+absl::Status VectorCalls::Launch(bool pack, bool last, Move& move) {
+  if (pack) CopyStaged(pack, move);
+  Marks& marks = device_.marks();
+  const MoveArgs args = {.entries = move.count == 1 ? nullptr : move.entries,
+                         .only = move.entries[0],
+                         .count = move.count,
+                         .most_pieces = move.most_pieces,
+                         .blocks = move.shape.num_blocks,
+                         .n = move.shape.block_size,
+                         .first = move.first,
+                         .last = last,
+                         .times = pack ? marks.pack() : marks.unpack(),
+                         .number = marks.number(),
+                         .counter = device_.move_counter()};
+  const Stream stream = device_.stream();
+  const bool wide = move.shape.scalar == Scalar::kFloat64;
+  absl::Status status = device_.Launched(
+      pack ? (wide ? ScatterColumns<double>(args, stream) : ScatterColumns<float>(args, stream))
+           : (wide ? GatherColumns<double>(args, stream) : GatherColumns<float>(args, stream)));
+  if (status.ok()) status = device_.MarkPinned();
+  if (status.ok() && !pack && !move.staged.empty()) {
+    status = device_.Synchronize();
+    if (status.ok()) CopyStaged(pack, move);
+  }
+  return status;
+}
+
+absl::Status VectorCalls::MoveAll(bool pack, const Shape& shape,
+                                  std::span<const HostColumns> columns) {
+  absl::Status status = device_.Begin();
+  if (!status.ok() || columns.empty()) return status;
+  const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
+  const ReachableMemory::Look reachable;
+  std::optional<Move> move;
+  bool first_move = true;
+  // Launches what has been added if `needed`, and has a place for another entry.
+  const auto next = [&](bool needed) {
+    absl::Status done;
+    if (move.has_value() && (needed || move->full())) {
+      done = Launch(pack, /*last=*/false, *move);
+      move.reset();
     }
-    return status;
-  });
+    if (!done.ok() || move.has_value()) return done;
+    absl::StatusOr<void*> pinned = device_.NextPinned();
+    if (pinned.ok()) {
+      move.emplace(shape, std::exchange(first_move, false), static_cast<std::byte*>(*pinned));
+    }
+    return pinned.status();
+  };
+  for (const HostColumns& some : columns) {
+    const int64_t pieces = shape.num_blocks * some.columns;
+    auto* host = static_cast<std::byte*>(some.host);
+    if (reachable.Has(host, pieces * bytes)) {
+      status = next(false);
+      if (!status.ok()) return status;
+      move->Add({host, some.packed, 0, pieces, some.first_column, some.total_columns});
+      continue;
+    }
+    for (int64_t first = 0; first < pieces;) {
+      status = next(move.has_value() && move->end - move->data < bytes);
+      if (!status.ok()) return status;
+      const int64_t part = std::min(pieces - first, (move->end - move->data) / bytes);
+      move->staged.push_back({host + first * bytes, move->data, part * bytes});
+      move->Add({move->data, some.packed, first, part, some.first_column, some.total_columns});
+      move->data += part * bytes;
+      first += part;
+    }
+  }
+  status = Launch(pack, /*last=*/true, *move);
+  if (!status.ok()) return status;
+  pack ? device_.marks().PackLaunched() : device_.marks().UnpackLaunched();
+  return status;
+}
+
+absl::Status VectorCalls::Pack(const Shape& shape, std::span<const HostColumns> columns) {
+  return MoveAll(/*pack=*/true, shape, columns);
+}
+
+absl::Status VectorCalls::Unpack(const Shape& shape, std::span<const HostColumns> columns) {
+  return MoveAll(/*pack=*/false, shape, columns);
 }
 
 absl::StatusOr<double> VectorCalls::LogDeterminant(const EliminationPlan& plan,
@@ -119,22 +222,6 @@ absl::StatusOr<std::vector<Backend::ResidualNorms>> VectorCalls::Residuals(
     result[c] = {host[4 * c], host[4 * c + 1], host[4 * c + 2], host[4 * c + 3]};
   }
   return result;
-}
-
-absl::Status VectorCalls::ForEachPinnedPart(
-    ColumnArgs args, int64_t columns,
-    absl::FunctionRef<absl::Status(void*, const ColumnArgs&)> body) {
-  absl::Status status = device_.Begin();
-  const int64_t pieces = args.blocks * columns, most = Device::kStagingBytes / args.bytes;
-  for (int64_t first = 0; status.ok() && first < pieces; first += most) {
-    args.first_piece = first;
-    args.count = std::min(most, pieces - first);
-    absl::StatusOr<void*> pinned = device_.NextPinned();
-    if (!pinned.ok()) return pinned.status();
-    status = body(*pinned, args);
-    if (status.ok()) status = device_.MarkPinned();
-  }
-  return status;
 }
 
 }  // namespace blockd::gpu

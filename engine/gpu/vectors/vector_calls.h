@@ -3,9 +3,9 @@
 #define BLOCKD_ENGINE_GPU_VECTORS_VECTOR_CALLS_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
@@ -22,10 +22,8 @@ class VectorCalls {
 
   explicit VectorCalls(Device& device) : device_(device) {}
 
-  // args: of all pieces, of so many columns.
-  absl::Status Pack(void* packed, const void* columns_in, const ColumnArgs& args, int64_t columns);
-  absl::Status Unpack(void* columns_out, const void* packed, const ColumnArgs& args,
-                      int64_t columns);
+  absl::Status Pack(const Shape& shape, std::span<const HostColumns> columns);
+  absl::Status Unpack(const Shape& shape, std::span<const HostColumns> columns);
   absl::StatusOr<double> LogDeterminant(const EliminationPlan& plan, const void* factor);
   absl::StatusOr<std::vector<ResidualNorms>> Residual(const BlockTridiagonalView& matrix,
                                                       const void* x, const void* b, void* r,
@@ -39,9 +37,14 @@ class VectorCalls {
   absl::StatusOr<std::vector<ResidualNorms>> Residuals(const BlockTridiagonalView& matrix,
                                                        const T* x, const T* b, T* r,
                                                        int64_t num_rhs);
-  // Calls body(pinned memory, args) for as many pieces at a time as the pinned memory holds.
-  absl::Status ForEachPinnedPart(ColumnArgs args, int64_t columns,
-                                 absl::FunctionRef<absl::Status(void*, const ColumnArgs&)> body);
+  // What is moved by one launch, and its part of the pinned memory.
+  struct Move;
+  // Moves columns of host memory that the device reaches, and parts of others by way of pinned
+  // memory. Where it unpacks these it waits.
+  absl::Status MoveAll(bool pack, const Shape& shape, std::span<const HostColumns> columns);
+  absl::Status Launch(bool pack, bool last, Move& move);
+  // From the caller's memory to where the launch reads it, or back behind the launch.
+  static void CopyStaged(bool pack, const Move& move);
 
   Device& device_;
 };

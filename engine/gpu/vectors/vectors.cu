@@ -47,20 +47,91 @@ __global__ void FindOutcomesKernel(const FactorEntry* systems, int64_t segments)
   TellHost(mine.outcome, SystemOutcome{failed, static_cast<uint32_t>(most)});
 }
 
-template <bool kScatter>
-__global__ void MoveColumnsKernel(uint32_t* packed, uint32_t* pieces, const ColumnArgs args) {
-  const int64_t words = args.bytes / 4;
-  const int64_t all = args.count * words;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += step) {
-    const int64_t piece = args.first_piece + i / words;
-    const int64_t column = piece / args.blocks, block = piece % args.blocks;
-    uint32_t* at =
-        packed + (block * args.total_columns + args.first_column + column) * words + i % words;
+// Thread blocks (.., e) move the e-th entry. Index is wide enough for the entry's scalars.
+template <typename Index, bool kScatter, typename T>
+__device__ void MoveEntry(const ColumnEntry& entry, Index blocks, Index n) {
+  T* const host = static_cast<T*>(entry.host);
+  T* const packed = static_cast<T*>(entry.packed);
+  const Index all = static_cast<Index>(entry.pieces) * n;
+  const Index step = static_cast<Index>(gridDim.x) * kThreads;
+#pragma unroll 4
+  for (Index i = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; i < all; i += step) {
+    const Index in_entry = i / n, row = i - in_entry * n;
+    const Index piece = static_cast<Index>(entry.first_piece) + in_entry;
+    const Index column = piece / blocks, block = piece - column * blocks;
+    T* const at =
+        packed + (int64_t{block} * entry.total_columns + entry.first_column + column) * n + row;
     if (kScatter) {
-      *at = pieces[i];
+      *at = host[i];
     } else {
-      pieces[i] = *at;
+      host[i] = *at;
+    }
+  }
+}
+
+template <bool kScatter, typename T>
+__global__ void MoveColumnsKernel(const MoveArgs args) {
+  if (args.first && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
+    TellHost(&args.times->begin, DeviceNanoseconds());
+  }
+  const ColumnEntry entry = args.entries == nullptr ? args.only : args.entries[blockIdx.y];
+  constexpr int64_t kNarrow = int64_t{1} << 31;
+  if (args.blocks < kNarrow && (entry.first_piece + entry.pieces) * args.n < kNarrow) {
+    MoveEntry<uint32_t, kScatter, T>(entry, static_cast<uint32_t>(args.blocks),
+                                     static_cast<uint32_t>(args.n));
+  } else {
+    MoveEntry<int64_t, kScatter, T>(entry, args.blocks, args.n);
+  }
+  if (!args.last) return;
+  const unsigned all = gridDim.x * gridDim.y;
+  if (kScatter) {
+    // Nobody waits for that: it is read with the other times.
+    SyncToSignal();
+    if (threadIdx.x == 0 && IsLast(args.counter, all)) {
+      TellHost(&args.times->end, DeviceNanoseconds());
+    }
+    return;
+  }
+  SyncToTellHost();
+  if (threadIdx.x == 0 && IsLastToTellHost(args.counter, all)) {
+    TellHost(&args.times->end, DeviceNanoseconds());
+    __threadfence_system();
+    TellHost(&args.times->done, args.number);
+  }
+}
+
+// Thread blocks (b, s): every gridDim.x-th block of the chain from the b-th on, of the s-th system.
+template <typename T>
+__global__ void MoveLevelKernel(const BLOCKD_KERNEL_ARGUMENT SolveArgs given,
+                                const LevelMove move) {
+  const SolveArgs& args = InPlace(given);
+  const SolveEntry& system = args.systems[blockIdx.y];
+  const SolveLevel& level = args.levels[move.level];
+  const int64_t part = args.n * system.num_rhs;
+  T* const chains = static_cast<T*>(system.chains);
+  for (int64_t b = blockIdx.x; b < move.blocks; b += gridDim.x) {
+    int64_t original = b;
+    for (int32_t l = move.level; l-- > 0;)
+      original = args.levels[l].shape.segment(original).target();
+    T* const x = static_cast<T*>(system.x) + original * part;
+    const bool last = move.scratch && b + 1 == move.blocks;
+    T* const in_chain =
+        move.level > 0 ? chains + (level.separators_before + b) * 2 * part : nullptr;
+    T* const in_scratch =
+        last ? chains + (args.separators * 2 + level.next_separators_before + move.level) * part
+             : nullptr;
+    for (int64_t i = threadIdx.x; i < part; i += kThreads) {
+      if (move.down) {
+        if (last) {
+          x[i] = in_scratch[i];
+        } else if (in_chain) {
+          x[i] = in_chain[i];
+        }
+      } else {
+        const T value = x[i];
+        if (in_chain) in_chain[i] = value;
+        if (last) in_scratch[i] = value;
+      }
     }
   }
 }
@@ -121,6 +192,16 @@ __global__ void LargestKernel(const double* partial, int64_t count, double* norm
   }
 }
 
+// Four scalars a thread, up to some thread blocks for each multiprocessor.
+dim3 MoveGrid(const MoveArgs& args) {
+  constexpr int64_t kAThread = 4, kMostBlocks = 2048;
+  const int64_t wanted =
+      (args.most_pieces * args.n + kAThread * kThreads - 1) / kAThread / kThreads;
+  const int64_t most = args.count < kMostBlocks ? kMostBlocks / args.count : 1;
+  return dim3(static_cast<unsigned>(wanted < most ? wanted : most),
+              static_cast<unsigned>(args.count));
+}
+
 dim3 Blocks(int64_t threads) {
   const int64_t blocks = (threads + kThreads - 1) / kThreads;
   return dim3(static_cast<unsigned>(blocks < 4096 ? blocks : 4096));
@@ -130,8 +211,12 @@ dim3 Blocks(int64_t threads) {
 
 LaunchResult PrepareVectors() {
   for (const LaunchResult& result : {LaunchResult{Load(FindOutcomesKernel), "FindOutcomes"},
-                                     {Load(MoveColumnsKernel<true>), "ScatterColumns"},
-                                     {Load(MoveColumnsKernel<false>), "GatherColumns"},
+                                     {Load(MoveColumnsKernel<true, double>), "ScatterColumns"},
+                                     {Load(MoveColumnsKernel<true, float>), "ScatterColumns"},
+                                     {Load(MoveColumnsKernel<false, double>), "GatherColumns"},
+                                     {Load(MoveColumnsKernel<false, float>), "GatherColumns"},
+                                     {Load(MoveLevelKernel<double>), "MoveLevel"},
+                                     {Load(MoveLevelKernel<float>), "MoveLevel"},
                                      {Load(AddKernel<double>), "AddVectors"},
                                      {Load(AddKernel<float>), "AddVectors"},
                                      {Load(SumLogsKernel<double>), "SumLogs"},
@@ -154,18 +239,22 @@ LaunchResult FindOutcomes(const FactorEntry* systems, int64_t count, int64_t seg
                systems, segments);
 }
 
-LaunchResult ScatterColumns(void* packed, const void* pieces, const ColumnArgs& args,
-                            Stream stream) {
-  return Start("ScatterColumns", MoveColumnsKernel<true>, Blocks(args.count * args.bytes / 4),
-               stream, static_cast<uint32_t*>(packed),
-               static_cast<uint32_t*>(const_cast<void*>(pieces)), args);
+template <typename T>
+LaunchResult ScatterColumns(const MoveArgs& args, Stream stream) {
+  return Start("ScatterColumns", MoveColumnsKernel<true, T>, MoveGrid(args), stream, args);
 }
 
-LaunchResult GatherColumns(void* pieces, const void* packed, const ColumnArgs& args,
-                           Stream stream) {
-  return Start("GatherColumns", MoveColumnsKernel<false>, Blocks(args.count * args.bytes / 4),
-               stream, static_cast<uint32_t*>(const_cast<void*>(packed)),
-               static_cast<uint32_t*>(pieces), args);
+template <typename T>
+LaunchResult GatherColumns(const MoveArgs& args, Stream stream) {
+  return Start("GatherColumns", MoveColumnsKernel<false, T>, MoveGrid(args), stream, args);
+}
+
+template <typename T>
+LaunchResult MoveLevel(const SolveArgs& args, const LevelMove& move, Stream stream) {
+  constexpr int64_t kMost = 4096;
+  const int64_t blocks = move.blocks < kMost ? move.blocks : kMost;
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_systems));
+  return Start("MoveLevel", MoveLevelKernel<T>, grid, stream, args, move);
 }
 
 template <typename T>
@@ -196,6 +285,12 @@ LaunchResult ComputeResidual(const MatrixArgs& args, const T* x, const T* b, T* 
                parts, norms);
 }
 
+template LaunchResult ScatterColumns<double>(const MoveArgs&, Stream);
+template LaunchResult ScatterColumns<float>(const MoveArgs&, Stream);
+template LaunchResult GatherColumns<double>(const MoveArgs&, Stream);
+template LaunchResult GatherColumns<float>(const MoveArgs&, Stream);
+template LaunchResult MoveLevel<double>(const SolveArgs&, const LevelMove&, Stream);
+template LaunchResult MoveLevel<float>(const SolveArgs&, const LevelMove&, Stream);
 template LaunchResult AddVectors<double>(double*, const double*, int64_t, Stream);
 template LaunchResult AddVectors<float>(float*, const float*, int64_t, Stream);
 template LaunchResult SumLogs<double>(const double*, int64_t, int64_t, double*, Stream);

@@ -86,11 +86,15 @@ absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits) {
     return InvalidFieldError("options.idempotency_key", "a key together with handles",
                              "one of the two");
   }
-  std::vector<Handle> sorted = params.handles;
+  return CheckDistinct(params.handles, "options.handle");
+}
+
+absl::Status CheckDistinct(std::span<const Handle> handles, std::string_view field) {
+  std::vector<Handle> sorted(handles.begin(), handles.end());
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice == sorted.end()) return absl::OkStatus();
-  return InvalidFieldError("options.handle", twice->hex() + " twice", "distinct handles");
+  return InvalidFieldError(field, twice->hex() + " twice", "distinct handles");
 }
 
 absl::Status CheckRhs(const Shape& shape, int64_t num_rhs, int64_t rhs_bytes,
@@ -148,15 +152,20 @@ absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const
       if (!status.ok()) return status;
     }
     if (!check_finite) continue;
-    FiniteScanner scanner(form, static_cast<int64_t>(k));
-    const auto part = [](const void* data, int64_t bytes) {
-      return std::span(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
-    };
-    absl::Status status = scanner.Scan(part(view.diagonal, form.diagonal_bytes()));
-    if (status.ok()) status = scanner.Scan(part(view.coupling, form.coupling_bytes()));
+    absl::Status status = CheckFiniteMatrix(view, static_cast<int64_t>(k));
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system) {
+  const MatrixForm& form = matrix.form;
+  FiniteScanner scanner(form, system);
+  const auto part = [](const void* data, int64_t bytes) {
+    return std::span(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
+  };
+  absl::Status status = scanner.Scan(part(matrix.diagonal, form.diagonal_bytes()));
+  return status.ok() ? scanner.Scan(part(matrix.coupling, form.coupling_bytes())) : status;
 }
 
 }  // namespace blockd::server

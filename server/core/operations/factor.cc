@@ -7,24 +7,24 @@
 #include "absl/strings/str_cat.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
+#include "server/core/operations/refactor.h"
 
 namespace blockd::server {
 
 struct FactorOperation::FactorRun {
-  DeviceBuffer recycled;     // the old factor's memory, to overwrite
-  bool overwriting = false;  // the handle has no factor until this one ends
+  Overwritten old;
   FactorOutcome outcome;
 };
 
 void FactorOperation::Start(ContextPtr context, const FactorParams& params,
                             std::vector<BlockTridiagonalView> matrices, FactorDone done) {
-  absl::StatusOr<Permit> permit = shard_->Admit(*context);
+  absl::StatusOr<Permit> permit = admission_->Admit(*context);
   if (!permit.ok()) return done(permit.status());
   auto task = std::make_unique<FactorTask>(this, std::move(context), *std::move(permit),
-                                           shard_->Now(), params, std::move(done));
+                                           admission_->Now(), params, std::move(done));
   task->params.num_systems = static_cast<int64_t>(matrices.size());
   task->matrices = std::move(matrices);
-  absl::Status status = CheckFactor(task->params, shard_->limits());
+  absl::Status status = CheckFactor(task->params, admission_->limits());
   if (status.ok()) status = CheckMatrices(task->matrices, params.form, params.check_finite);
   if (!status.ok()) return Fail(std::move(task), status);
   Submit(std::move(task));
@@ -39,18 +39,20 @@ void FactorOperation::Submit(FactorTaskPtr task) {
     absl::StatusOr<std::optional<FactorReply>> found = FindKey(*task->context, task->params);
     if (!found.ok()) return Fail(std::move(task), found.status());
     if (!found->has_value()) continue;
-    (*found)->cost.queue = shard_->Now() - task->accepted;
+    (*found)->cost.queue = admission_->Now() - task->accepted;
     return Answer(*task, **std::move(found));
   }
   if (task->plan == nullptr) {  // else an upload, which has all it needs
-    absl::Status status = Admit(*task);
+    absl::Status status = Admit(*task, /*staged=*/false, [](FactorTask& task, int64_t bytes) {
+      absl::StatusOr<Reservation> device = task.shard->device().Reserve(task.permit.tenant, bytes);
+      if (!device.ok()) return device.status();
+      task.permit.device = *std::move(device);
+      return absl::OkStatus();
+    });
     if (!status.ok()) return Fail(std::move(task), status);
-    absl::StatusOr<Reservation> device =
-        shard_->device().Reserve(task->permit.tenant, DeviceBytes(*task, /*staged=*/false));
-    if (!device.ok()) return Fail(std::move(task), device.status());
-    task->permit.device = *std::move(device);
   }
-  const CostModel costs = shard_->solver().backend().costs(task->plan->shape());
+  Shard& shard = *task->shard;
+  const CostModel costs = shard.solver().backend().costs(task->plan->shape());
   const int64_t systems = task->params.num_systems;
   Ticket ticket;
   ticket.key = {WorkKind::kFactor, task->plan};
@@ -59,7 +61,7 @@ void FactorOperation::Submit(FactorTaskPtr task) {
       PredictedFactorSeconds(*task->plan, costs, 2 * systems) - ticket.seconds;
   ticket.bytes = systems * task->params.form.bytes();
   task->set_ticket(std::move(ticket));
-  shard_->Submit(std::move(task));
+  shard.Submit(std::move(task));
 }
 
 void FactorOperation::Fail(TaskPtr task, const absl::Status& status) {
@@ -70,43 +72,80 @@ absl::Status FactorOperation::PinRefactored(FactorTask& task) {
   const FactorParams& params = task.params;
   for (size_t i = 0; i < params.handles.size(); ++i) {
     absl::StatusOr<FactorizationCache::Pin> pin =
-        shard_->cache().Lookup(task.context->caller, params.handles[i]);
+        shards_->Of(params.handles[i]).cache().Lookup(task.context->caller, params.handles[i]);
     if (!pin.ok()) return pin.status();
-    if (!((*pin)->shape() == params.form.shape)) {
-      return InvalidFieldError(
-          "spec", ToString(params.form.shape),
-          absl::StrCat(ToString((*pin)->shape()), ", the shape of options.handle[", i, "]"));
+    if (&shards_->Of(params.handles[i]) != &shards_->Of(params.handles[0])) {
+      return InvalidFieldError("options.handle", "handles of several devices",
+                               "handles of one device, as one Factor makes them");
     }
+    absl::Status status =
+        CheckRefactored(**pin, params.form.shape, absl::StrCat("options.handle[", i, "]"));
+    if (!status.ok()) return status;
     task.pins.push_back(*std::move(pin));
   }
   return absl::OkStatus();
 }
 
-absl::Status FactorOperation::Admit(FactorTask& task) {
+absl::StatusOr<std::vector<Shard*>> FactorOperation::Candidates(FactorTask& task, bool staged) {
+  const FactorParams& params = task.params;
+  if (!params.handles.empty()) {
+    Shard& holder = shards_->Of(params.handles[0]);
+    const absl::Status status = holder.PlanFor(params.form, params.num_systems).status();
+    if (!status.ok()) return status;
+    return std::vector<Shard*>{&holder};
+  }
+  return shards_->Order([&](Shard& shard, Offer& offer) {
+    auto plan = shard.PlanFor(params.form, params.num_systems);
+    if (!plan.ok() || shards_->size() == 1) return plan.status();
+    task.shard = &shard;
+    task.plan = *std::move(plan);
+    offer.asked_bytes = DeviceBytes(task, staged);
+    offer.work_seconds = PredictedFactorSeconds(
+        *task.plan, shard.solver().backend().costs(params.form.shape), params.num_systems);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status FactorOperation::Admit(FactorTask& task, bool staged, Take take) {
   const FactorParams& params = task.params;
   absl::Status status = PinRefactored(task);
   if (!status.ok()) return status;
-  absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan =
-      shard_->PlanFor(params.form, params.num_systems);
-  if (!plan.ok()) return plan.status();
-  status = shard_->TakeUpload(task.permit, params.num_systems * params.form.bytes());
+  const absl::StatusOr<std::vector<Shard*>> candidates = Candidates(task, staged);
+  if (!candidates.ok()) return candidates.status();
+  status = admission_->TakeUpload(task.permit, params.num_systems * params.form.bytes());
   if (!status.ok()) return status;
-  const int64_t charge = Shard::FactorCharge(**plan);
   if (task.pins.empty()) {
     absl::StatusOr<Reservation> handles =
-        shard_->handles().Reserve(task.permit.tenant, params.num_systems);
+        admission_->handles().Reserve(task.permit.tenant, params.num_systems);
     if (!handles.ok()) return handles.status();
     task.permit.handles = *std::move(handles);
   }
+  // What the best one says, if others have taken its memory meanwhile and no other has any.
+  absl::Status first;
+  for (Shard* const shard : *candidates) {
+    status = AdmitOn(*shard, task, staged, take);
+    if (!InsufficientMemoryOf(status)) return status;
+    first.Update(status);
+  }
+  return first;
+}
+
+absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool staged, Take take) {
+  const FactorParams& params = task.params;
+  auto plan = shard.PlanFor(params.form, params.num_systems);
+  if (!plan.ok()) return plan.status();
+  task.shard = &shard;
+  task.plan = *std::move(plan);
   if (params.pin || LeaseOf(params) > absl::ZeroDuration()) {
     const int64_t kept = params.may_keep_matrix() ? Shard::MatrixCharge(params.form) : 0;
-    absl::StatusOr<Reservation> pinned =
-        shard_->pinned().Reserve(task.permit.tenant, params.num_systems * (charge + kept));
+    absl::StatusOr<Reservation> pinned = shard.pinned().Reserve(
+        task.permit.tenant, params.num_systems * (Shard::FactorCharge(*task.plan) + kept));
     if (!pinned.ok()) return pinned.status();
     task.permit.pinned = *std::move(pinned);
   }
-  task.plan = *std::move(plan);
-  return absl::OkStatus();
+  const absl::Status status = take(task, DeviceBytes(task, staged));
+  if (!status.ok()) task.permit.pinned.Reset();
+  return status;
 }
 
 // An overwritten factor's own memory serves the new one: only what that lacks is asked for.
@@ -114,48 +153,35 @@ int64_t FactorOperation::DeviceBytes(FactorTask& task, bool staged) {
   const FactorParams& params = task.params;
   const int64_t charge = Shard::FactorCharge(*task.plan);
   const bool matrices = staged || params.may_keep_matrix();
-  int64_t bytes = shard_->solver().FactorWorkspaceBytes(*task.plan, params.form, params.num_systems,
-                                                        matrices, params.condition_estimate);
+  int64_t bytes = task.shard->solver().FactorWorkspaceBytes(
+      *task.plan, params.form, params.num_systems, matrices, params.condition_estimate);
   task.factor_reserved.clear();
   for (int64_t i = 0; i < params.num_systems; ++i) {
-    const int64_t reused = params.overwrite && !task.pins.empty()
-                               ? std::min(charge, Shard::FactorCharge(task.pins[i]->plan()))
-                               : 0;
-    task.factor_reserved.push_back(charge - reused);
-    bytes += charge - reused + (matrices ? Shard::MatrixCharge(params.form) : 0);
+    task.factor_reserved.push_back(
+        params.overwrite && !task.pins.empty() ? BytesBeyond(task.pins[i], *task.plan) : charge);
+    bytes += task.factor_reserved.back() + (matrices ? Shard::MatrixCharge(params.form) : 0);
   }
   return bytes;
 }
 
-// Takes the old factor out of the cache to be overwritten. Where somebody uses it, or it is another
-// one by now, the new one needs memory of its own, and the old one stays until it is there.
 void FactorOperation::PrepareOverwrite(FactorTask& task, int64_t system, FactorRun& run) {
-  FactorizationCache::Pin& pin = task.pins[static_cast<size_t>(system)];
-  const int64_t old_charge = Shard::FactorCharge(pin->plan());
-  std::optional<Holding> old = shard_->cache().BeginOverwrite(pin);
-  if (!old) {
-    const int64_t missing =
-        Shard::FactorCharge(*task.plan) - task.factor_reserved[static_cast<size_t>(system)];
-    absl::StatusOr<Reservation> more = shard_->device().Reserve(task.permit.tenant, missing);
-    if (more.ok()) {
-      task.permit.device.Merge(*std::move(more));
-    } else {
-      run.outcome.status = more.status();
-    }
-    return;
-  }
-  run.overwriting = true;
-  task.permit.device.Merge(old->reservation.Split(old_charge));
-  const bool same_size = old->factorization->plan().factor_bytes() == task.plan->factor_bytes();
-  run.recycled = Factorization::Recycle(std::move(old->factorization));
-  if (!same_size) run.recycled.Reset();
+  const auto i = static_cast<size_t>(system);
+  absl::StatusOr<Overwritten> overwritten =
+      BeginOverwrite(*task.shard, task.pins[i], *task.plan, task.factor_reserved[i], task.permit);
+  run.outcome.status = overwritten.status();
+  if (overwritten.ok()) run.old = *std::move(overwritten);
 }
 
-void FactorOperation::Run(const std::vector<TaskPtr>& batch) {
+Operation::Completion FactorOperation::Run(const std::vector<TaskPtr>& batch) {
   const std::vector<FactorTask*> tasks = TasksOf<FactorTask>(batch);
+  Shard& shard = *tasks[0]->shard;
+  if (!shard.in_service()) {
+    AnswerOutOfService(tasks);
+    return nullptr;
+  }
   RanBatch ran;
-  ran.started = shard_->Now();
-  shard_->BeginWork();
+  ran.started = shard.Now();
+  shard.BeginWork();
   ran.requests = static_cast<int64_t>(tasks.size());
   for (const FactorTask* task : tasks) ran.items += task->params.num_systems;
   std::vector<FactorRun> runs(static_cast<size_t>(ran.items));  // the items point into it
@@ -173,26 +199,26 @@ void FactorOperation::Run(const std::vector<TaskPtr>& batch) {
       item.keep_matrix = task->params.keep_matrix;
       item.accuracy = task->params.accuracy;
       item.estimate_condition = task->params.condition_estimate;
-      item.recycle = run.recycled ? &run.recycled : nullptr;
+      item.recycle = run.old.recycled ? &run.old.recycled : nullptr;
       item.cancelled = &task->context->cancelled;
       items.push_back(item);
       run_of_item.push_back(&run);
     }
   }
-  std::vector<FactorOutcome> outcomes =
-      FactorWithRetry(*shard_, tasks[0]->plan, items, &ran.phases);
+  std::vector<FactorOutcome> outcomes = FactorWithRetry(shard, tasks[0]->plan, items, &ran.phases);
   for (size_t i = 0; i < outcomes.size(); ++i) run_of_item[i]->outcome = std::move(outcomes[i]);
-  shard_->metrics().RecordBatch(WorkKind::kFactor, ran.requests, ran.items,
-                                tasks[0]->plan->factor_flops() * static_cast<double>(items.size()));
-  shard_->EndWork();
+  shard.metrics().RecordBatch(WorkKind::kFactor, ran.requests, ran.items,
+                              tasks[0]->plan->factor_flops() * static_cast<double>(items.size()));
+  shard.EndWork();
   next = 0;
   for (FactorTask* task : tasks) {
     const size_t systems = static_cast<size_t>(task->params.num_systems);
     absl::StatusOr<FactorReply> reply = Keep(*task, std::span(runs).subspan(next, systems));
-    if (reply.ok()) reply->cost = shard_->MakeCost(*task, ran, task->received);
+    if (reply.ok()) reply->cost = shard.MakeCost(*task, ran, task->received);
     Answer(*task, std::move(reply));
     next += systems;
   }
+  return nullptr;
 }
 
 void Describe(const Factorization& factorization, FactoredSystem& system) {
@@ -206,8 +232,9 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
   const auto cancelled = [](const FactorRun& run) { return absl::IsCancelled(run.outcome.status); };
   // Nobody would learn the handles of those that were factored before.
   if (task.params.handles.empty() && std::any_of(runs.begin(), runs.end(), cancelled)) {
-    return task.EndStatus(shard_->Now());
+    return task.EndStatus(admission_->Now());
   }
+  Shard& shard = *task.shard;
   FactorReply reply;
   reply.systems.resize(runs.size());
   reply.factor_bytes = task.plan->factor_bytes();
@@ -219,16 +246,16 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
     FactoredSystem& system = reply.systems[i];
     const MatrixSource matrix = task.staged.empty() ? MatrixSource{.host = task.matrices[i]}
                                                     : MatrixSource{.staged = &task.staged[i]};
-    system.status = OutcomeStatus(*shard_, task, matrix, static_cast<int64_t>(i), run.outcome);
+    system.status = OutcomeStatus(shard, task, matrix, static_cast<int64_t>(i), run.outcome);
     std::shared_ptr<Factorization> factorization = std::move(run.outcome.factorization);
     if (system.status.ok() && log_determinant) {
-      absl::StatusOr<double> value = shard_->solver().LogDeterminant(*factorization);
+      absl::StatusOr<double> value = shard.solver().LogDeterminant(*factorization);
       system.status = value.status();
       if (value.ok()) system.log_determinant = *value;
-      shard_->Note(system.status);
+      shard.Note(system.status);
     }
     if (!system.status.ok()) {
-      if (run.overwriting) shard_->cache().FailOverwrite(task.params.handles[i]);
+      if (run.old.begun) shard.cache().FailOverwrite(task.params.handles[i]);
       continue;
     }
     reply.factor_bytes = std::max(reply.factor_bytes, factorization->bytes());
@@ -243,9 +270,9 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
     system.handle = task.params.handles[i];
     FactorizationCache::EntryGrants grants;
     grants.pinned = task.permit.pinned.Split(charge);
-    system.status = shard_->cache().Replace(task.context->caller, system.handle, std::move(holding),
-                                            {.lease = task.params.lease, .pin = task.params.pin},
-                                            std::move(grants));
+    system.status = shard.cache().Replace(task.context->caller, system.handle, std::move(holding),
+                                          {.lease = task.params.lease, .pin = task.params.pin},
+                                          std::move(grants));
   }
   if (!holdings.empty()) KeepNew(task, std::move(holdings), reply);
   if (!task.params.log_determinant) {
@@ -262,12 +289,18 @@ void FactorOperation::KeepNew(FactorTask& task, std::vector<Holding> holdings, F
   if (!task.params.idempotency_key.empty()) KeepKey(task.params, reply, options);
   FactorizationCache::EntryGrants grants{std::move(task.permit.handles),
                                          std::move(task.permit.pinned)};
-  const std::vector<Handle> handles =
-      shard_->cache().Insert(task.context->caller, std::move(holdings), options, std::move(grants));
+  const std::vector<Handle> handles = task.shard->cache().Insert(
+      task.context->caller, std::move(holdings), options, std::move(grants));
   size_t next = 0;
   for (FactoredSystem& system : reply.systems) {
     if (system.status.ok()) system.handle = handles[next++];
   }
+}
+
+void FactorOperation::AnswerOutOfService(std::span<FactorTask* const> tasks) {
+  const absl::Status status = RetryAfterError(
+      "the device that it waited for failed, another takes it", admission_->limits().retry_delay);
+  for (FactorTask* const task : tasks) Answer(*task, status);
 }
 
 void FactorOperation::Answer(FactorTask& task, absl::StatusOr<FactorReply> reply) {

@@ -16,9 +16,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "server/core/admission.h"
 #include "server/core/factorization_cache.h"
-#include "server/core/shard.h"
+#include "server/core/shards.h"
 #include "server/core/solver_core.h"
 #include "server/core/task.h"
 
@@ -33,6 +35,7 @@ struct FactorTask : Task {
 
   FactorParams params;
   FactorDone done;
+  Shard* shard = nullptr;                       // where it goes; null: not placed yet
   std::shared_ptr<const EliminationPlan> plan;  // null: not admitted yet
   std::vector<BlockTridiagonalView> matrices;   // host memory, or
   std::vector<StagedMatrix> staged;             // device memory
@@ -43,10 +46,12 @@ struct FactorTask : Task {
 };
 using FactorTaskPtr = std::unique_ptr<FactorTask>;
 
+// One for all devices, since a key is one of all of them. All systems of a call go to one device.
 class FactorOperation final : public Operation {
  public:
-  // `host` is the budget of what an upload keeps of itself on the host. Both outlive it.
-  FactorOperation(Shard* shard, Budget* host) : shard_(shard), host_(host) {}
+  // `host` is the budget of what an upload keeps of itself on the host. All outlive it.
+  FactorOperation(Admission* admission, Shards* shards, Budget* host)
+      : admission_(admission), shards_(shards), host_(host) {}
 
   // As SolverCore says them.
   void Start(ContextPtr context, const FactorParams& params,
@@ -56,7 +61,7 @@ class FactorOperation final : public Operation {
       std::span<const uint32_t> palette_coupling);
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
 
-  void Run(const std::vector<TaskPtr>& batch) override;
+  Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 
   // Of those that wait for another one with their key: answers the cancelled, and the late.
@@ -67,8 +72,14 @@ class FactorOperation final : public Operation {
   class Upload;
   struct FactorRun;  // one system of a batch
 
-  // Pins what is to be refactored, makes the plan, takes what the tenant's quotas are of.
-  absl::Status Admit(FactorTask& task);
+  // Pins what is to be refactored, takes what the tenant's quotas are of, and places the task where
+  // there is room: `staged` as DeviceBytes has it; `take` has the last word, for the bytes that it
+  // needs there.
+  using Take = absl::FunctionRef<absl::Status(FactorTask& task, int64_t bytes)>;
+  absl::Status Admit(FactorTask& task, bool staged, Take take);
+  // The devices that it may go to, the best first.
+  absl::StatusOr<std::vector<Shard*>> Candidates(FactorTask& task, bool staged);
+  absl::Status AdmitOn(Shard& shard, FactorTask& task, bool staged, Take take);
   // How much device memory an admitted task needs. `staged`: matrices come to the device first and
   // stay there until the end.
   int64_t DeviceBytes(FactorTask& task, bool staged);
@@ -83,6 +94,8 @@ class FactorOperation final : public Operation {
   // system, its failure is the whole request's.
   absl::StatusOr<FactorReply> Keep(FactorTask& task, std::span<FactorRun> runs);
   void KeepNew(FactorTask& task, std::vector<Holding> holdings, FactorReply& reply);
+  // For a batch that stands before a device which failed meanwhile.
+  void AnswerOutOfService(std::span<FactorTask* const> tasks);
   // Gives what it had back, answers, and lets those go that wait for its key.
   void Answer(FactorTask& task, absl::StatusOr<FactorReply> reply);
 
@@ -103,7 +116,8 @@ class FactorOperation final : public Operation {
   static void KeepKey(const FactorParams& params, const FactorReply& reply,
                       FactorizationCache::EntryOptions& options);
 
-  Shard* const shard_;
+  Admission* const admission_;
+  Shards* const shards_;
   Budget* const host_;
   absl::Mutex mutex_;
   absl::flat_hash_map<Key, FactorTasks> keys_ ABSL_GUARDED_BY(mutex_);

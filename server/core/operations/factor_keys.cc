@@ -33,12 +33,12 @@ bool FactorOperation::OwnKeyOrWait(FactorTaskPtr& task) {
     // Whoever raises the flag looks for the task afterwards, under this lock. What an upload staged
     // is not needed if the first one succeeds, but is if it does not, and so stays.
     if (!task->context->cancelled.load(std::memory_order_relaxed)) {
-      shard_->WatchBefore(task->context->deadline);
+      (*shards_)[0].WatchBefore(task->context->deadline);
       it->second.push_back(std::move(task));
       return false;
     }
   }
-  const absl::Status status = task->EndStatus(shard_->Now());
+  const absl::Status status = task->EndStatus(admission_->Now());
   Fail(std::move(task), status);
   return false;
 }
@@ -57,7 +57,7 @@ void FactorOperation::ReleaseKey(const FactorTask& task, const absl::StatusOr<Fa
     }
     keys_.erase(it);
   }
-  const absl::Time now = shard_->Now();
+  const absl::Time now = admission_->Now();
   for (FactorTaskPtr& waiter : answered) {
     absl::StatusOr<FactorReply> shared = reply;
     if (waiter->ended(now)) shared = waiter->EndStatus(now);
@@ -80,7 +80,7 @@ void FactorOperation::ResumeWaiters() {
     FactorTaskPtr task = std::move(resumed_.front());
     resumed_.pop_front();
     mutex_.Unlock();
-    const absl::Time now = shard_->Now();
+    const absl::Time now = admission_->Now();
     if (task->ended(now)) {
       const absl::Status status = task->EndStatus(now);
       Fail(std::move(task), status);
@@ -103,7 +103,7 @@ void FactorOperation::Cancel(const RequestContext* context) {
       std::erase(waiters, nullptr);
     }
   }
-  const absl::Time now = shard_->Now();
+  const absl::Time now = admission_->Now();
   for (FactorTaskPtr& task : cancelled) {
     const absl::Status status = task->EndStatus(now);
     Fail(std::move(task), status);
@@ -134,7 +134,7 @@ absl::Time FactorOperation::EndExpired(absl::Time now) {
 }
 
 absl::Duration FactorOperation::LeaseOf(const FactorParams& params) const {
-  return params.lease > absl::ZeroDuration() ? params.lease : shard_->limits().default_lease;
+  return params.lease > absl::ZeroDuration() ? params.lease : admission_->limits().default_lease;
 }
 
 void FactorOperation::KeepKey(const FactorParams& params, const FactorReply& reply,
@@ -151,16 +151,15 @@ void FactorOperation::KeepKey(const FactorParams& params, const FactorReply& rep
 absl::StatusOr<std::optional<FactorReply>> FactorOperation::FindKey(const RequestContext& context,
                                                                     const FactorParams& params) {
   if (params.idempotency_key.empty()) return std::nullopt;
-  auto found = shard_->cache().FindKey(context.caller, params.idempotency_key,
-                                       {.shape = params.form.shape,
-                                        .systems = params.num_systems,
-                                        .keep_matrix = params.keep_matrix,
-                                        .accuracy = params.accuracy,
-                                        .condition_estimate = params.condition_estimate,
-                                        .lease = LeaseOf(params),
-                                        .pin = params.pin,
-                                        .pinned = &shard_->pinned(),
-                                        .tenant = context.tenant});
+  auto found = shards_->FindKey(context.caller, params.idempotency_key,
+                                {.shape = params.form.shape,
+                                 .systems = params.num_systems,
+                                 .keep_matrix = params.keep_matrix,
+                                 .accuracy = params.accuracy,
+                                 .condition_estimate = params.condition_estimate,
+                                 .lease = LeaseOf(params),
+                                 .pin = params.pin,
+                                 .tenant = context.tenant});
   if (!found.ok()) return found.status();
   if (!found->has_value()) return std::nullopt;
   FactorizationCache::KeyedFactors& factors = **found;

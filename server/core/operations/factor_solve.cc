@@ -1,75 +1,304 @@
 #include "server/core/operations/factor_solve.h"
 
 #include <algorithm>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "server/core/finite_scanner.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
+#include "server/core/operations/sums.h"
 
 namespace blockd::server {
+namespace {
 
-absl::Status FactorSolveOperation::Check(const FactorSolveParams& params) const {
-  const MatrixForm& form = params.matrix.form;
-  absl::Status status = CheckSpec(form);
-  if (status.ok()) {
-    status = CheckRhs(form.shape, params.num_rhs, static_cast<int64_t>(params.rhs.size()),
-                      static_cast<int64_t>(params.solution.size()), params.max_refinements,
-                      shard_->limits());
+// Whether all of it is over for the one reason that is no system's own.
+bool EndedAsAWhole(const std::vector<FactorSolveOutcome>& outcomes) {
+  const absl::Status& first = outcomes[0].solve.status;
+  if (!absl::IsCancelled(first) && !absl::IsDeadlineExceeded(first)) return false;
+  return std::all_of(outcomes.begin(), outcomes.end(), [&](const FactorSolveOutcome& outcome) {
+    return outcome.solve.status.code() == first.code();
+  });
+}
+
+int64_t ColumnsOf(const FactorSolveTask& task) {
+  int64_t columns = 0;
+  for (const FactorSolvePart& part : task.parts) columns += task.params.solves[part.system].num_rhs;
+  return columns;
+}
+
+int64_t RhsBytesOf(const FactorSolveTask& task) {
+  int64_t bytes = 0;
+  for (const FactorSolvePart& part : task.parts) {
+    bytes += static_cast<int64_t>(task.params.solves[part.system].rhs.size());
   }
-  if (status.ok()) status = CheckMatrices({&params.matrix, 1}, form, params.check_finite);
+  return bytes;
+}
+
+}  // namespace
+
+// -----------------------------------------------------------------------------------------------------
+// Until it is queued
+
+void FactorSolveOperation::Start(ContextPtr context, const FactorSolveParams& params,
+                                 SolveDone done) {
+  FactorSolveManyParams one;
+  static_cast<FactorSolveOptions&>(one) = params;
+  one.form = params.matrix.form;
+  one.matrices.push_back(params.matrix);
+  one.solves.push_back({params.num_rhs, params.rhs, params.solution});
+  if (params.handle) one.handles.push_back(*params.handle);
+  StartAll(std::move(context), Method::kFactorSolve, std::move(one),
+           [done = std::move(done)](absl::StatusOr<FactorSolveManyReply> many) mutable {
+             if (!many.ok()) return done(many.status());
+             const FactorSolveOutcome& outcome = many->systems[0];
+             if (!outcome.solve.status.ok()) return done(outcome.solve.status);
+             SolveReply reply;
+             reply.backward_error = outcome.solve.backward_error;
+             reply.backward_error_bound = outcome.solve.backward_error_bound;
+             reply.refinements = outcome.solve.refinements;
+             reply.growth = outcome.growth;
+             reply.matrix_kept = outcome.matrix_kept;
+             reply.log_determinant = outcome.log_determinant;
+             reply.cost = many->cost;
+             done(reply);
+           });
+}
+
+void FactorSolveOperation::StartMany(ContextPtr context, FactorSolveManyParams params,
+                                     FactorSolveManyDone done) {
+  StartAll(std::move(context), Method::kFactorSolveMany, std::move(params), std::move(done));
+}
+
+void FactorSolveOperation::StartAll(ContextPtr context, Method method, FactorSolveManyParams params,
+                                    FactorSolveManyDone done) {
+  absl::StatusOr<Permit> permit =
+      admission_->Admit(*context, std::max<int64_t>(std::ssize(params.matrices), 1));
+  if (!permit.ok()) return done(permit.status());
+  auto task =
+      std::make_unique<FactorSolveTask>(this, method, std::move(context), *std::move(permit),
+                                        shard_->Now(), std::move(params), std::move(done));
+  absl::Status status = Check(task->params);
+  if (!status.ok()) return Fail(std::move(task), status);
+  MakeParts(*task);
+  if (task->parts.empty()) return Answer(*task, {});
+  status = Admit(*task);
+  if (!status.ok()) return Fail(std::move(task), status);
+  task->set_ticket(MakeTicket(*task));
+  shard_->Submit(std::move(task));
+}
+
+absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) const {
+  const size_t systems = params.matrices.size();
+  absl::Status status = CheckSystems(static_cast<int64_t>(systems), shard_->limits());
+  if (status.ok()) status = CheckSpec(params.form);
+  if (!status.ok()) return status;
+  if (params.solves.size() != systems) {
+    return InvalidFieldError("rhs", absl::StrCat(params.solves.size(), " solves"),
+                             absl::StrCat(systems, ", one a system"));
+  }
+  if (!params.handles.empty() && params.handles.size() != systems) {
+    return InvalidFieldError("handle", absl::StrCat(params.handles.size(), " handles"),
+                             absl::StrCat(systems, ", one a system, or none"));
+  }
+  status = CheckDistinct(params.handles, "handle");
+  return status.ok() ? CheckMatrices(params.matrices, params.form, /*check_finite=*/false) : status;
+}
+
+absl::Status FactorSolveOperation::CheckSystem(const FactorSolveManyParams& params,
+                                               size_t system) const {
+  const SolveManyParams::Columns& columns = params.solves[system];
+  const Shape& shape = params.form.shape;
+  absl::Status status = CheckRhs(shape, columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
+                                 static_cast<int64_t>(columns.solution.size()),
+                                 params.max_refinements, shard_->limits());
+  if (status.ok() && params.check_finite) {
+    status = CheckFiniteMatrix(params.matrices[system], params.PlaceOf(system));
+  }
   if (status.ok() && params.check_finite_rhs) {
-    status = CheckFiniteRhs(form.shape.scalar, form.shape.rows(), params.rhs);
+    status = CheckFiniteRhs(shape.scalar, shape.rows(), columns.rhs);
   }
   return status;
 }
 
-absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
-  const FactorSolveParams& params = task.params;
+void FactorSolveOperation::MakeParts(FactorSolveTask& task) {
+  const FactorSolveManyParams& params = task.params;
+  const size_t systems = params.matrices.size();
+  task.outcomes.resize(systems);
+  task.parts.reserve(systems);
+  std::vector<absl::StatusOr<FactorizationCache::Pin>> pins =
+      shard_->cache().LookupAll(task.context->caller, params.handles);
+  for (size_t i = 0; i < systems; ++i) {
+    absl::Status& status = task.outcomes[i].solve.status;
+    status = CheckSystem(params, i);
+    if (status.ok() && task.has_handles()) status = pins[i].status();
+    if (status.ok() && task.has_handles()) {
+      status = CheckRefactored(**pins[i], params.form.shape,
+                               systems == 1 && params.places.empty()
+                                   ? "handle"
+                                   : absl::StrCat("handle[", params.PlaceOf(i), "]"));
+    }
+    if (!status.ok()) continue;
+    FactorSolvePart& part = task.parts.emplace_back();
+    part.system = i;
+    if (task.has_handles()) part.old = *std::move(pins[i]);
+  }
+  task.requests = std::max<int64_t>(std::ssize(task.parts), 1);
+}
+
+absl::Status FactorSolveOperation::Ask(const FactorSolveParams& params, Offer& offer) const {
   const MatrixForm& form = params.matrix.form;
+  absl::Status status = CheckSpec(form);
+  status.Update(CheckColumns(params.num_rhs, shard_->limits()));
+  if (!status.ok()) return status;
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan = shard_->PlanFor(form, 1);
+  if (!plan.ok()) return plan.status();
+  const bool keeps = params.may_keep_matrix();
+  Solver& solver = shard_->solver();
+  offer.asked_bytes = Shard::FactorCharge(**plan) + (keeps ? Shard::MatrixCharge(form) : 0) +
+                      solver.FactorWorkspaceBytes(**plan, form, 1, keeps) +
+                      solver.SolveWorkspaceBytes(**plan, params.num_rhs, keeps);
+  const CostModel costs = solver.backend().costs(form.shape);
+  offer.work_seconds =
+      PredictedFactorSeconds(**plan, costs) + PredictedSolveSeconds(**plan, params.num_rhs, costs);
+  return absl::OkStatus();
+}
+
+absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
+  const FactorSolveManyParams& params = task.params;
+  const int64_t systems = std::ssize(task.parts);
+  absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan =
+      shard_->PlanFor(params.form, std::ssize(params.matrices));
   if (!plan.ok()) return plan.status();
   task.plan = *std::move(plan);
   absl::Status status =
-      shard_->TakeUpload(task.permit, form.bytes() + static_cast<int64_t>(params.rhs.size()));
+      admission_->TakeUpload(task.permit, systems * params.form.bytes() + RhsBytesOf(task));
   if (!status.ok()) return status;
+  Solver& solver = shard_->solver();
   const bool keeps = params.may_keep_matrix();
-  int64_t bytes = Shard::FactorCharge(*task.plan) +
-                  shard_->solver().FactorWorkspaceBytes(*task.plan, form, 1, keeps) +
-                  shard_->solver().SolveWorkspaceBytes(*task.plan, params.num_rhs, keeps);
-  if (keeps) bytes += Shard::MatrixCharge(form);
+  int64_t bytes = solver.FactorWorkspaceBytes(*task.plan, params.form, systems, keeps);
+  for (FactorSolvePart& part : task.parts) {
+    part.reserved = params.overwrite && task.has_handles() ? BytesBeyond(part.old, *task.plan)
+                                                           : Shard::FactorCharge(*task.plan);
+    bytes += part.reserved + (keeps ? Shard::MatrixCharge(params.form) : 0) +
+             solver.SolveWorkspaceBytes(*task.plan, params.solves[part.system].num_rhs, keeps);
+  }
   absl::StatusOr<Reservation> device = shard_->device().Reserve(task.permit.tenant, bytes);
   if (!device.ok()) return device.status();
   task.permit.device = *std::move(device);
   return absl::OkStatus();
 }
 
-void FactorSolveOperation::Start(ContextPtr context, const FactorSolveParams& params,
-                                 SolveDone done) {
-  absl::StatusOr<Permit> permit = shard_->Admit(*context);
-  if (!permit.ok()) return done(permit.status());
-  auto task = std::make_unique<FactorSolveTask>(this, std::move(context), *std::move(permit),
-                                                shard_->Now(), params, std::move(done));
-  absl::Status status = Check(params);
-  if (status.ok()) status = Admit(*task);
-  if (!status.ok()) return Fail(std::move(task), status);
-  const CostModel costs = shard_->solver().backend().costs(task->plan->shape());
+Ticket FactorSolveOperation::MakeTicket(const FactorSolveTask& task) const {
+  const EliminationPlan& plan = *task.plan;
+  const CostModel costs = shard_->solver().backend().costs(plan.shape());
+  const int64_t systems = std::ssize(task.parts), columns = ColumnsOf(task);
+  const int64_t each = (columns + systems - 1) / systems;
+  const auto predicted = [&](int64_t count) {
+    return PredictedFactorSeconds(plan, costs, count) +
+           PredictedSolveSeconds(plan, each, costs, count);
+  };
   Ticket ticket;
-  ticket.key = {WorkKind::kFactorSolve, task->plan};
-  ticket.seconds = PredictedFactorSeconds(*task->plan, costs) +
-                   PredictedSolveSeconds(*task->plan, params.num_rhs, costs);
-  ticket.marginal_seconds = PredictedFactorSeconds(*task->plan, costs, 2) +
-                            PredictedSolveSeconds(*task->plan, params.num_rhs, costs, 2) -
-                            ticket.seconds;
-  ticket.items = params.num_rhs;
-  ticket.bytes = params.matrix.form.bytes() + static_cast<int64_t>(params.rhs.size());
-  task->set_ticket(std::move(ticket));
-  shard_->Submit(std::move(task));
+  ticket.key = {WorkKind::kFactorSolve, task.plan};
+  ticket.seconds = predicted(systems);
+  ticket.marginal_seconds = predicted(2 * systems) - ticket.seconds;
+  ticket.items = columns;
+  ticket.bytes = systems * task.params.form.bytes() + RhsBytesOf(task);
+  return ticket;
 }
 
-void FactorSolveOperation::Fail(TaskPtr task, const absl::Status& status) {
-  FactorOutcome none;
-  none.status = status;
-  Answer(static_cast<FactorSolveTask&>(*task), std::move(none), {}, {});
+// -----------------------------------------------------------------------------------------------------
+// On the device
+
+Operation::Completion FactorSolveOperation::Run(const std::vector<TaskPtr>& batch) {
+  const std::vector<FactorSolveTask*> tasks = TasksOf<FactorSolveTask>(batch);
+  if (!shard_->in_service()) {
+    const absl::Status failed = RetryAfterError(
+        "the device that it waited for failed, another takes it", shard_->limits().retry_delay);
+    for (FactorSolveTask* const task : tasks) {
+      for (const FactorSolvePart& part : task->parts) {
+        task->outcomes[part.system].solve.status = failed;
+      }
+      Answer(*task, {});
+    }
+    return nullptr;
+  }
+  const EliminationPlan& plan = *tasks[0]->plan;
+  RanBatch ran;
+  ran.started = shard_->Now();
+  shard_->BeginWork();
+  int64_t columns = 0;
+  for (const FactorSolveTask* task : tasks) {
+    ran.requests += task->requests;
+    columns += ColumnsOf(*task);
+  }
+  ran.items = ran.requests;
+  FactorAll(tasks, ran);
+  SolveAll(tasks, ran);
+  shard_->metrics().RecordBatch(
+      WorkKind::kFactorSolve, ran.requests, ran.items,
+      plan.factor_flops() * static_cast<double>(ran.items) + plan.solve_flops(columns));
+  shard_->EndWork();
+  for (FactorSolveTask* task : tasks) {
+    for (FactorSolvePart& part : task->parts) {
+      FactorSolveOutcome& outcome = task->outcomes[part.system];
+      outcome.solve.status = Finish(*task, part, outcome);
+      part.factored.factorization.reset();
+    }
+    Answer(*task, ran);
+  }
+  return nullptr;
+}
+
+void FactorSolveOperation::FactorAll(Tasks tasks, RanBatch& ran) {
+  std::vector<FactorItem> items;
+  std::vector<FactorSolvePart*> part_of_item;
+  for (FactorSolveTask* task : tasks) {
+    const FactorSolveManyParams& params = task->params;
+    for (FactorSolvePart& part : task->parts) {
+      if (params.overwrite && task->has_handles()) {
+        absl::StatusOr<Overwritten> overwritten =
+            BeginOverwrite(*shard_, part.old, *task->plan, part.reserved, task->permit);
+        part.factored.status = overwritten.status();
+        if (!overwritten.ok()) continue;
+        part.overwritten = *std::move(overwritten);
+      }
+      FactorItem& item = items.emplace_back();
+      item.matrix = params.matrices[part.system];
+      item.keep_matrix = params.keep_matrix || params.measures();
+      item.accuracy = params.accuracy;
+      item.recycle = part.overwritten.recycled ? &part.overwritten.recycled : nullptr;
+      item.cancelled = &task->context->cancelled;
+      part_of_item.push_back(&part);
+    }
+  }
+  std::vector<FactorOutcome> factored =
+      FactorWithRetry(*shard_, tasks[0]->plan, items, &ran.phases);
+  for (size_t i = 0; i < factored.size(); ++i) part_of_item[i]->factored = std::move(factored[i]);
+}
+
+void FactorSolveOperation::SolveAll(Tasks tasks, RanBatch& ran) {
+  std::vector<SolveItem> items;
+  std::vector<SolveOutcome*> outcomes;
+  for (FactorSolveTask* task : tasks) {
+    const FactorSolveManyParams& params = task->params;
+    for (const FactorSolvePart& part : task->parts) {
+      if (!part.factored.status.ok()) continue;
+      const SolveManyParams::Columns& columns = params.solves[part.system];
+      items.push_back({.factorization = part.factored.factorization,
+                       .rhs = columns.rhs.data(),
+                       .solution = columns.solution.data(),
+                       .num_rhs = columns.num_rhs,
+                       .residual = params.residual,
+                       .max_refinements = params.max_refinements,
+                       .cancelled = &task->context->cancelled});
+      outcomes.push_back(&task->outcomes[part.system].solve);
+    }
+  }
+  Phases phases;
+  std::vector<SolveOutcome> solved = Solve(items, &phases);
+  for (size_t i = 0; i < solved.size(); ++i) *outcomes[i] = std::move(solved[i]);
+  AddTo(ran.phases, phases);
 }
 
 // The budget had room, so a refusal by the pool means that it is in pieces: makes larger ones, and
@@ -89,81 +318,73 @@ std::vector<SolveOutcome> FactorSolveOperation::Solve(std::span<const SolveItem>
   return outcomes;
 }
 
-void FactorSolveOperation::Run(const std::vector<TaskPtr>& batch) {
-  const std::vector<FactorSolveTask*> tasks = TasksOf<FactorSolveTask>(batch);
-  const std::shared_ptr<const EliminationPlan> plan = tasks[0]->plan;
-  RanBatch ran;
-  ran.started = shard_->Now();
-  shard_->BeginWork();
-  ran.requests = ran.items = static_cast<int64_t>(tasks.size());
-  std::vector<FactorItem> factor_items(tasks.size());
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const FactorSolveParams& params = tasks[i]->params;
-    factor_items[i].matrix = params.matrix;
-    factor_items[i].keep_matrix = params.measures();
-    factor_items[i].accuracy = params.accuracy;
-    factor_items[i].cancelled = &tasks[i]->context->cancelled;
-  }
-  std::vector<FactorOutcome> factored = FactorWithRetry(*shard_, plan, factor_items, &ran.phases);
-
-  std::vector<SolveItem> solve_items;
-  int64_t columns = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (!factored[i].status.ok()) continue;
-    const FactorSolveParams& params = tasks[i]->params;
-    solve_items.push_back({.factorization = factored[i].factorization,
-                           .rhs = params.rhs.data(),
-                           .solution = params.solution.data(),
-                           .num_rhs = params.num_rhs,
-                           .residual = params.residual,
-                           .max_refinements = params.max_refinements,
-                           .cancelled = &tasks[i]->context->cancelled});
-    columns += params.num_rhs;
-  }
-  Phases solve_phases;
-  const std::vector<SolveOutcome> solved = Solve(solve_items, &solve_phases);
-  ran.phases.upload_seconds += solve_phases.upload_seconds;
-  ran.phases.compute_seconds += solve_phases.compute_seconds;
-  ran.phases.download_seconds += solve_phases.download_seconds;
-  shard_->metrics().RecordBatch(WorkKind::kFactorSolve, ran.requests, ran.items,
-                                plan->factor_flops() * static_cast<double>(tasks.size()) +
-                                    (columns > 0 ? plan->solve_flops(columns) : 0));
-
-  shard_->EndWork();
-  solve_items.clear();  // the last to share the factorizations with `factored`
-  size_t next = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const SolveOutcome none;
-    const SolveOutcome& solution = factored[i].status.ok() ? solved[next++] : none;
-    Answer(*tasks[i], std::move(factored[i]), solution, ran);
-  }
-}
-
-void FactorSolveOperation::Answer(FactorSolveTask& task, FactorOutcome factored,
-                                  const SolveOutcome& solved, const RanBatch& ran) {
-  SolveReply reply;
-  absl::Status status = OutcomeStatus(*shard_, task, {.host = task.params.matrix}, 0, factored);
-  if (status.ok() && !solved.status.ok()) {
-    shard_->Note(solved.status);
-    status = absl::IsCancelled(solved.status) ? task.EndStatus(shard_->Now()) : solved.status;
+absl::Status FactorSolveOperation::Finish(FactorSolveTask& task, FactorSolvePart& part,
+                                          FactorSolveOutcome& outcome) {
+  absl::Status status = OutcomeStatus(*shard_, task, {.host = task.params.matrices[part.system]},
+                                      task.params.PlaceOf(part.system), part.factored);
+  if (status.ok()) {
+    status = outcome.solve.status;
+    shard_->Note(status);
+    if (absl::IsCancelled(status)) status = task.EndStatus(shard_->Now());
   }
   if (status.ok() && task.params.log_determinant) {
     absl::StatusOr<double> log_determinant =
-        shard_->solver().LogDeterminant(*factored.factorization);
+        shard_->solver().LogDeterminant(*part.factored.factorization);
     status = log_determinant.status();
     shard_->Note(status);
-    if (status.ok()) reply.log_determinant = *log_determinant;
+    if (status.ok()) outcome.log_determinant = *log_determinant;
   }
-  reply.growth = factored.factorization ? factored.factorization->conditioning().growth : 1;
-  factored.factorization.reset();  // whoever is told of the answer finds the memory back
+  if (status.ok()) {
+    outcome.growth = part.factored.factorization->conditioning().growth;
+    if (outcome.solve.backward_error) {
+      shard_->metrics().RecordBackwardError(*outcome.solve.backward_error);
+    }
+    if (task.has_handles()) status = Keep(task, part, outcome);
+  } else if (part.overwritten.begun) {
+    shard_->cache().FailOverwrite(task.params.handles[part.system]);
+  }
+  return status;
+}
+
+absl::Status FactorSolveOperation::Keep(FactorSolveTask& task, FactorSolvePart& part,
+                                        FactorSolveOutcome& outcome) {
+  const FactorSolveManyParams& params = task.params;
+  std::shared_ptr<Factorization> factorization = std::move(part.factored.factorization);
+  // It was at hand for the solve alone.
+  const bool guaranteed = params.accuracy == Accuracy::kGuaranteed && factorization->at_risk();
+  if (!params.keep_matrix && !guaranteed) factorization->DropMatrix();
+  outcome.matrix_kept = static_cast<bool>(factorization->matrix());
+  const int64_t charge = Shard::FactorCharge(*task.plan) +
+                         (outcome.matrix_kept ? Shard::MatrixCharge(params.form) : 0);
+  return shard_->cache().Replace(task.context->caller, params.handles[part.system],
+                                 {task.permit.device.Split(charge), std::move(factorization)}, {});
+}
+
+// -----------------------------------------------------------------------------------------------------
+// The end
+
+void FactorSolveOperation::Fail(TaskPtr task, const absl::Status& status) {
+  auto& failed = static_cast<FactorSolveTask&>(*task);
+  failed.parts.clear();
+  failed.permit.GiveBack();
+  failed.done(status);
+}
+
+void FactorSolveOperation::Answer(FactorSolveTask& task, const RanBatch& ran) {
+  // Whoever is told of the answer finds everything back.
+  std::vector<FactorizationCache::EndedSolve> ended;
+  for (FactorSolvePart& part : task.parts) {
+    const bool solved = task.outcomes[part.system].solve.status.ok();
+    ended.push_back({std::move(part.old), solved ? task.params.solves[part.system].num_rhs : 0});
+  }
+  shard_->cache().EndSolves(ended);
+  task.parts.clear();
   task.permit.GiveBack();
-  if (!status.ok()) return task.done(std::move(status));
-  reply.backward_error = solved.backward_error;
-  if (reply.backward_error) shard_->metrics().RecordBackwardError(*reply.backward_error);
-  reply.backward_error_bound = solved.backward_error_bound;
-  reply.refinements = solved.refinements;
-  reply.cost = shard_->MakeCost(task, ran);
-  task.done(reply);
+  if (EndedAsAWhole(task.outcomes)) return task.done(task.outcomes[0].solve.status);
+  FactorSolveManyReply reply;
+  reply.systems = std::move(task.outcomes);
+  if (ran.requests > 0) reply.cost = shard_->MakeCost(task, ran);
+  task.done(std::move(reply));
 }
 
 }  // namespace blockd::server

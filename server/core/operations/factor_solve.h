@@ -1,45 +1,86 @@
-// FactorSolve: nothing is kept, everything is reserved at once.
+// FactorSolve and FactorSolveMany on one device: everything is reserved at once, systems of one
+// plan are factored and then solved for together, whoever asks. With handles the factors are kept
+// in the place of the old ones, if all went well; else nothing is.
 //
 // Thread-safe.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_SOLVE_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_SOLVE_H_
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "server/core/admission.h"
+#include "server/core/factorization_cache.h"
+#include "server/core/operations/refactor.h"
+#include "server/core/placement.h"
 #include "server/core/shard.h"
 #include "server/core/task.h"
 
 namespace blockd::server {
 
+// One of the systems of a task.
+struct FactorSolvePart {
+  size_t system = 0;            // in the request
+  FactorizationCache::Pin old;  // what its handle holds; empty without one
+  int64_t reserved = 0;         // of the permit's device memory, for its factor; bytes
+  Overwritten overwritten;
+  FactorOutcome factored;
+};
+
 struct FactorSolveTask : Task {
-  FactorSolveTask(Operation* operation, ContextPtr context, Permit permit, absl::Time accepted,
-                  const FactorSolveParams& params, SolveDone done)
-      : Task(operation, Method::kFactorSolve, std::move(context), std::move(permit), accepted),
-        params(params),
+  FactorSolveTask(Operation* operation, Method method, ContextPtr context, Permit permit,
+                  absl::Time accepted, FactorSolveManyParams params, FactorSolveManyDone done)
+      : Task(operation, method, std::move(context), std::move(permit), accepted),
+        params(std::move(params)),
         done(std::move(done)) {}
 
-  FactorSolveParams params;
-  SolveDone done;
+  bool has_handles() const { return !params.handles.empty(); }
+
+  FactorSolveManyParams params;
+  FactorSolveManyDone done;
   std::shared_ptr<const EliminationPlan> plan;
+  std::vector<FactorSolveOutcome> outcomes;  // one a system
+  std::vector<FactorSolvePart> parts;        // of those that were not refused
 };
 
 class FactorSolveOperation final : public Operation {
  public:
-  explicit FactorSolveOperation(Shard* shard) : shard_(shard) {}
+  FactorSolveOperation(Admission* admission, Shard* shard) : admission_(admission), shard_(shard) {}
 
   void Start(ContextPtr context, const FactorSolveParams& params, SolveDone done);
-  void Run(const std::vector<TaskPtr>& batch) override;
+  void StartMany(ContextPtr context, FactorSolveManyParams params, FactorSolveManyDone done);
+  // What it would ask of the device, for whoever chooses one: bytes, and predicted seconds.
+  absl::Status Ask(const FactorSolveParams& params, Offer& offer) const;
+  Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 
  private:
-  absl::Status Check(const FactorSolveParams& params) const;
-  absl::Status Admit(FactorSolveTask& task);
-  std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases);
-  void Answer(FactorSolveTask& task, FactorOutcome factored, const SolveOutcome& solved,
-              const RanBatch& ran);
+  using Tasks = std::span<FactorSolveTask* const>;
 
+  void StartAll(ContextPtr context, Method method, FactorSolveManyParams params,
+                FactorSolveManyDone done);
+  // What is wrong with the request as a whole.
+  absl::Status Check(const FactorSolveManyParams& params) const;
+  // What is wrong with one of its systems.
+  absl::Status CheckSystem(const FactorSolveManyParams& params, size_t system) const;
+  // Makes a part of each system that is not refused, and pins what its handle holds.
+  void MakeParts(FactorSolveTask& task);
+  // The plan, and all memory that the parts need.
+  absl::Status Admit(FactorSolveTask& task);
+  Ticket MakeTicket(const FactorSolveTask& task) const;
+
+  void FactorAll(Tasks tasks, RanBatch& ran);
+  void SolveAll(Tasks tasks, RanBatch& ran);
+  std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases);
+  // What the part comes to; where all went well its factors are in force.
+  absl::Status Finish(FactorSolveTask& task, FactorSolvePart& part, FactorSolveOutcome& outcome);
+  absl::Status Keep(FactorSolveTask& task, FactorSolvePart& part, FactorSolveOutcome& outcome);
+  void Answer(FactorSolveTask& task, const RanBatch& ran);
+
+  Admission* const admission_;
   Shard* const shard_;
 };
 

@@ -1,8 +1,12 @@
 // A matrix in chunks. Its first part waits on the host until it is whole.
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "server/core/finite_scanner.h"
 #include "server/core/heap_reserve.h"
 #include "server/core/operations/checks.h"
@@ -25,47 +29,124 @@ class FactorOperation::Upload : public FactorUpload {
   Upload(FactorOperation* operation, FactorTaskPtr task, std::vector<uint32_t> palette_diagonal,
          std::vector<uint32_t> palette_coupling, Reservation indices)
       : operation_(operation),
-        shard_(operation->shard_),
+        shard_(task->shard),
         task_(std::move(task)),
         form_(task_->params.form),
-        scanner_(form_, 0),
         expected_(form_.bytes() * task_->params.num_systems),
         first_bytes_(std::min(
             expected_, std::clamp(expected_ / kFirstPart, kLeastFirstBytes, kMostFirstBytes))),
         held_(std::move(indices)),
         palette_diagonal_(std::move(palette_diagonal)),
-        palette_coupling_(std::move(palette_coupling)) {}
-
-  int64_t expected_bytes() const override { return expected_; }
-  int64_t received_bytes() const override { return received_; }
-
-  absl::Status Write(std::span<const std::byte> bytes) override {
-    const absl::Time now = shard_->Now();
-    if (task_->ended(now)) return task_->EndStatus(now);
-    const int64_t size = static_cast<int64_t>(bytes.size());
-    if (size > expected_ - received_) return WrongLength(absl::StrCat("more than ", expected_));
-    absl::Status status = Scan(bytes);
-    if (!status.ok()) return status;
-    received_ += size;
-    if (staged_) return WriteAll(bytes);
-    const auto missing = static_cast<size_t>(first_bytes_) - first_.size();
-    const std::span<const std::byte> first = bytes.first(std::min(missing, bytes.size()));
-    status = Keep(first);
-    if (!status.ok() || std::ssize(first_) < first_bytes_) return status;
-    status = Stage();
-    return status.ok() ? WriteAll(bytes.subspan(first.size())) : status;
+        palette_coupling_(std::move(palette_coupling)) {
+    ranges_.push_back({0, expected_, 0, FiniteScanner(form_, 0)});
+  }
+  ~Upload() override {
+    if (task_ != nullptr && !task_->staged.empty()) shard_->Note(shard_->solver().AwaitWrites());
   }
 
-  absl::Status CheckComplete() const {
-    return received_ == expected_ ? absl::OkStatus() : WrongLength(absl::StrCat(received_));
+  bool staged() const override { return staged_.load(std::memory_order_acquire); }
+  int64_t expected_bytes() const override { return expected_; }
+  int64_t received_bytes() const override { return received_.load(std::memory_order_acquire); }
+
+  absl::StatusOr<int> Join(int64_t first, int64_t bytes) override {
+    if (!staged()) return absl::FailedPreconditionError("the upload's first part is not here yet");
+    if (first < 0 || first >= expected_ || first % kCut != 0) {
+      return InvalidFieldError("join.first_byte", absl::StrCat(first),
+                               absl::StrCat("a multiple of ", kCut, " below ", expected_));
+    }
+    if (bytes < 1 || bytes > expected_ - first) {
+      return InvalidFieldError("join.num_bytes", absl::StrCat(bytes),
+                               absl::StrCat("1 to ", expected_ - first, " from byte ", first));
+    }
+    absl::MutexLock lock(&mutex_);
+    if (ranges_.size() >= kMostRanges) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("an upload has at most ", kMostRanges, " streams"));
+    }
+    Range& begun = ranges_[kFirstRange];
+    bool met = first < begun.next;
+    for (size_t i = 1; i < ranges_.size(); ++i) {
+      met |= first < ranges_[i].end && ranges_[i].first < first + bytes;
+    }
+    if (met) {
+      return InvalidFieldError("join", absl::StrCat("bytes ", first, " to ", first + bytes),
+                               "bytes that no other stream of the upload brings");
+    }
+    begun.end = std::min(begun.end, first);
+    ranges_.push_back({first, first + bytes, first,
+                       FiniteScanner::AtByte(form_, first / form_.bytes(), first % form_.bytes())});
+    return static_cast<int>(ranges_.size()) - 1;
+  }
+
+  absl::StatusOr<int64_t> Place(int range,
+                                std::span<const std::span<const std::byte>> pieces) override {
+    const absl::Time now = shard_->Now();
+    if (task_->ended(now)) return task_->EndStatus(now);
+    int64_t size = 0;
+    for (const auto piece : pieces) size += std::ssize(piece);
+    Range* taken;
+    int64_t place;
+    {
+      absl::MutexLock lock(&mutex_);
+      taken = &ranges_[static_cast<size_t>(range)];
+      if (size > taken->end - taken->next) return TooMuch(*taken);
+      place = std::exchange(taken->next, taken->next + size);
+    }
+    if (!task_->params.check_finite) return place;
+    int64_t at = place;
+    for (const auto piece : pieces) {
+      if (absl::Status status = Scan(taken->scanner, at, piece); !status.ok()) return status;
+      at += std::ssize(piece);
+    }
+    return place;
+  }
+
+  absl::Status WriteAt(int64_t place, std::span<const std::byte> bytes) override {
+    absl::Status status = staged() ? Send(place, bytes) : WriteFirst(place, bytes);
+    if (status.ok()) received_.fetch_add(std::ssize(bytes), std::memory_order_acq_rel);
+    return status;
+  }
+
+  // Whether all is here; once nobody writes any more.
+  absl::Status Complete() {
+    const int64_t received = received_bytes();
+    if (received != expected_) return WrongLength(absl::StrCat(received));
+    absl::Status status = shard_->solver().AwaitWrites();
+    shard_->Note(status);
+    return status;
   }
 
   FactorTaskPtr TakeTask() { return std::move(task_); }
 
  private:
+  // Ranges begin where a scalar does, whatever its type.
+  static constexpr int64_t kCut = 8;
+
+  // What comes on one stream, in order.
+  struct Range {
+    int64_t first, end, next;
+    FiniteScanner scanner;  // of what is next; of the thread that calls Place
+  };
+
   absl::Status WrongLength(const std::string& came) const {
     return InvalidFieldError("chunk", came + " bytes",
                              absl::StrCat(expected_, " bytes in all chunks together"));
+  }
+
+  absl::Status TooMuch(const Range& range) const {
+    const int64_t bytes = range.end - range.first;
+    if (bytes == expected_) return WrongLength(absl::StrCat("more than ", expected_));
+    return InvalidFieldError("chunk", absl::StrCat("more than ", bytes, " bytes"),
+                             absl::StrCat(bytes, " bytes on this stream"));
+  }
+
+  absl::Status WriteFirst(int64_t place, std::span<const std::byte> bytes) {
+    const auto missing = static_cast<size_t>(first_bytes_) - first_.size();
+    const std::span<const std::byte> first = bytes.first(std::min(missing, bytes.size()));
+    absl::Status status = Keep(first);
+    if (!status.ok() || std::ssize(first_) < first_bytes_) return status;
+    status = Stage();
+    return status.ok() ? Send(place + std::ssize(first), bytes.subspan(first.size())) : status;
   }
 
   absl::Status Keep(std::span<const std::byte> bytes) {
@@ -85,11 +166,11 @@ class FactorOperation::Upload : public FactorUpload {
     absl::Status status = operation_->StageAll(*task_, palette_diagonal_, palette_coupling_);
     shard_->Note(status);
     if (!status.ok()) return status;
-    staged_ = true;
-    status = WriteAll(first_);
+    status = Send(0, first_);
     first_ = {};
     palette_diagonal_ = palette_coupling_ = {};
     held_.Reset();
+    staged_.store(status.ok(), std::memory_order_release);
     return status;
   }
 
@@ -110,16 +191,15 @@ class FactorOperation::Upload : public FactorUpload {
     return absl::OkStatus();
   }
 
-  absl::Status Scan(std::span<const std::byte> bytes) {
-    if (!task_->params.check_finite) return absl::OkStatus();
-    return ForPieces(received_, bytes, [this](int64_t system, int64_t in_system, auto piece) {
-      if (in_system == 0) scanner_ = FiniteScanner(form_, system);
-      return scanner_.Scan(piece);
+  absl::Status Scan(FiniteScanner& scanner, int64_t at, std::span<const std::byte> bytes) {
+    return ForPieces(at, bytes, [&](int64_t system, int64_t in_system, auto piece) {
+      if (in_system == 0) scanner = FiniteScanner(form_, system);
+      return scanner.Scan(piece);
     });
   }
 
-  absl::Status WriteAll(std::span<const std::byte> bytes) {
-    return ForPieces(written_, bytes, [this](int64_t system, int64_t in_system, auto piece) {
+  absl::Status Send(int64_t at, std::span<const std::byte> bytes) {
+    return ForPieces(at, bytes, [this](int64_t system, int64_t in_system, auto piece) {
       const int64_t offset =
           in_system < form_.diagonal_bytes()
               ? in_system
@@ -127,7 +207,6 @@ class FactorOperation::Upload : public FactorUpload {
       absl::Status status =
           shard_->solver().Write(task_->staged[static_cast<size_t>(system)], offset, piece);
       shard_->Note(status);
-      written_ += std::ssize(piece);
       return status;
     });
   }
@@ -136,10 +215,11 @@ class FactorOperation::Upload : public FactorUpload {
   Shard* const shard_;
   FactorTaskPtr task_;
   const MatrixForm form_;
-  FiniteScanner scanner_;
   const int64_t expected_, first_bytes_;
-  int64_t received_ = 0, written_ = 0;
-  bool staged_ = false;
+  std::atomic<int64_t> received_ = 0;
+  std::atomic<bool> staged_ = false;
+  absl::Mutex mutex_;
+  std::deque<Range> ranges_ ABSL_GUARDED_BY(mutex_);  // whose elements stay where they are
   // Until it is staged:
   Reservation held_;  // host memory of what follows
   std::vector<std::byte> first_;
@@ -148,23 +228,24 @@ class FactorOperation::Upload : public FactorUpload {
 
 absl::Status FactorOperation::StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,
                                        std::span<const uint32_t> palette_coupling) {
+  Shard& shard = *task.shard;
   const MatrixForm& form = task.params.form;
   const int64_t matrix[] = {StagedMatrix::BufferBytes(form)};
   for (int64_t i = 0; i < task.params.num_systems; ++i) {
-    absl::StatusOr<StagedMatrix> staged = shard_->solver().Stage(form);
+    absl::StatusOr<StagedMatrix> staged = shard.solver().Stage(form);
     // The budget has room, so the pool is in pieces.
-    if (absl::IsResourceExhausted(staged.status()) && shard_->Defragment(matrix)) {
-      staged = shard_->solver().Stage(form);
+    if (absl::IsResourceExhausted(staged.status()) && shard.Defragment(matrix)) {
+      staged = shard.solver().Stage(form);
     }
-    if (!staged.ok()) return SayInPieces(*shard_, staged.status(), matrix);
+    if (!staged.ok()) return SayInPieces(shard, staged.status(), matrix);
     absl::Status status;
     if (!palette_diagonal.empty()) {
-      status = shard_->solver().Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
-                                      std::as_bytes(palette_diagonal));
+      status = shard.solver().Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
+                                    std::as_bytes(palette_diagonal));
     }
     if (status.ok() && !palette_coupling.empty()) {
-      status = shard_->solver().Write(*staged, StagedMatrix::CouplingIndexOffset(form),
-                                      std::as_bytes(palette_coupling));
+      status = shard.solver().Write(*staged, StagedMatrix::CouplingIndexOffset(form),
+                                    std::as_bytes(palette_coupling));
     }
     if (!status.ok()) return status;
     task.staged.push_back(*std::move(staged));
@@ -176,19 +257,20 @@ absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>>
 FactorOperation::BeginUpload(ContextPtr context, const FactorParams& params,
                              std::span<const uint32_t> palette_diagonal,
                              std::span<const uint32_t> palette_coupling) {
-  absl::StatusOr<Permit> permit = shard_->Admit(*context);
+  absl::StatusOr<Permit> permit = admission_->Admit(*context);
   if (!permit.ok()) return permit.status();
   auto task = std::make_unique<FactorTask>(this, std::move(context), *std::move(permit),
-                                           shard_->Now(), params, nullptr);
-  absl::Status status = CheckFactor(params, shard_->limits());
+                                           admission_->Now(), params, nullptr);
+  absl::Status status = CheckFactor(params, admission_->limits());
   if (status.ok()) status = CheckPalette(params.form, palette_diagonal, palette_coupling);
   if (!status.ok()) return status;
   absl::StatusOr<std::optional<FactorReply>> found = FindKey(*task->context, params);
   if (!found.ok()) return found.status();
   if (found->has_value()) return **std::move(found);
-  status = Admit(*task);
   const TenantPtr& tenant = task->permit.tenant;
-  if (status.ok()) status = shard_->device().Check(tenant, DeviceBytes(*task, /*staged=*/true));
+  status = Admit(*task, /*staged=*/true, [&tenant](FactorTask& task, int64_t bytes) {
+    return task.shard->device().Check(tenant, bytes);
+  });
   Reservation indices;
   if (status.ok()) {
     status = host_->Extend(
@@ -205,14 +287,14 @@ FactorOperation::BeginUpload(ContextPtr context, const FactorParams& params,
 
 void FactorOperation::FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done) {
   auto& ours = static_cast<Upload&>(*upload);
-  absl::Status status = ours.CheckComplete();
+  absl::Status status = ours.Complete();
   if (!status.ok()) {
     upload.reset();
     return done(std::move(status));
   }
   FactorTaskPtr task = ours.TakeTask();
   upload.reset();
-  const absl::Time now = shard_->Now();
+  const absl::Time now = admission_->Now();
   task->received = now - task->accepted;
   task->accepted = now;  // what follows is the queue's time
   task->done = std::move(done);

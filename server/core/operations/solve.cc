@@ -3,23 +3,16 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
-#include "server/core/finite_scanner.h"
-#include "server/core/operations/checks.h"
+#include "server/core/operations/sums.h"
 
 namespace blockd::server {
 namespace {
 
 constexpr double kPiece = 2;  // times one column
 
-bool NeedsMatrix(const SolveManyParams& params) {
-  return params.residual || params.max_refinements > 0;
-}
-
 // Whether its error is measured, asked for or not.
 bool Measures(const SolveManyParams& params, const Factorization& factorization) {
-  return NeedsMatrix(params) || factorization.refines();
+  return params.needs_matrix() || factorization.refines();
 }
 
 SolveOutcome Failed(absl::Status status) {
@@ -28,164 +21,11 @@ SolveOutcome Failed(absl::Status status) {
   return outcome;
 }
 
-void AddTo(Phases& sum, const Phases& more) {
-  sum.upload_seconds += more.upload_seconds;
-  sum.compute_seconds += more.compute_seconds;
-  sum.download_seconds += more.download_seconds;
-}
-
-void AddTo(Cost& sum, const Cost& more) {
-  sum.queue = std::max(sum.queue, more.queue);
-  sum.batch_requests += more.batch_requests;
-  sum.batch_items += more.batch_items;
-  sum.upload += more.upload;
-  sum.compute += more.compute;
-  sum.download += more.download;
-}
-
-// Whether all of it is over for the one reason that is no solve's own.
-bool EndedAsAWhole(const std::vector<SolveOutcome>& outcomes) {
-  const absl::Status& first = outcomes[0].status;
-  if (!absl::IsCancelled(first) && !absl::IsDeadlineExceeded(first)) return false;
-  return std::all_of(outcomes.begin(), outcomes.end(), [&](const SolveOutcome& outcome) {
-    return outcome.status.code() == first.code();
-  });
-}
-
-void Answer(SolveRequest& request) {
-  if (EndedAsAWhole(request.outcomes)) return request.done(request.outcomes[0].status);
-  SolveManyReply reply;
-  reply.outcomes = std::move(request.outcomes);
-  {
-    absl::MutexLock lock(&request.mutex);
-    reply.cost = request.cost;
-  }
-  request.done(std::move(reply));
-}
-
 }  // namespace
 
-// -----------------------------------------------------------------------------------------------------
-// Until it is queued
-
-void SolveOperation::Start(ContextPtr context, const SolveParams& params, SolveDone done) {
-  SolveManyParams one;
-  one.handles.push_back(params.handle);
-  one.solves.push_back({params.num_rhs, params.rhs, params.solution});
-  one.residual = params.residual;
-  one.max_refinements = params.max_refinements;
-  one.check_finite = params.check_finite;
-  StartAll(std::move(context), Method::kSolve, std::move(one),
-           [done = std::move(done)](absl::StatusOr<SolveManyReply> many) mutable {
-             if (!many.ok()) return done(many.status());
-             const SolveOutcome& outcome = many->outcomes[0];
-             if (!outcome.status.ok()) return done(outcome.status);
-             SolveReply reply;
-             reply.backward_error = outcome.backward_error;
-             reply.backward_error_bound = outcome.backward_error_bound;
-             reply.refinements = outcome.refinements;
-             reply.cost = many->cost;
-             done(reply);
-           });
-}
-
-void SolveOperation::StartMany(ContextPtr context, SolveManyParams params, SolveManyDone done) {
-  if (params.solves.empty()) return done(InvalidFieldError("handle", "0 solves", "at least 1"));
-  StartAll(std::move(context), Method::kSolveMany, std::move(params), std::move(done));
-}
-
-void SolveOperation::StartAll(ContextPtr context, Method method, SolveManyParams params,
-                              SolveManyDone done) {
-  absl::StatusOr<Permit> permit =
-      shard_->Admit(*context, static_cast<int64_t>(params.solves.size()));
-  if (!permit.ok()) return done(permit.status());
-  auto request = std::make_shared<SolveRequest>();
-  request->params = std::move(params);
-  request->done = std::move(done);
-  request->outcomes.resize(request->params.solves.size());
-  std::vector<TaskOfPlan> tasks;
-  const absl::Status status = MakeTasks(context, method, *permit, request, &tasks);
-  if (!status.ok() || tasks.empty()) {
-    // Whoever is told finds everything back, and the core waits for them.
-    for (TaskOfPlan& task : tasks) {
-      task->parts.clear();
-      task->permit.GiveBack();
-    }
-    permit->GiveBack();
-    return status.ok() ? server::Answer(*request) : request->done(status);
-  }
-  request->unanswered = static_cast<int>(tasks.size());
-  for (TaskOfPlan& task : tasks) {
-    WriteTicket(*task);
-    shard_->Submit(std::move(task));
-  }
-}
-
-absl::Status SolveOperation::Check(const SolveManyParams& params,
-                                   const SolveManyParams::Columns& columns,
-                                   const Factorization& factorization) const {
-  const Shape& shape = factorization.shape();
-  absl::Status status = CheckRhs(shape, columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
-                                 static_cast<int64_t>(columns.solution.size()),
-                                 params.max_refinements, shard_->limits());
-  if (!status.ok()) return status;
-  // The first one counts from where the message's right-hand sides begin.
-  const std::byte* const begin = params.solves[0].rhs.data();
-  if (const auto at = columns.rhs.data() - begin; at % ScalarBytes(shape.scalar) != 0) {
-    return InvalidFieldError("rhs", absl::StrCat("float64 from byte ", at, " on"),
-                             "a multiple of 8");
-  }
-  if (params.check_finite) {
-    status = CheckFiniteRhs(shape.scalar, shape.rows(), columns.rhs);
-    if (!status.ok()) return status;
-  }
-  if (NeedsMatrix(params) && !factorization.matrix()) {
-    return absl::FailedPreconditionError(
-        "residuals and refinement need a factorization that kept its matrix (keep_matrix)");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SolveOperation::MakeTasks(const ContextPtr& context, Method method, Permit& permit,
-                                       const std::shared_ptr<SolveRequest>& request,
-                                       std::vector<TaskOfPlan>* tasks) {
-  const SolveManyParams& params = request->params;
-  const absl::Time now = shard_->Now();
-  absl::flat_hash_map<const EliminationPlan*, SolveTask*> task_of;
-  std::vector<absl::StatusOr<FactorizationCache::Pin>> pins =
-      shard_->cache().LookupAll(context->caller, params.handles);
-  int64_t bytes = 0;
-  SolveTask* task = nullptr;  // of the solve before
-  for (size_t i = 0; i < pins.size(); ++i) {
-    absl::Status& status = request->outcomes[i].status;
-    status = pins[i].status();
-    if (status.ok()) status = Check(params, params.solves[i], **pins[i]);
-    if (!status.ok()) continue;
-    const EliminationPlan* const plan = &(*pins[i])->plan();
-    if (task == nullptr || plan != &task->plan()) task = task_of[plan];
-    if (task == nullptr) {
-      tasks->push_back(std::make_unique<SolveTask>(this, method, context, Permit(), now, request));
-      Permit& own = tasks->back()->permit;
-      if (tasks->size() == 1) {
-        std::swap(own, permit);
-      } else {
-        absl::StatusOr<Permit> another = shard_->AdmitAnother((*tasks)[0]->permit);
-        if (!another.ok()) return another.status();
-        own = *std::move(another);
-      }
-      task_of[plan] = task = tasks->back().get();
-      if (tasks->size() == 1) task->parts.reserve(pins.size());  // as a rule they have one plan
-    }
-    SolvePart& part = task->parts.emplace_back();
-    part.solve = i;
-    part.pin = *std::move(pins[i]);
-    part.columns = params.solves[i];
-    ++task->requests;
-    task->columns += part.columns.num_rhs;
-    task->left += part.columns.num_rhs;
-    bytes += static_cast<int64_t>(part.columns.rhs.size());
-  }
-  return tasks->empty() ? absl::OkStatus() : shard_->TakeUpload((*tasks)[0]->permit, bytes);
+void SolveOperation::Submit(std::unique_ptr<SolveTask> task) {
+  WriteTicket(*task);
+  shard_->Submit(std::move(task));
 }
 
 // With as many columns of each solve as they have on average.
@@ -252,14 +92,19 @@ int64_t SolveOperation::Workspace(const Slices& slices) const {
 
 SolveOperation::Room SolveOperation::FindRoom(int64_t bytes) {
   MemoryPool* const reserve = shard_->solve_reserve();
-  if (reserve != nullptr && bytes <= reserve->stats().capacity_bytes) return {reserve, {}};
+  if (reserve != nullptr && bytes <= reserve->stats().largest_free_bytes) return {reserve, {}};
   std::optional<Reservation> free = shard_->device().TryReserve(nullptr, bytes);
   if (!free) return {};
   return {&shard_->solver().backend().pool(), *std::move(free)};
 }
 
-std::vector<SolveOutcome> SolveOperation::Solve(const Slices& slices, MemoryPool* pool,
-                                                Phases* phases) {
+void SolveOperation::AwaitFlights() {
+  absl::MutexLock lock(&flights_mutex_);
+  const auto none = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return flights_ == 0; };
+  flights_mutex_.Await(absl::Condition(&none));
+}
+
+std::vector<SolveItem> SolveOperation::ItemsOf(const Slices& slices) const {
   std::vector<SolveItem> items;
   items.reserve(slices.size());
   for (const Slice& slice : slices) {
@@ -275,7 +120,12 @@ std::vector<SolveOutcome> SolveOperation::Solve(const Slices& slices, MemoryPool
                      .max_refinements = params.max_refinements,
                      .cancelled = &slice.task->context->cancelled});
   }
-  return shard_->solver().Solve(items, phases, Track::kSolve, pool);
+  return items;
+}
+
+std::vector<SolveOutcome> SolveOperation::Solve(const Slices& slices, MemoryPool* pool,
+                                                Phases* phases) {
+  return shard_->solver().Solve(ItemsOf(slices), phases, Track::kSolve, pool);
 }
 
 bool SolveOperation::Take(const Slice& slice, SolveOutcome outcome) {
@@ -294,7 +144,11 @@ bool SolveOperation::Take(const Slice& slice, SolveOutcome outcome) {
   return true;
 }
 
-void SolveOperation::Run(const std::vector<TaskPtr>& batch) {
+Operation::Completion SolveOperation::Run(const std::vector<TaskPtr>& batch) {
+  if (!shard_->in_service()) {
+    AnswerOutOfService(batch);
+    return nullptr;
+  }
   std::vector<SolveTask*> whole;
   for (SolveTask* const task : TasksOf<SolveTask>(batch)) {
     if (task->is_piece()) {
@@ -305,44 +159,84 @@ void SolveOperation::Run(const std::vector<TaskPtr>& batch) {
       whole.push_back(task);
     }
   }
+  const auto room_for = [this](std::span<SolveTask* const> tasks) {
+    int64_t bytes = 0;
+    for (SolveTask* task : tasks) bytes += Workspace(NextOf(*task, task->left));
+    return FindRoom(bytes);
+  };
+  if (!whole.empty()) {
+    Room room = room_for(whole);
+    if (room.pool != nullptr) return RunTogether(whole, std::move(room));
+  }
   for (std::span<SolveTask* const> tasks(whole); !tasks.empty();) {
+    AwaitFlights();
     Room room;
     size_t count = tasks.size();
     for (;; count = (count + 1) / 2) {
-      int64_t bytes = 0;
-      for (SolveTask* task : tasks.first(count)) bytes += Workspace(NextOf(*task, task->left));
-      room = FindRoom(bytes);
+      room = room_for(tasks.first(count));
       if (room.pool != nullptr || count == 1) break;
     }
-    if (room.pool != nullptr) {
-      RunTogether(tasks.first(count), std::move(room));
-    } else {
+    if (room.pool == nullptr) {
       RunInPieces(*tasks[0], tasks[0]->left);
+    } else {
+      Completion completion = RunTogether(tasks.first(count), std::move(room));
+      if (count == tasks.size()) return completion;
+      if (completion != nullptr) completion();
     }
     tasks = tasks.subspan(count);
   }
+  return nullptr;
 }
 
-void SolveOperation::RunTogether(std::span<SolveTask* const> tasks, Room room) {
+struct SolveOperation::Flight {
+  std::vector<SolveTask*> tasks;
+  Slices slices;
+  Room room;
+  PendingSolve pending;
   RanBatch ran;
+};
+
+Operation::Completion SolveOperation::RunTogether(std::span<SolveTask* const> tasks, Room room) {
+  auto flight = std::make_unique<Flight>();
+  flight->tasks.assign(tasks.begin(), tasks.end());
+  RanBatch& ran = flight->ran;
   ran.started = shard_->Now();
   shard_->BeginWork();
-  Slices slices;
   for (SolveTask* task : tasks) {
     const Slices all = NextOf(*task, task->left);
-    slices.insert(slices.end(), all.begin(), all.end());
+    flight->slices.insert(flight->slices.end(), all.begin(), all.end());
     ran.requests += task->requests;
     ran.items += task->columns;
   }
-  std::vector<SolveOutcome> outcomes = Solve(slices, room.pool, &ran.phases);
+  MemoryPool* const pool = room.pool;
+  flight->room = std::move(room);
+  flight->pending = shard_->solver().Submit(ItemsOf(flight->slices), Track::kSolve, pool);
+  if (flight->pending.is_done()) {
+    Land(*flight);
+    return nullptr;
+  }
+  {
+    absl::MutexLock lock(&flights_mutex_);
+    ++flights_;
+  }
+  return [this, flight = std::move(flight)] {
+    Land(*flight);
+    absl::MutexLock lock(&flights_mutex_);
+    --flights_;
+  };
+}
+
+void SolveOperation::Land(Flight& flight) {
+  RanBatch& ran = flight.ran;
+  std::vector<SolveOutcome> outcomes = flight.pending.Await(&ran.phases);
   shard_->metrics().RecordBatch(WorkKind::kSolve, ran.requests, ran.items,
-                                tasks[0]->plan().solve_flops(ran.items));
+                                flight.tasks[0]->plan().solve_flops(ran.items));
   shard_->EndWork();
-  room.reservation.Reset();
-  for (size_t i = 0; i < slices.size(); ++i) Take(slices[i], std::move(outcomes[i]));
-  for (SolveTask* task : tasks) {
+  flight.room.reservation.Reset();
+  for (size_t i = 0; i < outcomes.size(); ++i) Take(flight.slices[i], std::move(outcomes[i]));
+  for (SolveTask* task : flight.tasks) {
     if (task->left > 0) {
-      RunInPieces(*task, task->left);  // there was room, but in pieces
+      RunInPieces(*task, task->left);  // there was room, but in pieces: known before it flew
     } else {
       Answer(*task, shard_->MakeCost(*task, ran));
     }
@@ -359,6 +253,7 @@ SolveOutcome SolveOperation::SolveAfterEviction(const Slice& slice) {
 }
 
 void SolveOperation::RunInPieces(SolveTask& task, int64_t most) {
+  AwaitFlights();
   RanBatch& ran = task.ran;
   if (ran.requests == 0) ran.started = shard_->Now();
   shard_->BeginWork();
@@ -406,6 +301,16 @@ void SolveOperation::RunInPieces(SolveTask& task, int64_t most) {
 // -----------------------------------------------------------------------------------------------------
 // The end
 
+void SolveOperation::AnswerOutOfService(const std::vector<TaskPtr>& batch) {
+  for (SolveTask* const task : TasksOf<SolveTask>(batch)) {
+    for (SolvePart& part : task->parts) {
+      const Handle& handle = task->request->params.handles[part.solve];
+      part.outcome = Failed(shard_->cache().Get(task->context->caller, handle).status());
+    }
+    Answer(*task, Cost());
+  }
+}
+
 void SolveOperation::Fail(TaskPtr task, const absl::Status& status) {
   auto& failed = static_cast<SolveTask&>(*task);
   for (SolvePart& part : failed.parts) part.outcome = Failed(status);
@@ -435,7 +340,7 @@ void SolveOperation::Answer(SolveTask& task, const Cost& cost) {
     absl::MutexLock lock(&request->mutex);
     AddTo(request->cost, cost);
   }
-  if (--request->unanswered == 0) server::Answer(*request);
+  if (--request->unanswered == 0) request->Answer();
 }
 
 }  // namespace blockd::server

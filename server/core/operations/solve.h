@@ -1,4 +1,5 @@
-// Solve and SolveMany: pin factorizations, queue, run with others of their plan.
+// Solve and SolveMany on one device: run with others of their plan. solve_requests.h is what comes
+// before.
 //
 // Thread-safe.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_SOLVE_H_
@@ -19,8 +20,12 @@
 
 namespace blockd::server {
 
-// What was asked for in one message. It has a task for each plan; the last one that ends answers.
+// What was asked for in one message. It has a task for each plan of each device; the last one that
+// ends answers.
 struct SolveRequest {
+  // To whoever asked, once no task is left.
+  void Answer();
+
   SolveManyParams params;
   SolveManyDone done;
   std::vector<SolveOutcome> outcomes;  // one a solve; each written by the task that it is of
@@ -40,7 +45,7 @@ struct SolvePart {
   int64_t left() const { return columns.num_rhs - solved; }
 };
 
-// The solves of a request whose factorizations have one plan.
+// The solves of a request whose factorizations are on one device and have one plan.
 struct SolveTask : Task {
   SolveTask(Operation* operation, Method method, ContextPtr context, Permit permit,
             absl::Time accepted, std::shared_ptr<SolveRequest> request)
@@ -64,15 +69,18 @@ struct SolveTask : Task {
 // and one request that does not in some columns after others, with the same bits. So a Solve on a
 // handle that is held is refused for memory only where one column does not fit the reserve.
 //
+// What the device was given is in flight until its completion; several batches may be, as far as
+// workspace goes. Whoever finds none of it free waits for those in flight first.
+//
 // Where others wait, a long request runs in pieces too, of some solves or of some columns of one,
 // and they go between.
 class SolveOperation final : public Operation {
  public:
   explicit SolveOperation(Shard* shard) : shard_(shard) {}
 
-  void Start(ContextPtr context, const SolveParams& params, SolveDone done);
-  void StartMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
-  void Run(const std::vector<TaskPtr>& batch) override;
+  // Queues a task that is complete but for its ticket, or answers it.
+  void Submit(std::unique_ptr<SolveTask> task);
+  Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 
  private:
@@ -88,18 +96,10 @@ class SolveOperation final : public Operation {
     int64_t columns = 0;
   };
   using Slices = std::vector<Slice>;
-  using TaskOfPlan = std::unique_ptr<SolveTask>;
-
-  void StartAll(ContextPtr context, Method method, SolveManyParams params, SolveManyDone done);
-  absl::Status Check(const SolveManyParams& params, const SolveManyParams::Columns& columns,
-                     const Factorization& factorization) const;
-  // Makes one for each plan; `permit` moves to the first, and the others get one of their own. What
-  // is wrong with a solve is in its outcome.
-  absl::Status MakeTasks(const ContextPtr& context, Method method, Permit& permit,
-                         const std::shared_ptr<SolveRequest>& request,
-                         std::vector<TaskOfPlan>* tasks);
 
   Room FindRoom(int64_t bytes);
+  void AwaitFlights();
+  std::vector<SolveItem> ItemsOf(const Slices& slices) const;
   int64_t Workspace(const Slices& slices) const;
   // What is left of the task, up to so many columns.
   static Slices NextOf(SolveTask& task, int64_t most);
@@ -107,7 +107,10 @@ class SolveOperation final : public Operation {
   // False if it found no room, and so is left as it was.
   static bool Take(const Slice& slice, SolveOutcome outcome);
 
-  void RunTogether(std::span<SolveTask* const> tasks, Room room);
+  // A batch that was given to the device.
+  struct Flight;
+  Completion RunTogether(std::span<SolveTask* const> tasks, Room room);
+  void Land(Flight& flight);
   // Up to `most` columns, some after others; those fail that have no room for one.
   void RunInPieces(SolveTask& task, int64_t most);
   SolveOutcome SolveAfterEviction(const Slice& slice);
@@ -116,9 +119,13 @@ class SolveOperation final : public Operation {
   double PredictedSeconds(const SolveTask& task, int64_t columns) const;
   // How many columns take no longer than that, as predicted; at least one.
   int64_t ColumnsWithin(const SolveTask& task, double seconds) const;
+  // For a batch that stands before a device which failed meanwhile.
+  void AnswerOutOfService(const std::vector<TaskPtr>& batch);
   void Answer(SolveTask& task, const Cost& cost);
 
   Shard* const shard_;
+  absl::Mutex flights_mutex_;
+  int flights_ ABSL_GUARDED_BY(flights_mutex_) = 0;
 };
 
 }  // namespace blockd::server

@@ -35,9 +35,21 @@ struct ClientOptions {
   // Both must stay below the server's limit on messages.
   int64_t stream_threshold_bytes = 2 << 20;
   int64_t chunk_bytes = 1 << 20;
+  // A matrix that travels so goes over so many TCP connections at once, each with a thread of its
+  // own: 1 to 16. 0: one for each 64 MiB, at most 4 and at most half of this host's processors.
+  int upload_connections = 0;
   // True: clients of one process, target and options use one TCP connection. False: one of its own.
   // Large transfers, and each SolveSession, have their own in any case.
   bool share_connection = true;
+  // More than 0, for a target unix:PATH whose server has --shared_memory: so many bytes are shared
+  // with it, and what factors, solves and releases goes through them: calls, sessions, handles that
+  // go out of scope. What does not fit, and all other calls, go over gRPC as ever. Connect then
+  // waits for the server, up to `timeout`, and says UNAVAILABLE where it shares none. All copies of
+  // a client share the memory.
+  int64_t shared_memory_bytes = 0;
+  // How long a call looks for its reply before it sleeps; on fewer than 4 processors it sleeps at
+  // once.
+  absl::Duration shared_memory_poll = absl::Microseconds(200);
 };
 
 }  // namespace blockd::client

@@ -109,6 +109,29 @@ struct SolveOptions {
   absl::Duration timeout{};
 };
 
+// What of Z = inv(A), the covariance of N(0, inv(A)).
+enum class InverseParts {
+  kDiagonal,           // its diagonal: n numbers a block
+  kDiagonalBlocks,     // Z(i,i): n x n, whole, column-major
+  kTridiagonalBlocks,  // and Z(i+1,i): one less
+};
+
+struct InverseOptions {
+  InverseParts parts = InverseParts::kDiagonalBlocks;
+  int64_t first_block = 0;
+  int64_t num_blocks = 0;  // from there; 0: all that follow
+  Priority priority = Priority::kInteractive;
+  absl::Duration timeout{};
+};
+
+// A sample depends on the seed and its number, and has the same bits whatever is drawn with it.
+struct SampleOptions {
+  uint64_t seed = 0;
+  uint64_t first_sample = 0;  // the number of the first one
+  Priority priority = Priority::kInteractive;
+  absl::Duration timeout{};
+};
+
 // How accurate solves with a factorization are.
 struct Conditioning {
   double growth = 1;  // how much the inverted blocks magnify rounding errors, >= 1
@@ -123,6 +146,8 @@ struct SolveOutcome {
   std::optional<double> backward_error{};
   double backward_error_bound = 0;
   int refinements = 0;
+  double growth = 0;  // these two of RefactorSolveMany, as Conditioning has them
+  bool matrix_kept = false;
 };
 
 struct SolveResult {
@@ -143,6 +168,16 @@ struct SolveResult {
     }
     return absl::OkStatus();
   }
+};
+
+struct FactorSolveResult {
+  std::optional<double> backward_error;  // these three as SolveResult's
+  double backward_error_bound = 0;
+  int refinements = 0;
+  std::optional<double> log_determinant;  // if asked for
+  v1::Cost cost;
+  double growth = 1;  // these two as Conditioning has them
+  bool matrix_kept = false;
 };
 
 }  // namespace blockd::client

@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/client/results.h"
+#include "blockd/client/system.h"
 
 namespace blockd::client {
 
@@ -85,6 +86,29 @@ class SolveSession {
                          std::as_writable_bytes(solution), options, num_rhs);
   }
 
+  // Starts a refactor of each and a solve with it as one request, and returns its one id: as
+  // SolverClient::RefactorSolveMany takes them, of one server (INVALID_ARGUMENT where the routes
+  // differ). The matrices are read before this returns. Unlike other frames it heals as that call
+  // does: those that are lost are factored again and sent again, under the same id and within the
+  // same timeout, and what is restored later has the new values. A request that is sent before the
+  // answer may be solved with the old factors or with the new ones. Not with replace_last.
+  absl::StatusOr<uint64_t> SendRefactorMany(std::span<const Factorization> factorizations,
+                                            std::span<const SystemView> systems,
+                                            std::span<const double> rhs, std::span<double> solution,
+                                            const SolveOptions& solve = {},
+                                            const FactorOptions& factor = {}) {
+    return SendRefactorManyBytes(factorizations, systems, Scalar::kFloat64, std::as_bytes(rhs),
+                                 std::as_writable_bytes(solution), solve, factor);
+  }
+  absl::StatusOr<uint64_t> SendRefactorMany(std::span<const Factorization> factorizations,
+                                            std::span<const SystemView> systems,
+                                            std::span<const float> rhs, std::span<float> solution,
+                                            const SolveOptions& solve = {},
+                                            const FactorOptions& factor = {}) {
+    return SendRefactorManyBytes(factorizations, systems, Scalar::kFloat32, std::as_bytes(rhs),
+                                 std::as_writable_bytes(solution), solve, factor);
+  }
+
   // Waits for the answer to `id` and takes it. DEADLINE_EXCEEDED after `limit`: the request goes on
   // and may be awaited again. NOT_FOUND for an id that is not outstanding.
   absl::StatusOr<SolveResult> Await(uint64_t id, absl::Duration limit = absl::InfiniteDuration());
@@ -111,6 +135,12 @@ class SolveSession {
                                          Scalar scalar, std::span<const std::byte> rhs,
                                          std::span<std::byte> solution, const SolveOptions& options,
                                          std::span<const int64_t> num_rhs);
+  absl::StatusOr<uint64_t> SendRefactorManyBytes(std::span<const Factorization> factorizations,
+                                                 std::span<const SystemView> systems, Scalar scalar,
+                                                 std::span<const std::byte> rhs,
+                                                 std::span<std::byte> solution,
+                                                 const SolveOptions& solve,
+                                                 const FactorOptions& factor);
   void End();
 
   std::shared_ptr<State> state_;

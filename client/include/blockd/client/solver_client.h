@@ -35,6 +35,8 @@
 #include "blockd/client/errors.h"
 #include "blockd/client/factor_handle.h"
 #include "blockd/client/results.h"
+#include "blockd/client/shared_buffer.h"
+#include "blockd/client/smooth.h"
 #include "blockd/client/solve_session.h"
 #include "blockd/client/system.h"
 #include "blockd/v1/blockd.pb.h"
@@ -70,14 +72,6 @@ struct RefactorResult {
   v1::Cost cost;
 };
 
-struct FactorSolveResult {
-  std::optional<double> backward_error;  // these three as SolveResult's
-  double backward_error_bound = 0;
-  int refinements = 0;
-  std::optional<double> log_determinant;  // if asked for
-  v1::Cost cost;
-};
-
 using SolveDone = std::function<void(absl::StatusOr<SolveResult>)>;
 
 // A value: copies share the connection.
@@ -87,6 +81,9 @@ class SolverClient {
   // server; INVALID_ARGUMENT for options that cannot work.
   static absl::StatusOr<SolverClient> Connect(const std::string& target,
                                               const ClientOptions& options = {});
+  // Memory that calls need not copy from and to. FAILED_PRECONDITION without
+  // ClientOptions::shared_memory_bytes, RESOURCE_EXHAUSTED if there is no such piece left of them.
+  absl::StatusOr<SharedBuffer> AllocateShared(int64_t bytes) const;
   // False if there is no connection after `limit`.
   bool WaitUntilConnected(absl::Duration limit) const;
 
@@ -119,8 +116,9 @@ class SolverClient {
     return SolveBytes(factorization, Scalar::kFloat32, std::as_bytes(rhs),
                       std::as_writable_bytes(solution), options);
   }
-  // Calls `done` once, on a gRPC thread, or at once where the arguments are wrong; it must not
-  // block. `rhs` is copied before this returns; `solution` stays valid until `done`.
+  // Calls `done` once, on a gRPC thread (with shared memory on the client's one thread there), or
+  // at once where the arguments are wrong; it must not block. `rhs` is copied before this returns;
+  // `solution` stays valid until `done`.
   void SolveAsync(const Factorization& factorization, std::span<const double> rhs,
                   std::span<double> solution, const SolveOptions& options, SolveDone done) const {
     SolveBytesAsync(factorization, Scalar::kFloat64, std::as_bytes(rhs),
@@ -172,6 +170,76 @@ class SolverClient {
                             std::as_writable_bytes(solution), solve, factor);
   }
 
+  // New values for a held factorization, and a solve with them, in one call: a step of a
+  // controller. As a Refactor and a Solve, with the same bits, but where one of the two fails the
+  // old factors stay in force, unless FactorOptions::overwrite. Of the factor options,
+  // check_finite, log_determinant, accuracy, keep_matrix and overwrite count; lease and pin stay.
+  // The timeout is that of `solve`. Above the stream threshold it is a Refactor and a Solve; the
+  // matrix is then kept, too, where `solve` needs it.
+  absl::StatusOr<FactorSolveResult> RefactorSolve(const Factorization& factorization,
+                                                  const SystemView& system,
+                                                  std::span<const double> rhs,
+                                                  std::span<double> solution,
+                                                  const SolveOptions& solve = {},
+                                                  const FactorOptions& factor = {}) const {
+    return RefactorSolveBytes(factorization, system, Scalar::kFloat64, std::as_bytes(rhs),
+                              std::as_writable_bytes(solution), solve, factor);
+  }
+  absl::StatusOr<FactorSolveResult> RefactorSolve(const Factorization& factorization,
+                                                  const SystemView& system,
+                                                  std::span<const float> rhs,
+                                                  std::span<float> solution,
+                                                  const SolveOptions& solve = {},
+                                                  const FactorOptions& factor = {}) const {
+    return RefactorSolveBytes(factorization, system, Scalar::kFloat32, std::as_bytes(rhs),
+                              std::as_writable_bytes(solution), solve, factor);
+  }
+  // The same for many held factorizations, with a system for each, in one call: systems of one
+  // shape and form, as many right-hand sides for each, laid out as SolveMany has them. One that
+  // fails fails alone (SolveResult::solves), its solution is zeros, and its old factors stay. Those
+  // that heal are sent again; behind a router there is a call to each server. log_determinant does
+  // not count. All of it is one message, whose size the server bounds: send palettes, or fewer.
+  absl::StatusOr<SolveResult> RefactorSolveMany(std::span<const Factorization> factorizations,
+                                                std::span<const SystemView> systems,
+                                                std::span<const double> rhs,
+                                                std::span<double> solution,
+                                                const SolveOptions& solve = {},
+                                                const FactorOptions& factor = {}) const {
+    return RefactorSolveManyBytes(factorizations, systems, Scalar::kFloat64, std::as_bytes(rhs),
+                                  std::as_writable_bytes(solution), solve, factor);
+  }
+  absl::StatusOr<SolveResult> RefactorSolveMany(std::span<const Factorization> factorizations,
+                                                std::span<const SystemView> systems,
+                                                std::span<const float> rhs,
+                                                std::span<float> solution,
+                                                const SolveOptions& solve = {},
+                                                const FactorOptions& factor = {}) const {
+    return RefactorSolveManyBytes(factorizations, systems, Scalar::kFloat32, std::as_bytes(rhs),
+                                  std::as_writable_bytes(solution), solve, factor);
+  }
+
+  // Blocks of inv(A): `diagonal` and, for kTridiagonalBlocks, `coupling` have the size of what the
+  // options ask for.
+  absl::StatusOr<v1::Cost> SelectedInverse(const Factorization& factorization,
+                                           std::span<double> diagonal,
+                                           std::span<double> coupling = {},
+                                           const InverseOptions& options = {}) const;
+  absl::StatusOr<v1::Cost> SelectedInverse(const Factorization& factorization,
+                                           std::span<float> diagonal,
+                                           std::span<float> coupling = {},
+                                           const InverseOptions& options = {}) const;
+  // Samples of N(0, inv(A)), as many as have room: N*n x num_samples, column-major.
+  absl::StatusOr<v1::Cost> Sample(const Factorization& factorization, std::span<double> samples,
+                                  const SampleOptions& options = {}) const;
+  absl::StatusOr<v1::Cost> Sample(const Factorization& factorization, std::span<float> samples,
+                                  const SampleOptions& options = {}) const;
+
+  // Smooths K series, `observations` of ny x T x K with NaN for what is missing: means, covariances
+  // and what else the options ask for. Nothing is kept but with SmoothOptions::keep.
+  absl::StatusOr<SmoothResult> Smooth(const StateSpaceModel& model,
+                                      std::span<const double> observations,
+                                      const SmoothOptions& options = {}) const;
+
   // Handles are the opaque bytes of Factorization::handle. The bytes given back.
   // Behind a router, `route` (Factorization::route) says which server; handles of several servers
   // take a call each.
@@ -213,8 +281,8 @@ class SolverClient {
                                              const SolveOptions& options,
                                              std::span<const int64_t> num_rhs) const;
   absl::Status SolveSmall(const Factorization& now, const v1::SolveRequest& request,
-                          std::span<std::byte> solution, absl::Time deadline,
-                          absl::StatusOr<SolveResult>* result) const;
+                          std::span<const std::byte> rhs, std::span<std::byte> solution,
+                          absl::Time deadline, absl::StatusOr<SolveResult>* result) const;
   absl::Status SolveLarge(const Factorization& now, const v1::SolveRequest& request,
                           std::span<const std::byte> rhs, std::span<std::byte> solution,
                           absl::Time deadline, absl::StatusOr<SolveResult>* result) const;
@@ -223,6 +291,24 @@ class SolverClient {
                        const SolveOptions& options, SolveDone done) const;
   absl::StatusOr<FactorSolveResult> FactorSolveBytes(const SystemView& system, Scalar scalar,
                                                      std::span<const std::byte> rhs,
+                                                     std::span<std::byte> solution,
+                                                     const SolveOptions& solve,
+                                                     const FactorOptions& factor) const;
+  absl::StatusOr<FactorSolveResult> RefactorSolveBytes(const Factorization& factorization,
+                                                       const SystemView& system, Scalar scalar,
+                                                       std::span<const std::byte> rhs,
+                                                       std::span<std::byte> solution,
+                                                       const SolveOptions& solve,
+                                                       const FactorOptions& factor) const;
+  absl::StatusOr<FactorSolveResult> RefactorThenSolve(const Factorization& factorization,
+                                                      const SystemView& system, Scalar scalar,
+                                                      std::span<const std::byte> rhs,
+                                                      std::span<std::byte> solution,
+                                                      const SolveOptions& solve,
+                                                      const FactorOptions& factor) const;
+  absl::StatusOr<SolveResult> RefactorSolveManyBytes(std::span<const Factorization> factorizations,
+                                                     std::span<const SystemView> systems,
+                                                     Scalar scalar, std::span<const std::byte> rhs,
                                                      std::span<std::byte> solution,
                                                      const SolveOptions& solve,
                                                      const FactorOptions& factor) const;

@@ -6,6 +6,7 @@
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -218,6 +219,19 @@ inline void TellHost(Word* to, const Word& word) {
   uint64_t bits;
   std::memcpy(&bits, &word, sizeof(bits));
   std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(bits, std::memory_order_relaxed);
+}
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void SyncToTellHost() { SyncPart<0, 0>(); }
+inline bool IsLastToTellHost(unsigned* count, unsigned all) {
+  std::atomic_ref counted(*count);
+  if (counted.fetch_add(1) + 1 != all) return false;
+  counted.store(0);
+  return true;
+}
+inline bool IsLast(unsigned* count, unsigned all) { return IsLastToTellHost(count, all); }
+inline uint64_t DeviceNanoseconds() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                               std::chrono::nanoseconds(1));
 }
 inline bool IsRaised(const uint32_t* flag, uint32_t epoch) {
   const bool raised =

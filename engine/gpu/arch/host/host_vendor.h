@@ -75,6 +75,10 @@ inline Error HostMalloc(void** p, size_t bytes) {
 inline Error HostFree(void* p) { return std::free(p), kSuccess; }
 inline Error AllocatePinned(void** p, size_t bytes) { return HostMalloc(p, bytes); }
 inline Error FreePinned(void* p) { return HostFree(p); }
+inline constexpr unsigned HostHostRegisterPortable = 0;
+inline Error HostHostRegister(void*, size_t, unsigned) { return kSuccess; }
+inline Error HostHostUnregister(void*) { return kSuccess; }
+inline Error HostGetDevice(int* device) { return *device = 0, kSuccess; }
 enum HostCopyKind { HostMemcpyHostToDevice, HostMemcpyDeviceToHost, HostMemcpyDeviceToDevice };
 
 // --- Streams, events, graphs ---------------------------------------------------------------------
@@ -87,7 +91,8 @@ struct HostStream {
   int priority = 0;
 };
 struct HostEvent {};
-inline constexpr unsigned HostStreamNonBlocking = 0, HostEventDisableTiming = 0;
+inline constexpr unsigned HostStreamNonBlocking = 0, HostEventDisableTiming = 0,
+                          HostEventBlockingSync = 0;
 inline Error HostDeviceGetStreamPriorityRange(int* last, int* first) {
   return *last = 0, *first = -2, kSuccess;
 }
@@ -107,6 +112,7 @@ inline Error HostEventCreateWithFlags(Event* event, unsigned) {
 inline Error HostEventDestroy(Event event) { return delete event, kSuccess; }
 inline Error HostEventRecord(Event, Stream) { return kSuccess; }
 inline Error HostEventSynchronize(Event) { return kSuccess; }
+inline Error HostEventQuery(Event) { return kSuccess; }
 inline Error HostMemcpyAsync(void* to, const void* from, size_t bytes, HostCopyKind, Stream) {
   return EnqueueOnHost([=] { std::memcpy(to, from, bytes); }), kSuccess;
 }

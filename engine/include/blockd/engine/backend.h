@@ -4,14 +4,15 @@
 //
 // Work goes on two tracks, each a sequence of its own: factorizations on one, solves on the other,
 // which runs beside the first and is served before it. Calls of one track come from one thread at a
-// time, the Solver's; the two tracks, and Write, may be used by several threads at once. Work may
-// be asynchronous between the calls of a track; Synchronize ends it. Pointers called "device" are
-// in the memory of pool() or, for the CPU, anywhere.
+// time, the Solver's; the two tracks, Write and Await may be used by several threads at once. Work
+// may be asynchronous between the calls of a track; Synchronize, or a Mark that was awaited, ends
+// it. Pointers called "device" are in the memory of pool() or, for the CPU, anywhere.
 #ifndef BLOCKD_ENGINE_BACKEND_H_
 #define BLOCKD_ENGINE_BACKEND_H_
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -77,10 +78,64 @@ struct SolveSystem {
   void* chains = nullptr;  // plan.solve_chain_scalars(num_rhs)
 };
 
+// A = L L' with blocks in the plan's order. A vector's blocks stay where they are: block i of
+// inv(L) b is that of the elimination of block i, so what a half gives depends on the plan.
+enum class SolvePart : uint8_t {
+  kWhole,     // x = inv(A) b
+  kForward,   // y = inv(L) b, so that y' y = b' inv(A) b
+  kBackward,  // x = inv(L)' z, of covariance inv(A) where z has covariance I
+};
+
 struct SolveBatch {
   const EliminationPlan* plan = nullptr;
   std::span<const SolveSystem> systems;
   const std::atomic<bool>* stop = nullptr;
+  SolvePart part = SolvePart::kWhole;
+};
+
+// What of Z = inv(A) is wanted.
+enum class InverseParts : uint8_t {
+  kDiagonalEntries,  // Z's diagonal
+  kDiagonalBlocks,   // Z(i,i)
+  kWithCouplings,    // and Z(i+1,i)
+};
+
+// A selected inverse of one system: of blocks [first_block, first_block + num_blocks), blocks n x n
+// and column-major, both triangles of Z(i,i).
+struct InverseRequest {
+  const EliminationPlan* plan = nullptr;
+  const void* factor = nullptr;
+  InverseParts parts = InverseParts::kDiagonalBlocks;
+  int64_t first_block = 0;
+  int64_t num_blocks = 0;
+  void* diagonal = nullptr;  // num_blocks blocks; of entries n scalars each
+  void* coupling = nullptr;  // with couplings: num_blocks - 1 blocks
+  void* scratch = nullptr;   // InverseScratchBytes of this plan and these blocks
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// Columns of a right-hand side or a solution: in host memory column-major, as many rows as the
+// shape has; and in a batch, packed [block][column][n], from `first_column` of its `total_columns`
+// on.
+struct HostColumns {
+  void* host = nullptr;    // PackColumns reads it only
+  void* packed = nullptr;  // device; the batch's first column
+  int64_t columns = 0;
+  int64_t first_column = 0, total_columns = 0;
+};
+
+// What work between two marks took on the device, where the device tells the time; seconds.
+struct TrackTimes {
+  double pack_seconds = 0;     // the last PackColumns
+  double compute_seconds = 0;  // from its end until the last UnpackColumns
+  double unpack_seconds = 0;
+};
+
+// A piece of host memory on its way to the device.
+struct HostCopy {
+  void* device = nullptr;
+  const void* host = nullptr;
+  int64_t bytes = 0;
 };
 
 // Factor is of the factor track. All that has a track as its first argument can be on either.
@@ -98,23 +153,46 @@ class Backend {
   // True if the device reads host memory where it lies, so that no upload is needed.
   virtual bool reads_host_memory() const = 0;
 
-  // A copy that no track waits for, from any thread: it is there when the call returns.
+  // A copy that no track waits for, from any thread; several go at once. The host memory has been
+  // read when it returns, but the bytes may still be on their way: nothing else may use the device
+  // memory, nor may it go back to the pool, before AwaitWrites.
   virtual absl::Status Write(void* device, const void* host, int64_t bytes) = 0;
+  // What every Write that has returned wrote is there. From any thread; waits for some 32 MiB at
+  // most, however much is written meanwhile.
+  virtual absl::Status AwaitWrites() = 0;
 
   // Copies in the order of the track. Host memory of an Upload has been read when it returns, that
   // of a Download has been written at the latest after Synchronize.
   virtual absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) = 0;
   virtual absl::Status Download(Track track, void* host, const void* device, int64_t bytes) = 0;
-  // `columns` columns of `rows` rows, n rows a block, between a column-major matrix (leading
-  // dimension `rows`) and the batched layout [block][column][n] that has `total_columns` columns,
-  // from column `first_column` on.
-  virtual absl::Status PackColumns(Track track, Scalar scalar, void* packed, const void* columns_in,
-                                   int64_t n, int64_t rows, int64_t columns, int64_t first_column,
-                                   int64_t total_columns) = 0;
-  virtual absl::Status UnpackColumns(Track track, Scalar scalar, void* columns_out,
-                                     const void* packed, int64_t n, int64_t rows, int64_t columns,
-                                     int64_t first_column, int64_t total_columns) = 0;
+  // As an Upload of each. What lies behind a piece on the device, up to the next multiple of
+  // MemoryPool::kAlignment, is nobody's: it may be written too, so that pieces that follow one
+  // another go as one.
+  virtual absl::Status UploadMany(Track track, std::span<const HostCopy> copies) {
+    absl::Status status;
+    for (const HostCopy& copy : copies) {
+      if (status.ok()) status = Upload(track, copy.device, copy.host, copy.bytes);
+    }
+    return status;
+  }
+  // Columns into a batch, and out of it, in the order of the track. Host memory that lies in
+  // host_memory(), or was registered, is read and written by the device where it is: until the
+  // track is synchronized, or a mark behind it awaited. All other host memory has been read when
+  // PackColumns returns, and written when UnpackColumns does.
+  virtual absl::Status PackColumns(Track track, const Shape& shape,
+                                   std::span<const HostColumns> columns) = 0;
+  virtual absl::Status UnpackColumns(Track track, const Shape& shape,
+                                     std::span<const HostColumns> columns) = 0;
+  // Host memory that the device reads and writes where it lies; null if there is none. It may
+  // outlive the backend, with the pieces that are taken of it.
+  virtual std::shared_ptr<MemoryPool> host_memory() = 0;
+
   virtual absl::Status Synchronize(Track track) = 0;
+  // A mark behind all that is on the track. Await, from any thread, waits until the device has done
+  // that; each mark is awaited once. At most kMostMarks of a track may be waiting to be.
+  static constexpr int kMostMarks = 8;
+  virtual absl::StatusOr<int64_t> Mark(Track track) = 0;
+  virtual absl::StatusOr<std::optional<TrackTimes>> Await(Track track, int64_t mark) = 0;
 
   // What Factor needs beside factors and chains; more for more systems of one plan.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
@@ -126,10 +204,20 @@ class Backend {
   virtual absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                            absl::FunctionRef<bool()> wanted) = 0;
 
-  // Solves: forward through the levels, base last, then backward, base first. Asynchronous.
-  // CANCELLED once `wanted` says no, as Factor.
+  // Solves: forward through the levels, base last, then backward, base first; or one of the two
+  // alone. Asynchronous. CANCELLED once `wanted` says no, as Factor.
   virtual absl::Status Solve(Track track, const SolveBatch& batch,
                              absl::FunctionRef<bool()> wanted) = 0;
+
+  // The chains of Z above the first level, and what walks through segments need; for the whole
+  // system it is most.
+  virtual int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
+                                      int64_t num_blocks) const = 0;
+  // Up the levels, base first, each segment from its end to its beginning. The factor stays as it
+  // is. Asynchronous. CANCELLED once `wanted`, asked before each level, says no; the device may
+  // then still be at work.
+  virtual absl::Status SelectedInverse(Track track, const InverseRequest& request,
+                                       absl::FunctionRef<bool()> wanted) = 0;
 
   // log det A of a factor, device memory. Synchronizes.
   virtual absl::StatusOr<double> LogDeterminant(Track track, const EliminationPlan& plan,

@@ -15,16 +15,23 @@
 namespace blockd {
 
 struct BackendOptions {
-  int64_t memory_bytes = 0;  // size of the pool; 0: three quarters of what the device has free
+  int64_t memory_bytes = 0;  // size of the pool; 0: three quarters of what the device has free,
+  int32_t memory_parts = 1;  // or of that part of it, where several backends are on one CPU
   // 0: one a processor that the process may run on. Results do not depend on it.
   int32_t cpu_threads = 0;
   // Segments that a CPU plan may run at once; 0: one a processor. Results do depend on it.
   int32_t cpu_lanes = 0;
   int32_t device = 0;  // index of the GPU
+  // Of a GPU: host memory that it reads and writes where it lies (Backend::host_memory).
+  int64_t host_memory_bytes = 0;
 };
 
 // In order of preference: "cuda", "rocm", "cpu", as far as this build has them.
 std::vector<std::string> BuiltBackends();
+
+// How many devices the backend of this name, one of BuiltBackends, finds: 1 for "cpu". NOT_FOUND if
+// the build has no such backend or the machine no such device.
+absl::StatusOr<int32_t> CountDevices(std::string_view name);
 
 // `name` is "auto" (the first of BuiltBackends that finds a device) or one of "cuda", "rocm",
 // "cpu". INVALID_ARGUMENT for another name, NOT_FOUND if the build or the machine lacks it,

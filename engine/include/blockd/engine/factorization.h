@@ -23,6 +23,8 @@ class StagedMatrix {
   // `buffer` holds BufferBytes(form).
   StagedMatrix(const MatrixForm& form, DeviceBuffer buffer);
   static int64_t BufferBytes(const MatrixForm& form);
+  // Of a matrix that lies in such a buffer from `base` on.
+  static BlockTridiagonalView ViewAt(const MatrixForm& form, const std::byte* base);
 
   const BlockTridiagonalView& view() const { return view_; }  // device addresses
   int64_t bytes() const { return buffer_.bytes(); }

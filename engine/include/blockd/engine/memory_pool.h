@@ -89,6 +89,7 @@ class MemoryPool {
   // have changed it by then.
   std::vector<FreePiece> FreePieces(const std::byte* from, size_t most) const;
   PoolStats stats() const;
+  int64_t capacity_bytes() const { return capacity_; }
 
  private:
   friend class DeviceBuffer;

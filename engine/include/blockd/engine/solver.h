@@ -1,11 +1,12 @@
 // The solver: factors batches of SPD block-tridiagonal systems and solves for right-hand sides.
 //
 // One Solver drives one Backend. Any thread may call. Work goes on the backend's two tracks
-// (backend.h): Factor, with the estimates and searches that belong to it, is on the factor track;
-// Solve, LogDeterminant and Read are on the solve track, and so never wait for a factorization. On
-// each track one call runs at a time; Write is on none. All pointers in items are host memory that
-// the caller keeps until the call returns. Memory on the device comes from the backend's pool; when
-// it does not fit, the call or the item fails with RESOURCE_EXHAUSTED and nothing is left behind.
+// (backend.h): Factor, with the estimates and searches that belong to it, and SelectedInverse are
+// on the factor track; Solve, LogDeterminant and Read are on the solve track, and so never wait for
+// a factorization. On each track one call runs at a time; Write is on none. All pointers in items
+// are host memory that the caller keeps until the call returns. Memory on the device comes from the
+// backend's pool; when it does not fit, the call or the item fails with RESOURCE_EXHAUSTED and
+// nothing is left behind.
 //
 // Results are bitwise the same from run to run, for any number of threads, and for any batch that
 // an item happens to share: batching never changes an answer.
@@ -68,6 +69,9 @@ struct SolveItem {
   const void* rhs = nullptr;  // Nn x num_rhs, column-major
   void* solution = nullptr;   // the same shape; may be the same memory as rhs
   int64_t num_rhs = 1;
+  // The same for all items of a call. Halves have no residual and are not refined: INVALID_ARGUMENT
+  // where one is asked for.
+  SolvePart part = SolvePart::kWhole;
   // Both need a kept matrix: FAILED_PRECONDITION otherwise.
   bool residual = false;
   // Steps of iterative refinement, r = b - A x, x += solve(r), for each column while a step halves
@@ -83,18 +87,73 @@ struct SolveOutcome {
   // measured for the x that is returned: where a residual or a refinement was asked for, or the
   // factorization refines. NaN or infinity if x or b is not finite.
   std::optional<double> backward_error;
-  // What can be promised of it: what was measured and its own rounding, else BackwardErrorBound.
+  // What can be promised of it: what was measured and its own rounding, else BackwardErrorBound. Of
+  // halves, what both together have.
   double backward_error_bound = 0;
   int32_t refinements = 0;  // the most steps that a column of x has taken
 };
 
 inline constexpr int32_t kMaxRefinements = 10;
 
+// What blocks Z(i,i), or their diagonals, and the blocks Z(i+1,i) between them take; bytes.
+int64_t InverseDiagonalBytes(const Shape& shape, InverseParts parts, int64_t num_blocks);
+int64_t InverseCouplingBytes(const Shape& shape, InverseParts parts, int64_t num_blocks);
+
+// Some blocks of Z = inv(A), the covariance of N(0, inv(A)).
+struct InverseItem {
+  std::shared_ptr<const Factorization> factorization;
+  InverseParts parts = InverseParts::kDiagonalBlocks;
+  int64_t first_block = 0;
+  int64_t num_blocks = 0;
+  const std::atomic<bool>* cancelled = nullptr;
+
+  // What the blocks Z(i,i), or their diagonals, and the num_blocks - 1 blocks Z(i+1,i) take.
+  int64_t diagonal_bytes() const;
+  int64_t coupling_bytes() const;
+};
+
+// The same on the device, as InverseRequest lays it out.
+struct InverseBlocks {
+  DeviceBuffer buffer;
+  void* diagonal = nullptr;
+  void* coupling = nullptr;  // null: not wanted
+};
+
+// Samples of N(0, inv(A)): inv(L)' z, with z of StandardNormals (samples.h).
+struct SampleItem {
+  std::shared_ptr<const Factorization> factorization;
+  uint64_t seed = 0;
+  uint64_t first_sample = 0;
+  int64_t num_samples = 1;
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
 // What the whole call took, seconds.
 struct Phases {
   double upload_seconds = 0;
   double compute_seconds = 0;
   double download_seconds = 0;
+};
+
+// Solves that the device has been given. Movable. One that was not awaited waits when it goes.
+class PendingSolve {
+ public:
+  struct State;  // engine/solver_solve.cc
+
+  PendingSolve();  // of no items
+  explicit PendingSolve(std::unique_ptr<State> state);
+  PendingSolve(PendingSolve&& other) noexcept;
+  PendingSolve& operator=(PendingSolve&& other) noexcept;
+  ~PendingSolve();
+
+  // Whether Await would not wait: nothing was left to the device.
+  bool is_done() const;
+  // Once, from any thread: waits until the solutions are there, gives the workspace back, and
+  // returns one outcome an item, in order.
+  std::vector<SolveOutcome> Await(Phases* phases = nullptr);
+
+ private:
+  std::unique_ptr<State> state_;
 };
 
 class Solver {
@@ -123,10 +182,13 @@ class Solver {
                                    bool residual) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write puts bytes at an offset in
-  // the buffer as StagedMatrix counts it, and they are there when it returns. Palette indices are
-  // not checked: the caller checks them (CheckView) before they are written.
+  // the buffer as StagedMatrix counts it, from any number of threads at once. They have been read
+  // when it returns, but may still be on their way. Factor and Read wait for them; before a matrix
+  // is destroyed that was not factored AwaitWrites does. Palette indices are not checked: the
+  // caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
+  absl::Status AwaitWrites() { return backend_->AwaitWrites(); }
   // What was written, back in host memory.
   absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
 
@@ -140,12 +202,45 @@ class Solver {
   // memory that nobody else takes from meanwhile; null: the backend's.
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr,
                                   Track track = Track::kSolve, MemoryPool* workspace = nullptr);
+  // The same, as far as the host has to do with it: returns once the device has been given all of
+  // it, where no residual is measured and all columns are in memory that the device reaches
+  // (Backend::host_memory), and else once it is over. Others may be submitted before it is awaited,
+  // of one track at most Backend::kMostMarks - 1. The solver outlives what is pending; right-hand
+  // sides, solutions and `cancelled` stay until it was awaited.
+  PendingSolve Submit(std::vector<SolveItem> items, Track track = Track::kSolve,
+                      MemoryPool* workspace = nullptr);
 
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
+  // b' inv(A) b = ||inv(L) b||^2 of as many columns b as there are values, in one pass, which is
+  // half a solve; summed in double. rhs as SolveItem's.
+  absl::Status QuadraticForms(std::shared_ptr<const Factorization> factorization, const void* rhs,
+                              std::span<double> values,
+                              const std::atomic<bool>* cancelled = nullptr,
+                              Track track = Track::kSolve);
+  // Samples to host memory, Nn x num_samples, column-major. One has the same bits whatever others
+  // are drawn with it. z depends on the seed, the sample and the place; x on L, and so on the plan
+  // too.
+  absl::Status Sample(const SampleItem& sample, void* samples, Track track = Track::kSolve);
+
+  // Blocks of inv(A) to host memory: `diagonal` has item.diagonal_bytes(), `coupling`, which is
+  // read only where it is wanted, item.coupling_bytes(). The factorization stays as it is. A whole
+  // inverse takes one to two times as long as the factorization, so it is on the factor track,
+  // where no solve waits for it; a small one may go with the solves. OUT_OF_RANGE for blocks that
+  // the system does not have; CANCELLED between two levels.
+  absl::Status SelectedInverse(const InverseItem& item, void* diagonal, void* coupling,
+                               Track track = Track::kFactor, Phases* phases = nullptr);
+  // The same, left on the device: done when it returns.
+  absl::StatusOr<InverseBlocks> SelectedInverseOnDevice(const InverseItem& item,
+                                                        Track track = Track::kFactor);
+  // What either takes from the pool at most, the result included; bytes.
+  int64_t InverseWorkspaceBytes(const EliminationPlan& plan, InverseParts parts,
+                                int64_t first_block, int64_t num_blocks) const;
+
  private:
+  friend class PendingSolve;
   struct FactorWork;
-  struct Group;
+  struct BatchMemory;
   static constexpr int64_t kRefinementVectors = 4;  // x, b, r and the x that is tried
   static constexpr size_t kMaxCachedPlans = 4096;
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
@@ -153,18 +248,31 @@ class Solver {
 
   // Whether Factor takes memory for its matrix.
   bool TakesMatrix(const FactorItem& item) const;
-  absl::Status Prepare(const EliminationPlan& plan, FactorWork& work);
+  // Whether its chains, and the matrix that is uploaded, may lie in the memory of its batch.
+  static bool SharesChains(const FactorItem& item);
+  bool SharesMatrix(const FactorItem& item) const;
+  // One for each item that agrees with the plan; the others have their status.
+  static std::vector<FactorWork> BeginWorks(const EliminationPlan& plan,
+                                            std::span<const FactorItem> items,
+                                            std::vector<FactorOutcome>& outcomes);
+  BatchMemory TakeBatchMemory(const EliminationPlan& plan, std::span<const FactorWork> works);
+  // Its memory, and what is to be uploaded into it.
+  absl::Status Prepare(const EliminationPlan& plan, BatchMemory& memory, FactorWork& work,
+                       std::vector<HostCopy>* copies);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
               const FactorReport& report, const DeviceBuffer& scratch);
 
-  static std::vector<Group> MakeGroups(std::span<const SolveItem> items,
-                                       std::vector<SolveOutcome>& outcomes);
-  absl::Status Load(Track track, std::span<const SolveItem> items, MemoryPool& pool, Group& group);
+  struct Group;
+  static void Allocate(MemoryPool& pool, std::span<Group> groups,
+                       std::vector<DeviceBuffer>* memory);
+  void Run(PendingSolve::State& state);
+  // On a track that is held.
+  absl::Status Invert(const InverseItem& item, Track track, void* diagonal, void* coupling);
+  absl::StatusOr<InverseBlocks> InvertOnDevice(const InverseItem& item, Track track);
   absl::Status Refine(Track track, std::span<const SolveItem> items, Group& group,
                       std::vector<SolveOutcome>& outcomes);
-  absl::Status Store(Track track, std::span<const SolveItem> items, const Group& group);
 
   absl::Mutex& TrackMutex(Track track) { return track_mutexes_[static_cast<size_t>(track)]; }
 

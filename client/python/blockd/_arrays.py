@@ -1,0 +1,219 @@
+"""Between the caller's arrays and the bytes of the wire.
+
+Whatever its order, strides and byte order, an array is read by its indices, never by its memory.
+On the wire blocks are column-major; see proto/blockd/v1/blockd.proto.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from blockd.errors import invalid
+
+Array = npt.NDArray[Any]
+
+_LARGEST_BLOCK = 32768
+
+
+def as_real_array(name: str, value: Any) -> Array:
+    """`value` as an array of real numbers, without a copy where it is one. DLPack is taken.
+
+    TypeError for what numbers cannot be read from without losing something: complex, objects, text,
+    dates, masked values, long doubles, sparse matrices.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; fill it or take .data")
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+        try:
+            value = np.from_dlpack(value)
+        except (BufferError, RuntimeError) as error:
+            raise TypeError(f"{name} cannot be read by DLPack (from the CPU): {error}") from error
+    if hasattr(value, "tocsr"):
+        raise TypeError(f"{name} is a sparse matrix; blockd.from_scipy_sparse makes its blocks")
+    array = np.asarray(value)
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind not in "fiub" or size > 8:
+        raise TypeError(f"{name} has the dtype {array.dtype}, expected real numbers of at most 8 bytes")
+    if kind in "iu" and size == 8 and array.size and max(-int(array.min()), int(array.max())) > 2**53:
+        raise TypeError(f"{name} has integers beyond 2**53, which float64 does not have exactly")
+    return array
+
+
+def _wire_dtype(*arrays: Array) -> "np.dtype[Any]":
+    """float32 where all are, else float64, which every other dtype here fits."""
+    single: bool = all(array.dtype.kind == "f" and array.dtype.itemsize == 4 for array in arrays)
+    return np.dtype("<f4" if single else "<f8")
+
+
+class System:
+    """K systems of one shape, checked, with the order in which their scalars travel.
+
+    `diagonal` (K, N, n, n) and `coupling` (K, N-1, n, n) are views whose elements in C order are
+    the wire's. Nothing was copied or converted yet; `pieces` does that a chunk at a time.
+    """
+
+    def __init__(self, diagonal: Any, coupling: Any, lower: bool, check_symmetric: bool) -> None:
+        blocks = as_real_array("D", diagonal)
+        if blocks.ndim not in (3, 4):
+            raise invalid("D", f"of shape {blocks.shape}", "(N, n, n), or (K, N, n, n) for a batch")
+        self.batched = blocks.ndim == 4
+        if not self.batched:
+            blocks = blocks[np.newaxis]
+        count, num_blocks, size, other = blocks.shape
+        if size != other or size < 1 or num_blocks < 1 or count < 1:
+            raise invalid("D", f"of shape {np.shape(diagonal)}",
+                          "square blocks, at least one: (N, n, n), or (K, N, n, n)")
+        if size > _LARGEST_BLOCK:
+            raise invalid("D", f"of blocks of {size} x {size}", f"n of at most {_LARGEST_BLOCK}")
+        if coupling is None and num_blocks == 1:
+            coupling = np.empty((count, 0, size, size) if self.batched else (0, size, size),
+                                blocks.dtype)
+        expected = (count, num_blocks - 1, size, size)
+        if coupling is None:
+            raise invalid("E", "missing", f"the couplings A(i+1, i): {expected[not self.batched:]}")
+        edges = as_real_array("E", coupling)
+        shape = edges.shape
+        if not self.batched:
+            edges = edges[np.newaxis]
+        if edges.shape != expected:
+            raise invalid("E", f"of shape {shape}",
+                          f"the couplings A(i+1, i): {expected[not self.batched:]}")
+        self.count, self.num_blocks, self.block_size = count, num_blocks, size
+        self.dtype = _wire_dtype(blocks, edges) if edges.size else _wire_dtype(blocks)
+        if check_symmetric:
+            _check_symmetric(blocks, self.batched)
+        # The wire reads the lower triangle of column-major blocks: the upper one in C order.
+        self.diagonal = blocks.swapaxes(2, 3) if lower else blocks
+        # C order of A(i+1, i) is column-major A(i, i+1), and the wire takes either.
+        self.superdiagonal = abs(edges.strides[3]) <= abs(edges.strides[2])
+        self.coupling = edges if self.superdiagonal else edges.swapaxes(2, 3)
+
+    @property
+    def nbytes(self) -> int:
+        return (self.diagonal.size + self.coupling.size) * self.dtype.itemsize
+
+    def copy(self) -> "System":
+        """One that later changes of the caller's arrays do not reach."""
+        twin = object.__new__(System)
+        twin.__dict__.update(self.__dict__)
+        twin.diagonal = np.array(self.diagonal, self.dtype, order="C")
+        twin.coupling = np.array(self.coupling, self.dtype, order="C")
+        return twin
+
+    def same_shape(self, other: "System") -> bool:
+        return (self.count, self.num_blocks, self.block_size, self.dtype) == (
+            other.count, other.num_blocks, other.block_size, other.dtype)
+
+    def data(self, system: int) -> tuple[Array, Array]:
+        """Diagonal and coupling of one system, as the wire has them."""
+        return (np.ascontiguousarray(self.diagonal[system], self.dtype),
+                np.ascontiguousarray(self.coupling[system], self.dtype))
+
+    def pieces(self, chunk_bytes: int) -> Iterator[Array]:
+        """All scalars in the order of the wire, some `chunk_bytes` at a time."""
+        for system in range(self.count):
+            yield from pieces(self.diagonal[system], self.dtype, chunk_bytes)
+            yield from pieces(self.coupling[system], self.dtype, chunk_bytes)
+
+
+def pieces(blocks: Array, dtype: "np.dtype[Any]", chunk_bytes: int) -> Iterator[Array]:
+    """The scalars of `blocks`, of three axes, in C order, some `chunk_bytes` at a time, in whole rows."""
+    _, num_rows, columns = blocks.shape
+    row_bytes = columns * dtype.itemsize
+    together = chunk_bytes // (row_bytes * num_rows)
+    if together > 0:
+        for i in range(0, len(blocks), together):
+            yield np.ascontiguousarray(blocks[i:i + together], dtype)
+        return
+    rows = max(1, chunk_bytes // row_bytes)
+    for block in blocks:
+        for i in range(0, num_rows, rows):
+            yield np.ascontiguousarray(block[i:i + rows], dtype)
+
+
+def _check_symmetric(blocks: Array, batched: bool) -> None:
+    for system, of_system in enumerate(blocks):
+        for i, block in enumerate(of_system):
+            # NaN differs from itself; whether it is allowed is another question.
+            wrong = (block != block.T) & ~(np.isnan(block) & np.isnan(block.T))
+            if wrong.any():
+                row, column = (int(at) for at in np.argwhere(wrong)[0])
+                name = f"D[{system}, {i}]" if batched else f"D[{i}]"
+                raise invalid(name, f"{block[row, column]} at ({row}, {column}) and "
+                              f"{block[column, row]} at ({column}, {row})", "symmetric")
+
+
+class Shape(NamedTuple):
+    """What a factorization says of the arrays that go with it."""
+
+    systems: int  # K
+    batched: bool  # K is an axis of the arrays
+    num_blocks: int  # N
+    block_size: int  # n
+    dtype: "np.dtype[Any]"  # of the wire
+
+    @property
+    def rows(self) -> int:
+        return self.num_blocks * self.block_size
+
+    @classmethod
+    def of(cls, system: System) -> "Shape":
+        return cls(system.count, system.batched, system.num_blocks, system.block_size, system.dtype)
+
+
+class Rhs(NamedTuple):
+    """Right-hand sides: `data` (K, d, N n) in C order is what the wire has."""
+
+    data: Array
+    shape: tuple[int, ...]  # of the caller's array
+
+    @property
+    def columns(self) -> int:
+        return int(self.data.shape[1])
+
+    def caller_array(self) -> Array:
+        return self.solution(self.data)
+
+    def solution(self, data: Array) -> Array:
+        """A solution, laid out as `data` is, in the shape of the caller's array; no copy."""
+        found: Array = data.swapaxes(1, 2).reshape(self.shape)
+        return found
+
+
+def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
+    """The right-hand sides of a caller, checked.
+
+    One system takes (N n,), (N n, d), (N, n) and (N, n, d); a batch of K has K before that. Other
+    dtypes become that of the matrix. `copy`: later changes of `b` do not reach the result.
+    """
+    array = as_real_array("b", b)
+    lead = (shape.systems,) if shape.batched else ()
+    inner = array.shape[len(lead):]
+    blocks = (shape.num_blocks, shape.block_size)
+    if array.shape[:len(lead)] == lead and inner:
+        if inner[0] == shape.rows and len(inner) <= 2:
+            columns = inner[1:]
+        elif inner[:2] == blocks and len(inner) <= 3:
+            columns = inner[2:]
+        else:
+            columns = None
+        if columns is not None:
+            d = math.prod(columns)
+            flat = array.reshape(shape.systems, shape.rows, d)
+            wire = flat.swapaxes(1, 2)
+            data = (np.array(wire, shape.dtype, order="C") if copy else
+                    np.ascontiguousarray(wire, shape.dtype))
+            return Rhs(data, array.shape)
+    k = f"{shape.systems}, " if shape.batched else ""
+    rows, (N, n) = shape.rows, blocks
+    raise invalid("b", f"of shape {array.shape}",
+                  f"({k}{rows}), ({k}{rows}, d), ({k}{N}, {n}) or ({k}{N}, {n}, d)")
+
+
+def empty_like(data: Array, dtype: Optional["np.dtype[Any]"] = None) -> Array:
+    """Memory for a solution, laid out as `data` is."""
+    return np.empty(data.shape, data.dtype if dtype is None else dtype)

@@ -1,0 +1,61 @@
+"""Channels and metadata, for the blocking and the asyncio client alike. Internal."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import grpc
+
+from blockd._options import ConnectOptions
+
+_ROUTE = "blockd-route"
+
+
+def credentials(options: ConnectOptions) -> Any:
+    """None: plain text."""
+    if options.tls is None:
+        return None
+    found = grpc.ssl_channel_credentials(options.tls.root_certificates, options.tls.private_key,
+                                         options.tls.certificate)
+    if options.token is None:
+        return found
+    return grpc.composite_channel_credentials(found,
+                                              grpc.access_token_call_credentials(options.token))
+
+
+def arguments(options: ConnectOptions, bulk: bool = False) -> "list[tuple[str, Any]]":
+    """`bulk`: of a TCP connection of its own, for streams."""
+    found: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
+        ("grpc.enable_retries", 0),  # ours know what may be repeated
+        ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 2000),
+        ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.use_local_subchannel_pool", 1)]
+    if options.tls is not None and options.tls.server_name:
+        found.append(("grpc.ssl_target_name_override", options.tls.server_name))
+    if options.token is not None and options.tls is None:
+        found.append(("grpc.enable_http_proxy", 0))  # in plain text to this host, and nobody else
+    if bulk:
+        found += [("grpc.keepalive_time_ms", 360_000), ("grpc.keepalive_timeout_ms", 20_000),
+                  ("grpc.http2.max_frame_size", (16 << 20) - 1),
+                  ("grpc.http2.lookahead_bytes", 16 << 20),
+                  ("grpc.http2.write_buffer_size", 4 << 20)]
+    return found
+
+
+def metadata(options: ConnectOptions, route: str = "") -> "Optional[tuple[tuple[str, str], ...]]":
+    found = []
+    if options.caller:
+        found.append(("blockd-caller", options.caller))
+    if options.token is not None and options.tls is None:
+        found.append(("authorization", f"Bearer {options.token}"))
+    if route:
+        found.append((_ROUTE, route))
+    return tuple(found) or None
+
+
+def route_in(received: Any) -> str:
+    """Of a reply's initial metadata."""
+    for key, value in received or ():
+        if key == _ROUTE:
+            return str(value)
+    return ""

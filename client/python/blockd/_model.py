@@ -1,0 +1,112 @@
+"""A linear Gaussian model and its series, between the caller's arrays and the wire. Internal."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+import numpy as np
+
+from blockd import _wire
+from blockd._arrays import Array, as_real_array, pieces
+from blockd.errors import invalid
+from blockd.v1 import blockd_pb2 as pb
+
+FLOAT64 = np.dtype("<f8")
+
+
+def _observations(y: Any) -> Array:
+    if not isinstance(y, np.ma.MaskedArray):
+        return as_real_array("y", y)
+    filled = np.array(as_real_array("y", y.data), np.float64)
+    filled[np.broadcast_to(y.mask, filled.shape)] = np.nan
+    return filled
+
+
+def _state_size(H: Array) -> int:
+    if H.ndim not in (0, 2, 3):
+        raise invalid("H", f"of shape {H.shape}", "(ny, nx), or (T, ny, nx)")
+    return int(H.shape[-1]) if H.ndim else 1
+
+
+def _part(name: str, value: Any, steps: int, shape: "tuple[int, ...]") -> Array:
+    """(1, *shape) of what is the same at all steps, else (steps, *shape)."""
+    array = as_real_array(name, value)
+    if array.ndim == 0 and all(size == 1 for size in shape):
+        array = array.reshape(shape)
+    if array.shape == shape:
+        return array[np.newaxis]
+    if array.shape == (steps, *shape):
+        return array
+    raise invalid(name, f"of shape {array.shape}", f"{shape}, or {(steps, *shape)}: one for each step")
+
+
+class Model:
+    """Checked, with the order in which its scalars travel; nothing was copied but a masked y.
+
+    T steps of nx states and ny observations, and K series. A part of it is an array whose elements in
+    C order are the wire's.
+    """
+
+    def __init__(self, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any, d: Any, m0: Any, P0: Any) -> None:
+        observed = _observations(y)
+        self.y_shape = observed.shape
+        if observed.ndim not in (1, 2, 3) or observed.size == 0:
+            raise invalid("y", f"of shape {observed.shape}",
+                          "(T, ny), (T,) where ny = 1, or (K, T, ny), and not empty")
+        self.batched = observed.ndim == 3
+        if observed.ndim == 1:
+            observed = observed[:, np.newaxis]
+        if not self.batched:
+            observed = observed[np.newaxis]
+        self.series, self.steps, self.ny = observed.shape
+        measuring = as_real_array("H", H)
+        self.nx = _state_size(measuring)
+        T, nx, ny = self.steps, self.nx, self.ny
+        if nx < 1:
+            raise invalid("H", f"of shape {measuring.shape}", "at least one state: (ny, nx)")
+        self._header = pb.SmoothHeader(num_steps=T, state_size=nx, observation_size=ny,
+                                       num_series=self.series)
+        self._parts: list[Array] = []
+        self._add("transition", _part("F", F, T - 1, (nx, nx)), T - 1)
+        self._add("transition_covariance", _part("Q", Q, T - 1, (nx, nx)), T - 1)
+        self._add("observation", _part("H", measuring, T, (ny, nx)), T)
+        self._add("observation_covariance", _part("R", R, T, (ny, ny)), T)
+        if c is not None:
+            self._add("transition_offset", _part("c", c, T - 1, (nx,)), T - 1)
+        if d is not None:
+            self._add("observation_offset", _part("d", d, T, (ny,)), T)
+        self._add_prior(m0, P0)
+        self._parts.append(observed)
+
+    def _add(self, name: str, array: Array, steps: int) -> None:
+        # Of no steps nothing is sent, whatever there is.
+        each = len(array) == steps or steps == 0
+        setattr(self._header, name, pb.PER_STEP if each else pb.CONSTANT)
+        if steps > 0:
+            self._parts.append(_columns_first(array))
+
+    def _add_prior(self, m0: Any, P0: Any) -> None:
+        if m0 is None and P0 is None:
+            self._header.diffuse = True
+            return
+        if m0 is None or P0 is None:
+            raise invalid("m0" if m0 is None else "P0", "missing", "m0 and P0, or neither: diffuse")
+        for name, value, shape in (("m0", m0, (self.nx,)), ("P0", P0, (self.nx, self.nx))):
+            self._parts.append(_columns_first(_part(name, value, 1, shape)))
+
+    def messages(self, options: Any, chunk_bytes: int) -> Iterator[bytes]:
+        """Of a Smooth; `options` is the message."""
+        header = pb.SmoothHeader(options=options)
+        header.MergeFrom(self._header)
+        yield pb.SmoothRequest(header=header).SerializeToString()
+        yield from _wire.chunks((piece for part in self._parts
+                                 for piece in pieces(part, FLOAT64, chunk_bytes)), chunk_bytes)
+
+    def unbatched(self, array: Optional[Array]) -> Optional[Array]:
+        """An answer with K in front, which leaves where y has none."""
+        return array if array is None or self.batched else array[0]
+
+
+def _columns_first(array: Array) -> Array:
+    """Of vectors (steps, n) and matrices (steps, rows, columns): three axes, as the wire has them."""
+    return array[np.newaxis] if array.ndim == 2 else array.swapaxes(1, 2)

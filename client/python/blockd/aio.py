@@ -1,0 +1,219 @@
+"""The asyncio client: the calls of `blockd.connect` as coroutines.
+
+    async with blockd.aio.connect() as client:
+        async with await client.factor(D, E) as A:
+            x = await A.solve(b)
+
+Arguments, results and errors are those of `blockd.Client`, `blockd.Handle` and `blockd.Session`.
+Everything of one client belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from blockd import _factor, _inverse, _operations, _smooth, _solve, errors, results
+from blockd._aio_session import AsyncSession
+from blockd._arrays import System
+from blockd._asyncio import AsyncRunner
+from blockd._calls import Core
+from blockd._factorization import Factorization
+from blockd._held import Held, Names, release_names
+from blockd._model import Model
+from blockd._options import (ConnectOptions, FactorOptions, Matrix, Retry, SmoothOptions,
+                             SolveOptions, Tls)
+from blockd.client import connect_options
+
+__all__ = ["AsyncClient", "AsyncHandle", "AsyncSession", "connect"]
+
+
+def connect(target: Optional[str] = None, *, tls: "Union[bool, Tls]" = False,
+            token: Optional[str] = None, caller: Optional[str] = None, timeout: float = 60.0,
+            retry: Optional[Retry] = None, stream_threshold_bytes: int = 2 << 20,
+            chunk_bytes: int = 1 << 20) -> "AsyncClient":
+    """As `blockd.connect`. To be called, and used, in one running event loop."""
+    return AsyncClient(connect_options(target, tls, token, caller, timeout, retry,
+                                       stream_threshold_bytes, chunk_bytes))
+
+
+class AsyncClient:
+    """As `blockd.Client`."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        self._core = Core(options)
+        self._runner = AsyncRunner(self._core)
+        self._run = self._runner.run
+        self._orphans: deque[Names] = deque()
+        self._kept: _smooth.Kept[AsyncHandle] = _smooth.Kept()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """As `Client.close`."""
+        self._release_orphans()
+        await self._runner.close()
+
+    async def factor(self, D: Any, E: Any = None, *, lower: bool = True,
+                     check_symmetric: bool = False, check_finite: bool = True,
+                     keep_matrix: bool = False, logdet: bool = False,
+                     condition_estimate: bool = False, accuracy: str = "standard",
+                     pin: bool = False, lease: Optional[float] = None,
+                     priority: str = "interactive", idempotency_key: Optional[bytes] = None,
+                     heal: "Union[bool, Matrix]" = False, partial: bool = False,
+                     timeout: Optional[float] = None) -> "AsyncHandle":
+        """As `Client.factor`. A function given as `heal` is called in the event loop."""
+        self._release_orphans()
+        options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
+                                priority, lease, False, idempotency_key, heal, timeout)
+        system = System(D, E, lower, check_symmetric)
+        factored = await self._run(_factor.factor(self._core, system, options, lower, partial))
+        return AsyncHandle(self, factored.held, factored.made)
+
+    async def factor_solve(self, D: Any, E: Any, b: Any, *, lower: bool = True,
+                           check_symmetric: bool = False, check_finite: bool = True,
+                           residual: bool = False, max_refinements: int = 0, logdet: bool = False,
+                           accuracy: str = "standard", priority: str = "interactive",
+                           timeout: Optional[float] = None) -> results.Solution:
+        """As `Client.factor_solve`."""
+        options = FactorOptions(check_finite=check_finite, logdet=logdet, accuracy=accuracy,
+                                priority=priority, timeout=timeout)
+        solving = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
+        system = System(D, E, lower, check_symmetric)
+        return await self._run(_operations.factor_solve(self._core, system, b, options, solving))
+
+    async def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
+                    m0: Any = None, P0: Any = None, covariances: Optional[str] = "full",
+                    lag_one: bool = False, residuals: bool = False, log_likelihood: bool = True,
+                    num_samples: int = 0, seed: int = 0, keep: bool = False,
+                    lease: Optional[float] = None, priority: str = "interactive",
+                    timeout: Optional[float] = None) -> "results.Smoothed[AsyncHandle]":
+        """As `Client.smooth`."""
+        model = Model(F, Q, H, R, y, c, d, m0, P0)
+        options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
+                                keep, lease, priority, timeout)
+        while keep and self._orphans:  # nothing is found that is released meanwhile
+            await self._run(release_names(self._core, self._orphans.popleft()))
+        answer = await self._run(_smooth.smooth(self._core, model, options))
+        handles = self._kept.handles(model, answer, lambda held: AsyncHandle(self, held))
+        return _smooth.result(model, options, answer, handles)
+
+    def session(self, *, max_outstanding: int = 1024) -> AsyncSession:
+        """As `Client.session`; for an `async with`."""
+        return AsyncSession(self._core, self._runner, max_outstanding)
+
+    async def adopt(self, handle: bytes, route: str = "") -> "AsyncHandle":
+        """As `Client.adopt`."""
+        return AsyncHandle(self, await self._run(_operations.adopt(self._core, handle, route)))
+
+    async def list(self) -> "list[results.FactorizationInfo]":
+        """As `Client.list`."""
+        return await self._run(_operations.list_factorizations(self._core))
+
+    async def info(self) -> results.ServerInfo:
+        """As `Client.info`."""
+        return await self._run(_operations.server_info(self._core))
+
+    async def plan(self, num_blocks: int, block_size: int, *, dtype: npt.DTypeLike = np.float64,
+                   num_systems: int = 1, num_rhs: int = 1) -> results.Plan:
+        """As `Client.plan`."""
+        return await self._run(_operations.plan(self._core, num_blocks, block_size, dtype,
+                                                num_systems, num_rhs))
+
+    async def check_health(self) -> None:
+        """As `Client.check_health`."""
+        await self._run(_operations.check_health(self._core))
+
+    async def wait_until_serving(self, timeout: float = 30.0) -> None:
+        """As `Client.wait_until_serving`."""
+        await self._run(_operations.wait_until_serving(self._core, timeout))
+
+    def _release_orphans(self) -> None:
+        while self._orphans:
+            names = self._orphans.popleft()
+            handles = [handle for handle in names.handles if handle]
+            if handles:
+                self._runner.start_release(handles, names.route)
+
+
+class AsyncHandle(Factorization):
+    """As `blockd.Handle`."""
+
+    def __init__(self, client: AsyncClient, held: Held,
+                 made: Optional[_factor.Made] = None) -> None:
+        super().__init__(held, made)
+        self._client = client
+        self._run = client._run
+
+    async def __aenter__(self) -> "AsyncHandle":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.release()
+        except errors.BlockdError:
+            pass  # it falls to expiry and eviction
+
+    def __del__(self) -> None:
+        held = getattr(self, "_held", None)
+        names = held.take() if held is not None else None
+        if names is not None:
+            self._client._orphans.append(names)
+
+    async def solve(self, b: Any, *, residual: bool = False, max_refinements: int = 0,
+                    check_finite: bool = True, priority: str = "interactive",
+                    timeout: Optional[float] = None) -> npt.NDArray[Any]:
+        """As `Handle.solve`."""
+        options = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
+        return await self._run(_solve.solve(self._client._core, self._held, b, options))
+
+    async def solve_with_info(self, b: Any, *, residual: bool = False, max_refinements: int = 0,
+                              check_finite: bool = True, priority: str = "interactive",
+                              timeout: Optional[float] = None) -> results.Solution:
+        """As `Handle.solve_with_info`."""
+        options = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
+        return await self._run(
+            _solve.solve_with_info(self._client._core, self._held, b, options))
+
+    async def refactor(self, D: Any, E: Any = None, *, lower: bool = True,
+                       check_symmetric: bool = False, check_finite: bool = True,
+                       keep_matrix: bool = False, logdet: bool = False,
+                       condition_estimate: bool = False, accuracy: str = "standard",
+                       pin: bool = False, lease: Optional[float] = None,
+                       priority: str = "interactive", overwrite: bool = False,
+                       timeout: Optional[float] = None) -> None:
+        """As `Handle.refactor`."""
+        options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
+                                priority, lease, overwrite, None, False, timeout)
+        system = System(D, E, lower, check_symmetric)
+        self._note(await self._run(
+            _factor.refactor(self._client._core, self._held, system, options)))
+
+    async def selected_inverse(self, parts: str = "blocks", *, first: int = 0,
+                               count: Optional[int] = None, priority: str = "interactive",
+                               timeout: Optional[float] = None) -> Any:
+        """As `Handle.selected_inverse`."""
+        return await self._run(_inverse.selected_inverse(self._client._core, self._held, parts, first,
+                                                         count, priority, timeout))
+
+    async def sample(self, num_samples: int = 1, *, seed: int = 0, first_sample: int = 0,
+                     priority: str = "interactive",
+                     timeout: Optional[float] = None) -> npt.NDArray[Any]:
+        """As `Handle.sample`."""
+        return await self._run(_inverse.sample(self._client._core, self._held, num_samples, seed,
+                                               first_sample, priority, timeout))
+
+    async def info(self, system: int = 0) -> results.FactorizationInfo:
+        """As `Handle.info`."""
+        return await self._run(_operations.get_held(self._client._core, self._held, system))
+
+    async def release(self) -> int:
+        """As `Handle.release`."""
+        return await self._run(_operations.release(self._client._core, self._held.take()))

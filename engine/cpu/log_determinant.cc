@@ -1,0 +1,38 @@
+#include "engine/cpu/log_determinant.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace blockd::cpu {
+namespace {
+
+template <typename T>
+double SumLogs(const EliminationPlan& plan, const T* factor) {
+  const int64_t n = plan.shape().block_size;
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+  double sum = 0;
+  for (const Level& level : plan.levels()) {
+    for (int64_t slot = 0; slot < level.interiors; ++slot) {
+      const T* inverse = factor + level.inverse_offset + slot * TriangleScalars(n);
+      for (int64_t p = 0; p < panels; ++p) {
+        const T* panel = inverse + TrianglePanelOffset(n, p);
+        const int64_t ld = n - p * kPanel;
+        for (int64_t i = 0; i < std::min(kPanel, ld); ++i) {
+          sum += std::log(static_cast<double>(panel[i * ld + i]));
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+double LogDeterminant(const EliminationPlan& plan, const void* factor) {
+  return -2 * (plan.shape().scalar == Scalar::kFloat64
+                   ? SumLogs(plan, static_cast<const double*>(factor))
+                   : SumLogs(plan, static_cast<const float*>(factor)));
+}
+
+}  // namespace blockd::cpu

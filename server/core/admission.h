@@ -1,0 +1,64 @@
+// What a request needs whatever device it goes to: it is accepted here, or refused.
+//
+// Thread-safe. Outlives all permits.
+#ifndef BLOCKD_SERVER_CORE_ADMISSION_H_
+#define BLOCKD_SERVER_CORE_ADMISSION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/core/budget.h"
+#include "server/core/clock.h"
+#include "server/core/permit.h"
+#include "server/core/request.h"
+#include "server/core/tenants.h"
+
+namespace blockd::server {
+
+class Admission {
+ public:
+  // `backlog`: in how long a device has done what waits, as predicted; asked once a place in the
+  // queue is missing. Tenants and clock outlive it.
+  Admission(const CoreLimits& limits, const ServerIdentity& server, Tenants* tenants, Clock* clock,
+            absl::AnyInvocable<absl::Duration() const> backlog);
+
+  const CoreLimits& limits() const { return limits_; }
+  absl::Time Now() const { return clock_->Now(); }
+  Budget& handles() { return handles_; }
+
+  // Accepts a request that counts for so many: it is not over yet, the server does not drain, the
+  // tenant's rate and the queue have room. INVALID_ARGUMENT for REALTIME without a deadline.
+  absl::StatusOr<Permit> Admit(RequestContext& context, int64_t requests = 1);
+  // Of a request that was accepted and is not over: another place in the queue.
+  absl::StatusOr<Permit> AdmitAnother(const Permit& permit);
+  // The tenant's rate of bytes that it sends.
+  absl::Status TakeUpload(const Permit& permit, int64_t bytes);
+  // Its class, not above the tenant's highest.
+  static PriorityClass ClassOf(const RequestContext& context);
+
+  // New work is refused from now on.
+  void Close() { ongoing_.Close(); }
+  void WaitUntilIdle() { ongoing_.WaitUntilNone(); }
+
+ private:
+  absl::Status TakeSlot(Permit& permit);
+  absl::Status TakeRate(const char* quota, TokenBucket& bucket, const Tenant& tenant, double amount,
+                        absl::Time now) const;
+  absl::Duration RetryDelay() const;
+
+  const CoreLimits limits_;
+  const std::string server_name_;
+  Tenants* const tenants_;
+  Clock* const clock_;
+  const absl::AnyInvocable<absl::Duration() const> backlog_;
+  Budget handles_, slots_;
+  OngoingWork ongoing_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_ADMISSION_H_

@@ -1,0 +1,44 @@
+#include "server/core/operations/refactor.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
+
+namespace blockd::server {
+
+absl::Status CheckRefactored(const Factorization& held, const Shape& shape,
+                             std::string_view handle) {
+  if (held.shape() == shape) return absl::OkStatus();
+  return InvalidFieldError("spec", ToString(shape),
+                           absl::StrCat(ToString(held.shape()), ", the shape of ",
+                                        absl::string_view(handle.data(), handle.size())));
+}
+
+int64_t BytesBeyond(const FactorizationCache::Pin& old, const EliminationPlan& plan) {
+  return std::max<int64_t>(Shard::FactorCharge(plan) - Shard::FactorCharge(old->plan()), 0);
+}
+
+absl::StatusOr<Overwritten> BeginOverwrite(Shard& shard, FactorizationCache::Pin& old,
+                                           const EliminationPlan& plan, int64_t reserved,
+                                           Permit& permit) {
+  const int64_t old_charge = Shard::FactorCharge(old->plan());
+  std::optional<Holding> taken = shard.cache().BeginOverwrite(old);
+  if (!taken) {
+    absl::StatusOr<Reservation> more =
+        shard.device().Reserve(permit.tenant, Shard::FactorCharge(plan) - reserved);
+    if (!more.ok()) return more.status();
+    permit.device.Merge(*std::move(more));
+    return Overwritten();
+  }
+  Overwritten overwritten{.begun = true, .recycled = {}};
+  permit.device.Merge(taken->reservation.Split(old_charge));
+  const bool same_size = taken->factorization->plan().factor_bytes() == plan.factor_bytes();
+  overwritten.recycled = Factorization::Recycle(std::move(taken->factorization));
+  if (!same_size) overwritten.recycled.Reset();
+  return overwritten;
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,23 @@
+// Smooth, over the core's own Factor, SolveMany, SelectedInverse and Sample: a chain of them for
+// each system, all chains at once. It is one accepted request, whose parts only wait for places.
+//
+// Thread-safe.
+#ifndef BLOCKD_SERVER_CORE_OPERATIONS_SMOOTH_H_
+#define BLOCKD_SERVER_CORE_OPERATIONS_SMOOTH_H_
+
+#include "server/core/admission.h"
+#include "server/core/request.h"
+#include "server/core/smooth_request.h"
+
+namespace blockd::server {
+
+class SolverCore;
+
+// Assembles on the calling thread, which takes as long as a factorization of the blocks that the
+// model has; then as SolverCore::Smooth says.
+void StartSmooth(SolverCore* core, Admission* admission, ContextPtr context,
+                 const MeasuredSmooth& measured, const SmoothResults& results, SmoothDone done);
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_OPERATIONS_SMOOTH_H_

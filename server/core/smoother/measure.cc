@@ -1,0 +1,178 @@
+// MeasureSmooth (smooth_request.h): what a Smooth must be, how large its answer is, and what of its
+// observations is missing.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/numeric/int128.h"
+#include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
+#include "server/core/smooth_request.h"
+#include "server/core/smoother/missing_patterns.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 62;
+
+absl::Status CheckCount(const char* field, int64_t count, int64_t most) {
+  if (count >= 1 && count <= most) return absl::OkStatus();
+  return InvalidFieldError(field, absl::StrCat(count), absl::StrCat("1 to ", most));
+}
+
+// As many numbers as the sizes say, and all of them finite.
+absl::Status CheckArray(const char* field, std::span<const double> values, int64_t steps,
+                        int64_t rows, int64_t columns) {
+  const absl::int128 expected = absl::int128(steps) * rows * columns;
+  if (expected != absl::int128(std::ssize(values))) {
+    return InvalidFieldError(field, absl::StrCat(values.size(), " numbers"),
+                             absl::StrCat(steps, " of ", rows, " x ", columns));
+  }
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](double x) { return !std::isfinite(x); });
+  if (bad == values.end()) return absl::OkStatus();
+  const auto at = bad - values.begin();
+  return InvalidFieldError(field, absl::StrCat(*bad, " at number ", at), "finite numbers");
+}
+
+absl::Status CheckModel(const char* field, const ModelArray& array, bool may_be_absent,
+                        int64_t steps, int64_t rows, int64_t columns) {
+  if (array.values.empty() && may_be_absent) return absl::OkStatus();
+  return CheckArray(field, array.values, array.per_step ? steps : 1, rows, columns);
+}
+
+// Beside the model and the results.
+int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns) {
+  const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
+  const int64_t systems = std::ssize(patterns.systems), masks = std::ssize(patterns.masks);
+  const bool palette = params.is_constant();
+  // A palette has a block for each mask at the first, the last and all other steps.
+  const int64_t diagonals = palette ? std::min(steps, masks + 2) : steps;
+  const absl::int128 blocks = absl::int128(systems) * n * n * (diagonals + (palette ? 1 : steps));
+  // R is factored for each mask, where it is not another one at each step.
+  const absl::int128 factors =
+      params.observation_covariance.per_step ? absl::int128(systems) * steps : absl::int128(masks);
+  const absl::int128 inverse =  // where blocks are asked for that are no result
+      params.residuals || params.lag_one ? absl::int128(systems) * n * n * steps : 0;
+  const absl::int128 doubles = blocks + inverse + factors * ny * ny +
+                               std::ssize(params.transition_covariance.values) +
+                               absl::int128(systems) * steps * (1 + ny);
+  return static_cast<int64_t>(std::min(doubles * 8, absl::int128(kMostBytes)));
+}
+
+// Sizes, the lengths of the arrays, and that all numbers are finite but for what is missing.
+absl::Status CheckSmooth(const SmoothParams& params, const CoreLimits& limits) {
+  const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
+  absl::Status status = CheckCount("header.num_steps", steps, kMaxRows);
+  status.Update(CheckCount("header.state_size", n, kMaxBlockSize));
+  status.Update(CheckCount("header.observation_size", ny, kMaxBlockSize));
+  status.Update(CheckCount("header.num_series", params.num_series, limits.max_rhs));
+  if (!status.ok()) return status;
+  const Shape shape{steps, n, Scalar::kFloat64};
+  if (absl::Status fits = CheckShape(shape); !fits.ok()) {
+    return InvalidFieldError("header.num_steps", std::string(fits.message()),
+                             "a system that the server may hold");
+  }
+  if (params.num_samples < 0 || params.num_samples > limits.max_rhs / params.num_series) {
+    return InvalidFieldError("header.options.num_samples", absl::StrCat(params.num_samples),
+                             absl::StrCat("0 to ", limits.max_rhs / params.num_series));
+  }
+  const absl::int128 results = absl::int128(steps) * n *
+                               (params.num_series + 2 * absl::int128(n) * params.num_series +
+                                params.num_samples * params.num_series + ny);
+  if (results > kMostBytes / 8) {
+    return InvalidFieldError("header.num_series", absl::StrCat(params.num_series),
+                             "fewer series, steps, states or samples");
+  }
+  const bool one = steps == 1;
+  status.Update(CheckModel("header.transition", params.transition, one, steps - 1, n, n));
+  status.Update(CheckModel("header.transition_covariance", params.transition_covariance, one,
+                           steps - 1, n, n));
+  status.Update(CheckModel("header.observation", params.observation, false, steps, ny, n));
+  status.Update(CheckModel("header.observation_covariance", params.observation_covariance, false,
+                           steps, ny, ny));
+  status.Update(
+      CheckModel("header.transition_offset", params.transition_offset, true, steps - 1, n, 1));
+  status.Update(
+      CheckModel("header.observation_offset", params.observation_offset, true, steps, ny, 1));
+  if (!params.diffuse) {
+    status.Update(CheckArray("header.diffuse", params.initial_mean, 1, n, 1));
+    status.Update(CheckArray("header.diffuse", params.initial_covariance, 1, n, n));
+  }
+  if (!status.ok()) return status;
+  if (absl::int128(ny) * steps * params.num_series !=
+      absl::int128(std::ssize(params.observations))) {
+    return InvalidFieldError("chunk", absl::StrCat(params.observations.size(), " numbers of y"),
+                             absl::StrCat(ny, " x ", steps, " x ", params.num_series));
+  }
+  const auto bad = std::find_if(params.observations.begin(), params.observations.end(),
+                                [](double y) { return std::isinf(y); });
+  if (bad == params.observations.end()) return absl::OkStatus();
+  const int64_t at = bad - params.observations.begin();
+  return InvalidFieldError("chunk",
+                           absl::StrCat("an infinite element ", at % ny, " of y at step ",
+                                        at / ny % steps, " of series ", at / ny / steps),
+                           "finite numbers, and NaN for what is missing");
+}
+
+MissingPatterns FindPatterns(const SmoothParams& params) {
+  const int64_t ny = params.observation_size;
+  MissingPatterns patterns;
+  absl::flat_hash_map<std::string, uint32_t> mask_of;
+  absl::flat_hash_map<std::vector<uint32_t>, uint32_t> system_of;
+  std::string key(static_cast<size_t>(ny), '\0');
+  const double* y = params.observations.data();
+  for (int64_t k = 0; k < params.num_series; ++k) {
+    std::vector<uint32_t> steps(static_cast<size_t>(params.num_steps));
+    int64_t observed = 0;
+    for (uint32_t& step : steps) {
+      for (int64_t i = 0; i < ny; ++i, ++y) key[i] = std::isnan(*y) ? 0 : 1;
+      const auto [known, made] = mask_of.try_emplace(key, patterns.masks.size());
+      if (made) {
+        MissingPatterns::Mask& mask = patterns.masks.emplace_back();
+        for (int64_t i = 0; i < ny; ++i) {
+          if (key[i] != 0) mask.rows.push_back(static_cast<int32_t>(i));
+        }
+      }
+      step = known->second;
+      observed += std::ssize(patterns.masks[step].rows);
+    }
+    const auto [known, made] = system_of.try_emplace(steps, patterns.systems.size());
+    if (made) patterns.systems.push_back(std::move(steps));
+    patterns.system_of_series.push_back(known->second);
+    patterns.observed.push_back(observed);
+  }
+  return patterns;
+}
+
+}  // namespace
+
+absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const CoreLimits& limits) {
+  if (absl::Status status = CheckSmooth(params, limits); !status.ok()) return status;
+  MeasuredSmooth measured{params, {}, std::make_shared<MissingPatterns>(FindPatterns(params))};
+  const int64_t systems = std::ssize(measured.patterns->systems);
+  const int64_t n = params.state_size, steps = params.num_steps, series = params.num_series;
+  SmoothSizes& sizes = measured.sizes;
+  sizes.systems = systems;
+  sizes.means = n * steps * series;
+  switch (params.covariances) {
+    case SmoothedCovariances::kNone:
+      break;
+    case SmoothedCovariances::kVariances:
+      sizes.covariances = n * steps * systems;
+      break;
+    case SmoothedCovariances::kFull:
+      sizes.covariances = n * n * steps * systems;
+      break;
+  }
+  if (params.lag_one) sizes.lag_one = n * n * (steps - 1) * systems;
+  if (params.residuals) sizes.residuals = params.observation_size * steps * series;
+  sizes.samples = n * steps * params.num_samples * series;
+  sizes.work_bytes = WorkBytes(params, *measured.patterns);
+  return measured;
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,185 @@
+#include "server/device_options.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/core/byte_size.h"
+#include "server/core/handle.h"
+#include "server/flag_checks.h"
+#include "server/machine_limits.h"
+
+using blockd::server::ByteSize;
+
+// One default, in DeviceOptions; the flags take theirs from here.
+static const blockd::server::DeviceOptions& DeviceDefaults() {
+  static const auto& defaults = *new blockd::server::DeviceOptions;
+  return defaults;
+}
+
+ABSL_FLAG(std::string, backend, DeviceDefaults().backend,
+          "Where to compute: auto, cuda, rocm or cpu, as far as this build has them.");
+ABSL_FLAG(
+    std::string, devices, DeviceDefaults().devices,
+    "Devices of --backend, which share the work: all, or a list as 0,1. A device may name its "
+    "own backend, as cuda:1; cpu,cpu are two devices that share the processors.");
+ABSL_FLAG(ByteSize, device_memory, ByteSize{DeviceDefaults().device.memory_bytes},
+          "Size of the memory pool on each device, for factorizations and work under way, as 8GiB; "
+          "0: three quarters of what is free at start, which several on the CPU share.");
+ABSL_FLAG(ByteSize, pinned_memory, ByteSize{DeviceDefaults().device.host_memory_bytes},
+          "Host memory that GPUs read and write where it lies, for right-hand sides and solutions; "
+          "what has no room there is copied once more. 0: none.");
+ABSL_FLAG(
+    int32_t, cpu_threads, DeviceDefaults().device.cpu_threads,
+    "Threads of the CPU backend, of all its devices together; 0: one a processor that the server "
+    "may use, by its affinity and the CPU quota of its control group. Results do not depend on "
+    "it.");
+ABSL_FLAG(int32_t, cpu_lanes, DeviceDefaults().device.cpu_lanes,
+          "Segments that a plan of the CPU backend may run at once; 0: one a processor of each "
+          "device. The last bits of results depend on it.");
+
+namespace blockd::server {
+namespace {
+
+constexpr int64_t kMostMemory = int64_t{1} << 50, kMostPinned = int64_t{1} << 40;
+constexpr int32_t kMostIndex = 1024;
+constexpr char kDeviceList[] = "all, or a list of indices, as 0,1 or cuda:0,cuda:1 or cpu,cpu";
+
+bool IsBackend(absl::string_view word) {
+  return word == "auto" || word == "cuda" || word == "rocm" || word == "cpu";
+}
+
+// One word of the list; nullopt if it is none.
+std::optional<DeviceChoice> ParseDevice(absl::string_view word, const std::string& backend) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(word, absl::MaxSplits(':', 1));
+  DeviceChoice choice{.backend = backend};
+  absl::string_view index = word;
+  if (IsBackend(parts.first)) {
+    choice.backend = std::string(parts.first);
+    if (parts.first == word) return choice;
+    index = parts.second;
+  }
+  const bool digits = !index.empty() && std::all_of(index.begin(), index.end(),
+                                                    [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || !absl::SimpleAtoi(index, &choice.index) || choice.index > kMostIndex) {
+    return std::nullopt;
+  }
+  return choice;
+}
+
+// How many of them are on the CPU, or would be.
+int32_t CpusOf(const std::vector<DeviceChoice>& choices) {
+  return static_cast<int32_t>(
+      std::count_if(choices.begin(), choices.end(), [](const DeviceChoice& choice) {
+        return choice.backend == "cpu" || choice.backend == "auto";
+      }));
+}
+
+// The threads of one of several CPUs: as many for each, and one more for the first ones.
+int32_t Part(int32_t threads, int32_t parts, int32_t part) {
+  return std::max(1, threads / parts + (part < threads % parts ? 1 : 0));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DeviceChoice>> ParseDevices(const DeviceOptions& options) {
+  std::vector<DeviceChoice> choices;
+  if (options.devices == "all") return std::vector<DeviceChoice>{{options.backend, 0}};
+  for (const absl::string_view word : absl::StrSplit(options.devices, ',')) {
+    const std::optional<DeviceChoice> choice = ParseDevice(word, options.backend);
+    if (!choice) return RefuseFlag("devices", options.devices, kDeviceList);
+    if (options.backend != "auto" && choice->backend != options.backend) {
+      return RefuseFlag(
+          "devices", options.devices,
+          absl::StrCat("devices of --backend=", options.backend, ", or --backend=auto"));
+    }
+    const bool numbered = choice->backend != "cpu" || word != "cpu";
+    if (numbered && std::find(choices.begin(), choices.end(), *choice) != choices.end()) {
+      return RefuseFlag("devices", options.devices, absl::StrCat(word, " once"));
+    }
+    choices.push_back(*choice);
+  }
+  if (choices.size() > kMaxShards) {
+    return RefuseFlag("devices", absl::StrCat(choices.size(), " devices"),
+                      absl::StrCat("at most ", kMaxShards));
+  }
+  return choices;
+}
+
+absl::Status CheckDevices(DeviceOptions* options) {
+  absl::Status status = CheckOneOf("backend", options->backend, {"auto", "cuda", "rocm", "cpu"});
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<DeviceChoice>> choices = ParseDevices(*options);
+  if (!choices.ok()) return choices.status();
+  BackendOptions& device = options->device;
+  if (device.cpu_threads == 0) device.cpu_threads = MachineProcessors();
+  if (device.cpu_lanes == 0) {
+    device.cpu_lanes = std::max(1, MachineProcessors() / std::max(1, CpusOf(*choices)));
+  }
+  status.Update(CheckNumber("cpu_threads", device.cpu_threads, 0, 4096));
+  status.Update(CheckNumber("cpu_lanes", device.cpu_lanes, 0, 4096));
+  status.Update(CheckBytes("device_memory", device.memory_bytes, 0, kMostMemory));
+  status.Update(CheckBytes("pinned_memory", device.host_memory_bytes, 0, kMostPinned));
+  return status;
+}
+
+absl::StatusOr<OpenedDevices> OpenDevices(const DeviceOptions& options) {
+  absl::StatusOr<std::vector<DeviceChoice>> choices = ParseDevices(options);
+  if (!choices.ok()) return choices.status();
+  const int32_t cpus = std::max(1, CpusOf(*choices));
+  OpenedDevices opened;
+  std::string found = "auto";  // what that turned out to be
+  int32_t cpu = 0;             // of those that are, or would be
+  bool has_host_memory = false;
+  for (size_t i = 0; i < choices->size(); ++i) {
+    DeviceChoice choice = (*choices)[i];
+    const bool is_auto = choice.backend == "auto";
+    if (is_auto) choice.backend = found;
+    BackendOptions device = options.device;
+    device.device = choice.index;
+    device.cpu_threads = Part(device.cpu_threads, cpus, cpu);
+    cpu += is_auto || choice.backend == "cpu" ? 1 : 0;
+    device.memory_parts = cpus;
+    if (has_host_memory) device.host_memory_bytes = 0;  // one reaches as far as the other
+    absl::StatusOr<std::unique_ptr<Backend>> backend =
+        CreateBackend(choice.backend, device, &opened.passed_over);
+    if (absl::IsResourceExhausted(backend.status())) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "--device_memory=", options.device.memory_bytes, ": ", backend.status().message()));
+    }
+    if (!backend.ok()) return backend.status();
+    const std::string name = (*backend)->device().backend;
+    for (size_t j = 0; j < i && name != "cpu"; ++j) {
+      if (choice.index == (*choices)[j].index && opened.backends[j]->device().backend == name) {
+        return RefuseFlag("devices", options.devices,
+                          absl::StrCat(name, ":", choice.index, " once"));
+      }
+    }
+    has_host_memory |= (*backend)->host_memory() != nullptr;
+    opened.backends.push_back(*std::move(backend));
+    if (is_auto) found = name;
+    if (options.devices != "all" || i > 0) continue;
+    const absl::StatusOr<int32_t> count = CountDevices(name);
+    if (!count.ok()) return count.status();
+    for (int32_t index = 1; index < *count; ++index) choices->push_back({name, index});
+  }
+  return opened;
+}
+
+DeviceOptions DevicesFromFlags() {
+  DeviceOptions options;
+  options.backend = absl::GetFlag(FLAGS_backend);
+  options.devices = absl::GetFlag(FLAGS_devices);
+  options.device.memory_bytes = absl::GetFlag(FLAGS_device_memory).bytes;
+  options.device.host_memory_bytes = absl::GetFlag(FLAGS_pinned_memory).bytes;
+  options.device.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
+  options.device.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
+  return options;
+}
+
+}  // namespace blockd::server

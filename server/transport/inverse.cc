@@ -1,0 +1,159 @@
+#include "server/transport/inverse.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/v1/blockd.pb.h"
+#include "server/transport/chunked_reply.h"
+#include "server/transport/wire.h"
+
+namespace blockd::server {
+namespace {
+
+absl::StatusOr<InverseParts> ToParts(v1::InverseParts parts) {
+  switch (parts) {
+    case v1::DIAGONAL:
+      return InverseParts::kDiagonalEntries;
+    case v1::INVERSE_PARTS_UNSPECIFIED:
+    case v1::DIAGONAL_BLOCKS:
+      return InverseParts::kDiagonalBlocks;
+    case v1::TRIDIAGONAL_BLOCKS:
+      return InverseParts::kWithCouplings;
+    default:
+      return InvalidFieldError("parts", absl::StrCat(static_cast<int>(parts)), "an InverseParts");
+  }
+}
+
+// What both have: a handle, the shape that it stands for, and memory for the answer.
+template <typename Request>
+class InverseCallOf : public ChunkedCallOf<Request> {
+ public:
+  using ChunkedCallOf<Request>::ChunkedCallOf;
+
+ protected:
+  absl::StatusOr<Handle> TakeHandle() {
+    absl::StatusOr<Handle> handle = ToHandle("handle", this->request_.handle());
+    if (!handle.ok()) return handle.status();
+    const RequestContext& context = *this->record().context();
+    absl::Status status =
+        ReadPriority("priority", this->request_.priority(), this->record().context().get());
+    if (!status.ok()) return status;
+    absl::StatusOr<Shape> shape = this->core().ShapeOf(context.caller, *handle);
+    if (!shape.ok()) return shape.status();
+    shape_ = *shape;
+    return handle;
+  }
+  Shape shape_;
+  Payload values_;
+};
+
+class SelectedInverseCall final : public InverseCallOf<v1::SelectedInverseRequest> {
+ public:
+  using InverseCallOf::InverseCallOf;
+
+ private:
+  void Start() override {
+    absl::Status status = Read();
+    if (!status.ok()) return Fail(status);
+    core().SelectedInverse(record().context(), params_, Done());
+  }
+
+  absl::Status Read() {
+    const absl::StatusOr<Handle> handle = TakeHandle();
+    if (!handle.ok()) return handle.status();
+    params_.handle = *handle;
+    const absl::StatusOr<InverseParts> parts = ToParts(request_.parts());
+    if (!parts.ok()) return parts.status();
+    params_.parts = *parts;
+    params_.first_block = request_.first_block();
+    params_.num_blocks = request_.num_blocks();
+    absl::Status status = params_.Resolve(shape_);
+    if (!status.ok()) return status;
+    record().SetSolve(*handle, params_.num_blocks);
+    const int64_t diagonal = InverseDiagonalBytes(shape_, *parts, params_.num_blocks);
+    const int64_t coupling = InverseCouplingBytes(shape_, *parts, params_.num_blocks);
+    absl::StatusOr<Payload> values = Allocate(diagonal + coupling);
+    if (!values.ok()) return values.status();
+    values_ = *std::move(values);
+    params_.diagonal = values_.span().first(static_cast<size_t>(diagonal));
+    params_.coupling = values_.span().subspan(static_cast<size_t>(diagonal));
+    return absl::OkStatus();
+  }
+
+  void Answer(const CostReply& reply) override {
+    v1::SelectedInverseReply wire;
+    v1::SelectedInverseHead& head = *wire.mutable_head();
+    head.set_num_blocks(params_.num_blocks);
+    head.set_block_size(shape_.block_size);
+    head.set_scalar(ToWire(shape_.scalar));
+    head.set_diagonal_bytes(std::ssize(params_.diagonal));
+    head.set_coupling_bytes(std::ssize(params_.coupling));
+    ToWire(reply.cost, head.mutable_cost());
+    SucceedInChunks(wire, v1::SelectedInverseReply::kChunkFieldNumber, std::move(values_));
+  }
+
+  SelectedInverseParams params_;
+};
+
+class SampleCall final : public InverseCallOf<v1::SampleRequest> {
+ public:
+  using InverseCallOf::InverseCallOf;
+
+ private:
+  void Start() override {
+    absl::Status status = Read();
+    if (!status.ok()) return Fail(status);
+    core().Sample(record().context(), params_, Done());
+  }
+
+  absl::Status Read() {
+    const absl::StatusOr<Handle> handle = TakeHandle();
+    if (!handle.ok()) return handle.status();
+    params_.handle = *handle;
+    params_.seed = request_.seed();
+    params_.first_sample = request_.first_sample();
+    params_.num_samples = request_.num_samples() == 0 ? 1 : request_.num_samples();
+    record().SetSolve(*handle, params_.num_samples);
+    const int64_t most = core().limits().max_rhs;
+    if (params_.num_samples < 1 || params_.num_samples > most) {
+      return InvalidFieldError("num_samples", absl::StrCat(params_.num_samples),
+                               absl::StrCat("1 to ", most));
+    }
+    const absl::StatusOr<int64_t> bytes = RhsBytes(shape_, params_.num_samples, "num_samples");
+    if (!bytes.ok()) return bytes.status();
+    absl::StatusOr<Payload> values = Allocate(*bytes);
+    if (!values.ok()) return values.status();
+    values_ = *std::move(values);
+    params_.samples = values_.span();
+    return absl::OkStatus();
+  }
+
+  void Answer(const CostReply& reply) override {
+    v1::SampleReply wire;
+    v1::SampleHead& head = *wire.mutable_head();
+    head.set_num_samples(params_.num_samples);
+    head.set_num_rows(shape_.rows());
+    head.set_scalar(ToWire(shape_.scalar));
+    head.set_samples_bytes(std::ssize(params_.samples));
+    ToWire(reply.cost, head.mutable_cost());
+    SucceedInChunks(wire, v1::SampleReply::kChunkFieldNumber, std::move(values_));
+  }
+
+  SampleParams params_;
+};
+
+}  // namespace
+
+std::shared_ptr<ServerCall> MakeSelectedInverse(ServiceState* state,
+                                                std::unique_ptr<IncomingCall> incoming) {
+  return std::make_shared<SelectedInverseCall>(state, Method::kSelectedInverse,
+                                               std::move(incoming));
+}
+
+std::shared_ptr<ServerCall> MakeSample(ServiceState* state,
+                                       std::unique_ptr<IncomingCall> incoming) {
+  return std::make_shared<SampleCall>(state, Method::kSample, std::move(incoming));
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,211 @@
+// The requests of a shared-memory session that have a matrix.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/transport/factor_solve_many.h"
+#include "server/transport/factor_solve_params.h"
+#include "server/transport/shm_call.h"
+#include "server/transport/solve_many.h"
+#include "server/transport/wire.h"
+
+namespace blockd::server {
+namespace {
+
+absl::Status DataInMessage(std::string_view fields) {
+  return InvalidFieldError(fields, "given in the message", "data that lies in shared memory");
+}
+
+// Without the words and the details of failures it fits in the room that was checked.
+void DropDetailsToFit(size_t room, v1::FactorReply* reply) {
+  if (reply->ByteSizeLong() <= room) return;
+  for (v1::FactoredSystem& system : *reply->mutable_system()) {
+    if (!system.has_status()) continue;
+    system.mutable_status()->clear_details();
+    system.mutable_status()->clear_message();
+  }
+}
+
+}  // namespace
+
+absl::Status ShmCall::ReadMessage(google::protobuf::Message* message) {
+  ServiceState* const state = session_->state();
+  const auto bytes = Data("message_offset", request_.message_offset, request_.message_bytes);
+  if (!bytes.ok()) return bytes.status();
+  const TenantPtr& tenant = record_.context()->tenant;
+  // The copy, while it is parsed.
+  absl::StatusOr<Reservation> copied =
+      state->core->host().Reserve(tenant, static_cast<int64_t>(bytes->size()));
+  if (!copied.ok()) return copied.status();
+  const grpc::Slice slice(bytes->data(), bytes->size());
+  const grpc::ByteBuffer copy(&slice, 1);
+  absl::Status status = state->CheckMessageSize(copy);
+  return status.ok() ? state->Parse(copy, tenant, message, &host_bytes_) : status;
+}
+
+template <typename Message>
+absl::StatusOr<const Message*> ShmCall::ReadMessage() {
+  auto message = std::make_unique<Message>();
+  const Message* const read = message.get();
+  absl::Status status = ReadMessage(message.get());
+  if (!status.ok()) return status;
+  message_ = std::move(message);
+  return read;
+}
+
+absl::Status ShmCall::Factor() {
+  const absl::StatusOr<const v1::FactorStreamHeader*> read = ReadMessage<v1::FactorStreamHeader>();
+  if (!read.ok()) return read.status();
+  const v1::FactorStreamHeader& header = **read;
+  const v1::SystemSpec& spec = header.spec();
+  absl::StatusOr<MatrixForm> form = ToForm(spec);
+  if (!form.ok()) return form.status();
+  const int64_t systems = header.num_systems();
+  record_.SetShape(form->shape, systems);
+  const int64_t most = session_->state()->options.core.max_systems;
+  if (systems < 1 || systems > most) {
+    return InvalidFieldError("num_systems", absl::StrCat(systems), absl::StrCat("1 to ", most));
+  }
+  absl::Status status = CheckReplyRoom(static_cast<uint64_t>(systems));
+  if (!status.ok()) return status;
+  absl::StatusOr<FactorParams> params = ToFactorParams(*form, systems, header.options());
+  if (!params.ok()) return params.status();
+  const ContextPtr& context = record_.context();
+  status = ReadPriority("options.priority", header.options().priority(), context.get());
+  if (!status.ok()) return status;
+  const absl::StatusOr<int64_t> bytes = CheckedProduct(form->bytes(), systems);
+  if (!bytes.ok() || static_cast<uint64_t>(*bytes) != request_.bytes) {
+    return InvalidFieldError("bytes", absl::StrCat(request_.bytes),
+                             absl::StrCat(systems, " times ", form->bytes()));
+  }
+  const auto matrices = Data("rhs_offset", request_.rhs_offset, request_.bytes);
+  if (!matrices.ok()) return matrices.status();
+  std::vector<BlockTridiagonalView> views(static_cast<size_t>(systems),
+                                          ViewWithoutBlocks(*form, spec));
+  const std::byte* next = matrices->data();
+  for (BlockTridiagonalView& view : views) {
+    view.diagonal = next;
+    view.coupling = next + form->diagonal_bytes();
+    next += form->bytes();
+  }
+  session_->state()->core->Factor(
+      context, *params, std::move(views),
+      [self = shared_from_this()](absl::StatusOr<FactorReply> answer) mutable {
+        std::exchange(self, nullptr)->AnswerFactor(answer);
+      });
+  return absl::OkStatus();
+}
+
+void ShmCall::AnswerFactor(const absl::StatusOr<FactorReply>& answer) {
+  if (!answer.ok()) return Fail(answer.status());
+  record_.SetCost(answer->cost);
+  v1::FactorReply wire;
+  ToWire(*answer, &wire);
+  DropDetailsToFit(room_.size(), &wire);
+  Succeed({}, &wire);
+}
+
+absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
+                                  std::span<SolveManyParams::Columns> solves) const {
+  const size_t systems = matrices.size();
+  if (request_.num_rhs != static_cast<int64_t>(systems)) {
+    return InvalidFieldError("num_rhs", absl::StrCat(request_.num_rhs, " systems"),
+                             absl::StrCat("as many as in the message: ", systems));
+  }
+  absl::Status status = CheckReplyRoom(systems);
+  if (!status.ok()) return status;
+  const auto described =
+      Data("rhs_offset", request_.rhs_offset, systems * sizeof(v1::ShmFactorSolve));
+  if (!described.ok()) return described.status();
+  const auto* const all = reinterpret_cast<const v1::ShmFactorSolve*>(described->data());
+  for (size_t i = 0; i < systems; ++i) {
+    const v1::ShmFactorSolve one = CopyOnce(all[i]);
+    BlockTridiagonalView& matrix = matrices[i];
+    const auto read = [&](std::string_view part, uint64_t offset, uint64_t bytes, int64_t expected,
+                          const void** place) -> absl::Status {
+      const std::string name(part);
+      if (bytes != static_cast<uint64_t>(expected)) {
+        return InvalidFieldError(name + "_bytes", absl::StrCat(bytes, " bytes"),
+                                 absl::StrCat(expected, " bytes"));
+      }
+      const auto data = Data(name + "_offset", offset, bytes);
+      if (data.ok()) *place = data->data();
+      return data.status();
+    };
+    status = read("diagonal", one.diagonal_offset, one.diagonal_bytes, matrix.form.diagonal_bytes(),
+                  &matrix.diagonal);
+    if (status.ok()) {
+      status = read("coupling", one.coupling_offset, one.coupling_bytes,
+                    matrix.form.coupling_bytes(), &matrix.coupling);
+    }
+    if (!status.ok()) return status;
+    const auto columns =
+        ColumnsOf(solves[i].num_rhs, one.rhs_offset, one.solution_offset, one.bytes);
+    if (!columns.ok()) return columns.status();
+    solves[i] = *columns;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmCall::FactorSolve() {
+  const auto read = ReadMessage<v1::FactorSolveRequest>();
+  if (!read.ok()) return read.status();
+  const v1::FactorSolveRequest& message = **read;
+  if (message.has_system() || !message.rhs().empty()) return DataInMessage("system, rhs");
+  absl::StatusOr<FactorSolveParams> params = ReadHead(message, &record_);
+  if (!params.ok()) return params.status();
+  SolveManyParams::Columns columns{.num_rhs = params->num_rhs, .rhs = {}, .solution = {}};
+  absl::Status status = ReadSystems({&params->matrix, 1}, {&columns, 1});
+  if (!status.ok()) return status;
+  params->rhs = columns.rhs;
+  params->solution = columns.solution;
+  session_->state()->core->FactorSolve(
+      record_.context(), *params,
+      [self = shared_from_this()](const absl::StatusOr<SolveReply>& answer) mutable {
+        std::exchange(self, nullptr)->AnswerFactorSolve(answer);
+      });
+  return absl::OkStatus();
+}
+
+void ShmCall::AnswerFactorSolve(const absl::StatusOr<SolveReply>& answer) {
+  if (!answer.ok()) return Fail(answer.status());
+  record_.SetCost(answer->cost);
+  v1::FactorSolveReply wire;
+  ToWire(*answer, &wire);
+  Succeed({}, &wire);
+}
+
+absl::Status ShmCall::FactorSolveMany() {
+  const auto read = ReadMessage<v1::FactorSolveManyRequest>();
+  if (!read.ok()) return read.status();
+  const v1::FactorSolveManyRequest& message = **read;
+  if (!message.matrix().empty() || !message.rhs().empty()) return DataInMessage("matrix, rhs");
+  absl::StatusOr<FactorSolveManyParams> params = ReadHead(message, &record_);
+  if (!params.ok()) return params.status();
+  absl::Status status = ReadSystems(params->matrices, params->solves);
+  if (status.ok()) {
+    status = session_->state()->core->host().Extend(
+        record_.context()->tenant, std::ssize(params->handles) * kHostBytesPerSolve, &host_bytes_);
+  }
+  if (!status.ok()) return status;
+  solves_ = params->solves;
+  session_->state()->core->FactorSolveMany(
+      record_.context(), *std::move(params),
+      [self = shared_from_this()](absl::StatusOr<FactorSolveManyReply> answer) mutable {
+        self->refactored_ = std::move(answer);
+        AnswerSoon(std::move(self));
+      });
+  return absl::OkStatus();
+}
+
+void ShmCall::AnswerFactorSolveMany() {
+  if (!refactored_.ok()) return Fail(refactored_.status());
+  record_.SetCost(refactored_->cost);
+  v1::SolveManyReply wire;
+  ClearFailed(*refactored_, solves_);
+  ToWire(*refactored_, &wire);
+  SucceedMany(&wire);
+}
+
+}  // namespace blockd::server

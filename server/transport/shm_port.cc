@@ -1,0 +1,291 @@
+#include "server/transport/shm_port.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/logging.h"
+#include "server/transport/wire.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr size_t kMostGuests = 64;         // who have not said yet what they want
+constexpr int64_t kLeastDescriptors = 16;  // that stay free
+constexpr uint64_t kMostDataBytes = uint64_t{1} << 46;
+
+// A welcome, then a status where it refuses; with the descriptor where it does not.
+void Send(int socket, v1::ShmWelcome welcome, const std::string& status, int fd) {
+  std::memcpy(welcome.magic, v1::kShmMagic, sizeof(welcome.magic));
+  welcome.version = v1::kShmVersion;
+  welcome.status_bytes = static_cast<uint32_t>(status.size());
+  std::string bytes(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
+  bytes += status;
+  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &fd, sizeof(fd));
+  }
+  // There is room: nothing has been sent on it. Where it fails the client is gone.
+  (void)sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+absl::Status CheckHello(const v1::ShmHello& hello) {
+  if (std::memcmp(hello.magic, v1::kShmMagic, sizeof(hello.magic)) != 0) {
+    return absl::InvalidArgumentError("this is no shared-memory session's hello");
+  }
+  if (hello.version != v1::kShmVersion) {
+    return InvalidFieldError("version", absl::StrCat(hello.version), absl::StrCat(v1::kShmVersion));
+  }
+  if (hello.slots < v1::kShmMinSlots || hello.slots > v1::kShmMaxSlots ||
+      !std::has_single_bit(hello.slots)) {
+    return InvalidFieldError(
+        "slots", absl::StrCat(hello.slots),
+        absl::StrCat("a power of two from ", v1::kShmMinSlots, " to ", v1::kShmMaxSlots));
+  }
+  if (hello.data_bytes < 1 || hello.data_bytes > kMostDataBytes) {
+    return InvalidFieldError("data_bytes", absl::StrCat(hello.data_bytes),
+                             absl::StrCat("1 to ", kMostDataBytes));
+  }
+  if (hello.caller_bytes > sizeof(hello.caller) || hello.token_bytes > sizeof(hello.token)) {
+    return InvalidFieldError(
+        "caller_bytes, token_bytes", absl::StrCat(hello.caller_bytes, ", ", hello.token_bytes),
+        absl::StrCat("at most ", sizeof(hello.caller), ", ", sizeof(hello.token)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ShmPort::ShmPort(ServiceState* state, Listener listener)
+    : state_(state), listener_(std::move(listener)), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  const SharedMemoryOptions& options = state->options.shared_memory;
+  for (int i = 0; i < std::max(1, options.threads); ++i) {
+    pollers_.push_back(std::make_unique<ShmPoller>(state->options.core.poll));
+  }
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void ShmPort::EndAll() {
+  StopAccepting();
+  pollers_.clear();
+}
+
+void ShmPort::StopAccepting() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  (void)!write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+  guests_.clear();
+  listener_ = Listener();
+}
+
+void ShmPort::CancelAll() {
+  for (const auto& poller : pollers_) poller->CancelAll();
+}
+
+ShmStats ShmPort::stats() const {
+  return {.sessions = counts_->sessions,
+          .bytes = counts_->bytes,
+          .refused = refused_,
+          .max_bytes = state_->options.shared_memory.max_bytes};
+}
+
+// -----------------------------------------------------------------------------------------------------
+// Guests
+
+void ShmPort::Loop() {
+  while (true) {
+    std::vector<pollfd> watched = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
+    watched.push_back({.fd = listener_.sockets[0].get(), .events = POLLIN, .revents = 0});
+    absl::Time next = absl::InfiniteFuture();
+    for (const Guest& guest : guests_) {
+      watched.push_back({.fd = guest.socket.get(), .events = POLLIN, .revents = 0});
+      next = std::min(next, guest.until);
+    }
+    const absl::Duration left = next - absl::Now();
+    const int timeout =
+        next == absl::InfiniteFuture()
+            ? -1
+            : static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(left) + 1, 0, 60'000));
+    (void)poll(watched.data(), watched.size(), timeout);
+    if (watched[0].revents != 0) return;
+    const absl::Time now = absl::Now();
+    size_t i = 2;
+    std::erase_if(guests_, [&](Guest& guest) {
+      if (watched[i++].revents != 0) return !Hear(guest);
+      if (now < guest.until) return false;
+      Refuse(guest, absl::DeadlineExceededError("the hello took longer than --handshake_timeout"));
+      return true;
+    });
+    if (watched[1].revents != 0) Accept();
+  }
+}
+
+void ShmPort::Accept() {
+  FileDescriptor socket(
+      accept4(listener_.sockets[0].get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.get() < 0) {
+    // Nothing to accept with: others get their turn, and it is tried again.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+      absl::SleepFor(absl::Milliseconds(10));
+    return;
+  }
+  Guest guest{std::move(socket), absl::Now() + state_->options.handshake_timeout, {}};
+  if (guests_.size() >= kMostGuests ||
+      guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) {
+    return Refuse(guest,
+                  RetryAfterError("too many are connecting", state_->options.core.retry_delay));
+  }
+  guests_.push_back(std::move(guest));
+}
+
+bool ShmPort::Hear(Guest& guest) {
+  char bytes[sizeof(v1::ShmHello) + 1];
+  const size_t wanted = sizeof(bytes) - guest.hello.size();
+  const ssize_t count = recv(guest.socket.get(), bytes, wanted, MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
+  guest.hello.append(bytes, static_cast<size_t>(count));
+  if (guest.hello.size() < sizeof(v1::ShmHello)) return true;
+  Greet(guest);
+  return false;
+}
+
+void ShmPort::Greet(Guest& guest) {
+  v1::ShmHello hello;
+  absl::Status status;
+  if (guest.hello.size() == sizeof(hello)) {
+    std::memcpy(&hello, guest.hello.data(), sizeof(hello));
+    status = Open(hello, guest);
+  } else {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("expected a hello of ", sizeof(hello), " bytes, and nothing after it"));
+  }
+  if (!status.ok()) Refuse(guest, status);
+}
+
+void ShmPort::Refuse(const Guest& guest, const absl::Status& status) {
+  ++refused_;
+  LogLine(LogLevel::kWarn, "shared_memory_refused")
+      .Add("status", absl::StatusCodeToString(status.code()))
+      .Add("message", std::string(status.message()))
+      .WriteOrdinary();
+  Send(guest.socket.get(), {}, ToRpcStatus(status).SerializeAsString(), -1);
+}
+
+// -----------------------------------------------------------------------------------------------------
+// Sessions
+
+absl::StatusOr<ContextPtr> ShmPort::Identify(const v1::ShmHello& hello, int socket) const {
+  const std::string authorization =
+      absl::StrCat("Bearer ", absl::string_view(hello.token, hello.token_bytes));
+  Peer peer;
+  peer.is_unix = true;
+  if (hello.token_bytes > 0) peer.authorization.push_back(authorization);
+  if (hello.caller_bytes > 0) peer.caller.emplace_back(hello.caller, hello.caller_bytes);
+  ucred user{};
+  socklen_t size = sizeof(user);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0) peer.unix_uid = user.uid;
+  // Whoever may be anonymous is that on both ways in, unless the file knows the user.
+  const Identities& who = *state_->identities;
+  if (peer.unix_uid &&
+      !who.tenants()->identities.Find(NameKind::kUnixUid, absl::StrCat(*peer.unix_uid))) {
+    Peer without = peer;
+    without.unix_uid.reset();
+    if (who.Identify(without).ok()) peer = without;
+  }
+  auto context = std::make_shared<RequestContext>();
+  context->request_id = NewRequestId();
+  absl::Status allowed = Authorize(*state_, peer, {Role::kUse}, context.get());
+  if (!allowed.ok()) return allowed;
+  return context;
+}
+
+absl::StatusOr<std::shared_ptr<const void>> ShmPort::TakePlace(uint64_t bytes) {
+  const SharedMemoryOptions& options = state_->options.shared_memory;
+  const auto asked = static_cast<int64_t>(bytes);
+  if (asked > options.max_bytes) {
+    return LimitExceededError("the session's memory", {.limit = "max_shared_memory_bytes",
+                                                       .asked_bytes = asked,
+                                                       .limit_bytes = options.max_bytes});
+  }
+  // This thread alone adds.
+  if (counts_->sessions >= options.max_sessions) {
+    return RetryAfterError(
+        absl::StrCat("--shared_memory_sessions=", options.max_sessions, " are open"),
+        state_->options.core.retry_delay);
+  }
+  if (counts_->bytes > options.max_bytes - asked) {
+    return RetryAfterError(absl::StrCat("other sessions have ", counts_->bytes.load(),
+                                        " bytes of --max_shared_memory_bytes=", options.max_bytes),
+                           state_->options.core.retry_delay);
+  }
+  ++counts_->sessions;
+  counts_->bytes += asked;
+  return std::shared_ptr<const void>(counts_.get(), [counts = counts_, asked](const void*) {
+    --counts->sessions;
+    counts->bytes -= asked;
+  });
+}
+
+absl::Status ShmPort::Open(const v1::ShmHello& hello, Guest& guest) {
+  absl::Status status = CheckHello(hello);
+  if (!status.ok()) return status;
+  absl::StatusOr<ContextPtr> context = Identify(hello, guest.socket.get());
+  if (!context.ok()) return context.status();
+  status = state_->CheckAcceptsWork();
+  if (!status.ok()) return status;
+  const uint64_t bytes = ShmMapping::BytesFor(hello.slots, hello.data_bytes);
+  auto place = TakePlace(bytes);
+  if (!place.ok()) return place.status();
+  absl::StatusOr<Reservation> reserved =
+      state_->core->host().Reserve((*context)->tenant, static_cast<int64_t>(bytes));
+  if (!reserved.ok()) return reserved.status();
+  absl::StatusOr<ShmMapping> mapping = ShmMapping::Create(hello.slots, hello.data_bytes);
+  if (!mapping.ok()) return mapping.status();
+  // Where the driver refuses, its words are in the log, and what lies there is copied once more.
+  const bool for_devices = state_->core->host_memory() != nullptr;
+  const absl::Status registered = for_devices ? mapping->RegisterWithDevices() : absl::OkStatus();
+  v1::ShmWelcome welcome{};
+  welcome.slots = hello.slots;
+  welcome.mapping_bytes = mapping->bytes();
+  welcome.requests_offset = mapping->requests_offset();
+  welcome.replies_offset = mapping->replies_offset();
+  welcome.data_offset = mapping->data_offset();
+  Send(guest.socket.get(), welcome, "", mapping->fd());
+  mapping->CloseDescriptor();
+  LogLine(LogLevel::kInfo, "shared_memory_session")
+      .Add("caller", (*context)->caller)
+      .Add("bytes", static_cast<int64_t>(welcome.mapping_bytes))
+      .Add("registered", !for_devices      ? "no"
+                         : registered.ok() ? "yes"
+                                           : std::string(registered.message()))
+      .WriteOrdinary();
+  auto session = std::make_shared<ShmSession>(state_, *std::move(context), *std::move(mapping),
+                                              *std::move(reserved), std::move(guest.socket),
+                                              *std::move(place));
+  pollers_[next_poller_++ % pollers_.size()]->Add(std::move(session));
+  return absl::OkStatus();
+}
+
+}  // namespace blockd::server

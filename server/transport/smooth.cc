@@ -1,0 +1,278 @@
+#include "server/transport/smooth.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "blockd/v1/blockd.pb.h"
+#include "server/transport/chunked_reply.h"
+#include "server/transport/raw_message.h"
+#include "server/transport/smooth_wire.h"
+#include "server/transport/upload_pace.h"
+#include "server/transport/wire.h"
+
+namespace blockd::server {
+namespace {
+
+// The memory of what comes begins with so much, and doubles: who sends nothing takes no more.
+constexpr int64_t kFirstBytes = int64_t{1} << 20;
+
+std::span<double> AsDoubles(const Payload& payload) {
+  return {reinterpret_cast<double*>(payload.span().data()), payload.span().size() / sizeof(double)};
+}
+
+// Reading (header, then chunks) -> in the core -> answering, or failed. Each message is handled by
+// a task, which then lets the next be read.
+class SmoothCall final : public ServerCall {
+ public:
+  SmoothCall(ServiceState* state, std::unique_ptr<IncomingCall> incoming)
+      : ServerCall(&state->tracker, std::move(incoming)),
+        state_(state),
+        record_(state, Method::kSmooth, rpc()),
+        pace_({.idle_timeout = state->options.stream_idle_timeout,
+               .bytes_per_second = 0,
+               .max_duration = state->options.max_upload_duration},
+              absl::Now()) {}
+
+ private:
+  std::shared_ptr<SmoothCall> Self() {
+    return std::static_pointer_cast<SmoothCall>(shared_from_this());
+  }
+  SolverCore& core() { return *state_->core; }
+
+  void OnBegin() override {
+    absl::Status status = record_.allowed();
+    status.Update(state_->CheckAcceptsWork());
+    absl::MutexLock lock(&mutex_);
+    if (!status.ok()) return End(status);
+    WatchMe();
+    ReadNext();
+  }
+
+  void OnRead(bool ok) override {
+    came_ = ok;
+    {
+      absl::MutexLock lock(&mutex_);
+      pace_.Came(absl::Now());
+    }
+    state_->copies.Post(Shared(shared_from_this(), &handle_task_));
+  }
+
+  void OnLook(absl::Time now) override {
+    absl::MutexLock lock(&mutex_);
+    if (ended_ || in_core_) return;
+    if (absl::Status status = pace_.Check(now); !status.ok()) End(status);
+  }
+
+  void OnCancel() override {
+    core().Cancel(*record_.context());  // which may answer at once, from within the call
+    absl::MutexLock lock(&mutex_);
+    if (!in_core_) End(CancellationOf(*record_.context()));
+  }
+
+  void OnFailure(const absl::Status& status) override {
+    absl::MutexLock lock(&mutex_);
+    End(status);
+  }
+
+  void OnDone() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      // What the caller saw counts: an answer that never went out is none.
+      if (rpc()->IsCancelled()) record_.SetOutcome(CancellationOf(*record_.context()));
+    }
+    record_.Publish();
+  }
+
+  void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (ended_) return;
+    message().Clear();
+    pace_.Wait(absl::Now());
+    Read();
+  }
+
+  // ------------------------------------------------------------------------------ what has come in
+
+  void HandleMessage() noexcept {
+    Guard([this] {
+      const absl::Status status = came_ ? TakeMessage() : Start();
+      absl::MutexLock lock(&mutex_);
+      if (!status.ok()) return End(status);
+      if (came_) ReadNext();
+    });
+  }
+
+  absl::Status TakeMessage() {
+    if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
+    const absl::StatusOr<StreamPart> part = ReadStreamPart(
+        &message(), 0, v1::SmoothRequest::kChunkFieldNumber, "blockd.v1.SmoothRequest");
+    if (!part.ok()) return part.status();
+    if (part->is_chunk) return TakeChunk(*part);
+    Reservation host_bytes;
+    v1::SmoothRequest request;
+    absl::Status status =
+        state_->Parse(message(), record_.context()->tenant, &request, &host_bytes);
+    if (!status.ok()) return status;
+    if (!request.has_header()) {
+      return InvalidFieldError("part", "nothing", layout_ ? "chunk" : "header");
+    }
+    if (layout_) return InvalidFieldError("header", "a second header", "chunk");
+    return TakeHeader(request.header());
+  }
+
+  absl::Status TakeHeader(const v1::SmoothHeader& header) {
+    absl::StatusOr<SmoothLayout> layout = SmoothLayout::Of(header);
+    if (!layout.ok()) return layout.status();
+    absl::Status status = ReadPriority("header.options.priority", header.options().priority(),
+                                       record_.context().get());
+    // Said before the bytes come, if there is no room for them.
+    Reservation whole;
+    status.Update(core().host().Extend(record_.context()->tenant, layout->bytes(), &whole));
+    if (!status.ok()) return status;
+    record_.SetShape({layout->num_steps(), layout->state_size(), Scalar::kFloat64},
+                     layout->num_series());
+    layout_ = *std::move(layout);
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeChunk(const StreamPart& part) {
+    if (!layout_) return InvalidFieldError("chunk", "a chunk", "a header first");
+    const int64_t end = came_bytes_ + part.chunk_bytes;
+    if (end > layout_->bytes()) {
+      return InvalidFieldError("chunk", absl::StrCat("at least ", end, " bytes"),
+                               absl::StrCat(layout_->bytes(), " bytes in all"));
+    }
+    if (absl::Status status = MakeRoom(end); !status.ok()) return status;
+    CopyPieces(part.pieces, values_.span().data() + came_bytes_);
+    came_bytes_ = end;
+    absl::MutexLock lock(&mutex_);
+    pace_.Count(part.chunk_bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeRoom(int64_t bytes) {
+    if (bytes <= values_.bytes()) return absl::OkStatus();
+    const int64_t more =
+        std::min(std::max({bytes, 2 * values_.bytes(), kFirstBytes}), layout_->bytes());
+    Reservation taken;
+    absl::Status status = core().host().Extend(record_.context()->tenant, more, &taken);
+    if (!status.ok()) return status;
+    absl::StatusOr<Payload> grown = Payload::Allocate(more);
+    if (!grown.ok()) return grown.status();
+    if (came_bytes_ > 0) std::memcpy(grown->span().data(), values_.span().data(), came_bytes_);
+    values_ = *std::move(grown);
+    values_bytes_ = std::move(taken);
+    return absl::OkStatus();
+  }
+
+  absl::Status Start() {
+    if (!layout_) return InvalidFieldError("header", "the end of the stream", "a header first");
+    if (came_bytes_ < layout_->bytes()) {
+      return InvalidFieldError("chunk", absl::StrCat(came_bytes_, " bytes"),
+                               absl::StrCat(layout_->bytes(), " bytes in all"));
+    }
+    const absl::StatusOr<MeasuredSmooth> measured =
+        MeasureSmooth(layout_->Bind(AsDoubles(values_)), core().limits());
+    if (!measured.ok()) return measured.status();
+    sizes_ = measured->sizes;
+    const int64_t bytes = sizes_.total() * static_cast<int64_t>(sizeof(double));
+    const TenantPtr& tenant = record_.context()->tenant;
+    absl::Status status = core().host().Extend(tenant, bytes, &results_bytes_);
+    status.Update(core().host().Extend(tenant, sizes_.work_bytes, &work_bytes_));
+    if (!status.ok()) return status;
+    absl::StatusOr<Payload> results = Payload::Allocate(bytes);
+    if (!results.ok()) return results.status();
+    results_ = *std::move(results);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ended_) return absl::OkStatus();
+      in_core_ = true;
+    }
+    // Without the mutex, since the core may answer at once, from within the call.
+    core().Smooth(record_.context(), *measured, CutResults(sizes_, AsDoubles(results_)),
+                  [self = Self()](absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed) {
+                    self->smoothed_ = std::move(smoothed);
+                    self->state_->replies.Post(Shared(self, &self->answer_task_));
+                  });
+    return absl::OkStatus();
+  }
+
+  // -------------------------------------------------------------------------------- what goes out
+
+  void AnswerNow() noexcept {
+    Guard([this] {
+      v1::SmoothReply head;
+      const absl::Status status = smoothed_.status();
+      if (status.ok()) {
+        const SmoothReply reply = (*smoothed_)->Finish();
+        record_.SetCost(reply.cost);
+        ToWire(reply, sizes_, head.mutable_head());
+      }
+      smoothed_ = absl::UnknownError("");
+      values_ = {};
+      work_bytes_.Reset();
+      values_bytes_.Reset();
+      absl::MutexLock lock(&mutex_);
+      in_core_ = false;
+      if (ended_) return;
+      if (!status.ok()) return End(status);
+      EchoIds(*record_.context(), rpc());
+      writer_.emplace(SerializeMessage(head), v1::SmoothReply::kChunkFieldNumber, results_);
+      WriteNext();
+    });
+  }
+
+  void OnWritten(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    ok ? WriteNext() : End(CancellationOf(*record_.context()));
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const bool last = writer_->is_last();
+    const grpc::ByteBuffer bytes = writer_->Next();
+    if (!last) return Write(bytes);
+    ended_ = true;
+    record_.SetOutcome(absl::OkStatus());
+    WriteAndFinish(bytes);
+  }
+
+  void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (std::exchange(ended_, true)) return;
+    record_.SetOutcome(status);
+    Finish(FailBeforeAnswer(status, *record_.context(), rpc()));
+  }
+
+  ServiceState* const state_;
+  bool came_ = false;  // a message; else the end of the stream
+  absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed_ = absl::UnknownError("");
+  MemberTask<SmoothCall, &SmoothCall::HandleMessage> handle_task_{this};
+  MemberTask<SmoothCall, &SmoothCall::AnswerNow> answer_task_{this};
+  // Used by one task at a time.
+  std::optional<SmoothLayout> layout_;
+  Payload values_, results_;
+  Reservation values_bytes_, results_bytes_, work_bytes_;
+  int64_t came_bytes_ = 0;
+  SmoothSizes sizes_;
+  std::optional<ChunkedReply> writer_;
+
+  absl::Mutex mutex_;
+  CallRecord record_;
+  UploadPace pace_ ABSL_GUARDED_BY(mutex_);
+  bool in_core_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+std::shared_ptr<ServerCall> MakeSmooth(ServiceState* state,
+                                       std::unique_ptr<IncomingCall> incoming) {
+  return std::make_shared<SmoothCall>(state, std::move(incoming));
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,26 @@
+// The Kalman filter and the smoother of Rauch, Tung and Striebel, in 80-bit arithmetic: what Smooth
+// is compared with. For small models; slow.
+#ifndef BLOCKD_TESTS_SERVER_CLASSICAL_SMOOTHER_H_
+#define BLOCKD_TESTS_SERVER_CLASSICAL_SMOOTHER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "server/core/smooth_request.h"
+
+namespace blockd::test {
+
+struct ClassicalSmoother {
+  // x(1) ~ N(m, P); of a diffuse model with P = `diffuse_variance` I and m = 0.
+  ClassicalSmoother(const server::SmoothParams& params, int64_t series,
+                    long double diffuse_variance = 0);
+
+  std::vector<long double> means;        // nx x T
+  std::vector<long double> covariances;  // nx x nx x T
+  std::vector<long double> lag_one;      // nx x nx x (T-1): Cov(x(t+1), x(t))
+  long double log_likelihood = 0;
+};
+
+}  // namespace blockd::test
+
+#endif  // BLOCKD_TESTS_SERVER_CLASSICAL_SMOOTHER_H_
