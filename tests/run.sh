@@ -43,7 +43,7 @@ build_preset() {
   shift
   say "$preset: build"
   cmake --preset "$preset" -B "$build/$preset" >"$build/$preset.configure.log" ||
-    { cat "$build/$preset.configure.log"; return 1; }
+    { cat "$build/$preset.configure.log"; tail -n 40 "$build/$preset/CMakeFiles/CMakeError.log"; return 1; }
   targets=("$@")
   if ((${#targets[@]} == 0)); then targets=(all); fi
   cmake --build "$build/$preset" -j "$jobs" --target "${targets[@]}"

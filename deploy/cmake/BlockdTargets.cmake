@@ -43,7 +43,7 @@ if(BLOCKD_SANITIZE STREQUAL "thread")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tsan_sources})
   execute_process(
     COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -O1 -g1 -Wall -Wextra -Werror -shared -fPIC -fsanitize=thread
-            ${tsan_sources} -o ${tsan_library} -labsl_synchronization
+            ${tsan_sources} -o ${tsan_library} -labsl_synchronization -labsl_status -labsl_cord
     COMMAND_ERROR_IS_FATAL ANY)
   string(PREPEND CMAKE_EXE_LINKER_FLAGS
          "-Wl,--no-as-needed ${tsan_library} -Wl,-rpath,${PROJECT_BINARY_DIR} ")

@@ -2,13 +2,15 @@
 //
 //   service_bench [--target=HOST:PORT] [--router=HOST:PORT] [--json=FILE --commit=NAME]
 //     [--noheader] [--quick] [--only_uploads] [--upload_bytes=N] [--upload_block_size=N]
+//   service_bench --smooth [--target=HOST:PORT] [--backend=NAME] [--json=FILE --commit=NAME]
+//     [--quick]
 //   service_bench --wire [--two_devices] --blockd=PROGRAM --blockctl=PROGRAM --grpc_bench=PROGRAM
 //     [--backend=NAME] [--seconds=S] [--json=FILE --commit=NAME] [--quick]
 //
 // Without --target it starts a server in its own process. --router: a router in front of that
 // server; then only what a call costs through it is measured, beside direct calls. --quick: few
 // calls; its times mean nothing, its residuals do. Exit code 1 if a call fails or a residual is too
-// large. --wire: the table of wire_table.h.
+// large. --smooth, --wire: the tables of smooth_table.h and wire_table.h.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,6 +32,7 @@
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
 #include "tests/bench/must.h"
+#include "tests/bench/smooth_table.h"
 #include "tests/bench/tcp_copy.h"
 #include "tests/bench/wire_table.h"
 
@@ -39,6 +42,7 @@ ABSL_FLAG(std::string, router, "", "A router in front of it, as host:port; empty
 ABSL_FLAG(int64_t, upload_bytes, int64_t{256} << 20, "Bytes of the matrix that is uploaded.");
 ABSL_FLAG(int64_t, upload_block_size, 8, "n of it.");
 ABSL_FLAG(bool, only_uploads, false, "Measure uploads alone.");
+ABSL_FLAG(bool, smooth, false, "Measure what smoothing takes, alone.");
 ABSL_FLAG(bool, wire, false, "Measure what callers of a server of its own process wait for.");
 ABSL_FLAG(bool, two_devices, false, "With --wire: what two devices do that one does, alone.");
 ABSL_FLAG(std::string, blockd, "", "With --wire: the server's program.");
@@ -85,6 +89,7 @@ class Bench {
       server::ServerOptions server;
       server.port = server.metrics_port = 0;
       server.log_level = "error";
+      server.backend = absl::GetFlag(FLAGS_backend);
       server.device.memory_bytes =
           std::max(int64_t{2} << 30, 4 * absl::GetFlag(FLAGS_upload_bytes));
       const absl::Status checked = server::CheckAndComplete(&server);
@@ -99,6 +104,7 @@ class Bench {
 
   void Run() {
     if (!options_.router.empty()) return ThroughRouter();
+    if (absl::GetFlag(FLAGS_smooth)) return AddSmoothRows(*client_, options_.quick, table_);
     if (absl::GetFlag(FLAGS_only_uploads)) return Uploads();
     SmallSolve();
     // So little to compute that the calls themselves are the cost: printed for what it is.
