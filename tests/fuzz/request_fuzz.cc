@@ -1,68 +1,33 @@
-// Unary calls, from their message to a core on the CPU and back, several after one another. Each is
-// answered once; what a good matrix is solved for is a solution; and when all is released nothing
-// is held.
+// Calls, from their messages to a core on the CPU and back, several after one another. Each is
+// answered once; what a good matrix is solved for is a solution; what comes in chunks has as many
+// bytes as its head says; and when all is released nothing is held.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "blockd/engine/backend_registry.h"
-#include "blockd/v1/blockd.pb.h"
-#include "server/transport/call.h"
-#include "server/transport/raw_message.h"
-#include "server/transport/solver_service.h"
-#include "tests/fuzz/check.h"
-#include "tests/fuzz/fake_call.h"
-#include "tests/support/eventually.h"
+#include "tests/fuzz/fuzzed_caller.h"
 
 namespace blockd::server {
 namespace {
 
 constexpr int kCalls = 6;
-constexpr const char* kMethods[] = {"Factor",           "Solve",
-                                    "FactorSolve",      "Release",
-                                    "GetFactorization", "ListFactorizations",
-                                    "GetServerInfo",    "GetPlan",
-                                    "SolveMany",        "FactorSolveMany"};
-
-std::unique_ptr<Solver> MakeSolver() {
-  BackendOptions options;
-  options.memory_bytes = int64_t{4} << 20;
-  options.cpu_threads = 1;
-  options.cpu_lanes = 1;
-  return std::make_unique<Solver>(*CreateBackend("cpu", options));
-}
-
-CoreLimits Limits() {
-  CoreLimits limits;
-  limits.max_systems = 3;
-  limits.max_rhs = 16;
-  limits.tombstones = 16;
-  limits.max_handles = 8;
-  limits.max_inflight_request_bytes = 20'000;
-  return limits;
-}
-
-struct World {
-  Metrics metrics{{"fuzz", "cpu", "this one", "fuzz"}};
-  std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
-  const ServerIdentity identity{"fuzz", Epoch::Start("fuzz")};
-  RealClock clock;
-  SolverCore core{MakeSolver(), Limits(), identity, &metrics, &clock};
-};
-
-ServerOptions Options() {
-  ServerOptions options;
-  options.core = Limits();
-  options.max_message_bytes = 10'000;
-  options.serving_threads = 1;
-  return options;
-}
+constexpr const char* kMethods[] = {"Factor",
+                                    "Solve",
+                                    "FactorSolve",
+                                    "Release",
+                                    "GetFactorization",
+                                    "ListFactorizations",
+                                    "GetServerInfo",
+                                    "GetPlan",
+                                    "SolveMany",
+                                    "FactorSolveMany",
+                                    "SelectedInverse",
+                                    "Sample",
+                                    "Smooth"};
 
 // What a Factor has made, as far as the client can know.
 struct Held {
@@ -72,57 +37,16 @@ struct Held {
 
 class Client {
  public:
-  Client(World* world, FuzzedDataProvider* input)
-      : core_(world->core),
-        input_(*input),
-        state_(&world->core, &world->metrics, Options(), world->identity, world->identities.get()) {
-  }
+  Client(World* world, FuzzedDataProvider* input) : input_(*input), caller_(world) {}
 
   void Run() {
     for (int i = 0; i < kCalls && input_.remaining_bytes() > 0; ++i) CallOnce();
-    ReleaseAll();
-    FUZZ_CHECK(test::Eventually([this] {
-      const SolverCore::MemoryStats memory = core_.memory();
-      return memory.factorizations == 0 && memory.free_bytes == memory.total_bytes &&
-             memory.pool.used_bytes == memory.solve_reserve_bytes;
-    }));
-    FUZZ_CHECK(core_.healthy());
-    FUZZ_CHECK(state_.core->host().reserved() == 0);
-    FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::ZeroDuration()));
+    caller_.End();
   }
 
  private:
-  // OK with the answer's bytes, or not.
-  bool Ask(std::string_view method, const std::string& bytes, grpc::ByteBuffer* answer) {
-    FakeWire& wire = TheWire();
-    wire.Begin(MakeSolverCallOf("/blockd.v1.Solver/" + std::string(method), &state_,
-                                std::make_unique<IncomingCall>()));
-    const grpc::Slice slice(bytes);
-    wire.Deliver(bytes.empty() ? grpc::ByteBuffer() : grpc::ByteBuffer(&slice, 1));
-    while (!wire.finishing()) {
-      ThePosted().WaitForOne();
-      ThePosted().RunFirst();
-    }
-    const grpc::Status status = *wire.status();
-    FUZZ_CHECK(status.error_code() != grpc::StatusCode::INTERNAL);
-    FUZZ_CHECK(wire.written().size() == (status.ok() ? 1u : 0u));
-    if (status.ok()) *answer = wire.written().front();
-    wire.EndFinishing();
-    wire.Over(false);
-    // A lane may hold it for a moment yet.
-    FUZZ_CHECK(state_.tracker.WaitUntilIdle(absl::Seconds(10)));
-    return status.ok();
-  }
-  template <typename Reply>
-  bool Ask(std::string_view method, const google::protobuf::Message& request, Reply* reply) {
-    grpc::ByteBuffer answer;
-    if (!Ask(method, request.SerializeAsString(), &answer)) return false;
-    FUZZ_CHECK(ParseMessage(answer, reply));
-    return true;
-  }
-
   void CallOnce() {
-    switch (input_.ConsumeIntegralInRange<int>(0, 8)) {
+    switch (input_.ConsumeIntegralInRange<int>(0, 10)) {
       case 0:
       case 1:
         return Factor();
@@ -136,7 +60,7 @@ class Client {
         request.add_handle(AHandle());
         if (input_.ConsumeBool()) request.add_handle(AHandle());
         v1::ReleaseReply reply;
-        Ask("Release", request, &reply);
+        caller_.Ask("Release", request, &reply);
         return;
       }
       case 6: {
@@ -145,7 +69,7 @@ class Client {
         request.set_num_systems(input_.ConsumeIntegral<int8_t>());
         request.set_num_rhs(input_.ConsumeIntegral<int8_t>());
         v1::Plan reply;
-        Ask("GetPlan", request, &reply);
+        caller_.Ask("GetPlan", request, &reply);
         return;
       }
       case 7: {
@@ -153,15 +77,19 @@ class Client {
         request.set_page_size(input_.ConsumeIntegralInRange<int>(-1, 2));
         request.set_page_token(AHandle());
         v1::ListFactorizationsReply reply;
-        Ask("ListFactorizations", request, &reply);
+        caller_.Ask("ListFactorizations", request, &reply);
         return;
       }
       case 8: {
         const char* const method = input_.PickValueInArray(kMethods);
-        grpc::ByteBuffer answer;
-        Ask(method, input_.ConsumeRandomLengthString(200), &answer);
+        std::vector<grpc::ByteBuffer> answers;
+        caller_.AskAll(method, {input_.ConsumeRandomLengthString(200)}, &answers);
         return;
       }
+      case 9:
+        return SelectedInverse();
+      case 10:
+        return Sample();
     }
   }
 
@@ -255,7 +183,7 @@ class Client {
     for (int k = 0; k < systems; ++k) Fill(request.spec(), request.add_system());
     FillOptions(request.mutable_options());
     v1::FactorReply reply;
-    if (!Ask("Factor", request, &reply)) return;
+    if (!caller_.Ask("Factor", request, &reply)) return;
     FUZZ_CHECK(reply.system_size() == systems);
     for (const v1::FactoredSystem& system : reply.system()) {
       FUZZ_CHECK(system.handle().empty() == system.has_status());
@@ -293,7 +221,7 @@ class Client {
     }
     FillSolve(request.mutable_options());
     v1::SolveReply reply;
-    const bool solved = Ask("Solve", request, &reply);
+    const bool solved = caller_.Ask("Solve", request, &reply);
     if (solved) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
     // Twice in one message: the same bits.
     v1::SolveManyRequest many;
@@ -305,7 +233,7 @@ class Client {
     }
     *many.mutable_options() = request.options();
     v1::SolveManyReply replies;
-    if (!Ask("SolveMany", many, &replies)) return;
+    if (!caller_.Ask("SolveMany", many, &replies)) return;
     FUZZ_CHECK(replies.solution().size() == many.rhs().size());
     FUZZ_CHECK(replies.backward_error_bound_size() == 2);
     if (!solved) return;
@@ -335,7 +263,7 @@ class Client {
     request.set_keep_matrix((flags & 64) != 0);
     FillSolve(request.mutable_options());
     v1::FactorSolveReply reply;
-    const bool solved = Ask("FactorSolve", request, &reply);
+    const bool solved = caller_.Ask("FactorSolve", request, &reply);
     if (solved) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
     if (!request.handle().empty()) FactorSolveMany(request, solved ? &reply : nullptr);
     if (!solved) return;
@@ -361,7 +289,7 @@ class Client {
     many.set_overwrite(one.overwrite());
     many.set_keep_matrix(one.keep_matrix());
     v1::SolveManyReply replies;
-    if (!Ask("FactorSolveMany", many, &replies)) return;
+    if (!caller_.Ask("FactorSolveMany", many, &replies)) return;
     FUZZ_CHECK(replies.solution().size() == many.rhs().size());
     FUZZ_CHECK(replies.backward_error_bound_size() == 1 && replies.growth_size() == 1);
     for (const v1::SolveFailure& failure : replies.failure()) {
@@ -372,23 +300,33 @@ class Client {
     }
   }
 
-  void ReleaseAll() {
-    while (true) {
-      v1::ListFactorizationsReply list;
-      FUZZ_CHECK(Ask("ListFactorizations", v1::ListFactorizationsRequest(), &list));
-      if (list.factorization_size() == 0) return;
-      v1::ReleaseRequest release;
-      for (const v1::FactorizationInfo& info : list.factorization()) {
-        release.add_handle(info.handle());
-      }
-      v1::ReleaseReply reply;
-      FUZZ_CHECK(Ask("Release", release, &reply));
-    }
+  void SelectedInverse() {
+    v1::SelectedInverseRequest request;
+    request.set_handle(AHandle());
+    request.set_parts(static_cast<v1::InverseParts>(input_.ConsumeIntegralInRange<int>(0, 4)));
+    request.set_first_block(input_.ConsumeIntegralInRange<int>(-1, 6));
+    request.set_num_blocks(input_.ConsumeIntegralInRange<int>(-1, 6));
+    v1::SelectedInverseReply reply;
+    int64_t bytes = 0;
+    if (!caller_.AskChunked("SelectedInverse", {request.SerializeAsString()}, &reply, &bytes))
+      return;
+    FUZZ_CHECK(bytes == reply.head().diagonal_bytes() + reply.head().coupling_bytes());
   }
 
-  SolverCore& core_;
+  void Sample() {
+    v1::SampleRequest request;
+    request.set_handle(AHandle());
+    request.set_seed(input_.ConsumeIntegral<uint64_t>());
+    request.set_first_sample(input_.ConsumeIntegral<uint64_t>());
+    request.set_num_samples(input_.ConsumeIntegralInRange<int>(-1, 17));
+    v1::SampleReply reply;
+    int64_t bytes = 0;
+    if (!caller_.AskChunked("Sample", {request.SerializeAsString()}, &reply, &bytes)) return;
+    FUZZ_CHECK(bytes == reply.head().samples_bytes());
+  }
+
   FuzzedDataProvider& input_;
-  ServiceState state_;
+  FuzzedCaller caller_;
   std::vector<Held> held_;
 };
 

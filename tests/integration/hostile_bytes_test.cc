@@ -97,7 +97,8 @@ TEST_F(HostileBytesTest, APaletteIsChargedForWhatItTakesOnceParsed) {
 
 TEST_F(HostileBytesTest, DeepNestingIsNoMessage) {
   Start();
-  for (const char* method : {"Factor", "Solve", "Release", "GetPlan", "SolveStream"}) {
+  for (const char* method : {"Factor", "Solve", "Release", "GetPlan", "SolveStream",
+                             "SelectedInverse", "Sample", "Smooth"}) {
     EXPECT_EQ(RawCall(std::string("/blockd.v1.Solver/") + method, Repeat("\xa3\x06", 8 * kMiB))
                   .error_code(),
               grpc::StatusCode::INVALID_ARGUMENT);

@@ -188,6 +188,14 @@ TEST_F(IdentityTest, StreamsAndEveryMethodAskWhoItIs) {
     v1::SolveStreamReply reply;
     EXPECT_FALSE(stream->Read(&reply));
     EXPECT_TRUE(is(stream->Finish()));
+    v1::SolveManyReply many;
+    EXPECT_TRUE(is(stub().SolveMany(NewContext(caller).get(), {}, &many)));
+    EXPECT_TRUE(is(stub().FactorSolveMany(NewContext(caller).get(), {}, &many)));
+    const auto inverse_context = NewContext(caller), sample_context = NewContext(caller),
+               smooth_context = NewContext(caller);
+    EXPECT_TRUE(is(stub().SelectedInverse(inverse_context.get(), {})->Finish()));
+    EXPECT_TRUE(is(stub().Sample(sample_context.get(), {})->Finish()));
+    EXPECT_TRUE(is(stub().Smooth(smooth_context.get())->Finish()));
   }
   EXPECT_EQ(Health(), 1);  // which is anybody's to know
 }

@@ -42,9 +42,10 @@ class LimitsTest : public IntegrationTest {
 
 TEST_F(LimitsTest, EveryCallSaysWhichLimitItsMessageExceedsAndByHowMuch) {
   Start(WithMessageLimit());
-  for (const char* method : {"Factor", "FactorStream", "Solve", "SolveStream", "FactorSolve",
-                             "FactorSolveMany", "Release", "GetFactorization", "ListFactorizations",
-                             "GetServerInfo", "GetPlan", "SelectedInverse", "Sample", "Smooth"}) {
+  for (const char* method :
+       {"Factor", "FactorStream", "Solve", "SolveStream", "FactorSolve", "FactorSolveMany",
+        "Release", "GetFactorization", "ListFactorizations", "GetServerInfo", "GetPlan",
+        "SolveMany", "SelectedInverse", "Sample", "Smooth"}) {
     SCOPED_TRACE(method);
     const std::string path = std::string("/blockd.v1.Solver/") + method;
     for (const int64_t bytes : {kMessageLimit + 1, 5 * kMessageLimit}) {

@@ -2,148 +2,24 @@
 // ends.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
 
 #include "absl/strings/match.h"
 #include "engine/problems/series.h"
 #include "server/core/smoother/smoother.h"
 #include "tests/server/classical_smoother.h"
-#include "tests/server/core_fixture.h"
+#include "tests/server/smooth_fixture.h"
 
 namespace blockd::test {
 namespace {
 
 using server::SmoothedCovariances;
 using server::SmoothParams;
-using server::SmoothReply;
-using server::SmoothResults;
-
-constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-
-// A model and its arrays.
-struct Model {
-  struct Options {
-    int64_t steps = 20, states = 3, observations = 2, series = 1;
-    bool per_step = true;
-    bool offsets = true;
-    double missing = 0.2;  // of the elements
-    double scale = 1;      // of Q
-  };
-  explicit Model(const Options& options, uint64_t seed = 1) : random(seed) {
-    const int64_t n = options.states, ny = options.observations, steps = options.steps;
-    const int64_t all = options.per_step ? steps : 1, moves = options.per_step ? steps - 1 : 1;
-    f = Draw(moves * n * n, 0.6 / std::sqrt(static_cast<double>(n)));
-    for (int64_t t = 0; t < moves; ++t) {
-      for (int64_t i = 0; i < n; ++i) f[t * n * n + i * n + i] += 0.5;
-    }
-    h = Draw(all * ny * n, 1);
-    q = Covariances(moves, n, options.scale);
-    r = Covariances(all, ny, 1);
-    p = Covariances(1, n, 2);
-    m = Draw(n, 1);
-    if (options.offsets) {
-      c = Draw(moves * n, 1);
-      d = Draw(all * ny, 1);
-    }
-    y = Draw(ny * steps * options.series, 2);
-    std::uniform_real_distribution<double> uniform(0, 1);
-    for (double& value : y) {
-      if (uniform(random) < options.missing) value = kMissing;
-    }
-    params.num_steps = steps;
-    params.state_size = n;
-    params.observation_size = ny;
-    params.num_series = options.series;
-    if (steps > 1) {
-      params.transition = {f, options.per_step};
-      params.transition_covariance = {q, options.per_step};
-      if (options.offsets) params.transition_offset = {c, options.per_step};
-    }
-    params.observation = {h, options.per_step};
-    params.observation_covariance = {r, options.per_step};
-    if (options.offsets) params.observation_offset = {d, options.per_step};
-    params.initial_mean = m;
-    params.initial_covariance = p;
-    params.observations = y;
-    params.covariances = SmoothedCovariances::kFull;
-    params.lag_one = steps > 1;
-    params.log_likelihood = true;
-  }
-
-  std::vector<double> Draw(int64_t count, double deviation) {
-    std::normal_distribution<double> normal(0, deviation);
-    std::vector<double> values(static_cast<size_t>(count));
-    for (double& value : values) value = normal(random);
-    return values;
-  }
-  // Dense, with NaN in no triangle, and of a moderate condition.
-  std::vector<double> Covariances(int64_t count, int64_t n, double scale) {
-    std::vector<double> all;
-    for (int64_t k = 0; k < count; ++k) {
-      const std::vector<double> g = Draw(n * n, 1);
-      for (int64_t j = 0; j < n; ++j) {
-        for (int64_t i = 0; i < n; ++i) {
-          double sum = i == j ? 0.5 : 0;
-          for (int64_t l = 0; l < n; ++l)
-            sum += g[l * n + i] * g[l * n + j] / static_cast<double>(n);
-          all.push_back(scale * sum);
-        }
-      }
-    }
-    return all;
-  }
-
-  std::mt19937_64 random;
-  std::vector<double> f, q, h, r, c, d, m, p, y;
-  SmoothParams params;
-};
 
 class SolverCoreSmoothTest : public CoreTest {
  protected:
-  struct Answer {
-    absl::StatusOr<SmoothReply> reply = absl::UnknownError("none");
-    std::vector<double> means, covariances, lag_one, residuals, samples;
-  };
-  // Asks, and holds what the call needs until it is answered.
-  struct Asked {
-    Answer answer;
-    server::ContextPtr context = std::make_shared<server::RequestContext>();
-    absl::Notification done;
-    const Answer& Wait() {
-      EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
-      return answer;
-    }
-  };
-  std::unique_ptr<Asked> Ask(const SmoothParams& params, const std::string& caller = "alice") {
-    auto asked = std::make_unique<Asked>();
-    asked->context->caller = caller;
-    const auto measured = server::MeasureSmooth(params, core_->limits());
-    if (!measured.ok()) {
-      asked->answer.reply = measured.status();
-      asked->done.Notify();
-      return asked;
-    }
-    Answer& answer = asked->answer;
-    answer.means.resize(measured->sizes.means);
-    answer.covariances.resize(measured->sizes.covariances);
-    answer.lag_one.resize(measured->sizes.lag_one);
-    answer.residuals.resize(measured->sizes.residuals);
-    answer.samples.resize(measured->sizes.samples);
-    const SmoothResults results{answer.means, answer.covariances, answer.lag_one, answer.residuals,
-                                answer.samples};
-    core_->Smooth(asked->context, *measured, results, [asked = asked.get()](auto pending) {
-      if (pending.ok()) {
-        asked->answer.reply = (*pending)->Finish();
-      } else {
-        asked->answer.reply = pending.status();
-      }
-      pending = absl::UnknownError("");
-      asked->done.Notify();
-    });
-    return asked;
-  }
+  using Answer = SmoothAnswer;
+
+  std::unique_ptr<AskedSmooth> Ask(const SmoothParams& params) { return AskSmooth(*core_, params); }
   Answer Smooth(const SmoothParams& params) { return Ask(params)->Wait(); }
 
   // The largest error of a part, relative to the largest number of that part.
@@ -188,7 +64,7 @@ class SolverCoreSmoothTest : public CoreTest {
 
 TEST_F(SolverCoreSmoothTest, ModelsOfEveryKindAreThoseOfTheClassicalSmoother) {
   Start();
-  const Model::Options kinds[] = {
+  const SmoothModel::Options kinds[] = {
       {},
       {.per_step = false},
       {.per_step = false, .offsets = false, .missing = 0},
@@ -201,9 +77,9 @@ TEST_F(SolverCoreSmoothTest, ModelsOfEveryKindAreThoseOfTheClassicalSmoother) {
       {.steps = 9, .states = 40, .observations = 35, .missing = 0.1},
   };
   uint64_t seed = 10;
-  for (const Model::Options& options : kinds) {
+  for (const SmoothModel::Options& options : kinds) {
     SCOPED_TRACE(seed);
-    const Model model(options, seed++);
+    const SmoothModel model(options, seed++);
     ExpectClassical(model.params, Smooth(model.params), 1e-8);
   }
   EXPECT_EQ(core_->memory().factorizations, 0);
@@ -212,7 +88,7 @@ TEST_F(SolverCoreSmoothTest, ModelsOfEveryKindAreThoseOfTheClassicalSmoother) {
 TEST_F(SolverCoreSmoothTest, ADiffuseModelIsTheLimit) {
   Start();
   for (uint64_t seed = 30; seed < 34; ++seed) {
-    Model model(
+    SmoothModel model(
         {.steps = 25, .states = 2, .observations = 3, .per_step = seed % 2 == 0, .missing = 0.1},
         seed);
     model.params.diffuse = true;
@@ -246,7 +122,7 @@ TEST_F(SolverCoreSmoothTest, TheWeeksOfMaunaLoaAgreeToEightDigits) {
 
 TEST_F(SolverCoreSmoothTest, PartsAreThoseOfTheWhole) {
   Start();
-  Model model({.series = 3});
+  SmoothModel model({.series = 3});
   model.params.residuals = true;
   const Answer whole = Smooth(model.params);
   ASSERT_TRUE(whole.reply.ok()) << whole.reply.status();
@@ -273,7 +149,7 @@ TEST_F(SolverCoreSmoothTest, PartsAreThoseOfTheWhole) {
 // What follows from the model: residuals are standard normal, samples scatter as the covariances.
 TEST_F(SolverCoreSmoothTest, SamplesScatterAroundTheMeans) {
   Start({.memory_bytes = int64_t{64} << 20});
-  Model model({.steps = 3, .states = 2, .series = 2});
+  SmoothModel model({.steps = 3, .states = 2, .series = 2});
   model.params.num_samples = 20000;
   model.params.seed = 9;
   const Answer answer = Smooth(model.params);
@@ -300,7 +176,7 @@ TEST_F(SolverCoreSmoothTest, SamplesScatterAroundTheMeans) {
 
 TEST_F(SolverCoreSmoothTest, SeriesWithTheSamePatternShareASystem) {
   Start();
-  Model model({.steps = 6, .observations = 1, .series = 5, .missing = 0});
+  SmoothModel model({.steps = 6, .observations = 1, .series = 5, .missing = 0});
   for (const int64_t k : {1, 4}) model.y[k * 6 + 2] = kMissing;
   model.y[3 * 6] = kMissing;
   const Answer answer = Smooth(model.params);
@@ -315,7 +191,7 @@ TEST_F(SolverCoreSmoothTest, SeriesWithTheSamePatternShareASystem) {
 
 TEST_F(SolverCoreSmoothTest, WhatIsKeptIsFoundByItsModelAndPattern) {
   Start();
-  Model model({.steps = 6, .observations = 1, .series = 2, .missing = 0});
+  SmoothModel model({.steps = 6, .observations = 1, .series = 2, .missing = 0});
   model.y[2] = kMissing;
   model.params.keep = true;
   const Answer first = Smooth(model.params);
@@ -353,35 +229,36 @@ TEST_F(SolverCoreSmoothTest, WhatIsKeptIsFoundByItsModelAndPattern) {
 
 TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
   Start();
-  const auto singular = [&](Model& model) {
+  const auto singular = [&](SmoothModel& model) {
     return server::SingularCovarianceOf(Smooth(model.params).reply.status())
         .value_or(server::SingularCovariance{"none", -1, -1});
   };
-  const auto expect = [&](Model& model, const std::string& matrix, int64_t step, int64_t row) {
+  const auto expect = [&](SmoothModel& model, const std::string& matrix, int64_t step,
+                          int64_t row) {
     const server::SingularCovariance found = singular(model);
     EXPECT_EQ(found.matrix, matrix);
     EXPECT_EQ(found.step, step);
     EXPECT_EQ(found.row, row);
   };
   {
-    Model model({});
+    SmoothModel model({});
     for (int i = 0; i < 3; ++i) model.q[7 * 9 + i * 3 + 1] = model.q[7 * 9 + 3 + i] = 0;
     expect(model, "Q", 7, 1);
   }
   {
     // Two columns alike: singular but for rounding.
-    Model model({.per_step = false});
+    SmoothModel model({.per_step = false});
     model.q = {1. / 3, 1. / 3, 0, 1. / 3, 1. / 3, 0, 0, 0, 1};
     model.params.transition_covariance.values = model.q;
     expect(model, "Q", 0, 1);
   }
   {
-    Model model({});
+    SmoothModel model({});
     model.r[19 * 4] = -1;
     expect(model, "R", 19, 0);
   }
   {
-    Model model({});
+    SmoothModel model({});
     model.p[8] = 0;
     expect(model, "P", 0, 2);
   }
@@ -390,13 +267,13 @@ TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
 
 TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
   Start();
-  Model model({.steps = 8,
-               .states = 2,
-               .observations = 1,
-               .series = 2,
-               .per_step = false,
-               .offsets = false,
-               .missing = 0});
+  SmoothModel model({.steps = 8,
+                     .states = 2,
+                     .observations = 1,
+                     .series = 2,
+                     .per_step = false,
+                     .offsets = false,
+                     .missing = 0});
   model.f = {1, 0, 0, 1};
   model.h = {1, 0};  // the second state is never seen
   model.q = {1, 0, 0, 1};
@@ -412,36 +289,41 @@ TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
 TEST_F(SolverCoreSmoothTest, InputThatIsNoModelIsRefused) {
   Start();
   const auto field = [&](auto change) {
-    Model model({});
+    SmoothModel model({});
     change(model);
     return FieldOf(Smooth(model.params).reply.status());
   };
-  EXPECT_EQ(field([](Model& model) { model.f[3] = kMissing; }), "header.transition");
-  EXPECT_EQ(field([](Model& model) { model.q[3] = kMissing; }), "header.transition_covariance");
-  EXPECT_EQ(field([](Model& model) { model.y[3] = -std::numeric_limits<double>::infinity(); }),
-            "chunk");
-  EXPECT_EQ(field([](Model& model) { model.params.num_samples = int64_t{1} << 60; }),
+  EXPECT_EQ(field([](SmoothModel& model) { model.f[3] = kMissing; }), "header.transition");
+  EXPECT_EQ(field([](SmoothModel& model) { model.q[3] = kMissing; }),
+            "header.transition_covariance");
+  EXPECT_EQ(
+      field([](SmoothModel& model) { model.y[3] = -std::numeric_limits<double>::infinity(); }),
+      "chunk");
+  EXPECT_EQ(field([](SmoothModel& model) { model.params.num_samples = int64_t{1} << 60; }),
             "header.options.num_samples");
-  EXPECT_EQ(field([](Model& model) { model.params.num_series = int64_t{1} << 60; }),
+  EXPECT_EQ(field([](SmoothModel& model) { model.params.num_series = int64_t{1} << 60; }),
             "header.num_series");
-  EXPECT_EQ(field([](Model& model) { model.params.num_steps = int64_t{1} << 60; }),
+  EXPECT_EQ(field([](SmoothModel& model) { model.params.num_steps = int64_t{1} << 60; }),
             "header.num_steps");
-  EXPECT_EQ(field([](Model& model) { model.params.observations = {}; }), "chunk");
+  EXPECT_EQ(field([](SmoothModel& model) { model.params.observations = {}; }), "chunk");
 }
 
 // Masks that make a block of each step, arrays of which one alone is another at each step.
 TEST_F(SolverCoreSmoothTest, WhatItTakesOfTheHostIsCounted) {
-  std::vector<Model> models;
-  models.emplace_back(Model::Options{
+  std::vector<SmoothModel> models;
+  models.emplace_back(SmoothModel::Options{
       .steps = 60, .states = 5, .observations = 8, .series = 3, .per_step = false, .missing = 0.5});
-  models.emplace_back(Model::Options{.steps = 60, .states = 5, .observations = 8, .missing = 0.5});
-  models.emplace_back(Model::Options{.steps = 1, .states = 2});
-  models.emplace_back(Model::Options{.steps = 30, .states = 4, .per_step = false, .missing = 0});
-  Model& mixed = models.emplace_back(Model::Options{.steps = 30, .states = 4, .per_step = false});
+  models.emplace_back(
+      SmoothModel::Options{.steps = 60, .states = 5, .observations = 8, .missing = 0.5});
+  models.emplace_back(SmoothModel::Options{.steps = 1, .states = 2});
+  models.emplace_back(
+      SmoothModel::Options{.steps = 30, .states = 4, .per_step = false, .missing = 0});
+  SmoothModel& mixed =
+      models.emplace_back(SmoothModel::Options{.steps = 30, .states = 4, .per_step = false});
   std::vector<double> h;
   for (int t = 0; t < 30; ++t) h.insert(h.end(), mixed.h.begin(), mixed.h.end());
   mixed.params.observation = {h, true};
-  for (const Model& model : models) {
+  for (const SmoothModel& model : models) {
     SCOPED_TRACE(&model - models.data());
     const auto measured = server::MeasureSmooth(model.params, {});
     ASSERT_TRUE(measured.ok()) << measured.status();
@@ -458,11 +340,11 @@ TEST_F(SolverCoreSmoothTest, WhatItTakesOfTheHostIsCounted) {
 
 TEST_F(SolverCoreSmoothTest, OneThatIsCancelledGivesAllBack) {
   Start();
-  Model model({.series = 3});
+  SmoothModel model({.series = 3});
   for (const bool keep : {false, true}) {
     model.params.keep = keep;
     PendingFactor holder = HoldDevice();
-    const std::unique_ptr<Asked> asked = Ask(model.params);
+    const std::unique_ptr<AskedSmooth> asked = Ask(model.params);
     core_->Cancel(*asked->context);
     gate_->Open();
     EXPECT_TRUE(absl::IsCancelled(asked->Wait().reply.status()));
@@ -472,9 +354,9 @@ TEST_F(SolverCoreSmoothTest, OneThatIsCancelledGivesAllBack) {
 
 TEST_F(SolverCoreSmoothTest, ItIsFinishedWhileTheServerDrains) {
   Start();
-  Model model({.series = 2});
+  SmoothModel model({.series = 2});
   PendingFactor holder = HoldDevice();
-  const std::unique_ptr<Asked> asked = Ask(model.params);
+  const std::unique_ptr<AskedSmooth> asked = Ask(model.params);
   std::thread drain([&] { core_->Drain(); });
   // New work is refused once it drains.
   RepeatUntil([&] { return absl::IsUnavailable(SolveStatus(server::Handle(), {2, 2})); }, [] {});
@@ -486,7 +368,7 @@ TEST_F(SolverCoreSmoothTest, ItIsFinishedWhileTheServerDrains) {
 
 TEST_F(SolverCoreSmoothTest, WithoutMemoryItIsRefusedAndNothingIsLeft) {
   Start({.memory_bytes = int64_t{1} << 20});
-  Model model({.steps = 400, .states = 20, .observations = 1, .per_step = false});
+  SmoothModel model({.steps = 400, .states = 20, .observations = 1, .per_step = false});
   const Answer answer = Smooth(model.params);
   EXPECT_TRUE(absl::IsResourceExhausted(answer.reply.status())) << answer.reply.status();
   EXPECT_EQ(core_->memory().factorizations, 0);
