@@ -166,8 +166,7 @@ TEST_P(ArrowheadTest, FailsAtNumbersThatAreNone) {
   }
 }
 
-// Backward errors row by row: no row of the residual may hide behind a larger one. Scaling by
-// powers of two moves no bit of the answer but its exponent.
+// Scaling by powers of two moves no bit of the answer but its exponent.
 TEST_P(ArrowheadTest, IsIndifferentToTheScaleOfTheBorder) {
   for (const double scale : {std::ldexp(1, -9), std::ldexp(1, 9)}) {
     HostArrowhead plain = HostArrowhead::Random(6, 5, 4, scalar());
