@@ -12,7 +12,9 @@ int64_t BlockBytes(const Shape& shape) {
   return shape.block_size * shape.block_size * ScalarBytes(shape.scalar);
 }
 
-absl::Status CheckRange(const InverseItem& item) {
+}  // namespace
+
+absl::Status CheckInverseRange(const InverseItem& item) {
   const int64_t blocks = item.factorization->shape().num_blocks;
   if (item.first_block >= 0 && item.num_blocks >= 1 && item.first_block < blocks &&
       item.num_blocks <= blocks - item.first_block) {
@@ -21,8 +23,6 @@ absl::Status CheckRange(const InverseItem& item) {
   return absl::OutOfRangeError(absl::StrCat("blocks ", item.first_block, " to ", item.first_block,
                                             "+", item.num_blocks, " of a system of ", blocks));
 }
-
-}  // namespace
 
 int64_t InverseDiagonalBytes(const Shape& shape, InverseParts parts, int64_t blocks) {
   return blocks * (parts == InverseParts::kDiagonalEntries
@@ -91,7 +91,7 @@ absl::StatusOr<InverseBlocks> Solver::InvertOnDevice(const InverseItem& item, Tr
 
 absl::StatusOr<InverseBlocks> Solver::SelectedInverseOnDevice(const InverseItem& item,
                                                               Track track) {
-  absl::Status status = CheckRange(item);
+  absl::Status status = CheckInverseRange(item);
   if (!status.ok()) return status;
   absl::MutexLock lock(&TrackMutex(track));
   return InvertOnDevice(item, track);
@@ -99,7 +99,7 @@ absl::StatusOr<InverseBlocks> Solver::SelectedInverseOnDevice(const InverseItem&
 
 absl::Status Solver::SelectedInverse(const InverseItem& item, void* diagonal, void* coupling,
                                      Track track, Phases* phases) {
-  absl::Status status = CheckRange(item);
+  absl::Status status = CheckInverseRange(item);
   if (!status.ok()) return status;
   absl::MutexLock lock(&TrackMutex(track));
   Stopwatch watch;

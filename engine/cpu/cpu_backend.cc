@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/inverse_ranges.h"
 #include "engine/cpu/background.h"
+#include "engine/cpu/border.h"
+#include "engine/cpu/columns.h"
 #include "engine/cpu/inverse_levels.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/large_blocks.h"
@@ -89,16 +91,12 @@ class CpuBackend : public Backend {
 
   absl::Status PackColumns(Track track, const Shape& shape,
                            std::span<const HostColumns> columns) override {
-    MoveColumns(track, shape, columns, [](std::byte* packed, std::byte* host, int64_t bytes) {
-      std::memcpy(packed, host, bytes);
-    });
+    cpu::PackColumns(ThreadsOf(track), shape, columns);
     return absl::OkStatus();
   }
   absl::Status UnpackColumns(Track track, const Shape& shape,
                              std::span<const HostColumns> columns) override {
-    MoveColumns(track, shape, columns, [](std::byte* packed, std::byte* host, int64_t bytes) {
-      std::memcpy(host, packed, bytes);
-    });
+    cpu::UnpackColumns(ThreadsOf(track), shape, columns);
     return absl::OkStatus();
   }
 
@@ -168,19 +166,32 @@ class CpuBackend : public Backend {
 
   absl::Status CopyColumns(Track track, const Shape& shape, void* to, const void* from,
                            const std::vector<bool>& columns) override {
-    const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
-    const int64_t count = static_cast<int64_t>(columns.size());
-    ForEachColumnPiece(track, shape.num_blocks, count, [&](int64_t block, int64_t c) {
-      if (!columns[c]) return;
-      const int64_t at = (block * count + c) * bytes;
-      std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, bytes);
-    });
+    cpu::CopyColumns(ThreadsOf(track), shape, to, from, columns);
     return absl::OkStatus();
   }
   absl::Status Add(Track, Scalar scalar, void* y, const void* x, int64_t scalars) override {
     scalar == Scalar::kFloat64
         ? AddTo(static_cast<double*>(y), static_cast<const double*>(x), scalars)
         : AddTo(static_cast<float*>(y), static_cast<const float*>(x), scalars);
+    return absl::OkStatus();
+  }
+
+  absl::Status MultiplyBorder(Track track, const BorderColumns& y, const void* v, int64_t columns,
+                              double* products) override {
+    const cpu::RunningSolve::Scope scope(RunningOn(track), BorderTasks(track, y));
+    cpu::MultiplyBorder(ThreadsOf(track), y, v, columns, products);
+    return absl::OkStatus();
+  }
+  absl::Status AddBorder(Track track, const BorderColumns& y, const double* x, void* v,
+                         int64_t columns, bool add) override {
+    const cpu::RunningSolve::Scope scope(RunningOn(track), BorderTasks(track, y));
+    cpu::AddBorder(ThreadsOf(track), y, x, v, columns, add);
+    return absl::OkStatus();
+  }
+  absl::Status AddBorderSquares(Track track, const BorderColumns& h, InverseParts parts,
+                                void* diagonal, void* coupling) override {
+    const cpu::RunningSolve::Scope scope(RunningOn(track), BorderTasks(track, h));
+    cpu::AddBorderSquares(ThreadsOf(track), h, parts, diagonal, coupling);
     return absl::OkStatus();
   }
 
@@ -194,33 +205,13 @@ class CpuBackend : public Backend {
     return track == Track::kSolve ? solve_threads_ : factor_threads_;
   }
 
+  int64_t BorderTasks(Track track, const BorderColumns& y) {
+    return std::min<int64_t>(ThreadsOf(track).threads(), y.shape.num_blocks);
+  }
+
   // What factorizations make way for; null: they do not.
   cpu::RunningSolve* RunningOn(Track track) {
     return track == Track::kSolve ? &running_solve_ : nullptr;
-  }
-
-  template <typename Move>
-  void MoveColumns(Track track, const Shape& shape, std::span<const HostColumns> all,
-                   const Move& move) {
-    const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
-    for (const HostColumns& columns : all) {
-      ForEachColumnPiece(track, shape.num_blocks, columns.columns, [&](int64_t block, int64_t c) {
-        const int64_t place = block * columns.total_columns + columns.first_column + c;
-        move(static_cast<std::byte*>(columns.packed) + place * bytes,
-             static_cast<std::byte*>(columns.host) + (c * shape.num_blocks + block) * bytes, bytes);
-      });
-    }
-  }
-
-  template <typename Piece>
-  void ForEachColumnPiece(Track track, int64_t blocks, int64_t columns, const Piece& piece) {
-    ThreadPool& threads = ThreadsOf(track);
-    const int64_t tasks = std::min<int64_t>(threads.threads(), blocks);
-    threads.Run(tasks, [&](int64_t task, int32_t) {
-      for (int64_t block = blocks * task / tasks; block < blocks * (task + 1) / tasks; ++block) {
-        for (int64_t c = 0; c < columns; ++c) piece(block, c);
-      }
-    });
   }
 
   static bool HasFill(const EliminationPlan& plan) {

@@ -11,6 +11,7 @@
 #include "blockd/engine/block_tridiagonal.h"
 #include "blockd/engine/elimination_plan.h"
 #include "engine/cpu/background.h"
+#include "engine/cpu/border_task.h"
 #include "engine/cpu/inverse_task.h"
 
 namespace blockd::cpu {
@@ -120,6 +121,8 @@ struct Kernels {
   void (*multiply)(const MultiplyTask<T>& task);
   int64_t (*inverse_scratch_scalars)(int64_t n, bool fill);
   void (*invert)(const InverseTask<T>& task);
+  void (*multiply_border)(const BorderProductsTask<T>& task);
+  void (*add_border)(const BorderUpdateTask<T>& task);
 };
 
 template <typename T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cpu/border_kernels.h"
 #include "engine/cpu/eliminate.h"
 #include "engine/cpu/invert.h"
 #include "engine/cpu/kernels.h"
@@ -82,10 +83,27 @@ void Multiply(const MultiplyTask<T>& task) {
 }
 
 template <typename T>
+void MultiplyBorder(const BorderProductsTask<T>& task) {
+  BorderProducts<T>(task).Run();
+}
+
+template <typename T>
+void AddBorder(const BorderUpdateTask<T>& task) {
+  BorderUpdate<T>(task).Run();
+}
+
+template <typename T>
 const Kernels<T>& Table(const char* instruction_set) {
-  static const Kernels<T> table = {
-      instruction_set, ScratchScalars<T>,        Eliminate<T>, Forward<T>, Backward<T>,
-      Multiply<T>,     InverseScratchScalars<T>, Invert<T>};
+  static const Kernels<T> table = {.instruction_set = instruction_set,
+                                   .scratch_scalars = ScratchScalars<T>,
+                                   .eliminate = Eliminate<T>,
+                                   .forward = Forward<T>,
+                                   .backward = Backward<T>,
+                                   .multiply = Multiply<T>,
+                                   .inverse_scratch_scalars = InverseScratchScalars<T>,
+                                   .invert = Invert<T>,
+                                   .multiply_border = MultiplyBorder<T>,
+                                   .add_border = AddBorder<T>};
   return table;
 }
 

@@ -20,6 +20,8 @@
 #include "engine/gpu/solve_calls.h"
 #include "engine/gpu/task_list/launch.h"
 #include "engine/gpu/task_list/runner.h"
+#include "engine/gpu/vectors/border_calls.h"
+#include "engine/gpu/vectors/border_launch.h"
 #include "engine/gpu/vectors/launch.h"
 #include "engine/gpu/vectors/vector_calls.h"
 
@@ -53,6 +55,7 @@ struct TrackOnGpu {
   gpu::FactorCalls factor_calls{*device};
   gpu::SolveCalls solve_calls;
   gpu::VectorCalls vectors{*device};
+  gpu::BorderCalls border{*device};
   gpu::inverse::InverseCalls inverse_calls{*device};
 };
 
@@ -129,6 +132,18 @@ class GpuBackend : public Backend {
   absl::Status Add(Track track, Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return On(track).vectors.Add(scalar, y, x, scalars);
   }
+  absl::Status MultiplyBorder(Track track, const BorderColumns& y, const void* v, int64_t columns,
+                              double* products) override {
+    return On(track).border.Multiply(y, v, columns, products);
+  }
+  absl::Status AddBorder(Track track, const BorderColumns& y, const double* x, void* v,
+                         int64_t columns, bool add) override {
+    return On(track).border.Add(y, x, v, columns, add);
+  }
+  absl::Status AddBorderSquares(Track track, const BorderColumns& h, InverseParts parts,
+                                void* diagonal, void* coupling) override {
+    return On(track).border.AddSquares(h, parts, diagonal, coupling);
+  }
 
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     const Method method = gpu::FactorMethod(plan.shape(), limits_);
@@ -186,7 +201,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
        {gpu::segment::PrepareFactor(*limits), gpu::segment::PrepareSolve(*limits),
         gpu::lockstep::PrepareFactor(*limits, &early), gpu::lockstep::PrepareSolve(*limits),
         gpu::task_list::PrepareFactor(*limits), gpu::task_list::PrepareSolve(),
-        gpu::PrepareVectors(), gpu::inverse::Prepare(*limits)}) {
+        gpu::PrepareVectors(), gpu::PrepareBorder(), gpu::inverse::Prepare(*limits)}) {
     absl::Status status = gpu::ToStatus(result.error, result.kernel);
     if (!status.ok()) return status;
   }

@@ -8,6 +8,7 @@ set(gpu_kernels
   segment/solve.cu
   task_list/factor.cu
   task_list/solve.cu
+  vectors/border.cu
   vectors/vectors.cu)
 set(gpu_planning_sources
   lockstep/lockstep.cc
@@ -34,6 +35,7 @@ set(gpu_sources
   segment/runner.cc
   solve_calls.cc
   task_list/runner.cc
+  vectors/border_calls.cc
   vectors/vector_calls.cc)
 list(TRANSFORM gpu_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM gpu_planning_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

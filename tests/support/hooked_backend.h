@@ -231,6 +231,21 @@ class HookedBackend : public Backend {
   absl::Status Add(Track track, Scalar scalar, void* y, const void* x, int64_t scalars) override {
     return Step(track, "Add", [&] { return inner_->Add(track, scalar, y, x, scalars); });
   }
+  absl::Status MultiplyBorder(Track track, const BorderColumns& y, const void* v, int64_t columns,
+                              double* products) override {
+    return Step(track, "MultiplyBorder",
+                [&] { return inner_->MultiplyBorder(track, y, v, columns, products); });
+  }
+  absl::Status AddBorder(Track track, const BorderColumns& y, const double* x, void* v,
+                         int64_t columns, bool add) override {
+    return Step(track, "AddBorder",
+                [&] { return inner_->AddBorder(track, y, x, v, columns, add); });
+  }
+  absl::Status AddBorderSquares(Track track, const BorderColumns& h, InverseParts parts,
+                                void* diagonal, void* coupling) override {
+    return Step(track, "AddBorderSquares",
+                [&] { return inner_->AddBorderSquares(track, h, parts, diagonal, coupling); });
+  }
 
  private:
   Gate& GateOf(Track track) const { return track == Track::kSolve ? *solve_gate_ : *gate_; }

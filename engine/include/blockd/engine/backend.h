@@ -124,6 +124,14 @@ struct HostColumns {
   int64_t first_column = 0, total_columns = 0;
 };
 
+// Columns of one shape in device memory, packed [block][column][n]: the border of an arrowhead
+// (arrowhead.h).
+struct BorderColumns {
+  Shape shape;
+  const void* data = nullptr;
+  int64_t columns = 0;  // p
+};
+
 // What work between two marks took on the device, where the device tells the time; seconds.
 struct TrackTimes {
   double pack_seconds = 0;     // the last PackColumns
@@ -244,6 +252,20 @@ class Backend {
                                    const std::vector<bool>& columns) = 0;
   // y += x, `scalars` long.
   virtual absl::Status Add(Track track, Scalar scalar, void* y, const void* x, int64_t scalars) = 0;
+
+  // Products with a border of p columns; all vectors are packed alike. Sums are made in double, in
+  // an order that depends on the shape and p: what becomes of a column of V does not depend on the
+  // others.
+  // products = Y' V, p x columns, column-major, host memory. Synchronizes.
+  virtual absl::Status MultiplyBorder(Track track, const BorderColumns& y, const void* v,
+                                      int64_t columns, double* products) = 0;
+  // V = Y X, or V += Y X if `add`. X is p x columns, column-major, device memory; V is not Y.
+  virtual absl::Status AddBorder(Track track, const BorderColumns& y, const double* x, void* v,
+                                 int64_t columns, bool add) = 0;
+  // Z(i,i) += H(i) H(i)' and Z(i+1,i) += H(i+1) H(i)' for the blocks H(i), n x p, of a border; Z as
+  // an InverseRequest of so many blocks lays it out.
+  virtual absl::Status AddBorderSquares(Track track, const BorderColumns& h, InverseParts parts,
+                                        void* diagonal, void* coupling) = 0;
 };
 
 }  // namespace blockd

@@ -30,6 +30,12 @@
 
 namespace blockd {
 
+class Arrowhead;  // blockd/engine/arrowhead.h, with the next three
+struct ArrowheadInverseItem;
+struct ArrowheadSolveItem;
+struct BorderItem;
+struct BorderOutcome;
+
 // The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts.
 struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based
@@ -111,6 +117,9 @@ struct InverseItem {
   int64_t diagonal_bytes() const;
   int64_t coupling_bytes() const;
 };
+
+// OUT_OF_RANGE unless the system has the item's blocks, of which there is one at least.
+absl::Status CheckInverseRange(const InverseItem& item);
 
 // The same on the device, as InverseRequest lays it out.
 struct InverseBlocks {
@@ -237,6 +246,23 @@ class Solver {
   int64_t InverseWorkspaceBytes(const EliminationPlan& plan, InverseParts parts,
                                 int64_t first_block, int64_t num_blocks) const;
 
+  // An arrowhead: a border of p dense rows below a chain that is factored (arrowhead.h). On the
+  // factor track as Factor is.
+  BorderOutcome FactorBorder(const BorderItem& item, Track track = Track::kFactor);
+  // As Solve, of one item. A column's solution has the same bits whatever stands beside it.
+  absl::Status SolveArrowhead(const ArrowheadSolveItem& item, Track track = Track::kSolve);
+  absl::StatusOr<double> LogDeterminant(const Arrowhead& arrowhead);
+  // As SelectedInverse, with half a solve of p columns more.
+  absl::Status SelectedInverse(const ArrowheadInverseItem& item, Track track = Track::kFactor);
+  // What these take from the pool at most, without the Y that FactorBorder leaves
+  // (Arrowhead::BorderBytes); bytes. border_rows, num_rhs: p and d.
+  int64_t BorderWorkspaceBytes(const EliminationPlan& plan, int64_t border_rows) const;
+  int64_t ArrowheadSolveBytes(const EliminationPlan& plan, int64_t border_rows,
+                              int64_t num_rhs) const;
+  int64_t ArrowheadInverseBytes(const EliminationPlan& plan, int64_t border_rows,
+                                InverseParts parts, int64_t first_block, int64_t num_blocks,
+                                bool border) const;
+
  private:
   friend class PendingSolve;
   struct FactorWork;
@@ -271,6 +297,9 @@ class Solver {
   // On a track that is held.
   absl::Status Invert(const InverseItem& item, Track track, void* diagonal, void* coupling);
   absl::StatusOr<InverseBlocks> InvertOnDevice(const InverseItem& item, Track track);
+  // What inv(A) lacks of the arrowhead's Z, on a track that is held; and what Z has of the border.
+  absl::Status AddBorderTo(const ArrowheadInverseItem& item, Track track, void* diagonal,
+                           void* coupling);
   absl::Status Refine(Track track, std::span<const SolveItem> items, Group& group,
                       std::vector<SolveOutcome>& outcomes);
 

@@ -1,0 +1,71 @@
+#include "tests/engine/arrowhead_fixture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace blockd::test {
+
+HostArrowhead HostArrowhead::Random(int64_t num_blocks, int64_t n, int64_t p, Scalar scalar,
+                                    double slack, double scale) {
+  HostMatrix chain(problems::RandomSpd(num_blocks, n, 5, 100), scalar);
+  const int64_t rows = num_blocks * n;
+  const std::vector<double> values = problems::RandomColumns(rows, p, 7);
+  Columns border(values, scalar);
+  // C = B inv(A) B' + slack (I + G G' / p)
+  const std::vector<double> rounded = border.values();
+  const std::vector<double> x = SequentialCholesky(chain.view()).Solve(rounded);
+  const std::vector<double> g = problems::RandomColumns(p, p, 9);
+  std::vector<double> corner(p * p);
+  std::vector<double> scaled = rounded;
+  for (int64_t j = 0; j < p; ++j) {
+    for (int64_t i = 0; i < p; ++i) {
+      long double sum = i == j ? slack : 0;
+      for (int64_t k = 0; k < rows; ++k) {
+        sum += static_cast<long double>(rounded[k + i * rows]) * x[k + j * rows];
+      }
+      for (int64_t k = 0; k < p; ++k) {
+        sum += slack * g[i + k * p] * g[j + k * p] / static_cast<double>(p);
+      }
+      const double factor =
+          std::pow(scale, static_cast<double>(i)) * std::pow(scale, static_cast<double>(j));
+      corner[i + j * p] =
+          i < j ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(sum) * factor;
+    }
+    for (int64_t k = 0; k < rows; ++k) {
+      scaled[k + j * rows] *= std::pow(scale, static_cast<double>(j));
+    }
+  }
+  return {std::move(chain), p, Columns(scaled, scalar), Columns(corner, scalar)};
+}
+
+HostMatrix HostArrowhead::Whole() const {
+  const int64_t of_chain = chain.shape().rows(), all = rows();
+  const std::vector<double> a = AssembleDense(chain.view());
+  const std::vector<double> b = border.values(), c = corner.values();
+  problems::Problem whole;
+  whole.num_blocks = 1;
+  whole.block_size = all;
+  whole.diagonal.resize(all * all);
+  double* const dense = whole.diagonal.data();
+  for (int64_t j = 0; j < of_chain; ++j) {
+    std::copy_n(a.data() + j * of_chain, of_chain, dense + j * all);
+  }
+  for (int64_t r = 0; r < p; ++r) {
+    for (int64_t k = 0; k < of_chain; ++k) dense[of_chain + r + k * all] = b[k + r * of_chain];
+    for (int64_t i = r; i < p; ++i) dense[of_chain + i + (of_chain + r) * all] = c[i + r * p];
+  }
+  return HostMatrix(whole, Scalar::kFloat64);
+}
+
+BorderItem HostArrowhead::Item(std::shared_ptr<const Factorization> factorization) {
+  BorderItem item;
+  item.chain = std::move(factorization);
+  item.rows = p;
+  item.border = border.data();
+  item.corner = corner.data();
+  return item;
+}
+
+}  // namespace blockd::test
