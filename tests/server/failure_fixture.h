@@ -65,7 +65,7 @@ class FailingCoreTest : public CoreTest {
       EXPECT_TRUE(status.ok() || (was_empty && absl::IsResourceExhausted(status))) << status;
       EXPECT_TRUE(core_->healthy());
       refused += !status.ok();
-      const Handle held = Held(system_);  // and there is room for others
+      const server::Handle held = Held(system_);  // and there is room for others
       EXPECT_TRUE(SolveStatus(held, shape_).ok());
       Stop();  // what is reserved is what is held
       if (!was_empty) return refused;
@@ -80,6 +80,8 @@ class FailingCoreTest : public CoreTest {
   }
 
   const TestSystem system_{64, 8};
+  const Shape shape_ = system_.form.shape;
+};
 
 }  // namespace blockd::test
 

@@ -62,7 +62,7 @@ struct SmoothModel {
     params.initial_mean = m;
     params.initial_covariance = p;
     params.observations = y;
-    params.covariances = SmoothedCovariances::kFull;
+    params.covariances = server::SmoothedCovariances::kFull;
     params.lag_one = steps > 1;
     params.log_likelihood = true;
   }

@@ -59,8 +59,6 @@ class SolverCoreFailureTest : public FailingCoreTest {
     return pending.Wait().status();
   }
 };
-const Shape shape_ = system_.form.shape;
-};
 
 TEST_F(SolverCoreFailureTest, IsSaidOnceAndToWhoComesLater) {
   Start();

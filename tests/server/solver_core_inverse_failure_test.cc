@@ -66,7 +66,7 @@ TEST_F(SolverCoreInverseFailureTest, AtEveryStepOfAnInverse) {
   Handle handle;
   ExpectAmong(FailEveryStep([&] { handle = Held(system_); },
                             [&] { return Invert(handle)->Wait().status(); }),
-              {"SelectedInverse", "Download"});
+              {"SelectedInverse"});
 }
 
 TEST_F(SolverCoreInverseFailureTest, AtEveryStepOfSamples) {
@@ -162,6 +162,7 @@ TEST_F(SolverCoreInverseFailureTest, ASmoothWhoseFactorizationIsEvictedFactorsAg
     SCOPED_TRACE(evictions);
     Start({.solve_gate = true});
     solve_gate_->Close();
+    const int64_t before = gate_->factorizations();
     const auto smooth = AskSmooth(*core_, smooth_.params);
     for (int i = 1; i <= evictions; ++i) {
       solve_gate_->WaitForDevice();
@@ -175,7 +176,7 @@ TEST_F(SolverCoreInverseFailureTest, ASmoothWhoseFactorizationIsEvictedFactorsAg
     }
     solve_gate_->Open();
     const SmoothAnswer& answer = smooth->Wait();
-    EXPECT_EQ(gate_->factorizations(), std::min(evictions + 1, kAttempts));
+    EXPECT_EQ(gate_->factorizations() - before, std::min(evictions + 1, kAttempts));
     if (evictions == kAttempts) {
       EXPECT_EQ(ReasonOf(answer.reply.status()), server::NotFoundReason::kEvicted);
     } else {
