@@ -130,9 +130,10 @@ class SmoothCall final : public ServerCall {
     if (!layout.ok()) return layout.status();
     absl::Status status = ReadPriority("header.options.priority", header.options().priority(),
                                        record_.context().get());
-    // Said before the bytes come, if there is no room for them.
-    Reservation whole;
-    status.Update(core().host().Extend(record_.context()->tenant, layout->bytes(), &whole));
+    // Said before the bytes come, if there is no room for them. Nothing is reserved, not even for a
+    // moment: others may ask meanwhile.
+    status.Update(core().host().CheckEverFits(layout->bytes()));
+    status.Update(core().host().Check(record_.context()->tenant, layout->bytes()));
     if (!status.ok()) return status;
     record_.SetShape({layout->num_steps(), layout->state_size(), Scalar::kFloat64},
                      layout->num_series());

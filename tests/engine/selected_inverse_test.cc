@@ -42,8 +42,8 @@ InverseItem All(std::shared_ptr<const Factorization> factorization,
   return item;
 }
 
-// Columns of inv(A), and the bound for errors of entry (i, j) of it: 4 n eps max(1, growth / 4)
-// u(i) u(j), u(i) = sum_k |Z(i,k)| sqrt(A(k,k)). It is what the inverse moves by if A moves as
+// Columns of inv(A), and the bound for errors of entry (i, j) of it: 4 (n + 1) eps max(1, growth /
+// 4) u(i) u(j), u(i) = sum_k |Z(i,k)| sqrt(A(k,k)). It is what the inverse moves by if A moves as
 // little as a solve's own bound, by 4 n eps max(1, growth / 4) sqrt(A(k,k) A(l,l)) in each entry.
 class InverseOracle {
  public:
@@ -96,7 +96,8 @@ class InverseOracle {
         worst = LargerOrNaN(error / (of_rows[r] * of_columns[c]), worst);
       }
     }
-    return worst / BackwardErrorBound(shape_, growth);
+    const auto n = static_cast<double>(n_);
+    return worst / (BackwardErrorBound(shape_, growth) * (n + 1) / n);
   }
 
   const Shape shape_;

@@ -126,9 +126,10 @@ TEST_F(SolverCoreInverseFailureTest, QuotasHoldThemBack) {
   for (const absl::Status& status : each()) EXPECT_EQ(QuotaOf(status), "requests_per_second");
   quotas = {};
   quotas.queue_slots = 1;
+  Limit({});
+  PendingFactor holder = HoldDevice();
   Limit(quotas);
-  gate_->Close();
-  PendingSolve waiting = Solve(handle, shape_);
+  PendingCost waiting = Invert(handle);
   for (const absl::Status& status : each()) EXPECT_EQ(QuotaOf(status), "queue_slots");
   gate_->Open();
   EXPECT_TRUE(waiting->Wait().ok());

@@ -25,8 +25,8 @@ __device__ inline float ReciprocalRoot(float x) {
   return rsqrtf(x);
 #else
   float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));  // off by up to 1.4 ulp
-  return fmaf(y * fmaf(-x, y * y, 1.0f), 0.5f, y);
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 #endif
 }
 // 1 / x to about an ulp for normal x > 0.
