@@ -325,7 +325,8 @@ class Handle(Factorization):
             priority, timeout: as of `solve`.
 
         Of a batch K is in front, and systems that failed have NaN. An element z(i, j) is off by at
-        most 4 n eps max(1, growth / 4) sqrt(z(i, i) z(j, j)). Errors as of `solve`.
+        most 4 (n + 1) eps max(1, growth / 4) u(i) u(j), where u(i) = sum |z(i, k)| sqrt(a(k, k)). Errors as
+        of `solve`.
         """
         return self._run(_inverse.selected_inverse(self._client._core, self._held, parts, first,
                                                    count, priority, timeout))
