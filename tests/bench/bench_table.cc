@@ -23,6 +23,10 @@ double Quantile(std::vector<double> values, double q) {
 
 }  // namespace
 
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 double Samples::median() const { return Quantile(seconds, 0.5); }
 double Samples::quantile(double q) const { return Quantile(seconds, q); }
 

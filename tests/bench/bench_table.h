@@ -11,6 +11,8 @@
 
 namespace blockd::bench {
 
+double Now();  // seconds, of a clock that is never set
+
 // Seconds, one entry a repetition.
 struct Samples {
   std::vector<double> seconds;

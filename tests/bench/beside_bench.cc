@@ -8,7 +8,6 @@
 // too large.
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -41,10 +40,6 @@ ABSL_FLAG(int32_t, cpu_threads, 0, "Of the CPU's backend; 0: one a processor.");
 
 namespace blockd::bench {
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Size {
   int64_t num_blocks, block_size, systems = 1;

@@ -3,7 +3,6 @@
 #ifndef BLOCKD_TESTS_BENCH_DEVICE_SYSTEMS_H_
 #define BLOCKD_TESTS_BENCH_DEVICE_SYSTEMS_H_
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include "blockd/engine/backend.h"
 #include "blockd/engine/factorization.h"
 #include "engine/problems/problems.h"
+#include "tests/bench/bench_table.h"
 #include "tests/bench/must.h"
 
 namespace blockd::bench {
@@ -24,10 +24,6 @@ struct Cell {
   std::string name;
   int64_t num_blocks, block_size, systems;
 };
-
-inline double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Systems on the device, factored and solved through the backend's own calls: no uploads and no
 // downloads beside what these calls themselves do.

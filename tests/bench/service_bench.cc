@@ -65,10 +65,6 @@ struct Options : Flags {
   std::string router;
 };
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void CheckResidual(const problems::Problem& problem, const std::vector<double>& x) {
   const double error = problems::BackwardError(problem, x, problem.rhs, 1);
   const double bound = 4 * static_cast<double>(problem.block_size) * 0x1p-52;

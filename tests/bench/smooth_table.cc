@@ -1,7 +1,6 @@
 #include "tests/bench/smooth_table.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -153,10 +152,6 @@ class Model {
   const bool per_step_;
   std::vector<double> f_, h_, q_, r_, p_, m_, y_;
 };
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // A call, and what the server says of it.
 struct Runs {
