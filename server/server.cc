@@ -206,6 +206,7 @@ class Server::Impl {
     calls->WaitForLastCall();
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
+    state->health.AwaitCalls(kCancelTime);
     if (shared_memory != nullptr) shared_memory->EndAll();
     calls->Stop();
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "server/transport/call_tracker.h"
 #include "server/transport/server_call.h"
 
@@ -30,9 +31,12 @@ class HealthBoard {
   Status StatusOf(const std::string& service);
 
   // Check or Watch; null, and `incoming` as it was, if the method is neither. The board outlives
-  // the call. Nobody waits for those that watch: they end when they are cancelled.
+  // the call. No drain waits for those that watch: they end when they are cancelled.
   std::shared_ptr<ServerCall> MakeCall(std::string_view method,
                                        std::unique_ptr<IncomingCall>* incoming);
+  // Waits until all calls have ended, those that watch too; false: not in time. Before the queues
+  // that they ask things of are shut down.
+  bool AwaitCalls(absl::Duration timeout) { return calls_.WaitUntilIdle(timeout); }
 
  private:
   class CheckCall;
