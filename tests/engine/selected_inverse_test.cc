@@ -42,9 +42,10 @@ InverseItem All(std::shared_ptr<const Factorization> factorization,
   return item;
 }
 
-// Columns of inv(A), and the bound for errors of entry (i, j) of it: 4 (n + 1) eps max(1, growth /
-// 4) u(i) u(j), u(i) = sum_k |Z(i,k)| sqrt(A(k,k)). It is what the inverse moves by if A moves as
-// little as a solve's own bound, by 4 n eps max(1, growth / 4) sqrt(A(k,k) A(l,l)) in each entry.
+// Columns of inv(A), and the bound for errors of entry (i, j) of it:
+// 4 (n + 1) eps max(1, growth / 4) u(i) u(j), u(i) = sum_k |Z(i,k)| sqrt(A(k,k)). It is what the
+// inverse moves by if A moves by little more than a solve's own bound, by
+// 4 (n + 1) eps max(1, growth / 4) sqrt(A(k,k) A(l,l)) in each entry.
 class InverseOracle {
  public:
   explicit InverseOracle(const HostMatrix& matrix)
