@@ -30,6 +30,13 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& optio
                                            grpc::AccessTokenCredentials(options.token));
 }
 
+// An attempt that its deadline cut short says nothing; the attempt before it does.
+absl::Status AfterRefusal(absl::Status status, const absl::Status& refused) {
+  if (refused.ok() || !absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat(status.message(), "; the attempt before: ", refused.ToString()));
+}
+
 // What HTTP/2 sends as one frame, and how far ahead of its reader it sends.
 struct WireSizes {
   int frame, window;
@@ -184,16 +191,18 @@ absl::Status Connection::Retry(absl::Time deadline,
                                const Factorization* on) const {
   if (absl::Now() >= deadline) return TimeIsOver();
   Backoff backoff(options_.retry, deadline, UniformRandom, retry_budget());
+  absl::Status refused;
   while (true) {
     grpc::ClientContext context;
     Prepare(context, deadline, on != nullptr ? on->route : "");
-    const absl::Status status = ToStatusOfAnswer(call(context));
+    absl::Status status = ToStatusOfAnswer(call(context));
     if (status.ok()) return status;
     const auto wait = backoff.Next(status, absl::Now());
-    if (!wait.has_value()) return status;
+    if (!wait.has_value()) return AfterRefusal(std::move(status), refused);
     if (on != nullptr && on->healer != nullptr && HealsNow(status, backoff.attempts())) {
       return status;
     }
+    refused = std::move(status);
     absl::SleepFor(*wait);
   }
 }

@@ -19,6 +19,7 @@ namespace blockd::blockctl {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -143,8 +144,10 @@ TEST_F(BlockctlAdminServerTest, ADrainEndsTheWork) {
   const Outcome drain = Admin({"drain"});
   EXPECT_EQ(drain.exit_status, 0) << drain.err;
   EXPECT_THAT(drain.err, HasSubstr("draining: 0 requests under way, at most 30"));
-  EXPECT_EQ(As("ada", {"factor", "--matrix=" + (folder_ / "a.mtx"), "--timeout=1s"}).exit_status,
-            2);
+  // The last attempt is refused, or its deadline passes as it is sent.
+  const Outcome refused = As("ada", {"factor", "--matrix=" + (folder_ / "a.mtx"), "--timeout=1s"});
+  EXPECT_THAT(refused.exit_status, AnyOf(2, 7)) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("UNAVAILABLE"));
   EXPECT_EQ(Admin({"drain"}).exit_status, 0);
 }
 

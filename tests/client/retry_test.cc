@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,6 +14,9 @@
 
 namespace blockd::client {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr double kOneScalar[] = {1.0};
 const SystemView kSystem = MakeSystemView(1, 1, kOneScalar, kOneScalar);
@@ -57,6 +61,17 @@ TEST_F(RetryTest, AFactorIsTriedAgainWithTheSameKey) {
   const std::vector<std::string> sent = keys.Get();
   EXPECT_EQ(sent, std::vector<std::string>(3, sent.at(0)));
   EXPECT_EQ(sent[0].size(), 16);
+}
+
+TEST_F(RetryTest, AnAttemptCutShortSaysWhatTheOneBeforeItHeard) {
+  std::atomic<int> calls{0};
+  fake_.on_factor = [&](const v1::FactorRequest&, v1::FactorReply*) {
+    return ++calls == 1 ? UnavailableFor(absl::Milliseconds(1))
+                        : grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too late");
+  };
+  const absl::Status status = Connect().Factor(kSystem).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("too late"), HasSubstr("UNAVAILABLE")));
 }
 
 TEST_F(RetryTest, AUsersKeyIsSent) {
