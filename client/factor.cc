@@ -25,13 +25,14 @@ absl::Status CheckOneRoute(std::span<const Factorization> handles) {
 }  // namespace
 
 int64_t TotalBytes(std::span<const SystemView> systems) {
-  return static_cast<int64_t>(systems.size()) *
-         (systems[0].diagonal_bytes() + systems[0].coupling_bytes());
+  return static_cast<int64_t>(systems.size()) * systems[0].bytes();
 }
 
 void SetData(const SystemView& system, v1::SystemData* data) {
   data->set_diagonal(system.diagonal, system.diagonal_bytes());
   data->set_coupling(system.coupling, system.coupling_bytes());
+  data->set_border(system.border, system.border_bytes());
+  data->set_corner(system.corner, system.corner_bytes());
 }
 
 absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,

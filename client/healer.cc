@@ -188,14 +188,16 @@ absl::StatusOr<Factorization> Healer::FactorAgain(int64_t* version) {
   const Factorization was = current().factorization;
   const SystemView& view = system->view;
   if (view.num_blocks != was.num_blocks || view.block_size != was.block_size ||
-      view.scalar != was.scalar) {
+      view.scalar != was.scalar || view.arrow_size != was.arrow_size) {
     return InvalidFieldError("system", "of another shape", "that of the handle");
   }
   absl::StatusOr<FactorAnswer> answer = FactorSystems(*connection_, {&view, 1}, {}, options);
   if (!answer.ok()) return answer.status();
   const v1::FactoredSystem& made = answer->reply.system(0);
   if (made.has_status() && made.status().code() != 0) return ToStatus(made.status());
-  return Factorization{made.handle(), was.num_blocks, was.block_size, was.scalar, answer->route};
+  Factorization again{made.handle(), was.num_blocks, was.block_size, was.scalar, answer->route};
+  again.arrow_size = was.arrow_size;
+  return again;
 }
 
 void Healer::Run() {

@@ -69,8 +69,7 @@ v1::InverseParts ToProto(InverseParts parts) {
 
 absl::StatusOr<v1::Cost> CallSelectedInverse(const Connection& connection,
                                              const Factorization& factorization, Scalar scalar,
-                                             std::span<std::byte> diagonal,
-                                             std::span<std::byte> coupling,
+                                             const InversePlaces& places,
                                              const InverseOptions& options) {
   const int64_t n = factorization.block_size;
   if (options.first_block < 0 || options.first_block >= factorization.num_blocks) {
@@ -86,21 +85,32 @@ absl::StatusOr<v1::Cost> CallSelectedInverse(const Connection& connection,
   const int64_t block = n * n * ScalarBytes(scalar);
   const bool couplings = options.parts == InverseParts::kTridiagonalBlocks;
   absl::Status status = CheckScalar(factorization, scalar);
-  status.Update(CheckSize("diagonal", diagonal.size(),
+  status.Update(CheckSize("diagonal", places.diagonal.size(),
                           options.parts == InverseParts::kDiagonal
                               ? blocks * n * ScalarBytes(scalar)
                               : blocks * block));
-  status.Update(CheckSize("coupling", coupling.size(), couplings ? (blocks - 1) * block : 0));
+  status.Update(
+      CheckSize("coupling", places.coupling.size(), couplings ? (blocks - 1) * block : 0));
+  const int64_t p = factorization.arrow_size;
+  const bool border = !places.border.empty() || !places.corner.empty();
+  if (border) {
+    status.Update(CheckSize("border", places.border.size(), blocks * n * p * ScalarBytes(scalar)));
+    status.Update(CheckSize("corner", places.corner.size(), p * p * ScalarBytes(scalar)));
+  }
   if (!status.ok()) return status;
   v1::SelectedInverseRequest request;
   request.set_parts(ToProto(options.parts));
   request.set_first_block(options.first_block);
   request.set_num_blocks(blocks);
   request.set_priority(ToProto(options.priority));
+  request.set_border(border);
   return Call(connection, factorization, options.timeout, &v1::Solver::Stub::SelectedInverse,
-              request, {diagonal, coupling}, [&](const v1::SelectedInverseHead& head) {
-                return head.diagonal_bytes() == std::ssize(diagonal) &&
-                       head.coupling_bytes() == std::ssize(coupling);
+              request, {places.diagonal, places.coupling, places.border, places.corner},
+              [&](const v1::SelectedInverseHead& head) {
+                return head.diagonal_bytes() == std::ssize(places.diagonal) &&
+                       head.coupling_bytes() == std::ssize(places.coupling) &&
+                       head.border_bytes() == std::ssize(places.border) &&
+                       head.corner_bytes() == std::ssize(places.corner);
               });
 }
 

@@ -12,10 +12,14 @@
 namespace blockd::client {
 
 // INVALID_ARGUMENT where the memory does not have the bytes of what is asked for.
+// Where its parts go.
+struct InversePlaces {
+  std::span<std::byte> diagonal, coupling, border, corner;
+};
+
 absl::StatusOr<v1::Cost> CallSelectedInverse(const Connection& connection,
                                              const Factorization& factorization, Scalar scalar,
-                                             std::span<std::byte> diagonal,
-                                             std::span<std::byte> coupling,
+                                             const InversePlaces& places,
                                              const InverseOptions& options);
 absl::StatusOr<v1::Cost> CallSample(const Connection& connection,
                                     const Factorization& factorization, Scalar scalar,

@@ -56,7 +56,7 @@ RefactorFrame::Message RefactorFrame::Next() {
   left_.erase(left_.begin(), elsewhere);
 
   const SystemView& first = systems_[sent_[0]].view;
-  const auto matrix_bytes = static_cast<size_t>(first.diagonal_bytes() + first.coupling_bytes());
+  const auto matrix_bytes = static_cast<size_t>(first.bytes());
   const size_t rhs_bytes = solves_[0].bytes;
   message.request = MakeFactorSolveManyRequest(first, solves_[0].num_rhs, solve_, factor_);
   message.matrix = grpc::Slice(sent_.size() * matrix_bytes);
@@ -66,8 +66,9 @@ RefactorFrame::Message RefactorFrame::Next() {
   for (const size_t i : sent_) {
     message.request.add_handle(now_[i].factorization.handle);
     message.heals |= factorizations_[i].healer != nullptr;
-    matrix = std::ranges::copy(DiagonalBytes(systems_[i].view), matrix).out;
-    matrix = std::ranges::copy(CouplingBytes(systems_[i].view), matrix).out;
+    for (const Bytes part : systems_[i].view.parts()) {
+      matrix = std::ranges::copy(part, matrix).out;
+    }
     rhs = std::ranges::copy(rhs_.subspan(solves_[i].offset, rhs_bytes), rhs).out;
   }
   const bool all = sent_.size() == solves_.size();

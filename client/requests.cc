@@ -14,6 +14,7 @@ const char* Name(Scalar scalar) { return scalar == Scalar::kFloat64 ? "float64" 
 
 bool LaidOutAlike(const SystemView& a, const SystemView& b) {
   return a.num_blocks == b.num_blocks && a.block_size == b.block_size && a.scalar == b.scalar &&
+         a.arrow_size == b.arrow_size &&
          a.diagonal_form == b.diagonal_form && a.coupling_form == b.coupling_form &&
          a.num_diagonal == b.num_diagonal && a.num_coupling == b.num_coupling &&
          std::ranges::equal(a.diagonal_index, b.diagonal_index) &&
@@ -30,7 +31,7 @@ absl::StatusOr<int64_t> CountColumns(int64_t rows, Scalar expected, Scalar scala
   const size_t column = rows * ScalarBytes(scalar);
   if (column == 0 || rhs_bytes == 0 || rhs_bytes % column != 0) {
     return InvalidFieldError("rhs", absl::StrCat(rhs_bytes / ScalarBytes(scalar), " numbers"),
-                             absl::StrCat("a multiple of N*n = ", rows));
+                             absl::StrCat("a multiple of the system's rows, ", rows));
   }
   if (solution_bytes != rhs_bytes) {
     return InvalidFieldError("solution",
@@ -133,7 +134,7 @@ absl::Status CheckSystems(std::span<const SystemView> systems,
   }
   for (const Factorization& handle : handles) {
     if (handle.num_blocks != systems[0].num_blocks || handle.block_size != systems[0].block_size ||
-        handle.scalar != systems[0].scalar) {
+        handle.scalar != systems[0].scalar || handle.arrow_size != systems[0].arrow_size) {
       return InvalidFieldError("options.handle", "a handle of another shape", "that of the system");
     }
   }

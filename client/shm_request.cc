@@ -10,6 +10,16 @@
 namespace blockd::client {
 namespace {
 
+// Whether each but the empty ones begins where the one before it ends.
+bool FollowOneAnother(std::span<const Bytes> parts) {
+  const std::byte* end = parts[0].data() + parts[0].size();
+  for (const Bytes part : parts.subspan(1)) {
+    if (!part.empty() && part.data() != end) return false;
+    end += part.size();
+  }
+  return true;
+}
+
 constexpr uint64_t kErrorBytes = v1::kShmReplyBytes;  // for the status of a Solve
 
 uint64_t Aligned(uint64_t bytes) {
@@ -80,15 +90,20 @@ void SharedColumns::TakeSolution() const {
   if (copy_from_ != nullptr) std::memcpy(solution_.data(), copy_from_, solution_.size());
 }
 
-SharedPart::SharedPart(const ShmMemory& memory, Bytes part)
-    : part_(part), here_(memory.OffsetOf(part.data(), part.size())) {}
+SharedPart::SharedPart(const ShmMemory& memory, const Parts& parts) : parts_(parts) {
+  for (const Bytes part : parts) bytes_ += part.size();
+  if (FollowOneAnother(parts)) here_ = memory.OffsetOf(parts[0].data(), bytes_);
+}
 
-uint64_t SharedPart::bytes_to_place() const { return here_ ? 0 : Aligned(part_.size()); }
+uint64_t SharedPart::bytes_to_place() const { return here_ ? 0 : Aligned(bytes_); }
 
 void SharedPart::Place(const ShmMemory& memory, uint64_t offset) {
   if (here_) return;
-  if (!part_.empty()) std::memcpy(memory.at(offset), part_.data(), part_.size());
   here_ = offset;
+  for (const Bytes part : parts_) {
+    if (!part.empty()) std::memcpy(memory.at(offset), part.data(), part.size());
+    offset += part.size();
+  }
 }
 
 SharedRequest::SharedRequest(ShmPiece piece, v1::ShmOperation operation, uint64_t reply_bytes)
@@ -196,13 +211,10 @@ std::optional<SharedFactorRequest> SharedFactorRequest::Make(ShmMemory& memory,
   const auto matrices = static_cast<uint64_t>(TotalBytes(systems));
   const std::string message = header.SerializeAsString();
   const uint64_t room = RoomFor(systems.size()), head = room + Aligned(message.size());
-  // One matrix whose couplings follow its diagonal blocks can be read where it lies.
+  // One matrix whose parts follow one another can be read where it lies.
   std::optional<uint64_t> in_place;
-  const SystemView& first = systems[0];
-  const auto* const diagonal = static_cast<const std::byte*>(first.diagonal);
-  if (systems.size() == 1 &&
-      (first.coupling == diagonal + first.diagonal_bytes() || first.coupling_bytes() == 0)) {
-    in_place = memory.OffsetOf(diagonal, matrices);
+  if (systems.size() == 1 && FollowOneAnother(systems[0].parts())) {
+    in_place = memory.OffsetOf(systems[0].diagonal, matrices);
   }
   std::optional<ShmPiece> piece = memory.Allocate(head + (in_place ? 0 : matrices));
   if (!piece) return std::nullopt;
@@ -210,7 +222,7 @@ std::optional<SharedFactorRequest> SharedFactorRequest::Make(ShmMemory& memory,
   std::byte* to = piece->data() + head;
   for (const SystemView& system : systems) {
     if (in_place) break;
-    for (const Bytes part : {DiagonalBytes(system), CouplingBytes(system)}) {
+    for (const Bytes part : system.parts()) {
       if (!part.empty()) std::memcpy(to, part.data(), part.size());
       to += part.size();
     }
@@ -238,8 +250,10 @@ std::optional<SharedFactorSolveRequest> SharedFactorSolveRequest::MakeWith(
   std::vector<SharedPart> parts;
   std::vector<SharedColumns> columns;
   for (size_t i = 0; i < solves.size(); ++i) {
-    bytes += parts.emplace_back(memory, DiagonalBytes(systems[i])).bytes_to_place();
-    bytes += parts.emplace_back(memory, CouplingBytes(systems[i])).bytes_to_place();
+    const auto [diagonal, coupling, border, corner] = systems[i].parts();
+    bytes += parts.emplace_back(memory, SharedPart::Parts{diagonal}).bytes_to_place();
+    bytes += parts.emplace_back(memory, SharedPart::Parts{coupling, border, corner})
+                 .bytes_to_place();
     bytes += columns.emplace_back(memory, solves[i].rhs, solves[i].solution, /*in_place=*/true)
                  .bytes_to_place();
   }

@@ -8,6 +8,7 @@
 #ifndef BLOCKD_CLIENT_SHM_REQUEST_H_
 #define BLOCKD_CLIENT_SHM_REQUEST_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -47,17 +48,19 @@ class SharedColumns {
   const std::byte* copy_from_ = nullptr;
 };
 
-// A part of a matrix, in the same way.
+// Parts of a matrix that follow one another there, in the same way.
 class SharedPart {
  public:
-  SharedPart(const ShmMemory& memory, Bytes part);
+  using Parts = std::array<Bytes, 3>;  // empty ones are none
+  SharedPart(const ShmMemory& memory, const Parts& parts);
   uint64_t bytes_to_place() const;
   void Place(const ShmMemory& memory, uint64_t offset);
   uint64_t offset() const { return *here_; }
-  uint64_t bytes() const { return part_.size(); }
+  uint64_t bytes() const { return bytes_; }
 
  private:
-  Bytes part_;
+  Parts parts_;
+  uint64_t bytes_ = 0;
   std::optional<uint64_t> here_;
 };
 

@@ -164,8 +164,7 @@ class HealingCall {
     std::string& matrix = *request.mutable_matrix();
     matrix.reserve(static_cast<size_t>(TotalBytes(values_->systems)));
     for (const size_t i : some) {
-      Append(DiagonalBytes(values_->systems[i]), matrix);
-      Append(CouplingBytes(values_->systems[i]), matrix);
+      for (const Bytes part : values_->systems[i].parts()) Append(part, matrix);
     }
     return request;
   }

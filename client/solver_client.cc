@@ -45,8 +45,17 @@ FactorSolveResult Join(SolveResult solved, std::optional<double> log_determinant
   return result;
 }
 
+template <typename T>
+InversePlaces PlacesOf(std::span<T> diagonal, std::span<T> coupling,
+                       const InverseBorder<T>& border) {
+  return {std::as_writable_bytes(diagonal), std::as_writable_bytes(coupling),
+          std::as_writable_bytes(border.border), std::as_writable_bytes(border.corner)};
+}
+
 Factorization Name(const SystemView& system, const std::string& handle, const std::string& route) {
-  return {handle, system.num_blocks, system.block_size, system.scalar, route};
+  Factorization name{handle, system.num_blocks, system.block_size, system.scalar, route};
+  name.arrow_size = system.arrow_size;
+  return name;
 }
 
 // A call of one small message each way, with the connection's own deadline. `route`: where to; then
@@ -386,7 +395,8 @@ absl::StatusOr<v1::ServerInfo> SolverClient::ServerInfo() const {
 }
 
 absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_size, Scalar scalar,
-                                            int64_t num_systems, int64_t num_rhs) const {
+                                            int64_t num_systems, int64_t num_rhs,
+                                            int64_t arrow_size) const {
   v1::GetPlanRequest request;
   v1::SystemSpec& spec = *request.mutable_spec();
   spec.set_num_blocks(num_blocks);
@@ -394,6 +404,7 @@ absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_si
   spec.set_scalar(ToProto(scalar));
   spec.set_diagonal_form(v1::FULL);
   spec.set_coupling_form(v1::SUBDIAGONAL);
+  spec.set_arrow_size(arrow_size);
   request.set_num_systems(num_systems);
   request.set_num_rhs(num_rhs);
   return Ask(*connection_, &v1::Solver::Stub::GetPlan, request);
@@ -408,19 +419,19 @@ absl::Status SolverClient::CheckHealth() const {
 absl::StatusOr<v1::Cost> SolverClient::SelectedInverse(const Factorization& factorization,
                                                        std::span<double> diagonal,
                                                        std::span<double> coupling,
-                                                       const InverseOptions& options) const {
+                                                       const InverseOptions& options,
+                                                       const InverseBorder<double>& border) const {
   return CallSelectedInverse(*connection_, factorization, Scalar::kFloat64,
-                             std::as_writable_bytes(diagonal), std::as_writable_bytes(coupling),
-                             options);
+                             PlacesOf(diagonal, coupling, border), options);
 }
 
 absl::StatusOr<v1::Cost> SolverClient::SelectedInverse(const Factorization& factorization,
                                                        std::span<float> diagonal,
                                                        std::span<float> coupling,
-                                                       const InverseOptions& options) const {
+                                                       const InverseOptions& options,
+                                                       const InverseBorder<float>& border) const {
   return CallSelectedInverse(*connection_, factorization, Scalar::kFloat32,
-                             std::as_writable_bytes(diagonal), std::as_writable_bytes(coupling),
-                             options);
+                             PlacesOf(diagonal, coupling, border), options);
 }
 
 absl::StatusOr<v1::Cost> SolverClient::Sample(const Factorization& factorization,

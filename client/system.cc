@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kMaxBlockSize = int64_t{1} << 15;
 constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
+constexpr int64_t kMaxArrowSize = 1024;
 
 int64_t DiagonalBlockBytes(const SystemView& view) {
   const int64_t n = view.block_size;
@@ -63,23 +64,41 @@ int64_t SystemView::coupling_bytes() const {
   return (is_palette() ? num_coupling : num_blocks - 1) * CouplingBlockBytes(*this);
 }
 
+int64_t SystemView::border_bytes() const {
+  return num_blocks * block_size * arrow_size * ScalarBytes(scalar);
+}
+
+int64_t SystemView::corner_bytes() const { return arrow_size * arrow_size * ScalarBytes(scalar); }
+
+std::array<std::span<const std::byte>, 4> SystemView::parts() const {
+  const auto part = [](const void* data, int64_t bytes) {
+    return std::span(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
+  };
+  return {part(diagonal, diagonal_bytes()), part(coupling, coupling_bytes()),
+          part(border, border_bytes()), part(corner, corner_bytes())};
+}
+
+int64_t SystemView::bytes() const {
+  return diagonal_bytes() + coupling_bytes() + border_bytes() + corner_bytes();
+}
+
 OwnedSystem CopySystem(const SystemView& view) {
   struct Memory {
-    std::vector<std::byte> diagonal, coupling;
+    std::array<std::vector<std::byte>, 4> parts;
     std::vector<uint32_t> diagonal_index, coupling_index;
   };
-  const auto bytes = [](const void* from, int64_t count) {
-    const auto* begin = static_cast<const std::byte*>(from);
-    return std::vector<std::byte>(begin, begin + count);
-  };
   auto memory = std::make_shared<Memory>();
-  memory->diagonal = bytes(view.diagonal, view.diagonal_bytes());
-  memory->coupling = bytes(view.coupling, view.coupling_bytes());
+  const auto parts = view.parts();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    memory->parts[i].assign(parts[i].begin(), parts[i].end());
+  }
   memory->diagonal_index.assign(view.diagonal_index.begin(), view.diagonal_index.end());
   memory->coupling_index.assign(view.coupling_index.begin(), view.coupling_index.end());
   OwnedSystem copy{view, memory};
-  copy.view.diagonal = memory->diagonal.data();
-  copy.view.coupling = memory->coupling.data();
+  copy.view.diagonal = memory->parts[0].data();
+  copy.view.coupling = memory->parts[1].data();
+  copy.view.border = memory->parts[2].data();
+  copy.view.corner = memory->parts[3].data();
   copy.view.diagonal_index = memory->diagonal_index;
   copy.view.coupling_index = memory->coupling_index;
   return copy;
@@ -94,12 +113,19 @@ absl::Status CheckSystem(const SystemView& view) {
       view.num_blocks > kMaxBytes / (2 * CouplingBlockBytes(view))) {
     return Wrong("spec.num_blocks", view.num_blocks, "a matrix of at most 2^62 bytes");
   }
+  if (view.arrow_size < 0 || view.arrow_size > kMaxArrowSize) {
+    return Wrong("spec.arrow_size", view.arrow_size, absl::StrCat("0 to ", kMaxArrowSize));
+  }
   if (view.is_palette()) {
     if (absl::Status status = CheckPalette(view); !status.ok()) return status;
   }
   if (view.diagonal == nullptr) return InvalidFieldError("system.diagonal", "null", "the blocks");
   if (view.coupling == nullptr && view.num_blocks > 1) {
     return InvalidFieldError("system.coupling", "null", "the blocks");
+  }
+  if (view.arrow_size > 0 && (view.border == nullptr || view.corner == nullptr)) {
+    return InvalidFieldError(view.border == nullptr ? "system.border" : "system.corner", "null",
+                             "the border's rows and its corner");
   }
   return absl::OkStatus();
 }

@@ -46,9 +46,8 @@ class Upload {
          std::span<const SystemView> systems, const std::function<void(int64_t, int64_t)>& progress)
       : connection_(connection), deadline_(deadline), progress_(progress) {
     for (const SystemView& system : systems) {
-      regions_.push_back(DiagonalBytes(system));
-      regions_.push_back(CouplingBytes(system));
-      total_ += system.diagonal_bytes() + system.coupling_bytes();
+      for (const Bytes part : system.parts()) regions_.push_back(part);
+      total_ += system.bytes();
     }
     *first_.mutable_header() = header;
   }

@@ -61,6 +61,7 @@ v1::SystemSpec ToProto(const SystemView& view) {
     palette.mutable_diagonal_index()->Add(view.diagonal_index.begin(), view.diagonal_index.end());
     palette.mutable_coupling_index()->Add(view.coupling_index.begin(), view.coupling_index.end());
   }
+  spec.set_arrow_size(view.arrow_size);
   return spec;
 }
 

@@ -25,12 +25,6 @@ using Bytes = std::span<const std::byte>;
 v1::ScalarType ToProto(Scalar scalar);
 v1::SystemSpec ToProto(const SystemView& view);
 google::protobuf::Duration ToProto(absl::Duration duration);
-inline Bytes DiagonalBytes(const SystemView& view) {
-  return {static_cast<const std::byte*>(view.diagonal), static_cast<size_t>(view.diagonal_bytes())};
-}
-inline Bytes CouplingBytes(const SystemView& view) {
-  return {static_cast<const std::byte*>(view.coupling), static_cast<size_t>(view.coupling_bytes())};
-}
 
 // Lends memory to gRPC without a copy and knows when it came back: gRPC may hold a slice for a
 // little longer than its call, while a write to the socket is under way. Thread-safe.

@@ -31,6 +31,28 @@ absl::Status CheckBlockFinite(const T* block, int64_t n, bool lower, bool packed
 }
 
 template <typename T>
+absl::Status CheckBorderFinite(const BlockTridiagonalView& view) {
+  const int64_t p = view.form.border_rows, rows = view.form.shape.rows();
+  const auto bad = [](const char* what, int64_t row, int64_t column) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ", row ", row, ", column ", column, " is not finite"));
+  };
+  const T* const border = static_cast<const T*>(view.border);
+  const T* const corner = static_cast<const T*>(view.corner);
+  for (int64_t row = 0; row < p; ++row) {
+    for (int64_t column = 0; column < rows; ++column) {
+      if (!std::isfinite(border[row * rows + column])) return bad("border", row, column);
+    }
+  }
+  for (int64_t column = 0; column < p; ++column) {
+    for (int64_t row = column; row < p; ++row) {
+      if (!std::isfinite(corner[column * p + row])) return bad("corner", row, column);
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
 absl::Status CheckAllFinite(const BlockTridiagonalView& view) {
   const MatrixForm& form = view.form;
   const int64_t n = form.shape.block_size;
@@ -45,7 +67,7 @@ absl::Status CheckAllFinite(const BlockTridiagonalView& view) {
     absl::Status status = CheckBlockFinite(block, n, false, false, "coupling", i);
     if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  return CheckBorderFinite<T>(view);
 }
 
 absl::Status CheckIndex(std::string_view name, const uint32_t* index, int64_t count, int64_t size) {
@@ -96,6 +118,11 @@ std::string ToString(const Shape& shape) {
                       shape.scalar == Scalar::kFloat64 ? " float64" : " float32");
 }
 
+std::string ToString(const BorderedShape& shape) {
+  const std::string chain = ToString(shape.chain);
+  return shape.border_rows == 0 ? chain : absl::StrCat(chain, " p=", shape.border_rows);
+}
+
 int64_t MatrixForm::diagonal_block_scalars() const {
   const int64_t n = shape.block_size;
   return diagonal == DiagonalForm::kFull ? n * n : n * (n + 1) / 2;
@@ -107,6 +134,36 @@ int64_t MatrixForm::diagonal_bytes() const {
 
 int64_t MatrixForm::coupling_bytes() const {
   return coupling_blocks() * coupling_block_scalars() * ScalarBytes(shape.scalar);
+}
+
+int64_t MatrixForm::border_bytes() const {
+  return shape.rows() * border_rows * ScalarBytes(shape.scalar);
+}
+
+int64_t MatrixForm::corner_bytes() const {
+  return border_rows * border_rows * ScalarBytes(shape.scalar);
+}
+
+int64_t MatrixForm::bytes(MatrixPart part) const {
+  switch (part) {
+    case MatrixPart::kDiagonal:
+      return diagonal_bytes();
+    case MatrixPart::kCoupling:
+      return coupling_bytes();
+    case MatrixPart::kBorder:
+      return border_bytes();
+    case MatrixPart::kCorner:
+      return corner_bytes();
+  }
+  return 0;
+}
+
+void BlockTridiagonalView::SetParts(const void* data) {
+  const auto* next = static_cast<const unsigned char*>(data);
+  for (const MatrixPart which : kMatrixParts) {
+    part(which) = next;
+    next += form.bytes(which);
+  }
 }
 
 absl::Status CheckForm(const MatrixForm& form) {
@@ -121,6 +178,10 @@ absl::Status CheckForm(const MatrixForm& form) {
     return absl::InvalidArgumentError(absl::StrCat("coupling_palette is ", form.coupling_palette,
                                                    ", expected 0 to ", form.shape.num_blocks - 1));
   }
+  if (form.border_rows < 0 || form.border_rows > kMaxBorderRows) {
+    return absl::InvalidArgumentError(absl::StrCat("border_rows is ", form.border_rows,
+                                                   ", expected 0 to ", kMaxBorderRows));
+  }
   return absl::OkStatus();
 }
 
@@ -130,6 +191,9 @@ absl::Status CheckView(const BlockTridiagonalView& view) {
   const int64_t blocks = view.form.shape.num_blocks;
   if (view.diagonal == nullptr) return absl::InvalidArgumentError("diagonal is null");
   if (blocks > 1 && view.coupling == nullptr) return absl::InvalidArgumentError("coupling is null");
+  if (view.form.border_rows > 0 && (view.border == nullptr || view.corner == nullptr)) {
+    return absl::InvalidArgumentError("a border needs its rows and its corner");
+  }
   if ((view.form.diagonal_palette > 0) != (view.diagonal_index != nullptr)) {
     return absl::InvalidArgumentError("diagonal_index and diagonal_palette do not agree");
   }

@@ -26,6 +26,9 @@ void SolveCorner(int64_t p, const std::vector<double>& t, double* x) {
     x[j] /= column[j];
     for (int64_t i = j + 1; i < p; ++i) x[i] -= column[i] * x[j];
   }
+}
+
+void SolveCornerTransposed(int64_t p, const std::vector<double>& t, double* x) {
   for (int64_t j = p - 1; j >= 0; --j) {
     const double* const column = t.data() + j * p;
     for (int64_t i = j + 1; i < p; ++i) x[j] -= column[i] * x[i];

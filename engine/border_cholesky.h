@@ -12,8 +12,9 @@ namespace blockd {
 // there is none. Then s is garbage.
 int64_t FactorCorner(int64_t p, std::vector<double>& s);
 
-// x = inv(S) x for one column.
+// x = inv(T) x and x = inv(T)' x for one column; both in turn are inv(S) x.
 void SolveCorner(int64_t p, const std::vector<double>& t, double* x);
+void SolveCornerTransposed(int64_t p, const std::vector<double>& t, double* x);
 
 // inv(T), zeros above its diagonal.
 std::vector<double> InvertCorner(int64_t p, const std::vector<double>& t);

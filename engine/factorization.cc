@@ -26,20 +26,17 @@ double Backend::ResidualNorms::backward_error() const {
   return scale > 0 ? static_cast<double>(residual / scale) : residual;
 }
 
-double BackwardErrorBound(const Shape& shape, double growth) {
+double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows) {
   // A growth that overflowed to NaN promises nothing either.
   const double factor = growth <= kSafeGrowth ? 1 : growth / kSafeGrowth;
-  return 4 * static_cast<double>(shape.block_size) * Epsilon(shape.scalar) * factor;
+  return 4 * static_cast<double>(shape.block_size + border_rows) * Epsilon(shape.scalar) * factor;
 }
 
 double BackwardErrorGoal(const Shape& shape) { return BackwardErrorBound(shape, 1); }
 
-int64_t StagedMatrix::CouplingOffset(const MatrixForm& form) {
-  return MemoryPool::Rounded(form.diagonal_bytes());
-}
-
+// The indices stand between the blocks and the border.
 int64_t StagedMatrix::DiagonalIndexOffset(const MatrixForm& form) {
-  return CouplingOffset(form) + MemoryPool::Rounded(form.coupling_bytes());
+  return MemoryPool::Rounded(form.diagonal_bytes()) + MemoryPool::Rounded(form.coupling_bytes());
 }
 
 int64_t StagedMatrix::CouplingIndexOffset(const MatrixForm& form) {
@@ -47,16 +44,25 @@ int64_t StagedMatrix::CouplingIndexOffset(const MatrixForm& form) {
   return DiagonalIndexOffset(form) + MemoryPool::Rounded(entries * int64_t{sizeof(uint32_t)});
 }
 
-int64_t StagedMatrix::BufferBytes(const MatrixForm& form) {
+int64_t StagedMatrix::Offset(const MatrixForm& form, MatrixPart part) {
+  if (part == MatrixPart::kDiagonal) return 0;
+  if (part == MatrixPart::kCoupling) return MemoryPool::Rounded(form.diagonal_bytes());
   const int64_t entries = form.coupling_palette > 0 ? form.shape.num_blocks - 1 : 0;
-  return CouplingIndexOffset(form) + MemoryPool::Rounded(entries * int64_t{sizeof(uint32_t)});
+  const int64_t border =
+      CouplingIndexOffset(form) + MemoryPool::Rounded(entries * int64_t{sizeof(uint32_t)});
+  return part == MatrixPart::kBorder ? border : border + MemoryPool::Rounded(form.border_bytes());
+}
+
+int64_t StagedMatrix::BufferBytes(const MatrixForm& form) {
+  return Offset(form, MatrixPart::kCorner) + MemoryPool::Rounded(form.corner_bytes());
 }
 
 BlockTridiagonalView StagedMatrix::ViewAt(const MatrixForm& form, const std::byte* base) {
   BlockTridiagonalView view;
   view.form = form;
-  view.diagonal = base;
-  if (form.shape.num_blocks > 1) view.coupling = base + CouplingOffset(form);
+  for (const MatrixPart part : kMatrixParts) {
+    if (form.bytes(part) > 0) view.part(part) = base + Offset(form, part);
+  }
   if (form.diagonal_palette > 0) {
     view.diagonal_index = reinterpret_cast<const uint32_t*>(base + DiagonalIndexOffset(form));
   }

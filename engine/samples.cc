@@ -9,13 +9,15 @@ namespace {
 uint64_t Upper53(uint32_t low, uint32_t high) { return ((uint64_t{high} << 32) | low) >> 11; }
 
 template <typename T>
-void Fill(const Shape& shape, uint64_t seed, uint64_t first_sample, int64_t samples, T* z) {
+void Fill(const Shape& shape, int64_t border_rows, uint64_t seed, uint64_t first_sample,
+          int64_t samples, T* z) {
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed),
                                        static_cast<uint32_t>(seed >> 32)};
-  const int64_t n = shape.block_size;
+  const int64_t blocks = shape.num_blocks;
   for (int64_t s = 0; s < samples; ++s) {
     const uint64_t sample = first_sample + static_cast<uint64_t>(s);
-    for (int64_t block = 0; block < shape.num_blocks; ++block, z += n) {
+    for (int64_t block = 0; block <= blocks; ++block) {
+      const int64_t n = block < blocks ? shape.block_size : border_rows;
       for (int64_t row = 0; row < n; row += 2) {
         const std::array<uint32_t, 4> bits = Philox(
             {static_cast<uint32_t>(row / 2 + (block >> 32 << 16)), static_cast<uint32_t>(block),
@@ -27,6 +29,7 @@ void Fill(const Shape& shape, uint64_t seed, uint64_t first_sample, int64_t samp
         z[row] = static_cast<T>(radius * std::cos(angle));
         if (row + 1 < n) z[row + 1] = static_cast<T>(radius * std::sin(angle));
       }
+      z += n;
     }
   }
 }
@@ -46,10 +49,10 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
 }
 
 void StandardNormals(const Shape& shape, uint64_t seed, uint64_t first_sample, int64_t samples,
-                     void* z) {
+                     void* z, int64_t border_rows) {
   shape.scalar == Scalar::kFloat64
-      ? Fill(shape, seed, first_sample, samples, static_cast<double*>(z))
-      : Fill(shape, seed, first_sample, samples, static_cast<float*>(z));
+      ? Fill(shape, border_rows, seed, first_sample, samples, static_cast<double*>(z))
+      : Fill(shape, border_rows, seed, first_sample, samples, static_cast<float*>(z));
 }
 
 }  // namespace blockd

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/condition.h"
+#include "engine/factor_work.h"
 #include "engine/not_positive_definite.h"
 #include "engine/stopwatch.h"
 
@@ -14,6 +15,10 @@ namespace {
 
 int64_t ChainBytes(const EliminationPlan& plan) {
   return plan.chain_scalars() * ScalarBytes(plan.shape().scalar);
+}
+
+const MatrixForm& FormOf(const FactorItem& item) {
+  return item.staged ? item.staged->view().form : item.matrix.form;
 }
 
 bool MayKeepMatrix(const FactorItem& item) {
@@ -30,11 +35,14 @@ void AddCopies(const BlockTridiagonalView& host, std::byte* base, std::vector<Ho
     return index != nullptr ? entries * int64_t{sizeof(uint32_t)} : 0;
   };
   add(0, host.diagonal, form.diagonal_bytes());
-  add(StagedMatrix::CouplingOffset(form), host.coupling, form.coupling_bytes());
+  add(StagedMatrix::Offset(form, MatrixPart::kCoupling), host.coupling, form.coupling_bytes());
   add(StagedMatrix::DiagonalIndexOffset(form), host.diagonal_index,
       index_bytes(host.diagonal_index, form.shape.num_blocks));
   add(StagedMatrix::CouplingIndexOffset(form), host.coupling_index,
       index_bytes(host.coupling_index, form.shape.num_blocks - 1));
+  for (const MatrixPart part : {MatrixPart::kBorder, MatrixPart::kCorner}) {
+    add(StagedMatrix::Offset(form, part), host.part(part), form.bytes(part));
+  }
 }
 
 absl::Status CheckRange(const StagedMatrix& staged, int64_t offset, int64_t size) {
@@ -43,6 +51,14 @@ absl::Status CheckRange(const StagedMatrix& staged, int64_t offset, int64_t size
   }
   return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset, "+", size,
                                             " of a staged matrix of ", staged.bytes()));
+}
+
+absl::Status CheckBorder(const FactorItem& item, const MatrixForm& form) {
+  if (form.border_rows == 0 || (!MayKeepMatrix(item) && !item.estimate_condition)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "with a border no matrix is kept, no accuracy guaranteed and no condition estimated");
 }
 
 absl::Status NotSpdStatus(const NotPositiveDefinite& where) {
@@ -88,13 +104,14 @@ int64_t Solver::FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixFo
       backend_->reads_host_memory() || matrices ? 0 : StagedMatrix::BufferBytes(form);
   return systems * (chain + upload) +
          MemoryPool::Rounded(backend_->FactorScratchBytes(plan, systems)) +
+         BorderWorkspaceBytes(plan, form.border_rows) +
          (estimate_condition ? ConditionWorkspaceBytes(plan) : 0);
 }
 
-int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs,
-                                    bool residual) const {
+int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual,
+                                    int64_t border_rows) const {
   int64_t bytes = 0;
-  for (const int64_t piece : SolvePieces(plan, num_rhs, residual)) {
+  for (const int64_t piece : SolvePieces(plan, num_rhs, residual, border_rows)) {
     bytes += MemoryPool::Rounded(piece);
   }
   return bytes;
@@ -109,15 +126,20 @@ std::vector<int64_t> Solver::FactorPieces(const EliminationPlan& plan,
   std::vector<int64_t> pieces = {plan.factor_bytes(), ChainBytes(plan)};
   if (TakesMatrix(item)) pieces.push_back(StagedMatrix::BufferBytes(item.matrix.form));
   pieces.push_back(backend_->FactorScratchBytes(plan, 1));
+  if (const int64_t p = FormOf(item).border_rows; p > 0) {
+    pieces.push_back(Border::Bytes(plan.shape(), p));
+    pieces.push_back(BorderWorkspaceBytes(plan, p));
+  }
   return pieces;
 }
 
 std::vector<int64_t> Solver::SolvePieces(const EliminationPlan& plan, int64_t num_rhs,
-                                         bool residual) const {
+                                         bool residual, int64_t border_rows) const {
   const int64_t scalar = ScalarBytes(plan.shape().scalar);
   std::vector<int64_t> pieces(residual ? kRefinementVectors : 1,
                               plan.shape().rows() * num_rhs * scalar);
   pieces.insert(pieces.begin(), plan.solve_chain_scalars(num_rhs) * scalar);
+  if (border_rows > 0) pieces.push_back(border_rows * num_rhs * int64_t{sizeof(double)});
   return pieces;
 }
 
@@ -150,23 +172,6 @@ absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<
 
 // -----------------------------------------------------------------------------------------------------
 // Factor
-
-// One system under way: its item, its memory, its place in the outcomes.
-struct Solver::FactorWork {
-  const FactorItem* item = nullptr;
-  FactorOutcome* outcome = nullptr;
-  BlockTridiagonalView matrix;  // as the device sees it
-  DeviceBuffer factor;
-  void* chains = nullptr;
-  DeviceBuffer own_chains;  // this and the next are empty where the batch's memory serves
-  StagedMatrix uploaded;
-
-  void GiveBack() {
-    factor.Reset();
-    own_chains.Reset();
-    uploaded = StagedMatrix();
-  }
-};
 
 // What systems of a batch need until it is over, in one piece: first all chains, then all matrices
 // that nobody keeps. So a batch asks the pool once, and what it uploads and clears is in one range.
@@ -285,8 +290,10 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
   if (MayKeepMatrix(item)) {
     matrix = item.staged ? std::move(*item.staged) : std::move(work.uploaded);
   }
-  auto factorization = std::make_shared<Factorization>(plan, std::move(work.factor),
-                                                       std::move(matrix), conditioning);
+  absl::StatusOr<Border> border = FactorBorder(*plan, work);
+  if (!border.ok()) return border.status();
+  auto factorization = std::make_shared<Factorization>(
+      plan, std::move(work.factor), std::move(matrix), conditioning, *std::move(border));
   if (!item.keep_matrix && !factorization->at_risk()) {
     factorization->DropMatrix();
   } else if (MayKeepMatrix(item) && item.staged == nullptr && backend_->reads_host_memory()) {
@@ -306,9 +313,10 @@ std::vector<Solver::FactorWork> Solver::BeginWorks(const EliminationPlan& plan,
   std::vector<FactorWork> works;
   works.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    const MatrixForm& form = items[i].staged ? items[i].staged->view().form : items[i].matrix.form;
+    const MatrixForm& form = FormOf(items[i]);
     absl::Status& status = outcomes[i].status;
     status = CheckForm(form);
+    if (status.ok()) status = CheckBorder(items[i], form);
     if (status.ok() && !(form.shape == plan.shape())) {
       status = absl::InvalidArgumentError(absl::StrCat("a matrix of ", ToString(form.shape),
                                                        " for a plan of ", ToString(plan.shape())));
@@ -380,7 +388,10 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
 absl::StatusOr<double> Solver::LogDeterminant(const Factorization& factorization) {
   constexpr Track kTrack = Track::kSolve;
   absl::MutexLock lock(&TrackMutex(kTrack));
-  return backend_->LogDeterminant(kTrack, factorization.plan(), factorization.data());
+  absl::StatusOr<double> of_chain =
+      backend_->LogDeterminant(kTrack, factorization.plan(), factorization.data());
+  if (of_chain.ok()) *of_chain += factorization.border().log_determinant();
+  return of_chain;
 }
 
 }  // namespace blockd

@@ -28,8 +28,8 @@ absl::Status Solver::QuadraticForms(std::shared_ptr<const Factorization> factori
                                     const void* rhs, std::span<double> values,
                                     const std::atomic<bool>* cancelled, Track track) {
   if (values.empty()) return absl::OkStatus();
-  const Shape shape = factorization->shape();
-  const int64_t column = shape.rows() * ScalarBytes(shape.scalar);
+  const Scalar scalar = factorization->shape().scalar;
+  const int64_t rows = factorization->rows(), column = rows * ScalarBytes(scalar);
   std::vector<std::byte> y(column * static_cast<int64_t>(values.size()));
   SolveItem item;
   item.factorization = std::move(factorization);
@@ -42,8 +42,8 @@ absl::Status Solver::QuadraticForms(std::shared_ptr<const Factorization> factori
   if (!status.ok()) return status;
   for (size_t c = 0; c < values.size(); ++c) {
     const std::byte* const at = y.data() + static_cast<int64_t>(c) * column;
-    values[c] = shape.scalar == Scalar::kFloat64 ? SumOfSquares<double>(at, shape.rows())
-                                                 : SumOfSquares<float>(at, shape.rows());
+    values[c] = scalar == Scalar::kFloat64 ? SumOfSquares<double>(at, rows)
+                                           : SumOfSquares<float>(at, rows);
   }
   return status;
 }
@@ -53,7 +53,7 @@ absl::Status Solver::Sample(const SampleItem& sample, void* samples, Track track
     return absl::InvalidArgumentError("num_samples is less than 1");
   }
   StandardNormals(sample.factorization->shape(), sample.seed, sample.first_sample,
-                  sample.num_samples, samples);
+                  sample.num_samples, samples, sample.factorization->border().rows());
   SolveItem item;
   item.factorization = sample.factorization;
   item.rhs = item.solution = samples;

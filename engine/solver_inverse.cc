@@ -42,14 +42,6 @@ int64_t InverseItem::coupling_bytes() const {
   return InverseCouplingBytes(factorization->shape(), parts, num_blocks);
 }
 
-int64_t Solver::InverseWorkspaceBytes(const EliminationPlan& plan, InverseParts parts,
-                                      int64_t first_block, int64_t num_blocks) const {
-  const Shape& shape = plan.shape();
-  return MemoryPool::Rounded(InverseDiagonalBytes(shape, parts, num_blocks)) +
-         MemoryPool::Rounded(InverseCouplingBytes(shape, parts, num_blocks)) +
-         MemoryPool::Rounded(backend_->InverseScratchBytes(plan, first_block, num_blocks));
-}
-
 absl::Status Solver::Invert(const InverseItem& item, Track track, void* diagonal, void* coupling) {
   const EliminationPlan& plan = item.factorization->plan();
   absl::StatusOr<DeviceBuffer> scratch = backend_->pool().Allocate(
@@ -76,7 +68,8 @@ absl::Status Solver::Invert(const InverseItem& item, Track track, void* diagonal
   return status;
 }
 
-absl::StatusOr<InverseBlocks> Solver::InvertOnDevice(const InverseItem& item, Track track) {
+absl::StatusOr<InverseBlocks> Solver::InvertOnDevice(const InverseItem& item,
+                                                     const InverseOutput& output, Track track) {
   const int64_t diagonal = MemoryPool::Rounded(item.diagonal_bytes());
   absl::StatusOr<DeviceBuffer> buffer = backend_->pool().Allocate(diagonal + item.coupling_bytes());
   if (!buffer.ok()) return buffer.status();
@@ -85,6 +78,7 @@ absl::StatusOr<InverseBlocks> Solver::InvertOnDevice(const InverseItem& item, Tr
   blocks.diagonal = blocks.buffer.data();
   if (item.coupling_bytes() > 0) blocks.coupling = blocks.buffer.data() + diagonal;
   absl::Status status = Invert(item, track, blocks.diagonal, blocks.coupling);
+  if (status.ok()) status = AddBorderTo(item, track, blocks.diagonal, blocks.coupling, output);
   if (!status.ok()) return status;
   return blocks;
 }
@@ -94,10 +88,10 @@ absl::StatusOr<InverseBlocks> Solver::SelectedInverseOnDevice(const InverseItem&
   absl::Status status = CheckInverseRange(item);
   if (!status.ok()) return status;
   absl::MutexLock lock(&TrackMutex(track));
-  return InvertOnDevice(item, track);
+  return InvertOnDevice(item, {}, track);
 }
 
-absl::Status Solver::SelectedInverse(const InverseItem& item, void* diagonal, void* coupling,
+absl::Status Solver::SelectedInverse(const InverseItem& item, const InverseOutput& output,
                                      Track track, Phases* phases) {
   absl::Status status = CheckInverseRange(item);
   if (!status.ok()) return status;
@@ -105,17 +99,18 @@ absl::Status Solver::SelectedInverse(const InverseItem& item, void* diagonal, vo
   Stopwatch watch;
   Phases spent;
   if (backend_->reads_host_memory()) {
-    status = Invert(item, track, diagonal, coupling);
+    status = Invert(item, track, output.diagonal, output.coupling);
+    if (status.ok()) status = AddBorderTo(item, track, output.diagonal, output.coupling, output);
     spent.compute_seconds = watch.Lap();
   } else {
-    absl::StatusOr<InverseBlocks> blocks = InvertOnDevice(item, track);
+    absl::StatusOr<InverseBlocks> blocks = InvertOnDevice(item, output, track);
     spent.compute_seconds = watch.Lap();
     status = blocks.status();
     if (status.ok()) {
-      status = backend_->Download(track, diagonal, blocks->diagonal, item.diagonal_bytes());
+      status = backend_->Download(track, output.diagonal, blocks->diagonal, item.diagonal_bytes());
     }
     if (status.ok() && blocks->coupling != nullptr) {
-      status = backend_->Download(track, coupling, blocks->coupling, item.coupling_bytes());
+      status = backend_->Download(track, output.coupling, blocks->coupling, item.coupling_bytes());
     }
     absl::Status synchronized = backend_->Synchronize(track);
     if (status.ok()) status = std::move(synchronized);

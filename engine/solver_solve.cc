@@ -8,40 +8,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/solver.h"
+#include "engine/solve_group.h"
 #include "engine/stopwatch.h"
 
 namespace blockd {
-
-// The items of one factorization, solved together: their columns stand side by side in x.
-struct Solver::Group {
-  const Factorization* factorization = nullptr;
-  std::span<const size_t> items;
-  int64_t columns = 0;
-  bool residual = false;
-  bool in_place = false;  // in the solution's own memory
-  void* chains = nullptr;
-  // Packed [block][column][n]; for residuals also a copy of B, B - A X, and the X that is tried.
-  void *x = nullptr, *rhs = nullptr, *r = nullptr, *tried = nullptr;
-  absl::Status status;
-
-  int64_t vector_bytes() const {
-    const Shape& shape = factorization->shape();
-    return shape.rows() * columns * ScalarBytes(shape.scalar);
-  }
-  // Where its memory is to be, in the order in which it is taken, and how much of it.
-  template <typename Use>
-  void ForPieces(const Use& use) {
-    const EliminationPlan& plan = factorization->plan();
-    use(&chains, plan.solve_chain_scalars(columns) * ScalarBytes(plan.shape().scalar));
-    if (in_place) return;
-    use(&x, vector_bytes());
-    if (!residual) return;
-    for (void** vector : {&rhs, &r, &tried}) use(vector, vector_bytes());
-  }
-  SolveSystem System(void* vectors) const {
-    return {factorization->data(), vectors, columns, chains};
-  }
-};
 
 struct PendingSolve::State {
   Backend* backend = nullptr;
@@ -52,6 +22,7 @@ struct PendingSolve::State {
   std::vector<Solver::Group> groups;
   std::vector<DeviceBuffer> memory;
   std::optional<int64_t> mark;  // behind all that the device was given
+  bool bordered = false;        // some of it, which was awaited: only the host knows its time
   absl::Status status;          // of the track
   Stopwatch watch;
   double load_seconds = 0, solve_seconds = 0, store_seconds = 0;  // of the host
@@ -91,12 +62,6 @@ absl::Status CheckSolveItem(const SolveItem& item, const SolveItem& first) {
   return absl::OkStatus();
 }
 
-// Whether one of these items has not been cancelled.
-bool AnyWanted(std::span<const SolveItem> items, std::span<const size_t> group) {
-  return std::any_of(group.begin(), group.end(),
-                     [items](size_t i) { return !IsCancelled(items[i].cancelled); });
-}
-
 }  // namespace
 
 void PendingSolve::State::MakeGroups() {
@@ -110,8 +75,7 @@ void PendingSolve::State::MakeGroups() {
     outcomes[i].status = CheckSolveItem(item, items[0]);
     if (!outcomes[i].status.ok()) continue;
     const Factorization* factorization = item.factorization.get();
-    outcomes[i].backward_error_bound =
-        BackwardErrorBound(factorization->shape(), factorization->conditioning().growth);
+    outcomes[i].backward_error_bound = factorization->backward_error_bound();
     const bool residual = NeedsResidual(item);
     const auto [known, made] = group_of.try_emplace({factorization, residual}, groups.size());
     if (made) {
@@ -129,7 +93,8 @@ void PendingSolve::State::MakeGroups() {
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].items = {order.data() + first, count[g]};
     groups[g].in_place =
-        groups[g].columns == 1 && backend->reads_host_memory() && !groups[g].residual;
+        groups[g].columns == 1 && backend->reads_host_memory() && !groups[g].residual &&
+        groups[g].border_rows() == 0;
     first += std::exchange(count[g], first);
   }
   for (size_t i = 0; i < items.size(); ++i) {
@@ -310,6 +275,11 @@ void Solver::Run(PendingSolve::State& state) {
   systems.reserve(state.groups.size());
   for (Group& group : state.groups) {
     if (!group.status.ok()) continue;
+    if (group.border_rows() > 0) {
+      state.bordered = true;
+      group.status = SolveBordered(track, items, group);
+      continue;
+    }
     if (group.in_place) {
       const SolveItem& item = items[group.items[0]];
       group.x = item.solution;
@@ -320,9 +290,14 @@ void Solver::Run(PendingSolve::State& state) {
     if (group.residual) state.AddColumns(group, group.rhs, &SolveItem::rhs, &columns);
     systems.push_back(group.System(group.x));
   }
-  if (systems.empty()) return;
+  if (systems.empty()) {
+    state.solve_seconds = state.watch.Lap();
+    return;
+  }
   const auto fail = [&](const absl::Status& status) {
-    for (Group& group : state.groups) group.status.Update(status);
+    for (Group& group : state.groups) {
+      if (group.border_rows() == 0) group.status.Update(status);
+    }
   };
   absl::Status status;
   if (!columns.empty()) status = backend_->PackColumns(track, plan.shape(), columns);
@@ -342,7 +317,7 @@ void Solver::Run(PendingSolve::State& state) {
     if (group.status.ok() && group.residual) {
       group.status = Refine(track, items, group, state.outcomes);
     }
-    if (group.status.ok() && !group.in_place) {
+    if (group.status.ok() && !group.in_place && group.border_rows() == 0) {
       state.AddColumns(group, group.x, nullptr, &columns);
     }
   }
@@ -366,7 +341,7 @@ void Solver::Run(PendingSolve::State& state) {
 }
 
 Phases PendingSolve::State::MakePhases(const std::optional<TrackTimes>& times) const {
-  if (!times) return {load_seconds, solve_seconds, store_seconds};
+  if (!times || bordered) return {load_seconds, solve_seconds, store_seconds};
   // What the host waited for while it stored is the device's own time.
   const double waited = times->pack_seconds + times->compute_seconds + times->unpack_seconds;
   return {load_seconds + times->pack_seconds, times->compute_seconds,

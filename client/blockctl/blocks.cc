@@ -11,7 +11,7 @@
 namespace blockd::blockctl {
 namespace {
 
-constexpr int64_t kMaxBlockSize = 32768;
+constexpr int64_t kMaxBlockSize = 32768, kMaxArrowSize = 1024;
 
 absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
 
@@ -39,6 +39,29 @@ void CopyBlocks(const Array& from, bool transpose, std::vector<std::byte>& to) {
     CopyBlocks<double>(from, transpose, to);
   } else {
     CopyBlocks<float>(from, transpose, to);
+  }
+}
+
+// Row after row of an array of two dimensions, or column after column.
+template <typename T>
+void CopyMatrix(const Array& from, bool by_rows, std::vector<std::byte>& to) {
+  const int64_t rows = from.shape[0], columns = from.shape[1];
+  const int64_t step_r = from.fortran_order ? 1 : columns, step_c = from.fortran_order ? rows : 1;
+  to.resize(rows * columns * sizeof(T));
+  const T* source = from.as<T>();
+  T* out = reinterpret_cast<T*>(to.data());
+  for (int64_t i = 0; i < (by_rows ? rows : columns); ++i) {
+    for (int64_t j = 0; j < (by_rows ? columns : rows); ++j) {
+      *out++ = source[by_rows ? i * step_r + j * step_c : j * step_r + i * step_c];
+    }
+  }
+}
+
+void CopyMatrix(const Array& from, bool by_rows, std::vector<std::byte>& to) {
+  if (from.scalar == client::Scalar::kFloat64) {
+    CopyMatrix<double>(from, by_rows, to);
+  } else {
+    CopyMatrix<float>(from, by_rows, to);
   }
 }
 
@@ -91,6 +114,9 @@ client::SystemView Blocks::view() const {
   view.scalar = scalar;
   view.diagonal = diagonal.data();
   view.coupling = coupling.data();
+  view.arrow_size = arrow_size;
+  view.border = border.data();
+  view.corner = corner.data();
   return view;
 }
 
@@ -111,6 +137,26 @@ absl::StatusOr<Blocks> BlocksFromArrays(const Array& diagonal, const Array* coup
   return blocks;
 }
 
+absl::Status AddBorder(const Array& border, const Array& corner, Blocks* blocks) {
+  const int64_t rows = blocks->num_blocks * blocks->block_size;
+  const int64_t p = corner.shape.empty() ? 0 : corner.shape[0];
+  if (p < 1 || p > kMaxArrowSize || corner.shape != std::vector<int64_t>{p, p}) {
+    return Invalid(absl::StrCat("the corner has the shape ", ShapeText(corner.shape),
+                                ", expected (p, p), p at most ", kMaxArrowSize));
+  }
+  if (border.shape != std::vector<int64_t>{p, rows}) {
+    return Invalid(absl::StrCat("the border has the shape ", ShapeText(border.shape), ", expected ",
+                                ShapeText({p, rows}), ", (p, N*n)"));
+  }
+  if (border.scalar != blocks->scalar || corner.scalar != blocks->scalar) {
+    return Invalid("the blocks, the border and the corner differ in type");
+  }
+  blocks->arrow_size = p;
+  CopyMatrix(border, /*by_rows=*/true, blocks->border);
+  CopyMatrix(corner, /*by_rows=*/false, blocks->corner);
+  return absl::OkStatus();
+}
+
 int64_t DetectBlockSize(const SparseMatrix& matrix) {
   int64_t band = 0;
   for (const Entry& e : matrix.entries) band = std::max(band, e.row - e.column);
@@ -124,7 +170,9 @@ int64_t DetectBlockSize(const SparseMatrix& matrix) {
   return matrix.rows;
 }
 
-absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t block_size) {
+namespace {
+
+absl::StatusOr<Blocks> BlocksOfChain(const SparseMatrix& matrix, int64_t block_size) {
   const int64_t n = block_size > 0 ? block_size : DetectBlockSize(matrix);
   if (matrix.rows % n != 0) {
     return Invalid(absl::StrCat("--block_size=", n, " does not divide the ", matrix.rows, " rows"));
@@ -149,6 +197,37 @@ absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t bloc
       coupling[(i * n + c) * n + r] = e.value;
     } else {
       diagonal[(i * n + c) * n + r] = diagonal[(i * n + r) * n + c] = e.value;
+    }
+  }
+  return blocks;
+}
+
+}  // namespace
+
+absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t block_size,
+                                        int64_t arrow_size) {
+  if (arrow_size < 0 || arrow_size >= matrix.rows || arrow_size > kMaxArrowSize) {
+    return Invalid(absl::StrCat("--arrow_size=", arrow_size, " of ", matrix.rows,
+                                " rows, expected less, and at most ", kMaxArrowSize));
+  }
+  SparseMatrix chain{matrix.rows - arrow_size, {}};
+  std::vector<Entry> border;
+  for (const Entry& e : matrix.entries) {
+    (e.row < chain.rows ? chain.entries : border).push_back(e);
+  }
+  absl::StatusOr<Blocks> blocks = BlocksOfChain(chain, block_size);
+  if (!blocks.ok() || arrow_size == 0) return blocks;
+  blocks->arrow_size = arrow_size;
+  blocks->border.resize(chain.rows * arrow_size * sizeof(double));
+  blocks->corner.resize(arrow_size * arrow_size * sizeof(double));
+  auto* const rows = reinterpret_cast<double*>(blocks->border.data());
+  auto* const corner = reinterpret_cast<double*>(blocks->corner.data());
+  for (const Entry& e : border) {
+    const int64_t r = e.row - chain.rows;
+    if (e.column < chain.rows) {
+      rows[r * chain.rows + e.column] = e.value;
+    } else {
+      corner[(e.column - chain.rows) * arrow_size + r] = e.value;
     }
   }
   return blocks;
@@ -179,18 +258,21 @@ Array Columns::ToArray() const {
   return array;
 }
 
-absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks,
-                                         int64_t block_size) {
-  const int64_t rows = num_blocks * block_size;
+absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks, int64_t block_size,
+                                         int64_t arrow_size) {
+  const int64_t rows = num_blocks * block_size + arrow_size;
   const std::vector<int64_t>& shape = array.shape;
   const bool by_rows = !shape.empty() && shape.size() <= 2 && shape[0] == rows;
-  const bool by_blocks =
-      (shape.size() == 2 || shape.size() == 3) && shape[0] == num_blocks && shape[1] == block_size;
+  const bool by_blocks = arrow_size == 0 && (shape.size() == 2 || shape.size() == 3) &&
+                         shape[0] == num_blocks && shape[1] == block_size;
   if ((!by_rows && !by_blocks) || array.size() == 0) {
-    return Invalid(absl::StrCat(
-        "the right-hand sides have the shape ", ShapeText(shape), ", expected ", ShapeText({rows}),
-        " or (", rows, ", d), N*n = ", rows, " rows, or by block rows ",
-        ShapeText({num_blocks, block_size}), " or (", num_blocks, ", ", block_size, ", d)"));
+    const std::string blocks =
+        absl::StrCat(", or by block rows ", ShapeText({num_blocks, block_size}), " or (",
+                     num_blocks, ", ", block_size, ", d)");
+    return Invalid(absl::StrCat("the right-hand sides have the shape ", ShapeText(shape),
+                                ", expected ", ShapeText({rows}), " or (", rows, ", d), ",
+                                arrow_size == 0 ? "N*n = " : "N*n + p = ", rows, " rows",
+                                arrow_size == 0 ? blocks : ""));
   }
   Columns columns;
   columns.scalar = array.scalar;
@@ -199,17 +281,18 @@ absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks,
   columns.shape = shape;
   columns.data.resize(array.data.size());
   // Row i n + j of column c.
-  const int64_t d = columns.count, n = block_size;
+  const int64_t d = columns.count;
+  const int64_t count = by_rows ? rows : num_blocks, n = by_rows ? 1 : block_size;
   int64_t step_i = n * d, step_j = d, step_c = 1;
   if (array.fortran_order) {
-    step_i = by_rows ? n : 1;
-    step_j = by_rows ? 1 : num_blocks;
+    step_i = 1;
+    step_j = num_blocks;
     step_c = rows;
   }
   const int64_t width = client::ScalarBytes(array.scalar);
   std::byte* out = columns.data.data();
   for (int64_t c = 0; c < d; ++c) {
-    for (int64_t i = 0; i < num_blocks; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       for (int64_t j = 0; j < n; ++j) {
         out = std::copy_n(&array.data[(i * step_i + j * step_j + c * step_c) * width], width, out);
       }

@@ -28,4 +28,8 @@ std::string ScalarText(v1::ScalarType scalar) {
   return scalar == v1::FLOAT64 ? "float64" : scalar == v1::FLOAT32 ? "float32" : "?";
 }
 
+std::string BorderText(int64_t arrow_size) {
+  return arrow_size > 0 ? absl::StrCat(" p=", arrow_size) : "";
+}
+
 }  // namespace blockd::blockctl

@@ -15,6 +15,7 @@ std::string CostText(const v1::Cost& cost);
 void WriteCost(const v1::Cost& cost, JsonWriter& json);
 std::string ScalarText(client::Scalar scalar);
 std::string ScalarText(v1::ScalarType scalar);
+std::string BorderText(int64_t arrow_size);  // " p=4", or nothing
 
 }  // namespace blockd::blockctl
 

@@ -76,6 +76,7 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
     JsonWriter json;
     json.BeginObject().Field("handle", HandleText(outcome.name.handle, outcome.name.route));
     json.Field("num_blocks", blocks.num_blocks).Field("block_size", blocks.block_size);
+    json.Field("arrow_size", blocks.arrow_size);
     json.Field("scalar", ScalarText(blocks.scalar)).Field("found", outcome.found);
     if (outcome.factor_bytes > 0) json.Field("factor_bytes", outcome.factor_bytes);
     if (log_determinant) json.Field("log_determinant", *log_determinant);
@@ -86,8 +87,9 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
     return Print(json.EndObject().text() + "\n");
   }
   Print(HandleText(outcome.name.handle, outcome.name.route) + "\n");
-  Note(absl::StrFormat("%s N=%d n=%d %s%s in %s (%s)", outcome.found ? "found" : "factored",
+  Note(absl::StrFormat("%s N=%d n=%d %s%s%s in %s (%s)", outcome.found ? "found" : "factored",
                        blocks.num_blocks, blocks.block_size, ScalarText(blocks.scalar),
+                       BorderText(blocks.arrow_size),
                        outcome.factor_bytes > 0
                            ? ", " + BytesText(static_cast<double>(outcome.factor_bytes)) + " held,"
                            : "",
@@ -131,9 +133,11 @@ absl::Status RunRefactor(const std::vector<std::string>& arguments) {
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
   const absl::Time start = absl::Now();
-  const absl::StatusOr<client::RefactorResult> result = client->Refactor(
-      {name->handle, blocks->num_blocks, blocks->block_size, blocks->scalar, name->route},
-      blocks->view(), *options);
+  client::Factorization held{name->handle, blocks->num_blocks, blocks->block_size, blocks->scalar,
+                             name->route};
+  held.arrow_size = blocks->arrow_size;
+  const absl::StatusOr<client::RefactorResult> result =
+      client->Refactor(held, blocks->view(), *options);
   if (!result.ok()) return result.status();
   WriteOutcome(*blocks, {*name, 0, false, result->log_determinants[0], result->conditioning[0],
                          result->cost, absl::ToDoubleSeconds(absl::Now() - start)});

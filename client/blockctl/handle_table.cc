@@ -23,6 +23,7 @@ std::string Notes(const v1::FactorizationInfo& info) {
   if (info.pinned()) notes += " pinned";
   if (info.matrix_kept()) notes += " matrix-kept";
   if (info.times_refactored() > 0) absl::StrAppend(&notes, " refactored:", info.times_refactored());
+  if (info.arrow_size() > 0) absl::StrAppend(&notes, " arrow:", info.arrow_size());
   if (info.device() > 0) absl::StrAppend(&notes, " device:", info.device());
   return notes;
 }
@@ -96,6 +97,7 @@ void WriteHandleFields(const v1::FactorizationInfo& info, const std::string& rou
                        JsonWriter& json) {
   json.Field("handle", HandleText(info.handle(), route));
   json.Field("num_blocks", info.num_blocks()).Field("block_size", info.block_size());
+  json.Field("arrow_size", info.arrow_size());
   json.Field("scalar", ScalarText(info.scalar())).Field("held_bytes", info.held_bytes());
   json.Field("matrix_kept", info.matrix_kept()).Field("pinned", info.pinned());
   WriteConditioning(ConditioningOf(info), json);

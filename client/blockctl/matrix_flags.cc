@@ -26,6 +26,13 @@ ABSL_FLAG(
     "n. With --matrix: rows of a block; 0 finds the smallest that makes it block tridiagonal. "
     "With `bench`: rows of a block of the problem, 0 means 8.");
 
+ABSL_FLAG(std::string, border, "",
+          ".npy file of the border of an arrowhead: p dense rows below the blocks, shape (p, N*n).");
+ABSL_FLAG(std::string, corner, "",
+          ".npy file of the border's corner, shape (p, p). Only the lower triangle is read.");
+ABSL_FLAG(int64_t, arrow_size, 0,
+          "p, rows of a border. With --matrix: its last rows. With `plan`: of the system.");
+
 ABSL_FLAG(std::string, accuracy, "standard",
           "standard: solutions as accurate as the growth of the blocks' factors lets them be; "
           "guaranteed: a backward error of at most 4 n eps, for which the server keeps the matrix "
@@ -50,14 +57,29 @@ absl::StatusOr<Blocks> ReadArrays() {
     if (!read.ok()) return read.status();
     coupling = *std::move(read);
   }
-  return BlocksFromArrays(*diagonal, coupling ? &*coupling : nullptr, form == "superdiagonal");
+  absl::StatusOr<Blocks> blocks =
+      BlocksFromArrays(*diagonal, coupling ? &*coupling : nullptr, form == "superdiagonal");
+  const std::string border_path = absl::GetFlag(FLAGS_border);
+  const std::string corner_path = absl::GetFlag(FLAGS_corner);
+  if (!blocks.ok() || (border_path.empty() && corner_path.empty())) return blocks;
+  if (border_path.empty() || corner_path.empty()) {
+    return UsageError("--border and --corner go together: give both");
+  }
+  const absl::StatusOr<Array> border = ReadNpy(border_path);
+  if (!border.ok()) return border.status();
+  const absl::StatusOr<Array> corner = ReadNpy(corner_path);
+  if (!corner.ok()) return corner.status();
+  absl::Status status = AddBorder(*border, *corner, &*blocks);
+  if (!status.ok()) return status;
+  return blocks;
 }
 
 }  // namespace
 
 const std::vector<std::string_view>& MatrixFlags() {
   static const auto& flags = *new std::vector<std::string_view>{
-      "diagonal", "coupling", "coupling_form", "matrix", "block_size"};
+      "diagonal", "coupling", "coupling_form", "border",
+      "corner",   "matrix",   "block_size",    "arrow_size"};
   return flags;
 }
 
@@ -78,7 +100,8 @@ absl::StatusOr<Blocks> ReadMatrix() {
   if (absl::GetFlag(FLAGS_block_size) < 0) return UsageError("--block_size must not be negative");
   const absl::StatusOr<SparseMatrix> matrix = ReadSparse(path);
   if (!matrix.ok()) return matrix.status();
-  return BlocksFromSparse(*matrix, absl::GetFlag(FLAGS_block_size));
+  return BlocksFromSparse(*matrix, absl::GetFlag(FLAGS_block_size),
+                          absl::GetFlag(FLAGS_arrow_size));
 }
 
 absl::StatusOr<client::Accuracy> AccuracyFromFlag() {
@@ -99,13 +122,14 @@ absl::StatusOr<Array> ReadRhs(const std::string& path) {
 }
 
 absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array, int64_t num_blocks,
-                                   int64_t block_size) {
-  const int64_t rows = num_blocks * block_size;
+                                   int64_t block_size, int64_t arrow_size) {
+  const int64_t rows = num_blocks * block_size + arrow_size;
   if (absl::EndsWith(path, ".mtx") && array.shape[0] != rows) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": the right-hand sides have ",
-                                                   array.shape[0], " rows, expected N*n = ", rows));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the right-hand sides have ", array.shape[0], " rows, expected ",
+        arrow_size == 0 ? "N*n = " : "N*n + p = ", rows));
   }
-  absl::StatusOr<Columns> columns = ColumnsFromArray(array, num_blocks, block_size);
+  absl::StatusOr<Columns> columns = ColumnsFromArray(array, num_blocks, block_size, arrow_size);
   if (!columns.ok()) return InFile(path, columns.status());
   return columns;
 }

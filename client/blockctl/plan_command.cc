@@ -7,11 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/blockctl/command.h"
+#include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
 #include "client/blockctl/json.h"
 
 ABSL_DECLARE_FLAG(int64_t, num_blocks);
 ABSL_DECLARE_FLAG(int64_t, block_size);
+ABSL_DECLARE_FLAG(int64_t, arrow_size);
 ABSL_DECLARE_FLAG(int64_t, num_rhs);
 ABSL_FLAG(int64_t, systems, 1, "K, the systems of a Factor.");
 ABSL_FLAG(std::string, scalar, "float64", "The systems' numbers: float64 or float32.");
@@ -38,9 +40,9 @@ void PrintPlan(const v1::Plan& plan, const v1::GetPlanRequest& asked, const std:
                           level.fill_blocks(), level.separator_blocks());
   }
   const v1::SystemSpec& spec = asked.spec();
-  absl::StrAppendFormat(&text, "\nN=%d n=%d %s on %s, %s; times as its cost model predicts\n",
-                        spec.num_blocks(), spec.block_size(), scalar, plan.backend(),
-                        plan.device_name());
+  absl::StrAppendFormat(&text, "\nN=%d n=%d %s%s on %s, %s; times as its cost model predicts\n",
+                        spec.num_blocks(), spec.block_size(), scalar,
+                        BorderText(spec.arrow_size()), plan.backend(), plan.device_name());
   absl::StrAppendFormat(
       &text, "factor %-22s %10s %12s  %s held for each, %s while it runs\n",
       Counted(asked.num_systems(), "system"), SecondsText(plan.predicted_factor_seconds()),
@@ -57,7 +59,8 @@ void PrintPlanJson(const v1::Plan& plan, const v1::GetPlanRequest& asked,
                    const std::string& scalar) {
   JsonWriter json;
   json.BeginObject().Field("num_blocks", asked.spec().num_blocks());
-  json.Field("block_size", asked.spec().block_size()).Field("scalar", scalar);
+  json.Field("block_size", asked.spec().block_size());
+  json.Field("arrow_size", asked.spec().arrow_size()).Field("scalar", scalar);
   json.Field("systems", asked.num_systems()).Field("num_rhs", asked.num_rhs());
   json.Field("backend", plan.backend()).Field("device_name", plan.device_name());
   json.Key("levels").BeginArray();
@@ -87,6 +90,7 @@ absl::Status RunPlan(const std::vector<std::string>& arguments) {
   v1::GetPlanRequest asked;
   asked.mutable_spec()->set_num_blocks(absl::GetFlag(FLAGS_num_blocks));
   asked.mutable_spec()->set_block_size(absl::GetFlag(FLAGS_block_size));
+  asked.mutable_spec()->set_arrow_size(absl::GetFlag(FLAGS_arrow_size));
   asked.set_num_systems(absl::GetFlag(FLAGS_systems));
   asked.set_num_rhs(absl::GetFlag(FLAGS_num_rhs));
   if (asked.spec().num_blocks() < 1 || asked.spec().block_size() < 1 || asked.num_systems() < 1 ||
@@ -98,7 +102,7 @@ absl::Status RunPlan(const std::vector<std::string>& arguments) {
   const absl::StatusOr<v1::Plan> plan =
       client->Plan(asked.spec().num_blocks(), asked.spec().block_size(),
                    scalar == "float64" ? client::Scalar::kFloat64 : client::Scalar::kFloat32,
-                   asked.num_systems(), asked.num_rhs());
+                   asked.num_systems(), asked.num_rhs(), asked.spec().arrow_size());
   if (!plan.ok()) return plan.status();
   if (JsonAsked()) {
     PrintPlanJson(*plan, asked, scalar);
@@ -118,7 +122,7 @@ Command PlanCommand() {
       "Nothing is sent, reserved or run. Segments of a level are eliminated in parallel; their\n"
       "separators are the next level's chain.\n"
       "  blockctl plan --num_blocks=1024 --block_size=64 --num_rhs=16\n",
-      {"num_blocks", "block_size", "num_rhs", "systems", "scalar"},
+      {"num_blocks", "block_size", "arrow_size", "num_rhs", "systems", "scalar"},
       RunPlan};
 }
 

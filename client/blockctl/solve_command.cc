@@ -56,10 +56,12 @@ std::span<T> Output(Columns& columns) {
 absl::StatusOr<client::Factorization> Find(const client::SolverClient& client, RoutedHandle name) {
   const absl::StatusOr<v1::FactorizationInfo> info = client.Get(name.handle, &name.route);
   if (!info.ok()) return info.status();
-  return client::Factorization{
+  client::Factorization held{
       name.handle, info->num_blocks(), info->block_size(),
       info->scalar() == v1::FLOAT32 ? client::Scalar::kFloat32 : client::Scalar::kFloat64,
       name.route};
+  held.arrow_size = info->arrow_size();
+  return held;
 }
 
 absl::StatusOr<Solved> SolveWithHandle(const client::SolverClient& client,
@@ -166,7 +168,8 @@ absl::StatusOr<Solved> RunWithMatrix(const Array& array, const client::SolveOpti
   const absl::StatusOr<Blocks> blocks = ReadMatrix();
   if (!blocks.ok()) return blocks.status();
   const absl::StatusOr<Columns> rhs =
-      RhsColumns(absl::GetFlag(FLAGS_rhs), array, blocks->num_blocks, blocks->block_size);
+      RhsColumns(absl::GetFlag(FLAGS_rhs), array, blocks->num_blocks, blocks->block_size,
+                 blocks->arrow_size);
   if (!rhs.ok()) return rhs.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
@@ -184,8 +187,9 @@ absl::StatusOr<Solved> RunWithHandle(const Array& array, const client::SolveOpti
   start = absl::Now();
   const absl::StatusOr<client::Factorization> factorization = Find(*client, *handle);
   if (!factorization.ok()) return factorization.status();
-  const absl::StatusOr<Columns> rhs = RhsColumns(
-      absl::GetFlag(FLAGS_rhs), array, factorization->num_blocks, factorization->block_size);
+  const absl::StatusOr<Columns> rhs = 
+      RhsColumns(absl::GetFlag(FLAGS_rhs), array, factorization->num_blocks,
+                 factorization->block_size, factorization->arrow_size);
   if (!rhs.ok()) return rhs.status();
   solution = *rhs;
   return SolveWithHandle(*client, *factorization, *rhs, options, solution);

@@ -118,7 +118,7 @@ std::vector<Handle> FactorizationCache::Insert(const std::string& caller,
   for (Holding& holding : holdings) {
     auto* const entry = new Entry;
     entry->handle = Handle::Random(server_.epoch, options_.shard);
-    entry->shape = holding.factorization->shape();
+    entry->shape = holding.factorization->bordered_shape();
     entry->pinned = options.pin;
     entry->lease = options.lease;
     entry->made = entry->used = now;

@@ -88,7 +88,7 @@ class FactorizationCache : public Evictor {
   };
   // What a Factor with a key asks of the factorizations that it may find.
   struct KeyRequest {
-    Shape shape;
+    BorderedShape shape;
     int64_t systems = 0;
     bool keep_matrix = false;
     Accuracy accuracy = Accuracy::kStandard;
@@ -225,7 +225,7 @@ class FactorizationCache : public Evictor {
   // Of all entries that a Factor with a key made. Constant but for `forgotten`, which is guarded.
   struct KeyRecord {
     std::string key;
-    Shape shape;
+    BorderedShape shape;
     std::vector<KeyedSystem> systems;
     int64_t held_bytes = 0;  // of each, the most
     bool forgotten = false;  // for good; else all of its entries are held
@@ -242,7 +242,7 @@ class FactorizationCache : public Evictor {
     Caller* caller = nullptr;          // while it is held
     std::shared_ptr<KeyRecord> key;    // null or forgotten: none
     std::shared_ptr<Holding> holding;  // null while it is overwritten
-    Shape shape;
+    BorderedShape shape;
     absl::Duration lease;
     absl::Time made, used;
     int64_t use_order = 0;  // of all entries' uses

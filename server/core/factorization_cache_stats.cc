@@ -14,8 +14,7 @@ FactorizationStats FactorizationCache::StatsOf(const Entry& entry, absl::Time no
     stats.held_bytes = factorization.bytes();
     stats.matrix_kept = static_cast<bool>(factorization.matrix());
     stats.conditioning = factorization.conditioning();
-    stats.backward_error_bound =
-        BackwardErrorBound(entry.shape, factorization.conditioning().growth);
+    stats.backward_error_bound = factorization.backward_error_bound();
   }
   stats.pinned = entry.pinned;
   stats.age = now - entry.made;

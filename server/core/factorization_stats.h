@@ -14,7 +14,7 @@ namespace blockd::server {
 
 struct FactorizationStats {
   Handle handle;
-  Shape shape;
+  BorderedShape shape;
   int64_t held_bytes = 0;
   bool matrix_kept = false;
   Conditioning conditioning;

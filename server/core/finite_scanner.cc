@@ -92,13 +92,19 @@ absl::Status FiniteScanner::CheckScalars(const std::byte* scalars, int64_t count
 }
 
 absl::Status FiniteScanner::Refuse(int64_t scalar) const {
+  const int64_t size = ScalarBytes(form_.shape.scalar);
+  size_t part = 0;
+  while (scalar >= form_.bytes(kMatrixParts[part]) / size) {
+    scalar -= form_.bytes(kMatrixParts[part++]) / size;
+  }
+  return part < 2 ? RefuseInBlock(part == 0, scalar) : RefuseInBorder(part == 2, scalar);
+}
+
+absl::Status FiniteScanner::RefuseInBlock(bool diagonal, int64_t scalar) const {
   const int64_t n = form_.shape.block_size;
-  const int64_t diagonal_scalars = form_.diagonal_blocks() * form_.diagonal_block_scalars();
-  const bool diagonal = scalar < diagonal_scalars;
-  const int64_t in_part = diagonal ? scalar : scalar - diagonal_scalars;
   const int64_t block_scalars =
       diagonal ? form_.diagonal_block_scalars() : form_.coupling_block_scalars();
-  int64_t row = in_part % block_scalars;
+  int64_t row = scalar % block_scalars;
   int64_t column = 0;
   if (diagonal && form_.diagonal == DiagonalForm::kPackedLower) {
     for (int64_t length = n; row >= length; --length, ++column) row -= length;
@@ -109,8 +115,20 @@ absl::Status FiniteScanner::Refuse(int64_t scalar) const {
     if (diagonal && row < column) return absl::OkStatus();
   }
   return InvalidFieldError(absl::StrCat("system[", system_, diagonal ? "].diagonal" : "].coupling"),
-                           absl::StrCat("NaN or infinity in block ", in_part / block_scalars,
+                           absl::StrCat("NaN or infinity in block ", scalar / block_scalars,
                                         ", row ", row, ", column ", column),
+                           "finite numbers");
+}
+
+absl::Status FiniteScanner::RefuseInBorder(bool border, int64_t scalar) const {
+  int64_t row = scalar / form_.shape.rows(), column = scalar % form_.shape.rows();
+  if (!border) {
+    column = scalar / form_.border_rows;
+    row = scalar % form_.border_rows;
+    if (row < column) return absl::OkStatus();
+  }
+  return InvalidFieldError(absl::StrCat("system[", system_, border ? "].border" : "].corner"),
+                           absl::StrCat("NaN or infinity in row ", row, ", column ", column),
                            "finite numbers");
 }
 

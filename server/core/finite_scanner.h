@@ -1,6 +1,6 @@
 // FiniteScanner finds NaN and infinities in a matrix that arrives in pieces, cut anywhere: its
-// diagonal blocks, then its coupling blocks. The strict upper triangle of a full diagonal block is
-// not read, and so not looked at. One thread at a time.
+// diagonal blocks, its coupling blocks, its border and the border's corner. The strict upper
+// triangles of full diagonal blocks and of the corner are not read, and so not looked at. One thread at a time.
 #ifndef BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
 #define BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
 
@@ -29,6 +29,8 @@ class FiniteScanner {
   absl::Status CheckScalars(const std::byte* scalars, int64_t count);
   // OK if the scalar at this place is not read.
   absl::Status Refuse(int64_t scalar) const;
+  absl::Status RefuseInBlock(bool diagonal, int64_t scalar) const;
+  absl::Status RefuseInBorder(bool border, int64_t scalar) const;
 
   MatrixForm form_;
   int64_t system_;

@@ -151,12 +151,13 @@ struct SelectedInverseParams {
   int64_t first_block = 0;
   int64_t num_blocks = 0;
   std::span<std::byte> diagonal, coupling;  // aligned as their scalars
+  std::span<std::byte> border, corner;      // these of a border; empty: not wanted
 
   // INVALID_ARGUMENT for blocks that the shape does not have. num_blocks 0 becomes all that follow.
   absl::Status Resolve(const Shape& shape);
 };
 
-// Samples of N(0, inv(A)), Nn x num_samples, to host memory.
+// Samples of N(0, inv(A)), (Nn + p) x num_samples, to host memory.
 struct SampleParams {
   Handle handle;
   uint64_t seed = 0;
@@ -232,6 +233,7 @@ using FactorSolveManyDone = absl::AnyInvocable<void(absl::StatusOr<FactorSolveMa
 // What a Factor of some systems and a Solve of some right-hand sides would do.
 struct PlanReply {
   std::shared_ptr<const EliminationPlan> plan;
+  int64_t factor_bytes = 0;            // of each system
   int64_t factor_workspace_bytes = 0;  // for all systems, while they are factored
   int64_t solve_workspace_bytes = 0;
   double factor_flops = 0;  // of all systems

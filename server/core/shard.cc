@@ -137,8 +137,9 @@ absl::StatusOr<std::shared_ptr<const EliminationPlan>> Shard::PlanFor(const Matr
   return solver_->Plan(form.shape, systems);
 }
 
-int64_t Shard::FactorCharge(const EliminationPlan& plan) {
-  return MemoryPool::Rounded(plan.factor_bytes());
+int64_t Shard::FactorCharge(const EliminationPlan& plan, int64_t border_rows) {
+  return MemoryPool::Rounded(plan.factor_bytes()) +
+         MemoryPool::Rounded(Border::Bytes(plan.shape(), border_rows));
 }
 
 int64_t Shard::MatrixCharge(const MatrixForm& form) {

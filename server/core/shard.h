@@ -71,8 +71,8 @@ class Shard {
   // order, fit into the pool. False, and nothing is evicted in vain, if they would not fit even
   // without all that are idle; or if others take what becomes free again and again.
   bool Defragment(std::span<const int64_t> pieces);
-  // What one held system, and its kept matrix, is charged; bytes.
-  static int64_t FactorCharge(const EliminationPlan& plan);
+  // What one held system with a border of so many rows, and its kept matrix, is charged; bytes.
+  static int64_t FactorCharge(const EliminationPlan& plan, int64_t border_rows);
   static int64_t MatrixCharge(const MatrixForm& form);
 
   // INTERNAL: the device or a library failed.

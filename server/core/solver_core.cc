@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/core/admission.h"
+#include "server/core/operations/border_costs.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor.h"
 #include "server/core/operations/factor_solve.h"
@@ -130,7 +131,8 @@ void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveMany
   impl_->solve.StartMany(std::move(context), std::move(params), std::move(done));
 }
 
-absl::StatusOr<Shape> SolverCore::ShapeOf(const std::string& caller, const Handle& handle) {
+absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& caller,
+                                                  const Handle& handle) {
   absl::StatusOr<FactorizationStats> stats = Get(caller, handle);
   if (!stats.ok()) return stats.status();
   return stats->shape;
@@ -192,11 +194,14 @@ absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_s
   PlanReply reply;
   reply.plan = *std::move(plan);
   reply.factor_workspace_bytes = solver.FactorWorkspaceBytes(*reply.plan, form, num_systems);
-  reply.solve_workspace_bytes = solver.SolveWorkspaceBytes(*reply.plan, num_rhs, false);
-  reply.factor_flops = reply.plan->factor_flops() * static_cast<double>(num_systems);
-  reply.solve_flops = reply.plan->solve_flops(num_rhs);
+  const int64_t p = form.border_rows;
+  reply.solve_workspace_bytes = solver.SolveWorkspaceBytes(*reply.plan, num_rhs, false, p);
+  reply.factor_bytes = reply.plan->factor_bytes() + Border::Bytes(form.shape, p);
+  reply.factor_flops = FactorFlops(*reply.plan, p) * static_cast<double>(num_systems);
+  reply.solve_flops = SolveFlops(*reply.plan, num_rhs, p);
   const CostModel costs = solver.backend().costs(reply.plan->shape());
-  reply.factor_seconds = PredictedFactorSeconds(*reply.plan, costs, num_systems);
+  reply.factor_seconds = PredictedFactorSeconds(*reply.plan, costs, num_systems) +
+                         PredictedBorderSeconds(*reply.plan, p, costs, num_systems);
   reply.solve_seconds = PredictedSolveSeconds(*reply.plan, num_rhs, costs);
   return reply;
 }

@@ -116,7 +116,7 @@ class SolverCore {
   void SolveMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
   // Shape, expected bytes of the right-hand sides: what a stream needs before it accepts chunks.
   // NOT_FOUND as Solve says it; does not count as a use.
-  absl::StatusOr<Shape> ShapeOf(const std::string& caller, const Handle& handle);
+  absl::StatusOr<BorderedShape> ShapeOf(const std::string& caller, const Handle& handle);
 
   void FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done);
   // One request for the scheduler. INVALID_ARGUMENT without a system, and for a handle given twice.

@@ -39,14 +39,13 @@ absl::Status ReadMatrices(const v1::FactorSolveManyRequest& request,
   for (int64_t k = 0; k < systems; ++k) {
     BlockTridiagonalView& view =
         params->matrices.emplace_back(ViewWithoutBlocks(form, request.spec()));
-    const char* const matrix = request.matrix().data() + k * form.bytes();
-    view.diagonal = matrix;
-    view.coupling = matrix + form.diagonal_bytes();
+    view.SetParts(request.matrix().data() + k * form.bytes());
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckRhsBytes(const v1::FactorSolveManyRequest& request, const Shape& shape) {
+absl::Status CheckRhsBytes(const v1::FactorSolveManyRequest& request,
+                           const BorderedShape& shape) {
   const int64_t systems = request.handle_size();
   const absl::StatusOr<int64_t> each = RhsBytes(shape, NumRhs(request), "num_rhs");
   if (!each.ok()) return each.status();
@@ -66,7 +65,7 @@ absl::StatusOr<FactorSolveManyParams> ToFactorSolveManyParams(
   params.form = *form;
   absl::Status status = ReadHandles(request, &params);
   if (status.ok()) status = ReadMatrices(request, &params);
-  if (status.ok()) status = CheckRhsBytes(request, form->shape);
+  if (status.ok()) status = CheckRhsBytes(request, form->bordered_shape());
   if (status.ok()) status = ReadFactorSolveOptions(request, &params);
   if (!status.ok()) return status;
   return params;

@@ -30,7 +30,7 @@ absl::StatusOr<FactorSolveParams> ReadHead(const v1::FactorSolveRequest& request
   }
   params.num_rhs = request.num_rhs();
   params.log_determinant = request.log_determinant();
-  absl::Status status = RhsBytes(form->shape, params.num_rhs, "num_rhs").status();
+  absl::Status status = RhsBytes(form->bordered_shape(), params.num_rhs, "num_rhs").status();
   if (status.ok()) status = ReadOptions(request, record->context().get(), &params);
   if (!status.ok()) return status;
   return params;
@@ -49,7 +49,7 @@ absl::StatusOr<FactorSolveManyParams> ReadHead(const v1::FactorSolveManyRequest&
   params.matrices.assign(systems, ViewWithoutBlocks(*form, request.spec()));
   const int64_t num_rhs = NumRhs(request);
   params.solves.assign(systems, {.num_rhs = num_rhs, .rhs = {}, .solution = {}});
-  status = RhsBytes(form->shape, num_rhs, "num_rhs").status();
+  status = RhsBytes(form->bordered_shape(), num_rhs, "num_rhs").status();
   if (status.ok()) status = ReadOptions(request, record->context().get(), &params);
   if (!status.ok()) return status;
   return params;

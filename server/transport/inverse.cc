@@ -1,6 +1,8 @@
 #include "server/transport/inverse.h"
 
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,12 +41,12 @@ class InverseCallOf : public ChunkedCallOf<Request> {
     absl::Status status =
         ReadPriority("priority", this->request_.priority(), this->record().context().get());
     if (!status.ok()) return status;
-    absl::StatusOr<Shape> shape = this->core().ShapeOf(context.caller, *handle);
+    absl::StatusOr<BorderedShape> shape = this->core().ShapeOf(context.caller, *handle);
     if (!shape.ok()) return shape.status();
     shape_ = *shape;
     return handle;
   }
-  Shape shape_;
+  BorderedShape shape_;
   Payload values_;
 };
 
@@ -68,16 +70,28 @@ class SelectedInverseCall final : public InverseCallOf<v1::SelectedInverseReques
     params_.parts = *parts;
     params_.first_block = request_.first_block();
     params_.num_blocks = request_.num_blocks();
-    absl::Status status = params_.Resolve(shape_);
+    const Shape& chain = shape_.chain;
+    absl::Status status = params_.Resolve(chain);
     if (!status.ok()) return status;
     record().SetSolve(*handle, params_.num_blocks);
-    const int64_t diagonal = InverseDiagonalBytes(shape_, *parts, params_.num_blocks);
-    const int64_t coupling = InverseCouplingBytes(shape_, *parts, params_.num_blocks);
-    absl::StatusOr<Payload> values = Allocate(diagonal + coupling);
+    if (request_.border() && shape_.border_rows == 0) {
+      return InvalidFieldError("border", "true", "false for a system of arrow_size 0");
+    }
+    const int64_t p = request_.border() ? shape_.border_rows : 0;
+    const int64_t column = p * ScalarBytes(chain.scalar);
+    const int64_t bytes[] = {InverseDiagonalBytes(chain, *parts, params_.num_blocks),
+                             InverseCouplingBytes(chain, *parts, params_.num_blocks),
+                             params_.num_blocks * chain.block_size * column, p * column};
+    absl::StatusOr<Payload> values = Allocate(std::reduce(std::begin(bytes), std::end(bytes)));
     if (!values.ok()) return values.status();
     values_ = *std::move(values);
-    params_.diagonal = values_.span().first(static_cast<size_t>(diagonal));
-    params_.coupling = values_.span().subspan(static_cast<size_t>(diagonal));
+    std::span<std::byte> rest = values_.span();
+    std::span<std::byte>* const parts_of[] = {&params_.diagonal, &params_.coupling,
+                                              &params_.border, &params_.corner};
+    for (size_t i = 0; i < std::size(bytes); ++i) {
+      *parts_of[i] = rest.first(static_cast<size_t>(bytes[i]));
+      rest = rest.subspan(static_cast<size_t>(bytes[i]));
+    }
     return absl::OkStatus();
   }
 
@@ -85,10 +99,12 @@ class SelectedInverseCall final : public InverseCallOf<v1::SelectedInverseReques
     v1::SelectedInverseReply wire;
     v1::SelectedInverseHead& head = *wire.mutable_head();
     head.set_num_blocks(params_.num_blocks);
-    head.set_block_size(shape_.block_size);
-    head.set_scalar(ToWire(shape_.scalar));
+    head.set_block_size(shape_.chain.block_size);
+    head.set_scalar(ToWire(shape_.chain.scalar));
     head.set_diagonal_bytes(std::ssize(params_.diagonal));
     head.set_coupling_bytes(std::ssize(params_.coupling));
+    head.set_border_bytes(std::ssize(params_.border));
+    head.set_corner_bytes(std::ssize(params_.corner));
     ToWire(reply.cost, head.mutable_cost());
     SucceedInChunks(wire, v1::SelectedInverseReply::kChunkFieldNumber, std::move(values_));
   }
@@ -134,7 +150,7 @@ class SampleCall final : public InverseCallOf<v1::SampleRequest> {
     v1::SampleHead& head = *wire.mutable_head();
     head.set_num_samples(params_.num_samples);
     head.set_num_rows(shape_.rows());
-    head.set_scalar(ToWire(shape_.scalar));
+    head.set_scalar(ToWire(shape_.chain.scalar));
     head.set_samples_bytes(std::ssize(params_.samples));
     ToWire(reply.cost, head.mutable_cost());
     SucceedInChunks(wire, v1::SampleReply::kChunkFieldNumber, std::move(values_));

@@ -85,8 +85,7 @@ absl::Status ShmCall::Factor() {
                                           ViewWithoutBlocks(*form, spec));
   const std::byte* next = matrices->data();
   for (BlockTridiagonalView& view : views) {
-    view.diagonal = next;
-    view.coupling = next + form->diagonal_bytes();
+    view.SetParts(next);
     next += form->bytes();
   }
   session_->state()->core->Factor(
@@ -135,11 +134,14 @@ absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
     };
     status = read("diagonal", one.diagonal_offset, one.diagonal_bytes, matrix.form.diagonal_bytes(),
                   &matrix.diagonal);
+    const MatrixForm& form = matrix.form;
     if (status.ok()) {
       status = read("coupling", one.coupling_offset, one.coupling_bytes,
-                    matrix.form.coupling_bytes(), &matrix.coupling);
+                    form.bytes() - form.diagonal_bytes(), &matrix.coupling);
     }
     if (!status.ok()) return status;
+    matrix.border = static_cast<const std::byte*>(matrix.coupling) + form.coupling_bytes();
+    matrix.corner = static_cast<const std::byte*>(matrix.border) + form.border_bytes();
     const auto columns =
         ColumnsOf(solves[i].num_rhs, one.rhs_offset, one.solution_offset, one.bytes);
     if (!columns.ok()) return columns.status();

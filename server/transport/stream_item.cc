@@ -37,7 +37,7 @@ absl::Status StreamItem::ReadRequest(const StreamMessage& message) {
   if (!read.ok()) return read;
   params = *asked;
   record.SetSolve(params.handle, params.num_rhs);
-  absl::StatusOr<Shape> shape = state->core->ShapeOf(context().caller, params.handle);
+  absl::StatusOr<BorderedShape> shape = state->core->ShapeOf(context().caller, params.handle);
   if (!shape.ok()) return shape.status();
   absl::StatusOr<int64_t> expected = RhsBytes(*shape, params.num_rhs, "request.num_rhs");
   if (!expected.ok()) return expected.status();

@@ -144,6 +144,11 @@ absl::StatusOr<MatrixForm> ToForm(const v1::SystemSpec& spec) {
   if (spec.has_palette()) {
     if (absl::Status status = ReadPalette(spec, &form); !status.ok()) return status;
   }
+  form.border_rows = spec.arrow_size();
+  if (form.border_rows < 0 || form.border_rows > kMaxBorderRows) {
+    return Invalid("spec.arrow_size", Came(form.border_rows),
+                   absl::StrCat("0 to ", kMaxBorderRows));
+  }
   if (absl::Status status = CheckForm(form); !status.ok()) {
     return Invalid("spec", ToString(form.shape), std::string(status.message()));
   }
@@ -214,14 +219,18 @@ absl::StatusOr<BlockTridiagonalView> ToView(const MatrixForm& form, const v1::Sy
   const auto check = [&](absl::string_view field, const std::string& bytes, int64_t expected) {
     if (static_cast<int64_t>(bytes.size()) == expected) return absl::OkStatus();
     return Invalid(Join(path, field), CameBytes(bytes.size()),
-                   absl::StrCat(expected, " bytes for ", ToString(form.shape)));
+                   absl::StrCat(expected, " bytes for ", ToString(form.bordered_shape())));
   };
   absl::Status status = check(".diagonal", data.diagonal(), form.diagonal_bytes());
   status.Update(check(".coupling", data.coupling(), form.coupling_bytes()));
+  status.Update(check(".border", data.border(), form.border_bytes()));
+  status.Update(check(".corner", data.corner(), form.corner_bytes()));
   if (!status.ok()) return status;
   BlockTridiagonalView view = ViewWithoutBlocks(form, spec);
   view.diagonal = data.diagonal().data();
   view.coupling = data.coupling().data();
+  view.border = data.border().data();
+  view.corner = data.corner().data();
   return view;
 }
 
@@ -252,8 +261,9 @@ absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::
   return params;
 }
 
-absl::StatusOr<int64_t> RhsBytes(const Shape& shape, int64_t num_rhs, std::string_view path) {
-  const int64_t column = shape.rows() * ScalarBytes(shape.scalar);
+absl::StatusOr<int64_t> RhsBytes(const BorderedShape& shape, int64_t num_rhs,
+                                 std::string_view path) {
+  const int64_t column = shape.rows() * ScalarBytes(shape.chain.scalar);
   if (num_rhs < 1) return Invalid(path, Came(num_rhs), "at least 1");
   absl::StatusOr<int64_t> bytes = CheckedProduct(column, num_rhs);
   if (!bytes.ok()) {
@@ -351,9 +361,10 @@ void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
 void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire) {
   wire->set_handle(std::string(stats.handle.view()));
   wire->set_device(stats.handle.shard());
-  wire->set_num_blocks(stats.shape.num_blocks);
-  wire->set_block_size(stats.shape.block_size);
-  wire->set_scalar(ToWire(stats.shape.scalar));
+  wire->set_num_blocks(stats.shape.chain.num_blocks);
+  wire->set_block_size(stats.shape.chain.block_size);
+  wire->set_arrow_size(stats.shape.border_rows);
+  wire->set_scalar(ToWire(stats.shape.chain.scalar));
   wire->set_held_bytes(stats.held_bytes);
   wire->set_matrix_kept(stats.matrix_kept);
   wire->set_growth(stats.conditioning.growth);
@@ -383,7 +394,7 @@ void ToWire(const PlanReply& reply, v1::Plan* wire) {
     to->set_fill_blocks(level.fills);
     to->set_separator_blocks(static_cast<int64_t>(level.separators.size()));
   }
-  wire->set_factor_bytes(reply.plan->factor_bytes());
+  wire->set_factor_bytes(reply.factor_bytes);
   wire->set_factor_workspace_bytes(reply.factor_workspace_bytes);
   wire->set_solve_workspace_bytes(reply.solve_workspace_bytes);
   wire->set_factor_flops(reply.factor_flops);

@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
+#include <vector>
 
 namespace blockd::test {
 
-HostArrowhead HostArrowhead::Random(int64_t num_blocks, int64_t n, int64_t p, Scalar scalar,
-                                    double slack, double scale) {
+HostMatrix RandomArrowhead(int64_t num_blocks, int64_t n, int64_t p, Scalar scalar, double slack,
+                           double scale) {
   HostMatrix chain(problems::RandomSpd(num_blocks, n, 5, 100), scalar);
   const int64_t rows = num_blocks * n;
-  const std::vector<double> values = problems::RandomColumns(rows, p, 7);
-  Columns border(values, scalar);
   // C = B inv(A) B' + slack (I + G G' / p)
-  const std::vector<double> rounded = border.values();
+  const std::vector<double> rounded =
+      Columns(problems::RandomColumns(rows, p, 7), scalar).values();
   const std::vector<double> x = SequentialCholesky(chain.view()).Solve(rounded);
   const std::vector<double> g = problems::RandomColumns(p, p, 9);
   std::vector<double> corner(p * p);
@@ -37,13 +36,15 @@ HostArrowhead HostArrowhead::Random(int64_t num_blocks, int64_t n, int64_t p, Sc
       scaled[k + j * rows] *= std::pow(scale, static_cast<double>(j));
     }
   }
-  return {std::move(chain), p, Columns(scaled, scalar), Columns(corner, scalar)};
+  chain.SetBorder(p, scaled, corner);
+  return chain;
 }
 
-HostMatrix HostArrowhead::Whole() const {
-  const int64_t of_chain = chain.shape().rows(), all = rows();
-  const std::vector<double> a = AssembleDense(chain.view());
-  const std::vector<double> b = border.values(), c = corner.values();
+HostMatrix Whole(const HostMatrix& arrowhead) {
+  const int64_t of_chain = arrowhead.shape().rows(), all = arrowhead.form().rows();
+  const int64_t p = arrowhead.form().border_rows;
+  const std::vector<double> a = AssembleDense(arrowhead.view());
+  const std::vector<double> b = arrowhead.border(), c = arrowhead.corner();
   problems::Problem whole;
   whole.num_blocks = 1;
   whole.block_size = all;
@@ -57,15 +58,6 @@ HostMatrix HostArrowhead::Whole() const {
     for (int64_t i = r; i < p; ++i) dense[of_chain + i + (of_chain + r) * all] = c[i + r * p];
   }
   return HostMatrix(whole, Scalar::kFloat64);
-}
-
-BorderItem HostArrowhead::Item(std::shared_ptr<const Factorization> factorization) {
-  BorderItem item;
-  item.chain = std::move(factorization);
-  item.rows = p;
-  item.border = border.data();
-  item.corner = corner.data();
-  return item;
 }
 
 }  // namespace blockd::test

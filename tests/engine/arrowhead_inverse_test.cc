@@ -10,68 +10,24 @@
 #include <vector>
 
 #include "tests/engine/arrowhead_fixture.h"
+#include "tests/engine/inverse_fixture.h"
 
 namespace blockd::test {
 namespace {
 
-struct Selected {
-  std::vector<double> diagonal, coupling, border, corner;
-  absl::Status status;
-
-  friend bool operator==(const Selected& a, const Selected& b) {
-    return a.diagonal == b.diagonal && a.coupling == b.coupling && a.border == b.border &&
-           a.corner == b.corner;
-  }
-};
-
-Selected Invert(Solver& solver, ArrowheadInverseItem item, Track track = Track::kFactor) {
-  const Shape& shape = item.arrowhead->shape();
-  const int64_t p = item.arrowhead->border_rows(), scalar = ScalarBytes(shape.scalar);
-  const int64_t rows = item.num_blocks * shape.block_size;
-  Columns diagonal(InverseDiagonalBytes(shape, item.parts, item.num_blocks) / scalar, shape.scalar);
-  Columns coupling(InverseCouplingBytes(shape, item.parts, item.num_blocks) / scalar, shape.scalar);
-  Columns border(rows * p, shape.scalar), corner(p * p, shape.scalar);
-  item.diagonal = diagonal.data();
-  item.coupling = coupling.data();
-  item.border = border.data();
-  item.corner = corner.data();
-  Selected selected;
-  selected.status = solver.SelectedInverse(item, track);
-  selected.diagonal = diagonal.values();
-  selected.coupling = coupling.values();
-  selected.border = border.values();
-  selected.corner = corner.values();
-  return selected;
-}
-
-ArrowheadInverseItem All(std::shared_ptr<const Arrowhead> arrowhead,
-                         InverseParts parts = InverseParts::kWithCouplings) {
-  ArrowheadInverseItem item;
-  item.num_blocks = arrowhead->shape().num_blocks;
-  item.arrowhead = std::move(arrowhead);
-  item.parts = parts;
-  return item;
-}
-
 class ArrowheadInverseTest : public SolverTest {
  protected:
-  std::shared_ptr<const Arrowhead> MustBorder(HostArrowhead& host, PlanPtr plan = nullptr) {
-    BorderOutcome outcome =
-        solver().FactorBorder(host.Item(MustFactor(solver(), host.chain, std::move(plan))));
-    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
-    return outcome.arrowhead;
-  }
-
   // Errors of entry (i, j) are at most 4 (n + p) eps max(1, growth / 4) u(i) u(j), as those of a
   // chain's inverse are with n.
-  void ExpectRight(HostArrowhead& host, PlanPtr plan) {
-    const auto arrowhead = MustBorder(host, std::move(plan));
+  void ExpectRight(const HostMatrix& host, PlanPtr plan) {
+    const auto arrowhead = MustFactor(solver(), host, std::move(plan));
     ASSERT_NE(arrowhead, nullptr);
     const Selected z = Invert(solver(), All(arrowhead));
     ASSERT_TRUE(z.status.ok()) << z.status;
-    const int64_t all = host.rows(), n = arrowhead->shape().block_size, p = host.p;
-    const int64_t blocks = arrowhead->shape().num_blocks, of_chain = all - p;
-    const HostMatrix whole = host.Whole();
+    const int64_t all = host.form().rows(), n = host.shape().block_size;
+    const int64_t p = host.form().border_rows;
+    const int64_t blocks = host.shape().num_blocks, of_chain = all - p;
+    const HostMatrix whole = Whole(host);
     std::vector<double> exact(all * all);
     for (int64_t i = 0; i < all; ++i) exact[i * (all + 1)] = 1;
     exact = SequentialCholesky(whole.view()).Solve(exact);
@@ -80,9 +36,7 @@ class ArrowheadInverseTest : public SolverTest {
       const double root = std::sqrt(whole.Diagonal(0, j, j));
       for (int64_t i = 0; i < all; ++i) u[i] += std::abs(exact[i + j * all]) * root;
     }
-    Shape shape = arrowhead->shape();
-    shape.block_size += p;
-    const double bound = BackwardErrorBound(shape, arrowhead->chain().conditioning().growth);
+    const double bound = arrowhead->backward_error_bound();
     double worst = 0;
     const auto compare = [&](const double* found, int64_t rows, int64_t columns, int64_t row,
                              int64_t column) {
@@ -135,16 +89,16 @@ TEST_P(ArrowheadInverseTest, IsRightForEverySize) {
                                                            {4, 33, 3},
                                                            {3, 40, 41}}) {
     SCOPED_TRACE(testing::Message() << "N " << num_blocks << " n " << n << " p " << p);
-    HostArrowhead host = HostArrowhead::Random(num_blocks, n, p, scalar());
+    const HostMatrix host = RandomArrowhead(num_blocks, n, p, scalar());
     ExpectRight(host, nullptr);
   }
 }
 
 TEST_P(ArrowheadInverseTest, IsRightWithEveryNumberOfSeparators) {
-  HostArrowhead host = HostArrowhead::Random(11, 4, 3, scalar());
+  const HostMatrix host = RandomArrowhead(11, 4, 3, scalar());
   for (const std::vector<int64_t>& separators :
        std::vector<std::vector<int64_t>>{{}, {1}, {2}, {5}, {5, 2}, {3, 1}}) {
-    ExpectRight(host, Cut(host.chain.shape(), separators));
+    ExpectRight(host, Cut(host.shape(), separators));
   }
 }
 
@@ -153,7 +107,7 @@ TEST_P(ArrowheadInverseTest, IsRightForBordersOfBadScaleAndNearlySingularOnes) {
   for (const double scale : {1.0, 1e-3, 1e3}) {
     for (const double slack : {1.0, small}) {
       SCOPED_TRACE(testing::Message() << "scale " << scale << " slack " << slack);
-      HostArrowhead host = HostArrowhead::Random(6, 5, 4, scalar(), slack, scale);
+      const HostMatrix host = RandomArrowhead(6, 5, 4, scalar(), slack, scale);
       ExpectRight(host, nullptr);
     }
   }
@@ -163,15 +117,15 @@ TEST_P(ArrowheadInverseTest, IsRightForBordersOfBadScaleAndNearlySingularOnes) {
 TEST_P(ArrowheadInverseTest, GivesTheSameBitsInPartsAndOnBothTracks) {
   for (const int64_t n : {3, 20}) {
     constexpr int64_t kBlocks = 9, kRows = 4;
-    HostArrowhead host = HostArrowhead::Random(kBlocks, n, kRows, scalar());
-    const auto arrowhead = MustBorder(host, Cut(host.chain.shape(), {3, 1}));
+    const HostMatrix host = RandomArrowhead(kBlocks, n, kRows, scalar());
+    const auto arrowhead = MustFactor(solver(), host, Cut(host.shape(), {3, 1}));
     ASSERT_NE(arrowhead, nullptr);
     const Selected all = Invert(solver(), All(arrowhead), Track::kSolve);
     ASSERT_TRUE(all.status.ok()) << all.status;
     EXPECT_TRUE(all == Invert(solver(), All(arrowhead)));
     for (int64_t first = 0; first < kBlocks; first += 2) {
       const int64_t count = std::min<int64_t>(kBlocks - first, 1 + first);
-      ArrowheadInverseItem item = All(arrowhead);
+      InverseItem item = All(arrowhead);
       item.first_block = first;
       item.num_blocks = count;
       const Selected part = Invert(solver(), item);
@@ -198,38 +152,43 @@ TEST_P(ArrowheadInverseTest, GivesTheSameBitsInPartsAndOnBothTracks) {
 }
 
 TEST_P(ArrowheadInverseTest, GivesOfTheBorderWhatIsWanted) {
-  HostArrowhead host = HostArrowhead::Random(5, 4, 3, scalar());
-  const auto arrowhead = MustBorder(host);
+  const HostMatrix host = RandomArrowhead(5, 4, 3, scalar());
+  const auto arrowhead = MustFactor(solver(), host);
   ASSERT_NE(arrowhead, nullptr);
   const Selected all = Invert(solver(), All(arrowhead, InverseParts::kDiagonalBlocks));
   Columns diagonal(5 * 16, scalar()), corner(9, scalar());
-  ArrowheadInverseItem item = All(arrowhead, InverseParts::kDiagonalBlocks);
-  item.diagonal = diagonal.data();
-  ASSERT_TRUE(solver().SelectedInverse(item).ok());
+  const InverseItem item = All(arrowhead, InverseParts::kDiagonalBlocks);
+  ASSERT_TRUE(solver().SelectedInverse(item, {diagonal.data()}).ok());
   EXPECT_EQ(diagonal.values(), all.diagonal);
-  // The corner alone.
-  ArrowheadInverseItem alone;
-  alone.arrowhead = arrowhead;
-  alone.corner = corner.data();
-  ASSERT_TRUE(solver().SelectedInverse(alone).ok());
+  const InverseOutput with_corner{.diagonal = diagonal.data(), .corner = corner.data()};
+  ASSERT_TRUE(solver().SelectedInverse(item, with_corner).ok());
   EXPECT_EQ(corner.values(), all.corner);
+  // On the device.
+  const absl::StatusOr<InverseBlocks> blocks = solver().SelectedInverseOnDevice(item);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  Columns found(5 * 16, scalar());
+  Backend& backend = solver().backend();
+  ASSERT_TRUE(
+      backend.Download(Track::kFactor, found.data(), blocks->diagonal, item.diagonal_bytes()).ok());
+  ASSERT_TRUE(backend.Synchronize(Track::kFactor).ok());
+  EXPECT_EQ(found.values(), all.diagonal);
 }
 
 TEST_P(ArrowheadInverseTest, RefusesBlocksThatAreNotThere) {
-  HostArrowhead host = HostArrowhead::Random(4, 3, 2, scalar());
-  ArrowheadInverseItem item = All(MustBorder(host));
+  const HostMatrix host = RandomArrowhead(4, 3, 2, scalar());
+  InverseItem item = All(MustFactor(solver(), host));
   const int64_t most = std::numeric_limits<int64_t>::max();
   for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
            {-1, 1}, {1, 0}, {0, 5}, {4, 1}, {3, 2}, {0, -1}, {most, most}, {1, most}}) {
     item.first_block = first;
     item.num_blocks = count;
-    EXPECT_EQ(solver().SelectedInverse(item).code(), absl::StatusCode::kOutOfRange);
+    EXPECT_EQ(solver().SelectedInverse(item, {}).code(), absl::StatusCode::kOutOfRange);
   }
 }
 
 TEST_P(ArrowheadInverseTest, IsCancelled) {
-  HostArrowhead host = HostArrowhead::Random(4, 3, 2, scalar());
-  ArrowheadInverseItem item = All(MustBorder(host));
+  const HostMatrix host = RandomArrowhead(4, 3, 2, scalar());
+  InverseItem item = All(MustFactor(solver(), host));
   const std::atomic<bool> cancelled = true;
   item.cancelled = &cancelled;
   EXPECT_EQ(Invert(solver(), item).status.code(), absl::StatusCode::kCancelled);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/engine/arrowhead_fixture.h"
+#include "tests/engine/inverse_fixture.h"
 #include "tests/support/hooked_backend.h"
 
 namespace blockd::test {
@@ -22,47 +23,37 @@ class ArrowheadResourcesTest : public ::testing::TestWithParam<Target> {
     const BackendOptions options{.memory_bytes = int64_t{64} << 20, .cpu_threads = 2};
     absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(GetParam().backend, options);
     ASSERT_TRUE(backend.ok()) << backend.status();
-    const CostModel costs = (*backend)->costs(host_.chain.shape());
+    const CostModel costs = (*backend)->costs(host_.shape());
     solver_ = std::make_unique<Solver>(
         std::make_unique<HookedBackend>(*std::move(backend), costs, gate_));
-    plan_ = Cut(host_.chain.shape(), {7, 2});
-    chain_ = MustFactor(*solver_, host_.chain, plan_);
-    arrowhead_ = solver_->FactorBorder(host_.Item(chain_)).arrowhead;
+    plan_ = Cut(host_.shape(), {7, 2});
+    arrowhead_ = MustFactor(*solver_, host_, plan_);
     ASSERT_NE(arrowhead_, nullptr);
   }
   static Scalar scalar() { return GetParam().scalar; }
   PoolStats Pool() { return solver_->backend().pool().stats(); }
 
   absl::Status Factor(const std::atomic<bool>* cancelled = nullptr) {
-    BorderItem item = host_.Item(chain_);
+    FactorItem item;
+    item.matrix = host_.view();
     item.cancelled = cancelled;
-    BorderOutcome outcome = solver_->FactorBorder(item);
-    EXPECT_EQ(outcome.status.ok(), outcome.arrowhead != nullptr);
+    const FactorOutcome outcome = std::move(solver_->Factor(plan_, {&item, 1})[0]);
+    EXPECT_EQ(outcome.status.ok(), outcome.factorization != nullptr);
     EXPECT_FALSE(outcome.not_positive_definite.has_value());
     return outcome.status;
   }
   absl::Status Solve(const std::atomic<bool>* cancelled = nullptr) {
-    Columns columns(problems::RandomColumns(host_.rows(), kColumns, 3), scalar());
-    ArrowheadSolveItem item{.arrowhead = arrowhead_, .rhs = columns.data()};
+    Columns columns(problems::RandomColumns(host_.form().rows(), kColumns, 3), scalar());
+    SolveItem item{.factorization = arrowhead_, .rhs = columns.data()};
     item.solution = columns.data();
     item.num_rhs = kColumns;
     item.cancelled = cancelled;
-    return solver_->SolveArrowhead(item);
+    return solver_->Solve({&item, 1})[0].status;
   }
   absl::Status Invert(const std::atomic<bool>* cancelled = nullptr) {
-    constexpr int64_t kSquare = kRows * kRows;
-    Columns diagonal(kBlocks * kSquare, scalar()), coupling((kBlocks - 1) * kSquare, scalar()),
-        border(kBlocks * kRows * kBorder, scalar()), corner(kBorder * kBorder, scalar());
-    ArrowheadInverseItem item;
-    item.arrowhead = arrowhead_;
-    item.parts = InverseParts::kWithCouplings;
-    item.num_blocks = kBlocks;
-    item.diagonal = diagonal.data();
-    item.coupling = coupling.data();
-    item.border = border.data();
-    item.corner = corner.data();
+    InverseItem item = All(arrowhead_);
     item.cancelled = cancelled;
-    return solver_->SelectedInverse(item);
+    return test::Invert(*solver_, item).status;
   }
   using Call = std::function<absl::Status(const std::atomic<bool>*)>;
   std::vector<Call> Calls() {
@@ -72,15 +63,13 @@ class ArrowheadResourcesTest : public ::testing::TestWithParam<Target> {
   }
 
   const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
-  HostArrowhead host_ = HostArrowhead::Random(kBlocks, kRows, kBorder, scalar());
+  const HostMatrix host_ = RandomArrowhead(kBlocks, kRows, kBorder, scalar());
   std::unique_ptr<Solver> solver_;
   PlanPtr plan_;
-  std::shared_ptr<const Factorization> chain_;
-  std::shared_ptr<const Arrowhead> arrowhead_;
+  std::shared_ptr<const Factorization> arrowhead_;
 
   void TearDown() override {
     arrowhead_.reset();
-    chain_.reset();
     if (solver_ == nullptr) return;
     EXPECT_EQ(Pool().used_bytes, 0);
   }
@@ -150,14 +139,20 @@ TEST_P(ArrowheadResourcesTest, CanBeCancelledOnItsWay) {
 }
 
 TEST_P(ArrowheadResourcesTest, TakesWhatTheBoundsSay) {
-  EXPECT_EQ(arrowhead_->bytes(), Arrowhead::BorderBytes(host_.chain.shape(), kBorder));
-  const int64_t columns = MemoryPool::Rounded(arrowhead_->bytes());
-  const int64_t inverse = solver_->ArrowheadInverseBytes(
-      *plan_, kBorder, InverseParts::kWithCouplings, 0, kBlocks, /*border=*/true);
-  const std::vector<int64_t> bounds = {columns + solver_->BorderWorkspaceBytes(*plan_, kBorder),
-                                       solver_->ArrowheadSolveBytes(*plan_, kBorder, kColumns),
-                                       inverse};
+  const int64_t border = Border::Bytes(host_.shape(), kBorder);
+  EXPECT_EQ(arrowhead_->border().bytes(), border);
+  EXPECT_EQ(arrowhead_->bytes(), plan_->factor_bytes() + border);
+  const int64_t inverse = solver_->InverseWorkspaceBytes(*plan_, InverseParts::kWithCouplings, 0,
+                                                         kBlocks, kBorder);
+  const int64_t factor = MemoryPool::Rounded(plan_->factor_bytes()) + MemoryPool::Rounded(border) +
+                         solver_->FactorWorkspaceBytes(*plan_, host_.form(), 1);
+  const std::vector<int64_t> bounds = {
+      factor, solver_->SolveWorkspaceBytes(*plan_, kColumns, false, kBorder), inverse};
   const std::vector<Call> calls = Calls();
+  // What the chains had that are factored.
+  const absl::StatusOr<DeviceBuffer> hole =
+      solver_->backend().pool().Allocate(Pool().free_bytes - Pool().largest_free_bytes);
+  ASSERT_TRUE(hole.ok()) << hole.status();
   for (size_t i = 0; i < calls.size(); ++i) {
     for (const int64_t missing : {int64_t{0}, MemoryPool::kAlignment}) {
       absl::StatusOr<DeviceBuffer> wall =

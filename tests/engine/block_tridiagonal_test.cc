@@ -69,8 +69,8 @@ TEST(ShapeTest, RefusesSizesAboveTheLimits) {
 }
 
 TEST(ShapeTest, SaysWhatItIs) {
-  EXPECT_EQ(ToString({100, 256, Scalar::kFloat64}), "N=100 n=256 float64");
-  EXPECT_EQ(ToString({1, 2, Scalar::kFloat32}), "N=1 n=2 float32");
+  EXPECT_EQ(ToString(Shape{100, 256, Scalar::kFloat64}), "N=100 n=256 float64");
+  EXPECT_EQ(ToString(Shape{1, 2, Scalar::kFloat32}), "N=1 n=2 float32");
 }
 
 TEST(MatrixFormTest, CountsItsBytes) {

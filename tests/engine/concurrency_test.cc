@@ -80,7 +80,7 @@ TEST_P(ConcurrencyTest, StagingRunsBesideFactoring) {
         ASSERT_TRUE(
             solver().Write(*staged, 0, bytes(view.diagonal, view.form.diagonal_bytes())).ok());
         ASSERT_TRUE(solver()
-                        .Write(*staged, StagedMatrix::CouplingOffset(view.form),
+                        .Write(*staged, StagedMatrix::Offset(view.form, MatrixPart::kCoupling),
                                bytes(view.coupling, view.form.coupling_bytes()))
                         .ok());
         FactorItem item;

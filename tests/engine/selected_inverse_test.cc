@@ -11,36 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/solver_fixture.h"
+#include "tests/engine/inverse_fixture.h"
 
 namespace blockd::test {
 namespace {
-
-// Blocks of an inverse as the solver gives them.
-struct Selected {
-  std::vector<double> diagonal, coupling;
-  absl::Status status;
-};
-
-Selected Invert(Solver& solver, const InverseItem& item, Track track = Track::kFactor) {
-  const Scalar scalar = item.factorization->shape().scalar;
-  Columns diagonal(item.diagonal_bytes() / ScalarBytes(scalar), scalar);
-  Columns coupling(item.coupling_bytes() / ScalarBytes(scalar), scalar);
-  Selected selected;
-  selected.status = solver.SelectedInverse(item, diagonal.data(), coupling.data(), track);
-  selected.diagonal = diagonal.values();
-  selected.coupling = coupling.values();
-  return selected;
-}
-
-InverseItem All(std::shared_ptr<const Factorization> factorization,
-                InverseParts parts = InverseParts::kWithCouplings) {
-  InverseItem item;
-  item.num_blocks = factorization->shape().num_blocks;
-  item.factorization = std::move(factorization);
-  item.parts = parts;
-  return item;
-}
 
 // Columns of inv(A), and the bound for errors of entry (i, j) of it:
 // 4 (n + 1) eps max(1, growth / 4) u(i) u(j), u(i) = sum_k |Z(i,k)| sqrt(A(k,k)). It is what the
@@ -376,7 +350,7 @@ TEST_P(SelectedInverseTest, RefusesBlocksThatAreNotThere) {
            {-1, 1}, {0, 0}, {0, 5}, {4, 1}, {3, 2}, {0, -1}, {most, most}, {1, most}}) {
     item.first_block = first;
     item.num_blocks = count;
-    EXPECT_EQ(solver().SelectedInverse(item, &nothing, &nothing).code(),
+    EXPECT_EQ(solver().SelectedInverse(item, {&nothing, &nothing}).code(),
               absl::StatusCode::kOutOfRange);
     EXPECT_FALSE(solver().SelectedInverseOnDevice(item).ok());
   }

@@ -65,7 +65,7 @@ TEST_F(TracksTest, ASolveEndsWhileAnInverseIsHeldWhichIsCancelledBetweenLevels) 
   std::vector<double> blocks(20 * 64);
   gate_->CloseAfter(1);
   std::thread held([&] {
-    EXPECT_EQ(solver_.SelectedInverse(item, blocks.data(), nullptr).code(),
+    EXPECT_EQ(solver_.SelectedInverse(item, {blocks.data()}).code(),
               absl::StatusCode::kCancelled);
   });
   gate_->WaitForDevice();

@@ -230,7 +230,7 @@ TEST(StagedMatrixTest, LaysItsPartsOneAfterAnother) {
       const int64_t at = MemoryPool::Rounded((diagonal ? diagonal : 100) * 25 * 8);
       const int64_t index = at + MemoryPool::Rounded((coupling ? coupling : 99) * 25 * 8);
       const int64_t second = index + (diagonal ? MemoryPool::Rounded(400) : 0);
-      EXPECT_EQ(StagedMatrix::CouplingOffset(form), at);
+      EXPECT_EQ(StagedMatrix::Offset(form, MatrixPart::kCoupling), at);
       EXPECT_EQ(StagedMatrix::DiagonalIndexOffset(form), index);
       EXPECT_EQ(StagedMatrix::CouplingIndexOffset(form), second);
       EXPECT_EQ(StagedMatrix::BufferBytes(form),

@@ -21,7 +21,7 @@ class FactorizationCacheKeysTest : public FactorizationCacheTest {
   }
   Cache::KeyRequest Request(int64_t systems) const {
     Cache::KeyRequest request;
-    request.shape = plan_->shape();
+    request.shape.chain = plan_->shape();
     request.systems = systems;
     return request;
   }
@@ -119,7 +119,7 @@ TEST_F(FactorizationCacheKeysTest, ARefusalIsNeitherAUseNorAPromise) {
   wrong.systems = 2;
   EXPECT_EQ(FieldOf(cache_.FindKey("alice", "k", wrong).status()), "options.idempotency_key");
   wrong = wanted;
-  wrong.shape.scalar = Scalar::kFloat32;
+  wrong.shape.chain.scalar = Scalar::kFloat32;
   EXPECT_EQ(FieldOf(cache_.FindKey("alice", "k", wrong).status()), "options.idempotency_key");
   wrong = wanted;
   wrong.keep_matrix = true;

@@ -84,8 +84,20 @@ BlockTridiagonalView HostMatrix::view() const {
   view.coupling = coupling_.empty() ? nullptr : coupling_.data();
   view.diagonal_index = diagonal_index_.empty() ? nullptr : diagonal_index_.data();
   view.coupling_index = coupling_index_.empty() ? nullptr : coupling_index_.data();
+  view.border = border_.empty() ? nullptr : border_.data();
+  view.corner = corner_.empty() ? nullptr : corner_.data();
   return view;
 }
+
+void HostMatrix::SetBorder(int64_t rows, std::span<const double> border,
+                           std::span<const double> corner) {
+  form_.border_rows = rows;
+  border_ = ToScalars(border, form_.shape.scalar);
+  corner_ = ToScalars(corner, form_.shape.scalar);
+}
+
+std::vector<double> HostMatrix::border() const { return ToDoubles(border_, form_.shape.scalar); }
+std::vector<double> HostMatrix::corner() const { return ToDoubles(corner_, form_.shape.scalar); }
 
 int64_t HostMatrix::DiagonalPosition(int64_t block, int64_t row, int64_t column) const {
   const int64_t n = form_.shape.block_size;

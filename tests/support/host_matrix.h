@@ -36,6 +36,11 @@ class HostMatrix {
   void SetDiagonal(int64_t block, int64_t row, int64_t column, double value);
   void SetCoupling(int64_t block, int64_t row, int64_t column, double value);  // as it is stored
 
+  // Makes it an arrowhead, or another one, of `rows` rows: B' and C as the view has them.
+  void SetBorder(int64_t rows, std::span<const double> border, std::span<const double> corner);
+  std::vector<double> border() const;
+  std::vector<double> corner() const;
+
  private:
   int64_t DiagonalPosition(int64_t block, int64_t row, int64_t column) const;
 
@@ -44,6 +49,7 @@ class HostMatrix {
   std::vector<std::byte> coupling_;
   std::vector<uint32_t> diagonal_index_;
   std::vector<uint32_t> coupling_index_;
+  std::vector<std::byte> border_, corner_;
 };
 
 // Scalars as bytes, and back.

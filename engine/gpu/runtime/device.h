@@ -3,7 +3,9 @@
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_DEVICE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,6 +38,13 @@ class Device {
   std::byte* workspace() const { return card_.workspace(track_); }
   // Of it, what is for one call at a time.
   std::byte* call_memory() const { return workspace() + workspace::kCall; }
+
+  // Whether it is memory of the pool.
+  bool InPool(const void* data) const {
+    const auto* const base = static_cast<const std::byte*>(card_.pool_base());
+    const auto* const at = static_cast<const std::byte*>(data);
+    return !std::less<>()(at, base) && std::less<>()(at, base + card_.pool_bytes());
+  }
 
   // For MoveArgs::counter.
   unsigned* move_counter() const {

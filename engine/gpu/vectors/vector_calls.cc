@@ -104,7 +104,7 @@ absl::Status VectorCalls::MoveAll(bool pack, const Shape& shape,
   for (const HostColumns& some : columns) {
     const int64_t pieces = shape.num_blocks * some.columns;
     auto* host = static_cast<std::byte*>(some.host);
-    if (reachable.Has(host, pieces * bytes)) {
+    if (reachable.Has(host, pieces * bytes) || device_.InPool(host)) {
       status = next(false);
       if (!status.ok()) return status;
       move->Add({host, some.packed, 0, pieces, some.first_column, some.total_columns});

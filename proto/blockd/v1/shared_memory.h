@@ -123,6 +123,7 @@ static_assert(sizeof(ShmSolve) == 56);
 // other columns of the request spoils their solutions.
 struct ShmFactorSolve {
   uint64_t diagonal_offset, diagonal_bytes;
+  // With arrow_size the border and its corner follow the coupling blocks, and the bytes are of all.
   uint64_t coupling_offset, coupling_bytes;
   uint64_t rhs_offset, solution_offset, bytes;
 };

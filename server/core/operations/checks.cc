@@ -51,9 +51,18 @@ absl::Status CheckSpec(const MatrixForm& form) {
   if (shape.num_blocks < 1 || shape.num_blocks > kMaxRows / shape.block_size) {
     return OutOfRange("spec.num_blocks", shape.num_blocks, 1, kMaxRows / shape.block_size);
   }
+  if (form.border_rows < 0 || form.border_rows > kMaxBorderRows) {
+    return OutOfRange("spec.arrow_size", form.border_rows, 0, kMaxBorderRows);
+  }
   const absl::Status status = blockd::CheckForm(form);
   if (status.ok()) return status;
   return InvalidFieldError("spec", ToString(shape), std::string(status.message()));
+}
+
+absl::Status CheckNoBorder(const MatrixForm& form, std::string_view option, bool asked) {
+  if (form.border_rows == 0 || !asked) return absl::OkStatus();
+  return InvalidFieldError(option, absl::StrCat("asked for with arrow_size ", form.border_rows),
+                           "nothing of the kind with a border");
 }
 
 absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits) {
@@ -71,6 +80,12 @@ absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits) {
   if (!status.ok()) return status;
   if (!(status = CheckSystems(params.num_systems, limits)).ok()) return status;
   if (!(status = CheckLease(params.lease, limits)).ok()) return status;
+  status = CheckNoBorder(params.form, "options.keep_matrix", params.keep_matrix);
+  status.Update(CheckNoBorder(params.form, "options.accuracy",
+                              params.accuracy == Accuracy::kGuaranteed));
+  status.Update(
+      CheckNoBorder(params.form, "options.condition_estimate", params.condition_estimate));
+  if (!status.ok()) return status;
   if (params.idempotency_key.size() > kMaxKeyBytes) {
     return InvalidFieldError("options.idempotency_key",
                              absl::StrCat(params.idempotency_key.size(), " bytes"),
@@ -97,17 +112,17 @@ absl::Status CheckDistinct(std::span<const Handle> handles, std::string_view fie
   return InvalidFieldError(field, twice->hex() + " twice", "distinct handles");
 }
 
-absl::Status CheckRhs(const Shape& shape, int64_t num_rhs, int64_t rhs_bytes,
+absl::Status CheckRhs(const BorderedShape& shape, int64_t num_rhs, int64_t rhs_bytes,
                       int64_t solution_bytes, int32_t max_refinements, const CoreLimits& limits) {
   if (absl::Status status = CheckColumns(num_rhs, limits); !status.ok()) return status;
   const absl::StatusOr<int64_t> expected =
-      CheckedProduct(shape.rows() * ScalarBytes(shape.scalar), num_rhs);
+      CheckedProduct(shape.rows() * ScalarBytes(shape.chain.scalar), num_rhs);
   if (!expected.ok() || rhs_bytes != *expected) {
     return InvalidFieldError(
         "rhs", absl::StrCat(rhs_bytes, " bytes"),
         absl::StrCat(expected.ok() ? *expected : std::numeric_limits<int64_t>::max(), " bytes (",
                      shape.rows(), " rows x ", num_rhs, " right-hand sides x ",
-                     ScalarBytes(shape.scalar), ")"));
+                     ScalarBytes(shape.chain.scalar), ")"));
   }
   if (solution_bytes != rhs_bytes) {
     return InvalidFieldError("solution", absl::StrCat(solution_bytes, " bytes"),
@@ -136,9 +151,12 @@ absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const
     const BlockTridiagonalView& view = matrices[k];
     const std::string system = absl::StrCat("system[", k, "]");
     if (!(view.form == form)) {
-      return InvalidFieldError(system, ToString(view.shape()), ToString(form.shape));
+      return InvalidFieldError(system, ToString(view.form.bordered_shape()),
+                               ToString(form.bordered_shape()));
     }
-    if (view.diagonal == nullptr || (view.coupling == nullptr && form.coupling_bytes() > 0)) {
+    if (std::any_of(kMatrixParts.begin(), kMatrixParts.end(), [&](MatrixPart part) {
+          return view.part(part) == nullptr && form.bytes(part) > 0;
+        })) {
       return InvalidFieldError(system, "no data", absl::StrCat(form.bytes(), " bytes"));
     }
     // Systems of a request usually share the positions, which then are checked once.
@@ -161,11 +179,12 @@ absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const
 absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system) {
   const MatrixForm& form = matrix.form;
   FiniteScanner scanner(form, system);
-  const auto part = [](const void* data, int64_t bytes) {
-    return std::span(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
-  };
-  absl::Status status = scanner.Scan(part(matrix.diagonal, form.diagonal_bytes()));
-  return status.ok() ? scanner.Scan(part(matrix.coupling, form.coupling_bytes())) : status;
+  for (const MatrixPart part : kMatrixParts) {
+    const auto* const data = static_cast<const std::byte*>(matrix.part(part));
+    absl::Status status = scanner.Scan(std::span(data, static_cast<size_t>(form.bytes(part))));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace blockd::server

@@ -12,10 +12,12 @@
 namespace blockd::server {
 
 absl::Status CheckSpec(const MatrixForm& form);
+// What borders do not have: INVALID_ARGUMENT where it is asked for with one.
+absl::Status CheckNoBorder(const MatrixForm& form, std::string_view option, bool asked);
 absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits);
 absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits);
 absl::Status CheckColumns(int64_t num_rhs, const CoreLimits& limits);
-absl::Status CheckRhs(const Shape& shape, int64_t num_rhs, int64_t rhs_bytes,
+absl::Status CheckRhs(const BorderedShape& shape, int64_t num_rhs, int64_t rhs_bytes,
                       int64_t solution_bytes, int32_t max_refinements, const CoreLimits& limits);
 absl::Status CheckPalette(const MatrixForm& form, std::span<const uint32_t> diagonal_index,
                           std::span<const uint32_t> coupling_index);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/operations/border_costs.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
 #include "server/core/operations/refactor.h"
@@ -56,9 +57,12 @@ void FactorOperation::Submit(FactorTaskPtr task) {
   const int64_t systems = task->params.num_systems;
   Ticket ticket;
   ticket.key = {WorkKind::kFactor, task->plan};
-  ticket.seconds = PredictedFactorSeconds(*task->plan, costs, systems);
-  ticket.marginal_seconds =
-      PredictedFactorSeconds(*task->plan, costs, 2 * systems) - ticket.seconds;
+  const auto predicted = [&](int64_t count) {
+    return PredictedFactorSeconds(*task->plan, costs, count) +
+           PredictedBorderSeconds(*task->plan, task->params.form.border_rows, costs, count);
+  };
+  ticket.seconds = predicted(systems);
+  ticket.marginal_seconds = predicted(2 * systems) - ticket.seconds;
   ticket.bytes = systems * task->params.form.bytes();
   task->set_ticket(std::move(ticket));
   shard.Submit(std::move(task));
@@ -79,7 +83,7 @@ absl::Status FactorOperation::PinRefactored(FactorTask& task) {
                                "handles of one device, as one Factor makes them");
     }
     absl::Status status =
-        CheckRefactored(**pin, params.form.shape, absl::StrCat("options.handle[", i, "]"));
+        CheckRefactored(**pin, params.form.bordered_shape(), absl::StrCat("options.handle[", i, "]"));
     if (!status.ok()) return status;
     task.pins.push_back(*std::move(pin));
   }
@@ -139,7 +143,7 @@ absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool stage
   if (params.pin || LeaseOf(params) > absl::ZeroDuration()) {
     const int64_t kept = params.may_keep_matrix() ? Shard::MatrixCharge(params.form) : 0;
     absl::StatusOr<Reservation> pinned = shard.pinned().Reserve(
-        task.permit.tenant, params.num_systems * (Shard::FactorCharge(*task.plan) + kept));
+        task.permit.tenant, params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept));
     if (!pinned.ok()) return pinned.status();
     task.permit.pinned = *std::move(pinned);
   }
@@ -151,7 +155,7 @@ absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool stage
 // An overwritten factor's own memory serves the new one: only what that lacks is asked for.
 int64_t FactorOperation::DeviceBytes(FactorTask& task, bool staged) {
   const FactorParams& params = task.params;
-  const int64_t charge = Shard::FactorCharge(*task.plan);
+  const int64_t charge = Shard::FactorCharge(*task.plan, params.form.border_rows);
   const bool matrices = staged || params.may_keep_matrix();
   int64_t bytes = task.shard->solver().FactorWorkspaceBytes(
       *task.plan, params.form, params.num_systems, matrices, params.condition_estimate);
@@ -207,8 +211,12 @@ Operation::Completion FactorOperation::Run(const std::vector<TaskPtr>& batch) {
   }
   std::vector<FactorOutcome> outcomes = FactorWithRetry(shard, tasks[0]->plan, items, &ran.phases);
   for (size_t i = 0; i < outcomes.size(); ++i) run_of_item[i]->outcome = std::move(outcomes[i]);
-  shard.metrics().RecordBatch(WorkKind::kFactor, ran.requests, ran.items,
-                              tasks[0]->plan->factor_flops() * static_cast<double>(items.size()));
+  double flops = 0;
+  for (const FactorItem& item : items) {
+    const MatrixForm& form = item.staged ? item.staged->view().form : item.matrix.form;
+    flops += FactorFlops(*tasks[0]->plan, form.border_rows);
+  }
+  shard.metrics().RecordBatch(WorkKind::kFactor, ran.requests, ran.items, flops);
   shard.EndWork();
   next = 0;
   for (FactorTask* task : tasks) {
@@ -223,8 +231,7 @@ Operation::Completion FactorOperation::Run(const std::vector<TaskPtr>& batch) {
 
 void Describe(const Factorization& factorization, FactoredSystem& system) {
   system.conditioning = factorization.conditioning();
-  system.backward_error_bound =
-      BackwardErrorBound(factorization.shape(), factorization.conditioning().growth);
+  system.backward_error_bound = factorization.backward_error_bound();
   system.matrix_kept = static_cast<bool>(factorization.matrix());
 }
 
@@ -237,7 +244,8 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
   Shard& shard = *task.shard;
   FactorReply reply;
   reply.systems.resize(runs.size());
-  reply.factor_bytes = task.plan->factor_bytes();
+  reply.factor_bytes = task.plan->factor_bytes() +
+                       Border::Bytes(task.params.form.shape, task.params.form.border_rows);
   // Whoever finds the key later is told it without asking the device.
   const bool log_determinant = task.params.log_determinant || !task.params.idempotency_key.empty();
   std::vector<Holding> holdings;
@@ -260,7 +268,7 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
     }
     reply.factor_bytes = std::max(reply.factor_bytes, factorization->bytes());
     Describe(*factorization, system);
-    const int64_t charge = Shard::FactorCharge(*task.plan) +
+    const int64_t charge = Shard::FactorCharge(*task.plan, task.params.form.border_rows) +
                            (factorization->matrix() ? Shard::MatrixCharge(task.params.form) : 0);
     Holding holding{task.permit.device.Split(charge), std::move(factorization)};
     if (task.params.handles.empty()) {

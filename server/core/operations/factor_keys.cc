@@ -152,7 +152,7 @@ absl::StatusOr<std::optional<FactorReply>> FactorOperation::FindKey(const Reques
                                                                     const FactorParams& params) {
   if (params.idempotency_key.empty()) return std::nullopt;
   auto found = shards_->FindKey(context.caller, params.idempotency_key,
-                                {.shape = params.form.shape,
+                                {.shape = params.form.bordered_shape(),
                                  .systems = params.num_systems,
                                  .keep_matrix = params.keep_matrix,
                                  .accuracy = params.accuracy,

@@ -14,25 +14,58 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // of a block, read back from the device together
 
-enum class MatrixPart { kDiagonal, kCoupling, kDiagonalIndex, kCouplingIndex };
+// Where a part of the matrix, or of its palette's indices, lies: in the host's memory or, if the
+// caller sent it in chunks, in the device's.
+struct Place {
+  const void* host;
+  int64_t staged;
+};
 
-// One part of the matrix from byte `offset` on, from the host's memory or, if the caller sent it in
-// chunks, from the device's.
-absl::Status ReadPart(Solver& solver, const MatrixSource& matrix, MatrixPart part, int64_t offset,
-                      std::span<std::byte> out) {
-  const MatrixForm& form = matrix.view().form;
+Place PlaceOf(const MatrixSource& matrix, MatrixPart part) {
+  return {matrix.view().part(part), StagedMatrix::Offset(matrix.view().form, part)};
+}
+
+Place PlaceOfIndex(const MatrixSource& matrix, bool diagonal) {
   const BlockTridiagonalView& view = matrix.view();
-  const struct {
-    const void* host;
-    int64_t staged;
-  } parts[] = {{view.diagonal, 0},
-               {view.coupling, StagedMatrix::CouplingOffset(form)},
-               {view.diagonal_index, StagedMatrix::DiagonalIndexOffset(form)},
-               {view.coupling_index, StagedMatrix::CouplingIndexOffset(form)}};
-  const auto& [host, staged] = parts[static_cast<size_t>(part)];
-  if (matrix.staged != nullptr) return solver.Read(*matrix.staged, staged + offset, out);
-  std::copy_n(static_cast<const std::byte*>(host) + offset, out.size(), out.data());
+  return diagonal ? Place{view.diagonal_index, StagedMatrix::DiagonalIndexOffset(view.form)}
+                  : Place{view.coupling_index, StagedMatrix::CouplingIndexOffset(view.form)};
+}
+
+// Bytes of it from `offset` on.
+absl::Status ReadPart(Solver& solver, const MatrixSource& matrix, const Place& place,
+                      int64_t offset, std::span<std::byte> out) {
+  if (matrix.staged != nullptr) return solver.Read(*matrix.staged, place.staged + offset, out);
+  std::copy_n(static_cast<const std::byte*>(place.host) + offset, out.size(), out.data());
   return absl::OkStatus();
+}
+
+// What the scanner says of `bytes` bytes of a part, from `begin` on; empty if they are finite.
+absl::StatusOr<std::string> ScanPart(Solver& solver, const MatrixSource& matrix, MatrixPart part,
+                                     int64_t begin, int64_t bytes, FiniteScanner scanner) {
+  const Place place = PlaceOf(matrix, part);
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, kPieceBytes)));
+  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+    piece.resize(static_cast<size_t>(std::min(bytes - at, kPieceBytes)));
+    absl::Status status = ReadPart(solver, matrix, place, begin + at, piece);
+    if (!status.ok()) return status;
+    const std::optional<InvalidField> found = InvalidFieldOf(scanner.Scan(piece));
+    if (found) return absl::StrCat(found->field, ": ", found->came);
+  }
+  return "";
+}
+
+// Row `row` of the border, and its corner.
+absl::StatusOr<std::string> WhereNotFiniteInBorder(Solver& solver, const MatrixSource& matrix,
+                                                   int64_t system, int64_t row) {
+  const MatrixForm& form = matrix.view().form;
+  const int64_t row_bytes = form.border_bytes() / form.border_rows;
+  const int64_t before = form.diagonal_bytes() + form.coupling_bytes();
+  absl::StatusOr<std::string> found =
+      ScanPart(solver, matrix, MatrixPart::kBorder, row * row_bytes, row_bytes,
+               FiniteScanner::AtByte(form, system, before + row * row_bytes));
+  if (!found.ok() || !found->empty()) return found;
+  return ScanPart(solver, matrix, MatrixPart::kCorner, 0, form.corner_bytes(),
+                  FiniteScanner::AtByte(form, system, before + form.border_bytes()));
 }
 
 // NaN fails the pivot of the row that it stands in, in natural order: only the blocks of that block
@@ -44,25 +77,18 @@ absl::StatusOr<std::string> WhereNotFinite(Solver& solver, const MatrixSource& m
     if (!diagonal && block == 0) continue;
     uint32_t stored = static_cast<uint32_t>(diagonal ? block : block - 1);
     if ((diagonal ? form.diagonal_palette : form.coupling_palette) > 0) {
-      absl::Status status = ReadPart(
-          solver, matrix, diagonal ? MatrixPart::kDiagonalIndex : MatrixPart::kCouplingIndex,
-          stored * int64_t{sizeof(stored)}, std::as_writable_bytes(std::span(&stored, 1)));
+      absl::Status status =
+          ReadPart(solver, matrix, PlaceOfIndex(matrix, diagonal), stored * int64_t{sizeof(stored)},
+                   std::as_writable_bytes(std::span(&stored, 1)));
       if (!status.ok()) return status;
     }
     const int64_t bytes =
         ScalarBytes(form.shape.scalar) *
         (diagonal ? form.diagonal_block_scalars() : form.coupling_block_scalars());
-    FiniteScanner scanner = FiniteScanner::AtBlock(form, system, diagonal, stored);
-    std::vector<std::byte> piece(static_cast<size_t>(std::min(bytes, kPieceBytes)));
-    for (int64_t at = 0; at < bytes; at += kPieceBytes) {
-      piece.resize(static_cast<size_t>(std::min(bytes - at, kPieceBytes)));
-      absl::Status status =
-          ReadPart(solver, matrix, diagonal ? MatrixPart::kDiagonal : MatrixPart::kCoupling,
-                   stored * bytes + at, piece);
-      if (!status.ok()) return status;
-      const std::optional<InvalidField> found = InvalidFieldOf(scanner.Scan(piece));
-      if (found) return absl::StrCat(found->field, ": ", found->came);
-    }
+    absl::StatusOr<std::string> found =
+        ScanPart(solver, matrix, diagonal ? MatrixPart::kDiagonal : MatrixPart::kCoupling,
+                 stored * bytes, bytes, FiniteScanner::AtBlock(form, system, diagonal, stored));
+    if (!found.ok() || !found->empty()) return found;
   }
   return "";
 }
@@ -73,8 +99,10 @@ absl::Status NotSpdStatus(Shard& shard, const MatrixSource& matrix, int64_t syst
                           const NotPositiveDefinite& where) {
   shard.metrics().RecordNotPositiveDefinite();
   if (!where.natural_order) return NotSpdError(system, where);
+  const bool in_border = where.block == matrix.view().shape().num_blocks;
   absl::StatusOr<std::string> not_finite =
-      WhereNotFinite(shard.solver(), matrix, system, where.block);
+      in_border ? WhereNotFiniteInBorder(shard.solver(), matrix, system, where.row)
+                : WhereNotFinite(shard.solver(), matrix, system, where.block);
   shard.Note(not_finite.status());
   return NotSpdError(system, where, not_finite.ok() ? *not_finite : "");
 }

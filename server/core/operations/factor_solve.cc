@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/finite_scanner.h"
+#include "server/core/operations/border_costs.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
 #include "server/core/operations/sums.h"
@@ -93,6 +94,13 @@ absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) co
   absl::Status status = CheckSystems(static_cast<int64_t>(systems), shard_->limits());
   if (status.ok()) status = CheckSpec(params.form);
   if (!status.ok()) return status;
+  status = CheckNoBorder(params.form, "keep_matrix", params.keep_matrix);
+  status.Update(
+      CheckNoBorder(params.form, "accuracy", params.accuracy == Accuracy::kGuaranteed));
+  status.Update(CheckNoBorder(params.form, "options.residual", params.residual));
+  status.Update(
+      CheckNoBorder(params.form, "options.max_refinements", params.max_refinements > 0));
+  if (!status.ok()) return status;
   if (params.solves.size() != systems) {
     return InvalidFieldError("rhs", absl::StrCat(params.solves.size(), " solves"),
                              absl::StrCat(systems, ", one a system"));
@@ -108,7 +116,7 @@ absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) co
 absl::Status FactorSolveOperation::CheckSystem(const FactorSolveManyParams& params,
                                                size_t system) const {
   const SolveManyParams::Columns& columns = params.solves[system];
-  const Shape& shape = params.form.shape;
+  const BorderedShape shape = params.form.bordered_shape();
   absl::Status status = CheckRhs(shape, columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
                                  static_cast<int64_t>(columns.solution.size()),
                                  params.max_refinements, shard_->limits());
@@ -116,7 +124,7 @@ absl::Status FactorSolveOperation::CheckSystem(const FactorSolveManyParams& para
     status = CheckFiniteMatrix(params.matrices[system], params.PlaceOf(system));
   }
   if (status.ok() && params.check_finite_rhs) {
-    status = CheckFiniteRhs(shape.scalar, shape.rows(), columns.rhs);
+    status = CheckFiniteRhs(shape.chain.scalar, shape.rows(), columns.rhs);
   }
   return status;
 }
@@ -133,7 +141,7 @@ void FactorSolveOperation::MakeParts(FactorSolveTask& task) {
     status = CheckSystem(params, i);
     if (status.ok() && task.has_handles()) status = pins[i].status();
     if (status.ok() && task.has_handles()) {
-      status = CheckRefactored(**pins[i], params.form.shape,
+      status = CheckRefactored(**pins[i], params.form.bordered_shape(),
                                systems == 1 && params.places.empty()
                                    ? "handle"
                                    : absl::StrCat("handle[", params.PlaceOf(i), "]"));
@@ -155,9 +163,9 @@ absl::Status FactorSolveOperation::Ask(const FactorSolveParams& params, Offer& o
   if (!plan.ok()) return plan.status();
   const bool keeps = params.may_keep_matrix();
   Solver& solver = shard_->solver();
-  offer.asked_bytes = Shard::FactorCharge(**plan) + (keeps ? Shard::MatrixCharge(form) : 0) +
+  offer.asked_bytes = Shard::FactorCharge(**plan, form.border_rows) + (keeps ? Shard::MatrixCharge(form) : 0) +
                       solver.FactorWorkspaceBytes(**plan, form, 1, keeps) +
-                      solver.SolveWorkspaceBytes(**plan, params.num_rhs, keeps);
+                      solver.SolveWorkspaceBytes(**plan, params.num_rhs, keeps, form.border_rows);
   const CostModel costs = solver.backend().costs(form.shape);
   offer.work_seconds =
       PredictedFactorSeconds(**plan, costs) + PredictedSolveSeconds(**plan, params.num_rhs, costs);
@@ -179,9 +187,10 @@ absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
   int64_t bytes = solver.FactorWorkspaceBytes(*task.plan, params.form, systems, keeps);
   for (FactorSolvePart& part : task.parts) {
     part.reserved = params.overwrite && task.has_handles() ? BytesBeyond(part.old, *task.plan)
-                                                           : Shard::FactorCharge(*task.plan);
+                                                           : Shard::FactorCharge(*task.plan, params.form.border_rows);
     bytes += part.reserved + (keeps ? Shard::MatrixCharge(params.form) : 0) +
-             solver.SolveWorkspaceBytes(*task.plan, params.solves[part.system].num_rhs, keeps);
+             solver.SolveWorkspaceBytes(*task.plan, params.solves[part.system].num_rhs, keeps,
+                                        params.form.border_rows);
   }
   absl::StatusOr<Reservation> device = shard_->device().Reserve(task.permit.tenant, bytes);
   if (!device.ok()) return device.status();
@@ -196,6 +205,7 @@ Ticket FactorSolveOperation::MakeTicket(const FactorSolveTask& task) const {
   const int64_t each = (columns + systems - 1) / systems;
   const auto predicted = [&](int64_t count) {
     return PredictedFactorSeconds(plan, costs, count) +
+           PredictedBorderSeconds(plan, task.params.form.border_rows, costs, count) +
            PredictedSolveSeconds(plan, each, costs, count);
   };
   Ticket ticket;
@@ -235,9 +245,10 @@ Operation::Completion FactorSolveOperation::Run(const std::vector<TaskPtr>& batc
   ran.items = ran.requests;
   FactorAll(tasks, ran);
   SolveAll(tasks, ran);
+  const int64_t p = tasks[0]->params.form.border_rows;  // most are alike
   shard_->metrics().RecordBatch(
       WorkKind::kFactorSolve, ran.requests, ran.items,
-      plan.factor_flops() * static_cast<double>(ran.items) + plan.solve_flops(columns));
+      FactorFlops(plan, p) * static_cast<double>(ran.items) + SolveFlops(plan, columns, p));
   shard_->EndWork();
   for (FactorSolveTask* task : tasks) {
     for (FactorSolvePart& part : task->parts) {
@@ -310,7 +321,8 @@ std::vector<SolveOutcome> FactorSolveOperation::Solve(std::span<const SolveItem>
     if (!absl::IsResourceExhausted(outcomes[i].status)) continue;
     const Factorization& factorization = *items[i].factorization;
     const std::vector<int64_t> pieces = shard_->solver().SolvePieces(
-        factorization.plan(), items[i].num_rhs, static_cast<bool>(factorization.matrix()));
+        factorization.plan(), items[i].num_rhs, static_cast<bool>(factorization.matrix()),
+        factorization.border().rows());
     shard_->Defragment(pieces);
     outcomes[i] = shard_->solver().Solve(items.subspan(i, 1), nullptr, Track::kFactor)[0];
     outcomes[i].status = SayInPieces(*shard_, outcomes[i].status, pieces);
@@ -354,7 +366,7 @@ absl::Status FactorSolveOperation::Keep(FactorSolveTask& task, FactorSolvePart& 
   const bool guaranteed = params.accuracy == Accuracy::kGuaranteed && factorization->at_risk();
   if (!params.keep_matrix && !guaranteed) factorization->DropMatrix();
   outcome.matrix_kept = static_cast<bool>(factorization->matrix());
-  const int64_t charge = Shard::FactorCharge(*task.plan) +
+  const int64_t charge = Shard::FactorCharge(*task.plan, params.form.border_rows) +
                          (outcome.matrix_kept ? Shard::MatrixCharge(params.form) : 0);
   return shard_->cache().Replace(task.context->caller, params.handles[part.system],
                                  {task.permit.device.Split(charge), std::move(factorization)}, {});

@@ -174,16 +174,18 @@ class FactorOperation::Upload : public FactorUpload {
     return status;
   }
 
-  // Calls `use` with the pieces of what lies at `at` in the stream: each is of one part, diagonal
-  // or coupling, of one system.
+  // Calls `use` with the pieces of what lies at `at` in the stream, each of one part of one system:
+  // (system, where in the system, part, where in the part, piece).
   template <typename Use>
   absl::Status ForPieces(int64_t at, std::span<const std::byte> bytes, Use use) {
     while (!bytes.empty()) {
       const int64_t in_system = at % form_.bytes();
-      const bool diagonal = in_system < form_.diagonal_bytes();
-      const int64_t left = (diagonal ? form_.diagonal_bytes() : form_.bytes()) - in_system;
+      int64_t in_part = in_system;
+      size_t part = 0;
+      while (in_part >= form_.bytes(kMatrixParts[part])) in_part -= form_.bytes(kMatrixParts[part++]);
+      const int64_t left = form_.bytes(kMatrixParts[part]) - in_part;
       const auto piece = bytes.first(std::min(static_cast<size_t>(left), bytes.size()));
-      absl::Status status = use(at / form_.bytes(), in_system, piece);
+      absl::Status status = use(at / form_.bytes(), in_system, kMatrixParts[part], in_part, piece);
       if (!status.ok()) return status;
       at += std::ssize(piece);
       bytes = bytes.subspan(piece.size());
@@ -192,20 +194,18 @@ class FactorOperation::Upload : public FactorUpload {
   }
 
   absl::Status Scan(FiniteScanner& scanner, int64_t at, std::span<const std::byte> bytes) {
-    return ForPieces(at, bytes, [&](int64_t system, int64_t in_system, auto piece) {
+    return ForPieces(at, bytes, [&](int64_t system, int64_t in_system, MatrixPart, int64_t, auto piece) {
       if (in_system == 0) scanner = FiniteScanner(form_, system);
       return scanner.Scan(piece);
     });
   }
 
   absl::Status Send(int64_t at, std::span<const std::byte> bytes) {
-    return ForPieces(at, bytes, [this](int64_t system, int64_t in_system, auto piece) {
-      const int64_t offset =
-          in_system < form_.diagonal_bytes()
-              ? in_system
-              : StagedMatrix::CouplingOffset(form_) + in_system - form_.diagonal_bytes();
+    return ForPieces(at, bytes, [this](int64_t system, int64_t, MatrixPart part, int64_t in_part,
+                                    auto piece) {
       absl::Status status =
-          shard_->solver().Write(task_->staged[static_cast<size_t>(system)], offset, piece);
+          shard_->solver().Write(task_->staged[static_cast<size_t>(system)],
+                                 StagedMatrix::Offset(form_, part) + in_part, piece);
       shard_->Note(status);
       return status;
     });

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/operations/border_costs.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
 
@@ -95,6 +96,14 @@ absl::Status InverseOperation::PrepareInverse(InverseTask& task) const {
                       InverseDiagonalBytes(shape, params.parts, params.num_blocks));
   status.Update(CheckBytes("coupling", std::ssize(params.coupling),
                            InverseCouplingBytes(shape, params.parts, params.num_blocks)));
+  const int64_t p = task.pin->border().rows(), scalar = ScalarBytes(shape.scalar);
+  if (!params.border.empty()) {
+    status.Update(CheckBytes("border", std::ssize(params.border),
+                             params.num_blocks * shape.block_size * p * scalar));
+  }
+  if (!params.corner.empty()) {
+    status.Update(CheckBytes("corner", std::ssize(params.corner), p * p * scalar));
+  }
   return status;
 }
 
@@ -105,7 +114,7 @@ absl::Status InverseOperation::PrepareSample(InverseTask& task) const {
     return InvalidFieldError("num_samples", absl::StrCat(params.num_samples),
                              absl::StrCat("1 to ", shard_->limits().max_rhs));
   }
-  const int64_t column = shape.rows() * ScalarBytes(shape.scalar);
+  const int64_t column = task.pin->rows() * ScalarBytes(shape.scalar);
   const absl::StatusOr<int64_t> expected = CheckedProduct(column, params.num_samples);
   if (!expected.ok()) return expected.status();
   return CheckBytes("samples", std::ssize(params.samples), *expected);
@@ -114,25 +123,31 @@ absl::Status InverseOperation::PrepareSample(InverseTask& task) const {
 std::vector<int64_t> InverseOperation::Pieces(const InverseTask& task) const {
   Solver& solver = shard_->solver();
   const EliminationPlan& plan = task.pin->plan();
+  const int64_t p = task.pin->border().rows();
   if (task.samples) {
     std::vector<int64_t> pieces =
-        solver.SolvePieces(plan, std::min(task.sample.num_samples, kMostColumns), false);
+        solver.SolvePieces(plan, std::min(task.sample.num_samples, kMostColumns), false, p);
     for (int64_t& bytes : pieces) bytes = MemoryPool::Rounded(bytes);
     return pieces;
   }
   const SelectedInverseParams& params = task.inverse;
   const int64_t scratch = MemoryPool::Rounded(
       solver.backend().InverseScratchBytes(plan, params.first_block, params.num_blocks));
-  return {solver.InverseWorkspaceBytes(plan, params.parts, params.first_block, params.num_blocks) -
-              scratch,
-          scratch};
+  const auto bytes = [&](int64_t border_rows) {
+    return solver.InverseWorkspaceBytes(plan, params.parts, params.first_block, params.num_blocks,
+                                        border_rows);
+  };
+  std::vector<int64_t> pieces = {bytes(0) - scratch, scratch};
+  if (p > 0) pieces.push_back(bytes(p) - bytes(0));
+  return pieces;
 }
 
 double InverseOperation::PredictedSeconds(const InverseTask& task) const {
   const EliminationPlan& plan = task.pin->plan();
   const CostModel costs = shard_->solver().backend().costs(plan.shape());
   if (task.samples) return PredictedSolveSeconds(plan, task.sample.num_samples, costs) / 2;
-  return kInverseOverFactor * PredictedFactorSeconds(plan, costs);
+  return kInverseOverFactor * PredictedFactorSeconds(plan, costs) +
+         PredictedBorderSeconds(plan, task.pin->border().rows(), costs, 1);
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -180,14 +195,14 @@ absl::Status InverseOperation::Invert(InverseTask& task, Phases* phases) {
                          .first_block = params.first_block,
                          .num_blocks = params.num_blocks,
                          .cancelled = &task.context->cancelled};
-  return shard_->solver().SelectedInverse(item, params.diagonal.data(), params.coupling.data(),
-                                          Track::kFactor, phases);
+  const InverseOutput output{params.diagonal.data(), params.coupling.data(), params.border.data(),
+                             params.corner.data()};
+  return shard_->solver().SelectedInverse(item, output, Track::kFactor, phases);
 }
 
 absl::Status InverseOperation::Sample(InverseTask& task) {
   const SampleParams& params = task.sample;
-  const Shape& shape = task.pin->shape();
-  const int64_t column = shape.rows() * ScalarBytes(shape.scalar);
+  const int64_t column = task.pin->rows() * ScalarBytes(task.pin->shape().scalar);
   SampleItem item{.factorization = task.pin.factorization(),
                   .seed = params.seed,
                   .cancelled = &task.context->cancelled};

@@ -9,26 +9,28 @@
 
 namespace blockd::server {
 
-absl::Status CheckRefactored(const Factorization& held, const Shape& shape,
+absl::Status CheckRefactored(const Factorization& held, const BorderedShape& shape,
                              std::string_view handle) {
-  if (held.shape() == shape) return absl::OkStatus();
+  if (held.bordered_shape() == shape) return absl::OkStatus();
   return InvalidFieldError("spec", ToString(shape),
-                           absl::StrCat(ToString(held.shape()), ", the shape of ",
+                           absl::StrCat(ToString(held.bordered_shape()), ", the shape of ",
                                         absl::string_view(handle.data(), handle.size())));
 }
 
 int64_t BytesBeyond(const FactorizationCache::Pin& old, const EliminationPlan& plan) {
-  return std::max<int64_t>(Shard::FactorCharge(plan) - Shard::FactorCharge(old->plan()), 0);
+  const int64_t p = old->border().rows();
+  return std::max<int64_t>(Shard::FactorCharge(plan, p) - Shard::FactorCharge(old->plan(), p), 0);
 }
 
 absl::StatusOr<Overwritten> BeginOverwrite(Shard& shard, FactorizationCache::Pin& old,
                                            const EliminationPlan& plan, int64_t reserved,
                                            Permit& permit) {
-  const int64_t old_charge = Shard::FactorCharge(old->plan());
+  const int64_t p = old->border().rows();
+  const int64_t old_charge = Shard::FactorCharge(old->plan(), p);
   std::optional<Holding> taken = shard.cache().BeginOverwrite(old);
   if (!taken) {
     absl::StatusOr<Reservation> more =
-        shard.device().Reserve(permit.tenant, Shard::FactorCharge(plan) - reserved);
+        shard.device().Reserve(permit.tenant, Shard::FactorCharge(plan, p) - reserved);
     if (!more.ok()) return more.status();
     permit.device.Merge(*std::move(more));
     return Overwritten();

@@ -14,8 +14,8 @@
 
 namespace blockd::server {
 
-// INVALID_ARGUMENT unless the shape is that of what is held; `handle` is the path of its field.
-absl::Status CheckRefactored(const Factorization& held, const Shape& shape,
+// INVALID_ARGUMENT unless the shape, the border's too, is that of what is held; `handle` is the path of its field.
+absl::Status CheckRefactored(const Factorization& held, const BorderedShape& shape,
                              std::string_view handle);
 
 // What a new factor needs where it is to overwrite the pinned one, whose memory serves it; bytes.

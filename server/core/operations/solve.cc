@@ -46,8 +46,8 @@ void SolveOperation::WriteTicket(SolveTask& task) const {
   // More columns than one cost little more than one: a piece has some.
   ticket.piece_seconds = task.left > 1 ? kPiece * PredictedSeconds(task, 1) : 0;
   ticket.items = task.left;
-  const Shape& shape = task.plan().shape();
-  ticket.bytes = task.left * shape.rows() * ScalarBytes(shape.scalar);
+  const Factorization& first = *task.parts[0].pin;  // most are alike
+  ticket.bytes = task.left * first.rows() * ScalarBytes(first.shape().scalar);
   task.set_ticket(std::move(ticket));
 }
 
@@ -75,15 +75,17 @@ SolveOperation::Slices SolveOperation::NextOf(SolveTask& task, int64_t most) {
 
 int64_t SolveOperation::Workspace(const Slices& slices) const {
   int64_t bytes = 0, last = 0;
-  int64_t columns = 0;  // of the last one, as this
+  int64_t columns = 0, border = 0;  // of the last one, as this
   bool measures = false;
   for (const Slice& slice : slices) {
     const bool does = Measures(slice.task->request->params, *slice.part->pin);
+    const int64_t p = slice.part->pin->border().rows();
     // Those of a task have one plan, and most are alike.
-    if (slice.columns != columns || does != measures) {
+    if (slice.columns != columns || does != measures || p != border) {
       columns = slice.columns;
       measures = does;
-      last = shard_->solver().SolveWorkspaceBytes(slice.task->plan(), columns, measures);
+      border = p;
+      last = shard_->solver().SolveWorkspaceBytes(slice.task->plan(), columns, measures, border);
     }
     bytes += last;
   }
@@ -110,8 +112,8 @@ std::vector<SolveItem> SolveOperation::ItemsOf(const Slices& slices) const {
   for (const Slice& slice : slices) {
     const SolvePart& part = *slice.part;
     const SolveManyParams& params = slice.task->request->params;
-    const Shape& shape = part.pin->shape();
-    const int64_t offset = part.solved * shape.rows() * ScalarBytes(shape.scalar);
+    const int64_t offset =
+        part.solved * part.pin->rows() * ScalarBytes(part.pin->shape().scalar);
     items.push_back({.factorization = part.pin.factorization(),
                      .rhs = part.columns.rhs.data() + offset,
                      .solution = part.columns.solution.data() + offset,
@@ -248,7 +250,8 @@ SolveOutcome SolveOperation::SolveAfterEviction(const Slice& slice) {
   if (!room.ok()) return Failed(room.status());
   Solver& solver = shard_->solver();
   const bool measures = Measures(slice.task->request->params, *slice.part->pin);
-  shard_->Defragment(solver.SolvePieces(slice.task->plan(), 1, measures));
+  shard_->Defragment(solver.SolvePieces(slice.task->plan(), 1, measures,
+                                        slice.part->pin->border().rows()));
   return Solve({slice}, &solver.backend().pool(), nullptr)[0];
 }
 

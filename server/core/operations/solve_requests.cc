@@ -90,7 +90,7 @@ absl::Status SolveRequests::Check(const SolveManyParams& params,
                                   const SolveManyParams::Columns& columns,
                                   const Factorization& factorization) const {
   const Shape& shape = factorization.shape();
-  absl::Status status = CheckRhs(shape, columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
+  absl::Status status = CheckRhs(factorization.bordered_shape(), columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
                                  static_cast<int64_t>(columns.solution.size()),
                                  params.max_refinements, admission_->limits());
   if (!status.ok()) return status;
@@ -101,7 +101,7 @@ absl::Status SolveRequests::Check(const SolveManyParams& params,
                              "a multiple of 8");
   }
   if (params.check_finite) {
-    status = CheckFiniteRhs(shape.scalar, shape.rows(), columns.rhs);
+    status = CheckFiniteRhs(shape.scalar, factorization.rows(), columns.rhs);
     if (!status.ok()) return status;
   }
   if (params.needs_matrix() && !factorization.matrix()) {

@@ -31,8 +31,9 @@ struct Factorization {
   // Set where the factorization heals (FactorOptions::restore). Calls with this value, and with
   // copies of it, then use what stands for it at the time, and not the `handle` and `route` here.
   std::shared_ptr<Healer> healer{};
+  int64_t arrow_size = 0;  // p
 
-  int64_t rows() const { return num_blocks * block_size; }
+  int64_t rows() const { return num_blocks * block_size + arrow_size; }
 };
 
 // In all options a timeout of zero stands for ClientOptions::timeout.
@@ -114,6 +115,13 @@ enum class InverseParts {
   kDiagonal,           // its diagonal: n numbers a block
   kDiagonalBlocks,     // Z(i,i): n x n, whole, column-major
   kTridiagonalBlocks,  // and Z(i+1,i): one less
+};
+
+// What of Z belongs to the border of a system with arrow_size p; empty: not wanted.
+template <typename T>
+struct InverseBorder {
+  std::span<T> border;  // Z of the asked blocks' rows and the border's columns, p columns
+  std::span<T> corner;  // of the border: p x p
 };
 
 struct InverseOptions {

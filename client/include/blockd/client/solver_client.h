@@ -223,12 +223,14 @@ class SolverClient {
   absl::StatusOr<v1::Cost> SelectedInverse(const Factorization& factorization,
                                            std::span<double> diagonal,
                                            std::span<double> coupling = {},
-                                           const InverseOptions& options = {}) const;
+                                           const InverseOptions& options = {},
+                                           const InverseBorder<double>& border = {}) const;
   absl::StatusOr<v1::Cost> SelectedInverse(const Factorization& factorization,
                                            std::span<float> diagonal,
                                            std::span<float> coupling = {},
-                                           const InverseOptions& options = {}) const;
-  // Samples of N(0, inv(A)), as many as have room: N*n x num_samples, column-major.
+                                           const InverseOptions& options = {},
+                                           const InverseBorder<float>& border = {}) const;
+  // Samples of N(0, inv(A)), as many as have room: rows() x num_samples, column-major.
   absl::StatusOr<v1::Cost> Sample(const Factorization& factorization, std::span<double> samples,
                                   const SampleOptions& options = {}) const;
   absl::StatusOr<v1::Cost> Sample(const Factorization& factorization, std::span<float> samples,
@@ -255,7 +257,8 @@ class SolverClient {
   // How the server would factor K systems of this shape and solve with d right-hand sides, and how
   // long its device should take. Nothing is sent or run.
   absl::StatusOr<v1::Plan> Plan(int64_t num_blocks, int64_t block_size, Scalar scalar,
-                                int64_t num_systems = 1, int64_t num_rhs = 1) const;
+                                int64_t num_systems = 1, int64_t num_rhs = 1,
+                                int64_t arrow_size = 0) const;
   // OK if the server says that it serves (grpc.health.v1). UNAVAILABLE if it says that it does not.
   absl::Status CheckHealth() const;
 

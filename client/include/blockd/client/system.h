@@ -5,6 +5,8 @@
 #ifndef BLOCKD_CLIENT_SYSTEM_H_
 #define BLOCKD_CLIENT_SYSTEM_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -37,7 +39,8 @@ enum class CouplingForm : uint8_t {
 };
 
 // A symmetric positive definite matrix of N x N blocks of n x n scalars, of which only the diagonal
-// blocks A(i,i) and their neighbours A(i+1,i) are not zero.
+// blocks A(i,i) and their neighbours A(i+1,i) are not zero; below it there may be a border of p
+// dense rows, with a corner of p x p (SystemSpec.arrow_size of the wire contract).
 struct SystemView {
   int64_t num_blocks = 0;  // N >= 1
   int64_t block_size = 0;  // n >= 1, at most 32768
@@ -54,10 +57,20 @@ struct SystemView {
   std::span<const uint32_t> diagonal_index;  // N entries < num_diagonal
   std::span<const uint32_t> coupling_index;  // N-1 entries < num_coupling
 
+  int64_t arrow_size = 0;        // p, at most 1024; 0: no border
+  const void* border = nullptr;  // the border's rows one after another, each of N n scalars
+  const void* corner = nullptr;  // p x p, column-major; the strict upper triangle is not read
+
   bool is_palette() const { return !diagonal_index.empty(); }
-  int64_t rows() const { return num_blocks * block_size; }
+  int64_t rows() const { return num_blocks * block_size + arrow_size; }
   int64_t diagonal_bytes() const;
   int64_t coupling_bytes() const;
+  int64_t border_bytes() const;
+  int64_t corner_bytes() const;
+  // What is sent, in this order: diagonal, coupling, border, corner. Those that are not there are
+  // empty.
+  std::array<std::span<const std::byte>, 4> parts() const;
+  int64_t bytes() const;  // of them all
 };
 
 // A system with what keeps its memory: `owner` is let go when the matrix has been sent. Empty where

@@ -118,14 +118,14 @@ struct InverseRequest {
 // shape has; and in a batch, packed [block][column][n], from `first_column` of its `total_columns`
 // on.
 struct HostColumns {
-  void* host = nullptr;    // PackColumns reads it only
+  // PackColumns reads it only. It may be in the backend's pool too, as other device memory is used.
+  void* host = nullptr;
   void* packed = nullptr;  // device; the batch's first column
   int64_t columns = 0;
   int64_t first_column = 0, total_columns = 0;
 };
 
-// Columns of one shape in device memory, packed [block][column][n]: the border of an arrowhead
-// (arrowhead.h).
+// Columns of one shape in device memory, packed [block][column][n]: what Border has.
 struct BorderColumns {
   Shape shape;
   const void* data = nullptr;

@@ -1,7 +1,8 @@
-// A factored system: the plan, one piece of device memory, and, if asked for, the matrix itself.
+// A factored system: the plan, one piece of device memory, one more for the border if it has one,
+// and, if asked for, the matrix itself.
 //
 // Immutable and device resident; any thread may hold one, and the Solver reads it. Its charge is
-// bytes(): the plan's factor_bytes plus the kept matrix.
+// bytes(): the plan's factor_bytes, the border's and the kept matrix's.
 #ifndef BLOCKD_ENGINE_FACTORIZATION_H_
 #define BLOCKD_ENGINE_FACTORIZATION_H_
 
@@ -15,8 +16,8 @@
 
 namespace blockd {
 
-// A matrix in device memory, one buffer: diagonal blocks, coupling blocks, then the palette
-// indices, each part starting at a multiple of MemoryPool::kAlignment.
+// A matrix in device memory, one buffer: diagonal blocks, coupling blocks, the palette indices, the
+// border and its corner, each part starting at a multiple of MemoryPool::kAlignment.
 class StagedMatrix {
  public:
   StagedMatrix() = default;
@@ -30,13 +31,48 @@ class StagedMatrix {
   int64_t bytes() const { return buffer_.bytes(); }
   explicit operator bool() const { return static_cast<bool>(buffer_); }
   // Where the parts lie in the buffer, in bytes.
-  static int64_t CouplingOffset(const MatrixForm& form);
+  static int64_t Offset(const MatrixForm& form, MatrixPart part);
   static int64_t DiagonalIndexOffset(const MatrixForm& form);
   static int64_t CouplingIndexOffset(const MatrixForm& form);
   std::byte* data() const { return buffer_.data(); }
 
  private:
   BlockTridiagonalView view_;
+  DeviceBuffer buffer_;
+};
+
+// The border of a factored arrowhead (block_tridiagonal.h). With A = L L' of the chain,
+//
+//     Y = inv(L) B'     S = C - Y' Y = T T'     log det = log det A + log det S
+//
+// which is block Cholesky with the border last; serinv's pobtaf computes the same. Y' Y and all
+// products with S are summed in double, S and T are in double, for float32 too.
+class Border {
+ public:
+  Border() = default;  // none
+  // `buffer` holds Bytes(shape, rows).
+  Border(const Shape& shape, int64_t rows, double log_determinant, DeviceBuffer buffer)
+      : shape_(shape), rows_(rows), log_determinant_(log_determinant), buffer_(std::move(buffer)) {}
+  static int64_t Bytes(const Shape& shape, int64_t rows) {
+    return rows == 0 ? 0 : CornerOffset(shape, rows) + rows * rows * int64_t{sizeof(double)};
+  }
+  // Where T begins in a buffer, in bytes; Y begins at 0.
+  static int64_t CornerOffset(const Shape& shape, int64_t rows) {
+    return MemoryPool::Rounded(shape.rows() * rows * ScalarBytes(shape.scalar));
+  }
+
+  int64_t rows() const { return rows_; }                            // p; 0: there is none
+  double log_determinant() const { return log_determinant_; }       // of S
+  const std::byte* columns() const { return buffer_.data(); }       // Y, packed [block][column][n]
+  const std::byte* corner() const {                                 // T, p x p, lower triangle
+    return buffer_.data() + CornerOffset(shape_, rows_);
+  }
+  int64_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  Shape shape_;
+  int64_t rows_ = 0;
+  double log_determinant_ = 0;
   DeviceBuffer buffer_;
 };
 
@@ -52,9 +88,10 @@ struct Conditioning {
 // 4 n eps max(1, growth / kSafeGrowth), with eps the distance from 1 to the next number of that
 // scalar type. Blocks are multiplied by inv(L) where LAPACK substitutes with L: the growth comes
 // from there. That the error is at most in proportion to n eps growth is analysis; how far below it
-// stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc).
+// stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a border of p
+// rows n + p stands for n.
 inline constexpr double kSafeGrowth = 4;
-double BackwardErrorBound(const Shape& shape, double growth);
+double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows = 0);
 
 // What every solve reaches where the matrix is at hand, and without it up to kSafeGrowth: 4 n eps.
 double BackwardErrorGoal(const Shape& shape);
@@ -62,20 +99,27 @@ double BackwardErrorGoal(const Shape& shape);
 class Factorization {
  public:
   Factorization(std::shared_ptr<const EliminationPlan> plan, DeviceBuffer factor,
-                StagedMatrix matrix, const Conditioning& conditioning)
+                StagedMatrix matrix, const Conditioning& conditioning, Border border = {})
       : plan_(std::move(plan)),
         factor_(std::move(factor)),
         matrix_(std::move(matrix)),
-        conditioning_(conditioning) {}
+        conditioning_(conditioning),
+        border_(std::move(border)) {}
 
   const EliminationPlan& plan() const { return *plan_; }
   const std::shared_ptr<const EliminationPlan>& shared_plan() const { return plan_; }
-  const Shape& shape() const { return plan_->shape(); }
+  const Shape& shape() const { return plan_->shape(); }  // of the chain
+  const Border& border() const { return border_; }
+  BorderedShape bordered_shape() const { return {shape(), border_.rows()}; }
+  int64_t rows() const { return bordered_shape().rows(); }  // of a right-hand side
   const void* data() const { return factor_.data(); }
-  int64_t bytes() const { return factor_.bytes() + matrix_.bytes(); }
+  int64_t bytes() const { return factor_.bytes() + border_.bytes() + matrix_.bytes(); }
   // The matrix on the device, if it was kept: residuals and refinement need it.
   const StagedMatrix& matrix() const { return matrix_; }
   const Conditioning& conditioning() const { return conditioning_; }
+  double backward_error_bound() const {
+    return BackwardErrorBound(shape(), conditioning_.growth, border_.rows());
+  }
   // Whether a solve without refinement may miss BackwardErrorGoal.
   bool at_risk() const {
     return !(BackwardErrorBound(shape(), conditioning_.growth) <= BackwardErrorGoal(shape()));
@@ -94,6 +138,7 @@ class Factorization {
   DeviceBuffer factor_;
   StagedMatrix matrix_;
   Conditioning conditioning_;
+  Border border_;
 };
 
 }  // namespace blockd

@@ -23,9 +23,10 @@ namespace blockd {
 // Philox 4x32-10.
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// z of samples [first_sample, first_sample + samples): Nn x samples, column-major, host memory.
+// z of samples [first_sample, first_sample + samples): (Nn + p) x samples, column-major, host
+// memory. The p rows of a border are those of block N.
 void StandardNormals(const Shape& shape, uint64_t seed, uint64_t first_sample, int64_t samples,
-                     void* z);
+                     void* z, int64_t border_rows = 0);
 
 }  // namespace blockd
 

@@ -30,15 +30,9 @@
 
 namespace blockd {
 
-class Arrowhead;  // blockd/engine/arrowhead.h, with the next three
-struct ArrowheadInverseItem;
-struct ArrowheadSolveItem;
-struct BorderItem;
-struct BorderOutcome;
-
 // The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts.
 struct NotPositiveDefinite {
-  int64_t block = 0;  // 0-based
+  int64_t block = 0;  // 0-based; N: the border
   int64_t row = 0;    // in the block, 0-based
   int64_t minor = 0;  // order of the leading minor, 1-based: block * n + row + 1
   // False where rounding let the natural order succeed: then block and row are those of
@@ -52,6 +46,8 @@ enum class Accuracy : uint8_t {
   kGuaranteed,  // all the way: the matrix is kept where the growth makes refinement necessary
 };
 
+// A matrix with a border is not kept, its accuracy not guaranteed and its condition not estimated:
+// INVALID_ARGUMENT where that is asked for.
 struct FactorItem {
   BlockTridiagonalView matrix;     // host memory, unless `staged` is set
   StagedMatrix* staged = nullptr;  // a matrix that is on the device already; moved from if kept
@@ -70,9 +66,11 @@ struct FactorOutcome {
   std::shared_ptr<Factorization> factorization;  // if status is OK
 };
 
+// With a border, y = inv(L) b1, x2 = inv(S) (b2 - Y' y) and x1 = inv(L)' (y - Y x2), as Border has
+// them; half a solve is that of the whole matrix's factor.
 struct SolveItem {
   std::shared_ptr<const Factorization> factorization;
-  const void* rhs = nullptr;  // Nn x num_rhs, column-major
+  const void* rhs = nullptr;  // (Nn + p) x num_rhs, column-major
   void* solution = nullptr;   // the same shape; may be the same memory as rhs
   int64_t num_rhs = 1;
   // The same for all items of a call. Halves have no residual and are not refined: INVALID_ARGUMENT
@@ -105,7 +103,8 @@ inline constexpr int32_t kMaxRefinements = 10;
 int64_t InverseDiagonalBytes(const Shape& shape, InverseParts parts, int64_t num_blocks);
 int64_t InverseCouplingBytes(const Shape& shape, InverseParts parts, int64_t num_blocks);
 
-// Some blocks of Z = inv(A), the covariance of N(0, inv(A)).
+// Some blocks of Z = inv(A), the covariance of N(0, inv(A)). With a border, and H = inv(L)' Y
+// inv(T)', they are those of the whole inverse: inv(A)(i,j) + H(i) H(j)'.
 struct InverseItem {
   std::shared_ptr<const Factorization> factorization;
   InverseParts parts = InverseParts::kDiagonalBlocks;
@@ -116,6 +115,15 @@ struct InverseItem {
   // What the blocks Z(i,i), or their diagonals, and the num_blocks - 1 blocks Z(i+1,i) take.
   int64_t diagonal_bytes() const;
   int64_t coupling_bytes() const;
+};
+
+// Where they go, in host memory.
+struct InverseOutput {
+  void* diagonal = nullptr;  // InverseItem::diagonal_bytes()
+  void* coupling = nullptr;  // coupling_bytes(); used only where couplings are wanted
+  // With a border, or null: not wanted.
+  void* border = nullptr;  // Z(i,border) = -H(i) inv(T) of the blocks: num_blocks n x p, column-major
+  void* corner = nullptr;  // inv(S), p x p, both triangles
 };
 
 // OUT_OF_RANGE unless the system has the item's blocks, of which there is one at least.
@@ -183,12 +191,13 @@ class Solver {
   int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form, int64_t systems,
                                bool matrices = false, bool estimate_condition = false) const;
   // residual: a residual or refinement is asked for, or the factorization refines.
-  int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual) const;
+  int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual,
+                              int64_t border_rows = 0) const;
   // The pieces, in the order in which they are taken, that Factor takes for one system and Solve
   // for one item; bytes.
   std::vector<int64_t> FactorPieces(const EliminationPlan& plan, const FactorItem& item) const;
-  std::vector<int64_t> SolvePieces(const EliminationPlan& plan, int64_t num_rhs,
-                                   bool residual) const;
+  std::vector<int64_t> SolvePieces(const EliminationPlan& plan, int64_t num_rhs, bool residual,
+                                   int64_t border_rows = 0) const;
 
   // Memory on the device for a matrix that arrives piece by piece; Write puts bytes at an offset in
   // the buffer as StagedMatrix counts it, from any number of threads at once. They have been read
@@ -212,8 +221,8 @@ class Solver {
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases = nullptr,
                                   Track track = Track::kSolve, MemoryPool* workspace = nullptr);
   // The same, as far as the host has to do with it: returns once the device has been given all of
-  // it, where no residual is measured and all columns are in memory that the device reaches
-  // (Backend::host_memory), and else once it is over. Others may be submitted before it is awaited,
+  // it, where no residual is measured, there is no border and all columns are in memory that the
+  // device reaches (Backend::host_memory), and else once it is over. Others may be submitted before it is awaited,
   // of one track at most Backend::kMostMarks - 1. The solver outlives what is pending; right-hand
   // sides, solutions and `cancelled` stay until it was awaited.
   PendingSolve Submit(std::vector<SolveItem> items, Track track = Track::kSolve,
@@ -227,41 +236,24 @@ class Solver {
                               std::span<double> values,
                               const std::atomic<bool>* cancelled = nullptr,
                               Track track = Track::kSolve);
-  // Samples to host memory, Nn x num_samples, column-major. One has the same bits whatever others
+  // Samples to host memory, (Nn + p) x num_samples, column-major. One has the same bits whatever others
   // are drawn with it. z depends on the seed, the sample and the place; x on L, and so on the plan
   // too.
   absl::Status Sample(const SampleItem& sample, void* samples, Track track = Track::kSolve);
 
-  // Blocks of inv(A) to host memory: `diagonal` has item.diagonal_bytes(), `coupling`, which is
-  // read only where it is wanted, item.coupling_bytes(). The factorization stays as it is. A whole
+  // Blocks of inv(A) to host memory. The factorization stays as it is. A whole
   // inverse takes one to two times as long as the factorization, so it is on the factor track,
   // where no solve waits for it; a small one may go with the solves. OUT_OF_RANGE for blocks that
   // the system does not have; CANCELLED between two levels.
-  absl::Status SelectedInverse(const InverseItem& item, void* diagonal, void* coupling,
+  absl::Status SelectedInverse(const InverseItem& item, const InverseOutput& output,
                                Track track = Track::kFactor, Phases* phases = nullptr);
   // The same, left on the device: done when it returns.
   absl::StatusOr<InverseBlocks> SelectedInverseOnDevice(const InverseItem& item,
                                                         Track track = Track::kFactor);
   // What either takes from the pool at most, the result included; bytes.
   int64_t InverseWorkspaceBytes(const EliminationPlan& plan, InverseParts parts,
-                                int64_t first_block, int64_t num_blocks) const;
-
-  // An arrowhead: a border of p dense rows below a chain that is factored (arrowhead.h). On the
-  // factor track as Factor is.
-  BorderOutcome FactorBorder(const BorderItem& item, Track track = Track::kFactor);
-  // As Solve, of one item. A column's solution has the same bits whatever stands beside it.
-  absl::Status SolveArrowhead(const ArrowheadSolveItem& item, Track track = Track::kSolve);
-  absl::StatusOr<double> LogDeterminant(const Arrowhead& arrowhead);
-  // As SelectedInverse, with half a solve of p columns more.
-  absl::Status SelectedInverse(const ArrowheadInverseItem& item, Track track = Track::kFactor);
-  // What these take from the pool at most, without the Y that FactorBorder leaves
-  // (Arrowhead::BorderBytes); bytes. border_rows, num_rhs: p and d.
-  int64_t BorderWorkspaceBytes(const EliminationPlan& plan, int64_t border_rows) const;
-  int64_t ArrowheadSolveBytes(const EliminationPlan& plan, int64_t border_rows,
-                              int64_t num_rhs) const;
-  int64_t ArrowheadInverseBytes(const EliminationPlan& plan, int64_t border_rows,
-                                InverseParts parts, int64_t first_block, int64_t num_blocks,
-                                bool border) const;
+                                int64_t first_block, int64_t num_blocks,
+                                int64_t border_rows = 0) const;
 
  private:
   friend class PendingSolve;
@@ -287,6 +279,9 @@ class Solver {
                        std::vector<HostCopy>* copies);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
+  // Of a chain that is factored. Where S is not positive definite the outcome says it.
+  absl::StatusOr<Border> FactorBorder(const EliminationPlan& plan, const FactorWork& work);
+  int64_t BorderWorkspaceBytes(const EliminationPlan& plan, int64_t border_rows) const;
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
               const FactorReport& report, const DeviceBuffer& scratch);
 
@@ -296,10 +291,14 @@ class Solver {
   void Run(PendingSolve::State& state);
   // On a track that is held.
   absl::Status Invert(const InverseItem& item, Track track, void* diagonal, void* coupling);
-  absl::StatusOr<InverseBlocks> InvertOnDevice(const InverseItem& item, Track track);
-  // What inv(A) lacks of the arrowhead's Z, on a track that is held; and what Z has of the border.
-  absl::Status AddBorderTo(const ArrowheadInverseItem& item, Track track, void* diagonal,
-                           void* coupling);
+  absl::StatusOr<InverseBlocks> InvertOnDevice(const InverseItem& item, const InverseOutput& output,
+                                               Track track);
+  // Makes of the chain's inverse, on the device, what the whole one has there; and `output.border`.
+  absl::Status AddBorderTo(const InverseItem& item, Track track, void* diagonal, void* coupling,
+                           const InverseOutput& output);
+  // T in host memory.
+  absl::StatusOr<std::vector<double>> CornerOf(const Factorization& factorization, Track track);
+  absl::Status SolveBordered(Track track, std::span<const SolveItem> items, const Group& group);
   absl::Status Refine(Track track, std::span<const SolveItem> items, Group& group,
                       std::vector<SolveOutcome>& outcomes);
 

@@ -1,6 +1,6 @@
-// What the calls on arrowheads share: steps that may be cancelled, half solves, pieces of memory.
-#ifndef BLOCKD_ENGINE_ARROWHEAD_STEPS_H_
-#define BLOCKD_ENGINE_ARROWHEAD_STEPS_H_
+// What the calls on systems with a border share: steps that may be cancelled, half solves, pieces of memory.
+#ifndef BLOCKD_ENGINE_BORDER_STEPS_H_
+#define BLOCKD_ENGINE_BORDER_STEPS_H_
 
 #include <atomic>
 #include <cstddef>
@@ -62,7 +62,7 @@ struct ColumnsWork {
   static int64_t ChainBytes(const EliminationPlan& plan, int64_t count) {
     return plan.solve_chain_scalars(count) * ScalarBytes(plan.shape().scalar);
   }
-  // Of the columns themselves, none if they are elsewhere; of the chains' part at least `other`.
+  // Of the columns themselves, none if they are elsewhere.
   static int64_t Bytes(int64_t columns, int64_t chains, int64_t doubles) {
     return MemoryPool::Rounded(columns) + MemoryPool::Rounded(chains) +
            MemoryPool::Rounded(doubles * int64_t{sizeof(double)});
@@ -81,11 +81,16 @@ struct ColumnsWork {
   }
 };
 
+inline BorderColumns ColumnsOf(const Factorization& factorization) {
+  const Border& border = factorization.border();
+  return {factorization.shape(), border.columns(), border.rows()};
+}
+
 // x = inv(L) x or inv(L)' x for `columns` packed columns.
-inline absl::Status SolveHalf(Backend& backend, Track track, const Factorization& chain,
+inline absl::Status SolveHalf(Backend& backend, Track track, const EliminationPlan& plan,
                               const SolveSystem& system, SolvePart part,
                               const std::atomic<bool>* cancelled) {
-  SolveBatch batch{&chain.plan(), {&system, 1}};
+  SolveBatch batch{&plan, {&system, 1}};
   batch.part = part;
   batch.stop = cancelled;
   return backend.Solve(track, batch, [cancelled] { return !IsCancelled(cancelled); });
@@ -93,4 +98,4 @@ inline absl::Status SolveHalf(Backend& backend, Track track, const Factorization
 
 }  // namespace blockd
 
-#endif  // BLOCKD_ENGINE_ARROWHEAD_STEPS_H_
+#endif  // BLOCKD_ENGINE_BORDER_STEPS_H_
