@@ -41,22 +41,10 @@ HostMatrix RandomArrowhead(int64_t num_blocks, int64_t n, int64_t p, Scalar scal
 }
 
 HostMatrix Whole(const HostMatrix& arrowhead) {
-  const int64_t of_chain = arrowhead.shape().rows(), all = arrowhead.form().rows();
-  const int64_t p = arrowhead.form().border_rows;
-  const std::vector<double> a = AssembleDense(arrowhead.view());
-  const std::vector<double> b = arrowhead.border(), c = arrowhead.corner();
   problems::Problem whole;
   whole.num_blocks = 1;
-  whole.block_size = all;
-  whole.diagonal.resize(all * all);
-  double* const dense = whole.diagonal.data();
-  for (int64_t j = 0; j < of_chain; ++j) {
-    std::copy_n(a.data() + j * of_chain, of_chain, dense + j * all);
-  }
-  for (int64_t r = 0; r < p; ++r) {
-    for (int64_t k = 0; k < of_chain; ++k) dense[of_chain + r + k * all] = b[k + r * of_chain];
-    for (int64_t i = r; i < p; ++i) dense[of_chain + i + (of_chain + r) * all] = c[i + r * p];
-  }
+  whole.block_size = arrowhead.form().rows();
+  whole.diagonal = AssembleDense(arrowhead.view());
   return HostMatrix(whole, Scalar::kFloat64);
 }
 

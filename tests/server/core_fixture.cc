@@ -31,8 +31,9 @@ double Noise(std::initializer_list<int64_t> place) {
 
 // Diagonally dominant: a row's diagonal entry is at least 4, the others sum up to less than 1 in
 // its block and to at most 1.5 in each of its two couplings.
-TestSystem::TestSystem(int64_t num_blocks, int64_t block_size, int seed) {
+TestSystem::TestSystem(int64_t num_blocks, int64_t block_size, int seed, int64_t arrow_size) {
   form.shape = {num_blocks, block_size, Scalar::kFloat64};
+  form.border_rows = arrow_size;
   const int64_t n = block_size;
   diagonal.assign(static_cast<size_t>(num_blocks * n * n), std::nan(""));
   coupling.assign(static_cast<size_t>((num_blocks - 1) * n * n), 0);
@@ -49,6 +50,18 @@ TestSystem::TestSystem(int64_t num_blocks, int64_t block_size, int seed) {
       }
     }
   }
+  const int64_t rows = form.shape.rows(), p = arrow_size;
+  for (int64_t i = 0; i < p * rows; ++i) {
+    border.push_back(0.1 / static_cast<double>(p) * Noise({seed, -1, i / rows, i % rows}));
+  }
+  corner.assign(static_cast<size_t>(p * p), std::nan(""));
+  for (int64_t c = 0; c < p; ++c) {
+    for (int64_t r = c; r < p; ++r) {
+      const double noise = Noise({seed, -2, r, c});
+      corner[static_cast<size_t>(c * p + r)] =
+          r == c ? 0.1 * static_cast<double>(rows) + static_cast<double>(p) + noise : noise;
+    }
+  }
 }
 
 BlockTridiagonalView TestSystem::view() const {
@@ -56,15 +69,16 @@ BlockTridiagonalView TestSystem::view() const {
   view.form = form;
   view.diagonal = diagonal.data();
   view.coupling = coupling.empty() ? nullptr : coupling.data();
+  view.border = border.empty() ? nullptr : border.data();
+  view.corner = corner.empty() ? nullptr : corner.data();
   return view;
 }
 
 std::vector<std::byte> TestSystem::bytes() const {
-  std::vector<std::byte> all(static_cast<size_t>(form.bytes()));
-  std::memcpy(all.data(), diagonal.data(), static_cast<size_t>(form.diagonal_bytes()));
-  if (!coupling.empty()) {
-    std::memcpy(all.data() + form.diagonal_bytes(), coupling.data(),
-                static_cast<size_t>(form.coupling_bytes()));
+  std::vector<std::byte> all;
+  for (const std::vector<double>* part : {&diagonal, &coupling, &border, &corner}) {
+    const auto bytes = std::as_bytes(std::span(*part));
+    all.insert(all.end(), bytes.begin(), bytes.end());
   }
   return all;
 }
@@ -72,13 +86,17 @@ std::vector<std::byte> TestSystem::bytes() const {
 TestSystem TestSystem::Spoiled(int64_t block) const {
   TestSystem spoiled = *this;
   const int64_t n = form.shape.block_size;
-  spoiled.diagonal[static_cast<size_t>(block * n * n)] = -1;
+  if (block == form.shape.num_blocks) {
+    spoiled.corner[0] = -1;
+  } else {
+    spoiled.diagonal[static_cast<size_t>(block * n * n)] = -1;
+  }
   return spoiled;
 }
 
 double TestSystem::Residual(std::span<const double> x, std::span<const double> b) const {
   const int64_t n = form.shape.block_size;
-  const int64_t rows = form.shape.rows();
+  const int64_t rows = form.rows(), p = form.border_rows, chain = rows - p;
   std::vector<double> r(b.begin(), b.end());
   for (int64_t column = 0; column < static_cast<int64_t>(b.size()) / rows; ++column) {
     const double* xc = x.data() + column * rows;
@@ -93,6 +111,17 @@ double TestSystem::Residual(std::span<const double> x, std::span<const double> b
           rc[(k + 1) * n + i] -= coupling[at] * xc[k * n + j];
           rc[k * n + j] -= coupling[at] * xc[(k + 1) * n + i];
         }
+      }
+    }
+    for (int64_t i = 0; i < p; ++i) {
+      for (int64_t k = 0; k < chain; ++k) {
+        const double entry = border[static_cast<size_t>(i * chain + k)];
+        rc[chain + i] -= entry * xc[k];
+        rc[k] -= entry * xc[chain + i];
+      }
+      for (int64_t j = 0; j < p; ++j) {
+        rc[chain + i] -= corner[static_cast<size_t>(std::min(i, j) * p + std::max(i, j))] *
+                         xc[chain + j];
       }
     }
   }

@@ -28,19 +28,19 @@ namespace blockd::test {
 // its blocks are alike and none of its couplings is symmetric, so that a block in another's place
 // or a transposed one changes every answer. The strict upper triangles hold NaN.
 struct TestSystem {
-  TestSystem(int64_t num_blocks, int64_t block_size, int seed = 0);
+  TestSystem(int64_t num_blocks, int64_t block_size, int seed = 0, int64_t arrow_size = 0);
 
   BlockTridiagonalView view() const;
-  // Diagonal blocks, then coupling blocks: what a stream sends.
+  // Its parts one after another: what a stream sends.
   std::vector<std::byte> bytes() const;
-  // Not positive definite from this block on.
+  // Not positive definite from this block on; N: in the border.
   TestSystem Spoiled(int64_t block) const;
   // The largest |b - A x|, of num_rhs columns.
   double Residual(std::span<const double> x, std::span<const double> b) const;
   double LogDeterminant() const;  // by dense LAPACK
 
   MatrixForm form;
-  std::vector<double> diagonal, coupling;
+  std::vector<double> diagonal, coupling, border, corner;
 };
 
 // No two columns, and no two seeds, are alike.

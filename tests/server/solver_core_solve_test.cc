@@ -198,7 +198,7 @@ TEST_F(SolverCoreSolveTest, NotFoundSaysWhy) {
             NotFoundReason::kNeverExisted);
   EXPECT_EQ(ReasonOf(core_->ShapeOf("bob", handle).status()), NotFoundReason::kNeverExisted);
   clock_.Advance(absl::Seconds(5));
-  EXPECT_EQ(*core_->ShapeOf("alice", handle), shape());
+  EXPECT_EQ(*core_->ShapeOf("alice", handle), system_.form.bordered_shape());
   EXPECT_EQ(core_->Get("alice", handle)->idle, absl::Seconds(5));  // not a use
   ASSERT_TRUE(core_->Release("alice", {&handle, 1}).ok());
   EXPECT_EQ(ReasonOf(SolveStatus(handle, shape())), NotFoundReason::kReleased);

@@ -389,7 +389,7 @@ TEST(WireReplyTest, WhatWasNotAskedForIsAbsentAndNotZero) {
 TEST(WireReplyTest, OfAFactorization) {
   FactorizationStats stats;
   stats.handle = Handle::Random({});
-  stats.shape = {11, 12, Scalar::kFloat32};
+  stats.shape = {{11, 12, Scalar::kFloat32}, 5};
   stats.held_bytes = 13;
   stats.matrix_kept = true;
   stats.conditioning = {.growth = 21, .condition_estimate = 22};
@@ -406,6 +406,7 @@ TEST(WireReplyTest, OfAFactorization) {
   EXPECT_EQ(wire.handle(), stats.handle.view());
   EXPECT_EQ(wire.num_blocks(), 11);
   EXPECT_EQ(wire.block_size(), 12);
+  EXPECT_EQ(wire.arrow_size(), 5);
   EXPECT_EQ(wire.scalar(), v1::FLOAT32);
   EXPECT_EQ(wire.held_bytes(), 13);
   EXPECT_TRUE(wire.matrix_kept());
@@ -422,7 +423,7 @@ TEST(WireReplyTest, OfAFactorization) {
   EXPECT_EQ(wire.idempotency_key(), "twenty");
   stats.matrix_kept = false;
   stats.pinned = true;
-  stats.shape.scalar = Scalar::kFloat64;
+  stats.shape.chain.scalar = Scalar::kFloat64;
   ToWire(stats, &wire);
   EXPECT_FALSE(wire.matrix_kept());
   EXPECT_TRUE(wire.pinned());

@@ -69,6 +69,11 @@ void SolveFromRight(int64_t n, const std::vector<Long>& lower, std::vector<Long>
   }
 }
 
+double ReadScalar(const BlockTridiagonalView& view, const void* part, int64_t i) {
+  return view.shape().scalar == Scalar::kFloat64 ? static_cast<const double*>(part)[i]
+                                                 : static_cast<const float*>(part)[i];
+}
+
 // d -= c c', lower triangle.
 void SubtractSquare(int64_t n, const std::vector<Long>& c, std::vector<Long>& d) {
   for (int64_t k = 0; k < n; ++k) {
@@ -93,7 +98,7 @@ std::vector<double> ReadCoupling(const BlockTridiagonalView& view, int64_t i) {
 
 std::vector<double> AssembleDense(const BlockTridiagonalView& view) {
   const int64_t n = view.shape().block_size;
-  const int64_t rows = view.shape().rows();
+  const int64_t rows = view.form.rows(), chain = view.shape().rows(), p = view.form.border_rows;
   std::vector<double> dense(rows * rows);
   for (int64_t b = 0; b < view.shape().num_blocks; ++b) {
     const std::vector<double> diagonal = ReadDiagonal(view, b);
@@ -108,11 +113,21 @@ std::vector<double> AssembleDense(const BlockTridiagonalView& view) {
       }
     }
   }
+  for (int64_t r = 0; r < p; ++r) {
+    double* const column = &dense[(chain + r) * rows];
+    for (int64_t k = 0; k < chain; ++k) {
+      column[k] = dense[k * rows + chain + r] = ReadScalar(view, view.border, r * chain + k);
+    }
+    for (int64_t i = r; i < p; ++i) {
+      column[chain + i] = dense[(chain + i) * rows + chain + r] =
+          ReadScalar(view, view.corner, r * p + i);
+    }
+  }
   return dense;
 }
 
 DenseCholesky::DenseCholesky(const BlockTridiagonalView& view)
-    : rows_(view.shape().rows()), factor_(AssembleDense(view)) {
+    : rows_(view.form.rows()), factor_(AssembleDense(view)) {
   const int rows = static_cast<int>(rows_);
   int info = 0;
   dpotrf_("L", &rows, factor_.data(), &rows, &info);

@@ -16,7 +16,7 @@ namespace blockd::test {
 std::vector<double> ReadDiagonal(const BlockTridiagonalView& view, int64_t i);
 std::vector<double> ReadCoupling(const BlockTridiagonalView& view, int64_t i);
 
-// The whole matrix, Nn x Nn, column-major.
+// The whole matrix with its border, column-major.
 std::vector<double> AssembleDense(const BlockTridiagonalView& view);
 
 // LAPACK's dpotrf on the assembled matrix.
