@@ -15,6 +15,21 @@ def system(N: int, n: int, seed: int = 0, batch: tuple[int, ...] = ()) -> tuple[
     return M @ M.swapaxes(-1, -2) + 6 * np.eye(n), E
 
 
+def bordered(N: int, n: int, p: int, seed: int = 0, batch: tuple[int, ...] = ()) -> "tuple[Any, ...]":
+    """D and E of such a system, and a border of p rows and its corner: positive definite as a whole."""
+    D, E = system(N, n, seed, batch)
+    B = np.random.default_rng(seed + 1).standard_normal((*batch, p, N * n)) / np.sqrt(N * n)
+    M = np.random.default_rng(seed + 2).standard_normal((*batch, p, p)) / np.sqrt(p)
+    return D, E, B, M @ M.swapaxes(-1, -2) + B @ B.swapaxes(-1, -2) + 2 * np.eye(p)
+
+
+def arrowhead(D: Any, E: Any, B: Any, C: Any, lower: bool = True) -> Any:
+    """All of it in full, of one triangle of D and of C."""
+    corner = dense(C[np.newaxis], np.empty((0, *C.shape)), lower)
+    rows = B.reshape(len(C), -1)
+    return np.block([[dense(D, E, lower), rows.T], [rows, corner]])
+
+
 def dense(D: Any, E: Any, lower: bool = True) -> Any:
     """A in full, of one triangle of D."""
     N, n, _ = D.shape

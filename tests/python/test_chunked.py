@@ -175,7 +175,8 @@ def test_a_head_of_a_smooth_that_lies_is_told(lie: Change) -> None:
             ask(client)
 
 
-@pytest.mark.parametrize("name", ["num_blocks", "block_size", "scalar", "diagonal_bytes", "coupling_bytes"])
+@pytest.mark.parametrize("name", ["num_blocks", "block_size", "scalar", "diagonal_bytes", "coupling_bytes",
+                                  "border_bytes", "corner_bytes"])
 def test_a_head_of_an_inverse_that_lies_is_told(name: str) -> None:
     with FakeServer(Fake(sized(name, 1))) as fake, blockd.connect(fake.target) as client:
         with pytest.raises(blockd.InternalError, match=name):

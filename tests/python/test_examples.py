@@ -59,7 +59,7 @@ def test_snippets_of_the_tutorial(server: blockd.LocalServer, client: blockd.Cli
     D, E = system(6, 4)
     told = {"blockd": blockd, "np": np, "scipy": scipy, "client": client, "D": D, "E": E, "D2": 2 * D, "E2": 2 * E,
             "b": np.ones(24), "sides": np.ones((5, 24)), "M": dense(D, E), "A": client.factor(D, E),
-            **kalman.model(9, 3, 2), "y": kalman.series(9, 2)}
+            "B": np.ones((2, 24)) / 5, "C": 9 * np.eye(2), **kalman.model(9, 3, 2), "y": kalman.series(9, 2)}
     if "async with" in snippet:
         exec("async def twin():\n" + textwrap.indent(snippet, "    "), told)
         asyncio.run(told["twin"]())

@@ -12,7 +12,7 @@ from blockd import _wire
 from blockd._arrays import System
 from blockd._options import SolveOptions
 from blockd.v1 import blockd_pb2 as pb
-from problems import system
+from problems import bordered, system
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**32, 2**63])
@@ -32,18 +32,22 @@ def test_a_solve_request_is_the_one_of_protobuf() -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 24, 72, 100, 10_000])
-def test_a_stream_has_the_bytes_of_the_message(chunk_bytes: int) -> None:
-    D, E = system(4, 3, batch=(2,))
-    systems = System(D, E, True, False)
+@pytest.mark.parametrize("border", [False, True])
+def test_a_stream_has_the_bytes_of_the_message(chunk_bytes: int, border: bool) -> None:
+    D, E, B, C = bordered(4, 3, 2, batch=(2,))
+    systems = System(D, E, True, False, B if border else None, C if border else None)
     whole = pb.FactorRequest.FromString(_wire.factor_request(systems, pb.FactorOptions(pin=True)))
     messages = [pb.FactorStreamRequest.FromString(one)
                 for one in _wire.factor_stream(systems, pb.FactorOptions(pin=True), chunk_bytes)]
     assert messages[0].header.spec == whole.spec and messages[0].header.options == whole.options
     sent = b"".join(one.chunk for one in messages[1:])
-    assert sent == b"".join(one.diagonal + one.coupling for one in whole.system)
+    assert sent == b"".join(one.diagonal + one.coupling + one.border + one.corner for one in whole.system)
     # Column-major, of the lower triangle, and of A(i, i+1).
     assert whole.system[1].diagonal == np.ascontiguousarray(D[1].swapaxes(1, 2)).tobytes()
     assert whole.spec.coupling_form == pb.SUPERDIAGONAL and whole.system[1].coupling == E[1].tobytes()
+    assert whole.spec.arrow_size == (2 if border else 0)
+    assert whole.system[1].border == (B[1].tobytes() if border else b"")
+    assert whole.system[1].corner == (C[1].T.tobytes() if border else b"")
 
 
 def test_small_blocks_travel_together() -> None:

@@ -5,7 +5,8 @@
         x = A.solve(b)
 
 D (N, n, n) has the diagonal blocks A(i, i), E (N-1, n, n) the couplings E[i] = A(i+1, i), and b is
-(N n,), (N n, d), (N, n) or (N, n, d). `blockd.aio` has the same with coroutines.
+(N n,), (N n, d), (N, n) or (N, n, d). A may have dense rows at its end: `border` and `corner` of
+`Client.factor`. `blockd.aio` has the same with coroutines.
 """
 
 from blockd import aio
@@ -17,17 +18,17 @@ from blockd.errors import (BlockdError, Cancelled, DeadlineExceeded, DeadlineUnr
                            QuotaExceeded, ResourceExhausted, ServerDraining, SingularCovariance,
                            Unauthenticated, Unavailable)
 from blockd.local import LocalServer, local_server
-from blockd.results import (Cost, FactorizationInfo, Plan, PlanLevel, ServerInfo, Smoothed, Solution,
-                            Tridiagonal)
+from blockd.results import (Arrowhead, Cost, FactorizationInfo, Plan, PlanLevel, ServerInfo,
+                            Smoothed, Solution, Tridiagonal)
 from blockd.session import PendingSolve, Session
 from blockd.sparse import from_scipy_sparse
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "BlockdError", "Cancelled", "Client", "Cost", "DeadlineExceeded", "DeadlineUnreachable",
-    "FactorizationInfo", "FailedPrecondition", "Handle", "HandleNotFound", "InsufficientMemory",
-    "InternalError", "InvalidArgument", "LimitExceeded", "LocalServer", "NotPositiveDefinite",
+    "Arrowhead", "BlockdError", "Cancelled", "Client", "Cost", "DeadlineExceeded",
+    "DeadlineUnreachable", "FactorizationInfo", "FailedPrecondition", "Handle", "HandleNotFound",
+    "InsufficientMemory", "InternalError", "InvalidArgument", "LimitExceeded", "LocalServer", "NotPositiveDefinite",
     "PendingSolve", "PermissionDenied", "Plan", "PlanLevel", "QuotaExceeded", "ResourceExhausted",
     "Retry", "ServerDraining", "ServerInfo", "Session", "SingularCovariance", "Smoothed", "Solution",
     "Tls", "Tridiagonal", "Unauthenticated", "Unavailable", "aio", "connect", "from_scipy_sparse",

@@ -7,7 +7,7 @@ On the wire blocks are column-major; see proto/blockd/v1/blockd.proto.
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from blockd.errors import invalid
 Array = npt.NDArray[Any]
 
 _LARGEST_BLOCK = 32768
+_LARGEST_BORDER = 1024
 
 
 def as_real_array(name: str, value: Any) -> Array:
@@ -52,11 +53,13 @@ def _wire_dtype(*arrays: Array) -> "np.dtype[Any]":
 class System:
     """K systems of one shape, checked, with the order in which their scalars travel.
 
-    `diagonal` (K, N, n, n) and `coupling` (K, N-1, n, n) are views whose elements in C order are
-    the wire's. Nothing was copied or converted yet; `pieces` does that a chunk at a time.
+    `parts` are views whose elements in C order are the wire's: diagonal blocks (K, N, n, n),
+    couplings (K, N-1, n, n), and, if there is a border, its rows (K, p, N, n) and its corner
+    (K, 1, p, p). Nothing was copied or converted yet; `pieces` does that a chunk at a time.
     """
 
-    def __init__(self, diagonal: Any, coupling: Any, lower: bool, check_symmetric: bool) -> None:
+    def __init__(self, diagonal: Any, coupling: Any, lower: bool, check_symmetric: bool,
+                 border: Any = None, corner: Any = None) -> None:
         blocks = as_real_array("D", diagonal)
         if blocks.ndim not in (3, 4):
             raise invalid("D", f"of shape {blocks.shape}", "(N, n, n), or (K, N, n, n) for a batch")
@@ -83,41 +86,66 @@ class System:
             raise invalid("E", f"of shape {shape}",
                           f"the couplings A(i+1, i): {expected[not self.batched:]}")
         self.count, self.num_blocks, self.block_size = count, num_blocks, size
-        self.dtype = _wire_dtype(blocks, edges) if edges.size else _wire_dtype(blocks)
+        bordering = self._bordering(border, corner)
+        self.arrow_size = bordering[0].shape[1] if bordering else 0
+        self.dtype = _wire_dtype(blocks, *([edges] if edges.size else []), *bordering)
         if check_symmetric:
-            _check_symmetric(blocks, self.batched)
-        # The wire reads the lower triangle of column-major blocks: the upper one in C order.
-        self.diagonal = blocks.swapaxes(2, 3) if lower else blocks
+            _check_symmetric(blocks, lambda k, i: f"D[{k}, {i}]" if self.batched else f"D[{i}]")
+            for corners in bordering[1:]:
+                _check_symmetric(corners, lambda k, _: f"corner[{k}]" if self.batched else "corner")
         # C order of A(i+1, i) is column-major A(i, i+1), and the wire takes either.
         self.superdiagonal = abs(edges.strides[3]) <= abs(edges.strides[2])
-        self.coupling = edges if self.superdiagonal else edges.swapaxes(2, 3)
+        self.parts = [blocks, edges if self.superdiagonal else edges.swapaxes(2, 3), *bordering]
+        if lower:
+            # The wire reads the lower triangle of D and the corner, column-major: the upper one in C
+            # order.
+            self.parts[::3] = [part.swapaxes(2, 3) for part in self.parts[::3]]
+
+    def _bordering(self, border: Any, corner: Any) -> "list[Array]":
+        """The rows of the border (K, p, N, n) and its corner (K, 1, p, p), or nothing."""
+        if border is None and corner is None:
+            return []
+        rows = as_real_array("border", [] if border is None else border)
+        count, num_blocks, size = self.count, self.num_blocks, self.block_size
+        lead = (count,) if self.batched else ()
+        p = rows.shape[len(lead)] if rows.ndim > len(lead) else 0
+        if (rows.shape[:len(lead)] != lead
+                or rows.shape[len(lead) + 1:] not in ((num_blocks * size,), (num_blocks, size))):
+            k = f"{count}, " if self.batched else ""
+            raise invalid("border", "missing" if border is None else f"of shape {rows.shape}",
+                          f"p dense rows: ({k}p, {num_blocks * size}) or "
+                          f"({k}p, {num_blocks}, {size})")
+        if not 1 <= p <= _LARGEST_BORDER:
+            raise invalid("border", f"of {p} rows", f"1 to {_LARGEST_BORDER}, or None")
+        expected = (*lead, p, p)
+        if corner is None:
+            raise invalid("corner", "missing", f"the matrix beside the border: {expected}")
+        corners = as_real_array("corner", corner)
+        if corners.shape != expected:
+            raise invalid("corner", f"of shape {corners.shape}",
+                          f"the matrix beside the border: {expected}")
+        return [rows.reshape(count, p, num_blocks, size), corners.reshape(count, 1, p, p)]
 
     @property
     def nbytes(self) -> int:
-        return (self.diagonal.size + self.coupling.size) * self.dtype.itemsize
+        return sum(part.size for part in self.parts) * self.dtype.itemsize
 
     def copy(self) -> "System":
         """One that later changes of the caller's arrays do not reach."""
         twin = object.__new__(System)
         twin.__dict__.update(self.__dict__)
-        twin.diagonal = np.array(self.diagonal, self.dtype, order="C")
-        twin.coupling = np.array(self.coupling, self.dtype, order="C")
+        twin.parts = [np.array(part, self.dtype, order="C") for part in self.parts]
         return twin
 
-    def same_shape(self, other: "System") -> bool:
-        return (self.count, self.num_blocks, self.block_size, self.dtype) == (
-            other.count, other.num_blocks, other.block_size, other.dtype)
-
-    def data(self, system: int) -> tuple[Array, Array]:
-        """Diagonal and coupling of one system, as the wire has them."""
-        return (np.ascontiguousarray(self.diagonal[system], self.dtype),
-                np.ascontiguousarray(self.coupling[system], self.dtype))
+    def data(self, system: int) -> "list[Array]":
+        """The parts of one system, as the wire has them."""
+        return [np.ascontiguousarray(part[system], self.dtype) for part in self.parts]
 
     def pieces(self, chunk_bytes: int) -> Iterator[Array]:
         """All scalars in the order of the wire, some `chunk_bytes` at a time."""
         for system in range(self.count):
-            yield from pieces(self.diagonal[system], self.dtype, chunk_bytes)
-            yield from pieces(self.coupling[system], self.dtype, chunk_bytes)
+            for part in self.parts:
+                yield from pieces(part[system], self.dtype, chunk_bytes)
 
 
 def pieces(blocks: Array, dtype: "np.dtype[Any]", chunk_bytes: int) -> Iterator[Array]:
@@ -135,15 +163,14 @@ def pieces(blocks: Array, dtype: "np.dtype[Any]", chunk_bytes: int) -> Iterator[
             yield np.ascontiguousarray(block[i:i + rows], dtype)
 
 
-def _check_symmetric(blocks: Array, batched: bool) -> None:
+def _check_symmetric(blocks: Array, name: "Callable[[int, int], str]") -> None:
     for system, of_system in enumerate(blocks):
         for i, block in enumerate(of_system):
             # NaN differs from itself; whether it is allowed is another question.
             wrong = (block != block.T) & ~(np.isnan(block) & np.isnan(block.T))
             if wrong.any():
                 row, column = (int(at) for at in np.argwhere(wrong)[0])
-                name = f"D[{system}, {i}]" if batched else f"D[{i}]"
-                raise invalid(name, f"{block[row, column]} at ({row}, {column}) and "
+                raise invalid(name(system, i), f"{block[row, column]} at ({row}, {column}) and "
                               f"{block[column, row]} at ({column}, {row})", "symmetric")
 
 
@@ -155,18 +182,20 @@ class Shape(NamedTuple):
     num_blocks: int  # N
     block_size: int  # n
     dtype: "np.dtype[Any]"  # of the wire
+    arrow_size: int = 0  # p
 
     @property
     def rows(self) -> int:
-        return self.num_blocks * self.block_size
+        return self.num_blocks * self.block_size + self.arrow_size
 
     @classmethod
     def of(cls, system: System) -> "Shape":
-        return cls(system.count, system.batched, system.num_blocks, system.block_size, system.dtype)
+        return cls(system.count, system.batched, system.num_blocks, system.block_size, system.dtype,
+                   system.arrow_size)
 
 
 class Rhs(NamedTuple):
-    """Right-hand sides: `data` (K, d, N n) in C order is what the wire has."""
+    """Right-hand sides: `data` (K, d, N n + p) in C order is what the wire has."""
 
     data: Array
     shape: tuple[int, ...]  # of the caller's array
@@ -187,8 +216,9 @@ class Rhs(NamedTuple):
 def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
     """The right-hand sides of a caller, checked.
 
-    One system takes (N n,), (N n, d), (N, n) and (N, n, d); a batch of K has K before that. Other
-    dtypes become that of the matrix. `copy`: later changes of `b` do not reach the result.
+    One system takes (N n,), (N n, d), (N, n) and (N, n, d), with a border of p rows (N n + p,) and
+    (N n + p, d); a batch of K has K before that. Other dtypes become that of the matrix. `copy`:
+    later changes of `b` do not reach the result.
     """
     array = as_real_array("b", b)
     lead = (shape.systems,) if shape.batched else ()
@@ -197,7 +227,7 @@ def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
     if array.shape[:len(lead)] == lead and inner:
         if inner[0] == shape.rows and len(inner) <= 2:
             columns = inner[1:]
-        elif inner[:2] == blocks and len(inner) <= 3:
+        elif inner[:2] == blocks and len(inner) <= 3 and not shape.arrow_size:
             columns = inner[2:]
         else:
             columns = None
@@ -210,8 +240,9 @@ def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
             return Rhs(data, array.shape)
     k = f"{shape.systems}, " if shape.batched else ""
     rows, (N, n) = shape.rows, blocks
-    raise invalid("b", f"of shape {array.shape}",
-                  f"({k}{rows}), ({k}{rows}, d), ({k}{N}, {n}) or ({k}{N}, {n}, d)")
+    expected = (f"({k}{rows}) or ({k}{rows}, d)" if shape.arrow_size else
+                f"({k}{rows}), ({k}{rows}, d), ({k}{N}, {n}) or ({k}{N}, {n}, d)")
+    raise invalid("b", f"of shape {array.shape}", expected)
 
 
 def empty_like(data: Array, dtype: Optional["np.dtype[Any]"] = None) -> Array:

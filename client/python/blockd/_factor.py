@@ -79,7 +79,8 @@ def factor(core: Core, system: System, options: FactorOptions, lower: bool,
 def refactor(core: Core, held: Held, system: System, options: FactorOptions) -> Operation[Made]:
     if Shape.of(system) != held.shape:
         ours, other = held.shape, Shape.of(system)
-        raise errors.invalid("D, E", f"of K, N, n, dtype = {_describe(other)}",
+        raise errors.invalid("D, E" if ours.arrow_size == other.arrow_size else "border",
+                             f"of K, N, n, p, dtype = {_describe(other)}",
                              f"those of the handle: {_describe(ours)}")
     deadline = core.deadline(options.timeout)
     while True:
@@ -103,4 +104,4 @@ def refactor(core: Core, held: Held, system: System, options: FactorOptions) -> 
 
 
 def _describe(shape: Shape) -> str:
-    return f"{shape.systems}, {shape.num_blocks}, {shape.block_size}, {shape.dtype.name}"
+    return f"{shape.systems}, {shape.num_blocks}, {shape.block_size}, {shape.arrow_size}, {shape.dtype.name}"

@@ -57,8 +57,13 @@ class Factorization:
         return self._held.shape.block_size
 
     @property
+    def arrow_size(self) -> int:
+        """p, the rows of the border; 0: none."""
+        return self._held.shape.arrow_size
+
+    @property
     def shape(self) -> tuple[int, int]:
-        """Of each matrix: (N n, N n)."""
+        """Of each matrix: (N n, N n), with a border (N n + p, N n + p)."""
         return self._held.shape.rows, self._held.shape.rows
 
     @property
@@ -131,6 +136,7 @@ class Factorization:
     def __repr__(self) -> str:
         shape = self._held.shape
         batch = f"K={shape.systems}, " if shape.batched else ""
+        border = f"p={shape.arrow_size}, " if shape.arrow_size else ""
         state = ", released" if self.released else ""
         return (f"<{type(self).__module__}.{type(self).__name__} {batch}N={shape.num_blocks}, "
-                f"n={shape.block_size}, {self.dtype}{state}>")
+                f"n={shape.block_size}, {border}{self.dtype}{state}>")

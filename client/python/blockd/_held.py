@@ -119,8 +119,11 @@ class Healer:
         if self._copy is not None:
             return self._copy
         assert self._source is not None
-        diagonal, coupling = self._source()
-        system = System(diagonal, coupling, self._lower, False)
+        values = tuple(self._source())
+        if len(values) not in (2, 4):
+            raise errors.invalid("heal", f"{len(values)} arrays", "(D, E), or (D, E, border, corner)")
+        diagonal, coupling, *bordering = values
+        system = System(diagonal, coupling, self._lower, False, *bordering)
         if Shape.of(system) != self._held.shape:
             raise errors.invalid("heal", "a matrix of another shape or dtype",
                                  "that of the handle")

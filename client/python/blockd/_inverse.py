@@ -18,7 +18,7 @@ _PARTS = {"blocks": pb.DIAGONAL_BLOCKS, "diagonal": pb.DIAGONAL,
 
 
 def selected_inverse(core: Core, held: Held, parts: str, first: int, count: Optional[int],
-                     priority: str, timeout: Optional[float]) -> Operation[Any]:
+                     border: bool, priority: str, timeout: Optional[float]) -> Operation[Any]:
     N, n = held.shape.num_blocks, held.shape.block_size
     kind = choice("parts", parts, _PARTS)
     if not 0 <= first < N:
@@ -26,29 +26,38 @@ def selected_inverse(core: Core, held: Held, parts: str, first: int, count: Opti
     blocks = N - first if count is None else count
     if not 1 <= blocks <= N - first:
         raise errors.invalid("count", blocks, f"1 to {N - first}, what there is from {first} on")
+    if border and not held.shape.arrow_size:
+        raise errors.invalid("border", border, "False of a handle without a border")
     request = pb.SelectedInverseRequest(parts=kind, first_block=first, num_blocks=blocks,
-                                        priority=priority_class(priority))
+                                        border=border, priority=priority_class(priority))
     diagonal = _room(held, blocks, n) if parts == "diagonal" else _room(held, blocks, n, n)
     coupling = _room(held, blocks - 1 if parts == "tridiagonal" else 0, n, n)
+    p = held.shape.arrow_size if border else 0
+    columns, corner = _room(held, p, blocks, n), _room(held, p, p)
+    rooms = [diagonal, coupling, columns, corner]
 
     def call(handle: bytes, system: int) -> _chunked.Call:
         asked = pb.SelectedInverseRequest(handle=handle)
         asked.MergeFrom(request)
 
         def room(head: Any) -> "list[Array]":
-            found = [diagonal[system], coupling[system]]
+            found = [array[system] for array in rooms]
             _chunked.check(head, num_blocks=blocks, block_size=n, scalar=_scalar(held),
-                           diagonal_bytes=found[0].nbytes, coupling_bytes=found[1].nbytes)
+                           diagonal_bytes=found[0].nbytes, coupling_bytes=found[1].nbytes,
+                           border_bytes=found[2].nbytes, corner_bytes=found[3].nbytes)
             return found
 
         return _one_message("SelectedInverse", asked, pb.SelectedInverseHead, room)
 
-    yield from _each_system(core, held, timeout, call, [diagonal, coupling])
-    if parts != "tridiagonal":
-        return _unless_batched(held, diagonal)
-    # Columns come first on the wire; the diagonal blocks are symmetric.
-    return results.Tridiagonal(_unless_batched(held, diagonal),
-                               _unless_batched(held, coupling.swapaxes(-1, -2)))
+    yield from _each_system(core, held, timeout, call, rooms)
+    found: Any = _unless_batched(held, diagonal)
+    # Columns come first on the wire; the diagonal blocks and the corner are symmetric.
+    if parts == "tridiagonal":
+        found = results.Tridiagonal(found, _unless_batched(held, coupling.swapaxes(-1, -2)))
+    if not border:
+        return found
+    return results.Arrowhead(found, _unless_batched(held, np.moveaxis(columns, 1, -1)),
+                             _unless_batched(held, corner))
 
 
 def sample(core: Core, held: Held, num_samples: int, seed: int, first_sample: int, priority: str,
@@ -58,7 +67,9 @@ def sample(core: Core, held: Held, num_samples: int, seed: int, first_sample: in
     uint64("seed", seed)
     uint64("first_sample", first_sample)
     uint64("first_sample", first_sample + held.shape.systems * num_samples - 1)
-    samples = _room(held, num_samples, held.shape.num_blocks, held.shape.block_size)
+    shape = held.shape
+    samples = _room(held, num_samples, *(
+        (shape.rows,) if shape.arrow_size else (shape.num_blocks, shape.block_size)))
 
     def call(handle: bytes, system: int) -> _chunked.Call:
         asked = pb.SampleRequest(

@@ -128,13 +128,14 @@ def server_info(core: Core) -> Operation[results.ServerInfo]:
     return results.server_info(reply)
 
 
-def plan(core: Core, num_blocks: int, block_size: int, dtype: Any, num_systems: int,
-         num_rhs: int) -> Operation[results.Plan]:
+def plan(core: Core, num_blocks: int, block_size: int, arrow_size: int, dtype: Any,
+         num_systems: int, num_rhs: int) -> Operation[results.Plan]:
     scalar = {np.dtype(np.float32): pb.FLOAT32, np.dtype(np.float64): pb.FLOAT64}.get(np.dtype(dtype))
     if scalar is None:
         raise errors.invalid("dtype", str(np.dtype(dtype)), "float32 or float64")
     spec = pb.SystemSpec(num_blocks=num_blocks, block_size=block_size, scalar=scalar,
-                         diagonal_form=pb.FULL, coupling_form=pb.SUBDIAGONAL)
+                         diagonal_form=pb.FULL, coupling_form=pb.SUBDIAGONAL,
+                         arrow_size=arrow_size)
     request = pb.GetPlanRequest(spec=spec, num_systems=num_systems, num_rhs=num_rhs)
     reply, _ = yield from _ask(core, "GetPlan", request, pb.Plan)
     return results.plan(reply)

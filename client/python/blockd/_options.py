@@ -16,7 +16,7 @@ from blockd.v1 import blockd_pb2 as pb
 _ACCURACIES = {"standard": pb.ACCURACY_STANDARD, "guaranteed": pb.ACCURACY_GUARANTEED}
 _PRIORITIES = {"interactive": pb.INTERACTIVE, "realtime": pb.REALTIME, "bulk": pb.BULK}
 
-Matrix = Callable[[], "tuple[Any, Any]"]
+Matrix = Callable[[], "tuple[Any, ...]"]  # (D, E), or (D, E, border, corner)
 
 
 @dataclass(frozen=True)

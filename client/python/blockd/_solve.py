@@ -84,7 +84,7 @@ def _solve_one(core: Core, held: Held, data: Array, options: SolveOptions) -> Op
 
 def _solve_system(core: Core, held: Held, names: Names, system: int, data: Array,
                   options: SolveOptions, deadline: float) -> Operation[Solved]:
-    """With one of the handles; `data` is (d, N n)."""
+    """With one of the handles; `data` is (d, N n + p)."""
     handle, heals = names.handles[system], held.healer is not None
     if data.nbytes > core.options.stream_threshold_bytes:
         return (yield from _solve_large(core, names.route, handle, data, options, deadline, heals))

@@ -115,12 +115,14 @@ def spec_of(system: System) -> pb.SystemSpec:
     return pb.SystemSpec(
         num_blocks=system.num_blocks, block_size=system.block_size,
         scalar=pb.FLOAT32 if system.dtype.itemsize == 4 else pb.FLOAT64, diagonal_form=pb.FULL,
-        coupling_form=pb.SUPERDIAGONAL if system.superdiagonal else pb.SUBDIAGONAL)
+        coupling_form=pb.SUPERDIAGONAL if system.superdiagonal else pb.SUBDIAGONAL,
+        arrow_size=system.arrow_size)
 
 
 def _system_data(system: System, index: int, number: int) -> "list[Piece]":
-    diagonal, coupling = system.data(index)
-    pieces: list[Piece] = [field(1, diagonal.nbytes), diagonal, field(2, coupling.nbytes), coupling]
+    pieces: list[Piece] = []
+    for part, data in enumerate(system.data(index), 1):
+        pieces += [field(part, data.nbytes), data]
     return [field(number, _length(pieces)), *pieces]
 
 
@@ -152,7 +154,7 @@ def chunks(pieces: Iterator[Array], chunk_bytes: int) -> Iterator[bytes]:
 
 
 def solve_request(handle: bytes, rhs: Array, options: bytes) -> bytes:
-    """A SolveRequest for `rhs` (d, N n), which may be left out: the header of one in chunks."""
+    """A SolveRequest for `rhs` (d, N n + p), which may be left out: the header of one in chunks."""
     return b"".join(solve_pieces(handle, rhs, options))
 
 
@@ -257,4 +259,4 @@ def backward_error(message: Any) -> Optional[float]:
 
 def shape_of(info: pb.FactorizationInfo) -> Shape:
     dtype = np.dtype("<f4" if info.scalar == pb.FLOAT32 else "<f8")
-    return Shape(1, False, int(info.num_blocks), int(info.block_size), dtype)
+    return Shape(1, False, int(info.num_blocks), int(info.block_size), dtype, int(info.arrow_size))

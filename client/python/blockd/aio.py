@@ -61,8 +61,8 @@ class AsyncClient:
         self._release_orphans()
         await self._runner.close()
 
-    async def factor(self, D: Any, E: Any = None, *, lower: bool = True,
-                     check_symmetric: bool = False, check_finite: bool = True,
+    async def factor(self, D: Any, E: Any = None, *, border: Any = None, corner: Any = None,
+                     lower: bool = True, check_symmetric: bool = False, check_finite: bool = True,
                      keep_matrix: bool = False, logdet: bool = False,
                      condition_estimate: bool = False, accuracy: str = "standard",
                      pin: bool = False, lease: Optional[float] = None,
@@ -73,20 +73,21 @@ class AsyncClient:
         self._release_orphans()
         options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
                                 priority, lease, False, idempotency_key, heal, timeout)
-        system = System(D, E, lower, check_symmetric)
+        system = System(D, E, lower, check_symmetric, border, corner)
         factored = await self._run(_factor.factor(self._core, system, options, lower, partial))
         return AsyncHandle(self, factored.held, factored.made)
 
-    async def factor_solve(self, D: Any, E: Any, b: Any, *, lower: bool = True,
-                           check_symmetric: bool = False, check_finite: bool = True,
-                           residual: bool = False, max_refinements: int = 0, logdet: bool = False,
+    async def factor_solve(self, D: Any, E: Any, b: Any, *, border: Any = None, corner: Any = None,
+                           lower: bool = True, check_symmetric: bool = False,
+                           check_finite: bool = True, residual: bool = False,
+                           max_refinements: int = 0, logdet: bool = False,
                            accuracy: str = "standard", priority: str = "interactive",
                            timeout: Optional[float] = None) -> results.Solution:
         """As `Client.factor_solve`."""
         options = FactorOptions(check_finite=check_finite, logdet=logdet, accuracy=accuracy,
                                 priority=priority, timeout=timeout)
         solving = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
-        system = System(D, E, lower, check_symmetric)
+        system = System(D, E, lower, check_symmetric, border, corner)
         return await self._run(_operations.factor_solve(self._core, system, b, options, solving))
 
     async def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
@@ -121,11 +122,12 @@ class AsyncClient:
         """As `Client.info`."""
         return await self._run(_operations.server_info(self._core))
 
-    async def plan(self, num_blocks: int, block_size: int, *, dtype: npt.DTypeLike = np.float64,
-                   num_systems: int = 1, num_rhs: int = 1) -> results.Plan:
+    async def plan(self, num_blocks: int, block_size: int, *, arrow_size: int = 0,
+                   dtype: npt.DTypeLike = np.float64, num_systems: int = 1,
+                   num_rhs: int = 1) -> results.Plan:
         """As `Client.plan`."""
-        return await self._run(_operations.plan(self._core, num_blocks, block_size, dtype,
-                                                num_systems, num_rhs))
+        return await self._run(_operations.plan(self._core, num_blocks, block_size, arrow_size,
+                                                dtype, num_systems, num_rhs))
 
     async def check_health(self) -> None:
         """As `Client.check_health`."""
@@ -182,8 +184,8 @@ class AsyncHandle(Factorization):
         return await self._run(
             _solve.solve_with_info(self._client._core, self._held, b, options))
 
-    async def refactor(self, D: Any, E: Any = None, *, lower: bool = True,
-                       check_symmetric: bool = False, check_finite: bool = True,
+    async def refactor(self, D: Any, E: Any = None, *, border: Any = None, corner: Any = None,
+                       lower: bool = True, check_symmetric: bool = False, check_finite: bool = True,
                        keep_matrix: bool = False, logdet: bool = False,
                        condition_estimate: bool = False, accuracy: str = "standard",
                        pin: bool = False, lease: Optional[float] = None,
@@ -192,16 +194,17 @@ class AsyncHandle(Factorization):
         """As `Handle.refactor`."""
         options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
                                 priority, lease, overwrite, None, False, timeout)
-        system = System(D, E, lower, check_symmetric)
+        system = System(D, E, lower, check_symmetric, border, corner)
         self._note(await self._run(
             _factor.refactor(self._client._core, self._held, system, options)))
 
     async def selected_inverse(self, parts: str = "blocks", *, first: int = 0,
-                               count: Optional[int] = None, priority: str = "interactive",
+                               count: Optional[int] = None, border: bool = False,
+                               priority: str = "interactive",
                                timeout: Optional[float] = None) -> Any:
         """As `Handle.selected_inverse`."""
         return await self._run(_inverse.selected_inverse(self._client._core, self._held, parts, first,
-                                                         count, priority, timeout))
+                                                         count, border, priority, timeout))
 
     async def sample(self, num_samples: int = 1, *, seed: int = 0, first_sample: int = 0,
                      priority: str = "interactive",

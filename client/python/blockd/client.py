@@ -82,12 +82,13 @@ class Client:
         self._release_orphans(wait=True)
         self._runner.close()
 
-    def factor(self, D: Any, E: Any = None, *, lower: bool = True, check_symmetric: bool = False,
-               check_finite: bool = True, keep_matrix: bool = False, logdet: bool = False,
-               condition_estimate: bool = False, accuracy: str = "standard", pin: bool = False,
-               lease: Optional[float] = None, priority: str = "interactive",
-               idempotency_key: Optional[bytes] = None, heal: "Union[bool, Matrix]" = False,
-               partial: bool = False, timeout: Optional[float] = None) -> "Handle":
+    def factor(self, D: Any, E: Any = None, *, border: Any = None, corner: Any = None,
+               lower: bool = True, check_symmetric: bool = False, check_finite: bool = True,
+               keep_matrix: bool = False, logdet: bool = False, condition_estimate: bool = False,
+               accuracy: str = "standard", pin: bool = False, lease: Optional[float] = None,
+               priority: str = "interactive", idempotency_key: Optional[bytes] = None,
+               heal: "Union[bool, Matrix]" = False, partial: bool = False,
+               timeout: Optional[float] = None) -> "Handle":
         """Factors A, or a batch of K of one shape, and keeps it on the server.
 
         Args:
@@ -95,9 +96,13 @@ class Client:
                 and byte order, and DLPack; float32 is factored in float32 (if E is float32 too),
                 everything else in float64.
             E: couplings E[i] = A(i+1, i), (N-1, n, n), or (K, N-1, n, n). May be left out if N = 1.
+            border, corner: p >= 1 dense rows that come last, (p, N n) or (p, N, n), and the p x p
+                beside them, of which one triangle is read as of D; of a batch with K in front. A is
+                of order N n + p then, and keeps no matrix: no `keep_matrix`, `condition_estimate` or
+                `accuracy="guaranteed"`.
             lower: read the lower triangles of D, else the upper ones. The other is not looked at.
                 With C order the upper one travels without being transposed.
-            check_symmetric: refuse a D whose triangles differ. Costs a pass over it.
+            check_symmetric: refuse a D or a corner whose triangles differ. Costs a pass over them.
             check_finite: refuse NaN and infinities, with their place.
             keep_matrix: keep A too, for residuals and refinement.
             logdet: compute log det A: `Handle.logdet`.
@@ -110,34 +115,37 @@ class Client:
             idempotency_key: a name for the content: a Factor whose key the server knows returns what
                 it has. Default: a random one, for the retries of this call.
             heal: factor again when the server has lost it. True: from a copy that the handle keeps.
-                Or a function without arguments that returns (D, E).
+                Or a function without arguments that returns (D, E), or (D, E, border, corner).
             partial: of a batch, keep the systems that succeeded: `Handle.failures`.
             timeout: seconds.
 
         Raises:
             InvalidArgument: shapes do not agree, or something is not finite (also a ValueError).
             TypeError: numbers cannot be read from it without loss: complex, objects, masked values.
-            NotPositiveDefinite: with system, block, row and minor. Of a batch: the first one, and
-                `failures` has all; nothing is kept.
+            NotPositiveDefinite: with system, block, row and minor; the border is block N. Of a batch:
+                the first one, and `failures` has all; nothing is kept.
             InsufficientMemory, QuotaExceeded, LimitExceeded, Unavailable, DeadlineExceeded.
         """
         self._release_orphans()
         options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
                                 priority, lease, False, idempotency_key, heal, timeout)
-        system = System(D, E, lower, check_symmetric)
+        system = System(D, E, lower, check_symmetric, border, corner)
         factored = self._run(_factor.factor(self._core, system, options, lower, partial))
         return Handle(self, factored.held, factored.made)
 
-    def factor_solve(self, D: Any, E: Any, b: Any, *, lower: bool = True,
-                     check_symmetric: bool = False, check_finite: bool = True,
+    def factor_solve(self, D: Any, E: Any, b: Any, *, border: Any = None, corner: Any = None,
+                     lower: bool = True, check_symmetric: bool = False, check_finite: bool = True,
                      residual: bool = False, max_refinements: int = 0, logdet: bool = False,
                      accuracy: str = "standard", priority: str = "interactive",
                      timeout: Optional[float] = None) -> results.Solution:
-        """Factors one system, solves, and keeps nothing. Arguments and errors as of factor and solve."""
+        """Factors one system, solves, and keeps nothing. Arguments and errors as of factor and solve.
+
+        With a border there is no `residual` and no `max_refinements`.
+        """
         options = FactorOptions(check_finite=check_finite, logdet=logdet, accuracy=accuracy,
                                 priority=priority, timeout=timeout)
         solving = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
-        system = System(D, E, lower, check_symmetric)
+        system = System(D, E, lower, check_symmetric, border, corner)
         return self._run(_operations.factor_solve(self._core, system, b, options, solving))
 
     def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
@@ -206,11 +214,12 @@ class Client:
         """What the server is, has and allows."""
         return self._run(_operations.server_info(self._core))
 
-    def plan(self, num_blocks: int, block_size: int, *, dtype: npt.DTypeLike = np.float64,
-             num_systems: int = 1, num_rhs: int = 1) -> results.Plan:
+    def plan(self, num_blocks: int, block_size: int, *, arrow_size: int = 0,
+             dtype: npt.DTypeLike = np.float64, num_systems: int = 1,
+             num_rhs: int = 1) -> results.Plan:
         """How the server would factor and solve such a shape, and what that takes. Nothing is run."""
-        return self._run(_operations.plan(self._core, num_blocks, block_size, dtype, num_systems,
-                                          num_rhs))
+        return self._run(_operations.plan(self._core, num_blocks, block_size, arrow_size, dtype,
+                                          num_systems, num_rhs))
 
     def check_health(self) -> None:
         """Raises Unavailable unless the server is there and serves."""
@@ -268,8 +277,8 @@ class Handle(Factorization):
         """The solution of A x = b, in the shape of `b` and the dtype of A.
 
         Args:
-            b: (N n,), (N n, d), (N, n) or (N, n, d); of a batch with K before that. Any real dtype,
-                order and strides, and DLPack.
+            b: (N n,), (N n, d), (N, n) or (N, n, d); with a border (N n + p,) or (N n + p, d), its rows
+                last; of a batch with K before that. Any real dtype, order and strides, and DLPack.
             residual, max_refinements: see `solve_with_info`.
             check_finite: refuse NaN and infinities in `b`, with their place.
             priority: "realtime" (needs a timeout), "interactive" or "bulk".
@@ -298,22 +307,25 @@ class Handle(Factorization):
         options = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
         return self._run(_solve.solve_with_info(self._client._core, self._held, b, options))
 
-    def refactor(self, D: Any, E: Any = None, *, lower: bool = True, check_symmetric: bool = False,
-                 check_finite: bool = True, keep_matrix: bool = False, logdet: bool = False,
-                 condition_estimate: bool = False, accuracy: str = "standard", pin: bool = False,
-                 lease: Optional[float] = None, priority: str = "interactive",
-                 overwrite: bool = False, timeout: Optional[float] = None) -> None:
+    def refactor(self, D: Any, E: Any = None, *, border: Any = None, corner: Any = None,
+                 lower: bool = True, check_symmetric: bool = False, check_finite: bool = True,
+                 keep_matrix: bool = False, logdet: bool = False, condition_estimate: bool = False,
+                 accuracy: str = "standard", pin: bool = False, lease: Optional[float] = None,
+                 priority: str = "interactive", overwrite: bool = False,
+                 timeout: Optional[float] = None) -> None:
         """Gives the handle new values, of the same shape and dtype. Arguments as of `Client.factor`.
 
-        A system that is not positive definite leaves its old factorization in force. `overwrite`:
-        use the old factors' memory; a system that fails then loses its handle.
+        A border has as many rows as the handle's. A system that is not positive definite leaves its
+        old factorization in force. `overwrite`: use the old factors' memory; a system that fails then
+        loses its handle.
         """
         options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
                                 priority, lease, overwrite, None, False, timeout)
-        system = System(D, E, lower, check_symmetric)
+        system = System(D, E, lower, check_symmetric, border, corner)
         self._note(self._run(_factor.refactor(self._client._core, self._held, system, options)))
 
-    def selected_inverse(self, parts: str = "blocks", *, first: int = 0, count: Optional[int] = None,
+    def selected_inverse(self, parts: str = "blocks", *, first: int = 0,
+                         count: Optional[int] = None, border: bool = False,
                          priority: str = "interactive", timeout: Optional[float] = None) -> Any:
         """Blocks of Z = inv(A), the covariance of N(0, inv(A)), in the dtype of A.
 
@@ -322,18 +334,22 @@ class Handle(Factorization):
                 "tridiagonal": a `Tridiagonal` of Z(i, i), (N, n, n), and Z(i+1, i), (N-1, n, n).
             first, count: of `count` blocks i from `first` on alone; N above is `count` then. None:
                 all that follow.
+            border: also what Z has in the columns of the border: an `Arrowhead` of that which `parts`
+                names, of (N, n, p) beside these blocks, and of the p x p of the border.
             priority, timeout: as of `solve`.
 
         Of a batch K is in front, and systems that failed have NaN. An element z(i, j) is off by at
-        most 4 (n + 1) eps max(1, growth / 4) u(i) u(j), where u(i) = sum |z(i, k)| sqrt(a(k, k)). Errors as
-        of `solve`.
+        most 4 (n + 1) eps max(1, growth / 4) u(i) u(j), where u(i) = sum |z(i, k)| sqrt(a(k, k)); with a
+        border n + p stands for n. Errors as of `solve`.
         """
         return self._run(_inverse.selected_inverse(self._client._core, self._held, parts, first,
-                                                   count, priority, timeout))
+                                                   count, border, priority, timeout))
 
     def sample(self, num_samples: int = 1, *, seed: int = 0, first_sample: int = 0,
                priority: str = "interactive", timeout: Optional[float] = None) -> npt.NDArray[Any]:
         """Samples of N(0, inv(A)): (num_samples, N, n), in the dtype of A.
+
+        With a border they are (num_samples, N n + p), its rows last.
 
         Args:
             num_samples: at most the server's `max_rhs`.

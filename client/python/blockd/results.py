@@ -52,6 +52,18 @@ class Tridiagonal(NamedTuple):
     lower: npt.NDArray[Any]
 
 
+class Arrowhead(NamedTuple):
+    """Of inv(A) with a border of p rows.
+
+    `blocks`: what is asked for without the border: an array, or a `Tridiagonal`. `border`: its
+    columns beside these blocks, (N, n, p). `corner`: its own p x p. Of a batch K is in front.
+    """
+
+    blocks: Any
+    border: npt.NDArray[Any]
+    corner: npt.NDArray[Any]
+
+
 HandleType = TypeVar("HandleType")
 
 
@@ -94,6 +106,7 @@ class FactorizationInfo:
     handle: bytes
     num_blocks: int
     block_size: int
+    arrow_size: int
     dtype: "np.dtype[Any]"
     held_bytes: int
     matrix_kept: bool

@@ -13,18 +13,23 @@ if TYPE_CHECKING:
     from blockd.client import Handle
 
 
-def from_scipy_sparse(A: Any, block_size: Optional[int] = None) -> "tuple[Any, Any]":
+def from_scipy_sparse(A: Any, block_size: Optional[int] = None,
+                      arrow_size: int = 0) -> "tuple[Any, ...]":
     """The blocks (D, E) of a block-tridiagonal symmetric scipy sparse matrix.
 
     Args:
         A: square, of any sparse format; both triangles are there, and agree.
-        block_size: n, which divides the order. Default: the smallest that makes A block tridiagonal.
+        block_size: n, which divides the order, without the border. Default: the smallest that makes
+            A block tridiagonal.
+        arrow_size: p, so many rows and columns at the end are a border: they may have any entries.
 
     Returns:
-        D (N, n, n) and E (N-1, n, n) with E[i] = A(i+1, i), in float64, or float32 if A is.
+        D (N, n, n) and E (N-1, n, n) with E[i] = A(i+1, i), in float64, or float32 if A is; with a
+        border (D, E, border, corner), where border is (p, N n) and corner (p, p).
 
     Raises:
-        InvalidArgument: not square, not symmetric, or an entry lies outside of the three diagonals.
+        InvalidArgument: not square, not symmetric, or an entry lies outside of the three diagonals
+            and the border.
     """
     if not hasattr(A, "tocoo"):
         raise TypeError(f"A is a {type(A).__name__}, expected a scipy sparse matrix")
@@ -34,26 +39,34 @@ def from_scipy_sparse(A: Any, block_size: Optional[int] = None) -> "tuple[Any, A
     if coo.dtype.kind not in "fiub" or coo.dtype.itemsize > 8:
         raise TypeError(f"A has the dtype {coo.dtype}, expected real numbers of at most 8 bytes")
     _check_symmetric(A, coo)
-    order = coo.shape[0]
+    order = coo.shape[0] - arrow_size
+    if arrow_size < 0 or order < 1:
+        raise invalid("arrow_size", arrow_size, f"0 to {coo.shape[0] - 1}")
     row, column = coo.row.astype(np.int64), coo.col.astype(np.int64)
     stored = coo.data != 0
     row, column, data = row[stored], column[stored], coo.data[stored]
+    dtype = np.float32 if coo.dtype == np.float32 else np.float64
+    last = np.zeros((arrow_size, coo.shape[0]), dtype)
+    in_last = row >= order
+    last[row[in_last] - order, column[in_last]] = data[in_last]
+    chain = ~in_last & (column < order)
+    row, column, data = row[chain], column[chain], data[chain]
     n = _block_size(row, column, order) if block_size is None else block_size
     if n < 1 or order % n != 0:
-        raise invalid("block_size", n, f"a divisor of the order {order}")
+        raise invalid("block_size", n, f"a divisor of {order}, the order without the border" if
+                      arrow_size else f"a divisor of the order {order}")
     i, j = row // n, column // n
     far = np.flatnonzero(np.abs(i - j) > 1)
     if far.size:
         at = far[0]
         raise invalid("A", f"not block tridiagonal for n = {n}: it has the entry ({row[at]}, "
                       f"{column[at]})", "entries in neighbouring blocks alone")
-    dtype = np.float32 if coo.dtype == np.float32 else np.float64
     D = np.zeros((order // n, n, n), dtype)
     E = np.zeros((order // n - 1, n, n), dtype)
     same, below = i == j, i == j + 1
     D[i[same], row[same] % n, column[same] % n] = data[same]
     E[j[below], row[below] % n, column[below] % n] = data[below]
-    return D, E
+    return (D, E, last[:, :order], last[:, order:]) if arrow_size else (D, E)
 
 
 def _check_symmetric(A: Any, coo: Any) -> None:

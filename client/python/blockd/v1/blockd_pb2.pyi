@@ -250,8 +250,9 @@ class FactoredSystem(_message.Message):
     def __init__(self, handle: _Optional[bytes] = ..., status: _Optional[_Union[RpcStatus, _Mapping]] = ..., growth: _Optional[float] = ..., condition_estimate: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., matrix_kept: bool = ..., log_determinant: _Optional[float] = ...) -> None: ...
 
 class FactorizationInfo(_message.Message):
-    __slots__ = ["age_seconds", "backward_error_bound", "block_size", "condition_estimate", "device", "growth", "handle", "held_bytes", "idempotency_key", "idle_seconds", "lease_seconds", "matrix_kept", "num_blocks", "pinned", "rhs_solved", "scalar", "times_refactored", "times_solved"]
+    __slots__ = ["age_seconds", "arrow_size", "backward_error_bound", "block_size", "condition_estimate", "device", "growth", "handle", "held_bytes", "idempotency_key", "idle_seconds", "lease_seconds", "matrix_kept", "num_blocks", "pinned", "rhs_solved", "scalar", "times_refactored", "times_solved"]
     AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_SIZE_FIELD_NUMBER: _ClassVar[int]
     BACKWARD_ERROR_BOUND_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_ESTIMATE_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +271,7 @@ class FactorizationInfo(_message.Message):
     TIMES_REFACTORED_FIELD_NUMBER: _ClassVar[int]
     TIMES_SOLVED_FIELD_NUMBER: _ClassVar[int]
     age_seconds: float
+    arrow_size: int
     backward_error_bound: float
     block_size: int
     condition_estimate: float
@@ -287,7 +289,7 @@ class FactorizationInfo(_message.Message):
     scalar: ScalarType
     times_refactored: int
     times_solved: int
-    def __init__(self, handle: _Optional[bytes] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., scalar: _Optional[_Union[ScalarType, str]] = ..., held_bytes: _Optional[int] = ..., matrix_kept: bool = ..., pinned: bool = ..., age_seconds: _Optional[float] = ..., idle_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., times_solved: _Optional[int] = ..., rhs_solved: _Optional[int] = ..., times_refactored: _Optional[int] = ..., idempotency_key: _Optional[bytes] = ..., growth: _Optional[float] = ..., condition_estimate: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., device: _Optional[int] = ...) -> None: ...
+    def __init__(self, handle: _Optional[bytes] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., scalar: _Optional[_Union[ScalarType, str]] = ..., held_bytes: _Optional[int] = ..., matrix_kept: bool = ..., pinned: bool = ..., age_seconds: _Optional[float] = ..., idle_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., times_solved: _Optional[int] = ..., rhs_solved: _Optional[int] = ..., times_refactored: _Optional[int] = ..., idempotency_key: _Optional[bytes] = ..., growth: _Optional[float] = ..., condition_estimate: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., device: _Optional[int] = ..., arrow_size: _Optional[int] = ...) -> None: ...
 
 class GetFactorizationRequest(_message.Message):
     __slots__ = ["handle"]
@@ -537,20 +539,24 @@ class SampleRequest(_message.Message):
     def __init__(self, handle: _Optional[bytes] = ..., seed: _Optional[int] = ..., first_sample: _Optional[int] = ..., num_samples: _Optional[int] = ..., priority: _Optional[_Union[PriorityClass, str]] = ...) -> None: ...
 
 class SelectedInverseHead(_message.Message):
-    __slots__ = ["block_size", "cost", "coupling_bytes", "diagonal_bytes", "num_blocks", "scalar"]
+    __slots__ = ["block_size", "border_bytes", "corner_bytes", "cost", "coupling_bytes", "diagonal_bytes", "num_blocks", "scalar"]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BORDER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CORNER_BYTES_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     COUPLING_BYTES_FIELD_NUMBER: _ClassVar[int]
     DIAGONAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     SCALAR_FIELD_NUMBER: _ClassVar[int]
     block_size: int
+    border_bytes: int
+    corner_bytes: int
     cost: Cost
     coupling_bytes: int
     diagonal_bytes: int
     num_blocks: int
     scalar: ScalarType
-    def __init__(self, num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., scalar: _Optional[_Union[ScalarType, str]] = ..., diagonal_bytes: _Optional[int] = ..., coupling_bytes: _Optional[int] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., scalar: _Optional[_Union[ScalarType, str]] = ..., diagonal_bytes: _Optional[int] = ..., coupling_bytes: _Optional[int] = ..., border_bytes: _Optional[int] = ..., corner_bytes: _Optional[int] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
 
 class SelectedInverseReply(_message.Message):
     __slots__ = ["chunk", "head"]
@@ -561,18 +567,20 @@ class SelectedInverseReply(_message.Message):
     def __init__(self, head: _Optional[_Union[SelectedInverseHead, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class SelectedInverseRequest(_message.Message):
-    __slots__ = ["first_block", "handle", "num_blocks", "parts", "priority"]
+    __slots__ = ["border", "first_block", "handle", "num_blocks", "parts", "priority"]
+    BORDER_FIELD_NUMBER: _ClassVar[int]
     FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    border: bool
     first_block: int
     handle: bytes
     num_blocks: int
     parts: InverseParts
     priority: PriorityClass
-    def __init__(self, handle: _Optional[bytes] = ..., parts: _Optional[_Union[InverseParts, str]] = ..., first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., priority: _Optional[_Union[PriorityClass, str]] = ...) -> None: ...
+    def __init__(self, handle: _Optional[bytes] = ..., parts: _Optional[_Union[InverseParts, str]] = ..., first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., priority: _Optional[_Union[PriorityClass, str]] = ..., border: bool = ...) -> None: ...
 
 class ServerDraining(_message.Message):
     __slots__ = ["server_name"]
@@ -847,28 +855,34 @@ class SolveStreamRequest(_message.Message):
     def __init__(self, id: _Optional[int] = ..., request: _Optional[_Union[SolveRequest, _Mapping]] = ..., chunk: _Optional[bytes] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., many: _Optional[_Union[SolveManyRequest, _Mapping]] = ..., refactor: _Optional[_Union[FactorSolveManyRequest, _Mapping]] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., replace_last: bool = ...) -> None: ...
 
 class SystemData(_message.Message):
-    __slots__ = ["coupling", "diagonal"]
+    __slots__ = ["border", "corner", "coupling", "diagonal"]
+    BORDER_FIELD_NUMBER: _ClassVar[int]
+    CORNER_FIELD_NUMBER: _ClassVar[int]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
     DIAGONAL_FIELD_NUMBER: _ClassVar[int]
+    border: bytes
+    corner: bytes
     coupling: bytes
     diagonal: bytes
-    def __init__(self, diagonal: _Optional[bytes] = ..., coupling: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, diagonal: _Optional[bytes] = ..., coupling: _Optional[bytes] = ..., border: _Optional[bytes] = ..., corner: _Optional[bytes] = ...) -> None: ...
 
 class SystemSpec(_message.Message):
-    __slots__ = ["block_size", "coupling_form", "diagonal_form", "num_blocks", "palette", "scalar"]
+    __slots__ = ["arrow_size", "block_size", "coupling_form", "diagonal_form", "num_blocks", "palette", "scalar"]
+    ARROW_SIZE_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     COUPLING_FORM_FIELD_NUMBER: _ClassVar[int]
     DIAGONAL_FORM_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     PALETTE_FIELD_NUMBER: _ClassVar[int]
     SCALAR_FIELD_NUMBER: _ClassVar[int]
+    arrow_size: int
     block_size: int
     coupling_form: CouplingForm
     diagonal_form: DiagonalForm
     num_blocks: int
     palette: Palette
     scalar: ScalarType
-    def __init__(self, num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., scalar: _Optional[_Union[ScalarType, str]] = ..., diagonal_form: _Optional[_Union[DiagonalForm, str]] = ..., coupling_form: _Optional[_Union[CouplingForm, str]] = ..., palette: _Optional[_Union[Palette, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., scalar: _Optional[_Union[ScalarType, str]] = ..., diagonal_form: _Optional[_Union[DiagonalForm, str]] = ..., coupling_form: _Optional[_Union[CouplingForm, str]] = ..., palette: _Optional[_Union[Palette, _Mapping]] = ..., arrow_size: _Optional[int] = ...) -> None: ...
 
 class UploadJoin(_message.Message):
     __slots__ = ["first_byte", "num_bytes", "upload_id"]
