@@ -145,6 +145,39 @@ SparseMatrix Sparse(const problems::Problem& problem) {
   return matrix;
 }
 
+TEST(BlocksTest, ABorderIsItsRowsAndTheColumnsOfItsCorner) {
+  auto blocks = BlocksFromArrays(MakeArray({1, 2, 2}, {4, 0, 1, 5}), nullptr, false);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  const Array c_rows = MakeArray({2, 2}, {1, 2, 3, 4}), c_corner = MakeArray({2, 2}, {9, 0, 7, 8});
+  const Array f_rows = MakeArray({2, 2}, {1, 3, 2, 4}, true);
+  const Array f_corner = MakeArray({2, 2}, {9, 7, 0, 8}, true);
+  for (const auto& [rows, corner] : {std::pair(c_rows, c_corner), std::pair(f_rows, f_corner)}) {
+    ASSERT_TRUE(AddBorder(rows, corner, &*blocks).ok());
+    EXPECT_EQ(blocks->rows(), 4);
+    EXPECT_EQ(Numbers(blocks->border), (std::vector<double>{1, 2, 3, 4}));
+    EXPECT_EQ(Numbers(blocks->corner)[1], 7);  // row 1, column 0
+  }
+  const Array wide = MakeArray({1, 2}, {1, 2});
+  EXPECT_THAT(AddBorder(c_rows, wide, &*blocks).message(), HasSubstr("the corner has the shape"));
+  EXPECT_THAT(AddBorder(wide, c_corner, &*blocks).message(), HasSubstr("expected (2, 2)"));
+}
+
+TEST(BlocksTest, TheLastRowsOfASparseMatrixMayBeABorder) {
+  SparseMatrix matrix{5, {}};
+  for (int64_t i = 0; i < 5; ++i) matrix.entries.push_back({i, i, 4});
+  matrix.entries.push_back({2, 1, -1});
+  matrix.entries.push_back({4, 0, 2});
+  matrix.entries.push_back({3, 1, 3});
+  matrix.entries.push_back({4, 3, 5});
+  const auto blocks = BlocksFromSparse(matrix, 0, 2);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  EXPECT_EQ(blocks->num_blocks, 3);
+  EXPECT_EQ(blocks->block_size, 1);
+  EXPECT_EQ(Numbers(blocks->border), (std::vector<double>{0, 3, 0, 2, 0, 0}));
+  EXPECT_EQ(Numbers(blocks->corner), (std::vector<double>{4, 5, 0, 4}));
+  for (const int64_t size : {-1, 5, 1025}) EXPECT_FALSE(BlocksFromSparse(matrix, 0, size).ok());
+}
+
 TEST(BlocksTest, TheBlockSizeOfASparseMatrixIsFound) {
   const problems::Problem problem = problems::RandomSpd(5, 3, 1, 10);
   const SparseMatrix matrix = Sparse(problem);

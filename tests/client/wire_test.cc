@@ -183,8 +183,9 @@ TEST(WireTest, ASpecSaysHowTheNumbersLie) {
                          spec.palette().diagonal_index().end()));
   EXPECT_TRUE(std::equal(coupling.begin(), coupling.end(), spec.palette().coupling_index().begin(),
                          spec.palette().coupling_index().end()));
-  EXPECT_EQ(DiagonalBytes(view).size(), 4 * 3 * 4);
-  EXPECT_EQ(CouplingBytes(view).size(), 2 * 4 * 4);
+  EXPECT_EQ(view.parts()[0].size(), 4 * 3 * 4);
+  EXPECT_EQ(view.parts()[1].size(), 2 * 4 * 4);
+  EXPECT_EQ(view.bytes(), 4 * 3 * 4 + 2 * 4 * 4);
 }
 
 TEST(ChunkerTest, WhatIsLentIsAtLeastALoanLongAndTheRestIsCopied) {

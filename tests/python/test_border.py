@@ -217,7 +217,6 @@ def test_the_inverse_has_columns_of_the_border(client: blockd.Client, dtype: str
             np.testing.assert_allclose(diagonal, expected, rtol=0, atol=error)
 
 
-@pytest.mark.xfail(run=False, reason="the server writes the border behind the end of an answer without it")
 @pytest.mark.parametrize("parts", ["blocks", "diagonal", "tridiagonal"])
 def test_the_inverse_may_be_had_without_the_border(client: blockd.Client, parts: str) -> None:
     with client.factor(D, E, border=B, corner=C) as A:

@@ -292,6 +292,28 @@ TEST_F(SolverCoreArrowheadTest, HasBlocksOfTheInverseAndSamples) {
   EXPECT_EQ(Reserved(), BorderedCharge());
 }
 
+// What is not wanted is not written, wherever its span points.
+TEST_F(SolverCoreArrowheadTest, MayLeaveTheBorderOutOfTheInverse) {
+  Start();
+  const Handle handle = Held(arrowhead_);
+  std::vector<double> whole, border, corner;
+  ASSERT_TRUE(Invert(handle, &whole, &border, &corner).ok());
+  std::vector<double> values(whole.size() + border.size() + corner.size(), 7);
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  Pending<server::CostReply> pending;
+  pending.context->caller = "alice";
+  SelectedInverseParams params;
+  params.handle = handle;
+  params.num_blocks = kBlocks;
+  params.diagonal = bytes.first(whole.size() * 8);
+  params.coupling = params.border = params.corner = bytes.subspan(whole.size() * 8, 0);
+  core_->SelectedInverse(pending.context, params, pending.Callback());
+  ASSERT_TRUE(pending.Wait().ok());
+  EXPECT_TRUE(std::equal(whole.begin(), whole.end(), values.begin()));
+  EXPECT_EQ(std::count(values.begin() + std::ssize(whole), values.end(), 7),
+            std::ssize(border) + std::ssize(corner));
+}
+
 TEST_F(SolverCoreArrowheadTest, SaysWhereTheBorderIsWrong) {
   Start({.audit = false});
   const absl::Status status = Factor({arrowhead_.Spoiled(kBlocks)})->Wait().status();

@@ -195,8 +195,11 @@ absl::Status InverseOperation::Invert(InverseTask& task, Phases* phases) {
                          .first_block = params.first_block,
                          .num_blocks = params.num_blocks,
                          .cancelled = &task.context->cancelled};
-  const InverseOutput output{params.diagonal.data(), params.coupling.data(), params.border.data(),
-                             params.corner.data()};
+  const auto place = [](std::span<std::byte> wanted) {
+    return wanted.empty() ? nullptr : wanted.data();
+  };
+  const InverseOutput output{place(params.diagonal), place(params.coupling), place(params.border),
+                             place(params.corner)};
   return shard_->solver().SelectedInverse(item, output, Track::kFactor, phases);
 }
 
