@@ -105,6 +105,7 @@ class Client {
     spec.set_num_blocks(input_.ConsumeIntegralInRange<int>(forms > 250 ? -1 : 1, 6));
     spec.set_block_size(input_.ConsumeIntegralInRange<int>(forms > 250 ? -1 : 1, 5));
     if (forms == 255) spec.set_num_blocks(input_.ConsumeIntegral<int64_t>());
+    spec.set_arrow_size(forms == 253 ? input_.ConsumeIntegral<int64_t>() : forms >> 5 & 3);
     spec.set_scalar(forms & 1 ? v1::FLOAT32 : v1::FLOAT64);
     spec.set_diagonal_form(forms & 2 ? v1::PACKED_LOWER : v1::FULL);
     spec.set_coupling_form(forms & 4 ? v1::SUPERDIAGONAL : v1::SUBDIAGONAL);
@@ -134,7 +135,8 @@ class Client {
     return bytes;
   }
 
-  // Diagonal blocks 8 I, or what the input has; couplings of 0.25. True if it is a good one.
+  // Diagonal blocks and a corner of 8 I, or what the input has; couplings of 0.25, a border of 0.125.
+  // True if it is a good one.
   bool Fill(const v1::SystemSpec& spec, v1::SystemData* data) {
     const int64_t n = spec.block_size();
     if (n < 1 || n > 5 || spec.num_blocks() < 1 || spec.num_blocks() > 6) return false;
@@ -150,8 +152,15 @@ class Client {
       }
     }
     *data->mutable_coupling() = Scalars(spec, couplings * n * n, 0.25, 0, 0);
+    const int64_t p = spec.arrow_size();
+    if (p < 0 || p > 3) return false;
+    *data->mutable_border() = Scalars(spec, p * n * spec.num_blocks(), 0.125, 0, 0);
+    *data->mutable_corner() = Scalars(spec, p * p, 0, p + 1, 8);
     if (how < 200) return true;
-    std::string& spoiled = how < 228 ? *data->mutable_diagonal() : *data->mutable_coupling();
+    std::string& spoiled = how < 218   ? *data->mutable_diagonal()
+                           : how < 236 ? *data->mutable_coupling()
+                           : how < 246 ? *data->mutable_border()
+                                       : *data->mutable_corner();
     if (how % 2 == 0)
       spoiled.resize(spoiled.size() - std::min<size_t>(1 + how % 13, spoiled.size()));
     const std::string other = input_.ConsumeRandomLengthString(16);
@@ -189,7 +198,9 @@ class Client {
       FUZZ_CHECK(system.handle().empty() == system.has_status());
       if (system.has_status()) continue;
       FUZZ_CHECK(system.handle().size() == Handle::kBytes);
-      held_.push_back({system.handle(), request.spec().num_blocks() * request.spec().block_size(),
+      held_.push_back({system.handle(),
+                       request.spec().num_blocks() * request.spec().block_size() +
+                           request.spec().arrow_size(),
                        request.spec().scalar() == v1::FLOAT32 ? 4 : 8});
     }
   }
@@ -252,7 +263,8 @@ class Client {
     const int64_t columns = input_.ConsumeIntegralInRange<int>(0, 4);
     request.set_num_rhs(columns);
     const int64_t blocks = request.spec().num_blocks(), size = request.spec().block_size();
-    const int64_t rows = blocks > 0 && blocks < 10 ? blocks * size : 0;
+    const int64_t p = request.spec().arrow_size();
+    const int64_t rows = blocks > 0 && blocks < 10 && p >= 0 && p < 4 ? blocks * size + p : 0;
     if (rows > 0) request.set_rhs(Scalars(request.spec(), rows * columns, 1, 0, 0));
     const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
     request.set_check_finite((flags & 1) != 0);
@@ -280,7 +292,8 @@ class Client {
     v1::FactorSolveManyRequest many;
     *many.mutable_spec() = one.spec();
     many.add_handle(one.handle());
-    many.set_matrix(one.system().diagonal() + one.system().coupling());
+    many.set_matrix(one.system().diagonal() + one.system().coupling() + one.system().border() +
+                    one.system().corner());
     many.set_rhs(one.rhs());
     many.set_num_rhs(one.num_rhs());
     *many.mutable_options() = one.options();
@@ -306,11 +319,14 @@ class Client {
     request.set_parts(static_cast<v1::InverseParts>(input_.ConsumeIntegralInRange<int>(0, 4)));
     request.set_first_block(input_.ConsumeIntegralInRange<int>(-1, 6));
     request.set_num_blocks(input_.ConsumeIntegralInRange<int>(-1, 6));
+    request.set_border(input_.ConsumeBool());
     v1::SelectedInverseReply reply;
     int64_t bytes = 0;
     if (!caller_.AskChunked("SelectedInverse", {request.SerializeAsString()}, &reply, &bytes))
       return;
-    FUZZ_CHECK(bytes == reply.head().diagonal_bytes() + reply.head().coupling_bytes());
+    const v1::SelectedInverseHead& head = reply.head();
+    FUZZ_CHECK(bytes == head.diagonal_bytes() + head.coupling_bytes() + head.border_bytes() +
+                            head.corner_bytes());
   }
 
   void Sample() {

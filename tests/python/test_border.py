@@ -129,7 +129,7 @@ def test_what_a_border_does_not_have_is_refused(client: blockd.Client, chunky: b
 @pytest.mark.parametrize("options", [{"residual": True}, {"max_refinements": 1}])
 def test_what_a_solve_does_not_have_is_refused(client: blockd.Client, chunky: blockd.Client, options: Any) -> None:
     for one in (client, chunky):
-        with one.factor(D, E, border=B, corner=C) as A, pytest.raises(blockd.FailedPrecondition):
+        with one.factor(D, E, border=B, corner=C) as A, pytest.raises(blockd.InvalidArgument):
             A.solve(b, **options)
         with pytest.raises(blockd.InvalidArgument):
             one.factor_solve(D, E, b, border=B, corner=C, **options)

@@ -183,6 +183,21 @@ TEST_F(SolverCoreArrowheadTest, WhatBordersDoNotHaveIsRefused) {
   params.residual = true;
   core_->FactorSolve(pending.context, params, pending.Callback());
   EXPECT_EQ(FieldOf(pending.Wait().status()), "options.residual");
+  const Handle handle = Held(arrowhead_);
+  for (const bool residual : {true, false}) {
+    Pending<server::SolveReply> solve;
+    AskAsAlice(solve, kRows);
+    core_->Solve(solve.context,
+                 {.handle = handle,
+                  .num_rhs = 1,
+                  .rhs = std::as_bytes(std::span(solve.rhs)),
+                  .solution = std::as_writable_bytes(std::span(solve.solution)),
+                  .residual = residual,
+                  .max_refinements = residual ? 0 : 1},
+                 solve.Callback());
+    EXPECT_EQ(FieldOf(solve.Wait().status()),
+              residual ? "options.residual" : "options.max_refinements");
+  }
 }
 
 TEST_F(SolverCoreArrowheadTest, TheBorderIsPartOfTheShapeOfAHandle) {

@@ -59,10 +59,10 @@ absl::Status CheckSpec(const MatrixForm& form) {
   return InvalidFieldError("spec", ToString(shape), std::string(status.message()));
 }
 
-absl::Status CheckNoBorder(const MatrixForm& form, std::string_view option, bool asked) {
-  if (form.border_rows == 0 || !asked) return absl::OkStatus();
-  return InvalidFieldError(option, absl::StrCat("asked for with arrow_size ", form.border_rows),
-                           "nothing of the kind with a border");
+absl::Status CheckNoBorder(const BorderedShape& shape, std::string_view option, bool asked) {
+  if (shape.border_rows == 0 || !asked) return absl::OkStatus();
+  return InvalidFieldError(option, absl::StrCat("given with arrow_size ", shape.border_rows),
+                           "its default with a border");
 }
 
 absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits) {
@@ -80,11 +80,12 @@ absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits) {
   if (!status.ok()) return status;
   if (!(status = CheckSystems(params.num_systems, limits)).ok()) return status;
   if (!(status = CheckLease(params.lease, limits)).ok()) return status;
-  status = CheckNoBorder(params.form, "options.keep_matrix", params.keep_matrix);
-  status.Update(CheckNoBorder(params.form, "options.accuracy",
+  const BorderedShape shape = params.form.bordered_shape();
+  status = CheckNoBorder(shape, "options.keep_matrix", params.keep_matrix);
+  status.Update(CheckNoBorder(shape, "options.accuracy",
                               params.accuracy == Accuracy::kGuaranteed));
   status.Update(
-      CheckNoBorder(params.form, "options.condition_estimate", params.condition_estimate));
+      CheckNoBorder(shape, "options.condition_estimate", params.condition_estimate));
   if (!status.ok()) return status;
   if (params.idempotency_key.size() > kMaxKeyBytes) {
     return InvalidFieldError("options.idempotency_key",

@@ -13,7 +13,7 @@ namespace blockd::server {
 
 absl::Status CheckSpec(const MatrixForm& form);
 // What borders do not have: INVALID_ARGUMENT where it is asked for with one.
-absl::Status CheckNoBorder(const MatrixForm& form, std::string_view option, bool asked);
+absl::Status CheckNoBorder(const BorderedShape& shape, std::string_view option, bool asked);
 absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits);
 absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits);
 absl::Status CheckColumns(int64_t num_rhs, const CoreLimits& limits);

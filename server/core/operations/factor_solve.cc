@@ -94,12 +94,13 @@ absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) co
   absl::Status status = CheckSystems(static_cast<int64_t>(systems), shard_->limits());
   if (status.ok()) status = CheckSpec(params.form);
   if (!status.ok()) return status;
-  status = CheckNoBorder(params.form, "keep_matrix", params.keep_matrix);
+  const BorderedShape shape = params.form.bordered_shape();
+  status = CheckNoBorder(shape, "keep_matrix", params.keep_matrix);
   status.Update(
-      CheckNoBorder(params.form, "accuracy", params.accuracy == Accuracy::kGuaranteed));
-  status.Update(CheckNoBorder(params.form, "options.residual", params.residual));
+      CheckNoBorder(shape, "accuracy", params.accuracy == Accuracy::kGuaranteed));
+  status.Update(CheckNoBorder(shape, "options.residual", params.residual));
   status.Update(
-      CheckNoBorder(params.form, "options.max_refinements", params.max_refinements > 0));
+      CheckNoBorder(shape, "options.max_refinements", params.max_refinements > 0));
   if (!status.ok()) return status;
   if (params.solves.size() != systems) {
     return InvalidFieldError("rhs", absl::StrCat(params.solves.size(), " solves"),

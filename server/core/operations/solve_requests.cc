@@ -104,6 +104,11 @@ absl::Status SolveRequests::Check(const SolveManyParams& params,
     status = CheckFiniteRhs(shape.scalar, factorization.rows(), columns.rhs);
     if (!status.ok()) return status;
   }
+  const BorderedShape bordered = factorization.bordered_shape();
+  status.Update(CheckNoBorder(bordered, "options.residual", params.residual));
+  status.Update(
+      CheckNoBorder(bordered, "options.max_refinements", params.max_refinements > 0));
+  if (!status.ok()) return status;
   if (params.needs_matrix() && !factorization.matrix()) {
     return absl::FailedPreconditionError(
         "residuals and refinement need a factorization that kept its matrix (keep_matrix)");
