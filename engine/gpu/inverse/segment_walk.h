@@ -1,0 +1,421 @@
+// Device code: a segment of small blocks, walked through by one thread block from its end to its
+// beginning with all that a step reads in shared memory. For an interior j with its next block r
+// and the left separator l:
+//
+//     V = inv(L)'    G = -V C'    H = -V W'
+//     Z(j,r) = G Z(r,r) + H Z(l,r)        Z(j,l) = G Z(r,l) + H Z(l,l)
+//     Z(j,j) = V V' + G Z(j,r)' + H Z(j,l)'
+//
+// A warp has 16 rows of G and of Z(j,r), another the same of H and Z(j,l). G takes the place of C,
+// H that of W, Z(j,r) that of V and Z(j,l) that of Z(r,l).
+#ifndef BLOCKD_ENGINE_GPU_INVERSE_SEGMENT_WALK_H_
+#define BLOCKD_ENGINE_GPU_INVERSE_SEGMENT_WALK_H_
+
+#include "engine/gpu/inverse/segments_args.h"
+#include "engine/gpu/tile/tile_copies.h"
+
+namespace blockd::gpu::inverse {
+
+// The segment that a thread block has. It stands in shared memory: registers are for the blocks.
+struct WalkAssignment {
+  int level_index = 0;
+  int64_t segment = 0;  // of the level
+  SegmentRange range;
+  int last = 0;  // the interior that the walk ends with; range.count: there is none
+
+  // The base first, then level after level, a level's longest segments first.
+  __device__ WalkAssignment(const InvertSegmentsArgs& args, int64_t ticket) {
+    while (ticket >=
+           args.levels[level_index].segments_before + args.levels[level_index].num_segments) {
+      ++level_index;
+    }
+    const SegmentsLevel& level = args.levels[level_index];
+    const int64_t i = ticket - level.segments_before, behind = level.num_segments - 1;
+    segment = level.first_segment + (i == 0 ? 0 : i == 1 ? behind : i - 1);
+    range = level.shape.segment(segment);
+    last = static_cast<int>(LastInterior(range, level.out));
+  }
+};
+
+template <typename T, int kTile>
+class SegmentWalk {
+  // As factorizations of such blocks.
+  using Real = Arithmetic<T, kTile>;
+  using Layout = ResultLayout<Real>;
+  static constexpr int kLead = kLd<T, kTile>, kSquare = kTile * kLead;
+  static constexpr int kRowTiles = kTile / 16, kColumnTiles = kTile / kProductColumns;
+  static constexpr int kSets = WalkSets(kTile);
+  // The lower triangle of Z(j,j) is formed in pieces of 16 rows and kProductColumns columns.
+  static constexpr int kPiecesDown = 16 / kProductColumns;
+  static constexpr int kPieces = kPiecesDown * kRowTiles * (kRowTiles + 1) / 2;
+
+ public:
+  static constexpr int kWarps = kTile / 8, kThreads = kWarps * kWarp;
+  static constexpr int kSharedScalars = (3 + 3 * kSets) * kSquare;
+
+  __device__ SegmentWalk(const InvertSegmentsArgs& args, const WalkAssignment& assignment,
+                         T* shared)
+      : args_(args),
+        level_(args.levels[assignment.level_index]),
+        assignment_(assignment),
+        range_(assignment.range),
+        n_(static_cast<int>(level_.shape.n)),
+        depth_((n_ + 7) / 8 * 8),
+        thread_(static_cast<int>(threadIdx.x)),
+        warp_(thread_ / kWarp),
+        row_(warp_ % kRowTiles * 16),
+        half_(warp_ / kRowTiles),
+        zrr_(shared) {
+#pragma unroll
+    for (int u = 0; u < kMine; ++u) pieces_[u] = Piece(warp_ + u * kWarps);
+  }
+
+  __device__ void Run() {
+    if (assignment_.last == range_.count) {
+      AwaitAbove();
+      if (HasTarget()) BringDown();
+    } else if (range_.has_fill()) {
+      Walk<true>();
+    } else {
+      Walk<false>();
+    }
+    Release();
+  }
+
+ private:
+  static constexpr int kMine = (kPieces + kWarps - 1) / kWarps;  // pieces of a warp, at most
+  // Column tiles that a warp forms of a product: of two products one, or half of the only one.
+  template <bool kFill>
+  static constexpr int kStrip = kFill || kColumnTiles == 1 ? kColumnTiles : kColumnTiles / 2;
+
+  struct Piece {
+    int row = kTile, column = 0;  // kTile: none
+
+    Piece() = default;
+    __device__ explicit Piece(int i) {
+      int tile = 0;
+      while (i >= (tile + 1) * kPiecesDown) i -= ++tile * kPiecesDown;
+      row = 16 * tile, column = kProductColumns * i;
+    }
+  };
+  using Pieces = Real[kMine][1][4];
+
+  template <bool kFill>
+  __device__ void Walk() {
+    const int first = static_cast<int>(range_.count) - 1;
+    Fetch(first);
+#pragma unroll 1
+    for (int k = first;; --k) {
+      const bool last = k == assignment_.last, has_next = k < first || HasTarget();
+      CopyWait();
+      __syncthreads();
+      if (!last) kSets > 1 ? Fetch(k - 1) : Ask(k - 1);
+      Pieces squares = {};
+      FormSquares(k, squares);
+      if (has_next) FormGains<kFill>(k);
+      // What is before here waits for no other segment.
+      if (k == first) {
+        AwaitAbove();
+        if (HasTarget()) BringDown();
+      }
+      if (has_next) {
+        FormCouplings<kFill>(k);
+        AddCouplings<kFill>(k, squares);
+        StoreBlock(V(k), !range_.reversed, NextCoupling(k));
+      }
+      KeepSquares(squares);
+      __syncthreads();
+      if (!last && kSets == 1) Fetch(k - 1);
+      StoreDiagonal(range_.block(k));
+      if (last) break;
+    }
+    if (kFill && assignment_.last == 0) {
+      StoreBlock(zrl(), false, level_.out.template Coupling<T>(range_.first - 1, n_));
+    }
+  }
+
+  // --- What it waits for, and whom it tells
+  // -------------------------------------------------------
+
+  // The separators' blocks in the chain above are left by the segments that they are in there.
+  __device__ void AwaitAbove() const {
+    if (assignment_.level_index > 0 && thread_ < 2) {
+      const SegmentsLevel& above = args_.levels[assignment_.level_index - 1];
+      const int64_t separator = thread_ == 0 ? range_.left : range_.right;
+      if (separator >= 0) {
+        const uint32_t* const flag = Done(above, above.shape.segment_of(separator));
+        while (!IsRaised(flag, args_.epoch)) {
+        }
+      }
+    }
+    __syncthreads();
+  }
+  __device__ void Release() const {
+    if (assignment_.level_index + 1 == args_.num_levels) return;
+    SyncToSignal();
+    if (thread_ == 0) RaiseFlag(Done(level_, assignment_.segment), args_.epoch);
+  }
+  __device__ uint32_t* Done(const SegmentsLevel& level, int64_t segment) const {
+    return args_.done + level.segments_before + segment - level.first_segment;
+  }
+
+  // --- Blocks that come and go
+  // --------------------------------------------------------------------
+
+  __device__ T* zrl() const { return zrr_ + kSquare; }
+  __device__ T* zll() const { return zrr_ + 2 * kSquare; }
+  __device__ T* V(int k) const { return zrr_ + (3 + 3 * (k % kSets)) * kSquare; }
+  __device__ T* C(int k) const { return V(k) + kSquare; }
+  __device__ T* W(int k) const { return V(k) + 2 * kSquare; }
+
+  __device__ const T* Factor(int64_t offset) const {
+    return static_cast<const T*>(args_.factor) + offset;
+  }
+  __device__ const T* Inverse(int k) const {
+    return Factor(level_.inverse_offset) + (range_.slot + k) * TriangleSize(n_);
+  }
+  __device__ const T* Next(int k) const {
+    return Factor(level_.next_offset) + (range_.slot + k) * n_ * n_;
+  }
+  __device__ const T* Fill(int k) const {
+    return Factor(level_.fill_offset) + (range_.fill_slot + k) * n_ * n_;
+  }
+  __device__ const Chain& Above() const {
+    return assignment_.level_index > 0 ? args_.levels[assignment_.level_index - 1].out
+                                       : args_.above;
+  }
+  __device__ bool HasTarget() const { return range_.target() >= 0; }
+  // Where Z(j,r) goes, or its transpose if the segment is not reversed.
+  __device__ T* NextCoupling(int k) const {
+    const int64_t block = range_.block(k);
+    return level_.out.template Coupling<T>(range_.reversed ? block - 1 : block, n_);
+  }
+
+  // Starts copies of what the k-th interior has in the factor.
+  __device__ void Fetch(int k) const {
+    LoadTriangle(Inverse(k), V(k));
+    if (k + 1 < range_.count || HasTarget()) LoadSquare(Next(k), C(k));
+    if (range_.has_fill()) LoadSquare(Fill(k), W(k));
+  }
+  // Lets it come closer.
+  __device__ void Ask(int k) const {
+    Ask(Inverse(k), static_cast<int>(TriangleSize(n_)));
+    Ask(Next(k), n_ * n_);
+    if (range_.has_fill()) Ask(Fill(k), n_ * n_);
+  }
+  __device__ void Ask(const T* from, int scalars) const {
+    constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+    for (int i = thread_ * kLine; i < scalars; i += kThreads * kLine) Prefetch(from + i);
+  }
+  __device__ void LoadSquare(const T* from, T* to) const {
+    const CouplingSource<T> source = {from, 1, n_};
+    if (n_ == kTile) {
+      TileCopies<T, kTile, true, kThreads>::LoadCoupling(to, source, n_, thread_, kThreads);
+    } else {
+      TileCopies<T, kTile, false, kThreads>::LoadCoupling(to, source, n_, thread_, kThreads);
+    }
+  }
+  // inv(L), whose columns are the rows of V; zeros above its diagonal where they are multiplied.
+  __device__ void LoadTriangle(const T* stored, T* to) const {
+#pragma unroll 2
+    for (int i = thread_; i < kTile * kTile; i += kThreads) {
+      const int row = i % kTile, column = i / kTile;
+      if (row < column / 16 * 16) continue;
+      const int first = column / kPanelColumns * kPanelColumns;
+      const int at = first * n_ - first * (first - kPanelColumns) / 2 +
+                     (column - first) * (n_ - first) + row - first;
+      T* const place = to + column * kLead + row;
+      if (row >= column && row < n_) {
+        CopyAsync(place, stored + at);
+      } else {
+        *place = 0;
+      }
+    }
+  }
+  // Z of the separators that a walk begins with; the right one's is of this chain too.
+  __device__ void BringDown() const {
+    const Chain& above = Above();
+    LoadSquare(above.template Diagonal<T>(range_.reversed ? range_.left : range_.right, n_), zrr_);
+    if (range_.has_fill()) {
+      LoadSquare(above.template Coupling<T>(range_.left, n_), zrl());
+      LoadSquare(above.template Diagonal<T>(range_.left, n_), zll());
+    }
+    CopyWait();
+    __syncthreads();
+    if (range_.right >= 0) StoreDiagonal(range_.first + range_.count);
+  }
+
+  // zrr_ as Z of a block of this chain, as far as that is wanted.
+  __device__ void StoreDiagonal(int64_t block) const {
+    StoreBlock(zrr_, false, level_.out.template Diagonal<T>(block, n_));
+    T* const entries = level_.out.template Entries<T>(block, n_);
+    if (entries && thread_ < n_) entries[thread_] = zrr_[thread_ * (kLead + 1)];
+  }
+  __device__ void StoreBlock(const T* tile, bool transposed, T* out) const {
+    if (out == nullptr) return;
+    const int along = transposed ? kLead : 1, across = transposed ? 1 : kLead;
+#pragma unroll 4
+    for (int i = thread_; i < kTile * kTile; i += kThreads) {
+      const int row = i % kTile, column = i / kTile;
+      if (row < n_ && column < n_) out[column * n_ + row] = tile[row * along + column * across];
+    }
+  }
+
+  // --- Products
+  // -----------------------------------------------------------------------------------
+
+  // sums += A B', eight columns of A and of B from k on. B: as it stands, kProductColumns rows a
+  // tile, or if kTransposed, B' does.
+  template <bool kTransposed, int kTiles>
+  __device__ static void Multiply(Real (&sums)[kTiles][4], const LeftOperand<Real>& left,
+                                  const T* b, int k) {
+    RightOperand<Real> right[kTiles];
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      const T* const rows = b + j * kProductColumns * (kTransposed ? kLead : 1);
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        right[j][q] = kTransposed ? ColumnFragment<kLead, Real>(rows, k + 4 * q)
+                                  : RowFragment<kLead, Real>(rows, k + 4 * q);
+      }
+    }
+    if constexpr (sizeof(Real) == 8) {
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) MmaDepth8(sums[j], left, right[j]);
+    } else {
+      MultiplyTiles(sums, left, right, 0);
+    }
+  }
+  // Eight columns of V from k on, whose 16 rows are columns of inv(L).
+  __device__ static void LoadUpper(LeftOperand<Real>& left, const T* columns, int k) {
+#pragma unroll
+    for (int i = 0; i < 2 * kLeftRows; ++i) {
+      left[i] =
+          ColumnFragment<kLead, Real>(columns + i % kLeftRows * 8 * kLead, k + i / kLeftRows * 4);
+    }
+  }
+
+  // V V'. Row i of V begins in column i.
+  __device__ void FormSquares(int k, Pieces& squares) const {
+    const T* const v = V(k);
+#pragma unroll
+    for (int u = 0; u < kMine; ++u) {
+      const Piece& piece = pieces_[u];
+#pragma unroll 2
+      for (int at = piece.row; at < depth_; at += 8) {
+        LeftOperand<Real> left;
+        LoadUpper(left, v + piece.row * kLead, at);
+        Multiply<true>(squares[u], left, v + piece.column * kLead, at);
+      }
+    }
+  }
+
+  // The warp's first column of a product.
+  template <bool kFill>
+  __device__ int Column() const {
+    return kFill ? 0 : half_ * kStrip<kFill> * kProductColumns;
+  }
+
+  template <bool kFill>
+  __device__ void FormGains(int k) const {
+    T* const gain = kFill && half_ == 1 ? W(k) : C(k);
+    const int column = Column<kFill>();
+    Real sums[kStrip<kFill>][4] = {};
+    if (column < kTile) {
+#pragma unroll 2
+      for (int at = row_; at < depth_; at += 8) {
+        LeftOperand<Real> left;
+        LoadUpper(left, V(k) + row_ * kLead, at);
+        Multiply<false>(sums, left, gain + column, at);
+      }
+    }
+    __syncthreads();
+    if (column < kTile) Keep<true>(sums, gain + column * kLead);
+    __syncthreads();
+  }
+
+  template <bool kFill>
+  __device__ void FormCouplings(int k) const {
+    const bool of_left = kFill && half_ == 1;
+    const int column = Column<kFill>();
+    Real sums[kStrip<kFill>][4] = {};
+    if (of_left) {
+      AddProduct<true>(sums, C(k), zrl());
+      AddProduct<false>(sums, W(k), zll());
+    } else if (column < kTile) {
+      AddProduct<false>(sums, C(k), zrr_ + column);
+      if (kFill) AddProduct<false>(sums, W(k), zrl());
+    }
+    __syncthreads();
+    if (column < kTile) Keep<false>(sums, (of_left ? zrl() : V(k)) + column * kLead);
+    __syncthreads();
+  }
+  // sums += A B' of the warp's rows of A, or A B if kTransposed.
+  template <bool kTransposed, int kTiles>
+  __device__ void AddProduct(Real (&sums)[kTiles][4], const T* a, const T* b) const {
+#pragma unroll 2
+    for (int at = 0; at < depth_; at += 8) {
+      LeftOperand<Real> left;
+      LoadRows<kLead, Real>(left, a + row_, at);
+      Multiply<kTransposed>(sums, left, b, at);
+    }
+  }
+  // Into the warp's rows of a tile, from a column on.
+  template <bool kMinus, int kTiles>
+  __device__ void Keep(const Real (&sums)[kTiles][4], T* columns) const {
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      Real entries[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) entries[e] = kMinus ? -sums[j][e] : sums[j][e];
+      StoreTile<kLead>(columns + j * kProductColumns * kLead + row_, entries);
+    }
+  }
+
+  template <bool kFill>
+  __device__ void AddCouplings(int k, Pieces& squares) const {
+#pragma unroll
+    for (int u = 0; u < kMine; ++u) {
+      const Piece& piece = pieces_[u];
+      if (piece.row >= kTile) break;
+#pragma unroll 2
+      for (int at = 0; at < depth_; at += 8) {
+        LeftOperand<Real> left;
+        LoadRows<kLead, Real>(left, C(k) + piece.row, at);
+        Multiply<false>(squares[u], left, V(k) + piece.column, at);
+        if (!kFill) continue;
+        LoadRows<kLead, Real>(left, W(k) + piece.row, at);
+        Multiply<false>(squares[u], left, zrl() + piece.column, at);
+      }
+    }
+  }
+  // Z(j,j) in place of Z(r,r), both triangles.
+  __device__ void KeepSquares(const Pieces& squares) const {
+#pragma unroll
+    for (int u = 0; u < kMine; ++u) {
+      if (pieces_[u].row >= kTile) break;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = pieces_[u].row + Layout::Row() + Layout::Down(e);
+        const int column = pieces_[u].column + Layout::Column() + Layout::Across(e);
+        if (column > row) continue;
+        const T value = static_cast<T>(squares[u][0][e]);
+        zrr_[column * kLead + row] = value;
+        zrr_[row * kLead + column] = value;
+      }
+    }
+  }
+
+  const InvertSegmentsArgs& args_;
+  const SegmentsLevel& level_;
+  const WalkAssignment& assignment_;
+  const SegmentRange& range_;
+  const int n_, depth_;  // depth_: n, whole eights
+  const int thread_, warp_, row_, half_;
+  Piece pieces_[kMine];
+  T* const zrr_;
+};
+
+}  // namespace blockd::gpu::inverse
+
+#endif  // BLOCKD_ENGINE_GPU_INVERSE_SEGMENT_WALK_H_
