@@ -8,17 +8,18 @@
 #include "engine/gpu/plan/plan_args.h"
 #include "engine/gpu/runtime/workspace.h"
 #include "engine/gpu/segment/segment.h"
-#include "engine/gpu/segment/sizes.h"
 
 namespace blockd::gpu::inverse {
 namespace {
 
-// Whether thread blocks walk through segments with all that a step reads in shared memory.
+// Of shared memory, that a thread block takes which walks through a segment.
+int64_t WalkBytes(const Shape& shape) {
+  const bool is_float = shape.scalar == Scalar::kFloat32;
+  return WalkSharedBytes(is_float, WalkTile(shape.block_size)) + kWalkDeclaredBytes;
+}
+// Whether all that a step reads has room there.
 bool FitsSegments(const Shape& shape, const DeviceLimits& limits) {
-  if (shape.block_size > kLargestWalked) return false;
-  const int64_t tile = segment::TileOf(shape.block_size);
-  return WalkSharedBytes(shape.scalar == Scalar::kFloat32, tile) + kWalkDeclaredBytes <=
-         limits.block_shared_bytes;
+  return shape.block_size <= kLargestWalked && WalkBytes(shape) <= limits.block_shared_bytes;
 }
 
 // Thread blocks that have room at a time, one in 32 less where solves beside them would wait long
@@ -26,11 +27,10 @@ bool FitsSegments(const Shape& shape, const DeviceLimits& limits) {
 int64_t WalkPlaces(const EliminationPlan& plan, const DeviceLimits& limits) {
   constexpr int64_t kRoom = 32;
   const Shape& shape = plan.shape();
-  const int64_t tile = segment::TileOf(shape.block_size);
-  const int64_t bytes =
-      WalkSharedBytes(shape.scalar == Scalar::kFloat32, tile) + kWalkDeclaredBytes;
+  const int64_t resident =
+      WalkResident(shape.scalar == Scalar::kFloat32, WalkTile(shape.block_size));
   const int64_t places = limits.multiprocessors *
-                         std::clamp<int64_t>(limits.shared_bytes / bytes, 1, WalkResident(tile));
+                         std::clamp<int64_t>(limits.shared_bytes / WalkBytes(shape), 1, resident);
   int64_t longest = 0;
   for (const Segment& segment : plan.levels()[0].segments) {
     longest = std::max(longest, segment.count);

@@ -6,12 +6,14 @@
 //     Z(j,r) = G Z(r,r) + H Z(l,r)        Z(j,l) = G Z(r,l) + H Z(l,l)
 //     Z(j,j) = V V' + G Z(j,r)' + H Z(j,l)'
 //
-// A warp has 16 rows of G and of Z(j,r), another the same of H and Z(j,l). G takes the place of C,
-// H that of W, Z(j,r) that of V and Z(j,l) that of Z(r,l).
+// A warp has some rows of G and of Z(j,r), another the same of H and Z(j,l), or the same warp where
+// it is the only one. G takes the place of C, H that of W, Z(j,r) that of V and Z(j,l) that of
+// Z(r,l).
 #ifndef BLOCKD_ENGINE_GPU_INVERSE_SEGMENT_WALK_H_
 #define BLOCKD_ENGINE_GPU_INVERSE_SEGMENT_WALK_H_
 
 #include "engine/gpu/inverse/segments_args.h"
+#include "engine/gpu/inverse/walk_products.h"
 #include "engine/gpu/tile/tile_copies.h"
 
 namespace blockd::gpu::inverse {
@@ -39,14 +41,15 @@ struct WalkAssignment {
 
 template <typename T, int kTile>
 class SegmentWalk {
-  // As factorizations of such blocks.
-  using Real = Arithmetic<T, kTile>;
-  using Layout = ResultLayout<Real>;
+  using Products = WalkProducts<T, kTile>;
+  using Left = typename Products::Left;
+  using Sum = typename Products::Sum;
   static constexpr int kLead = kLd<T, kTile>, kSquare = kTile * kLead;
-  static constexpr int kRowTiles = kTile / 16, kColumnTiles = kTile / kProductColumns;
+  static constexpr int kRows = Products::kRows, kColumns = Products::kColumns;
+  static constexpr int kRowTiles = kTile / kRows, kColumnTiles = kTile / kColumns;
   static constexpr int kSets = WalkSets(kTile);
-  // The lower triangle of Z(j,j) is formed in pieces of 16 rows and kProductColumns columns.
-  static constexpr int kPiecesDown = 16 / kProductColumns;
+  // The lower triangle of Z(j,j) is formed in pieces of kRows rows and kColumns columns.
+  static constexpr int kPiecesDown = kRows / kColumns;
   static constexpr int kPieces = kPiecesDown * kRowTiles * (kRowTiles + 1) / 2;
 
  public:
@@ -63,7 +66,7 @@ class SegmentWalk {
         depth_((n_ + 7) / 8 * 8),
         thread_(static_cast<int>(threadIdx.x)),
         warp_(thread_ / kWarp),
-        row_(warp_ % kRowTiles * 16),
+        row_(warp_ % kRowTiles * kRows),
         half_(warp_ / kRowTiles),
         zrr_(shared) {
 #pragma unroll
@@ -84,9 +87,14 @@ class SegmentWalk {
 
  private:
   static constexpr int kMine = (kPieces + kWarps - 1) / kWarps;  // pieces of a warp, at most
-  // Column tiles that a warp forms of a product: of two products one, or half of the only one.
+  // Of two products that are alike, those that a warp forms, and their column tiles; of the only
+  // one half.
+  template <bool kFill>
+  static constexpr int kProducts = kFill&& kWarps == 1 ? 2 : 1;
   template <bool kFill>
   static constexpr int kStrip = kFill || kColumnTiles == 1 ? kColumnTiles : kColumnTiles / 2;
+  template <bool kFill>
+  using Strips = Sum[kProducts<kFill>][kStrip<kFill>];
 
   struct Piece {
     int row = kTile, column = 0;  // kTile: none
@@ -95,10 +103,10 @@ class SegmentWalk {
     __device__ explicit Piece(int i) {
       int tile = 0;
       while (i >= (tile + 1) * kPiecesDown) i -= ++tile * kPiecesDown;
-      row = 16 * tile, column = kProductColumns * i;
+      row = kRows * tile, column = kColumns * i;
     }
   };
-  using Pieces = Real[kMine][1][4];
+  using Pieces = Sum[kMine][1];
 
   template <bool kFill>
   __device__ void Walk() {
@@ -108,7 +116,7 @@ class SegmentWalk {
     for (int k = first;; --k) {
       const bool last = k == assignment_.last, has_next = k < first || HasTarget();
       CopyWait();
-      __syncthreads();
+      Sync();
       if (!last) kSets > 1 ? Fetch(k - 1) : Ask(k - 1);
       Pieces squares = {};
       FormSquares(k, squares);
@@ -124,13 +132,22 @@ class SegmentWalk {
         StoreBlock(V(k), !range_.reversed, NextCoupling(k));
       }
       KeepSquares(squares);
-      __syncthreads();
+      Sync();
       if (!last && kSets == 1) Fetch(k - 1);
       StoreDiagonal(range_.block(k));
       if (last) break;
     }
     if (kFill && assignment_.last == 0) {
       StoreBlock(zrl(), false, level_.out.template Coupling<T>(range_.first - 1, n_));
+    }
+  }
+
+  // The barrier of those who share the segment.
+  __device__ static void Sync() {
+    if constexpr (kWarps == 1) {
+      SyncWarp();
+    } else {
+      __syncthreads();
     }
   }
 
@@ -148,7 +165,7 @@ class SegmentWalk {
         }
       }
     }
-    __syncthreads();
+    Sync();
   }
   __device__ void Release() const {
     if (assignment_.level_index + 1 == args_.num_levels) return;
@@ -220,7 +237,7 @@ class SegmentWalk {
 #pragma unroll 2
     for (int i = thread_; i < kTile * kTile; i += kThreads) {
       const int row = i % kTile, column = i / kTile;
-      if (row < column / 16 * 16) continue;
+      if (row < column / kRows * kRows) continue;
       const int first = column / kPanelColumns * kPanelColumns;
       const int at = first * n_ - first * (first - kPanelColumns) / 2 +
                      (column - first) * (n_ - first) + row - first;
@@ -241,7 +258,7 @@ class SegmentWalk {
       LoadSquare(above.template Diagonal<T>(range_.left, n_), zll());
     }
     CopyWait();
-    __syncthreads();
+    Sync();
     if (range_.right >= 0) StoreDiagonal(range_.first + range_.count);
   }
 
@@ -264,37 +281,6 @@ class SegmentWalk {
   // --- Products
   // -----------------------------------------------------------------------------------
 
-  // sums += A B', eight columns of A and of B from k on. B: as it stands, kProductColumns rows a
-  // tile, or if kTransposed, B' does.
-  template <bool kTransposed, int kTiles>
-  __device__ static void Multiply(Real (&sums)[kTiles][4], const LeftOperand<Real>& left,
-                                  const T* b, int k) {
-    RightOperand<Real> right[kTiles];
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      const T* const rows = b + j * kProductColumns * (kTransposed ? kLead : 1);
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        right[j][q] = kTransposed ? ColumnFragment<kLead, Real>(rows, k + 4 * q)
-                                  : RowFragment<kLead, Real>(rows, k + 4 * q);
-      }
-    }
-    if constexpr (sizeof(Real) == 8) {
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) MmaDepth8(sums[j], left, right[j]);
-    } else {
-      MultiplyTiles(sums, left, right, 0);
-    }
-  }
-  // Eight columns of V from k on, whose 16 rows are columns of inv(L).
-  __device__ static void LoadUpper(LeftOperand<Real>& left, const T* columns, int k) {
-#pragma unroll
-    for (int i = 0; i < 2 * kLeftRows; ++i) {
-      left[i] =
-          ColumnFragment<kLead, Real>(columns + i % kLeftRows * 8 * kLead, k + i / kLeftRows * 4);
-    }
-  }
-
   // V V'. Row i of V begins in column i.
   __device__ void FormSquares(int k, Pieces& squares) const {
     const T* const v = V(k);
@@ -303,72 +289,91 @@ class SegmentWalk {
       const Piece& piece = pieces_[u];
 #pragma unroll 2
       for (int at = piece.row; at < depth_; at += 8) {
-        LeftOperand<Real> left;
-        LoadUpper(left, v + piece.row * kLead, at);
-        Multiply<true>(squares[u], left, v + piece.column * kLead, at);
+        Left left;
+        Products::LoadLeftAcross(left, v + piece.row * kLead, at);
+        Products::template Multiply<true>(squares[u], left, v + piece.column * kLead, at);
       }
     }
   }
 
-  // The warp's first column of a product.
+  // Whether the i-th product of the warp is the one of W, or of the left separator.
+  template <bool kFill>
+  __device__ bool IsSecond(int i) const {
+    return kFill && (kProducts<kFill> == 2 ? i == 1 : half_ == 1);
+  }
+  // The warp's first column of a product; kTile: it has none.
   template <bool kFill>
   __device__ int Column() const {
-    return kFill ? 0 : half_ * kStrip<kFill> * kProductColumns;
+    return kFill ? 0 : half_ * kStrip<kFill> * kColumns;
   }
 
   template <bool kFill>
   __device__ void FormGains(int k) const {
-    T* const gain = kFill && half_ == 1 ? W(k) : C(k);
     const int column = Column<kFill>();
-    Real sums[kStrip<kFill>][4] = {};
+    Strips<kFill> sums = {};
     if (column < kTile) {
 #pragma unroll 2
       for (int at = row_; at < depth_; at += 8) {
-        LeftOperand<Real> left;
-        LoadUpper(left, V(k) + row_ * kLead, at);
-        Multiply<false>(sums, left, gain + column, at);
+        Left left;
+        Products::LoadLeftAcross(left, V(k) + row_ * kLead, at);
+#pragma unroll
+        for (int i = 0; i < kProducts<kFill>; ++i) {
+          Products::template Multiply<false>(sums[i], left,
+                                             (IsSecond<kFill>(i) ? W(k) : C(k)) + column, at);
+        }
       }
     }
-    __syncthreads();
-    if (column < kTile) Keep<true>(sums, gain + column * kLead);
-    __syncthreads();
+    Sync();
+#pragma unroll
+    for (int i = 0; i < kProducts<kFill>; ++i) {
+      Keep<true>(sums[i], IsSecond<kFill>(i) ? W(k) : C(k), column);
+    }
+    Sync();
   }
 
   template <bool kFill>
   __device__ void FormCouplings(int k) const {
-    const bool of_left = kFill && half_ == 1;
     const int column = Column<kFill>();
-    Real sums[kStrip<kFill>][4] = {};
-    if (of_left) {
-      AddProduct<true>(sums, C(k), zrl());
-      AddProduct<false>(sums, W(k), zll());
-    } else if (column < kTile) {
-      AddProduct<false>(sums, C(k), zrr_ + column);
-      if (kFill) AddProduct<false>(sums, W(k), zrl());
+    Strips<kFill> sums = {};
+#pragma unroll
+    for (int i = 0; i < kProducts<kFill>; ++i) {
+      if (IsSecond<kFill>(i)) {
+        AddProduct<true>(sums[i], C(k), zrl());
+        AddProduct<false>(sums[i], W(k), zll());
+      } else if (column < kTile) {
+        AddProduct<false>(sums[i], C(k), zrr_ + column);
+        if (kFill) AddProduct<false>(sums[i], W(k), zrl());
+      }
     }
-    __syncthreads();
-    if (column < kTile) Keep<false>(sums, (of_left ? zrl() : V(k)) + column * kLead);
-    __syncthreads();
+    Sync();
+#pragma unroll
+    for (int i = 0; i < kProducts<kFill>; ++i) {
+      Keep<false>(sums[i], IsSecond<kFill>(i) ? zrl() : V(k), column);
+    }
+    Sync();
   }
-  // sums += A B' of the warp's rows of A, or A B if kTransposed.
-  template <bool kTransposed, int kTiles>
-  __device__ void AddProduct(Real (&sums)[kTiles][4], const T* a, const T* b) const {
+  // sums += A B of the warp's rows of A; `b` as Products::Multiply has it.
+  template <bool kAcross, int kTiles>
+  __device__ void AddProduct(Sum (&sums)[kTiles], const T* a, const T* b) const {
 #pragma unroll 2
     for (int at = 0; at < depth_; at += 8) {
-      LeftOperand<Real> left;
-      LoadRows<kLead, Real>(left, a + row_, at);
-      Multiply<kTransposed>(sums, left, b, at);
+      Left left;
+      Products::LoadLeft(left, a + row_, at);
+      Products::template Multiply<kAcross>(sums, left, b, at);
     }
   }
   // Into the warp's rows of a tile, from a column on.
   template <bool kMinus, int kTiles>
-  __device__ void Keep(const Real (&sums)[kTiles][4], T* columns) const {
+  __device__ void Keep(const Sum (&sums)[kTiles], T* tile, int column) const {
+    if (column >= kTile) return;
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
-      Real entries[4];
+      T* const to = tile + (column + j * kColumns) * kLead + row_;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) entries[e] = kMinus ? -sums[j][e] : sums[j][e];
-      StoreTile<kLead>(columns + j * kProductColumns * kLead + row_, entries);
+      for (int e = 0; e < Products::kEntries; ++e) {
+        to[Products::Column(e) * kLead + Products::Row(e)] =
+            static_cast<T>(kMinus ? -sums[j][e] : sums[j][e]);
+      }
     }
   }
 
@@ -380,12 +385,12 @@ class SegmentWalk {
       if (piece.row >= kTile) break;
 #pragma unroll 2
       for (int at = 0; at < depth_; at += 8) {
-        LeftOperand<Real> left;
-        LoadRows<kLead, Real>(left, C(k) + piece.row, at);
-        Multiply<false>(squares[u], left, V(k) + piece.column, at);
+        Left left;
+        Products::LoadLeft(left, C(k) + piece.row, at);
+        Products::template Multiply<false>(squares[u], left, V(k) + piece.column, at);
         if (!kFill) continue;
-        LoadRows<kLead, Real>(left, W(k) + piece.row, at);
-        Multiply<false>(squares[u], left, zrl() + piece.column, at);
+        Products::LoadLeft(left, W(k) + piece.row, at);
+        Products::template Multiply<false>(squares[u], left, zrl() + piece.column, at);
       }
     }
   }
@@ -395,9 +400,9 @@ class SegmentWalk {
     for (int u = 0; u < kMine; ++u) {
       if (pieces_[u].row >= kTile) break;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = pieces_[u].row + Layout::Row() + Layout::Down(e);
-        const int column = pieces_[u].column + Layout::Column() + Layout::Across(e);
+      for (int e = 0; e < Products::kEntries; ++e) {
+        const int row = pieces_[u].row + Products::Row(e);
+        const int column = pieces_[u].column + Products::Column(e);
         if (column > row) continue;
         const T value = static_cast<T>(squares[u][0][e]);
         zrr_[column * kLead + row] = value;

@@ -6,13 +6,13 @@
 
 #include "engine/gpu/inverse/launch.h"
 #include "engine/gpu/inverse/segment_walk.h"
-#include "engine/gpu/segment/sizes.h"
 
 namespace blockd::gpu::inverse {
 namespace {
 
 template <typename T, int kTile>
-__global__ void BLOCKD_LAUNCH_BOUNDS((SegmentWalk<T, kTile>::kThreads), WalkResident(kTile))
+__global__ void BLOCKD_LAUNCH_BOUNDS((SegmentWalk<T, kTile>::kThreads),
+                                     (WalkResident(std::is_same_v<T, float>, kTile)))
     InvertSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT InvertSegmentsArgs given) {
   const InvertSegmentsArgs& args = InPlace(given);
   BLOCKD_DYNAMIC_SHARED(double, shared, 16);
@@ -54,8 +54,9 @@ LaunchResult Allow(const DeviceLimits& limits) {
 
 LaunchResult PrepareSegments(const DeviceLimits& limits) {
   for (const LaunchResult& result :
-       {Allow<double, 16>(limits), Allow<double, 32>(limits), Allow<double, 64>(limits),
-        Allow<float, 16>(limits), Allow<float, 32>(limits), Allow<float, 64>(limits)}) {
+       {Allow<double, 8>(limits), Allow<double, 16>(limits), Allow<double, 32>(limits),
+        Allow<double, 64>(limits), Allow<float, 8>(limits), Allow<float, 16>(limits),
+        Allow<float, 32>(limits), Allow<float, 64>(limits)}) {
     if (!result.ok()) return result;
   }
   return {};
@@ -63,7 +64,8 @@ LaunchResult PrepareSegments(const DeviceLimits& limits) {
 
 template <typename T>
 LaunchResult InvertSegments(const InvertSegmentsArgs& args, int64_t thread_blocks, Stream stream) {
-  const int tile = segment::TileOf(args.levels[0].shape.n);
+  const int tile = WalkTile(args.levels[0].shape.n);
+  if (tile == 8) return Launch<T, 8>(args, thread_blocks, stream);
   if (tile == 16) return Launch<T, 16>(args, thread_blocks, stream);
   if (tile == 32) return Launch<T, 32>(args, thread_blocks, stream);
   return Launch<T, 64>(args, thread_blocks, stream);

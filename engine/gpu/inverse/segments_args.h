@@ -34,12 +34,15 @@ struct InvertSegmentsArgs {
   uint32_t* ticket = nullptr;  // counts what thread blocks have taken; zero before and after
 };
 
-// The largest blocks that are walked through so.
+// Rows of the tile that a block is in, and the largest one.
+BLOCKD_HOST_DEVICE constexpr int WalkTile(int64_t n) {
+  return n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64;
+}
 inline constexpr int64_t kLargestWalked = 64;
 
 // What a thread block has in shared memory: Z(r,r), Z(r,l), Z(l,l), and so many times V, C and W:
-// blocks of one warp's rows are fetched a step ahead.
-BLOCKD_HOST_DEVICE constexpr int WalkSets(int64_t tile) { return tile == 16 ? 2 : 1; }
+// those of few rows are fetched a step ahead.
+BLOCKD_HOST_DEVICE constexpr int WalkSets(int64_t tile) { return tile <= 16 ? 2 : 1; }
 BLOCKD_HOST_DEVICE constexpr int64_t WalkSharedBytes(bool is_float, int64_t tile) {
   return (3 + 3 * WalkSets(tile)) * tile * (is_float ? (tile + 8) * 4 : (tile + 4) * 8);
 }
@@ -47,8 +50,8 @@ BLOCKD_HOST_DEVICE constexpr int64_t WalkSharedBytes(bool is_float, int64_t tile
 inline constexpr int64_t kWalkDeclaredBytes = 1024;
 
 // Thread blocks that share a multiprocessor, if shared memory and registers allow.
-constexpr int WalkResident(int64_t tile) {
-  const int resident = tile == 64 ? 1 : tile == 32 ? 4 : 8;
+constexpr int WalkResident(bool is_float, int64_t tile) {
+  const int resident = tile == 64 ? (is_float ? 2 : 1) : tile == 32 ? 4 : tile == 16 ? 8 : 16;
   return kIsAmd && resident > 1 ? resident / 2 : resident;
 }
 
