@@ -66,8 +66,8 @@ class SegmentWalk {
         depth_((n_ + 7) / 8 * 8),
         thread_(static_cast<int>(threadIdx.x)),
         warp_(thread_ / kWarp),
-        row_(warp_ % kRowTiles * kRows),
         half_(warp_ / kRowTiles),
+        row_((half_ == 0 ? warp_ : kWarps - 1 - warp_) * kRows),
         zrr_(shared) {
 #pragma unroll
     for (int u = 0; u < kMine; ++u) pieces_[u] = Piece(warp_ + u * kWarps);
@@ -416,7 +416,8 @@ class SegmentWalk {
   const WalkAssignment& assignment_;
   const SegmentRange& range_;
   const int n_, depth_;  // depth_: n, whole eights
-  const int thread_, warp_, row_, half_;
+  // Rows of V are longer the further up: so warps of the same scheduler have some of either.
+  const int thread_, warp_, half_, row_;
   Piece pieces_[kMine];
   T* const zrr_;
 };
