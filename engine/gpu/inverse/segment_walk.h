@@ -14,7 +14,6 @@
 
 #include "engine/gpu/inverse/segments_args.h"
 #include "engine/gpu/inverse/walk_products.h"
-#include "engine/gpu/tile/tile_copies.h"
 
 namespace blockd::gpu::inverse {
 
@@ -63,11 +62,10 @@ class SegmentWalk {
         assignment_(assignment),
         range_(assignment.range),
         n_(static_cast<int>(level_.shape.n)),
-        depth_((n_ + 7) / 8 * 8),
         thread_(static_cast<int>(threadIdx.x)),
         warp_(thread_ / kWarp),
         half_(warp_ / kRowTiles),
-        row_((half_ == 0 ? warp_ : kWarps - 1 - warp_) * kRows),
+        row_(kRowTiles == 1 ? 0 : (half_ == 0 ? warp_ : kWarps - 1 - warp_) * kRows),
         zrr_(shared) {
 #pragma unroll
     for (int u = 0; u < kMine; ++u) pieces_[u] = Piece(warp_ + u * kWarps);
@@ -101,8 +99,9 @@ class SegmentWalk {
 
     Piece() = default;
     __device__ explicit Piece(int i) {
+      if (i >= kPieces) return;
       int tile = 0;
-      while (i >= (tile + 1) * kPiecesDown) i -= ++tile * kPiecesDown;
+      while (kRowTiles > 1 && i >= (tile + 1) * kPiecesDown) i -= ++tile * kPiecesDown;
       row = kRows * tile, column = kColumns * i;
     }
   };
@@ -110,34 +109,58 @@ class SegmentWalk {
 
   template <bool kFill>
   __device__ void Walk() {
-    const int first = static_cast<int>(range_.count) - 1;
-    Fetch(first);
+    const int first = static_cast<int>(range_.count) - 1, last = assignment_.last;
+    if (n_ < kTile) Clear();
+    for (int k = first; k > first - kSets && k >= last; --k) Fetch<kFill>(k);
+    CopyWait();
+    Sync();
+    // What is before AwaitAbove waits for no other segment.
+    Pieces squares = {};
+    FormSquares(first, squares);
+    if (HasTarget()) {
+      Strips<kFill> gains = {};
+      FormGains<kFill>(first, gains);
+      Sync();
+      KeepGains<kFill>(first, gains);
+    }
+    AwaitAbove();
+    if (HasTarget()) BringDown();
 #pragma unroll 1
     for (int k = first;; --k) {
-      const bool last = k == assignment_.last, has_next = k < first || HasTarget();
+      const bool is_last = k == last, has_next = k < first || HasTarget();
+      if (kSets == 1 && !is_last) Ask(k - 1);
+      if (has_next) FormCouplings<kFill>(k);
       CopyWait();
       Sync();
-      if (!last) kSets > 1 ? Fetch(k - 1) : Ask(k - 1);
-      Pieces squares = {};
-      FormSquares(k, squares);
-      if (has_next) FormGains<kFill>(k);
-      // What is before here waits for no other segment.
-      if (k == first) {
-        AwaitAbove();
-        if (HasTarget()) BringDown();
-      }
-      if (has_next) {
-        FormCouplings<kFill>(k);
-        AddCouplings<kFill>(k, squares);
-        StoreBlock(V(k), !range_.reversed, NextCoupling(k));
+      if (has_next) AddCouplings<kFill>(k, squares);
+      Pieces squares_next = {};
+      Strips<kFill> gains = {};
+      if (kSets > 1 && !is_last) {
+        FormSquares(k - 1, squares_next);
+        FormGains<kFill>(k - 1, gains);
       }
       KeepSquares(squares);
+      if (has_next) StoreBlock(V(k), !range_.reversed, NextCoupling(k));
       Sync();
-      if (!last && kSets == 1) Fetch(k - 1);
+      if (k - kSets >= last) Fetch<kFill>(k - kSets);
       StoreDiagonal(range_.block(k));
-      if (last) break;
+      if (is_last) break;
+      if (kSets == 1) {
+        CopyWait();
+        Sync();
+        FormSquares(k - 1, squares_next);
+        FormGains<kFill>(k - 1, gains);
+        Sync();
+      }
+      KeepGains<kFill>(k - 1, gains);
+      Sync();
+#pragma unroll
+      for (int u = 0; u < kMine; ++u) {
+#pragma unroll
+        for (int e = 0; e < Products::kEntries; ++e) squares[u][0][e] = squares_next[u][0][e];
+      }
     }
-    if (kFill && assignment_.last == 0) {
+    if (kFill && last == 0) {
       StoreBlock(zrl(), false, level_.out.template Coupling<T>(range_.first - 1, n_));
     }
   }
@@ -208,11 +231,18 @@ class SegmentWalk {
     return level_.out.template Coupling<T>(range_.reversed ? block - 1 : block, n_);
   }
 
+  // Zeros in all tiles: outside of the blocks they stay, whatever takes whose place.
+  __device__ void Clear() const {
+#pragma unroll 4
+    for (int i = thread_; i < kSharedScalars; i += kThreads) zrr_[i] = 0;
+    Sync();
+  }
   // Starts copies of what the k-th interior has in the factor.
+  template <bool kFill>
   __device__ void Fetch(int k) const {
     LoadTriangle(Inverse(k), V(k));
     if (k + 1 < range_.count || HasTarget()) LoadSquare(Next(k), C(k));
-    if (range_.has_fill()) LoadSquare(Fill(k), W(k));
+    if (kFill) LoadSquare(Fill(k), W(k));
   }
   // Lets it come closer.
   __device__ void Ask(int k) const {
@@ -225,24 +255,31 @@ class SegmentWalk {
     for (int i = thread_ * kLine; i < scalars; i += kThreads * kLine) Prefetch(from + i);
   }
   __device__ void LoadSquare(const T* from, T* to) const {
-    const CouplingSource<T> source = {from, 1, n_};
-    if (n_ == kTile) {
-      TileCopies<T, kTile, true, kThreads>::LoadCoupling(to, source, n_, thread_, kThreads);
-    } else {
-      TileCopies<T, kTile, false, kThreads>::LoadCoupling(to, source, n_, thread_, kThreads);
+    if (kTile >= 32 && n_ == kTile) {
+      constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kTile / kVector;
+#pragma unroll 4
+      for (int i = thread_; i < kVectors * kTile; i += kThreads) {
+        CopyAsync16(to + i / kVectors * kLead + i % kVectors * kVector, from + i * kVector);
+      }
+      return;
+    }
+#pragma unroll 2
+    for (int i = thread_; i < kTile * kTile; i += kThreads) {
+      const int row = i % kTile, column = i / kTile;
+      if (row < n_ && column < n_) CopyAsync(to + column * kLead + row, from + column * n_ + row);
     }
   }
-  // inv(L), whose columns are the rows of V; zeros above its diagonal where they are multiplied.
+  // inv(L), whose columns are the rows of V; zeros above its diagonal as far as those are read.
   __device__ void LoadTriangle(const T* stored, T* to) const {
 #pragma unroll 2
     for (int i = thread_; i < kTile * kTile; i += kThreads) {
       const int row = i % kTile, column = i / kTile;
-      if (row < column / kRows * kRows) continue;
+      if (row < column / kRows * kRows || row >= n_) continue;
       const int first = column / kPanelColumns * kPanelColumns;
       const int at = first * n_ - first * (first - kPanelColumns) / 2 +
                      (column - first) * (n_ - first) + row - first;
       T* const place = to + column * kLead + row;
-      if (row >= column && row < n_) {
+      if (row >= column) {
         CopyAsync(place, stored + at);
       } else {
         *place = 0;
@@ -281,6 +318,9 @@ class SegmentWalk {
   // --- Products
   // -----------------------------------------------------------------------------------
 
+  // n, whole eights.
+  __device__ int depth() const { return kTile <= 16 ? kTile : (n_ + 7) / 8 * 8; }
+
   // V V'. Row i of V begins in column i.
   __device__ void FormSquares(int k, Pieces& squares) const {
     const T* const v = V(k);
@@ -288,7 +328,7 @@ class SegmentWalk {
     for (int u = 0; u < kMine; ++u) {
       const Piece& piece = pieces_[u];
 #pragma unroll 2
-      for (int at = piece.row; at < depth_; at += 8) {
+      for (int at = piece.row; at < depth(); at += 8) {
         Left left;
         Products::LoadLeftAcross(left, v + piece.row * kLead, at);
         Products::template Multiply<true>(squares[u], left, v + piece.column * kLead, at);
@@ -308,27 +348,30 @@ class SegmentWalk {
   }
 
   template <bool kFill>
-  __device__ void FormGains(int k) const {
+  __device__ void FormGains(int k, Strips<kFill>& gains) const {
     const int column = Column<kFill>();
-    Strips<kFill> sums = {};
-    if (column < kTile) {
+    if (column >= kTile) return;
 #pragma unroll 2
-      for (int at = row_; at < depth_; at += 8) {
-        Left left;
-        Products::LoadLeftAcross(left, V(k) + row_ * kLead, at);
+    for (int at = row_; at < depth(); at += 8) {
+      Left left;
+      Products::LoadLeftAcross(left, V(k) + row_ * kLead, at);
 #pragma unroll
-        for (int i = 0; i < kProducts<kFill>; ++i) {
-          Products::template Multiply<false>(sums[i], left,
-                                             (IsSecond<kFill>(i) ? W(k) : C(k)) + column, at);
-        }
+      for (int i = 0; i < kProducts<kFill>; ++i) {
+        Products::template Multiply<false>(gains[i], left, Gain<kFill>(k, i) + column, at);
       }
     }
-    Sync();
+  }
+  template <bool kFill>
+  __device__ void KeepGains(int k, const Strips<kFill>& gains) const {
 #pragma unroll
     for (int i = 0; i < kProducts<kFill>; ++i) {
-      Keep<true>(sums[i], IsSecond<kFill>(i) ? W(k) : C(k), column);
+      Keep<true>(gains[i], Gain<kFill>(k, i), Column<kFill>());
     }
-    Sync();
+  }
+  // Where C or W is, then G or H.
+  template <bool kFill>
+  __device__ T* Gain(int k, int i) const {
+    return IsSecond<kFill>(i) ? W(k) : C(k);
   }
 
   template <bool kFill>
@@ -350,13 +393,12 @@ class SegmentWalk {
     for (int i = 0; i < kProducts<kFill>; ++i) {
       Keep<false>(sums[i], IsSecond<kFill>(i) ? zrl() : V(k), column);
     }
-    Sync();
   }
   // sums += A B of the warp's rows of A; `b` as Products::Multiply has it.
   template <bool kAcross, int kTiles>
   __device__ void AddProduct(Sum (&sums)[kTiles], const T* a, const T* b) const {
 #pragma unroll 2
-    for (int at = 0; at < depth_; at += 8) {
+    for (int at = 0; at < depth(); at += 8) {
       Left left;
       Products::LoadLeft(left, a + row_, at);
       Products::template Multiply<kAcross>(sums, left, b, at);
@@ -384,7 +426,7 @@ class SegmentWalk {
       const Piece& piece = pieces_[u];
       if (piece.row >= kTile) break;
 #pragma unroll 2
-      for (int at = 0; at < depth_; at += 8) {
+      for (int at = 0; at < depth(); at += 8) {
         Left left;
         Products::LoadLeft(left, C(k) + piece.row, at);
         Products::template Multiply<false>(squares[u], left, V(k) + piece.column, at);
@@ -415,7 +457,7 @@ class SegmentWalk {
   const SegmentsLevel& level_;
   const WalkAssignment& assignment_;
   const SegmentRange& range_;
-  const int n_, depth_;  // depth_: n, whole eights
+  const int n_;
   // Rows of V are longer the further up: so warps of the same scheduler have some of either.
   const int thread_, warp_, half_, row_;
   Piece pieces_[kMine];
