@@ -14,6 +14,7 @@
 
 #include "engine/gpu/inverse/segments_args.h"
 #include "engine/gpu/inverse/walk_products.h"
+#include "engine/gpu/segment/assignment.h"
 
 namespace blockd::gpu::inverse {
 
@@ -23,9 +24,14 @@ struct WalkAssignment {
   int64_t segment = 0;  // of the level
   SegmentRange range;
   int last = 0;  // the interior that the walk ends with; range.count: there is none
+  int most = 0;  // of what it comes through, interiors up to this one are wanted
+  // Where the k-th interior's blocks are in the factor, and where what comes of them goes; null: it
+  // is not wanted. Z of a coupling is that with the interior after it.
+  gpu::Walk inverse, next, fill;
+  gpu::Walk diagonal, entries, coupling;
 
   // The base first, then level after level, a level's longest segments first.
-  __device__ WalkAssignment(const InvertSegmentsArgs& args, int64_t ticket) {
+  __device__ WalkAssignment(const InvertSegmentsArgs& args, int64_t ticket, int64_t scalar_bytes) {
     while (ticket >=
            args.levels[level_index].segments_before + args.levels[level_index].num_segments) {
       ++level_index;
@@ -35,6 +41,30 @@ struct WalkAssignment {
     segment = level.first_segment + (i == 0 ? 0 : i == 1 ? behind : i - 1);
     range = level.shape.segment(segment);
     last = static_cast<int>(LastInterior(range, level.out));
+    const int64_t first = range.block(0);
+    most = static_cast<int>(range.reversed ? first - level.out.first : level.out.end - 1 - first);
+    FindBlocks(args.factor, level, scalar_bytes);
+  }
+
+ private:
+  __device__ void FindBlocks(const void* factor, const SegmentsLevel& level, int64_t scalar_bytes) {
+    // The i-th of blocks that begin so many scalars behind `base`.
+    const auto walk = [=](const void* base, int64_t offset, int64_t scalars, int64_t i,
+                          int direction) {
+      if (base == nullptr) return gpu::Walk();
+      const int64_t size = scalars * scalar_bytes;
+      return gpu::Walk{
+          static_cast<std::byte*>(const_cast<void*>(base)) + offset * scalar_bytes + i * size,
+          static_cast<int>(direction * size)};
+    };
+    const int64_t n = level.shape.n, square = n * n, first = range.block(0) - level.out.first;
+    inverse = walk(factor, level.inverse_offset, TriangleSize(n), range.slot, 1);
+    next = walk(factor, level.next_offset, square, range.slot, 1);
+    fill = walk(factor, level.fill_offset, square, range.fill_slot, 1);
+    const int forward = range.reversed ? -1 : 1;
+    diagonal = walk(level.out.diagonal, 0, square, first, forward);
+    entries = walk(level.out.entries, 0, n, first, forward);
+    coupling = walk(level.out.coupling, 0, square, range.reversed ? first - 1 : first, forward);
   }
 };
 
@@ -76,9 +106,9 @@ class SegmentWalk {
       AwaitAbove();
       if (HasTarget()) BringDown();
     } else if (range_.has_fill()) {
-      Walk<true>();
+      Traverse<true>();
     } else {
-      Walk<false>();
+      Traverse<false>();
     }
     Release();
   }
@@ -108,8 +138,9 @@ class SegmentWalk {
   using Pieces = Sum[kMine][1];
 
   template <bool kFill>
-  __device__ void Walk() {
+  __device__ void Traverse() {
     const int first = static_cast<int>(range_.count) - 1, last = assignment_.last;
+    const bool has_target = HasTarget();
     if (n_ < kTile) Clear();
     for (int k = first; k > first - kSets && k >= last; --k) Fetch<kFill>(k);
     CopyWait();
@@ -117,17 +148,17 @@ class SegmentWalk {
     // What is before AwaitAbove waits for no other segment.
     Pieces squares = {};
     FormSquares(first, squares);
-    if (HasTarget()) {
+    if (has_target) {
       Strips<kFill> gains = {};
       FormGains<kFill>(first, gains);
       Sync();
       KeepGains<kFill>(first, gains);
     }
     AwaitAbove();
-    if (HasTarget()) BringDown();
+    if (has_target) BringDown();
 #pragma unroll 1
     for (int k = first;; --k) {
-      const bool is_last = k == last, has_next = k < first || HasTarget();
+      const bool is_last = k == last, has_next = k < first || has_target;
       if (kSets == 1 && !is_last) Ask(k - 1);
       if (has_next) FormCouplings<kFill>(k);
       CopyWait();
@@ -143,7 +174,7 @@ class SegmentWalk {
       if (has_next) StoreBlock(V(k), !range_.reversed, NextCoupling(k));
       Sync();
       if (k - kSets >= last) Fetch<kFill>(k - kSets);
-      StoreDiagonal(range_.block(k));
+      StoreDiagonal(k);
       if (is_last) break;
       if (kSets == 1) {
         CopyWait();
@@ -174,8 +205,7 @@ class SegmentWalk {
     }
   }
 
-  // --- What it waits for, and whom it tells
-  // -------------------------------------------------------
+  // --- What it waits for, and whom it tells -----------------------------------------------------
 
   // The separators' blocks in the chain above are left by the segments that they are in there.
   __device__ void AwaitAbove() const {
@@ -199,38 +229,41 @@ class SegmentWalk {
     return args_.done + level.segments_before + segment - level.first_segment;
   }
 
-  // --- Blocks that come and go
-  // --------------------------------------------------------------------
+  // --- Blocks that come and go ------------------------------------------------------------------
 
   __device__ T* zrl() const { return zrr_ + kSquare; }
   __device__ T* zll() const { return zrr_ + 2 * kSquare; }
-  __device__ T* V(int k) const { return zrr_ + (3 + 3 * (k % kSets)) * kSquare; }
+  __device__ T* V(int k) const { return zrr_ + (3 + 3 * (k & (kSets - 1))) * kSquare; }
   __device__ T* C(int k) const { return V(k) + kSquare; }
   __device__ T* W(int k) const { return V(k) + 2 * kSquare; }
 
-  __device__ const T* Factor(int64_t offset) const {
-    return static_cast<const T*>(args_.factor) + offset;
-  }
-  __device__ const T* Inverse(int k) const {
-    return Factor(level_.inverse_offset) + (range_.slot + k) * TriangleSize(n_);
-  }
-  __device__ const T* Next(int k) const {
-    return Factor(level_.next_offset) + (range_.slot + k) * n_ * n_;
-  }
-  __device__ const T* Fill(int k) const {
-    return Factor(level_.fill_offset) + (range_.fill_slot + k) * n_ * n_;
-  }
   __device__ const Chain& Above() const {
     return assignment_.level_index > 0 ? args_.levels[assignment_.level_index - 1].out
                                        : args_.above;
   }
   __device__ bool HasTarget() const { return range_.target() >= 0; }
+  // Where what the k-th interior has goes; null: it is not wanted.
+  __device__ T* Wanted(const gpu::Walk& walk, int k) const {
+    return walk.at == nullptr || k > assignment_.most ? nullptr : walk.template At<T>(k);
+  }
   // Where Z(j,r) goes, or its transpose if the segment is not reversed.
   __device__ T* NextCoupling(int k) const {
-    const int64_t block = range_.block(k);
-    return level_.out.template Coupling<T>(range_.reversed ? block - 1 : block, n_);
+    return k < assignment_.most ? Wanted(assignment_.coupling, k) : nullptr;
   }
 
+  // body(row, column) for the entries of a block, a thread's in one row.
+  template <typename Body>
+  __device__ void ForEach(const Body& body) const {
+    constexpr int kAtOnce = kThreads / kTile;
+    static_assert(kThreads % kTile == 0 && kTile % kAtOnce == 0);
+    const int row = static_cast<int>(threadIdx.x % kTile);
+    const int first = static_cast<int>(threadIdx.x / kTile);
+    if (row >= n_) return;
+#pragma unroll 4
+    for (int column = 0; column < kTile; column += kAtOnce) {
+      if (column + first < n_) body(row, column + first);
+    }
+  }
   // Zeros in all tiles: outside of the blocks they stay, whatever takes whose place.
   __device__ void Clear() const {
 #pragma unroll 4
@@ -240,15 +273,17 @@ class SegmentWalk {
   // Starts copies of what the k-th interior has in the factor.
   template <bool kFill>
   __device__ void Fetch(int k) const {
-    LoadTriangle(Inverse(k), V(k));
-    if (k + 1 < range_.count || HasTarget()) LoadSquare(Next(k), C(k));
-    if (kFill) LoadSquare(Fill(k), W(k));
+    LoadTriangle(assignment_.inverse.template At<const T>(k), V(k));
+    if (k + 1 < range_.count || HasTarget()) {
+      LoadSquare(assignment_.next.template At<const T>(k), C(k));
+    }
+    if (kFill) LoadSquare(assignment_.fill.template At<const T>(k), W(k));
   }
   // Lets it come closer.
   __device__ void Ask(int k) const {
-    Ask(Inverse(k), static_cast<int>(TriangleSize(n_)));
-    Ask(Next(k), n_ * n_);
-    if (range_.has_fill()) Ask(Fill(k), n_ * n_);
+    Ask(assignment_.inverse.template At<const T>(k), n_ * (n_ + kPanelColumns) / 2);
+    Ask(assignment_.next.template At<const T>(k), n_ * n_);
+    if (range_.has_fill()) Ask(assignment_.fill.template At<const T>(k), n_ * n_);
   }
   __device__ void Ask(const T* from, int scalars) const {
     constexpr int kLine = 128 / static_cast<int>(sizeof(T));
@@ -263,18 +298,14 @@ class SegmentWalk {
       }
       return;
     }
-#pragma unroll 2
-    for (int i = thread_; i < kTile * kTile; i += kThreads) {
-      const int row = i % kTile, column = i / kTile;
-      if (row < n_ && column < n_) CopyAsync(to + column * kLead + row, from + column * n_ + row);
-    }
+    ForEach([&](int row, int column) {
+      CopyAsync(to + column * kLead + row, from + column * n_ + row);
+    });
   }
   // inv(L), whose columns are the rows of V; zeros above its diagonal as far as those are read.
   __device__ void LoadTriangle(const T* stored, T* to) const {
-#pragma unroll 2
-    for (int i = thread_; i < kTile * kTile; i += kThreads) {
-      const int row = i % kTile, column = i / kTile;
-      if (row < column / kRows * kRows || row >= n_) continue;
+    ForEach([&](int row, int column) {
+      if (row < column / kRows * kRows) return;
       const int first = column / kPanelColumns * kPanelColumns;
       const int at = first * n_ - first * (first - kPanelColumns) / 2 +
                      (column - first) * (n_ - first) + row - first;
@@ -284,7 +315,7 @@ class SegmentWalk {
       } else {
         *place = 0;
       }
-    }
+    });
   }
   // Z of the separators that a walk begins with; the right one's is of this chain too.
   __device__ void BringDown() const {
@@ -296,27 +327,23 @@ class SegmentWalk {
     }
     CopyWait();
     Sync();
-    if (range_.right >= 0) StoreDiagonal(range_.first + range_.count);
+    if (range_.right >= 0) StoreDiagonal(static_cast<int>(range_.count));
   }
 
-  // zrr_ as Z of a block of this chain, as far as that is wanted.
-  __device__ void StoreDiagonal(int64_t block) const {
-    StoreBlock(zrr_, false, level_.out.template Diagonal<T>(block, n_));
-    T* const entries = level_.out.template Entries<T>(block, n_);
+  // zrr_ as Z(j,j) of the k-th interior or, k = count, of the block after the last one.
+  __device__ void StoreDiagonal(int k) const {
+    StoreBlock(zrr_, false, Wanted(assignment_.diagonal, k));
+    T* const entries = Wanted(assignment_.entries, k);
     if (entries && thread_ < n_) entries[thread_] = zrr_[thread_ * (kLead + 1)];
   }
   __device__ void StoreBlock(const T* tile, bool transposed, T* out) const {
     if (out == nullptr) return;
     const int along = transposed ? kLead : 1, across = transposed ? 1 : kLead;
-#pragma unroll 4
-    for (int i = thread_; i < kTile * kTile; i += kThreads) {
-      const int row = i % kTile, column = i / kTile;
-      if (row < n_ && column < n_) out[column * n_ + row] = tile[row * along + column * across];
-    }
+    ForEach(
+        [&](int row, int column) { out[column * n_ + row] = tile[row * along + column * across]; });
   }
 
-  // --- Products
-  // -----------------------------------------------------------------------------------
+  // --- Products ---------------------------------------------------------------------------------
 
   // n, whole eights.
   __device__ int depth() const { return kTile <= 16 ? kTile : (n_ + 7) / 8 * 8; }

@@ -22,7 +22,7 @@ __global__ void BLOCKD_LAUNCH_BOUNDS((SegmentWalk<T, kTile>::kThreads),
     if (threadIdx.x == 0) {
       taken = atomicAdd(args.ticket, 1u);
       if (taken + 1 == args.segments + gridDim.x) *args.ticket = 0;  // nobody takes another one
-      if (taken < args.segments) new (assignment) WalkAssignment(args, taken);
+      if (taken < args.segments) new (assignment) WalkAssignment(args, taken, sizeof(T));
     }
     __syncthreads();
     if (taken >= args.segments) return;
