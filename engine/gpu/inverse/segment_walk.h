@@ -142,8 +142,9 @@ class SegmentWalk {
     const int first = static_cast<int>(range_.count) - 1, last = assignment_.last;
     const bool has_target = HasTarget();
     if (n_ < kTile) Clear();
-    for (int k = first; k > first - kSets && k >= last; --k) Fetch<kFill>(k);
-    CopyWait();
+#pragma unroll 1
+    for (int k = first; k > first - kSets; --k) Fetch<kFill>(k);
+    CopyWaitBut<kSets - 1>();
     Sync();
     // What is before AwaitAbove waits for no other segment.
     Pieces squares = {};
@@ -161,7 +162,7 @@ class SegmentWalk {
       const bool is_last = k == last, has_next = k < first || has_target;
       if (kSets == 1 && !is_last) Ask(k - 1);
       if (has_next) FormCouplings<kFill>(k);
-      CopyWait();
+      if constexpr (kSets > 1) CopyWaitBut<kSets - 2>();  // what the next step multiplies is there
       Sync();
       if (has_next) AddCouplings<kFill>(k, squares);
       Pieces squares_next = {};
@@ -173,7 +174,7 @@ class SegmentWalk {
       KeepSquares(squares);
       if (has_next) StoreBlock(V(k), !range_.reversed, NextCoupling(k));
       Sync();
-      if (k - kSets >= last) Fetch<kFill>(k - kSets);
+      Fetch<kFill>(k - kSets);
       StoreDiagonal(k);
       if (is_last) break;
       if (kSets == 1) {
@@ -270,14 +271,18 @@ class SegmentWalk {
     for (int i = thread_; i < kSharedScalars; i += kThreads) zrr_[i] = 0;
     Sync();
   }
-  // Starts copies of what the k-th interior has in the factor.
+  // Starts copies of what the k-th interior has in the factor, a group of them, empty if the walk
+  // does not come there.
   template <bool kFill>
   __device__ void Fetch(int k) const {
-    LoadTriangle(assignment_.inverse.template At<const T>(k), V(k));
-    if (k + 1 < range_.count || HasTarget()) {
-      LoadSquare(assignment_.next.template At<const T>(k), C(k));
+    if (k >= assignment_.last) {
+      LoadTriangle(assignment_.inverse.template At<const T>(k), V(k));
+      if (k + 1 < range_.count || HasTarget()) {
+        LoadSquare(assignment_.next.template At<const T>(k), C(k));
+      }
+      if (kFill) LoadSquare(assignment_.fill.template At<const T>(k), W(k));
     }
-    if (kFill) LoadSquare(assignment_.fill.template At<const T>(k), W(k));
+    CopyCommit();
   }
   // Lets it come closer.
   __device__ void Ask(int k) const {

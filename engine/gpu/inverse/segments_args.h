@@ -40,9 +40,11 @@ BLOCKD_HOST_DEVICE constexpr int WalkTile(int64_t n) {
 }
 inline constexpr int64_t kLargestWalked = 64;
 
-// What a thread block has in shared memory: Z(r,r), Z(r,l), Z(l,l), and so many times V, C and W:
-// those of few rows are fetched a step ahead.
-BLOCKD_HOST_DEVICE constexpr int WalkSets(int64_t tile) { return tile <= 16 ? 2 : 1; }
+// What a thread block has in shared memory: Z(r,r), Z(r,l), Z(l,l), and so many times V, C and W, a
+// power of two: the shorter a step is, the more steps ahead they are fetched.
+BLOCKD_HOST_DEVICE constexpr int WalkSets(int64_t tile) {
+  return tile == 8 ? 4 : tile == 16 ? 2 : 1;
+}
 BLOCKD_HOST_DEVICE constexpr int64_t WalkSharedBytes(bool is_float, int64_t tile) {
   return (3 + 3 * WalkSets(tile)) * tile * (is_float ? (tile + 8) * 4 : (tile + 4) * 8);
 }
