@@ -22,21 +22,21 @@ bool FitsSegments(const Shape& shape, const DeviceLimits& limits) {
   return shape.block_size <= kLargestWalked && WalkBytes(shape) <= limits.block_shared_bytes;
 }
 
-// Thread blocks that have room at a time, one in 32 less where solves beside them would wait long
-// for one to end.
-int64_t WalkPlaces(const EliminationPlan& plan, const DeviceLimits& limits) {
-  constexpr int64_t kRoom = 32;
+// Where solves beside the walks would wait long for one to end, thread blocks that go on with
+// another segment: so many that some of what has room at a time is left to those solves. Else 0.
+int64_t ThreadBlocksGoingOn(const EliminationPlan& plan, const DeviceLimits& limits) {
+  constexpr int64_t kRoom = 32;  // one in so many is left
   const Shape& shape = plan.shape();
-  const int64_t resident =
-      WalkResident(shape.scalar == Scalar::kFloat32, WalkTile(shape.block_size));
-  const int64_t places = limits.multiprocessors *
-                         std::clamp<int64_t>(limits.shared_bytes / WalkBytes(shape), 1, resident);
   int64_t longest = 0;
   for (const Segment& segment : plan.levels()[0].segments) {
     longest = std::max(longest, segment.count);
   }
-  const bool leaves_room = segment::WalksLong(shape, longest, limits) && places > kRoom;
-  return leaves_room ? places - (places + kRoom - 1) / kRoom : places;
+  if (!segment::WalksLong(shape, longest, limits)) return 0;
+  const int64_t resident =
+      WalkResident(shape.scalar == Scalar::kFloat32, WalkTile(shape.block_size));
+  const int64_t places = limits.multiprocessors *
+                         std::clamp<int64_t>(limits.shared_bytes / WalkBytes(shape), 1, resident);
+  return std::max<int64_t>(1, places - (places + kRoom - 1) / kRoom);
 }
 
 // How many segments of a level go together, and of how many steps gains are made at once.
@@ -192,20 +192,20 @@ absl::Status InverseCalls::RunSegments(const InverseRequest& request,
   // A level alone needs no flags.
   const int64_t at_once =
       SegmentsBefore(plan, levels) <= workspace::kNumFlags ? kMostLevelsALaunch : 1;
-  const int64_t places = WalkPlaces(plan, limits_);
+  const int64_t going_on = ThreadBlocksGoingOn(plan, limits_);
   for (int64_t first = levels; first > 0;) {
     if (!wanted()) return absl::CancelledError("cancelled while inverting");
     const int64_t end = first;
     first = std::max<int64_t>(0, end - at_once);
     InvertSegmentsArgs args = ArgsOfLevels(plan, ranges, chains, first, end);
+    args.tickets = args.segments + std::min(going_on, args.segments);
     args.factor = request.factor;
     args.done = device_.flags();
     args.ticket = device_.ticket();
     const absl::StatusOr<uint32_t> epoch = device_.NextEpoch();
     if (!epoch.ok()) return epoch.status();
     args.epoch = *epoch;
-    absl::Status status = device_.Launched(
-        InvertSegments<T>(args, std::min(places, args.segments), device_.stream()));
+    absl::Status status = device_.Launched(InvertSegments<T>(args, device_.stream()));
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

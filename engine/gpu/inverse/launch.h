@@ -14,9 +14,9 @@ namespace blockd::gpu::inverse {
 LaunchResult Prepare(const DeviceLimits& limits);
 LaunchResult PrepareSegments(const DeviceLimits& limits);
 
-// Small blocks: all segments of some levels, by so many thread blocks.
+// Small blocks: all segments of some levels.
 template <typename T>
-LaunchResult InvertSegments(const InvertSegmentsArgs& args, int64_t thread_blocks, Stream stream);
+LaunchResult InvertSegments(const InvertSegmentsArgs& args, Stream stream);
 
 // Other blocks:
 

@@ -18,10 +18,10 @@ __global__ void BLOCKD_LAUNCH_BOUNDS((SegmentWalk<T, kTile>::kThreads),
   BLOCKD_DYNAMIC_SHARED(double, shared, 16);
   alignas(WalkAssignment) __shared__ unsigned char assignment[sizeof(WalkAssignment)];
   __shared__ int64_t taken;
-  for (;;) {
+  do {
     if (threadIdx.x == 0) {
       taken = atomicAdd(args.ticket, 1u);
-      if (taken + 1 == args.segments + gridDim.x) *args.ticket = 0;  // nobody takes another one
+      if (taken + 1 == args.tickets) *args.ticket = 0;  // nobody takes another one
       if (taken < args.segments) new (assignment) WalkAssignment(args, taken, sizeof(T));
     }
     __syncthreads();
@@ -30,12 +30,14 @@ __global__ void BLOCKD_LAUNCH_BOUNDS((SegmentWalk<T, kTile>::kThreads),
                           reinterpret_cast<T*>(shared))
         .Run();
     __syncthreads();
-  }
+  } while (args.tickets > args.segments);
 }
 
 template <typename T, int kTile>
-LaunchResult Launch(const InvertSegmentsArgs& args, int64_t thread_blocks, Stream stream) {
+LaunchResult Launch(const InvertSegmentsArgs& args, Stream stream) {
   constexpr int64_t kBytes = WalkSharedBytes(std::is_same_v<T, float>, kTile);
+  const int64_t going_on = args.tickets - args.segments;
+  const int64_t thread_blocks = going_on > 0 ? going_on : args.segments;
   return {LaunchKernel(InvertSegmentsKernel<T, kTile>, dim3(static_cast<unsigned>(thread_blocks)),
                        SegmentWalk<T, kTile>::kThreads, kBytes, stream, false, args),
           "InvertSegments"};
@@ -63,15 +65,15 @@ LaunchResult PrepareSegments(const DeviceLimits& limits) {
 }
 
 template <typename T>
-LaunchResult InvertSegments(const InvertSegmentsArgs& args, int64_t thread_blocks, Stream stream) {
+LaunchResult InvertSegments(const InvertSegmentsArgs& args, Stream stream) {
   const int tile = WalkTile(args.levels[0].shape.n);
-  if (tile == 8) return Launch<T, 8>(args, thread_blocks, stream);
-  if (tile == 16) return Launch<T, 16>(args, thread_blocks, stream);
-  if (tile == 32) return Launch<T, 32>(args, thread_blocks, stream);
-  return Launch<T, 64>(args, thread_blocks, stream);
+  if (tile == 8) return Launch<T, 8>(args, stream);
+  if (tile == 16) return Launch<T, 16>(args, stream);
+  if (tile == 32) return Launch<T, 32>(args, stream);
+  return Launch<T, 64>(args, stream);
 }
 
-template LaunchResult InvertSegments<double>(const InvertSegmentsArgs&, int64_t, Stream);
-template LaunchResult InvertSegments<float>(const InvertSegmentsArgs&, int64_t, Stream);
+template LaunchResult InvertSegments<double>(const InvertSegmentsArgs&, Stream);
+template LaunchResult InvertSegments<float>(const InvertSegmentsArgs&, Stream);
 
 }  // namespace blockd::gpu::inverse

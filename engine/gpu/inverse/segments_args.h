@@ -25,7 +25,10 @@ struct InvertSegmentsArgs {
   SegmentsLevel levels[kMostLevelsALaunch];
   int32_t num_levels = 0;
   int64_t segments = 0;  // of all levels
-  Chain above;           // of the level above the first one
+  // Tickets that are taken: one for each segment or, where a thread block goes on with another
+  // segment, one more by each thread block.
+  int64_t tickets = 0;
+  Chain above;  // of the level above the first one
   const void* factor = nullptr;
   // done[i] turns `epoch`, which no launch before has used, when what the i-th segment leaves in
   // its level's chain is there.
