@@ -77,9 +77,6 @@ class SegmentWalk {
   static constexpr int kRows = Products::kRows, kColumns = Products::kColumns;
   static constexpr int kRowTiles = kTile / kRows, kColumnTiles = kTile / kColumns;
   static constexpr int kSets = WalkSets(kTile);
-  // The lower triangle of Z(j,j) is formed in pieces of kRows rows and kColumns columns.
-  static constexpr int kPiecesDown = kRows / kColumns;
-  static constexpr int kPieces = kPiecesDown * kRowTiles * (kRowTiles + 1) / 2;
 
  public:
   static constexpr int kWarps = kTile / 8, kThreads = kWarps * kWarp;
@@ -96,10 +93,8 @@ class SegmentWalk {
         warp_(thread_ / kWarp),
         half_(warp_ / kRowTiles),
         row_(kRowTiles == 1 ? 0 : (half_ == 0 ? warp_ : kWarps - 1 - warp_) * kRows),
-        zrr_(shared) {
-#pragma unroll
-    for (int u = 0; u < kMine; ++u) pieces_[u] = Piece(warp_ + u * kWarps);
-  }
+        strip_(warp_),
+        zrr_(shared) {}
 
   __device__ void Run() {
     if (assignment_.last == range_.count) {
@@ -114,7 +109,6 @@ class SegmentWalk {
   }
 
  private:
-  static constexpr int kMine = (kPieces + kWarps - 1) / kWarps;  // pieces of a warp, at most
   // Of two products that are alike, those that a warp forms, and their column tiles; of the only
   // one half.
   template <bool kFill>
@@ -124,18 +118,43 @@ class SegmentWalk {
   template <bool kFill>
   using Strips = Sum[kProducts<kFill>][kStrip<kFill>];
 
-  struct Piece {
-    int row = kTile, column = 0;  // kTile: none
+  // What a warp forms of the lower triangle of Z(j,j): column tiles of one row of tiles, as many as
+  // others form, or one fewer. Nothing if row is kTile.
+  struct Strip {
+    // Of all warps, and of one at most.
+    static constexpr int kTiles = kRows / kColumns * kRowTiles * (kRowTiles + 1) / 2;
+    static constexpr int kMost = (kTiles + kWarps - 1) / kWarps;
+    int row = kTile, column = 0, tiles = 0;
 
-    Piece() = default;
-    __device__ explicit Piece(int i) {
-      if (i >= kPieces) return;
-      int tile = 0;
-      while (kRowTiles > 1 && i >= (tile + 1) * kPiecesDown) i -= ++tile * kPiecesDown;
-      row = kRows * tile, column = kColumns * i;
+    __device__ explicit Strip(int warp) {
+      if constexpr (kRowTiles == 1 && kTiles == kWarps) {
+        row = 0, column = kColumns * warp, tiles = 1;
+        return;
+      }
+      int tile = kRowTiles - 1;
+      while (tile >= 0 && warp >= WarpsOfRow(tile)) warp -= WarpsOfRow(tile--);
+      if (tile < 0) return;
+      const int begin = TilesOfRow(tile) * warp / WarpsOfRow(tile);
+      row = kRows * tile, column = kColumns * begin;
+      tiles = TilesOfRow(tile) * (warp + 1) / WarpsOfRow(tile) - begin;
+    }
+    BLOCKD_HOST_DEVICE static constexpr int TilesOfRow(int tile) {
+      return kRows / kColumns * (tile + 1);
+    }
+    BLOCKD_HOST_DEVICE static constexpr int WarpsOfRow(int tile) {
+      return (TilesOfRow(tile) + kMost - 1) / kMost;
     }
   };
-  using Pieces = Sum[kMine][1];
+  static constexpr int kMost = Strip::kMost;
+  using Square = Sum[kMost];
+  // Calls form(the sums of the strip's tiles).
+  template <typename Form>
+  __device__ void WithStrip(Square& square, const Form& form) const {
+    if (strip_.tiles == kMost) return form(square);
+    if constexpr (kMost > 1) {
+      if (strip_.tiles == kMost - 1) form(reinterpret_cast<Sum(&)[kMost - 1]>(square));
+    }
+  }
 
   template <bool kFill>
   __device__ void Traverse() {
@@ -147,8 +166,8 @@ class SegmentWalk {
     CopyWaitBut<kSets - 1>();
     Sync();
     // What is before AwaitAbove waits for no other segment.
-    Pieces squares = {};
-    FormSquares(first, squares);
+    Square square = {};
+    FormSquare(first, square);
     if (has_target) {
       Strips<kFill> gains = {};
       FormGains<kFill>(first, gains);
@@ -164,14 +183,14 @@ class SegmentWalk {
       if (has_next) FormCouplings<kFill>(k);
       if constexpr (kSets > 1) CopyWaitBut<kSets - 2>();  // what the next step multiplies is there
       Sync();
-      if (has_next) AddCouplings<kFill>(k, squares);
-      Pieces squares_next = {};
+      if (has_next) AddCouplings<kFill>(k, square);
+      Square square_next = {};
       Strips<kFill> gains = {};
       if (kSets > 1 && !is_last) {
-        FormSquares(k - 1, squares_next);
+        FormSquare(k - 1, square_next);
         FormGains<kFill>(k - 1, gains);
       }
-      KeepSquares(squares);
+      KeepSquare(square);
       if (has_next) StoreBlock(V(k), !range_.reversed, NextCoupling(k));
       Sync();
       Fetch<kFill>(k - kSets);
@@ -180,16 +199,16 @@ class SegmentWalk {
       if (kSets == 1) {
         CopyWait();
         Sync();
-        FormSquares(k - 1, squares_next);
+        FormSquare(k - 1, square_next);
         FormGains<kFill>(k - 1, gains);
         Sync();
       }
       KeepGains<kFill>(k - 1, gains);
       Sync();
 #pragma unroll
-      for (int u = 0; u < kMine; ++u) {
+      for (int j = 0; j < kMost; ++j) {
 #pragma unroll
-        for (int e = 0; e < Products::kEntries; ++e) squares[u][0][e] = squares_next[u][0][e];
+        for (int e = 0; e < Products::kEntries; ++e) square[j][e] = square_next[j][e];
       }
     }
     if (kFill && last == 0) {
@@ -354,18 +373,16 @@ class SegmentWalk {
   __device__ int depth() const { return kTile <= 16 ? kTile : (n_ + 7) / 8 * 8; }
 
   // V V'. Row i of V begins in column i.
-  __device__ void FormSquares(int k, Pieces& squares) const {
+  __device__ void FormSquare(int k, Square& square) const {
     const T* const v = V(k);
-#pragma unroll
-    for (int u = 0; u < kMine; ++u) {
-      const Piece& piece = pieces_[u];
+    WithStrip(square, [&](auto& sums) {
 #pragma unroll 2
-      for (int at = piece.row; at < depth(); at += 8) {
+      for (int at = strip_.row; at < depth(); at += 8) {
         Left left;
-        Products::LoadLeftAcross(left, v + piece.row * kLead, at);
-        Products::template Multiply<true>(squares[u], left, v + piece.column * kLead, at);
+        Products::LoadLeftAcross(left, v + strip_.row * kLead, at);
+        Products::template Multiply<true>(sums, left, v + strip_.column * kLead, at);
       }
-    }
+    });
   }
 
   // Whether the i-th product of the warp is the one of W, or of the left separator.
@@ -452,33 +469,30 @@ class SegmentWalk {
   }
 
   template <bool kFill>
-  __device__ void AddCouplings(int k, Pieces& squares) const {
-#pragma unroll
-    for (int u = 0; u < kMine; ++u) {
-      const Piece& piece = pieces_[u];
-      if (piece.row >= kTile) break;
+  __device__ void AddCouplings(int k, Square& square) const {
+    WithStrip(square, [&](auto& sums) {
 #pragma unroll 2
       for (int at = 0; at < depth(); at += 8) {
         Left left;
-        Products::LoadLeft(left, C(k) + piece.row, at);
-        Products::template Multiply<false>(squares[u], left, V(k) + piece.column, at);
+        Products::LoadLeft(left, C(k) + strip_.row, at);
+        Products::template Multiply<false>(sums, left, V(k) + strip_.column, at);
         if (!kFill) continue;
-        Products::LoadLeft(left, W(k) + piece.row, at);
-        Products::template Multiply<false>(squares[u], left, zrl() + piece.column, at);
+        Products::LoadLeft(left, W(k) + strip_.row, at);
+        Products::template Multiply<false>(sums, left, zrl() + strip_.column, at);
       }
-    }
+    });
   }
   // Z(j,j) in place of Z(r,r), both triangles.
-  __device__ void KeepSquares(const Pieces& squares) const {
+  __device__ void KeepSquare(const Square& square) const {
 #pragma unroll
-    for (int u = 0; u < kMine; ++u) {
-      if (pieces_[u].row >= kTile) break;
+    for (int j = 0; j < kMost; ++j) {
+      if (j >= strip_.tiles) break;
 #pragma unroll
       for (int e = 0; e < Products::kEntries; ++e) {
-        const int row = pieces_[u].row + Products::Row(e);
-        const int column = pieces_[u].column + Products::Column(e);
+        const int row = strip_.row + Products::Row(e);
+        const int column = strip_.column + j * kColumns + Products::Column(e);
         if (column > row) continue;
-        const T value = static_cast<T>(squares[u][0][e]);
+        const T value = static_cast<T>(square[j][e]);
         zrr_[column * kLead + row] = value;
         zrr_[row * kLead + column] = value;
       }
@@ -492,7 +506,7 @@ class SegmentWalk {
   const int n_;
   // Rows of V are longer the further up: so warps of the same scheduler have some of either.
   const int thread_, warp_, half_, row_;
-  Piece pieces_[kMine];
+  const Strip strip_;
   T* const zrr_;
 };
 
