@@ -7,7 +7,6 @@
 #include "engine/gpu/inverse/launch.h"
 #include "engine/gpu/plan/plan_args.h"
 #include "engine/gpu/runtime/workspace.h"
-#include "engine/gpu/segment/segment.h"
 
 namespace blockd::gpu::inverse {
 namespace {
@@ -25,13 +24,17 @@ bool FitsSegments(const Shape& shape, const DeviceLimits& limits) {
 // Where solves beside the walks would wait long for one to end, thread blocks that go on with
 // another segment: so many that some of what has room at a time is left to those solves. Else 0.
 int64_t ThreadBlocksGoingOn(const EliminationPlan& plan, const DeviceLimits& limits) {
+  constexpr double kLongWalkSeconds = 1e-3;
   constexpr int64_t kRoom = 32;  // one in so many is left
   const Shape& shape = plan.shape();
   int64_t longest = 0;
   for (const Segment& segment : plan.levels()[0].segments) {
     longest = std::max(longest, segment.count);
   }
-  if (!segment::WalksLong(shape, longest, limits)) return 0;
+  // What a step took on an H200, about.
+  const double step =
+      (6e-7 + 1.6e-7 * static_cast<double>(shape.block_size)) * limits.architecture.step_seconds;
+  if (static_cast<double>(longest) * step <= kLongWalkSeconds) return 0;
   const int64_t resident =
       WalkResident(shape.scalar == Scalar::kFloat32, WalkTile(shape.block_size));
   const int64_t places = limits.multiprocessors *
