@@ -39,7 +39,9 @@ using gpu::Runner;
 struct TrackOnGpu {
   // early: kernels may be started before the one before has ended.
   TrackOnGpu(std::unique_ptr<Device> opened, const DeviceLimits& limits, bool early)
-      : device(std::move(opened)), solve_calls(*device, limits, counters) {
+      : device(std::move(opened)),
+        solve_calls(*device, limits, counters),
+        inverse_calls(*device, limits) {
     At(Method::kSegment) = gpu::segment::MakeRunner(*device, limits);
     At(Method::kLockstep) = gpu::lockstep::MakeRunner(*device, limits, early);
     At(Method::kTaskList) = gpu::task_list::MakeRunner(*device, limits, counters);
@@ -56,7 +58,7 @@ struct TrackOnGpu {
   gpu::SolveCalls solve_calls;
   gpu::VectorCalls vectors{*device};
   gpu::BorderCalls border{*device};
-  gpu::inverse::InverseCalls inverse_calls{*device};
+  gpu::inverse::InverseCalls inverse_calls;
 };
 
 class GpuBackend : public Backend {
@@ -166,7 +168,7 @@ class GpuBackend : public Backend {
   }
   int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
                               int64_t num_blocks) const override {
-    return gpu::inverse::ScratchBytes(plan, first_block, num_blocks);
+    return gpu::inverse::ScratchBytes(plan, first_block, num_blocks, limits_);
   }
   absl::Status SelectedInverse(Track on, const InverseRequest& request,
                                absl::FunctionRef<bool()> wanted) override {
@@ -201,7 +203,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
        {gpu::segment::PrepareFactor(*limits), gpu::segment::PrepareSolve(*limits),
         gpu::lockstep::PrepareFactor(*limits, &early), gpu::lockstep::PrepareSolve(*limits),
         gpu::task_list::PrepareFactor(*limits), gpu::task_list::PrepareSolve(),
-        gpu::PrepareVectors(), gpu::PrepareBorder(), gpu::inverse::Prepare(*limits)}) {
+        gpu::PrepareVectors(), gpu::PrepareBorder(), gpu::inverse::Prepare(*limits),
+        gpu::inverse::PrepareSegments(*limits)}) {
     absl::Status status = gpu::ToStatus(result.error, result.kernel);
     if (!status.ok()) return status;
   }

@@ -2,6 +2,7 @@
 # takes, and the host's code, of which the tests build what needs no GPU's headers everywhere.
 set(gpu_kernels
   inverse/inverse.cu
+  inverse/segments.cu
   lockstep/factor.cu
   lockstep/solve.cu
   segment/factor.cu

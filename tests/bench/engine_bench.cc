@@ -63,13 +63,20 @@ struct Options : Flags {
   std::vector<std::vector<int64_t>> plans;
 };
 
-std::vector<Cell> Cells(bool quick) {
+std::vector<Cell> Cells(bool quick, bool selected_inverse) {
   if (quick) {
     return {{"n=16", 24, 16, 1}, {"n=40", 20, 40, 2}, {"n=100", 9, 100, 1}, {"n=200", 5, 200, 1}};
   }
-  return {{"n=1024", 256, 1024, 1}, {"n=512", 512, 512, 1}, {"n=256", 1024, 256, 1},
-          {"n=128", 2048, 128, 1},  {"n=64", 4096, 64, 1},  {"n=32", 8192, 32, 1},
-          {"kalman", 100, 256, 1},  {"mpc K=1", 64, 16, 1}, {"mpc K=256", 64, 16, 256}};
+  std::vector<Cell> cells = {
+      {"n=1024", 256, 1024, 1}, {"n=512", 512, 512, 1}, {"n=256", 1024, 256, 1},
+      {"n=128", 2048, 128, 1},  {"n=64", 4096, 64, 1},  {"n=32", 8192, 32, 1},
+      {"kalman", 100, 256, 1},  {"mpc K=1", 64, 16, 1}, {"mpc K=256", 64, 16, 256}};
+  // What smoothers of few states invert.
+  if (selected_inverse) {
+    cells.push_back({"n=4", 1000, 4, 1});
+    cells.push_back({"n=4 long", 100000, 4, 1});
+  }
+  return cells;
 }
 
 class Bench {
@@ -95,7 +102,7 @@ class Bench {
     }
     for (const std::vector<int64_t>& plan : options_.plans) RunPlan(plan);
     if (!options_.plans.empty()) return;
-    for (const Cell& cell : Cells(options_.quick)) {
+    for (const Cell& cell : Cells(options_.quick, options_.selected_inverse)) {
       if (cell.name.find(options_.only) == std::string::npos) continue;
       if (options_.sweep) {
         Sweep(cell);

@@ -160,6 +160,82 @@ TEST_P(SelectedInverseTest, IsRightForLargerBlocks) {
   }
 }
 
+TEST_P(SelectedInverseTest, IsRightForEverySmallSize) {
+  for (int64_t n = 1; n <= 64; ++n) {
+    SCOPED_TRACE(testing::Message() << "n " << n);
+    const HostMatrix matrix(problems::RandomSpd(6, n, 5, 100), scalar());
+    const InverseOracle oracle(matrix);
+    ExpectRight(matrix, oracle, Cut(matrix.shape(), {2}), 3);
+    if (n % 8 < 2) ExpectRight(matrix, oracle, Cut(matrix.shape(), {}), 3);
+  }
+}
+
+TEST_P(SelectedInverseTest, IsRightThroughMoreLevelsThanALaunchHas) {
+  const HostMatrix matrix(problems::Mpc((1 << 17) - 1, 1, 11), scalar());
+  std::vector<int64_t> separators;
+  for (int64_t count = (1 << 16) - 1; count > 0; count /= 2) separators.push_back(count);
+  ExpectRight(matrix, Cut(matrix.shape(), separators), 1 << 15);
+}
+
+// The largest entry of A Z - I in the blocks on the diagonal, which only what was selected is in.
+double LargestResidual(const HostMatrix& matrix, const Selected& z) {
+  const int64_t blocks = matrix.shape().num_blocks, n = matrix.shape().block_size;
+  std::vector<double> residual(blocks * n * n);
+  // residual(i) += a z; element (r, k) of z is z[r * row + k * column].
+  const auto add = [&](int64_t i, const double* a, int64_t a_row, int64_t a_column, const double* z,
+                       int64_t row, int64_t column) {
+    for (int64_t c = 0; c < n; ++c) {
+      for (int64_t r = 0; r < n; ++r) {
+        double& sum = residual[(i * n + c) * n + r];
+        for (int64_t k = 0; k < n; ++k) {
+          sum += a[r * a_row + k * a_column] * z[k * row + c * column];
+        }
+      }
+    }
+  };
+  for (int64_t i = 0; i < blocks; ++i) {
+    for (int64_t c = 0; c < n; ++c) residual[(i * n + c) * n + c] -= 1;
+    add(i, ReadDiagonal(matrix.view(), i).data(), 1, n, &z.diagonal[i * n * n], 1, n);
+    if (i + 1 == blocks) break;
+    const std::vector<double> coupling = ReadCoupling(matrix.view(), i);
+    const double* const below = &z.coupling[i * n * n];
+    add(i, coupling.data(), n, 1, below, 1, n);
+    add(i + 1, coupling.data(), 1, n, below, n, 1);
+  }
+  double largest = 0;
+  for (const double entry : residual) largest = LargerOrNaN(std::abs(entry), largest);
+  return largest;
+}
+
+// Between factorizations, which use the same flags.
+TEST_P(SelectedInverseTest, GivesTheSameBitsOfLongChainsEveryTime) {
+  constexpr double kCondition = 100;
+  const double eps = scalar() == Scalar::kFloat64 ? 0x1p-52 : 0x1p-23;
+  // The last one's walks are so long that thread blocks go on with another segment.
+  for (const auto& [num_blocks, n, separators] :
+       std::vector<std::tuple<int64_t, int64_t, std::vector<int64_t>>>{
+           {3000, 4, {800, 300, 100, 7}},
+           {900, 12, {200, 60, 20, 3}},
+           {300, 30, {60, 10}},
+           {70, 60, {20, 3}},
+           {600, 40, {3}}}) {
+    SCOPED_TRACE(testing::Message() << "N " << num_blocks << " n " << n);
+    const HostMatrix matrix(problems::RandomSpd(num_blocks, n, 5, kCondition), scalar());
+    const PlanPtr plan = Cut(matrix.shape(), separators);
+    Selected first;
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      const Selected z = Invert(solver(), All(MustFactor(solver(), matrix, plan)));
+      ASSERT_TRUE(z.status.ok()) << z.status;
+      if (repeat == 0) {
+        EXPECT_LE(LargestResidual(matrix, z), 4 * static_cast<double>(n + 1) * eps * kCondition);
+        first = z;
+      }
+      EXPECT_EQ(z.diagonal, first.diagonal);
+      EXPECT_EQ(z.coupling, first.coupling);
+    }
+  }
+}
+
 // Cholesky factor L = I - c (ones below the diagonal) of each block, and `beside` I beside it; the
 // very last pivot is `pivot`. The growth of a block is as large as c and the pivot make it.
 problems::Problem Growing(int64_t num_blocks, int64_t n, double c, double beside, double pivot) {
@@ -269,7 +345,7 @@ TEST_P(SelectedInverseTest, IsRightForIllConditionedSystems) {
 TEST_P(SelectedInverseTest, GivesTheSameBitsInPartsAndOnBothTracks) {
   for (const auto& [num_blocks, n, separators] :
        std::vector<std::tuple<int64_t, int64_t, std::vector<int64_t>>>{
-           {14, 5, {}}, {14, 5, {1}}, {23, 3, {7, 2}}, {23, 20, {11, 5, 2}}}) {
+           {14, 5, {}}, {14, 12, {1}}, {23, 3, {7, 2}}, {23, 20, {11, 5, 2}}, {7, 35, {2}}}) {
     const HostMatrix matrix(problems::Mpc(num_blocks, n, 3), scalar());
     const auto factorization = MustFactor(solver(), matrix, Cut(matrix.shape(), separators));
     const Selected all = Invert(solver(), All(factorization), Track::kSolve);
@@ -376,11 +452,16 @@ TEST_P(SelectedInverseTest, TakesNoMoreThanItSaysAndFailsWithoutIt) {
 }
 
 TEST_P(SelectedInverseTest, IsCancelled) {
-  const HostMatrix matrix(problems::RandomSpd(40, 6, 5, 100), scalar());
-  InverseItem item = All(MustFactor(solver(), matrix));
-  const std::atomic<bool> cancelled = true;
-  item.cancelled = &cancelled;
-  EXPECT_EQ(Invert(solver(), item).status.code(), absl::StatusCode::kCancelled);
+  for (const int64_t n : {6, 70}) {
+    const HostMatrix matrix(problems::RandomSpd(10, n, 5, 100), scalar());
+    InverseItem item = All(MustFactor(solver(), matrix));
+    const Selected before = Invert(solver(), item);
+    const std::atomic<bool> cancelled = true;
+    item.cancelled = &cancelled;
+    EXPECT_EQ(Invert(solver(), item).status.code(), absl::StatusCode::kCancelled);
+    item.cancelled = nullptr;
+    EXPECT_EQ(Invert(solver(), item).diagonal, before.diagonal);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTarget, SelectedInverseTest, ::testing::ValuesIn(Targets()),

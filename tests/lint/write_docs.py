@@ -124,6 +124,16 @@ def gpu_float32(results):
         "float32: " + caption(results.read("gpu_fp32"))])
 
 
+def gpu_inverse(results):
+    """All Z(i,i) beside the factorization."""
+    times = results.milliseconds("gpu_inverse")
+    inverses = {key[:3]: time for key, time in times.items() if key[3].startswith("selected")}
+    rows = [[name, number(times[(*shape, "factor")]), number(inverses[shape]),
+             ratio(inverses[shape], times[(*shape, "factor")])] for shape, name in shapes(times)]
+    return markdown(["N, n", "factor", "all Z(i,i)", "ratio"], rows,
+                    ["Milliseconds, FP64. " + caption(results.read("gpu_inverse"))])
+
+
 def service_router(results):
     """Calls through a router beside direct ones."""
     result = results.read("service_router")
@@ -133,7 +143,8 @@ def service_router(results):
 
 
 # The tables that show more than one file, or not all of one.
-TABLES = {"gpu": gpu, "gpu_float32": gpu_float32, "service_router": service_router}
+TABLES = {"gpu": gpu, "gpu_float32": gpu_float32, "gpu_inverse": gpu_inverse,
+          "service_router": service_router}
 
 
 def table(name, results):

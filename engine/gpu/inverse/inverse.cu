@@ -1,7 +1,7 @@
 // A selected inverse: walks through all segments of a level go in lock-step, from their ends to
 // their beginnings, a thread block a tile. A step is two launches, for Z(j,r) and Z(j,l), then for
 // Z(j,j); what does not wait for other steps, V = inv(L)' and the gains G and H, is made for some
-// steps at once. Where a block is one tile, a thread block walks through these steps by itself.
+// steps at once. Small blocks go another way (segments.cu).
 #include "engine/gpu/inverse/launch.h"
 #include "engine/gpu/inverse/step_work.h"
 
@@ -109,38 +109,6 @@ __global__ void BLOCKD_LAUNCH_BOUNDS((WorkOf<T, kTile, kPhase>::TileType::kThrea
   work.Work(task, reinterpret_cast<T*>(shared));
 }
 
-// One tile of a phase; every thread of the thread block calls it.
-template <Phase kPhase, typename T, int kTile>
-__device__ void FormTile(const Places<T>& places, int64_t n, int index, double* task_space,
-                         T* shared) {
-  using Work = WorkOf<T, kTile, kPhase>;
-  typename Work::Task& task = *reinterpret_cast<typename Work::Task*>(task_space);
-  const Work work(places, n);
-  if (threadIdx.x == 0) work.Find(index, task);
-  __syncthreads();
-  work.Work(task, shared);
-  __syncthreads();
-}
-
-// Thread block s: `steps` steps of the s-th segment from `step` on, of blocks that are one tile.
-template <typename T, int kTile>
-__global__ void BLOCKD_LAUNCH_BOUNDS((TileOf<T, kTile>::kThreads), (TileOf<T, kTile>::kResident))
-    InverseWalkKernel(const BLOCKD_KERNEL_ARGUMENT InverseArgs given, int64_t step, int64_t steps) {
-  const InverseArgs& args = InPlace(given);
-  BLOCKD_DYNAMIC_SHARED(double, space, 16);
-  T* const shared = reinterpret_cast<T*>(space);
-  __shared__ double task[(sizeof(typename WorkOf<T, kTile, Phase::kDiagonal>::Task) + 7) / 8];
-  for (int64_t slot = 0; slot < steps; ++slot) {
-    const Places<T> places(args, blockIdx.x, step + slot, slot);
-    if (!places.IsDue()) return;
-    FormTile<Phase::kCouplings, T, kTile>(places, args.level.n, 0, task, shared);
-    if (places.range().has_fill()) {
-      FormTile<Phase::kCouplings, T, kTile>(places, args.level.n, 1, task, shared);
-    }
-    FormTile<Phase::kDiagonal, T, kTile>(places, args.level.n, 0, task, shared);
-  }
-}
-
 template <typename T, int kTile>
 class Launcher {
   using Tile = TileOf<T, kTile>;
@@ -158,14 +126,6 @@ class Launcher {
     return Start<Phase::kGains>(Squares(), step, 0, steps, "InverseStep gains");
   }
   LaunchResult Walk(int64_t step, int64_t steps) const {
-    if constexpr (kTile == Tile::kColumns) {
-      if (tiles_ == 1) {
-        return {LaunchKernel(InverseWalkKernel<T, kTile>,
-                             dim3(static_cast<unsigned>(args_.num_segments)), Tile::kThreads,
-                             kShared, stream_, false, args_, step, steps),
-                "InverseWalk"};
-      }
-    }
     LaunchResult result;
     for (int64_t slot = 0; slot < steps && result.ok(); ++slot) {
       result = Start<Phase::kCouplings>(Squares(), step + slot, slot, 1, "InverseStep couplings");
@@ -195,9 +155,6 @@ class Launcher {
 
 template <typename T, typename Use>
 LaunchResult WithLauncher(const InverseArgs& args, int tile, Stream stream, const Use& use) {
-  if constexpr (sizeof(T) == 8) {
-    if (tile == 32) return use(Launcher<T, 32>(args, stream));
-  }
   return tile == 128 ? use(Launcher<T, 128>(args, stream)) : use(Launcher<T, 64>(args, stream));
 }
 
@@ -216,9 +173,6 @@ LaunchResult Allow(const DeviceLimits& limits) {
                             AllowShared(InverseStepKernel<T, kTile, Phase::kDiagonal>, kShared)}) {
     if (error != kSuccess) return {error, "InverseStep"};
   }
-  if constexpr (kTile == TileOf<T, kTile>::kColumns) {
-    return {AllowShared(InverseWalkKernel<T, kTile>, kShared), "InverseWalk"};
-  }
   return {};
 }
 
@@ -226,9 +180,8 @@ LaunchResult Allow(const DeviceLimits& limits) {
 
 LaunchResult Prepare(const DeviceLimits& limits) {
   for (const LaunchResult& result :
-       {Allow<double, 32>(limits), Allow<double, 64>(limits), Allow<double, 128>(limits),
-        Allow<float, 64>(limits), Allow<float, 128>(limits),
-        LaunchResult{Load(BeginInverseKernel<double>), "BeginInverse"},
+       {Allow<double, 64>(limits), Allow<double, 128>(limits), Allow<float, 64>(limits),
+        Allow<float, 128>(limits), LaunchResult{Load(BeginInverseKernel<double>), "BeginInverse"},
         LaunchResult{Load(BeginInverseKernel<float>), "BeginInverse"},
         LaunchResult{Load(TransposeInverseKernel<double>), "TransposeInverse"},
         LaunchResult{Load(TransposeInverseKernel<float>), "TransposeInverse"}}) {

@@ -17,6 +17,27 @@ struct Chain {
   void* coupling = nullptr;  // Z(b+1,b), b + 1 < end
 
   BLOCKD_HOST_DEVICE bool Has(int64_t b) const { return first <= b && b < end; }
+
+  // Where these of block b are; null: not wanted.
+  template <typename T>
+  BLOCKD_HOST_DEVICE T* Diagonal(int64_t b, int64_t n) const {
+    return Place<T>(diagonal, b, n * n);
+  }
+  template <typename T>
+  BLOCKD_HOST_DEVICE T* Entries(int64_t b, int64_t n) const {
+    return Place<T>(entries, b, n);
+  }
+  template <typename T>
+  BLOCKD_HOST_DEVICE T* Coupling(int64_t b, int64_t n) const {
+    return Has(b + 1) ? Place<T>(coupling, b, n * n) : nullptr;
+  }
+
+ private:
+  template <typename T>
+  BLOCKD_HOST_DEVICE T* Place(void* blocks, int64_t b, int64_t scalars) const {
+    if (blocks == nullptr || !Has(b)) return nullptr;
+    return static_cast<T*>(blocks) + (b - first) * scalars;
+  }
 };
 
 // Steps whose V, G and H are made together, at most.

@@ -6,9 +6,41 @@
 #include "blockd/engine/inverse_ranges.h"
 #include "engine/gpu/inverse/launch.h"
 #include "engine/gpu/plan/plan_args.h"
+#include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu::inverse {
 namespace {
+
+// Of shared memory, that a thread block takes which walks through a segment.
+int64_t WalkBytes(const Shape& shape) {
+  const bool is_float = shape.scalar == Scalar::kFloat32;
+  return WalkSharedBytes(is_float, WalkTile(shape.block_size)) + kWalkDeclaredBytes;
+}
+// Whether all that a step reads has room there.
+bool FitsSegments(const Shape& shape, const DeviceLimits& limits) {
+  return shape.block_size <= kLargestWalked && WalkBytes(shape) <= limits.block_shared_bytes;
+}
+
+// Where solves beside the walks would wait long for one to end, thread blocks that go on with
+// another segment: so many that some of what has room at a time is left to those solves. Else 0.
+int64_t ThreadBlocksGoingOn(const EliminationPlan& plan, const DeviceLimits& limits) {
+  constexpr double kLongWalkSeconds = 1e-3;
+  constexpr int64_t kRoom = 32;  // one in so many is left
+  const Shape& shape = plan.shape();
+  int64_t longest = 0;
+  for (const Segment& segment : plan.levels()[0].segments) {
+    longest = std::max(longest, segment.count);
+  }
+  // What a step took on an H200, about.
+  const double step =
+      (6e-7 + 1.6e-7 * static_cast<double>(shape.block_size)) * limits.architecture.step_seconds;
+  if (static_cast<double>(longest) * step <= kLongWalkSeconds) return 0;
+  const int64_t resident =
+      WalkResident(shape.scalar == Scalar::kFloat32, WalkTile(shape.block_size));
+  const int64_t places = limits.multiprocessors *
+                         std::clamp<int64_t>(limits.shared_bytes / WalkBytes(shape), 1, resident);
+  return std::max<int64_t>(1, places - (places + kRoom - 1) / kRoom);
+}
 
 // How many segments of a level go together, and of how many steps gains are made at once.
 struct Group {
@@ -62,6 +94,28 @@ std::vector<Chain> Chains(const InverseRequest& request, const std::vector<Inver
   return chains;
 }
 
+// Levels [first, end) of a launch, the last one first.
+InvertSegmentsArgs ArgsOfLevels(const EliminationPlan& plan,
+                                const std::vector<InverseRange>& ranges,
+                                const std::vector<Chain>& chains, int64_t first, int64_t end) {
+  InvertSegmentsArgs args;
+  if (end < static_cast<int64_t>(chains.size())) args.above = chains[end];
+  for (int64_t l = end - 1; l >= first; --l) {
+    const Level& level = plan.levels()[l];
+    const int64_t segments = ranges[l].end_segment - ranges[l].first_segment;
+    args.levels[args.num_levels++] = {.shape = ShapeOf(plan, level),
+                                      .inverse_offset = level.inverse_offset,
+                                      .next_offset = level.next_offset,
+                                      .fill_offset = level.fill_offset,
+                                      .out = chains[l],
+                                      .first_segment = ranges[l].first_segment,
+                                      .num_segments = segments,
+                                      .segments_before = args.segments};
+    args.segments += segments;
+  }
+  return args;
+}
+
 // Steps of the longest walk of some segments.
 int64_t StepsOf(const Level& level, const InverseRange& range, int64_t first, int64_t count) {
   int64_t steps = 0;
@@ -74,8 +128,10 @@ int64_t StepsOf(const Level& level, const InverseRange& range, int64_t first, in
 
 }  // namespace
 
-int64_t ScratchBytes(const EliminationPlan& plan, int64_t first_block, int64_t num_blocks) {
+int64_t ScratchBytes(const EliminationPlan& plan, int64_t first_block, int64_t num_blocks,
+                     const DeviceLimits& limits) {
   const std::vector<InverseRange> ranges = InverseRanges(plan, first_block, num_blocks);
+  if (FitsSegments(plan.shape(), limits)) return ChainBytes(plan, ranges);
   const int64_t n = plan.shape().block_size;
   int64_t squares = 0;
   for (size_t l = 0; l < ranges.size(); ++l) {
@@ -128,14 +184,47 @@ absl::Status InverseCalls::RunLevels(const InverseRequest& request, int tile,
   return absl::OkStatus();
 }
 
+template <typename T>
+absl::Status InverseCalls::RunSegments(const InverseRequest& request,
+                                       absl::FunctionRef<bool()> wanted) {
+  const EliminationPlan& plan = *request.plan;
+  const std::vector<InverseRange> ranges =
+      InverseRanges(plan, request.first_block, request.num_blocks);
+  const std::vector<Chain> chains = Chains<T>(request, ranges);
+  const auto levels = static_cast<int64_t>(ranges.size());
+  // A level alone needs no flags.
+  const int64_t at_once =
+      SegmentsBefore(plan, levels) <= workspace::kNumFlags ? kMostLevelsALaunch : 1;
+  const int64_t going_on = ThreadBlocksGoingOn(plan, limits_);
+  for (int64_t first = levels; first > 0;) {
+    if (!wanted()) return absl::CancelledError("cancelled while inverting");
+    const int64_t end = first;
+    first = std::max<int64_t>(0, end - at_once);
+    InvertSegmentsArgs args = ArgsOfLevels(plan, ranges, chains, first, end);
+    args.tickets = args.segments + std::min(going_on, args.segments);
+    args.factor = request.factor;
+    args.done = device_.flags();
+    args.ticket = device_.ticket();
+    const absl::StatusOr<uint32_t> epoch = device_.NextEpoch();
+    if (!epoch.ok()) return epoch.status();
+    args.epoch = *epoch;
+    absl::Status status = device_.Launched(InvertSegments<T>(args, device_.stream()));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status InverseCalls::Run(const InverseRequest& request, int tile,
                                absl::FunctionRef<bool()> wanted) {
   absl::Status status = device_.Begin();
   if (!status.ok()) return status;
   const Shape& shape = request.plan->shape();
-  if (shape.scalar == Scalar::kFloat64 && shape.block_size <= 32) tile = 32;
-  return request.plan->shape().scalar == Scalar::kFloat64 ? RunLevels<double>(request, tile, wanted)
-                                                          : RunLevels<float>(request, tile, wanted);
+  const bool is_double = shape.scalar == Scalar::kFloat64;
+  if (FitsSegments(shape, limits_)) {
+    return is_double ? RunSegments<double>(request, wanted) : RunSegments<float>(request, wanted);
+  }
+  return is_double ? RunLevels<double>(request, tile, wanted)
+                   : RunLevels<float>(request, tile, wanted);
 }
 
 }  // namespace blockd::gpu::inverse

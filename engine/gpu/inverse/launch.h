@@ -5,19 +5,27 @@
 
 #include "engine/gpu/device_limits.h"
 #include "engine/gpu/inverse/inverse_args.h"
+#include "engine/gpu/inverse/segments_args.h"
 #include "engine/gpu/runtime/launch_result.h"
 
 namespace blockd::gpu::inverse {
 
-// Sets what the kernels need of the device; once, before all else.
+// Set what the kernels need of the device; once, before all else.
 LaunchResult Prepare(const DeviceLimits& limits);
+LaunchResult PrepareSegments(const DeviceLimits& limits);
+
+// Small blocks: all segments of some levels.
+template <typename T>
+LaunchResult InvertSegments(const InvertSegmentsArgs& args, Stream stream);
+
+// Other blocks:
 
 // Before the steps of some segments: their right separators' blocks come down to this level's
 // chain, and the walks get Z(r,l) both ways.
 template <typename T>
 LaunchResult Begin(const InverseArgs& args, Stream stream);
 // V, G and H of `steps` steps from `step` on; step 0 is each segment's last interior. tile: rows,
-// 64 or 128; in FP64 also 32.
+// 64 or 128.
 template <typename T>
 LaunchResult MakeGains(const InverseArgs& args, int tile, int64_t step, int64_t steps,
                        Stream stream);

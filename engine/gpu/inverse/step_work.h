@@ -7,15 +7,8 @@
 
 namespace blockd::gpu::inverse {
 
-// For blocks of at most 32 rows in FP64: a warp has 16 x 16. Products by warpgroups need more rows.
-template <typename T>
-struct SmallLayout {
-  static constexpr int kRows = 32, kColumns = 32, kWarpRows = 2, kWarpColumns = 2;
-  static constexpr int kStages = Stages(3), kDepth = 16, kResident = kIsAmd ? 1 : 5;
-};
 template <typename T, int kTile>
-using TileOf = ProductTile<
-    T, std::conditional_t<kTile == SmallLayout<T>::kRows, SmallLayout<T>, SharedLayout<T, kTile>>>;
+using TileOf = ProductTile<T, SharedLayout<T, kTile>>;
 
 enum class Phase { kGains, kCouplings, kDiagonal };
 
@@ -69,20 +62,15 @@ class Places {
 
   // Z of a separator, and Z(right, left), in the next level's chain.
   __device__ const T* Above(int64_t separator) const {
-    return static_cast<const T*>(args_.above.diagonal) + (separator - args_.above.first) * n_ * n_;
+    return args_.above.template Diagonal<T>(separator, n_);
   }
-  __device__ const T* Between() const {
-    return static_cast<const T*>(args_.above.coupling) +
-           (range_.left - args_.above.first) * n_ * n_;
-  }
+  __device__ const T* Between() const { return args_.above.template Coupling<T>(range_.left, n_); }
 
   // Outputs; null: not wanted.
-  __device__ T* Entries(int64_t block) const { return Wanted(args_.out.entries, block, n_); }
-  __device__ T* Wanted(int64_t block) const { return Wanted(args_.out.diagonal, block, n_ * n_); }
+  __device__ T* Entries(int64_t block) const { return args_.out.template Entries<T>(block, n_); }
+  __device__ T* Wanted(int64_t block) const { return args_.out.template Diagonal<T>(block, n_); }
   __device__ T* Entries() const { return Entries(range_.block(k_)); }
-  __device__ T* Coupling(int64_t block) const {
-    return args_.out.Has(block + 1) ? Wanted(args_.out.coupling, block, n_ * n_) : nullptr;
-  }
+  __device__ T* Coupling(int64_t block) const { return args_.out.template Coupling<T>(block, n_); }
   // Where Z(j,r) goes, or its transpose if the segment is not reversed.
   __device__ T* NextCoupling() const {
     const int64_t block = range_.block(k_);
@@ -95,10 +83,6 @@ class Places {
     return static_cast<const T*>(args_.factor) + offset;
   }
   __device__ T* Square(int64_t i) const { return scratch_ + i * n_ * n_; }
-  __device__ T* Wanted(void* blocks, int64_t block, int64_t scalars) const {
-    if (blocks == nullptr || !args_.out.Has(block)) return nullptr;
-    return static_cast<T*>(blocks) + (block - args_.out.first) * scalars;
-  }
   __device__ T* Diagonal(int64_t block, int64_t parity) const {
     T* const out = Wanted(block);
     return out ? out : Square(parity);

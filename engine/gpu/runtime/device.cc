@@ -75,6 +75,15 @@ absl::Status Device::Begin() {
   return card_.ends().Await(stream_, &ends_seen_);
 }
 
+absl::StatusOr<uint32_t> Device::NextEpoch() {
+  if (++epoch_ != 0) return epoch_;
+  absl::Status status = ToStatus(
+      BLOCKD_GPU(MemsetAsync)(flags(), 0, workspace::kNumFlags * sizeof(uint32_t), stream_),
+      "clearing the flags");
+  if (!status.ok()) return status;
+  return ++epoch_;
+}
+
 absl::Status Device::Upload(void* device, const void* host, int64_t bytes) {
   absl::Status status = Begin();
   for (int64_t at = 0; status.ok() && at < bytes; at += Card::kCopyBytes) {

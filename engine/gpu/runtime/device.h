@@ -46,6 +46,12 @@ class Device {
     return !std::less<>()(at, base) && std::less<>()(at, base + card_.pool_bytes());
   }
 
+  // Flags that a launch on stream() raises, and a ticket that it takes; zero before and after.
+  uint32_t* flags() const { return reinterpret_cast<uint32_t*>(workspace() + workspace::kFlags); }
+  uint32_t* ticket() const { return reinterpret_cast<uint32_t*>(workspace() + workspace::kTicket); }
+  // A number that no flag has, for the next launch.
+  absl::StatusOr<uint32_t> NextEpoch();
+
   // For MoveArgs::counter.
   unsigned* move_counter() const {
     return reinterpret_cast<unsigned*>(workspace() + workspace::kMoveCounter);
@@ -108,6 +114,7 @@ class Device {
   Marks marks_;
   void* results_ = nullptr;
   int64_t ends_seen_ = 0;
+  uint32_t epoch_ = 0;                 // of the last launch that raised flags
   std::vector<const char*> launched_;  // since stream_ was last waited for, each once
 };
 

@@ -5,20 +5,10 @@
 #include <cstddef>
 
 #include "engine/gpu/arch/arch.h"
+#include "engine/gpu/plan/walk.h"
 #include "engine/gpu/segment/segment_args.h"
 
 namespace blockd::gpu {
-
-// Where the k-th interior of a segment has something: at + k * step, in bytes.
-struct alignas(16) Walk {
-  std::byte* at = nullptr;
-  int step = 0;
-
-  template <typename T>
-  __device__ T* At(int k) const {
-    return reinterpret_cast<T*>(at + static_cast<int64_t>(k) * step);
-  }
-};
 
 // The segment that a thread block has. It stands in shared memory: registers are for the blocks.
 struct Assignment {

@@ -14,9 +14,6 @@ LaunchResult Start(Scalar scalar, const EliminateSegmentsArgs& args, Stream stre
   return scalar == Scalar::kFloat64 ? Eliminate<double>(args, stream)
                                     : Eliminate<float>(args, stream);
 }
-uint32_t* Ticket(const Device& device) {
-  return reinterpret_cast<uint32_t*>(device.workspace() + workspace::kTicket);
-}
 
 class SegmentRunner final : public Runner {
  public:
@@ -40,15 +37,15 @@ class SegmentRunner final : public Runner {
     for (int64_t first = 0; first < levels; first = end) {
       end = first + (first == 0 && walks_long ? 1 : at_once);
       if (first > 0 && !wanted()) return absl::CancelledError("cancelled while factoring");
-      const absl::StatusOr<uint32_t> epoch = NextEpoch();
+      const absl::StatusOr<uint32_t> epoch = device_.NextEpoch();
       if (!epoch.ok()) return epoch.status();
       EliminateSegmentsArgs args = ArgsOfLevels(plan, first, end - first);
       args.systems = group.systems;
       args.num_systems = group.count;
-      args.done = Flags();
+      args.done = device_.flags();
       args.done_stride = group.scratch.segments;
       args.epoch = *epoch;
-      args.ticket = Ticket(device_);
+      args.ticket = device_.ticket();
       absl::Status status = device_.Launched(Start(plan.shape().scalar, args, device_.stream()));
       if (!status.ok()) return status;
     }
@@ -74,23 +71,9 @@ class SegmentRunner final : public Runner {
   static int64_t Levels(const EliminationPlan& plan) {
     return static_cast<int64_t>(plan.levels().size());
   }
-  uint32_t* Flags() const {
-    return reinterpret_cast<uint32_t*>(device_.workspace() + workspace::kFlags);
-  }
-  // A number that no flag has.
-  absl::StatusOr<uint32_t> NextEpoch() {
-    if (++epoch_ != 0) return epoch_;
-    absl::Status status =
-        ToStatus(BLOCKD_GPU(MemsetAsync)(Flags(), 0, workspace::kNumFlags * sizeof(uint32_t),
-                                         device_.stream()),
-                 "clearing the flags");
-    if (!status.ok()) return status;
-    return ++epoch_;
-  }
 
   Device& device_;
   const DeviceLimits& limits_;
-  uint32_t epoch_ = 0;  // of the last launch
 };
 
 }  // namespace
