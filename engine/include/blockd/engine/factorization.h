@@ -102,43 +102,51 @@ class Factorization {
                 StagedMatrix matrix, const Conditioning& conditioning, Border border = {})
       : plan_(std::move(plan)),
         factor_(std::move(factor)),
-        matrix_(std::move(matrix)),
-        conditioning_(conditioning),
-        border_(std::move(border)) {}
+        conditioning_(conditioning) {
+    if (matrix) matrix_ = std::make_unique<StagedMatrix>(std::move(matrix));
+    if (border.rows() > 0) border_ = std::make_unique<const Border>(std::move(border));
+  }
 
   const EliminationPlan& plan() const { return *plan_; }
   const std::shared_ptr<const EliminationPlan>& shared_plan() const { return plan_; }
   const Shape& shape() const { return plan_->shape(); }  // of the chain
-  const Border& border() const { return border_; }
-  BorderedShape bordered_shape() const { return {shape(), border_.rows()}; }
+  const Border& border() const { return border_ ? *border_ : None<Border>(); }
+  BorderedShape bordered_shape() const { return {shape(), border().rows()}; }
   int64_t rows() const { return bordered_shape().rows(); }  // of a right-hand side
   const void* data() const { return factor_.data(); }
-  int64_t bytes() const { return factor_.bytes() + border_.bytes() + matrix_.bytes(); }
+  int64_t bytes() const { return factor_.bytes() + border().bytes() + matrix().bytes(); }
   // The matrix on the device, if it was kept: residuals and refinement need it.
-  const StagedMatrix& matrix() const { return matrix_; }
+  const StagedMatrix& matrix() const { return matrix_ ? *matrix_ : None<StagedMatrix>(); }
   const Conditioning& conditioning() const { return conditioning_; }
   double backward_error_bound() const {
-    return BackwardErrorBound(shape(), conditioning_.growth, border_.rows());
+    return BackwardErrorBound(shape(), conditioning_.growth, border().rows());
   }
   // Whether a solve without refinement may miss BackwardErrorGoal.
   bool at_risk() const {
     return !(BackwardErrorBound(shape(), conditioning_.growth) <= BackwardErrorGoal(shape()));
   }
   // Whether solves are refined without being asked.
-  bool refines() const { return at_risk() && matrix_; }
+  bool refines() const { return at_risk() && matrix_ != nullptr; }
   // Gives the matrix's memory back. Before the factorization is shared only.
-  void DropMatrix() { matrix_ = StagedMatrix(); }
+  void DropMatrix() { matrix_.reset(); }
 
   // Takes the factor's memory out of a factorization that nobody else holds, to be overwritten by
   // the next one of the same plan; an empty buffer if somebody does hold it.
   static DeviceBuffer Recycle(std::shared_ptr<Factorization> factorization);
 
  private:
+  template <typename Part>
+  static const Part& None() {
+    static const Part& none = *new Part;
+    return none;
+  }
+
   std::shared_ptr<const EliminationPlan> plan_;
   DeviceBuffer factor_;
-  StagedMatrix matrix_;
   Conditioning conditioning_;
-  Border border_;
+  // Most have neither, and there may be very many.
+  std::unique_ptr<StagedMatrix> matrix_;
+  std::unique_ptr<const Border> border_;
 };
 
 }  // namespace blockd
