@@ -350,7 +350,7 @@ void ExpectWalkInverts(const Case& chosen) {
   const HostMatrix matrix(problems::RandomSpd(num_blocks, n, 5, 10), kScalar<T>);
   const auto plan = EliminationPlan::MakeWithSeparators(matrix.shape(), separators);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  constexpr int kFactorTile = kTile < 16 ? 16 : kTile;
+  constexpr int kFactorTile = std::max(kTile, 16);
   const std::vector<T> factor = Factor<MatrixSegment, T, kFactorTile>(*plan, matrix.view()).factor;
   const Inverted<T> z = Invert<T, kTile>(*plan, factor)[0];
   const test::Substitution<T> substitution(*plan, factor);
