@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/gpu/arch/arch.h"
+#include "engine/gpu/inverse/segment_walk.h"
 #include "engine/gpu/segment/level_args.h"
 #include "engine/gpu/segment/matrix_segment.h"
 #include "engine/gpu/segment/warpgroup_segment.h"
@@ -298,6 +299,84 @@ TEST(DeviceCodeOnThreadsTest, OpenPlansEndWithTheLastBlock) {
 TEST(DeviceCodeOnThreadsTest, FailuresAreNamed) {
   ExpectNamesFailures<LargeSegment, float, 64>(64);
   ExpectNamesFailures<MatrixSegment, double, 32>(24);
+}
+
+// --- Selected inverses -------------------------------------------------------------------------
+
+// Z of each level's chain, diagonal blocks and couplings.
+template <typename T>
+struct Inverted {
+  std::vector<T> diagonal, coupling;
+};
+
+template <typename T, int kTile>
+std::vector<Inverted<T>> Invert(const EliminationPlan& plan, const std::vector<T>& factor) {
+  using Walk = inverse::SegmentWalk<T, kTile>;
+  const int64_t square = plan.shape().block_size * plan.shape().block_size;
+  std::vector<Inverted<T>> chains(plan.levels().size());
+  std::vector<uint32_t> done(SegmentsBefore(plan, static_cast<int64_t>(plan.levels().size())));
+  inverse::InvertSegmentsArgs args;
+  args.factor = factor.data();
+  args.done = done.data();
+  args.epoch = 7;
+  for (size_t l = plan.levels().size(); l-- > 0;) {
+    const Level& level = plan.levels()[l];
+    chains[l].diagonal.resize(level.chain_length * square);
+    chains[l].coupling.resize(level.chain_length * square);
+    inverse::SegmentsLevel& out = args.levels[args.num_levels++];
+    out.shape = ShapeOf(plan, level);
+    out.inverse_offset = level.inverse_offset;
+    out.next_offset = level.next_offset;
+    out.fill_offset = level.fill_offset;
+    out.out.end = level.chain_length;
+    out.out.diagonal = chains[l].diagonal.data();
+    out.out.coupling = chains[l].coupling.data();
+    out.num_segments = static_cast<int64_t>(level.segments.size());
+    out.segments_before = args.segments;
+    args.segments += out.num_segments;
+  }
+  for (int64_t ticket = 0; ticket < args.segments; ++ticket) {
+    const inverse::WalkAssignment assignment(args, ticket, sizeof(T));
+    HostThreadBlock block(Walk::kThreads, Walk::kSharedScalars * sizeof(T));
+    block.Run([&](int) { Walk(args, assignment, reinterpret_cast<T*>(block.shared())).Run(); });
+  }
+  return chains;
+}
+
+template <typename T, int kTile>
+void ExpectWalkInverts(const Case& chosen) {
+  const auto& [num_blocks, n, separators] = chosen;
+  SCOPED_TRACE(testing::Message() << "N " << num_blocks << " n " << n << ", " << sizeof(T));
+  const HostMatrix matrix(problems::RandomSpd(num_blocks, n, 5, 10), kScalar<T>);
+  const auto plan = EliminationPlan::MakeWithSeparators(matrix.shape(), separators);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  constexpr int kFactorTile = std::max(kTile, 16);
+  const std::vector<T> factor = Factor<MatrixSegment, T, kFactorTile>(*plan, matrix.view()).factor;
+  const Inverted<T> z = Invert<T, kTile>(*plan, factor)[0];
+  const test::Substitution<T> substitution(*plan, factor);
+  const double bound = 100 * static_cast<double>(n) * test::Epsilon(kScalar<T>);
+  for (int64_t c = 0; c < num_blocks * n; ++c) {
+    std::vector<double> unit(num_blocks * n);
+    unit[c] = 1;
+    const std::vector<double> column = substitution.Solve(unit);
+    const int64_t b = c / n, at = (b * n + c % n) * n;
+    for (int64_t r = 0; r < n; ++r) {
+      ASSERT_NEAR(z.diagonal[at + r], column[b * n + r], bound);
+      if (b + 1 == num_blocks) continue;
+      ASSERT_NEAR(z.coupling[at + r], column[(b + 1) * n + r], bound);
+    }
+  }
+}
+
+TEST(DeviceCodeOnThreadsTest, WalksInvert) {
+  ExpectWalkInverts<double, 8>({14, 4, {4, 1}});
+  ExpectWalkInverts<float, 8>({9, 8, {2}});
+  ExpectWalkInverts<double, 16>({9, 16, {3, 1}});
+  ExpectWalkInverts<float, 16>({7, 11, {}});
+  ExpectWalkInverts<double, 32>({7, 20, {2}});
+  ExpectWalkInverts<float, 32>({5, 32, {1}});
+  ExpectWalkInverts<double, 64>({6, 64, {2}});
+  ExpectWalkInverts<float, 64>({5, 50, {1}});
 }
 
 }  // namespace
