@@ -1,5 +1,5 @@
-// Dense matrices of a model's size: column-major doubles, Cholesky factors lower. Pure functions;
-// what has a matrix for each argument goes through BLAS, vectors are looped over here.
+// Dense matrices of a model's size: column-major doubles, Cholesky factors lower. Pure functions.
+// What is so small that a call of BLAS or LAPACK costs more than its work is looped over here.
 #ifndef BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
 #define BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
 
@@ -12,6 +12,8 @@ namespace blockd::server {
 // is singular to working precision: its pivot is at most n eps times its diagonal element.
 std::optional<int64_t> Factorize(int64_t n, double* a);
 double LogDeterminant(int64_t n, const double* l);
+// D = inv(L L'), the lower triangle; the strict upper one becomes 0.
+void InvertFactored(int64_t n, const double* l, double* d);
 
 // B = inv(L) B, inv(L)' B; B is n x columns.
 void SolveLower(int64_t n, const double* l, double* b, int64_t columns);
@@ -28,6 +30,9 @@ void AddProduct(int64_t rows, int64_t columns, double alpha, const double* a, co
                 double* y);
 void AddTransposedProduct(int64_t rows, int64_t columns, double alpha, const double* a,
                           const double* x, double* y);
+// C = A B; A is rows x inner, B inner x columns.
+void Multiply(int64_t rows, int64_t inner, int64_t columns, const double* a, const double* b,
+              double* c);
 double SumOfSquares(int64_t n, const double* x);
 
 }  // namespace blockd::server

@@ -12,6 +12,7 @@
 #include "server/core/errors.h"
 #include "server/core/smooth_request.h"
 #include "server/core/smoother/missing_patterns.h"
+#include "server/core/smoother/smoother.h"
 
 namespace blockd::server {
 namespace {
@@ -45,7 +46,8 @@ absl::Status CheckModel(const char* field, const ModelArray& array, bool may_be_
 }
 
 // Beside the model and the results.
-int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns) {
+int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
+                  const CoreLimits& limits) {
   const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
   const int64_t systems = std::ssize(patterns.systems), masks = std::ssize(patterns.masks);
   const bool palette = params.is_constant();
@@ -57,9 +59,12 @@ int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns) {
       params.observation_covariance.per_step ? absl::int128(systems) * steps : absl::int128(masks);
   const absl::int128 inverse =  // where blocks are asked for that are no result
       params.residuals || params.lag_one ? absl::int128(systems) * n * n * steps : 0;
-  const absl::int128 doubles = blocks + inverse + factors * ny * ny +
+  const absl::int128 portions =  // what each thread has
+      absl::int128(std::max(1, limits.model_threads)) * Smoother::ScratchDoubles(params);
+  const absl::int128 doubles = blocks + inverse + portions + factors * ny * ny + 3 * n * n +
                                std::ssize(params.transition_covariance.values) +
-                               absl::int128(systems) * steps * (1 + ny);
+                               absl::int128(systems) * steps * (6 + ny) +
+                               absl::int128(params.num_series) * steps * 2;
   return static_cast<int64_t>(std::min(doubles * 8, absl::int128(kMostBytes)));
 }
 
@@ -171,7 +176,7 @@ absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const C
   if (params.lag_one) sizes.lag_one = n * n * (steps - 1) * systems;
   if (params.residuals) sizes.residuals = params.observation_size * steps * series;
   sizes.samples = n * steps * params.num_samples * series;
-  sizes.work_bytes = WorkBytes(params, *measured.patterns);
+  sizes.work_bytes = WorkBytes(params, *measured.patterns, limits);
   return measured;
 }
 
