@@ -14,7 +14,7 @@ struct StepPool::Loop {
   const int64_t turns;
   const Turn turn;
   std::atomic<int64_t> next{0};
-  int helpers = 0;            // these two: under the pool's mutex
+  int helpers = 0, came = 0;  // this and the next: under the pool's mutex
   std::exception_ptr thrown;  // the first
 };
 
@@ -34,7 +34,7 @@ StepPool::~StepPool() {
 
 void StepPool::Run(int64_t turns, Turn turn) {
   if (workers_.empty() || turns <= 1) {
-    for (int64_t i = 0; i < turns; ++i) turn(i);
+    for (int64_t i = 0; i < turns; ++i) turn(i, 0);
     return;
   }
   Loop loop(turns, turn);
@@ -44,7 +44,7 @@ void StepPool::Run(int64_t turns, Turn turn) {
     const int64_t helpers = std::min(turns - 1, static_cast<int64_t>(workers_.size()));
     for (int64_t i = 0; i < helpers; ++i) begun_.Signal();
   }
-  TakeTurns(loop);
+  TakeTurns(loop, 0);
   std::exception_ptr thrown;
   {
     absl::MutexLock lock(&mutex_);
@@ -54,11 +54,11 @@ void StepPool::Run(int64_t turns, Turn turn) {
   if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
-void StepPool::TakeTurns(Loop& loop) {
+void StepPool::TakeTurns(Loop& loop, int worker) {
   std::exception_ptr thrown;
   try {
     for (int64_t i = loop.next.fetch_add(1); i < loop.turns; i = loop.next.fetch_add(1)) {
-      loop.turn(i);
+      loop.turn(i, worker);
     }
   } catch (...) {
     thrown = std::current_exception();
@@ -78,8 +78,9 @@ void StepPool::Work() {
     }
     Loop& loop = *loops_.front();
     ++loop.helpers;
+    const int worker = ++loop.came;  // nobody comes twice: who leaves has left no turn
     mutex_.Unlock();
-    TakeTurns(loop);
+    TakeTurns(loop, worker);
     mutex_.Lock();
     if (--loop.helpers == 0) left_.SignalAll();
   }

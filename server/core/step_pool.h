@@ -26,9 +26,10 @@ class StepPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls `turn` once for each i in [0, turns), in any order, several at once; returns when all are
-  // done. What one of them throws is thrown here.
-  using Turn = absl::FunctionRef<void(int64_t i)>;
+  // Calls `turn` once for each i in [0, turns), in any order, several at once, each by another
+  // worker of [0, threads()) of this loop; returns when all are done. What one of them throws is
+  // thrown here.
+  using Turn = absl::FunctionRef<void(int64_t i, int worker)>;
   void Run(int64_t turns, Turn turn) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -36,7 +37,7 @@ class StepPool {
 
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes turns until there are none left; then nobody else need look at the loop.
-  void TakeTurns(Loop& loop) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeTurns(Loop& loop, int worker) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;
   absl::CondVar begun_, left_;                        // a loop, or the stop; somebody left one

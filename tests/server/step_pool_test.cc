@@ -18,7 +18,7 @@ TEST(StepPoolTest, TakesEveryTurnOnceAndReturnsWhenAllAreDone) {
     EXPECT_EQ(pool.threads(), threads);
     for (const int64_t turns : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> taken(static_cast<size_t>(turns));
-      pool.Run(turns, [&](int64_t i) { ++taken.at(static_cast<size_t>(i)); });
+      pool.Run(turns, [&](int64_t i, int) { ++taken.at(static_cast<size_t>(i)); });
       for (const std::atomic<int>& times : taken) EXPECT_EQ(times, 1);
     }
   }
@@ -29,7 +29,7 @@ TEST(StepPoolTest, ItsThreadsAndTheCallersWorkAtTheSameTime) {
   StepPool pool(3);
   for (int loop = 0; loop < 20; ++loop) {
     std::latch all(3);
-    pool.Run(3, [&](int64_t) { all.arrive_and_wait(); });
+    pool.Run(3, [&](int64_t, int) { all.arrive_and_wait(); });
   }
 }
 
@@ -39,7 +39,7 @@ TEST(StepPoolTest, SeveralLoopsRunAtOnce) {
   std::atomic<int64_t> sum = 0;
   for (int caller = 0; caller < 6; ++caller) {
     callers.emplace_back([&] {
-      for (int loop = 0; loop < 300; ++loop) pool.Run(9, [&](int64_t i) { sum += i; });
+      for (int loop = 0; loop < 300; ++loop) pool.Run(9, [&](int64_t i, int) { sum += i; });
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -51,7 +51,7 @@ TEST(StepPoolTest, WhatATurnThrowsComesToTheCallerAndEndsTheLoop) {
     StepPool pool(threads);
     for (int loop = 0; loop < 50; ++loop) {
       std::atomic<int> under_way = 0;
-      const auto fail = [&](int64_t i) {
+      const auto fail = [&](int64_t i, int) {
         ++under_way;
         const std::vector<int> some(i == 3 ? std::vector<int>().max_size() : 1);
         --under_way;
@@ -60,7 +60,7 @@ TEST(StepPoolTest, WhatATurnThrowsComesToTheCallerAndEndsTheLoop) {
       EXPECT_EQ(under_way, 1);
     }
     std::atomic<int> turns = 0;
-    pool.Run(10, [&](int64_t) { ++turns; });
+    pool.Run(10, [&](int64_t, int) { ++turns; });
     EXPECT_EQ(turns, 10);
   }
 }

@@ -146,7 +146,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
 void SmoothRun::TouchResults() {
   constexpr int64_t kPage = 512, kPiece = 64 * kPage;  // in doubles
   for (const std::span<double> part : {results_.covariances, results_.lag_one, results_.samples}) {
-    pool_->Run(std::ssize(part) / kPiece, [&](int64_t piece) {
+    pool_->Run(std::ssize(part) / kPiece, [&](int64_t piece, int) {
       for (int64_t i = 0; i < kPiece; i += kPage) part[piece * kPiece + i] = 0;
     });
   }
@@ -378,7 +378,7 @@ void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
     smoother_->Residuals(system.series, means, variances.data(), results_.residuals.data());
   }
   const int64_t samples = params_.num_samples, scalars = SeriesScalars();
-  pool_->Run(std::ssize(system.series) * samples, [&](int64_t i) {
+  pool_->Run(std::ssize(system.series) * samples, [&](int64_t i, int) {
     const int64_t k = system.series[i / samples];
     double* const sample = results_.samples.data() + (k * samples + i % samples) * scalars;
     for (int64_t j = 0; j < scalars; ++j) sample[j] += means[k * scalars + j];

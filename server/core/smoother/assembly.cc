@@ -18,15 +18,15 @@ BlockTridiagonalView SystemMatrix::view() const {
   return view;
 }
 
-// V = inv(L) F with Q = L L':  F' inv(Q) F = V' V,  inv(Q) F = inv(L)' V.
+// V = U F:  F' inv(Q) F = V' V,  inv(Q) F = U' V.
 void Smoother::WriteTransition(int64_t step, double* from, double* coupling) const {
   const int64_t n = params_.state_size;
-  const double* const l = FactorOfQ(step);
+  const double* const u = WhitenerOfQ(step);
   std::copy_n(F(step), n * n, coupling);
-  SolveLower(n, l, coupling, n);
+  MultiplyLower(n, u, coupling, n);
   std::fill_n(from, n * n, 0.0);
   AddGram(n, n, coupling, from);
-  SolveLowerTransposed(n, l, coupling, n);
+  MultiplyLowerTransposed(n, u, coupling, n);
   for (int64_t i = 0; i < n * n; ++i) coupling[i] = -coupling[i];
 }
 
@@ -39,22 +39,22 @@ const Smoother::Alike& Smoother::WhatIsAlike() const {
       alike_.from = Doubles(n * n);
       alike_.coupling = Doubles(n * n);
     }
-    workers_.pool->Run(params_.transition.per_step ? 1 : 2, [&](int64_t part) {
-      part == 0 ? InvertFactored(n, FactorOfQ(0), alike_.to.data())
+    workers_.pool->Run(params_.transition.per_step ? 1 : 2, [&](int64_t part, int) {
+      part == 0 ? MultiplySquare(n, WhitenerOfQ(0), alike_.to.data())
                 : WriteTransition(0, alike_.from.data(), alike_.coupling.data());
     });
   });
   return alike_;
 }
 
-// D += H' inv(R) H = W' W, W = inv(L) H with R = L L'.
+// D += H' inv(R) H = W' W, W = U H.
 void Smoother::AddObservations(size_t system, int64_t step, Scratch& scratch, double* d) const {
   const MissingPatterns::Mask& mask = MaskAt(system, step);
   const int64_t count = std::ssize(mask.rows);
   if (count == 0) return;
   double* const w = scratch.rows.data();
   CopyObservedRows(mask, step, w);
-  SolveLower(count, FactorOf(ObservedAt(system, step)), w, params_.state_size);
+  MultiplyLower(count, WhitenerOf(ObservedAt(system, step)), w, params_.state_size);
   AddGram(count, params_.state_size, w, d);
 }
 
@@ -65,7 +65,7 @@ void Smoother::WriteDiagonal(size_t system, int64_t step, const double* from, Sc
   if (step == 0 && p_.empty()) {
     std::fill_n(d, n * n, 0.0);
   } else if (step == 0 || alike_.to.empty()) {
-    InvertFactored(n, step == 0 ? p_.data() : FactorOfQ(step - 1), d);
+    MultiplySquare(n, step == 0 ? p_.data() : WhitenerOfQ(step - 1), d);
   } else {
     std::copy_n(alike_.to.data(), n * n, d);
   }
@@ -85,18 +85,16 @@ absl::Status Smoother::AssembleEach(size_t system, SystemMatrix* matrix) const {
   matrix->diagonal = Doubles(steps * size);
   matrix->coupling = Doubles((steps - 1) * size);
   const bool moves = alike_.coupling.empty();
-  return Share(Portions(steps), [&](int64_t portion) {
-    Scratch scratch(params_);
-    const double* const from = moves ? scratch.square.data() : alike_.from.data();
-    const Steps part = PortionAt(portion, steps);
-    for (int64_t t = part.first; t < part.last; ++t) {
-      double* const coupling = matrix->coupling.data() + t * size;
-      if (t + 1 < steps) {
-        moves ? WriteTransition(t, scratch.square.data(), coupling)
-              : static_cast<void>(std::copy_n(alike_.coupling.data(), size, coupling));
-      }
-      WriteDiagonal(system, t, from, scratch, matrix->diagonal.data() + t * size);
+  return ShareSteps(steps, [&](int64_t t, Scratch& scratch) {
+    double* const coupling = matrix->coupling.data() + t * size;
+    const double* from = alike_.from.data();
+    if (moves && t + 1 < steps) {
+      WriteTransition(t, scratch.square.data(), coupling);
+      from = scratch.square.data();
+    } else if (t + 1 < steps) {
+      std::copy_n(alike_.coupling.data(), size, coupling);
     }
+    WriteDiagonal(system, t, from, scratch, matrix->diagonal.data() + t * size);
   });
 }
 
@@ -125,13 +123,9 @@ absl::Status Smoother::AssemblePalette(size_t system, SystemMatrix* matrix) cons
   const int64_t blocks = std::ssize(first);
   matrix->form.diagonal_palette = blocks;
   matrix->diagonal = Doubles(blocks * size);
-  return Share(Portions(blocks), [&](int64_t portion) {
-    Scratch scratch(params_);
-    const Steps part = PortionAt(portion, blocks);
-    for (int64_t i = part.first; i < part.last; ++i) {
-      WriteDiagonal(system, first[static_cast<size_t>(i)], alike_.from.data(), scratch,
-                    matrix->diagonal.data() + i * size);
-    }
+  return ShareSteps(blocks, [&](int64_t i, Scratch& scratch) {
+    WriteDiagonal(system, first[static_cast<size_t>(i)], alike_.from.data(), scratch,
+                  matrix->diagonal.data() + i * size);
   });
 }
 
@@ -163,8 +157,8 @@ int64_t Smoother::Errors(int64_t series, int64_t step, const double* x, double* 
 void Smoother::WeighOffset(int64_t step, double* u) const {
   const int64_t n = params_.state_size;
   std::copy_n(At(params_.transition_offset, step, n), n, u);
-  SolveLower(n, FactorOfQ(step), u);
-  SolveLowerTransposed(n, FactorOfQ(step), u);
+  MultiplyLower(n, WhitenerOfQ(step), u);
+  MultiplyLowerTransposed(n, WhitenerOfQ(step), u);
 }
 
 void Smoother::WriteRightHandSide(int64_t series, const Steps& steps, Scratch& scratch,
@@ -179,8 +173,8 @@ void Smoother::WriteRightHandSide(int64_t series, const Steps& steps, Scratch& s
     double* const bt = b + t * n;
     if (t == 0 && !p_.empty()) {
       std::copy(params_.initial_mean.begin(), params_.initial_mean.end(), bt);
-      SolveLower(n, p_.data(), bt);
-      SolveLowerTransposed(n, p_.data(), bt);
+      MultiplyLower(n, p_.data(), bt);
+      MultiplyLowerTransposed(n, p_.data(), bt);
     } else {
       std::fill_n(bt, n, 0.0);
     }
@@ -188,9 +182,9 @@ void Smoother::WriteRightHandSide(int64_t series, const Steps& steps, Scratch& s
       for (int64_t j = 0; j < n; ++j) bt[j] += u[j];
     }
     if (const int64_t count = Errors(series, t, nullptr, errors); count > 0) {
-      const double* const l = FactorOf(ObservedAt(system, t));
-      SolveLower(count, l, errors);
-      SolveLowerTransposed(count, l, errors);
+      const double* const whitener = WhitenerOf(ObservedAt(system, t));
+      MultiplyLower(count, whitener, errors);
+      MultiplyLowerTransposed(count, whitener, errors);
       const MissingPatterns::Mask& mask = MaskAt(system, t);
       const double* rows = H(t);
       if (!IsWhole(mask)) {
@@ -208,8 +202,7 @@ void Smoother::WriteRightHandSide(int64_t series, const Steps& steps, Scratch& s
 
 absl::Status Smoother::RightHandSides(std::span<const int64_t> series, double* b) const {
   const int64_t steps = params_.num_steps, portions = Portions(steps);
-  return Share(std::ssize(series) * portions, [&](int64_t i) {
-    Scratch scratch(params_);
+  return Share(std::ssize(series) * portions, [&](int64_t i, Scratch& scratch) {
     const int64_t k = series[static_cast<size_t>(i / portions)];
     WriteRightHandSide(k, PortionAt(i % portions, steps), scratch,
                        b + k * steps * params_.state_size);

@@ -51,7 +51,7 @@ class ArrayHashes {
   }
   void Finish(StepPool& pool, Hash& into) {
     std::vector<std::string> hashes(pieces_.size());
-    pool.Run(std::ssize(pieces_), [&](int64_t i) {
+    pool.Run(std::ssize(pieces_), [&](int64_t i, int) {
       Hash hash;
       hash.Add(pieces_[static_cast<size_t>(i)]);
       hashes[static_cast<size_t>(i)] = hash.Finish();

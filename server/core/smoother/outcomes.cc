@@ -26,15 +26,15 @@ Smoother::Sums Smoother::LikelihoodSums(int64_t series, const Steps& steps, Scra
   double* const w = scratch.state.data();
   if (steps.first == 0 && !p_.empty()) {
     for (int64_t j = 0; j < n; ++j) w[j] = x[j] - params_.initial_mean[j];
-    SolveLower(n, p_.data(), w);
+    MultiplyLower(n, p_.data(), w);
     sums.squares += SumOfSquares(n, w);
-    sums.determinants += LogDeterminant(n, p_.data());
+    sums.determinants += p_log_determinant_;
   }
   for (int64_t t = steps.first; t < steps.last; ++t) {
     const double* const xt = x + t * n;
     if (const int64_t count = Errors(series, t, xt, errors); count > 0) {
       const Observed& observed = ObservedAt(SystemOf(series), t);
-      SolveLower(count, FactorOf(observed), errors);
+      MultiplyLower(count, WhitenerOf(observed), errors);
       sums.squares += SumOfSquares(count, errors);
       sums.determinants += observed.log_determinant;
     }
@@ -45,7 +45,7 @@ Smoother::Sums Smoother::LikelihoodSums(int64_t series, const Steps& steps, Scra
       const double* const c = At(params_.transition_offset, t, n);
       for (int64_t j = 0; j < n; ++j) w[j] -= c[j];
     }
-    SolveLower(n, FactorOfQ(t), w);
+    MultiplyLower(n, WhitenerOfQ(t), w);
     sums.squares += SumOfSquares(n, w);
   }
   return sums;
@@ -55,8 +55,7 @@ void Smoother::LogLikelihoods(std::span<const int64_t> series, const double* mea
                               double log_determinant, double* values) const {
   const int64_t n = params_.state_size, steps = params_.num_steps, portions = Portions(steps);
   std::vector<Sums> parts(series.size() * static_cast<size_t>(portions));
-  ForSeries(series, [&](int64_t place, const Steps& part) {
-    Scratch scratch(params_);
+  RunSeries(series, [&](int64_t place, const Steps& part, Scratch& scratch) {
     const int64_t k = series[static_cast<size_t>(place)];
     parts[static_cast<size_t>(place * portions + part.first / PortionSteps())] =
         LikelihoodSums(k, part, scratch, means + k * n * steps);
@@ -103,8 +102,7 @@ void Smoother::WriteVariances(size_t system, int64_t step, const double* block, 
 Doubles Smoother::ResidualVariances(size_t system, const double* blocks) const {
   const int64_t n = params_.state_size, ny = params_.observation_size, steps = params_.num_steps;
   Doubles variances(ny * steps);
-  workers_.pool->Run(Portions(steps), [&](int64_t portion) {
-    Scratch scratch(params_);
+  Run(Portions(steps), [&](int64_t portion, Scratch& scratch) {
     const Steps part = PortionAt(portion, steps);
     for (int64_t t = part.first; t < part.last; ++t) {
       WriteVariances(system, t, blocks + t * n * n, scratch, variances.data() + t * ny);
@@ -116,8 +114,7 @@ Doubles Smoother::ResidualVariances(size_t system, const double* blocks) const {
 void Smoother::Residuals(std::span<const int64_t> series, const double* means,
                          const double* variances, double* residuals) const {
   const int64_t n = params_.state_size, ny = params_.observation_size, steps = params_.num_steps;
-  ForSeries(series, [&](int64_t place, const Steps& part) {
-    Scratch scratch(params_);
+  RunSeries(series, [&](int64_t place, const Steps& part, Scratch& scratch) {
     const int64_t k = series[static_cast<size_t>(place)];
     const double* const errors = scratch.errors.data();
     for (int64_t t = part.first; t < part.last; ++t) {

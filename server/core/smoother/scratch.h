@@ -1,8 +1,6 @@
-// Memory of whoever works on a portion. Private to the smoother.
+// Memory of a worker, for one portion after another. Private to the smoother.
 #ifndef BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
 #define BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
-
-#include <algorithm>
 
 #include "server/core/smoother/smoother.h"
 
@@ -13,10 +11,11 @@ struct Smoother::Scratch {
       : square(params.state_size * params.state_size),
         rows(params.observation_size * params.state_size),
         products(params.observation_size * params.state_size),
+        covariance(params.observation_size * params.observation_size),
         state(params.state_size),
         errors(params.observation_size) {}
 
-  Doubles square, rows, products, state, errors;
+  Doubles square, rows, products, covariance, state, errors;
 };
 
 }  // namespace blockd::server

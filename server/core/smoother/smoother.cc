@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/core/errors.h"
 #include "server/core/smoother/dense.h"
+#include "server/core/smoother/scratch.h"
 
 namespace blockd::server {
 
@@ -29,26 +30,40 @@ Smoother::Steps Smoother::PortionAt(int64_t portion, int64_t steps) const {
   return {portion * size, std::min(steps, (portion + 1) * size)};
 }
 
-// A Scratch, and R whole where it is only looked at.
 int64_t Smoother::ScratchDoubles(const SmoothParams& params) {
   const int64_t n = params.state_size, ny = params.observation_size;
   return n * n + 2 * ny * n + n + ny + ny * ny;
 }
 
-absl::Status Smoother::Share(int64_t turns, StepPool::Turn turn) const {
+void Smoother::Run(int64_t turns, Turn turn) const {
+  std::vector<Scratch> scratches;
+  for (int i = 0; i < workers_.pool->threads(); ++i) scratches.emplace_back(params_);
+  workers_.pool->Run(
+      turns, [&](int64_t i, int worker) { turn(i, scratches[static_cast<size_t>(worker)]); });
+}
+
+absl::Status Smoother::Share(int64_t turns, Turn turn) const {
   std::atomic<bool> over = false;
-  workers_.pool->Run(turns, [&](int64_t i) {
+  Run(turns, [&](int64_t i, Scratch& scratch) {
     if (over.load(std::memory_order_relaxed)) return;
-    if (workers_.wanted().ok()) return turn(i);
+    if (workers_.wanted().ok()) return turn(i, scratch);
     over.store(true, std::memory_order_relaxed);
   });
   return over ? workers_.wanted() : absl::OkStatus();
 }
 
-void Smoother::ForSeries(std::span<const int64_t> series, SeriesWork work) const {
+absl::Status Smoother::ShareSteps(int64_t steps, Portion portion) const {
+  return Share(Portions(steps), [&](int64_t i, Scratch& scratch) {
+    const Steps part = PortionAt(i, steps);
+    for (int64_t t = part.first; t < part.last; ++t) portion(t, scratch);
+  });
+}
+
+void Smoother::RunSeries(std::span<const int64_t> series, SeriesPortion portion) const {
   const int64_t steps = params_.num_steps, portions = Portions(steps);
-  workers_.pool->Run(std::ssize(series) * portions,
-                     [&](int64_t i) { work(i / portions, PortionAt(i % portions, steps)); });
+  Run(std::ssize(series) * portions, [&](int64_t i, Scratch& scratch) {
+    portion(i / portions, PortionAt(i % portions, steps), scratch);
+  });
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -91,16 +106,14 @@ absl::Status Smoother::FactorTransitions() {
   q_ = Doubles(matrices * size);
   FirstSingular first;
   std::vector<double> determinants(static_cast<size_t>(matrices));
-  absl::Status status = Share(Portions(matrices), [&](int64_t portion) {
-    const Steps steps = PortionAt(portion, matrices);
-    for (int64_t t = steps.first; t < steps.last; ++t) {
-      double* const l = q_.data() + t * size;
-      std::copy_n(At(q, t, size), size, l);
-      if (const std::optional<int64_t> row = Factorize(params_.state_size, l)) {
-        return first.Note(t, {"Q", t, *row});
-      }
-      determinants[static_cast<size_t>(t)] = LogDeterminant(params_.state_size, l);
+  absl::Status status = ShareSteps(matrices, [&](int64_t t, Scratch&) {
+    double* const l = q_.data() + t * size;
+    std::copy_n(At(q, t, size), size, l);
+    if (const std::optional<int64_t> row = Factorize(params_.state_size, l)) {
+      return first.Note(t, {"Q", t, *row});
     }
+    determinants[static_cast<size_t>(t)] = LogDeterminant(params_.state_size, l);
+    InvertTriangle(params_.state_size, l);
   });
   // One by one, where they are all the same too.
   for (int64_t t = 0; t < moves; ++t) {
@@ -155,34 +168,31 @@ absl::Status Smoother::FactorObservations() {
   const int64_t matrices = std::ssize(whole), parts = std::ssize(observed_);
   FirstSingular first;
   // Whole, whatever is missing: what is refused does not depend on y.
-  absl::Status status = Share(Portions(matrices), [&](int64_t portion) {
-    const Steps steps = PortionAt(portion, matrices);
-    for (int64_t t = steps.first; t < steps.last; ++t) {
-      const int64_t at = whole[static_cast<size_t>(t)];
-      FactorWhole(t, at < 0 ? nullptr : &observed_[static_cast<size_t>(at)], first);
-    }
+  absl::Status status = ShareSteps(matrices, [&](int64_t t, Scratch& scratch) {
+    const int64_t at = whole[static_cast<size_t>(t)];
+    FactorWhole(t, at < 0 ? nullptr : &observed_[static_cast<size_t>(at)], scratch, first);
   });
   status.Update(first.status());
   if (!status.ok()) return status;
-  status = Share(Portions(parts), [&](int64_t portion) {
-    const Steps some = PortionAt(portion, parts);
-    for (int64_t i = some.first; i < some.last; ++i) {
-      Observed& observed = observed_[static_cast<size_t>(i)];
-      if (!IsWhole(MaskAt(observed.mask))) FactorObserved(&observed, i, first);
-    }
+  status = ShareSteps(parts, [&](int64_t i, Scratch&) {
+    Observed& observed = observed_[static_cast<size_t>(i)];
+    if (!IsWhole(MaskAt(observed.mask))) FactorObserved(&observed, i, first);
   });
   status.Update(first.status());
   return status;
 }
 
-void Smoother::FactorWhole(int64_t step, Observed* observed, FirstSingular& first) {
+void Smoother::FactorWhole(int64_t step, Observed* observed, Scratch& scratch,
+                           FirstSingular& first) {
   const int64_t ny = params_.observation_size;
-  Doubles unused;
-  if (observed == nullptr) unused = Doubles(ny * ny);
-  double* const l = observed == nullptr ? unused.data() : r_.data() + observed->place;
+  double* const l = observed == nullptr ? scratch.covariance.data() : r_.data() + observed->place;
   std::copy_n(At(params_.observation_covariance, step, ny * ny), ny * ny, l);
-  if (const std::optional<int64_t> row = Factorize(ny, l)) first.Note(step, {"R", step, *row});
-  if (observed != nullptr) observed->log_determinant = LogDeterminant(ny, l);
+  if (const std::optional<int64_t> row = Factorize(ny, l)) {
+    return first.Note(step, {"R", step, *row});
+  }
+  if (observed == nullptr) return;
+  observed->log_determinant = LogDeterminant(ny, l);
+  InvertTriangle(ny, l);
 }
 
 void Smoother::FactorObserved(Observed* observed, int64_t order, FirstSingular& first) {
@@ -197,6 +207,7 @@ void Smoother::FactorObserved(Observed* observed, int64_t order, FirstSingular& 
     return first.Note(order, {"R", observed->step, rows[*row]});
   }
   observed->log_determinant = LogDeterminant(count, l);
+  InvertTriangle(count, l);
 }
 
 absl::Status Smoother::FactorInitial() {
@@ -206,6 +217,8 @@ absl::Status Smoother::FactorInitial() {
   if (const std::optional<int64_t> row = Factorize(params_.state_size, p_.data())) {
     return SingularCovarianceError({"P", 0, *row});
   }
+  p_log_determinant_ = LogDeterminant(params_.state_size, p_.data());
+  InvertTriangle(params_.state_size, p_.data());
   return absl::OkStatus();
 }
 
@@ -217,7 +230,7 @@ const double* Smoother::H(int64_t step) const {
   return At(params_.observation, step, params_.observation_size * params_.state_size);
 }
 
-const double* Smoother::FactorOfQ(int64_t step) const {
+const double* Smoother::WhitenerOfQ(int64_t step) const {
   const int64_t size = params_.state_size * params_.state_size;
   return q_.data() + (params_.transition_covariance.per_step ? step * size : 0);
 }

@@ -94,7 +94,7 @@ class Smoother {
   std::string Fingerprint(const std::string& model, size_t system) const;
 
  private:
-  // R of the observed elements of one step, or of all where it is constant, factored.
+  // R of the observed elements of one step, or of all where it is constant.
   struct Observed {
     int64_t step = 0;
     uint32_t mask = 0;
@@ -106,7 +106,7 @@ class Smoother {
     Doubles to;              // inv(Q)
     Doubles from, coupling;  // F' inv(Q) F and -inv(Q) F
   };
-  struct Scratch;       // of one portion
+  struct Scratch;       // of one worker
   class FirstSingular;  // the same one whoever meets it first
   struct Sums;          // of the log-likelihood
 
@@ -120,18 +120,24 @@ class Smoother {
   int64_t PortionSteps() const;
   int64_t Portions(int64_t steps) const { return (steps - 1) / PortionSteps() + 1; }
   Steps PortionAt(int64_t portion, int64_t steps) const;
-  // Calls `work` with each portion; none is begun that is not wanted.
-  absl::Status Share(int64_t turns, StepPool::Turn turn) const;
-  // The same for all steps of all `series`, by their place in it.
-  using SeriesWork = absl::FunctionRef<void(int64_t place, const Steps& steps)>;
-  void ForSeries(std::span<const int64_t> series, SeriesWork work) const;
+  // Work for each i in [0, turns), with memory of whoever does it.
+  using Turn = absl::FunctionRef<void(int64_t i, Scratch& scratch)>;
+  void Run(int64_t turns, Turn turn) const;
+  // The same; none is begun that is not wanted.
+  absl::Status Share(int64_t turns, Turn turn) const;
+  // Share for all portions of so many steps.
+  using Portion = absl::FunctionRef<void(int64_t step, Scratch& scratch)>;
+  absl::Status ShareSteps(int64_t steps, Portion portion) const;
+  // For all portions of all series.
+  using SeriesPortion = absl::FunctionRef<void(int64_t place, const Steps&, Scratch&)>;
+  void RunSeries(std::span<const int64_t> series, SeriesPortion portion) const;
 
   absl::Status FactorTransitions();
-  // Where the factors of R will be. The place in observed_, for each R, of that which has all rows;
-  // or -1.
+  // Where the whiteners of R will be. The place in observed_, for each R, of that which has all
+  // rows; or -1.
   std::vector<int64_t> PlaceObserved();
   absl::Status FactorObservations();
-  void FactorWhole(int64_t step, Observed* observed, FirstSingular& first);
+  void FactorWhole(int64_t step, Observed* observed, Scratch& scratch, FirstSingular& first);
   void FactorObserved(Observed* observed, int64_t order, FirstSingular& first);
   absl::Status FactorInitial();
 
@@ -146,13 +152,13 @@ class Smoother {
     return patterns_->system_of_series[static_cast<size_t>(series)];
   }
   const Observed& ObservedAt(size_t system, int64_t step) const;
-  const double* FactorOf(const Observed& observed) const { return r_.data() + observed.place; }
+  const double* WhitenerOf(const Observed& observed) const { return r_.data() + observed.place; }
   static const double* At(const ModelArray& array, int64_t step, int64_t size) {
     return array.values.data() + (array.per_step ? step * size : 0);
   }
   const double* F(int64_t step) const;
   const double* H(int64_t step) const;
-  const double* FactorOfQ(int64_t step) const;
+  const double* WhitenerOfQ(int64_t step) const;
 
   const Alike& WhatIsAlike() const;
   // F' inv(Q) F, of which the lower triangle is written, and -inv(Q) F.
@@ -178,12 +184,14 @@ class Smoother {
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
   const Workers workers_;
-  Doubles q_;                     // Cholesky factors of Q, of one or of all steps
+  // Of covariances C = L L' the whiteners U = inv(L), with inv(C) = U' U.
+  Doubles q_;                     // of one Q or of all
   double q_log_determinant_ = 0;  // of all steps
   std::vector<Observed> observed_;
   std::vector<int64_t> observed_at_;  // S x T, into observed_; empty: by the mask, or by the step
-  Doubles r_;                         // factors of observed_
+  Doubles r_;                         // of observed_
   Doubles p_;                         // of P; empty: diffuse
+  double p_log_determinant_ = 0;
   mutable absl::once_flag alike_made_;
   mutable Alike alike_;
 };
