@@ -377,6 +377,29 @@ TEST_F(SolverCoreSmoothTest, OneThatIsCancelledGivesAllBack) {
   EXPECT_EQ(core_->memory().factorizations, static_cast<int64_t>(holds()));
 }
 
+// Wherever its deadline comes: before it, between portions of its model, in the queue, or never.
+TEST_F(SolverCoreSmoothTest, OneThatIsLateGivesAllBack) {
+  Setup setup;
+  setup.limits.model_threads = 2;
+  Start(setup);
+  const SmoothModel model({.steps = 40, .states = 20, .observations = 3, .series = 2});
+  int late = 0;
+  for (bool ended = true; ended; ++late) {
+    const absl::Time deadline = clock_.Now() + absl::Seconds(1);
+    clock_.JumpAtLook(late + 1, absl::Seconds(2));
+    const std::unique_ptr<AskedSmooth> asked =
+        AskSmooth(*core_, model.params, {.deadline = deadline});
+    const absl::Status status = asked->Wait().reply.status();
+    clock_.JumpAtLook(0, absl::ZeroDuration());
+    ended = !status.ok();
+    EXPECT_EQ(absl::IsDeadlineExceeded(status), ended) << status;
+    EXPECT_EQ(core_->memory().factorizations, 0);
+    EXPECT_EQ(Reserved(), 0);
+    ASSERT_LT(late, 10000);
+  }
+  EXPECT_GT(late, 10);  // the portions of the model alone are more
+}
+
 TEST_F(SolverCoreSmoothTest, ItIsFinishedWhileTheServerDrains) {
   Start();
   SmoothModel model({.series = 2});
