@@ -91,6 +91,8 @@ ABSL_FLAG(int64_t, tombstones, Defaults().core.tombstones,
           "Handles whose end is remembered, so that NOT_FOUND can say why.");
 ABSL_FLAG(int64_t, max_systems, Defaults().core.max_systems, "Systems of one Factor request (K).");
 ABSL_FLAG(int64_t, max_rhs, Defaults().core.max_rhs, "Right-hand sides of one Solve request (d).");
+ABSL_FLAG(int32_t, model_threads, Defaults().core.model_threads,
+          "Threads that assemble the models of Smooths; 0: one for two processors, from 1 to 16.");
 
 ABSL_FLAG(ByteSize, max_message_bytes, ByteSize{Defaults().max_message_bytes},
           "Size of one message, as 64MiB; larger matrices and right-hand sides come as streams. At "
@@ -224,6 +226,7 @@ absl::Status CheckCore(const CoreLimits& core) {
   status.Update(CheckNumber("tombstones", core.tombstones, 0, kMany));
   status.Update(CheckNumber("max_systems", core.max_systems, 1, kMany));
   status.Update(CheckNumber("max_rhs", core.max_rhs, 1, kMany));
+  status.Update(CheckNumber("model_threads", core.model_threads, 0, 256));
   return status;
 }
 
@@ -297,6 +300,9 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   if (options->core.poll < absl::ZeroDuration()) {
     options->core.poll = MachineProcessors() < kFewProcessors ? absl::ZeroDuration() : kPoll;
   }
+  if (options->core.model_threads == 0) {
+    options->core.model_threads = std::clamp(MachineProcessors() / 2, 1, 16);
+  }
   if (options->max_connections == 0) {
     const int64_t limit = DescriptorLimit();
     options->max_connections =
@@ -355,6 +361,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.core.tombstones = absl::GetFlag(FLAGS_tombstones);
   o.core.max_systems = absl::GetFlag(FLAGS_max_systems);
   o.core.max_rhs = absl::GetFlag(FLAGS_max_rhs);
+  o.core.model_threads = absl::GetFlag(FLAGS_model_threads);
   o.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   o.core.max_inflight_request_bytes = absl::GetFlag(FLAGS_max_inflight_request_bytes).bytes;
   o.max_connections = absl::GetFlag(FLAGS_max_connections);
@@ -437,6 +444,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("tombstones", o.core.tombstones);
   number("max_systems", o.core.max_systems);
   number("max_rhs", o.core.max_rhs);
+  number("model_threads", o.core.model_threads);
   bytes("max_message_bytes", o.max_message_bytes);
   bytes("pinned_memory", o.device.host_memory_bytes);
   bytes("max_inflight_request_bytes", o.core.max_inflight_request_bytes);

@@ -269,6 +269,8 @@ struct CoreLimits {
   absl::Duration max_shared_batch = absl::Milliseconds(1);
   int64_t max_tenants = 1024;  // beside those of the tenants file
   int64_t max_rhs = 65536;     // d of one request
+  // Threads that assemble the models of Smooths, one of their callers included; 0: one.
+  int32_t model_threads = 0;
 };
 
 }  // namespace blockd::server

@@ -15,6 +15,7 @@
 #include "server/core/operations/smooth.h"
 #include "server/core/operations/solve.h"
 #include "server/core/operations/solve_requests.h"
+#include "server/core/step_pool.h"
 
 namespace blockd::server {
 namespace {
@@ -81,6 +82,7 @@ class SolverCore::Impl {
   Admission admission;
   Shards shards;
   const std::shared_ptr<MemoryPool> host_memory = shards.HostMemory();
+  StepPool steps{std::max(1, admission.limits().model_threads)};
   FactorOperation factor{&admission, &shards, &host};
   std::deque<SolveOperation> solve_on;  // these three: one a device
   std::deque<FactorSolveOperation> factor_solve_on;
@@ -160,7 +162,13 @@ void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone
 
 void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured,
                         const SmoothResults& results, SmoothDone done) {
-  StartSmooth(this, &impl_->admission, std::move(context), measured, results, std::move(done));
+  StartSmooth(this, &impl_->admission, &impl_->steps, std::move(context), measured, results,
+              std::move(done));
+}
+
+absl::StatusOr<std::optional<FactorReply>> SolverCore::FindFactored(const RequestContext& context,
+                                                                    const FactorParams& params) {
+  return impl_->factor.FindKey(context, params);
 }
 
 absl::StatusOr<int64_t> SolverCore::Release(const std::string& caller,

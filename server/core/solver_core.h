@@ -109,6 +109,9 @@ class SolverCore {
       std::span<const uint32_t> palette_coupling);
   // INVALID_ARGUMENT if bytes are missing.
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
+  // What a Factor of an accepted request would answer if its idempotency key is held; else nullopt.
+  absl::StatusOr<std::optional<FactorReply>> FindFactored(const RequestContext& context,
+                                                          const FactorParams& params);
 
   void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
   // One request for the scheduler, or, where the factorizations have several plans or are on
@@ -126,9 +129,9 @@ class SolverCore {
   void SelectedInverse(ContextPtr context, const SelectedInverseParams& params, CostDone done);
   void Sample(ContextPtr context, const SampleParams& params, CostDone done);
 
-  // Smooths, as smooth_request.h says. Assembles on the calling thread. What the parameters and the
-  // results point to stays until `done` and, if that was given one, until PendingSmooth is gone;
-  // `done` is as cheap as others, and Finish is for a thread that has time.
+  // Smooths, as smooth_request.h says. Assembles on the calling thread, which others help. What the
+  // parameters and the results point to stays until `done` and, if that was given one, until
+  // PendingSmooth is gone; `done` is as cheap as others, and Finish is for a thread that has time.
   void Smooth(ContextPtr context, const MeasuredSmooth& measured, const SmoothResults& results,
               SmoothDone done);
 

@@ -1,7 +1,8 @@
 #include "server/transport/smooth.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -22,9 +23,33 @@ namespace {
 // The memory of what comes begins with so much, and doubles: who sends nothing takes no more.
 constexpr int64_t kFirstBytes = int64_t{1} << 20;
 
-std::span<double> AsDoubles(const Payload& payload) {
-  return {reinterpret_cast<double*>(payload.span().data()), payload.span().size() / sizeof(double)};
+std::span<double> AsDoubles(std::span<std::byte> bytes) {
+  return {reinterpret_cast<double*>(bytes.data()), bytes.size() / sizeof(double)};
 }
+
+// Bytes that grow. Large ones are not copied: the system moves their pages.
+class Arrived {
+ public:
+  int64_t bytes() const { return bytes_; }
+  std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
+  absl::Status Grow(int64_t bytes) {
+    void* const grown = std::realloc(data_.get(), static_cast<size_t>(bytes));
+    if (grown == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
+    }
+    static_cast<void>(data_.release());
+    data_.reset(static_cast<std::byte*>(grown));
+    bytes_ = bytes;
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  int64_t bytes_ = 0;
+};
 
 // Reading (header, then chunks) -> in the core -> answering, or failed. Each message is handled by
 // a task, which then lets the next be read.
@@ -163,12 +188,9 @@ class SmoothCall final : public ServerCall {
     Reservation taken;
     absl::Status status = core().host().Extend(record_.context()->tenant, more, &taken);
     if (!status.ok()) return status;
-    absl::StatusOr<Payload> grown = Payload::Allocate(more);
-    if (!grown.ok()) return grown.status();
-    if (came_bytes_ > 0) std::memcpy(grown->span().data(), values_.span().data(), came_bytes_);
-    values_ = *std::move(grown);
-    values_bytes_ = std::move(taken);
-    return absl::OkStatus();
+    status = values_.Grow(more);
+    if (status.ok()) values_bytes_ = std::move(taken);
+    return status;
   }
 
   absl::Status Start() {
@@ -178,7 +200,7 @@ class SmoothCall final : public ServerCall {
                                absl::StrCat(layout_->bytes(), " bytes in all"));
     }
     const absl::StatusOr<MeasuredSmooth> measured =
-        MeasureSmooth(layout_->Bind(AsDoubles(values_)), core().limits());
+        MeasureSmooth(layout_->Bind(AsDoubles(values_.span())), core().limits());
     if (!measured.ok()) return measured.status();
     sizes_ = measured->sizes;
     const int64_t bytes = sizes_.total() * static_cast<int64_t>(sizeof(double));
@@ -186,7 +208,7 @@ class SmoothCall final : public ServerCall {
     absl::Status status = core().host().Extend(tenant, bytes, &results_bytes_);
     status.Update(core().host().Extend(tenant, sizes_.work_bytes, &work_bytes_));
     if (!status.ok()) return status;
-    absl::StatusOr<Payload> results = Payload::Allocate(bytes);
+    absl::StatusOr<Payload> results = Payload::Allocate(bytes, core().host_memory());
     if (!results.ok()) return results.status();
     results_ = *std::move(results);
     {
@@ -195,7 +217,7 @@ class SmoothCall final : public ServerCall {
       in_core_ = true;
     }
     // Without the mutex, since the core may answer at once, from within the call.
-    core().Smooth(record_.context(), *measured, CutResults(sizes_, AsDoubles(results_)),
+    core().Smooth(record_.context(), *measured, CutResults(sizes_, AsDoubles(results_.span())),
                   [self = Self()](absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed) {
                     self->smoothed_ = std::move(smoothed);
                     self->state_->replies.Post(Shared(self, &self->answer_task_));
@@ -256,7 +278,8 @@ class SmoothCall final : public ServerCall {
   MemberTask<SmoothCall, &SmoothCall::AnswerNow> answer_task_{this};
   // Used by one task at a time.
   std::optional<SmoothLayout> layout_;
-  Payload values_, results_;
+  Arrived values_;
+  Payload results_;
   Reservation values_bytes_, results_bytes_, work_bytes_;
   int64_t came_bytes_ = 0;
   SmoothSizes sizes_;

@@ -1,4 +1,4 @@
-// A clock that stands still until a test moves it.
+// A clock that stands still until a test moves it, or has said when it will.
 #ifndef BLOCKD_TESTS_SERVER_FAKE_CLOCK_H_
 #define BLOCKD_TESTS_SERVER_FAKE_CLOCK_H_
 
@@ -16,7 +16,14 @@ class FakeClock : public server::Clock {
  public:
   absl::Time Now() override {
     absl::MutexLock lock(&mutex_);
+    if (looks_ > 0 && --looks_ == 0) now_ += jump_;
     return now_;
+  }
+  // From that look at it on it is so much later. Wakes nobody.
+  void JumpAtLook(int64_t looks, absl::Duration jump) {
+    absl::MutexLock lock(&mutex_);
+    looks_ = looks;
+    jump_ = jump;
   }
 
   bool WaitUntil(absl::Mutex* mutex, absl::CondVar* condition, absl::Time deadline) override {
@@ -59,6 +66,8 @@ class FakeClock : public server::Clock {
 
   absl::Mutex mutex_;
   absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'000'000'000);
+  int64_t looks_ ABSL_GUARDED_BY(mutex_) = 0;  // until it jumps; 0: it does not
+  absl::Duration jump_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -36,7 +36,8 @@ Field Size(int64_t ServerOptions::*field) {
 Field Time(absl::Duration ServerOptions::*field) {
   return [field](const ServerOptions& o) { return absl::FormatDuration(o.*field); };
 }
-Field CoreNumber(int64_t CoreLimits::*field) {
+template <typename T>
+Field CoreNumber(T CoreLimits::*field) {
   return [field](const ServerOptions& o) { return absl::StrCat(o.core.*field); };
 }
 Field CoreSize(int64_t CoreLimits::*field) {
@@ -93,6 +94,7 @@ const std::map<std::string, Case>& Cases() {
       {"tombstones", {CoreNumber(&C::tombstones), "2004"}},
       {"max_systems", {CoreNumber(&C::max_systems), "2005"}},
       {"max_rhs", {CoreNumber(&C::max_rhs), "2006"}},
+      {"model_threads", {CoreNumber(&C::model_threads), "18"}},
       {"max_message_bytes", {Size(&O::max_message_bytes), "73MiB"}},
       {"max_inflight_request_bytes", {CoreSize(&C::max_inflight_request_bytes), "74MiB"}},
       {"max_connections", {Number(&O::max_connections), "2010"}},
@@ -286,6 +288,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"tombstones", "-1", "0", kMany, kBeyondMany},
         {"max_systems", "0", "1", kMany, kBeyondMany},
         {"max_rhs", "0", "1", kMany, kBeyondMany},
+        {"model_threads", "-1", "0", "256", "257"},
         {"max_message_bytes", "4095", "4KiB", "2147483647", "2GiB"},
         {"pinned_memory", "", "", "1024GiB", "1099511627777"},
         {"max_inflight_request_bytes", "1023", "1KiB", "1024TiB", "1125899906842625"},

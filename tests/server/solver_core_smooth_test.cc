@@ -227,6 +227,28 @@ TEST_F(SolverCoreSmoothTest, WhatIsKeptIsFoundByItsModelAndPattern) {
   EXPECT_EQ(core_->memory().factorizations, 0);
 }
 
+TEST_F(SolverCoreSmoothTest, AnswersHaveTheSameBitsForAnyNumberOfThreads) {
+  SmoothModel model({.steps = 700, .states = 5, .observations = 3, .series = 2, .missing = 0.01});
+  model.params.residuals = true;
+  model.params.num_samples = 2;
+  std::vector<Answer> answers;
+  for (const int threads : {1, 4}) {
+    Setup setup{.memory_bytes = int64_t{64} << 20};
+    setup.limits.model_threads = threads;
+    Start(setup);
+    answers.push_back(Smooth(model.params));
+    ASSERT_TRUE(answers.back().reply.ok()) << answers.back().reply.status();
+    Stop();
+  }
+  EXPECT_EQ(answers[0].reply->log_likelihood, answers[1].reply->log_likelihood);
+  for (auto part : {&Answer::means, &Answer::covariances, &Answer::lag_one, &Answer::residuals,
+                    &Answer::samples}) {
+    const std::vector<double>&one = answers[0].*part, &other = answers[1].*part;
+    ASSERT_EQ(one.size(), other.size());
+    EXPECT_EQ(std::memcmp(one.data(), other.data(), one.size() * sizeof(double)), 0);
+  }
+}
+
 TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
   Start();
   const auto singular = [&](SmoothModel& model) {
@@ -323,18 +345,21 @@ TEST_F(SolverCoreSmoothTest, WhatItTakesOfTheHostIsCounted) {
   std::vector<double> h;
   for (int t = 0; t < 30; ++t) h.insert(h.end(), mixed.h.begin(), mixed.h.end());
   mixed.params.observation = {h, true};
+  server::StepPool pool(1);
   for (const SmoothModel& model : models) {
     SCOPED_TRACE(&model - models.data());
     const auto measured = server::MeasureSmooth(model.params, {});
     ASSERT_TRUE(measured.ok()) << measured.status();
-    const auto smoother = server::Smoother::Make(*measured);
+    const auto smoother =
+        server::Smoother::Make(*measured, {&pool, [] { return absl::OkStatus(); }});
     ASSERT_TRUE(smoother.ok()) << smoother.status();
-    size_t doubles = 0;
+    int64_t doubles = 0;
     for (size_t s = 0; s < (*smoother)->systems(); ++s) {
-      const server::SystemMatrix matrix = (*smoother)->Assemble(s);
+      server::SystemMatrix matrix;
+      ASSERT_TRUE((*smoother)->Assemble(s, &matrix).ok());
       doubles += matrix.diagonal.size() + matrix.coupling.size();
     }
-    EXPECT_GE(measured->sizes.work_bytes, static_cast<int64_t>(8 * doubles));
+    EXPECT_GE(measured->sizes.work_bytes, 8 * doubles);
   }
 }
 
@@ -350,6 +375,29 @@ TEST_F(SolverCoreSmoothTest, OneThatIsCancelledGivesAllBack) {
     EXPECT_TRUE(absl::IsCancelled(asked->Wait().reply.status()));
   }
   EXPECT_EQ(core_->memory().factorizations, static_cast<int64_t>(holds()));
+}
+
+// Wherever its deadline comes: before it, between portions of its model, in the queue, or never.
+TEST_F(SolverCoreSmoothTest, OneThatIsLateGivesAllBack) {
+  Setup setup;
+  setup.limits.model_threads = 2;
+  Start(setup);
+  const SmoothModel model({.steps = 40, .states = 20, .observations = 3, .series = 2});
+  int late = 0;
+  for (bool ended = true; ended; ++late) {
+    const absl::Time deadline = clock_.Now() + absl::Seconds(1);
+    clock_.JumpAtLook(late + 1, absl::Seconds(2));
+    const std::unique_ptr<AskedSmooth> asked =
+        AskSmooth(*core_, model.params, {.deadline = deadline});
+    const absl::Status status = asked->Wait().reply.status();
+    clock_.JumpAtLook(0, absl::ZeroDuration());
+    ended = !status.ok();
+    EXPECT_EQ(absl::IsDeadlineExceeded(status), ended) << status;
+    EXPECT_EQ(core_->memory().factorizations, 0);
+    EXPECT_EQ(Reserved(), 0);
+    ASSERT_LT(late, 10000);
+  }
+  EXPECT_GT(late, 10);  // the portions of the model alone are more
 }
 
 TEST_F(SolverCoreSmoothTest, ItIsFinishedWhileTheServerDrains) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/gpu/runtime/reachable_memory.h"
 
 namespace blockd::gpu {
 namespace {
@@ -119,20 +120,46 @@ absl::Status Device::UploadInOrder(void* device, int64_t bytes,
   return status.ok() ? MarkPinned() : status;
 }
 
+absl::Status Device::Fetch(void* pinned, const void* device, int64_t bytes) {
+  return Describe(ToStatus(BLOCKD_GPU(MemcpyAsync)(pinned, device, static_cast<size_t>(bytes),
+                                                   BLOCKD_GPU(MemcpyDeviceToHost), stream_),
+                           "download"));
+}
+
 absl::Status Device::Download(void* host, const void* device, int64_t bytes) {
   absl::Status status = Begin();
-  for (int64_t at = 0; status.ok() && at < bytes; at += kStagingBytes) {
-    const int64_t part = std::min(kStagingBytes, bytes - at);
+  if (status.ok()) {
+    status = ReachableMemory::Look().Has(host, bytes) ? Fetch(host, device, bytes)
+                                                      : FetchInParts(host, device, bytes);
+  }
+  return status.ok() ? Wait("download") : status;
+}
+
+absl::Status Device::FetchInParts(void* host, const void* device, int64_t bytes) {
+  struct Part {
+    const void* pinned = nullptr;
+    Event there = nullptr;
+    int64_t at = 0, bytes = 0;
+  };
+  const auto take = [&](const Part& part) {
+    if (part.bytes == 0) return absl::OkStatus();
+    absl::Status status = Describe(ToStatus(BLOCKD_GPU(EventSynchronize)(part.there), "download"));
+    if (status.ok()) std::memcpy(static_cast<std::byte*>(host) + part.at, part.pinned, part.bytes);
+    return status;
+  };
+  Part last;
+  for (int64_t at = 0; at < bytes; at += kStagingBytes) {
     absl::StatusOr<void*> pinned = NextPinned();
     if (!pinned.ok()) return pinned.status();
-    status = Describe(ToStatus(
-        BLOCKD_GPU(MemcpyAsync)(*pinned, static_cast<const std::byte*>(device) + at,
-                                static_cast<size_t>(part), BLOCKD_GPU(MemcpyDeviceToHost), stream_),
-        "download"));
-    if (status.ok()) status = Wait("download");
-    if (status.ok()) std::memcpy(static_cast<std::byte*>(host) + at, *pinned, part);
+    Part part{.pinned = *pinned, .at = at, .bytes = std::min(kStagingBytes, bytes - at)};
+    absl::Status status = Fetch(*pinned, static_cast<const std::byte*>(device) + at, part.bytes);
+    if (status.ok()) status = MarkPinned();
+    part.there = ring_.last();
+    // The host takes one out of its piece while the next one comes.
+    if (status.ok()) status = take(std::exchange(last, part));
+    if (!status.ok()) return status;
   }
-  return status;
+  return take(last);
 }
 
 absl::Status Device::Synchronize() {

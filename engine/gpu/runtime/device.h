@@ -104,6 +104,10 @@ class Device {
   Device(Card& card, Track track) : card_(card), track_(track) {}
   absl::Status Init();
   absl::Status Wait(absl::string_view what);
+  // To memory that the device reaches, in the order of stream().
+  absl::Status Fetch(void* pinned, const void* device, int64_t bytes);
+  // To any other, where it is when this returns.
+  absl::Status FetchInParts(void* host, const void* device, int64_t bytes);
 
   Card& card_;
   const Track track_;

@@ -61,6 +61,10 @@ class FactorOperation final : public Operation {
       std::span<const uint32_t> palette_coupling);
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
 
+  // What a held key answers to this request; nullopt if it is not held.
+  absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
+                                                     const FactorParams& params);
+
   Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 
@@ -109,9 +113,6 @@ class FactorOperation final : public Operation {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Lets those go on that waited for a key which is free or held now.
   void ResumeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What a held key answers to this request; nullopt if it is not held.
-  absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
-                                                     const FactorParams& params);
   absl::Duration LeaseOf(const FactorParams& params) const;
   static void KeepKey(const FactorParams& params, const FactorReply& reply,
                       FactorizationCache::EntryOptions& options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,11 +40,19 @@ absl::Status NotIdentified(size_t system, const NotPositiveDefinite& where) {
   return status;
 }
 
+// The deadline first: whoever cancels because of the deadline means that.
+absl::Status Wanted(const RequestContext& context, absl::Time now) {
+  if (context.deadline <= now) return absl::DeadlineExceededError("the deadline has passed");
+  if (!context.cancelled.load(std::memory_order_relaxed)) return absl::OkStatus();
+  return absl::CancelledError("the request was cancelled");
+}
+
 class SmoothRun final : public PendingSmooth, public std::enable_shared_from_this<SmoothRun> {
  public:
-  SmoothRun(SolverCore* core, ContextPtr context, Permit permit, std::unique_ptr<Smoother> smoother,
-            const SmoothResults& results, SmoothDone done)
+  SmoothRun(SolverCore* core, StepPool* pool, ContextPtr context, Permit permit,
+            std::unique_ptr<Smoother> smoother, const SmoothResults& results, SmoothDone done)
       : core_(core),
+        pool_(pool),
         context_(std::move(context)),
         permit_(std::move(permit)),
         smoother_(std::move(smoother)),
@@ -59,9 +68,9 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     context_->part_of = &permit_;
   }
 
+  // Each chain ends with a status of its own.
   void Start() {
-    // Here, for the threads that answer steps feed the device.
-    for (size_t s = 0; s < systems_.size(); ++s) WriteRightHandSides(s);
+    TouchResults();
     for (size_t s = 0; s < systems_.size(); ++s) Factor(s);
   }
 
@@ -70,13 +79,13 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
  private:
   struct System {
     std::vector<int64_t> series;
-    SystemMatrix matrix;  // while it is factored
+    SystemMatrix matrix;
     Handle handle;
     bool held = false;  // the handle is this run's, to be given back or kept
     bool found = false;
     double log_determinant = 0;
-    std::vector<double> blocks;  // of the inverse, where they are no result
-    size_t sampled = 0;          // series
+    Doubles blocks;      // of the inverse, where they are no result
+    size_t sampled = 0;  // series
     int attempts = 0;
   };
 
@@ -84,14 +93,20 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   int64_t SeriesScalars() const { return params_.state_size * params_.num_steps; }
   bool needs_blocks() const { return params_.residuals || params_.lag_one; }
 
+  // Blocks, or their diagonals.
+  std::span<double> CovariancesOf(size_t s) const {
+    const int64_t size = params_.covariances == SmoothedCovariances::kFull
+                             ? params_.num_steps * BlockScalars()
+                             : SeriesScalars();
+    return Part(results_.covariances, static_cast<int64_t>(s) * size, size);
+  }
   std::span<double> MeansOf(int64_t series) const {
     return Part(results_.means, series * SeriesScalars(), SeriesScalars());
   }
-  // Where the means will be.
-  void WriteRightHandSides(size_t s) {
-    for (const int64_t k : systems_[s].series) smoother_->RightHandSide(k, MeansOf(k).data());
-  }
+  void TouchResults();
   void Factor(size_t s);
+  // What Factor needs of the model, beside what is held already.
+  absl::StatusOr<std::optional<FactorReply>> Prepare(size_t s, FactorParams* params);
   void OnFactored(size_t s, absl::StatusOr<FactorReply> reply);
   void Solve(size_t s);
   void OnSolved(size_t s, absl::StatusOr<SolveManyReply> reply);
@@ -101,6 +116,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   // A step failed: tries again where the handle was lost, or ends the chain.
   void Fail(size_t s, const absl::Status& status);
   void End(size_t s, const absl::Status& status);
+  void FinishSystem(size_t s, SmoothReply& reply);
   void AddCost(const Cost& cost);
   bool failed() {
     absl::MutexLock lock(&mutex_);
@@ -108,6 +124,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   }
 
   SolverCore* const core_;
+  StepPool* const pool_;
   const ContextPtr context_;
   Permit permit_;  // its parts take none of their own but places
   const std::unique_ptr<Smoother> smoother_;
@@ -125,27 +142,53 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   double backward_error_bound_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// Else the thread that downloads them takes their memory from the system, page by page.
+void SmoothRun::TouchResults() {
+  constexpr int64_t kPage = 512, kPiece = 64 * kPage;  // in doubles
+  for (const std::span<double> part : {results_.covariances, results_.lag_one, results_.samples}) {
+    pool_->Run(std::ssize(part) / kPiece, [&](int64_t piece, int) {
+      for (int64_t i = 0; i < kPiece; i += kPage) part[piece * kPiece + i] = 0;
+    });
+  }
+}
+
 void SmoothRun::Factor(size_t s) {
   System& system = systems_[s];
   ++system.attempts;
-  system.matrix = smoother_->Assemble(s);
   FactorParams params;
-  params.form = system.matrix.form;
-  params.num_systems = 1;
-  params.log_determinant = params_.log_likelihood;
-  if (params_.keep) {
-    params.idempotency_key = absl::StrCat("smooth/", smoother_->Fingerprint(model_fingerprint_, s));
-    params.lease = params_.lease;
-  }
+  absl::StatusOr<std::optional<FactorReply>> found = Prepare(s, &params);
+  if (!found.ok()) return End(s, found.status());
+  if (found->has_value()) return OnFactored(s, **std::move(found));
   core_->Factor(context_, params, {system.matrix.view()},
                 [self = shared_from_this(), s](absl::StatusOr<FactorReply> reply) {
                   self->OnFactored(s, std::move(reply));
                 });
 }
 
+absl::StatusOr<std::optional<FactorReply>> SmoothRun::Prepare(size_t s, FactorParams* params) {
+  System& system = systems_[s];
+  // b is where the means will be.
+  absl::Status status = smoother_->RightHandSides(system.series, results_.means.data());
+  if (!status.ok()) return status;
+  params->form.shape = {params_.num_steps, params_.state_size, Scalar::kFloat64};
+  params->num_systems = 1;
+  params->log_determinant = params_.log_likelihood;
+  if (params_.keep) {
+    params->idempotency_key =
+        absl::StrCat("smooth/", smoother_->Fingerprint(model_fingerprint_, s));
+    params->lease = params_.lease;
+    absl::StatusOr<std::optional<FactorReply>> found = core_->FindFactored(*context_, *params);
+    if (!found.ok() || found->has_value()) return found;
+  }
+  system.matrix = {};
+  status = smoother_->Assemble(s, &system.matrix);
+  if (!status.ok()) return status;
+  params->form = system.matrix.form;
+  return std::nullopt;
+}
+
 void SmoothRun::OnFactored(size_t s, absl::StatusOr<FactorReply> reply) {
   System& system = systems_[s];
-  system.matrix = {};
   const absl::Status status = reply.ok() ? reply->systems[0].status : reply.status();
   if (!status.ok()) {
     const auto failure = NotSpdOf(status);
@@ -199,13 +242,13 @@ void SmoothRun::Invert(size_t s) {
   params.handle = system.handle;
   std::span<double> diagonal;
   if (params_.covariances == SmoothedCovariances::kFull) {
-    diagonal = Part(results_.covariances, place * steps * BlockScalars(), steps * BlockScalars());
+    diagonal = CovariancesOf(s);
   } else if (needs_blocks()) {
-    system.blocks.resize(static_cast<size_t>(steps * BlockScalars()));
-    diagonal = system.blocks;
+    system.blocks = Doubles(steps * BlockScalars());
+    diagonal = {system.blocks.data(), static_cast<size_t>(system.blocks.size())};
   } else {
     params.parts = InverseParts::kDiagonalEntries;
-    diagonal = Part(results_.covariances, place * SeriesScalars(), SeriesScalars());
+    diagonal = CovariancesOf(s);
   }
   params.diagonal = std::as_writable_bytes(diagonal);
   if (params_.lag_one) {
@@ -259,7 +302,6 @@ void SmoothRun::Fail(size_t s, const absl::Status& status) {
   }
   system.held = false;
   system.sampled = 0;
-  WriteRightHandSides(s);
   Factor(s);
 }
 
@@ -306,52 +348,56 @@ SmoothReply SmoothRun::Finish() {
     reply.backward_error_bound = backward_error_bound_;
   }
   if (params_.log_likelihood) reply.log_likelihood.resize(patterns.observed.size());
-  const int64_t n = params_.state_size, steps = params_.num_steps;
   for (size_t s = 0; s < systems_.size(); ++s) {
-    System& system = systems_[s];
-    if (params_.keep) reply.handles.push_back(system.handle);
-    reply.found &= system.found;
-    const auto place = static_cast<int64_t>(s);
-    const double* const blocks = params_.covariances == SmoothedCovariances::kFull
-                                     ? results_.covariances.data() + place * steps * BlockScalars()
-                                     : system.blocks.data();
-    if (params_.covariances == SmoothedCovariances::kVariances && !system.blocks.empty()) {
-      for (int64_t i = 0; i < n * steps; ++i) {
-        results_.covariances[place * n * steps + i] = blocks[i / n * n * n + i % n * (n + 1)];
-      }
-    }
-    std::vector<double> variances;
-    if (params_.residuals) variances = smoother_->ResidualVariances(s, blocks);
-    for (const int64_t k : system.series) {
-      const double* const x = results_.means.data() + k * SeriesScalars();
-      if (params_.log_likelihood) {
-        reply.log_likelihood[k] = smoother_->LogLikelihood(k, x, system.log_determinant);
-      }
-      if (params_.residuals) {
-        smoother_->Residuals(k, x, variances.data(),
-                             results_.residuals.data() + k * params_.observation_size * steps);
-      }
-      double* sample = results_.samples.data() + k * params_.num_samples * SeriesScalars();
-      for (int64_t i = 0; i < params_.num_samples; ++i, sample += SeriesScalars()) {
-        for (int64_t j = 0; j < SeriesScalars(); ++j) sample[j] += x[j];
-      }
-    }
+    if (params_.keep) reply.handles.push_back(systems_[s].handle);
+    reply.found &= systems_[s].found;
+    FinishSystem(s, reply);
   }
   return reply;
 }
 
+void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
+  const System& system = systems_[s];
+  const double* const means = results_.means.data();
+  if (params_.log_likelihood) {
+    smoother_->LogLikelihoods(system.series, means, system.log_determinant,
+                              reply.log_likelihood.data());
+  }
+  const double* blocks = system.blocks.data();
+  if (params_.covariances == SmoothedCovariances::kFull) {
+    blocks = CovariancesOf(s).data();
+  } else if (params_.covariances == SmoothedCovariances::kVariances && !system.blocks.empty()) {
+    const int64_t n = params_.state_size;
+    const std::span<double> variances = CovariancesOf(s);
+    for (int64_t i = 0; i < std::ssize(variances); ++i) {
+      variances[i] = blocks[i / n * n * n + i % n * (n + 1)];
+    }
+  }
+  if (params_.residuals) {
+    const Doubles variances = smoother_->ResidualVariances(s, blocks);
+    smoother_->Residuals(system.series, means, variances.data(), results_.residuals.data());
+  }
+  const int64_t samples = params_.num_samples, scalars = SeriesScalars();
+  pool_->Run(std::ssize(system.series) * samples, [&](int64_t i, int) {
+    const int64_t k = system.series[i / samples];
+    double* const sample = results_.samples.data() + (k * samples + i % samples) * scalars;
+    for (int64_t j = 0; j < scalars; ++j) sample[j] += means[k * scalars + j];
+  });
+}
+
 }  // namespace
 
-void StartSmooth(SolverCore* core, Admission* admission, ContextPtr context,
+void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
                  const MeasuredSmooth& measured, const SmoothResults& results, SmoothDone done) {
   context->method = Method::kSmooth;
   absl::StatusOr<Permit> permit = admission->Admit(*context);
   if (!permit.ok()) return done(permit.status());
   permit->slot.Reset();  // its parts have their own
-  absl::StatusOr<std::unique_ptr<Smoother>> smoother = Smoother::Make(measured);
+  const auto wanted = [admission, context] { return Wanted(*context, admission->Now()); };
+  absl::StatusOr<std::unique_ptr<Smoother>> smoother = Smoother::Make(measured, {pool, wanted});
   if (!smoother.ok()) return done(smoother.status());
-  std::make_shared<SmoothRun>(core, std::move(context), *std::move(permit), *std::move(smoother),
-                              results, std::move(done))
+  std::make_shared<SmoothRun>(core, pool, std::move(context), *std::move(permit),
+                              *std::move(smoother), results, std::move(done))
       ->Start();
 }
 

@@ -8,14 +8,15 @@
 #include "server/core/admission.h"
 #include "server/core/request.h"
 #include "server/core/smooth_request.h"
+#include "server/core/step_pool.h"
 
 namespace blockd::server {
 
 class SolverCore;
 
-// Assembles on the calling thread, which takes as long as a factorization of the blocks that the
-// model has; then as SolverCore::Smooth says.
-void StartSmooth(SolverCore* core, Admission* admission, ContextPtr context,
+// Assembles on the calling thread and those of `pool`, which takes as long as a factorization of
+// the blocks that the model has; then as SolverCore::Smooth says.
+void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
                  const MeasuredSmooth& measured, const SmoothResults& results, SmoothDone done);
 
 }  // namespace blockd::server

@@ -1,5 +1,5 @@
-// Dense matrices of a model's size: column-major doubles, Cholesky factors lower. Pure functions;
-// what has a matrix for each argument goes through BLAS, vectors are looped over here.
+// Dense matrices of a model's size: column-major doubles, lower triangles. Pure functions. Small
+// matrices are looped over here, others go through BLAS and LAPACK.
 #ifndef BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
 #define BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
 
@@ -12,13 +12,14 @@ namespace blockd::server {
 // is singular to working precision: its pivot is at most n eps times its diagonal element.
 std::optional<int64_t> Factorize(int64_t n, double* a);
 double LogDeterminant(int64_t n, const double* l);
+// L = inv(L), in place; what is above it stays.
+void InvertTriangle(int64_t n, double* l);
 
-// B = inv(L) B, inv(L)' B; B is n x columns.
-void SolveLower(int64_t n, const double* l, double* b, int64_t columns);
-void SolveLowerTransposed(int64_t n, const double* l, double* b, int64_t columns);
-// The same for one vector.
-void SolveLower(int64_t n, const double* l, double* b);
-void SolveLowerTransposed(int64_t n, const double* l, double* b);
+// B = U B, U' B of a lower triangle U; B is n x columns.
+void MultiplyLower(int64_t n, const double* u, double* b, int64_t columns = 1);
+void MultiplyLowerTransposed(int64_t n, const double* u, double* b, int64_t columns = 1);
+// D = U' U, the lower triangle; the strict upper one becomes 0, as U's is.
+void MultiplySquare(int64_t n, const double* u, double* d);
 
 // D += W' W, the lower triangle; W is rows x n.
 void AddGram(int64_t rows, int64_t n, const double* w, double* d);
@@ -28,6 +29,9 @@ void AddProduct(int64_t rows, int64_t columns, double alpha, const double* a, co
                 double* y);
 void AddTransposedProduct(int64_t rows, int64_t columns, double alpha, const double* a,
                           const double* x, double* y);
+// C = A B; A is rows x inner, B inner x columns.
+void Multiply(int64_t rows, int64_t inner, int64_t columns, const double* a, const double* b,
+              double* c);
 double SumOfSquares(int64_t n, const double* x);
 
 }  // namespace blockd::server

@@ -1,7 +1,9 @@
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/core/smoother/smoother.h"
 
@@ -20,10 +22,6 @@ class Hash {
     EVP_DigestUpdate(context_.get(), values.data(), values.size_bytes());
   }
   void Add(int64_t value) { EVP_DigestUpdate(context_.get(), &value, sizeof(value)); }
-  void Add(const ModelArray& array) {
-    Add(static_cast<int64_t>(array.per_step));
-    Add(array.values);
-  }
   std::string Finish() {
     std::string hash(EVP_MAX_MD_SIZE, '\0');
     unsigned int size = 0;
@@ -36,19 +34,51 @@ class Hash {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
+// Of an array the hashes of its pieces, so that several threads make them.
+class ArrayHashes {
+ public:
+  void Add(const ModelArray& array, Hash& into) {
+    into.Add(static_cast<int64_t>(array.per_step));
+    Add(array.values, into);
+  }
+  void Add(std::span<const double> values, Hash& into) {
+    into.Add(std::ssize(values));
+    while (!values.empty()) {
+      const size_t size = std::min(values.size(), kPiece);
+      pieces_.push_back(values.first(size));
+      values = values.subspan(size);
+    }
+  }
+  void Finish(StepPool& pool, Hash& into) {
+    std::vector<std::string> hashes(pieces_.size());
+    pool.Run(std::ssize(pieces_), [&](int64_t i, int) {
+      Hash hash;
+      hash.Add(pieces_[static_cast<size_t>(i)]);
+      hashes[static_cast<size_t>(i)] = hash.Finish();
+    });
+    for (const std::string& hash : hashes) into.Add(std::span<const char>(hash));
+  }
+
+ private:
+  static constexpr size_t kPiece = size_t{1} << 17;  // a megabyte
+  std::vector<std::span<const double>> pieces_;
+};
+
 }  // namespace
 
 std::string Smoother::ModelFingerprint() const {
   Hash hash;
+  ArrayHashes arrays;
   hash.Add(params_.num_steps);
   hash.Add(params_.state_size);
   hash.Add(params_.observation_size);
-  hash.Add(params_.transition);
-  hash.Add(params_.transition_covariance);
-  hash.Add(params_.observation);
-  hash.Add(params_.observation_covariance);
+  arrays.Add(params_.transition, hash);
+  arrays.Add(params_.transition_covariance, hash);
+  arrays.Add(params_.observation, hash);
+  arrays.Add(params_.observation_covariance, hash);
   hash.Add(static_cast<int64_t>(params_.diffuse));
-  if (!params_.diffuse) hash.Add(params_.initial_covariance);
+  if (!params_.diffuse) arrays.Add(params_.initial_covariance, hash);
+  arrays.Finish(*workers_.pool, hash);
   return hash.Finish();
 }
 

@@ -1,6 +1,7 @@
 // MeasureSmooth (smooth_request.h): what a Smooth must be, how large its answer is, and what of its
 // observations is missing.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "server/core/errors.h"
 #include "server/core/smooth_request.h"
 #include "server/core/smoother/missing_patterns.h"
+#include "server/core/smoother/smoother.h"
 
 namespace blockd::server {
 namespace {
@@ -23,6 +25,22 @@ absl::Status CheckCount(const char* field, int64_t count, int64_t most) {
   return InvalidFieldError(field, absl::StrCat(count), absl::StrCat("1 to ", most));
 }
 
+// The first of `values` that is NaN or infinite; end() if there is none. Both have all bits of the
+// exponent set, so that one more carries into the sign's place: no branch, and vectors of them.
+auto FindNotFinite(std::span<const double> values) {
+  constexpr ptrdiff_t kPiece = 512;
+  constexpr uint64_t kAbsolute = ~uint64_t{0} >> 1, kLeastExponent = uint64_t{1} << 52;
+  auto first = values.begin();
+  for (; values.end() - first >= kPiece; first += kPiece) {
+    uint64_t sums = 0;
+    for (ptrdiff_t i = 0; i < kPiece; ++i) {
+      sums |= (std::bit_cast<uint64_t>(first[i]) & kAbsolute) + kLeastExponent;
+    }
+    if (sums > kAbsolute) break;
+  }
+  return std::find_if(first, values.end(), [](double x) { return !std::isfinite(x); });
+}
+
 // As many numbers as the sizes say, and all of them finite.
 absl::Status CheckArray(const char* field, std::span<const double> values, int64_t steps,
                         int64_t rows, int64_t columns) {
@@ -31,8 +49,7 @@ absl::Status CheckArray(const char* field, std::span<const double> values, int64
     return InvalidFieldError(field, absl::StrCat(values.size(), " numbers"),
                              absl::StrCat(steps, " of ", rows, " x ", columns));
   }
-  const auto bad =
-      std::find_if(values.begin(), values.end(), [](double x) { return !std::isfinite(x); });
+  const auto bad = FindNotFinite(values);
   if (bad == values.end()) return absl::OkStatus();
   const auto at = bad - values.begin();
   return InvalidFieldError(field, absl::StrCat(*bad, " at number ", at), "finite numbers");
@@ -45,7 +62,8 @@ absl::Status CheckModel(const char* field, const ModelArray& array, bool may_be_
 }
 
 // Beside the model and the results.
-int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns) {
+int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
+                  const CoreLimits& limits) {
   const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
   const int64_t systems = std::ssize(patterns.systems), masks = std::ssize(patterns.masks);
   const bool palette = params.is_constant();
@@ -57,9 +75,12 @@ int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns) {
       params.observation_covariance.per_step ? absl::int128(systems) * steps : absl::int128(masks);
   const absl::int128 inverse =  // where blocks are asked for that are no result
       params.residuals || params.lag_one ? absl::int128(systems) * n * n * steps : 0;
-  const absl::int128 doubles = blocks + inverse + factors * ny * ny +
+  const absl::int128 portions =  // what each thread has
+      absl::int128(std::max(1, limits.model_threads)) * Smoother::ScratchDoubles(params);
+  const absl::int128 doubles = blocks + inverse + portions + factors * ny * ny + 3 * n * n +
                                std::ssize(params.transition_covariance.values) +
-                               absl::int128(systems) * steps * (1 + ny);
+                               absl::int128(systems) * steps * (6 + ny) +
+                               absl::int128(params.num_series) * steps * 2;
   return static_cast<int64_t>(std::min(doubles * 8, absl::int128(kMostBytes)));
 }
 
@@ -123,13 +144,20 @@ MissingPatterns FindPatterns(const SmoothParams& params) {
   MissingPatterns patterns;
   absl::flat_hash_map<std::string, uint32_t> mask_of;
   absl::flat_hash_map<std::vector<uint32_t>, uint32_t> system_of;
-  std::string key(static_cast<size_t>(ny), '\0');
+  std::string key(static_cast<size_t>(ny), '\0'), last_key;
+  uint32_t last = 0;
   const double* y = params.observations.data();
   for (int64_t k = 0; k < params.num_series; ++k) {
     std::vector<uint32_t> steps(static_cast<size_t>(params.num_steps));
     int64_t observed = 0;
     for (uint32_t& step : steps) {
       for (int64_t i = 0; i < ny; ++i, ++y) key[i] = std::isnan(*y) ? 0 : 1;
+      if (key == last_key) {  // as most often
+        step = last;
+        observed += std::ssize(patterns.masks[step].rows);
+        continue;
+      }
+      last_key = key;
       const auto [known, made] = mask_of.try_emplace(key, patterns.masks.size());
       if (made) {
         MissingPatterns::Mask& mask = patterns.masks.emplace_back();
@@ -137,7 +165,7 @@ MissingPatterns FindPatterns(const SmoothParams& params) {
           if (key[i] != 0) mask.rows.push_back(static_cast<int32_t>(i));
         }
       }
-      step = known->second;
+      step = last = known->second;
       observed += std::ssize(patterns.masks[step].rows);
     }
     const auto [known, made] = system_of.try_emplace(steps, patterns.systems.size());
@@ -171,7 +199,7 @@ absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const C
   if (params.lag_one) sizes.lag_one = n * n * (steps - 1) * systems;
   if (params.residuals) sizes.residuals = params.observation_size * steps * series;
   sizes.samples = n * steps * params.num_samples * series;
-  sizes.work_bytes = WorkBytes(params, *measured.patterns);
+  sizes.work_bytes = WorkBytes(params, *measured.patterns, limits);
   return measured;
 }
 

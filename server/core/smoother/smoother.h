@@ -14,28 +14,37 @@
 // factors alone: H' inv(R) H is W' W, W = inv(chol(R)) H. Then x = inv(A) b, and blocks of inv(A)
 // are its covariances (Rue and Held, Gaussian Markov Random Fields, 2005, chapter 2).
 //
+// Steps are shared by several threads, in portions that depend on the model alone: results have the
+// same bits for any number of threads.
+//
 // Immutable once it is made, thread-safe. The model's arrays outlive it.
 #ifndef BLOCKD_SERVER_CORE_SMOOTHER_SMOOTHER_H_
 #define BLOCKD_SERVER_CORE_SMOOTHER_SMOOTHER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/node_hash_map.h"
+#include "absl/base/call_once.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/block_tridiagonal.h"
 #include "server/core/smooth_request.h"
+#include "server/core/smoother/doubles.h"
 #include "server/core/smoother/missing_patterns.h"
+#include "server/core/step_pool.h"
 
 namespace blockd::server {
 
 // A of one system: what the model makes several times is there once, in a palette.
 struct SystemMatrix {
   MatrixForm form;
-  std::vector<double> diagonal, coupling;
+  Doubles diagonal, coupling;
   std::vector<uint32_t> diagonal_index, coupling_index;  // empty: no palette
 
   BlockTridiagonalView view() const;
@@ -43,68 +52,148 @@ struct SystemMatrix {
 
 class Smoother {
  public:
+  // Who works on it, and whether to go on: asked before each portion, on any of the threads. What
+  // it says but OK is what the call says. The pool outlives the smoother.
+  struct Workers {
+    StepPool* pool = nullptr;
+    std::function<absl::Status()> wanted;
+  };
   // INVALID_ARGUMENT with SingularCovariance.
-  static absl::StatusOr<std::unique_ptr<Smoother>> Make(const MeasuredSmooth& measured);
+  static absl::StatusOr<std::unique_ptr<Smoother>> Make(const MeasuredSmooth& measured,
+                                                        Workers workers);
+
+  // What each of the threads takes meanwhile, in doubles.
+  static int64_t ScratchDoubles(const SmoothParams& params);
 
   const SmoothParams& params() const { return params_; }
   const MissingPatterns& patterns() const { return *patterns_; }
   size_t systems() const { return patterns_->systems.size(); }
 
-  SystemMatrix Assemble(size_t system) const;
-  // b of a series: nx x T.
-  void RightHandSide(int64_t series, double* b) const;
-  // log p(y) with all constants, of the means x and log det A: as the proto's
+  // Series are of one system. Where numbers are of K series, each series' are at its place.
+  //
+  // Into `matrix`, which is empty.
+  absl::Status Assemble(size_t system, SystemMatrix* matrix) const;
+  // b: nx x T x K.
+  absl::Status RightHandSides(std::span<const int64_t> series, double* b) const;
+
+  // What follows is made whether it is wanted or not.
+  //
+  // log p(y) with all constants, of the means and log det A: as the proto's
   // SmoothHead.log_likelihood. Sums of squares at the means, so that nothing cancels.
-  double LogLikelihood(int64_t series, const double* x, double log_determinant) const;
+  void LogLikelihoods(std::span<const int64_t> series, const double* means, double log_determinant,
+                      double* values) const;
   // The variances (R - H Z(t,t) H')(i,i) of y - H x - d, ny x T, of the blocks Z(t,t) = Cov(x(t)).
   // NaN where y is missing, and where rounding leaves nothing.
-  std::vector<double> ResidualVariances(size_t system, const double* blocks) const;
-  // (y - H x - d)(i) over the root of its variance: ny x T.
-  void Residuals(int64_t series, const double* x, const double* variances, double* residuals) const;
+  Doubles ResidualVariances(size_t system, const double* blocks) const;
+  // (y - H x - d)(i) over the root of its variance: ny x T x K.
+  void Residuals(std::span<const int64_t> series, const double* means, const double* variances,
+                 double* residuals) const;
   // Numbers of 256 bits, as text: of what the A of all systems depend on, and of that and what is
   // missing in one. Systems of one number have one A.
   std::string ModelFingerprint() const;
   std::string Fingerprint(const std::string& model, size_t system) const;
 
  private:
-  // R of the observed elements, factored.
+  // R of the observed elements of one step, or of all where it is constant.
   struct Observed {
-    std::vector<double> l;
+    int64_t step = 0;
+    uint32_t mask = 0;
+    int64_t place = 0;  // in r_
     double log_determinant = 0;
   };
-  struct Terms;  // of one transition
+  // Of what all steps have alike; what they do not is empty.
+  struct Alike {
+    Doubles to;              // inv(Q)
+    Doubles from, coupling;  // F' inv(Q) F and -inv(Q) F
+  };
+  struct Scratch;       // of one worker
+  class FirstSingular;  // the same one whoever meets it first
+  struct Sums;          // of the log-likelihood
 
-  explicit Smoother(const MeasuredSmooth& measured)
-      : params_(measured.params), patterns_(measured.patterns) {}
+  Smoother(const MeasuredSmooth& measured, Workers workers)
+      : params_(measured.params), patterns_(measured.patterns), workers_(std::move(workers)) {}
+
+  // The steps [first, last) of a portion of so many steps, and how many such portions there are.
+  struct Steps {
+    int64_t first = 0, last = 0;
+  };
+  int64_t PortionSteps() const;
+  int64_t Portions(int64_t steps) const { return (steps - 1) / PortionSteps() + 1; }
+  Steps PortionAt(int64_t portion, int64_t steps) const;
+  // Work for each i in [0, turns), with memory of whoever does it.
+  using Turn = absl::FunctionRef<void(int64_t i, Scratch& scratch)>;
+  void Run(int64_t turns, Turn turn) const;
+  // The same; none is begun that is not wanted.
+  absl::Status Share(int64_t turns, Turn turn) const;
+  // Share for all portions of so many steps.
+  using Portion = absl::FunctionRef<void(int64_t step, Scratch& scratch)>;
+  absl::Status ShareSteps(int64_t steps, Portion portion) const;
+  // For all portions of all series.
+  using SeriesPortion = absl::FunctionRef<void(int64_t place, const Steps&, Scratch&)>;
+  void RunSeries(std::span<const int64_t> series, SeriesPortion portion) const;
+
   absl::Status FactorTransitions();
+  // Where the whiteners of R will be. The place in observed_, for each R, of that which has all
+  // rows; or -1.
+  std::vector<int64_t> PlaceObserved();
   absl::Status FactorObservations();
-  absl::Status FactorObserved(uint32_t mask, int64_t step);
+  void FactorWhole(int64_t step, Observed* observed, Scratch& scratch, FirstSingular& first);
+  void FactorObserved(Observed* observed, int64_t order, FirstSingular& first);
   absl::Status FactorInitial();
 
   const MissingPatterns::Mask& MaskAt(uint32_t mask) const { return patterns_->masks[mask]; }
-  const Observed& ObservedAt(uint32_t mask, int64_t step) const;
+  const MissingPatterns::Mask& MaskAt(size_t system, int64_t step) const {
+    return MaskAt(patterns_->systems[system][static_cast<size_t>(step)]);
+  }
+  bool IsWhole(const MissingPatterns::Mask& mask) const {
+    return std::ssize(mask.rows) == params_.observation_size;
+  }
+  size_t SystemOf(int64_t series) const {
+    return patterns_->system_of_series[static_cast<size_t>(series)];
+  }
+  const Observed& ObservedAt(size_t system, int64_t step) const;
+  const double* WhitenerOf(const Observed& observed) const { return r_.data() + observed.place; }
   static const double* At(const ModelArray& array, int64_t step, int64_t size) {
     return array.values.data() + (array.per_step ? step * size : 0);
   }
   const double* F(int64_t step) const;
   const double* H(int64_t step) const;
-  const double* FactorOfQ(int64_t step) const;
+  const double* WhitenerOfQ(int64_t step) const;
+
+  const Alike& WhatIsAlike() const;
+  // F' inv(Q) F, of which the lower triangle is written, and -inv(Q) F.
+  void WriteTransition(int64_t step, double* from, double* coupling) const;
+  // A(t,t); `from` is of its step.
+  void WriteDiagonal(size_t system, int64_t step, const double* from, Scratch& scratch,
+                     double* d) const;
+  void AddObservations(size_t system, int64_t step, Scratch& scratch, double* d) const;
+  absl::Status AssembleEach(size_t system, SystemMatrix* matrix) const;
+  absl::Status AssemblePalette(size_t system, SystemMatrix* matrix) const;
+
   // The rows of H that are observed.
-  std::vector<double> ObservedRows(const MissingPatterns::Mask& mask, int64_t step) const;
-  void AddObservations(uint32_t mask, int64_t step, double* d) const;
-  Terms TermsOf(int64_t step) const;
-  void AssembleEach(size_t system, SystemMatrix& matrix) const;
-  void AssemblePalette(size_t system, SystemMatrix& matrix) const;
-  // y - H x - d of the observed elements; without x: y - d.
-  void Errors(int64_t series, int64_t step, const MissingPatterns::Mask& mask, const double* x,
-              std::vector<double>& errors) const;
+  void CopyObservedRows(const MissingPatterns::Mask& mask, int64_t step, double* rows) const;
+  // u = inv(Q) c of the step.
+  void WeighOffset(int64_t step, double* u) const;
+  void WriteRightHandSide(int64_t series, const Steps& steps, Scratch& scratch, double* b) const;
+  // y - H x - d of the observed elements; without x: y - d. How many there are.
+  int64_t Errors(int64_t series, int64_t step, const double* x, double* errors) const;
+  Sums LikelihoodSums(int64_t series, const Steps& steps, Scratch& scratch, const double* x) const;
+  void WriteVariances(size_t system, int64_t step, const double* block, Scratch& scratch,
+                      double* variances) const;
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
-  std::vector<double> q_;         // Cholesky factors of Q, of one or of all steps
+  const Workers workers_;
+  // Of covariances C = L L' the whiteners U = inv(L), with inv(C) = U' U.
+  Doubles q_;                     // of one Q or of all
   double q_log_determinant_ = 0;  // of all steps
-  absl::node_hash_map<std::pair<uint32_t, int64_t>, Observed> observed_;
-  std::vector<double> p_;  // of P; empty: diffuse
+  std::vector<Observed> observed_;
+  std::vector<int64_t> observed_at_;  // S x T, into observed_; empty: by the mask, or by the step
+  Doubles r_;                         // of observed_
+  Doubles p_;                         // of P; empty: diffuse
+  double p_log_determinant_ = 0;
+  mutable absl::once_flag alike_made_;
+  mutable Alike alike_;
 };
 
 }  // namespace blockd::server

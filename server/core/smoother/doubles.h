@@ -1,0 +1,29 @@
+// Doubles on the host that are not initialised: whoever makes each of them writes it first, and so
+// its memory is taken by several threads.
+#ifndef BLOCKD_SERVER_CORE_SMOOTHER_DOUBLES_H_
+#define BLOCKD_SERVER_CORE_SMOOTHER_DOUBLES_H_
+
+#include <cstdint>
+#include <memory>
+
+namespace blockd::server {
+
+class Doubles {
+ public:
+  Doubles() = default;
+  explicit Doubles(int64_t size)
+      : values_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(size))), size_(size) {}
+
+  double* data() { return values_.get(); }
+  const double* data() const { return values_.get(); }
+  int64_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  std::unique_ptr<double[]> values_;
+  int64_t size_ = 0;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_SMOOTHER_DOUBLES_H_

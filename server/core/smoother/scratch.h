@@ -1,0 +1,23 @@
+// Memory of a worker, for one portion after another. Private to the smoother.
+#ifndef BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
+#define BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
+
+#include "server/core/smoother/smoother.h"
+
+namespace blockd::server {
+
+struct Smoother::Scratch {
+  explicit Scratch(const SmoothParams& params)
+      : square(params.state_size * params.state_size),
+        rows(params.observation_size * params.state_size),
+        products(params.observation_size * params.state_size),
+        covariance(params.observation_size * params.observation_size),
+        state(params.state_size),
+        errors(params.observation_size) {}
+
+  Doubles square, rows, products, covariance, state, errors;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
