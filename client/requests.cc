@@ -14,9 +14,9 @@ const char* Name(Scalar scalar) { return scalar == Scalar::kFloat64 ? "float64" 
 
 bool LaidOutAlike(const SystemView& a, const SystemView& b) {
   return a.num_blocks == b.num_blocks && a.block_size == b.block_size && a.scalar == b.scalar &&
-         a.arrow_size == b.arrow_size &&
-         a.diagonal_form == b.diagonal_form && a.coupling_form == b.coupling_form &&
-         a.num_diagonal == b.num_diagonal && a.num_coupling == b.num_coupling &&
+         a.arrow_size == b.arrow_size && a.diagonal_form == b.diagonal_form &&
+         a.coupling_form == b.coupling_form && a.num_diagonal == b.num_diagonal &&
+         a.num_coupling == b.num_coupling &&
          std::ranges::equal(a.diagonal_index, b.diagonal_index) &&
          std::ranges::equal(a.coupling_index, b.coupling_index);
 }

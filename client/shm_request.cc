@@ -252,8 +252,8 @@ std::optional<SharedFactorSolveRequest> SharedFactorSolveRequest::MakeWith(
   for (size_t i = 0; i < solves.size(); ++i) {
     const auto [diagonal, coupling, border, corner] = systems[i].parts();
     bytes += parts.emplace_back(memory, SharedPart::Parts{diagonal}).bytes_to_place();
-    bytes += parts.emplace_back(memory, SharedPart::Parts{coupling, border, corner})
-                 .bytes_to_place();
+    bytes +=
+        parts.emplace_back(memory, SharedPart::Parts{coupling, border, corner}).bytes_to_place();
     bytes += columns.emplace_back(memory, solves[i].rhs, solves[i].solution, /*in_place=*/true)
                  .bytes_to_place();
   }

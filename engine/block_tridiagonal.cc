@@ -179,8 +179,8 @@ absl::Status CheckForm(const MatrixForm& form) {
                                                    ", expected 0 to ", form.shape.num_blocks - 1));
   }
   if (form.border_rows < 0 || form.border_rows > kMaxBorderRows) {
-    return absl::InvalidArgumentError(absl::StrCat("border_rows is ", form.border_rows,
-                                                   ", expected 0 to ", kMaxBorderRows));
+    return absl::InvalidArgumentError(
+        absl::StrCat("border_rows is ", form.border_rows, ", expected 0 to ", kMaxBorderRows));
   }
   return absl::OkStatus();
 }

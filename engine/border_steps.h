@@ -1,4 +1,5 @@
-// What the calls on systems with a border share: steps that may be cancelled, half solves, pieces of memory.
+// What the calls on systems with a border share: steps that may be cancelled, half solves, pieces
+// of memory.
 #ifndef BLOCKD_ENGINE_BORDER_STEPS_H_
 #define BLOCKD_ENGINE_BORDER_STEPS_H_
 

@@ -61,7 +61,7 @@ struct BorderedColumn {
 };
 
 std::vector<BorderedColumn> GroupColumns(std::span<const SolveItem> items,
-                                      std::span<const size_t> group) {
+                                         std::span<const size_t> group) {
   std::vector<BorderedColumn> columns;
   for (const size_t i : group) {
     const Factorization& factorization = *items[i].factorization;
@@ -113,9 +113,8 @@ int64_t InverseChainBytes(const EliminationPlan& plan, int64_t border_rows, int6
 }  // namespace
 
 int64_t Solver::BorderWorkspaceBytes(const EliminationPlan& plan, int64_t border_rows) const {
-  return border_rows == 0
-             ? 0
-             : ColumnsWork::Bytes(0, ColumnsWork::ChainBytes(plan, border_rows), 0);
+  return border_rows == 0 ? 0
+                          : ColumnsWork::Bytes(0, ColumnsWork::ChainBytes(plan, border_rows), 0);
 }
 
 absl::StatusOr<Border> Solver::FactorBorder(const EliminationPlan& plan, const FactorWork& work) {
@@ -145,9 +144,8 @@ absl::StatusOr<Border> Solver::FactorBorder(const EliminationPlan& plan, const F
     return SolveHalf(*backend_, kTrack, plan, system, SolvePart::kForward, cancelled);
   });
   // S = C - Y' Y = T T'
-  steps.Run([&] {
-    return backend_->Download(kTrack, corner.data(), matrix.corner, std::ssize(corner));
-  });
+  steps.Run(
+      [&] { return backend_->Download(kTrack, corner.data(), matrix.corner, std::ssize(corner)); });
   steps.Run([&] { return backend_->MultiplyBorder(kTrack, {shape, y, p}, y, p, s.data()); });
   absl::Status status = steps.End(*backend_, kTrack);
   if (!status.ok()) return status;
@@ -272,8 +270,8 @@ absl::Status Solver::AddBorderTo(const InverseItem& item, Track track, void* dia
   Steps steps(item.cancelled, "inverting");
   steps.Run(upload);
   steps.Run([&] {
-    return backend_->AddBorder(track, ColumnsOf(factorization), work->doubles,
-                               work->columns, p, /*add=*/false);
+    return backend_->AddBorder(track, ColumnsOf(factorization), work->doubles, work->columns, p,
+                               /*add=*/false);
   });
   steps.Run([&] {
     const SolveSystem system{factorization.data(), work->columns, p, work->chains};

@@ -42,8 +42,8 @@ absl::Status Solver::QuadraticForms(std::shared_ptr<const Factorization> factori
   if (!status.ok()) return status;
   for (size_t c = 0; c < values.size(); ++c) {
     const std::byte* const at = y.data() + static_cast<int64_t>(c) * column;
-    values[c] = scalar == Scalar::kFloat64 ? SumOfSquares<double>(at, rows)
-                                           : SumOfSquares<float>(at, rows);
+    values[c] =
+        scalar == Scalar::kFloat64 ? SumOfSquares<double>(at, rows) : SumOfSquares<float>(at, rows);
   }
   return status;
 }

@@ -92,9 +92,8 @@ void PendingSolve::State::MakeGroups() {
   size_t first = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     groups[g].items = {order.data() + first, count[g]};
-    groups[g].in_place =
-        groups[g].columns == 1 && backend->reads_host_memory() && !groups[g].residual &&
-        groups[g].border_rows() == 0;
+    groups[g].in_place = groups[g].columns == 1 && backend->reads_host_memory() &&
+                         !groups[g].residual && groups[g].border_rows() == 0;
     first += std::exchange(count[g], first);
   }
   for (size_t i = 0; i < items.size(); ++i) {

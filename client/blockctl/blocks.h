@@ -38,8 +38,9 @@ absl::StatusOr<Blocks> BlocksFromArrays(const Array& diagonal, const Array* coup
 absl::Status AddBorder(const Array& border, const Array& corner, Blocks* blocks);
 
 // From a whole sparse matrix, whose last `arrow_size` rows are a border. A block size of 0 takes
-// the smallest that makes what is before them block tridiagonal. INVALID_ARGUMENT where the size does not divide the rows, or an entry falls outside of the blocks
-// (naming it), or the dense blocks would not fit into this machine's memory.
+// the smallest that makes what is before them block tridiagonal. INVALID_ARGUMENT where the size
+// does not divide the rows, or an entry falls outside of the blocks (naming it), or the dense
+// blocks would not fit into this machine's memory.
 absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t block_size,
                                         int64_t arrow_size = 0);
 
@@ -60,7 +61,8 @@ struct Columns {
 };
 
 // From an array of shape (N n + p,) or (N n + p, d), or, where p is 0, by block rows, (N, n) or
-// (N, n, d), in either order. INVALID_ARGUMENT for any other shape: as many numbers in other places are another problem.
+// (N, n, d), in either order. INVALID_ARGUMENT for any other shape: as many numbers in other places
+// are another problem.
 absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks, int64_t block_size,
                                          int64_t arrow_size = 0);
 

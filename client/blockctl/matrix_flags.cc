@@ -26,8 +26,9 @@ ABSL_FLAG(
     "n. With --matrix: rows of a block; 0 finds the smallest that makes it block tridiagonal. "
     "With `bench`: rows of a block of the problem, 0 means 8.");
 
-ABSL_FLAG(std::string, border, "",
-          ".npy file of the border of an arrowhead: p dense rows below the blocks, shape (p, N*n).");
+ABSL_FLAG(
+    std::string, border, "",
+    ".npy file of the border of an arrowhead: p dense rows below the blocks, shape (p, N*n).");
 ABSL_FLAG(std::string, corner, "",
           ".npy file of the border's corner, shape (p, p). Only the lower triangle is read.");
 ABSL_FLAG(int64_t, arrow_size, 0,
@@ -77,9 +78,9 @@ absl::StatusOr<Blocks> ReadArrays() {
 }  // namespace
 
 const std::vector<std::string_view>& MatrixFlags() {
-  static const auto& flags = *new std::vector<std::string_view>{
-      "diagonal", "coupling", "coupling_form", "border",
-      "corner",   "matrix",   "block_size",    "arrow_size"};
+  static const auto& flags =
+      *new std::vector<std::string_view>{"diagonal", "coupling", "coupling_form", "border",
+                                         "corner",   "matrix",   "block_size",    "arrow_size"};
   return flags;
 }
 
@@ -125,9 +126,9 @@ absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array, 
                                    int64_t block_size, int64_t arrow_size) {
   const int64_t rows = num_blocks * block_size + arrow_size;
   if (absl::EndsWith(path, ".mtx") && array.shape[0] != rows) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": the right-hand sides have ", array.shape[0], " rows, expected ",
-        arrow_size == 0 ? "N*n = " : "N*n + p = ", rows));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the right-hand sides have ", array.shape[0], " rows, expected ",
+                     arrow_size == 0 ? "N*n = " : "N*n + p = ", rows));
   }
   absl::StatusOr<Columns> columns = ColumnsFromArray(array, num_blocks, block_size, arrow_size);
   if (!columns.ok()) return InFile(path, columns.status());

@@ -22,8 +22,8 @@ absl::StatusOr<client::Accuracy> AccuracyFromFlag();
 
 // By the ending of the name: .npy or .mtx. A .mtx holds rows and columns, never block rows.
 absl::StatusOr<Array> ReadRhs(const std::string& path);
-// What `path` held, for a matrix of N blocks of n and a border of p rows. INVALID_ARGUMENT, naming the file, where its
-// shape is none of such right-hand sides.
+// What `path` held, for a matrix of N blocks of n and a border of p rows. INVALID_ARGUMENT, naming
+// the file, where its shape is none of such right-hand sides.
 absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array, int64_t num_blocks,
                                    int64_t block_size, int64_t arrow_size);
 absl::Status WriteSolution(const std::string& path, const Columns& solution);

@@ -41,8 +41,8 @@ void PrintPlan(const v1::Plan& plan, const v1::GetPlanRequest& asked, const std:
   }
   const v1::SystemSpec& spec = asked.spec();
   absl::StrAppendFormat(&text, "\nN=%d n=%d %s%s on %s, %s; times as its cost model predicts\n",
-                        spec.num_blocks(), spec.block_size(), scalar,
-                        BorderText(spec.arrow_size()), plan.backend(), plan.device_name());
+                        spec.num_blocks(), spec.block_size(), scalar, BorderText(spec.arrow_size()),
+                        plan.backend(), plan.device_name());
   absl::StrAppendFormat(
       &text, "factor %-22s %10s %12s  %s held for each, %s while it runs\n",
       Counted(asked.num_systems(), "system"), SecondsText(plan.predicted_factor_seconds()),

@@ -167,9 +167,8 @@ absl::StatusOr<Solved> RunWithMatrix(const Array& array, const client::SolveOpti
                                      Columns& solution, absl::Time& start) {
   const absl::StatusOr<Blocks> blocks = ReadMatrix();
   if (!blocks.ok()) return blocks.status();
-  const absl::StatusOr<Columns> rhs =
-      RhsColumns(absl::GetFlag(FLAGS_rhs), array, blocks->num_blocks, blocks->block_size,
-                 blocks->arrow_size);
+  const absl::StatusOr<Columns> rhs = RhsColumns(
+      absl::GetFlag(FLAGS_rhs), array, blocks->num_blocks, blocks->block_size, blocks->arrow_size);
   if (!rhs.ok()) return rhs.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
@@ -187,7 +186,7 @@ absl::StatusOr<Solved> RunWithHandle(const Array& array, const client::SolveOpti
   start = absl::Now();
   const absl::StatusOr<client::Factorization> factorization = Find(*client, *handle);
   if (!factorization.ok()) return factorization.status();
-  const absl::StatusOr<Columns> rhs = 
+  const absl::StatusOr<Columns> rhs =
       RhsColumns(absl::GetFlag(FLAGS_rhs), array, factorization->num_blocks,
                  factorization->block_size, factorization->arrow_size);
   if (!rhs.ok()) return rhs.status();

@@ -1,6 +1,7 @@
 // FiniteScanner finds NaN and infinities in a matrix that arrives in pieces, cut anywhere: its
 // diagonal blocks, its coupling blocks, its border and the border's corner. The strict upper
-// triangles of full diagonal blocks and of the corner are not read, and so not looked at. One thread at a time.
+// triangles of full diagonal blocks and of the corner are not read, and so not looked at. One
+// thread at a time.
 #ifndef BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
 #define BLOCKD_SERVER_CORE_FINITE_SCANNER_H_
 

@@ -133,8 +133,7 @@ void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveMany
   impl_->solve.StartMany(std::move(context), std::move(params), std::move(done));
 }
 
-absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& caller,
-                                                  const Handle& handle) {
+absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& caller, const Handle& handle) {
   absl::StatusOr<FactorizationStats> stats = Get(caller, handle);
   if (!stats.ok()) return stats.status();
   return stats->shape;

@@ -38,7 +38,8 @@ class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveRep
         ToView(form, request_.spec(), request_.system(), "system");
     if (!view.ok()) return view.status();
     params->matrix = *view;
-    const absl::StatusOr<int64_t> bytes = RhsBytes(form.bordered_shape(), params->num_rhs, "num_rhs");
+    const absl::StatusOr<int64_t> bytes =
+        RhsBytes(form.bordered_shape(), params->num_rhs, "num_rhs");
     if (!bytes.ok()) return bytes.status();
     if (*bytes != static_cast<int64_t>(request_.rhs().size())) {
       return InvalidFieldError("rhs", absl::StrCat(request_.rhs().size(), " bytes"),

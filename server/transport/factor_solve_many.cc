@@ -44,8 +44,7 @@ absl::Status ReadMatrices(const v1::FactorSolveManyRequest& request,
   return absl::OkStatus();
 }
 
-absl::Status CheckRhsBytes(const v1::FactorSolveManyRequest& request,
-                           const BorderedShape& shape) {
+absl::Status CheckRhsBytes(const v1::FactorSolveManyRequest& request, const BorderedShape& shape) {
   const int64_t systems = request.handle_size();
   const absl::StatusOr<int64_t> each = RhsBytes(shape, NumRhs(request), "num_rhs");
   if (!each.ok()) return each.status();

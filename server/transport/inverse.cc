@@ -86,8 +86,8 @@ class SelectedInverseCall final : public InverseCallOf<v1::SelectedInverseReques
     if (!values.ok()) return values.status();
     values_ = *std::move(values);
     std::span<std::byte> rest = values_.span();
-    std::span<std::byte>* const parts_of[] = {&params_.diagonal, &params_.coupling,
-                                              &params_.border, &params_.corner};
+    std::span<std::byte>* const parts_of[] = {&params_.diagonal, &params_.coupling, &params_.border,
+                                              &params_.corner};
     for (size_t i = 0; i < std::size(bytes); ++i) {
       *parts_of[i] = rest.first(static_cast<size_t>(bytes[i]));
       rest = rest.subspan(static_cast<size_t>(bytes[i]));

@@ -50,7 +50,8 @@ absl::StatusOr<Handle> ToHandle(std::string_view path, std::string_view bytes);
 absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::string_view path);
 
 // Bytes of `num_rhs` right-hand sides; INVALID_ARGUMENT if they overflow or num_rhs < 1.
-absl::StatusOr<int64_t> RhsBytes(const BorderedShape& shape, int64_t num_rhs, std::string_view path);
+absl::StatusOr<int64_t> RhsBytes(const BorderedShape& shape, int64_t num_rhs,
+                                 std::string_view path);
 
 // INVALID_ARGUMENT if it is negative or no duration.
 absl::StatusOr<absl::Duration> ToDuration(std::string_view path,

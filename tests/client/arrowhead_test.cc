@@ -201,18 +201,19 @@ TEST_P(ArrowheadTest, HasBlocksOfTheInverseAndSamples) {
     const auto wrong = GetInvalidField(status);
     return wrong ? wrong->field() : status.ToString();
   };
-  EXPECT_EQ(field(client_
-                      ->SelectedInverse(held, diagonal, {},
-                                        {.first_block = kFirst, .num_blocks = kCount},
-                                        {.border = corner, .corner = corner})
-                      .status()),
-            "border");
+  EXPECT_EQ(
+      field(client_
+                ->SelectedInverse(held, diagonal, {}, {.first_block = kFirst, .num_blocks = kCount},
+                                  {.border = corner, .corner = corner})
+                .status()),
+      "border");
   const auto chain = client_->Factor(View(system_.problem));
   ASSERT_TRUE(chain.ok());
   std::vector<double> all(kBlocks * kSize * kSize);
-  EXPECT_EQ(field(client_->SelectedInverse(chain->handle, all, {}, {}, {.border = {}, .corner = corner})
-                      .status()),
-            "corner");
+  EXPECT_EQ(
+      field(client_->SelectedInverse(chain->handle, all, {}, {}, {.border = {}, .corner = corner})
+                .status()),
+      "corner");
 }
 
 TEST_P(ArrowheadTest, ComesBackWhenItIsLost) {

@@ -134,50 +134,6 @@ TEST_F(BlockctlFilesTest, SolvesAMatrixMarketMatrixAndKeepsNothing) {
   EXPECT_THAT(wrong.err, HasSubstr("does not divide"));
 }
 
-// x = (1, 1, 1, 1), by arrays and as the last row of a whole matrix; refactored, and shown.
-TEST_F(BlockctlFilesTest, ABorderComesInArraysOrAsTheLastRows) {
-  const auto npy = [&](const std::string& name, std::vector<int64_t> shape,
-                       const std::vector<double>& values) {
-    EXPECT_TRUE(WriteNpy(Path(name), ToArray(std::move(shape), values)).ok());
-    return Path(name);
-  };
-  const std::string rhs = npy("b.npy", {4}, {4, 3, 4, 7}), out = Path("x.npy");
-  const std::vector<std::string> arrays = {
-      "--diagonal=" + npy("d.npy", {3, 1, 1}, {4, 4, 4}),
-      "--coupling=" + npy("e.npy", {2, 1, 1}, {-1, -1}),
-      "--border=" + npy("border.npy", {1, 3}, {1, 1, 1}), "--corner=" + npy("c.npy", {1, 1}, {4})};
-  const std::string whole = Path("a.mtx");
-  ASSERT_TRUE(WriteFile(whole, {"%%MatrixMarket matrix coordinate real symmetric\n4 4 9\n"
-                                "1 1 4\n2 1 -1\n2 2 4\n3 2 -1\n3 3 4\n"
-                                "4 1 1\n4 2 1\n4 3 1\n4 4 4\n"})
-                  .ok());
-  const std::vector<std::string> matrix = {"--matrix=" + whole, "--arrow_size=1"};
-  for (const std::vector<std::string>& flags : {arrays, matrix}) {
-    const Outcome factored = RunWith({"factor"}, flags);
-    EXPECT_THAT(factored.err, HasSubstr("N=3 n=1 float64 p=1"));
-    const std::string handle = HandleOf(factored);
-    EXPECT_EQ(RunWith({"refactor", "--handle=" + handle}, flags).exit_status, 0);
-    EXPECT_THAT(Run({"list"}).out, HasSubstr("arrow:1"));
-    const Outcome solved = Run({"solve", "--handle=" + handle, "--rhs=" + rhs, "--out=" + out});
-    ASSERT_EQ(solved.exit_status, 0) << solved.err;
-    for (int i = 0; i < 4; ++i) EXPECT_NEAR(ReadNpy(out)->as<double>()[i], 1, 1e-14);
-    ASSERT_EQ(RunWith({"solve", "--rhs=" + rhs, "--out=" + out}, flags).exit_status, 0);
-    for (int i = 0; i < 4; ++i) EXPECT_NEAR(ReadNpy(out)->as<double>()[i], 1, 1e-14);
-    EXPECT_EQ(Run({"release", handle}).exit_status, 0);
-  }
-  std::vector<std::string> half = arrays;
-  half.pop_back();
-  const Outcome refused = RunWith({"factor"}, half);
-  EXPECT_EQ(refused.exit_status, 1);
-  EXPECT_THAT(refused.err, HasSubstr("--border and --corner go together"));
-  EXPECT_THAT(Run({"plan", "--num_blocks=3", "--block_size=1", "--arrow_size=1"}).out,
-              HasSubstr("N=3 n=1 float64 p=1"));
-  npy("border.npy", {3, 1}, {1, 1, 1});
-  const Outcome turned = RunWith({"factor"}, arrays);
-  EXPECT_EQ(turned.exit_status, 3);
-  EXPECT_THAT(turned.err, HasSubstr("expected (1, 3), (p, N*n)"));
-}
-
 TEST_F(BlockctlFilesTest, NotPositiveDefiniteExitsWithFour) {
   problems::Problem problem = problems::Poisson(4, 3);
   problem.diagonal[2 * 9 + 4] = -1;

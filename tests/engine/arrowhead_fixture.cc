@@ -12,8 +12,7 @@ HostMatrix RandomArrowhead(int64_t num_blocks, int64_t n, int64_t p, Scalar scal
   HostMatrix chain(problems::RandomSpd(num_blocks, n, 5, 100), scalar);
   const int64_t rows = num_blocks * n;
   // C = B inv(A) B' + slack (I + G G' / p)
-  const std::vector<double> rounded =
-      Columns(problems::RandomColumns(rows, p, 7), scalar).values();
+  const std::vector<double> rounded = Columns(problems::RandomColumns(rows, p, 7), scalar).values();
   const std::vector<double> x = SequentialCholesky(chain.view()).Solve(rounded);
   const std::vector<double> g = problems::RandomColumns(p, p, 9);
   std::vector<double> corner(p * p);

@@ -142,8 +142,8 @@ TEST_P(ArrowheadResourcesTest, TakesWhatTheBoundsSay) {
   const int64_t border = Border::Bytes(host_.shape(), kBorder);
   EXPECT_EQ(arrowhead_->border().bytes(), border);
   EXPECT_EQ(arrowhead_->bytes(), plan_->factor_bytes() + border);
-  const int64_t inverse = solver_->InverseWorkspaceBytes(*plan_, InverseParts::kWithCouplings, 0,
-                                                         kBlocks, kBorder);
+  const int64_t inverse =
+      solver_->InverseWorkspaceBytes(*plan_, InverseParts::kWithCouplings, 0, kBlocks, kBorder);
   const int64_t factor = MemoryPool::Rounded(plan_->factor_bytes()) + MemoryPool::Rounded(border) +
                          solver_->FactorWorkspaceBytes(*plan_, host_.form(), 1);
   const std::vector<int64_t> bounds = {

@@ -92,7 +92,8 @@ TEST_P(ArrowheadTest, HasTheLogDeterminantOfTheWhole) {
     const absl::StatusOr<double> found = solver().LogDeterminant(*arrowhead);
     ASSERT_TRUE(found.ok()) << found.status();
     // What the logarithms of so many pivots move by, each by the bound times the condition.
-    const double slack = static_cast<double>(host.form().rows()) * 100 * arrowhead->backward_error_bound();
+    const double slack =
+        static_cast<double>(host.form().rows()) * 100 * arrowhead->backward_error_bound();
     EXPECT_NEAR(*found, DenseCholesky(host.view()).LogDeterminant(), slack);
   }
 }
@@ -290,7 +291,8 @@ TEST_P(ArrowheadTest, IsFactoredWhereItLies) {
   }
   FactorItem item;
   item.staged = &*staged;
-  const FactorOutcome outcome = std::move(solver().Factor(*solver().Plan(view.form.shape), {&item, 1})[0]);
+  const FactorOutcome outcome =
+      std::move(solver().Factor(*solver().Plan(view.form.shape), {&item, 1})[0]);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   const Columns rhs = RandomRhs(host, 2);
   EXPECT_EQ(MustSolve(outcome.factorization, rhs, 2), MustSolve(MustBorder(host), rhs, 2));

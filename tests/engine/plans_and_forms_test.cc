@@ -199,7 +199,8 @@ TEST_P(FormsTest, AreFactoredFromTheDeviceToo) {
         EXPECT_TRUE(solver().Write(*staged, offset + bytes / 3, all.subspan(bytes / 3)).ok());
       };
       write(0, view.diagonal, view.form.diagonal_bytes());
-      write(StagedMatrix::Offset(view.form, MatrixPart::kCoupling), view.coupling, view.form.coupling_bytes());
+      write(StagedMatrix::Offset(view.form, MatrixPart::kCoupling), view.coupling,
+            view.form.coupling_bytes());
       if (palette) {
         write(StagedMatrix::DiagonalIndexOffset(view.form), view.diagonal_index, 9 * 4);
         write(StagedMatrix::CouplingIndexOffset(view.form), view.coupling_index, 8 * 4);

@@ -65,8 +65,7 @@ TEST_F(TracksTest, ASolveEndsWhileAnInverseIsHeldWhichIsCancelledBetweenLevels) 
   std::vector<double> blocks(20 * 64);
   gate_->CloseAfter(1);
   std::thread held([&] {
-    EXPECT_EQ(solver_.SelectedInverse(item, {blocks.data()}).code(),
-              absl::StatusCode::kCancelled);
+    EXPECT_EQ(solver_.SelectedInverse(item, {blocks.data()}).code(), absl::StatusCode::kCancelled);
   });
   gate_->WaitForDevice();
   EXPECT_EQ(Solve(), expected);

@@ -135,8 +135,8 @@ class Client {
     return bytes;
   }
 
-  // Diagonal blocks and a corner of 8 I, or what the input has; couplings of 0.25, a border of 0.125.
-  // True if it is a good one.
+  // Diagonal blocks and a corner of 8 I, or what the input has; couplings of 0.25, a border of
+  // 0.125. True if it is a good one.
   bool Fill(const v1::SystemSpec& spec, v1::SystemData* data) {
     const int64_t n = spec.block_size();
     if (n < 1 || n > 5 || spec.num_blocks() < 1 || spec.num_blocks() > 6) return false;
@@ -198,10 +198,10 @@ class Client {
       FUZZ_CHECK(system.handle().empty() == system.has_status());
       if (system.has_status()) continue;
       FUZZ_CHECK(system.handle().size() == Handle::kBytes);
-      held_.push_back({system.handle(),
-                       request.spec().num_blocks() * request.spec().block_size() +
-                           request.spec().arrow_size(),
-                       request.spec().scalar() == v1::FLOAT32 ? 4 : 8});
+      held_.push_back(
+          {system.handle(),
+           request.spec().num_blocks() * request.spec().block_size() + request.spec().arrow_size(),
+           request.spec().scalar() == v1::FLOAT32 ? 4 : 8});
     }
   }
 

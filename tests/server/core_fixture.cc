@@ -120,8 +120,8 @@ double TestSystem::Residual(std::span<const double> x, std::span<const double> b
         rc[k] -= entry * xc[chain + i];
       }
       for (int64_t j = 0; j < p; ++j) {
-        rc[chain + i] -= corner[static_cast<size_t>(std::min(i, j) * p + std::max(i, j))] *
-                         xc[chain + j];
+        rc[chain + i] -=
+            corner[static_cast<size_t>(std::min(i, j) * p + std::max(i, j))] * xc[chain + j];
       }
     }
   }

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,8 +52,7 @@ class SolverCoreArrowheadTest : public FailingCoreTest {
     EXPECT_LT(system.Residual(x, b), 1e-13);
   }
   absl::Status FactorSolve(const TestSystem& system, std::optional<Handle> handle,
-                           std::vector<double>* b, std::vector<double>* x,
-                           bool overwrite = false) {
+                           std::vector<double>* b, std::vector<double>* x, bool overwrite = false) {
     Pending<server::SolveReply> pending;
     AskAsAlice(pending, static_cast<size_t>(system.form.rows()));
     server::FactorSolveParams params;

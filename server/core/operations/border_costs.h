@@ -11,7 +11,8 @@ namespace blockd::server {
 // Half a solve with p columns, and their products with one another.
 inline double FactorFlops(const EliminationPlan& plan, int64_t p) {
   const auto rows = static_cast<double>(plan.shape().rows()), columns = static_cast<double>(p);
-  return plan.factor_flops() + (p == 0 ? 0 : plan.solve_flops(p) / 2 + 2 * rows * columns * columns);
+  return plan.factor_flops() +
+         (p == 0 ? 0 : plan.solve_flops(p) / 2 + 2 * rows * columns * columns);
 }
 
 // The border is read twice.
@@ -23,8 +24,7 @@ inline double SolveFlops(const EliminationPlan& plan, int64_t num_rhs, int64_t p
 // Of borders, one after another, beside their chains: half a solve and about as much for products.
 inline double PredictedBorderSeconds(const EliminationPlan& plan, int64_t p, const CostModel& costs,
                                      int64_t systems) {
-  return p == 0 ? 0
-                : PredictedSolveSeconds(plan, p, costs) * static_cast<double>(systems);
+  return p == 0 ? 0 : PredictedSolveSeconds(plan, p, costs) * static_cast<double>(systems);
 }
 
 }  // namespace blockd::server

@@ -82,10 +82,8 @@ absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits) {
   if (!(status = CheckLease(params.lease, limits)).ok()) return status;
   const BorderedShape shape = params.form.bordered_shape();
   status = CheckNoBorder(shape, "options.keep_matrix", params.keep_matrix);
-  status.Update(CheckNoBorder(shape, "options.accuracy",
-                              params.accuracy == Accuracy::kGuaranteed));
-  status.Update(
-      CheckNoBorder(shape, "options.condition_estimate", params.condition_estimate));
+  status.Update(CheckNoBorder(shape, "options.accuracy", params.accuracy == Accuracy::kGuaranteed));
+  status.Update(CheckNoBorder(shape, "options.condition_estimate", params.condition_estimate));
   if (!status.ok()) return status;
   if (params.idempotency_key.size() > kMaxKeyBytes) {
     return InvalidFieldError("options.idempotency_key",

@@ -82,8 +82,8 @@ absl::Status FactorOperation::PinRefactored(FactorTask& task) {
       return InvalidFieldError("options.handle", "handles of several devices",
                                "handles of one device, as one Factor makes them");
     }
-    absl::Status status =
-        CheckRefactored(**pin, params.form.bordered_shape(), absl::StrCat("options.handle[", i, "]"));
+    absl::Status status = CheckRefactored(**pin, params.form.bordered_shape(),
+                                          absl::StrCat("options.handle[", i, "]"));
     if (!status.ok()) return status;
     task.pins.push_back(*std::move(pin));
   }
@@ -143,7 +143,8 @@ absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool stage
   if (params.pin || LeaseOf(params) > absl::ZeroDuration()) {
     const int64_t kept = params.may_keep_matrix() ? Shard::MatrixCharge(params.form) : 0;
     absl::StatusOr<Reservation> pinned = shard.pinned().Reserve(
-        task.permit.tenant, params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept));
+        task.permit.tenant,
+        params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept));
     if (!pinned.ok()) return pinned.status();
     task.permit.pinned = *std::move(pinned);
   }

@@ -96,11 +96,9 @@ absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) co
   if (!status.ok()) return status;
   const BorderedShape shape = params.form.bordered_shape();
   status = CheckNoBorder(shape, "keep_matrix", params.keep_matrix);
-  status.Update(
-      CheckNoBorder(shape, "accuracy", params.accuracy == Accuracy::kGuaranteed));
+  status.Update(CheckNoBorder(shape, "accuracy", params.accuracy == Accuracy::kGuaranteed));
   status.Update(CheckNoBorder(shape, "options.residual", params.residual));
-  status.Update(
-      CheckNoBorder(shape, "options.max_refinements", params.max_refinements > 0));
+  status.Update(CheckNoBorder(shape, "options.max_refinements", params.max_refinements > 0));
   if (!status.ok()) return status;
   if (params.solves.size() != systems) {
     return InvalidFieldError("rhs", absl::StrCat(params.solves.size(), " solves"),
@@ -164,7 +162,8 @@ absl::Status FactorSolveOperation::Ask(const FactorSolveParams& params, Offer& o
   if (!plan.ok()) return plan.status();
   const bool keeps = params.may_keep_matrix();
   Solver& solver = shard_->solver();
-  offer.asked_bytes = Shard::FactorCharge(**plan, form.border_rows) + (keeps ? Shard::MatrixCharge(form) : 0) +
+  offer.asked_bytes = Shard::FactorCharge(**plan, form.border_rows) +
+                      (keeps ? Shard::MatrixCharge(form) : 0) +
                       solver.FactorWorkspaceBytes(**plan, form, 1, keeps) +
                       solver.SolveWorkspaceBytes(**plan, params.num_rhs, keeps, form.border_rows);
   const CostModel costs = solver.backend().costs(form.shape);
@@ -187,8 +186,9 @@ absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
   const bool keeps = params.may_keep_matrix();
   int64_t bytes = solver.FactorWorkspaceBytes(*task.plan, params.form, systems, keeps);
   for (FactorSolvePart& part : task.parts) {
-    part.reserved = params.overwrite && task.has_handles() ? BytesBeyond(part.old, *task.plan)
-                                                           : Shard::FactorCharge(*task.plan, params.form.border_rows);
+    part.reserved = params.overwrite && task.has_handles()
+                        ? BytesBeyond(part.old, *task.plan)
+                        : Shard::FactorCharge(*task.plan, params.form.border_rows);
     bytes += part.reserved + (keeps ? Shard::MatrixCharge(params.form) : 0) +
              solver.SolveWorkspaceBytes(*task.plan, params.solves[part.system].num_rhs, keeps,
                                         params.form.border_rows);

@@ -182,7 +182,8 @@ class FactorOperation::Upload : public FactorUpload {
       const int64_t in_system = at % form_.bytes();
       int64_t in_part = in_system;
       size_t part = 0;
-      while (in_part >= form_.bytes(kMatrixParts[part])) in_part -= form_.bytes(kMatrixParts[part++]);
+      while (in_part >= form_.bytes(kMatrixParts[part]))
+        in_part -= form_.bytes(kMatrixParts[part++]);
       const int64_t left = form_.bytes(kMatrixParts[part]) - in_part;
       const auto piece = bytes.first(std::min(static_cast<size_t>(left), bytes.size()));
       absl::Status status = use(at / form_.bytes(), in_system, kMatrixParts[part], in_part, piece);
@@ -194,21 +195,22 @@ class FactorOperation::Upload : public FactorUpload {
   }
 
   absl::Status Scan(FiniteScanner& scanner, int64_t at, std::span<const std::byte> bytes) {
-    return ForPieces(at, bytes, [&](int64_t system, int64_t in_system, MatrixPart, int64_t, auto piece) {
-      if (in_system == 0) scanner = FiniteScanner(form_, system);
-      return scanner.Scan(piece);
-    });
+    return ForPieces(at, bytes,
+                     [&](int64_t system, int64_t in_system, MatrixPart, int64_t, auto piece) {
+                       if (in_system == 0) scanner = FiniteScanner(form_, system);
+                       return scanner.Scan(piece);
+                     });
   }
 
   absl::Status Send(int64_t at, std::span<const std::byte> bytes) {
-    return ForPieces(at, bytes, [this](int64_t system, int64_t, MatrixPart part, int64_t in_part,
-                                    auto piece) {
-      absl::Status status =
-          shard_->solver().Write(task_->staged[static_cast<size_t>(system)],
-                                 StagedMatrix::Offset(form_, part) + in_part, piece);
-      shard_->Note(status);
-      return status;
-    });
+    return ForPieces(
+        at, bytes, [this](int64_t system, int64_t, MatrixPart part, int64_t in_part, auto piece) {
+          absl::Status status =
+              shard_->solver().Write(task_->staged[static_cast<size_t>(system)],
+                                     StagedMatrix::Offset(form_, part) + in_part, piece);
+          shard_->Note(status);
+          return status;
+        });
   }
 
   FactorOperation* const operation_;

@@ -14,7 +14,8 @@
 
 namespace blockd::server {
 
-// INVALID_ARGUMENT unless the shape, the border's too, is that of what is held; `handle` is the path of its field.
+// INVALID_ARGUMENT unless the shape, the border's too, is that of what is held; `handle` is the
+// path of its field.
 absl::Status CheckRefactored(const Factorization& held, const BorderedShape& shape,
                              std::string_view handle);
 

@@ -112,8 +112,7 @@ std::vector<SolveItem> SolveOperation::ItemsOf(const Slices& slices) const {
   for (const Slice& slice : slices) {
     const SolvePart& part = *slice.part;
     const SolveManyParams& params = slice.task->request->params;
-    const int64_t offset =
-        part.solved * part.pin->rows() * ScalarBytes(part.pin->shape().scalar);
+    const int64_t offset = part.solved * part.pin->rows() * ScalarBytes(part.pin->shape().scalar);
     items.push_back({.factorization = part.pin.factorization(),
                      .rhs = part.columns.rhs.data() + offset,
                      .solution = part.columns.solution.data() + offset,
@@ -250,8 +249,8 @@ SolveOutcome SolveOperation::SolveAfterEviction(const Slice& slice) {
   if (!room.ok()) return Failed(room.status());
   Solver& solver = shard_->solver();
   const bool measures = Measures(slice.task->request->params, *slice.part->pin);
-  shard_->Defragment(solver.SolvePieces(slice.task->plan(), 1, measures,
-                                        slice.part->pin->border().rows()));
+  shard_->Defragment(
+      solver.SolvePieces(slice.task->plan(), 1, measures, slice.part->pin->border().rows()));
   return Solve({slice}, &solver.backend().pool(), nullptr)[0];
 }
 

@@ -90,9 +90,9 @@ absl::Status SolveRequests::Check(const SolveManyParams& params,
                                   const SolveManyParams::Columns& columns,
                                   const Factorization& factorization) const {
   const Shape& shape = factorization.shape();
-  absl::Status status = CheckRhs(factorization.bordered_shape(), columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
-                                 static_cast<int64_t>(columns.solution.size()),
-                                 params.max_refinements, admission_->limits());
+  absl::Status status = CheckRhs(
+      factorization.bordered_shape(), columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
+      static_cast<int64_t>(columns.solution.size()), params.max_refinements, admission_->limits());
   if (!status.ok()) return status;
   // The first one counts from where the message's right-hand sides begin.
   const std::byte* const begin = params.solves[0].rhs.data();
@@ -106,8 +106,7 @@ absl::Status SolveRequests::Check(const SolveManyParams& params,
   }
   const BorderedShape bordered = factorization.bordered_shape();
   status.Update(CheckNoBorder(bordered, "options.residual", params.residual));
-  status.Update(
-      CheckNoBorder(bordered, "options.max_refinements", params.max_refinements > 0));
+  status.Update(CheckNoBorder(bordered, "options.max_refinements", params.max_refinements > 0));
   if (!status.ok()) return status;
   if (params.needs_matrix() && !factorization.matrix()) {
     return absl::FailedPreconditionError(

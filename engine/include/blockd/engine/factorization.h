@@ -61,10 +61,10 @@ class Border {
     return MemoryPool::Rounded(shape.rows() * rows * ScalarBytes(shape.scalar));
   }
 
-  int64_t rows() const { return rows_; }                            // p; 0: there is none
-  double log_determinant() const { return log_determinant_; }       // of S
-  const std::byte* columns() const { return buffer_.data(); }       // Y, packed [block][column][n]
-  const std::byte* corner() const {                                 // T, p x p, lower triangle
+  int64_t rows() const { return rows_; }                       // p; 0: there is none
+  double log_determinant() const { return log_determinant_; }  // of S
+  const std::byte* columns() const { return buffer_.data(); }  // Y, packed [block][column][n]
+  const std::byte* corner() const {                            // T, p x p, lower triangle
     return buffer_.data() + CornerOffset(shape_, rows_);
   }
   int64_t bytes() const { return buffer_.bytes(); }
@@ -88,8 +88,8 @@ struct Conditioning {
 // 4 n eps max(1, growth / kSafeGrowth), with eps the distance from 1 to the next number of that
 // scalar type. Blocks are multiplied by inv(L) where LAPACK substitutes with L: the growth comes
 // from there. That the error is at most in proportion to n eps growth is analysis; how far below it
-// stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a border of p
-// rows n + p stands for n.
+// stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a border of
+// p rows n + p stands for n.
 inline constexpr double kSafeGrowth = 4;
 double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows = 0);
 
@@ -100,9 +100,7 @@ class Factorization {
  public:
   Factorization(std::shared_ptr<const EliminationPlan> plan, DeviceBuffer factor,
                 StagedMatrix matrix, const Conditioning& conditioning, Border border = {})
-      : plan_(std::move(plan)),
-        factor_(std::move(factor)),
-        conditioning_(conditioning) {
+      : plan_(std::move(plan)), factor_(std::move(factor)), conditioning_(conditioning) {
     if (matrix) matrix_ = std::make_unique<StagedMatrix>(std::move(matrix));
     if (border.rows() > 0) border_ = std::make_unique<const Border>(std::move(border));
   }

@@ -122,7 +122,8 @@ struct InverseOutput {
   void* diagonal = nullptr;  // InverseItem::diagonal_bytes()
   void* coupling = nullptr;  // coupling_bytes(); used only where couplings are wanted
   // With a border, or null: not wanted.
-  void* border = nullptr;  // Z(i,border) = -H(i) inv(T) of the blocks: num_blocks n x p, column-major
+  void* border =
+      nullptr;  // Z(i,border) = -H(i) inv(T) of the blocks: num_blocks n x p, column-major
   void* corner = nullptr;  // inv(S), p x p, both triangles
 };
 
@@ -222,9 +223,9 @@ class Solver {
                                   Track track = Track::kSolve, MemoryPool* workspace = nullptr);
   // The same, as far as the host has to do with it: returns once the device has been given all of
   // it, where no residual is measured, there is no border and all columns are in memory that the
-  // device reaches (Backend::host_memory), and else once it is over. Others may be submitted before it is awaited,
-  // of one track at most Backend::kMostMarks - 1. The solver outlives what is pending; right-hand
-  // sides, solutions and `cancelled` stay until it was awaited.
+  // device reaches (Backend::host_memory), and else once it is over. Others may be submitted before
+  // it is awaited, of one track at most Backend::kMostMarks - 1. The solver outlives what is
+  // pending; right-hand sides, solutions and `cancelled` stay until it was awaited.
   PendingSolve Submit(std::vector<SolveItem> items, Track track = Track::kSolve,
                       MemoryPool* workspace = nullptr);
 
@@ -236,9 +237,9 @@ class Solver {
                               std::span<double> values,
                               const std::atomic<bool>* cancelled = nullptr,
                               Track track = Track::kSolve);
-  // Samples to host memory, (Nn + p) x num_samples, column-major. One has the same bits whatever others
-  // are drawn with it. z depends on the seed, the sample and the place; x on L, and so on the plan
-  // too.
+  // Samples to host memory, (Nn + p) x num_samples, column-major. One has the same bits whatever
+  // others are drawn with it. z depends on the seed, the sample and the place; x on L, and so on
+  // the plan too.
   absl::Status Sample(const SampleItem& sample, void* samples, Track track = Track::kSolve);
 
   // Blocks of inv(A) to host memory. The factorization stays as it is. A whole
