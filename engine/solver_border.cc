@@ -192,8 +192,9 @@ absl::Status Solver::SolveBordered(Track track, std::span<const SolveItem> items
   Steps steps(items.size() == 1 ? items[0].cancelled : nullptr, "solving");
   steps.Run([&] {
     absl::StatusOr<std::vector<double>> corner = CornerOf(factorization, track);
-    if (corner.ok()) t = *std::move(corner);
-    return corner.status();
+    absl::Status status = corner.status();
+    if (status.ok()) t = *std::move(corner);
+    return status;
   });
   steps.Run([&] {
     return backend_->PackColumns(track, shape,
