@@ -285,12 +285,12 @@ TEST(WireSolveTest, EveryFieldIsReadAlone) {
 }
 
 TEST(WireSolveTest, BytesOfRightHandSidesDoNotOverflow) {
-  EXPECT_EQ(*RhsBytes({5, 3, Scalar::kFloat64}, 7, "num_rhs"), 5 * 3 * 8 * 7);
-  EXPECT_EQ(*RhsBytes({5, 3, Scalar::kFloat32}, 1, "num_rhs"), 5 * 3 * 4);
-  EXPECT_EQ(FieldOf(RhsBytes({5, 3, Scalar::kFloat64}, 0, "num_rhs")), "num_rhs");
+  const BorderedShape shape = {{5, 3, Scalar::kFloat64}, 2};
+  EXPECT_EQ(*RhsBytes(shape, 7, "num_rhs"), (5 * 3 + 2) * 8 * 7);
+  EXPECT_EQ(*RhsBytes({{5, 3, Scalar::kFloat32}}, 1, "num_rhs"), 5 * 3 * 4);
+  EXPECT_EQ(FieldOf(RhsBytes(shape, 0, "num_rhs")), "num_rhs");
   const int64_t most = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(FieldOf(RhsBytes({5, 3, Scalar::kFloat64}, most, "request.num_rhs")),
-            "request.num_rhs");
+  EXPECT_EQ(FieldOf(RhsBytes(shape, most, "request.num_rhs")), "request.num_rhs");
 }
 
 const Cost kCost = {.queue = absl::Milliseconds(1),
