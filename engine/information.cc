@@ -12,7 +12,7 @@ namespace {
 // Enough that a device is busy, and little beside the matrix.
 constexpr int64_t kPortionBytes = int64_t{32} << 20;
 
-const std::byte* At(const void* data, int64_t offset) {
+const std::byte* BytesAt(const void* data, int64_t offset) {
   return static_cast<const std::byte*>(data) + offset;
 }
 
@@ -81,20 +81,20 @@ absl::Status InformationWorkspace::MakeSteps(Backend& backend, std::byte* base,
   };
   const void* to_first = from.initial;
   if (steps.first > 0) {
-    to_first = At(from.whiteners, from.one_whitener ? 0 : (steps.first - 1) * block_);
+    to_first = BytesAt(from.whiteners, from.one_whitener ? 0 : (steps.first - 1) * block_);
   }
   if (to_first != nullptr) steps.to_first = send(0, to_first, block_);
   // What all steps have alike is sent with the first ones.
   const auto send_blocks = [&](int64_t offset, const void* host, bool one) {
-    if (!one) return send(offset, At(host, steps.first * block_), moves * block_);
+    if (!one) return send(offset, BytesAt(host, steps.first * block_), moves * block_);
     return send(offset, host, steps.first == 0 && moves > 0 ? block_ : 0);
   };
   steps.transitions = send_blocks(transitions_, from.transitions, from.one_transition);
   steps.whiteners = send_blocks(whiteners_, from.whiteners, from.one_whitener);
   steps.one_transition = from.one_transition;
   steps.one_whitener = from.one_whitener;
-  steps.observations =
-      send(observations_, At(from.observations, steps.first * observed_), steps.count * observed_);
+  steps.observations = send(observations_, BytesAt(from.observations, steps.first * observed_),
+                            steps.count * observed_);
   steps.rows = from.rows;
   steps.products = base + products_;
   absl::Status status = backend.UploadMany(Track::kFactor, copies);
