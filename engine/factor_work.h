@@ -15,11 +15,13 @@ struct Solver::FactorWork {
   void* chains = nullptr;
   DeviceBuffer own_chains;  // this and the next are empty where the batch's memory serves
   StagedMatrix uploaded;
+  DeviceBuffer information;  // what a matrix in information form goes through
 
   void GiveBack() {
     factor.Reset();
     own_chains.Reset();
     uploaded = StagedMatrix();
+    information.Reset();
   }
 };
 

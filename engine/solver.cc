@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/condition.h"
 #include "engine/factor_work.h"
+#include "engine/information.h"
 #include "engine/not_positive_definite.h"
 #include "engine/stopwatch.h"
 
@@ -51,6 +52,14 @@ absl::Status CheckRange(const StagedMatrix& staged, int64_t offset, int64_t size
   }
   return absl::OutOfRangeError(absl::StrCat("bytes ", offset, " to ", offset, "+", size,
                                             " of a staged matrix of ", staged.bytes()));
+}
+
+absl::Status CheckInformation(const FactorItem& item, const MatrixForm& form) {
+  if (item.information == nullptr) return absl::OkStatus();
+  if (!(form == item.information->matrix())) {
+    return absl::InvalidArgumentError("what is made of an information form has its form");
+  }
+  return CheckInformation(*item.information);
 }
 
 absl::Status CheckBorder(const FactorItem& item, const MatrixForm& form) {
@@ -108,6 +117,12 @@ int64_t Solver::FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixFo
          (estimate_condition ? ConditionWorkspaceBytes(plan) : 0);
 }
 
+int64_t Solver::InformationBytes(const InformationForm& information) const {
+  const int64_t matrix =
+      backend_->reads_host_memory() ? StagedMatrix::BufferBytes(information.matrix()) : 0;
+  return matrix + MemoryPool::Rounded(InformationWorkspace(information).bytes());
+}
+
 int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual,
                                     int64_t border_rows) const {
   int64_t bytes = 0;
@@ -117,14 +132,19 @@ int64_t Solver::SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs
   return bytes;
 }
 
+bool Solver::ReadsMatrix(const FactorItem& item) const {
+  return backend_->reads_host_memory() && item.information == nullptr;
+}
+
 bool Solver::TakesMatrix(const FactorItem& item) const {
-  return item.staged == nullptr && (!backend_->reads_host_memory() || MayKeepMatrix(item));
+  return item.staged == nullptr && (!ReadsMatrix(item) || MayKeepMatrix(item));
 }
 
 std::vector<int64_t> Solver::FactorPieces(const EliminationPlan& plan,
                                           const FactorItem& item) const {
   std::vector<int64_t> pieces = {plan.factor_bytes(), ChainBytes(plan)};
   if (TakesMatrix(item)) pieces.push_back(StagedMatrix::BufferBytes(item.matrix.form));
+  if (item.information) pieces.push_back(InformationWorkspace(*item.information).bytes());
   pieces.push_back(backend_->FactorScratchBytes(plan, 1));
   if (const int64_t p = FormOf(item).border_rows; p > 0) {
     pieces.push_back(Border::Bytes(plan.shape(), p));
@@ -243,13 +263,33 @@ absl::Status Solver::Prepare(const EliminationPlan& plan, BatchMemory& memory, F
     work.uploaded = *std::move(staged);
     base = work.uploaded.data();
   }
-  if (backend_->reads_host_memory()) {
+  if (ReadsMatrix(item)) {
     work.matrix = item.matrix;
     return absl::OkStatus();
   }
   work.matrix = StagedMatrix::ViewAt(item.matrix.form, base);
-  AddCopies(item.matrix, base, copies);
+  if (item.information == nullptr) {
+    AddCopies(item.matrix, base, copies);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<DeviceBuffer> information =
+      backend_->pool().Allocate(InformationWorkspace(*item.information).bytes());
+  if (!information.ok()) return information.status();
+  work.information = *std::move(information);
   return absl::OkStatus();
+}
+
+absl::Status Solver::Upload(std::span<const FactorWork> works, std::span<const HostCopy> copies) {
+  absl::Status status = backend_->UploadMany(Track::kFactor, copies);
+  for (const FactorWork& work : works) {
+    if (!status.ok() || work.item->information == nullptr) continue;
+    // The view is of memory that this call has taken.
+    status = InformationWorkspace(*work.item->information)
+                 .Make(*backend_, work.information.data(), const_cast<void*>(work.matrix.diagonal),
+                       const_cast<void*>(work.matrix.coupling),
+                       [&work] { return !IsCancelled(work.item->cancelled); });
+  }
+  return status;
 }
 
 void Solver::Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
@@ -296,7 +336,7 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
       plan, std::move(work.factor), std::move(matrix), conditioning, *std::move(border));
   if (!item.keep_matrix && !factorization->at_risk()) {
     factorization->DropMatrix();
-  } else if (MayKeepMatrix(item) && item.staged == nullptr && backend_->reads_host_memory()) {
+  } else if (MayKeepMatrix(item) && item.staged == nullptr && ReadsMatrix(item)) {
     // Only now is it known to be kept.
     std::vector<HostCopy> copies;
     AddCopies(item.matrix, factorization->matrix().data(), &copies);
@@ -317,6 +357,7 @@ std::vector<Solver::FactorWork> Solver::BeginWorks(const EliminationPlan& plan,
     absl::Status& status = outcomes[i].status;
     status = CheckForm(form);
     if (status.ok()) status = CheckBorder(items[i], form);
+    if (status.ok()) status = CheckInformation(items[i], form);
     if (status.ok() && !(form.shape == plan.shape())) {
       status = absl::InvalidArgumentError(absl::StrCat("a matrix of ", ToString(form.shape),
                                                        " for a plan of ", ToString(plan.shape())));
@@ -352,7 +393,7 @@ std::vector<FactorOutcome> Solver::Factor(std::shared_ptr<const EliminationPlan>
     backend_->Synchronize(Track::kFactor).IgnoreError();
     for (FactorWork& work : works) work.outcome->status = status;
   };
-  if (const absl::Status status = backend_->UploadMany(Track::kFactor, copies); !status.ok()) {
+  if (const absl::Status status = Upload(works, copies); !status.ok()) {
     fail_all(status);
     return outcomes;
   }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/core/blas_kernel.h"
 #include "server/core/heap_reserve.h"
 #include "server/descriptors.h"
 #include "server/identity/token.h"
@@ -98,6 +99,17 @@ void KeepLargePieces() {
   mallopt(M_ARENA_MAX, std::max(2, blockd::server::MachineProcessors() / 4));
 }
 
+void WarnOfSlowBlas() {
+  const char* const kernel = blockd::server::BlasKernel();
+  const char* const better =
+      blockd::server::BetterBlasKernel(kernel, blockd::server::UnitsOfProcessor());
+  if (better == nullptr) return;
+  LogLine(LogLevel::kWarn, "blas")
+      .Add("kernel", kernel)
+      .Add("remedy", absl::StrCat("OPENBLAS_CORETYPE=", better))
+      .Write();
+}
+
 bool FlushedAll() {
   std::cout.flush();
   return std::cout.good() && std::fflush(nullptr) == 0;
@@ -145,6 +157,7 @@ int main(int argc, char** argv) {
                                 .format = options->log_format,
                                 .buffer_bytes = options->log_buffer_bytes,
                                 .requests_per_second = options->log_requests_per_second});
+  WarnOfSlowBlas();
   auto started = blockd::server::Server::Start(*options);
   if (!started.ok()) return Refuse(started.status());
   blockd::server::Server& server = **started;

@@ -11,6 +11,7 @@
 #include "engine/cpu/background.h"
 #include "engine/cpu/border.h"
 #include "engine/cpu/columns.h"
+#include "engine/cpu/information.h"
 #include "engine/cpu/inverse_levels.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/large_blocks.h"
@@ -97,6 +98,11 @@ class CpuBackend : public Backend {
   absl::Status UnpackColumns(Track track, const Shape& shape,
                              std::span<const HostColumns> columns) override {
     cpu::UnpackColumns(ThreadsOf(track), shape, columns);
+    return absl::OkStatus();
+  }
+
+  absl::Status FormInformation(const InformationSteps& steps) override {
+    cpu::FormInformation(factor_threads_, steps);
     return absl::OkStatus();
   }
 

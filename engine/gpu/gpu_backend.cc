@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "engine/gpu/factor_calls.h"
+#include "engine/gpu/information/information_calls.h"
+#include "engine/gpu/information/launch.h"
 #include "engine/gpu/inverse/inverse_calls.h"
 #include "engine/gpu/inverse/launch.h"
 #include "engine/gpu/lockstep/launch.h"
@@ -147,6 +149,10 @@ class GpuBackend : public Backend {
     return On(track).border.AddSquares(h, parts, diagonal, coupling);
   }
 
+  absl::Status FormInformation(const InformationSteps& steps) override {
+    return gpu::information::Run(*On(Track::kFactor).device, steps);
+  }
+
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     const Method method = gpu::FactorMethod(plan.shape(), limits_);
     const TrackOnGpu& track = *tracks_[static_cast<size_t>(Track::kFactor)];
@@ -203,8 +209,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
        {gpu::segment::PrepareFactor(*limits), gpu::segment::PrepareSolve(*limits),
         gpu::lockstep::PrepareFactor(*limits, &early), gpu::lockstep::PrepareSolve(*limits),
         gpu::task_list::PrepareFactor(*limits), gpu::task_list::PrepareSolve(),
-        gpu::PrepareVectors(), gpu::PrepareBorder(), gpu::inverse::Prepare(*limits),
-        gpu::inverse::PrepareSegments(*limits)}) {
+        gpu::PrepareVectors(), gpu::PrepareBorder(), gpu::information::Prepare(),
+        gpu::inverse::Prepare(*limits), gpu::inverse::PrepareSegments(*limits)}) {
     absl::Status status = gpu::ToStatus(result.error, result.kernel);
     if (!status.ok()) return status;
   }

@@ -1,6 +1,7 @@
 # What the GPU backend is made of, listed once for cuda/ and hip/: kernels, which their own compiler
 # takes, and the host's code, of which the tests build what needs no GPU's headers everywhere.
 set(gpu_kernels
+  information/information.cu
   inverse/inverse.cu
   inverse/segments.cu
   lockstep/factor.cu
@@ -22,6 +23,7 @@ set(gpu_sources
   ${gpu_planning_sources}
   factor_calls.cc
   gpu_backend.cc
+  information/information_calls.cc
   inverse/inverse_calls.cc
   lockstep/runner.cc
   runtime/card.cc

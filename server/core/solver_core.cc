@@ -115,6 +115,11 @@ void SolverCore::Factor(ContextPtr context, const FactorParams& params,
   impl_->factor.Start(std::move(context), params, std::move(matrices), std::move(done));
 }
 
+void SolverCore::Factor(ContextPtr context, const FactorParams& params,
+                        const InformationForm& information, FactorDone done) {
+  impl_->factor.Start(std::move(context), params, information, std::move(done));
+}
+
 absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> SolverCore::BeginUpload(
     ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
     std::span<const uint32_t> palette_coupling) {

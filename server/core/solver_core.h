@@ -100,6 +100,9 @@ class SolverCore {
   // Matrices in host memory: K views of one form.
   void Factor(ContextPtr context, const FactorParams& params,
               std::vector<BlockTridiagonalView> matrices, FactorDone done);
+  // One matrix, which the device makes of finite numbers in host memory.
+  void Factor(ContextPtr context, const FactorParams& params, const InformationForm& information,
+              FactorDone done);
 
   // The same in pieces. BeginUpload validates, and refuses what does not fit; a FactorReply comes
   // instead where the idempotency key finds held factorizations. `palette_diagonal` and

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "server/core/smoother/dense.h"
 #include "tests/server/smooth_fixture.h"
 
 namespace blockd::test {
@@ -137,6 +139,85 @@ TEST(SmootherTest, AModelHasTheSameBlocksFromWhicheverArrays) {
       }
     }
   }
+}
+
+// What A is on the host, of what a device makes it of.
+void ExpectSameBlocks(const Smoother& smoother, size_t system) {
+  const int64_t n = smoother.params().state_size, size = n * n;
+  SystemMatrix matrix;
+  server::WhitenedSystem whitened;
+  ASSERT_TRUE(smoother.Assemble(system, &matrix).ok());
+  ASSERT_TRUE(smoother.Whiten(system, &whitened).ok());
+  const InformationForm& form = whitened.form;
+  const auto at = [&](const void* arrays, int64_t step, bool one) {
+    return static_cast<const double*>(arrays) + (one ? 0 : step * size);
+  };
+  for (int64_t t = 0; t < form.shape.num_blocks; ++t) {
+    std::vector<double> d(size), v(size);
+    server::AddGram(form.rows, n, whitened.observations.data() + t * form.rows * n, d.data());
+    const double* const to = t == 0 ? static_cast<const double*>(form.initial)
+                                    : at(form.whiteners, t - 1, form.one_whitener);
+    if (to != nullptr) server::AddGram(n, n, to, d.data());
+    if (t + 1 < form.shape.num_blocks) {
+      const double* const u = at(form.whiteners, t, form.one_whitener);
+      std::copy_n(at(form.transitions, t, form.one_transition), size, v.data());
+      server::MultiplyLower(n, u, v.data(), n);
+      server::AddGram(n, n, v.data(), d.data());
+      server::MultiplyLowerTransposed(n, u, v.data(), n);
+      for (int64_t i = 0; i < size; ++i) {
+        EXPECT_NEAR(-v[i], matrix.coupling.data()[t * size + i], 1e-9);
+      }
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      if (i % n < i / n) continue;
+      EXPECT_NEAR(d[i], matrix.diagonal.data()[t * size + i], 1e-9);
+    }
+  }
+}
+
+TEST(SmootherTest, WhatADeviceIsSentIsTheSameModel) {
+  const SmoothModel::Options kinds[] = {
+      {.steps = 6, .states = 9, .observations = 5, .series = 2},
+      {.steps = 6, .states = 9, .observations = 5, .missing = 0},
+      {.steps = 1, .states = 4, .observations = 3},
+  };
+  StepPool pool(2);
+  for (const SmoothModel::Options& options : kinds) {
+    const SmoothModel model(options);
+    const int64_t size = model.params.state_size * model.params.state_size;
+    for (int kind = 0; kind < 3; ++kind) {
+      server::SmoothParams params = model.params;
+      if (params.num_steps > 1 && kind == 1) {
+        params.transition = {params.transition.values.first(size)};
+      }
+      if (kind == 2) {
+        params.diffuse = true;
+        params.initial_mean = params.initial_covariance = {};
+        if (params.num_steps > 1) {
+          params.transition_covariance = {params.transition_covariance.values.first(size)};
+        }
+      }
+      const auto measured = MeasureSmooth(params, {});
+      ASSERT_TRUE(measured.ok()) << measured.status();
+      const auto smoother = Smoother::Make(*measured, {&pool, Wanted});
+      ASSERT_TRUE(smoother.ok()) << smoother.status();
+      for (size_t s = 0; s < (*smoother)->systems(); ++s) ExpectSameBlocks(**smoother, s);
+    }
+  }
+}
+
+TEST(SmootherTest, ADeviceIsForModelsOfManyStatesThatMove) {
+  StepPool pool(1);
+  const auto is_for_device = [&](const SmoothModel& model) {
+    const auto measured = MeasureSmooth(model.params, {});
+    const auto smoother = Smoother::Make(*measured, {&pool, Wanted});
+    return (*smoother)->IsForDevice();
+  };
+  EXPECT_TRUE(is_for_device(SmoothModel({.steps = 2, .states = 128, .observations = 1})));
+  EXPECT_FALSE(is_for_device(SmoothModel({.steps = 2, .states = 127, .observations = 1})));
+  EXPECT_FALSE(is_for_device(
+      SmoothModel({.steps = 2, .states = 128, .observations = 1, .per_step = false})));
+  EXPECT_FALSE(is_for_device(SmoothModel({.steps = 2, .states = 128, .observations = 129})));
 }
 
 TEST(SmootherTest, TheFirstCovarianceThatIsSingularIsNamedWhoeverMeetsIt) {

@@ -85,6 +85,24 @@ TEST_F(SolverCoreSmoothTest, ModelsOfEveryKindAreThoseOfTheClassicalSmoother) {
   EXPECT_EQ(core_->memory().factorizations, 0);
 }
 
+// Which has memory of its own, as a GPU has.
+TEST_F(SolverCoreSmoothTest, ADeviceMakesTheBlocksOfLargeModels) {
+  Start({.memory_bytes = int64_t{64} << 20, .flies = true});
+  const SmoothModel model({.steps = 3, .states = 128, .observations = 6, .series = 2});
+  server::SmoothParams params = model.params;
+  ExpectClassical(params, Smooth(params), 1e-8);
+  EXPECT_EQ(core_->memory().factorizations, 0);
+  EXPECT_EQ(Reserved(), 0);
+  params.keep = true;
+  EXPECT_FALSE(Smooth(params).reply->found);
+  EXPECT_TRUE(Smooth(params).reply->found);
+  params.keep = false;
+  std::vector<double> q = model.q;
+  q[128 * 128] = 0;
+  params.transition_covariance = {q, true};
+  EXPECT_TRUE(server::SingularCovarianceOf(Smooth(params).reply.status()).has_value());
+}
+
 TEST_F(SolverCoreSmoothTest, ADiffuseModelIsTheLimit) {
   Start();
   for (uint64_t seed = 30; seed < 34; ++seed) {

@@ -184,6 +184,9 @@ class HookedBackend : public Backend {
   absl::Status Synchronize(Track track) override {
     return Step(track, "Synchronize", [&] { return inner_->Synchronize(track); });
   }
+  absl::Status FormInformation(const InformationSteps& steps) override {
+    return Step(Track::kFactor, "FormInformation", [&] { return inner_->FormInformation(steps); });
+  }
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const override {
     return inner_->FactorScratchBytes(plan, systems);
   }

@@ -35,14 +35,15 @@ struct FactorTask : Task {
 
   FactorParams params;
   FactorDone done;
-  Shard* shard = nullptr;                       // where it goes; null: not placed yet
-  std::shared_ptr<const EliminationPlan> plan;  // null: not admitted yet
-  std::vector<BlockTridiagonalView> matrices;   // host memory, or
-  std::vector<StagedMatrix> staged;             // device memory
-  absl::Duration received;                      // how long its upload took
-  std::vector<FactorizationCache::Pin> pins;    // what is refactored
-  std::vector<int64_t> factor_reserved;         // of permit.device, for each system's factor; bytes
-  bool owns_key = false;                        // others with its idempotency key wait for it
+  Shard* shard = nullptr;                        // where it goes; null: not placed yet
+  std::shared_ptr<const EliminationPlan> plan;   // null: not admitted yet
+  std::vector<BlockTridiagonalView> matrices;    // host memory, or
+  std::vector<StagedMatrix> staged;              // device memory, or
+  const InformationForm* information = nullptr;  // what one is made of; `matrices` has its form
+  absl::Duration received;                       // how long its upload took
+  std::vector<FactorizationCache::Pin> pins;     // what is refactored
+  std::vector<int64_t> factor_reserved;  // of permit.device, for each system's factor; bytes
+  bool owns_key = false;                 // others with its idempotency key wait for it
 };
 using FactorTaskPtr = std::unique_ptr<FactorTask>;
 
@@ -56,6 +57,8 @@ class FactorOperation final : public Operation {
   // As SolverCore says them.
   void Start(ContextPtr context, const FactorParams& params,
              std::vector<BlockTridiagonalView> matrices, FactorDone done);
+  void Start(ContextPtr context, const FactorParams& params, const InformationForm& information,
+             FactorDone done);
   absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> BeginUpload(
       ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
       std::span<const uint32_t> palette_coupling);

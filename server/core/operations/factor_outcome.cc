@@ -98,7 +98,8 @@ absl::StatusOr<std::string> WhereNotFinite(Solver& solver, const MatrixSource& m
 absl::Status NotSpdStatus(Shard& shard, const MatrixSource& matrix, int64_t system,
                           const NotPositiveDefinite& where) {
   shard.metrics().RecordNotPositiveDefinite();
-  if (!where.natural_order) return NotSpdError(system, where);
+  const bool is_gone = matrix.view().diagonal == nullptr;
+  if (!where.natural_order || is_gone) return NotSpdError(system, where);
   const bool in_border = where.block == matrix.view().shape().num_blocks;
   absl::StatusOr<std::string> not_finite =
       in_border ? WhereNotFiniteInBorder(shard.solver(), matrix, system, where.row)

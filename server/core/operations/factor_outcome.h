@@ -15,7 +15,8 @@
 
 namespace blockd::server {
 
-// A matrix in the host's memory or, if `staged` is set, in the device's.
+// A matrix in the host's memory or, if `staged` is set, in the device's; or its form alone, if it
+// was made on the device for the factorization.
 struct MatrixSource {
   BlockTridiagonalView host = {};
   const StagedMatrix* staged = nullptr;

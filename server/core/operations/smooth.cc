@@ -79,7 +79,8 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
  private:
   struct System {
     std::vector<int64_t> series;
-    SystemMatrix matrix;
+    SystemMatrix matrix;      // or
+    WhitenedSystem whitened;  // where the device makes it
     Handle handle;
     bool held = false;  // the handle is this run's, to be given back or kept
     bool found = false;
@@ -107,6 +108,9 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void Factor(size_t s);
   // What Factor needs of the model, beside what is held already.
   absl::StatusOr<std::optional<FactorReply>> Prepare(size_t s, FactorParams* params);
+  bool IsForDevice() const {
+    return smoother_->IsForDevice() && !core_->backend().reads_host_memory();
+  }
   void OnFactored(size_t s, absl::StatusOr<FactorReply> reply);
   void Solve(size_t s);
   void OnSolved(size_t s, absl::StatusOr<SolveManyReply> reply);
@@ -159,10 +163,14 @@ void SmoothRun::Factor(size_t s) {
   absl::StatusOr<std::optional<FactorReply>> found = Prepare(s, &params);
   if (!found.ok()) return End(s, found.status());
   if (found->has_value()) return OnFactored(s, **std::move(found));
-  core_->Factor(context_, params, {system.matrix.view()},
-                [self = shared_from_this(), s](absl::StatusOr<FactorReply> reply) {
-                  self->OnFactored(s, std::move(reply));
-                });
+  auto done = [self = shared_from_this(), s](absl::StatusOr<FactorReply> reply) {
+    self->OnFactored(s, std::move(reply));
+  };
+  if (IsForDevice()) {
+    core_->Factor(context_, params, system.whitened.form, std::move(done));
+  } else {
+    core_->Factor(context_, params, {system.matrix.view()}, std::move(done));
+  }
 }
 
 absl::StatusOr<std::optional<FactorReply>> SmoothRun::Prepare(size_t s, FactorParams* params) {
@@ -179,6 +187,12 @@ absl::StatusOr<std::optional<FactorReply>> SmoothRun::Prepare(size_t s, FactorPa
     params->lease = params_.lease;
     absl::StatusOr<std::optional<FactorReply>> found = core_->FindFactored(*context_, *params);
     if (!found.ok() || found->has_value()) return found;
+  }
+  if (IsForDevice()) {
+    system.whitened = {};
+    status = smoother_->Whiten(s, &system.whitened);
+    if (!status.ok()) return status;
+    return std::nullopt;
   }
   system.matrix = {};
   status = smoother_->Assemble(s, &system.matrix);

@@ -15,7 +15,8 @@ namespace blockd::server {
 class SolverCore;
 
 // Assembles on the calling thread and those of `pool`, which takes as long as a factorization of
-// the blocks that the model has; then as SolverCore::Smooth says.
+// the blocks that the model has, or has the device do most of it where that pays
+// (Smoother::IsForDevice) and where it has memory of its own; then as SolverCore::Smooth says.
 void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
                  const MeasuredSmooth& measured, const SmoothResults& results, SmoothDone done);
 

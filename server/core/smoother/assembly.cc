@@ -47,15 +47,20 @@ const Smoother::Alike& Smoother::WhatIsAlike() const {
   return alike_;
 }
 
-// D += H' inv(R) H = W' W, W = U H.
-void Smoother::AddObservations(size_t system, int64_t step, Scratch& scratch, double* d) const {
+int64_t Smoother::WhitenObservations(size_t system, int64_t step, double* w) const {
   const MissingPatterns::Mask& mask = MaskAt(system, step);
   const int64_t count = std::ssize(mask.rows);
-  if (count == 0) return;
-  double* const w = scratch.rows.data();
+  if (count == 0) return 0;
   CopyObservedRows(mask, step, w);
   MultiplyLower(count, WhitenerOf(ObservedAt(system, step)), w, params_.state_size);
-  AddGram(count, params_.state_size, w, d);
+  return count;
+}
+
+// D += H' inv(R) H = W' W.
+void Smoother::AddObservations(size_t system, int64_t step, Scratch& scratch, double* d) const {
+  double* const w = scratch.rows.data();
+  const int64_t count = WhitenObservations(system, step, w);
+  if (count > 0) AddGram(count, params_.state_size, w, d);
 }
 
 // In one order wherever a block is made: the same model has the same bits, in whichever arrays.
@@ -78,6 +83,37 @@ absl::Status Smoother::Assemble(size_t system, SystemMatrix* matrix) const {
   WhatIsAlike();
   matrix->form.shape = {params_.num_steps, params_.state_size, Scalar::kFloat64};
   return params_.is_constant() ? AssemblePalette(system, matrix) : AssembleEach(system, matrix);
+}
+
+bool Smoother::IsForDevice() const {
+  constexpr int64_t kLeastStates = 128;
+  const bool moves = params_.transition.per_step || params_.transition_covariance.per_step;
+  return moves && params_.state_size >= kLeastStates &&
+         params_.observation_size <= params_.state_size;
+}
+
+absl::Status Smoother::Whiten(size_t system, WhitenedSystem* whitened) const {
+  const int64_t n = params_.state_size, ny = params_.observation_size, steps = params_.num_steps;
+  whitened->observations = Doubles(steps * ny * n);
+  InformationForm& form = whitened->form;
+  form.shape = {steps, n, Scalar::kFloat64};
+  form.transitions = params_.transition.values.data();
+  form.whiteners = q_.data();
+  form.one_transition = !params_.transition.per_step;
+  form.one_whitener = !params_.transition_covariance.per_step;
+  if (!p_.empty()) form.initial = p_.data();
+  form.observations = whitened->observations.data();
+  form.rows = ny;
+  return ShareSteps(steps, [&](int64_t t, Scratch& scratch) {
+    double* const w = whitened->observations.data() + t * ny * n;
+    const bool whole = IsWhole(MaskAt(system, t));
+    double* const rows = whole ? w : scratch.rows.data();
+    const int64_t count = WhitenObservations(system, t, rows);
+    if (whole) return;
+    for (int64_t j = 0; j < n; ++j) {
+      std::fill_n(std::copy_n(rows + j * count, count, w + j * ny), ny - count, 0.0);
+    }
+  });
 }
 
 absl::Status Smoother::AssembleEach(size_t system, SystemMatrix* matrix) const {

@@ -34,6 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/block_tridiagonal.h"
+#include "blockd/engine/information_form.h"
 #include "server/core/smooth_request.h"
 #include "server/core/smoother/doubles.h"
 #include "server/core/smoother/missing_patterns.h"
@@ -48,6 +49,13 @@ struct SystemMatrix {
   std::vector<uint32_t> diagonal_index, coupling_index;  // empty: no palette
 
   BlockTridiagonalView view() const;
+};
+
+// What a device makes A of one system of. The form points into the smoother, the model's arrays
+// and the observations.
+struct WhitenedSystem {
+  InformationForm form;
+  Doubles observations;
 };
 
 class Smoother {
@@ -73,6 +81,12 @@ class Smoother {
   //
   // Into `matrix`, which is empty.
   absl::Status Assemble(size_t system, SystemMatrix* matrix) const;
+  // Whether a device with memory of its own had better make A: what is sent to it takes no more
+  // than A does, and A's products of nx rows, of an F or a Q one a step, would take the host longer
+  // than sending them.
+  bool IsForDevice() const;
+  // Instead of Assemble, into `whitened`, which is empty and stays where it is.
+  absl::Status Whiten(size_t system, WhitenedSystem* whitened) const;
   // b: nx x T x K.
   absl::Status RightHandSides(std::span<const int64_t> series, double* b) const;
 
@@ -167,6 +181,8 @@ class Smoother {
   void WriteDiagonal(size_t system, int64_t step, const double* from, Scratch& scratch,
                      double* d) const;
   void AddObservations(size_t system, int64_t step, Scratch& scratch, double* d) const;
+  // W = U H of the elements that are observed, and how many there are.
+  int64_t WhitenObservations(size_t system, int64_t step, double* w) const;
   absl::Status AssembleEach(size_t system, SystemMatrix* matrix) const;
   absl::Status AssemblePalette(size_t system, SystemMatrix* matrix) const;
 

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "blockd/engine/block_tridiagonal.h"
 #include "blockd/engine/elimination_plan.h"
+#include "blockd/engine/information_form.h"
 #include "blockd/engine/memory_pool.h"
 
 namespace blockd {
@@ -201,6 +202,10 @@ class Backend {
   static constexpr int kMostMarks = 8;
   virtual absl::StatusOr<int64_t> Mark(Track track) = 0;
   virtual absl::StatusOr<std::optional<TrackTimes>> Await(Track track, int64_t mark) = 0;
+
+  // Makes some blocks of a matrix in information form, in the order of the factor track. Each
+  // block's sums have an order of their own, whatever is made with it. Asynchronous.
+  virtual absl::Status FormInformation(const InformationSteps& steps) = 0;
 
   // What Factor needs beside factors and chains; more for more systems of one plan.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;

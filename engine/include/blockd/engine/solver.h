@@ -51,7 +51,9 @@ enum class Accuracy : uint8_t {
 struct FactorItem {
   BlockTridiagonalView matrix;     // host memory, unless `staged` is set
   StagedMatrix* staged = nullptr;  // a matrix that is on the device already; moved from if kept
-  bool keep_matrix = false;        // keep the matrix on the device, for residuals
+  // The matrix is made of it on the device; `matrix` then has its form alone, matrix() of this.
+  const InformationForm* information = nullptr;
+  bool keep_matrix = false;  // keep the matrix on the device, for residuals
   Accuracy accuracy = Accuracy::kStandard;
   bool estimate_condition = false;  // some ten solves more
   DeviceBuffer* recycle = nullptr;  // memory of an old factor of the same plan, to overwrite
@@ -191,6 +193,8 @@ class Solver {
   // StagedMatrix::BufferBytes each, is counted by whoever holds them.
   int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form, int64_t systems,
                                bool matrices = false, bool estimate_condition = false) const;
+  // What Factor takes more for an item in information form.
+  int64_t InformationBytes(const InformationForm& information) const;
   // residual: a residual or refinement is asked for, or the factorization refines.
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual,
                               int64_t border_rows = 0) const;
@@ -265,6 +269,8 @@ class Solver {
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
   static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
+  // Whether the device reads its matrix where the host has it.
+  bool ReadsMatrix(const FactorItem& item) const;
   // Whether Factor takes memory for its matrix.
   bool TakesMatrix(const FactorItem& item) const;
   // Whether its chains, and the matrix that is uploaded, may lie in the memory of its batch.
@@ -278,6 +284,8 @@ class Solver {
   // Its memory, and what is to be uploaded into it.
   absl::Status Prepare(const EliminationPlan& plan, BatchMemory& memory, FactorWork& work,
                        std::vector<HostCopy>* copies);
+  // The copies, and the matrices that are made on the device.
+  absl::Status Upload(std::span<const FactorWork> works, std::span<const HostCopy> copies);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
   // Of a chain that is factored. Where S is not positive definite the outcome says it.
