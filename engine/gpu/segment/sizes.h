@@ -32,6 +32,9 @@ constexpr int FactorResident(int64_t tile) {
 
 // Blocks up to this size are substituted through by one thread block a segment.
 inline constexpr int64_t kLargestSolve = 128;
+// Up to this one by a warp, of which a multiprocessor has so many at a time.
+inline constexpr int64_t kTinyRows = 8;
+inline constexpr int64_t kTinyResident = 16;
 
 }  // namespace blockd::gpu::segment
 
