@@ -7,6 +7,7 @@
 #include "engine/gpu/segment/launch.h"
 #include "engine/gpu/segment/matrix_segment.h"
 #include "engine/gpu/segment/sizes.h"
+#include "engine/gpu/segment/tiny_segment.h"
 #include "engine/gpu/segment/warpgroup_segment.h"
 
 namespace blockd::gpu::segment {
@@ -17,8 +18,24 @@ template <typename T, int kTile>
 inline constexpr bool kMayHaveGroups = kMayHaveWarpgroups&& std::is_same_v<T, float>&& kTile == 64;
 
 template <typename T, int kTile, bool kFull, bool kGroups>
+struct Segments {
+  using Type = MatrixSegment<T, kTile, kFull>;
+};
+template <typename T, int kTile, bool kFull>
+struct Segments<T, kTile, kFull, true> {
+  using Type = WarpgroupSegment<T, kTile, kFull>;
+};
+template <typename T, bool kFull>
+struct Segments<T, 4, kFull, false> {
+  using Type = TinySegment<T, 4, kFull>;
+};
+template <typename T, bool kFull>
+struct Segments<T, 8, kFull, false> {
+  using Type = TinySegment<T, 8, kFull>;
+};
+template <typename T, int kTile, bool kFull, bool kGroups>
 using SegmentOf =
-    std::conditional_t<kGroups, WarpgroupSegment<T, kTile, kFull>, MatrixSegment<T, kTile, kFull>>;
+    typename Segments<T, kTile, kFull, kGroups>::Type;
 
 // The same for all devices, as the host asks for it.
 template <typename T, int kTile>
@@ -85,7 +102,8 @@ Error Allow(const DeviceLimits& limits) {
 
 LaunchResult PrepareFactor(const DeviceLimits& limits) {
   for (const Error error :
-       {Allow<double, 16>(limits), Allow<double, 32>(limits), Allow<double, 64>(limits),
+       {Allow<double, 4>(limits), Allow<double, 8>(limits), Allow<float, 4>(limits),
+        Allow<float, 8>(limits), Allow<double, 16>(limits), Allow<double, 32>(limits), Allow<double, 64>(limits),
         Allow<float, 16>(limits), Allow<float, 32>(limits), Allow<float, 64>(limits),
         Allow<float, 128>(limits)}) {
     if (error != kSuccess) return {error, "EliminateSegments"};
@@ -96,6 +114,8 @@ LaunchResult PrepareFactor(const DeviceLimits& limits) {
 template <typename T>
 LaunchResult Eliminate(const EliminateSegmentsArgs& args, Stream stream) {
   const int tile = TileOf(args.levels[0].shape.n);
+  if (tile == 4) return Launch<T, 4>(args, stream);
+  if (tile == 8) return Launch<T, 8>(args, stream);
   if (tile == 16) return Launch<T, 16>(args, stream);
   if (tile == 32) return Launch<T, 32>(args, stream);
   if constexpr (std::is_same_v<T, float>) {
