@@ -27,11 +27,7 @@ struct Segments<T, kTile, kFull, true> {
 };
 template <typename T, bool kFull>
 struct Segments<T, 4, kFull, false> {
-  using Type = TinySegment<T, 4, kFull>;
-};
-template <typename T, bool kFull>
-struct Segments<T, 8, kFull, false> {
-  using Type = TinySegment<T, 8, kFull>;
+  using Type = TinySegment<T, kFull>;
 };
 template <typename T, int kTile, bool kFull, bool kGroups>
 using SegmentOf =
@@ -102,8 +98,8 @@ Error Allow(const DeviceLimits& limits) {
 
 LaunchResult PrepareFactor(const DeviceLimits& limits) {
   for (const Error error :
-       {Allow<double, 4>(limits), Allow<double, 8>(limits), Allow<float, 4>(limits),
-        Allow<float, 8>(limits), Allow<double, 16>(limits), Allow<double, 32>(limits), Allow<double, 64>(limits),
+       {Allow<double, 4>(limits), Allow<double, 16>(limits), Allow<double, 32>(limits),
+        Allow<double, 64>(limits), Allow<float, 4>(limits),
         Allow<float, 16>(limits), Allow<float, 32>(limits), Allow<float, 64>(limits),
         Allow<float, 128>(limits)}) {
     if (error != kSuccess) return {error, "EliminateSegments"};
@@ -115,7 +111,6 @@ template <typename T>
 LaunchResult Eliminate(const EliminateSegmentsArgs& args, Stream stream) {
   const int tile = TileOf(args.levels[0].shape.n);
   if (tile == 4) return Launch<T, 4>(args, stream);
-  if (tile == 8) return Launch<T, 8>(args, stream);
   if (tile == 16) return Launch<T, 16>(args, stream);
   if (tile == 32) return Launch<T, 32>(args, stream);
   if constexpr (std::is_same_v<T, float>) {

@@ -10,16 +10,16 @@ namespace blockd::gpu::segment {
 
 // Rows of the tile that a block is factored in.
 constexpr int TileOf(int64_t n) {
-  return n <= 4 ? 4 : n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128;
+  return n <= 4 ? 4 : n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128;
 }
-// Of tiles of up to 8 rows: steps whose blocks are under way or there.
-constexpr int TinyDepth(int64_t tile) { return tile == 4 ? 8 : 4; }
+// Of a tile of 4 rows: steps whose blocks are under way or there.
+inline constexpr int kTinyDepth = 8;
 
-// Shared memory of a thread block that factors: D, C and W, or what warpgroups make of them. Of tiny
-// blocks D, S, C and W in double, and for each step E and D of two parts.
+// Shared memory of a thread block that factors: D, C and W, or what warpgroups make of them. Of 4
+// rows D, S, C and W in double, and for each step E and D of two parts.
 constexpr int64_t FactorSharedBytes(bool is_float, int64_t tile) {
   const int64_t scalar = is_float ? 4 : 8;
-  if (tile <= 8) return tile * tile * (4 * 8 + 3 * TinyDepth(tile) * scalar);
+  if (tile == 4) return tile * tile * (4 * 8 + 3 * kTinyDepth * scalar);
   const int64_t square = tile * (tile + (is_float ? 8 : 4));
   if (is_float && tile == 64 && kMayHaveWarpgroups) {
     return scalar * (2 * square + 4 * tile * tile + 36 * 64);

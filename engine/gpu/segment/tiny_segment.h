@@ -1,4 +1,4 @@
-// Device code: a segment of blocks of up to 8 rows, by one warp. A lane has a row of something: of C,
+// Device code: a segment of blocks of up to 4 rows, by one warp. A lane has a row of something: of C,
 // of W twice, or a column of inv(L). Every lane factors D and divides its own row, and what the lanes
 // make of the rows goes round by shared memory, where blocks come to several steps ahead.
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_TINY_SEGMENT_H_
@@ -9,13 +9,13 @@
 
 namespace blockd::gpu {
 
-// kTile: 4 or 8.
-template <typename T, int kTile, bool kFull>
-class TinySegment : SmallSegment<T, kTile, kFull> {
+template <typename T, bool kFull>
+class TinySegment : SmallSegment<T, 4, kFull> {
+  static constexpr int kTile = 4;
   using Base = SmallSegment<T, kTile, kFull>;
   using Base::assignment_, Base::range_, Base::outcome_;
   using Base::HasNext, Base::n;
-  static constexpr int kSquare = kTile * kTile, kDepth = segment::TinyDepth(kTile);
+  static constexpr int kSquare = kTile * kTile, kDepth = segment::kTinyDepth;
   // Of a step: E by rows, D by columns, what is added to D.
   static constexpr int kStepScalars = 3 * kSquare;
   static constexpr int kDoubles = static_cast<int>(sizeof(double) / sizeof(T));
@@ -33,7 +33,27 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
         d_(reinterpret_cast<double*>(shared)),
         s_(d_ + kSquare),
         rows_(s_ + kSquare),
-        steps_(shared + 4 * kSquare * kDoubles) {}
+        steps_(shared + 4 * kSquare * kDoubles) {
+    // What this lane copies of a step: an entry of E, or of D.
+    const int i = Lane() % kSquare, r = i % kTile, c = i / kTile;
+    copies_d_ = Lane() >= kSquare;
+    has_second_ = copies_d_ && assignment_.second != 0;
+    if (copies_d_) {
+      from_ = assignment_.packed ? c * n() - c * (c + 1) / 2 + r : c * n() + r;
+      to_ = kSquare + c * kTile + r;
+    } else {
+      from_ = assignment_.across ? r * n() + c : c * n() + r;
+      to_ = r * kTile + c;
+    }
+    walk_ = copies_d_ ? assignment_.diagonal : assignment_.coupling;
+    if (walk_.at != nullptr) {
+      walk_.at += from_ * static_cast<int>(sizeof(T)) + (copies_d_ ? walk_.step : 0);
+    }
+    // Of an interior without a next there is nothing, of a reversed segment's last no next D.
+    const int count = static_cast<int>(range_.count);
+    copied_ = range_.target() < 0 || (copies_d_ && range_.reversed) ? count - 1 : count;
+    if (Lane() >= 2 * kSquare || r >= n() || c >= n() || (copies_d_ && c > r)) copied_ = 0;
+  }
 
   __device__ void Run() {
     if (range_.count > 0) Eliminate();
@@ -56,6 +76,13 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
     // Lanes that are left over do as others do, and store nothing.
     const bool mine = Lane() < 4 * kTile && row_ < n();
     const bool stores = mine && role_ != kLeft && (role_ != kW || fill);
+    // To the factor, where inv(L) is whole: zeros are above its diagonal.
+    const Walk kept = role_ == kInverse ? assignment_.inverse
+                      : role_ == kW     ? assignment_.fill
+                                        : assignment_.next;
+    T* out = kept.template At<T>(0) + (role_ == kInverse ? row_ * n() : row_);
+    const int stride = role_ == kInverse ? 1 : n();
+    const int further = kept.step / static_cast<int>(sizeof(T));
     Row left = {};
     uint32_t growth = 0;
 #pragma unroll 1
@@ -84,7 +111,13 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
         if (threadIdx.x == 0) outcome_->value = 1 + int64_t{k} * n() + bad;
         break;
       }
-      if (stores && (has_next || role_ == kInverse)) StoreRow(k, x);
+      if (stores && (has_next || role_ == kInverse)) {
+#pragma unroll
+        for (int j = 0; j < kTile; ++j) {
+          if (kFull || j < n()) out[j * stride] = static_cast<T>(x[j]);
+        }
+      }
+      out += further;
       double squares = 0;
 #pragma unroll
       for (int j = 0; j < kTile; ++j) squares = fma(x[j], x[j], squares);
@@ -93,7 +126,10 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
       if (!has_next) break;
       if (Lane() < 2 * kTile) {
 #pragma unroll
-        for (int j = 0; j < kTile; ++j) rows_[Lane() * kTile + j] = x[j];
+        for (int j = 0; j < kTile; j += 2) {
+          const double pair[2] = {x[j], x[j + 1]};
+          StoreVector(rows_ + Lane() * kTile + j, pair);
+        }
       }
       SyncWarp();
       // C C', W C' or W W'.
@@ -103,7 +139,11 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
       for (int j = 0; j < kTile; ++j) {
         double sum = 0;
 #pragma unroll
-        for (int l = 0; l < kTile; ++l) sum = fma(x[l], others[j * kTile + l], sum);
+        for (int l = 0; l < kTile; l += 2) {
+          double pair[2];
+          LoadVector(pair, others + j * kTile + l);
+          sum = fma(x[l + 1], pair[1], fma(x[l], pair[0], sum));
+        }
         product[j] = sum;
         left[j] -= sum;
       }
@@ -145,42 +185,20 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
   // Starts the copies of a step's blocks: E of the k-th interior and the next D, in two parts. Of
   // nothing, if there are none.
   __device__ void Fetch(int k) const {
-    if (k < static_cast<int>(range_.count) && HasNext(this->IsLast(k))) {
-      T* const step = steps_ + k % kDepth * kStepScalars;
-      const CouplingSource<T> coupling = this->NextCoupling(k);
-      const DiagonalSource<T> diagonal = this->NextDiagonal(k, this->IsLast(k));
-      const int down = static_cast<int>(coupling.row_stride);
-      const int across = static_cast<int>(coupling.column_stride);
-#pragma unroll
-      for (int i = Lane(); i < 2 * kSquare; i += kWarp) {
-        const int row = i % kTile, column = i / kTile % kTile;
-        if (row >= n() || column >= n()) continue;
-        if (i < kSquare) {
-          CopyAsync(step + row * kTile + column, coupling.data + row * down + column * across);
-        } else if (diagonal.first && column <= row) {
-          T* const to = step + kSquare + column * kTile + row;
-          const int at = diagonal.Index(row, column);
-          CopyAsync(to, diagonal.first + at);
-          if (diagonal.second) CopyAsync(to + kSquare, diagonal.second + at);
-        }
+    if (k < copied_) {
+      const T* from = walk_.template At<const T>(k);
+      if (walk_.at == nullptr) {
+        from = from_ + (copies_d_ ? this->Diagonal(k + 1).first : this->NextCoupling(k).data);
       }
+      T* const to = steps_ + k % kDepth * kStepScalars + to_;
+      CopyAsync(to, from);
+      if (has_second_) CopyAsync(to + kSquare, from + n() * n());
     }
     CopyCommit();
   }
   // This row's j-th entry of the next D.
   __device__ static double Next(const T* next, int j) {
     return static_cast<double>(next[j * kTile] + next[kSquare + j * kTile]);
-  }
-
-  // To the factor, where inv(L) is whole: zeros are above its diagonal.
-  __device__ void StoreRow(int k, const Row& x) const {
-    T* const out = role_ == kInverse ? this->StoredInverse(k) + row_ * n()
-                                     : this->Stored(k, role_ == kW) + row_;
-    const int stride = role_ == kInverse ? 1 : n();
-#pragma unroll
-    for (int j = 0; j < kTile; ++j) {
-      if (kFull || j < n()) out[j * stride] = static_cast<T>(x[j]);
-    }
   }
 
   // All that the last interior leaves on the separators.
@@ -207,6 +225,10 @@ class TinySegment : SmallSegment<T, kTile, kFull> {
   double* const s_;
   double* const rows_;
   T* const steps_;
+  // Of the copies: where this lane's entry is in a block and in a step, and of how many steps.
+  Walk walk_;
+  bool copies_d_, has_second_;
+  int from_, to_, copied_;
 };
 
 }  // namespace blockd::gpu
