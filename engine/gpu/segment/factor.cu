@@ -30,8 +30,7 @@ struct Segments<T, 4, kFull, false> {
   using Type = TinySegment<T, kFull>;
 };
 template <typename T, int kTile, bool kFull, bool kGroups>
-using SegmentOf =
-    typename Segments<T, kTile, kFull, kGroups>::Type;
+using SegmentOf = typename Segments<T, kTile, kFull, kGroups>::Type;
 
 // The same for all devices, as the host asks for it.
 template <typename T, int kTile>
@@ -99,9 +98,8 @@ Error Allow(const DeviceLimits& limits) {
 LaunchResult PrepareFactor(const DeviceLimits& limits) {
   for (const Error error :
        {Allow<double, 4>(limits), Allow<double, 16>(limits), Allow<double, 32>(limits),
-        Allow<double, 64>(limits), Allow<float, 4>(limits),
-        Allow<float, 16>(limits), Allow<float, 32>(limits), Allow<float, 64>(limits),
-        Allow<float, 128>(limits)}) {
+        Allow<double, 64>(limits), Allow<float, 4>(limits), Allow<float, 16>(limits),
+        Allow<float, 32>(limits), Allow<float, 64>(limits), Allow<float, 128>(limits)}) {
     if (error != kSuccess) return {error, "EliminateSegments"};
   }
   return {};

@@ -52,8 +52,8 @@ void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& c
   costs.fill_seconds_per_row = 3e-8 * pace;
   costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
   if (shape.block_size <= 4) {
-    // By a warp: lanes share a multiprocessor's arithmetic.
-    costs.step_seconds = 1e-6 * slower;
+    // Of few segments; 16 on a multiprocessor with n = 4 take two to three times as long.
+    costs.step_seconds = 7.5e-7 * slower;
     costs.step_seconds_per_row = 0;
     costs.fill_seconds_per_row = 0;
     costs.level_seconds = 3.6e-6 * slower;

@@ -1,6 +1,6 @@
-// Device code: a segment of blocks of up to 4 rows, by one warp. A lane has a row of something: of C,
-// of W twice, or a column of inv(L). Every lane factors D and divides its own row, and what the lanes
-// make of the rows goes round by shared memory, where blocks come to several steps ahead.
+// Device code: a segment of blocks of up to 4 rows, by one warp. A lane has a row of something: of
+// C, of W twice, or a column of inv(L). Every lane factors D and divides its own row, and what the
+// lanes make of the rows goes round by shared memory, where blocks come to several steps ahead.
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_TINY_SEGMENT_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_TINY_SEGMENT_H_
 
@@ -68,6 +68,7 @@ class TinySegment : SmallSegment<T, 4, kFull> {
     const bool fill = range_.has_fill();
     // Beyond n rows, and where nothing is added, zeros stay.
     for (int i = Lane(); i < kDepth * kStepScalars; i += kWarp) steps_[i] = 0;
+    SyncWarp();
     this->Await();
 #pragma unroll 1
     for (int k = 0; k + 1 < kDepth; ++k) Fetch(k);

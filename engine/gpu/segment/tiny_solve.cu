@@ -15,7 +15,7 @@ template <typename T, int kSets, int kRows>
 struct TinySizes {
   static constexpr int kGroups = kWarp / kRows;  // columns that a warp has side by side
   // Of a lane.
-  static constexpr int kMine = kSets * kColumns > kGroups ? kSets * kColumns / kGroups : 1;
+  static constexpr int kMine = kSets * kColumns > kGroups ? kSets* kColumns / kGroups : 1;
   // Of a chunk; chunks that have a place.
   static constexpr int kSteps = 32 / kRows / kSets;
   static constexpr int kChunks = kSteps * kRows * kRows > 128 ? 2 : 3;
@@ -73,8 +73,7 @@ class TinyWalk {
     }
     if (has_fill_) Store(left, p_.from_right.At(p_.range.left), columns);
     if (p_.range.target() < 0) return;
-    Store(v,
-          p_.range.reversed ? p_.from_right.At(p_.range.left) : p_.from_left.At(p_.range.right),
+    Store(v, p_.range.reversed ? p_.from_right.At(p_.range.left) : p_.from_left.At(p_.range.right),
           columns);
   }
 

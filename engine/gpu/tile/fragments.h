@@ -182,7 +182,8 @@ template <typename Real>
 inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e000000u;
 
 // Every lane of a warp factors the same small matrix `a`, so that no step waits for another lane,
-// and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else kSize.
+// and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else
+// kSize.
 //
 // What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
 // guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit
