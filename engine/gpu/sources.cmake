@@ -8,6 +8,7 @@ set(gpu_kernels
   lockstep/solve.cu
   segment/factor.cu
   segment/solve.cu
+  segment/tiny_solve.cu
   task_list/factor.cu
   task_list/solve.cu
   vectors/border.cu

@@ -7,6 +7,7 @@
 #include "engine/gpu/segment/launch.h"
 #include "engine/gpu/segment/matrix_segment.h"
 #include "engine/gpu/segment/sizes.h"
+#include "engine/gpu/segment/tiny_segment.h"
 #include "engine/gpu/segment/warpgroup_segment.h"
 
 namespace blockd::gpu::segment {
@@ -17,8 +18,19 @@ template <typename T, int kTile>
 inline constexpr bool kMayHaveGroups = kMayHaveWarpgroups&& std::is_same_v<T, float>&& kTile == 64;
 
 template <typename T, int kTile, bool kFull, bool kGroups>
-using SegmentOf =
-    std::conditional_t<kGroups, WarpgroupSegment<T, kTile, kFull>, MatrixSegment<T, kTile, kFull>>;
+struct Segments {
+  using Type = MatrixSegment<T, kTile, kFull>;
+};
+template <typename T, int kTile, bool kFull>
+struct Segments<T, kTile, kFull, true> {
+  using Type = WarpgroupSegment<T, kTile, kFull>;
+};
+template <typename T, bool kFull>
+struct Segments<T, 4, kFull, false> {
+  using Type = TinySegment<T, kFull>;
+};
+template <typename T, int kTile, bool kFull, bool kGroups>
+using SegmentOf = typename Segments<T, kTile, kFull, kGroups>::Type;
 
 // The same for all devices, as the host asks for it.
 template <typename T, int kTile>
@@ -85,9 +97,9 @@ Error Allow(const DeviceLimits& limits) {
 
 LaunchResult PrepareFactor(const DeviceLimits& limits) {
   for (const Error error :
-       {Allow<double, 16>(limits), Allow<double, 32>(limits), Allow<double, 64>(limits),
-        Allow<float, 16>(limits), Allow<float, 32>(limits), Allow<float, 64>(limits),
-        Allow<float, 128>(limits)}) {
+       {Allow<double, 4>(limits), Allow<double, 16>(limits), Allow<double, 32>(limits),
+        Allow<double, 64>(limits), Allow<float, 4>(limits), Allow<float, 16>(limits),
+        Allow<float, 32>(limits), Allow<float, 64>(limits), Allow<float, 128>(limits)}) {
     if (error != kSuccess) return {error, "EliminateSegments"};
   }
   return {};
@@ -96,6 +108,7 @@ LaunchResult PrepareFactor(const DeviceLimits& limits) {
 template <typename T>
 LaunchResult Eliminate(const EliminateSegmentsArgs& args, Stream stream) {
   const int tile = TileOf(args.levels[0].shape.n);
+  if (tile == 4) return Launch<T, 4>(args, stream);
   if (tile == 16) return Launch<T, 16>(args, stream);
   if (tile == 32) return Launch<T, 32>(args, stream);
   if constexpr (std::is_same_v<T, float>) {

@@ -18,6 +18,9 @@ template <typename T>
 LaunchResult Eliminate(const EliminateSegmentsArgs& args, Stream stream);
 template <typename T>
 LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream);
+// Substitute's way with blocks of at most kTinyRows.
+template <typename T>
+LaunchResult SubstituteTiny(const SolveArgs& args, const DeviceLimits& limits, Stream stream);
 
 }  // namespace blockd::gpu::segment
 

@@ -51,6 +51,13 @@ void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& c
   costs.step_seconds_per_row = 2.8e-7 * pace;
   costs.fill_seconds_per_row = 3e-8 * pace;
   costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
+  if (shape.block_size <= 4) {
+    // Of few segments; 16 on a multiprocessor with n = 4 take two to three times as long.
+    costs.step_seconds = 7.5e-7 * slower;
+    costs.step_seconds_per_row = 0;
+    costs.fill_seconds_per_row = 0;
+    costs.level_seconds = 3.6e-6 * slower;
+  }
   if (IsByWarpgroups(shape)) {
     // They form a fill beside the inverse, which takes longer then.
     costs.step_seconds = 9.6e-6 * slower;
@@ -77,6 +84,11 @@ void SetSolveCosts(const Shape& shape, const DeviceLimits& limits, CostModel& co
   costs.solve_step_seconds = 8.5e-7 * slower;
   costs.solve_step_seconds_per_row = 2.2e-8 * slower;
   costs.solve_level_seconds = (IsByWarpgroups(shape) ? 2.5e-6 : 3.5e-6) * slower;
+  if (shape.block_size <= kTinyRows) {
+    costs.solve_lanes = static_cast<double>(kTinyResident * limits.multiprocessors);
+    costs.solve_step_seconds = 2e-7 * slower;
+    costs.solve_step_seconds_per_row = 5e-8 * slower;
+  }
 }
 
 }  // namespace blockd::gpu::segment

@@ -8,9 +8,9 @@
 
 namespace blockd::gpu {
 
-// Warps of a thread block: a warp has 16 rows of C, another the same of W.
+// Warps of a thread block: a warp has 16 rows of C, another the same of W; of tiny blocks all.
 template <int kTile>
-inline constexpr int kWarpsOf = kTile / 8;
+inline constexpr int kWarpsOf = kTile <= 8 ? 1 : kTile / 8;
 
 // kFull: blocks have kTile rows.
 template <typename T, int kTile, bool kFull>

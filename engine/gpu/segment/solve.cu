@@ -6,8 +6,9 @@
 // only one matrix is there for, inv(L) and a C without a W, they share, by pieces that take turns.
 // So a vector is the sum of two parts, one by each half, which is formed when it is read: a step
 // has two barriers, and the order of sums is fixed.
-#include "engine/gpu/plan/solve_part.h"
 #include "engine/gpu/segment/launch.h"
+#include "engine/gpu/segment/sizes.h"
+#include "engine/gpu/segment/solve_jobs.h"
 #include "engine/gpu/tile/ring_stream.h"
 
 namespace blockd::gpu::segment {
@@ -85,17 +86,6 @@ inline constexpr int kMostThreads = 2 * kWarp* kRows / kStrip;
 // Warps on a multiprocessor, by registers.
 template <int kSets>
 inline constexpr int kWarpsAtOnce = kSets == 1 ? 20 : 16;
-
-// The next ticket is taken while a walk ends; one thread, of the last warp, which has little to do
-// then, takes all of them. 32 bits of it tell which one it is: passes have fewer.
-struct Tickets {
-  const SolveArgs& args;
-  const bool taker = threadIdx.x + 1 == blockDim.x;
-  unsigned next = 0;
-  __device__ void Take() {
-    if (taker) next = static_cast<unsigned>(TakeTicket(args));
-  }
-};
 
 // Vectors in shared memory: v and y of two parts, the solution at the left separator or what W y
 // adds up to, and a right-hand side.
@@ -312,16 +302,6 @@ class Walk {
   RingStream<T, kForward, kWhole, SegmentSource<T, kForward>> stream_;
 };
 
-// A walk and what it waits for. In shared memory: registers are short.
-template <typename T>
-struct Job {
-  Part<T> part;
-  bool forward;
-  unsigned* done;
-  const unsigned* before;  // null: nothing
-  unsigned target;
-};
-
 template <typename T, int kSets, bool kForward, bool kWhole, int kRows>
 __device__ void WalkSegment(Tickets& tickets, const Job<T>& job, T* vectors) {
   Walk<T, kSets, kForward, kWhole, kRows> walk(job.part, vectors, tickets.args.pieces_ahead);
@@ -335,45 +315,6 @@ __device__ void WalkSegment(Tickets& tickets, const Job<T>& job, T* vectors) {
     walk.Backward(tickets);
   }
 }
-
-// 32 bits divide several times faster.
-__device__ inline int64_t Divide(int64_t a, int64_t b) {
-  if (((a | b) >> 32) != 0) return a / b;
-  return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
-}
-
-// Finds the job of a ticket; tickets must rise. In shared memory: registers are short.
-struct JobOrder {
-  int64_t passed;  // tickets of the passes before
-  int32_t pass;
-
-  // False: there is none.
-  template <typename T>
-  __device__ bool At(const SolveArgs& args, unsigned low, int panel_columns, Job<T>* job) {
-    const int64_t units = args.num_systems * args.num_panels;
-    const int64_t ticket = passed + (low - static_cast<unsigned>(passed));
-    int32_t p = pass;
-    int64_t within = ticket - passed, segments = 0;
-    for (; p < args.end_pass; ++p) {
-      segments = args.levels[args.level_of(p)].shape.segments();
-      if (within < segments * units) break;
-      within -= segments * units;
-    }
-    pass = p;
-    passed = ticket - within;
-    if (p >= args.end_pass) return false;
-    const SolveLevel& level = args.levels[args.level_of(p)];
-    const int64_t unit = Divide(within, segments), system = Divide(unit, args.num_panels);
-    job->part = Part<T>(args, level, system, level.shape.launched(within - unit * segments),
-                        args.first_panel + unit - system * args.num_panels, panel_columns);
-    const PassCounter counter = {args.counters + unit * 2 * args.num_levels};
-    job->forward = args.is_forward(p);
-    job->done = counter.Of(p);
-    job->before = counter.Before(args, p);
-    if (job->before != nullptr) job->target = PassCounter::Target(args, p);
-    return true;
-  }
-};
 
 template <typename T, int kSets, bool kWhole, int kRows>
 __global__ void BLOCKD_LAUNCH_BOUNDS(kMostThreads<kRows>,
@@ -410,8 +351,6 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kMostThreads<kRows>,
   }
 }
 
-int64_t Minimum(int64_t a, int64_t b) { return a < b ? a : b; }
-
 template <typename T, int kSets, int kRows>
 auto KernelOf(int64_t n) {
   return n % kStrip == 0 ? SubstituteSegmentsKernel<T, kSets, true, kRows>
@@ -433,13 +372,8 @@ LaunchResult Launch(SolveArgs args, const DeviceLimits& limits, Stream stream) {
   args.pieces_ahead = static_cast<int32_t>(ahead);
   blocks = Minimum(blocks, limits.shared_bytes / (bytes + kReservedShared));
   if (blocks < 1) blocks = 1;
-  int64_t most = 0;  // segments of one pass
-  for (int32_t level = 0; level < args.num_levels; ++level) {
-    const int64_t segments = args.levels[level].shape.segments();
-    if (segments > most) most = segments;
-  }
-  most *= args.num_systems * args.num_panels;
-  const unsigned grid = static_cast<unsigned>(Minimum(most, blocks * limits.multiprocessors));
+  const unsigned grid =
+      static_cast<unsigned>(Minimum(MostAtOnce(args), blocks * limits.multiprocessors));
   const unsigned threads = static_cast<unsigned>(warps) * kWarp;
   const auto kernel = KernelOf<T, kSets, kRows>(args.n);
   return {LaunchKernel(kernel, dim3(grid), static_cast<int>(threads), static_cast<size_t>(bytes),
@@ -478,6 +412,7 @@ LaunchResult PrepareSolve(const DeviceLimits& limits) {
 
 template <typename T>
 LaunchResult Substitute(const SolveArgs& args, const DeviceLimits& limits, Stream stream) {
+  if (args.n <= kTinyRows) return SubstituteTiny<T>(args, limits, stream);
   return args.panel_columns == kColumns ? Launch<T, 1>(args, limits, stream)
                                         : Launch<T, 2>(args, limits, stream);
 }

@@ -181,23 +181,24 @@ __device__ inline uint32_t Abnormality(float x) { return UpperWord(x) - 0x008000
 template <typename Real>
 inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e000000u;
 
-// Every lane of a warp factors the same 8 x 8 matrix `a`, so that no step waits for another lane,
-// and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else 8.
+// Every lane of a warp factors the same small matrix `a`, so that no step waits for another lane,
+// and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else
+// kSize.
 //
 // What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
 // guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit
 // triangle M, come at the end.
-template <typename Real>
-__device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
+template <typename Real, int kSize>
+__device__ inline int DivideByFactor(Real (&a)[kSize][kSize], Real (&x)[kSize]) {
   uint32_t worst = 0;
-  Real root[8];
+  Real root[kSize];
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
+  for (int k = 0; k < kSize; ++k) {
     const Real pivot = a[k][k];
     const uint32_t abnormality = Abnormality(pivot);
     worst = abnormality > worst ? abnormality : worst;
     root[k] = ReciprocalRoot(pivot);
-    if (k == 7) break;
+    if (k + 1 == kSize) break;
     const Real below = a[k + 1][k];
     Real reciprocal, next;
     if constexpr (std::is_same_v<Real, float>) {
@@ -211,20 +212,20 @@ __device__ inline int DivideByFactor(Real (&a)[8][8], Real (&x)[8]) {
       reciprocal = fma(guess, correction, guess);
     }
 #pragma unroll
-    for (int c = k + 1; c < 8; ++c) {
+    for (int c = k + 1; c < kSize; ++c) {
       const Real m = a[c][k] * reciprocal;
       x[c] = fma(-m, x[k], x[c]);
 #pragma unroll
-      for (int r = c; r < 8; ++r) a[r][c] = fma(-m, a[r][k], a[r][c]);
+      for (int r = c; r < kSize; ++r) a[r][c] = fma(-m, a[r][k], a[r][c]);
     }
     a[k + 1][k + 1] = next;
   }
 #pragma unroll
-  for (int k = 0; k < 8; ++k) x[k] *= root[k];
-  if (worst < kAbnormal<Real>) return 8;
-  int bad = 8;
+  for (int k = 0; k < kSize; ++k) x[k] *= root[k];
+  if (worst < kAbnormal<Real>) return kSize;
+  int bad = kSize;
 #pragma unroll
-  for (int k = 7; k >= 0; --k) {
+  for (int k = kSize - 1; k >= 0; --k) {
     if (Abnormality(a[k][k]) >= kAbnormal<Real>) bad = k;
   }
   return bad;
