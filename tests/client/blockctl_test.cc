@@ -251,8 +251,7 @@ TEST_F(BlockctlTest, PlanAsJsonIsWhatTheServerSays) {
         absl::StrCat("\"factor_workspace_bytes\": ", plan->factor_workspace_bytes()),
         absl::StrCat("\"solve_workspace_bytes\": ", plan->solve_workspace_bytes()),
         std::string("\"num_blocks\": 2000, \"block_size\": 32, \"arrow_size\": 0"),
-        std::string("\"scalar\": \"float32\""),
-        std::string("\"backend\": \"cpu\"")}) {
+        std::string("\"scalar\": \"float32\""), std::string("\"backend\": \"cpu\"")}) {
     EXPECT_THAT(json, HasSubstr(field));
   }
   const auto number = [&](const std::string& name) {
