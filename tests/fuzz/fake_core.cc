@@ -100,9 +100,10 @@ FakeCore& TheFakeCore() {
 Handle FakeCore::HandleOf(uint8_t number) {
   return *Handle::FromBytes(std::string(Handle::kBytes, static_cast<char>('a' + number)));
 }
-Shape FakeCore::ShapeOfNumber(uint8_t number) {
-  const Shape shapes[kHandles] = {
-      {1, 1, Scalar::kFloat64}, {3, 2, Scalar::kFloat32}, {64, 16, Scalar::kFloat64}};
+BorderedShape FakeCore::ShapeOfNumber(uint8_t number) {
+  const BorderedShape shapes[kHandles] = {{{1, 1, Scalar::kFloat64}, 0},
+                                          {{3, 2, Scalar::kFloat32}, 2},
+                                          {{64, 16, Scalar::kFloat64}, 0}};
   return shapes[number];
 }
 
@@ -178,7 +179,8 @@ Tenants& SolverCore::tenants() { return impl_->tenants; }
 std::shared_ptr<MemoryPool> SolverCore::host_memory() { return nullptr; }
 Budget& SolverCore::host() { return *TheFakeCore().host; }
 
-absl::StatusOr<Shape> SolverCore::ShapeOf(const std::string& /*caller*/, const Handle& handle) {
+absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& /*caller*/,
+                                                  const Handle& handle) {
   for (uint8_t number = 0; number < kHandles; ++number) {
     if (FakeCore::HandleOf(number) != handle) continue;
     if (TheFakeCore().next != FakeCore::Next::kAtOnce) {

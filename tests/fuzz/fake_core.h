@@ -47,9 +47,9 @@ struct FakeCore {
 
   // What all matrices of frames of refactors are made of.
   static constexpr char kMatrixByte = 'm';
-  // Handle `number`, of which ShapeOf knows 0 to 2.
+  // Handle `number`, of which ShapeOf knows 0 to 2: 1 has a border.
   static Handle HandleOf(uint8_t number);
-  static Shape ShapeOfNumber(uint8_t number);
+  static BorderedShape ShapeOfNumber(uint8_t number);
 
   // Answers the one at `index`: OK makes the solution the complement of the right-hand sides.
   void AnswerSolve(size_t index, const absl::Status& status);

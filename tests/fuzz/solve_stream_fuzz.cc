@@ -162,8 +162,8 @@ class Client {
     message.mutable_request()->set_num_rhs(columns);
     int64_t bytes = 0;
     if (number < 3 && columns > 0) {
-      const Shape shape = FakeCore::ShapeOfNumber(number);
-      bytes = columns * shape.rows() * ScalarBytes(shape.scalar);
+      const BorderedShape shape = FakeCore::ShapeOfNumber(number);
+      bytes = columns * shape.rows() * ScalarBytes(shape.chain.scalar);
     }
     const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
     const uint8_t seed = ++seed_;
