@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,9 @@ namespace blockd::client {
 namespace {
 
 constexpr int kMostUploadConnections = 16;
+constexpr absl::Duration kLongestPoll = absl::Seconds(1);
+constexpr absl::Duration kPoll = absl::Microseconds(200);
+constexpr unsigned kFewProcessors = 4;
 
 absl::Status CheckToken(const std::string& target, const ClientOptions& options) {
   if (!std::ranges::all_of(options.token, [](char c) { return absl::ascii_isgraph(c); })) {
@@ -42,6 +46,9 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
     return InvalidFieldError("shared_memory_bytes", absl::StrCat(options.shared_memory_bytes),
                              "0 or more");
   }
+  if (options.poll > kLongestPoll) {
+    return InvalidFieldError("poll", absl::FormatDuration(options.poll), "at most 1s");
+  }
   if (options.retry.max_attempts < 1) {
     return InvalidFieldError("retry.max_attempts", absl::StrCat(options.retry.max_attempts),
                              "at least 1");
@@ -52,6 +59,11 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
         absl::StrCat(options.retry.budget_ratio, ", ", options.retry.budget_burst), "at least 0");
   }
   return CheckToken(target, options);
+}
+
+absl::Duration PollOf(const ClientOptions& options) {
+  if (options.poll >= absl::ZeroDuration()) return options.poll;
+  return std::thread::hardware_concurrency() < kFewProcessors ? absl::ZeroDuration() : kPoll;
 }
 
 bool StaysOnThisHost(const std::string& target) {

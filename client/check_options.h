@@ -11,6 +11,8 @@ namespace blockd::client {
 
 // INVALID_ARGUMENT, naming the field, for what cannot. A token is never said.
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options);
+// `poll` where it is not negative, else what fits this machine.
+absl::Duration PollOf(const ClientOptions& options);
 // Whether what is sent to a gRPC target stays on this host. False where that is not certain.
 bool StaysOnThisHost(const std::string& target);
 

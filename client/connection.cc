@@ -1,6 +1,9 @@
 #include "client/connection.h"
 
+#include <atomic>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "blockd/client/backoff.h"
 #include "blockd/client/errors.h"
+#include "client/check_options.h"
 #include "client/healer.h"
 #include "client/shm_calls.h"
 
@@ -17,6 +21,8 @@ namespace blockd::client {
 namespace {
 
 constexpr char kRouteKey[] = "blockd-route";
+constexpr int kMostReleased = 10000;  // in one call; the server's limit
+constexpr absl::Duration kReleaseTime = absl::Seconds(10);
 
 std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& options) {
   if (!options.tls.has_value()) return grpc::InsecureChannelCredentials();
@@ -82,11 +88,26 @@ grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
   return args;
 }
 
+// Threads of this process that wait in gRPC, those of its callbacks among them.
+std::atomic<int> waiting_threads = 0;
+
+// The calling thread waits while this lives.
+class Waiting {
+ public:
+  Waiting() { waiting_threads.fetch_add(1, std::memory_order_relaxed); }
+  ~Waiting() { waiting_threads.fetch_sub(1, std::memory_order_relaxed); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  // And no other does.
+  bool operator()() const { return waiting_threads.load(std::memory_order_relaxed) == 1; }
+};
+
 }  // namespace
 
 void KeepCallbackThreads() {
   struct Kept {
     Kept() {
+      waiting_threads.fetch_add(1, std::memory_order_relaxed);  // for good
       stub.UnaryCall(&context, "/", {}, &request, &reply, [](const grpc::Status&) {});
     }
     grpc::GenericStub stub{
@@ -106,6 +127,7 @@ std::shared_ptr<Connection> Connection::Make(const std::string& target,
 Connection::Connection(const std::string& target, const ClientOptions& options)
     : target_(target),
       options_(options),
+      poll_(PollOf(options)),
       channel_(
           grpc::CreateCustomChannel(target, Credentials(options), Arguments(options, kCallSizes))),
       stub_(v1::Solver::NewStub(channel_)),
@@ -132,18 +154,26 @@ std::unique_ptr<grpc::GenericStub> Connection::NewSessionStub() const {
       target_, Credentials(options_), StreamArguments(options_, kCallSizes)));
 }
 
-grpc::Status Connection::Ask(grpc::ClientContext& context, const std::string& method,
-                             const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) const {
-  grpc::CompletionQueue queue;
-  grpc::GenericStub stub(channel_);
-  const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
-  call->StartCall();
-  grpc::Status status;
-  call->Finish(reply, &status, nullptr);
+std::string Connection::FullName(const std::string& method) {
+  return method.starts_with('/') ? method : absl::StrCat("/blockd.v1.Solver/", method);
+}
+
+// gRPC 1.51 lets one thread of the process at a time look at all connections, and hands that on
+// whenever it returns: one that looks without waiting beside others that sleep sees nothing.
+void Connection::AwaitOnly(grpc::CompletionQueue& queue) const {
+  const Waiting alone;
   void* tag;
   bool ok;
+  if (poll_ > absl::ZeroDuration()) {
+    const absl::Time until = absl::Now() + poll_;
+    while (alone() && absl::Now() < until) {
+      if (queue.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
+          grpc::CompletionQueue::GOT_EVENT) {
+        return;
+      }
+    }
+  }
   queue.Next(&tag, &ok);
-  return status;
 }
 
 absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {
@@ -212,25 +242,55 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Fac
     absl::MutexLock lock(&self->mutex_);
     ++self->releases_;
   }
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
   const auto done = [self] {
     absl::MutexLock lock(&self->mutex_);
     --self->releases_;
   };
-  if (ReleaseSharedLater(self->shared_memory(), held.handle, deadline, done)) return;
-  struct Call {
-    std::shared_ptr<Connection> connection;  // first, because the context must go before it
-    grpc::ClientContext context;
+  if (ReleaseSharedLater(self->shared_memory(), held.handle, absl::Now() + kReleaseTime, done)) {
+    return;
+  }
+  {
+    absl::MutexLock lock(&self->mutex_);
+    self->to_release_.push_back({held.handle, held.route});
+    if (std::exchange(self->releasing_, true)) return;
+  }
+  try {
+    std::thread([self] { self->ReleaseAll(); }).detach();
+  } catch (const std::system_error&) {  // no thread is left for it
+    self->ReleaseAll();
+  }
+}
+
+// Not by callbacks, whose threads would stay and look at every connection (KeepCallbackThreads).
+void Connection::ReleaseAll() {
+  for (;;) {
     v1::ReleaseRequest request;
+    std::string route;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (to_release_.empty()) {
+        releasing_ = false;
+        return;
+      }
+      // Those of one route in one call.
+      route = to_release_.front().route;
+      std::vector<Held> later;
+      for (Held& held : to_release_) {
+        if (held.route == route && request.handle_size() < kMostReleased) {
+          request.add_handle(std::move(held.handle));
+        } else {
+          later.push_back(std::move(held));
+        }
+      }
+      to_release_ = std::move(later);
+    }
     v1::ReleaseReply reply;
-  };
-  auto call = std::make_shared<Call>();
-  call->connection = self;
-  self->Prepare(call->context, deadline, held.route);
-  call->request.add_handle(held.handle);
-  KeepCallbackThreads();
-  self->stub_->async()->Release(&call->context, &call->request, &call->reply,
-                                [call, done](const grpc::Status&) { done(); });
+    grpc::ClientContext context;
+    Prepare(context, absl::Now() + kReleaseTime, route);
+    (void)Ask(context, "Release", request, &reply);
+    absl::MutexLock lock(&mutex_);
+    releases_ -= request.handle_size();
+  }
 }
 
 bool Connection::AwaitReleases(absl::Duration limit) {

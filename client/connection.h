@@ -51,9 +51,20 @@ class Connection {
   // Shared with the server; null: none. Opened before the first call.
   ShmLink* shared_memory() const { return shared_memory_.get(); }
   absl::Status OpenSharedMemory();
-  // A unary call of bytes, on the calling thread.
-  grpc::Status Ask(grpc::ClientContext& context, const std::string& method,
-                   const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) const;
+  // A unary call, of messages or of bytes, that the calling thread waits for as the options say.
+  // `method`: of the Solver, or with a leading slash a full name.
+  template <typename Request, typename Reply>
+  grpc::Status Ask(grpc::ClientContext& context, const std::string& method, const Request& request,
+                   Reply* reply) const {
+    grpc::CompletionQueue queue;
+    grpc::TemplatedGenericStub<Request, Reply> stub(channel_);
+    const auto call = stub.PrepareUnaryCall(&context, FullName(method), request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(reply, &status, nullptr);
+    AwaitOnly(queue);
+    return status;
+  }
   // One grpc.health.v1 Check of the whole server.
   absl::Status CheckHealth(grpc::ClientContext& context) const;
   bool WaitUntilConnected(absl::Time deadline);
@@ -72,7 +83,8 @@ class Connection {
   // What retries take from, whoever makes them. It does not change the connection.
   RetryBudget* retry_budget() const { return &retry_budget_; }
 
-  // Gives one back without waiting; a failure is the server's to mend (lease, eviction).
+  // Gives one back on a thread that is there while there are any, without waiting; a failure is the
+  // server's to mend (lease, eviction).
   static void ReleaseLater(const std::shared_ptr<Connection>& self, const Factorization& held);
   // False if some were still on their way after `limit`.
   bool AwaitReleases(absl::Duration limit);
@@ -86,16 +98,26 @@ class Connection {
 
  private:
   Connection(const std::string& target, const ClientOptions& options);
+  static std::string FullName(const std::string& method);
+  void ReleaseAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until the queue's only event has come.
+  void AwaitOnly(grpc::CompletionQueue& queue) const;
 
   const std::string target_;
   const ClientOptions options_;
+  const absl::Duration poll_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;
   std::unique_ptr<ShmLink> shared_memory_;
   mutable RetryBudget retry_budget_;
   mutable absl::Mutex mutex_;
   mutable std::vector<std::unique_ptr<grpc::GenericStub>> bulk_ ABSL_GUARDED_BY(mutex_);
-  int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;  // on their way, or to be expected
+  struct Held {
+    std::string handle, route;
+  };
+  std::vector<Held> to_release_ ABSL_GUARDED_BY(mutex_);
+  bool releasing_ ABSL_GUARDED_BY(mutex_) = false;  // somebody takes them
+  int64_t releases_ ABSL_GUARDED_BY(mutex_) = 0;    // on their way, or to be expected
   RestoreCounters restores_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -74,7 +74,7 @@ absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
         deadline,
         [&](grpc::ClientContext& context) {
           const absl::Status once =
-              ToStatus(connection.stub().Factor(&context, request, &answer.reply));
+              ToStatus(connection.Ask(context, "Factor", request, &answer.reply));
           if (once.ok()) answer.route = RouteOf(context);
           return once;
         },

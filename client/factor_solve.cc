@@ -56,7 +56,7 @@ absl::Status Send(const Connection& connection, const Factorization* on,
   const absl::Status status = connection.Retry(
       call.deadline,
       [&](grpc::ClientContext& context) {
-        return ToStatus(connection.stub().FactorSolve(&context, request, reply));
+        return ToStatus(connection.Ask(context, "FactorSolve", request, reply));
       },
       on);
   return status.ok() ? TakeSolution(*reply, call.solution) : status;

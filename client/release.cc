@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
   const absl::Status status = connection.Retry(
       deadline,
       [&](grpc::ClientContext& context) {
-        const absl::Status once = ToStatus(connection.stub().Release(&context, request, &reply));
+        const absl::Status once = ToStatus(connection.Ask(context, "Release", request, &reply));
         const auto detail = GetHandleNotFound(once);
         if (repeated && detail.has_value() && detail->reason() == v1::HandleNotFound::RELEASED) {
           return absl::OkStatus();

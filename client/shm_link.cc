@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "blockd/client/errors.h"
+#include "client/check_options.h"
 
 namespace blockd::client {
 namespace {
-
-// With fewer a thread that looks takes one from the server.
-constexpr unsigned kFewProcessors = 4;
 
 absl::Status CheckSharing(const std::string& target, const ClientOptions& options) {
   if (!absl::StartsWith(target, "unix:")) {
@@ -45,13 +42,12 @@ std::string PathOf(std::string_view target) {
 absl::StatusOr<std::unique_ptr<ShmLink>> ShmLink::Open(const std::string& target,
                                                        const ClientOptions& options) {
   if (absl::Status status = CheckSharing(target, options); !status.ok()) return status;
-  const bool few = std::thread::hardware_concurrency() < kFewProcessors;
   auto link = std::unique_ptr<ShmLink>(
       new ShmLink({.path = PathOf(target),
                    .bytes = static_cast<uint64_t>(options.shared_memory_bytes),
                    .caller = options.caller,
                    .token = options.token,
-                   .poll = few ? absl::ZeroDuration() : options.shared_memory_poll,
+                   .poll = PollOf(options),
                    .timeout = options.timeout}));
   const auto session = link->session(absl::Now() + options.timeout);
   if (!session.ok()) return session.status();

@@ -112,21 +112,18 @@ class HealingCall {
     size_t bytes = 0;
     for (const size_t i : some) bytes += solves_[i].bytes;
     const absl::Status status =
-        values_ == nullptr
-            ? Send(MakeRequest(some), &v1::Solver::Stub::SolveMany, on, &reply)
-            : Send(MakeRefactorRequest(some), &v1::Solver::Stub::FactorSolveMany, on, &reply);
+        values_ == nullptr ? Send(MakeRequest(some), "SolveMany", on, &reply)
+                           : Send(MakeRefactorRequest(some), "FactorSolveMany", on, &reply);
     return status.ok() ? Take(some, bytes, reply) : status;
   }
 
   template <typename Request>
-  absl::Status Send(const Request& request,
-                    grpc::Status (v1::Solver::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                             v1::SolveManyReply*),
-                    const Factorization& on, v1::SolveManyReply* reply) {
+  absl::Status Send(const Request& request, const char* method, const Factorization& on,
+                    v1::SolveManyReply* reply) {
     return connection_.Retry(
         deadline_,
         [&](grpc::ClientContext& context) {
-          return ToStatus((connection_.stub().*method)(&context, request, reply));
+          return ToStatus(connection_.Ask(context, method, request, reply));
         },
         &on);
   }

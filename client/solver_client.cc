@@ -61,17 +61,15 @@ Factorization Name(const SystemView& system, const std::string& handle, const st
 // A call of one small message each way, with the connection's own deadline. `route`: where to; then
 // where the answer is from, if it says so.
 template <typename Reply, typename Request>
-absl::StatusOr<Reply> Ask(Connection& connection,
-                          grpc::Status (v1::Solver::Stub::*method)(grpc::ClientContext*,
-                                                                   const Request&, Reply*),
-                          const Request& request, std::string* route = nullptr) {
+absl::StatusOr<Reply> Ask(Connection& connection, const char* method, const Request& request,
+                          std::string* route = nullptr) {
   Reply reply;
   Factorization on;
   if (route != nullptr) on.route = *route;
   const absl::Status status = connection.Retry(
       connection.Deadline({}),
       [&](grpc::ClientContext& context) {
-        const absl::Status once = ToStatus((connection.stub().*method)(&context, request, &reply));
+        const absl::Status once = ToStatus(connection.Ask(context, method, request, &reply));
         if (std::string found = RouteOf(context); once.ok() && route != nullptr && !found.empty()) {
           *route = std::move(found);
         }
@@ -223,7 +221,7 @@ absl::Status SolverClient::SolveSmall(const Factorization& now, const v1::SolveR
   const absl::Status status = connection_->Retry(
       deadline,
       [&](grpc::ClientContext& context) {
-        return ToStatus(connection_->Ask(context, "/blockd.v1.Solver/Solve", bytes, &reply));
+        return ToStatus(connection_->Ask(context, "Solve", bytes, &reply));
       },
       &now);
   if (status.ok()) *result = ReadSolution(reply, solution);
@@ -371,7 +369,7 @@ absl::StatusOr<v1::FactorizationInfo> SolverClient::Get(const std::string& handl
                                                         std::string* route) const {
   v1::GetFactorizationRequest request;
   request.set_handle(handle);
-  return Ask(*connection_, &v1::Solver::Stub::GetFactorization, request, route);
+  return Ask<v1::FactorizationInfo>(*connection_, "GetFactorization", request, route);
 }
 
 absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List(std::string* route) const {
@@ -380,7 +378,7 @@ absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List(std::strin
   v1::ListFactorizationsRequest request;
   do {
     absl::StatusOr<v1::ListFactorizationsReply> reply =
-        Ask(*connection_, &v1::Solver::Stub::ListFactorizations, request, &from);
+        Ask<v1::ListFactorizationsReply>(*connection_, "ListFactorizations", request, &from);
     if (!reply.ok()) return reply.status();
     std::move(reply->mutable_factorization()->begin(), reply->mutable_factorization()->end(),
               std::back_inserter(all));
@@ -391,7 +389,7 @@ absl::StatusOr<std::vector<v1::FactorizationInfo>> SolverClient::List(std::strin
 }
 
 absl::StatusOr<v1::ServerInfo> SolverClient::ServerInfo() const {
-  return Ask(*connection_, &v1::Solver::Stub::GetServerInfo, v1::GetServerInfoRequest());
+  return Ask<v1::ServerInfo>(*connection_, "GetServerInfo", v1::GetServerInfoRequest());
 }
 
 absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_size, Scalar scalar,
@@ -407,7 +405,7 @@ absl::StatusOr<v1::Plan> SolverClient::Plan(int64_t num_blocks, int64_t block_si
   spec.set_arrow_size(arrow_size);
   request.set_num_systems(num_systems);
   request.set_num_rhs(num_rhs);
-  return Ask(*connection_, &v1::Solver::Stub::GetPlan, request);
+  return Ask<v1::Plan>(*connection_, "GetPlan", request);
 }
 
 absl::Status SolverClient::CheckHealth() const {

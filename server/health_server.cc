@@ -11,7 +11,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/hand_over.h"
-#include "server/reflection.h"
 
 namespace blockd::server {
 namespace {
@@ -26,7 +25,6 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(Listener liste
   auto health = std::unique_ptr<HealthServer>(new HealthServer());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  SetReflection(false, &builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kHealthStreams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kSilenceMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kSilenceMilliseconds);

@@ -71,6 +71,9 @@ ABSL_FLAG(int64_t, max_batch_rhs, Defaults().core.max_batch_rhs,
 ABSL_FLAG(absl::Duration, max_batch_delay, Defaults().core.max_batch_delay,
           "Time that a request waits for others to share its batch while the device is free, as "
           "200us.");
+ABSL_FLAG(absl::Duration, max_inline_solve, Defaults().core.max_inline_solve,
+          "Predicted time up to which a Solve on a CPU is done by the thread that took it from its "
+          "caller, as 50us, while few ask; 0: none is.");
 ABSL_FLAG(absl::Duration, poll, Defaults().core.poll,
           "How long a thread that waits for requests, before a device or in shared memory, goes on "
           "looking once nothing comes any more, as 200us, before it sleeps until it is woken; 0: "
@@ -115,8 +118,6 @@ ABSL_FLAG(
 ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
           "Memory that gRPC aims to stay below for its own buffers; 0: an eighth of the machine's "
           "memory.");
-ABSL_FLAG(int32_t, grpc_max_threads, Defaults().grpc_max_threads,
-          "Threads that gRPC may use for synchronous services (reflection); 0: no limit.");
 ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
           "Threads that take calls, as many that answer them, and twice as many for what takes "
           "long; 0: one for four processors, from 2 to 16.");
@@ -217,6 +218,8 @@ absl::Status CheckCore(const CoreLimits& core) {
   status.Update(CheckBytes("max_batch_bytes", core.max_batch_bytes, 1, kTiB));
   status.Update(CheckNumber("max_batch_rhs", core.max_batch_rhs, 1, kMany));
   status.Update(CheckDuration("max_batch_delay", core.max_batch_delay, zero, absl::Seconds(10)));
+  status.Update(
+      CheckDuration("max_inline_solve", core.max_inline_solve, zero, absl::Milliseconds(1)));
   status.Update(CheckDuration("poll", core.poll, zero, absl::Seconds(1)));
   status.Update(CheckDuration("max_lease", core.max_lease, zero, inf));
   status.Update(CheckDuration("default_lease", core.default_lease, zero, core.max_lease));
@@ -245,7 +248,6 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckNumber("max_connections", o.max_connections, 0, kMany));
   status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
   status.Update(CheckNumber("max_resets_per_second", o.max_resets_per_second, 0, kMany));
-  status.Update(CheckNumber("grpc_max_threads", o.grpc_max_threads, 0, kMany));
   status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
   status.Update(CheckBytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second, 0, kTiB));
@@ -353,6 +355,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.core.max_batch_bytes = absl::GetFlag(FLAGS_max_batch_bytes).bytes;
   o.core.max_batch_rhs = absl::GetFlag(FLAGS_max_batch_rhs);
   o.core.max_batch_delay = absl::GetFlag(FLAGS_max_batch_delay);
+  o.core.max_inline_solve = absl::GetFlag(FLAGS_max_inline_solve);
   o.core.poll = absl::GetFlag(FLAGS_poll);
   o.core.default_lease = absl::GetFlag(FLAGS_default_lease);
   o.core.max_lease = absl::GetFlag(FLAGS_max_lease);
@@ -368,7 +371,6 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.max_connection_streams = absl::GetFlag(FLAGS_max_connection_streams);
   o.max_resets_per_second = absl::GetFlag(FLAGS_max_resets_per_second);
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
-  o.grpc_max_threads = absl::GetFlag(FLAGS_grpc_max_threads);
   o.serving_threads = absl::GetFlag(FLAGS_serving_threads);
   o.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   o.min_upload_bytes_per_second = absl::GetFlag(FLAGS_min_upload_bytes_per_second).bytes;
@@ -436,6 +438,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   bytes("max_batch_bytes", o.core.max_batch_bytes);
   number("max_batch_rhs", o.core.max_batch_rhs);
   time("max_batch_delay", o.core.max_batch_delay);
+  time("max_inline_solve", o.core.max_inline_solve);
   time("poll", o.core.poll);
   time("default_lease", o.core.default_lease);
   time("max_lease", o.core.max_lease);
@@ -452,7 +455,6 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_connection_streams", o.max_connection_streams);
   number("max_resets_per_second", o.max_resets_per_second);
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);
-  number("grpc_max_threads", o.grpc_max_threads);
   number("serving_threads", o.serving_threads);
   bytes("max_shared_memory_bytes", o.shared_memory.max_bytes);
   number("shared_memory_sessions", o.shared_memory.max_sessions);

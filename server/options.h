@@ -37,14 +37,13 @@ struct ServerOptions : DeviceOptions {
   Entrance unix_entrance() const { return {.address = access.unix_socket, .is_unix = true}; }
   std::vector<Entrance> entrances() const;  // those that are open
 
-  CoreLimits core;
+  CoreLimits core = {.max_inline_solve = absl::Microseconds(50)};
 
   int64_t max_message_bytes = int64_t{64} << 20;
   int64_t max_connections = 0;  // 0: as many as there are file descriptors, less some
   int64_t max_connection_streams = 1000;
   int64_t max_resets_per_second = 200;  // of a connection; 0: no limit
   int64_t grpc_memory_bytes = 0;        // 0: an eighth of the machine's memory
-  int32_t grpc_max_threads = 0;         // 0: no limit
   int32_t serving_threads = 0;          // 0: one for four processors, 2 to 16
 
   absl::Duration stream_idle_timeout = absl::Seconds(30);

@@ -29,10 +29,10 @@
 #include "server/metrics_port.h"
 #include "server/ports.h"
 #include "server/process_metrics.h"
-#include "server/reflection.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/call.h"
-#include "server/transport/call_queues.h"
+#include "server/transport/call_queue.h"
+#include "server/transport/reflection.h"
 #include "server/transport/reset_limit.h"
 #include "server/transport/shm_port.h"
 #include "server/transport/solver_service.h"
@@ -91,7 +91,6 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
                               ClampedInt(options.http2_window_bytes));
   grpc::ResourceQuota quota("blockd");
   quota.Resize(static_cast<size_t>(options.grpc_memory_bytes));
-  if (options.grpc_max_threads > 0) quota.SetMaxThreads(options.grpc_max_threads);
   builder->SetResourceQuota(quota);
 }
 
@@ -207,6 +206,7 @@ class Server::Impl {
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
     state->health.AwaitCalls(kCancelTime);
+    if (reflection) reflection->AwaitCalls(kCancelTime);
     if (shared_memory != nullptr) shared_memory->EndAll();
     calls->Stop();
     LogLine(LogLevel::kInfo, "stopped").Add("cancelled_work", in_time ? "no" : "yes").Write();
@@ -222,10 +222,8 @@ class Server::Impl {
   std::unique_ptr<ServiceState> state;
   std::unique_ptr<AdminService> admin;
   std::unique_ptr<HealthServer> health;
-  const std::unique_ptr<grpc::Service> reflected_solver = ReflectedService(kServiceName);
-  const std::unique_ptr<grpc::Service> reflected_admin = ReflectedService(kAdminName);
-  const std::unique_ptr<grpc::Service> reflected_health = ReflectedService(kHealthServiceName);
-  std::unique_ptr<CallQueues> calls;
+  std::optional<Reflection> reflection;
+  std::unique_ptr<CallQueue> calls;
   std::unique_ptr<grpc::Server> grpc;
   std::unique_ptr<ConnectionAcceptor> connections;
   ResetLimit resets{options.max_resets_per_second, [this](const std::string& peer) {
@@ -283,6 +281,11 @@ class Server::Impl {
                                            identities.get());
     admin = std::make_unique<AdminService>(state.get(), Actions());
     state->admin = admin.get();
+    if (ServesReflection(options.access, options.entrances())) {
+      reflection.emplace(std::vector<std::string>{kServiceName, kAdminName, kHealthServiceName,
+                                                  "grpc.reflection.v1.ServerReflection"});
+      state->reflection = &*reflection;
+    }
     return absl::OkStatus();
   }
 
@@ -334,18 +337,18 @@ class Server::Impl {
     grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
     SetLimits(options, &builder);
-    SetReflection(ServesReflection(options.access, options.entrances()), &builder);
     const auto local = ServeAccepted(&builder, grpc::InsecureServerCredentials());
     const auto network = tls == nullptr ? local : ServeAccepted(&builder, tls->credentials());
-    calls = std::make_unique<CallQueues>(
-        options.serving_threads, options.reply_timeout, LookEvery(options),
-        [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
-        [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
-        [this] { WatchHeap(); });
+    calls = std::make_unique<CallQueue>(CallQueue::Options{
+        .threads = options.serving_threads,
+        .poll = options.core.poll,
+        .reply_timeout = options.reply_timeout,
+        .look_every = LookEvery(options),
+        .make_call =
+            [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
+        .on_reset = [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
+        .also = [this] { WatchHeap(); }});
     calls->AddTo(&builder);
-    builder.RegisterService(reflected_solver.get());
-    builder.RegisterService(reflected_health.get());
-    builder.RegisterService(reflected_admin.get());
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     SetHealth(kConnectionsHealth, true);

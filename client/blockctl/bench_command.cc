@@ -55,6 +55,10 @@ ABSL_FLAG(bool, palette, false,
 ABSL_FLAG(bool, shm, false,
           "Share memory with a server on this host that has --shared_memory; needs "
           "--server=unix:PATH. Each connection has a session of its own.");
+ABSL_FLAG(absl::Duration, poll, blockd::client::ClientOptions().poll,
+          "How long a caller looks for its answer before it sleeps, as 200us; over gRPC only while "
+          "it is the only one that waits. 0: not at all. Negative: 200us, or 0 on fewer than 4 "
+          "processors.");
 ABSL_FLAG(
     bool, empty, false,
     "Measure empty calls, GetServerInfo and a health check, in place of a mix: the least that "
@@ -167,6 +171,7 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   if (absl::GetFlag(FLAGS_handles) < 1) return UsageError("--handles must be at least 1");
   const int32_t frames = absl::GetFlag(FLAGS_frames);
   if (frames < 0 || frames > 65536) return UsageError("--frames must be 0 to 65536");
+  if (absl::GetFlag(FLAGS_poll) > absl::Seconds(1)) return UsageError("--poll must be at most 1s");
   if (absl::GetFlag(FLAGS_connections) < 1) return UsageError("--connections must be at least 1");
   if (absl::GetFlag(FLAGS_shm) && !absl::StartsWith(ServerFlag(), "unix:")) {
     return UsageError("--shm needs --server=unix:PATH, a server on this host");
@@ -210,6 +215,7 @@ absl::StatusOr<std::vector<client::SolverClient>> Connect(const problems::Proble
   absl::StatusOr<client::ClientOptions> options = ClientOptionsFromFlags();
   if (!options.ok()) return options.status();
   options->share_connection = false;
+  options->poll = absl::GetFlag(FLAGS_poll);
   if (absl::GetFlag(FLAGS_shm))
     options->shared_memory_bytes = SharedBytes(problem, refactors_and_solves);
   // A load generator wants to see UNAVAILABLE, not to wait it out.
@@ -437,8 +443,8 @@ Command BenchCommand() {
       "  blockctl --server=unix:PATH bench --shm --callers=16 --connections=16\n"
       "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
       {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks", "block_size",
-       "num_rhs", "frames", "palette", "duration", "warmup", "session", "shm", "empty", "priority",
-       "upload_connections"},
+       "num_rhs", "frames", "palette", "duration", "warmup", "session", "shm", "poll", "empty",
+       "priority", "upload_connections"},
       RunBench};
 }
 

@@ -18,16 +18,22 @@ constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
 constexpr size_t kFewAnswers = 2;
 
 thread_local bool may_answer_here = false;
+thread_local bool may_work_here = false;
 
 TaskPtr AsTask(WorkPtr work) { return TaskPtr(static_cast<Task*>(work.release())); }
 
 }  // namespace
 
 bool MayAnswerHere() { return may_answer_here; }
+void SetMayWorkHere(bool may) { may_work_here = may; }
 
-Lane::Lane(const SchedulerLimits& limits, absl::Duration poll, Clock* clock,
+Lane::Lane(const Options& options, Clock* clock,
            absl::AnyInvocable<void(absl::Time) const> on_deadline)
-    : poll_(poll), clock_(clock), on_deadline_(std::move(on_deadline)), scheduler_(limits) {
+    : poll_(options.poll),
+      max_inline_(options.max_inline),
+      clock_(clock),
+      on_deadline_(std::move(on_deadline)),
+      scheduler_(options.limits) {
   feeder_ = std::thread([this] { Loop(); });
   completer_ = std::thread([this] { CompleteLoop(); });
 }
@@ -50,6 +56,8 @@ Lane::~Lane() {
 absl::Status Lane::Push(TaskPtr& task) {
   const absl::Time now = clock_->Now();
   const absl::Time deadline = task->context->deadline;
+  Flight* flight = nullptr;
+  std::vector<EndedWork> ended;
   {
     absl::MutexLock lock(&mutex_);
     // Whoever raises the flag looks for the task afterwards, under this lock.
@@ -65,11 +73,23 @@ absl::Status Lane::Push(TaskPtr& task) {
       }
     }
     scheduler_.Push(std::move(task), now);
+    if (RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
     // Else the thread looks at the queue when a flight is done.
-    if (HasRoomLocked()) SignalWorkLocked();
+    if (flight == nullptr && HasRoomLocked()) SignalWorkLocked();
   }
   if (deadline != absl::InfiniteFuture()) on_deadline_(deadline);
+  Answer(std::move(ended));
+  if (flight != nullptr) {
+    may_work_here = false;
+    Run(flight);
+  }
   return absl::OkStatus();
+}
+
+bool Lane::RunsInlineLocked(absl::Time now) const {
+  return may_work_here && flights_.empty() && scheduler_.size() == 1 &&
+         scheduler_.NextClose() <= now &&
+         absl::Seconds(scheduler_.seconds() * std::min(correction_, 1.0)) <= max_inline_;
 }
 
 double Lane::RunningSecondsLocked(absl::Time now) const {
@@ -137,6 +157,7 @@ void Lane::Flush() {
 }
 
 bool Lane::HasRoomLocked() const {
+  if (inline_ != nullptr) return false;
   if (flights_.empty() || flush_) return flights_.size() < kMostFlights;
   int64_t flying = 0;
   for (const auto& flight : flights_) flying += std::ssize(flight->batch);
@@ -240,14 +261,19 @@ void Lane::End(Flight* flight) {
     over = std::move(*found);
     flights_.erase(found);
     const double seconds = absl::ToDoubleSeconds(end - std::max(over->started, last_end_));
-    last_end_ = end;
+    // The thread that feeds had nothing to do with the other kind, and need not look for more.
+    if (flight == inline_) {
+      inline_ = nullptr;
+    } else {
+      last_end_ = end;
+    }
     if (over->seconds > 0 && seconds > 0) {
       const double seen = std::clamp(seconds / over->seconds, kLeastCorrection, kMostCorrection);
       correction_ += kLearning * (seen - correction_);
     }
     // The one before it may have been in the way of its completion.
-    done_.Signal();
-    if (HasRoomLocked()) SignalWorkLocked();
+    if (!flights_.empty() || fed_) done_.Signal();
+    if (!scheduler_.empty() && HasRoomLocked()) SignalWorkLocked();
     TaskPtr& first = over->batch[0];
     if (!first->unfinished) return;
     first->unfinished = false;

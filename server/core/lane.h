@@ -33,18 +33,30 @@ namespace blockd::server {
 // give that it may give them itself: passing them on would take longer.
 bool MayAnswerHere();
 
+// The calling thread, which brings work, has looked for more and found none: so the next that it
+// brings, if that is short, it does itself (Lane::Options::max_inline). What comes without a pause
+// is done together.
+void SetMayWorkHere(bool may);
+
 class Lane {
  public:
-  // `poll`: how long the thread that feeds goes on looking for work once it had some; being woken
-  // takes longer than a small solve waits otherwise. `on_deadline` is told of deadlines that come,
-  // and calls EndExpired in time.
-  Lane(const SchedulerLimits& limits, absl::Duration poll, Clock* clock,
+  struct Options {
+    SchedulerLimits limits;
+    // How long the thread that feeds goes on looking for work once it had some; being woken takes
+    // longer than a small solve waits otherwise.
+    absl::Duration poll;
+    // What takes no longer, as predicted, and waits for nobody, Push runs and answers itself, where
+    // its thread may. Only for work that is done once its operation has run.
+    absl::Duration max_inline;
+  };
+  // `on_deadline` is told of deadlines that come, and calls EndExpired in time.
+  Lane(const Options& options, Clock* clock,
        absl::AnyInvocable<void(absl::Time) const> on_deadline);
   ~Lane();  // after a Drain; runs what is left
 
-  // Queues a task. It is the caller's still if it is refused: CANCELLED if it was cancelled, and
-  // DEADLINE_EXCEEDED with DeadlineUnreachable if it cannot be done in time, by what was predicted
-  // of it and of all that goes before, and by how right such predictions were.
+  // Queues a task, or runs it. It is the caller's still if it is refused: CANCELLED if it was
+  // cancelled, and DEADLINE_EXCEEDED with DeadlineUnreachable if it cannot be done in time, by what
+  // was predicted of it and of all that goes before, and by how right such predictions were.
   absl::Status Push(TaskPtr& task);
 
   // What of this owner waits is answered; its flag is raised, at which what runs looks.
@@ -74,6 +86,8 @@ class Lane {
   void SignalWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteLoop();
   bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the calling thread runs the only task there is, instead of the one that feeds.
+  bool RunsInlineLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Flight* TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Flight* flight);
@@ -82,7 +96,7 @@ class Lane {
   static void Answer(std::vector<EndedWork> ended);
   double RunningSecondsLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const absl::Duration poll_;
+  const absl::Duration poll_, max_inline_;
   Clock* const clock_;
   const absl::AnyInvocable<void(absl::Time) const> on_deadline_;
   mutable absl::Mutex mutex_;
@@ -90,6 +104,7 @@ class Lane {
   absl::CondVar done_;  // for the other one
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<Flight>> flights_ ABSL_GUARDED_BY(mutex_);  // in this order
+  const Flight* inline_ ABSL_GUARDED_BY(mutex_) = nullptr;               // run by Push, alone
   absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();   // of a flight
   double correction_ ABSL_GUARDED_BY(mutex_) = 1;  // seconds over predicted seconds, of late
   absl::Time fed_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when it last was

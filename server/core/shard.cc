@@ -87,9 +87,12 @@ Shard::Shard(uint8_t index, std::unique_ptr<Solver> solver, const CoreLimits& li
                        &budgets->pinned)),
       cache_({.tombstones = limits.tombstones, .idle_expiry = limits.idle_expiry, .shard = index},
              server, clock, metrics),
-      solves_(LimitsOf(limits), limits.poll, clock,
-              [this](absl::Time deadline) { WatchBefore(deadline); }),
-      factors_(LimitsOf(limits), limits.poll, clock,
+      solves_({.limits = LimitsOf(limits),
+               .poll = limits.poll,
+               .max_inline = solver_->backend().device().backend == "cpu" ? limits.max_inline_solve
+                                                                          : absl::ZeroDuration()},
+              clock, [this](absl::Time deadline) { WatchBefore(deadline); }),
+      factors_({.limits = LimitsOf(limits), .poll = limits.poll, .max_inline = {}}, clock,
                [this](absl::Time deadline) { WatchBefore(deadline); }) {
   device_.set_evictor(&cache_);
   watch_thread_ = std::thread([this] { WatchLoop(); });

@@ -35,6 +35,7 @@ namespace blockd::server {
 constexpr size_t kShortMessageBytes = 256 << 10;
 
 class AdminService;
+class Reflection;
 
 struct ServiceState {
   ServiceState(SolverCore* core, Metrics* metrics, const ServerOptions& options,
@@ -67,7 +68,9 @@ struct ServiceState {
   const Identities* const identities;
   CallTracker tracker;
   HealthBoard health;
-  const AdminService* admin = nullptr;  // set before the first call
+  // Set before the first call, where they are served.
+  const AdminService* admin = nullptr;
+  Reflection* reflection = nullptr;
   const absl::Time start;
   OpenUploads uploads;
   // What takes long, what the core answers from threads of its own, and the bytes of uploads, which

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/transport/call_queues.h"
+#include "server/transport/call_queue.h"
 
 namespace blockd::server {
 

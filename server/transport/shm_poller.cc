@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/core/lane.h"
 #include "server/core/relax.h"
 #include "server/transport/executor.h"
 
@@ -121,9 +122,12 @@ void ShmPoller::Loop() {
         Look(0);
         looked = now;
       }
-      if (!any) Relax();
+      if (any) continue;
+      SetMayWorkHere(true);
+      Relax();
       continue;
     }
+    SetMayWorkHere(true);
     Sleep();
     last = looked = absl::Now();
   }

@@ -13,6 +13,7 @@
 #include "server/transport/factor_stream.h"
 #include "server/transport/inverse.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/reflection.h"
 #include "server/transport/smooth.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/solve_stream.h"
@@ -374,6 +375,9 @@ std::shared_ptr<ServerCall> MakeSolverCallOf(std::string_view method, ServiceSta
   const auto found = Methods().find(method);
   if (found != Methods().end()) return found->second(state, std::move(incoming));
   if (auto call = state->health.MakeCall(method, &incoming); call != nullptr) return call;
+  if (state->reflection != nullptr) {
+    if (auto call = state->reflection->MakeCall(method, &incoming); call != nullptr) return call;
+  }
   if (state->admin != nullptr) {
     if (auto call = state->admin->MakeCall(&incoming); call != nullptr) return call;
   }

@@ -33,6 +33,9 @@ ABSL_FLAG(double, seconds, 2, "For each pair.");
 ABSL_FLAG(std::string, socket, "", "A Unix socket's path, in place of TCP.");
 ABSL_FLAG(std::string, service, "", "Only this kind of service: QUEUESxTHREADS, or callback.");
 ABSL_FLAG(std::string, ask, "", "Only callers of this kind: each, or a number of threads.");
+ABSL_FLAG(bool, look, false,
+          "Threads that wait look for what comes, for a millisecond, before they sleep: on a queue "
+          "with one thread, and with one caller.");
 ABSL_FLAG(std::string, method, "/bench/Echo", "What a client calls.");
 ABSL_FLAG(std::string, role, "", "Internal: server or client.");
 ABSL_FLAG(std::string, kind, "", "Internal: of the role.");
@@ -47,6 +50,17 @@ using Clock = std::chrono::steady_clock;
 
 // As blockd and its client have them: no message is cut, none waits for a window.
 constexpr int kFrameBytes = 4 << 20, kWindowBytes = 4 << 20;
+
+// What comes next on the queue; false: nothing any more.
+bool Next(grpc::CompletionQueue& queue, void** tag, bool* ok) {
+  static const bool look = absl::GetFlag(FLAGS_look);
+  for (const auto start = Clock::now();
+       look && Clock::now() - start < std::chrono::milliseconds(1);) {
+    const auto next = queue.AsyncNext(tag, ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
+    if (next != grpc::CompletionQueue::TIMEOUT) return next == grpc::CompletionQueue::GOT_EVENT;
+  }
+  return queue.Next(tag, ok);
+}
 
 // ------------------------------------------------------------------------------------ the service
 
@@ -124,7 +138,7 @@ int Serve(const std::string& kind, const std::string& socket) {
       serving.emplace_back([&queue] {
         void* tag;
         bool ok;
-        while (queue->Next(&tag, &ok)) static_cast<QueuedCall*>(tag)->Go(ok);
+        while (Next(*queue, &tag, &ok)) static_cast<QueuedCall*>(tag)->Go(ok);
       });
     }
   }
@@ -185,7 +199,7 @@ void Call(grpc::GenericStub& stub, int calls, Load& load, std::vector<double>* l
   for (One& one : all) start(one);
   void* tag;
   bool ok;
-  for (int under_way = calls; under_way > 0 && queue.Next(&tag, &ok);) {
+  for (int under_way = calls; under_way > 0 && Next(queue, &tag, &ok);) {
     One& one = *static_cast<One*>(tag);
     if (!one.status.ok()) {
       std::fprintf(stderr, "grpc_bench: %s\n", one.status.error_message().c_str());
@@ -253,7 +267,8 @@ Child Spawn(const std::vector<std::string>& more) {
       "--connections=" + std::to_string(absl::GetFlag(FLAGS_connections)),
       "--bytes=" + std::to_string(absl::GetFlag(FLAGS_bytes)),
       "--seconds=" + std::to_string(absl::GetFlag(FLAGS_seconds)),
-      "--socket=" + absl::GetFlag(FLAGS_socket)};
+      "--socket=" + absl::GetFlag(FLAGS_socket),
+      std::string("--look=") + (absl::GetFlag(FLAGS_look) ? "true" : "false")};
   args.insert(args.end(), more.begin(), more.end());
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());

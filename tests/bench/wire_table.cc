@@ -26,7 +26,8 @@ namespace {
 using test::ServerProcess;
 
 constexpr char kMpc[] = "--problem=mpc --num_blocks=64 --block_size=16";
-constexpr int kMpcBytes = 8192;  // of a right-hand side
+constexpr char kLooks[] = " --poll=1ms";  // of a controller, which has nothing else to do
+constexpr int kMpcBytes = 8192;           // of a right-hand side
 constexpr int kUploadConnections = 8;
 
 // What a command prints.
@@ -89,6 +90,11 @@ class WireTable {
  private:
   enum class Way { kTcp, kUnix, kShared };
 
+  // The flag, where a thread that looks leaves processors to the others.
+  static std::string Looks(const std::string& flag) {
+    return std::thread::hardware_concurrency() < 4 ? "" : flag;
+  }
+
   std::unique_ptr<ServerProcess> Serve(std::vector<std::string> flags) {
     socket_ = folder_ / "wire";
     // A session for an upload has the matrix twice.
@@ -136,13 +142,15 @@ class WireTable {
             .download = median("download")};
   }
 
-  // gRPC's empty service of the same shape, on as many queues as the server has.
+  // gRPC's empty service of the same shape, with as many threads as the server has, and for one
+  // caller one thread that looks as the server's does.
   Echo EchoOf(int callers, int connections, int bytes, const std::string& socket = "") const {
-    const int queues = std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency()) / 8);
-    const std::string text = OutputOf(
-        absl::StrCat(options_.grpc_bench, " --callers=", callers, " --connections=", connections,
-                     " --bytes=", bytes, " --seconds=", options_.seconds, " --service=", queues,
-                     "x2 --ask=each", socket.empty() ? "" : " --socket=" + socket));
+    const int threads = std::max<int>(2, static_cast<int>(std::thread::hardware_concurrency()) / 4);
+    const std::string text = OutputOf(absl::StrCat(
+        options_.grpc_bench, " --callers=", callers, " --connections=", connections,
+        " --bytes=", bytes, " --seconds=", options_.seconds, " --ask=each --service=1x",
+        callers == 1 ? "1" + Looks(" --look") : absl::StrCat(threads),
+        socket.empty() ? "" : " --socket=" + socket));
     Echo echo;
     const size_t at = text.find("each");
     if (at == std::string::npos || std::sscanf(text.c_str() + at, "each %lf calls/s p50 %lf us",
@@ -176,10 +184,11 @@ class WireTable {
   }
 
   void OneCaller() {
-    const Ran empty = Bench(Way::kTcp, "--empty", "health");
+    const std::string looks = Looks(kLooks), mpc = kMpc + looks;
+    const Ran empty = Bench(Way::kTcp, "--empty" + looks, "health");
     const Echo tcp = EchoOf(1, 1, kMpcBytes), local = EchoOf(1, 1, kMpcBytes, folder_ / "echo");
-    const Ran by_tcp = Bench(Way::kTcp, kMpc), by_unix = Bench(Way::kUnix, kMpc),
-              shared = Bench(Way::kShared, kMpc);
+    const Ran by_tcp = Bench(Way::kTcp, mpc), by_unix = Bench(Way::kUnix, mpc),
+              shared = Bench(Way::kShared, mpc);
     AtMost("one caller, TCP, p50", by_tcp.p50, 190e-6,
            absl::StrCat(FormatSeconds(empty.p50), " an empty call; ",
                         Said(tcp, "gRPC's echo of 8 KiB")),
@@ -233,7 +242,8 @@ class WireTable {
   void Kalman() {
     const auto bytes = static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
     const Echo one = EchoOf(1, 1, bytes), many = EchoOf(16, 16, bytes);
-    const Ran tcp = Bench(Way::kTcp, kalman_), shared = Bench(Way::kShared, kalman_);
+    const std::string alone = kalman_ + Looks(kLooks);
+    const Ran tcp = Bench(Way::kTcp, alone), shared = Bench(Way::kShared, alone);
     const std::string echo = absl::StrCat("gRPC's echo of ", bytes >> 10, " KiB");
     AtMost("Kalman, one caller, TCP, p50", tcp.p50, 380e-6,
            absl::StrCat(Said(one, echo), "; ", FormatSeconds(tcp.compute), " of ours compute"),
@@ -283,12 +293,19 @@ class WireTable {
 
   void OnCpu() {
     const std::string small = "--problem=mpc --num_blocks=32 --block_size=8";
-    const Ran empty = Bench(Way::kTcp, "--empty", "health");
-    const Ran tcp = Bench(Way::kTcp, small), shared = Bench(Way::kShared, small);
-    Row row = {.work = "CPU, N=32 n=8, one caller, TCP, p50 against an empty call",
-               .ours = FormatSeconds(tcp.p50),
-               .reference = FormatSeconds(empty.p50)};
-    table_.AddAtMost(row, tcp.p50 / empty.p50, 1.15);
+    const Ran shared = Bench(Way::kShared, small + Looks(kLooks));
+    for (const bool sleeps : {true, false}) {
+      if (!sleeps && Looks(kLooks).empty()) break;
+      const std::string how = sleeps ? " --poll=0" : kLooks;
+      const Ran empty = Bench(Way::kTcp, "--empty" + how, "health");
+      const Ran tcp = Bench(Way::kTcp, small + how);
+      Row row = {
+          .work = absl::StrCat("CPU, N=32 n=8, one caller that ", sleeps ? "sleeps" : "looks",
+                               ", TCP, p50 against an empty call"),
+          .ours = FormatSeconds(tcp.p50),
+          .reference = FormatSeconds(empty.p50)};
+      table_.AddAtMost(row, tcp.p50 / empty.p50, 1.15);
+    }
     AtMost("CPU, N=32 n=8, one caller, shared memory, p50", shared.p50, 20e-6,
            FormatSeconds(shared.compute) + " of it compute");
   }

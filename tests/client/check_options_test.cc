@@ -53,6 +53,16 @@ TEST(CheckOptionsTest, ATokenGoesInPlainTextToThisHostOnly) {
   EXPECT_THAT(status.ToString(), Not(HasSubstr("secret")));
 }
 
+TEST(CheckOptionsTest, APollEnds) {
+  EXPECT_TRUE(CheckOptions("solver:1", {.poll = absl::Seconds(1)}).ok());
+  const absl::Status status = CheckOptions("solver:1", {.poll = absl::Seconds(2)});
+  ASSERT_TRUE(GetInvalidField(status).has_value());
+  EXPECT_EQ(GetInvalidField(status)->field(), "poll");
+  EXPECT_EQ(PollOf({.poll = absl::Microseconds(7)}), absl::Microseconds(7));
+  EXPECT_EQ(PollOf({.poll = absl::ZeroDuration()}), absl::ZeroDuration());
+  EXPECT_GE(PollOf({}), absl::ZeroDuration());
+}
+
 TEST(CheckOptionsTest, ATokenIsVisibleText) {
   for (const char* token : {"two words", "line\n", "tab\t", "\xc3\xa9", "\x7f"}) {
     const absl::Status status = CheckOptions("127.0.0.1:1", {.token = token});

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -90,6 +91,36 @@ TEST_F(ConnectionTest, AHandleIsGivenBackOnce) {
   }
   EXPECT_TRUE(client.AwaitReleases(absl::Seconds(60)));
   EXPECT_THAT(released_.Get(), ::testing::UnorderedElementsAre("handle", "first", "second"));
+}
+
+TEST_F(ConnectionTest, WhoLooksForItsAnswerHearsOfItAndOfItsDeadline) {
+  const SolverClient client = Connect({.poll = absl::Seconds(1)});
+  const std::vector<double> b = {1, 2};
+  std::vector<double> x(2);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(client.Solve(kHandle, b, x).ok());
+    EXPECT_EQ(x, b);
+  }
+  std::vector<std::thread> threads;
+  for (int k = 0; k < 4; ++k) {
+    threads.emplace_back([&client, k] {
+      const std::vector<double> mine = {1.0 + k, 2.0 + k};
+      for (int i = 0; i < 20; ++i) {
+        std::vector<double> mine_x(2);
+        EXPECT_TRUE(client.Solve(kHandle, mine, mine_x).ok());
+        EXPECT_EQ(mine_x, mine);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  absl::Notification may_end;
+  fake_.on_solve = [&](grpc::ServerContext*, const v1::SolveRequest&, v1::SolveReply*) {
+    may_end.WaitForNotification();
+    return grpc::Status::OK;
+  };
+  const auto late = client.Solve(kHandle, b, x, {.timeout = absl::Milliseconds(20)});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
+  may_end.Notify();
 }
 
 TEST_F(ConnectionTest, AListIsReadToItsLastPage) {

@@ -11,6 +11,7 @@
 #include "blockd/v1/blockd.pb.h"
 #include "server/transport/call.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/reflection.h"
 #include "server/transport/solver_service.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/fake_call.h"
@@ -58,14 +59,16 @@ class FuzzedCaller {
   explicit FuzzedCaller(World* world)
       : core_(world->core),
         state_(&world->core, &world->metrics, Options(), world->identity, world->identities.get()) {
+    state_.reflection = &reflection_;
   }
 
   // OK with the answers' bytes, or not.
   bool AskAll(std::string_view method, const std::vector<std::string>& messages,
               std::vector<grpc::ByteBuffer>* answers) {
     FakeWire& wire = TheWire();
-    wire.Begin(MakeSolverCallOf("/blockd.v1.Solver/" + std::string(method), &state_,
-                                std::make_unique<IncomingCall>()));
+    const std::string name =
+        method.starts_with('/') ? std::string(method) : "/blockd.v1.Solver/" + std::string(method);
+    wire.Begin(MakeSolverCallOf(name, &state_, std::make_unique<IncomingCall>()));
     for (size_t sent = 0; !wire.finishing();) {
       if (wire.reading() && sent == messages.size()) {
         wire.EndReading();
@@ -150,6 +153,7 @@ class FuzzedCaller {
 
   SolverCore& core_;
   ServiceState state_;
+  Reflection reflection_{{"blockd.v1.Solver"}};
 };
 
 }  // namespace blockd::server

@@ -15,19 +15,14 @@ namespace blockd::server {
 namespace {
 
 constexpr int kCalls = 6;
-constexpr const char* kMethods[] = {"Factor",
-                                    "Solve",
-                                    "FactorSolve",
-                                    "Release",
-                                    "GetFactorization",
-                                    "ListFactorizations",
-                                    "GetServerInfo",
-                                    "GetPlan",
-                                    "SolveMany",
-                                    "FactorSolveMany",
-                                    "SelectedInverse",
-                                    "Sample",
-                                    "Smooth"};
+constexpr const char* kMethods[] = {
+    "Factor",           "Solve",
+    "FactorSolve",      "Release",
+    "GetFactorization", "ListFactorizations",
+    "GetServerInfo",    "GetPlan",
+    "SolveMany",        "FactorSolveMany",
+    "SelectedInverse",  "Sample",
+    "Smooth",           "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"};
 
 // What a Factor has made, as far as the client can know.
 struct Held {

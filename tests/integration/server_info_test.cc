@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/descriptor.pb.h"
+#include "grpc/reflection/v1/reflection.pb.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/wire_between.h"
 
@@ -133,6 +135,56 @@ TEST_F(ServerInfoTest, HealthAndReflectionAnswer) {
   EXPECT_NE(reply.find("grpc.health.v1.Health"), std::string::npos);
   EXPECT_EQ(RawCall("/blockd.v1.Solver/NoSuchMethod", "").error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ServerInfoTest, ReflectionDescribesWhatThereIs) {
+  namespace reflection = grpc::reflection::v1;
+  Start();
+  const auto ask = [&](const reflection::ServerReflectionRequest& request) {
+    reflection::ServerReflectionResponse reply;
+    std::string bytes;
+    const grpc::Status status = RawCall("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                                        request.SerializeAsString(), &bytes);
+    EXPECT_TRUE(IsOk(status) && reply.ParseFromString(bytes));
+    return reply;
+  };
+  const auto files_of = [&](const std::string& symbol) {
+    reflection::ServerReflectionRequest request;
+    request.set_file_containing_symbol(symbol);
+    const reflection::ServerReflectionResponse reply = ask(request);
+    std::vector<std::string> names;
+    for (const std::string& bytes : reply.file_descriptor_response().file_descriptor_proto()) {
+      google::protobuf::FileDescriptorProto file;
+      EXPECT_TRUE(file.ParseFromString(bytes));
+      names.push_back(file.name());
+    }
+    return names;
+  };
+  // Each file once, and all that it needs: so that whoever asks can build it.
+  EXPECT_EQ(
+      files_of("blockd.v1.Admin"),
+      std::vector<std::string>({"blockd/v1/admin.proto", "blockd/v1/blockd.proto",
+                                "google/protobuf/any.proto", "google/protobuf/duration.proto"}));
+  EXPECT_EQ(files_of("grpc.reflection.v1.ServerReflection.ServerReflectionInfo"),
+            std::vector<std::string>({"grpc/reflection/v1/reflection.proto"}));
+  reflection::ServerReflectionRequest request;
+  request.set_host("here");
+  request.set_file_by_filename("no/such.proto");
+  EXPECT_EQ(ask(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ask(request).valid_host(), "here");
+  EXPECT_EQ(ask(request).original_request().file_by_filename(), "no/such.proto");
+  request.set_all_extension_numbers_of_type("blockd.v1.SolveRequest");
+  EXPECT_EQ(ask(request).all_extension_numbers_response().base_type_name(),
+            "blockd.v1.SolveRequest");
+  request.mutable_file_containing_extension()->set_containing_type("blockd.v1.SolveRequest");
+  EXPECT_EQ(ask(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  request.clear_message_request();
+  EXPECT_EQ(ask(request).error_response().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  for (const std::string& wrong : {std::string(5000, 'x'), std::string("\x0a\x05")}) {
+    EXPECT_EQ(
+        RawCall("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", wrong).error_code(),
+        grpc::StatusCode::INVALID_ARGUMENT);
+  }
 }
 
 // A Health.Watch, and what it is told, one status after another.

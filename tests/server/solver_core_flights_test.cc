@@ -66,6 +66,81 @@ TEST_F(SolverCoreFlightsTest, WorkIsFoundByAThreadThatLooksAndByOneThatSleeps) {
   }
 }
 
+class InlineTest : public CoreTest {
+ protected:
+  void StartInline(absl::Duration limit, absl::Duration delay = absl::ZeroDuration()) {
+    Start({.limits = {.max_batch_delay = delay, .max_inline_solve = limit}});
+    server::FactorParams params;
+    params.pin = true;
+    const PendingFactor factor = Factor({system_}, params);
+    clock_.Advance(delay);
+    ASSERT_TRUE(factor->Wait().ok());
+    handle_ = factor->Wait()->systems[0].handle;
+  }
+  PendingSolve SolveOne() { return Solve(handle_, system_.form.shape, 1); }
+  // Whether a Solve that is asked for now is answered before that returns.
+  bool IsInline() {
+    server::SetMayWorkHere(true);
+    const PendingSolve solve = SolveOne();
+    server::SetMayWorkHere(false);
+    const bool answered = solve->answered();
+    clock_.Advance(absl::Milliseconds(1));
+    ExpectSolves(system_, *solve);
+    return answered;
+  }
+
+  const TestSystem system_{6, 3};
+  Handle handle_;
+};
+
+TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
+  StartInline(absl::Milliseconds(1));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(IsInline());
+  // One after a pause; what follows without one is done with others.
+  server::SetMayWorkHere(true);
+  gate_->Close();
+  std::thread first([this] {
+    server::SetMayWorkHere(true);
+    ExpectSolves(system_, *SolveOne());
+  });
+  gate_->WaitForDevice();
+  const PendingSolve second = SolveOne(), third = SolveOne();  // behind the first
+  EXPECT_FALSE(second->answered());
+  EXPECT_FALSE(third->answered());
+  gate_->Open();
+  first.join();
+  ExpectSolves(system_, *second);
+  ExpectSolves(system_, *third);
+  EXPECT_EQ(third->Wait()->cost.batch_requests, 2);
+  EXPECT_TRUE(IsInline());
+  EXPECT_FALSE([&] {  // it has said once that it may
+    server::SetMayWorkHere(true);
+    ExpectSolves(system_, *SolveOne());
+    gate_->Close();
+    const PendingSolve next = SolveOne();
+    const bool answered = next->answered();
+    gate_->Open();
+    ExpectSolves(system_, *next);
+    return answered;
+  }());
+}
+
+TEST_F(InlineTest, ALongOneIsNot) {
+  StartInline(absl::Nanoseconds(1));
+  gate_->Close();
+  server::SetMayWorkHere(true);
+  const PendingSolve solve = SolveOne();
+  server::SetMayWorkHere(false);
+  gate_->WaitForDevice();
+  gate_->Open();
+  ExpectSolves(system_, *solve);
+}
+
+TEST_F(InlineTest, NorOneThatWaitsForCompany) {
+  StartInline(absl::Milliseconds(1), absl::Milliseconds(1));
+  EXPECT_FALSE(IsInline());
+}
+
 TEST_F(SolverCoreFlightsTest, AtMostThreeFly) {
   StartFlying();
   std::vector<PendingSolve> solves;

@@ -47,9 +47,12 @@ struct ClientOptions {
   // waits for the server, up to `timeout`, and says UNAVAILABLE where it shares none. All copies of
   // a client share the memory.
   int64_t shared_memory_bytes = 0;
-  // How long a call looks for its reply before it sleeps; on fewer than 4 processors it sleeps at
-  // once.
-  absl::Duration shared_memory_poll = absl::Microseconds(200);
+  // How long a thread that waits for a call goes on looking for the reply before it sleeps: to be
+  // woken takes longer than a small Solve. Over gRPC it looks only while no other call of the
+  // process waits, and as long as the process has had no session over gRPC and nothing
+  // asynchronous. 0: it sleeps at once. Negative: 200us, or 0 on fewer than 4 processors, where it
+  // would take one from the server.
+  absl::Duration poll = -absl::Microseconds(1);
 };
 
 }  // namespace blockd::client

@@ -1,0 +1,67 @@
+// The threads that take what comes from a completion queue.
+//
+// gRPC 1.51 has one set of connections for the process, at which one thread looks at a time; when
+// that one returns it wakes another to look on, and what it found may be for a third. While little
+// comes one thread does alone: it is woken by what comes and nobody else is, and for `poll` after
+// that it looks without sleeping. The others wait outside of gRPC. They join once it has been
+// kCrowd without finding nothing, and leave when all of them together have taken less than a part
+// of one processor for a while.
+//
+// All that holds only while no other thread of the process waits in gRPC. Else it works, slower.
+#ifndef BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_
+#define BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_
+
+#include <grpcpp/completion_queue.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace blockd::server {
+
+class ServingThreads {
+ public:
+  static constexpr absl::Duration kCrowd = absl::Microseconds(250);
+
+  // `take` has a tag of the queue, on any of `threads` threads, 1 or more. It must not block.
+  ServingThreads(int threads, absl::Duration poll, grpc::CompletionQueue* queue,
+                 std::function<void(void* tag, bool ok)> take);
+  ~ServingThreads();  // after the queue was shut down; takes what it still has
+
+  // Whether all of them serve; else one does alone. For tests.
+  bool together() const { return together_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class End { kOver, kChange };
+
+  void Serve();
+  End ServeAlone();
+  End ServeTogether();
+  // Whether the calling thread is to serve alone from now on, because little comes.
+  bool LeaveOthers(absl::Time now);
+  // False: it is over.
+  bool AwaitCrowd();
+  // Of the processor's, that all threads have taken so far.
+  absl::Duration UsedSeconds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const absl::Duration poll_;
+  grpc::CompletionQueue* const queue_;
+  const std::function<void(void* tag, bool ok)> take_;
+  absl::Mutex mutex_;
+  std::atomic<bool> together_ = true;  // changes under the mutex
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time window_ ABSL_GUARDED_BY(mutex_);    // since when UsedSeconds is looked at
+  absl::Duration used_ ABSL_GUARDED_BY(mutex_);  // then
+  std::vector<pthread_t> ids_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_

@@ -1,0 +1,133 @@
+#include "server/transport/serving_threads.h"
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "tests/support/eventually.h"
+
+namespace blockd::server {
+namespace {
+
+using test::Eventually;
+
+// Something that comes from the queue at once, as often as it is asked for.
+class Event {
+ public:
+  Event(grpc::CompletionQueue* queue, std::function<void()> run)
+      : queue_(queue), run_(std::move(run)) {}
+  void Ask() {
+    alarm_.emplace();
+    alarm_->Set(queue_, gpr_time_0(GPR_CLOCK_REALTIME), this);
+  }
+  static void Take(void* tag, bool /*ok*/) { static_cast<Event*>(tag)->run_(); }
+
+ private:
+  grpc::CompletionQueue* const queue_;
+  const std::function<void()> run_;
+  std::optional<grpc::Alarm> alarm_;
+};
+
+class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
+ protected:
+  void Start(int threads) { serving_.emplace(threads, GetParam(), &queue_, Event::Take); }
+  void End() {
+    if (!serving_) return;
+    queue_.Shutdown();
+    serving_.reset();
+  }
+  void TearDown() override { End(); }
+  bool AwaitCalm() {
+    return Eventually([&] { return !serving_->together(); });
+  }
+
+  grpc::CompletionQueue queue_;
+  std::optional<ServingThreads> serving_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Polls, ServingThreadsTest,
+                         ::testing::Values(absl::ZeroDuration(), absl::Milliseconds(1)),
+                         [](const auto& info) {
+                           return info.param == absl::ZeroDuration() ? "SleepAtOnce" : "Look";
+                         });
+
+TEST_P(ServingThreadsTest, OneDoesAloneWhatComesOneByOne) {
+  Start(4);
+  ASSERT_TRUE(AwaitCalm());
+  // A machine that is busy with something else may let one look like a crowd for a while.
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    std::set<std::thread::id> by;
+    for (int i = 0; i < 20; ++i) {
+      absl::Notification taken;
+      Event event(&queue_, [&] {
+        by.insert(std::this_thread::get_id());
+        taken.Notify();
+      });
+      event.Ask();
+      ASSERT_TRUE(taken.WaitForNotificationWithTimeout(test::kGenerous));
+    }
+    if (by.size() == 1) return;
+    ASSERT_TRUE(AwaitCalm());
+  }
+  ADD_FAILURE() << "more than one thread each time";
+}
+
+TEST_P(ServingThreadsTest, OthersHelpInACrowdAndLeaveAfterIt) {
+  Start(3);
+  ASSERT_TRUE(AwaitCalm());
+  std::atomic<bool> over = false;
+  absl::Mutex mutex;
+  std::set<std::thread::id> by;  // under the mutex
+  std::atomic<int> left = 4;
+  std::vector<std::unique_ptr<Event>> events(4);
+  for (std::unique_ptr<Event>& event : events) {
+    event = std::make_unique<Event>(&queue_, [&] {
+      const absl::Time until = absl::Now() + absl::Microseconds(50);
+      while (absl::Now() < until) {  // a call's work
+      }
+      {
+        absl::MutexLock lock(&mutex);
+        by.insert(std::this_thread::get_id());
+      }
+      if (over) {
+        --left;
+      } else {
+        event->Ask();
+      }
+    });
+  }
+  for (const auto& event : events) event->Ask();
+  EXPECT_TRUE(Eventually([&] {
+    absl::MutexLock lock(&mutex);
+    return by.size() == 3;
+  }));
+  over = true;
+  EXPECT_TRUE(Eventually([&] { return left == 0; }));
+  EXPECT_TRUE(AwaitCalm());
+}
+
+TEST_P(ServingThreadsTest, WhatHasComeIsTakenBeforeTheEnd) {
+  std::atomic<int> taken = 0;
+  std::vector<std::unique_ptr<Event>> events;
+  for (int i = 0; i < 100; ++i) {
+    events.push_back(std::make_unique<Event>(&queue_, [&] { ++taken; }));
+    events.back()->Ask();
+  }
+  Start(2);
+  End();
+  EXPECT_EQ(taken, 100);
+}
+
+}  // namespace
+}  // namespace blockd::server
