@@ -149,7 +149,7 @@ class WireTable {
     const std::string text = OutputOf(absl::StrCat(
         options_.grpc_bench, " --callers=", callers, " --connections=", connections,
         " --bytes=", bytes, " --seconds=", options_.seconds, " --ask=each --service=1x",
-        callers == 1 ? "1" + Looks(" --look") : absl::StrCat(threads),
+        callers == 1 ? absl::StrCat("1", Looks(" --look")) : absl::StrCat(threads),
         socket.empty() ? "" : " --socket=" + socket));
     Echo echo;
     const size_t at = text.find("each");

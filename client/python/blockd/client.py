@@ -339,7 +339,7 @@ class Handle(Factorization):
             priority, timeout: as of `solve`.
 
         Of a batch K is in front, and systems that failed have NaN. An element z(i, j) is off by at
-        most 4 (n + 1) eps max(1, growth / 4) u(i) u(j), where u(i) = sum |z(i, k)| sqrt(a(k, k)); with a
+        most 4 max(n, 2) eps max(1, growth / 4) u(i) u(j), where u(i) = sum |z(i, k)| sqrt(a(k, k)); with a
         border n + p stands for n. Errors as of `solve`.
         """
         return self._run(_inverse.selected_inverse(self._client._core, self._held, parts, first,
