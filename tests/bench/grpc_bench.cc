@@ -31,6 +31,9 @@ ABSL_FLAG(int, connections, 16, "Connections that they share.");
 ABSL_FLAG(int, bytes, 8192, "Of a message, each way.");
 ABSL_FLAG(double, seconds, 2, "For each pair.");
 ABSL_FLAG(std::string, socket, "", "A Unix socket's path, in place of TCP.");
+ABSL_FLAG(int64_t, upload, 0,
+          "More than 0: so many bytes go to the service, in messages of --bytes over all connections "
+          "at once, which it drops. No calls are counted then; --service must be named.");
 ABSL_FLAG(std::string, service, "", "Only this kind of service: QUEUESxTHREADS, or callback.");
 ABSL_FLAG(std::string, ask, "", "Only callers of this kind: each, or a number of threads.");
 ABSL_FLAG(bool, look, false,
@@ -50,6 +53,10 @@ using Clock = std::chrono::steady_clock;
 
 // As blockd and its client have them: no message is cut, none waits for a window.
 constexpr int kFrameBytes = 4 << 20, kWindowBytes = 4 << 20;
+// So have the connections of an upload.
+constexpr int kUploadFrameBytes = (16 << 20) - 1, kUploadWindowBytes = 16 << 20,
+              kUploadBufferBytes = 4 << 20;
+constexpr char kUpload[] = "/bench/Upload";
 
 // What comes next on the queue; false: nothing any more.
 bool Next(grpc::CompletionQueue& queue, void** tag, bool* ok) {
@@ -64,7 +71,7 @@ bool Next(grpc::CompletionQueue& queue, void** tag, bool* ok) {
 
 // ------------------------------------------------------------------------------------ the service
 
-// A call by completion queue: asked for, read, answered.
+// A call by completion queue: asked for, read, answered. A call of kUpload is read to its end.
 class QueuedCall {
  public:
   QueuedCall(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue)
@@ -72,19 +79,31 @@ class QueuedCall {
     service_->RequestCall(&context_, &stream_, queue_, queue_, this);
   }
   void Go(bool ok) {
-    if (!ok || step_ == 2) {
+    const bool upload = step_ == 1 && context_.method() == kUpload;
+    if ((!ok && !upload) || step_ == 2) {
       delete this;
       return;
     }
-    if (step_++ == 0) {
+    if (step_ == 0) {
       new QueuedCall(service_, queue_);
+      step_ = 1;
+      stream_.Read(&message_, this);
+    } else if (upload && ok) {
+      message_.Clear();
       stream_.Read(&message_, this);
     } else {
+      step_ = 2;
+      if (upload) message_ = Nothing();
       stream_.WriteAndFinish(message_, {}, grpc::Status::OK, this);
     }
   }
 
  private:
+  static grpc::ByteBuffer Nothing() {
+    const grpc::Slice nothing;
+    return grpc::ByteBuffer(&nothing, 1);
+  }
+
   grpc::AsyncGenericService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   grpc::GenericServerContext context_;
@@ -165,8 +184,10 @@ std::vector<std::shared_ptr<grpc::Channel>> Connect(const std::string& target, i
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(-1);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
-  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  const bool upload = absl::GetFlag(FLAGS_upload) > 0;
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, upload ? kUploadFrameBytes : kFrameBytes);
+  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, upload ? kUploadWindowBytes : kWindowBytes);
+  if (upload) args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kUploadBufferBytes);
   for (int i = 0; i < connections; ++i) {
     channels.push_back(grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), args));
   }
@@ -215,6 +236,62 @@ void Call(grpc::GenericStub& stub, int calls, Load& load, std::vector<double>* l
       start(one);
     }
   }
+}
+
+// `bytes` of the same memory, in one call.
+bool UploadPart(const std::shared_ptr<grpc::Channel>& channel, const grpc::Slice& message,
+                int64_t bytes) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, kUpload, &queue);
+  const auto done = [&queue] {
+    void* tag;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  call->StartCall(nullptr);
+  bool ok = done();
+  const grpc::ByteBuffer buffer(&message, 1);
+  for (; ok && bytes > 0; bytes -= static_cast<int64_t>(message.size())) {
+    call->Write(buffer, nullptr);
+    ok = done();
+  }
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  if (ok) {
+    call->WritesDone(nullptr);
+    ok = done();
+  }
+  call->Read(&reply, nullptr);
+  ok = done() && ok;
+  call->Finish(&status, nullptr);
+  return done() && ok && status.ok();
+}
+
+int Upload(const std::string& target) {
+  const int connections = absl::GetFlag(FLAGS_connections);
+  const auto channels = Connect(target, connections);
+  const std::string bytes(static_cast<size_t>(absl::GetFlag(FLAGS_bytes)), 'x');
+  const grpc::Slice message(bytes.data(), bytes.size(), grpc::Slice::STATIC_SLICE);
+  const int64_t part = absl::GetFlag(FLAGS_upload) / connections;
+  double seconds = 0;
+  for (int turn = 0; turn < 2; ++turn) {  // the first one connects
+    std::atomic<bool> ok = true;
+    const auto start = Clock::now();
+    std::vector<std::thread> threads;
+    for (const auto& channel : channels) {
+      threads.emplace_back([&] {
+        if (!UploadPart(channel, message, part)) ok = false;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (!ok) return 1;
+  }
+  std::printf("upload %.3f GB/s", 1e-9 * static_cast<double>(part * connections) / seconds);
+  return 0;
 }
 
 // kind: "each" caller is a thread, or so many threads have all calls.
@@ -268,6 +345,7 @@ Child Spawn(const std::vector<std::string>& more) {
       "--bytes=" + std::to_string(absl::GetFlag(FLAGS_bytes)),
       "--seconds=" + std::to_string(absl::GetFlag(FLAGS_seconds)),
       "--socket=" + absl::GetFlag(FLAGS_socket),
+      "--upload=" + std::to_string(absl::GetFlag(FLAGS_upload)),
       std::string("--look=") + (absl::GetFlag(FLAGS_look) ? "true" : "false")};
   args.insert(args.end(), more.begin(), more.end());
   std::vector<char*> argv;
@@ -342,6 +420,9 @@ int main(int argc, char** argv) {
   blockd::bench::program = argv[0];
   const std::string role = absl::GetFlag(FLAGS_role), kind = absl::GetFlag(FLAGS_kind);
   if (role == "server") return blockd::bench::Serve(kind, absl::GetFlag(FLAGS_socket));
+  if (role == "client" && absl::GetFlag(FLAGS_upload) > 0) {
+    return blockd::bench::Upload(absl::GetFlag(FLAGS_target));
+  }
   if (role == "client") return blockd::bench::Ask(kind, absl::GetFlag(FLAGS_target));
   blockd::bench::MeasureAll();
   return 0;

@@ -29,6 +29,7 @@ constexpr char kMpc[] = "--problem=mpc --num_blocks=64 --block_size=16";
 constexpr char kLooks[] = " --poll=1ms";  // of a controller, which has nothing else to do
 constexpr int kMpcBytes = 8192;           // of a right-hand side
 constexpr int kUploadConnections = 8;
+constexpr int kChunkBytes = 1 << 20;
 
 // What a command prints.
 std::string OutputOf(const std::string& command) {
@@ -142,14 +143,17 @@ class WireTable {
             .download = median("download")};
   }
 
+  // As the server has by default.
+  static int ServingThreads() {
+    return std::max<int>(2, static_cast<int>(std::thread::hardware_concurrency()) / 4);
+  }
   // gRPC's empty service of the same shape, with as many threads as the server has, and for one
   // caller one thread that looks as the server's does.
   Echo EchoOf(int callers, int connections, int bytes, const std::string& socket = "") const {
-    const int threads = std::max<int>(2, static_cast<int>(std::thread::hardware_concurrency()) / 4);
     const std::string text = OutputOf(absl::StrCat(
         options_.grpc_bench, " --callers=", callers, " --connections=", connections,
         " --bytes=", bytes, " --seconds=", options_.seconds, " --ask=each --service=1x",
-        callers == 1 ? absl::StrCat("1", Looks(" --look")) : absl::StrCat(threads),
+        callers == 1 ? absl::StrCat("1", Looks(" --look")) : absl::StrCat(ServingThreads()),
         socket.empty() ? "" : " --socket=" + socket));
     Echo echo;
     const size_t at = text.find("each");
@@ -278,10 +282,21 @@ class WireTable {
     }
     const auto size = static_cast<double>(bytes);
     const double rate = size / (tcp.p50 - tcp.compute);
+    const std::string empty =
+        OutputOf(absl::StrCat(options_.grpc_bench, " --upload=", bytes, " --bytes=", kChunkBytes,
+                              " --connections=", kUploadConnections, " --service=1x",
+                              ServingThreads(), " --ask=each"));
+    double by_grpc = 0;
+    const size_t at = empty.find("upload ");
+    if (at == std::string::npos ||
+        std::sscanf(empty.c_str() + at, "upload %lf GB/s", &by_grpc) != 1) {
+      Die("grpc_bench says: " + empty);
+    }
     Row row = {.work = absl::StrFormat("Factor of %.2f GB, TCP, %d connections, without compute",
                                        1e-9 * size, kUploadConnections),
                .ours = Format(1e-9 * rate, "GB/s"),
-               .reference = Format(1e-9 * raw, "GB/s raw TCP")};
+               .reference = absl::StrCat(Format(1e-9 * raw, "GB/s raw TCP"), "; ",
+                                         Format(by_grpc, "GB/s"), ", gRPC's of the same messages")};
     table_.AddAtLeast(row, rate / raw, 0.8, "%");
     table_.Add({.work = absl::StrFormat("Factor of %.2f GB, shared memory, upload", 1e-9 * size),
                 .ours = Format(1e-9 * size / shared.upload, "GB/s"),
