@@ -219,7 +219,7 @@ Lane::Flight* Lane::TakeFlightLocked(absl::Time now, std::vector<EndedWork>* end
   return flights_.back().get();
 }
 
-void Lane::Run(Flight* flight) {
+void Lane::Run(Flight* flight) noexcept {
   // Who comes back keeps its place.
   for (TaskPtr& task : flight->batch) {
     if (!task->is_piece()) task->permit.slot.Reset();

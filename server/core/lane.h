@@ -90,7 +90,8 @@ class Lane {
   bool RunsInlineLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Flight* TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Run(Flight* flight);
+  // Without memory for it the process ends: what it was given could not be answered.
+  void Run(Flight* flight) noexcept;
   // All of it is answered.
   void End(Flight* flight);
   static void Answer(std::vector<EndedWork> ended);

@@ -13,24 +13,23 @@ namespace blockd::server {
 namespace {
 
 namespace proto = grpc::reflection::v1;
-using google::protobuf::DescriptorPool;
-using google::protobuf::FieldDescriptor;
-using google::protobuf::FileDescriptor;
+namespace protobuf = google::protobuf;
 
 constexpr size_t kMostReflectionBytes = 4096;  // of a request
 
-void AddFile(const FileDescriptor* file, absl::flat_hash_set<const FileDescriptor*>& added,
+void AddFile(const protobuf::FileDescriptor* file,
+             absl::flat_hash_set<const protobuf::FileDescriptor*>& added,
              proto::FileDescriptorResponse* reply) {
   if (!added.insert(file).second) return;
-  google::protobuf::FileDescriptorProto description;
+  protobuf::FileDescriptorProto description;
   file->CopyTo(&description);
   description.SerializeToString(reply->add_file_descriptor_proto());
   for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), added, reply);
 }
 
 // Null for what the process does not know.
-const FileDescriptor* FileOf(const proto::ServerReflectionRequest& request) {
-  const DescriptorPool& pool = *DescriptorPool::generated_pool();
+const protobuf::FileDescriptor* FileOf(const proto::ServerReflectionRequest& request) {
+  const protobuf::DescriptorPool& pool = *protobuf::DescriptorPool::generated_pool();
   switch (request.message_request_case()) {
     case proto::ServerReflectionRequest::kFileByFilename:
       return pool.FindFileByName(request.file_by_filename());
@@ -39,7 +38,7 @@ const FileDescriptor* FileOf(const proto::ServerReflectionRequest& request) {
     case proto::ServerReflectionRequest::kFileContainingExtension: {
       const proto::ExtensionRequest& extension = request.file_containing_extension();
       const auto* const type = pool.FindMessageTypeByName(extension.containing_type());
-      const FieldDescriptor* const field =
+      const protobuf::FieldDescriptor* const field =
           type == nullptr ? nullptr
                           : pool.FindExtensionByNumber(type, extension.extension_number());
       return field == nullptr ? nullptr : field->file();
@@ -56,14 +55,14 @@ void SetError(grpc::StatusCode code, const std::string& message,
 }
 
 void FindExtensions(const std::string& name, proto::ServerReflectionResponse* reply) {
-  const DescriptorPool& pool = *DescriptorPool::generated_pool();
+  const protobuf::DescriptorPool& pool = *protobuf::DescriptorPool::generated_pool();
   const auto* const type = pool.FindMessageTypeByName(name);
   if (type == nullptr) return SetError(grpc::StatusCode::NOT_FOUND, "no such type", reply);
-  std::vector<const FieldDescriptor*> extensions;
+  std::vector<const protobuf::FieldDescriptor*> extensions;
   pool.FindAllExtensions(type, &extensions);
   proto::ExtensionNumberResponse* const numbers = reply->mutable_all_extension_numbers_response();
   numbers->set_base_type_name(name);
-  for (const FieldDescriptor* extension : extensions) {
+  for (const protobuf::FieldDescriptor* extension : extensions) {
     numbers->add_extension_number(extension->number());
   }
 }
@@ -85,8 +84,8 @@ proto::ServerReflectionResponse AnswerOf(const std::vector<std::string>& service
       SetError(grpc::StatusCode::INVALID_ARGUMENT, "nothing is asked", &reply);
       break;
     default:
-      if (const FileDescriptor* const file = FileOf(request); file != nullptr) {
-        absl::flat_hash_set<const FileDescriptor*> added;
+      if (const protobuf::FileDescriptor* const file = FileOf(request); file != nullptr) {
+        absl::flat_hash_set<const protobuf::FileDescriptor*> added;
         AddFile(file, added, reply.mutable_file_descriptor_response());
       } else {
         SetError(grpc::StatusCode::NOT_FOUND, "not known here", &reply);

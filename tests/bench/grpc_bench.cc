@@ -31,9 +31,10 @@ ABSL_FLAG(int, connections, 16, "Connections that they share.");
 ABSL_FLAG(int, bytes, 8192, "Of a message, each way.");
 ABSL_FLAG(double, seconds, 2, "For each pair.");
 ABSL_FLAG(std::string, socket, "", "A Unix socket's path, in place of TCP.");
-ABSL_FLAG(int64_t, upload, 0,
-          "More than 0: so many bytes go to the service, in messages of --bytes over all connections "
-          "at once, which it drops. No calls are counted then; --service must be named.");
+ABSL_FLAG(
+    int64_t, upload, 0,
+    "More than 0: so many bytes go to the service, in messages of --bytes over all connections "
+    "at once, which it drops. No calls are counted then; --service must be named.");
 ABSL_FLAG(std::string, service, "", "Only this kind of service: QUEUESxTHREADS, or callback.");
 ABSL_FLAG(std::string, ask, "", "Only callers of this kind: each, or a number of threads.");
 ABSL_FLAG(bool, look, false,

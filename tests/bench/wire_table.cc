@@ -282,10 +282,9 @@ class WireTable {
     }
     const auto size = static_cast<double>(bytes);
     const double rate = size / (tcp.p50 - tcp.compute);
-    const std::string empty =
-        OutputOf(absl::StrCat(options_.grpc_bench, " --upload=", bytes, " --bytes=", kChunkBytes,
-                              " --connections=", kUploadConnections, " --service=1x",
-                              ServingThreads(), " --ask=each"));
+    const std::string empty = OutputOf(absl::StrCat(
+        options_.grpc_bench, " --upload=", bytes, " --bytes=", kChunkBytes,
+        " --connections=", kUploadConnections, " --service=1x", ServingThreads(), " --ask=each"));
     double by_grpc = 0;
     const size_t at = empty.find("upload ");
     if (at == std::string::npos ||
