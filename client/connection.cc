@@ -158,6 +158,11 @@ std::string Connection::FullName(const std::string& method) {
   return method.starts_with('/') ? method : absl::StrCat("/blockd.v1.Solver/", method);
 }
 
+grpc::Status Connection::TooLarge(size_t bytes) {
+  return {grpc::StatusCode::OUT_OF_RANGE,
+          absl::StrCat("a message of ", bytes, " bytes, and ", kMostMessageBytes, " at most")};
+}
+
 // gRPC 1.51 lets one thread of the process at a time look at all connections, and hands that on
 // whenever it returns: one that looks without waiting beside others that sleep sees nothing.
 void Connection::AwaitOnly(grpc::CompletionQueue& queue) const {
@@ -246,18 +251,18 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Fac
     absl::MutexLock lock(&self->mutex_);
     --self->releases_;
   };
-  if (ReleaseSharedLater(self->shared_memory(), held.handle, absl::Now() + kReleaseTime, done)) {
-    return;
-  }
+  const absl::Time until = absl::Now() + kReleaseTime;
+  if (ReleaseSharedLater(self->shared_memory(), held.handle, until, done)) return;
   {
     absl::MutexLock lock(&self->mutex_);
-    self->to_release_.push_back({held.handle, held.route});
+    self->to_release_.push_back({held.handle, held.route, until});
     if (std::exchange(self->releasing_, true)) return;
   }
   try {
     std::thread([self] { self->ReleaseAll(); }).detach();
-  } catch (const std::system_error&) {  // no thread is left for it
-    self->ReleaseAll();
+  } catch (const std::system_error&) {  // no thread is left for it; the next one may find one
+    absl::MutexLock lock(&self->mutex_);
+    self->releasing_ = false;
   }
 }
 
@@ -266,6 +271,7 @@ void Connection::ReleaseAll() {
   for (;;) {
     v1::ReleaseRequest request;
     std::string route;
+    absl::Time until;
     {
       absl::MutexLock lock(&mutex_);
       if (to_release_.empty()) {
@@ -274,6 +280,7 @@ void Connection::ReleaseAll() {
       }
       // Those of one route in one call.
       route = to_release_.front().route;
+      until = to_release_.front().until;
       std::vector<Held> later;
       for (Held& held : to_release_) {
         if (held.route == route && request.handle_size() < kMostReleased) {
@@ -284,10 +291,12 @@ void Connection::ReleaseAll() {
       }
       to_release_ = std::move(later);
     }
-    v1::ReleaseReply reply;
-    grpc::ClientContext context;
-    Prepare(context, absl::Now() + kReleaseTime, route);
-    (void)Ask(context, "Release", request, &reply);
+    if (absl::Now() < until) {
+      v1::ReleaseReply reply;
+      grpc::ClientContext context;
+      Prepare(context, until, route);
+      (void)Ask(context, "Release", request, &reply);
+    }
     absl::MutexLock lock(&mutex_);
     releases_ -= request.handle_size();
   }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -56,14 +57,27 @@ class Connection {
   template <typename Request, typename Reply>
   grpc::Status Ask(grpc::ClientContext& context, const std::string& method, const Request& request,
                    Reply* reply) const {
+    if constexpr (requires {
+                    request.ByteSizeLong();
+                  }) {  // gRPC ends the process of who sends more
+      if (request.ByteSizeLong() > kMostMessageBytes) return TooLarge(request.ByteSizeLong());
+    }
     grpc::CompletionQueue queue;
-    grpc::TemplatedGenericStub<Request, Reply> stub(channel_);
+    grpc::TemplatedGenericStub<Request, grpc::ByteBuffer> stub(channel_);
     const auto call = stub.PrepareUnaryCall(&context, FullName(method), request, &queue);
     call->StartCall();
+    grpc::ByteBuffer received;
     grpc::Status status;
-    call->Finish(reply, &status, nullptr);
+    call->Finish(&received, &status, nullptr);
     AwaitOnly(queue);
-    return status;
+    if (!status.ok()) return status;
+    if (!received.Valid()) return {grpc::StatusCode::UNIMPLEMENTED, "the server sent no message"};
+    if constexpr (std::is_same_v<Reply, grpc::ByteBuffer>) {
+      reply->Swap(&received);
+      return status;
+    } else {
+      return grpc::SerializationTraits<Reply>::Deserialize(&received, reply);
+    }
   }
   // One grpc.health.v1 Check of the whole server.
   absl::Status CheckHealth(grpc::ClientContext& context) const;
@@ -98,7 +112,9 @@ class Connection {
 
  private:
   Connection(const std::string& target, const ClientOptions& options);
+  static constexpr size_t kMostMessageBytes = (size_t{1} << 31) - 1;
   static std::string FullName(const std::string& method);
+  static grpc::Status TooLarge(size_t bytes);
   void ReleaseAll() ABSL_LOCKS_EXCLUDED(mutex_);
   // Until the queue's only event has come.
   void AwaitOnly(grpc::CompletionQueue& queue) const;
@@ -114,6 +130,7 @@ class Connection {
   mutable std::vector<std::unique_ptr<grpc::GenericStub>> bulk_ ABSL_GUARDED_BY(mutex_);
   struct Held {
     std::string handle, route;
+    absl::Time until;  // then it is the server's to mend
   };
   std::vector<Held> to_release_ ABSL_GUARDED_BY(mutex_);
   bool releasing_ ABSL_GUARDED_BY(mutex_) = false;  // somebody takes them

@@ -283,7 +283,8 @@ class Server::Impl {
     state->admin = admin.get();
     if (ServesReflection(options.access, options.entrances())) {
       reflection.emplace(std::vector<std::string>{kServiceName, kAdminName, kHealthServiceName,
-                                                  "grpc.reflection.v1.ServerReflection"});
+                                                  "grpc.reflection.v1.ServerReflection"},
+                         &state->work);
       state->reflection = &*reflection;
     }
     return absl::OkStatus();

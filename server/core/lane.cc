@@ -14,6 +14,8 @@ constexpr double kSurely = 0.5;
 constexpr double kLearning = 0.1;
 constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
 
+// What threads that were woken late have done to it says nothing of a thread that is awake.
+constexpr double kInlineCorrection = 1.5;
 // Answers that are few.
 constexpr size_t kFewAnswers = 2;
 
@@ -72,8 +74,9 @@ absl::Status Lane::Push(TaskPtr& task) {
         return DeadlineUnreachableError({.predicted = predicted, .left = left});
       }
     }
+    const bool refines = task->ticket().refines;
     scheduler_.Push(std::move(task), now);
-    if (RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
+    if (!refines && RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
     // Else the thread looks at the queue when a flight is done.
     if (flight == nullptr && HasRoomLocked()) SignalWorkLocked();
   }
@@ -87,9 +90,10 @@ absl::Status Lane::Push(TaskPtr& task) {
 }
 
 bool Lane::RunsInlineLocked(absl::Time now) const {
-  return may_work_here && flights_.empty() && scheduler_.size() == 1 &&
-         scheduler_.NextClose() <= now &&
-         absl::Seconds(scheduler_.seconds() * std::min(correction_, 1.0)) <= max_inline_;
+  return may_work_here && max_inline_ > absl::ZeroDuration() && flights_.empty() &&
+         scheduler_.size() == 1 && scheduler_.NextClose() <= now &&
+         absl::Seconds(scheduler_.seconds() * std::min(correction_, kInlineCorrection)) <=
+             max_inline_;
 }
 
 double Lane::RunningSecondsLocked(absl::Time now) const {
@@ -273,7 +277,7 @@ void Lane::End(Flight* flight) {
     }
     // The one before it may have been in the way of its completion.
     if (!flights_.empty() || fed_) done_.Signal();
-    if (!scheduler_.empty() && HasRoomLocked()) SignalWorkLocked();
+    if ((stop_ || !scheduler_.empty()) && HasRoomLocked()) SignalWorkLocked();
     TaskPtr& first = over->batch[0];
     if (!first->unfinished) return;
     first->unfinished = false;

@@ -65,6 +65,7 @@ struct Ticket {
   double seconds = 0;           // that it would take alone, as predicted
   double marginal_seconds = 0;  // that a batch takes longer with it
   double piece_seconds = 0;     // it may run in pieces that take at least this; 0: in one
+  bool refines = false;         // and may take several times as long
   int64_t items = 0;
   int64_t bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
@@ -97,7 +99,7 @@ proto::ServerReflectionResponse AnswerOf(const std::vector<std::string>& service
 
 }  // namespace
 
-// Answers one request after another, until none comes any more.
+// Answers one request after another, on a work thread, until none comes any more.
 class Reflection::Call final : public ServerCall {
  public:
   Call(Reflection* reflection, std::unique_ptr<IncomingCall> incoming)
@@ -106,26 +108,47 @@ class Reflection::Call final : public ServerCall {
  private:
   void OnBegin() override { Read(); }
   void OnRead(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
-    proto::ServerReflectionRequest request;
+    if (!ok) return End(grpc::Status::OK);
     const bool valid =
-        message().Length() <= kMostReflectionBytes && ParseMessage(message(), &request);
+        message().Length() <= kMostReflectionBytes && ParseMessage(message(), &request_);
     message().Clear();
     if (!valid) {
-      return Finish(
+      return End(
           {grpc::StatusCode::INVALID_ARGUMENT, "no ServerReflectionRequest, or a very long one"});
     }
-    Write(SerializeMessage(AnswerOf(reflection_->services_, std::move(request))));
+    reflection_->work_->Post(Shared(shared_from_this(), &answer_));
+  }
+  void Answer() noexcept {
+    Guard([this] {
+      const grpc::ByteBuffer answer =
+          SerializeMessage(AnswerOf(reflection_->services_, std::move(request_)));
+      absl::MutexLock lock(&mutex_);
+      if (!ended_) Write(answer);
+    });
   }
   void OnWritten(bool ok) override {
-    if (!ok) return Finish(grpc::Status::CANCELLED);
-    Read();
+    if (!ok) return End(grpc::Status::CANCELLED);
+    absl::MutexLock lock(&mutex_);
+    if (!ended_) Read();
   }
-  void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
   void OnDone() override {}
-  void OnFailure(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+  void OnFailure(const absl::Status& status) override { End(ToGrpcStatus(status)); }
+
+  // Whatever else another thread is about to start is not started any more.
+  void End(const grpc::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+    }
+    Finish(status);
+  }
 
   Reflection* const reflection_;
+  proto::ServerReflectionRequest request_;
+  MemberTask<Call, &Call::Answer> answer_{this};
+  absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 std::shared_ptr<ServerCall> Reflection::MakeCall(std::string_view method,

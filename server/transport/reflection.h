@@ -1,5 +1,5 @@
-// grpc.reflection.v1 and v1alpha, whose messages are the same, on the threads that serve all other
-// calls. gRPC's own service of it has threads beside them (health.h).
+// grpc.reflection.v1 and v1alpha, whose messages are the same, on the threads of all other calls.
+// gRPC's own service of it has threads beside them (health.h).
 //
 // Thread-safe.
 #ifndef BLOCKD_SERVER_TRANSPORT_REFLECTION_H_
@@ -8,18 +8,22 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "server/transport/call_tracker.h"
+#include "server/transport/executor.h"
 #include "server/transport/server_call.h"
 
 namespace blockd::server {
 
 class Reflection {
  public:
-  // What it lists. It describes whatever the process has a descriptor of.
-  explicit Reflection(std::vector<std::string> services) : services_(std::move(services)) {}
+  // What it lists. It describes whatever the process has a descriptor of. `work` outlives the
+  // calls.
+  Reflection(std::vector<std::string> services, Executor* work)
+      : services_(std::move(services)), work_(work) {}
 
   // Null, and `incoming` as it was, if the method is another one. This outlives the call. No drain
   // waits for such calls.
@@ -32,6 +36,7 @@ class Reflection {
   class Call;
 
   const std::vector<std::string> services_;
+  Executor* const work_;
   CallTracker calls_;
 };
 

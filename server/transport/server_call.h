@@ -1,9 +1,10 @@
 // ServerCall is one call of gRPC on a completion queue of our own: what it reads, writes and how it
 // ends. All kinds of calls, unary ones and streams, derive from it.
 //
-// What it is told (On...) comes from the one thread of its queue, one after another, but for
-// OnLook. Read, Greet, Write and Finish may be called from any thread. A call lives while gRPC
-// knows one of its tags, and as long as somebody holds it.
+// What it is told (On...) comes from the threads of its queue: what has been read, and what has
+// been written, in their order, but OnCancel and OnLook beside them. Read, Greet, Write and Finish
+// may be called from any thread. A call lives while gRPC knows one of its tags, and as long as
+// somebody holds it.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 

@@ -1,5 +1,6 @@
 #include "server/transport/serving_threads.h"
 
+#include <chrono>
 #include <ctime>
 #include <utility>
 
@@ -20,6 +21,11 @@ constexpr double kCalm = 0.7;
 // How long one of them waits before it looks whether it has become calm.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
+// Of a clock that is never set.
+absl::Time Now() {
+  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
 absl::Duration UsedBy(pthread_t thread) {
   clockid_t clock;
   timespec used{};
@@ -31,7 +37,7 @@ absl::Duration UsedBy(pthread_t thread) {
 
 ServingThreads::ServingThreads(int threads, absl::Duration poll, grpc::CompletionQueue* queue,
                                std::function<void(void* tag, bool ok)> take)
-    : poll_(poll), queue_(queue), take_(std::move(take)), window_(absl::Now()) {
+    : poll_(poll), queue_(queue), take_(std::move(take)), window_(Now()) {
   absl::MutexLock lock(&mutex_);
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { Serve(); });
@@ -59,32 +65,32 @@ void ServingThreads::Serve() {
 ServingThreads::End ServingThreads::ServeAlone() {
   void* tag = nullptr;
   bool ok = false;
-  absl::Time free = absl::Now(), last = free;  // when nothing was found, and an event
+  absl::Time free = Now(), last = free;  // when nothing was found, and an event
   for (;;) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = Now();
     switch (queue_->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC))) {
       case grpc::CompletionQueue::SHUTDOWN:
         return End::kOver;
       case grpc::CompletionQueue::GOT_EVENT:
         take_(tag, ok);
-        last = absl::Now();
+        last = Now();
         break;
       case grpc::CompletionQueue::TIMEOUT:
-        const absl::Time now = absl::Now();
+        const absl::Time now = Now();
         if (now - start < kNothing) {
           free = now;
           SetMayWorkHere(true);
         }
         if (now - last < poll_ || now - free >= kCrowd) break;
         if (!queue_->Next(&tag, &ok)) return End::kOver;
-        free = absl::Now();
+        free = Now();
         take_(tag, ok);
-        last = absl::Now();
+        last = Now();
         break;
     }
-    if (absl::Now() - free < kCrowd) continue;
+    if (Now() - free < kCrowd) continue;
     absl::MutexLock lock(&mutex_);
-    window_ = absl::Now();
+    window_ = Now();
     used_ = UsedSeconds();
     together_ = true;
     return End::kChange;
@@ -100,7 +106,7 @@ ServingThreads::End ServingThreads::ServeTogether() {
     const auto next = queue_->AsyncNext(&tag, &ok, until);
     if (next == grpc::CompletionQueue::SHUTDOWN) return End::kOver;
     if (next == grpc::CompletionQueue::GOT_EVENT) take_(tag, ok);
-    if (together() && LeaveOthers(absl::Now())) return End::kChange;
+    if (together() && LeaveOthers(Now())) return End::kChange;
   }
 }
 

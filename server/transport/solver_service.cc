@@ -170,6 +170,9 @@ class ReleaseCall final : public CallOf<v1::ReleaseRequest> {
   using CallOf::CallOf;
 
  private:
+  // Each handle of it is work.
+  size_t ShortBytes() const override { return 4096; }
+
   void Start() override {
     if (request_.handle_size() == 0) {
       return Fail(InvalidFieldError("handle", "0 handles", "at least 1"));

@@ -26,7 +26,7 @@ void UnaryCall::OnRead(bool ok) {
   }
   came_ = true;
   if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return Fail(status);
-  if (message().Length() <= kShortMessageBytes && !IsLong()) return HandleMessage();
+  if (message().Length() <= ShortBytes() && !IsLong()) return HandleMessage();
   state_->work.Post(Shared(shared_from_this(), &handle_task_));
 }
 

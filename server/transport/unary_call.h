@@ -32,6 +32,8 @@ class UnaryCall : public ServerCall {
   virtual absl::Status ReadRequest() { return Parse(message()); }
   // Whether Start takes too long for a thread that serves, however small the request is.
   virtual bool IsLong() const { return false; }
+  // Of a message that is not long.
+  virtual size_t ShortBytes() const { return kShortMessageBytes; }
   // Whether it asks for work, which is refused while memory is short before its request is read.
   virtual bool IsWork() const { return false; }
   // After AnswerSoon.

@@ -153,7 +153,7 @@ class FuzzedCaller {
 
   SolverCore& core_;
   ServiceState state_;
-  Reflection reflection_{{"blockd.v1.Solver"}};
+  Reflection reflection_{{"blockd.v1.Solver"}, &state_.work};
 };
 
 }  // namespace blockd::server

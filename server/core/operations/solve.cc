@@ -46,6 +46,7 @@ void SolveOperation::WriteTicket(SolveTask& task) const {
   // More columns than one cost little more than one: a piece has some.
   ticket.piece_seconds = task.left > 1 ? kPiece * PredictedSeconds(task, 1) : 0;
   ticket.items = task.left;
+  ticket.refines = Measures(task.request->params, *task.parts[0].pin);
   const Factorization& first = *task.parts[0].pin;  // most are alike
   ticket.bytes = task.left * first.rows() * ScalarBytes(first.shape().scalar);
   task.set_ticket(std::move(ticket));
