@@ -14,6 +14,8 @@ namespace {
 // What a look that finds nothing takes at most; one that takes longer has read something that is
 // no event yet.
 constexpr absl::Duration kNothing = absl::Microseconds(10);
+// So many looks in a row at least have found something in a crowd: one may only have been slow.
+constexpr int kCrowdLooks = 4;
 // How long they serve together at least, and how much of a processor they take together at most
 // where one of them could do alone.
 constexpr absl::Duration kWindow = absl::Milliseconds(10);
@@ -66,6 +68,7 @@ ServingThreads::End ServingThreads::ServeAlone() {
   void* tag = nullptr;
   bool ok = false;
   absl::Time free = Now(), last = free;  // when nothing was found, and an event
+  int looks = 0;                         // since nothing was
   for (;;) {
     const absl::Time start = Now();
     switch (queue_->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC))) {
@@ -74,21 +77,26 @@ ServingThreads::End ServingThreads::ServeAlone() {
       case grpc::CompletionQueue::GOT_EVENT:
         take_(tag, ok);
         last = Now();
+        ++looks;
         break;
       case grpc::CompletionQueue::TIMEOUT:
         const absl::Time now = Now();
         if (now - start < kNothing) {
           free = now;
+          looks = 0;
           SetMayWorkHere(true);
+        } else {
+          ++looks;
         }
-        if (now - last < poll_ || now - free >= kCrowd) break;
+        if (now - last < poll_ || (looks >= kCrowdLooks && now - free >= kCrowd)) break;
         if (!queue_->Next(&tag, &ok)) return End::kOver;
         free = Now();
+        looks = 0;
         take_(tag, ok);
         last = Now();
         break;
     }
-    if (Now() - free < kCrowd) continue;
+    if (looks < kCrowdLooks || Now() - free < kCrowd) continue;
     absl::MutexLock lock(&mutex_);
     window_ = Now();
     used_ = UsedSeconds();
