@@ -57,9 +57,8 @@ class Connection {
   template <typename Request, typename Reply>
   grpc::Status Ask(grpc::ClientContext& context, const std::string& method, const Request& request,
                    Reply* reply) const {
-    if constexpr (requires {
-                    request.ByteSizeLong();
-                  }) {  // gRPC ends the process of who sends more
+    // gRPC ends the process of who sends more.
+    if constexpr (requires { request.ByteSizeLong(); }) {
       if (request.ByteSizeLong() > kMostMessageBytes) return TooLarge(request.ByteSizeLong());
     }
     grpc::CompletionQueue queue;
