@@ -14,12 +14,14 @@ namespace {
 // What a look that finds nothing takes at most; one that takes longer has read something that is
 // no event yet.
 constexpr absl::Duration kNothing = absl::Microseconds(10);
-// So many looks in a row at least have found something in a crowd: one may only have been slow.
-constexpr int kCrowdLooks = 4;
+// So many looks in a row at least have found something in a crowd: one may only have taken long.
+constexpr int kCrowdFinds = 4;
 // How long they serve together at least, and how much of a processor they take together at most
 // where one of them could do alone.
 constexpr absl::Duration kWindow = absl::Milliseconds(10);
 constexpr double kCalm = 0.7;
+// How much of a processor one takes at least that is held.
+constexpr double kBusy = 0.5;
 // How long one of them waits before it looks whether it has become calm.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
@@ -55,7 +57,7 @@ void ServingThreads::Serve() {
   MarkTransportThread();
   End end = ServeTogether();
   while (end != End::kOver) {
-    // Who ends the others' turn serves alone; who ends its own lets all serve.
+    // Who ends the others' turn serves alone, until it or one that watches lets all serve.
     end = ServeAlone();
     SetMayWorkHere(false);
     if (end == End::kChange) end = ServeTogether();
@@ -67,42 +69,50 @@ void ServingThreads::Serve() {
 ServingThreads::End ServingThreads::ServeAlone() {
   void* tag = nullptr;
   bool ok = false;
-  absl::Time free = Now(), last = free;  // when nothing was found, and an event
-  int looks = 0;                         // since nothing was
-  for (;;) {
+  absl::Time last = Now();  // an event
+  int finds = 0;            // in a row
+  absl::Duration since,
+      until;  // what this thread has used of a processor, at the first and the last
+  const auto find = [&](absl::Duration used) {
+    until = used;
+    if (finds++ == 0) since = until;
+  };
+  const int64_t term = term_.load(std::memory_order_relaxed);
+  while (!IsTogether(term) && term_.load(std::memory_order_relaxed) == term) {
     const absl::Time start = Now();
+    looks_.fetch_add(1, std::memory_order_relaxed);
     switch (queue_->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC))) {
       case grpc::CompletionQueue::SHUTDOWN:
         return End::kOver;
       case grpc::CompletionQueue::GOT_EVENT:
         take_(tag, ok);
         last = Now();
-        ++looks;
+        find(UsedBy(pthread_self()));
         break;
       case grpc::CompletionQueue::TIMEOUT:
         const absl::Time now = Now();
-        if (now - start < kNothing) {
-          free = now;
-          looks = 0;
-          SetMayWorkHere(true);
-        } else {
-          ++looks;
+        bool nothing = now - start < kNothing;
+        if (!nothing) {  // or no processor was free
+          const absl::Duration used = UsedBy(pthread_self());
+          nothing = finds > 0 && used - until < kNothing;
+          if (!nothing) find(used);
         }
-        if (now - last < poll_ || (looks >= kCrowdLooks && now - free >= kCrowd)) break;
+        if (nothing) {
+          finds = 0;
+          SetMayWorkHere(true);
+        }
+        if (now - last < poll_ || (finds > 0 && until - since >= kCrowd)) break;
         if (!queue_->Next(&tag, &ok)) return End::kOver;
-        free = Now();
-        looks = 0;
+        finds = 0;
         take_(tag, ok);
         last = Now();
         break;
     }
-    if (looks < kCrowdLooks || Now() - free < kCrowd) continue;
+    if (finds < kCrowdFinds || until - since < kCrowd) continue;
     absl::MutexLock lock(&mutex_);
-    window_ = Now();
-    used_ = UsedSeconds();
-    together_ = true;
-    return End::kChange;
+    if (term_ == term) NextTerm();
   }
+  return End::kChange;
 }
 
 ServingThreads::End ServingThreads::ServeTogether() {
@@ -121,8 +131,34 @@ ServingThreads::End ServingThreads::ServeTogether() {
 bool ServingThreads::AwaitCrowd() {
   const auto comes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return together() || over_; };
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(&comes));
+  if (watched_) {
+    mutex_.Await(absl::Condition(&comes));
+    return !over_;
+  }
+  watched_ = true;
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&comes), kHeld)) {
+    if (IsHeld()) NextTerm();
+  }
+  watched_ = false;
   return !over_;
+}
+
+bool ServingThreads::IsHeld() {
+  const absl::Time now = Now();
+  const absl::Duration used = UsedSeconds();
+  const int64_t looks = looks_.load(std::memory_order_relaxed);
+  const bool held = looks == looks_then_ && used - used_ > kBusy * (now - window_);
+  looks_then_ = looks;
+  window_ = now;
+  used_ = used;
+  return held;
+}
+
+void ServingThreads::NextTerm() {
+  window_ = Now();
+  used_ = UsedSeconds();
+  looks_then_ = -1;
+  ++term_;
 }
 
 bool ServingThreads::LeaveOthers(absl::Time now) {
@@ -133,7 +169,7 @@ bool ServingThreads::LeaveOthers(absl::Time now) {
     calm = used - used_ < kCalm * (now - window_);
     window_ = now;
     used_ = used;
-    if (calm) together_ = false;
+    if (calm) NextTerm();
   }
   mutex_.Unlock();
   return calm;

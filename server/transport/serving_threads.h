@@ -3,9 +3,10 @@
 // gRPC 1.51 has one set of connections for the process, at which one thread looks at a time; when
 // that one returns it wakes another to look on, and what it found may be for a third. While little
 // comes one thread does alone: it is woken by what comes and nobody else is, and for `poll` after
-// that it looks without sleeping. The others wait outside of gRPC. They join once it has been
-// kCrowd without finding nothing, and leave when all of them together have taken less than a part
-// of one processor for a while.
+// that it looks without sleeping. The others wait outside of gRPC. They join once it has worked
+// for kCrowd without a look that finds nothing, and leave when all of them together have taken less
+// than a part of one processor for a while. They join as well when it has been busy for kHeld and
+// not come back: gRPC returns to nobody while a connection has more to read, whatever it reads.
 //
 // All that holds only while no other thread of the process waits in gRPC. Else it works, slower.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_
@@ -15,6 +16,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -28,6 +30,7 @@ namespace blockd::server {
 class ServingThreads {
  public:
   static constexpr absl::Duration kCrowd = absl::Microseconds(250);
+  static constexpr absl::Duration kHeld = absl::Milliseconds(50);
 
   // `take` has a tag of the queue, on any of `threads` threads, 1 or more. It must not block.
   ServingThreads(int threads, absl::Duration poll, grpc::CompletionQueue* queue,
@@ -35,10 +38,12 @@ class ServingThreads {
   ~ServingThreads();  // after the queue was shut down; takes what it still has
 
   // Whether all of them serve; else one does alone. For tests.
-  bool together() const { return together_.load(std::memory_order_relaxed); }
+  bool together() const { return IsTogether(term_.load(std::memory_order_relaxed)); }
 
  private:
   enum class End { kOver, kChange };
+  // All serve in even terms, one does in odd ones.
+  static constexpr bool IsTogether(int64_t term) { return term % 2 == 0; }
 
   void Serve();
   End ServeAlone();
@@ -47,6 +52,9 @@ class ServingThreads {
   bool LeaveOthers(absl::Time now);
   // False: it is over.
   bool AwaitCrowd();
+  // Whether the one that serves alone has been busy since this was asked last and not come back.
+  bool IsHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NextTerm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of the processor's, that all threads have taken so far.
   absl::Duration UsedSeconds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -54,10 +62,13 @@ class ServingThreads {
   grpc::CompletionQueue* const queue_;
   const std::function<void(void* tag, bool ok)> take_;
   absl::Mutex mutex_;
-  std::atomic<bool> together_ = true;  // changes under the mutex
+  std::atomic<int64_t> term_ = 0;   // changes under the mutex
+  std::atomic<int64_t> looks_ = 0;  // of those that served alone
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time window_ ABSL_GUARDED_BY(mutex_);    // since when UsedSeconds is looked at
-  absl::Duration used_ ABSL_GUARDED_BY(mutex_);  // then
+  bool watched_ ABSL_GUARDED_BY(mutex_) = false;     // by one of those that wait
+  int64_t looks_then_ ABSL_GUARDED_BY(mutex_) = -1;  // when IsHeld was asked
+  absl::Time window_ ABSL_GUARDED_BY(mutex_);        // since when UsedSeconds is looked at
+  absl::Duration used_ ABSL_GUARDED_BY(mutex_);      // then
   std::vector<pthread_t> ids_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };

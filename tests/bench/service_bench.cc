@@ -58,7 +58,6 @@ using client::FactorHandle;
 using client::SolverClient;
 
 constexpr int64_t kQuickUploadBytes = int64_t{4} << 20;
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 struct Options : Flags {
   std::string target;
@@ -114,7 +113,7 @@ class Bench {
  private:
   SolverClient Connected(int upload_connections) {
     client::ClientOptions settings;
-    settings.chunk_bytes = kChunkBytes;
+    settings.chunk_bytes = kUploadChunkBytes;
     settings.upload_connections = upload_connections;
     return Must(SolverClient::Connect(target_, settings));
   }

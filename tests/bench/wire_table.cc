@@ -29,7 +29,6 @@ constexpr char kMpc[] = "--problem=mpc --num_blocks=64 --block_size=16";
 constexpr char kLooks[] = " --poll=1ms";  // of a controller, which has nothing else to do
 constexpr int kMpcBytes = 8192;           // of a right-hand side
 constexpr int kUploadConnections = 8;
-constexpr int kChunkBytes = 1 << 20;
 
 // What a command prints.
 std::string OutputOf(const std::string& command) {
@@ -283,7 +282,7 @@ class WireTable {
     const auto size = static_cast<double>(bytes);
     const double rate = size / (tcp.p50 - tcp.compute);
     const std::string empty = OutputOf(absl::StrCat(
-        options_.grpc_bench, " --upload=", bytes, " --bytes=", kChunkBytes,
+        options_.grpc_bench, " --upload=", bytes, " --bytes=", kUploadChunkBytes,
         " --connections=", kUploadConnections, " --service=1x", ServingThreads(), " --ask=each"));
     double by_grpc = 0;
     const size_t at = empty.find("upload ");

@@ -10,6 +10,8 @@
 
 namespace blockd::bench {
 
+constexpr int64_t kUploadChunkBytes = int64_t{1} << 20;  // of a matrix, a message
+
 struct WireOptions {
   std::string blockd, blockctl, grpc_bench;  // the programs
   std::string backend;                       // the server's --backend

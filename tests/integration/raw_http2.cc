@@ -55,9 +55,14 @@ bool RawHttp2::Send(const std::string& bytes) {
   return !closed_;
 }
 
+std::string RawHttp2::Frame(uint8_t type, uint8_t flags, uint32_t stream,
+                            const std::string& payload) {
+  return BigEndian(payload.size(), 3) + static_cast<char>(type) + static_cast<char>(flags) +
+         BigEndian(stream, 4) + payload;
+}
+
 bool RawHttp2::SendFrame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
-  return Send(BigEndian(payload.size(), 3) + static_cast<char>(type) + static_cast<char>(flags) +
-              BigEndian(stream, 4) + payload);
+  return Send(Frame(type, flags, stream, payload));
 }
 
 bool RawHttp2::Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings) {

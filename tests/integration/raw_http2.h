@@ -27,6 +27,8 @@ class RawHttp2 {
   // False once the server has closed the connection. Reads and counts what the server says
   // meanwhile, so that neither waits for the other.
   bool Send(const std::string& bytes);
+  static std::string Frame(uint8_t type, uint8_t flags, uint32_t stream,
+                           const std::string& payload);
   bool SendFrame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload);
   // The preface, with these settings.
   bool Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings = {});

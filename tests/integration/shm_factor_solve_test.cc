@@ -15,8 +15,9 @@ namespace blockd::test {
 namespace {
 
 constexpr uint64_t kBeyond = std::numeric_limits<uint64_t>::max();
+// In the data: where things are put, bytes of a reply's room and of a system.
 constexpr uint64_t kReply = 0, kMessage = 64 << 10, kDescribed = 128 << 10, kData = 192 << 10,
-                   kEach = 32 << 10;  // in the data: where things are put, and bytes of a system
+                   kRoom = 8 << 10, kEach = 32 << 10;
 
 class ShmFactorSolveTest : public ShmTest {
  protected:
@@ -60,8 +61,9 @@ class ShmFactorSolveTest : public ShmTest {
     request.message_offset = caller_->data() + kMessage;
     request.message_bytes = message.size();
     std::memcpy(caller_->at(request.message_offset), message.data(), message.size());
-    request.reply_offset = caller_->data() + kReply;
-    request.reply_bytes = kMessage;
+    // A room of its own: several may be under way.
+    request.reply_offset = caller_->data() + kReply + request.id % (kMessage / kRoom) * kRoom;
+    request.reply_bytes = kRoom;
     return request;
   }
   v1::ShmRequest Request(const v1::FactorSolveRequest& message, const v1::ShmFactorSolve& system) {
@@ -260,7 +262,7 @@ TEST_F(ShmFactorSolveTest, OneIsCancelledOneIsLateAndADrainRefuses) {
   const v1::ShmRequest first = Request(message, system);
   caller_->Put(first);
   gate_->WaitForDevice();
-  const v1::ShmRequest second = Request(message, system);
+  const v1::ShmRequest second = Request(message, Put(1, Matrix(3), Rhs(1)));
   caller_->Put(second);
   ASSERT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 1; }));
   v1::ShmRequest cancel{};
@@ -273,11 +275,11 @@ TEST_F(ShmFactorSolveTest, OneIsCancelledOneIsLateAndADrainRefuses) {
     ASSERT_TRUE(reply.has_value());
     EXPECT_EQ(reply->code, reply->id == second.id ? grpc::StatusCode::CANCELLED : 0);
   }
-  v1::ShmRequest late = Request(message, system);
+  v1::ShmRequest late = Request(message, Put(2, Matrix(3), Rhs(1)));
   late.timeout_nanoseconds = 1'000'000;
   EXPECT_EQ(caller_->Ask(late).code, grpc::StatusCode::DEADLINE_EXCEEDED);
   server().StartDrain();
-  const v1::ShmRequest refused = Request(message, system);
+  const v1::ShmRequest refused = Request(message, Put(3, Matrix(3), Rhs(1)));
   EXPECT_TRUE(IsRetryLater(caller_->StatusOf(refused, caller_->Ask(refused))));
   gate_->Open();
   EXPECT_EQ(caller_->Take()->code, 0);

@@ -137,6 +137,27 @@ TEST_P(ServingThreadsTest, OthersHelpInACrowdAndLeaveAfterIt) {
   End();
 }
 
+TEST_P(ServingThreadsTest, OthersJoinWhenTheOneIsHeld) {
+  Start(3);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(AwaitCalm());
+    std::atomic<bool> helped = false, over = false;
+    Event held(&queue_, [&] {
+      // As gRPC is while a peer sends faster than it reads.
+      const absl::Time until = absl::Now() + absl::Seconds(20);
+      while (!helped && absl::Now() < until) {
+      }
+      EXPECT_TRUE(helped);
+      over = true;
+    });
+    Event other(&queue_, [&] { helped = true; });
+    held.Ask();
+    other.Ask();
+    EXPECT_TRUE(Eventually([&] { return over.load(); }));
+  }
+  End();
+}
+
 TEST_P(ServingThreadsTest, WhatHasComeIsTakenBeforeTheEnd) {
   std::atomic<int> taken = 0;
   std::vector<std::unique_ptr<Event>> events;
