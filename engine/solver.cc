@@ -172,10 +172,16 @@ absl::StatusOr<StagedMatrix> Solver::Stage(const MatrixForm& form) {
 }
 
 absl::Status Solver::Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes) {
-  const int64_t size = static_cast<int64_t>(bytes.size());
+  return Write(staged, offset, {&bytes, 1});
+}
+
+absl::Status Solver::Write(StagedMatrix& staged, int64_t offset,
+                           std::span<const Backend::HostPiece> pieces) {
+  int64_t size = 0;
+  for (const Backend::HostPiece piece : pieces) size += std::ssize(piece);
   absl::Status status = CheckRange(staged, offset, size);
   if (!status.ok()) return status;
-  return backend_->Write(staged.data() + offset, bytes.data(), size);
+  return backend_->Write(staged.data() + offset, pieces);
 }
 
 absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes) {

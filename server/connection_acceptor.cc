@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/core/thread_name.h"
 #include "server/logging.h"
 
 namespace blockd::server {
@@ -71,6 +72,7 @@ int64_t ConnectionAcceptor::refused() const {
 }
 
 void ConnectionAcceptor::Loop() {
+  NameThread("accept");
   std::vector<pollfd> watched = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
   for (const FileDescriptor& socket_fd : listener_.sockets) {
     watched.push_back({.fd = socket_fd.get(), .events = POLLIN, .revents = 0});

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "server/core/thread_name.h"
+
 namespace blockd::server {
 
 LogBuffer::LogBuffer(int fd, int64_t bytes, Epilogue epilogue)
@@ -53,6 +55,7 @@ int64_t LogBuffer::dropped() const {
 }
 
 void LogBuffer::Loop() {
+  NameThread("log");
   const auto asked = [this]()
                          ABSL_NO_THREAD_SAFETY_ANALYSIS { return !waiting_.empty() || stopping_; };
   std::string text;

@@ -91,12 +91,12 @@ void UnblockStopSignals() {
 
 // Received bytes lie in pieces of up to some MiB that live for one message. By default each would
 // be mapped anew and its pages cleared, which takes longer than receiving it: they are kept
-// instead. Each arena keeps the most that its threads ever had at once. So there are few: with one
-// for each thread the process would grow for hours.
+// instead. Each arena keeps the most that its threads ever had at once, so there are not as many as
+// threads, of which most are idle, but enough that those at work do not wait for each other.
 void KeepLargePieces() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
-  mallopt(M_ARENA_MAX, std::max(2, blockd::server::MachineProcessors() / 4));
+  mallopt(M_ARENA_MAX, std::max(2, blockd::server::MachineProcessors()));
 }
 
 void WarnOfSlowBlas() {

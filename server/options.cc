@@ -121,6 +121,10 @@ ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
 ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
           "Threads that take calls, as many that answer them, and twice as many for what takes "
           "long; 0: one for four processors, from 2 to 16.");
+ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
+          "Queues that share the connections and these threads: 1 is best for few callers, 2 carry "
+          "more of many. With GRPC_POLL_STRATEGY=poll in the environment one for each thread "
+          "carries large uploads best.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
           "Time without a byte after which an upload that is not complete ends with "
           "DEADLINE_EXCEEDED, as 30s.");
@@ -249,6 +253,8 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
   status.Update(CheckNumber("max_resets_per_second", o.max_resets_per_second, 0, kMany));
   status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
+  status.Update(CheckNumber("serving_queues", o.serving_queues, 1,
+                            o.serving_threads > 0 ? o.serving_threads : 256));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
   status.Update(CheckBytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second, 0, kTiB));
   status.Update(CheckDuration("max_upload_duration", o.max_upload_duration, ms, day));
@@ -372,6 +378,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.max_resets_per_second = absl::GetFlag(FLAGS_max_resets_per_second);
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   o.serving_threads = absl::GetFlag(FLAGS_serving_threads);
+  o.serving_queues = absl::GetFlag(FLAGS_serving_queues);
   o.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   o.min_upload_bytes_per_second = absl::GetFlag(FLAGS_min_upload_bytes_per_second).bytes;
   o.max_upload_duration = absl::GetFlag(FLAGS_max_upload_duration);
@@ -456,6 +463,7 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_resets_per_second", o.max_resets_per_second);
   bytes("grpc_memory_bytes", o.grpc_memory_bytes);
   number("serving_threads", o.serving_threads);
+  number("serving_queues", o.serving_queues);
   bytes("max_shared_memory_bytes", o.shared_memory.max_bytes);
   number("shared_memory_sessions", o.shared_memory.max_sessions);
   number("shared_memory_threads", o.shared_memory.threads);

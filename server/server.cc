@@ -342,6 +342,7 @@ class Server::Impl {
     const auto network = tls == nullptr ? local : ServeAccepted(&builder, tls->credentials());
     calls = std::make_unique<CallQueue>(CallQueue::Options{
         .threads = options.serving_threads,
+        .queues = options.serving_queues,
         .poll = options.core.poll,
         .reply_timeout = options.reply_timeout,
         .look_every = LookEvery(options),

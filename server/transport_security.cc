@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/core/thread_name.h"
 #include "server/logging.h"
 
 namespace blockd::server {
@@ -136,6 +137,7 @@ class TransportSecurity::Impl {
   }
 
   void Watch() {
+    NameThread("tls");
     while (true) {
       {
         absl::MutexLock lock(&mutex_);

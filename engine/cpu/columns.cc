@@ -8,12 +8,17 @@
 namespace blockd::cpu {
 namespace {
 
+// What one thread copies before others would have begun.
+constexpr int64_t kAloneBytes = int64_t{256} << 10;
+
+// piece(block) for all blocks, each of `bytes`.
 template <typename Piece>
-void ForEachPiece(ThreadPool& threads, int64_t blocks, int64_t columns, const Piece& piece) {
-  const int64_t tasks = std::min<int64_t>(threads.threads(), blocks);
+void ForEachBlock(ThreadPool& threads, int64_t blocks, int64_t bytes, const Piece& piece) {
+  const int64_t tasks =
+      blocks * bytes < kAloneBytes ? 1 : std::min<int64_t>(threads.threads(), blocks);
   threads.Run(tasks, [&](int64_t task, int32_t) {
     for (int64_t block = blocks * task / tasks; block < blocks * (task + 1) / tasks; ++block) {
-      for (int64_t c = 0; c < columns; ++c) piece(block, c);
+      piece(block);
     }
   });
 }
@@ -22,13 +27,17 @@ template <typename Move>
 void MoveColumns(ThreadPool& threads, const Shape& shape, std::span<const HostColumns> all,
                  const Move& move) {
   const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
-  for (const HostColumns& columns : all) {
-    ForEachPiece(threads, shape.num_blocks, columns.columns, [&](int64_t block, int64_t c) {
-      const int64_t place = block * columns.total_columns + columns.first_column + c;
-      move(static_cast<std::byte*>(columns.packed) + place * bytes,
-           static_cast<std::byte*>(columns.host) + (c * shape.num_blocks + block) * bytes, bytes);
-    });
-  }
+  int64_t count = 0;
+  for (const HostColumns& columns : all) count += columns.columns;
+  ForEachBlock(threads, shape.num_blocks, count * bytes, [&](int64_t block) {
+    for (const HostColumns& columns : all) {
+      const int64_t place = block * columns.total_columns + columns.first_column;
+      for (int64_t c = 0; c < columns.columns; ++c) {
+        move(static_cast<std::byte*>(columns.packed) + (place + c) * bytes,
+             static_cast<std::byte*>(columns.host) + (c * shape.num_blocks + block) * bytes, bytes);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -49,10 +58,12 @@ void CopyColumns(ThreadPool& threads, const Shape& shape, void* to, const void* 
                  const std::vector<bool>& columns) {
   const int64_t bytes = shape.block_size * ScalarBytes(shape.scalar);
   const int64_t count = static_cast<int64_t>(columns.size());
-  ForEachPiece(threads, shape.num_blocks, count, [&](int64_t block, int64_t c) {
-    if (!columns[c]) return;
-    const int64_t at = (block * count + c) * bytes;
-    std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, bytes);
+  ForEachBlock(threads, shape.num_blocks, count * bytes, [&](int64_t block) {
+    for (int64_t c = 0; c < count; ++c) {
+      if (!columns[c]) continue;
+      const int64_t at = (block * count + c) * bytes;
+      std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, bytes);
+    }
   });
 }
 

@@ -36,6 +36,9 @@ constexpr int64_t kColumnsATask = 32;
 // that calls, as it is; another by threads of lower priority only.
 constexpr double kShortFlops = 2e7;
 
+// A batch of solves of fewer flops is done before another thread would have woken.
+constexpr double kAloneFlops = 2e5;
+
 // Factors that will not be found in a cache when they are read.
 constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
 
@@ -71,13 +74,15 @@ class CpuBackend : public Backend {
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return true; }
 
-  absl::Status Write(void* device, const void* host, int64_t bytes) override {
-    std::memcpy(device, host, bytes);
+  absl::Status Write(void* device, std::span<const HostPiece> pieces) override {
+    auto* to = static_cast<std::byte*>(device);
+    for (const HostPiece piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
     return absl::OkStatus();
   }
   absl::Status AwaitWrites() override { return absl::OkStatus(); }
   absl::Status Upload(Track, void* device, const void* host, int64_t bytes) override {
-    return Write(device, host, bytes);
+    std::memcpy(device, host, bytes);
+    return absl::OkStatus();
   }
   absl::Status Download(Track, void* host, const void* device, int64_t bytes) override {
     std::memcpy(host, device, bytes);
@@ -335,14 +340,15 @@ class CpuBackend : public Backend {
   template <typename T>
   absl::Status SolveLevels(Track track, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
-    const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch));
+    ThreadPool& threads = SolveFlops(batch) < kAloneFlops ? alone_ : ThreadsOf(track);
+    const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch, threads));
     if (batch.part == SolvePart::kBackward) MoveBetweenLevels<T>(batch);
     const int64_t first = batch.part == SolvePart::kBackward ? levels : 0;
     const int64_t end = batch.part == SolvePart::kForward ? levels : 2 * levels;
     for (int64_t pass = first; pass < end; ++pass) {
       if (!wanted()) return absl::CancelledError("cancelled while solving");
       const bool forward = pass < levels;
-      Substitute<T>(track, batch, forward ? pass : 2 * levels - 1 - pass,
+      Substitute<T>(threads, batch, forward ? pass : 2 * levels - 1 - pass,
                     forward ? cpu::SelectKernels<T>().forward : cpu::SelectKernels<T>().backward,
                     forward);
     }
@@ -368,18 +374,26 @@ class CpuBackend : public Backend {
     }
   }
 
+  static double SolveFlops(const SolveBatch& batch) {
+    double flops = 0;
+    for (const SolveSystem& system : batch.systems) {
+      flops += batch.plan->solve_flops(system.num_rhs);
+    }
+    return flops;
+  }
+
   // Tasks of the first level, which has most.
-  int64_t MostTasks(const SolveBatch& batch) const {
+  static int64_t MostTasks(const SolveBatch& batch, const ThreadPool& threads) {
     int64_t panels = 0;
     for (const SolveSystem& system : batch.systems) {
       panels += (system.num_rhs + kColumnsATask - 1) / kColumnsATask;
     }
     return std::min<int64_t>(panels * static_cast<int64_t>(batch.plan->levels()[0].segments.size()),
-                             solve_threads_.threads());
+                             threads.threads());
   }
 
   template <typename T>
-  void Substitute(Track track, const SolveBatch& batch, int64_t level_index,
+  void Substitute(ThreadPool& threads, const SolveBatch& batch, int64_t level_index,
                   void (*kernel)(const SubstituteTask<T>&), bool forward) {
     const EliminationPlan& plan = *batch.plan;
     const int64_t segments = static_cast<int64_t>(plan.levels()[level_index].segments.size());
@@ -395,7 +409,7 @@ class CpuBackend : public Backend {
       }
     }
     const int64_t n = plan.shape().block_size;
-    ThreadsOf(track).Run(static_cast<int64_t>(panels.size()), [&](int64_t i, int32_t) {
+    threads.Run(static_cast<int64_t>(panels.size()), [&](int64_t i, int32_t) {
       const Panel& panel = panels[i];
       SubstituteTask<T> task =
           MakeSubstituteTask<T>(batch, level_index, panel.place, panel.first_column, forward);
@@ -461,6 +475,7 @@ class CpuBackend : public Backend {
   const std::unique_ptr<Slab> slab_;
   MemoryPool pool_;
   ThreadPool factor_threads_, solve_threads_;
+  ThreadPool alone_{1};
   cpu::BackgroundThread background_;
   cpu::RunningSolve running_solve_;
   DeviceInfo device_;

@@ -87,8 +87,8 @@ class GpuBackend : public Backend {
   MemoryPool& pool() override { return pool_; }
   bool reads_host_memory() const override { return false; }
 
-  absl::Status Write(void* device, const void* host, int64_t bytes) override {
-    return card_->Write(device, host, bytes);
+  absl::Status Write(void* device, std::span<const HostPiece> pieces) override {
+    return card_->Write(device, pieces);
   }
   absl::Status AwaitWrites() override { return card_->AwaitWrites(); }
   absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) override {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/core/relax.h"
+#include "server/core/thread_name.h"
 
 namespace blockd::server {
 namespace {
@@ -36,8 +37,14 @@ Lane::Lane(const Options& options, Clock* clock,
       clock_(clock),
       on_deadline_(std::move(on_deadline)),
       scheduler_(options.limits) {
-  feeder_ = std::thread([this] { Loop(); });
-  completer_ = std::thread([this] { CompleteLoop(); });
+  feeder_ = std::thread([this] {
+    NameThread("feeder");
+    Loop();
+  });
+  completer_ = std::thread([this] {
+    NameThread("completer");
+    CompleteLoop();
+  });
 }
 
 Lane::~Lane() {

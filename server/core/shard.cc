@@ -7,6 +7,7 @@
 
 #include "server/core/admission.h"
 #include "server/core/errors.h"
+#include "server/core/thread_name.h"
 
 namespace blockd::server {
 namespace {
@@ -209,6 +210,7 @@ void Shard::WatchBefore(absl::Time deadline) {
 // Sleeps until the earliest deadline that it knows of. A request that is answered in time leaves
 // its deadline behind, which then costs one look in vain: cheaper than taking it out each time.
 void Shard::WatchLoop() {
+  NameThread("watch");
   const absl::Duration period = SweepPeriod(limits_.idle_expiry);
   absl::Time sweep = clock_->Now() + period;
   absl::MutexLock lock(&watch_mutex_);

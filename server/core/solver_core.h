@@ -64,7 +64,8 @@ class FactorUpload {
   virtual absl::StatusOr<int64_t> Place(int range,
                                         std::span<const std::span<const std::byte>> pieces) = 0;
   // RESOURCE_EXHAUSTED, when the first part is here, if others have taken the memory meanwhile.
-  virtual absl::Status WriteAt(int64_t place, std::span<const std::byte> bytes) = 0;
+  virtual absl::Status WriteAt(int64_t place,
+                               std::span<const std::span<const std::byte>> pieces) = 0;
   virtual bool staged() const = 0;  // its memory is taken
   virtual int64_t expected_bytes() const = 0;
   virtual int64_t received_bytes() const = 0;  // written, in any range
@@ -72,7 +73,7 @@ class FactorUpload {
   // The next bytes of the first range.
   absl::Status Write(std::span<const std::byte> bytes) {
     const absl::StatusOr<int64_t> place = Place(kFirstRange, {&bytes, 1});
-    return place.ok() ? WriteAt(*place, bytes) : place.status();
+    return place.ok() ? WriteAt(*place, {&bytes, 1}) : place.status();
   }
 };
 

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <exception>
 
+#include "server/core/thread_name.h"
+
 namespace blockd::server {
 
 struct StepPool::Loop {
@@ -70,6 +72,7 @@ void StepPool::TakeTurns(Loop& loop, int worker) {
 }
 
 void StepPool::Work() {
+  NameThread("steps");
   mutex_.Lock();
   while (!stop_) {
     if (loops_.empty()) {

@@ -46,9 +46,9 @@ struct ServiceState {
         identity(identity),
         identities(identities),
         start(absl::Now()),
-        work(2 * options.serving_threads),
-        replies(options.serving_threads, options.core.poll),
-        copies(2 * options.serving_threads),
+        work("work", 2 * options.serving_threads),
+        replies("replies", options.serving_threads, options.core.poll),
+        copies("copies", 2 * options.serving_threads),
         element_limits_(ElementLimits(options)) {}
 
   // UNAVAILABLE: with ServerDraining once the server drains, with RetryAfter while the process is

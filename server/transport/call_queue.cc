@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {
@@ -23,26 +24,26 @@ void Take(void* tag, bool ok) { static_cast<Tag*>(tag)->Complete(ok); }
 // Asks gRPC for the next call.
 class CallQueue::Slot final : public Tag {
  public:
-  explicit Slot(CallQueue* queue) : queue_(queue) {}
+  Slot(CallQueue* calls, grpc::ServerCompletionQueue* queue) : calls_(calls), queue_(queue) {}
   void Ask() {
     incoming_ = std::make_unique<IncomingCall>();
-    auto* const cq = queue_->queue_.get();
-    queue_->service_.RequestCall(&incoming_->context, &incoming_->stream, cq, cq, this);
+    calls_->service_.RequestCall(&incoming_->context, &incoming_->stream, queue_, queue_, this);
   }
   void Complete(bool ok) noexcept override {
     if (!ok) {  // the server has shut down
-      CallQueue* const queue = queue_;
+      CallQueue* const calls = calls_;
       delete this;
-      queue->OnSlotGone();
+      calls->OnSlotGone();
       return;
     }
     // First of all the call is counted as one, and only then this slot may go.
-    queue_->options_.make_call(std::move(incoming_))->Accept(queue_);
+    calls_->options_.make_call(std::move(incoming_))->Accept(calls_);
     Ask();
   }
 
  private:
-  CallQueue* const queue_;
+  CallQueue* const calls_;
+  grpc::ServerCompletionQueue* const queue_;
   std::unique_ptr<IncomingCall> incoming_;
 };
 
@@ -52,21 +53,25 @@ CallQueue::~CallQueue() { Stop(); }
 
 void CallQueue::AddTo(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&service_);
-  queue_ = builder->AddCompletionQueue();
+  for (int i = 0; i < options_.queues; ++i) queues_.push_back(builder->AddCompletionQueue());
 }
 
 void CallQueue::Start() {
-  const int slots = kSlots * options_.threads;
   {
     absl::MutexLock lock(&mutex_);
-    slots_ = slots;
+    slots_ = kSlots * options_.threads;
   }
-  for (int i = 0; i < slots; ++i) (new Slot(this))->Ask();
-  serving_.emplace(options_.threads, options_.poll, queue_.get(), Take);
+  for (int i = 0; i < options_.queues; ++i) {
+    auto* const queue = queues_[static_cast<size_t>(i)].get();
+    const int threads = (options_.threads + i) / options_.queues;  // together: all
+    for (int k = 0; k < kSlots * threads; ++k) (new Slot(this, queue))->Ask();
+    serving_.push_back(std::make_unique<ServingThreads>(threads, options_.poll, queue, Take));
+  }
   looking_ = std::thread([this] { LookLoop(); });
 }
 
 void CallQueue::LookLoop() {
+  NameThread("calls");
   MarkTransportThread();
   absl::Time busy = absl::InfiniteFuture();  // when it was last; infinite: its memory is back
   while (!stopping_.WaitForNotificationWithTimeout(options_.look_every)) {
@@ -121,13 +126,14 @@ void CallQueue::WaitForLastCall() {
 void CallQueue::Stop() {
   if (!stopping_.HasBeenNotified()) stopping_.Notify();
   if (looking_.joinable()) looking_.join();
-  if (queue_ == nullptr) return;
-  queue_->Shutdown();
-  serving_.reset();
+  for (const auto& queue : queues_) queue->Shutdown();
+  serving_.clear();
   void* tag = nullptr;
   bool ok = false;
-  while (queue_->Next(&tag, &ok)) Take(tag, ok);  // if never started
-  queue_.reset();
+  for (const auto& queue : queues_) {
+    while (queue->Next(&tag, &ok)) Take(tag, ok);  // if never started
+  }
+  queues_.clear();
 }
 
 }  // namespace blockd::server

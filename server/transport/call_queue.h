@@ -1,5 +1,5 @@
-// The completion queue that calls arrive on and go on over, with its threads, and the thread that
-// looks from time to time whether a call waits for something too long.
+// The completion queues that calls arrive on and go on over, with their threads, and the thread
+// that looks from time to time whether a call waits for something too long.
 //
 // gRPC's callback API is not used for calls of ours: in 1.51 its threads are half as many as
 // processors, and sleep 100 ms at a time once nothing has come for a second.
@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -36,6 +37,8 @@ class CallQueue {
     // finds an event wakes the next (server/transport/README.md has figures, and those of gRPC's
     // callback API).
     int threads = 2;
+    // Each has a part of the connections and of the threads.
+    int queues = 1;
     absl::Duration poll;           // as of ServingThreads
     absl::Duration reply_timeout;  // a call ends whose client has not taken its reply for so long
     absl::Duration look_every;     // at all calls
@@ -70,14 +73,14 @@ class CallQueue {
 
   const Options options_;
   grpc::AsyncGenericService service_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
   bool came_ ABSL_GUARDED_BY(mutex_) = false;  // a call, since WasBusy was asked
   absl::Notification stopping_;
   std::thread looking_;
-  std::optional<ServingThreads> serving_;
+  std::vector<std::unique_ptr<ServingThreads>> serving_;
 };
 
 }  // namespace blockd::server

@@ -2,9 +2,13 @@
 
 #include "absl/time/clock.h"
 #include "server/core/relax.h"
+#include "server/core/thread_name.h"
 
 namespace blockd::server {
 namespace {
+
+// What a thread that is awake is left of short work: it takes less time than to wake another.
+constexpr int kShortTasks = 1;
 
 thread_local bool transport_thread = false;
 
@@ -13,7 +17,8 @@ thread_local bool transport_thread = false;
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
 
-Executor::Executor(int threads, absl::Duration poll) : poll_(poll) {
+Executor::Executor(const char* name, int threads, absl::Duration poll)
+    : name_(name), poll_(poll), awake_(threads) {
   threads_.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -33,16 +38,34 @@ void Executor::Post(std::shared_ptr<Task> task) {
   absl::MutexLock lock(&mutex_);
   added->self_ = std::move(task);
   added->next_ = nullptr;
-  const bool is_only = first_ == nullptr;
   (last_ == nullptr ? first_ : last_->next_) = added;
   last_ = added;
+  ++waiting_;
   ++changes_;
-  if (!looking_ || !is_only) wake_.Signal();
+  WakeLocked();
+}
+
+void Executor::WakeLocked() {
+  const int enough = poll_ > absl::ZeroDuration() ? kShortTasks * awake_ : waking_;
+  if (waiting_ <= enough || awake_ == static_cast<int>(threads_.size())) return;
+  ++awake_;
+  ++waking_;
+  wake_.Signal();
+}
+
+void Executor::SleepLocked() {
+  --awake_;
+  while (waking_ == 0 && !stopping_) wake_.Wait(&mutex_);
+  if (waking_ > 0) {
+    --waking_;
+  } else {
+    ++awake_;
+  }
 }
 
 // Something may be there then, or not.
 void Executor::AwaitWorkLocked() {
-  if (looking_ || poll_ <= absl::ZeroDuration()) return wake_.Wait(&mutex_);
+  if (looking_ || poll_ <= absl::ZeroDuration()) return SleepLocked();
   looking_ = true;
   const uint64_t seen = changes_.load(std::memory_order_relaxed);
   mutex_.Unlock();
@@ -54,10 +77,11 @@ void Executor::AwaitWorkLocked() {
   }
   mutex_.Lock();
   looking_ = false;
-  if (first_ == nullptr && !stopping_ && !changed) wake_.Wait(&mutex_);
+  if (first_ == nullptr && !stopping_ && !changed) SleepLocked();
 }
 
 void Executor::Work() {
+  NameThread(name_);
   MarkTransportThread();
   while (true) {
     std::shared_ptr<Task> task;
@@ -68,6 +92,7 @@ void Executor::Work() {
       Task* const next = first_;
       first_ = next->next_;
       if (first_ == nullptr) last_ = nullptr;
+      --waiting_;
       task = std::move(next->self_);
     }
     task->Run();

@@ -34,7 +34,9 @@ class Executor {
   };
 
   // `poll`: how long one of them goes on looking for work, before it sleeps as the others do.
-  explicit Executor(int threads, absl::Duration poll = absl::ZeroDuration());
+  // `name`: of its threads, as of NameThread. Work that is looked for is short: a thread that is
+  // awake is left one piece of it before another one is woken.
+  explicit Executor(const char* name, int threads, absl::Duration poll = absl::ZeroDuration());
   ~Executor();  // once everything that was posted has run
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -44,7 +46,11 @@ class Executor {
  private:
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   void AwaitWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SleepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Wakes one that sleeps, if those that are awake have enough to do.
+  void WakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const char* const name_;
   const absl::Duration poll_;
   absl::Mutex mutex_;
   absl::CondVar wake_;  // something is posted, or it stops
@@ -52,6 +58,9 @@ class Executor {
   Task* last_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool looking_ ABSL_GUARDED_BY(mutex_) = false;  // one of them, without the lock
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;       // tasks
+  int awake_ ABSL_GUARDED_BY(mutex_);             // threads, or about to be
+  int waking_ ABSL_GUARDED_BY(mutex_) = 0;        // of these, in Wait still
   std::atomic<uint64_t> changes_ = 0;             // posts, and the stop
   std::vector<std::thread> threads_;
 };

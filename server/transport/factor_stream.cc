@@ -265,15 +265,12 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   absl::Status TakeChunk(const StreamPart& part, OpenUpload* upload) {
     OpenUpload::Use use(upload);
     if (!use) return absl::OkStatus();  // it is told
-    absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
+    const absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
     if (!place.ok()) return place.status();
     upload->Count(part.chunk_bytes, absl::Now());
     const bool staged = use->staged();
     BeginCopy(part.chunk_bytes, /*read_on=*/staged);
-    for (std::span<const std::byte> piece : part.pieces) {
-      if (absl::Status status = use->WriteAt(*place, piece); !status.ok()) return status;
-      *place += std::ssize(piece);
-    }
+    if (absl::Status status = use->WriteAt(*place, part.pieces); !status.ok()) return status;
     if (!staged && use->staged()) SayOpen();
     EndCopy(part.chunk_bytes);
     return absl::OkStatus();

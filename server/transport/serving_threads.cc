@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "server/core/lane.h"
+#include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {
@@ -54,6 +55,7 @@ ServingThreads::~ServingThreads() {
 }
 
 void ServingThreads::Serve() {
+  NameThread("serving");
   MarkTransportThread();
   End end = ServeTogether();
   while (end != End::kOver) {

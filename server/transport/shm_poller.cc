@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "server/core/lane.h"
 #include "server/core/relax.h"
+#include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {
@@ -29,6 +30,7 @@ ShmPoller::ShmPoller(absl::Duration poll)
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   thread_ = std::thread([this] {
+    NameThread("shm");
     MarkTransportThread();
     Loop();
   });

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/core/thread_name.h"
 #include "server/logging.h"
 #include "server/transport/wire.h"
 
@@ -114,6 +115,7 @@ ShmStats ShmPort::stats() const {
 // Guests
 
 void ShmPort::Loop() {
+  NameThread("shm-port");
   while (true) {
     std::vector<pollfd> watched = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
     watched.push_back({.fd = listener_.sockets[0].get(), .events = POLLIN, .revents = 0});

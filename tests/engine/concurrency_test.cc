@@ -117,6 +117,38 @@ TEST_P(ConcurrencyTest, SeveralThreadsStageOneMatrix) {
   EXPECT_TRUE(std::equal(back.begin(), back.end(), all.begin()));
 }
 
+TEST_P(ConcurrencyTest, PiecesAreStagedOneBehindTheOther) {
+  const HostMatrix matrix(problems::Mpc(400, 48, 1), scalar());
+  const std::span all(static_cast<const std::byte*>(matrix.view().diagonal),
+                      static_cast<size_t>(matrix.form().diagonal_bytes()));
+  constexpr size_t kMiB = size_t{1} << 20;
+  // None, the least, more than a copy on its way takes, and what ends where one does.
+  for (const std::vector<size_t>& sizes : std::vector<std::vector<size_t>>{
+           {}, {0}, {0, 1, 0, 7, 8192, 0}, {2 * kMiB + 3, 5}, {kMiB, kMiB, 8}, {kMiB, 2 * kMiB}}) {
+    absl::StatusOr<StagedMatrix> staged = solver().Stage(matrix.form());
+    ASSERT_TRUE(staged.ok()) << staged.status();
+    std::vector<std::byte> back(all.size());
+    ASSERT_TRUE(solver().Write(*staged, 0, back).ok());
+    std::vector<std::span<const std::byte>> pieces;
+    size_t at = 0;
+    for (const size_t size : sizes)
+      pieces.push_back(all.subspan(std::exchange(at, at + size), size));
+    ASSERT_LE(at + 16, all.size());
+    EXPECT_TRUE(solver().Write(*staged, 16, pieces).ok());
+    ASSERT_TRUE(solver().Read(*staged, 0, back).ok());
+    EXPECT_TRUE(
+        std::equal(all.begin(), all.begin() + static_cast<ptrdiff_t>(at), back.begin() + 16));
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    EXPECT_TRUE(std::all_of(back.begin(), back.begin() + 16, is_zero));
+    EXPECT_TRUE(std::all_of(back.begin() + 16 + static_cast<ptrdiff_t>(at), back.end(), is_zero));
+  }
+  // More than there is room for, all together.
+  absl::StatusOr<StagedMatrix> staged = solver().Stage(matrix.form());
+  ASSERT_TRUE(staged.ok()) << staged.status();
+  const std::span<const std::byte> pieces[] = {all.first(8), all.first(9)};
+  EXPECT_FALSE(solver().Write(*staged, StagedMatrix::BufferBytes(matrix.form()) - 16, pieces).ok());
+}
+
 // Two tracks and writes at once: every answer has the bits that it has when nothing else goes on.
 TEST_P(ConcurrencyTest, SolvesBesideFactorizationsAndWritesHaveTheirBits) {
   struct Held {

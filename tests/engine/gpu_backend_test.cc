@@ -116,7 +116,9 @@ class SharedSystems {
     const int64_t n = matrix.shape().block_size, scalar = ScalarBytes(matrix.shape().scalar);
     const auto upload = [&](const void* blocks, int64_t count) {
       DeviceBuffer buffer = Allocate(solver, count * n * n * scalar);
-      EXPECT_TRUE(backend_.Write(buffer.data(), blocks, count * n * n * scalar).ok());
+      const std::span all(static_cast<const std::byte*>(blocks),
+                          static_cast<size_t>(count * n * n * scalar));
+      EXPECT_TRUE(backend_.Write(buffer.data(), {&all, 1}).ok());
       EXPECT_TRUE(backend_.AwaitWrites().ok());
       return buffer;
     };
@@ -178,7 +180,8 @@ TEST_P(GpuBackendTest, AWriteAndTheOtherTrackComeAfterAFactorizationThatHasEnded
     for (int repeat = 0; repeat < 20; ++repeat) {
       ASSERT_TRUE(system.Factor([] { return true; }).ok());
       if (repeat % 2 == 0) {
-        ASSERT_TRUE(backend.Write(system.factor(), pattern.data(), bytes).ok());
+        const std::span<const std::byte> all = pattern;
+        ASSERT_TRUE(backend.Write(system.factor(), {&all, 1}).ok());
         ASSERT_TRUE(backend.AwaitWrites().ok());
       } else {
         ASSERT_TRUE(backend.Upload(Track::kSolve, system.factor(), pattern.data(), bytes).ok());

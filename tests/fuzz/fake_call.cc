@@ -78,7 +78,8 @@ void PostedTasks::WaitForOne() {
 
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
-Executor::Executor(int /*threads*/, absl::Duration poll) : poll_(poll) {}
+Executor::Executor(const char* name, int threads, absl::Duration poll)
+    : name_(name), poll_(poll), awake_(threads) {}
 Executor::~Executor() = default;
 void Executor::Post(std::shared_ptr<Task> task) { ThePosted().Add(std::move(task)); }
 

@@ -70,12 +70,14 @@ class FakeUpload final : public FactorUpload {
     }
     return std::exchange(placed_, placed_ + bytes);
   }
-  absl::Status WriteAt(int64_t place, std::span<const std::byte> bytes) override {
+  absl::Status WriteAt(int64_t place, std::span<const std::span<const std::byte>> pieces) override {
     if (std::exchange(TheFakeCore().fail_next_chunk, false)) {
       return absl::InternalError("the device fell off");
     }
     FUZZ_CHECK(place == received_bytes());
-    received.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    for (const auto piece : pieces) {
+      received.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
     return absl::OkStatus();
   }
   bool staged() const override { return received_bytes() >= expected_ / 2; }

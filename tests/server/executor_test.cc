@@ -27,7 +27,7 @@ std::shared_ptr<Step> Do(std::function<void()> run) {
 TEST(ExecutorTest, OneThreadRunsWhatCameInItsOrder) {
   std::vector<int> order;
   {
-    Executor executor(1);
+    Executor executor("test", 1);
     for (int i = 0; i < 100; ++i) executor.Post(Do([&order, i] { order.push_back(i); }));
   }
   ASSERT_EQ(order.size(), 100u);
@@ -35,7 +35,7 @@ TEST(ExecutorTest, OneThreadRunsWhatCameInItsOrder) {
 }
 
 TEST(ExecutorTest, AWaitingTaskDoesNotHoldUpTheOtherThread) {
-  Executor executor(2);
+  Executor executor("test", 2);
   absl::Notification may_go, done;
   executor.Post(Do([&] { may_go.WaitForNotification(); }));
   executor.Post(Do([&] { done.Notify(); }));
@@ -46,7 +46,7 @@ TEST(ExecutorTest, AWaitingTaskDoesNotHoldUpTheOtherThread) {
 TEST(ExecutorTest, ATaskMayPostItselfAgainWhileItRuns) {
   std::atomic<int> runs{0};
   {
-    Executor executor(2);
+    Executor executor("test", 2);
     std::shared_ptr<Step> again;
     absl::Notification enough;
     again = Do([&] {
@@ -63,7 +63,7 @@ TEST(ExecutorTest, ATaskMayPostItselfAgainWhileItRuns) {
 // Posts while one looks, while it is about to sleep, and while all sleep: each is run.
 TEST(ExecutorTest, WhatIsPostedRunsWhetherOneLooksOrAllSleep) {
   for (const int threads : {1, 3}) {
-    Executor executor(threads, absl::Microseconds(20));
+    Executor executor("test", threads, absl::Microseconds(20));
     for (int i = 0; i < 3000; ++i) {
       std::atomic<int> left{1 + i % 3};
       absl::Notification done;
@@ -81,7 +81,7 @@ TEST(ExecutorTest, WhatIsPostedRunsWhetherOneLooksOrAllSleep) {
 }
 
 TEST(ExecutorTest, WhatWaitsIsHeldAndLetGoOnceItHasRun) {
-  Executor executor(1);
+  Executor executor("test", 1);
   absl::Notification may_go, done;
   executor.Post(Do([&] { may_go.WaitForNotification(); }));
   std::shared_ptr<Step> task = Do([] {});
@@ -98,7 +98,7 @@ TEST(ExecutorTest, ItsThreadsMayCallTheTransportAndOthersMayNot) {
   EXPECT_FALSE(IsTransportThread());
   std::atomic<bool> inside{false};
   {
-    Executor(1).Post(Do([&] { inside = IsTransportThread(); }));
+    Executor("test", 1).Post(Do([&] { inside = IsTransportThread(); }));
   }
   EXPECT_TRUE(inside);
 }

@@ -41,7 +41,7 @@ class JoinedUploadTest : public CoreTest {
       const std::span<const std::byte> next = bytes.first(std::min(piece, bytes.size()));
       const absl::StatusOr<int64_t> place = upload.Place(range, {&next, 1});
       if (!place.ok()) return place.status();
-      if (absl::Status status = upload.WriteAt(*place, next); !status.ok()) return status;
+      if (absl::Status status = upload.WriteAt(*place, {&next, 1}); !status.ok()) return status;
       bytes = bytes.subspan(next.size());
     }
     return absl::OkStatus();
@@ -143,7 +143,7 @@ TEST_F(JoinedUploadTest, WhatIsPlacedMayBeWrittenInAnyOrder) {
     placed.emplace_back(*place, piece);
   }
   std::reverse(placed.begin(), placed.end());
-  for (const auto& [place, piece] : placed) EXPECT_TRUE(upload->WriteAt(place, piece).ok());
+  for (const auto& [place, piece] : placed) EXPECT_TRUE(upload->WriteAt(place, {&piece, 1}).ok());
   const auto reply = Finish(std::move(upload));
   ASSERT_TRUE(reply.ok()) << reply.status();
   PendingSolve solve = Solve(reply->systems[0].handle, system_.form.shape);

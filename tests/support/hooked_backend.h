@@ -137,8 +137,8 @@ class HookedBackend : public Backend {
   CostModel costs(const Shape&) const override { return costs_; }
   MemoryPool& pool() override { return gate_->IsPoolEmpty() ? empty_pool_ : inner_->pool(); }
   bool reads_host_memory() const override { return !landing_ && inner_->reads_host_memory(); }
-  absl::Status Write(void* device, const void* host, int64_t bytes) override {
-    return Step(Track::kFactor, "Upload", [&] { return inner_->Write(device, host, bytes); });
+  absl::Status Write(void* device, std::span<const HostPiece> pieces) override {
+    return Step(Track::kFactor, "Upload", [&] { return inner_->Write(device, pieces); });
   }
   absl::Status AwaitWrites() override { return inner_->AwaitWrites(); }
   absl::Status Upload(Track track, void* device, const void* host, int64_t bytes) override {

@@ -144,11 +144,10 @@ absl::Status Card::Enter() const {
   return ToStatus(BLOCKD_GPU(SetDevice)(index_), "choosing the device");
 }
 
-absl::Status Card::Write(void* device, const void* host, int64_t bytes) {
+absl::Status Card::Write(void* device, std::span<const Backend::HostPiece> pieces) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
-  return writes_->Write(static_cast<std::byte*>(device), static_cast<const std::byte*>(host),
-                        bytes);
+  return writes_->Write(static_cast<std::byte*>(device), pieces);
 }
 
 absl::Status Card::AwaitWrites() {

@@ -69,7 +69,7 @@ class Card {
   // Host calls that use the device begin with this: the calling thread may be a new one.
   absl::Status Enter() const;
   // As Backend says them.
-  absl::Status Write(void* device, const void* host, int64_t bytes);
+  absl::Status Write(void* device, std::span<const Backend::HostPiece> pieces);
   absl::Status AwaitWrites();
   ReportedEnds& ends() { return ends_; }
 

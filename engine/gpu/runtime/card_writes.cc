@@ -2,11 +2,43 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/gpu/runtime/card.h"
 #include "engine/gpu/runtime/pinned_ring.h"
 
 namespace blockd::gpu {
+
+// What is still to be copied of some pieces.
+class CardWrites::HostPieces {
+ public:
+  explicit HostPieces(std::span<const Backend::HostPiece> pieces) : pieces_(pieces) { SkipEmpty(); }
+  bool empty() const { return pieces_.empty(); }
+  // As much as there is, and `most` at most; says how much.
+  int64_t Copy(std::byte* to, int64_t most) {
+    int64_t copied = 0;
+    while (!empty() && copied < most) {
+      const auto part = pieces_.front().subspan(
+          at_, std::min(pieces_.front().size() - at_, static_cast<size_t>(most - copied)));
+      std::memcpy(to + copied, part.data(), part.size());
+      copied += std::ssize(part);
+      at_ += part.size();
+      SkipEmpty();
+    }
+    return copied;
+  }
+
+ private:
+  void SkipEmpty() {
+    while (!pieces_.empty() && at_ == pieces_.front().size()) {
+      pieces_ = pieces_.subspan(1);
+      at_ = 0;
+    }
+  }
+
+  std::span<const Backend::HostPiece> pieces_;
+  size_t at_ = 0;  // in the first one
+};
 
 // Errors here have nobody to hear them.
 CardWrites::~CardWrites() {
@@ -68,24 +100,24 @@ absl::Status CardWrites::Enqueue(const Piece& piece, std::byte* device, int64_t 
   return status;
 }
 
-absl::Status CardWrites::WritePiece(const Piece& piece, std::byte* device, const std::byte* host,
-                                    int64_t bytes) {
-  absl::Status status = ToStatus(BLOCKD_GPU(EventSynchronize)(piece.read), "pinned memory");
-  if (!status.ok()) return status;
-  std::memcpy(piece.data, host, static_cast<size_t>(bytes));
-  status = Enqueue(piece, device, bytes);
-  // The copy may be under way, with no event behind it.
-  if (!status.ok()) (void)BLOCKD_GPU(StreamSynchronize)(stream_);
+absl::Status CardWrites::Write(std::byte* device, std::span<const Backend::HostPiece> pieces) {
+  HostPieces left(pieces);
+  absl::Status status;
+  while (status.ok() && !left.empty()) {
+    Piece* const piece = Take();
+    status = WritePiece(*piece, &device, &left);
+    GiveBack(piece);
+  }
   return status;
 }
 
-absl::Status CardWrites::Write(std::byte* device, const std::byte* host, int64_t bytes) {
-  absl::Status status;
-  for (int64_t at = 0; status.ok() && at < bytes; at += kPieceBytes) {
-    Piece* const piece = Take();
-    status = WritePiece(*piece, device + at, host + at, std::min(kPieceBytes, bytes - at));
-    GiveBack(piece);
-  }
+absl::Status CardWrites::WritePiece(const Piece& piece, std::byte** device, HostPieces* left) {
+  absl::Status status = ToStatus(BLOCKD_GPU(EventSynchronize)(piece.read), "pinned memory");
+  if (!status.ok()) return status;
+  const int64_t bytes = left->Copy(static_cast<std::byte*>(piece.data), kPieceBytes);
+  status = Enqueue(piece, std::exchange(*device, *device + bytes), bytes);
+  // The copy may be under way, with no event behind it.
+  if (!status.ok()) (void)BLOCKD_GPU(StreamSynchronize)(stream_);
   return status;
 }
 

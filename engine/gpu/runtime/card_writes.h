@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "blockd/engine/backend.h"
 #include "engine/gpu/runtime/vendor.h"
 
 namespace blockd::gpu {
@@ -34,11 +36,12 @@ class CardWrites {
 
   absl::Status Init();
   // As Backend says them.
-  absl::Status Write(std::byte* device, const std::byte* host, int64_t bytes)
+  absl::Status Write(std::byte* device, std::span<const Backend::HostPiece> pieces)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await();
 
  private:
+  class HostPieces;
   struct Piece {
     void* data = nullptr;
     Event read = nullptr;  // by the card
@@ -46,8 +49,9 @@ class CardWrites {
 
   Piece* Take() ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveBack(Piece* piece) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status WritePiece(const Piece& piece, std::byte* device, const std::byte* host,
-                          int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Writes what fits, and moves both on.
+  absl::Status WritePiece(const Piece& piece, std::byte** device, HostPieces* left)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Enqueue(const Piece& piece, std::byte* device, int64_t bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

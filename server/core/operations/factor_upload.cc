@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "server/core/finite_scanner.h"
@@ -101,9 +102,11 @@ class FactorOperation::Upload : public FactorUpload {
     return place;
   }
 
-  absl::Status WriteAt(int64_t place, std::span<const std::byte> bytes) override {
-    absl::Status status = staged() ? Send(place, bytes) : WriteFirst(place, bytes);
-    if (status.ok()) received_.fetch_add(std::ssize(bytes), std::memory_order_acq_rel);
+  absl::Status WriteAt(int64_t place, std::span<const std::span<const std::byte>> pieces) override {
+    int64_t size = 0;
+    for (const auto piece : pieces) size += std::ssize(piece);
+    absl::Status status = staged() ? Send(place, pieces) : WriteFirst(place, pieces);
+    if (status.ok()) received_.fetch_add(size, std::memory_order_acq_rel);
     return status;
   }
 
@@ -140,13 +143,19 @@ class FactorOperation::Upload : public FactorUpload {
                              absl::StrCat(bytes, " bytes on this stream"));
   }
 
-  absl::Status WriteFirst(int64_t place, std::span<const std::byte> bytes) {
-    const auto missing = static_cast<size_t>(first_bytes_) - first_.size();
-    const std::span<const std::byte> first = bytes.first(std::min(missing, bytes.size()));
-    absl::Status status = Keep(first);
-    if (!status.ok() || std::ssize(first_) < first_bytes_) return status;
-    status = Stage();
-    return status.ok() ? Send(place + std::ssize(first), bytes.subspan(first.size())) : status;
+  absl::Status WriteFirst(int64_t place, std::span<const std::span<const std::byte>> pieces) {
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto missing = static_cast<size_t>(first_bytes_) - first_.size();
+      const auto first = pieces[i].first(std::min(missing, pieces[i].size()));
+      absl::Status status = Keep(first);
+      place += std::ssize(first);
+      if (status.ok() && std::ssize(first_) < first_bytes_) continue;
+      if (status.ok()) status = Stage();
+      const auto rest = pieces[i].subspan(first.size());
+      if (status.ok()) status = Send(place, {&rest, 1});
+      return status.ok() ? Send(place + std::ssize(rest), pieces.subspan(i + 1)) : status;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Keep(std::span<const std::byte> bytes) {
@@ -166,7 +175,8 @@ class FactorOperation::Upload : public FactorUpload {
     absl::Status status = operation_->StageAll(*task_, palette_diagonal_, palette_coupling_);
     shard_->Note(status);
     if (!status.ok()) return status;
-    status = Send(0, first_);
+    const std::span<const std::byte> first = first_;
+    status = Send(0, {&first, 1});
     first_ = {};
     palette_diagonal_ = palette_coupling_ = {};
     held_.Reset();
@@ -202,15 +212,36 @@ class FactorOperation::Upload : public FactorUpload {
                      });
   }
 
-  absl::Status Send(int64_t at, std::span<const std::byte> bytes) {
-    return ForPieces(
-        at, bytes, [this](int64_t system, int64_t, MatrixPart part, int64_t in_part, auto piece) {
-          absl::Status status =
-              shard_->solver().Write(task_->staged[static_cast<size_t>(system)],
-                                     StagedMatrix::Offset(form_, part) + in_part, piece);
-          shard_->Note(status);
-          return status;
-        });
+  // What belongs together on the device goes there together.
+  absl::Status Send(int64_t at, std::span<const std::span<const std::byte>> pieces) {
+    absl::InlinedVector<std::span<const std::byte>, 64> together;
+    int64_t system = 0, first = 0, end = -1;  // where they belong
+    const auto write = [&]() -> absl::Status {
+      if (together.empty()) return absl::OkStatus();
+      absl::Status status = shard_->solver().Write(task_->staged[static_cast<size_t>(system)],
+                                                   first, std::span(together));
+      shard_->Note(status);
+      together.clear();
+      return status;
+    };
+    for (const auto piece : pieces) {
+      absl::Status status = ForPieces(
+          at, piece,
+          [&](int64_t of, int64_t, MatrixPart part, int64_t in_part, auto bytes) -> absl::Status {
+            const int64_t place = StagedMatrix::Offset(form_, part) + in_part;
+            if (of != system || place != end) {
+              if (absl::Status status = write(); !status.ok()) return status;
+              system = of;
+              first = place;
+            }
+            end = place + std::ssize(bytes);
+            together.push_back(bytes);
+            return absl::OkStatus();
+          });
+      if (!status.ok()) return status;
+      at += std::ssize(piece);
+    }
+    return write();
   }
 
   FactorOperation* const operation_;

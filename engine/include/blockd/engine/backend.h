@@ -153,6 +153,8 @@ inline constexpr int kTracks = 2;
 
 class Backend {
  public:
+  using HostPiece = std::span<const std::byte>;
+
   virtual ~Backend() = default;
 
   virtual const DeviceInfo& device() const = 0;
@@ -162,10 +164,11 @@ class Backend {
   // True if the device reads host memory where it lies, so that no upload is needed.
   virtual bool reads_host_memory() const = 0;
 
-  // A copy that no track waits for, from any thread; several go at once. The host memory has been
-  // read when it returns, but the bytes may still be on their way: nothing else may use the device
-  // memory, nor may it go back to the pool, before AwaitWrites.
-  virtual absl::Status Write(void* device, const void* host, int64_t bytes) = 0;
+  // A copy of pieces of host memory, one behind the other, that no track waits for, from any
+  // thread; several go at once. The pieces have been read when it returns, but the bytes may still
+  // be on their way: nothing else may use the device memory, nor may it go back to the pool, before
+  // AwaitWrites. Costs little more for many pieces than for one.
+  virtual absl::Status Write(void* device, std::span<const HostPiece> pieces) = 0;
   // What every Write that has returned wrote is there. From any thread; waits for some 32 MiB at
   // most, however much is written meanwhile.
   virtual absl::Status AwaitWrites() = 0;

@@ -204,13 +204,16 @@ class Solver {
   std::vector<int64_t> SolvePieces(const EliminationPlan& plan, int64_t num_rhs, bool residual,
                                    int64_t border_rows = 0) const;
 
-  // Memory on the device for a matrix that arrives piece by piece; Write puts bytes at an offset in
-  // the buffer as StagedMatrix counts it, from any number of threads at once. They have been read
+  // Memory on the device for a matrix that arrives piece by piece; Write puts bytes, or pieces
+  // one behind the other, at an offset in the buffer as StagedMatrix counts it, from any number of
+  // threads at once. They have been read
   // when it returns, but may still be on their way. Factor and Read wait for them; before a matrix
   // is destroyed that was not factored AwaitWrites does. Palette indices are not checked: the
   // caller checks them (CheckView) before they are written.
   absl::StatusOr<StagedMatrix> Stage(const MatrixForm& form);
   absl::Status Write(StagedMatrix& staged, int64_t offset, std::span<const std::byte> bytes);
+  absl::Status Write(StagedMatrix& staged, int64_t offset,
+                     std::span<const Backend::HostPiece> pieces);
   absl::Status AwaitWrites() { return backend_->AwaitWrites(); }
   // What was written, back in host memory.
   absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
