@@ -253,8 +253,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckNumber("max_connection_streams", o.max_connection_streams, 1, kMany));
   status.Update(CheckNumber("max_resets_per_second", o.max_resets_per_second, 0, kMany));
   status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
-  status.Update(CheckNumber("serving_queues", o.serving_queues, 1,
-                            o.serving_threads > 0 ? o.serving_threads : 256));
+  status.Update(CheckNumber("serving_queues", o.serving_queues, 1, 256));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
   status.Update(CheckBytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second, 0, kTiB));
   status.Update(CheckDuration("max_upload_duration", o.max_upload_duration, ms, day));
@@ -318,6 +317,9 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   }
   if (options->serving_threads == 0) {
     options->serving_threads = std::clamp(MachineProcessors() / 4, 2, 16);
+  }
+  if (options->serving_threads > 0) {
+    options->serving_queues = std::min(options->serving_queues, options->serving_threads);
   }
   if (options->server_name.empty()) {
     options->server_name = DefaultName(options->port);

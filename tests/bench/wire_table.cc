@@ -28,7 +28,8 @@ using test::ServerProcess;
 constexpr char kMpc[] = "--problem=mpc --num_blocks=64 --block_size=16";
 constexpr char kLooks[] = " --poll=1ms";  // of a controller, which has nothing else to do
 constexpr int kMpcBytes = 8192;           // of a right-hand side
-constexpr int kUploadConnections = 8;
+constexpr char kSixteen[] = " --callers=16 --connections=16";
+constexpr int kUploadConnections = 16;
 
 // What a command prints.
 std::string OutputOf(const std::string& command) {
@@ -82,6 +83,14 @@ class WireTable {
       Fused();
       Kalman();
       Uploads();
+    }
+    {
+      const auto server = Serve({"--backend=" + options_.backend, "--serving_queues=2"});
+      queues_ = ", two queues";
+      ManyUnaryCallers();
+      ManyKalmanCallers();
+      Uploads();
+      queues_ = "";
     }
     const auto server = Serve({"--backend=cpu"});
     OnCpu();
@@ -146,14 +155,18 @@ class WireTable {
   static int ServingThreads() {
     return std::max<int>(2, static_cast<int>(std::thread::hardware_concurrency()) / 4);
   }
-  // gRPC's empty service of the same shape, with as many threads as the server has, and for one
-  // caller one thread that looks as the server's does.
+  std::string QueuesAndThreads() const {
+    return queues_.empty() ? absl::StrCat("1x", ServingThreads())
+                           : absl::StrCat("2x", ServingThreads() / 2);
+  }
+  // gRPC's empty service of the same shape, with as many queues and threads as the server has, and
+  // for one caller one thread that looks as the server's does.
   Echo EchoOf(int callers, int connections, int bytes, const std::string& socket = "") const {
-    const std::string text = OutputOf(absl::StrCat(
-        options_.grpc_bench, " --callers=", callers, " --connections=", connections,
-        " --bytes=", bytes, " --seconds=", options_.seconds, " --ask=each --service=1x",
-        callers == 1 ? absl::StrCat("1", Looks(" --look")) : absl::StrCat(ServingThreads()),
-        socket.empty() ? "" : " --socket=" + socket));
+    const std::string text = OutputOf(
+        absl::StrCat(options_.grpc_bench, " --callers=", callers, " --connections=", connections,
+                     " --bytes=", bytes, " --seconds=", options_.seconds, " --ask=each --service=",
+                     callers == 1 ? absl::StrCat("1x1", Looks(" --look")) : QueuesAndThreads(),
+                     socket.empty() ? "" : " --socket=" + socket));
     Echo echo;
     const size_t at = text.find("each");
     if (at == std::string::npos || std::sscanf(text.c_str() + at, "each %lf calls/s p50 %lf us",
@@ -210,11 +223,15 @@ class WireTable {
     }
   }
 
-  void ManyCallers() {
+  void ManyUnaryCallers() {
     const Echo echo = EchoOf(64, 16, kMpcBytes);
     const Ran unary = Bench(Way::kTcp, absl::StrCat(kMpc, " --callers=64 --connections=16"));
-    AtLeast("64 callers, 16 connections", unary.per_second, 80000,
+    AtLeast("64 callers, 16 connections" + queues_, unary.per_second, 80000,
             Said(echo, "gRPC's echo of 8 KiB"), unary.per_second / echo.per_second);
+  }
+
+  void ManyCallers() {
+    ManyUnaryCallers();
     const std::string frames =
         absl::StrCat(kMpc, " --callers=16 --connections=16 --handles=1024 --frames=64");
     AtLeast("16 callers, frames of 64 in a SolveStream",
@@ -244,7 +261,7 @@ class WireTable {
 
   void Kalman() {
     const auto bytes = static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
-    const Echo one = EchoOf(1, 1, bytes), many = EchoOf(16, 16, bytes);
+    const Echo one = EchoOf(1, 1, bytes);
     const std::string alone = kalman_ + Looks(kLooks);
     const Ran tcp = Bench(Way::kTcp, alone), shared = Bench(Way::kShared, alone);
     const std::string echo = absl::StrCat("gRPC's echo of ", bytes >> 10, " KiB");
@@ -253,12 +270,18 @@ class WireTable {
            tcp.p50 / one.p50);
     AtMost("Kalman, one caller, shared memory, p50", shared.p50, 380e-6,
            FormatSeconds(shared.compute) + " of it compute");
-    const std::string callers = absl::StrCat(kalman_, " --callers=16 --connections=16");
-    const Ran many_tcp = Bench(Way::kTcp, callers);
-    AtLeast("Kalman, 16 callers of one handle, TCP", many_tcp.per_second, 20000, Said(many, echo),
-            many_tcp.per_second / many.per_second);
+    ManyKalmanCallers();
     AtLeast("Kalman, 16 callers of one handle, shared memory",
-            Bench(Way::kShared, callers).per_second, 20000, "");
+            Bench(Way::kShared, kalman_ + kSixteen).per_second, 20000, "");
+  }
+
+  void ManyKalmanCallers() {
+    const auto bytes = static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
+    const Echo echo = EchoOf(16, 16, bytes);
+    const Ran ran = Bench(Way::kTcp, kalman_ + kSixteen);
+    AtLeast("Kalman, 16 callers of one handle, TCP" + queues_, ran.per_second, 20000,
+            Said(echo, absl::StrCat("gRPC's echo of ", bytes >> 10, " KiB")),
+            ran.per_second / echo.per_second);
   }
 
   void Uploads() {
@@ -268,7 +291,6 @@ class WireTable {
                      " --block_size=", options_.upload_block_size, " --mix=factor ");
     const Ran tcp = Bench(
         Way::kTcp, absl::StrCat(words, "--upload_connections=", kUploadConnections), "factor");
-    const Ran shared = Bench(Way::kShared, words, "factor");
     double raw = 0;
     {
       const std::vector<char> from(bytes, 1);
@@ -283,19 +305,21 @@ class WireTable {
     const double rate = size / (tcp.p50 - tcp.compute);
     const std::string empty = OutputOf(absl::StrCat(
         options_.grpc_bench, " --upload=", bytes, " --bytes=", kUploadChunkBytes,
-        " --connections=", kUploadConnections, " --service=1x", ServingThreads(), " --ask=each"));
+        " --connections=", kUploadConnections, " --service=", QueuesAndThreads(), " --ask=each"));
     double by_grpc = 0;
     const size_t at = empty.find("upload ");
     if (at == std::string::npos ||
         std::sscanf(empty.c_str() + at, "upload %lf GB/s", &by_grpc) != 1) {
       Die("grpc_bench says: " + empty);
     }
-    Row row = {.work = absl::StrFormat("Factor of %.2f GB, TCP, %d connections, without compute",
-                                       1e-9 * size, kUploadConnections),
+    Row row = {.work = absl::StrFormat("Factor of %.2f GB, TCP, %d connections%s, without compute",
+                                       1e-9 * size, kUploadConnections, queues_),
                .ours = Format(1e-9 * rate, "GB/s"),
                .reference = absl::StrCat(Format(1e-9 * raw, "GB/s raw TCP"), "; ",
                                          Format(by_grpc, "GB/s"), ", gRPC's of the same messages")};
     table_.AddAtLeast(row, rate / raw, 0.8, "%");
+    if (!queues_.empty()) return;
+    const Ran shared = Bench(Way::kShared, words, "factor");
     table_.Add({.work = absl::StrFormat("Factor of %.2f GB, shared memory, upload", 1e-9 * size),
                 .ours = Format(1e-9 * size / shared.upload, "GB/s"),
                 .reference = absl::StrCat(FormatSeconds(shared.p50),
@@ -357,6 +381,7 @@ class WireTable {
   const std::string kalman_;
   const test::TempFolder folder_;
   std::string tcp_, socket_;
+  std::string queues_;  // what rows say of the server's queues, if they are not one
   Table table_;
 };
 

@@ -1,5 +1,6 @@
 // What a caller may rely on, over a real socket: forms, batches, options, costs.
 #include <cmath>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "tests/integration/fixture.h"
@@ -306,6 +307,39 @@ TEST_F(SolveTest, ManyCallersOfOneHandleAllGetTheirOwnAnswers) {
     ASSERT_TRUE(IsOk(call.status));
     ExpectSolves(matrix, ValuesOf(call.reply.solution()), call.rhs);
   }
+}
+
+class ServingQueuesTest : public IntegrationTest {};
+
+// Connections go to the queues in turn: one of them, of one thread, and another of two, are not
+// less.
+TEST_F(ServingQueuesTest, EachServesItsConnectionsAndAllDrain) {
+  server::ServerOptions options = Options();
+  options.serving_threads = 3;
+  options.serving_queues = 2;
+  Start(options);
+  const problems::Problem problem = RandomSpd(40, 16, 1, 100);
+  const HostMatrix matrix(problem, Scalar::kFloat64);
+  const std::string handle = Factor(matrix);
+  const std::vector<double> expected = Solve(handle, problem.rhs);
+  constexpr int kConnections = 6, kCalls = 50;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kConnections; ++i) {
+    callers.emplace_back([&] {
+      const auto own = v1::Solver::NewStub(NewChannel());
+      for (int call = 0; call < kCalls; ++call) {
+        v1::SolveReply reply;
+        v1::SolveRequest request;
+        request.set_handle(handle);
+        request.set_num_rhs(1);
+        request.set_rhs(BytesOf(problem.rhs));
+        ASSERT_TRUE(IsOk(own->Solve(NewContext().get(), request, &reply)));
+        EXPECT_EQ(ValuesOf(reply.solution()), expected);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(server().Drain());
 }
 
 }  // namespace

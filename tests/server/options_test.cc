@@ -103,6 +103,7 @@ const std::map<std::string, Case>& Cases() {
       {"max_resets_per_second", {Number(&O::max_resets_per_second), "2012"}},
       {"grpc_memory_bytes", {Size(&O::grpc_memory_bytes), "75MiB"}},
       {"serving_threads", {Number(&O::serving_threads), "17"}},
+      {"serving_queues", {Number(&O::serving_queues), "3"}},
       {"stream_idle_timeout", {Time(&O::stream_idle_timeout), "32s"}},
       {"min_upload_bytes_per_second", {Size(&O::min_upload_bytes_per_second), "81KiB"}},
       {"max_upload_duration", {Time(&O::max_upload_duration), "41s"}},
@@ -298,6 +299,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"max_resets_per_second", "-1", "0", kMany, kBeyondMany},
         {"grpc_memory_bytes", "1048575", "1MiB", "1024TiB", "1125899906842625"},
         {"serving_threads", "-1", "0", "256", "257"},
+        {"serving_queues", "0", "1", "256", "257"},
         {"stream_idle_timeout", "999.999us", "1ms", "24h", "24h0.000000001s"},
         {"min_upload_bytes_per_second", "", "0", "1TiB", "1099511627777"},
         {"max_upload_duration", "999.999us", "1ms", "24h", "24h0.000000001s"},
@@ -321,6 +323,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Range>& info) {
       return absl::StrCat(info.param.flag, "_", info.index);
     });
+
+TEST(OptionsTest, ThereAreNoMoreQueuesThanThreads) {
+  ServerOptions options;
+  options.serving_threads = 3;
+  options.serving_queues = 5;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.serving_queues, 3);
+}
 
 TEST(OptionsTest, ThereMayBeNoPortWhereThereIsAUnixSocket) {
   ServerOptions options;
