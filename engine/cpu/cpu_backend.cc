@@ -35,8 +35,7 @@ constexpr int64_t kColumnsATask = 32;
 // A factorization of fewer flops, which takes less than a millisecond, is worked at by the thread
 // that calls, as it is; another by threads of lower priority only.
 constexpr double kShortFlops = 2e7;
-
-// A batch of solves of fewer flops is done before another thread would have woken.
+// A batch of solves of fewer is done before another thread would have woken.
 constexpr double kAloneFlops = 2e5;
 
 // Factors that will not be found in a cache when they are read.
@@ -376,9 +375,8 @@ class CpuBackend : public Backend {
 
   static double SolveFlops(const SolveBatch& batch) {
     double flops = 0;
-    for (const SolveSystem& system : batch.systems) {
+    for (const SolveSystem& system : batch.systems)
       flops += batch.plan->solve_flops(system.num_rhs);
-    }
     return flops;
   }
 
@@ -474,8 +472,7 @@ class CpuBackend : public Backend {
 
   const std::unique_ptr<Slab> slab_;
   MemoryPool pool_;
-  ThreadPool factor_threads_, solve_threads_;
-  ThreadPool alone_{1};
+  ThreadPool factor_threads_, solve_threads_, alone_{1};
   cpu::BackgroundThread background_;
   cpu::RunningSolve running_solve_;
   DeviceInfo device_;
