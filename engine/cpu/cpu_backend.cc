@@ -35,8 +35,7 @@ constexpr int64_t kColumnsATask = 32;
 // A factorization of fewer flops, which takes less than a millisecond, is worked at by the thread
 // that calls, as it is; another by threads of lower priority only.
 constexpr double kShortFlops = 2e7;
-// A batch of solves of fewer is done before another thread would have woken.
-constexpr double kAloneFlops = 2e5;
+constexpr double kAloneFlops = 2e5;  // solves of fewer end before another thread would have woken
 
 // Factors that will not be found in a cache when they are read.
 constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
@@ -339,7 +338,8 @@ class CpuBackend : public Backend {
   template <typename T>
   absl::Status SolveLevels(Track track, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) {
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
-    ThreadPool& threads = SolveFlops(batch) < kAloneFlops ? alone_ : ThreadsOf(track);
+    const bool alone = batch.plan->solve_flops(Columns(batch)) < kAloneFlops;
+    ThreadPool& threads = alone ? alone_ : ThreadsOf(track);
     const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch, threads));
     if (batch.part == SolvePart::kBackward) MoveBetweenLevels<T>(batch);
     const int64_t first = batch.part == SolvePart::kBackward ? levels : 0;
@@ -373,11 +373,10 @@ class CpuBackend : public Backend {
     }
   }
 
-  static double SolveFlops(const SolveBatch& batch) {
-    double flops = 0;
-    for (const SolveSystem& system : batch.systems)
-      flops += batch.plan->solve_flops(system.num_rhs);
-    return flops;
+  static int64_t Columns(const SolveBatch& batch) {
+    int64_t columns = 0;
+    for (const SolveSystem& system : batch.systems) columns += system.num_rhs;
+    return columns;
   }
 
   // Tasks of the first level, which has most.
