@@ -43,19 +43,21 @@ absl::Status AfterRefusal(absl::Status status, const absl::Status& refused) {
       absl::StrCat(status.message(), "; the attempt before: ", refused.ToString()));
 }
 
-// What HTTP/2 sends as one frame, and how far ahead of its reader it sends.
+// What HTTP/2 sends as one frame, how far ahead of its reader it sends, and how much it gives to
+// the socket at once.
 struct WireSizes {
-  int frame, window;
+  int frame, window, write;
 };
 // A message of some hundred KiB waits neither for a window nor for the head of its next frame;
 // others on the connection wait for no more than a frame.
-constexpr WireSizes kCallSizes = {1 << 20, 4 << 20};
-constexpr WireSizes kBulkSizes = {(16 << 20) - 1, 16 << 20};
+constexpr WireSizes kCallSizes = {1 << 20, 4 << 20, 1 << 20};
+constexpr WireSizes kBulkSizes = {(16 << 20) - 1, 16 << 20, 4 << 20};
 
 grpc::ChannelArguments Arguments(const ClientOptions& options, const WireSizes& sizes) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, sizes.frame);
   args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, sizes.window);
+  args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, sizes.write);
   args.SetMaxReceiveMessageSize(-1);
   args.SetMaxSendMessageSize(-1);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // ours know what may be repeated
@@ -79,12 +81,6 @@ grpc::ChannelArguments StreamArguments(const ClientOptions& options, const WireS
   // stops reading, so that lent memory comes back within the keepalive's timeout.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 6 * 60 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * 1000);
-  return args;
-}
-
-grpc::ChannelArguments BulkArguments(const ClientOptions& options) {
-  grpc::ChannelArguments args = StreamArguments(options, kBulkSizes);
-  args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 4 << 20);
   return args;
 }
 
@@ -136,8 +132,8 @@ Connection::Connection(const std::string& target, const ClientOptions& options)
 grpc::GenericStub& Connection::bulk(int channel) const {
   absl::MutexLock lock(&mutex_);
   while (std::ssize(bulk_) <= channel) {
-    bulk_.push_back(std::make_unique<grpc::GenericStub>(
-        grpc::CreateCustomChannel(target_, Credentials(options_), BulkArguments(options_))));
+    bulk_.push_back(std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
+        target_, Credentials(options_), StreamArguments(options_, kBulkSizes))));
   }
   return *bulk_[static_cast<size_t>(channel)];
 }

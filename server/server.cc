@@ -87,6 +87,8 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
                               Milliseconds(options.min_ping_interval));
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, ClampedInt(options.http2_frame_bytes));
+  // A reply of some hundred KiB goes to the socket at once.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               ClampedInt(options.http2_window_bytes));
   grpc::ResourceQuota quota("blockd");

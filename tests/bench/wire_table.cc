@@ -356,7 +356,7 @@ class WireTable {
          absl::StrCat(kalman_, " --callers=32 --connections=32 --handles=32"), "solve"},
         {"Kalman N=100 n=256, refactors with a solve",
          absl::StrCat(kalman_,
-                      " --callers=16 --connections=16 --handles=16 --palette "
+                      " --callers=32 --connections=32 --handles=32 --palette "
                       "--mix=refactor_solve"),
          "refactor_solve"},
         {"MPC N=64 n=16, solves in frames of 64",
