@@ -318,9 +318,6 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   if (options->serving_threads == 0) {
     options->serving_threads = std::clamp(MachineProcessors() / 4, 2, 16);
   }
-  if (options->serving_threads > 0) {
-    options->serving_queues = std::min(options->serving_queues, options->serving_threads);
-  }
   if (options->server_name.empty()) {
     options->server_name = DefaultName(options->port);
   }
@@ -336,6 +333,9 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   status.Update(CheckOneOf("log_format", options->log_format, {"logfmt", "json"}));
   status.Update(CheckBytes("log_buffer_bytes", options->log_buffer_bytes, 64 * kKiB, kGiB));
   status.Update(CheckNumber("log_requests_per_second", options->log_requests_per_second, 0, kMany));
+  if (status.ok()) {
+    options->serving_queues = std::min(options->serving_queues, options->serving_threads);
+  }
   return status;
 }
 

@@ -15,9 +15,6 @@ constexpr double kSurely = 0.5;
 constexpr double kLearning = 0.1;
 constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
 
-// Two in flight that keep the device busy for longer, as predicted, need no third one yet.
-constexpr double kEnoughSeconds = 100e-6;
-
 // What threads that were woken late have done to it says nothing of a thread that is awake.
 constexpr double kInlineCorrection = 1.5;
 // Answers that are few.
@@ -88,7 +85,7 @@ absl::Status Lane::Push(TaskPtr& task) {
     scheduler_.Push(std::move(task), now);
     if (!refines && RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
     // Else the thread looks at the queue when a flight is done.
-    if (flight == nullptr && HasRoomLocked(now)) SignalWorkLocked();
+    if (flight == nullptr && HasRoomLocked()) SignalWorkLocked();
   }
   if (deadline != absl::InfiniteFuture()) on_deadline_(deadline);
   Answer(std::move(ended));
@@ -170,10 +167,9 @@ void Lane::Flush() {
   SignalWorkLocked();
 }
 
-bool Lane::HasRoomLocked(absl::Time now) const {
+bool Lane::HasRoomLocked() const {
   if (inline_ != nullptr) return false;
   if (flights_.empty() || flush_) return flights_.size() < kMostFlights;
-  if (flights_.size() > 1 && RunningSecondsLocked(now) > kEnoughSeconds) return false;
   int64_t flying = 0;
   for (const auto& flight : flights_) flying += std::ssize(flight->batch);
   return flights_.size() < kMostFlights && scheduler_.size() >= flying;
@@ -199,7 +195,7 @@ void Lane::Loop() {
   absl::MutexLock lock(&mutex_);
   while (!(stop_ && scheduler_.empty())) {
     const absl::Time now = clock_->Now();
-    if (scheduler_.empty() || !HasRoomLocked(now)) {
+    if (scheduler_.empty() || !HasRoomLocked()) {
       if (!PollLocked()) work_.Wait(&mutex_);
       continue;
     }
@@ -288,14 +284,14 @@ void Lane::End(Flight* flight) {
     }
     // The one before it may have been in the way of its completion.
     if (!flights_.empty() || fed_) done_.Signal();
-    if ((stop_ || !scheduler_.empty()) && HasRoomLocked(end)) SignalWorkLocked();
+    if ((stop_ || !scheduler_.empty()) && HasRoomLocked()) SignalWorkLocked();
     TaskPtr& first = over->batch[0];
     if (!first->unfinished) return;
     first->unfinished = false;
     // Whoever raises the flag looks for the task afterwards, under this lock.
     if (!first->ended(end)) {
       scheduler_.Push(std::move(first), end);
-      if (HasRoomLocked(end)) SignalWorkLocked();
+      if (HasRoomLocked()) SignalWorkLocked();
       return;
     }
   }

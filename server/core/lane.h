@@ -5,7 +5,7 @@
 // Batches that the device was given and has not done are in flight, at most kMostFlights of them.
 // One more goes after them as soon as it has as many requests as they have together: the device
 // then finds it ready. What little there is otherwise waits for more company, since a batch costs
-// little more than a part of it; so does what two in flight leave no place for in the next 100 us.
+// little more than a part of it.
 //
 // Thread-safe. No lock is held while a task runs, is answered or is destroyed.
 #ifndef BLOCKD_SERVER_CORE_LANE_H_
@@ -85,7 +85,7 @@ class Lane {
   // Tells the thread that feeds.
   void SignalWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteLoop();
-  bool HasRoomLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the calling thread runs the only task there is, instead of the one that feeds.
   bool RunsInlineLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Flight* TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended)

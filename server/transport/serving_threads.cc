@@ -1,5 +1,6 @@
 #include "server/transport/serving_threads.h"
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <utility>
@@ -17,6 +18,9 @@ namespace {
 constexpr absl::Duration kNothing = absl::Microseconds(10);
 // So many looks in a row at least have found something in a crowd: one may only have taken long.
 constexpr int kCrowdFinds = 4;
+// What finds take of the time, over so long, in a crowd.
+constexpr double kShare = 0.75;
+constexpr absl::Duration kShareWindow = absl::Milliseconds(2);
 // How long they serve together at least, and how much of a processor they take together at most
 // where one of them could do alone.
 constexpr absl::Duration kWindow = absl::Milliseconds(10);
@@ -37,6 +41,50 @@ absl::Duration UsedBy(pthread_t thread) {
   if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return {};
   return absl::DurationFromTimespec(used);
 }
+
+// Whether what comes is too much for one thread.
+class Crowd {
+ public:
+  // A look found something, and what that was took until `end`.
+  void Find(absl::Time start, absl::Time end) { Find(start, end, Used()); }
+  // A look that took long; false if no processor was free meanwhile, which is not known of the
+  // first.
+  bool FindIfBusy(absl::Time start, absl::Time end) {
+    const absl::Duration used = Used();
+    if (finds_ > 0 && used - until_ < kNothing) return false;
+    Find(start, end, used);
+    return true;
+  }
+  void FindNothing() { finds_ = 0; }
+
+  // Without an end so far.
+  bool IsBusy() const { return finds_ > 0 && until_ - since_ >= ServingThreads::kCrowd; }
+  // There was no end for too long, or finds took most of the time.
+  bool IsThere(absl::Time now) {
+    if (finds_ >= kCrowdFinds && IsBusy()) return true;
+    if (now - window_ < kShareWindow) return false;
+    const absl::Duration used = Used();
+    // What others' work on this processor took does not count.
+    const bool much = std::min(found_, used - used_) > kShare * (now - window_);
+    window_ = now;
+    used_ = used;
+    found_ = absl::ZeroDuration();
+    return much;
+  }
+
+ private:
+  static absl::Duration Used() { return UsedBy(pthread_self()); }
+  void Find(absl::Time start, absl::Time end, absl::Duration used) {
+    found_ += end - start;
+    until_ = used;
+    if (finds_++ == 0) since_ = until_;
+  }
+
+  int finds_ = 0;                 // in a row
+  absl::Duration since_, until_;  // of a processor, used at the first and the last of them
+  absl::Time window_ = Now();
+  absl::Duration found_, used_ = Used();  // since then; then
+};
 
 }  // namespace
 
@@ -71,17 +119,11 @@ void ServingThreads::Serve() {
 ServingThreads::End ServingThreads::ServeAlone() {
   void* tag = nullptr;
   bool ok = false;
+  Crowd crowd;
   absl::Time last = Now();  // an event
-  int finds = 0;            // in a row
-  absl::Duration since,
-      until;  // what this thread has used of a processor, at the first and the last
-  const auto find = [&](absl::Duration used) {
-    until = used;
-    if (finds++ == 0) since = until;
-  };
   const int64_t term = term_.load(std::memory_order_relaxed);
   while (!IsTogether(term) && term_.load(std::memory_order_relaxed) == term) {
-    const absl::Time start = Now();
+    absl::Time start = Now();
     looks_.fetch_add(1, std::memory_order_relaxed);
     switch (queue_->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC))) {
       case grpc::CompletionQueue::SHUTDOWN:
@@ -89,28 +131,24 @@ ServingThreads::End ServingThreads::ServeAlone() {
       case grpc::CompletionQueue::GOT_EVENT:
         take_(tag, ok);
         last = Now();
-        find(UsedBy(pthread_self()));
+        crowd.Find(start, last);
         break;
       case grpc::CompletionQueue::TIMEOUT:
         const absl::Time now = Now();
-        bool nothing = now - start < kNothing;
-        if (!nothing) {  // or no processor was free
-          const absl::Duration used = UsedBy(pthread_self());
-          nothing = finds > 0 && used - until < kNothing;
-          if (!nothing) find(used);
-        }
-        if (nothing) {
-          finds = 0;
+        if (now - start < kNothing || !crowd.FindIfBusy(start, now)) {
+          crowd.FindNothing();
           SetMayWorkHere(true);
         }
-        if (now - last < poll_ || (finds > 0 && until - since >= kCrowd)) break;
+        if (now - last < poll_ || crowd.IsBusy()) break;
         if (!queue_->Next(&tag, &ok)) return End::kOver;
-        finds = 0;
+        start = Now();
+        crowd.FindNothing();
         take_(tag, ok);
         last = Now();
+        crowd.Find(start, last);
         break;
     }
-    if (finds < kCrowdFinds || until - since < kCrowd) continue;
+    if (!crowd.IsThere(last)) continue;
     absl::MutexLock lock(&mutex_);
     if (term_ == term) NextTerm();
   }

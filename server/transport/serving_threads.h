@@ -3,10 +3,11 @@
 // gRPC 1.51 has one set of connections for the process, at which one thread looks at a time; when
 // that one returns it wakes another to look on, and what it found may be for a third. While little
 // comes one thread does alone: it is woken by what comes and nobody else is, and for `poll` after
-// that it looks without sleeping. The others wait outside of gRPC. They join once it has worked
-// for kCrowd without a look that finds nothing, and leave when all of them together have taken less
-// than a part of one processor for a while. They join as well when it has been busy for kHeld and
-// not come back: gRPC returns to nobody while a connection has more to read, whatever it reads.
+// that it looks without sleeping. The others wait outside of gRPC. They join once it has worked for
+// kCrowd without a look that finds nothing, or for most of some milliseconds, and leave when all of
+// them together have taken less than a part of one processor for a while. They join as well when it
+// has been busy for kHeld and not come back: gRPC returns to nobody while a connection has more to
+// read, whatever it reads.
 //
 // All that holds only while no other thread of the process waits in gRPC. Else it works, slower.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_

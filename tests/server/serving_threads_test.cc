@@ -137,6 +137,29 @@ TEST_P(ServingThreadsTest, OthersHelpInACrowdAndLeaveAfterIt) {
   End();
 }
 
+// Though it finds nothing again and again.
+TEST_P(ServingThreadsTest, OthersHelpTheOneThatHasLittleTimeLeft) {
+  Start(3);
+  ASSERT_TRUE(AwaitCalm());
+  std::atomic<int> taken = 0;
+  Event event(&queue_, [&] {
+    const absl::Time until = absl::Now() + absl::Microseconds(1500);
+    while (absl::Now() < until) {
+    }
+    ++taken;
+  });
+  int asked = 0;
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (!serving_->together() && absl::Now() < patience) {
+    event.Ask();
+    for (++asked; taken < asked && !serving_->together();) std::this_thread::yield();
+  }
+  EXPECT_GT(asked, 0);
+  EXPECT_TRUE(serving_->together());
+  EXPECT_TRUE(Eventually([&] { return taken == asked; }));
+  End();
+}
+
 TEST_P(ServingThreadsTest, OthersJoinWhenTheOneIsHeld) {
   Start(3);
   for (int round = 0; round < 3; ++round) {

@@ -14,11 +14,11 @@ using server::Handle;
 class SolverCoreFlightsTest : public CoreTest {
  protected:
   // With handles that stay, and what is given to the device from now on in flight.
-  void StartFlying(Setup setup = {}, int64_t num_blocks = 6, int64_t block_size = 3) {
+  void StartFlying(Setup setup = {}) {
     setup.flies = true;
     Start(setup);
     for (int i = 0; i < kHandles; ++i) {
-      systems_.push_back(TestSystem(num_blocks, block_size, i));
+      systems_.push_back(TestSystem(6, 3, i));
       handles_.push_back(Held(systems_.back(), Pinned()));
     }
     landing_->Close();
@@ -55,23 +55,6 @@ TEST_F(SolverCoreFlightsTest, ASecondBatchIsGivenWhileTheFirstIsInFlight) {
   ExpectSolves(systems_[1], *second);
   EXPECT_EQ(first->Wait()->cost.batch_requests, 1);
   EXPECT_EQ(second->Wait()->cost.batch_requests, 1);
-}
-
-TEST_F(SolverCoreFlightsTest, TwoThatTakeLongLeaveTheOthersTogether) {
-  StartFlying({.memory_bytes = int64_t{256} << 20}, 100, 64);  // each some 300 us, as predicted
-  PendingSolve first = SolveWith(0);
-  landing_->WaitForDevice();
-  const PendingSolve second = SolveWith(1);
-  AwaitQueue(0);
-  std::vector<PendingSolve> others;
-  for (int i = 2; i < kHandles; ++i) others.push_back(SolveWith(i));
-  landing_->Open();
-  ExpectSolves(systems_[0], *first);
-  ExpectSolves(systems_[1], *second);
-  for (int i = 2; i < kHandles; ++i) {
-    ExpectSolves(systems_[i], *others[i - 2]);
-    EXPECT_EQ(others[i - 2]->Wait()->cost.batch_requests, kHandles - 2);
-  }
 }
 
 TEST_F(SolverCoreFlightsTest, WorkIsFoundByAThreadThatLooksAndByOneThatSleeps) {
