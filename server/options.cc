@@ -122,9 +122,8 @@ ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
           "Threads that take calls, as many that answer them, and twice as many for what takes "
           "long; 0: one for four processors, from 2 to 16.");
 ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
-          "Queues that share the connections and these threads: 1 is best for few callers, 2 carry "
-          "more of many. With GRPC_POLL_STRATEGY=poll in the environment one for each thread "
-          "carries large uploads best.");
+          "Queues that share the connections and these threads, at most as many: 1 is best for few "
+          "callers; of many, 3 threads with a queue each carry most.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
           "Time without a byte after which an upload that is not complete ends with "
           "DEADLINE_EXCEEDED, as 30s.");

@@ -85,8 +85,9 @@ class WireTable {
       Uploads();
     }
     {
-      const auto server = Serve({"--backend=" + options_.backend, "--serving_queues=2"});
-      queues_ = ", two queues";
+      const auto server =
+          Serve({"--backend=" + options_.backend, "--serving_threads=3", "--serving_queues=3"});
+      queues_ = ", three queues";
       ManyUnaryCallers();
       ManyKalmanCallers();
       Uploads();
@@ -156,8 +157,7 @@ class WireTable {
     return std::max<int>(2, static_cast<int>(std::thread::hardware_concurrency()) / 4);
   }
   std::string QueuesAndThreads() const {
-    return queues_.empty() ? absl::StrCat("1x", ServingThreads())
-                           : absl::StrCat("2x", ServingThreads() / 2);
+    return queues_.empty() ? absl::StrCat("1x", ServingThreads()) : "3x1";
   }
   // gRPC's empty service of the same shape, with as many queues and threads as the server has, and
   // for one caller one thread that looks as the server's does.
