@@ -232,18 +232,15 @@ class WireTable {
 
   void ManyCallers() {
     ManyUnaryCallers();
-    const std::string frames =
-        absl::StrCat(kMpc, " --callers=16 --connections=16 --handles=1024 --frames=64");
+    const std::string frames = absl::StrCat(kMpc, kSixteen, " --handles=1024 --frames=64");
     AtLeast("16 callers, frames of 64 in a SolveStream",
             Bench(Way::kTcp, frames + " --session").per_second, 250000, "");
     AtLeast("16 callers, frames of 64 in shared memory", Bench(Way::kShared, frames).per_second,
             300000, "");
     AtLeast("16 callers, one solve a call in shared memory",
-            Bench(Way::kShared, absl::StrCat(kMpc, " --callers=16 --connections=16")).per_second, 0,
-            "");
-    const Ran batch = Bench(
-        Way::kTcp,
-        absl::StrCat(kMpc, " --callers=16 --connections=16 --handles=256 --frames=16 --session"));
+            Bench(Way::kShared, absl::StrCat(kMpc, kSixteen)).per_second, 0, "");
+    const Ran batch =
+        Bench(Way::kTcp, absl::StrCat(kMpc, kSixteen, " --handles=256 --frames=16 --session"));
     AtMost("upload and download of a batch of 256", batch.upload + batch.download, 150e-6,
            absl::StrCat(FormatSeconds(batch.compute), " compute"));
   }
@@ -260,13 +257,11 @@ class WireTable {
   }
 
   void Kalman() {
-    const auto bytes = static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
-    const Echo one = EchoOf(1, 1, bytes);
+    const Echo one = EchoOf(1, 1, KalmanBytes());
     const std::string alone = kalman_ + Looks(kLooks);
     const Ran tcp = Bench(Way::kTcp, alone), shared = Bench(Way::kShared, alone);
-    const std::string echo = absl::StrCat("gRPC's echo of ", bytes >> 10, " KiB");
     AtMost("Kalman, one caller, TCP, p50", tcp.p50, 380e-6,
-           absl::StrCat(Said(one, echo), "; ", FormatSeconds(tcp.compute), " of ours compute"),
+           absl::StrCat(SaidOfKalman(one), "; ", FormatSeconds(tcp.compute), " of ours compute"),
            tcp.p50 / one.p50);
     AtMost("Kalman, one caller, shared memory, p50", shared.p50, 380e-6,
            FormatSeconds(shared.compute) + " of it compute");
@@ -275,13 +270,18 @@ class WireTable {
             Bench(Way::kShared, kalman_ + kSixteen).per_second, 20000, "");
   }
 
+  int KalmanBytes() const {  // of a right-hand side
+    return static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
+  }
+  std::string SaidOfKalman(const Echo& echo) const {
+    return Said(echo, absl::StrCat("gRPC's echo of ", KalmanBytes() >> 10, " KiB"));
+  }
+
   void ManyKalmanCallers() {
-    const auto bytes = static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
-    const Echo echo = EchoOf(16, 16, bytes);
+    const Echo echo = EchoOf(16, 16, KalmanBytes());
     const Ran ran = Bench(Way::kTcp, kalman_ + kSixteen);
     AtLeast("Kalman, 16 callers of one handle, TCP" + queues_, ran.per_second, 20000,
-            Said(echo, absl::StrCat("gRPC's echo of ", bytes >> 10, " KiB")),
-            ran.per_second / echo.per_second);
+            SaidOfKalman(echo), ran.per_second / echo.per_second);
   }
 
   void Uploads() {

@@ -131,8 +131,10 @@ TEST_P(ConcurrencyTest, PiecesAreStagedOneBehindTheOther) {
     ASSERT_TRUE(solver().Write(*staged, 0, back).ok());
     std::vector<std::span<const std::byte>> pieces;
     size_t at = 0;
-    for (const size_t size : sizes)
-      pieces.push_back(all.subspan(std::exchange(at, at + size), size));
+    for (const size_t size : sizes) {
+      pieces.push_back(all.subspan(at, size));
+      at += size;
+    }
     ASSERT_LE(at + 16, all.size());
     EXPECT_TRUE(solver().Write(*staged, 16, pieces).ok());
     ASSERT_TRUE(solver().Read(*staged, 0, back).ok());
