@@ -158,9 +158,10 @@ class Engine {
       const std::vector<std::byte> diagonal = ToScalars(problem.diagonal);
       const std::vector<std::byte> coupling = ToScalars(problem.coupling);
       StagedMatrix matrix(form, Take(StagedMatrix::BufferBytes(form)));
-      Must(backend_.Write(matrix.data(), diagonal.data(), form.diagonal_bytes()));
+      const Backend::HostPiece blocks(diagonal), below(coupling);
+      Must(backend_.Write(matrix.data(), {&blocks, 1}));
       Must(backend_.Write(matrix.data() + StagedMatrix::Offset(form, MatrixPart::kCoupling),
-                          coupling.data(), form.coupling_bytes()));
+                          {&below, 1}));
       Must(backend_.AwaitWrites());
       matrices_.push_back(std::move(matrix));
       rhs_.push_back(ToScalars(Columns(rows(), k)));

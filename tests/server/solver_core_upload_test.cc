@@ -67,6 +67,51 @@ TEST_F(SolverCoreUploadTest, ChunksMayBeCutAnywhere) {
   }
 }
 
+// What the transport has a message in: slices that end anywhere in blocks, parts and systems, and
+// some without a byte. The first message may end before the upload has its memory, or long after.
+TEST_F(SolverCoreUploadTest, AMessageMayHaveAnySlices) {
+  Start();
+  constexpr int64_t kSystems = 2;
+  const TestSystem system(200, 8);  // 204,288 bytes, of which the first 64 KiB are kept
+  std::vector<std::byte> bytes;
+  for (int64_t i = 0; i < kSystems; ++i) {
+    const std::vector<std::byte> one = system.bytes();
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  const CallOptions alike = {.rhs_seed = 1};
+  PendingSolve expected = Solve(Held(system), system.form.shape, 1, alike);
+  ExpectSolves(system, *expected);
+  for (const size_t slice : {size_t{5}, size_t{999}, size_t{65537}, system.bytes().size() + 1}) {
+    for (const size_t message : {size_t{1000}, size_t{70001}, bytes.size()}) {
+      FactorParams params;
+      params.num_systems = kSystems;
+      params.check_finite = true;
+      auto upload = Begin(system, params);
+      ASSERT_NE(upload, nullptr);
+      for (size_t at = 0; at < bytes.size();) {
+        const size_t end = std::min(at + message, bytes.size());
+        std::vector<std::span<const std::byte>> slices = {{}};
+        while (at < end) {
+          const size_t size = std::min(slice, end - at);
+          slices.push_back(std::span(bytes).subspan(at, size));
+          slices.emplace_back();
+          at += size;
+        }
+        const auto place = upload->Place(FactorUpload::kFirstRange, slices);
+        ASSERT_TRUE(place.ok()) << place.status();
+        ASSERT_TRUE(upload->WriteAt(*place, slices).ok());
+      }
+      const auto reply = Finish(std::move(upload));
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      for (const auto& each : reply->systems) {
+        PendingSolve solve = Solve(each.handle, system.form.shape, 1, alike);
+        ExpectSolves(system, *solve);
+        EXPECT_EQ(solve->solution, expected->solution) << slice << ", " << message;
+      }
+    }
+  }
+}
+
 TEST_F(SolverCoreUploadTest, AnswersAsFactorDoes) {
   Start();
   const TestSystem system(9, 4);
