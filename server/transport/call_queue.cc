@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -14,10 +15,8 @@ namespace {
 
 // Calls that may arrive, for each thread, before one has asked for more; gRPC keeps what is beyond.
 constexpr int kSlots = 32;
-// What allocators keep for the next calls goes back to the system once none came for so long.
+// What allocators keep for the next messages goes back to the system once nothing came for so long.
 constexpr absl::Duration kQuiet = absl::Seconds(5);
-
-void Take(void* tag, bool ok) { static_cast<Tag*>(tag)->Complete(ok); }
 
 }  // namespace
 
@@ -65,9 +64,15 @@ void CallQueue::Start() {
     auto* const queue = queues_[static_cast<size_t>(i)].get();
     const int threads = (options_.threads + i) / options_.queues;  // together: all
     for (int k = 0; k < kSlots * threads; ++k) (new Slot(this, queue))->Ask();
-    serving_.push_back(std::make_unique<ServingThreads>(threads, options_.poll, queue, Take));
+    serving_.push_back(std::make_unique<ServingThreads>(
+        threads, options_.poll, queue, [this](void* tag, bool ok) { Take(tag, ok); }));
   }
   looking_ = std::thread([this] { LookLoop(); });
+}
+
+void CallQueue::Take(void* tag, bool ok) {
+  if (!worked_.load(std::memory_order_relaxed)) worked_ = true;
+  static_cast<Tag*>(tag)->Complete(ok);
 }
 
 void CallQueue::LookLoop() {
@@ -76,9 +81,9 @@ void CallQueue::LookLoop() {
   absl::Time busy = absl::InfiniteFuture();  // when it was last; infinite: its memory is back
   while (!stopping_.WaitForNotificationWithTimeout(options_.look_every)) {
     options_.also();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     LookAtAll(now);
-    if (WasBusy()) busy = now;
+    if (worked_.exchange(false)) busy = now;
     if (now - busy < kQuiet) continue;
     malloc_trim(0);
     busy = absl::InfiniteFuture();
@@ -88,7 +93,6 @@ void CallQueue::LookLoop() {
 void CallQueue::Add(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
   calls_.insert(call);
-  came_ = true;
 }
 
 void CallQueue::Remove(ServerCall* call) {
@@ -105,11 +109,6 @@ void CallQueue::LookAtAll(absl::Time now) {
     }
   }
   for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.reply_timeout);
-}
-
-bool CallQueue::WasBusy() {
-  absl::MutexLock lock(&mutex_);
-  return std::exchange(came_, false) || !calls_.empty();
 }
 
 void CallQueue::OnSlotGone() {

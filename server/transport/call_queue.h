@@ -10,6 +10,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -67,8 +68,8 @@ class CallQueue {
   void OnSlotGone();
   void LookLoop();
   void LookAtAll(absl::Time now);
-  // Whether there is a call, or was one since this was asked.
-  bool WasBusy();
+  // Counts it as work, and hands it on.
+  void Take(void* tag, bool ok);
 
   const Options options_;
   grpc::AsyncGenericService service_;
@@ -76,7 +77,7 @@ class CallQueue {
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
-  bool came_ ABSL_GUARDED_BY(mutex_) = false;  // a call, since WasBusy was asked
+  std::atomic<bool> worked_ = false;  // since somebody looked
   absl::Notification stopping_;
   std::thread looking_;
   std::vector<std::unique_ptr<ServingThreads>> serving_;

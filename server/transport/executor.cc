@@ -1,7 +1,7 @@
 #include "server/transport/executor.h"
 
-#include "absl/time/clock.h"
 #include "server/core/relax.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 
 namespace blockd::server {
@@ -69,9 +69,9 @@ void Executor::AwaitWorkLocked() {
   looking_ = true;
   const uint64_t seen = changes_.load(std::memory_order_relaxed);
   mutex_.Unlock();
-  const absl::Time until = absl::Now() + poll_;
+  const absl::Time until = SteadyNow() + poll_;
   bool changed = false;
-  while (!changed && absl::Now() < until) {
+  while (!changed && SteadyNow() < until) {
     Relax();
     changed = changes_.load(std::memory_order_acquire) != seen;
   }

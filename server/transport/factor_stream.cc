@@ -10,8 +10,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/steady_time.h"
 #include "server/transport/open_upload.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/upload_pace.h"
@@ -41,7 +41,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
       : ServerCall(&state->tracker, std::move(incoming)),
         state_(state),
         record_(state, Method::kFactorStream, rpc()),
-        pace_(Limits(0), absl::Now()) {}
+        pace_(Limits(0), SteadyNow()) {}
 
  private:
   UploadLimits Limits(int64_t bytes_per_second) const {
@@ -69,9 +69,9 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     {
       absl::MutexLock lock(&mutex_);
       if (upload_ == nullptr) {
-        pace_.Came(absl::Now());
+        pace_.Came(SteadyNow());
       } else if (!joined_) {
-        upload_->Came(absl::Now());
+        upload_->Came(SteadyNow());
       }
     }
     state_->copies.Post(Shared(shared_from_this(), &handle_task_));
@@ -135,9 +135,9 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     message().Clear();
     if (upload_ == nullptr) {
-      pace_.Wait(absl::Now());
+      pace_.Wait(SteadyNow());
     } else if (!joined_) {
-      upload_->Wait(absl::Now());
+      upload_->Wait(SteadyNow());
     }
     Read();
   }
@@ -226,7 +226,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
 
   absl::Status Begin(std::unique_ptr<FactorUpload> begun, const std::string& id) {
     auto upload = std::make_shared<OpenUpload>(
-        std::move(begun), Limits(state_->options.min_upload_bytes_per_second), absl::Now(), Self());
+        std::move(begun), Limits(state_->options.min_upload_bytes_per_second), SteadyNow(), Self());
     absl::MutexLock lock(&mutex_);
     if (finished_) return absl::OkStatus();
     if (!id.empty() && !state_->uploads.Add(record_.context()->caller, id, upload)) {
@@ -267,10 +267,13 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     if (!use) return absl::OkStatus();  // it is told
     const absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
     if (!place.ok()) return place.status();
-    upload->Count(part.chunk_bytes, absl::Now());
+    upload->Count(part.chunk_bytes, SteadyNow());
     const bool staged = use->staged();
     BeginCopy(part.chunk_bytes, /*read_on=*/staged);
-    if (absl::Status status = use->WriteAt(*place, part.pieces); !status.ok()) return status;
+    if (absl::Status status = use->WriteAt(*place, part.pieces); !status.ok()) {
+      upload->End(status);  // while it is in use: its streams may have ended well meanwhile
+      return status;
+    }
     if (!staged && use->staged()) SayOpen();
     EndCopy(part.chunk_bytes);
     return absl::OkStatus();

@@ -3,7 +3,7 @@
 #include <new>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/transport/call_queue.h"
 
 namespace blockd::server {
@@ -35,7 +35,7 @@ void ServerCall::Operation::Complete(bool ok) noexcept {
 }
 
 ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming)
-    : active_(tracker), incoming_(std::move(incoming)) {}
+    : active_(tracker), incoming_(std::move(incoming)), peer_(rpc()->peer()) {}
 
 void ServerCall::Accept(CallQueue* queue) {
   queue_ = queue;
@@ -54,7 +54,7 @@ void ServerCall::Read() { incoming_->stream.Read(&message_, read_.Start()); }
 
 void ServerCall::Greet() { incoming_->stream.SendInitialMetadata(greet_.Start()); }
 
-void ServerCall::StartClock() { writing_since_ = absl::GetCurrentTimeNanos(); }
+void ServerCall::StartClock() { writing_since_ = absl::ToUnixNanos(SteadyNow()); }
 
 void ServerCall::Write(const grpc::ByteBuffer& message) {
   reply_ = message;
@@ -99,7 +99,7 @@ void ServerCall::OnFinished(bool /*ok*/) {
 void ServerCall::OnOver() {
   if (rpc()->IsCancelled()) {
     Guard([this] {
-      if (!message_came_) queue_->NoteReset(rpc()->peer());
+      if (!message_came_) queue_->NoteReset(peer_);
     });
     Guard([this] { OnCancel(); });
   }

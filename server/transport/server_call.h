@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -65,7 +66,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // Once, from the queue's thread.
   void Accept(CallQueue* queue);
   // From time to time, from a thread of the transport's own: cancels a call whose message nobody
-  // has taken for `reply_timeout`.
+  // has taken for `reply_timeout`. `now` is SteadyNow's.
   void Look(absl::Time now, absl::Duration reply_timeout);
   bool NeedsLook() const { return watched_ || writing_since_ != 0; }
 
@@ -79,7 +80,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   virtual void OnCancel() = 0;
   // The last thing of a call: it was finished and gRPC has done with it.
   virtual void OnDone() = 0;
-  // From another thread than all others, from time to time after WatchMe.
+  // From another thread than all others, from time to time after WatchMe; `now` is SteadyNow's.
   virtual void OnLook(absl::Time /*now*/) {}
   // Memory is exhausted, in a call of ours: end with this status, if not ended yet.
   virtual void OnFailure(const absl::Status& status) = 0;
@@ -142,6 +143,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   const ActiveCall active_;  // first: it ends last
   const std::unique_ptr<IncomingCall> incoming_;
+  const std::string peer_;    // in gRPC's words, which forgets it where the call is cancelled
   grpc::ByteBuffer message_;  // being read, or being handled
   grpc::ByteBuffer reply_;
   grpc::Status status_;

@@ -1,12 +1,12 @@
 #include "server/transport/serving_threads.h"
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "server/core/lane.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -25,15 +25,12 @@ constexpr absl::Duration kShareWindow = absl::Milliseconds(2);
 // where one of them could do alone.
 constexpr absl::Duration kWindow = absl::Milliseconds(10);
 constexpr double kCalm = 0.7;
-// How much of a processor one takes at least that is held.
-constexpr double kBusy = 0.5;
+// How much of a processor one takes at least that is held. Where others leave it less, it is held
+// if it took some so often in a row.
+constexpr double kBusy = 0.5, kSome = 0.05;
+constexpr int kMostAway = 4;
 // How long one of them waits before it looks whether it has become calm.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-// Of a clock that is never set.
-absl::Time Now() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 absl::Duration UsedBy(pthread_t thread) {
   clockid_t clock;
@@ -82,7 +79,7 @@ class Crowd {
 
   int finds_ = 0;                 // in a row
   absl::Duration since_, until_;  // of a processor, used at the first and the last of them
-  absl::Time window_ = Now();
+  absl::Time window_ = SteadyNow();
   absl::Duration found_, used_ = Used();  // since then; then
 };
 
@@ -90,10 +87,15 @@ class Crowd {
 
 ServingThreads::ServingThreads(int threads, absl::Duration poll, grpc::CompletionQueue* queue,
                                std::function<void(void* tag, bool ok)> take)
-    : poll_(poll), queue_(queue), take_(std::move(take)), window_(Now()) {
+    : spare_(threads == 1),
+      poll_(poll),
+      queue_(queue),
+      take_(std::move(take)),
+      term_(spare_ ? 1 : 0),
+      window_(SteadyNow()) {
   absl::MutexLock lock(&mutex_);
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Serve(); });
+  for (int i = 0; i < threads + (spare_ ? 1 : 0); ++i) {
+    threads_.emplace_back([this, i] { Serve(/*alone=*/spare_ && i == 0); });
     ids_.push_back(threads_.back().native_handle());
   }
 }
@@ -102,10 +104,10 @@ ServingThreads::~ServingThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ServingThreads::Serve() {
+void ServingThreads::Serve(bool alone) {
   NameThread("serving");
   MarkTransportThread();
-  End end = ServeTogether();
+  End end = alone ? End::kChange : ServeTogether();
   while (end != End::kOver) {
     // Who ends the others' turn serves alone, until it or one that watches lets all serve.
     end = ServeAlone();
@@ -120,37 +122,37 @@ ServingThreads::End ServingThreads::ServeAlone() {
   void* tag = nullptr;
   bool ok = false;
   Crowd crowd;
-  absl::Time last = Now();  // an event
+  absl::Time last = SteadyNow();  // an event
   const int64_t term = term_.load(std::memory_order_relaxed);
   while (!IsTogether(term) && term_.load(std::memory_order_relaxed) == term) {
-    absl::Time start = Now();
+    absl::Time start = SteadyNow();
     looks_.fetch_add(1, std::memory_order_relaxed);
     switch (queue_->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC))) {
       case grpc::CompletionQueue::SHUTDOWN:
         return End::kOver;
       case grpc::CompletionQueue::GOT_EVENT:
         take_(tag, ok);
-        last = Now();
+        last = SteadyNow();
         crowd.Find(start, last);
         break;
       case grpc::CompletionQueue::TIMEOUT:
-        const absl::Time now = Now();
+        const absl::Time now = SteadyNow();
         if (now - start < kNothing || !crowd.FindIfBusy(start, now)) {
           crowd.FindNothing();
           SetMayWorkHere(true);
         }
         if (now - last < poll_ || crowd.IsBusy()) break;
         if (!queue_->Next(&tag, &ok)) return End::kOver;
-        start = Now();
+        start = SteadyNow();
         crowd.FindNothing();
         take_(tag, ok);
-        last = Now();
+        last = SteadyNow();
         crowd.Find(start, last);
         break;
     }
-    if (!crowd.IsThere(last)) continue;
+    if (spare_ || !crowd.IsThere(last)) continue;
     absl::MutexLock lock(&mutex_);
-    if (term_ == term) NextTerm();
+    if (term_ == term && !over_) NextTerm();
   }
   return End::kChange;
 }
@@ -164,49 +166,61 @@ ServingThreads::End ServingThreads::ServeTogether() {
     const auto next = queue_->AsyncNext(&tag, &ok, until);
     if (next == grpc::CompletionQueue::SHUTDOWN) return End::kOver;
     if (next == grpc::CompletionQueue::GOT_EVENT) take_(tag, ok);
-    if (together() && LeaveOthers(Now())) return End::kChange;
+    if (together() && LeaveOthers(SteadyNow())) return End::kChange;
   }
 }
 
 bool ServingThreads::AwaitCrowd() {
-  const auto comes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return together() || over_; };
+  const auto is_called = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return together() || over_ || !watched_;
+  };
   absl::MutexLock lock(&mutex_);
-  if (watched_) {
-    mutex_.Await(absl::Condition(&comes));
-    return !over_;
+  while (!together() && !over_) {
+    if (!watched_) {
+      Watch();
+    } else {
+      mutex_.Await(absl::Condition(&is_called));
+    }
   }
+  return !over_;
+}
+
+void ServingThreads::Watch() {
+  const auto comes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return together() || over_; };
   watched_ = true;
   while (!mutex_.AwaitWithTimeout(absl::Condition(&comes), kHeld)) {
     if (IsHeld()) NextTerm();
   }
   watched_ = false;
-  return !over_;
 }
 
 bool ServingThreads::IsHeld() {
-  const absl::Time now = Now();
+  const absl::Time now = SteadyNow();
   const absl::Duration used = UsedSeconds();
   const int64_t looks = looks_.load(std::memory_order_relaxed);
-  const bool held = looks == looks_then_ && used - used_ > kBusy * (now - window_);
+  const double part = absl::FDivDuration(used - used_, now - window_);  // of a processor
+  away_ = looks == looks_then_ && part > kSome ? away_ + 1 : 0;
   looks_then_ = looks;
   window_ = now;
   used_ = used;
-  return held;
+  return away_ >= kMostAway || (away_ > 0 && part > kBusy);
 }
 
 void ServingThreads::NextTerm() {
-  window_ = Now();
+  window_ = SteadyNow();
   used_ = UsedSeconds();
   looks_then_ = -1;
+  away_ = 0;
   ++term_;
 }
 
 bool ServingThreads::LeaveOthers(absl::Time now) {
   if (!mutex_.TryLock()) return false;
   bool calm = false;
-  if (together() && now - window_ >= kWindow) {
+  // Once it is over some of them are no more.
+  if (!over_ && together() && now - window_ >= kWindow) {
     const absl::Duration used = UsedSeconds();
-    calm = used - used_ < kCalm * (now - window_);
+    calm = spare_ || used - used_ < kCalm * (now - window_);
     window_ = now;
     used_ = used;
     if (calm) NextTerm();

@@ -7,7 +7,7 @@
 // kCrowd without a look that finds nothing, or for most of some milliseconds, and leave when all of
 // them together have taken less than a part of one processor for a while. They join as well when it
 // has been busy for kHeld and not come back: gRPC returns to nobody while a connection has more to
-// read, whatever it reads.
+// read, whatever it reads. Where one is all there is to be, a second one waits for that alone.
 //
 // All that holds only while no other thread of the process waits in gRPC. Else it works, slower.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_
@@ -46,28 +46,32 @@ class ServingThreads {
   // All serve in even terms, one does in odd ones.
   static constexpr bool IsTogether(int64_t term) { return term % 2 == 0; }
 
-  void Serve();
+  void Serve(bool alone);
   End ServeAlone();
   End ServeTogether();
   // Whether the calling thread is to serve alone from now on, because little comes.
   bool LeaveOthers(absl::Time now);
   // False: it is over.
   bool AwaitCrowd();
+  // Waits until all serve or it is over, and watches meanwhile whether the one that serves is held.
+  void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the one that serves alone has been busy since this was asked last and not come back.
   bool IsHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NextTerm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of the processor's, that all threads have taken so far.
   absl::Duration UsedSeconds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const bool spare_;  // the second of two only helps where the other one is held
   const absl::Duration poll_;
   grpc::CompletionQueue* const queue_;
   const std::function<void(void* tag, bool ok)> take_;
   absl::Mutex mutex_;
-  std::atomic<int64_t> term_ = 0;   // changes under the mutex
+  std::atomic<int64_t> term_;       // changes under the mutex
   std::atomic<int64_t> looks_ = 0;  // of those that served alone
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool watched_ ABSL_GUARDED_BY(mutex_) = false;     // by one of those that wait
   int64_t looks_then_ ABSL_GUARDED_BY(mutex_) = -1;  // when IsHeld was asked
+  int away_ ABSL_GUARDED_BY(mutex_) = 0;             // how often in a row it had not come back
   absl::Time window_ ABSL_GUARDED_BY(mutex_);        // since when UsedSeconds is looked at
   absl::Duration used_ ABSL_GUARDED_BY(mutex_);      // then
   std::vector<pthread_t> ids_ ABSL_GUARDED_BY(mutex_);

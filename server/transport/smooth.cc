@@ -9,8 +9,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/steady_time.h"
 #include "server/transport/chunked_reply.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/smooth_wire.h"
@@ -62,7 +62,7 @@ class SmoothCall final : public ServerCall {
         pace_({.idle_timeout = state->options.stream_idle_timeout,
                .bytes_per_second = 0,
                .max_duration = state->options.max_upload_duration},
-              absl::Now()) {}
+              SteadyNow()) {}
 
  private:
   std::shared_ptr<SmoothCall> Self() {
@@ -83,7 +83,7 @@ class SmoothCall final : public ServerCall {
     came_ = ok;
     {
       absl::MutexLock lock(&mutex_);
-      pace_.Came(absl::Now());
+      pace_.Came(SteadyNow());
     }
     state_->copies.Post(Shared(shared_from_this(), &handle_task_));
   }
@@ -117,7 +117,7 @@ class SmoothCall final : public ServerCall {
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (ended_) return;
     message().Clear();
-    pace_.Wait(absl::Now());
+    pace_.Wait(SteadyNow());
     Read();
   }
 
@@ -220,7 +220,7 @@ class SmoothCall final : public ServerCall {
     core().Smooth(record_.context(), *measured, CutResults(sizes_, AsDoubles(results_.span())),
                   [self = Self()](absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed) {
                     self->smoothed_ = std::move(smoothed);
-                    self->state_->replies.Post(Shared(self, &self->answer_task_));
+                    self->state_->work.Post(Shared(self, &self->answer_task_));
                   });
     return absl::OkStatus();
   }

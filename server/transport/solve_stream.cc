@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/errors.h"
+#include "server/core/steady_time.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/solve_many.h"
@@ -47,7 +48,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
       : ServerCall(&state->tracker, std::move(incoming)),
         state_(state),
         record_(state, Method::kSolveStream, rpc()),
-        pace_(Limits(), absl::Now()) {}
+        pace_(Limits(), SteadyNow()) {}
 
   void OnDrain() override {
     Guard([this] {
@@ -93,7 +94,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   void OnRead(bool ok) override {
     {
       absl::MutexLock lock(&mutex_);
-      pace_.Came(absl::Now());
+      pace_.Came(SteadyNow());
       handling_ = ok;
       if (!ok) {
         reading_ = false;
@@ -147,7 +148,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
             "not complete after ", absl::FormatDuration(state_->options.max_upload_duration),
             " (--max_upload_duration)"));
       }
-      if (now >= item->context().deadline) status = CancellationOf(item->context());
+      if (absl::Now() >= item->context().deadline) status = CancellationOf(item->context());
       if (!status.ok()) Drop(item, status);
     }
     Advance();
@@ -410,7 +411,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     const bool will_release = running_ > 0 || !outgoing_.empty();
     if (!reading_ && !no_more_requests_ && !(full && will_release)) {
       reading_ = true;
-      pace_.Wait(absl::Now());
+      pace_.Wait(SteadyNow());
       Read();
     }
   }

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/core/errors.h"
 #include "server/core/lane.h"
+#include "server/core/steady_time.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/stream_reply.h"
@@ -16,7 +16,7 @@ StreamItem::StreamItem(ServiceState* state, ContextPtr context, const StreamMess
     : state(state),
       id(first.id),
       part(first.part),
-      start(absl::Now()),
+      start(SteadyNow()),
       record(state, Method::kSolveStream, std::move(context)) {}
 
 absl::Status StreamItem::Read(StreamMessage& message, std::span<const Handle> handles) {

@@ -54,7 +54,7 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   ServiceState* const state;
   const uint64_t id;
   const StreamMessage::Part part;
-  const absl::Time start;
+  const absl::Time start;  // of SteadyNow
   CallRecord record;
   SolveParams params;                            // of a request
   std::vector<SolveManyParams::Columns> solves;  // of a frame

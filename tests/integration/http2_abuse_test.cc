@@ -50,6 +50,33 @@ class Http2AbuseTest : public IntegrationTest {
     EXPECT_TRUE(Eventually([&] { return HeapBytes() <= before + 16 * kMiB; })) << HeapBytes();
   }
 
+  // A connection that only resets its calls, and what becomes of it.
+  void ExpectResetsAreEnded() {
+    constexpr int kMost = 400'000, kAtOnce = 1000;
+    const std::string block = RawHttp2::HeaderBlock("Solve"), cancel("\0\0\0\x08", 4);
+    RawHttp2 slow(server().grpc_port()), fast(server().grpc_port());
+    const auto resets = [&](int first, int calls) {
+      std::string frames;
+      for (int call = first; call < first + calls; ++call) {
+        const auto stream = static_cast<uint32_t>(2 * call + 1);
+        frames += RawHttp2::Frame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream, block);
+        frames += RawHttp2::Frame(RawHttp2::kReset, 0, stream, cancel);
+      }
+      return frames;
+    };
+    slow.Greet();
+    EXPECT_TRUE(slow.Send(resets(0, 100)));
+    fast.Greet();
+    // Faster than it is read: gRPC returns to nobody while there is more to read.
+    int calls = 0;
+    while (calls < kMost && fast.Send(resets(calls, kAtOnce))) calls += kAtOnce;
+    EXPECT_LT(calls, kMost);
+    // Fewer than the limit do nothing to their connection, nor does another one that is ended.
+    EXPECT_TRUE(slow.SendFrame(RawHttp2::kPing, 0, 0, "12345678"));
+    EXPECT_TRUE(slow.WaitFor(RawHttp2::kPing, 0));
+    EXPECT_FALSE(slow.closed());
+  }
+
   const problems::Problem problem_ = problems::RandomSpd(16, 4, 1, 100);
   const HostMatrix matrix_{problem_, Scalar::kFloat64};
   std::string handle_;
@@ -67,31 +94,22 @@ TEST_F(Http2AbuseTest, RapidResets) {
   });
 }
 
-TEST_F(Http2AbuseTest, AConnectionThatOnlyResetsCallsIsEnded) {
-  constexpr int kMost = 400'000, kAtOnce = 1000;
-  const std::string block = RawHttp2::HeaderBlock("Solve"), cancel("\0\0\0\x08", 4);
-  RawHttp2 slow(server().grpc_port()), fast(server().grpc_port());
-  const auto resets = [&](int first, int calls) {
-    std::string frames;
-    for (int call = first; call < first + calls; ++call) {
-      const auto stream = static_cast<uint32_t>(2 * call + 1);
-      frames += RawHttp2::Frame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream, block);
-      frames += RawHttp2::Frame(RawHttp2::kReset, 0, stream, cancel);
-    }
-    return frames;
-  };
-  slow.Greet();
-  EXPECT_TRUE(slow.Send(resets(0, 100)));
-  fast.Greet();
-  // Faster than it is read: gRPC returns to nobody while there is more to read.
-  int calls = 0;
-  while (calls < kMost && fast.Send(resets(calls, kAtOnce))) calls += kAtOnce;
-  EXPECT_LT(calls, kMost);
-  // Fewer than the limit do nothing to their connection, nor does another one that is ended.
-  EXPECT_TRUE(slow.SendFrame(RawHttp2::kPing, 0, 0, "12345678"));
-  EXPECT_TRUE(slow.WaitFor(RawHttp2::kPing, 0));
-  EXPECT_FALSE(slow.closed());
-}
+TEST_F(Http2AbuseTest, AConnectionThatOnlyResetsCallsIsEnded) { ExpectResetsAreEnded(); }
+
+// Queues with one thread each, which has nobody to help it but the one that waits for that alone.
+class OneThreadAQueueTest : public Http2AbuseTest, public ::testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    server::ServerOptions options = Options();
+    options.serving_threads = options.serving_queues = GetParam();
+    Start(options);
+    handle_ = Factor(matrix_);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Queues, OneThreadAQueueTest, ::testing::Values(1, 2));
+
+TEST_P(OneThreadAQueueTest, AConnectionThatOnlyResetsCallsIsEnded) { ExpectResetsAreEnded(); }
 
 TEST_F(Http2AbuseTest, AFloodOfPings) {
   ExpectStands([this] {

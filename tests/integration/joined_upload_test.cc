@@ -1,11 +1,15 @@
 // Uploads over several connections: the same bits as over one, and every way in which one of the
 // streams can go wrong for the others.
 #include <algorithm>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
+#include "blockd/engine/backend_registry.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/wire_between.h"
+#include "tests/support/hooked_backend.h"
 
 namespace blockd::test {
 namespace {
@@ -304,6 +308,54 @@ TEST_F(JoinedUploadTest, WithoutAnIdNobodyJoins) {
   EXPECT_TRUE(stream.SendChunks(std::string_view(bytes_).substr(100'000), 100'000));
   EXPECT_TRUE(IsOk(stream.Finish()));
   EXPECT_EQ(stream.context->GetServerInitialMetadata().count("blockd-upload"), 0u);
+}
+
+// Whose writes stand before the gate too.
+class GatedWrites final : public HookedBackend {
+ public:
+  GatedWrites(std::unique_ptr<Backend> inner, const CostModel& costs,
+              const std::shared_ptr<Gate>& gate)
+      : HookedBackend(std::move(inner), costs, gate), gate_(gate) {}
+  absl::Status Write(void* device, std::span<const HostPiece> pieces) override {
+    gate_->Pass();
+    return HookedBackend::Write(device, pieces);
+  }
+
+ private:
+  const std::shared_ptr<Gate> gate_;
+};
+
+class JoinedUploadFailureTest : public JoinedUploadTest {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateBackend("cpu", Options().device);
+    ASSERT_TRUE(cpu.ok()) << cpu.status();
+    const CostModel costs = (*cpu)->costs({1, 1, Scalar::kFloat64});
+    Start(Options(), std::make_unique<GatedWrites>(*std::move(cpu), costs, gate_));
+  }
+  void TearDown() override {
+    gate_->Open();
+    JoinedUploadTest::TearDown();
+  }
+};
+
+// The device's fault is not the caller's, whatever came meanwhile.
+TEST_F(JoinedUploadFailureTest, AWriteThatFailsAfterTheLastMessageIsTold) {
+  const auto began = Begin();
+  gate_->Close();
+  EXPECT_TRUE(began->SendChunks(std::string_view(bytes_).substr(kFirstPart), bytes_.size()));
+  began->writer->WritesDone();
+  gate_->WaitForDevice();
+  // No join is of this range: it says whether the stream's end has come.
+  EXPECT_TRUE(Eventually([&] {
+    return JoinStatus(kId, bytes_.size(), 8).error_code() == grpc::StatusCode::NOT_FOUND;
+  }));
+  gate_->FailAfter(0);
+  gate_->Open();
+  const grpc::Status status = began->writer->Finish();
+  EXPECT_TRUE(IsCode(status, grpc::StatusCode::INTERNAL));
+  EXPECT_EQ(status.error_message(), "the device fell off at Upload");
+  EXPECT_TRUE(AllReturns());
 }
 
 class JoinedUploadStallTest : public JoinedUploadTest {

@@ -1,7 +1,12 @@
 // How much of the host a handle takes: its system may have 256 bytes on the device, and there may
-// be as many handles as the device has room for.
+// be as many handles as the device has room for. And how much an upload.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "tests/server/core_fixture.h"
 #include "tests/server/factorization_cache_fixture.h"
 #include "tests/support/heap_hook.h"
 
@@ -44,6 +49,38 @@ TEST_F(HandleMemoryTest, AHandleTakesLittleOfTheHost) {
     EXPECT_LE(BytesOfAHandle(batch, {.lease = absl::Hours(1)}), kMostBytes) << batch;
     EXPECT_LE(BytesOfAHandle(batch, {.pin = true}), kMostBytes) << batch;
   }
+}
+
+class UploadMemoryTest : public CoreTest {};
+
+// What is charged for its first part is taken, and given back with the charge.
+TEST_F(UploadMemoryTest, AnUploadTakesItsFirstPartOfTheHostUntilTheDeviceHasIt) {
+  Start();
+  const TestSystem system(2000, 16);
+  const std::vector<std::byte> bytes = system.bytes();
+  const size_t first = bytes.size() / 64;
+  // Of whatever else comes and goes.
+  constexpr int64_t kSmall = 16 << 10;
+  server::FactorParams params;
+  params.form = system.form;
+  params.num_systems = 1;
+  const auto context = std::make_shared<server::RequestContext>();
+  context->caller = "alice";
+  auto begun = core_->BeginUpload(context, params, {}, {});
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  auto& upload = *std::get<std::unique_ptr<server::FactorUpload>>(*begun);
+  const HeapCount heap;
+  constexpr size_t kChunk = 1500;
+  size_t sent = 0;
+  for (; sent + kChunk < first; sent += kChunk) {
+    ASSERT_TRUE(upload.Write(std::span(bytes).subspan(sent, kChunk)).ok());
+  }
+  EXPECT_FALSE(upload.staged());
+  EXPECT_GE(heap.bytes(), static_cast<int64_t>(sent));
+  EXPECT_LE(heap.bytes(), static_cast<int64_t>(first) + kSmall);
+  ASSERT_TRUE(upload.Write(std::span(bytes).subspan(sent, kChunk)).ok());
+  EXPECT_TRUE(upload.staged());
+  EXPECT_LE(heap.bytes(), kSmall);
 }
 
 }  // namespace

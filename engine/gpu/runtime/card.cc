@@ -64,9 +64,10 @@ void ReportedEnds::Report() {
 absl::Status ReportedEnds::Await(Stream stream, int64_t* seen) {
   absl::MutexLock lock(&mutex_);
   if (*seen == reported_) return absl::OkStatus();
-  *seen = reported_;
-  return ToStatus(BLOCKD_GPU(StreamWaitEvent)(stream, events_[reported_ % 2], 0),
-                  "the end of kernels");
+  absl::Status status = ToStatus(BLOCKD_GPU(StreamWaitEvent)(stream, events_[reported_ % 2], 0),
+                                 "the end of kernels");
+  if (status.ok()) *seen = reported_;
+  return status;
 }
 
 absl::StatusOr<int32_t> Card::Count() {

@@ -161,8 +161,14 @@ class FactorOperation::Upload : public FactorUpload {
   absl::Status Keep(std::span<const std::byte> bytes) {
     absl::Status status =
         operation_->host_->Extend(task_->permit.tenant, std::ssize(bytes), &held_);
+    if (!status.ok()) return status;
     const HeapMayFail may_fail;
-    if (status.ok()) first_.insert(first_.end(), bytes.begin(), bytes.end());
+    if (const size_t size = first_.size() + bytes.size(); size > first_.capacity()) {
+      // Never more than will be needed.
+      first_.reserve(
+          std::min(static_cast<size_t>(first_bytes_), std::max(size, 2 * first_.size())));
+    }
+    first_.insert(first_.end(), bytes.begin(), bytes.end());
     return status;
   }
 
@@ -177,8 +183,10 @@ class FactorOperation::Upload : public FactorUpload {
     if (!status.ok()) return status;
     const std::span<const std::byte> first = first_;
     status = Send(0, {&first, 1});
-    first_ = {};
-    palette_diagonal_ = palette_coupling_ = {};
+    // An assignment of {} would keep their memory.
+    first_ = std::vector<std::byte>();
+    palette_diagonal_ = std::vector<uint32_t>();
+    palette_coupling_ = std::vector<uint32_t>();
     held_.Reset();
     staged_.store(status.ok(), std::memory_order_release);
     return status;
@@ -212,10 +220,10 @@ class FactorOperation::Upload : public FactorUpload {
                      });
   }
 
-  // What belongs together on the device goes there together.
+  // What belongs together on the device goes there together. Who sends it says in how many pieces.
   absl::Status Send(int64_t at, std::span<const std::span<const std::byte>> pieces) {
-    absl::InlinedVector<std::span<const std::byte>, 64> together;
-    int64_t system = 0, first = 0, end = -1;  // where they belong
+    absl::InlinedVector<std::span<const std::byte>, 64> together;  // no more: it takes no heap
+    int64_t system = 0, first = 0, end = -1;                       // where they belong
     const auto write = [&]() -> absl::Status {
       if (together.empty()) return absl::OkStatus();
       absl::Status status = shard_->solver().Write(task_->staged[static_cast<size_t>(system)],
@@ -229,7 +237,7 @@ class FactorOperation::Upload : public FactorUpload {
           at, piece,
           [&](int64_t of, int64_t, MatrixPart part, int64_t in_part, auto bytes) -> absl::Status {
             const int64_t place = StagedMatrix::Offset(form_, part) + in_part;
-            if (of != system || place != end) {
+            if (of != system || place != end || together.size() == together.capacity()) {
               if (absl::Status status = write(); !status.ok()) return status;
               system = of;
               first = place;
@@ -271,17 +279,18 @@ absl::Status FactorOperation::StageAll(FactorTask& task, std::span<const uint32_
       staged = shard.solver().Stage(form);
     }
     if (!staged.ok()) return SayInPieces(shard, staged.status(), matrix);
+    // The task's from now on: what is written is awaited before the memory goes.
+    StagedMatrix& mine = task.staged.emplace_back(*std::move(staged));
     absl::Status status;
     if (!palette_diagonal.empty()) {
-      status = shard.solver().Write(*staged, StagedMatrix::DiagonalIndexOffset(form),
+      status = shard.solver().Write(mine, StagedMatrix::DiagonalIndexOffset(form),
                                     std::as_bytes(palette_diagonal));
     }
     if (status.ok() && !palette_coupling.empty()) {
-      status = shard.solver().Write(*staged, StagedMatrix::CouplingIndexOffset(form),
+      status = shard.solver().Write(mine, StagedMatrix::CouplingIndexOffset(form),
                                     std::as_bytes(palette_coupling));
     }
     if (!status.ok()) return status;
-    task.staged.push_back(*std::move(staged));
   }
   return absl::OkStatus();
 }
