@@ -163,7 +163,8 @@ std::optional<absl::Status> ReleaseShared(const Connection& connection, const st
         const absl::StatusOr<v1::ShmReply> reply = session.Call(request, deadline);
         const bool again = std::exchange(repeated, true);
         if (!reply.ok()) return reply.status();
-        const absl::Status status = StatusOf(*reply, room ? room->data() : nullptr);
+        const absl::Status status =
+            StatusOf(*reply, room ? Bytes(room->data(), v1::kShmReplyBytes) : Bytes());
         const auto detail = GetHandleNotFound(status);
         if (again && detail.has_value() && detail->reason() == v1::HandleNotFound::RELEASED) {
           return absl::OkStatus();

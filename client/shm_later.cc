@@ -44,6 +44,8 @@ void ShmSession::PutLater(const LaterPtr& later) {
 
 void ShmSession::Cancel(const LaterPtr& later) {
   v1::ShmRequest cancel{};
+  // Whether the server is silent is told by it too.
+  const absl::Time deadline = std::max(later->deadline, absl::Now());
   {
     absl::MutexLock lock(&mutex_);
     if (later->is_over || ended()) return;
@@ -53,7 +55,7 @@ void ShmSession::Cancel(const LaterPtr& later) {
     cancel.operation = v1::ShmOperation::kCancel;
     cancel.other_id = later->sent_id;
   }
-  (void)CallLater(cancel, absl::InfiniteFuture(), [](const absl::StatusOr<v1::ShmReply>&) {});
+  (void)CallLater(cancel, deadline, [](const absl::StatusOr<v1::ShmReply>&) {});
 }
 
 void ShmSession::LetGo() {

@@ -67,11 +67,20 @@ std::shared_ptr<ShmSession> ShmLink::current() {
 }
 
 absl::StatusOr<std::shared_ptr<ShmSession>> ShmLink::session(absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
-  if (session_ != nullptr && !session_->ended()) return session_;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto is_free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !opening_; };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&is_free), deadline)) {
+      return absl::DeadlineExceededError("another call still waits for a session");
+    }
+    if (session_ != nullptr && !session_->ended()) return session_;
+    opening_ = true;
+  }
   ShmSession::Options options = options_;
   options.timeout = std::clamp(deadline - absl::Now(), absl::Milliseconds(1), options_.timeout);
   absl::StatusOr<std::shared_ptr<ShmSession>> opened = ShmSession::Open(options);
+  absl::MutexLock lock(&mutex_);
+  opening_ = false;
   if (!opened.ok()) return opened.status();
   session_ = *std::move(opened);
   return session_;

@@ -25,7 +25,7 @@ class ShmLink {
   // opened. Does not wait.
   std::shared_ptr<ShmSession> current() ABSL_LOCKS_EXCLUDED(mutex_);
   // One that has not ended, as far as is known. What ShmSession::Open says, where a new one is
-  // needed.
+  // needed; DEADLINE_EXCEEDED where another call asks for it for so long.
   absl::StatusOr<std::shared_ptr<ShmSession>> session(absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -34,6 +34,7 @@ class ShmLink {
 
   const ShmSession::Options options_;
   absl::Mutex mutex_;
+  bool opening_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ShmSession> session_ ABSL_GUARDED_BY(mutex_);
 };
 

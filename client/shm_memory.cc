@@ -1,5 +1,6 @@
 #include "client/shm_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -40,8 +41,10 @@ std::byte* ShmPiece::data() const { return memory_->at(offset_); }
 
 absl::StatusOr<std::shared_ptr<ShmMemory>> ShmMemory::Map(int fd, const v1::ShmWelcome& welcome) {
   struct stat file {};
-  if (fstat(fd, &file) != 0 || static_cast<uint64_t>(file.st_size) != welcome.mapping_bytes ||
-      !IsInOrder(welcome)) {
+  // What could shrink would end this process.
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
+      static_cast<uint64_t>(file.st_size) != welcome.mapping_bytes || !IsInOrder(welcome)) {
     return absl::InternalError("the server's shared memory is not as it says");
   }
   void* const base =

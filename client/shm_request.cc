@@ -52,11 +52,14 @@ v1::Cost CostOf(const v1::ShmReply& reply) {
 
 }  // namespace
 
-absl::Status StatusOf(const v1::ShmReply& reply, const std::byte* message) {
+absl::Status StatusOf(const v1::ShmReply& reply, Bytes room) {
+  if (reply.message_bytes > room.size()) {
+    return absl::InternalError("the server's reply has no end");
+  }
   if (reply.code == 0) return absl::OkStatus();
   v1::RpcStatus status;
   if (reply.message_bytes > 0 &&
-      status.ParseFromArray(message, static_cast<int>(reply.message_bytes))) {
+      status.ParseFromArray(room.data(), static_cast<int>(reply.message_bytes))) {
     return ToStatus(status);
   }
   return {static_cast<absl::StatusCode>(reply.code), "the server gave no words"};
@@ -115,12 +118,9 @@ SharedRequest::SharedRequest(ShmPiece piece, v1::ShmOperation operation, uint64_
 
 template <typename Message>
 absl::Status SharedRequest::TakeMessage(const v1::ShmReply& reply, Message* message) const {
-  if (reply.message_bytes > request_.reply_bytes) {
-    return absl::InternalError("the server's reply has no end");
-  }
-  const std::byte* const from = piece_.data();
-  if (absl::Status status = StatusOf(reply, from); !status.ok()) return status;
-  if (!message->ParseFromArray(from, static_cast<int>(reply.message_bytes))) {
+  const Bytes room(piece_.data(), request_.reply_bytes);
+  if (absl::Status status = StatusOf(reply, room); !status.ok()) return status;
+  if (!message->ParseFromArray(room.data(), static_cast<int>(reply.message_bytes))) {
     return absl::InternalError("the server's reply is no message");
   }
   for (const SharedColumns& one : columns_) one.TakeSolution();
@@ -152,8 +152,8 @@ std::optional<SharedSolveRequest> SharedSolveRequest::Make(ShmMemory& memory,
 }
 
 absl::StatusOr<SolveResult> SharedSolveRequest::Take(const v1::ShmReply& reply) const {
-  if (reply.message_bytes > kErrorBytes) return absl::InternalError("the reply has no end");
-  if (absl::Status status = StatusOf(reply, piece_.data()); !status.ok()) return status;
+  const absl::Status status = StatusOf(reply, {piece_.data(), kErrorBytes});
+  if (!status.ok()) return status;
   columns_[0].TakeSolution();
   SolveResult solved;
   if (reply.backward_error >= 0) solved.backward_error = reply.backward_error;

@@ -26,7 +26,7 @@
 
 namespace blockd::client {
 
-absl::Status StatusOf(const v1::ShmReply& reply, const std::byte* message);
+absl::Status StatusOf(const v1::ShmReply& reply, Bytes room);
 
 // Where the columns of a solve lie: in the caller's own shared memory, or in a piece for the call.
 // Right-hand sides that the solution would overwrite are copied: the call may be tried again.

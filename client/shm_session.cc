@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,35 +64,52 @@ v1::ShmHello MakeHello(const ShmSession::Options& options) {
   return hello;
 }
 
-// The first bytes of the answer, with the descriptor that came with them.
-bool ReceiveWelcome(int socket, v1::ShmWelcome* welcome, int* fd) {
-  iovec part{.iov_base = welcome, .iov_len = sizeof(*welcome)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t count = recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC);
-  const cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(fd, CMSG_DATA(head), sizeof(*fd));
-  }
-  return count == static_cast<ssize_t>(sizeof(*welcome));
+// What is sent and received next waits no longer than this.
+void LimitTo(int socket, absl::Time deadline) {
+  timeval limit =
+      absl::ToTimeval(std::clamp(deadline - absl::Now(), absl::Milliseconds(1), absl::Hours(1)));
+  (void)setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  (void)setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-absl::Status Refusal(int socket, uint32_t bytes) {
+// All of `bytes`; the descriptor that comes with the first of them is `fd`.
+bool Receive(int socket, absl::Time deadline, std::span<char> bytes, int* fd) {
+  while (!bytes.empty()) {
+    if (absl::Now() >= deadline) return false;
+    LimitTo(socket, deadline);
+    iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    if (count <= 0) return false;
+    const cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+      int came;
+      std::memcpy(&came, CMSG_DATA(head), sizeof(came));
+      const Socket other(std::exchange(*fd, came));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  return true;
+}
+
+absl::Status Refusal(int socket, absl::Time deadline, uint32_t bytes) {
   std::string text(std::min<uint32_t>(bytes, 1 << 16), '\0');
-  const ssize_t count = recv(socket, text.data(), text.size(), MSG_WAITALL);
+  int fd = -1;
+  const bool came = Receive(socket, deadline, text, &fd);
+  const Socket none(fd);
   v1::RpcStatus status;
-  if (count != static_cast<ssize_t>(text.size()) || !status.ParseFromString(text) ||
-      status.code() == 0) {
+  if (!came || !status.ParseFromString(text) || status.code() == 0) {
     return absl::InternalError("the server refuses shared memory and does not say why");
   }
   return ToStatus(status);
 }
 
-absl::StatusOr<int> ConnectTo(const std::string& path, absl::Duration timeout) {
+absl::StatusOr<int> ConnectTo(const std::string& path, absl::Time deadline) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   if (path.size() >= sizeof(name.sun_path)) {
@@ -101,10 +119,7 @@ absl::StatusOr<int> ConnectTo(const std::string& path, absl::Duration timeout) {
   path.copy(name.sun_path, path.size());
   Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return Unavailable("no socket");
-  timeval limit = absl::ToTimeval(std::min(timeout, absl::Hours(1)));
-  if (limit.tv_sec == 0 && limit.tv_usec == 0) limit.tv_usec = 1;  // 0 would be for ever
-  (void)setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  (void)setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  LimitTo(socket.get(), deadline);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) {
     return Unavailable(absl::StrCat("no server shares memory at ", path));
   }
@@ -114,7 +129,8 @@ absl::StatusOr<int> ConnectTo(const std::string& path, absl::Duration timeout) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ShmSession>> ShmSession::Open(const Options& options) {
-  const absl::StatusOr<int> connected = ConnectTo(options.path, options.timeout);
+  const absl::Time deadline = absl::Now() + options.timeout;
+  const absl::StatusOr<int> connected = ConnectTo(options.path, deadline);
   if (!connected.ok()) return connected.status();
   Socket socket(*connected);
   const v1::ShmHello hello = MakeHello(options);
@@ -123,14 +139,15 @@ absl::StatusOr<std::shared_ptr<ShmSession>> ShmSession::Open(const Options& opti
   }
   v1::ShmWelcome welcome{};
   int fd = -1;
-  const bool came = ReceiveWelcome(socket.get(), &welcome, &fd);
+  const bool came =
+      Receive(socket.get(), deadline, {reinterpret_cast<char*>(&welcome), sizeof(welcome)}, &fd);
   const Socket memory_fd(fd);  // closed once it is mapped
   if (!came) return absl::UnavailableError("the server did not answer the hello");
   if (std::memcmp(welcome.magic, v1::kShmMagic, sizeof(welcome.magic)) != 0 ||
       welcome.version != v1::kShmVersion) {
     return absl::FailedPreconditionError("the server shares memory in another version");
   }
-  if (welcome.status_bytes > 0) return Refusal(socket.get(), welcome.status_bytes);
+  if (welcome.status_bytes > 0) return Refusal(socket.get(), deadline, welcome.status_bytes);
   auto memory = ShmMemory::Map(fd, welcome);
   if (!memory.ok()) return memory.status();
   return std::shared_ptr<ShmSession>(

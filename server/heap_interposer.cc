@@ -73,7 +73,7 @@ void* Move(void* from, size_t from_bytes, void* to, size_t to_bytes) {
   return to;
 }
 
-// Null for what may fail.
+// Null for a large piece where it may fail.
 void* AllocateObject(size_t bytes, bool may_fail) {
   if (void* const piece = Allocate(bytes); piece != nullptr) return piece;
   return may_fail && bytes >= HeapReserve::kSmallBytes ? nullptr : FromReserve(bytes);
@@ -85,10 +85,7 @@ void* AllocateObject(size_t bytes, bool may_fail) {
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 extern "C" {
 
-void* malloc(size_t bytes) noexcept {
-  void* const piece = Allocate(bytes);
-  return piece != nullptr ? piece : FromReserve(bytes);
-}
+void* malloc(size_t bytes) noexcept { return AllocateObject(bytes, HeapMayFail::Applies()); }
 
 void free(void* piece) noexcept {
   if (IsInReserve(piece)) return HeapReserve::Process().Return(piece);
@@ -116,6 +113,7 @@ void* realloc(void* piece, size_t bytes) noexcept {
   }
   void* const grown = BLOCKD_MALLOC_FAILS(bytes) ? nullptr : __libc_realloc(piece, bytes);
   if (grown != nullptr || bytes == 0) return grown;
+  if (HeapMayFail::Applies() && bytes >= HeapReserve::kSmallBytes) return nullptr;
   return Move(piece, malloc_usable_size(piece), FromReserve(bytes), bytes);
 }
 

@@ -192,6 +192,10 @@ absl::StatusOr<Listener> ListenOnUnixSocket(const std::string& path, mode_t mode
   if (!lock.ok()) return lock.status();
   FileDescriptor socket_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int fd = socket_fd.get();
+  // Nobody sends a descriptor whose end the thread that receives has to wait for. Kernels before
+  // 6.16 cannot refuse that.
+  constexpr int kPassRights = 83, kNo = 0;  // SO_PASSRIGHTS
+  (void)setsockopt(fd, SOL_SOCKET, kPassRights, &kNo, sizeof(kNo));
   const auto bind_it = [&] {
     return bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0;
   };

@@ -48,7 +48,11 @@ absl::StatusOr<Permit> Admission::Admit(RequestContext& context, int64_t request
     if (!tenant.ok()) return tenant.status();
     context.tenant = *std::move(tenant);
   }
-  if (context.part_of != nullptr) return AdmitAnother(*context.part_of);
+  if (context.part_of != nullptr) {
+    absl::StatusOr<Permit> part = AdmitAnother(*context.part_of);
+    if (part.ok()) part->is_part = true;
+    return part;
+  }
   Permit permit;
   permit.tenant = context.tenant;
   if (!ongoing_.Begin(&permit.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
@@ -75,6 +79,7 @@ absl::Status Admission::TakeSlot(Permit& permit) {
 }
 
 absl::Status Admission::TakeUpload(const Permit& permit, int64_t bytes) {
+  if (permit.is_part) return absl::OkStatus();
   return TakeRate("upload_bytes_per_second", permit.tenant->upload_bytes(), *permit.tenant,
                   static_cast<double>(bytes), clock_->Now());
 }

@@ -35,7 +35,7 @@ class Admission {
   absl::StatusOr<Permit> Admit(RequestContext& context, int64_t requests = 1);
   // Of a request that was accepted and is not over: another place in the queue.
   absl::StatusOr<Permit> AdmitAnother(const Permit& permit);
-  // The tenant's rate of bytes that it sends.
+  // The tenant's rate of bytes that it sends. What a part has was made of them.
   absl::Status TakeUpload(const Permit& permit, int64_t bytes);
   // Its class, not above the tenant's highest.
   static PriorityClass ClassOf(const RequestContext& context);

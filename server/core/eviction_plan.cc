@@ -19,7 +19,8 @@ struct Stretch {
 bool LiesBefore(const Stretch& a, const Stretch& b) { return a.piece.data < b.piece.data; }
 
 double CostOf(const IdleHolding& idle) {
-  const int64_t bytes = idle.pieces[0].bytes + idle.pieces[1].bytes;
+  int64_t bytes = 0;
+  for (const FreePiece& piece : idle.pieces) bytes += piece.bytes;
   return static_cast<double>(bytes) / static_cast<double>(idle.age);
 }
 

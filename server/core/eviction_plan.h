@@ -17,7 +17,7 @@ namespace blockd::server {
 // What may be evicted, as it was a moment ago.
 struct IdleHolding {
   Handle handle;
-  std::array<FreePiece, 2> pieces;  // that would be free; of 0 bytes: none
+  std::array<FreePiece, 3> pieces;  // that would be free; of 0 bytes: none
   int64_t age = 1;                  // uses, of whatever is held, since its own last one; >= 1
   bool within_part = true;          // its tenant has no more than its part
 };

@@ -28,10 +28,11 @@ std::vector<IdleHolding> FactorizationCache::IdleHoldings(double fair_bytes) {
       after = entry.handle;
       if (!entry.idle) continue;
       const Factorization& held = *entry.holding->factorization;
-      const int64_t matrix = held.matrix().bytes();
+      const int64_t matrix = held.matrix().bytes(), border = held.border().bytes();
       found.push_back({.handle = entry.handle,
-                       .pieces = {PieceOf(held.data(), held.bytes() - matrix),
-                                  PieceOf(held.matrix().data(), matrix)},
+                       .pieces = {PieceOf(held.data(), held.bytes() - matrix - border),
+                                  PieceOf(held.matrix().data(), matrix),
+                                  PieceOf(held.border().columns(), border)},
                        .age = next_use_ - entry.use_order,
                        .within_part = !HasMoreThan(fair_bytes, *entry.caller)});
     }

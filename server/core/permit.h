@@ -73,8 +73,9 @@ class OngoingWork {
 struct Permit {
   OngoingWork::Token ongoing;
   TenantPtr tenant;
-  Reservation slot;    // of the queue, until it runs
-  Reservation pinned;  // of these three what is kept moves on with what is kept
+  bool is_part = false;  // of a request that has been counted
+  Reservation slot;      // of the queue, until it runs
+  Reservation pinned;    // of these three what is kept moves on with what is kept
   Reservation handles;
   Reservation device;
 

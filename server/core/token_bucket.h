@@ -48,7 +48,7 @@ class TokenBucket {
     if (rate_ <= 0) return absl::InfiniteDuration();
     // Full after a second, and at the first time.
     if (now > last_) level_ = std::min(rate_, level_ + rate_ * absl::ToDoubleSeconds(now - last_));
-    last_ = std::max(last_, now);
+    last_ = now;  // also where the clock was set back
     if (level_ <= 0) return absl::Seconds((1 - level_) / rate_);
     level_ -= amount;
     Note(amount, now);

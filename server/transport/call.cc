@@ -1,6 +1,7 @@
 #include "server/transport/call.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -77,8 +78,8 @@ absl::Status ServiceState::CheckAcceptsWork() const {
   return RetryAfterError("the server's host is short of memory", options.core.retry_delay);
 }
 
-absl::Status ServiceState::CheckMessageSize(const grpc::ByteBuffer& message) const {
-  const auto bytes = static_cast<int64_t>(message.Length());
+absl::Status ServiceState::CheckMessageSize(size_t message_bytes) const {
+  const auto bytes = static_cast<int64_t>(message_bytes);
   if (bytes <= options.max_message_bytes) return absl::OkStatus();
   return LimitExceededError("the message", {.limit = "max_message_bytes",
                                             .asked_bytes = bytes,
@@ -133,7 +134,10 @@ void CallRecord::SetSolve(const Handle& handle, int64_t num_rhs) {
 void CallRecord::SetSolves(const SolveManyParams& params) {
   subject_ = absl::StrCat("solves:", params.solves.size());
   items_ = 0;
-  for (const SolveManyParams::Columns& columns : params.solves) items_ += columns.num_rhs;
+  for (const SolveManyParams::Columns& columns : params.solves) {
+    // Not checked yet.
+    items_ += std::clamp<int64_t>(columns.num_rhs, 0, std::numeric_limits<int32_t>::max());
+  }
 }
 
 void CallRecord::SetOutcome(const absl::Status& status) {

@@ -55,7 +55,7 @@ struct ServiceState {
   // short of memory.
   absl::Status CheckAcceptsWork() const;
   // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
-  absl::Status CheckMessageSize(const grpc::ByteBuffer& message) const;
+  absl::Status CheckMessageSize(size_t message_bytes) const;
   // Takes the memory from the host's budget that `message` will need once it is parsed, and parses
   // it. INVALID_ARGUMENT for bytes that are no such message, and what the budget says.
   absl::Status Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,

@@ -146,6 +146,19 @@ absl::StatusOr<SolveManyParams::Columns> ShmCall::ColumnsOf(int64_t num_rhs, uin
   return SolveManyParams::Columns{num_rhs, *rhs, *solution};
 }
 
+absl::Status ShmCall::CheckTogether(std::span<const SolveManyParams::Columns> solves) const {
+  const uint64_t most = session_->mapping().bytes();
+  uint64_t bytes = 0;  // never more than twice the memory
+  for (const SolveManyParams::Columns& columns : solves) {
+    bytes += columns.solution.size();
+    if (bytes > most) {
+      return InvalidFieldError("bytes", "solutions that overlap",
+                               "solutions in places of their own");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ShmCall::CheckReplyRoom(uint64_t items) const {
   const uint64_t least = v1::kShmReplyBytes + items * v1::kShmReplyBytesEach;
   if (room_.size() >= least) return absl::OkStatus();
@@ -219,6 +232,8 @@ absl::Status ShmCall::SolveMany() {
     params.handles.push_back(HandleOf(solve.handle));
     params.solves.push_back(*columns);
   }
+  status = CheckTogether(params.solves);
+  if (!status.ok()) return status;
   params.residual = (request_.flags & v1::kShmResidual) != 0;
   params.max_refinements = request_.max_refinements;
   params.check_finite = (request_.flags & v1::kShmCheckFinite) != 0;
@@ -233,12 +248,23 @@ absl::Status ShmCall::SolveMany() {
   return absl::OkStatus();
 }
 
-// On a thread of the core.
+// On a thread of the core, or on the poller's.
 void ShmCall::AnswerSoon(std::shared_ptr<ShmCall> call) {
   call->answering_ = true;
-  Executor& replies = call->session_->state()->replies;
-  if (call->IsLong()) return replies.Post(std::move(call));
+  ServiceState* const state = call->session_->state();
+  if (call->BytesToClear() > kShortMessageBytes) return state->work.Post(std::move(call));
+  if (call->IsLong()) return state->replies.Post(std::move(call));
   call->Run();
+}
+
+size_t ShmCall::BytesToClear() const {
+  size_t bytes = 0;
+  for (size_t i = 0; i < solves_.size(); ++i) {
+    const bool failed = (solved_.ok() && !solved_->outcomes[i].status.ok()) ||
+                        (refactored_.ok() && !refactored_->systems[i].solve.status.ok());
+    if (failed) bytes += solves_[i].solution.size();
+  }
+  return bytes;
 }
 
 void ShmCall::AnswerSolveMany() {

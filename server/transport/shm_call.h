@@ -50,6 +50,9 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   absl::StatusOr<SolveManyParams::Columns> ColumnsOf(int64_t num_rhs, uint64_t rhs_offset,
                                                      uint64_t solution_offset,
                                                      uint64_t bytes) const;
+  // Of many solves, each of which fits: solutions that do not overlap fit together. So no request
+  // has the server read or clear more than the memory.
+  absl::Status CheckTogether(std::span<const SolveManyParams::Columns> solves) const;
   absl::Status CheckReplyRoom(uint64_t items) const;
   // The request's message, copied before it is parsed; it is the call's.
   template <typename Message>
@@ -66,6 +69,8 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
               const google::protobuf::Message* message);
   void AnswerFactor(const absl::StatusOr<FactorReply>& answer);
   static void AnswerSoon(std::shared_ptr<ShmCall> call);
+  // Of failed solves, once the core has answered many.
+  size_t BytesToClear() const;
   void SucceedMany(v1::SolveManyReply* reply);
   void AnswerSolveMany();
   void AnswerFactorSolve(const absl::StatusOr<SolveReply>& answer);

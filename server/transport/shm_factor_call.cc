@@ -2,8 +2,10 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/heap_reserve.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/factor_solve_params.h"
 #include "server/transport/shm_call.h"
@@ -33,15 +35,21 @@ absl::Status ShmCall::ReadMessage(google::protobuf::Message* message) {
   ServiceState* const state = session_->state();
   const auto bytes = Data("message_offset", request_.message_offset, request_.message_bytes);
   if (!bytes.ok()) return bytes.status();
+  absl::Status status = state->CheckMessageSize(bytes->size());
+  if (!status.ok()) return status;
   const TenantPtr& tenant = record_.context()->tenant;
   // The copy, while it is parsed.
   absl::StatusOr<Reservation> copied =
       state->core->host().Reserve(tenant, static_cast<int64_t>(bytes->size()));
   if (!copied.ok()) return copied.status();
-  const grpc::Slice slice(bytes->data(), bytes->size());
-  const grpc::ByteBuffer copy(&slice, 1);
-  absl::Status status = state->CheckMessageSize(copy);
-  return status.ok() ? state->Parse(copy, tenant, message, &host_bytes_) : status;
+  // Not in memory of gRPC's, which ends the process where there is none.
+  std::vector<std::byte> own;
+  {
+    const HeapMayFail may_fail;
+    own.assign(bytes->begin(), bytes->end());
+  }
+  const grpc::Slice slice(own.data(), own.size(), grpc::Slice::STATIC_SLICE);
+  return state->Parse(grpc::ByteBuffer(&slice, 1), tenant, message, &host_bytes_);
 }
 
 template <typename Message>
@@ -147,7 +155,7 @@ absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
     if (!columns.ok()) return columns.status();
     solves[i] = *columns;
   }
-  return absl::OkStatus();
+  return CheckTogether(solves);
 }
 
 absl::Status ShmCall::FactorSolve() {

@@ -153,12 +153,14 @@ void ShmPort::Accept() {
     return;
   }
   Guest guest{std::move(socket), absl::Now() + state_->options.handshake_timeout, {}};
-  if (guests_.size() >= kMostGuests ||
-      guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) {
-    return Refuse(guest,
-                  RetryAfterError("too many are connecting", state_->options.core.retry_delay));
-  }
+  const absl::Status too_many =
+      RetryAfterError("too many are connecting", state_->options.core.retry_delay);
+  if (guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) return Refuse(guest, too_many);
   guests_.push_back(std::move(guest));
+  // Who says what it wants has no time to become the oldest.
+  if (guests_.size() <= kMostGuests) return;
+  Refuse(guests_.front(), too_many);
+  guests_.erase(guests_.begin());
 }
 
 bool ShmPort::Hear(Guest& guest) {
@@ -283,10 +285,19 @@ absl::Status ShmPort::Open(const v1::ShmHello& hello, Guest& guest) {
                          : registered.ok() ? "yes"
                                            : std::string(registered.message()))
       .WriteOrdinary();
-  auto session = std::make_shared<ShmSession>(state_, *std::move(context), *std::move(mapping),
-                                              *std::move(reserved), std::move(guest.socket),
-                                              *std::move(place));
-  pollers_[next_poller_++ % pollers_.size()]->Add(std::move(session));
+  // The thread that lets go of it last has other things to do.
+  struct Freeing final : Executor::Task {
+    void Run() noexcept override { session.reset(); }
+    std::unique_ptr<ShmSession> session;
+  };
+  const std::shared_ptr<ShmSession> session(
+      new ShmSession(state_, *std::move(context), *std::move(mapping), *std::move(reserved),
+                     std::move(guest.socket), *std::move(place)),
+      [state = state_, freeing = std::make_shared<Freeing>()](ShmSession* last) {
+        freeing->session.reset(last);
+        state->work.Post(freeing);
+      });
+  pollers_[next_poller_++ % pollers_.size()]->Add(session);
   return absl::OkStatus();
 }
 

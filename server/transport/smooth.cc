@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/heap_reserve.h"
 #include "server/core/steady_time.h"
 #include "server/transport/chunked_reply.h"
 #include "server/transport/raw_message.h"
@@ -33,6 +34,7 @@ class Arrived {
   int64_t bytes() const { return bytes_; }
   std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
   absl::Status Grow(int64_t bytes) {
+    const HeapMayFail may_fail;
     void* const grown = std::realloc(data_.get(), static_cast<size_t>(bytes));
     if (grown == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
@@ -84,13 +86,14 @@ class SmoothCall final : public ServerCall {
     {
       absl::MutexLock lock(&mutex_);
       pace_.Came(SteadyNow());
+      is_whole_ = !ok;
     }
     state_->copies.Post(Shared(shared_from_this(), &handle_task_));
   }
 
   void OnLook(absl::Time now) override {
     absl::MutexLock lock(&mutex_);
-    if (ended_ || in_core_) return;
+    if (ended_ || is_whole_) return;
     if (absl::Status status = pace_.Check(now); !status.ok()) End(status);
   }
 
@@ -133,7 +136,8 @@ class SmoothCall final : public ServerCall {
   }
 
   absl::Status TakeMessage() {
-    if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
+    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok())
+      return status;
     const absl::StatusOr<StreamPart> part = ReadStreamPart(
         &message(), 0, v1::SmoothRequest::kChunkFieldNumber, "blockd.v1.SmoothRequest");
     if (!part.ok()) return part.status();
@@ -160,9 +164,11 @@ class SmoothCall final : public ServerCall {
     status.Update(core().host().CheckEverFits(layout->bytes()));
     status.Update(core().host().Check(record_.context()->tenant, layout->bytes()));
     if (!status.ok()) return status;
-    record_.SetShape({layout->num_steps(), layout->state_size(), Scalar::kFloat64},
-                     layout->num_series());
     layout_ = *std::move(layout);
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return absl::OkStatus();  // the record is published, or soon will be
+    record_.SetShape({layout_->num_steps(), layout_->state_size(), Scalar::kFloat64},
+                     layout_->num_series());
     return absl::OkStatus();
   }
 
@@ -186,11 +192,16 @@ class SmoothCall final : public ServerCall {
     const int64_t more =
         std::min(std::max({bytes, 2 * values_.bytes(), kFirstBytes}), layout_->bytes());
     Reservation taken;
-    absl::Status status = core().host().Extend(record_.context()->tenant, more, &taken);
-    if (!status.ok()) return status;
-    status = values_.Grow(more);
-    if (status.ok()) values_bytes_ = std::move(taken);
+    absl::Status status =
+        core().host().Extend(record_.context()->tenant, more - values_.bytes(), &taken);
+    if (status.ok()) status = values_.Grow(more);
+    if (status.ok()) values_bytes_.Merge(std::move(taken));
     return status;
+  }
+
+  absl::StatusOr<MeasuredSmooth> Measure() {
+    const HeapMayFail may_fail;
+    return MeasureSmooth(layout_->Bind(AsDoubles(values_.span())), core().limits());
   }
 
   absl::Status Start() {
@@ -199,8 +210,7 @@ class SmoothCall final : public ServerCall {
       return InvalidFieldError("chunk", absl::StrCat(came_bytes_, " bytes"),
                                absl::StrCat(layout_->bytes(), " bytes in all"));
     }
-    const absl::StatusOr<MeasuredSmooth> measured =
-        MeasureSmooth(layout_->Bind(AsDoubles(values_.span())), core().limits());
+    const absl::StatusOr<MeasuredSmooth> measured = Measure();
     if (!measured.ok()) return measured.status();
     sizes_ = measured->sizes;
     const int64_t bytes = sizes_.total() * static_cast<int64_t>(sizeof(double));
@@ -230,10 +240,11 @@ class SmoothCall final : public ServerCall {
   void AnswerNow() noexcept {
     Guard([this] {
       v1::SmoothReply head;
+      Cost cost;
       const absl::Status status = smoothed_.status();
       if (status.ok()) {
         const SmoothReply reply = (*smoothed_)->Finish();
-        record_.SetCost(reply.cost);
+        cost = reply.cost;
         ToWire(reply, sizes_, head.mutable_head());
       }
       smoothed_ = absl::UnknownError("");
@@ -244,6 +255,7 @@ class SmoothCall final : public ServerCall {
       in_core_ = false;
       if (ended_) return;
       if (!status.ok()) return End(status);
+      record_.SetCost(cost);
       EchoIds(*record_.context(), rpc());
       writer_.emplace(SerializeMessage(head), v1::SmoothReply::kChunkFieldNumber, results_);
       WriteNext();
@@ -272,7 +284,8 @@ class SmoothCall final : public ServerCall {
   }
 
   ServiceState* const state_;
-  bool came_ = false;  // a message; else the end of the stream
+  bool came_ = false;                                      // a message; else the end of the stream
+  Reservation values_bytes_, results_bytes_, work_bytes_;  // go after what they are for
   absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed_ = absl::UnknownError("");
   MemberTask<SmoothCall, &SmoothCall::HandleMessage> handle_task_{this};
   MemberTask<SmoothCall, &SmoothCall::AnswerNow> answer_task_{this};
@@ -280,7 +293,6 @@ class SmoothCall final : public ServerCall {
   std::optional<SmoothLayout> layout_;
   Arrived values_;
   Payload results_;
-  Reservation values_bytes_, results_bytes_, work_bytes_;
   int64_t came_bytes_ = 0;
   SmoothSizes sizes_;
   std::optional<ChunkedReply> writer_;
@@ -288,6 +300,7 @@ class SmoothCall final : public ServerCall {
   absl::Mutex mutex_;
   CallRecord record_;
   UploadPace pace_ ABSL_GUARDED_BY(mutex_);
+  bool is_whole_ ABSL_GUARDED_BY(mutex_) = false;  // all messages have come
   bool in_core_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };

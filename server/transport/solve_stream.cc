@@ -81,9 +81,10 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
 
   void OnBegin() override {
     auto self = std::static_pointer_cast<SolveStreamCall>(shared_from_this());
+    // A drain that begins meanwhile ends the stream, and must find it greeted.
+    absl::MutexLock lock(&mutex_);
     tracker()->Add(this, std::weak_ptr<DrainableStream>(self));
     WatchMe();
-    absl::MutexLock lock(&mutex_);
     if (!record_.allowed().ok()) return End(record_.allowed());
     draining_ = tracker()->draining();
     EchoIds(*record_.context(), rpc());
@@ -150,6 +151,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
       }
       if (absl::Now() >= item->context().deadline) status = CancellationOf(item->context());
       if (!status.ok()) Drop(item, status);
+      if (refused_.size() > kMaxRefused) return End(status);
     }
     Advance();
   }
@@ -191,7 +193,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   absl::StatusOr<StreamMessage> Receive() {
-    if (absl::Status status = state_->CheckMessageSize(message()); !status.ok()) return status;
+    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok())
+      return status;
     absl::StatusOr<StreamMessage> read = ReadStreamMessage(&message());
     if (!read.ok() || read->unparsed.empty()) return read;
     // Its handles are in the stream's table, or the stream ends.
@@ -322,10 +325,10 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
           "chunk", absl::StrCat(message.bytes, " bytes for id ", message.id),
           absl::StrCat("at most the ", missing, " that it still lacks of ", item->bytes));
     }
-    absl::Status status =
-        state_->core->host().Extend(record_.context()->tenant, message.bytes, &item->host_bytes);
+    absl::Status status = item->received == 0 ? item->TakeRoom() : absl::OkStatus();
     if (status.ok()) return item;
     Drop(item, status);
+    if (refused_.size() > kMaxRefused) return status;
     return ItemPtr();
   }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "server/core/heap_reserve.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {
@@ -109,6 +110,7 @@ class Splitter {
 absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
                                               int64_t max_rest) {
   if (buffer->Length() == 0) return SplitMessage();
+  const HeapMayFail may_fail;  // the sender says in how many pieces the bytes come
   grpc::ProtoBufferReader reader(buffer);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
   CodedInputStream in(&reader);

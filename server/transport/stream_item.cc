@@ -72,13 +72,9 @@ absl::Status StreamItem::TakeRefactor(StreamMessage& message) {
 }
 
 absl::Status StreamItem::TakeMemory(const StreamMessage& message, std::span<const Handle> handles) {
-  Budget& host = state->core->host();
-  absl::Status taken = host.CheckEverFits(bytes + frame_bytes_);
-  if (taken.ok()) taken = host.Extend(context().tenant, message.bytes + frame_bytes_, &host_bytes);
+  absl::Status taken =
+      message.bytes > 0 ? TakeRoom() : state->core->host().CheckEverFits(bytes + frame_bytes_);
   if (!taken.ok()) return taken;
-  absl::StatusOr<Payload> room = Payload::Allocate(bytes, state->core->host_memory());
-  if (!room.ok()) return room.status();
-  values = *std::move(room);
   if (part == StreamMessage::Part::kMany) {
     frame_ = ToSolveManyParams(message.request.many(), handles, values.span());
     solves = frame_.solves;
@@ -86,9 +82,19 @@ absl::Status StreamItem::TakeMemory(const StreamMessage& message, std::span<cons
   } else if (part == StreamMessage::Part::kRefactor) {
     AddSolves(*message_, values.span(), &refactor_);
     solves = refactor_.solves;
-  } else {
-    params.rhs = params.solution = values.span();
   }
+  return absl::OkStatus();
+}
+
+absl::Status StreamItem::TakeRoom() {
+  Budget& host = state->core->host();
+  absl::Status taken = host.CheckEverFits(bytes + frame_bytes_);
+  if (taken.ok()) taken = host.Extend(context().tenant, bytes + frame_bytes_, &host_bytes);
+  if (!taken.ok()) return taken;
+  absl::StatusOr<Payload> room = Payload::Allocate(bytes, state->core->host_memory());
+  if (!room.ok()) return room.status();
+  values = *std::move(room);
+  if (!is_frame()) params.rhs = params.solution = values.span();
   return absl::OkStatus();
 }
 

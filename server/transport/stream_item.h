@@ -37,9 +37,10 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   // What was asked for, checked as far as it can be before there is room for the right-hand sides.
   // `handles`: of the stream. Takes the message of a refactor. Sets `bytes`.
   absl::Status Read(StreamMessage& message, std::span<const Handle> handles);
-  // Room for the right-hand sides. The host's budget is charged for those that have come, and for
-  // what a frame takes beside them.
+  // What it takes of the host, if its right-hand sides have come too. Else only TakeRoom does,
+  // before the first of them.
   absl::Status TakeMemory(const StreamMessage& message, std::span<const Handle> handles);
+  absl::Status TakeRoom();
   // The next bytes of the right-hand sides. They are counted with `received` afterwards.
   void Copy(const StreamMessage& message) {
     CopyPieces(message.pieces, values.span().data() + received);
@@ -58,7 +59,7 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   CallRecord record;
   SolveParams params;                            // of a request
   std::vector<SolveManyParams::Columns> solves;  // of a frame
-  Reservation host_bytes;  // of what has come; destroyed after the memory that it stands for
+  Reservation host_bytes;                        // destroyed after the memory that it stands for
   Payload values;
   int64_t bytes = 0;     // of the right-hand sides, and of the solutions
   int64_t received = 0;  // of them

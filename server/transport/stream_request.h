@@ -29,12 +29,12 @@ struct StreamMessage {
   enum class Part { kRequest, kMany, kRefactor, kChunk, kCancel };
   Part part = Part::kRequest;
   uint64_t id = 0;
+  Reservation parsed_bytes;  // what `unparsed` has taken once it is parsed, or a refactor
   // Without the right-hand sides. Of a frame of refactors, which its reader does not parse: nothing
   // yet.
   v1::SolveStreamRequest request;
   // Of a frame: this, not parsed yet, since parsing takes memory that is to be counted.
   std::string unparsed;
-  Reservation parsed_bytes;  // what that has taken, or a refactor
   // Of a frame of refactors, once it is parsed: its part of the request; what that asks for, which
   // points into it; and what is wrong with it.
   std::unique_ptr<v1::FactorSolveManyRequest> refactor;
@@ -57,7 +57,9 @@ class RecentIds {
  public:
   explicit RecentIds(size_t most) : most_(most) {}
   void Add(uint64_t id);
-  void Remove(uint64_t id) { ids_.erase(id); }
+  void Remove(uint64_t id) {
+    if (ids_.erase(id) > 0) std::erase(order_, id);
+  }
   bool Contains(uint64_t id) const { return ids_.contains(id); }
 
  private:

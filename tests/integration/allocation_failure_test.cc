@@ -81,6 +81,7 @@ TEST_F(AllocationFailureTest, ARequestOfAStreamFailsAndTheStreamGoesOn) {
     const FailingHeap heap(kRefusedBytes);
     ASSERT_TRUE(stream_->Write(whole));
     ASSERT_TRUE(stream_->Write(header));
+    ASSERT_TRUE(stream_->Write(Chunk(2, std::string(8, '\0'))));  // takes room for all
     Read(2);
     EXPECT_EQ(heap.refused(), 2);
   }

@@ -107,6 +107,28 @@ class FailingMallocTest : public SolveStreamTest, public testing::WithParamInter
                         reply.status().message(), reply.status().SerializeAsString());
   }
 
+  // A random walk, observed: y has 160 KB.
+  grpc::Status SmoothOnce() {
+    constexpr int64_t kSteps = 20'000;
+    v1::SmoothRequest header, chunk;
+    v1::SmoothHeader& model = *header.mutable_header();
+    model.set_num_steps(kSteps);
+    model.set_state_size(1);
+    model.set_observation_size(1);
+    model.set_transition(v1::CONSTANT);
+    model.set_transition_covariance(v1::CONSTANT);
+    model.set_observation(v1::CONSTANT);
+    model.set_observation_covariance(v1::CONSTANT);
+    model.set_diffuse(true);
+    chunk.set_chunk(BytesOf(std::vector<double>(4 + kSteps, 1)));
+    const auto context = NewContext();
+    const auto stream = stub().Smooth(context.get());
+    if (stream->Write(header) && stream->Write(chunk)) stream->WritesDone();
+    for (v1::SmoothReply reply; stream->Read(&reply);) {
+    }
+    return stream->Finish();
+  }
+
   static constexpr int64_t kColumns = 20;  // 102 KB
   std::vector<double> rhs_;
   v1::FactorReply made_;
@@ -132,6 +154,10 @@ TEST_P(FailingMallocTest, OfASolve) {
 
 TEST_P(FailingMallocTest, OfAStreamOfSolves) {
   FailEach([this] { return StreamOnce(); });
+}
+
+TEST_P(FailingMallocTest, OfASmooth) {
+  FailEach([this] { return SmoothOnce(); });
 }
 
 // Asks for no work: it is never refused.

@@ -55,6 +55,38 @@ void RawShm::SendBytes(const void* bytes, size_t size) {
   (void)!send(socket_, bytes, size, MSG_NOSIGNAL);
 }
 
+bool RawShm::SendLingering() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const linger kLinger{.l_onoff = 1, .l_linger = 60};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &kLinger, sizeof(kLinger));
+  char byte = 0;
+  iovec part{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(head), &fd, sizeof(fd));
+  const bool sent = sendmsg(socket_, &message, MSG_NOSIGNAL) == 1;
+  close(fd);
+  return sent;
+}
+
+bool RawShm::MayBeRefusedDescriptors() {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int passes = 0;
+  socklen_t size = sizeof(passes);
+  const bool known = getsockopt(fd, SOL_SOCKET, kPassRights, &passes, &size) == 0;
+  close(fd);
+  return known;
+}
+
 v1::RpcStatus RawShm::TakeWelcome() {
   iovec part{.iov_base = &welcome_, .iov_len = sizeof(welcome_)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};

@@ -28,6 +28,10 @@ class RawShm {
 
   bool connected() const { return socket_ >= 0; }
   void SendBytes(const void* bytes, size_t size);
+  // A byte and with it a descriptor whose last owner waits when it closes it. False: nobody takes
+  // one.
+  bool SendLingering();
+  static bool MayBeRefusedDescriptors();  // by this system
   // The answer to the hello: OK and mapped, or what it says. UNKNOWN: the socket ended without one.
   v1::RpcStatus TakeWelcome();
   v1::RpcStatus Open(const v1::ShmHello& hello);

@@ -228,6 +228,29 @@ TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
   EXPECT_EQ(reply.message_bytes, 0U);
 }
 
+// Many that name the same memory would have the server clear, or look at, more than there is.
+TEST_F(ShmHostileTest, SolutionsOfManySolvesLieApart) {
+  constexpr int kSolves = 256;
+  v1::ShmRequest request{};
+  request.id = 1;
+  request.operation = v1::ShmOperation::kSolveMany;
+  request.num_rhs = kSolves;
+  request.rhs_offset = bad_->data();
+  request.reply_offset = bad_->data() + 65536;
+  request.reply_bytes = v1::kShmReplyBytes + kSolves * v1::kShmReplyBytesEach;
+  const uint64_t all = bad_->welcome().mapping_bytes - bad_->data();
+  std::vector<v1::ShmSolve> solves(kSolves);
+  for (v1::ShmSolve& solve : solves) {
+    solve.num_rhs = std::numeric_limits<int64_t>::max();  // the handle is unknown
+    solve.bytes = all;
+    solve.rhs_offset = solve.solution_offset = bad_->data();
+  }
+  std::memcpy(bad_->at(request.rhs_offset), solves.data(), solves.size() * sizeof(solves[0]));
+  ExpectRefused(request, "bytes");
+  request.num_rhs = 1;  // fits, and fails alone
+  EXPECT_EQ(bad_->Ask(request).code, 0);
+}
+
 TEST_F(ShmHostileTest, DescriptorsOfManySolvesAreChecked) {
   v1::ShmRequest request{};
   request.id = 1;
@@ -440,6 +463,45 @@ TEST_F(ShmHostileTest, AHelloInPiecesIsHeard) {
 }
 
 class ShmSlowHelloTest : public ShmTest {};
+
+TEST_F(ShmSlowHelloTest, WhoSaysNothingMakesRoomForWhoDoes) {
+  Start(options_);
+  const std::string handle = Factor(Matrix());
+  std::vector<std::unique_ptr<RawShm>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<RawShm>(path_));
+  RawShm caller(path_);
+  EXPECT_EQ(caller.Open(RawShm::Hello()).code(), 0);
+  EXPECT_TRUE(SolvesRight(caller, handle));
+}
+
+// One that lingers at its end would have the thread that receives it wait.
+TEST_F(ShmSlowHelloTest, DescriptorsAreNotTaken) {
+  Start(options_);
+  const std::string handle = Factor(Matrix());
+  RawShm good(path_), greeted(path_), silent(path_);
+  ASSERT_EQ(good.Open(RawShm::Hello()).code(), 0);
+  ASSERT_EQ(greeted.Open(RawShm::Hello()).code(), 0);
+  for (RawShm* const bad : {&greeted, &silent}) {
+    EXPECT_NE(bad->SendLingering(), RawShm::MayBeRefusedDescriptors());
+  }
+  EXPECT_TRUE(SolvesRight(good, handle));
+}
+
+// No message of a session is longer than one over gRPC may be, and none is copied to find that out.
+TEST_F(ShmTest, AMessageOverTheLimitIsRefusedBeforeItIsCopied) {
+  options_.max_message_bytes = 64 << 10;
+  Start(options_);
+  RawShm caller(path_);
+  ASSERT_EQ(caller.Open(RawShm::Hello()).code(), 0);
+  v1::ShmRequest request = caller.Solve(std::string(16, 'x'), kRows, 1);
+  request.operation = v1::ShmOperation::kFactor;
+  request.message_offset = caller.data();
+  request.message_bytes = static_cast<uint64_t>(options_.max_message_bytes) + 1;
+  const v1::ShmReply reply = caller.Ask(request);
+  EXPECT_EQ(reply.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailOf<v1::LimitExceeded>(caller.StatusOf(request, reply))->limit(),
+            "max_message_bytes");
+}
 
 TEST_F(ShmSlowHelloTest, WhoSaysNothingIsTurnedAwayAndHoldsUpNobody) {
   options_.handshake_timeout = absl::Milliseconds(200);

@@ -240,6 +240,56 @@ TEST_F(SmoothCallTest, OneThatIsCancelledWhileItRunsKeepsNothing) {
   ExpectServes();
 }
 
+// What --max_upload_duration bounds is the upload.
+TEST_F(SmoothCallTest, AnAnswerMayTakeLongerThanAnUpload) {
+  server::ServerOptions options = Options();
+  options.max_upload_duration = absl::Milliseconds(300);
+  Start(options);
+  v1::SmoothRequest header = Header();
+  header.mutable_header()->mutable_options()->set_num_samples(50000);  // 2.4 MB
+  const auto context = NewContext();
+  const auto stream = stub().Smooth(context.get());
+  ASSERT_TRUE(stream->Write(header));
+  ASSERT_TRUE(stream->Write(Chunk(Values())));
+  stream->WritesDone();
+  v1::SmoothReply reply;
+  ASSERT_TRUE(stream->Read(&reply));
+  absl::SleepFor(2 * options.max_upload_duration);  // reads nothing of the rest
+  while (stream->Read(&reply)) {
+  }
+  EXPECT_TRUE(IsOk(stream->Finish()));
+}
+
+// What was said to fit fits, in however many chunks it comes.
+TEST_F(SmoothCallTest, MemoryThatGrowsIsChargedOnce) {
+  constexpr int64_t kSteps = 4300, kSeries = 16, kObservations = 16;
+  server::ServerOptions options = Options();
+  options.core.max_inflight_request_bytes = 16 << 20;
+  options.core.tenant_share = 1;
+  Start(options);
+  v1::SmoothRequest message = Header();
+  v1::SmoothHeader& header = *message.mutable_header();
+  header.set_num_steps(kSteps);
+  header.set_state_size(1);
+  header.set_observation_size(kObservations);
+  header.set_num_series(kSeries);
+  header.mutable_options()->clear_covariances();
+  std::vector<double> values = {1, 1};            // F, Q
+  values.insert(values.end(), kObservations, 1);  // H
+  for (int64_t i = 0; i < kObservations * kObservations; ++i) {
+    values.push_back(i % (kObservations + 1) == 0 ? 1 : 0);  // R
+  }
+  values.insert(values.end(), kSteps * kSeries * kObservations, 0.5);  // y: 8.8 MB
+  const std::string bytes = BytesOf(values);
+  std::vector<v1::SmoothRequest> messages = {message};
+  constexpr size_t kChunk = 1 << 20;
+  for (size_t at = 0; at < bytes.size(); at += kChunk) {
+    messages.push_back(Chunk(bytes.substr(at, kChunk)));
+  }
+  EXPECT_TRUE(IsOk(Send(messages)));
+  ExpectAllIsGivenBack();
+}
+
 TEST_F(SmoothCallTest, WhoStopsReadingIsEnded) {
   server::ServerOptions options = Options();
   options.reply_timeout = absl::Milliseconds(300);

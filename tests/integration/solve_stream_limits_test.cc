@@ -213,7 +213,7 @@ TEST_F(SolveStreamLimitsTest, ARequestBeyondTheHostsMemoryIsToldByHowMuch) {
   EXPECT_TRUE(IsOk(Close()));
 }
 
-// Whose chunks come and never end has no more than his share, and others still find some.
+// Whose requests begin and never end has no more than his share, and others still find some.
 TEST_F(SolveStreamLimitsTest, OneCallerDoesNotFillTheHostsMemory) {
   server::ServerOptions options = Options();
   options.core.tenant_share = 0.5;
@@ -226,15 +226,19 @@ TEST_F(SolveStreamLimitsTest, OneCallerDoesNotFillTheHostsMemory) {
   ASSERT_TRUE(Eventually([&] { return HostBytes() == 0; }));
   const auto context = NewContext("hog");
   const auto hog = stub().SolveStream(context.get());
-  const int64_t columns = 300'000 / ColumnBytes();
+  const int64_t columns = 150'000 / ColumnBytes();
+  const std::string begin(8, '\0');
   v1::SolveStreamRequest header = Header(1, columns);
   header.mutable_request()->set_handle(handle);
   ASSERT_TRUE(hog->Write(header));
-  ASSERT_TRUE(hog->Write(Chunk(1, std::string(150'000, '\0'))));
-  ASSERT_TRUE(Eventually([&] { return HostBytes() >= 150'000; }));
-  ASSERT_TRUE(hog->Write(Chunk(1, std::string(60'000, '\0'))));
+  ASSERT_TRUE(hog->Write(Chunk(1, begin)));
+  ASSERT_TRUE(Eventually([&] { return HostBytes() >= columns * ColumnBytes(); }));
+  header.set_id(2);
+  ASSERT_TRUE(hog->Write(header));
+  ASSERT_TRUE(hog->Write(Chunk(2, begin)));
   v1::SolveStreamReply refused;
   ASSERT_TRUE(hog->Read(&refused));
+  EXPECT_EQ(refused.id(), 2u);
   EXPECT_EQ(refused.status().code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   // Another one has what he could have had alone, of what is left: here all that he asks for.
   ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
@@ -280,6 +284,29 @@ TEST_F(SolveStreamLimitsTest, AStreamOfRefusedHeadersEndsBeforeItFillsTheServer)
   EXPECT_EQ(DetailOf<v1::InvalidField>(answers_[id].status)->field(), "request.rhs");
   stream_->Write(Header(++id, 0));
   EXPECT_TRUE(IsInvalid(stream_->Finish(), "request.num_rhs"));
+}
+
+// So do requests whose chunks are.
+TEST_F(SolveStreamLimitsTest, AStreamOfRefusedChunksEndsBeforeItFillsTheServer) {
+  constexpr int64_t kColumns = 60;
+  const int64_t bytes = kColumns * problem_.rows() * 8;
+  server::ServerOptions options = Options();
+  options.core.max_inflight_request_bytes = bytes + bytes / 2 + 10'000;
+  options.core.tenant_share = 1;
+  Open(options);
+  const std::string chunk(8, '\0');
+  ASSERT_TRUE(stream_->Write(Header(1, kColumns)));
+  ASSERT_TRUE(stream_->Write(Chunk(1, chunk)));  // takes room for all of it
+  uint64_t id = 2;
+  for (; id <= 1025; ++id) {
+    ASSERT_TRUE(stream_->Write(Header(id, kColumns)));
+    ASSERT_TRUE(stream_->Write(Chunk(id, chunk)));
+    Read(1);
+    EXPECT_EQ(answers_[id].status.code(), grpc::StatusCode::UNAVAILABLE);
+  }
+  stream_->Write(Header(id, kColumns));
+  stream_->Write(Chunk(id, chunk));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 }  // namespace

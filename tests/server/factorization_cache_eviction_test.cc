@@ -57,6 +57,32 @@ TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereFactorAndMatrixLieAndHowOldT
   }
 }
 
+// A border is memory of its own: what lies behind the factor is somebody else's.
+TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereABorderLies) {
+  constexpr int64_t kBorderRows = 3;
+  server::Holding holding = Make();
+  const DeviceBuffer others = *pool_.Allocate(4096);
+  holding.factorization = std::make_shared<Factorization>(
+      plan_, *pool_.Allocate(plan_->factor_bytes()), StagedMatrix(), Conditioning(),
+      Border(plan_->shape(), kBorderRows, 0,
+             *pool_.Allocate(Border::Bytes(plan_->shape(), kBorderRows))));
+  const Factorization& held = *holding.factorization;
+  const auto* const factor = static_cast<const std::byte*>(held.data());
+  const std::byte* const border = held.border().columns();
+  const int64_t border_bytes = held.border().bytes();
+  std::vector<server::Holding> holdings;
+  holdings.push_back(std::move(holding));
+  cache_.Insert("alice", std::move(holdings), {});
+  const auto offered = cache_.IdleHoldings(kTotal);
+  ASSERT_EQ(offered.size(), 1u);
+  const auto& pieces = offered[0].pieces;
+  EXPECT_EQ(pieces[0].data, factor);
+  EXPECT_EQ(pieces[0].bytes, charge());
+  EXPECT_EQ(pieces[1].bytes, 0);
+  EXPECT_EQ(pieces[2].data, border);
+  EXPECT_EQ(pieces[2].bytes, MemoryPool::Rounded(border_bytes));
+}
+
 TEST_F(FactorizationCacheEvictionTest, AllOfManyAreOfferedAndEvicted) {
   InsertSome(200);
   const auto offered = cache_.IdleHoldings(kTotal);

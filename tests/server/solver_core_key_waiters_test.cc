@@ -84,6 +84,17 @@ TEST_F(SolverCoreKeyWaitersTest, ACancellationOfOneThatWaitsIsSaidAtOnce) {
   EXPECT_TRUE(absl::IsCancelled(fourth->Wait().status()));
 }
 
+TEST_F(SolverCoreKeyWaitersTest, TheFailureOfAnotherBorderIsNotTheirs) {
+  Start();
+  const TestSystem bordered(6, 3, 0, 2);
+  PendingFactor holder = HoldDevice();
+  PendingFactor first = Factor({bordered.Spoiled(6)}, keyed_);
+  PendingFactor second = Factor({system_}, keyed_);
+  gate_->Open();
+  EXPECT_TRUE(server::NotSpdOf(first->Wait().status()).has_value()) << first->Wait().status();
+  EXPECT_TRUE(second->Wait().ok()) << second->Wait().status();
+}
+
 TEST_F(SolverCoreKeyWaitersTest, WaitersAreCountedAsQueued) {
   Start({.limits = {.max_queued_requests = 3}});
   const Handle handle = Held(system_);

@@ -138,6 +138,20 @@ TEST_F(SolverCoreSmoothTest, TheWeeksOfMaunaLoaAgreeToEightDigits) {
   ExpectClassical(params, Smooth(params), 1e-8);
 }
 
+// The rate counts what was sent, once, and not what is made of it.
+TEST_F(SolverCoreSmoothTest, ASmoothCountsForTheUploadsOnce) {
+  Start();
+  server::TenantsConfig config;
+  config.default_tenant.quotas.upload_bytes_per_second = 1;
+  core_->tenants().Configure(config);
+  const SmoothModel model({.steps = 64, .states = 8});
+  const auto first = AskSmooth(*core_, model.params);
+  EXPECT_TRUE(first->Wait().reply.ok()) << first->Wait().reply.status();
+  const auto second = AskSmooth(*core_, model.params);
+  EXPECT_TRUE(absl::IsResourceExhausted(second->Wait().reply.status()))
+      << second->Wait().reply.status();
+}
+
 TEST_F(SolverCoreSmoothTest, PartsAreThoseOfTheWhole) {
   Start();
   SmoothModel model({.series = 3});

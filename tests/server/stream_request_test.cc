@@ -293,5 +293,16 @@ TEST(RecentIdsTest, ForgetsTheOldest) {
   EXPECT_TRUE(ids.Contains(3));
 }
 
+TEST(RecentIdsTest, OneThatComesBackIsTheNewest) {
+  RecentIds ids(2);
+  for (int i = 0; i < 3; ++i) {
+    ids.Remove(1);
+    ids.Add(1);
+    EXPECT_TRUE(ids.Contains(1)) << i;
+  }
+  ids.Add(2);
+  EXPECT_TRUE(ids.Contains(1));
+}
+
 }  // namespace
 }  // namespace blockd::server

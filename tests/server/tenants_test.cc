@@ -265,6 +265,15 @@ TEST(TokenBucketTest, SomethingLargerThanASecondsWorthPassesAndIsPaidFor) {
   EXPECT_EQ(bucket.Take(1, now + absl::Hours(1)), absl::InfiniteDuration());
 }
 
+TEST(TokenBucketTest, FillsAgainAfterTheClockWasSetBack) {
+  TokenBucket bucket;
+  const absl::Time now = absl::FromUnixSeconds(100'000);
+  bucket.SetRate(1);
+  EXPECT_EQ(bucket.Take(1, now), absl::ZeroDuration());
+  EXPECT_NE(bucket.Take(1, now - absl::Hours(1)), absl::ZeroDuration());
+  EXPECT_EQ(bucket.Take(1, now - absl::Hours(1) + absl::Seconds(2)), absl::ZeroDuration());
+}
+
 TEST(PermitTest, WhatIsUnderWayIsCountedUntilThePermitGoes) {
   OngoingWork work;
   {

@@ -257,6 +257,7 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
   const auto cancelled = [](const FactorRun& run) { return absl::IsCancelled(run.outcome.status); };
   // Nobody would learn the handles of those that were factored before.
   if (task.params.handles.empty() && std::any_of(runs.begin(), runs.end(), cancelled)) {
+    for (FactorRun& run : runs) run = {};  // before what they were promised is given back
     return task.EndStatus(admission_->Now());
   }
   Shard& shard = *task.shard;

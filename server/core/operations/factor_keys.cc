@@ -17,7 +17,7 @@ bool ContentFailed(const absl::StatusOr<FactorReply>& reply) {
 }
 
 bool SameContent(const FactorParams& a, const FactorParams& b) {
-  return a.form.shape == b.form.shape && a.num_systems == b.num_systems;
+  return a.form.bordered_shape() == b.form.bordered_shape() && a.num_systems == b.num_systems;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "server/core/heap_reserve.h"
 #include "server/core/operations/sums.h"
 #include "server/core/smoother/missing_patterns.h"
 #include "server/core/smoother/smoother.h"
@@ -71,6 +72,13 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   // Each chain ends with a status of its own.
   void Start() {
     TouchResults();
+    // All that is large, while whoever asks can still be told that there is no memory for it.
+    if (needs_blocks() && params_.covariances != SmoothedCovariances::kFull) {
+      const HeapMayFail may_fail;
+      for (System& system : systems_) {
+        system.blocks = Doubles(params_.num_steps * BlockScalars());
+      }
+    }
     for (size_t s = 0; s < systems_.size(); ++s) Factor(s);
   }
 
@@ -258,7 +266,6 @@ void SmoothRun::Invert(size_t s) {
   if (params_.covariances == SmoothedCovariances::kFull) {
     diagonal = CovariancesOf(s);
   } else if (needs_blocks()) {
-    system.blocks = Doubles(steps * BlockScalars());
     diagonal = {system.blocks.data(), static_cast<size_t>(system.blocks.size())};
   } else {
     params.parts = InverseParts::kDiagonalEntries;
@@ -399,6 +406,17 @@ void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
   });
 }
 
+int64_t BytesOf(const SmoothParams& params) {
+  size_t values =
+      params.initial_mean.size() + params.initial_covariance.size() + params.observations.size();
+  for (const ModelArray* array :
+       {&params.transition, &params.transition_covariance, &params.observation,
+        &params.observation_covariance, &params.transition_offset, &params.observation_offset}) {
+    values += array->values.size();
+  }
+  return static_cast<int64_t>(values * sizeof(double));
+}
+
 }  // namespace
 
 void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
@@ -407,6 +425,10 @@ void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, Context
   absl::StatusOr<Permit> permit = admission->Admit(*context);
   if (!permit.ok()) return done(permit.status());
   permit->slot.Reset();  // its parts have their own
+  if (absl::Status status = admission->TakeUpload(*permit, BytesOf(measured.params));
+      !status.ok()) {
+    return done(status);
+  }
   const auto wanted = [admission, context] { return Wanted(*context, admission->Now()); };
   absl::StatusOr<std::unique_ptr<Smoother>> smoother = Smoother::Make(measured, {pool, wanted});
   if (!smoother.ok()) return done(smoother.status());
