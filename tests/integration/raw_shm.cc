@@ -177,8 +177,8 @@ v1::RpcStatus RawShm::StatusOf(const v1::ShmRequest& request, const v1::ShmReply
 
 bool RawShm::EndsSoon() {
   return Eventually([this] {
-    char byte;
-    return recv(socket_, &byte, 1, MSG_DONTWAIT) == 0;
+    char bytes[4096];
+    return recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT) == 0;
   });
 }
 
