@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"

@@ -136,8 +136,9 @@ class SmoothCall final : public ServerCall {
   }
 
   absl::Status TakeMessage() {
-    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok())
+    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok()) {
       return status;
+    }
     const absl::StatusOr<StreamPart> part = ReadStreamPart(
         &message(), 0, v1::SmoothRequest::kChunkFieldNumber, "blockd.v1.SmoothRequest");
     if (!part.ok()) return part.status();

@@ -193,8 +193,9 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   absl::StatusOr<StreamMessage> Receive() {
-    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok())
+    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok()) {
       return status;
+    }
     absl::StatusOr<StreamMessage> read = ReadStreamMessage(&message());
     if (!read.ok() || read->unparsed.empty()) return read;
     // Its handles are in the stream's table, or the stream ends.

@@ -72,8 +72,8 @@ absl::Status StreamItem::TakeRefactor(StreamMessage& message) {
 }
 
 absl::Status StreamItem::TakeMemory(const StreamMessage& message, std::span<const Handle> handles) {
-  absl::Status taken =
-      message.bytes > 0 ? TakeRoom() : state->core->host().CheckEverFits(bytes + frame_bytes_);
+  const bool chunks_follow = message.bytes < bytes;
+  absl::Status taken = chunks_follow ? state->core->host().CheckEverFits(bytes) : TakeRoom();
   if (!taken.ok()) return taken;
   if (part == StreamMessage::Part::kMany) {
     frame_ = ToSolveManyParams(message.request.many(), handles, values.span());

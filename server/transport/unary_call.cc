@@ -25,8 +25,9 @@ void UnaryCall::OnRead(bool ok) {
                                   absl::StrCat("a ", std::string(request()->GetTypeName()))));
   }
   came_ = true;
-  if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok())
+  if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok()) {
     return Fail(status);
+  }
   if (message().Length() <= ShortBytes() && !IsLong()) return HandleMessage();
   state_->work.Post(Shared(shared_from_this(), &handle_task_));
 }

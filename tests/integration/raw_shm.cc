@@ -12,6 +12,23 @@
 #include "tests/support/eventually.h"
 
 namespace blockd::test {
+namespace {
+
+// Bytes, with room for one descriptor.
+struct WithDescriptor {
+  WithDescriptor(void* bytes, size_t size) : part{.iov_base = bytes, .iov_len = size} {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  WithDescriptor(const WithDescriptor&) = delete;
+  iovec part;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+};
+
+}  // namespace
 
 v1::ShmHello RawShm::Hello(uint64_t data_bytes, uint32_t slots, const std::string& caller) {
   v1::ShmHello hello{};
@@ -60,21 +77,15 @@ bool RawShm::SendLingering() {
   const linger kLinger{.l_onoff = 1, .l_linger = 60};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &kLinger, sizeof(kLinger));
   char byte = 0;
-  iovec part{.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  WithDescriptor sent(&byte, 1);
+  cmsghdr* const head = CMSG_FIRSTHDR(&sent.message);
   head->cmsg_level = SOL_SOCKET;
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(head), &fd, sizeof(fd));
-  const bool sent = sendmsg(socket_, &message, MSG_NOSIGNAL) == 1;
+  const bool is_sent = sendmsg(socket_, &sent.message, MSG_NOSIGNAL) == 1;
   close(fd);
-  return sent;
+  return is_sent;
 }
 
 bool RawShm::MayBeRefusedDescriptors() {
@@ -88,16 +99,10 @@ bool RawShm::MayBeRefusedDescriptors() {
 }
 
 v1::RpcStatus RawShm::TakeWelcome() {
-  iovec part{.iov_base = &welcome_, .iov_len = sizeof(welcome_)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  WithDescriptor came(&welcome_, sizeof(welcome_));
   v1::RpcStatus status;
   status.set_code(2);
-  if (recvmsg(socket_, &message, MSG_WAITALL) != static_cast<ssize_t>(sizeof(welcome_))) {
+  if (recvmsg(socket_, &came.message, MSG_WAITALL) != static_cast<ssize_t>(sizeof(welcome_))) {
     return status;
   }
   if (welcome_.status_bytes > 0) {
@@ -106,7 +111,7 @@ v1::RpcStatus RawShm::TakeWelcome() {
     status.ParseFromString(text);
     return status;
   }
-  const cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  const cmsghdr* const head = CMSG_FIRSTHDR(&came.message);
   if (head == nullptr) return status;
   std::memcpy(&memory_, CMSG_DATA(head), sizeof(memory_));
   void* const base =

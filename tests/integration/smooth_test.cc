@@ -1,6 +1,7 @@
 // Smooth over a real socket: every way in which a request can go wrong, and what is given back.
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "tests/integration/fixture.h"
@@ -51,6 +52,16 @@ class SmoothCallTest : public IntegrationTest {
       if (values != nullptr) *values += reply.chunk();
     }
     return stream->Finish();
+  }
+  // All is sent; the answer has 2.4 MB.
+  std::unique_ptr<Stream> AskForMuch(grpc::ClientContext* context) {
+    v1::SmoothRequest header = Header();
+    header.mutable_header()->mutable_options()->set_num_samples(50000);
+    std::unique_ptr<Stream> stream = stub().Smooth(context);
+    EXPECT_TRUE(stream->Write(header));
+    EXPECT_TRUE(stream->Write(Chunk(Values())));
+    stream->WritesDone();
+    return stream;
   }
   // That header, changed.
   template <typename Change>
@@ -245,13 +256,8 @@ TEST_F(SmoothCallTest, AnAnswerMayTakeLongerThanAnUpload) {
   server::ServerOptions options = Options();
   options.max_upload_duration = absl::Milliseconds(300);
   Start(options);
-  v1::SmoothRequest header = Header();
-  header.mutable_header()->mutable_options()->set_num_samples(50000);  // 2.4 MB
   const auto context = NewContext();
-  const auto stream = stub().Smooth(context.get());
-  ASSERT_TRUE(stream->Write(header));
-  ASSERT_TRUE(stream->Write(Chunk(Values())));
-  stream->WritesDone();
+  const auto stream = AskForMuch(context.get());
   v1::SmoothReply reply;
   ASSERT_TRUE(stream->Read(&reply));
   absl::SleepFor(2 * options.max_upload_duration);  // reads nothing of the rest
@@ -294,13 +300,8 @@ TEST_F(SmoothCallTest, WhoStopsReadingIsEnded) {
   server::ServerOptions options = Options();
   options.reply_timeout = absl::Milliseconds(300);
   Start(options);
-  v1::SmoothRequest header = Header();
-  header.mutable_header()->mutable_options()->set_num_samples(50000);  // 2.4 MB
   const auto context = NewContext();
-  const auto stream = stub().Smooth(context.get());
-  ASSERT_TRUE(stream->Write(header));
-  ASSERT_TRUE(stream->Write(Chunk(Values())));
-  stream->WritesDone();
+  const auto stream = AskForMuch(context.get());
   // Windows of gRPC's hold some of it, but not all.
   v1::SmoothReply reply;
   ASSERT_TRUE(stream->Read(&reply));

@@ -1,6 +1,5 @@
 // How much of the host a handle takes: its system may have 256 bytes on the device, and there may
 // be as many handles as the device has room for. And how much an upload.
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <variant>

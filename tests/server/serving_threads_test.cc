@@ -59,6 +59,40 @@ class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
     return Eventually([&] { return !serving_->together(); });
   }
 
+  // How many threads have taken events that come as fast as they are taken, until that is `enough`.
+  size_t TakersOfACrowd(const std::function<bool(size_t takers)>& enough) {
+    std::atomic<bool> over = false;
+    absl::Mutex mutex;
+    std::set<std::thread::id> by;  // under the mutex
+    std::atomic<int> left = 4;
+    crowd_.resize(4);
+    for (std::unique_ptr<Event>& event : crowd_) {
+      event = std::make_unique<Event>(&queue_, [&] {
+        const absl::Time until = absl::Now() + absl::Microseconds(50);
+        while (absl::Now() < until) {  // a call's work
+        }
+        {
+          absl::MutexLock lock(&mutex);
+          by.insert(std::this_thread::get_id());
+        }
+        if (over) {
+          --left;
+        } else {
+          event->Ask();
+        }
+      });
+    }
+    for (const auto& event : crowd_) event->Ask();
+    EXPECT_TRUE(Eventually([&] {
+      absl::MutexLock lock(&mutex);
+      return enough(by.size());
+    }));
+    over = true;
+    EXPECT_TRUE(Eventually([&] { return left == 0; }));
+    absl::MutexLock lock(&mutex);
+    return by.size();
+  }
+
   // One that does not come back, as gRPC does not while a peer sends faster than it reads; `rests`
   // from time to time.
   void ExpectHelp(const std::function<void()>& rests) {
@@ -82,6 +116,7 @@ class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
   }
 
   grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<Event>> crowd_;  // until no thread is left that may still run one
   std::optional<ServingThreads> serving_;
 };
 
@@ -127,34 +162,7 @@ TEST_P(ServingThreadsTest, OneDoesAloneWhatComesOneByOne) {
 TEST_P(ServingThreadsTest, OthersHelpInACrowdAndLeaveAfterIt) {
   Start(3);
   ASSERT_TRUE(AwaitCalm());
-  std::atomic<bool> over = false;
-  absl::Mutex mutex;
-  std::set<std::thread::id> by;  // under the mutex
-  std::atomic<int> left = 4;
-  std::vector<std::unique_ptr<Event>> events(4);
-  for (std::unique_ptr<Event>& event : events) {
-    event = std::make_unique<Event>(&queue_, [&] {
-      const absl::Time until = absl::Now() + absl::Microseconds(50);
-      while (absl::Now() < until) {  // a call's work
-      }
-      {
-        absl::MutexLock lock(&mutex);
-        by.insert(std::this_thread::get_id());
-      }
-      if (over) {
-        --left;
-      } else {
-        event->Ask();
-      }
-    });
-  }
-  for (const auto& event : events) event->Ask();
-  EXPECT_TRUE(Eventually([&] {
-    absl::MutexLock lock(&mutex);
-    return by.size() == 3;
-  }));
-  over = true;
-  EXPECT_TRUE(Eventually([&] { return left == 0; }));
+  EXPECT_EQ(TakersOfACrowd([](size_t takers) { return takers == 3; }), 3u);
   EXPECT_TRUE(AwaitCalm());
   End();
 }
@@ -197,30 +205,8 @@ TEST_P(ServingThreadsTest, OthersJoinWhenTheOneIsHeldThatGetsLittleTime) {
 TEST_P(ServingThreadsTest, OneAloneIsHelpedOnlyWhenItIsHeld) {
   Start(1);
   EXPECT_FALSE(serving_->together());
-  absl::Mutex mutex;
-  std::set<std::thread::id> by;  // under the mutex
-  std::atomic<int> left = 4;
   const absl::Time end = absl::Now() + absl::Milliseconds(100);
-  std::vector<std::unique_ptr<Event>> events(4);
-  for (std::unique_ptr<Event>& event : events) {
-    event = std::make_unique<Event>(&queue_, [&] {
-      const absl::Time until = absl::Now() + absl::Microseconds(50);
-      while (absl::Now() < until) {  // a call's work
-      }
-      {
-        absl::MutexLock lock(&mutex);
-        by.insert(std::this_thread::get_id());
-      }
-      if (absl::Now() > end) {
-        --left;
-      } else {
-        event->Ask();
-      }
-    });
-  }
-  for (const auto& event : events) event->Ask();
-  EXPECT_TRUE(Eventually([&] { return left == 0; }));
-  EXPECT_EQ(by.size(), 1u);
+  EXPECT_EQ(TakersOfACrowd([end](size_t) { return absl::Now() > end; }), 1u);
   for (int round = 0; round < 3; ++round) ExpectHelp([] {});
   EXPECT_TRUE(AwaitCalm());
 }
