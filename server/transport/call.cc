@@ -143,6 +143,9 @@ void CallRecord::SetSolves(const SolveManyParams& params) {
 void CallRecord::SetOutcome(const absl::Status& status) {
   status_ = status;
   total_ = absl::Now() - start_;
+  // Not when the line is written: a level that is set after the caller has the answer would hold
+  // for this call too, or not.
+  is_logged_ = LogEnabled(Level());
 }
 
 void CallRecord::Count() const {
@@ -152,13 +155,15 @@ void CallRecord::Count() const {
                                 QuotaExceededOf(status_).has_value());
 }
 
+LogLevel CallRecord::Level() const {
+  if (status_.ok()) return LogLevel::kInfo;
+  return absl::IsInternal(status_) ? LogLevel::kError : LogLevel::kWarn;
+}
+
 void CallRecord::Publish() const {
   Count();
-  const LogLevel level = status_.ok()                ? LogLevel::kInfo
-                         : absl::IsInternal(status_) ? LogLevel::kError
-                                                     : LogLevel::kWarn;
-  if (!LogEnabled(level) || !AdmitRequestLine(status_.ok())) return;
-  LogLine line(level, "request");
+  if (!is_logged_ || !AdmitRequestLine(status_.ok())) return;
+  LogLine line(Level(), "request");
   line.Add("request_id", context_->request_id);
   if (const std::string_view trace = context_->traceparent; !trace.empty()) {
     line.Add("trace_id", std::string(trace.substr(kTraceAt, kTraceDigits)))

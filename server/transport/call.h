@@ -22,6 +22,7 @@
 #include "server/core/metrics.h"
 #include "server/core/solver_core.h"
 #include "server/identity/identities.h"
+#include "server/logging.h"
 #include "server/options.h"
 #include "server/transport/call_tracker.h"
 #include "server/transport/executor.h"
@@ -100,7 +101,7 @@ class CallRecord {
   void SetSolves(const SolveManyParams& params);
   void SetCost(const Cost& cost) { cost_ = cost; }
 
-  // The answer is known: stops the time.
+  // The answer is known: stops the time, and the log's level of now decides about its line.
   void SetOutcome(const absl::Status& status);
   const absl::Status& status() const { return status_; }
   // Metrics and log; after SetOutcome.
@@ -109,6 +110,8 @@ class CallRecord {
   void Count() const;
 
  private:
+  LogLevel Level() const;
+
   ServiceState* const state_;
   const Method method_;
   const ContextPtr context_;
@@ -116,6 +119,7 @@ class CallRecord {
   absl::Status allowed_;
   absl::Duration total_;
   absl::Status status_;
+  bool is_logged_ = false;
   std::string subject_;  // shape or handle
   int64_t items_ = 0;
   Cost cost_;

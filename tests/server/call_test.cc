@@ -164,10 +164,21 @@ TEST_F(CallTest, AFailureIsAWarningWithItsMessageAndTheDevicesAnError) {
   EXPECT_EQ(Log(record), "");
 }
 
+TEST_F(CallTest, TheLevelHoldsForWhatIsAnsweredWhileItIsSet) {
+  SetUpLogging({.level = "off", .format = "logfmt"});
+  CallRecord before(state_.get(), Method::kFactor, Context());
+  before.SetOutcome(absl::OkStatus());
+  ASSERT_TRUE(SetLogLevel("debug").has_value());
+  EXPECT_EQ(Log(before), "");
+  CallRecord after(state_.get(), Method::kFactor, Context());
+  after.SetOutcome(absl::OkStatus());
+  EXPECT_TRUE(absl::StrContains(Log(after), "event=request"));
+}
+
 TEST_F(CallTest, TheTimeOfACallEndsWithItsAnswer) {
+  SetUpLogging({.level = "info", .format = "logfmt"});
   CallRecord record(state_.get(), Method::kRelease, Context());
   record.SetOutcome(absl::OkStatus());
-  SetUpLogging({.level = "info", .format = "logfmt"});
   const std::string first = Log(record), second = Log(record);
   const auto seconds = [](const std::string& line) {
     return line.substr(line.find("total_seconds="));
