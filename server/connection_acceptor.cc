@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/logging.h"
 
@@ -87,7 +87,7 @@ void ConnectionAcceptor::Loop() {
     if (watched[0].revents != 0) return;
     exhausted = false;
     for (size_t i = 1; i < watched.size(); ++i) exhausted |= !AcceptSome(watched[i].fd);
-    if (full_ && absl::Now() - refused_at_ >= kFullTime && HasRoomForOneMore()) SetFull(false);
+    if (full_ && SteadyNow() - refused_at_ >= kFullTime && HasRoomForOneMore()) SetFull(false);
     SayRefused();
   }
 }
@@ -132,10 +132,10 @@ bool ConnectionAcceptor::HasPlace() {
   absl::MutexLock lock(&mutex_);
   if (table_.AtMost() < limits_.connections) return true;
   // A tenth of the time at most goes into counting.
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   if (start < next_count_) return false;
   const bool has_place = table_.Count() < limits_.connections;
-  const absl::Time end = absl::Now();
+  const absl::Time end = SteadyNow();
   next_count_ = end + 9 * (end - start);
   return has_place;
 }
@@ -152,7 +152,7 @@ void ConnectionAcceptor::Refuse(const std::string& why) {
   }
   ++unsaid_;
   why_ = why;
-  refused_at_ = absl::Now();
+  refused_at_ = SteadyNow();
   SetFull(true);
 }
 
@@ -163,7 +163,7 @@ void ConnectionAcceptor::SetFull(bool full) {
 }
 
 void ConnectionAcceptor::SayRefused() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (unsaid_ == 0 || now - said_ < kSayEvery) return;
   LogLine(LogLevel::kWarn, "connections_refused")
       .Add("count", std::exchange(unsaid_, 0))

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 
 namespace blockd::server {
 namespace {
@@ -132,10 +133,10 @@ absl::StatusOr<FileDescriptor> LockFolder(const std::string& path) {
   FileDescriptor lock(
       open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.get() < 0) return Unavailable();
-  const absl::Time end = absl::Now() + kLockTime;
+  const absl::Time end = SteadyNow() + kLockTime;
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return Unavailable();
-    if (absl::Now() > end) return absl::UnavailableError("another program locks its folder");
+    if (SteadyNow() > end) return absl::UnavailableError("another program locks its folder");
     absl::SleepFor(kLockRetry);
   }
   return lock;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/log_buffer.h"
 #include "server/request_sampler.h"
 
@@ -34,7 +35,7 @@ struct Log {
   std::string Epilogue(int64_t dropped) const {
     std::string text;
     if (dropped > 0) text = LogLine(LogLevel::kWarn, "dropped").Add("lines", dropped).Text();
-    if (const int64_t left_out = sampler->TakeLeftOut(absl::Now()); left_out > 0) {
+    if (const int64_t left_out = sampler->TakeLeftOut(SteadyNow()); left_out > 0) {
       text += LogLine(LogLevel::kInfo, "requests_not_logged").Add("count", left_out).Text();
     }
     return text;
@@ -108,7 +109,7 @@ bool LogEnabled(LogLevel level) { return static_cast<int>(level) >= g_level; }
 
 bool AdmitRequestLine(bool succeeded) {
   const Log* log = g_log;
-  return log != nullptr && log->sampler->Admit(succeeded, absl::Now());
+  return log != nullptr && log->sampler->Admit(succeeded, SteadyNow());
 }
 
 bool FlushLog(absl::Duration timeout) {

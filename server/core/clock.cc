@@ -1,17 +1,17 @@
 #include "server/core/clock.h"
 
-#include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 
 namespace blockd::server {
 
-absl::Time RealClock::Now() { return absl::Now(); }
+absl::Time RealClock::Now() { return SteadyNow(); }
 
 bool RealClock::WaitUntil(absl::Mutex* mutex, absl::CondVar* condition, absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) {
     condition->Wait(mutex);
     return false;
   }
-  return condition->WaitWithDeadline(mutex, deadline);
+  return condition->WaitWithTimeout(mutex, deadline - SteadyNow());
 }
 
 }  // namespace blockd::server

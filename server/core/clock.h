@@ -21,6 +21,7 @@ class Clock {
   virtual bool WaitUntil(absl::Mutex* mutex, absl::CondVar* condition, absl::Time deadline) = 0;
 };
 
+// SteadyNow. A wait under way while the wall's clock is set back lasts as much longer.
 class RealClock : public Clock {
  public:
   absl::Time Now() override;

@@ -2,6 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/core/steady_time.h"
 
 namespace blockd::server {
 namespace {
@@ -14,8 +15,8 @@ constexpr absl::Duration kLongest = absl::Seconds(1);
 void FairMutex::LetOthersIn() {
   if (waiting() == 0) return;
   const std::atomic<int64_t>& waiting = waiting_[generation_.fetch_add(1) % 2];
-  const absl::Time end = absl::Now() + kLongest;
-  while (waiting.load() > 0 && absl::Now() < end) absl::SleepFor(kNap);
+  const absl::Time end = SteadyNow() + kLongest;
+  while (waiting.load() > 0 && SteadyNow() < end) absl::SleepFor(kNap);
 }
 
 }  // namespace blockd::server

@@ -1,15 +1,26 @@
-// The time of a clock that nobody sets, for durations within this process: its zero means nothing.
+// The time since the process began by a clock that nobody sets, added to what the wall said then.
+// All durations and deadlines of the server are of it: whoever sets the machine's clock ends no
+// lease and lengthens none. Times from elsewhere are taken over by what is left until them.
 #ifndef BLOCKD_SERVER_CORE_STEADY_TIME_H_
 #define BLOCKD_SERVER_CORE_STEADY_TIME_H_
 
 #include <chrono>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace blockd::server {
 
 inline absl::Time SteadyNow() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  const auto steady = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
+  static const absl::Time zero = absl::Now() - absl::FromChrono(steady());
+  return zero + absl::FromChrono(steady());
+}
+
+// The time of the wall's clock as SteadyNow will say it.
+inline absl::Time ToSteady(absl::Time wall) {
+  const absl::Time now = SteadyNow();
+  return now + (wall - absl::Now());
 }
 
 }  // namespace blockd::server

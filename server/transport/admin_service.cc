@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "blockd/v1/admin.pb.h"
+#include "server/core/steady_time.h"
 #include "server/logging.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/unary_call.h"
@@ -240,7 +240,7 @@ class ListTenantsCall final : public AdminCallOf<v1::ListTenantsRequest> {
  private:
   void Start() override {
     v1::ListTenantsReply wire;
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     for (const Tenants::Known& known : core().tenants().List()) {
       if (!known.listed && !known.tenant->has_anything()) continue;
       ToWire(known, now, wire.add_tenant());

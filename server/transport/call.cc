@@ -7,8 +7,8 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/core/heap_reserve.h"
+#include "server/core/steady_time.h"
 #include "server/logging.h"
 #include "server/peer.h"
 #include "server/transport/raw_message.h"
@@ -65,7 +65,7 @@ ContextPtr MakeContext(grpc::ServerContextBase* rpc) {
   const std::string_view trace = Metadata(*rpc, kTraceParentKey);
   if (IsTraceParent(trace)) context->traceparent = trace;
   if (rpc->deadline() != std::chrono::system_clock::time_point::max()) {
-    context->deadline = absl::FromChrono(rpc->deadline());
+    context->deadline = ToSteady(absl::FromChrono(rpc->deadline()));
   }
   return context;
 }
@@ -119,7 +119,7 @@ CallRecord::CallRecord(ServiceState* state, Method method, grpc::ServerContextBa
 }
 
 CallRecord::CallRecord(ServiceState* state, Method method, ContextPtr context)
-    : state_(state), method_(method), context_(std::move(context)), start_(absl::Now()) {}
+    : state_(state), method_(method), context_(std::move(context)), start_(SteadyNow()) {}
 
 void CallRecord::SetShape(const Shape& shape, int64_t systems) {
   subject_ = ToString(shape);
@@ -142,7 +142,7 @@ void CallRecord::SetSolves(const SolveManyParams& params) {
 
 void CallRecord::SetOutcome(const absl::Status& status) {
   status_ = status;
-  total_ = absl::Now() - start_;
+  total_ = SteadyNow() - start_;
   // Not when the line is written: a level that is set after the caller has the answer would hold
   // for this call too, or not.
   is_logged_ = LogEnabled(Level());
@@ -218,7 +218,7 @@ ContextPtr ContextOfRequest(const RequestContext& stream, absl::Time deadline) {
 }
 
 absl::Status CancellationOf(const RequestContext& context) {
-  return context.deadline <= absl::Now() ? absl::DeadlineExceededError("the deadline has passed")
+  return context.deadline <= SteadyNow() ? absl::DeadlineExceededError("the deadline has passed")
                                          : absl::CancelledError("the call was cancelled");
 }
 

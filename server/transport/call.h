@@ -21,6 +21,7 @@
 #include "server/core/budget.h"
 #include "server/core/metrics.h"
 #include "server/core/solver_core.h"
+#include "server/core/steady_time.h"
 #include "server/identity/identities.h"
 #include "server/logging.h"
 #include "server/options.h"
@@ -46,7 +47,7 @@ struct ServiceState {
         options(options),
         identity(identity),
         identities(identities),
-        start(absl::Now()),
+        start(SteadyNow()),
         work("work", 2 * options.serving_threads),
         replies("replies", options.serving_threads, options.core.poll),
         copies("copies", 2 * options.serving_threads),

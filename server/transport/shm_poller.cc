@@ -8,9 +8,9 @@
 #include <array>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "server/core/lane.h"
 #include "server/core/relax.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -114,10 +114,10 @@ void ShmPoller::Sleep() {
 }
 
 void ShmPoller::Loop() {
-  absl::Time last = absl::Now(), looked = last;
+  absl::Time last = SteadyNow(), looked = last;
   while (!stop_) {
     const bool any = TakeSome();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (any) last = now;
     if (any || now - last < poll_) {
       if (now - looked > kLookEvery) {
@@ -131,7 +131,7 @@ void ShmPoller::Loop() {
     }
     SetMayWorkHere(true);
     Sleep();
-    last = looked = absl::Now();
+    last = looked = SteadyNow();
   }
 }
 

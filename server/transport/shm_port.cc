@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/logging.h"
 #include "server/transport/wire.h"
@@ -124,14 +125,14 @@ void ShmPort::Loop() {
       watched.push_back({.fd = guest.socket.get(), .events = POLLIN, .revents = 0});
       next = std::min(next, guest.until);
     }
-    const absl::Duration left = next - absl::Now();
+    const absl::Duration left = next - SteadyNow();
     const int timeout =
         next == absl::InfiniteFuture()
             ? -1
             : static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(left) + 1, 0, 60'000));
     (void)poll(watched.data(), watched.size(), timeout);
     if (watched[0].revents != 0) return;
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     size_t i = 2;
     std::erase_if(guests_, [&](Guest& guest) {
       if (watched[i++].revents != 0) return !Hear(guest);
@@ -152,7 +153,7 @@ void ShmPort::Accept() {
       absl::SleepFor(absl::Milliseconds(10));
     return;
   }
-  Guest guest{std::move(socket), absl::Now() + state_->options.handshake_timeout, {}};
+  Guest guest{std::move(socket), SteadyNow() + state_->options.handshake_timeout, {}};
   const absl::Status too_many =
       RetryAfterError("too many are connecting", state_->options.core.retry_delay);
   if (guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) return Refuse(guest, too_many);

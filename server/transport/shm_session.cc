@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/logging.h"
 #include "server/transport/shm_call.h"
 
@@ -65,7 +65,7 @@ bool ShmSession::CheckCredit() {
 void ShmSession::Begin(const v1::ShmRequest& request) {
   const int64_t timeout = request.timeout_nanoseconds;
   const absl::Time deadline =
-      timeout > 0 ? absl::Now() + absl::Nanoseconds(timeout) : absl::InfiniteFuture();
+      timeout > 0 ? SteadyNow() + absl::Nanoseconds(timeout) : absl::InfiniteFuture();
   const ContextPtr context = ContextOfRequest(*context_, deadline);
   bool first;
   {

@@ -149,7 +149,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
             "not complete after ", absl::FormatDuration(state_->options.max_upload_duration),
             " (--max_upload_duration)"));
       }
-      if (absl::Now() >= item->context().deadline) status = CancellationOf(item->context());
+      if (SteadyNow() >= item->context().deadline) status = CancellationOf(item->context());
       if (!status.ok()) Drop(item, status);
       if (refused_.size() > kMaxRefused) return End(status);
     }
@@ -263,7 +263,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
                                "an id that no unanswered request of this stream has");
     }
     const absl::StatusOr<absl::Duration> timeout = TimeoutOf(message);
-    const absl::Time deadline = absl::Now() + timeout.value_or(absl::InfiniteDuration());
+    const absl::Time deadline = SteadyNow() + timeout.value_or(absl::InfiniteDuration());
     auto item =
         std::make_shared<Item>(state_, ContextOfRequest(*record_.context(), deadline), message);
     item->order = ++last_order_;

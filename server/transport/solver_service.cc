@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/core/steady_time.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/factor_solve.h"
 #include "server/transport/factor_stream.h"
@@ -264,7 +264,7 @@ class GetServerInfoCall final : public CallOf<v1::GetServerInfoRequest> {
     wire.set_memory_free_bytes(memory.free_bytes);
     wire.set_memory_evictable_bytes(memory.evictable_bytes);
     wire.set_factorizations(memory.factorizations);
-    wire.set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - state()->start));
+    wire.set_uptime_seconds(absl::ToDoubleSeconds(SteadyNow() - state()->start));
     wire.set_server_epoch(std::string(state()->identity.epoch.view()));
     wire.set_server_name(state()->identity.name);
     bool some_failed = false;

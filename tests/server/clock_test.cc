@@ -6,16 +6,49 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
+#include "server/core/steady_time.h"
+#include "tests/support/stepped_clock.h"
 
 namespace blockd::server {
 namespace {
 
-TEST(RealClockTest, SaysTheTime) {
+TEST(RealClockTest, GoesOnWhateverTheWallSays) {
   RealClock clock;
-  const absl::Time before = absl::Now();
-  const absl::Time now = clock.Now();
-  EXPECT_LE(before, now);
-  EXPECT_LE(now, absl::Now());
+  absl::Time last = clock.Now();
+  for (const absl::Duration step : {absl::Hours(1000), -absl::Hours(1000)}) {
+    const test::SteppedClock stepped(step);
+    const absl::Time now = clock.Now();
+    EXPECT_LE(last, now);
+    EXPECT_LT(now, last + absl::Hours(1));
+    last = now;
+  }
+}
+
+TEST(RealClockTest, WhatIsLeftUntilATimeOfTheWallIsLeft) {
+  for (const absl::Duration step : {absl::ZeroDuration(), absl::Hours(1000), -absl::Hours(1000)}) {
+    const test::SteppedClock stepped(step);
+    const absl::Time then = ToSteady(absl::Now() + absl::Hours(10));
+    const absl::Duration left = then - SteadyNow();
+    EXPECT_LE(left, absl::Hours(10));
+    EXPECT_GT(left, absl::Hours(9));
+  }
+  EXPECT_EQ(ToSteady(absl::InfiniteFuture()), absl::InfiniteFuture());
+}
+
+TEST(RealClockTest, WaitsAsLongWhateverTheWallSays) {
+  RealClock clock;
+  absl::Mutex mutex;
+  absl::CondVar condition;
+  absl::MutexLock lock(&mutex);
+  clock.Now();
+  for (const absl::Duration step : {absl::Hours(1000), -absl::Hours(1000)}) {
+    const test::SteppedClock stepped(step);
+    const absl::Time soon = clock.Now() + absl::Milliseconds(2);
+    while (!clock.WaitUntil(&mutex, &condition, soon)) {
+    }
+    EXPECT_GE(clock.Now(), soon);
+    EXPECT_LT(clock.Now(), soon + absl::Hours(1));
+  }
 }
 
 TEST(RealClockTest, WaitsUntilTheDeadlineAndSaysThatItCame) {
