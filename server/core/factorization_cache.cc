@@ -202,13 +202,6 @@ void FactorizationCache::Touch(Entry& entry, absl::Time now) {
   if (filed) File(entry);
 }
 
-void FactorizationCache::PinForGood(Entry& entry) {
-  if (entry.pinned) return;
-  ++pinned_;
-  Unfile(entry);
-  entry.pinned = true;
-}
-
 std::shared_ptr<Holding> FactorizationCache::End(Entry* entry, NotFoundReason why,
                                                  EvictionReason reason) {
   Unfile(*entry);
@@ -317,7 +310,7 @@ FactorizationCache::Changed FactorizationCache::UnpinHandles(std::span<const Han
 
 absl::Status FactorizationCache::Replace(const std::string& caller, const Handle& handle,
                                          Holding holding, const EntryOptions& options,
-                                         EntryGrants grants) {
+                                         const TenantPtr& tenant, Reservation* reserved) {
   const absl::Time now = clock_->Now();
   auto fresh = std::make_shared<Holding>(std::move(holding));
   std::shared_ptr<Holding> dead;  // destroyed after the lock is gone
@@ -328,6 +321,17 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
     return found.status();
   }
   Entry& entry = **found;
+  const bool pins =
+      options.pin || options.lease > absl::ZeroDuration() || entry.is_pinned_or_leased();
+  absl::Status granted =
+      GrantPinned(entry, pins ? fresh->reservation.bytes() : 0, tenant, reserved);
+  if (!granted.ok()) {
+    dead = std::move(fresh);
+    if (entry.holding == nullptr) {
+      End(&entry, NotFoundReason::kFailedRefactor, EvictionReason::kFailedRefactor);
+    }
+    return granted;
+  }
   Unfile(entry);
   held_bytes_ += BytesOf(fresh) - BytesOf(entry.holding);
   entry.caller->charged_bytes += fresh->reservation.bytes() - ChargeOf(entry);
@@ -335,7 +339,6 @@ absl::Status FactorizationCache::Replace(const std::string& caller, const Handle
   ForgetKey(entry);
   if (options.lease > absl::ZeroDuration()) entry.lease = options.lease;
   if (options.pin) PinForGood(entry);
-  if (grants.pinned.amount() > 0) entry.pinned_grant = std::move(grants.pinned);
   entry.made = now;
   ++entry.times_refactored;
   NoteUse(entry, now);

@@ -17,8 +17,11 @@
 // positive definite included. It lives as long as all of its handles do, and goes with the first of
 // them that ends or changes.
 //
+// What an entry that is pinned or leased holds, with its matrix, is reserved of the budget of pins
+// at any time: what makes it more is refused where that has no room.
+//
 // Thread-safe. No Reservation of device memory is destroyed under the cache's lock (see budget.h);
-// those of handles and of pins are, whose budgets have no evictor.
+// those of handles and of pins are, and those of pins are taken, whose budgets have no evictor.
 #ifndef BLOCKD_SERVER_CORE_FACTORIZATION_CACHE_H_
 #define BLOCKD_SERVER_CORE_FACTORIZATION_CACHE_H_
 
@@ -65,7 +68,8 @@ class FactorizationCache : public Evictor {
   struct Options {
     int64_t tombstones = 65536;
     absl::Duration idle_expiry = absl::InfiniteDuration();
-    uint8_t shard = 0;  // in every handle that it makes
+    uint8_t shard = 0;         // in every handle that it makes
+    Budget* pinned = nullptr;  // of what is pinned or leased; null: nobody counts it
   };
   // A system of a Factor with an idempotency key.
   struct KeyedSystem {
@@ -95,9 +99,7 @@ class FactorizationCache : public Evictor {
     bool condition_estimate = false;
     absl::Duration lease = absl::ZeroDuration();
     bool pin = false;
-    // Of whom the pin's bytes are taken; null: of nobody.
-    Budget* pinned = nullptr;
-    TenantPtr tenant = nullptr;
+    TenantPtr tenant = nullptr;  // of whom the pin's bytes are taken
   };
   struct Totals {
     int64_t entries = 0;
@@ -169,9 +171,15 @@ class FactorizationCache : public Evictor {
 
   // A refactor in place: the handle keeps its name and loses its idempotency key, since its content
   // is another one. `lease` of zero and `pin` of false leave what the entry has. NOT_FOUND if it is
-  // not held any more.
+  // not held any more. Where it then pins more bytes, these are of `reserved`, and what that lacks
+  // of the tenant's. RESOURCE_EXHAUSTED if there are no more: the old one stays, and one whose
+  // memory was taken ends with the reason FAILED_REFACTOR.
   absl::Status Replace(const std::string& caller, const Handle& handle, Holding holding,
-                       const EntryOptions& options, EntryGrants grants = {});
+                       const EntryOptions& options, const TenantPtr& tenant = nullptr,
+                       Reservation* reserved = nullptr);
+  // How many bytes more would be pinned or leased if `bytes` took the place of what is pinned here.
+  // `pins`: they would be, whether what they replace is or not.
+  int64_t PinnedGrowth(const Pin& pin, int64_t bytes, bool pins) const;
   // Takes the memory out of an entry to be overwritten; lookups are UNAVAILABLE until Replace or
   // FailOverwrite. nullopt, and the pin stays, if somebody else uses it or it is not held any more.
   std::optional<Holding> BeginOverwrite(Pin& pin);
@@ -250,6 +258,8 @@ class FactorizationCache : public Evictor {
     Reservation handle_grant, pinned_grant;
 
     absl::Time lease_end() const { return used + lease; }
+    // A lease that is over begins again with the next use.
+    bool is_pinned_or_leased() const { return pinned || lease > absl::ZeroDuration(); }
   };
   struct LessRecentlyUsed {
     bool operator()(const Entry* a, const Entry* b) const { return a->use_order < b->use_order; }
@@ -327,15 +337,20 @@ class FactorizationCache : public Evictor {
                                                         const std::string& key,
                                                         const KeyRequest& request);
   static absl::Status CheckKept(const Factorization& held, const KeyRequest& request);
-  // Whether a pin or lease that a Factor asks for is not counted yet.
-  static bool NeedsPinGrant(const Entry& entry, const KeyRequest& request);
   // One pin a system, and in `wanted` the bytes that each lacks for what is asked of it. False: the
   // key was forgotten meanwhile.
   absl::StatusOr<bool> PinAll(const KeyRecord& record, const KeyRequest& request,
                               std::vector<Pin>* pins, std::vector<int64_t>* wanted);
   void UseAll(std::span<Pin> pins, std::span<const int64_t> wanted, const KeyRequest& request,
               Reservation pinned);
+  // factorization_cache_pins.cc
   void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a pin or lease that a Factor asks for is not counted yet.
+  bool NeedsPinGrant(const Entry& entry, const KeyRequest& request) const;
+  // Makes what the entry has of the budget of pins so many bytes, of `reserved` and then of the
+  // tenant's. If there are no more nothing changes.
+  absl::Status GrantPinned(Entry& entry, int64_t bytes, const TenantPtr& tenant,
+                           Reservation* reserved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* EntryOf(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whoever they belong to, which `changed` then says, each once.
   std::vector<Entry*> EntriesOf(std::span<const Handle> handles, Changed* changed,

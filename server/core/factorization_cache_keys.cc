@@ -64,11 +64,6 @@ absl::Status FactorizationCache::CheckKept(const Factorization& held, const KeyR
   return absl::OkStatus();
 }
 
-bool FactorizationCache::NeedsPinGrant(const Entry& entry, const KeyRequest& request) {
-  return request.pinned != nullptr && (request.pin || request.lease > absl::ZeroDuration()) &&
-         entry.pinned_grant.amount() == 0;
-}
-
 absl::StatusOr<std::shared_ptr<FactorizationCache::KeyRecord>> FactorizationCache::FindRecord(
     const std::string& caller, const std::string& key, const KeyRequest& request) {
   FairLock lock(&mutex_);
@@ -123,7 +118,8 @@ void FactorizationCache::UseAll(std::span<Pin> pins, std::span<const int64_t> wa
       NoteUse(*entry, now);
       if (NeedsPinGrant(*entry, request)) {
         if (wanted[i] == 0) continue;
-        entry->pinned_grant = pinned.Split(wanted[i]);
+        // It may hold more by now, for which there is no room.
+        if (!GrantPinned(*entry, ChargeOf(*entry), request.tenant, &pinned).ok()) continue;
       }
       entry->lease = std::max(entry->lease, request.lease);
       if (request.pin) PinForGood(*entry);
@@ -143,7 +139,7 @@ absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FactorizationCac
   if (!*held) return std::nullopt;
   Reservation pinned;
   if (const int64_t bytes = std::reduce(wanted.begin(), wanted.end()); bytes > 0) {
-    absl::StatusOr<Reservation> reserved = request.pinned->Reserve(request.tenant, bytes);
+    absl::StatusOr<Reservation> reserved = options_.pinned->Reserve(request.tenant, bytes);
     if (!reserved.ok()) return reserved.status();
     pinned = *std::move(reserved);
   }

@@ -80,6 +80,11 @@ struct FactorParams {
   bool condition_estimate = false;
 
   bool may_keep_matrix() const { return keep_matrix || accuracy == Accuracy::kGuaranteed; }
+  // Whether room for a matrix that is pinned is taken before the refactor: for one that may turn
+  // out not to be kept only where it would be too late then.
+  bool must_pin_matrix() const {
+    return keep_matrix || (overwrite && accuracy == Accuracy::kGuaranteed);
+  }
 };
 
 struct FactoredSystem {
@@ -185,6 +190,9 @@ struct FactorSolveOptions {
   bool measures() const { return residual || max_refinements > 0; }
   bool may_keep_matrix() const {
     return keep_matrix || measures() || accuracy == Accuracy::kGuaranteed;
+  }
+  bool must_pin_matrix() const {  // as FactorParams'
+    return keep_matrix || (overwrite && accuracy == Accuracy::kGuaranteed);
   }
 };
 

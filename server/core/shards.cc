@@ -103,9 +103,9 @@ absl::StatusOr<int64_t> Shards::Release(const std::string& caller,
 
 // Whoever owns a key looks for it on all devices before it makes another: one has it at most.
 absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> Shards::FindKey(
-    const std::string& caller, const std::string& key, FactorizationCache::KeyRequest request) {
+    const std::string& caller, const std::string& key,
+    const FactorizationCache::KeyRequest& request) {
   for (const auto& shard : shards_) {
-    request.pinned = &shard->pinned();
     auto found = shard->cache().FindKey(caller, key, request);
     if (!found.ok() || found->has_value()) return found;
   }

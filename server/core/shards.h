@@ -65,7 +65,8 @@ class Shards {
   // Over the caches of all; factorization_cache.h has the contracts.
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
   absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FindKey(
-      const std::string& caller, const std::string& key, FactorizationCache::KeyRequest request);
+      const std::string& caller, const std::string& key,
+      const FactorizationCache::KeyRequest& request);
   std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
                                        int64_t limit) const;
   std::vector<FactorizationCache::OwnedStats> ListAll(std::optional<Handle> after,

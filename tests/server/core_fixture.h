@@ -144,6 +144,15 @@ class CoreTest : public testing::Test {
         static_cast<size_t>(std::min(upload.expected_bytes(), int64_t{64} << 10)));
   }
   int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
+  // Of every tenant; and what "alice" has.
+  void SetQuotas(const server::TenantQuotas& quotas) {
+    server::TenantsConfig config;
+    config.default_tenant.quotas = quotas;
+    core_->tenants().Configure(config);
+  }
+  int64_t Used(server::Resource resource) {
+    return core_->tenants().Get("alice").value()->used(resource);
+  }
 
   FakeClock clock_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();  // of the first device

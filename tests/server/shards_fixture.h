@@ -52,14 +52,6 @@ class TwoDevicesTest : public CoreTest {
     return handles;
   }
   Gate& GateOf(size_t device) { return device == 0 ? *gate_ : *other_gates_[device - 1]; }
-  void SetQuotas(const server::TenantQuotas& quotas) {
-    server::TenantsConfig config;
-    config.default_tenant.quotas = quotas;
-    core_->tenants().Configure(config);
-  }
-  int64_t Used(server::Resource resource) {
-    return core_->tenants().Get("alice").value()->used(resource);
-  }
 
   const TestSystem system_{16, 4};
   const Shape shape_ = system_.form.shape;

@@ -155,17 +155,28 @@ absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool stage
   if (!plan.ok()) return plan.status();
   task.shard = &shard;
   task.plan = *std::move(plan);
-  if (params.pin || LeaseOf(params) > absl::ZeroDuration()) {
-    const int64_t kept = params.may_keep_matrix() ? Shard::MatrixCharge(params.form) : 0;
-    absl::StatusOr<Reservation> pinned = shard.pinned().Reserve(
-        task.permit.tenant,
-        params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept));
-    if (!pinned.ok()) return pinned.status();
-    task.permit.pinned = *std::move(pinned);
-  }
+  absl::StatusOr<Reservation> pinned =
+      shard.pinned().Reserve(task.permit.tenant, PinnedBytes(task));
+  if (!pinned.ok()) return pinned.status();
+  task.permit.pinned = *std::move(pinned);
   const absl::Status status = take(task, DeviceBytes(task, staged));
   if (!status.ok()) task.permit.pinned.Reset();
   return status;
+}
+
+int64_t FactorOperation::PinnedBytes(const FactorTask& task) const {
+  const FactorParams& params = task.params;
+  if (task.pins.empty()) {
+    if (!params.pin && LeaseOf(params) <= absl::ZeroDuration()) return 0;
+    const int64_t kept = params.may_keep_matrix() ? Shard::MatrixCharge(params.form) : 0;
+    return params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept);
+  }
+  int64_t bytes = 0;
+  for (const FactorizationCache::Pin& old : task.pins) {
+    bytes += PinnedBeyond(*task.shard, old, *task.plan, params.form, params.must_pin_matrix(),
+                          params.pin || params.lease > absl::ZeroDuration());
+  }
+  return bytes;
 }
 
 // An overwritten factor's own memory serves the new one: only what that lacks is asked for.
@@ -295,11 +306,9 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
       continue;
     }
     system.handle = task.params.handles[i];
-    FactorizationCache::EntryGrants grants;
-    grants.pinned = task.permit.pinned.Split(charge);
     system.status = shard.cache().Replace(task.context->caller, system.handle, std::move(holding),
                                           {.lease = task.params.lease, .pin = task.params.pin},
-                                          std::move(grants));
+                                          task.permit.tenant, &task.permit.pinned);
   }
   if (!holdings.empty()) KeepNew(task, std::move(holdings), reply);
   if (!task.params.log_determinant) {

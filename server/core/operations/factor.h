@@ -90,6 +90,8 @@ class FactorOperation final : public Operation {
   // How much device memory an admitted task needs. `staged`: matrices come to the device first and
   // stay there until the end.
   int64_t DeviceBytes(FactorTask& task, bool staged);
+  // How much more would be pinned or leased.
+  int64_t PinnedBytes(const FactorTask& task) const;
   absl::Status PinRefactored(FactorTask& task);
   // Device memory for all systems of an upload, and the palette's indices in it.
   absl::Status StageAll(FactorTask& task, std::span<const uint32_t> palette_diagonal,

@@ -185,7 +185,12 @@ absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
   Solver& solver = shard_->solver();
   const bool keeps = params.may_keep_matrix();
   int64_t bytes = solver.FactorWorkspaceBytes(*task.plan, params.form, systems, keeps);
+  int64_t pinned_bytes = 0;
   for (FactorSolvePart& part : task.parts) {
+    if (task.has_handles()) {
+      pinned_bytes += PinnedBeyond(*shard_, part.old, *task.plan, params.form,
+                                   params.must_pin_matrix(), /*pins=*/false);
+    }
     part.reserved = params.overwrite && task.has_handles()
                         ? BytesBeyond(part.old, *task.plan)
                         : Shard::FactorCharge(*task.plan, params.form.border_rows);
@@ -193,6 +198,9 @@ absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
              solver.SolveWorkspaceBytes(*task.plan, params.solves[part.system].num_rhs, keeps,
                                         params.form.border_rows);
   }
+  absl::StatusOr<Reservation> pinned = shard_->pinned().Reserve(task.permit.tenant, pinned_bytes);
+  if (!pinned.ok()) return pinned.status();
+  task.permit.pinned = *std::move(pinned);
   absl::StatusOr<Reservation> device = shard_->device().Reserve(task.permit.tenant, bytes);
   if (!device.ok()) return device.status();
   task.permit.device = *std::move(device);
@@ -370,7 +378,8 @@ absl::Status FactorSolveOperation::Keep(FactorSolveTask& task, FactorSolvePart& 
   const int64_t charge = Shard::FactorCharge(*task.plan, params.form.border_rows) +
                          (outcome.matrix_kept ? Shard::MatrixCharge(params.form) : 0);
   return shard_->cache().Replace(task.context->caller, params.handles[part.system],
-                                 {task.permit.device.Split(charge), std::move(factorization)}, {});
+                                 {task.permit.device.Split(charge), std::move(factorization)}, {},
+                                 task.permit.tenant, &task.permit.pinned);
 }
 
 // -----------------------------------------------------------------------------------------------------

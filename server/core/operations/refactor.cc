@@ -22,6 +22,13 @@ int64_t BytesBeyond(const FactorizationCache::Pin& old, const EliminationPlan& p
   return std::max<int64_t>(Shard::FactorCharge(plan, p) - Shard::FactorCharge(old->plan(), p), 0);
 }
 
+int64_t PinnedBeyond(Shard& shard, const FactorizationCache::Pin& old, const EliminationPlan& plan,
+                     const MatrixForm& form, bool has_matrix, bool pins) {
+  const int64_t bytes =
+      Shard::FactorCharge(plan, form.border_rows) + (has_matrix ? Shard::MatrixCharge(form) : 0);
+  return shard.cache().PinnedGrowth(old, bytes, pins);
+}
+
 absl::StatusOr<Overwritten> BeginOverwrite(Shard& shard, FactorizationCache::Pin& old,
                                            const EliminationPlan& plan, int64_t reserved,
                                            Permit& permit) {

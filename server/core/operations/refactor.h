@@ -22,6 +22,10 @@ absl::Status CheckRefactored(const Factorization& held, const BorderedShape& sha
 // What a new factor needs where it is to overwrite the pinned one, whose memory serves it; bytes.
 int64_t BytesBeyond(const FactorizationCache::Pin& old, const EliminationPlan& plan);
 
+// What the refactor adds to what is pinned or leased, if it then has its matrix or not; bytes.
+int64_t PinnedBeyond(Shard& shard, const FactorizationCache::Pin& old, const EliminationPlan& plan,
+                     const MatrixForm& form, bool has_matrix, bool pins);
+
 // What became of an old factor that is to be overwritten.
 struct Overwritten {
   bool begun = false;     // the handle has no factor until Replace or FailOverwrite
