@@ -4,6 +4,7 @@
 #define BLOCKD_SERVER_CORE_SMOOTH_REQUEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -99,6 +100,9 @@ class PendingSmooth {
   virtual SmoothReply Finish() = 0;
 };
 using SmoothDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<PendingSmooth>>)>;
+
+// Has the work done by a thread that has time, and returns at once. Called by any thread.
+using PostWork = std::function<void(absl::AnyInvocable<void()> work)>;
 
 }  // namespace blockd::server
 

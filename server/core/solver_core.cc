@@ -165,9 +165,9 @@ void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone
 }
 
 void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured,
-                        const SmoothResults& results, SmoothDone done) {
+                        const SmoothResults& results, PostWork post, SmoothDone done) {
   StartSmooth(this, &impl_->admission, &impl_->steps, std::move(context), measured, results,
-              std::move(done));
+              std::move(post), std::move(done));
 }
 
 absl::StatusOr<std::optional<FactorReply>> SolverCore::FindFactored(const RequestContext& context,

@@ -133,11 +133,12 @@ class SolverCore {
   void SelectedInverse(ContextPtr context, const SelectedInverseParams& params, CostDone done);
   void Sample(ContextPtr context, const SampleParams& params, CostDone done);
 
-  // Smooths, as smooth_request.h says. Assembles on the calling thread, which others help. What the
+  // Smooths, as smooth_request.h says. Assembles on the calling thread, which others help; what has
+  // to be assembled again, since its factorization was lost meanwhile, goes to `post`. What the
   // parameters and the results point to stays until `done` and, if that was given one, until
   // PendingSmooth is gone; `done` is as cheap as others, and Finish is for a thread that has time.
   void Smooth(ContextPtr context, const MeasuredSmooth& measured, const SmoothResults& results,
-              SmoothDone done);
+              PostWork post, SmoothDone done);
 
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/v1/blockd.pb.h"
@@ -51,6 +52,16 @@ class Arrived {
   };
   std::unique_ptr<std::byte, Free> data_;
   int64_t bytes_ = 0;
+};
+
+// Work that the core has done here.
+class Posted final : public Executor::Task {
+ public:
+  explicit Posted(absl::AnyInvocable<void()> work) : work_(std::move(work)) {}
+  void Run() noexcept override { work_(); }
+
+ private:
+  absl::AnyInvocable<void()> work_;
 };
 
 // Reading (header, then chunks) -> in the core -> answering, or failed. Each message is handled by
@@ -228,11 +239,15 @@ class SmoothCall final : public ServerCall {
       in_core_ = true;
     }
     // Without the mutex, since the core may answer at once, from within the call.
-    core().Smooth(record_.context(), *measured, CutResults(sizes_, AsDoubles(results_.span())),
-                  [self = Self()](absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed) {
-                    self->smoothed_ = std::move(smoothed);
-                    self->state_->work.Post(Shared(self, &self->answer_task_));
-                  });
+    core().Smooth(
+        record_.context(), *measured, CutResults(sizes_, AsDoubles(results_.span())),
+        [state = state_](absl::AnyInvocable<void()> work) {
+          state->work.Post(std::make_shared<Posted>(std::move(work)));
+        },
+        [self = Self()](absl::StatusOr<std::shared_ptr<PendingSmooth>> smoothed) {
+          self->smoothed_ = std::move(smoothed);
+          self->state_->work.Post(Shared(self, &self->answer_task_));
+        });
     return absl::OkStatus();
   }
 

@@ -251,6 +251,38 @@ TEST_F(SmoothCallTest, OneThatIsCancelledWhileItRunsKeepsNothing) {
   ExpectServes();
 }
 
+// Wherever the device stands when it is: what comes after factors again where it must.
+TEST_F(SmoothCallTest, ItsFactorizationMayBeReleasedAtAnyTime) {
+  StartGated();
+  std::string undisturbed;
+  ASSERT_TRUE(IsOk(Send({Header(), Chunk(Values())}, nullptr, &undisturbed)));
+  const int64_t passes = gate_->passes(), each = gate_->factorizations();
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    gate_->CloseAfter(pass);
+    const auto context = NewContext();
+    const auto stream = stub().Smooth(context.get());
+    ASSERT_TRUE(stream->Write(Header()));
+    ASSERT_TRUE(stream->Write(Chunk(Values())));
+    stream->WritesDone();
+    gate_->WaitForDevice();
+    v1::ListFactorizationsReply held;
+    ASSERT_TRUE(IsOk(stub().ListFactorizations(NewContext().get(), {}, &held)));
+    for (const v1::FactorizationInfo& one : held.factorization()) {
+      v1::ReleaseRequest release;
+      release.add_handle(one.handle());
+      v1::ReleaseReply reply;
+      EXPECT_TRUE(IsOk(stub().Release(NewContext().get(), release, &reply)));
+    }
+    gate_->Open();
+    std::string values;
+    for (v1::SmoothReply reply; stream->Read(&reply);) values += reply.chunk();
+    EXPECT_TRUE(IsOk(stream->Finish()));
+    EXPECT_EQ(values, undisturbed);
+  }
+  EXPECT_GT(gate_->factorizations(), each * (1 + passes));
+  ExpectAllIsGivenBack();
+}
+
 // What --max_upload_duration bounds is the upload.
 TEST_F(SmoothCallTest, AnAnswerMayTakeLongerThanAnUpload) {
   server::ServerOptions options = Options();

@@ -8,8 +8,13 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "tests/server/core_fixture.h"
 
@@ -105,15 +110,23 @@ struct AskedSmooth {
   SmoothAnswer answer;
   server::ContextPtr context = std::make_shared<server::RequestContext>();
   absl::Notification done;
+  absl::Mutex mutex;
+  std::vector<std::thread> posted ABSL_GUARDED_BY(mutex);
+  ~AskedSmooth() {
+    absl::MutexLock lock(&mutex);
+    for (std::thread& thread : posted) thread.join();
+  }
   const SmoothAnswer& Wait() {
     EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
     return answer;
   }
 };
 
+// Without `post` each work has a thread of its own.
 inline std::unique_ptr<AskedSmooth> AskSmooth(server::SolverCore& core,
                                               const server::SmoothParams& params,
-                                              const CallOptions& call = {}) {
+                                              const CallOptions& call = {},
+                                              server::PostWork post = nullptr) {
   auto asked = std::make_unique<AskedSmooth>();
   asked->context->caller = call.caller;
   asked->context->deadline = call.deadline;
@@ -131,7 +144,13 @@ inline std::unique_ptr<AskedSmooth> AskSmooth(server::SolverCore& core,
   answer.samples.resize(measured->sizes.samples);
   const server::SmoothResults results{answer.means, answer.covariances, answer.lag_one,
                                       answer.residuals, answer.samples};
-  core.Smooth(asked->context, *measured, results, [asked = asked.get()](auto pending) {
+  if (post == nullptr) {
+    post = [asked = asked.get()](absl::AnyInvocable<void()> work) {
+      absl::MutexLock lock(&asked->mutex);
+      asked->posted.emplace_back(std::move(work));
+    };
+  }
+  core.Smooth(asked->context, *measured, results, post, [asked = asked.get()](auto pending) {
     if (pending.ok()) {
       asked->answer.reply = (*pending)->Finish();
     } else {

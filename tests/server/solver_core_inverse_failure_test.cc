@@ -192,5 +192,42 @@ TEST_F(SolverCoreInverseFailureTest, ASmoothWhoseFactorizationIsEvictedFactorsAg
   }
 }
 
+// The lane that finds it evicted feeds a device: it goes on while the model is assembled again.
+TEST_F(SolverCoreInverseFailureTest, NoLaneAssemblesTheModelOfASmoothAgain) {
+  for (const bool cancelled : {false, true}) {
+    SCOPED_TRACE(cancelled);
+    Start({.solve_gate = true});
+    const CallOptions other = {.caller = "other"};
+    PendingFactor held = Factor({system_}, {}, other);
+    const Handle handle = held->Wait()->systems[0].handle;
+    solve_gate_->Close();
+    absl::AnyInvocable<void()> assembly;
+    absl::Notification is_posted;
+    const auto smooth = AskSmooth(*core_, smooth_.params, {}, [&](absl::AnyInvocable<void()> work) {
+      assembly = std::move(work);
+      is_posted.Notify();
+    });
+    solve_gate_->WaitForDevice();
+    EvictAll();
+    const int64_t before = gate_->factorizations();
+    solve_gate_->Open();
+    RepeatUntil([&] { return is_posted.HasBeenNotified() || smooth->done.HasBeenNotified(); },
+                [] {});
+    ASSERT_TRUE(is_posted.HasBeenNotified());
+    EXPECT_TRUE(Solve(handle, shape_, 1, other)->Wait().ok());
+    EXPECT_TRUE(Factor({system_}, {}, other)->Wait().ok());
+    EXPECT_EQ(gate_->factorizations(), before + 1);  // its alone
+    if (cancelled) core_->Cancel(*smooth->context);
+    assembly();
+    assembly = nullptr;
+    const absl::Status status = smooth->Wait().reply.status();
+    EXPECT_EQ(absl::IsCancelled(status), cancelled) << status;
+    EXPECT_EQ(status.ok(), !cancelled) << status;
+    EXPECT_EQ(gate_->factorizations(), before + (cancelled ? 1 : 2));
+    EXPECT_TRUE(core_->List("alice", std::nullopt, 1).empty());
+    Stop();
+  }
+}
+
 }  // namespace
 }  // namespace blockd::test

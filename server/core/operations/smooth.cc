@@ -51,7 +51,8 @@ absl::Status Wanted(const RequestContext& context, absl::Time now) {
 class SmoothRun final : public PendingSmooth, public std::enable_shared_from_this<SmoothRun> {
  public:
   SmoothRun(SolverCore* core, StepPool* pool, ContextPtr context, Permit permit,
-            std::unique_ptr<Smoother> smoother, const SmoothResults& results, SmoothDone done)
+            std::unique_ptr<Smoother> smoother, const SmoothResults& results, PostWork post,
+            SmoothDone done)
       : core_(core),
         pool_(pool),
         context_(std::move(context)),
@@ -59,6 +60,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
         smoother_(std::move(smoother)),
         params_(smoother_->params()),
         results_(results),
+        post_(std::move(post)),
         done_(std::move(done)),
         systems_(smoother_->systems()),
         running_(smoother_->systems()) {
@@ -142,6 +144,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   const std::unique_ptr<Smoother> smoother_;
   const SmoothParams& params_;
   const SmoothResults results_;
+  const PostWork post_;
   SmoothDone done_;
   std::string model_fingerprint_;  // with keep
   std::vector<System> systems_;    // each used by its chain alone
@@ -323,7 +326,8 @@ void SmoothRun::Fail(size_t s, const absl::Status& status) {
   }
   system.held = false;
   system.sampled = 0;
-  Factor(s);
+  // This thread may feed a device, or answer what that has done, and has no time to assemble.
+  post_([self = shared_from_this(), s] { self->Factor(s); });
 }
 
 void SmoothRun::End(size_t s, const absl::Status& status) {
@@ -420,7 +424,8 @@ int64_t BytesOf(const SmoothParams& params) {
 }  // namespace
 
 void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
-                 const MeasuredSmooth& measured, const SmoothResults& results, SmoothDone done) {
+                 const MeasuredSmooth& measured, const SmoothResults& results, PostWork post,
+                 SmoothDone done) {
   context->method = Method::kSmooth;
   absl::StatusOr<Permit> permit = admission->Admit(*context);
   if (!permit.ok()) return done(permit.status());
@@ -433,7 +438,7 @@ void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, Context
   absl::StatusOr<std::unique_ptr<Smoother>> smoother = Smoother::Make(measured, {pool, wanted});
   if (!smoother.ok()) return done(smoother.status());
   std::make_shared<SmoothRun>(core, pool, std::move(context), *std::move(permit),
-                              *std::move(smoother), results, std::move(done))
+                              *std::move(smoother), results, std::move(post), std::move(done))
       ->Start();
 }
 

@@ -18,7 +18,8 @@ class SolverCore;
 // the blocks that the model has, or has the device do most of it where that pays
 // (Smoother::IsForDevice) and where it has memory of its own; then as SolverCore::Smooth says.
 void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
-                 const MeasuredSmooth& measured, const SmoothResults& results, SmoothDone done);
+                 const MeasuredSmooth& measured, const SmoothResults& results, PostWork post,
+                 SmoothDone done);
 
 }  // namespace blockd::server
 
