@@ -86,6 +86,17 @@ absl::Status ServiceState::CheckMessageSize(size_t message_bytes) const {
                                             .limit_bytes = options.max_message_bytes});
 }
 
+absl::Status ServiceState::CheckMessage(const grpc::ByteBuffer& message) const {
+  if (absl::Status status = CheckMessageSize(message.Length()); !status.ok()) return status;
+  // Frames of those who mean well are longer by far, on the slowest of ways too.
+  constexpr size_t kMostShort = 1024, kLeastBytes = 64;
+  if (message.Length() <= kMostShort) return absl::OkStatus();
+  const size_t pieces = NumPieces(message), most = kMostShort + message.Length() / kLeastBytes;
+  if (pieces <= most) return absl::OkStatus();
+  return InvalidFieldError("", absl::StrCat("a message in ", pieces, " pieces"),
+                           absl::StrCat("at most ", most, " for ", message.Length(), " bytes"));
+}
+
 std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& options) {
   return {{"blockd.v1.ReleaseRequest.handle", kMaxReleasedHandles},
           {"blockd.v1.FactorRequest.system", options.core.max_systems},

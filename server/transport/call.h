@@ -58,6 +58,9 @@ struct ServiceState {
   absl::Status CheckAcceptsWork() const;
   // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
   absl::Status CheckMessageSize(size_t message_bytes) const;
+  // The same, and INVALID_ARGUMENT for one that was sent in so many short frames that what is known
+  // of each would need more memory than they have bytes. Looks at each piece.
+  absl::Status CheckMessage(const grpc::ByteBuffer& message) const;
   // Takes the memory from the host's budget that `message` will need once it is parsed, and parses
   // it. INVALID_ARGUMENT for bytes that are no such message, and what the budget says.
   absl::Status Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,

@@ -163,9 +163,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
 
   // A header that begins an upload, or finds what is held; a join; or a chunk.
   absl::Status TakeMessage(grpc::ByteBuffer* bytes, OpenUpload* upload) {
-    if (absl::Status status = state_->CheckMessageSize(bytes->Length()); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = state_->CheckMessage(*bytes); !status.ok()) return status;
     const absl::StatusOr<StreamPart> part = ReadStreamPart(
         bytes, 0, v1::FactorStreamRequest::kChunkFieldNumber, "blockd.v1.FactorStreamRequest");
     if (!part.ok()) return part.status();

@@ -79,6 +79,16 @@ grpc::ByteBuffer AsBuffer(const std::string& bytes) {
   return grpc::ByteBuffer(&slice, bytes.empty() ? 0 : 1);
 }
 
+size_t NumPieces(const grpc::ByteBuffer& buffer) {
+  if (buffer.Length() == 0) return 0;  // as ParseMessage
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&buffer));
+  const void* data;
+  int size;
+  size_t pieces = 0;
+  while (reader.status().ok() && reader.Next(&data, &size)) ++pieces;
+  return pieces;
+}
+
 bool ParseMessage(const grpc::ByteBuffer& buffer, MessageLite* message) {
   if (buffer.Length() == 0) {  // a reader refuses an empty buffer; an empty message is a message
     message->Clear();

@@ -42,6 +42,8 @@ class Payload {
 
 // `bytes`, which stay valid as long as the buffer is used. Not copied.
 grpc::ByteBuffer AsBuffer(const std::string& bytes);
+// Of memory that it lies in.
+size_t NumPieces(const grpc::ByteBuffer& buffer);
 // False if the bytes are not such a message.
 bool ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 

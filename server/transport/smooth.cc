@@ -147,7 +147,7 @@ class SmoothCall final : public ServerCall {
   }
 
   absl::Status TakeMessage() {
-    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok()) {
+    if (absl::Status status = state_->CheckMessage(message()); !status.ok()) {
       return status;
     }
     const absl::StatusOr<StreamPart> part = ReadStreamPart(

@@ -193,7 +193,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   }
 
   absl::StatusOr<StreamMessage> Receive() {
-    if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok()) {
+    if (absl::Status status = state_->CheckMessage(message()); !status.ok()) {
       return status;
     }
     absl::StatusOr<StreamMessage> read = ReadStreamMessage(&message());

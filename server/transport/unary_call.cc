@@ -25,9 +25,6 @@ void UnaryCall::OnRead(bool ok) {
                                   absl::StrCat("a ", std::string(request()->GetTypeName()))));
   }
   came_ = true;
-  if (absl::Status status = state_->CheckMessageSize(message().Length()); !status.ok()) {
-    return Fail(status);
-  }
   if (message().Length() <= ShortBytes() && !IsLong()) return HandleMessage();
   state_->work.Post(Shared(shared_from_this(), &handle_task_));
 }
@@ -35,6 +32,7 @@ void UnaryCall::OnRead(bool ok) {
 void UnaryCall::HandleMessage() noexcept {
   Guard([this] {
     absl::Status status = record_.allowed();
+    if (status.ok()) status = state_->CheckMessage(message());
     if (status.ok() && IsWork()) status = state_->CheckAcceptsWork();
     if (status.ok()) status = ReadRequest();
     if (!status.ok()) return Fail(status);

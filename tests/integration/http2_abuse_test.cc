@@ -166,6 +166,30 @@ TEST_F(Http2AbuseTest, MetadataIsBounded) {
   EXPECT_EQ(peer.received(RawHttp2::kData), 0);  // no answer, but a status
 }
 
+// What is known of a piece is more than its byte.
+TEST_F(Http2AbuseTest, AMessageInFramesOfOneByte) {
+  const std::string message = FactorRequestOf(matrix_).SerializeAsString();
+  ASSERT_GT(message.size(), 2048u);
+  ASSERT_LT(message.size(), 65536u);
+  const auto bytes = static_cast<uint16_t>(message.size());
+  const std::string whole = std::string(3, '\0') + static_cast<char>(bytes >> 8) +
+                            static_cast<char>(bytes & 0xff) + message;
+  ExpectStands([&] {
+    RawHttp2 peer(server().grpc_port());
+    peer.Greet();
+    peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, RawHttp2::HeaderBlock("Factor"));
+    std::string frames;
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const bool last = i + 1 == whole.size();
+      frames += RawHttp2::Frame(RawHttp2::kData, last ? RawHttp2::kEndStream : 0, 1, {whole[i]});
+    }
+    EXPECT_TRUE(peer.Send(frames));
+    EXPECT_TRUE(peer.WaitFor(RawHttp2::kHeaders, 1));
+    EXPECT_EQ(peer.received(RawHttp2::kData), 0);
+  });
+  EXPECT_EQ(Metric("blockd_requests_total", R"(method="Factor",status="INVALID_ARGUMENT")"), 5);
+}
+
 TEST_F(Http2AbuseTest, ConnectionsThatSayNothingOrLittle) {
   std::vector<std::unique_ptr<RawHttp2>> silent;
   const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -13,6 +13,7 @@
 #include "blockd/engine/solver.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
+#include "server/core/steady_time.h"
 #include "server/logging.h"
 #include "tests/support/backends.h"
 
@@ -56,9 +57,9 @@ TEST(CallTrackerTest, ADrainTellsTheStreamsThatAreThere) {
 TEST(CancellationTest, IsTheDeadlinesWhereThatHasPassed) {
   RequestContext context;
   EXPECT_TRUE(absl::IsCancelled(CancellationOf(context)));
-  context.deadline = absl::Now() + absl::Hours(1);
+  context.deadline = SteadyNow() + absl::Hours(1);
   EXPECT_TRUE(absl::IsCancelled(CancellationOf(context)));
-  context.deadline = absl::Now() - absl::Nanoseconds(1);
+  context.deadline = SteadyNow() - absl::Nanoseconds(1);
   EXPECT_TRUE(absl::IsDeadlineExceeded(CancellationOf(context)));
 }
 
@@ -108,6 +109,22 @@ TEST_F(CallTest, AMessageOfTheLimitIsTakenAndOneByteMoreIsNot) {
   EXPECT_EQ(limit->limit, "max_message_bytes");
   EXPECT_EQ(limit->asked_bytes, 1001);
   EXPECT_EQ(limit->limit_bytes, 1000);
+}
+
+TEST_F(CallTest, AMessageInManyShortPiecesIsNotTaken) {
+  const auto check = [&](size_t pieces, size_t bytes_each) {
+    const std::vector<grpc::Slice> slices(pieces, grpc::Slice(std::string(bytes_each, 'x')));
+    return state_->CheckMessage(grpc::ByteBuffer(slices.data(), slices.size()));
+  };
+  options_.max_message_bytes = 1 << 20;
+  state_ = std::make_unique<ServiceState>(&core_, &metrics_, options_, identity_, nullptr);
+  EXPECT_TRUE(check(1, 0).ok());
+  EXPECT_TRUE(check(1638, 24).ok());  // 1024, and 614 for 39312 bytes
+  EXPECT_TRUE(check(1 << 14, 64).ok());
+  const absl::Status status = check(1639, 24);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_TRUE(absl::IsInvalidArgument(check(1 << 14, 50)));
+  EXPECT_TRUE(absl::IsResourceExhausted(check(1 << 15, 64)));
 }
 
 TEST_F(CallTest, WorkIsRefusedWithTheServersDelayOnceItDrains) {
