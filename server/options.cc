@@ -50,8 +50,8 @@ ABSL_FLAG(int64_t, max_queued_requests, Defaults().core.max_queued_requests,
           "Requests that may wait for the device; more are answered UNAVAILABLE with a delay.");
 ABSL_FLAG(
     double, tenant_share, Defaults().core.tenant_share,
-    "What one tenant without a quota may have of queue, handles and memory to pin while nobody "
-    "else has any, a part of all; 1: all.");
+    "What one tenant without a quota may have of queue, handles, memory to pin and shared memory "
+    "while nobody else has any, a part of all; 1: all.");
 ABSL_FLAG(int64_t, max_tenants, Defaults().core.max_tenants,
           "Callers with work or factorizations at a time, beside those of the tenants file.");
 ABSL_FLAG(int64_t, max_handles, Defaults().core.max_handles, "Factorizations held at a time.");

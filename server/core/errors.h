@@ -56,7 +56,7 @@ struct LimitExceeded {
 };
 
 struct QuotaExceeded {
-  std::string quota;  // its name in the tenants file: "queue_slots", "requests_per_second"
+  std::string quota;  // its name in the tenants file, as "queue_slots", or the flag of a share
   double limit = 0, used = 0, asked = 0;
   std::string tenant;
 };

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <string>
@@ -19,12 +20,12 @@ uint64_t RoundedUp(uint64_t bytes) {
 }
 
 // A page that the system lacked only when it is touched would end the process.
-bool Populate(void* base, uint64_t bytes, int fd) {
+bool PopulatePart(std::byte* base, uint64_t begin, uint64_t bytes, int fd) {
 #ifdef MADV_POPULATE_WRITE
-  if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0) return true;
+  if (madvise(base + begin, bytes, MADV_POPULATE_WRITE) == 0) return true;
 #endif
   do {  // older kernels, where each page is mapped when it is touched
-    errno = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    errno = posix_fallocate(fd, static_cast<off_t>(begin), static_cast<off_t>(bytes));
   } while (errno == EINTR);
   return errno == 0;
 }
@@ -60,9 +61,15 @@ absl::StatusOr<ShmMapping> ShmMapping::Create(uint32_t slots, uint64_t data_byte
   if (base == MAP_FAILED) return NoMemory("mmap", mapping.bytes_);
   mapping.base_ = static_cast<std::byte*>(base);
   madvise(base, mapping.bytes_, MADV_HUGEPAGE);  // where refused, small pages serve
-  if (!Populate(base, mapping.bytes_, fd)) return NoMemory("pages", mapping.bytes_);
-  new (base) v1::ShmHeader();
   return mapping;
+}
+
+absl::StatusOr<bool> ShmMapping::Populate(uint64_t most) {
+  const uint64_t bytes = std::min(most, bytes_ - populated_);
+  if (!PopulatePart(base_, populated_, bytes, fd())) return NoMemory("pages", bytes_);
+  if (populated_ == 0) new (base_) v1::ShmHeader();
+  populated_ += bytes;
+  return populated_ == bytes_;
 }
 
 ShmMapping::~ShmMapping() {

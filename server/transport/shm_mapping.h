@@ -36,13 +36,16 @@ class ShmMapping {
   static constexpr uint64_t kPage = 4096;
   static uint64_t BytesFor(uint32_t slots, uint64_t data_bytes);
 
-  // Every page is there when this returns, so that none is missing later. RESOURCE_EXHAUSTED if the
-  // host has not that much.
+  // Nothing of it is there yet. RESOURCE_EXHAUSTED if the host has not that much.
   static absl::StatusOr<ShmMapping> Create(uint32_t slots, uint64_t data_bytes);
+  // Makes the next `most` bytes, whole pages. True once every page is there, so that none is
+  // missing later; nobody uses it before. RESOURCE_EXHAUSTED as above.
+  absl::StatusOr<bool> Populate(uint64_t most);
   ShmMapping(ShmMapping&& other) noexcept { *this = std::move(other); }
   ShmMapping& operator=(ShmMapping&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(bytes_, other.bytes_);
+    std::swap(populated_, other.populated_);
     std::swap(slots_, other.slots_);
     std::swap(memory_, other.memory_);
     std::swap(registered_, other.registered_);
@@ -78,7 +81,7 @@ class ShmMapping {
   static uint64_t DataOffset(uint32_t slots);
 
   std::byte* base_ = nullptr;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0, populated_ = 0;
   uint32_t slots_ = 0;
   FileDescriptor memory_;
   RegisteredMemory registered_;

@@ -1,6 +1,5 @@
 #include "server/transport/shm_port.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,9 +8,11 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/core/steady_time.h"
@@ -23,6 +24,8 @@ namespace blockd::server {
 namespace {
 
 constexpr size_t kMostGuests = 64;         // who have not said yet what they want
+constexpr int kMakers = 2;                 // threads: one may wait for the driver
+constexpr int kMadeAtOnce = 4;             // sessions of a tenant, in turn
 constexpr int64_t kLeastDescriptors = 16;  // that stay free
 constexpr uint64_t kMostDataBytes = uint64_t{1} << 46;
 
@@ -79,7 +82,14 @@ absl::Status CheckHello(const v1::ShmHello& hello) {
 }  // namespace
 
 ShmPort::ShmPort(ServiceState* state, Listener listener)
-    : state_(state), listener_(std::move(listener)), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : state_(state),
+      listener_(std::move(listener)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      places_(std::make_shared<ShmPlaces>(
+          ShmPlaces::Use{.sessions = state->options.shared_memory.max_sessions,
+                         .bytes = state->options.shared_memory.max_bytes},
+          state->options.core.tenant_share, state->options.core.retry_delay)),
+      makers_(std::make_unique<Executor>("shm-make", kMakers)) {
   const SharedMemoryOptions& options = state->options.shared_memory;
   for (int i = 0; i < std::max(1, options.threads); ++i) {
     pollers_.push_back(std::make_unique<ShmPoller>(state->options.core.poll));
@@ -94,11 +104,19 @@ void ShmPort::EndAll() {
 
 void ShmPort::StopAccepting() {
   if (!thread_.joinable()) return;
-  const uint64_t one = 1;
-  (void)!write(stop_.get(), &one, sizeof(one));
+  stop_ = true;
+  Wake();
   thread_.join();
+  for (const auto& opening : openings_) opening->Cancel();
+  makers_.reset();
+  openings_.clear();
   guests_.clear();
   listener_ = Listener();
+}
+
+void ShmPort::Wake() const {
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof(one));
 }
 
 void ShmPort::CancelAll() {
@@ -106,8 +124,9 @@ void ShmPort::CancelAll() {
 }
 
 ShmStats ShmPort::stats() const {
-  return {.sessions = counts_->sessions,
-          .bytes = counts_->bytes,
+  const ShmPlaces::Use used = places_->used();
+  return {.sessions = used.sessions,
+          .bytes = used.bytes,
           .refused = refused_,
           .max_bytes = state_->options.shared_memory.max_bytes};
 }
@@ -118,12 +137,16 @@ ShmStats ShmPort::stats() const {
 void ShmPort::Loop() {
   NameThread("shm-port");
   while (true) {
-    std::vector<pollfd> watched = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> watched = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
     watched.push_back({.fd = listener_.sockets[0].get(), .events = POLLIN, .revents = 0});
     absl::Time next = absl::InfiniteFuture();
     for (const Guest& guest : guests_) {
       watched.push_back({.fd = guest.socket.get(), .events = POLLIN, .revents = 0});
       next = std::min(next, guest.until);
+    }
+    for (const auto& opening : openings_) {  // what it sends is for its session to read
+      const int socket = opening->cancelled() ? -1 : opening->asked.socket.get();
+      watched.push_back({.fd = socket, .events = POLLRDHUP, .revents = 0});
     }
     const absl::Duration left = next - SteadyNow();
     const int timeout =
@@ -131,15 +154,20 @@ void ShmPort::Loop() {
             ? -1
             : static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(left) + 1, 0, 60'000));
     (void)poll(watched.data(), watched.size(), timeout);
-    if (watched[0].revents != 0) return;
+    if (stop_) return;
+    uint64_t times;
+    if (watched[0].revents != 0) (void)!read(wake_.get(), &times, sizeof(times));
+    EndOpenings(watched.data() + 2 + guests_.size());
     const absl::Time now = SteadyNow();
     size_t i = 2;
     std::erase_if(guests_, [&](Guest& guest) {
       if (watched[i++].revents != 0) return !Hear(guest);
       if (now < guest.until) return false;
-      Refuse(guest, absl::DeadlineExceededError("the hello took longer than --handshake_timeout"));
+      Refuse(guest.socket.get(),
+             absl::DeadlineExceededError("the hello took longer than --handshake_timeout"));
       return true;
     });
+    StartOpenings();
     if (watched[1].revents != 0) Accept();
   }
 }
@@ -156,11 +184,13 @@ void ShmPort::Accept() {
   Guest guest{std::move(socket), SteadyNow() + state_->options.handshake_timeout, {}};
   const absl::Status too_many =
       RetryAfterError("too many are connecting", state_->options.core.retry_delay);
-  if (guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) return Refuse(guest, too_many);
+  if (guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) {
+    return Refuse(guest.socket.get(), too_many);
+  }
   guests_.push_back(std::move(guest));
   // Who says what it wants has no time to become the oldest.
   if (guests_.size() <= kMostGuests) return;
-  Refuse(guests_.front(), too_many);
+  Refuse(guests_.front().socket.get(), too_many);
   guests_.erase(guests_.begin());
 }
 
@@ -186,16 +216,16 @@ void ShmPort::Greet(Guest& guest) {
     status = absl::InvalidArgumentError(
         absl::StrCat("expected a hello of ", sizeof(hello), " bytes, and nothing after it"));
   }
-  if (!status.ok()) Refuse(guest, status);
+  if (!status.ok()) Refuse(guest.socket.get(), status);
 }
 
-void ShmPort::Refuse(const Guest& guest, const absl::Status& status) {
+void ShmPort::Refuse(int socket, const absl::Status& status) {
   ++refused_;
   LogLine(LogLevel::kWarn, "shared_memory_refused")
       .Add("status", absl::StatusCodeToString(status.code()))
       .Add("message", std::string(status.message()))
       .WriteOrdinary();
-  Send(guest.socket.get(), {}, ToRpcStatus(status).SerializeAsString(), -1);
+  Send(socket, {}, ToRpcStatus(status).SerializeAsString(), -1);
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -226,33 +256,6 @@ absl::StatusOr<ContextPtr> ShmPort::Identify(const v1::ShmHello& hello, int sock
   return context;
 }
 
-absl::StatusOr<std::shared_ptr<const void>> ShmPort::TakePlace(uint64_t bytes) {
-  const SharedMemoryOptions& options = state_->options.shared_memory;
-  const auto asked = static_cast<int64_t>(bytes);
-  if (asked > options.max_bytes) {
-    return LimitExceededError("the session's memory", {.limit = "max_shared_memory_bytes",
-                                                       .asked_bytes = asked,
-                                                       .limit_bytes = options.max_bytes});
-  }
-  // This thread alone adds.
-  if (counts_->sessions >= options.max_sessions) {
-    return RetryAfterError(
-        absl::StrCat("--shared_memory_sessions=", options.max_sessions, " are open"),
-        state_->options.core.retry_delay);
-  }
-  if (counts_->bytes > options.max_bytes - asked) {
-    return RetryAfterError(absl::StrCat("other sessions have ", counts_->bytes.load(),
-                                        " bytes of --max_shared_memory_bytes=", options.max_bytes),
-                           state_->options.core.retry_delay);
-  }
-  ++counts_->sessions;
-  counts_->bytes += asked;
-  return std::shared_ptr<const void>(counts_.get(), [counts = counts_, asked](const void*) {
-    --counts->sessions;
-    counts->bytes -= asked;
-  });
-}
-
 absl::Status ShmPort::Open(const v1::ShmHello& hello, Guest& guest) {
   absl::Status status = CheckHello(hello);
   if (!status.ok()) return status;
@@ -261,30 +264,71 @@ absl::Status ShmPort::Open(const v1::ShmHello& hello, Guest& guest) {
   status = state_->CheckAcceptsWork();
   if (!status.ok()) return status;
   const uint64_t bytes = ShmMapping::BytesFor(hello.slots, hello.data_bytes);
-  auto place = TakePlace(bytes);
+  // Its part of all limits is taken while the memory is made, too.
+  auto place = places_->Take((*context)->tenant, static_cast<int64_t>(bytes));
   if (!place.ok()) return place.status();
   absl::StatusOr<Reservation> reserved =
       state_->core->host().Reserve((*context)->tenant, static_cast<int64_t>(bytes));
   if (!reserved.ok()) return reserved.status();
-  absl::StatusOr<ShmMapping> mapping = ShmMapping::Create(hello.slots, hello.data_bytes);
-  if (!mapping.ok()) return mapping.status();
-  // Where the driver refuses, its words are in the log, and what lies there is copied once more.
-  const bool for_devices = state_->core->host_memory() != nullptr;
-  const absl::Status registered = for_devices ? mapping->RegisterWithDevices() : absl::OkStatus();
+  openings_.push_back(std::make_shared<ShmOpening>(
+      ShmOpening::Asked{.place = *std::move(place),
+                        .context = *std::move(context),
+                        .host_bytes = *std::move(reserved),
+                        .socket = std::move(guest.socket),
+                        .slots = hello.slots,
+                        .data_bytes = hello.data_bytes},
+      state_->core->host_memory() != nullptr, makers_.get(), [this] { Wake(); }));
+  return absl::OkStatus();
+}
+
+// Those whose memory is made, or whose callers have gone.
+void ShmPort::EndOpenings(const pollfd* watched) {
+  for (const auto& opening : openings_) {
+    if ((watched++)->revents != 0) opening->Cancel();
+  }
+  std::erase_if(openings_, [this](const std::shared_ptr<ShmOpening>& opening) {
+    if (!opening->started()) return opening->cancelled();
+    if (!opening->done()) return false;
+    Welcome(*opening);
+    return true;
+  });
+}
+
+// Of each tenant some, so that many take not much more of the makers' time than one.
+void ShmPort::StartOpenings() {
+  absl::flat_hash_map<const Tenant*, int> started;
+  for (const auto& opening : openings_) {
+    if (opening->started()) ++started[opening->asked.context->tenant.get()];
+  }
+  for (const auto& opening : openings_) {
+    if (opening->started()) continue;
+    if (++started[opening->asked.context->tenant.get()] <= kMadeAtOnce) opening->Start();
+  }
+}
+
+void ShmPort::Welcome(ShmOpening& opening) {
+  ShmOpening::Asked& asked = opening.asked;
+  if (!opening.mapping().ok()) {
+    if (!opening.cancelled()) Refuse(asked.socket.get(), opening.mapping().status());
+    return;
+  }
+  ShmMapping mapping = *std::move(opening.mapping());
   v1::ShmWelcome welcome{};
-  welcome.slots = hello.slots;
-  welcome.mapping_bytes = mapping->bytes();
-  welcome.requests_offset = mapping->requests_offset();
-  welcome.replies_offset = mapping->replies_offset();
-  welcome.data_offset = mapping->data_offset();
-  Send(guest.socket.get(), welcome, "", mapping->fd());
-  mapping->CloseDescriptor();
+  welcome.slots = mapping.slots();
+  welcome.mapping_bytes = mapping.bytes();
+  welcome.requests_offset = mapping.requests_offset();
+  welcome.replies_offset = mapping.replies_offset();
+  welcome.data_offset = mapping.data_offset();
+  Send(asked.socket.get(), welcome, "", mapping.fd());
+  mapping.CloseDescriptor();
+  // Where the driver refuses, its words are in the log, and what lies there is copied once more.
+  const std::optional<absl::Status>& registered = opening.registered();
   LogLine(LogLevel::kInfo, "shared_memory_session")
-      .Add("caller", (*context)->caller)
+      .Add("caller", asked.context->caller)
       .Add("bytes", static_cast<int64_t>(welcome.mapping_bytes))
-      .Add("registered", !for_devices      ? "no"
-                         : registered.ok() ? "yes"
-                                           : std::string(registered.message()))
+      .Add("registered", !registered        ? "no"
+                         : registered->ok() ? "yes"
+                                            : std::string(registered->message()))
       .WriteOrdinary();
   // The thread that lets go of it last has other things to do.
   struct Freeing final : Executor::Task {
@@ -292,14 +336,13 @@ absl::Status ShmPort::Open(const v1::ShmHello& hello, Guest& guest) {
     std::unique_ptr<ShmSession> session;
   };
   const std::shared_ptr<ShmSession> session(
-      new ShmSession(state_, *std::move(context), *std::move(mapping), *std::move(reserved),
-                     std::move(guest.socket), *std::move(place)),
+      new ShmSession(state_, std::move(asked.context), std::move(mapping),
+                     std::move(asked.host_bytes), std::move(asked.socket), std::move(asked.place)),
       [state = state_, freeing = std::make_shared<Freeing>()](ShmSession* last) {
         freeing->session.reset(last);
         state->work.Post(freeing);
       });
   pollers_[next_poller_++ % pollers_.size()]->Add(session);
-  return absl::OkStatus();
 }
 
 }  // namespace blockd::server

@@ -1,11 +1,14 @@
 // Where callers of the same host get shared memory: a Unix socket beside that of gRPC, whose
 // version 1.51 cannot pass descriptors on.
 //
-// A thread accepts, hears who asks and how much memory it wants, makes the memory, and hands the
-// session to a poller. The rules for who may ask are those of the Unix socket; in addition a
-// `unix_uid` of the tenants file counts, since here the kernel says which user calls. Thread-safe.
+// A thread accepts, hears who asks and how much memory it wants, has the memory made by others, of
+// each tenant some sessions' at a time, and hands the session to a poller. The rules for who may
+// ask are those of the Unix socket; in addition a `unix_uid` of the tenants file counts, since here
+// the kernel says which user calls. Thread-safe.
 #ifndef BLOCKD_SERVER_TRANSPORT_SHM_PORT_H_
 #define BLOCKD_SERVER_TRANSPORT_SHM_PORT_H_
+
+#include <poll.h>
 
 #include <atomic>
 #include <cstdint>
@@ -20,12 +23,16 @@
 #include "server/descriptors.h"
 #include "server/listener.h"
 #include "server/transport/call.h"
+#include "server/transport/executor.h"
+#include "server/transport/shm_opening.h"
+#include "server/transport/shm_places.h"
 #include "server/transport/shm_poller.h"
 
 namespace blockd::server {
 
 struct ShmStats {
-  int64_t sessions = 0, bytes = 0;  // now; of sessions whose memory is not back yet, too
+  // Now; of sessions whose memory is being made or not back yet, too.
+  int64_t sessions = 0, bytes = 0;
   int64_t refused = 0, max_bytes = 0;
 };
 
@@ -57,23 +64,24 @@ class ShmPort {
   void Greet(Guest& guest);
   absl::Status Open(const v1::ShmHello& hello, Guest& guest);
   absl::StatusOr<ContextPtr> Identify(const v1::ShmHello& hello, int socket) const;
-  absl::StatusOr<std::shared_ptr<const void>> TakePlace(uint64_t bytes);
-  void Refuse(const Guest& guest, const absl::Status& status);
-
-  // Outlives the port where the last request of a session does.
-  struct Counts {
-    std::atomic<int64_t> sessions{0}, bytes{0};
-  };
+  void Refuse(int socket, const absl::Status& status);
+  void EndOpenings(const pollfd* watched);
+  void StartOpenings();
+  void Welcome(ShmOpening& opening);
+  void Wake() const;
 
   ServiceState* const state_;
   Listener listener_;
-  FileDescriptor stop_;  // an eventfd
-  const std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
+  FileDescriptor wake_;  // an eventfd
+  std::atomic<bool> stop_{false};
+  const std::shared_ptr<ShmPlaces> places_;  // outlives the port where a session does
   std::atomic<int64_t> refused_{0};
   std::vector<std::unique_ptr<ShmPoller>> pollers_;
   size_t next_poller_ = 0;
-  std::vector<Guest> guests_;  // of the thread
-  std::thread thread_;         // the last member: it uses the others
+  std::vector<Guest> guests_;  // of the thread, as are these, in the order in which they asked
+  std::vector<std::shared_ptr<ShmOpening>> openings_;
+  std::unique_ptr<Executor> makers_;
+  std::thread thread_;  // the last member: it uses the others
 };
 
 }  // namespace blockd::server

@@ -127,6 +127,11 @@ v1::RpcStatus RawShm::Open(const v1::ShmHello& hello) {
   return TakeWelcome();
 }
 
+bool RawShm::HasAnswer() const {
+  char byte;
+  return recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
 void RawShm::Wake() {
   const char wake = 0;
   (void)!send(socket_, &wake, 1, MSG_NOSIGNAL | MSG_DONTWAIT);

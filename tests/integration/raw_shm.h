@@ -35,6 +35,7 @@ class RawShm {
   // The answer to the hello: OK and mapped, or what it says. UNKNOWN: the socket ended without one.
   v1::RpcStatus TakeWelcome();
   v1::RpcStatus Open(const v1::ShmHello& hello);
+  bool HasAnswer() const;  // to the hello, or the end; not taken yet
 
   v1::ShmHeader& header() { return *reinterpret_cast<v1::ShmHeader*>(base_); }
   const v1::ShmWelcome& welcome() const { return welcome_; }
