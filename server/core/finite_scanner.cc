@@ -132,13 +132,40 @@ absl::Status FiniteScanner::RefuseInBorder(bool border, int64_t scalar) const {
                            "finite numbers");
 }
 
-absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs) {
-  const int64_t count = static_cast<int64_t>(rhs.size()) / ScalarBytes(scalar);
-  return ForEachNotFinite(scalar, rhs.data(), count, [rows](int64_t i) {
-    return InvalidFieldError(
-        "rhs", absl::StrCat("NaN or infinity in row ", i % rows, ", right-hand side ", i / rows),
-        "finite numbers");
-  });
+absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs,
+                            MayGoOn may_go_on) {
+  for (size_t at = 0; at < rhs.size(); at += kScanBytes) {
+    absl::Status status = may_go_on();
+    if (!status.ok()) return status;
+    const auto piece = rhs.subspan(at, std::min(kScanBytes, rhs.size() - at));
+    const int64_t first = static_cast<int64_t>(at) / ScalarBytes(scalar);
+    const int64_t count = static_cast<int64_t>(piece.size()) / ScalarBytes(scalar);
+    status = ForEachNotFinite(scalar, piece.data(), count, [rows, first](int64_t i) {
+      return InvalidFieldError("rhs",
+                               absl::StrCat("NaN or infinity in row ", (first + i) % rows,
+                                            ", right-hand side ", (first + i) / rows),
+                               "finite numbers");
+    });
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system,
+                               MayGoOn may_go_on) {
+  const MatrixForm& form = matrix.form;
+  FiniteScanner scanner(form, system);
+  for (const MatrixPart part : kMatrixParts) {
+    const std::span bytes(static_cast<const std::byte*>(matrix.part(part)),
+                          static_cast<size_t>(form.bytes(part)));
+    for (size_t at = 0; at < bytes.size(); at += kScanBytes) {
+      absl::Status status = may_go_on();
+      if (!status.ok()) return status;
+      status = scanner.Scan(bytes.subspan(at, std::min(kScanBytes, bytes.size() - at)));
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace blockd::server

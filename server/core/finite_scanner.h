@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "blockd/engine/block_tridiagonal.h"
 
@@ -40,8 +41,16 @@ class FiniteScanner {
   size_t partial_bytes_ = 0;
 };
 
+// Asked before every few MiB of what a request holds: an error is the answer, and ends the look.
+using MayGoOn = absl::FunctionRef<absl::Status()>;
+inline constexpr size_t kScanBytes = size_t{4} << 20;
+
 // The same for whole right-hand sides of `rows` scalars each.
-absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs);
+absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs,
+                            MayGoOn may_go_on);
+// The same for a whole matrix, `system` by its place in the request.
+absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system,
+                               MayGoOn may_go_on);
 
 }  // namespace blockd::server
 

@@ -40,6 +40,18 @@ struct RequestContext {
   const Permit* part_of = nullptr;
   // The label of the metrics; absent: Factor, Solve or FactorSolve.
   std::optional<Method> method;
+
+  bool ended(absl::Time now) const {
+    return deadline <= now || cancelled.load(std::memory_order_relaxed);
+  }
+  // Why it was to stop. The deadline first: whoever cancels because of the deadline means that.
+  absl::Status EndStatus(absl::Time now) const {
+    return deadline <= now ? absl::DeadlineExceededError("the deadline has passed")
+                           : absl::CancelledError("the request was cancelled");
+  }
+  absl::Status CheckOngoing(absl::Time now) const {
+    return ended(now) ? EndStatus(now) : absl::OkStatus();
+  }
 };
 using ContextPtr = std::shared_ptr<RequestContext>;
 

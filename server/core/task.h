@@ -42,14 +42,8 @@ class Task : public Work {
         permit(std::move(permit)),
         accepted(accepted) {}
 
-  bool ended(absl::Time now) const {
-    return context->deadline <= now || context->cancelled.load(std::memory_order_relaxed);
-  }
-  // Why it was to stop. The deadline first: whoever cancels because of the deadline means that.
-  absl::Status EndStatus(absl::Time now) const {
-    return context->deadline <= now ? absl::DeadlineExceededError("the deadline has passed")
-                                    : absl::CancelledError("the request was cancelled");
-  }
+  bool ended(absl::Time now) const { return context->ended(now); }
+  absl::Status EndStatus(absl::Time now) const { return context->EndStatus(now); }
 
   Operation* const operation;
   const Method method;

@@ -88,19 +88,28 @@ void ShmCall::Start() {
 }
 
 void ShmCall::Run() noexcept {
+  bool has_turn = false;
   try {
     if (answering_) {
       return request_.operation == ShmOperation::kSolveMany ? AnswerSolveMany()
                                                             : AnswerFactorSolveMany();
     }
-    const absl::Status status = Begin();
+    absl::Status status;
+    if (!std::exchange(prepared_, true)) {
+      status = Prepare();
+      // Another thread may have it from here on.
+      if (scans_ && !session_->AwaitScan(shared_from_this())) return;
+    }
+    has_turn = scans_;
+    if (status.ok()) status = Begin();
     if (!status.ok()) Fail(status);
   } catch (const std::bad_alloc&) {
     Fail(absl::ResourceExhaustedError("the server's host has no memory for the request"));
   }
+  if (has_turn) session_->EndScan();
 }
 
-absl::Status ShmCall::Begin() {
+absl::Status ShmCall::Prepare() {
   if (request_.reply_bytes > 0) {
     const auto room = Data("reply_offset", request_.reply_offset, request_.reply_bytes);
     if (!room.ok()) return room.status();
@@ -110,6 +119,18 @@ absl::Status ShmCall::Begin() {
     const absl::Status accepts = session_->state()->CheckAcceptsWork();
     if (!accepts.ok()) return accepts;
   }
+  switch (request_.operation) {
+    case ShmOperation::kFactor:
+    case ShmOperation::kFactorSolve:
+    case ShmOperation::kFactorSolveMany:
+      return ReadMessage();
+    default:
+      scans_ = (request_.flags & v1::kShmCheckFinite) != 0 && IsLong();
+      return absl::OkStatus();
+  }
+}
+
+absl::Status ShmCall::Begin() {
   switch (request_.operation) {
     case ShmOperation::kSolve:
       return Solve();

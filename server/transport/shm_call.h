@@ -34,7 +34,10 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
 
  private:
   bool IsLong() const;
-  absl::Status Begin();  // an error is the answer
+  // What is read before a request that looks for NaN awaits its turn. An error is the answer, as
+  // that of Begin.
+  absl::Status Prepare();
+  absl::Status Begin();
   absl::Status Solve();
   absl::Status SolveMany();
   absl::Status Factor();
@@ -55,11 +58,15 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   absl::Status CheckTogether(std::span<const SolveManyParams::Columns> solves) const;
   absl::Status CheckReplyRoom(uint64_t items) const;
   // The request's message, copied before it is parsed; it is the call's.
-  template <typename Message>
-  absl::StatusOr<const Message*> ReadMessage();
+  absl::Status ReadMessage();
   absl::Status ReadMessage(google::protobuf::Message* message);
-  // The `systems` ShmFactorSolve: where blocks and columns lie.
-  absl::Status ReadSystems(std::span<BlockTridiagonalView> matrices,
+  template <typename Message>
+  const Message& MessageOf() const {
+    return static_cast<const Message&>(*message_);
+  }
+  // The `systems` ShmFactorSolve: where blocks and columns lie. Blocks that are looked at for NaN
+  // have to fit together as solutions do.
+  absl::Status ReadSystems(std::span<BlockTridiagonalView> matrices, bool check_finite,
                            std::span<SolveManyParams::Columns> solves) const;
 
   void Fail(const absl::Status& status);
@@ -83,6 +90,8 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   Reservation host_bytes_;
   CallRecord record_;
   std::unique_ptr<google::protobuf::Message> message_;  // has the palette's indices
+  bool prepared_ = false;
+  bool scans_ = false;  // looks for NaN, on a work thread: the session has one such at a time
   std::vector<SolveManyParams::Columns> solves_;
   absl::StatusOr<SolveManyReply> solved_ = absl::UnknownError("");
   absl::StatusOr<FactorSolveManyReply> refactored_ = absl::UnknownError("");

@@ -19,6 +19,12 @@ absl::Status DataInMessage(std::string_view fields) {
   return InvalidFieldError(fields, "given in the message", "data that lies in shared memory");
 }
 
+bool ChecksFinite(const v1::FactorStreamHeader& header) { return header.options().check_finite(); }
+template <typename Request>
+bool ChecksFinite(const Request& request) {
+  return request.check_finite() || request.options().check_finite();
+}
+
 // Without the words and the details of failures it fits in the room that was checked.
 void DropDetailsToFit(size_t room, v1::FactorReply* reply) {
   if (reply->ByteSizeLong() <= room) return;
@@ -52,20 +58,26 @@ absl::Status ShmCall::ReadMessage(google::protobuf::Message* message) {
   return state->Parse(grpc::ByteBuffer(&slice, 1), tenant, message, &host_bytes_);
 }
 
-template <typename Message>
-absl::StatusOr<const Message*> ShmCall::ReadMessage() {
-  auto message = std::make_unique<Message>();
-  const Message* const read = message.get();
-  absl::Status status = ReadMessage(message.get());
-  if (!status.ok()) return status;
-  message_ = std::move(message);
-  return read;
+absl::Status ShmCall::ReadMessage() {
+  const auto read = [this](auto message) {
+    absl::Status status = ReadMessage(message.get());
+    if (!status.ok()) return status;
+    scans_ = ChecksFinite(*message);
+    message_ = std::move(message);
+    return status;
+  };
+  switch (request_.operation) {
+    case v1::ShmOperation::kFactor:
+      return read(std::make_unique<v1::FactorStreamHeader>());
+    case v1::ShmOperation::kFactorSolve:
+      return read(std::make_unique<v1::FactorSolveRequest>());
+    default:
+      return read(std::make_unique<v1::FactorSolveManyRequest>());
+  }
 }
 
 absl::Status ShmCall::Factor() {
-  const absl::StatusOr<const v1::FactorStreamHeader*> read = ReadMessage<v1::FactorStreamHeader>();
-  if (!read.ok()) return read.status();
-  const v1::FactorStreamHeader& header = **read;
+  const auto& header = MessageOf<v1::FactorStreamHeader>();
   const v1::SystemSpec& spec = header.spec();
   absl::StatusOr<MatrixForm> form = ToForm(spec);
   if (!form.ok()) return form.status();
@@ -113,7 +125,7 @@ void ShmCall::AnswerFactor(const absl::StatusOr<FactorReply>& answer) {
   Succeed({}, &wire);
 }
 
-absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
+absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices, bool check_finite,
                                   std::span<SolveManyParams::Columns> solves) const {
   const size_t systems = matrices.size();
   if (request_.num_rhs != static_cast<int64_t>(systems)) {
@@ -126,6 +138,7 @@ absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
       Data("rhs_offset", request_.rhs_offset, systems * sizeof(v1::ShmFactorSolve));
   if (!described.ok()) return described.status();
   const auto* const all = reinterpret_cast<const v1::ShmFactorSolve*>(described->data());
+  uint64_t looked_at = 0;
   for (size_t i = 0; i < systems; ++i) {
     const v1::ShmFactorSolve one = CopyOnce(all[i]);
     BlockTridiagonalView& matrix = matrices[i];
@@ -148,6 +161,11 @@ absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
                     form.bytes() - form.diagonal_bytes(), &matrix.coupling);
     }
     if (!status.ok()) return status;
+    looked_at += check_finite ? static_cast<uint64_t>(form.bytes()) : 0;
+    if (looked_at > session_->mapping().bytes()) {
+      return InvalidFieldError("diagonal_offset", "matrices that overlap",
+                               "matrices in places of their own, with check_finite");
+    }
     matrix.border = static_cast<const std::byte*>(matrix.coupling) + form.coupling_bytes();
     matrix.corner = static_cast<const std::byte*>(matrix.border) + form.border_bytes();
     const auto columns =
@@ -159,14 +177,12 @@ absl::Status ShmCall::ReadSystems(std::span<BlockTridiagonalView> matrices,
 }
 
 absl::Status ShmCall::FactorSolve() {
-  const auto read = ReadMessage<v1::FactorSolveRequest>();
-  if (!read.ok()) return read.status();
-  const v1::FactorSolveRequest& message = **read;
+  const auto& message = MessageOf<v1::FactorSolveRequest>();
   if (message.has_system() || !message.rhs().empty()) return DataInMessage("system, rhs");
   absl::StatusOr<FactorSolveParams> params = ReadHead(message, &record_);
   if (!params.ok()) return params.status();
   SolveManyParams::Columns columns{.num_rhs = params->num_rhs, .rhs = {}, .solution = {}};
-  absl::Status status = ReadSystems({&params->matrix, 1}, {&columns, 1});
+  absl::Status status = ReadSystems({&params->matrix, 1}, params->check_finite, {&columns, 1});
   if (!status.ok()) return status;
   params->rhs = columns.rhs;
   params->solution = columns.solution;
@@ -187,13 +203,11 @@ void ShmCall::AnswerFactorSolve(const absl::StatusOr<SolveReply>& answer) {
 }
 
 absl::Status ShmCall::FactorSolveMany() {
-  const auto read = ReadMessage<v1::FactorSolveManyRequest>();
-  if (!read.ok()) return read.status();
-  const v1::FactorSolveManyRequest& message = **read;
+  const auto& message = MessageOf<v1::FactorSolveManyRequest>();
   if (!message.matrix().empty() || !message.rhs().empty()) return DataInMessage("matrix, rhs");
   absl::StatusOr<FactorSolveManyParams> params = ReadHead(message, &record_);
   if (!params.ok()) return params.status();
-  absl::Status status = ReadSystems(params->matrices, params->solves);
+  absl::Status status = ReadSystems(params->matrices, params->check_finite, params->solves);
   if (status.ok()) {
     status = session_->state()->core->host().Extend(
         record_.context()->tenant, std::ssize(params->handles) * kHostBytesPerSolve, &host_bytes_);

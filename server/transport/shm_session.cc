@@ -124,6 +124,22 @@ void ShmSession::Cancel(uint64_t id) {
   state_->core->Cancel(*context);
 }
 
+bool ShmSession::AwaitScan(std::shared_ptr<Executor::Task> call) {
+  absl::MutexLock lock(&mutex_);
+  scans_.push_back(std::move(call));
+  return scans_.size() == 1;
+}
+
+void ShmSession::EndScan() {
+  std::shared_ptr<Executor::Task> next;
+  {
+    absl::MutexLock lock(&mutex_);
+    scans_.pop_front();
+    if (!scans_.empty()) next = scans_.front();
+  }
+  if (next != nullptr) state_->work.Post(std::move(next));
+}
+
 void ShmSession::CancelAll() {
   std::vector<ContextPtr> all;
   {

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "server/core/budget.h"
 #include "server/descriptors.h"
 #include "server/transport/call.h"
+#include "server/transport/executor.h"
 #include "server/transport/shm_mapping.h"
 
 namespace blockd::server {
@@ -52,6 +54,11 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   // The request of this id, if it is not answered, is over.
   void Cancel(uint64_t id);
   void CancelAll();
+  // Requests that look for NaN in all that they bring do so one after another, so that they never
+  // have more than one work thread. True if it is `call`'s turn; else it is posted to the work
+  // threads once it is. Who had a turn ends it.
+  bool AwaitScan(std::shared_ptr<Executor::Task> call);
+  void EndScan();
   // Cancels what is under way and closes the socket. `why` is for the caller; empty: the caller has
   // gone.
   void End(std::string_view why);
@@ -75,6 +82,8 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   absl::Mutex mutex_;
   std::atomic<uint64_t> answered_{0};  // replies; written under the mutex
   absl::flat_hash_map<uint64_t, ContextPtr> under_way_ ABSL_GUARDED_BY(mutex_);  // by id
+  std::deque<std::shared_ptr<Executor::Task>> scans_
+      ABSL_GUARDED_BY(mutex_);  // the first has its turn
 };
 
 }  // namespace blockd::server

@@ -14,6 +14,7 @@ namespace blockd::server {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+absl::Status GoOn() { return absl::OkStatus(); }
 
 MatrixForm Form(DiagonalForm diagonal, Scalar scalar = Scalar::kFloat64) {
   MatrixForm form;
@@ -130,7 +131,7 @@ TEST(FiniteScannerTest, MayBeginAtABlock) {
 TEST(FiniteScannerTest, RightHandSidesNameTheRowAndTheColumn) {
   std::vector<double> rhs(3 * 5000, 1.0);
   const auto check = [&rhs] {
-    return CheckFiniteRhs(Scalar::kFloat64, 5000, std::as_bytes(std::span(rhs)));
+    return CheckFiniteRhs(Scalar::kFloat64, 5000, std::as_bytes(std::span(rhs)), GoOn);
   };
   EXPECT_TRUE(check().ok());
   rhs[2 * 5000 + 4999] = kNan;
@@ -140,8 +141,35 @@ TEST(FiniteScannerTest, RightHandSidesNameTheRowAndTheColumn) {
   EXPECT_EQ(detail->came, "NaN or infinity in row 4999, right-hand side 2");
   const std::vector<float> single = {1, 2, 3, -std::numeric_limits<float>::infinity()};
   EXPECT_EQ(
-      InvalidFieldOf(CheckFiniteRhs(Scalar::kFloat32, 2, std::as_bytes(std::span(single))))->came,
+      InvalidFieldOf(CheckFiniteRhs(Scalar::kFloat32, 2, std::as_bytes(std::span(single)), GoOn))
+          ->came,
       "NaN or infinity in row 1, right-hand side 1");
+}
+
+// Ten pieces, whatever they are of, and NaN in the last one.
+TEST(FiniteScannerTest, ALongLookEndsWhenNobodyWaitsForIt) {
+  MatrixForm form;
+  form.shape = {1, 0, Scalar::kFloat64};
+  while (form.bytes() < static_cast<int64_t>(9 * kScanBytes)) ++form.shape.block_size;
+  std::vector<double> scalars(static_cast<size_t>(form.bytes()) / 8, 1.0);
+  scalars.back() = kNan;
+  BlockTridiagonalView matrix{.form = form};
+  matrix.SetParts(reinterpret_cast<const std::byte*>(scalars.data()));
+  const std::span<const std::byte> rhs = std::as_bytes(std::span(scalars));
+  for (const int last : {0, 1, 5, 10}) {
+    int asked = 0;
+    const auto may_go_on = [&] {
+      return ++asked > last ? absl::CancelledError("") : absl::OkStatus();
+    };
+    const auto expected =
+        last < 10 ? absl::StatusCode::kCancelled : absl::StatusCode::kInvalidArgument;
+    EXPECT_EQ(CheckFiniteRhs(Scalar::kFloat64, form.shape.block_size, rhs, may_go_on).code(),
+              expected);
+    EXPECT_EQ(asked, std::min(last + 1, 10));
+    asked = 0;
+    EXPECT_EQ(CheckFiniteMatrix(matrix, 0, may_go_on).code(), expected);
+    EXPECT_EQ(asked, std::min(last + 1, 10));
+  }
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/errors.h"
-#include "server/core/finite_scanner.h"
 
 namespace blockd::server {
 namespace {
@@ -143,8 +142,7 @@ absl::Status CheckPalette(const MatrixForm& form, std::span<const uint32_t> diag
                     form.coupling_palette > 0 ? blocks - 1 : 0, form.coupling_palette);
 }
 
-absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const MatrixForm& form,
-                           bool check_finite) {
+absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const MatrixForm& form) {
   const int64_t blocks = form.shape.num_blocks;
   for (size_t k = 0; k < matrices.size(); ++k) {
     const BlockTridiagonalView& view = matrices[k];
@@ -168,20 +166,6 @@ absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const
                                          entries(view.coupling_index, blocks - 1));
       if (!status.ok()) return status;
     }
-    if (!check_finite) continue;
-    absl::Status status = CheckFiniteMatrix(view, static_cast<int64_t>(k));
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system) {
-  const MatrixForm& form = matrix.form;
-  FiniteScanner scanner(form, system);
-  for (const MatrixPart part : kMatrixParts) {
-    const auto* const data = static_cast<const std::byte*>(matrix.part(part));
-    absl::Status status = scanner.Scan(std::span(data, static_cast<size_t>(form.bytes(part))));
-    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

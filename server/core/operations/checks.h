@@ -21,11 +21,7 @@ absl::Status CheckRhs(const BorderedShape& shape, int64_t num_rhs, int64_t rhs_b
                       int64_t solution_bytes, int32_t max_refinements, const CoreLimits& limits);
 absl::Status CheckPalette(const MatrixForm& form, std::span<const uint32_t> diagonal_index,
                           std::span<const uint32_t> coupling_index);
-// `check_finite`: of all of them, the first that holds NaN or infinity is the request's failure.
-absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const MatrixForm& form,
-                           bool check_finite);
-// The same look at one of them, `system` by its place in the request.
-absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system);
+absl::Status CheckMatrices(std::span<const BlockTridiagonalView> matrices, const MatrixForm& form);
 // Each is there once. `field` is whose elements they are.
 absl::Status CheckDistinct(std::span<const Handle> handles, std::string_view field);
 

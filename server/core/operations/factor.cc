@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/finite_scanner.h"
 #include "server/core/operations/border_costs.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
@@ -26,7 +27,13 @@ void FactorOperation::Start(ContextPtr context, const FactorParams& params,
   task->params.num_systems = static_cast<int64_t>(matrices.size());
   task->matrices = std::move(matrices);
   absl::Status status = CheckFactor(task->params, admission_->limits());
-  if (status.ok()) status = CheckMatrices(task->matrices, params.form, params.check_finite);
+  if (status.ok()) status = CheckMatrices(task->matrices, params.form);
+  // Of all of them, the first that holds NaN or infinity is the request's failure.
+  const size_t looked_at = params.check_finite ? task->matrices.size() : 0;
+  for (size_t i = 0; i < looked_at && status.ok(); ++i) {
+    status = CheckFiniteMatrix(task->matrices[i], static_cast<int64_t>(i),
+                               [&] { return task->context->CheckOngoing(admission_->Now()); });
+  }
   if (!status.ok()) return Fail(std::move(task), status);
   Submit(std::move(task));
 }

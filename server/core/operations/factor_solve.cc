@@ -82,6 +82,10 @@ void FactorSolveOperation::StartAll(ContextPtr context, Method method, FactorSol
   absl::Status status = Check(task->params);
   if (!status.ok()) return Fail(std::move(task), status);
   MakeParts(*task);
+  if (task->params.check_finite || task->params.check_finite_rhs) {
+    status = task->context->CheckOngoing(shard_->Now());  // of all, wherever the look ended
+    if (!status.ok()) return Fail(std::move(task), status);
+  }
   if (task->parts.empty()) return Answer(*task, {});
   status = Admit(*task);
   if (!status.ok()) return Fail(std::move(task), status);
@@ -109,21 +113,22 @@ absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) co
                              absl::StrCat(systems, ", one a system, or none"));
   }
   status = CheckDistinct(params.handles, "handle");
-  return status.ok() ? CheckMatrices(params.matrices, params.form, /*check_finite=*/false) : status;
+  return status.ok() ? CheckMatrices(params.matrices, params.form) : status;
 }
 
-absl::Status FactorSolveOperation::CheckSystem(const FactorSolveManyParams& params,
-                                               size_t system) const {
+absl::Status FactorSolveOperation::CheckSystem(const FactorSolveTask& task, size_t system) const {
+  const FactorSolveManyParams& params = task.params;
   const SolveManyParams::Columns& columns = params.solves[system];
   const BorderedShape shape = params.form.bordered_shape();
   absl::Status status = CheckRhs(shape, columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
                                  static_cast<int64_t>(columns.solution.size()),
                                  params.max_refinements, shard_->limits());
+  const auto ongoing = [&] { return task.context->CheckOngoing(shard_->Now()); };
   if (status.ok() && params.check_finite) {
-    status = CheckFiniteMatrix(params.matrices[system], params.PlaceOf(system));
+    status = CheckFiniteMatrix(params.matrices[system], params.PlaceOf(system), ongoing);
   }
   if (status.ok() && params.check_finite_rhs) {
-    status = CheckFiniteRhs(shape.chain.scalar, shape.rows(), columns.rhs);
+    status = CheckFiniteRhs(shape.chain.scalar, shape.rows(), columns.rhs, ongoing);
   }
   return status;
 }
@@ -137,7 +142,7 @@ void FactorSolveOperation::MakeParts(FactorSolveTask& task) {
       shard_->cache().LookupAll(task.context->caller, params.handles);
   for (size_t i = 0; i < systems; ++i) {
     absl::Status& status = task.outcomes[i].solve.status;
-    status = CheckSystem(params, i);
+    status = CheckSystem(task, i);
     if (status.ok() && task.has_handles()) status = pins[i].status();
     if (status.ok() && task.has_handles()) {
       status = CheckRefactored(**pins[i], params.form.bordered_shape(),

@@ -65,7 +65,7 @@ class FactorSolveOperation final : public Operation {
   // What is wrong with the request as a whole.
   absl::Status Check(const FactorSolveManyParams& params) const;
   // What is wrong with one of its systems.
-  absl::Status CheckSystem(const FactorSolveManyParams& params, size_t system) const;
+  absl::Status CheckSystem(const FactorSolveTask& task, size_t system) const;
   // Makes a part of each system that is not refused, and pins what its handle holds.
   void MakeParts(FactorSolveTask& task);
   // The plan, and all memory that the parts need.

@@ -86,7 +86,7 @@ void SolveRequests::StartAll(ContextPtr context, Method method, SolveManyParams 
   }
 }
 
-absl::Status SolveRequests::Check(const SolveManyParams& params,
+absl::Status SolveRequests::Check(const RequestContext& context, const SolveManyParams& params,
                                   const SolveManyParams::Columns& columns,
                                   const Factorization& factorization) const {
   const Shape& shape = factorization.shape();
@@ -101,7 +101,8 @@ absl::Status SolveRequests::Check(const SolveManyParams& params,
                              "a multiple of 8");
   }
   if (params.check_finite) {
-    status = CheckFiniteRhs(shape.scalar, factorization.rows(), columns.rhs);
+    status = CheckFiniteRhs(shape.scalar, factorization.rows(), columns.rhs,
+                            [&] { return context.CheckOngoing(admission_->Now()); });
     if (!status.ok()) return status;
   }
   const BorderedShape bordered = factorization.bordered_shape();
@@ -153,7 +154,7 @@ absl::Status SolveRequests::Make(size_t shard, std::span<const Handle> handles,
     const size_t solve = solves.empty() ? i : solves[i];
     absl::Status& status = tasks.request->outcomes[solve].status;
     status = pins[i].status();
-    if (status.ok()) status = Check(params, params.solves[solve], **pins[i]);
+    if (status.ok()) status = Check(*tasks.context, params, params.solves[solve], **pins[i]);
     if (!status.ok()) continue;
     const EliminationPlan* const plan = &(*pins[i])->plan();
     if (task == nullptr || plan != &task->plan()) task = task_of[plan];

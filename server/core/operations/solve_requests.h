@@ -40,7 +40,8 @@ class SolveRequests {
   };
 
   void StartAll(ContextPtr context, Method method, SolveManyParams params, SolveManyDone done);
-  absl::Status Check(const SolveManyParams& params, const SolveManyParams::Columns& columns,
+  absl::Status Check(const RequestContext& context, const SolveManyParams& params,
+                     const SolveManyParams::Columns& columns,
                      const Factorization& factorization) const;
   absl::Status MakeAll(Tasks& tasks);
   // Those of one device: of all solves, if `solves` is empty, else of these. What is wrong with a
