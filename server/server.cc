@@ -351,7 +351,11 @@ class Server::Impl {
         .make_call =
             [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
         .on_reset = [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
-        .also = [this] { WatchHeap(); }});
+        .also =
+            [this] {
+              WatchHeap();
+              core->shards().WakeOverdue();
+            }});
     calls->AddTo(&builder);
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");

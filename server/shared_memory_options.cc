@@ -24,9 +24,10 @@ ABSL_FLAG(bool, shared_memory, SharedMemoryDefaults().enabled,
           "socket PATH.shm beside --unix_socket, with the same permissions.");
 ABSL_FLAG(ByteSize, max_shared_memory_bytes, ByteSize{SharedMemoryDefaults().max_bytes},
           "Memory of all shared-memory sessions together, as 8GiB; it counts against "
-          "--max_inflight_request_bytes as long as they are open. 0: half of that.");
+          "--max_inflight_request_bytes as long as they are open. A tenant may have --tenant_share "
+          "of it, unless the tenants file has host_bytes for it. 0: half of that.");
 ABSL_FLAG(int64_t, shared_memory_sessions, SharedMemoryDefaults().max_sessions,
-          "Shared-memory sessions open at once.");
+          "Shared-memory sessions open at once; a tenant may have --tenant_share of them.");
 ABSL_FLAG(int32_t, shared_memory_threads, SharedMemoryDefaults().threads,
           "Threads that look for requests in shared memory; 0: one for each 8 processors, at most "
           "4.");

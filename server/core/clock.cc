@@ -11,7 +11,8 @@ bool RealClock::WaitUntil(absl::Mutex* mutex, absl::CondVar* condition, absl::Ti
     condition->Wait(mutex);
     return false;
   }
-  return condition->WaitWithTimeout(mutex, deadline - SteadyNow());
+  condition->WaitWithTimeout(mutex, deadline - SteadyNow());
+  return SteadyNow() >= deadline;
 }
 
 }  // namespace blockd::server

@@ -21,7 +21,8 @@ class Clock {
   virtual bool WaitUntil(absl::Mutex* mutex, absl::CondVar* condition, absl::Time deadline) = 0;
 };
 
-// SteadyNow. A wait under way while the wall's clock is set back lasts as much longer.
+// SteadyNow. A wait under way while the wall's clock is set back may last as much longer: Abseil's
+// are until a time of that clock. So somebody whose waits are not looks whether others overslept.
 class RealClock : public Clock {
  public:
   absl::Time Now() override;

@@ -161,6 +161,11 @@ absl::Time Lane::EndExpired(absl::Time now) {
   return next;
 }
 
+void Lane::WakeOverdue() {
+  absl::MutexLock lock(&mutex_);
+  if (!scheduler_.empty() && scheduler_.NextClose() <= clock_->Now()) SignalWorkLocked();
+}
+
 void Lane::Flush() {
   absl::MutexLock lock(&mutex_);
   flush_ = true;

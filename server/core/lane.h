@@ -64,6 +64,8 @@ class Lane {
   // Answers those that wait and whose deadline has passed, and flags those that run. Returns the
   // next deadline.
   absl::Time EndExpired(absl::Time now);
+  // Wakes whoever overslept (clock.h).
+  void WakeOverdue();
   // Batches that wait for company close now, and from now on.
   void Flush();
 

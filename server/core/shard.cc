@@ -261,6 +261,13 @@ void Shard::TakeOutOfService() {
   in_service_ = false;  // from now on none of its handles is found
 }
 
+void Shard::WakeOverdue() {
+  solves_.WakeOverdue();
+  factors_.WakeOverdue();
+  absl::MutexLock lock(&watch_mutex_);
+  if (watched_ <= clock_->Now()) watch_.Signal();
+}
+
 void Shard::Flush() {
   solves_.Flush();
   factors_.Flush();

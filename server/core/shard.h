@@ -92,6 +92,8 @@ class Shard {
   void SetWatch(absl::AnyInvocable<absl::Time(absl::Time)> look);
   void WatchBefore(absl::Time deadline);
 
+  // Wakes whoever overslept (clock.h).
+  void WakeOverdue();
   // Batches that wait for company close, and do not wait any more.
   void Flush();
   // Until what waits and runs now is done, as predicted: of the lane that takes longer; of both

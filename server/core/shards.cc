@@ -154,6 +154,10 @@ void Shards::Cancel(const RequestContext* context) {
   for (const auto& shard : shards_) shard->Cancel(context);
 }
 
+void Shards::WakeOverdue() {
+  for (const auto& shard : shards_) shard->WakeOverdue();
+}
+
 void Shards::Flush() {
   for (const auto& shard : shards_) shard->Flush();
 }

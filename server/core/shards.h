@@ -77,6 +77,7 @@ class Shards {
                                            std::vector<Handle>* missing);
 
   void Cancel(const RequestContext* context);
+  void WakeOverdue();
   void Flush();
   // Until the first of them has done what waits, as predicted.
   absl::Duration ShortestBacklog() const;

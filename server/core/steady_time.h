@@ -5,6 +5,8 @@
 #define BLOCKD_SERVER_CORE_STEADY_TIME_H_
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -16,6 +18,27 @@ inline absl::Time SteadyNow() {
   static const absl::Time zero = absl::Now() - absl::FromChrono(steady());
   return zero + absl::FromChrono(steady());
 }
+
+// Happens once. Who waits for it waits so long, whatever the wall's clock says.
+class SteadyEvent {
+ public:
+  void Notify() {
+    const std::lock_guard lock(mutex_);
+    notified_ = true;
+    changed_.notify_all();
+  }
+  // False if it has not happened by then.
+  bool WaitFor(absl::Duration timeout) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
+                             [this] { return notified_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool notified_ = false;
+};
 
 // The time of the wall's clock as SteadyNow will say it.
 inline absl::Time ToSteady(absl::Time wall) {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -78,7 +77,7 @@ void CallQueue::LookLoop() {
   NameThread("calls");
   MarkTransportThread();
   absl::Time busy = absl::InfiniteFuture();  // when it was last; infinite: its memory is back
-  while (!stopping_.WaitForNotificationWithTimeout(options_.look_every)) {
+  while (!stopping_.WaitFor(options_.look_every)) {
     options_.also();
     const absl::Time now = SteadyNow();
     LookAtAll(now);
@@ -122,7 +121,7 @@ void CallQueue::WaitForLastCall() {
 }
 
 void CallQueue::Stop() {
-  if (!stopping_.HasBeenNotified()) stopping_.Notify();
+  stopping_.Notify();
   if (looking_.joinable()) looking_.join();
   for (const auto& queue : queues_) queue->Shutdown();
   serving_.clear();

@@ -20,8 +20,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "server/core/steady_time.h"
 #include "server/transport/server_call.h"
 #include "server/transport/serving_threads.h"
 
@@ -78,7 +78,7 @@ class CallQueue {
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> worked_ = false;  // since somebody looked
-  absl::Notification stopping_;
+  SteadyEvent stopping_;
   std::thread looking_;
   std::vector<std::unique_ptr<ServingThreads>> serving_;
 };

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/steady_time.h"
+
 namespace blockd::server {
 
 void CallTracker::Begin() {
@@ -45,7 +47,11 @@ void CallTracker::StartDrain() {
 bool CallTracker::WaitUntilIdle(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return active_ == 0; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout);
+  const absl::Time end = SteadyNow() + timeout;
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&idle), end - SteadyNow())) {
+    if (SteadyNow() >= end) return false;  // else somebody set the wall's clock
+  }
+  return true;
 }
 
 }  // namespace blockd::server

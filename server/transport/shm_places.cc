@@ -19,27 +19,32 @@ absl::StatusOr<std::shared_ptr<const void>> ShmPlaces::Take(const TenantPtr& ten
         "the session's memory",
         {.limit = kBytes, .asked_bytes = bytes, .limit_bytes = limits_.bytes});
   }
+  if (absl::Status status = TakeIfFree(*tenant, bytes); !status.ok()) return status;
+  return std::shared_ptr<const void>(this, [places = shared_from_this(), tenant, bytes](
+                                               const void*) { places->GiveBack(tenant, bytes); });
+}
+
+absl::Status ShmPlaces::TakeIfFree(const Tenant& tenant, int64_t bytes) {
   absl::MutexLock lock(&mutex_);
   if (all_.sessions >= limits_.sessions) {
     return RetryAfterError(absl::StrCat("--", kSessions, "=", limits_.sessions, " are open"),
                            retry_delay_);
   }
-  absl::Status status = CheckShare(*tenant, kSessions, &Use::sessions, 1);
+  absl::Status status = CheckShare(tenant, kSessions, &Use::sessions, 1);
   if (status.ok() && all_.bytes > limits_.bytes - bytes) {
     return RetryAfterError(absl::StrCat("other sessions have ", all_.bytes, " bytes of --", kBytes,
                                         "=", limits_.bytes),
                            retry_delay_);
   }
-  if (status.ok() && tenant->quota(Resource::kHostBytes) < 0) {
-    status = CheckShare(*tenant, kBytes, &Use::bytes, bytes);
+  if (status.ok() && tenant.quota(Resource::kHostBytes) < 0) {
+    status = CheckShare(tenant, kBytes, &Use::bytes, bytes);
   }
   if (!status.ok()) return status;
-  for (Use* const use : {&all_, &of_[tenant.get()]}) {
+  for (Use* const use : {&all_, &of_[&tenant]}) {
     ++use->sessions;
     use->bytes += bytes;
   }
-  return std::shared_ptr<const void>(this, [places = shared_from_this(), tenant, bytes](
-                                               const void*) { places->GiveBack(tenant, bytes); });
+  return status;
 }
 
 void ShmPlaces::GiveBack(const TenantPtr& tenant, int64_t bytes) {

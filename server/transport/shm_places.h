@@ -35,6 +35,7 @@ class ShmPlaces : public std::enable_shared_from_this<ShmPlaces> {
   Use used() const;
 
  private:
+  absl::Status TakeIfFree(const Tenant& tenant, int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveBack(const TenantPtr& tenant, int64_t bytes);
   absl::Status CheckShare(const Tenant& tenant, const char* name, int64_t Use::*what,
                           int64_t asked) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/core/steady_time.h"
@@ -25,7 +25,6 @@ namespace {
 
 constexpr size_t kMostGuests = 64;         // who have not said yet what they want
 constexpr int kMakers = 2;                 // threads: one may wait for the driver
-constexpr int kMadeAtOnce = 4;             // sessions of a tenant, in turn
 constexpr int64_t kLeastDescriptors = 16;  // that stay free
 constexpr uint64_t kMostDataBytes = uint64_t{1} << 46;
 
@@ -184,7 +183,8 @@ void ShmPort::Accept() {
   Guest guest{std::move(socket), SteadyNow() + state_->options.handshake_timeout, {}};
   const absl::Status too_many =
       RetryAfterError("too many are connecting", state_->options.core.retry_delay);
-  if (guest.socket.get() >= DescriptorLimit() - kLeastDescriptors) {
+  // Each that is on its way takes another one.
+  if (guest.socket.get() >= DescriptorLimit() - kLeastDescriptors - std::ssize(openings_)) {
     return Refuse(guest.socket.get(), too_many);
   }
   guests_.push_back(std::move(guest));
@@ -294,15 +294,17 @@ void ShmPort::EndOpenings(const pollfd* watched) {
   });
 }
 
-// Of each tenant some, so that many take not much more of the makers' time than one.
+// Of each tenant one: many take no more of the makers' time than that, and of a tenant's callers,
+// who wait only so long, some get theirs.
 void ShmPort::StartOpenings() {
-  absl::flat_hash_map<const Tenant*, int> started;
+  absl::flat_hash_set<const Tenant*> started;
   for (const auto& opening : openings_) {
-    if (opening->started()) ++started[opening->asked.context->tenant.get()];
+    if (opening->started()) started.insert(opening->asked.context->tenant.get());
   }
   for (const auto& opening : openings_) {
-    if (opening->started()) continue;
-    if (++started[opening->asked.context->tenant.get()] <= kMadeAtOnce) opening->Start();
+    if (!opening->started() && started.insert(opening->asked.context->tenant.get()).second) {
+      opening->Start();
+    }
   }
 }
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/steady_time.h"
 #include "server/transport/call.h"
 #include "server/transport/factor_stream.h"
 #include "server/transport/raw_message.h"
@@ -69,7 +69,7 @@ class Client {
         TheFakeCore().fail_next_chunk = input_.ConsumeIntegralInRange<int>(0, 7) == 0;
         return;
       case 9:
-        return wire.Look(absl::Now() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
+        return wire.Look(SteadyNow() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
                          absl::Seconds(30));
       case 10:
         if (wire.reading() && input_.ConsumeBool()) wire.EndReading();

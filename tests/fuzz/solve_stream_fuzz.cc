@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
+#include "server/core/steady_time.h"
 #include "server/transport/call.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/solve_stream.h"
@@ -114,7 +114,7 @@ class Client {
         TheFakeCore().next = static_cast<FakeCore::Next>(input_.ConsumeIntegralInRange<int>(0, 4));
         return;
       case 14:
-        return wire.Look(absl::Now() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
+        return wire.Look(SteadyNow() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
                          absl::Seconds(30));
       case 15:
         switch (input_.ConsumeIntegralInRange<int>(0, 9)) {

@@ -59,6 +59,26 @@ TEST_F(SolverCoreQueueTest, ADeadlineEndsARequestInTheQueueWhileTheDeviceIsBusy)
   ExpectSolves(system_, *patient);
 }
 
+// As one whose clock is set back while it waits.
+TEST_F(SolverCoreQueueTest, WhoeverOversleptIsWoken) {
+  Setup setup;
+  setup.limits.max_batch_delay = absl::Seconds(1);
+  Start(setup);
+  const Handle handle = Held(system_);
+  PendingSolve waits = Solve(handle, shape());
+  clock_.JumpAtLook(1, absl::Seconds(2));
+  clock_.Now();
+  core_->shards().WakeOverdue();
+  ExpectSolves(system_, *waits);
+  PendingFactor holder = HoldDevice();
+  PendingSolve late = Solve(handle, shape(), 1, {.deadline = clock_.Now() + absl::Seconds(3)});
+  clock_.JumpAtLook(1, absl::Seconds(4));
+  clock_.Now();
+  core_->shards().WakeOverdue();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late->Wait().status()));
+  gate_->Open();
+}
+
 TEST_F(SolverCoreQueueTest, ACancelledRequestDoesNotRun) {
   Start();
   const Handle handle = Held(system_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -171,7 +172,13 @@ void SmoothRun::Factor(size_t s) {
   System& system = systems_[s];
   ++system.attempts;
   FactorParams params;
-  absl::StatusOr<std::optional<FactorReply>> found = Prepare(s, &params);
+  absl::StatusOr<std::optional<FactorReply>> found;
+  try {
+    const HeapMayFail may_fail;
+    found = Prepare(s, &params);
+  } catch (const std::bad_alloc&) {
+    found = absl::ResourceExhaustedError("the server's host has no memory for the model");
+  }
   if (!found.ok()) return End(s, found.status());
   if (found->has_value()) return OnFactored(s, **std::move(found));
   auto done = [self = shared_from_this(), s](absl::StatusOr<FactorReply> reply) {
