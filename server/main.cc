@@ -35,7 +35,7 @@ using blockd::server::EndsWithin;
 using blockd::server::LogLevel;
 using blockd::server::LogLine;
 
-constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
+constexpr absl::Duration kFlushTime = absl::Seconds(1);
 // What the program waits beyond --drain_timeout for work that was cancelled.
 constexpr absl::Duration kCancelTime = absl::Seconds(5);
 

@@ -48,14 +48,14 @@ TEST_F(BlockctlBenchTest, SharedMemoryNeedsAServerThatSharesIt) {
 
 TEST_F(BlockctlBenchTest, HasAnOpenLoopSessionsAndABaseline) {
   const Outcome open =
-      Run({"bench", "--rate=200", "--callers=4", "--duration=200ms", "--warmup=0", "--session"});
+      Run({"bench", "--rate=200", "--callers=4", "--duration=1s", "--warmup=0", "--session"});
   EXPECT_EQ(open.exit_status, 0) << open.err;
   EXPECT_THAT(open.out, AllOf(HasSubstr("open (200/s)"), HasSubstr("server: compute")));
   for (const std::string poll : {"--poll=0", "--poll=1s"}) {
-    EXPECT_EQ(Run({"bench", "--duration=100ms", "--warmup=0", poll}).exit_status, 0) << poll;
+    EXPECT_EQ(Run({"bench", "--duration=1s", "--warmup=0", poll}).exit_status, 0) << poll;
   }
   EXPECT_EQ(Run({"bench", "--poll=2s"}).exit_status, 1);
-  const Outcome empty = Run({"bench", "--empty", "--duration=100ms", "--warmup=0"});
+  const Outcome empty = Run({"bench", "--empty", "--duration=1s", "--warmup=0"});
   EXPECT_EQ(empty.exit_status, 0) << empty.err;
   EXPECT_THAT(empty.out, AllOf(HasSubstr("server_info: "), HasSubstr("health: ")));
 }

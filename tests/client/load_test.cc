@@ -115,10 +115,14 @@ TEST(LoadTest, CallersChooseForThemselves) {
 }
 
 TEST(LoadTest, FailuresAreCountedByCodeAndHaveNoLatency) {
+  std::atomic<bool> stop{false};
   const LoadReport report = RunLoad(
-      {.duration = absl::Milliseconds(20), .warmup = {}},
-      [](int, int) -> absl::StatusOr<v1::Cost> { return absl::UnavailableError("full"); },
-      kNeverStop);
+      {.duration = absl::Hours(1), .warmup = {}},
+      [&](int, int) -> absl::StatusOr<v1::Cost> {
+        stop = true;
+        return absl::UnavailableError("full");
+      },
+      stop);
   const OperationReport& operation = report.operations[0];
   EXPECT_EQ(operation.succeeded, 0);
   EXPECT_GT(operation.failed.at(absl::StatusCode::kUnavailable), 0);
@@ -127,13 +131,16 @@ TEST(LoadTest, FailuresAreCountedByCodeAndHaveNoLatency) {
 }
 
 TEST(LoadTest, OperationsWithoutWeightAreNotCalled) {
+  std::atomic<bool> stop{false};
+  int calls = 0;
   const LoadReport report = RunLoad(
-      {.duration = absl::Milliseconds(20), .warmup = {}, .weights = {0, 1, 0}},
-      [](int, int operation) -> absl::StatusOr<v1::Cost> {
+      {.duration = absl::Hours(1), .warmup = {}, .weights = {0, 1, 0}},
+      [&](int, int operation) -> absl::StatusOr<v1::Cost> {
         EXPECT_EQ(operation, 1);
+        stop = ++calls == 100;
         return v1::Cost();
       },
-      kNeverStop);
+      stop);
   EXPECT_EQ(report.operations[0].succeeded, 0);
   EXPECT_GT(report.operations[1].succeeded, 0);
 }

@@ -330,7 +330,7 @@ TEST_F(HealingControlTest, ATimeoutAndACancellationEndTheWaitForARestoration) {
   HoldFactors();
   std::vector<double> x = {7}, y = {7}, z = {7};
   SolveSession session = client.OpenSession();
-  const auto late = session.Send(handle, b_, x, {.timeout = absl::Milliseconds(500)});
+  const auto late = session.Send(handle, b_, x, {.timeout = absl::Seconds(3)});
   const auto cancelled = session.Send(handle, b_, y);
   const auto healed = session.Send(handle, b_, z);
   ASSERT_TRUE(late.ok() && cancelled.ok() && healed.ok());

@@ -182,8 +182,7 @@ TEST_F(SessionRefactorTest, MayBeCancelledAndMayBeLate) {
   }
   const auto late =
       session.SendRefactorMany(handles, systems_, b_, y, {.timeout = absl::Milliseconds(20)});
-  ASSERT_TRUE(late.ok());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(session.Await(*late).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.ok() ? session.Await(*late).status() : late.status()));
   EXPECT_EQ(y, std::vector<double>(y.size()));
   gate_->Open();
   EXPECT_TRUE(session.Await(*first)->FirstFailure().ok());
@@ -347,7 +346,7 @@ TEST_F(HealingSessionRefactorTest, EndsInTimeWhileSomethingIsRestored) {
   const std::vector<SystemView> systems = Systems({kFour});
   const std::vector<double> b = {8};
   std::vector<double> late = {7}, cancelled = {7};
-  auto id = session.SendRefactorMany(handles, systems, b, late, {.timeout = absl::Seconds(1)});
+  auto id = session.SendRefactorMany(handles, systems, b, late, {.timeout = absl::Seconds(3)});
   ASSERT_TRUE(id.ok());
   EXPECT_TRUE(absl::IsDeadlineExceeded(session.Await(*id).status()));
   late[0] = 7;

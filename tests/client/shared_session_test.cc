@@ -355,8 +355,7 @@ TEST_F(HeldSharedSessionTest, ARequestEndsWithItsTimeout) {
   SolveSession session = client_->OpenSession();
   const uint64_t first = Occupy(session);
   const auto late = session.Send(*held_, b_, std::span(x_), {.timeout = absl::Milliseconds(50)});
-  ASSERT_TRUE(late.ok());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(session.Await(*late).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.ok() ? session.Await(*late).status() : late.status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(session.Await(first, absl::Milliseconds(1)).status()));
   gate_->Open();
   EXPECT_TRUE(session.Await(first).ok());

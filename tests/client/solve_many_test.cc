@@ -189,8 +189,7 @@ TEST_F(SolveManyTest, AFrameThatIsLateIsAnsweredInTime) {
   gate_->Close();
   const auto late =
       session.SendMany(handles_, rhs_, x_, {.timeout = absl::Milliseconds(20)}, num_rhs_);
-  ASSERT_TRUE(late.ok());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(session.Await(*late).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.ok() ? session.Await(*late).status() : late.status()));
   gate_->Open();
   ASSERT_TRUE(Frame(session).ok());
   ExpectSolo(x_);

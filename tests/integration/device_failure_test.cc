@@ -29,6 +29,7 @@ class DeviceFailureTest : public IntegrationTest {
   }
   std::string Log() {
     log_taken_ = true;
+    server_->Drain();  // each call's line is there
     EXPECT_TRUE(server::FlushLog(absl::Minutes(1)));
     return testing::internal::GetCapturedStderr();
   }

@@ -227,7 +227,7 @@ class UnreadReplyTest : public Http2AbuseTest {
 
   void SetUp() override {
     server::ServerOptions options = Options();
-    options.reply_timeout = absl::Seconds(1);
+    options.reply_timeout = absl::Seconds(4);
     options.core.max_inflight_request_bytes = 100'000;  // one such request
     options.stream_chunk_bytes = 16384;
     Start(options);

@@ -169,7 +169,7 @@ TEST_F(Http2Test, AConnectionThatIsOldOrIdleIsToldToGoAway) {
 
 TEST_F(Http2Test, AConnectionThatNeverGreetsIsClosed) {
   server::ServerOptions options = Options();
-  options.handshake_timeout = absl::Milliseconds(50);
+  options.handshake_timeout = absl::Seconds(2);
   Start(options);
   Ask(server().grpc_port(), "PRI * HTTP/2.0");  // returns once the server has closed it
   ExpectServes();

@@ -72,7 +72,7 @@ TEST_F(InverseCallTest, WhatIsWrongIsNamed) {
 
 TEST_F(InverseCallTest, WhoDoesNotReadLosesTheCall) {
   server::ServerOptions options = Options();
-  options.reply_timeout = absl::Milliseconds(300);
+  options.reply_timeout = absl::Seconds(1);
   Begin(options);
   sample_.set_num_samples(300);  // 17 MB, more than any window
   const auto context = NewContext();

@@ -81,7 +81,9 @@ TEST_F(ProgramTest, AUnixSocketIsServedUntilTheEnd) {
     v1::ServerInfo info;
     ASSERT_TRUE(IsOk(stub->GetServerInfo(&context, {}, &info)));
     EXPECT_TRUE(Eventually([&] { return absl::StrContains(Output(), "caller=metadata:ada"); }));
-    EXPECT_TRUE(absl::StrContains(Output(), " grpc=off unix_socket=" + path + " ")) << Output();
+    EXPECT_TRUE(Eventually([&] {  // that the ports are known is said before
+      return absl::StrContains(Output(), " grpc=off unix_socket=" + path + " ");
+    })) << Output();
     kill(pid_, signal);
     EXPECT_EQ(Wait(), signal == SIGKILL ? -SIGKILL : 0) << Output();
     EXPECT_EQ(fs::exists(path), signal == SIGKILL);

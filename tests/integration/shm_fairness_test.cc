@@ -84,18 +84,16 @@ class ShmOpeningTest : public ShmFairnessTest {
 };
 
 // Who is slow himself looks too late, and tries again.
-TEST_F(ShmOpeningTest, ALargeMemoryKeepsNobodyWaiting) {
+TEST_F(ShmOpeningTest, ALargeMemoryKeepsNobodyElseWaiting) {
   Start(options_);
-  for (const char* const name : {"ada", "ben"}) {
-    EXPECT_TRUE(Eventually([&] {
-      RawShm large(path_), small(path_);
-      Send(large, kLarge, "ada");
-      if (small.Open(RawShm::Hello(1 << 20, 16, name)).code() != 0) return false;
-      const bool first = !large.HasAnswer();
-      EXPECT_EQ(large.TakeWelcome().code(), 0);
-      return first;
-    }));
-  }
+  EXPECT_TRUE(Eventually([&] {
+    RawShm large(path_), small(path_);
+    Send(large, kLarge, "ada");
+    if (small.Open(RawShm::Hello(1 << 20, 16, "ben")).code() != 0) return false;
+    const bool first = !large.HasAnswer();
+    EXPECT_EQ(large.TakeWelcome().code(), 0);
+    return first;
+  }));
 }
 
 TEST_F(ShmOpeningTest, WhatIsBeingMadeCounts) {

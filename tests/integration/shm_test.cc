@@ -185,11 +185,12 @@ TEST_F(ShmSessionTest, ACallerThatVanishesLeavesNothingBehind) {
     RawShm caller(path_);
     ASSERT_EQ(caller.Open(RawShm::Hello()).code(), 0);
     caller.Put(caller.Solve(handle, kRows, 1));
+    if (i == 0) gate_->WaitForDevice();  // which has this one
     caller.Put(caller.Solve(handle, kRows, 2, 8192));
-    if (i == 0) gate_->WaitForDevice();
   }
   // What waits is answered at once, what runs when it ends. The memory stays until then.
-  EXPECT_TRUE(Eventually([&] { return Metric("blockd_queue_requests") == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Ended("Solve", "CANCELLED") == 7; }));
+  EXPECT_EQ(Metric("blockd_queue_requests"), 0);
   EXPECT_GT(HostBytes(), 0);
   gate_->Open();
   EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));

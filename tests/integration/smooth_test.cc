@@ -286,7 +286,7 @@ TEST_F(SmoothCallTest, ItsFactorizationMayBeReleasedAtAnyTime) {
 // What --max_upload_duration bounds is the upload.
 TEST_F(SmoothCallTest, AnAnswerMayTakeLongerThanAnUpload) {
   server::ServerOptions options = Options();
-  options.max_upload_duration = absl::Milliseconds(300);
+  options.max_upload_duration = absl::Seconds(1);
   Start(options);
   const auto context = NewContext();
   const auto stream = AskForMuch(context.get());
@@ -330,7 +330,7 @@ TEST_F(SmoothCallTest, MemoryThatGrowsIsChargedOnce) {
 
 TEST_F(SmoothCallTest, WhoStopsReadingIsEnded) {
   server::ServerOptions options = Options();
-  options.reply_timeout = absl::Milliseconds(300);
+  options.reply_timeout = absl::Seconds(1);
   Start(options);
   const auto context = NewContext();
   const auto stream = AskForMuch(context.get());

@@ -225,7 +225,7 @@ TEST_F(SolveStreamTest, TheDeadlineOfTheStreamEndsIt) {
   EXPECT_TRUE(IsOk(Close()));
   context_ = ContextWithServerTimeout(absl::Milliseconds(100));
   stream_ = stub().SolveStream(context_.get());
-  ASSERT_TRUE(stream_->Write(Header(1)));
+  stream_->Write(Header(1));  // it may be over already
   EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "DEADLINE_EXCEEDED") == 1; }));
   EXPECT_EQ(Ended("SolveStream", "CANCELLED"), 0);

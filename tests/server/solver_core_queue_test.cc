@@ -61,20 +61,21 @@ TEST_F(SolverCoreQueueTest, ADeadlineEndsARequestInTheQueueWhileTheDeviceIsBusy)
 
 // As one whose clock is set back while it waits.
 TEST_F(SolverCoreQueueTest, WhoeverOversleptIsWoken) {
-  Setup setup;
-  setup.limits.max_batch_delay = absl::Seconds(1);
-  Start(setup);
+  const auto oversleep = [this] {
+    clock_.JumpAtLook(1, absl::Seconds(2));
+    clock_.Now();
+    core_->shards().WakeOverdue();
+  };
+  Start({.limits = {.max_batch_delay = absl::Seconds(1)}});
+  PendingFactor waits = Factor({system_});
+  oversleep();
+  EXPECT_TRUE(waits->Wait().ok());
+  Stop();
+  Start();
   const Handle handle = Held(system_);
-  PendingSolve waits = Solve(handle, shape());
-  clock_.JumpAtLook(1, absl::Seconds(2));
-  clock_.Now();
-  core_->shards().WakeOverdue();
-  ExpectSolves(system_, *waits);
   PendingFactor holder = HoldDevice();
-  PendingSolve late = Solve(handle, shape(), 1, {.deadline = clock_.Now() + absl::Seconds(3)});
-  clock_.JumpAtLook(1, absl::Seconds(4));
-  clock_.Now();
-  core_->shards().WakeOverdue();
+  PendingSolve late = Solve(handle, shape(), 1, {.deadline = clock_.Now() + absl::Seconds(1)});
+  oversleep();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late->Wait().status()));
   gate_->Open();
 }
