@@ -69,12 +69,14 @@ Budget::~Budget() {
   if (reserved_ != 0) std::abort();  // a reservation would write into a budget that is gone
 }
 
+int64_t FairShare(double share, int64_t total, int64_t others) {
+  // used <= s / (1 - s) (total - others - used), solved for used.
+  return static_cast<int64_t>(std::ceil(share * static_cast<double>(total - others)));
+}
+
 int64_t Budget::LimitInGroup(const Tenant& tenant) const {
   if (const int64_t quota = tenant.quota(resource()); quota >= 0) return quota;
-  const double others = static_cast<double>(group_.reserved_ - tenant.used(resource()));
-  // used <= s / (1 - s) (total - others - used), solved for used.
-  return static_cast<int64_t>(
-      std::ceil(options_.share * (static_cast<double>(group_.total_) - others)));
+  return FairShare(options_.share, group_.total_, group_.reserved_ - tenant.used(resource()));
 }
 
 absl::Status Budget::CheckQuota(const Tenant* tenant, int64_t amount) const {

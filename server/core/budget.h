@@ -91,6 +91,9 @@ class BudgetGroup {
   int64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// What a tenant without a quota may have of `total`, of which others have `others`.
+int64_t FairShare(double share, int64_t total, int64_t others);
+
 class Budget {
  public:
   struct Options {

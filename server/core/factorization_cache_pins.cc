@@ -33,10 +33,10 @@ absl::Status FactorizationCache::GrantPinned(Entry& entry, int64_t bytes, const 
     entry.pinned_grant.Split(-lacking);  // and gives it back
     return absl::OkStatus();
   }
-  const int64_t here = std::min(lacking, reserved->amount());
+  const int64_t here = reserved == nullptr ? 0 : std::min(lacking, reserved->amount());
   absl::StatusOr<Reservation> more = options_.pinned->Reserve(tenant, lacking - here);
   if (!more.ok()) return more.status();
-  entry.pinned_grant.Merge(reserved->Split(here));
+  if (here > 0) entry.pinned_grant.Merge(reserved->Split(here));
   entry.pinned_grant.Merge(*std::move(more));
   return absl::OkStatus();
 }

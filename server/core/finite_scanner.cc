@@ -132,23 +132,33 @@ absl::Status FiniteScanner::RefuseInBorder(bool border, int64_t scalar) const {
                            "finite numbers");
 }
 
+namespace {
+
+// `look` has each piece, and where it begins.
+absl::Status LookThrough(std::span<const std::byte> bytes, MayGoOn may_go_on,
+                         absl::FunctionRef<absl::Status(size_t, std::span<const std::byte>)> look) {
+  for (size_t at = 0; at < bytes.size(); at += kScanBytes) {
+    absl::Status status = may_go_on();
+    if (status.ok()) status = look(at, bytes.subspan(at, std::min(kScanBytes, bytes.size() - at)));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckFiniteRhs(Scalar scalar, int64_t rows, std::span<const std::byte> rhs,
                             MayGoOn may_go_on) {
-  for (size_t at = 0; at < rhs.size(); at += kScanBytes) {
-    absl::Status status = may_go_on();
-    if (!status.ok()) return status;
-    const auto piece = rhs.subspan(at, std::min(kScanBytes, rhs.size() - at));
+  return LookThrough(rhs, may_go_on, [&](size_t at, auto piece) {
     const int64_t first = static_cast<int64_t>(at) / ScalarBytes(scalar);
     const int64_t count = static_cast<int64_t>(piece.size()) / ScalarBytes(scalar);
-    status = ForEachNotFinite(scalar, piece.data(), count, [rows, first](int64_t i) {
+    return ForEachNotFinite(scalar, piece.data(), count, [rows, first](int64_t i) {
       return InvalidFieldError("rhs",
                                absl::StrCat("NaN or infinity in row ", (first + i) % rows,
                                             ", right-hand side ", (first + i) / rows),
                                "finite numbers");
     });
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+  });
 }
 
 absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t system,
@@ -158,12 +168,9 @@ absl::Status CheckFiniteMatrix(const BlockTridiagonalView& matrix, int64_t syste
   for (const MatrixPart part : kMatrixParts) {
     const std::span bytes(static_cast<const std::byte*>(matrix.part(part)),
                           static_cast<size_t>(form.bytes(part)));
-    for (size_t at = 0; at < bytes.size(); at += kScanBytes) {
-      absl::Status status = may_go_on();
-      if (!status.ok()) return status;
-      status = scanner.Scan(bytes.subspan(at, std::min(kScanBytes, bytes.size() - at)));
-      if (!status.ok()) return status;
-    }
+    absl::Status status =
+        LookThrough(bytes, may_go_on, [&](size_t, auto piece) { return scanner.Scan(piece); });
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

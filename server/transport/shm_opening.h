@@ -1,5 +1,5 @@
-// A session of shared memory on its way: its memory is made, which takes the better part of a
-// second for a GiB.
+// A session of shared memory on its way: its memory is made, which takes the longer the larger it
+// is.
 //
 // It is made a piece at a time, and several in turn, so that a small one does not wait for a large
 // one, nor anybody for one whose caller has gone. Made by the makers' threads; all else is of the

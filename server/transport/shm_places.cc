@@ -1,8 +1,7 @@
 #include "server/transport/shm_places.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
+#include "server/core/budget.h"
 #include "server/core/errors.h"
 
 namespace blockd::server {
@@ -61,17 +60,15 @@ absl::Status ShmPlaces::CheckShare(const Tenant& tenant, const char* name, int64
                                    int64_t asked) const {
   const auto found = of_.find(&tenant);
   const int64_t own = found == of_.end() ? 0 : found->second.*what;
-  const auto share_of = [this](int64_t amount) {
-    return static_cast<int64_t>(std::ceil(tenant_share_ * static_cast<double>(amount)));
-  };
-  const int64_t limit = share_of(limits_.*what - (all_.*what - own));
+  const int64_t limit = FairShare(tenant_share_, limits_.*what, all_.*what - own);
   if (asked <= limit - own) return absl::OkStatus();
   const absl::Status status = QuotaExceededError({.quota = name,
                                                   .limit = static_cast<double>(limit),
                                                   .used = static_cast<double>(own),
                                                   .asked = static_cast<double>(asked),
                                                   .tenant = tenant.name()});
-  return asked <= share_of(limits_.*what) ? WithRetryAfter(status, retry_delay_) : status;
+  const bool ever = asked <= FairShare(tenant_share_, limits_.*what, 0);
+  return ever ? WithRetryAfter(status, retry_delay_) : status;
 }
 
 ShmPlaces::Use ShmPlaces::used() const {

@@ -26,40 +26,40 @@ class CoreScanTest : public CoreTest {
                 passes ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kInvalidArgument);
     }
   }
+  // `call` solves with columns of which the last number is NaN.
+  template <typename Params, typename Call>
+  void ExpectSolveEndsWithItsDeadline(Params params, Call call) {
+    params.num_rhs = 65536;
+    std::vector<double> rhs(static_cast<size_t>(system_.form.shape.rows() * params.num_rhs), 1);
+    rhs.back() = std::numeric_limits<double>::quiet_NaN();
+    std::vector<double> solution(rhs.size());
+    params.rhs = std::as_bytes(std::span(rhs));
+    params.solution = std::as_writable_bytes(std::span(solution));
+    ExpectEndsWithItsDeadline<SolveReply>(
+        [&](Pending<SolveReply>& pending) { call(params, pending); });
+  }
   // Of more than ten pieces that are looked at together.
   const TestSystem system_{10, 8};
-  static constexpr int64_t kColumns = 65536;
-  std::vector<double> Rhs() const {
-    std::vector<double> rhs(static_cast<size_t>(system_.form.shape.rows() * kColumns), 1);
-    rhs.back() = std::numeric_limits<double>::quiet_NaN();
-    return rhs;
-  }
 };
 
 TEST_F(CoreScanTest, OfASolveEndsWithIt) {
   Start();
   server::SolveParams params;
   params.handle = Held(system_);
-  params.num_rhs = kColumns;
   params.check_finite = true;
-  std::vector<double> rhs = Rhs(), solution(rhs.size());
-  params.rhs = std::as_bytes(std::span(rhs));
-  params.solution = std::as_writable_bytes(std::span(solution));
-  ExpectEndsWithItsDeadline<SolveReply>(
-      [&](auto& pending) { core_->Solve(pending.context, params, pending.Callback()); });
+  ExpectSolveEndsWithItsDeadline(params, [&](const auto& given, auto& pending) {
+    core_->Solve(pending.context, given, pending.Callback());
+  });
 }
 
 TEST_F(CoreScanTest, OfAFactorSolveEndsWithIt) {
   Start();
   server::FactorSolveParams params;
   params.matrix = system_.view();
-  params.num_rhs = kColumns;
   params.check_finite_rhs = true;
-  std::vector<double> rhs = Rhs(), solution(rhs.size());
-  params.rhs = std::as_bytes(std::span(rhs));
-  params.solution = std::as_writable_bytes(std::span(solution));
-  ExpectEndsWithItsDeadline<SolveReply>(
-      [&](auto& pending) { core_->FactorSolve(pending.context, params, pending.Callback()); });
+  ExpectSolveEndsWithItsDeadline(params, [&](const auto& given, auto& pending) {
+    core_->FactorSolve(pending.context, given, pending.Callback());
+  });
 }
 
 TEST_F(CoreScanTest, OfAFactorEndsWithIt) {

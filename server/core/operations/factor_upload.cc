@@ -81,8 +81,9 @@ class FactorOperation::Upload : public FactorUpload {
 
   absl::StatusOr<int64_t> Place(int range,
                                 std::span<const std::span<const std::byte>> pieces) override {
-    const absl::Time now = shard_->Now();
-    if (task_->ended(now)) return task_->EndStatus(now);
+    if (absl::Status status = task_->context->CheckOngoing(shard_->Now()); !status.ok()) {
+      return status;
+    }
     int64_t size = 0;
     for (const auto piece : pieces) size += std::ssize(piece);
     Range* taken;

@@ -42,13 +42,6 @@ absl::Status NotIdentified(size_t system, const NotPositiveDefinite& where) {
   return status;
 }
 
-// The deadline first: whoever cancels because of the deadline means that.
-absl::Status Wanted(const RequestContext& context, absl::Time now) {
-  if (context.deadline <= now) return absl::DeadlineExceededError("the deadline has passed");
-  if (!context.cancelled.load(std::memory_order_relaxed)) return absl::OkStatus();
-  return absl::CancelledError("the request was cancelled");
-}
-
 class SmoothRun final : public PendingSmooth, public std::enable_shared_from_this<SmoothRun> {
  public:
   SmoothRun(SolverCore* core, StepPool* pool, ContextPtr context, Permit permit,
@@ -441,7 +434,7 @@ void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, Context
       !status.ok()) {
     return done(status);
   }
-  const auto wanted = [admission, context] { return Wanted(*context, admission->Now()); };
+  const auto wanted = [admission, context] { return context->CheckOngoing(admission->Now()); };
   absl::StatusOr<std::unique_ptr<Smoother>> smoother = Smoother::Make(measured, {pool, wanted});
   if (!smoother.ok()) return done(smoother.status());
   std::make_shared<SmoothRun>(core, pool, std::move(context), *std::move(permit),
