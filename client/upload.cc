@@ -4,12 +4,14 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/upload_ranges.h"
 #include "client/upload_stream.h"
 #include "client/wire.h"
 
@@ -20,8 +22,6 @@ namespace {
 constexpr int64_t kBytesPerConnection = int64_t{64} << 20;
 constexpr int64_t kMostChosen = 4;
 constexpr int64_t kUploadIdBytes = 16;
-// Parts begin at pages of the matrix, as the server's copies do.
-constexpr int64_t kPartUnit = 4096;
 
 // `bytes` of the regions from `first` on.
 std::vector<Bytes> Cut(std::span<const Bytes> regions, int64_t first, int64_t bytes) {
@@ -38,8 +38,8 @@ std::vector<Bytes> Cut(std::span<const Bytes> regions, int64_t first, int64_t by
   return cut;
 }
 
-// One attempt. The thread of the caller drives the stream that begins the upload; each that joins
-// has a thread of its own.
+// One attempt. The thread of the caller drives the stream that begins the upload; each further
+// connection has a thread of its own.
 class Upload {
  public:
   Upload(const Connection& connection, absl::Time deadline, const v1::FactorStreamHeader& header,
@@ -62,64 +62,70 @@ class Upload {
       // The call goes before the memory is awaited, because it holds what it could not send.
       UploadStream stream(connection_, 0, deadline_, sent_route, &queue);
       bool writing = stream.Write(Serialize(first_));
-      Chunker chunker = ChunkerOf(0, total_, &loan);
+      Chunker chunker = ChunkerOf({0, total_}, &loan);
       bool alone = connections > 1;
-      while (writing && !chunker.done()) {
+      while (writing) {
         if (alone && stream.open()) {
           alone = false;
           // Before the others begin, who count what they send there too.
-          const int64_t first = sent_bytes_;
-          chunker = ChunkerOf(first, Split(connections, stream.route()), &loan);
+          ranges_.emplace(sent_bytes_, total_, connections);
+          BeginOthers(connections, stream.route());
+          chunker = ChunkerOf(ranges_->TakeFront(), &loan);
+        } else if (chunker.done() && ranges_) {
+          chunker = ChunkerOf(ranges_->TakeFront(), &loan);
         }
+        if (chunker.done()) break;
         const int64_t before = chunker.sent_bytes();
         writing = stream.Write(chunker.Next());
         sent_bytes_ += chunker.sent_bytes() - before;
         Report();
       }
-      AwaitParts(stream, writing);
+      AwaitOthers(stream, writing);
       status = stream.Finish(reply, route);
       // Why this end cancelled it.
-      if (absl::IsCancelled(status) && !parts_status().ok()) status = parts_status();
+      if (absl::IsCancelled(status) && !others_status().ok()) status = others_status();
     }
     AwaitReturn(loan, queue);
     return status;
   }
 
  private:
-  struct Part {
-    int64_t first = 0, bytes = 0;
+  // What joined over a connection of its own: one stream after another.
+  struct Other {
     std::thread thread;
     UploadStream* stream = nullptr;  // while it may be cancelled
   };
 
-  Chunker ChunkerOf(int64_t first, int64_t bytes, MemoryLoan* loan) const {
-    return Chunker(Cut(regions_, first, bytes),
+  Chunker ChunkerOf(const UploadRanges::Range& range, MemoryLoan* loan) const {
+    return Chunker(Cut(regions_, range.first, range.bytes),
                    static_cast<size_t>(connection_.options().chunk_bytes),
                    v1::FactorStreamRequest::kChunkFieldNumber, "", loan);
   }
 
-  // Leaves to others what they can bring, and returns how much is left to the first stream.
-  int64_t Split(int connections, const std::string& route) {
-    const int64_t first = sent_bytes_, rest = total_ - first;
-    const int64_t share = rest / connections / kPartUnit * kPartUnit;
-    if (share == 0) return rest;
-    const int64_t end = (first + share + kPartUnit - 1) / kPartUnit * kPartUnit;
-    const int64_t own = std::min(rest, end - first);
-    int64_t at = first + own;
+  void BeginOthers(int connections, const std::string& route) {
     absl::MutexLock lock(&mutex_);
-    for (int channel = 1; channel < connections && at < total_; ++channel) {
-      const int64_t bytes = channel + 1 < connections ? std::min(share, total_ - at) : total_ - at;
-      Part& part = parts_.emplace_back();
-      part.first = at;
-      part.bytes = bytes;
+    for (int channel = 1; channel < connections; ++channel) {
+      Other& other = others_.emplace_back();
       ++running_;
-      part.thread = std::thread([this, &part, channel, route] { Bring(part, channel, route); });
-      at += bytes;
+      other.thread = std::thread([this, &other, channel, route] {
+        while (MayGoOn()) {
+          const UploadRanges::Range range = ranges_->TakeBack();
+          if (range.bytes == 0) break;
+          Bring(other, range, channel, route);
+        }
+        absl::MutexLock lock(&mutex_);
+        --running_;
+      });
     }
-    return own;
   }
 
-  void Bring(Part& part, int channel, const std::string& route) {
+  bool MayGoOn() {
+    absl::MutexLock lock(&mutex_);
+    return !cancelled_ && others_status_.ok();
+  }
+
+  void Bring(Other& other, const UploadRanges::Range& range, int channel,
+             const std::string& route) {
     absl::Status status;
     grpc::CompletionQueue queue;
     MemoryLoan loan;
@@ -127,15 +133,15 @@ class Upload {
       UploadStream stream(connection_, channel, deadline_, route, &queue);
       {
         absl::MutexLock lock(&mutex_);
-        part.stream = &stream;
+        other.stream = &stream;
         if (cancelled_) stream.Cancel();
       }
       v1::FactorStreamRequest join;
       join.mutable_join()->set_upload_id(first_.header().upload_id());
-      join.mutable_join()->set_first_byte(part.first);
-      join.mutable_join()->set_num_bytes(part.bytes);
+      join.mutable_join()->set_first_byte(range.first);
+      join.mutable_join()->set_num_bytes(range.bytes);
       bool writing = stream.Write(Serialize(join));
-      Chunker chunker = ChunkerOf(part.first, part.bytes, &loan);
+      Chunker chunker = ChunkerOf(range, &loan);
       while (writing && !chunker.done()) {
         const int64_t before = chunker.sent_bytes();
         writing = stream.Write(chunker.Next());
@@ -145,38 +151,37 @@ class Upload {
       std::string unused;
       status = stream.Finish(&reply, &unused);
       absl::MutexLock lock(&mutex_);
-      part.stream = nullptr;
+      other.stream = nullptr;
     }
     AwaitReturn(loan, queue);
     // Somebody else's server, if the first stream is not at its end too.
     if (absl::IsNotFound(status)) status = absl::UnavailableError(status.message());
     absl::MutexLock lock(&mutex_);
-    parts_status_.Update(status);
-    --running_;
+    others_status_.Update(status);
   }
 
   // The first stream's end comes after theirs. Where one fails, all are cancelled.
-  void AwaitParts(UploadStream& stream, bool writing) {
-    if (parts_.empty()) return;
-    while (Running() && writing && parts_status().ok() && !stream.answered()) {
+  void AwaitOthers(UploadStream& stream, bool writing) {
+    if (others_.empty()) return;
+    while (Running() && writing && others_status().ok() && !stream.answered()) {
       stream.Poll(absl::Milliseconds(1));
       Report();
     }
-    if (!writing || stream.answered()) CancelParts();
-    if (!parts_status().ok()) {
-      CancelParts();
+    if (!writing || stream.answered()) CancelOthers();
+    if (!others_status().ok()) {
+      CancelOthers();
       if (!stream.answered()) stream.Cancel();
     }
-    for (Part& part : parts_) part.thread.join();
-    if (!parts_status().ok() && !stream.answered()) stream.Cancel();
+    for (Other& other : others_) other.thread.join();
+    if (!others_status().ok() && !stream.answered()) stream.Cancel();
     Report();
   }
 
-  void CancelParts() {
+  void CancelOthers() {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
-    for (Part& part : parts_) {
-      if (part.stream != nullptr) part.stream->Cancel();
+    for (Other& other : others_) {
+      if (other.stream != nullptr) other.stream->Cancel();
     }
   }
 
@@ -185,9 +190,9 @@ class Upload {
     return running_ > 0;
   }
 
-  absl::Status parts_status() {
+  absl::Status others_status() {
     absl::MutexLock lock(&mutex_);
-    return parts_status_;
+    return others_status_;
   }
 
   void Report() {
@@ -203,11 +208,12 @@ class Upload {
   int64_t total_ = 0, reported_ = 0;
   v1::FactorStreamRequest first_;
   std::atomic<int64_t> sent_bytes_ = 0;  // on all streams
-  std::deque<Part> parts_;               // changed by the caller's thread only
+  std::optional<UploadRanges> ranges_;   // once others may join
+  std::deque<Other> others_;             // changed by the caller's thread only
   absl::Mutex mutex_;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status parts_status_ ABSL_GUARDED_BY(mutex_);  // the first failure
+  absl::Status others_status_ ABSL_GUARDED_BY(mutex_);  // the first failure
 };
 
 }  // namespace

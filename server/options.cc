@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
 #include "absl/strings/escaping.h"
@@ -121,6 +120,10 @@ ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
 ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
           "Threads that take calls, as many that answer them, and twice as many for what takes "
           "long; 0: one for four processors, from 2 to 16.");
+ABSL_FLAG(int32_t, copy_threads, Defaults().copy_threads,
+          "Threads that copy uploads to the device; 0: twice as many as serve; -1: those that "
+          "serve do, each of which needs a queue of its own (--serving_queues): for much that "
+          "comes at once, with as many of them as connections.");
 ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
           "Queues that share the connections and these threads, at most as many: 1 is best for few "
           "callers; of many, 3 threads with a queue each carry most.");
@@ -253,6 +256,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckNumber("max_resets_per_second", o.max_resets_per_second, 0, kMany));
   status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
   status.Update(CheckNumber("serving_queues", o.serving_queues, 1, 256));
+  status.Update(CheckNumber("copy_threads", o.copy_threads, -1, 512));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
   status.Update(CheckBytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second, 0, kTiB));
   status.Update(CheckDuration("max_upload_duration", o.max_upload_duration, ms, day));
@@ -317,6 +321,7 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   if (options->serving_threads == 0) {
     options->serving_threads = std::clamp(MachineProcessors() / 4, 2, 16);
   }
+  if (options->copy_threads == 0) options->copy_threads = 2 * options->serving_threads;
   if (options->server_name.empty()) {
     options->server_name = DefaultName(options->port);
   }
@@ -334,6 +339,9 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   status.Update(CheckNumber("log_requests_per_second", options->log_requests_per_second, 0, kMany));
   if (status.ok()) {
     options->serving_queues = std::min(options->serving_queues, options->serving_threads);
+    if (options->copy_threads < 0 && options->serving_queues < options->serving_threads) {
+      status = RefuseFlag("copy_threads", "-1", "as many --serving_queues as --serving_threads");
+    }
   }
   return status;
 }
@@ -380,6 +388,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
   o.grpc_memory_bytes = absl::GetFlag(FLAGS_grpc_memory_bytes).bytes;
   o.serving_threads = absl::GetFlag(FLAGS_serving_threads);
   o.serving_queues = absl::GetFlag(FLAGS_serving_queues);
+  o.copy_threads = absl::GetFlag(FLAGS_copy_threads);
   o.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   o.min_upload_bytes_per_second = absl::GetFlag(FLAGS_min_upload_bytes_per_second).bytes;
   o.max_upload_duration = absl::GetFlag(FLAGS_max_upload_duration);
@@ -421,73 +430,6 @@ void SetUpFlags() {
   config.contains_helppackage_flags = ours;
   config.version_string = [] { return absl::StrCat("blockd ", Version(), "\n"); };
   absl::SetFlagsUsageConfig(config);
-}
-
-std::vector<OptionValue> Limits(const ServerOptions& o) {
-  std::vector<OptionValue> limits;
-  const auto add = [&limits](absl::string_view name, std::string value) {
-    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    limits.push_back({std::string(name), std::move(value), flag ? flag->Help() : ""});
-  };
-  const auto number = [&](absl::string_view name, int64_t v) { add(name, absl::StrCat(v)); };
-  const auto bytes = [&](absl::string_view name, int64_t v) {
-    add(name, AbslUnparseFlag(ByteSize{v}));
-  };
-  const auto time = [&](absl::string_view name, absl::Duration v) {
-    add(name, absl::FormatDuration(v));
-  };
-  number("max_queued_requests", o.core.max_queued_requests);
-  add("tenant_share", absl::StrCat(o.core.tenant_share));
-  number("max_tenants", o.core.max_tenants);
-  number("max_handles", o.core.max_handles);
-  bytes("solve_reserve", o.core.solve_reserve_bytes);
-  time("max_shared_batch", o.core.max_shared_batch);
-  number("max_batch_requests", o.core.max_batch_requests);
-  bytes("max_batch_bytes", o.core.max_batch_bytes);
-  number("max_batch_rhs", o.core.max_batch_rhs);
-  time("max_batch_delay", o.core.max_batch_delay);
-  time("max_inline_solve", o.core.max_inline_solve);
-  time("poll", o.core.poll);
-  time("default_lease", o.core.default_lease);
-  time("max_lease", o.core.max_lease);
-  time("idle_expiry", o.core.idle_expiry);
-  time("retry_delay", o.core.retry_delay);
-  number("tombstones", o.core.tombstones);
-  number("max_systems", o.core.max_systems);
-  number("max_rhs", o.core.max_rhs);
-  number("model_threads", o.core.model_threads);
-  bytes("max_message_bytes", o.max_message_bytes);
-  bytes("pinned_memory", o.device.host_memory_bytes);
-  bytes("max_inflight_request_bytes", o.core.max_inflight_request_bytes);
-  number("max_connections", o.max_connections);
-  number("max_connection_streams", o.max_connection_streams);
-  number("max_resets_per_second", o.max_resets_per_second);
-  bytes("grpc_memory_bytes", o.grpc_memory_bytes);
-  number("serving_threads", o.serving_threads);
-  number("serving_queues", o.serving_queues);
-  bytes("max_shared_memory_bytes", o.shared_memory.max_bytes);
-  number("shared_memory_sessions", o.shared_memory.max_sessions);
-  number("shared_memory_threads", o.shared_memory.threads);
-  time("stream_idle_timeout", o.stream_idle_timeout);
-  bytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second);
-  time("max_upload_duration", o.max_upload_duration);
-  time("reply_timeout", o.reply_timeout);
-  bytes("stream_chunk_bytes", o.stream_chunk_bytes);
-  number("max_stream_requests", o.max_stream_requests);
-  bytes("max_stream_bytes", o.max_stream_bytes);
-  time("keepalive_time", o.keepalive_time);
-  time("keepalive_timeout", o.keepalive_timeout);
-  time("max_connection_age", o.max_connection_age);
-  time("max_connection_idle", o.max_connection_idle);
-  time("handshake_timeout", o.handshake_timeout);
-  time("min_ping_interval", o.min_ping_interval);
-  bytes("http2_frame_bytes", o.http2_frame_bytes);
-  bytes("http2_window_bytes", o.http2_window_bytes);
-  time("drain_grace", o.drain_grace);
-  time("drain_timeout", o.drain_timeout);
-  bytes("log_buffer_bytes", o.log_buffer_bytes);
-  number("log_requests_per_second", o.log_requests_per_second);
-  return limits;
 }
 
 std::string Version() { return BLOCKD_VERSION; }

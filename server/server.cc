@@ -89,6 +89,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, ClampedInt(options.http2_frame_bytes));
   // A reply of some hundred KiB goes to the socket at once.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
+  builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);  // what a cache holds
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               ClampedInt(options.http2_window_bytes));
   grpc::ResourceQuota quota("blockd");

@@ -13,15 +13,16 @@ set(gpu_kernels
   task_list/solve.cu
   vectors/border.cu
   vectors/vectors.cu)
-set(gpu_planning_sources
+set(gpu_plain_sources
   lockstep/lockstep.cc
   method.cc
+  runtime/streaming_copy.cc
   segment/segment.cc
   task_list/factor_tasks.cc
   task_list/task_list.cc
   task_list/task_order.cc)
 set(gpu_sources
-  ${gpu_planning_sources}
+  ${gpu_plain_sources}
   factor_calls.cc
   gpu_backend.cc
   information/information_calls.cc
@@ -42,5 +43,5 @@ set(gpu_sources
   vectors/border_calls.cc
   vectors/vector_calls.cc)
 list(TRANSFORM gpu_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
-list(TRANSFORM gpu_planning_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+list(TRANSFORM gpu_plain_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM gpu_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

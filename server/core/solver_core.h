@@ -41,7 +41,7 @@
 namespace blockd::server {
 
 // A matrix that arrives in chunks, on the stream that began it and on others that joined. Its first
-// part, a sixty-fourth but at least 64 KiB and at most 16 MiB, is kept on the host; with it
+// part, a sixty-fourth but at least 64 KiB and at most 2 MiB, is kept on the host; with it
 // everything else that the call needs is reserved, and what is idle evicted for it. So who sends
 // nothing takes nothing from anybody. Destroying it gives all back. It is finished or destroyed
 // before its core is.

@@ -39,6 +39,8 @@ absl::Duration UsedBy(pthread_t thread) {
   return absl::DurationFromTimespec(used);
 }
 
+thread_local ServingThreads* served = nullptr;  // what the calling thread is one of
+
 // Whether what comes is too much for one thread.
 class Crowd {
  public:
@@ -100,6 +102,15 @@ ServingThreads::ServingThreads(int threads, absl::Duration poll, grpc::Completio
   }
 }
 
+ServingThreads::Linger::Linger() : threads_(served) {
+  if (threads_ == nullptr) return;
+  if (!threads_->spare_ || threads_->lingers_.exchange(true)) threads_ = nullptr;
+}
+
+ServingThreads::Linger::~Linger() {
+  if (threads_ != nullptr) threads_->lingers_ = false;
+}
+
 ServingThreads::~ServingThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
@@ -107,6 +118,7 @@ ServingThreads::~ServingThreads() {
 void ServingThreads::Serve(bool alone) {
   NameThread("serving");
   MarkTransportThread();
+  served = this;
   End end = alone ? End::kChange : ServeTogether();
   while (end != End::kOver) {
     // Who ends the others' turn serves alone, until it or one that watches lets all serve.
@@ -199,11 +211,12 @@ bool ServingThreads::IsHeld() {
   const absl::Duration used = UsedSeconds();
   const int64_t looks = looks_.load(std::memory_order_relaxed);
   const double part = absl::FDivDuration(used - used_, now - window_);  // of a processor
-  away_ = looks == looks_then_ && part > kSome ? away_ + 1 : 0;
+  const bool lingers = lingers_;  // then it may take nothing while it waits
+  away_ = looks == looks_then_ && (lingers || part > kSome) ? away_ + 1 : 0;
   looks_then_ = looks;
   window_ = now;
   used_ = used;
-  return away_ >= kMostAway || (away_ > 0 && part > kBusy);
+  return away_ >= kMostAway || (away_ > 0 && (lingers || part > kBusy));
 }
 
 void ServingThreads::NextTerm() {

@@ -38,6 +38,21 @@ class ServingThreads {
                  std::function<void(void* tag, bool ok)> take);
   ~ServingThreads();  // after the queue was shut down; takes what it still has
 
+  // While it lives the calling thread, the only one of its queue, may do what takes long or waits:
+  // after kHeld another one serves. False where threads share a queue, whose others it would leave
+  // to do its work, and where that other one does it already.
+  class Linger {
+   public:
+    Linger();
+    ~Linger();
+    Linger(const Linger&) = delete;
+    Linger& operator=(const Linger&) = delete;
+    explicit operator bool() const { return threads_ != nullptr; }
+
+   private:
+    ServingThreads* threads_;
+  };
+
   // Whether all of them serve; else one does alone. For tests.
   bool together() const { return IsTogether(term_.load(std::memory_order_relaxed)); }
 
@@ -68,6 +83,7 @@ class ServingThreads {
   absl::Mutex mutex_;
   std::atomic<int64_t> term_;       // changes under the mutex
   std::atomic<int64_t> looks_ = 0;  // of those that served alone
+  std::atomic<bool> lingers_ = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool watched_ ABSL_GUARDED_BY(mutex_) = false;     // by one of those that wait
   int64_t looks_then_ ABSL_GUARDED_BY(mutex_) = -1;  // when IsHeld was asked

@@ -60,6 +60,7 @@ using Clock = std::chrono::steady_clock;
 // is cut, none waits for a window.
 struct WireSizes {
   int frame, window, write;
+  int read = 1 << 20;  // of the socket into one piece, where that is not of a fixed size
 };
 constexpr WireSizes kServerSizes = {4 << 20, 64 << 20, 1 << 20};
 constexpr WireSizes kCallSizes = {1 << 20, 4 << 20, 1 << 20};
@@ -177,6 +178,7 @@ int Serve(const std::string& kind, const std::string& socket) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kServerSizes.frame);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kServerSizes.window);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kServerSizes.write);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kServerSizes.read);
   UploadMemory uploads;
   EchoService by_callback;
   grpc::AsyncGenericService by_queue;

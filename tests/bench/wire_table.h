@@ -10,7 +10,7 @@
 
 namespace blockd::bench {
 
-constexpr int64_t kUploadChunkBytes = int64_t{1} << 20;  // of a matrix, a message
+constexpr int64_t kUploadChunkBytes = int64_t{2} << 20;  // of a matrix, a message
 
 struct WireOptions {
   std::string blockd, blockctl, grpc_bench;  // the programs

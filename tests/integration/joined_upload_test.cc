@@ -95,6 +95,31 @@ class JoinedUploadTest : public IntegrationTest {
     ASSERT_EQ(began.reply.system_size(), 1);
     ExpectSolves(matrix_, Solve(began.reply.system(0).handle(), problem_.rhs), problem_.rhs);
   }
+  void ExpectTheBitsOfOne() {
+    const std::vector<double> expected = Solve(Factor(matrix_), problem_.rhs);
+    for (const size_t chunk : {size_t{997}, size_t{30000}}) {
+      const auto began = Begin();
+      constexpr size_t kJoined = 4;
+      const size_t share = (bytes_.size() - kFirstPart) / (kJoined + 1) / 8 * 8;
+      std::vector<std::thread> threads;
+      for (size_t k = 1; k <= kJoined; ++k) {
+        threads.emplace_back([&, k] {
+          const auto own_stub = NewStub();
+          Stream joined(*own_stub);
+          const size_t first = kFirstPart + k * share;
+          const size_t bytes = k < kJoined ? share : bytes_.size() - first;
+          EXPECT_TRUE(joined.Join(kId, first, bytes));
+          EXPECT_TRUE(joined.SendChunks(std::string_view(bytes_).substr(first, bytes), chunk));
+          EXPECT_TRUE(IsOk(joined.Finish()));
+        });
+      }
+      EXPECT_TRUE(began->SendChunks(std::string_view(bytes_).substr(kFirstPart, share), chunk));
+      for (std::thread& thread : threads) thread.join();
+      ASSERT_TRUE(IsOk(began->Finish()));
+      EXPECT_EQ(Solve(began->reply.system(0).handle(), problem_.rhs), expected);
+    }
+    EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
+  }
   bool AllReturns() {
     return Eventually([&] { return ReservedBytes() == 0 && HostBytes() == 0; });
   }
@@ -109,30 +134,14 @@ class JoinedUploadTest : public IntegrationTest {
   const std::string bytes_ = DataOf(matrix_).diagonal() + DataOf(matrix_).coupling();
 };
 
-TEST_F(JoinedUploadTest, SeveralConnectionsGiveTheBitsOfOne) {
-  const std::vector<double> expected = Solve(Factor(matrix_), problem_.rhs);
-  for (const size_t chunk : {size_t{997}, size_t{30000}}) {
-    const auto began = Begin();
-    constexpr size_t kJoined = 4;
-    const size_t share = (bytes_.size() - kFirstPart) / (kJoined + 1) / 8 * 8;
-    std::vector<std::thread> threads;
-    for (size_t k = 1; k <= kJoined; ++k) {
-      threads.emplace_back([&, k] {
-        const auto own_stub = NewStub();
-        Stream joined(*own_stub);
-        const size_t first = kFirstPart + k * share;
-        const size_t bytes = k < kJoined ? share : bytes_.size() - first;
-        EXPECT_TRUE(joined.Join(kId, first, bytes));
-        EXPECT_TRUE(joined.SendChunks(std::string_view(bytes_).substr(first, bytes), chunk));
-        EXPECT_TRUE(IsOk(joined.Finish()));
-      });
-    }
-    EXPECT_TRUE(began->SendChunks(std::string_view(bytes_).substr(kFirstPart, share), chunk));
-    for (std::thread& thread : threads) thread.join();
-    ASSERT_TRUE(IsOk(began->Finish()));
-    EXPECT_EQ(Solve(began->reply.system(0).handle(), problem_.rhs), expected);
-  }
-  EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
+TEST_F(JoinedUploadTest, SeveralConnectionsGiveTheBitsOfOne) { ExpectTheBitsOfOne(); }
+
+TEST_F(JoinedUploadTest, SoTheyDoWhereThreadsThatServeCopy) {
+  server::ServerOptions options = Options();
+  options.serving_threads = options.serving_queues = 3;
+  options.copy_threads = -1;
+  Start(options);
+  ExpectTheBitsOfOne();
 }
 
 TEST_F(JoinedUploadTest, AnIdIsOfOneCallerAndOfOneUpload) {

@@ -104,6 +104,7 @@ const std::map<std::string, Case>& Cases() {
       {"grpc_memory_bytes", {Size(&O::grpc_memory_bytes), "75MiB"}},
       {"serving_threads", {Number(&O::serving_threads), "17"}},
       {"serving_queues", {Number(&O::serving_queues), "3"}},
+      {"copy_threads", {Number(&O::copy_threads), "19"}},
       {"stream_idle_timeout", {Time(&O::stream_idle_timeout), "32s"}},
       {"min_upload_bytes_per_second", {Size(&O::min_upload_bytes_per_second), "81KiB"}},
       {"max_upload_duration", {Time(&O::max_upload_duration), "41s"}},
@@ -300,6 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"grpc_memory_bytes", "1048575", "1MiB", "1024TiB", "1125899906842625"},
         {"serving_threads", "-1", "0", "256", "257"},
         {"serving_queues", "0", "1", "256", "257"},
+        {"copy_threads", "-2", "", "512", "513"},
         {"stream_idle_timeout", "999.999us", "1ms", "24h", "24h0.000000001s"},
         {"min_upload_bytes_per_second", "", "0", "1TiB", "1099511627777"},
         {"max_upload_duration", "999.999us", "1ms", "24h", "24h0.000000001s"},
@@ -330,6 +332,23 @@ TEST(OptionsTest, ThereAreNoMoreQueuesThanThreads) {
   options.serving_queues = 5;
   ASSERT_TRUE(CheckAndComplete(&options).ok());
   EXPECT_EQ(options.serving_queues, 3);
+}
+
+TEST(OptionsTest, ThreadsThatServeCopyWhereEachHasAQueue) {
+  ServerOptions options;
+  options.serving_threads = 3;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.copy_threads, 6);
+  options.copy_threads = -1;
+  for (const int queues : {1, 2}) {
+    options.serving_queues = queues;
+    EXPECT_EQ(CheckAndComplete(&options),
+              absl::InvalidArgumentError("--copy_threads=-1: expected as many --serving_queues as "
+                                         "--serving_threads"));
+  }
+  options.serving_queues = 3;
+  ASSERT_TRUE(CheckAndComplete(&options).ok());
+  EXPECT_EQ(options.copy_threads, -1);
 }
 
 TEST(OptionsTest, ThereMayBeNoPortWhereThereIsAUnixSocket) {

@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/support/eventually.h"
 
@@ -209,6 +210,47 @@ TEST_P(ServingThreadsTest, OneAloneIsHelpedOnlyWhenItIsHeld) {
   EXPECT_EQ(TakersOfACrowd([end](size_t) { return absl::Now() > end; }), 1u);
   for (int round = 0; round < 3; ++round) ExpectHelp([] {});
   EXPECT_TRUE(AwaitCalm());
+}
+
+// The one that waits for something else than gRPC takes nothing of a processor.
+TEST_P(ServingThreadsTest, OneThatLingersIsHelped) {
+  Start(1);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(AwaitCalm());
+    absl::Notification helped;
+    std::atomic<bool> may_linger = false, other_may_too = true, over = false;
+    Event lingering(&queue_, [&] {
+      {
+        const ServingThreads::Linger linger;
+        may_linger = bool{linger};
+        EXPECT_TRUE(helped.WaitForNotificationWithTimeout(absl::Seconds(60)));
+      }
+      over = true;
+    });
+    Event other(&queue_, [&] {
+      const ServingThreads::Linger linger;
+      other_may_too = bool{linger};
+      helped.Notify();
+    });
+    lingering.Ask();
+    other.Ask();
+    EXPECT_TRUE(Eventually([&] { return over.load(); }));
+    EXPECT_TRUE(may_linger);
+    EXPECT_FALSE(other_may_too);  // nobody would be left
+  }
+}
+
+TEST_P(ServingThreadsTest, NobodyLingersWhereThreadsShareAQueue) {
+  Start(2);
+  std::atomic<bool> may_linger = true, over = false;
+  Event event(&queue_, [&] {
+    may_linger = bool{ServingThreads::Linger()};
+    over = true;
+  });
+  event.Ask();
+  EXPECT_TRUE(Eventually([&] { return over.load(); }));
+  EXPECT_FALSE(may_linger);
+  EXPECT_FALSE(ServingThreads::Linger());  // this thread serves nothing
 }
 
 TEST_P(ServingThreadsTest, WhatHasComeIsTakenBeforeTheEnd) {

@@ -1,11 +1,11 @@
 #include "engine/gpu/runtime/card_writes.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/gpu/runtime/card.h"
 #include "engine/gpu/runtime/pinned_ring.h"
+#include "engine/gpu/runtime/streaming_copy.h"
 
 namespace blockd::gpu {
 
@@ -20,7 +20,7 @@ class CardWrites::HostPieces {
     while (!empty() && copied < most) {
       const auto part = pieces_.front().subspan(
           at_, std::min(pieces_.front().size() - at_, static_cast<size_t>(most - copied)));
-      std::memcpy(to + copied, part.data(), part.size());
+      StreamingCopy(to + copied, part.data(), part.size());
       copied += std::ssize(part);
       at_ += part.size();
       SkipEmpty();

@@ -19,7 +19,7 @@ namespace blockd::server {
 namespace {
 
 constexpr int64_t kFirstPart = 64;  // of the matrix
-constexpr int64_t kLeastFirstBytes = int64_t{64} << 10, kMostFirstBytes = int64_t{16} << 20;
+constexpr int64_t kLeastFirstBytes = int64_t{64} << 10, kMostFirstBytes = int64_t{2} << 20;
 
 }  // namespace
 

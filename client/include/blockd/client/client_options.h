@@ -34,7 +34,7 @@ struct ClientOptions {
   // Matrices, right-hand sides and solutions of more bytes than this travel as a stream of chunks.
   // Both must stay below the server's limit on messages.
   int64_t stream_threshold_bytes = 2 << 20;
-  int64_t chunk_bytes = 1 << 20;
+  int64_t chunk_bytes = 2 << 20;
   // A matrix that travels so goes over so many TCP connections at once, each with a thread of its
   // own: 1 to 16. 0: one for each 64 MiB, at most 4 and at most half of this host's processors.
   int upload_connections = 0;
