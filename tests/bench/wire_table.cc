@@ -113,7 +113,9 @@ class WireTable {
         ManyKalmanCallers();
       }
       const int queues = Processors();
-      const auto server = ServeQueues(queues, absl::StrCat(", ", queues, " queues, poll(2)"));
+      const auto server =
+          ServeQueues(queues, absl::StrCat(", ", queues, " queues that copy, poll(2)"), 1,
+                      {"--copy_threads=-1"});
       Uploads();
     }
     const auto server = Serve({"--backend=cpu"});
@@ -150,13 +152,15 @@ class WireTable {
     return ServeQueues(1, "", std::clamp(Processors() / 4, 2, 16));
   }
   std::unique_ptr<ServerProcess> ServeQueues(int queues, const std::string& label,
-                                             int threads_each = 1) {
+                                             int threads_each = 1,
+                                             std::vector<std::string> flags = {}) {
     label_ = label;
     queues_ = queues;
     threads_each_ = threads_each;
-    return Serve({"--backend=" + options_.backend,
-                  absl::StrCat("--serving_threads=", queues * threads_each_),
-                  absl::StrCat("--serving_queues=", queues)});
+    flags.insert(flags.end(), {"--backend=" + options_.backend,
+                               absl::StrCat("--serving_threads=", queues * threads_each_),
+                               absl::StrCat("--serving_queues=", queues)});
+    return Serve(std::move(flags));
   }
   // grpc_bench's with as many queues, and so many times as many threads.
   std::string Service(int times = 1) const {
