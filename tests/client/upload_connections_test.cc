@@ -1,5 +1,6 @@
 // One matrix over several connections: who brings what, and what becomes of the rest when one of
 // them fails.
+#include <grpc/grpc.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,11 +22,16 @@
 namespace blockd::client {
 namespace {
 
-// 16 MiB, more than what is on its way before a server reads.
-constexpr int64_t kNumbers = 1 << 20;
+// 48 MiB, twice what may be on its way before a server reads: others join before the first stream
+// has sent it all.
+constexpr int64_t kNumbers = 3 << 20;
 constexpr int64_t kTotal = (2 * kNumbers - 1) * 8;
 
 class UploadConnectionsTest : public ::testing::Test {
+ public:
+  // gRPC is left running: to shut down after so much it may wait 10 s for a poller of its own.
+  static void SetUpTestSuite() { grpc_init(); }
+
  protected:
   UploadConnectionsTest() {
     for (size_t i = 0; i < numbers_.size(); ++i) numbers_[i] = static_cast<double>(i);
