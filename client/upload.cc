@@ -64,7 +64,7 @@ class Upload {
       bool writing = stream.Write(Serialize(first_));
       Chunker chunker = ChunkerOf({0, total_}, &loan);
       bool alone = connections > 1;
-      while (writing) {
+      while (writing && others_status().ok()) {
         if (alone && stream.open()) {
           alone = false;
           // Before the others begin, who count what they send there too.
@@ -90,7 +90,7 @@ class Upload {
   }
 
  private:
-  // What joined over a connection of its own: one stream after another.
+  // What joined over a connection of its own.
   struct Other {
     std::thread thread;
     UploadStream* stream = nullptr;  // while it may be cancelled
@@ -108,11 +108,8 @@ class Upload {
       Other& other = others_.emplace_back();
       ++running_;
       other.thread = std::thread([this, &other, channel, route] {
-        while (MayGoOn()) {
-          const UploadRanges::Range range = ranges_->TakeBack();
-          if (range.bytes == 0) break;
-          Bring(other, range, channel, route);
-        }
+        const UploadRanges::Range range = ranges_->TakeBack();
+        if (range.bytes > 0) Bring(other, range, channel, route);
         absl::MutexLock lock(&mutex_);
         --running_;
       });
@@ -124,8 +121,8 @@ class Upload {
     return !cancelled_ && others_status_.ok();
   }
 
-  void Bring(Other& other, const UploadRanges::Range& range, int channel,
-             const std::string& route) {
+  // This range, and then what is left.
+  void Bring(Other& other, UploadRanges::Range range, int channel, const std::string& route) {
     absl::Status status;
     grpc::CompletionQueue queue;
     MemoryLoan loan;
@@ -136,16 +133,22 @@ class Upload {
         other.stream = &stream;
         if (cancelled_) stream.Cancel();
       }
-      v1::FactorStreamRequest join;
-      join.mutable_join()->set_upload_id(first_.header().upload_id());
-      join.mutable_join()->set_first_byte(range.first);
-      join.mutable_join()->set_num_bytes(range.bytes);
-      bool writing = stream.Write(Serialize(join));
-      Chunker chunker = ChunkerOf(range, &loan);
-      while (writing && !chunker.done()) {
-        const int64_t before = chunker.sent_bytes();
-        writing = stream.Write(chunker.Next());
-        sent_bytes_ += chunker.sent_bytes() - before;
+      v1::FactorStreamRequest request;
+      v1::UploadJoin& join = *request.mutable_join();
+      join.set_upload_id(first_.header().upload_id());
+      bool writing = true;
+      while (writing && range.bytes > 0) {
+        join.set_first_byte(range.first);
+        join.set_num_bytes(range.bytes);
+        writing = stream.Write(Serialize(request));
+        Chunker chunker = ChunkerOf(range, &loan);
+        while (writing && !chunker.done()) {
+          const int64_t before = chunker.sent_bytes();
+          writing = stream.Write(chunker.Next());
+          sent_bytes_ += chunker.sent_bytes() - before;
+        }
+        if (!MayGoOn()) break;
+        range = ranges_->TakeBack();
       }
       v1::FactorReply reply;
       std::string unused;

@@ -9,16 +9,16 @@
 
 namespace blockd::client {
 
-// The stream that began the upload takes ranges from the front of what is left, those that join
+// The stream that began the upload takes ranges from the front of what is left, those that joined
 // from its back: most of their share at first, then ever less, so that all come to their end
 // together, whatever each connection carries (guided self-scheduling: Polychronopoulos and Kuck,
 // IEEE Transactions on Computers C-36 (1987), 1425-1439). Thread-safe.
 class UploadRanges {
  public:
-  static constexpr int kMostJoins = 63;  // the server's limit
+  static constexpr int kMostJoins = 63;  // the server's limit, for all streams together
   // Joined ranges begin at pages of the matrix, as the server's copies do.
   static constexpr int64_t kPageBytes = 4096;
-  // But for what is left at last, and of small matrices: less is not worth a stream.
+  // But for what is left at last, and of small matrices: less is not worth a message.
   static constexpr int64_t kLeastBytes = int64_t{4} << 20;
 
   struct Range {
@@ -30,7 +30,7 @@ class UploadRanges {
 
   // The next one, behind the one before.
   Range TakeFront() ABSL_LOCKS_EXCLUDED(mutex_);
-  // For a stream that joins.
+  // For a stream that joined, or is to.
   Range TakeBack() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

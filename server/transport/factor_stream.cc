@@ -29,7 +29,7 @@ constexpr size_t kUploadIdBytes = 16;
 constexpr int64_t kMostCopyingBytes = int64_t{8} << 20;
 
 // The stream that begins an upload: reading (header, then chunks) -> in the core -> finished. Or
-// one that joined: reading (join, then chunks) -> finished.
+// one that joined: reading (join, then chunks, as often as it likes) -> finished.
 //
 // Each message is handled by a task, or by the thread that serves if it is the only one of its
 // queue. It takes the message and finds its place, then lets the next be read, and then copies: so
@@ -191,8 +191,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
         return first ? TakeHeader(request.header())
                      : InvalidFieldError("header", "a second header", "chunk");
       case v1::FactorStreamRequest::kJoin:
-        return first ? TakeJoin(request.join())
-                     : InvalidFieldError("join", "a join after the first message", "chunk");
+        return first ? TakeJoin(request.join()) : TakeFurtherRange(request.join(), upload);
       default:
         return InvalidFieldError("part", "nothing", first ? "header" : "chunk");
     }
@@ -265,6 +264,27 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     return absl::OkStatus();
   }
 
+  // Of the same upload, once the bytes of the range before are here.
+  absl::Status TakeFurtherRange(const v1::UploadJoin& join, OpenUpload* upload) {
+    if (!joined_) return InvalidFieldError("join", "a join after the first message", "chunk");
+    if (placed_bytes_ != range_bytes_) {
+      return InvalidFieldError("join", absl::StrCat("a join after ", placed_bytes_, " bytes"),
+                               absl::StrCat(range_bytes_, " bytes on this stream before it"));
+    }
+    if (state_->uploads.Find(record_.context()->caller, join.upload_id()).get() != upload) {
+      return NoSuchUpload();
+    }
+    OpenUpload::Use use(upload);
+    if (!use) return absl::OkStatus();  // it is told
+    const absl::StatusOr<int> range = use->Join(join.first_byte(), join.num_bytes());
+    if (!range.ok()) return range.status();
+    range_ = *range;
+    absl::MutexLock lock(&mutex_);
+    range_bytes_ += join.num_bytes();
+    if (!finished_) ReadNext();
+    return absl::OkStatus();
+  }
+
   static absl::Status EndedEarly() {
     return absl::CancelledError("a stream of the upload ended before its bytes had come");
   }
@@ -274,6 +294,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     if (!use) return absl::OkStatus();  // it is told
     const absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
     if (!place.ok()) return place.status();
+    placed_bytes_ += part.chunk_bytes;
     upload->Count(part.chunk_bytes, SteadyNow());
     const bool staged = use->staged();
     if (staged) on_device_ = true;
@@ -423,7 +444,8 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   std::atomic<bool> joined_ = false;
   std::atomic<bool> on_device_ = false;  // a chunk of it: others go there too, and that is all
   int range_ = FactorUpload::kFirstRange;
-  int64_t range_bytes_ = 0;  // if it joined
+  // If it joined: of all its ranges, and how many have come.
+  int64_t range_bytes_ = 0, placed_bytes_ = 0;
 
   absl::Mutex mutex_;
   CallRecord record_;

@@ -104,7 +104,11 @@ ServingThreads::ServingThreads(int threads, absl::Duration poll, grpc::Completio
 
 ServingThreads::Linger::Linger() : threads_(served) {
   if (threads_ == nullptr) return;
-  if (!threads_->spare_ || threads_->lingers_.exchange(true)) threads_ = nullptr;
+  if (!threads_->spare_ || threads_->lingers_.exchange(true)) {
+    threads_ = nullptr;
+  } else {
+    threads_->looks_.fetch_add(1, std::memory_order_relaxed);  // it has just come back
+  }
 }
 
 ServingThreads::Linger::~Linger() {

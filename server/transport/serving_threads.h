@@ -39,8 +39,8 @@ class ServingThreads {
   ~ServingThreads();  // after the queue was shut down; takes what it still has
 
   // While it lives the calling thread, the only one of its queue, may do what takes long or waits:
-  // after kHeld another one serves. False where threads share a queue, whose others it would leave
-  // to do its work, and where that other one does it already.
+  // after kHeld, or twice that, another one serves. False where threads share a queue, whose others
+  // it would leave to do its work, and where that other one does it already.
   class Linger {
    public:
     Linger();

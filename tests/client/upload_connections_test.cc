@@ -22,9 +22,9 @@
 namespace blockd::client {
 namespace {
 
-// 48 MiB, twice what may be on its way before a server reads: others join before the first stream
-// has sent it all.
-constexpr int64_t kNumbers = 3 << 20;
+// 80 MiB, more than what may be on its way on three connections before a server reads: however late
+// a fourth one joins, something is left for it.
+constexpr int64_t kNumbers = 5 << 20;
 constexpr int64_t kTotal = (2 * kNumbers - 1) * 8;
 
 class UploadConnectionsTest : public ::testing::Test {
@@ -102,13 +102,26 @@ class UploadConnectionsTest : public ::testing::Test {
       ++joins_;
       ids_.insert(join.upload_id());
     }
+    AwaitJoins(absl::Seconds(60));
     if (hold_joins_) ended_.WaitForNotification();
     if (!join_refusal_.ok()) return join_refusal_;
     v1::FactorStreamRequest request;
+    v1::UploadJoin part = join;
     std::string bytes;
-    while (reader->Read(&request)) bytes += request.chunk();
-    absl::MutexLock lock(&mutex_);
-    parts_[join.first_byte()] = bytes;
+    const auto keep = [&] {
+      absl::MutexLock lock(&mutex_);
+      parts_[part.first_byte()] = std::exchange(bytes, "");
+    };
+    while (reader->Read(&request)) {
+      if (request.has_join()) {
+        EXPECT_EQ(std::ssize(bytes), part.num_bytes());
+        keep();
+        part = request.join();
+      } else {
+        bytes += request.chunk();
+      }
+    }
+    keep();
     return grpc::Status::OK;
   }
   std::string Received() {
@@ -158,6 +171,7 @@ TEST_F(UploadConnectionsTest, EachBringsAPartOverAConnectionOfItsOwn) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->handle.get().handle, "h");
   EXPECT_TRUE(Received() == Sent());
+  EXPECT_EQ(joins_, 3);
   EXPECT_GE(parts_.size(), 4);
   ASSERT_EQ(ids_.size(), 1);
   EXPECT_EQ(ids_.begin()->size(), 16);

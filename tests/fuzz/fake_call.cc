@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/transport/admin_service.h"
+#include "server/transport/serving_threads.h"
 #include "tests/fuzz/check.h"
 
 namespace blockd::server {
@@ -21,6 +22,10 @@ PostedTasks& ThePosted() {
   static auto& tasks = *new PostedTasks;
   return tasks;
 }
+
+// No thread serves.
+ServingThreads::Linger::Linger() : threads_(nullptr) {}
+ServingThreads::Linger::~Linger() = default;
 
 // ------------------------------------------------------------------------------------- the fakes
 

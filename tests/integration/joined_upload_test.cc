@@ -188,6 +188,61 @@ TEST_F(JoinedUploadTest, RangesThatLieAreRefusedAndHarmNobody) {
   FinishWell(*began);
 }
 
+TEST_F(JoinedUploadTest, AStreamMayBringSeveralRanges) {
+  const std::vector<double> expected = Solve(Factor(matrix_), problem_.rhs);
+  const auto began = Begin();
+  const std::string_view bytes = bytes_;
+  const size_t third = (bytes.size() - kFirstPart) / 3 / 8 * 8;
+  const size_t cuts[] = {kFirstPart, kFirstPart + third, kFirstPart + 2 * third, bytes.size()};
+  Stream joined(stub());
+  for (const size_t k : {2, 0, 1}) {  // from anywhere, in any order
+    const size_t size = cuts[k + 1] - cuts[k];
+    EXPECT_TRUE(joined.Join(kId, cuts[k], size));
+    EXPECT_TRUE(joined.SendChunks(bytes.substr(cuts[k], size), 9973));
+  }
+  EXPECT_TRUE(IsOk(joined.Finish()));
+  ASSERT_TRUE(IsOk(began->Finish()));
+  EXPECT_EQ(Solve(began->reply.system(0).handle(), problem_.rhs), expected);
+}
+
+// What such a stream says then ends all of them.
+TEST_F(JoinedUploadTest, AFurtherRangeIsOneOfTheSameUploadAndComesBehindTheBytesOfTheLast) {
+  struct Further {
+    size_t sent;  // of the 800 bytes before it
+    std::string id;
+    size_t first, bytes;
+    grpc::StatusCode code;
+  };
+  const size_t next = kFirstPart + 800;
+  for (const auto& [sent, id, first, bytes, code] :
+       {Further{792, kId, next, 8, grpc::StatusCode::INVALID_ARGUMENT},
+        Further{0, kId, next, 8, grpc::StatusCode::INVALID_ARGUMENT},
+        Further{800, kId, kFirstPart + 792, 16, grpc::StatusCode::INVALID_ARGUMENT},
+        Further{800, kId, next + 1, 8, grpc::StatusCode::INVALID_ARGUMENT},
+        Further{800, kId, next, 0, grpc::StatusCode::INVALID_ARGUMENT},
+        Further{800, "another 16 bytes", next, 8, grpc::StatusCode::NOT_FOUND}}) {
+    const auto began = Begin();
+    Stream joined(stub());
+    EXPECT_TRUE(joined.Join(kId, kFirstPart, 800));
+    EXPECT_TRUE(joined.SendChunks(std::string(sent, 'x'), 100));
+    joined.Join(id, first, bytes);
+    EXPECT_TRUE(IsCode(joined.Finish(), code)) << sent << " " << id << " " << first;
+    EXPECT_FALSE(began->writer->Finish().ok());
+    EXPECT_TRUE(AllReturns());
+  }
+  // Nor is one cut short.
+  const auto began = Begin();
+  Stream joined(stub());
+  for (const size_t first : {kFirstPart, next}) {
+    EXPECT_TRUE(joined.Join(kId, first, 800));
+    EXPECT_TRUE(joined.SendChunks(std::string(first == next ? 799 : 800, 'x'), 100));
+  }
+  EXPECT_TRUE(IsInvalid(joined.Finish(), "chunk"));
+  EXPECT_FALSE(began->writer->Finish().ok());
+  EXPECT_TRUE(AllReturns());
+  ExpectServes();
+}
+
 TEST_F(JoinedUploadTest, AJoinThatComesTwiceIsRefusedOnce) {
   const auto began = Begin();
   const size_t half = kFirstPart + 8000;

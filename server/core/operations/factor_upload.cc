@@ -62,7 +62,7 @@ class FactorOperation::Upload : public FactorUpload {
     absl::MutexLock lock(&mutex_);
     if (ranges_.size() >= kMostRanges) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("an upload has at most ", kMostRanges, " streams"));
+          absl::StrCat("an upload has at most ", kMostRanges, " ranges"));
     }
     Range& begun = ranges_[kFirstRange];
     bool met = first < begun.next;
