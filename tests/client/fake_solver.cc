@@ -31,7 +31,9 @@ FakeSolver::FakeSolver(const std::shared_ptr<grpc::ServerCredentials>& credentia
   server_ = builder.BuildAndStart();
 }
 
-FakeSolver::~FakeSolver() { server_->Shutdown(std::chrono::system_clock::now()); }
+FakeSolver::~FakeSolver() { Shutdown(); }
+
+void FakeSolver::Shutdown() { server_->Shutdown(std::chrono::system_clock::now()); }
 
 std::string FakeSolver::target() const { return absl::StrCat("127.0.0.1:", port_); }
 

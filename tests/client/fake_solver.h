@@ -24,6 +24,7 @@ class Shared {
  public:
   Shared() = default;
   explicit Shared(T value) : value_(std::move(value)) {}
+  ~Shared() { const absl::MutexLock lock(&mutex_); }  // behind what those threads did with it
   Shared& operator=(T value) {
     absl::MutexLock lock(&mutex_);
     value_ = std::move(value);
@@ -90,6 +91,8 @@ class FakeSolver : public v1::Solver::Service {
   explicit FakeSolver(const std::shared_ptr<grpc::ServerCredentials>& credentials =
                           grpc::InsecureServerCredentials());
   ~FakeSolver() override;
+  // Ends all calls. For tests whose scripts use what goes before this.
+  void Shutdown();
   std::string target() const;
 
   Script<grpc::Status(const v1::FactorRequest&, v1::FactorReply*)> on_factor;

@@ -24,6 +24,9 @@ class HealTest : public ::testing::Test {
   static inline const double kTwo[] = {2}, kFour[] = {4};
   static SystemView System(const double* a) { return MakeSystemView(1, 1, a, a); }
 
+  // Before what the scripts of derived tests use goes.
+  void TearDown() override { fake_.Shutdown(); }
+
   HealTest() {
     fake_.on_factor = [this](const v1::FactorRequest& request, v1::FactorReply* reply) {
       return RunFactor(request, reply);
