@@ -75,9 +75,7 @@ class Upload {
           chunker = ChunkerOf(ranges_->TakeFront(), &loan);
         }
         if (chunker.done()) break;
-        const int64_t before = chunker.sent_bytes();
-        writing = stream.Write(chunker.Next());
-        sent_bytes_ += chunker.sent_bytes() - before;
+        writing = SendNext(stream, chunker);
         Report();
       }
       AwaitOthers(stream, writing);
@@ -102,6 +100,14 @@ class Upload {
                    v1::FactorStreamRequest::kChunkFieldNumber, "", loan);
   }
 
+  // As UploadStream::Write.
+  bool SendNext(UploadStream& stream, Chunker& chunker) {
+    const int64_t before = chunker.sent_bytes();
+    const bool writing = stream.Write(chunker.Next());
+    sent_bytes_ += chunker.sent_bytes() - before;
+    return writing;
+  }
+
   void BeginOthers(int connections, const std::string& route) {
     absl::MutexLock lock(&mutex_);
     for (int channel = 1; channel < connections; ++channel) {
@@ -114,11 +120,6 @@ class Upload {
         --running_;
       });
     }
-  }
-
-  bool MayGoOn() {
-    absl::MutexLock lock(&mutex_);
-    return !cancelled_ && others_status_.ok();
   }
 
   // This range, and then what is left.
@@ -142,12 +143,8 @@ class Upload {
         join.set_num_bytes(range.bytes);
         writing = stream.Write(Serialize(request));
         Chunker chunker = ChunkerOf(range, &loan);
-        while (writing && !chunker.done()) {
-          const int64_t before = chunker.sent_bytes();
-          writing = stream.Write(chunker.Next());
-          sent_bytes_ += chunker.sent_bytes() - before;
-        }
-        if (!MayGoOn()) break;
+        while (writing && !chunker.done()) writing = SendNext(stream, chunker);
+        if (!others_status().ok()) break;
         range = ranges_->TakeBack();
       }
       v1::FactorReply reply;

@@ -267,9 +267,13 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   // Of the same upload, once the bytes of the range before are here.
   absl::Status TakeFurtherRange(const v1::UploadJoin& join, OpenUpload* upload) {
     if (!joined_) return InvalidFieldError("join", "a join after the first message", "chunk");
-    if (placed_bytes_ != range_bytes_) {
-      return InvalidFieldError("join", absl::StrCat("a join after ", placed_bytes_, " bytes"),
-                               absl::StrCat(range_bytes_, " bytes on this stream before it"));
+    {
+      absl::MutexLock lock(&mutex_);
+      const int64_t came = copied_bytes_ + copying_bytes_;
+      if (came != range_bytes_) {
+        return InvalidFieldError("join", absl::StrCat("a join after ", came, " bytes"),
+                                 absl::StrCat(range_bytes_, " bytes on this stream before it"));
+      }
     }
     if (state_->uploads.Find(record_.context()->caller, join.upload_id()).get() != upload) {
       return NoSuchUpload();
@@ -294,7 +298,6 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     if (!use) return absl::OkStatus();  // it is told
     const absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
     if (!place.ok()) return place.status();
-    placed_bytes_ += part.chunk_bytes;
     upload->Count(part.chunk_bytes, SteadyNow());
     const bool staged = use->staged();
     if (staged) on_device_ = true;
@@ -444,8 +447,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   std::atomic<bool> joined_ = false;
   std::atomic<bool> on_device_ = false;  // a chunk of it: others go there too, and that is all
   int range_ = FactorUpload::kFirstRange;
-  // If it joined: of all its ranges, and how many have come.
-  int64_t range_bytes_ = 0, placed_bytes_ = 0;
+  int64_t range_bytes_ = 0;  // of all its ranges, if it joined
 
   absl::Mutex mutex_;
   CallRecord record_;

@@ -1,6 +1,5 @@
 #include "engine/gpu/runtime/streaming_copy.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -15,20 +14,16 @@ namespace blockd::gpu {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kLeast = 4096;  // below it a fence costs more than is gained
-
-void Copy(std::byte** to, const std::byte** from, size_t bytes) {
-  std::memcpy(*to, *from, bytes);
-  *to += bytes;
-  *from += bytes;
-}
+constexpr size_t kLeast = 4096;  // less is not worth a fence
 
 }  // namespace
 
 void StreamingCopy(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes >= kLeast) {
     const size_t head = -reinterpret_cast<uintptr_t>(to) % kLine;
-    Copy(&to, &from, head);
+    std::memcpy(to, from, head);
+    to += head;
+    from += head;
     for (bytes -= head; bytes >= kLine; bytes -= kLine) {
       const auto* const source = reinterpret_cast<const __m128i*>(from);
       auto* const target = reinterpret_cast<__m128i*>(to);
