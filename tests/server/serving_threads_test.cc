@@ -217,12 +217,13 @@ TEST_P(ServingThreadsTest, OneThatLingersIsHelped) {
   Start(1);
   for (int round = 0; round < 3; ++round) {
     ASSERT_TRUE(AwaitCalm());
-    absl::Notification helped;
+    absl::Notification lingers, helped;
     std::atomic<bool> may_linger = false, other_may_too = true, over = false;
     Event lingering(&queue_, [&] {
       {
         const ServingThreads::Linger linger;
         may_linger = bool{linger};
+        lingers.Notify();
         EXPECT_TRUE(helped.WaitForNotificationWithTimeout(absl::Seconds(60)));
       }
       over = true;
@@ -233,6 +234,8 @@ TEST_P(ServingThreadsTest, OneThatLingersIsHelped) {
       helped.Notify();
     });
     lingering.Ask();
+    // The other thread may still take what comes, having helped in the round before.
+    ASSERT_TRUE(lingers.WaitForNotificationWithTimeout(absl::Seconds(60)));
     other.Ask();
     EXPECT_TRUE(Eventually([&] { return over.load(); }));
     EXPECT_TRUE(may_linger);
