@@ -2,9 +2,9 @@
 
 #include <grpcpp/alarm.h>
 
-#include <algorithm>
 #include <atomic>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -16,6 +16,7 @@
 #include "client/shm_link.h"
 #include "client/shm_request.h"
 #include "client/shm_session.h"
+#include "client/slice_pool.h"
 #include "client/solve_stream.h"
 
 namespace blockd::client {
@@ -24,48 +25,59 @@ namespace {
 // For a new session of shared memory: who sends is not to wait long.
 constexpr absl::Duration kOpening = absl::Seconds(1);
 
-// Calls `fire` on a gRPC thread at `time`, unless that was given up before.
-class Timer {
+// Calls `fire` on the thread of `queue` at `time`, unless that was given up before.
+class Timer : public AnswerQueue::Later {
  public:
-  static std::shared_ptr<Timer> Start(absl::Time time, std::function<void()> fire) {
-    std::shared_ptr<Timer> timer(new Timer);
-    KeepCallbackThreads();
-    timer->self_ = timer;  // the alarm keeps its callback for good, and so must not keep us in it
-    timer->fire_ = std::move(fire);
-    timer->alarm_.Set(absl::ToChronoTime(time), [raw = timer.get()](bool due) {
-      const std::shared_ptr<Timer> self = std::move(raw->self_);
-      const std::function<void()> fire = std::move(self->fire_);
-      if (due) fire();
-    });
+  static std::shared_ptr<Timer> Start(AnswerQueue& queue, absl::Time time,
+                                      std::function<void()> fire) {
+    std::shared_ptr<Timer> timer(new Timer(std::move(fire)));
+    timer->self_ = timer;
+    timer->alarm_.Set(queue.get(), absl::ToChronoTime(time), queue.TagOf(*timer));
     return timer;
   }
   void GiveUp() { alarm_.Cancel(); }
 
  private:
-  Timer() = default;
+  explicit Timer(std::function<void()> fire) : fire_(std::move(fire)) {}
+  void Come(bool due) override {
+    const std::shared_ptr<Timer> self = std::move(self_);
+    const std::function<void()> fire = std::move(fire_);
+    if (due) fire();
+  }
+
   std::shared_ptr<Timer> self_;
   std::function<void()> fire_;
   grpc::Alarm alarm_;
 };
 
-// Kept alive by the callback that it waits for.
-class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
+// Kept alive by what it waits for.
+class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
+                         private AnswerQueue::Later {
  public:
   AsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
-             v1::SolveRequest request, std::span<std::byte> solution, absl::Time deadline,
-             std::function<void(absl::StatusOr<SolveResult>)> done)
+             v1::SolveRequest request, Bytes rhs, std::span<std::byte> solution,
+             absl::Time deadline, std::function<void(absl::StatusOr<SolveResult>)> done)
       : connection_(std::move(connection)),
         healer_(factorization.healer),
-        large_(static_cast<int64_t>(request.rhs().size()) >
-               connection_->options().stream_threshold_bytes),
+        large_(static_cast<int64_t>(rhs.size()) > connection_->options().stream_threshold_bytes),
+        rhs_(CopyForSending(rhs)),
         solution_(solution),
         deadline_(deadline),
         done_(std::move(done)),
         route_(factorization.route),
         request_(std::move(request)) {}
 
-  // From the beginning: with what the factorization stands for now.
   void Start() {
+    if (absl::Status status = answers().ServeLater(); !status.ok()) return done_(status);
+    Begin();
+  }
+
+ private:
+  AnswerQueue& answers() const { return connection_->answers(); }
+  Bytes rhs() const { return std::as_bytes(std::span(rhs_.begin(), rhs_.end())); }
+
+  // With what the factorization stands for now.
+  void Begin() {
     if (healer_ != nullptr) {
       const Healer::Current now = healer_->current();
       generation_ = now.generation;
@@ -77,19 +89,20 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
     Attempt();
   }
 
- private:
   void Attempt() {
     if (AttemptShared()) return;
     if (large_) return AttemptLarge();
     context_ = std::make_unique<grpc::ClientContext>();
     connection_->Prepare(*context_, deadline_, route_);
-    KeepCallbackThreads();
-    connection_->stub().async()->Solve(context_.get(), &request_, &reply_,
-                                       [self = shared_from_this()](const grpc::Status& status) {
-                                         if (!status.ok())
-                                           return self->Failed(ToStatusOfAnswer(ToStatus(status)));
-                                         self->done_(TakeSolution(self->reply_, self->solution_));
-                                       });
+    under_way_ = shared_from_this();
+    call_ = connection_->Start(*context_, "Solve", SolveMessage(request_, rhs_));
+    call_->Finish(&reply_, &status_, answers().TagOf(*this));
+  }
+  void Come(bool /*ok*/) override {
+    const std::shared_ptr<AsyncSolve> self = std::move(under_way_);
+    call_.reset();
+    if (!status_.ok()) return Failed(ToStatusOfAnswer(ToStatus(status_)));
+    done_(ReadSolution(reply_, solution_));
   }
 
   // By shared memory; false if there is none, or no room in it.
@@ -101,10 +114,8 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
       Failed(session.status());
       return true;
     }
-    const std::string& rhs = request_.rhs();
-    auto made = SharedSolveRequest::Make(
-        *(*session)->memory(), request_.handle(), request_,
-        {reinterpret_cast<const std::byte*>(rhs.data()), rhs.size()}, solution_, /*in_place=*/true);
+    auto made = SharedSolveRequest::Make(*(*session)->memory(), request_.handle(), request_, rhs(),
+                                         solution_, /*in_place=*/true);
     if (!made) return false;
     const auto asked = std::make_shared<const SharedSolveRequest>(*std::move(made));
     const auto sent = (*session)->CallLater(
@@ -121,18 +132,14 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
   void AttemptLarge() {
     v1::SolveStreamRequest first;
     first.set_id(1);
-    v1::SolveRequest& header = *first.mutable_request();
-    header.set_handle(request_.handle());
-    header.set_num_rhs(request_.num_rhs());
-    *header.mutable_options() = request_.options();
-    const std::string& rhs = request_.rhs();
+    *first.mutable_request() = request_;
     const auto stream = SolveStream::Start(connection_, connection_->bulk(), deadline_, route_);
-    const absl::Status sent = stream->Send(
-        std::move(first), {reinterpret_cast<const std::byte*>(rhs.data()), rhs.size()}, solution_,
-        nullptr, [self = shared_from_this()](absl::StatusOr<SolveResult> result) {
-          if (!result.ok()) return self->Failed(result.status());
-          self->done_(std::move(result));
-        });
+    const absl::Status sent =
+        stream->Send(std::move(first), rhs(), solution_, nullptr,
+                     [self = shared_from_this()](absl::StatusOr<SolveResult> result) {
+                       if (!result.ok()) return self->Failed(result.status());
+                       self->done_(std::move(result));
+                     });
     stream->CloseSending();
     if (!sent.ok()) Failed(sent);
   }
@@ -142,7 +149,7 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
     const bool heals = healer_ != nullptr && healer_->Mends(generation_, status);
     if (heals && (!wait.has_value() || HealsNow(status, backoff_->attempts()))) return Heal(status);
     if (!wait.has_value()) return done_(status);
-    Timer::Start(absl::Now() + *wait, [self = shared_from_this()] { self->Attempt(); });
+    Timer::Start(answers(), absl::Now() + *wait, [self = shared_from_this()] { self->Attempt(); });
   }
 
   // The restoration may take longer than this call has.
@@ -150,7 +157,7 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
     const auto over = std::make_shared<std::atomic<bool>>(false);
     std::shared_ptr<Timer> late;
     if (deadline_ != absl::InfiniteFuture()) {
-      late = Timer::Start(deadline_, [self = shared_from_this(), over, why] {
+      late = Timer::Start(answers(), deadline_, [self = shared_from_this(), over, why] {
         if (!over->exchange(true)) self->done_(RestoreIsLate(why));
       });
     }
@@ -159,42 +166,36 @@ class AsyncSolve : public std::enable_shared_from_this<AsyncSolve> {
                        if (over->exchange(true)) return;
                        if (late != nullptr) late->GiveUp();
                        if (!restored.ok()) return self->done_(restored);
-                       self->Start();
+                       self->Begin();
                      });
   }
 
   const std::shared_ptr<Connection> connection_;
   const std::shared_ptr<Healer> healer_;
   const bool large_;
+  const grpc::Slice rhs_;
   const std::span<std::byte> solution_;
   const absl::Time deadline_;
   const std::function<void(absl::StatusOr<SolveResult>)> done_;
   std::string route_;
-  v1::SolveRequest request_;
+  v1::SolveRequest request_;  // without right-hand sides
   int64_t generation_ = 0;
   std::optional<Backoff> backoff_;
   std::unique_ptr<grpc::ClientContext> context_;
-  v1::SolveReply reply_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
+  std::shared_ptr<AsyncSolve> under_way_;
+  grpc::ByteBuffer reply_;
+  grpc::Status status_;
 };
 
 }  // namespace
 
 void StartAsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
-                     v1::SolveRequest request, std::span<std::byte> solution, absl::Time deadline,
-                     std::function<void(absl::StatusOr<SolveResult>)> done) {
-  std::make_shared<AsyncSolve>(std::move(connection), factorization, std::move(request), solution,
-                               deadline, std::move(done))
+                     v1::SolveRequest request, Bytes rhs, std::span<std::byte> solution,
+                     absl::Time deadline, std::function<void(absl::StatusOr<SolveResult>)> done) {
+  std::make_shared<AsyncSolve>(std::move(connection), factorization, std::move(request), rhs,
+                               solution, deadline, std::move(done))
       ->Start();
-}
-
-absl::StatusOr<SolveResult> TakeSolution(v1::SolveReply& reply, std::span<std::byte> solution) {
-  const std::string& bytes = reply.solution();
-  if (bytes.size() != solution.size()) {
-    return absl::InternalError(absl::StrCat("the server sent a solution of ", bytes.size(),
-                                            " bytes, expected ", solution.size()));
-  }
-  std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), solution.data());
-  return ToResult(reply);
 }
 
 absl::StatusOr<SolveResult> ReadSolution(const grpc::ByteBuffer& reply,

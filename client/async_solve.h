@@ -10,19 +10,19 @@
 #include "absl/status/statusor.h"
 #include "blockd/client/results.h"
 #include "client/connection.h"
+#include "client/wire.h"
 
 namespace blockd::client {
 
-// Sends the request, which holds its right-hand sides, by the way that its size asks for, and
-// retries and heals as CallHealing does. `done` runs once, on a gRPC thread or on the healer's;
-// `solution` stays valid until then.
+// Sends the request, which has no right-hand sides, with a copy of these, by the way that their
+// size asks for, and retries and heals as CallHealing does. `done` runs once: at once where there
+// is no thread for it, or on that of the connection's answers, of gRPC, of the shared memory or of
+// the healer. `solution` stays valid until then.
 void StartAsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
-                     v1::SolveRequest request, std::span<std::byte> solution, absl::Time deadline,
-                     std::function<void(absl::StatusOr<SolveResult>)> done);
+                     v1::SolveRequest request, Bytes rhs, std::span<std::byte> solution,
+                     absl::Time deadline, std::function<void(absl::StatusOr<SolveResult>)> done);
 
-// A reply's solution, in its place. INTERNAL if it is not as long as it must be.
-absl::StatusOr<SolveResult> TakeSolution(v1::SolveReply& reply, std::span<std::byte> solution);
-// The same of a reply that has not been parsed; the solution is copied once.
+// The solution of a reply, in its place. INTERNAL if it is not as long as it must be.
 absl::StatusOr<SolveResult> ReadSolution(const grpc::ByteBuffer& reply,
                                          std::span<std::byte> solution);
 

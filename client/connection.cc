@@ -1,6 +1,5 @@
 #include "client/connection.h"
 
-#include <atomic>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -84,20 +83,6 @@ grpc::ChannelArguments StreamArguments(const ClientOptions& options, const WireS
   return args;
 }
 
-// Threads of this process that wait in gRPC, those of its callbacks among them.
-std::atomic<int> waiting_threads = 0;
-
-// The calling thread waits while this lives.
-class Waiting {
- public:
-  Waiting() { waiting_threads.fetch_add(1, std::memory_order_relaxed); }
-  ~Waiting() { waiting_threads.fetch_sub(1, std::memory_order_relaxed); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-  // And no other does.
-  bool operator()() const { return waiting_threads.load(std::memory_order_relaxed) == 1; }
-};
-
 }  // namespace
 
 void KeepCallbackThreads() {
@@ -110,7 +95,7 @@ void KeepCallbackThreads() {
     grpc::ClientContext context;
     grpc::Slice nothing;
     grpc::ByteBuffer request{&nothing, 1}, reply;
-    Waiting threads;
+    WaitsInGrpc threads;
   };
   [[gnu::used]] static const auto* const kept = new Kept;  // used: where leak checkers find it
 }
@@ -157,24 +142,6 @@ std::string Connection::FullName(const std::string& method) {
 grpc::Status Connection::TooLarge(size_t bytes) {
   return {grpc::StatusCode::OUT_OF_RANGE,
           absl::StrCat("a message of ", bytes, " bytes, and ", kMostMessageBytes, " at most")};
-}
-
-// gRPC 1.51 lets one thread of the process at a time look at all connections, and hands that on
-// whenever it returns: one that looks without waiting beside others that sleep sees nothing.
-void Connection::AwaitOnly(grpc::CompletionQueue& queue) const {
-  const Waiting alone;
-  void* tag;
-  bool ok;
-  if (poll_ > absl::ZeroDuration()) {
-    const absl::Time until = absl::Now() + poll_;
-    while (alone() && absl::Now() < until) {
-      if (queue.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
-          grpc::CompletionQueue::GOT_EVENT) {
-        return;
-      }
-    }
-  }
-  queue.Next(&tag, &ok);
 }
 
 absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {

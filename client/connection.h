@@ -23,6 +23,7 @@
 #include "blockd/client/client_options.h"
 #include "blockd/client/results.h"
 #include "blockd/v1/blockd.grpc.pb.h"
+#include "client/answer_queue.h"
 #include "client/retry_budget.h"
 #include "client/shm_link.h"
 
@@ -47,13 +48,24 @@ class Connection {
   grpc::GenericStub& bulk(int channel = 0) const;
   // So has each session, which waits for nobody's transfers.
   std::unique_ptr<grpc::GenericStub> NewSessionStub() const;
+  // Where its unary calls end.
+  AnswerQueue& answers() const { return answers_; }
   // For the other services of the server.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   // Shared with the server; null: none. Opened before the first call.
   ShmLink* shared_memory() const { return shared_memory_.get(); }
   absl::Status OpenSharedMemory();
+  // A unary call under way, whose Finish is for `answers`. `method`: of the Solver, or with a
+  // leading slash a full name.
+  template <typename Request>
+  auto Start(grpc::ClientContext& context, const std::string& method,
+             const Request& request) const {
+    grpc::TemplatedGenericStub<Request, grpc::ByteBuffer> stub(channel_);
+    auto call = stub.PrepareUnaryCall(&context, FullName(method), request, answers_.get());
+    call->StartCall();
+    return call;
+  }
   // A unary call, of messages or of bytes, that the calling thread waits for as the options say.
-  // `method`: of the Solver, or with a leading slash a full name.
   template <typename Request, typename Reply>
   grpc::Status Ask(grpc::ClientContext& context, const std::string& method, const Request& request,
                    Reply* reply) const {
@@ -61,14 +73,12 @@ class Connection {
     if constexpr (requires { request.ByteSizeLong(); }) {
       if (request.ByteSizeLong() > kMostMessageBytes) return TooLarge(request.ByteSizeLong());
     }
-    grpc::CompletionQueue queue;
-    grpc::TemplatedGenericStub<Request, grpc::ByteBuffer> stub(channel_);
-    const auto call = stub.PrepareUnaryCall(&context, FullName(method), request, &queue);
-    call->StartCall();
+    AnswerQueue::Awaited end;
+    const auto call = Start(context, method, request);
     grpc::ByteBuffer received;
     grpc::Status status;
-    call->Finish(&received, &status, nullptr);
-    AwaitOnly(queue);
+    call->Finish(&received, &status, answers_.TagOf(end));
+    answers_.Await(end, poll_);
     if (!status.ok()) return status;
     if (!received.Valid()) return {grpc::StatusCode::UNIMPLEMENTED, "the server sent no message"};
     if constexpr (std::is_same_v<Reply, grpc::ByteBuffer>) {
@@ -115,12 +125,11 @@ class Connection {
   static std::string FullName(const std::string& method);
   static grpc::Status TooLarge(size_t bytes);
   void ReleaseAll() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Until the queue's only event has come.
-  void AwaitOnly(grpc::CompletionQueue& queue) const;
 
   const std::string target_;
   const ClientOptions options_;
   const absl::Duration poll_;
+  AnswerQueue& answers_ = AnswerQueue::OfNextConnection();
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;
   std::unique_ptr<ShmLink> shared_memory_;

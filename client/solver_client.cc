@@ -212,11 +212,7 @@ absl::Status SolverClient::SolveSmall(const Factorization& now, const v1::SolveR
                                       std::span<const std::byte> rhs, std::span<std::byte> solution,
                                       absl::Time deadline,
                                       absl::StatusOr<SolveResult>* result) const {
-  v1::SolveRequest before = request, after;
-  after.mutable_options()->Swap(before.mutable_options());
-  before.clear_options();
-  const grpc::ByteBuffer bytes =
-      SerializeAround(before, v1::SolveRequest::kRhsFieldNumber, CopyForSending(rhs), after);
+  const grpc::ByteBuffer bytes = SolveMessage(request, CopyForSending(rhs));
   grpc::ByteBuffer reply;
   const absl::Status status = connection_->Retry(
       deadline,
@@ -259,8 +255,7 @@ void SolverClient::SolveBytesAsync(const Factorization& factorization, Scalar sc
   if (!request.ok()) return done(request.status());
   const absl::Time deadline = connection_->Deadline(options.timeout);
   if (absl::Now() >= deadline) return done(TimeIsOver());
-  request->set_rhs(rhs.data(), rhs.size());
-  StartAsyncSolve(connection_, factorization, *std::move(request), solution, deadline,
+  StartAsyncSolve(connection_, factorization, *std::move(request), rhs, solution, deadline,
                   std::move(done));
 }
 

@@ -147,15 +147,6 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-grpc::ByteBuffer SerializeAround(const google::protobuf::MessageLite& before, int field,
-                                 const grpc::Slice& bytes,
-                                 const google::protobuf::MessageLite& after) {
-  std::string head = before.SerializeAsString();
-  AppendTagAndLength(field, bytes.size(), &head);
-  const grpc::Slice slices[] = {grpc::Slice(head), bytes, grpc::Slice(after.SerializeAsString())};
-  return grpc::ByteBuffer(slices, 3);
-}
-
 grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer, int frame_field,
                                 const google::protobuf::MessageLite& frame,
                                 std::span<const BytesField> bytes) {
@@ -177,6 +168,16 @@ grpc::ByteBuffer SerializeFrame(const v1::SolveStreamRequest& outer, int frame_f
   AppendTagAndLength(frame_field, length, &head);
   slices[0] = grpc::Slice(head + first);
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+grpc::ByteBuffer SolveMessage(v1::SolveRequest request, const grpc::Slice& rhs) {
+  v1::SolveRequest after;
+  after.mutable_options()->Swap(request.mutable_options());
+  request.clear_options();
+  std::string head = request.SerializeAsString();
+  AppendTagAndLength(v1::SolveRequest::kRhsFieldNumber, rhs.size(), &head);
+  const grpc::Slice slices[] = {grpc::Slice(head), rhs, grpc::Slice(after.SerializeAsString())};
+  return {slices, 3};
 }
 
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {

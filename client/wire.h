@@ -67,10 +67,8 @@ class Chunker {
 };
 
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
-// One message: `before`, a field of bytes, `after`.
-grpc::ByteBuffer SerializeAround(const google::protobuf::MessageLite& before, int field,
-                                 const grpc::Slice& bytes,
-                                 const google::protobuf::MessageLite& after);
+// A request that has no right-hand sides, with these.
+grpc::ByteBuffer SolveMessage(v1::SolveRequest request, const grpc::Slice& rhs);
 // A field of raw bytes.
 struct BytesField {
   int field = 0;

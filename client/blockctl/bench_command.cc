@@ -26,7 +26,11 @@
 #include "engine/problems/problems.h"
 
 ABSL_DECLARE_FLAG(int64_t, block_size);
-ABSL_FLAG(int32_t, callers, 1, "Threads that call; with --rate, the most requests in flight.");
+ABSL_FLAG(int32_t, callers, 1,
+          "Callers, each with one request at a time; with --rate, the most requests in flight.");
+ABSL_FLAG(bool, async, false,
+          "Callers without a thread each: a caller's next Solve is sent where its last one ends "
+          "(SolveAsync), with no thread to wake. For a mix of solves alone, a call each.");
 ABSL_FLAG(
     int32_t, connections, 1,
     "TCP connections that the callers share evenly; with --session each caller has one more.");
@@ -179,6 +183,13 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   if (absl::GetFlag(FLAGS_shm) && absl::GetFlag(FLAGS_empty)) {
     return UsageError("--shm is for what solves; --empty goes over gRPC");
   }
+  const bool async = absl::GetFlag(FLAGS_async);
+  if (async && (options.rate > 0 || frames > 0 || absl::GetFlag(FLAGS_session) ||
+                absl::GetFlag(FLAGS_empty))) {
+    return UsageError(
+        "--async is for calls of a closed loop: not with --rate, --frames, --session "
+        "or --empty");
+  }
   if (absl::GetFlag(FLAGS_empty)) {
     options.weights = {1, 1};
     return options;
@@ -186,6 +197,10 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   absl::StatusOr<std::vector<double>> weights = ParseMix(absl::GetFlag(FLAGS_mix));
   if (!weights.ok()) return weights.status();
   options.weights = *std::move(weights);
+  for (size_t k = 0; k < kOperations.size() && async; ++k) {
+    if (k != kSolve && options.weights[k] > 0)
+      return UsageError("--async is for --mix=solve alone");
+  }
   if (options.weights[kRefactorSolve] > 0 &&
       int64_t{frames} * options.callers > absl::GetFlag(FLAGS_handles)) {
     return UsageError(
@@ -254,30 +269,43 @@ class Bench {
     for (const client::SolverClient& client : clients_) client.AwaitReleases(absl::Seconds(5));
   }
 
-  absl::StatusOr<v1::Cost> Call(int caller, int operation) {
-    const client::Factorization& handle = handles_[caller % handles_.size()];
-    const client::SolverClient& client = ClientOf(caller);
-    if (operation == kFactor) {
-      const auto result = client.Factor(view_, {.priority = priority_});
-      return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+  LoadReport Run(const LoadOptions& options, const std::atomic<bool>& stop) {
+    if (!absl::GetFlag(FLAGS_async)) {
+      return RunLoad(
+          options, [this](int caller, int operation) { return Call(caller, operation); }, stop);
     }
-    if (operation == kRefactor) {
-      const auto result = client.Refactor(handle, view_, {.pin = true, .priority = priority_});
-      return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
-    }
-    if (absl::GetFlag(FLAGS_frames) > 0) return CallFrame(caller, operation == kRefactorSolve);
-    if (operation == kRefactorSolve) {
-      const auto result =
-          client.RefactorSolve(handle, view_, rhs_, x_[caller], {.priority = priority_});
-      return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
-    }
-    const auto result = absl::GetFlag(FLAGS_session)
-                            ? SolveInSession(caller, handle)
-                            : client.Solve(handle, rhs_, x_[caller], {.priority = priority_});
-    return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+    return RunAsyncLoad(
+        options,
+        [this](int caller, int /*operation*/, auto done) {
+          ClientOf(caller).SolveAsync(
+              HandleOf(caller), rhs_, x_[caller], {.priority = priority_},
+              [done = std::move(done)](const auto& result) { done(CostOf(result)); });
+        },
+        stop);
   }
 
  private:
+  absl::StatusOr<v1::Cost> Call(int caller, int operation) {
+    const client::Factorization& handle = HandleOf(caller);
+    const client::SolverClient& client = ClientOf(caller);
+    if (operation == kFactor) return CostOf(client.Factor(view_, {.priority = priority_}));
+    if (operation == kRefactor) {
+      return CostOf(client.Refactor(handle, view_, {.pin = true, .priority = priority_}));
+    }
+    if (absl::GetFlag(FLAGS_frames) > 0) return CallFrame(caller, operation == kRefactorSolve);
+    if (operation == kRefactorSolve) {
+      return CostOf(client.RefactorSolve(handle, view_, rhs_, x_[caller], {.priority = priority_}));
+    }
+    return CostOf(absl::GetFlag(FLAGS_session)
+                      ? SolveInSession(caller, handle)
+                      : client.Solve(handle, rhs_, x_[caller], {.priority = priority_}));
+  }
+
+  template <typename Result>
+  static absl::StatusOr<v1::Cost> CostOf(const absl::StatusOr<Result>& result) {
+    return result.ok() ? absl::StatusOr<v1::Cost>(result->cost) : result.status();
+  }
+
   Bench(std::vector<client::SolverClient> clients, problems::Problem problem, int callers)
       : clients_(std::move(clients)),
         problem_(std::move(problem)),
@@ -289,6 +317,10 @@ class Bench {
 
   const client::SolverClient& ClientOf(int caller) const {
     return clients_[caller % clients_.size()];
+  }
+
+  const client::FactorHandle& HandleOf(int caller) const {
+    return handles_[caller % handles_.size()];
   }
 
   // Callers have different handles as long as there are enough.
@@ -414,9 +446,7 @@ absl::Status RunBench(const std::vector<std::string>& arguments) {
     const absl::StatusOr<std::unique_ptr<Bench>> bench =
         Bench::Make(*std::move(clients), *std::move(problem), options->callers);
     if (!bench.ok()) return bench.status();
-    report = RunLoad(
-        *options, [&](int caller, int operation) { return (*bench)->Call(caller, operation); },
-        interrupted);
+    report = (*bench)->Run(*options, interrupted);
     for (const Operation of : {kSolve, kRefactorSolve}) {
       if (title.frames > 0) CountSolves(title.frames, report.operations[of]);
     }
@@ -437,14 +467,16 @@ Command BenchCommand() {
       "second whatever the server does. Ends after --warmup and --duration; Ctrl-C ends it\n"
       "early and prints what there is. Requests that fail are counted, not retried.\n"
       "  blockctl bench --callers=64 --duration=30s\n"
+      "  blockctl bench --callers=64 --connections=16 --async\n"
       "  blockctl bench --callers=16 --handles=4096 --frames=256 --session\n"
       "  blockctl bench --callers=64 --handles=64 --mix=refactor_solve --problem=kalman --palette\n"
       "  blockctl bench --callers=4 --handles=256 --frames=64 --session --mix=refactor_solve\n"
       "  blockctl --server=unix:PATH bench --shm --callers=16 --connections=16\n"
       "  blockctl bench --rate=2000 --callers=256 --mix=solve:95,refactor:5\n",
-      {"callers", "connections", "handles", "rate", "mix", "problem", "num_blocks", "block_size",
-       "num_rhs", "frames", "palette", "duration", "warmup", "session", "shm", "poll", "empty",
-       "priority", "upload_connections"},
+      {"callers", "connections", "handles",    "rate",     "mix",
+       "problem", "num_blocks",  "block_size", "num_rhs",  "frames",
+       "palette", "duration",    "warmup",     "session",  "async",
+       "shm",     "poll",        "empty",      "priority", "upload_connections"},
       RunBench};
 }
 

@@ -1,10 +1,12 @@
 #include "client/blockctl/load.h"
 
 #include <algorithm>
+#include <deque>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/time/clock.h"
 
 namespace blockd::blockctl {
@@ -83,40 +85,51 @@ void Merge(const OperationReport& from, OperationReport& to) {
   to.batch_requests += from.batch_requests;
 }
 
-}  // namespace
+// One of the callers: its requests one after another, and what became of them.
+class Caller {
+ public:
+  Caller(int number, const LoadOptions& options, Schedule& schedule)
+      : schedule_(schedule),
+        random_(options.seed + number),
+        choose_(options.weights.begin(), options.weights.end()),
+        reports_(options.weights.size()) {}
 
-LoadReport RunLoad(const LoadOptions& options,
-                   const std::function<absl::StatusOr<v1::Cost>(int caller, int operation)>& call,
-                   const std::atomic<bool>& stop) {
-  Schedule schedule(options, stop);
-  const size_t operations = options.weights.size();
-  std::vector<std::vector<OperationReport>> reports(options.callers,
-                                                    std::vector<OperationReport>(operations));
-  std::vector<std::thread> threads;
-  for (int caller = 0; caller < options.callers; ++caller) {
-    threads.emplace_back([&, caller] {
-      std::mt19937_64 random(options.seed + caller);
-      std::discrete_distribution<int> choose(options.weights.begin(), options.weights.end());
-      absl::Time due;
-      while (schedule.Next(&due)) {
-        const int operation = choose(random);
-        const absl::StatusOr<v1::Cost> cost = call(caller, operation);
-        const absl::Time now = absl::Now();
-        if (due < schedule.measured()) continue;
-        Record(cost, absl::ToDoubleSeconds(now - due), reports[caller][operation]);
-      }
-    });
+  // Waits until the next request is due and says what it is; -1 when the time is over.
+  int Next() { return schedule_.Next(&due_) ? operation_ = choose_(random_) : -1; }
+  void End(const absl::StatusOr<v1::Cost>& cost) {
+    const absl::Time now = absl::Now();
+    if (due_ < schedule_.measured()) return;
+    Record(cost, absl::ToDoubleSeconds(now - due_), reports_[operation_]);
   }
-  for (std::thread& thread : threads) thread.join();
+  const std::vector<OperationReport>& reports() const { return reports_; }
 
+ private:
+  Schedule& schedule_;
+  std::mt19937_64 random_;
+  std::discrete_distribution<int> choose_;
+  std::vector<OperationReport> reports_;
+  absl::Time due_;
+  int operation_ = 0;
+};
+
+std::vector<Caller> MakeCallers(const LoadOptions& options, Schedule& schedule) {
+  std::vector<Caller> callers;
+  for (int k = 0; k < options.callers; ++k) callers.emplace_back(k, options, schedule);
+  return callers;
+}
+
+LoadReport ReportOf(const std::vector<Caller>& callers, const LoadOptions& options,
+                    const Schedule& schedule) {
   LoadReport report;
   const absl::Time now = absl::Now();
   // Calls that began in time are awaited, and the time that this takes counts.
   report.seconds = std::max(absl::ToDoubleSeconds(now - schedule.measured()), 1e-9);
   report.not_started = schedule.NotStarted(now);
-  report.operations.resize(operations);
-  for (const auto& of_caller : reports) {
-    for (size_t k = 0; k < operations; ++k) Merge(of_caller[k], report.operations[k]);
+  report.operations.resize(options.weights.size());
+  for (const Caller& caller : callers) {
+    for (size_t k = 0; k < report.operations.size(); ++k) {
+      Merge(caller.reports()[k], report.operations[k]);
+    }
   }
   for (OperationReport& operation : report.operations) {
     if (operation.succeeded > 0) {
@@ -124,6 +137,65 @@ LoadReport RunLoad(const LoadOptions& options,
     }
   }
   return report;
+}
+
+// A caller without a thread.
+class AsyncCaller {
+ public:
+  AsyncCaller(int number, Caller& caller, const StartRequest& start, absl::BlockingCounter& left)
+      : number_(number), caller_(caller), start_(start), left_(left) {}
+
+  // Until a request is under way, whose end goes on, or the time is over.
+  void Go() {
+    for (int operation; (operation = caller_.Next()) >= 0;) {
+      parts_ = 0;
+      start_(number_, operation, [this](const absl::StatusOr<v1::Cost>& cost) {
+        caller_.End(cost);
+        if (IsSecond()) Go();
+      });
+      if (!IsSecond()) return;
+    }
+    left_.DecrementCount();
+  }
+
+ private:
+  // Of the start's return and the request's end, which may come in either order, on two threads.
+  bool IsSecond() { return parts_.fetch_add(1) == 1; }
+
+  const int number_;
+  Caller& caller_;
+  const StartRequest& start_;
+  absl::BlockingCounter& left_;
+  std::atomic<int> parts_ = 0;
+};
+
+}  // namespace
+
+LoadReport RunLoad(const LoadOptions& options,
+                   const std::function<absl::StatusOr<v1::Cost>(int caller, int operation)>& call,
+                   const std::atomic<bool>& stop) {
+  Schedule schedule(options, stop);
+  std::vector<Caller> callers = MakeCallers(options, schedule);
+  std::vector<std::thread> threads;
+  for (int k = 0; k < options.callers; ++k) {
+    threads.emplace_back([&call, &caller = callers[k], k] {
+      for (int operation; (operation = caller.Next()) >= 0;) caller.End(call(k, operation));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ReportOf(callers, options, schedule);
+}
+
+LoadReport RunAsyncLoad(const LoadOptions& options, const StartRequest& start,
+                        const std::atomic<bool>& stop) {
+  Schedule schedule(options, stop);
+  std::vector<Caller> callers = MakeCallers(options, schedule);
+  absl::BlockingCounter left(options.callers);
+  std::deque<AsyncCaller> all;
+  for (int k = 0; k < options.callers; ++k) all.emplace_back(k, callers[k], start, left);
+  for (AsyncCaller& caller : all) caller.Go();
+  left.Wait();
+  return ReportOf(callers, options, schedule);
 }
 
 }  // namespace blockd::blockctl

@@ -19,8 +19,8 @@
 namespace blockd::blockctl {
 
 struct LoadOptions {
-  int callers = 1;  // threads; in an open loop the most requests in flight
-  double rate = 0;  // arrivals a second; 0: closed loop
+  int callers = 1;                              // in an open loop the most requests in flight
+  double rate = 0;                              // arrivals a second; 0: closed loop
   absl::Duration duration = absl::Seconds(10);  // measured
   absl::Duration warmup = absl::Seconds(1);     // before it, not counted
   std::vector<double> weights = {1};            // of the operations, in any unit
@@ -49,6 +49,14 @@ struct LoadReport {
 LoadReport RunLoad(const LoadOptions& options,
                    const std::function<absl::StatusOr<v1::Cost>(int caller, int operation)>& call,
                    const std::atomic<bool>& stop);
+
+// Starts a request and has `done` called with what became of it, once, on any thread.
+using StartRequest = std::function<void(int caller, int operation,
+                                        std::function<void(const absl::StatusOr<v1::Cost>&)> done)>;
+// The same for callers that no thread waits for, in a closed loop: where one request ends the
+// caller's next starts.
+LoadReport RunAsyncLoad(const LoadOptions& options, const StartRequest& start,
+                        const std::atomic<bool>& stop);
 
 }  // namespace blockd::blockctl
 

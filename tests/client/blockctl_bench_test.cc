@@ -60,6 +60,21 @@ TEST_F(BlockctlBenchTest, HasAnOpenLoopSessionsAndABaseline) {
   EXPECT_THAT(empty.out, AllOf(HasSubstr("server_info: "), HasSubstr("health: ")));
 }
 
+TEST_F(BlockctlBenchTest, CallersNeedNoThreads) {
+  const Outcome bench = Run({"bench", "--async", "--callers=100", "--connections=3", "--handles=2",
+                             "--duration=300ms", "--warmup=0", "--json"});
+  EXPECT_EQ(bench.exit_status, 0) << bench.err;
+  EXPECT_THAT(bench.out, AllOf(HasSubstr("\"solve\": {\"succeeded\": "), HasSubstr("\"failed\": 0"),
+                               HasSubstr("\"callers\": 100"), HasSubstr("\"compute_seconds\"")));
+  EXPECT_TRUE(Held().empty());
+  for (const std::string other : {"--rate=1", "--frames=2", "--session", "--empty",
+                                  "--mix=refactor", "--mix=solve:1,factor:1"}) {
+    const Outcome refused = Run({"bench", "--async", other, "--duration=100ms"});
+    EXPECT_EQ(refused.exit_status, 1) << other;
+    EXPECT_THAT(refused.err, HasSubstr("--async")) << other;
+  }
+}
+
 // In a frame a caller's solves are for as many of the handles as there are.
 TEST_F(BlockctlBenchTest, FramesCountAsTheirSolves) {
   for (const bool session : {false, true}) {

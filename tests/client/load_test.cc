@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <map>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -210,6 +214,73 @@ TEST(LoadTest, AnOpenLoopStartsNothingBeforeItIsDue) {
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(report.operations[0].succeeded, 1);
   EXPECT_EQ(report.not_started, 0);
+}
+
+// An end within the start takes no stack, however many there are.
+TEST(LoadTest, RequestsOfOneCallerEndBeforeItsNextStarts) {
+  std::atomic<bool> stop{false};
+  int started = 0, ended = 0;
+  const LoadReport report = RunAsyncLoad(
+      {.duration = absl::Hours(1), .warmup = {}},
+      [&](int caller, int, const auto& done) {
+        EXPECT_EQ(caller, 0);
+        EXPECT_EQ(started++, ended++);
+        stop = ended == 500'000;
+        done(CostOf(0.25, 3));
+      },
+      stop);
+  EXPECT_EQ(started, 500'000);
+  EXPECT_EQ(report.operations[0].succeeded, 500'000);
+  EXPECT_EQ(report.operations[0].batch_requests, 3);
+}
+
+TEST(LoadTest, RequestsEndOnAnyThread) {
+  constexpr int kCallers = 8;
+  std::atomic<bool> stop{false};
+  std::atomic<int> under_way[kCallers] = {}, ends = 0;
+  struct Request {
+    int caller;
+    std::function<void(const absl::StatusOr<v1::Cost>&)> done;
+  };
+  absl::Mutex mutex;
+  std::vector<Request> requests;  // under the mutex
+  bool over = false;              // too
+  std::vector<std::thread> ending;
+  for (int k = 0; k < 2; ++k) {
+    ending.emplace_back([&, k] {
+      const auto comes = [&] { return over || !requests.empty(); };
+      for (;;) {
+        Request request;
+        {
+          absl::MutexLock lock(&mutex);
+          mutex.Await(absl::Condition(&comes));
+          if (requests.empty()) return;
+          request = std::move(requests.back());
+          requests.pop_back();
+        }
+        --under_way[request.caller];
+        stop = ++ends >= 2000;
+        request.done(k == 0 ? absl::StatusOr<v1::Cost>(CostOf(1, 1)) : absl::AbortedError("no"));
+      }
+    });
+  }
+  const LoadReport report = RunAsyncLoad(
+      {.callers = kCallers, .duration = absl::Hours(1), .warmup = {}},
+      [&](int caller, int, auto done) {
+        EXPECT_EQ(++under_way[caller], 1);
+        absl::MutexLock lock(&mutex);
+        requests.push_back({caller, std::move(done)});
+      },
+      stop);
+  {
+    absl::MutexLock lock(&mutex);
+    EXPECT_TRUE(requests.empty());
+    over = true;
+  }
+  for (std::thread& thread : ending) thread.join();
+  const OperationReport& operation = report.operations[0];
+  EXPECT_GE(ends, 2000);
+  EXPECT_EQ(operation.succeeded + operation.failed.at(absl::StatusCode::kAborted), ends);
 }
 
 }  // namespace

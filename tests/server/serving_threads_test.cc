@@ -33,12 +33,7 @@ class Event {
     alarm_.emplace();
     alarm_->Set(queue_, gpr_time_0(GPR_CLOCK_REALTIME), this);
   }
-  static void Take(void* tag, bool /*ok*/) {
-    auto* const event = static_cast<Event*>(tag);
-    // Thread sanitizers do not see that gRPC hands it over.
-    { const absl::MutexLock lock(&event->mutex_); }
-    event->run_();
-  }
+  static void Take(void* tag, bool /*ok*/) { static_cast<Event*>(tag)->run_(); }
 
  private:
   grpc::CompletionQueue* const queue_;

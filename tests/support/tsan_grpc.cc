@@ -6,6 +6,8 @@
 // It says no more than gRPC promises: what our own code does wrong between its threads stays seen.
 #include <dlfcn.h>
 #include <grpc/grpc.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <cstdlib>
@@ -68,6 +70,27 @@ grpc_event grpc_completion_queue_pluck(grpc_completion_queue* queue, void* tag,
 }
 
 }  // extern "C"
+
+// And whoever sets an alarm before whoever is told of it, by a tag that the library hides.
+namespace grpc {
+
+void Alarm::SetInternal(CompletionQueue* queue, gpr_timespec deadline, void* tag) {
+  static auto* const real = Real<void(Alarm*, CompletionQueue*, gpr_timespec, void*)>(
+      "_ZN4grpc5Alarm11SetInternalEPNS_15CompletionQueueE12gpr_timespecPv");
+  __tsan_release(tag);
+  real(this, queue, deadline, tag);
+}
+
+CompletionQueue::NextStatus CompletionQueue::AsyncNextInternal(void** tag, bool* ok,
+                                                               gpr_timespec deadline) {
+  static auto* const real = Real<NextStatus(CompletionQueue*, void**, bool*, gpr_timespec)>(
+      "_ZN4grpc15CompletionQueue17AsyncNextInternalEPPvPb12gpr_timespec");
+  const NextStatus status = real(this, tag, ok, deadline);
+  if (status == GOT_EVENT) __tsan_acquire(*tag);
+  return status;
+}
+
+}  // namespace grpc
 
 // ---------------------------------------------------------------------------------------------------
 // Calls of the server count their callbacks under way; the last one to end, wherever it runs, is

@@ -116,9 +116,10 @@ class SolverClient {
     return SolveBytes(factorization, Scalar::kFloat32, std::as_bytes(rhs),
                       std::as_writable_bytes(solution), options);
   }
-  // Calls `done` once, on a gRPC thread (with shared memory on the client's one thread there), or
-  // at once where the arguments are wrong; it must not block. `rhs` is copied before this returns;
-  // `solution` stays valid until `done`.
+  // Calls `done` once, on a thread that the process has for this (above the stream threshold one of
+  // gRPC's, with shared memory the client's one there), or at once where the arguments are wrong.
+  // It must not block: others' wait until it returns, though no call that a thread waits for does.
+  // `rhs` is copied before this returns; `solution` stays valid until `done`.
   void SolveAsync(const Factorization& factorization, std::span<const double> rhs,
                   std::span<double> solution, const SolveOptions& options, SolveDone done) const {
     SolveBytesAsync(factorization, Scalar::kFloat64, std::as_bytes(rhs),
