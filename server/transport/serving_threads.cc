@@ -16,6 +16,9 @@ namespace {
 // What a look that finds nothing takes at most; one that takes longer has read something that is
 // no event yet.
 constexpr absl::Duration kNothing = absl::Microseconds(10);
+// How often the system is asked how much of a processor the thread has used: to ask for each event
+// takes a seventh of what serving takes.
+constexpr absl::Duration kAsk = absl::Microseconds(50);
 // So many looks in a row at least have found something in a crowd: one may only have taken long.
 constexpr int kCrowdFinds = 4;
 // What finds take of the time, over so long, in a crowd.
@@ -45,44 +48,55 @@ thread_local ServingThreads* served = nullptr;  // what the calling thread is on
 class Crowd {
  public:
   // A look found something, and what that was took until `end`.
-  void Find(absl::Time start, absl::Time end) { Find(start, end, Used()); }
+  void Find(absl::Time start, absl::Time end) {
+    if (end - asked_ >= kAsk) Ask(end);
+    Count(start, end);
+  }
   // A look that took long; false if no processor was free meanwhile, which is not known of the
   // first.
   bool FindIfBusy(absl::Time start, absl::Time end) {
-    const absl::Duration used = Used();
-    if (finds_ > 0 && used - until_ < kNothing) return false;
-    Find(start, end, used);
+    const absl::Duration before = UsedAtMost(start);
+    Ask(end);
+    if (finds_ > 0 && used_ - before < kNothing) return false;
+    Count(start, end);
     return true;
   }
   void FindNothing() { finds_ = 0; }
 
   // Without an end so far.
-  bool IsBusy() const { return finds_ > 0 && until_ - since_ >= ServingThreads::kCrowd; }
+  bool IsBusy() const { return finds_ > 0 && used_ - since_ >= ServingThreads::kCrowd; }
   // There was no end for too long, or finds took most of the time.
   bool IsThere(absl::Time now) {
     if (finds_ >= kCrowdFinds && IsBusy()) return true;
     if (now - window_ < kShareWindow) return false;
-    const absl::Duration used = Used();
+    Ask(now);
     // What others' work on this processor took does not count.
-    const bool much = std::min(found_, used - used_) > kShare * (now - window_);
+    const bool much = std::min(found_, used_ - used_then_) > kShare * (now - window_);
     window_ = now;
-    used_ = used;
+    used_then_ = used_;
     found_ = absl::ZeroDuration();
     return much;
   }
 
  private:
-  static absl::Duration Used() { return UsedBy(pthread_self()); }
-  void Find(absl::Time start, absl::Time end, absl::Duration used) {
+  void Ask(absl::Time now) {
+    asked_ = now;
+    used_ = UsedBy(pthread_self());
+  }
+  absl::Duration UsedAtMost(absl::Time now) const {
+    return used_ + std::max(now - asked_, absl::ZeroDuration());
+  }
+  void Count(absl::Time start, absl::Time end) {
     found_ += end - start;
-    until_ = used;
-    if (finds_++ == 0) since_ = until_;
+    if (finds_++ == 0) since_ = UsedAtMost(end);
   }
 
-  int finds_ = 0;                 // in a row
-  absl::Duration since_, until_;  // of a processor, used at the first and the last of them
-  absl::Time window_ = SteadyNow();
-  absl::Duration found_, used_ = Used();  // since then; then
+  int finds_ = 0;         // in a row
+  absl::Duration since_;  // of a processor, used at the first of them
+  absl::Time asked_ = SteadyNow();
+  absl::Duration used_ = UsedBy(pthread_self());  // then
+  absl::Time window_ = asked_;
+  absl::Duration found_, used_then_ = used_;  // since the window began; when it did
 };
 
 }  // namespace

@@ -236,9 +236,11 @@ std::vector<std::shared_ptr<grpc::Channel>> Connect(const std::string& target, i
   return channels;
 }
 
-// One call after another, `calls` of them at a time, with a queue of their own.
-void Call(grpc::GenericStub& stub, int calls, Load& load, std::vector<double>* latencies) {
+// One call after another on each channel, with a queue of their own.
+void Call(const std::vector<std::shared_ptr<grpc::Channel>>& channels, Load& load,
+          std::vector<double>* latencies) {
   struct One {
+    std::unique_ptr<grpc::GenericStub> stub;
     std::unique_ptr<grpc::ClientContext> context;
     std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
     grpc::ByteBuffer reply;
@@ -249,20 +251,23 @@ void Call(grpc::GenericStub& stub, int calls, Load& load, std::vector<double>* l
   const grpc::Slice slice(bytes);
   const grpc::ByteBuffer request(&slice, 1);
   grpc::CompletionQueue queue;
-  std::vector<One> all(static_cast<size_t>(calls));
+  std::vector<One> all(channels.size());
+  for (size_t k = 0; k < all.size(); ++k) {
+    all[k].stub = std::make_unique<grpc::GenericStub>(channels[k]);
+  }
   const auto start = [&](One& one) {
     one.context = std::make_unique<grpc::ClientContext>();
     one.context->set_wait_for_ready(true);
     one.start = Clock::now();
     one.reader =
-        stub.PrepareUnaryCall(one.context.get(), absl::GetFlag(FLAGS_method), request, &queue);
+        one.stub->PrepareUnaryCall(one.context.get(), absl::GetFlag(FLAGS_method), request, &queue);
     one.reader->StartCall();
     one.reader->Finish(&one.reply, &one.status, &one);
   };
   for (One& one : all) start(one);
   void* tag;
   bool ok;
-  for (int under_way = calls; under_way > 0 && Next(queue, &tag, &ok);) {
+  for (size_t under_way = all.size(); under_way > 0 && Next(queue, &tag, &ok);) {
     One& one = *static_cast<One*>(tag);
     if (!one.status.ok()) {
       std::fprintf(stderr, "grpc_bench: %s\n", one.status.error_message().c_str());
@@ -349,8 +354,11 @@ int Ask(const std::string& kind, const std::string& target) {
   std::vector<std::thread> asking;
   for (int i = 0; i < threads; ++i) {
     asking.emplace_back([&, i] {
-      grpc::GenericStub stub(channels[static_cast<size_t>(i) % channels.size()]);
-      Call(stub, (callers + threads - 1 - i) / threads, load, &latencies[static_cast<size_t>(i)]);
+      std::vector<std::shared_ptr<grpc::Channel>> of_thread;
+      for (int caller = i; caller < callers; caller += threads) {
+        of_thread.push_back(channels[static_cast<size_t>(caller) % channels.size()]);
+      }
+      Call(of_thread, load, &latencies[static_cast<size_t>(i)]);
     });
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(500));

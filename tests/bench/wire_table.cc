@@ -198,16 +198,20 @@ class WireTable {
   }
 
   // gRPC's empty service of the same shape, with as many queues and threads as the server has, and
-  // for one caller one thread that looks as the server's does.
-  Echo EchoOf(int callers, int connections, int bytes, const std::string& socket = "") const {
+  // for one caller one thread that looks as the server's does. `threads`: of the callers; 0: one
+  // each.
+  Echo EchoOf(int callers, int connections, int bytes, const std::string& socket = "",
+              int threads = 0) const {
+    const std::string ask = threads == 0 ? "each" : absl::StrCat(threads);
     const std::string text = OutputOf(absl::StrCat(
         options_.grpc_bench, " --callers=", callers, " --connections=", connections,
-        " --bytes=", bytes, " --seconds=", options_.seconds,
-        " --ask=each --service=", callers == 1 ? absl::StrCat("1x1", Looks(" --look")) : Service(),
+        " --bytes=", bytes, " --seconds=", options_.seconds, " --ask=", ask,
+        " --service=", callers == 1 ? absl::StrCat("1x1", Looks(" --look")) : Service(),
         socket.empty() ? "" : " --socket=" + socket));
     Echo echo;
-    const size_t at = text.find("each");
-    if (at == std::string::npos || std::sscanf(text.c_str() + at, "each %lf calls/s p50 %lf us",
+    const size_t at = text.find(" calls/s");
+    const size_t before = text.find_last_not_of("0123456789", at - 1);
+    if (at == std::string::npos || std::sscanf(text.c_str() + before, "%lf calls/s p50 %lf us",
                                                &echo.per_second, &echo.p50) != 2) {
       Die("grpc_bench says: " + text);
     }
@@ -261,11 +265,21 @@ class WireTable {
     }
   }
 
+  void CompareWithEcho(const std::string& work, const std::string& words, double goal,
+                       const Echo& echo, const std::string& what) {
+    const Ran ran = Bench(Way::kTcp, words);
+    AtLeast(work + label_, ran.per_second, goal, Said(echo, what),
+            ran.per_second / echo.per_second);
+  }
+  // The client's for calls that nobody waits for.
+  static int AsyncThreads() { return std::clamp(Processors() / 4, 1, 4); }
+
   void ManyUnaryCallers() {
-    const Echo echo = EchoOf(64, 16, kMpcBytes);
-    const Ran unary = Bench(Way::kTcp, absl::StrCat(kMpc, " --callers=64 --connections=16"));
-    AtLeast("64 callers, 16 connections" + label_, unary.per_second, 80000,
-            Said(echo, "gRPC's echo of 8 KiB"), unary.per_second / echo.per_second);
+    const std::string words = absl::StrCat(kMpc, " --callers=64 --connections=16");
+    CompareWithEcho("64 callers, 16 connections", words, 80000, EchoOf(64, 16, kMpcBytes),
+                    "gRPC's echo of 8 KiB");
+    CompareWithEcho("64 callers without threads, 16 connections", words + " --async", 80000,
+                    EchoOf(64, 16, kMpcBytes, "", AsyncThreads()), "gRPC's echo of 8 KiB");
   }
 
   void ManyCallers() {
@@ -299,7 +313,7 @@ class WireTable {
     const std::string alone = kalman_ + Looks(kLooks);
     const Ran tcp = Bench(Way::kTcp, alone), shared = Bench(Way::kShared, alone);
     AtMost("Kalman, one caller, TCP, p50", tcp.p50, 380e-6,
-           absl::StrCat(SaidOfKalman(one), "; ", FormatSeconds(tcp.compute), " of ours compute"),
+           absl::StrCat(Said(one, KalmanEcho()), "; ", FormatSeconds(tcp.compute), " of ours compute"),
            tcp.p50 / one.p50);
     AtMost("Kalman, one caller, shared memory, p50", shared.p50, 380e-6,
            FormatSeconds(shared.compute) + " of it compute");
@@ -311,15 +325,16 @@ class WireTable {
   int KalmanBytes() const {  // of a right-hand side
     return static_cast<int>(options_.kalman_blocks * options_.kalman_block_size * 8);
   }
-  std::string SaidOfKalman(const Echo& echo) const {
-    return Said(echo, absl::StrCat("gRPC's echo of ", KalmanBytes() >> 10, " KiB"));
+  std::string KalmanEcho() const {
+    return absl::StrCat("gRPC's echo of ", KalmanBytes() >> 10, " KiB");
   }
 
   void ManyKalmanCallers() {
-    const Echo echo = EchoOf(16, 16, KalmanBytes());
-    const Ran ran = Bench(Way::kTcp, kalman_ + kSixteen);
-    AtLeast("Kalman, 16 callers of one handle, TCP" + label_, ran.per_second, 20000,
-            SaidOfKalman(echo), ran.per_second / echo.per_second);
+    const std::string words = kalman_ + kSixteen;
+    CompareWithEcho("Kalman, 16 callers of one handle, TCP", words, 20000,
+                    EchoOf(16, 16, KalmanBytes()), KalmanEcho());
+    CompareWithEcho("Kalman, 16 callers without threads, TCP", words + " --async", 20000,
+                    EchoOf(16, 16, KalmanBytes(), "", AsyncThreads()), KalmanEcho());
   }
 
   // Bytes a second, from memory into memory.
