@@ -80,7 +80,7 @@ class AnswerQueue {
   // Before the first Later. RESOURCE_EXHAUSTED: the system has no thread for them.
   absl::Status ServeLater();
   // Returns when it has come. Looks for it up to `poll` before it sleeps, as long as no other
-  // thread of the process waits in gRPC.
+  // thread of the process WaitsInGrpc.
   void Await(Awaited& call, absl::Duration poll);
 
  private:

@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -111,7 +113,8 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
     if (link == nullptr) return false;
     const auto session = link->session(std::min(deadline_, absl::Now() + kOpening));
     if (!session.ok()) {
-      Failed(session.status());
+      const bool may_wait = absl::IsDeadlineExceeded(session.status()) && absl::Now() < deadline_;
+      Failed(may_wait ? absl::UnavailableError(session.status().message()) : session.status());
       return true;
     }
     auto made = SharedSolveRequest::Make(*(*session)->memory(), request_.handle(), request_, rhs(),
@@ -149,7 +152,19 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
     const bool heals = healer_ != nullptr && healer_->Mends(generation_, status);
     if (heals && (!wait.has_value() || HealsNow(status, backoff_->attempts()))) return Heal(status);
     if (!wait.has_value()) return done_(status);
-    Timer::Start(answers(), absl::Now() + *wait, [self = shared_from_this()] { self->Attempt(); });
+    Timer::Start(answers(), absl::Now() + *wait,
+                 [self = shared_from_this()] { self->AttemptAgain(); });
+  }
+
+  // Where that may wait for a session, or copies much, it has a thread of its own: the ends of
+  // others wait for the queue's.
+  void AttemptAgain() {
+    if (connection_->shared_memory() == nullptr && !large_) return Attempt();
+    try {
+      std::thread([self = shared_from_this()] { self->Attempt(); }).detach();
+    } catch (const std::system_error&) {
+      done_(absl::ResourceExhaustedError("the system has no thread to try the call again"));
+    }
   }
 
   // The restoration may take longer than this call has.

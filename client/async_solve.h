@@ -15,8 +15,8 @@
 namespace blockd::client {
 
 // Sends the request, which has no right-hand sides, with a copy of these, by the way that their
-// size asks for, and retries and heals as CallHealing does. `done` runs once: at once where there
-// is no thread for it, or on that of the connection's answers, of gRPC, of the shared memory or of
+// size asks for, and retries and heals as CallHealing does. `done` runs once: at once where it
+// cannot begin, or on the thread of the connection's answers, of gRPC, of the shared memory or of
 // the healer. `solution` stays valid until then.
 void StartAsyncSolve(std::shared_ptr<Connection> connection, const Factorization& factorization,
                      v1::SolveRequest request, Bytes rhs, std::span<std::byte> solution,

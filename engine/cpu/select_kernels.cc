@@ -32,7 +32,7 @@ InstructionSet Widest() {
 }
 
 // The tests run the narrower kernels too: the environment variable BLOCKD_CPU_INSTRUCTIONS, "avx2"
-// or "generic", lowers the choice and never raises it.
+// or "generic", lowers the choice and never raises it. It is read once.
 InstructionSet Detect() {
   const char* const limit = std::getenv("BLOCKD_CPU_INSTRUCTIONS");
   const InstructionSet widest = Widest();
@@ -42,11 +42,16 @@ InstructionSet Detect() {
   return widest;
 }
 
+InstructionSet Chosen() {
+  static const InstructionSet chosen = Detect();
+  return chosen;
+}
+
 }  // namespace
 
 template <>
 const Kernels<double>& SelectKernels() {
-  switch (Detect()) {
+  switch (Chosen()) {
 #if defined(BLOCKD_KERNELS_AVX512)
     case InstructionSet::kAvx512:
       return Kernels64_avx512();
@@ -62,7 +67,7 @@ const Kernels<double>& SelectKernels() {
 
 template <>
 const Kernels<float>& SelectKernels() {
-  switch (Detect()) {
+  switch (Chosen()) {
 #if defined(BLOCKD_KERNELS_AVX512)
     case InstructionSet::kAvx512:
       return Kernels32_avx512();

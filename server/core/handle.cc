@@ -2,8 +2,11 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+
+#include "absl/strings/escaping.h"
 
 namespace blockd::server {
 namespace {
@@ -51,16 +54,8 @@ Epoch Handle::epoch() const {
   return epoch;
 }
 
-std::string Handle::hex() const {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(2 * kBytes);
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text.push_back(kDigits[byte >> 4]);
-    text.push_back(kDigits[byte & 15]);
-  }
-  return text;
+std::string Handle::hex(size_t first_bytes) const {
+  return absl::BytesToHexString({bytes.data(), std::min(first_bytes, bytes.size())});
 }
 
 }  // namespace blockd::server

@@ -40,7 +40,7 @@ struct Handle {
   std::string_view view() const { return {bytes.data(), bytes.size()}; }
   Epoch epoch() const;
   uint8_t shard() const { return static_cast<uint8_t>(bytes[kIdBytes - 1]); }  // if it is one's own
-  std::string hex() const;
+  std::string hex(size_t first_bytes = kBytes) const;
 
   friend bool operator==(const Handle&, const Handle&) = default;
   // As unsigned bytes.

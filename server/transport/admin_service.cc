@@ -67,7 +67,7 @@ class AdminCallOf : public CallOf<Request> {
 // The first bytes of each, as other lines of the log say a handle.
 std::string Names(const std::vector<Handle>& handles) {
   return absl::StrJoin(handles, ",", [](std::string* out, const Handle& handle) {
-    absl::StrAppend(out, handle.hex().substr(0, 8));
+    absl::StrAppend(out, handle.hex(4));
   });
 }
 

@@ -138,7 +138,7 @@ void CallRecord::SetShape(const Shape& shape, int64_t systems) {
 }
 
 void CallRecord::SetSolve(const Handle& handle, int64_t num_rhs) {
-  subject_ = absl::StrCat("handle:", handle.hex().substr(0, 8));
+  subject_ = absl::StrCat("handle:", handle.hex(4));
   items_ = num_rhs;
 }
 

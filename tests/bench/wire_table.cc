@@ -312,9 +312,10 @@ class WireTable {
     const Echo one = EchoOf(1, 1, KalmanBytes());
     const std::string alone = kalman_ + Looks(kLooks);
     const Ran tcp = Bench(Way::kTcp, alone), shared = Bench(Way::kShared, alone);
-    AtMost("Kalman, one caller, TCP, p50", tcp.p50, 380e-6,
-           absl::StrCat(Said(one, KalmanEcho()), "; ", FormatSeconds(tcp.compute), " of ours compute"),
-           tcp.p50 / one.p50);
+    AtMost(
+        "Kalman, one caller, TCP, p50", tcp.p50, 380e-6,
+        absl::StrCat(Said(one, KalmanEcho()), "; ", FormatSeconds(tcp.compute), " of ours compute"),
+        tcp.p50 / one.p50);
     AtMost("Kalman, one caller, shared memory, p50", shared.p50, 380e-6,
            FormatSeconds(shared.compute) + " of it compute");
     ManyKalmanCallers();

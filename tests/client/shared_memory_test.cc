@@ -1,16 +1,23 @@
 // The client through shared memory: the same answers, the same errors, and what goes over gRPC all
 // the same.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "blockd/client/solver_client.h"
 #include "engine/problems/problems.h"
 #include "server/server.h"
 #include "tests/client/server_fixture.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_folder.h"
 
 namespace blockd::client {
@@ -242,6 +249,73 @@ TEST_F(SharedMemoryTest, AServerThatIsStartedAgainIsFoundAgain) {
   Start(true);
   EXPECT_TRUE(SameBits(Solved(shared, held->handle, rhs), before));
   EXPECT_EQ(held->handle.restore_counters().restores, 1);
+}
+
+// Who connects waits for its welcome until this is gone.
+class SilentServer {
+ public:
+  explicit SilentServer(const std::string& path) : socket_(socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+    listens_ = bind(socket_, reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0 &&
+               listen(socket_, 100) == 0;
+  }
+  ~SilentServer() { close(socket_); }
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
+  bool listens() const { return listens_; }
+
+ private:
+  const int socket_;
+  bool listens_ = false;
+};
+
+// Its calls try again and again to open a session, each for a second.
+TEST_F(SharedMemoryTest, AServerThatSaysNothingHoldsUpNoOtherClient) {
+  ClientOptions options;
+  options.retry = {.max_attempts = 10,
+                   .initial_delay = absl::Milliseconds(1),
+                   .max_delay = absl::Milliseconds(1)};
+  const SolverClient shared = ConnectShared(options);
+  const problems::Problem problem = Small();
+  const std::vector<double> b = problems::RandomColumns(problem.rows(), 1, 7);
+  const auto lost = shared.Factor(View(problem));
+  ASSERT_TRUE(lost.ok()) << lost.status();
+  Stop();
+  std::optional<SilentServer> silent(folder_ / "socket.shm");
+  ASSERT_TRUE(silent->listens());
+
+  std::vector<double> y[2] = {b, b};
+  std::atomic<int> ended = 0;
+  std::vector<std::thread> callers;  // one opens the session, the other waits for that
+  for (std::vector<double>& solution : y) {
+    callers.emplace_back([&] {
+      shared.SolveAsync(lost->handle, b, std::span(solution), {}, [&](const auto& result) {
+        EXPECT_TRUE(absl::IsUnavailable(result.status())) << result.status();
+        ++ended;
+      });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  StartServer();
+  for (int client = 0; client < 4; ++client) {  // one of them shares what it may share
+    const SolverClient other = Connect({.share_connection = false});
+    const auto held = other.Factor(View(problem));
+    ASSERT_TRUE(held.ok()) << held.status();
+    for (int i = 0; i < 20; ++i) {
+      std::vector<double> x(b.size());
+      absl::Notification solved;
+      other.SolveAsync(held->handle, b, std::span(x), {}, [&](const auto& result) {
+        EXPECT_TRUE(result.ok()) << result.status();
+        solved.Notify();
+      });
+      solved.WaitForNotification();
+    }
+  }
+  EXPECT_EQ(ended, 0);
+  silent.reset();
+  EXPECT_TRUE(test::Eventually([&] { return ended == 2; }));
 }
 
 }  // namespace

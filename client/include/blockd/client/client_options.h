@@ -50,7 +50,8 @@ struct ClientOptions {
   // How long a thread that waits for a call goes on looking for the reply before it sleeps: to be
   // woken takes longer than a small Solve. Over gRPC one thread looks for others of its connection
   // too, and none does beside another that waits for a connection of its own, beside a SolveAsync
-  // under way, or once the process has had a session over gRPC. 0: it sleeps at once. Negative:
+  // under way, or once the process has had a session or a Solve above the stream threshold over
+  // gRPC. 0: it sleeps at once. Negative:
   // 200us, or 0 on fewer than 4 processors, where it would take one from the server.
   absl::Duration poll = -absl::Microseconds(1);
 };

@@ -116,10 +116,12 @@ class SolverClient {
     return SolveBytes(factorization, Scalar::kFloat32, std::as_bytes(rhs),
                       std::as_writable_bytes(solution), options);
   }
-  // Calls `done` once, on a thread that the process has for this (above the stream threshold one of
-  // gRPC's, with shared memory the client's one there), or at once where the arguments are wrong.
-  // It must not block: others' wait until it returns, though no call that a thread waits for does.
-  // `rhs` is copied before this returns; `solution` stays valid until `done`.
+  // Calls `done` once: before this returns where the call cannot begin (wrong arguments, no time,
+  // no thread), else on one of the few threads that the process has for this, above the stream
+  // threshold on one of gRPC's, with shared memory on the client's one there, and after a
+  // restoration perhaps on the healer's. It must not block: others' wait until it returns, though
+  // no call that a thread waits for does. `rhs` is copied before this returns; `solution` stays
+  // valid until `done`.
   void SolveAsync(const Factorization& factorization, std::span<const double> rhs,
                   std::span<double> solution, const SolveOptions& options, SolveDone done) const {
     SolveBytesAsync(factorization, Scalar::kFloat64, std::as_bytes(rhs),
