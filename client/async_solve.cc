@@ -28,7 +28,7 @@ namespace {
 constexpr absl::Duration kOpening = absl::Seconds(1);
 
 // Calls `fire` on the thread of `queue` at `time`, unless that was given up before.
-class Timer : public AnswerQueue::Later {
+class Timer final : public AnswerQueue::Later {
  public:
   static std::shared_ptr<Timer> Start(AnswerQueue& queue, absl::Time time,
                                       std::function<void()> fire) {

@@ -166,7 +166,6 @@ TEST_P(ServingThreadsTest, OthersHelpInACrowdAndLeaveAfterIt) {
 // Though it finds nothing again and again.
 TEST_P(ServingThreadsTest, OthersHelpTheOneThatHasLittleTimeLeft) {
   Start(3);
-  ASSERT_TRUE(AwaitCalm());
   std::atomic<int> taken = 0;
   Event event(&queue_, [&] {
     const absl::Time until = absl::Now() + absl::Microseconds(1500);
@@ -175,13 +174,18 @@ TEST_P(ServingThreadsTest, OthersHelpTheOneThatHasLittleTimeLeft) {
     ++taken;
   });
   int asked = 0;
+  bool helped = false;
   const absl::Time patience = absl::Now() + absl::Seconds(30);
-  while (!serving_->together() && absl::Now() < patience) {
-    event.Ask();
-    for (++asked; taken < asked && !serving_->together();) std::this_thread::yield();
+  // A machine that is busy with something else may let one look like a crowd without that.
+  while (asked == 0 && absl::Now() < patience) {
+    ASSERT_TRUE(AwaitCalm());
+    while (!(helped = serving_->together()) && absl::Now() < patience) {
+      event.Ask();
+      for (++asked; taken < asked && !serving_->together();) std::this_thread::yield();
+    }
   }
   EXPECT_GT(asked, 0);
-  EXPECT_TRUE(serving_->together());
+  EXPECT_TRUE(helped);
   EXPECT_TRUE(Eventually([&] { return taken == asked; }));
   End();
 }
