@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "client/detached_thread.h"
 
 namespace blockd::client {
 namespace {
@@ -14,9 +14,6 @@ std::atomic<int> waiting_threads = 0;
 
 // One thread reads some GB a second; with more queues than some they wake each other.
 constexpr int kMostQueues = 4;
-int NumQueues() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, kMostQueues);
-}
 
 }  // namespace
 
@@ -24,9 +21,13 @@ WaitsInGrpc::WaitsInGrpc() { waiting_threads.fetch_add(1, std::memory_order_rela
 WaitsInGrpc::~WaitsInGrpc() { waiting_threads.fetch_sub(1, std::memory_order_relaxed); }
 int WaitsInGrpc::count() { return waiting_threads.load(std::memory_order_relaxed); }
 
+int AnswerQueue::count() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 1, kMostQueues);
+}
+
 AnswerQueue& AnswerQueue::OfNextConnection() {
   static const auto& queues = *new std::vector<AnswerQueue*>([] {
-    std::vector<AnswerQueue*> made(static_cast<size_t>(NumQueues()));
+    std::vector<AnswerQueue*> made(static_cast<size_t>(count()));
     for (AnswerQueue*& queue : made) queue = new AnswerQueue;
     return made;
   }());
@@ -46,9 +47,7 @@ void* AnswerQueue::TagOf(Later& call) {
 absl::Status AnswerQueue::ServeLater() {
   absl::MutexLock lock(&mutex_);
   if (serves_later_) return absl::OkStatus();
-  try {
-    std::thread([this] { RunLater(); }).detach();
-  } catch (const std::system_error&) {
+  if (!StartDetached([this] { RunLater(); })) {
     return absl::ResourceExhaustedError("the system has no thread for calls that nobody waits for");
   }
   serves_later_ = true;
@@ -80,35 +79,28 @@ void AnswerQueue::RunLater() {
       if (come.empty()) led_ = true;
     }
     if (come.empty()) {
-      come.push_back(Lead(nullptr, absl::ZeroDuration()));
+      Lead(nullptr, absl::ZeroDuration());
       absl::MutexLock lock(&mutex_);
-      --expected_;
+      come.swap(later_);
       PassOn();
     }
     for (Later* const call : come) call->Come(call->ok_);
   }
 }
 
-AnswerQueue::Later* AnswerQueue::Lead(Awaited* own, absl::Duration poll) {
+void AnswerQueue::Lead(const Awaited* own, absl::Duration poll) {
   const WaitsInGrpc waits;
   const absl::Time look_until = poll > absl::ZeroDuration() ? absl::Now() + poll : absl::Time();
   for (;;) {
-    Event* const event = Next(look_until);
-    if (event == own) return nullptr;
-    if (event->awaited_) {
-      Deliver(*static_cast<Awaited*>(event));
-      continue;
-    }
-    auto* const call = static_cast<Later*>(event);
-    if (own == nullptr) return call;
-    absl::MutexLock lock(&mutex_);
-    --expected_;
-    later_.push_back(call);
-    thread_for_later_.Signal();
+    Event& event = Next(look_until);
+    if (&event == own) return;
+    const bool awaited = event.awaited_;
+    Deliver(event);  // whose owner may destroy it
+    if (own == nullptr && !awaited) return;
   }
 }
 
-AnswerQueue::Event* AnswerQueue::Next(absl::Time look_until) {
+AnswerQueue::Event& AnswerQueue::Next(absl::Time look_until) {
   void* tag = nullptr;
   bool ok = false, come = false;
   // Beside another that sleeps in gRPC it would see nothing.
@@ -117,13 +109,20 @@ AnswerQueue::Event* AnswerQueue::Next(absl::Time look_until) {
            grpc::CompletionQueue::GOT_EVENT;
   }
   if (!come) queue_.Next(&tag, &ok);
-  auto* const event = static_cast<Event*>(tag);
-  event->ok_ = ok;
+  Event& event = *static_cast<Event*>(tag);
+  event.ok_ = ok;
   return event;
 }
 
-void AnswerQueue::Deliver(Awaited& call) {
+void AnswerQueue::Deliver(Event& event) {
   absl::MutexLock lock(&mutex_);
+  if (!event.awaited_) {
+    --expected_;
+    later_.push_back(&static_cast<Later&>(event));
+    thread_for_later_.Signal();
+    return;
+  }
+  Awaited& call = static_cast<Awaited&>(event);
   call.come_ = true;
   const auto at = std::find(waiting_.begin(), waiting_.end(), &call);
   if (at == waiting_.end()) return;  // it will ask

@@ -13,7 +13,6 @@
 
 #include <grpcpp/completion_queue.h>
 
-#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -72,6 +71,7 @@ class AnswerQueue {
 
   // One of the process's, which are never destroyed; connections have them in turn.
   static AnswerQueue& OfNextConnection();
+  static int count();  // how many there are, once there is a connection
 
   grpc::CompletionQueue* get() { return &queue_; }
   // What gRPC is given, before the call starts.
@@ -87,11 +87,11 @@ class AnswerQueue {
   AnswerQueue() = default;
   void RunLater();
   // Of the one whose turn it is: takes what comes until `own` has or, where that is null, until
-  // something has that is Later, which it then returns.
-  Later* Lead(Awaited* own, absl::Duration poll);
+  // something has that is Later.
+  void Lead(const Awaited* own, absl::Duration poll);
   // Looks before it sleeps until then, if it is the only one of the process.
-  Event* Next(absl::Time look_until);
-  void Deliver(Awaited& call);
+  Event& Next(absl::Time look_until);
+  void Deliver(Event& event);
   // Ends the turn.
   void PassOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -101,7 +101,7 @@ class AnswerQueue {
   std::vector<Awaited*> waiting_ ABSL_GUARDED_BY(mutex_);
   bool serves_later_ ABSL_GUARDED_BY(mutex_) = false;  // there is a thread for them
   int expected_ ABSL_GUARDED_BY(mutex_) = 0;           // Later, to come
-  std::vector<Later*> later_ ABSL_GUARDED_BY(mutex_);  // have come while others led
+  std::vector<Later*> later_ ABSL_GUARDED_BY(mutex_);  // have come
   absl::CondVar thread_for_later_;
 };
 

@@ -6,13 +6,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "blockd/client/backoff.h"
+#include "client/detached_thread.h"
 #include "client/healer.h"
 #include "client/requests.h"
 #include "client/shm_link.h"
@@ -160,9 +159,7 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
   // others wait for the queue's.
   void AttemptAgain() {
     if (connection_->shared_memory() == nullptr && !large_) return Attempt();
-    try {
-      std::thread([self = shared_from_this()] { self->Attempt(); }).detach();
-    } catch (const std::system_error&) {
+    if (!StartDetached([self = shared_from_this()] { self->Attempt(); })) {
       done_(absl::ResourceExhaustedError("the system has no thread to try the call again"));
     }
   }

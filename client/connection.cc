@@ -1,8 +1,6 @@
 #include "client/connection.h"
 
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "blockd/client/backoff.h"
 #include "blockd/client/errors.h"
 #include "client/check_options.h"
+#include "client/detached_thread.h"
 #include "client/healer.h"
 #include "client/shm_calls.h"
 
@@ -221,9 +220,7 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Fac
     self->to_release_.push_back({held.handle, held.route, until});
     if (std::exchange(self->releasing_, true)) return;
   }
-  try {
-    std::thread([self] { self->ReleaseAll(); }).detach();
-  } catch (const std::system_error&) {  // no thread is left for it; the next one may find one
+  if (!StartDetached([self] { self->ReleaseAll(); })) {  // the next one may find a thread
     absl::MutexLock lock(&self->mutex_);
     self->releasing_ = false;
   }

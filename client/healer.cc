@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "blockd/client/errors.h"
+#include "client/detached_thread.h"
 #include "client/factor.h"
 
 namespace blockd::client {
@@ -125,7 +124,7 @@ void Healer::Restore(int64_t seen, const absl::Status& why, Done done) {
         connection_->CountRestores({.waited = 1});
         if (std::exchange(running_, true)) return;
         connection_->BeginRestore();
-        if (StartThread()) return;
+        if (StartDetached([self = shared_from_this()] { self->Run(); })) return;
         // Nobody else waits: a restoration would be running.
         connection_->EndRestore();
         running_ = false;
@@ -138,16 +137,6 @@ void Healer::Restore(int64_t seen, const absl::Status& why, Done done) {
     }
   }
   done(refused);
-}
-
-// The library throws where the system has no thread left.
-bool Healer::StartThread() {
-  try {
-    std::thread([self = shared_from_this()] { self->Run(); }).detach();
-  } catch (const std::system_error&) {
-    return false;
-  }
-  return true;
 }
 
 absl::Status Healer::AwaitRestored(int64_t seen, const absl::Status& why, absl::Time deadline) {

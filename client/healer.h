@@ -71,7 +71,6 @@ class Healer : public std::enable_shared_from_this<Healer> {
   Factorization Retire();
 
  private:
-  bool StartThread();
   void Run();
   absl::StatusOr<Factorization> FactorAgain(int64_t* version);
   absl::Status Admit(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -197,9 +198,9 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   absl::StatusOr<std::vector<double>> weights = ParseMix(absl::GetFlag(FLAGS_mix));
   if (!weights.ok()) return weights.status();
   options.weights = *std::move(weights);
-  for (size_t k = 0; k < kOperations.size() && async; ++k) {
-    if (k != kSolve && options.weights[k] > 0)
-      return UsageError("--async is for --mix=solve alone");
+  const double all = std::accumulate(options.weights.begin(), options.weights.end(), 0.0);
+  if (async && all > options.weights[kSolve]) {
+    return UsageError("--async is for --mix=solve alone");
   }
   if (options.weights[kRefactorSolve] > 0 &&
       int64_t{frames} * options.callers > absl::GetFlag(FLAGS_handles)) {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/answer_queue.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "tests/bench/bench_table.h"
@@ -271,15 +272,13 @@ class WireTable {
     AtLeast(work + label_, ran.per_second, goal, Said(echo, what),
             ran.per_second / echo.per_second);
   }
-  // The client's for calls that nobody waits for.
-  static int AsyncThreads() { return std::clamp(Processors() / 4, 1, 4); }
-
   void ManyUnaryCallers() {
     const std::string words = absl::StrCat(kMpc, " --callers=64 --connections=16");
     CompareWithEcho("64 callers, 16 connections", words, 80000, EchoOf(64, 16, kMpcBytes),
                     "gRPC's echo of 8 KiB");
     CompareWithEcho("64 callers without threads, 16 connections", words + " --async", 80000,
-                    EchoOf(64, 16, kMpcBytes, "", AsyncThreads()), "gRPC's echo of 8 KiB");
+                    EchoOf(64, 16, kMpcBytes, "", client::AnswerQueue::count()),
+                    "gRPC's echo of 8 KiB");
   }
 
   void ManyCallers() {
@@ -335,7 +334,7 @@ class WireTable {
     CompareWithEcho("Kalman, 16 callers of one handle, TCP", words, 20000,
                     EchoOf(16, 16, KalmanBytes()), KalmanEcho());
     CompareWithEcho("Kalman, 16 callers without threads, TCP", words + " --async", 20000,
-                    EchoOf(16, 16, KalmanBytes(), "", AsyncThreads()), KalmanEcho());
+                    EchoOf(16, 16, KalmanBytes(), "", client::AnswerQueue::count()), KalmanEcho());
   }
 
   // Bytes a second, from memory into memory.

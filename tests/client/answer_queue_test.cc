@@ -6,13 +6,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"

@@ -1,0 +1,14 @@
+// Threads that nobody waits for. Internal to the client.
+#ifndef BLOCKD_CLIENT_DETACHED_THREAD_H_
+#define BLOCKD_CLIENT_DETACHED_THREAD_H_
+
+#include <functional>
+
+namespace blockd::client {
+
+// Runs it on a thread of its own. False: the system has none left.
+bool StartDetached(std::function<void()> run);
+
+}  // namespace blockd::client
+
+#endif  // BLOCKD_CLIENT_DETACHED_THREAD_H_
