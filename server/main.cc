@@ -27,11 +27,10 @@
 #include "server/machine_limits.h"
 #include "server/options.h"
 #include "server/server.h"
-#include "server/time_limit.h"
+#include "server/standby_thread.h"
 
 namespace {
 
-using blockd::server::EndsWithin;
 using blockd::server::LogLevel;
 using blockd::server::LogLine;
 
@@ -158,6 +157,8 @@ int main(int argc, char** argv) {
                                 .buffer_bytes = options->log_buffer_bytes,
                                 .requests_per_second = options->log_requests_per_second});
   WarnOfSlowBlas();
+  // For the end of the program, which nothing may hold up.
+  auto& ending = *new blockd::server::StandbyThread("ending");
   auto started = blockd::server::Server::Start(*options);
   if (!started.ok()) return Refuse(started.status());
   blockd::server::Server& server = **started;
@@ -175,12 +176,12 @@ int main(int argc, char** argv) {
         .Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT")
         .Write();
   }
-  const bool ended =
-      EndsWithin(options->drain_grace + options->drain_timeout + kCancelTime, [&server, &options] {
-        server.StartDrain();
-        absl::SleepFor(options->drain_grace);
-        server.Drain();
-      });
+  ending.Run([&server, &options] {
+    server.StartDrain();
+    absl::SleepFor(options->drain_grace);
+    server.Drain();
+  });
+  const bool ended = ending.EndsWithin(options->drain_grace + options->drain_timeout + kCancelTime);
   if (!ended) LogLine(LogLevel::kError, "drain_abandoned").Write();
   blockd::server::FlushLog(kFlushTime);
   // Nothing is taken apart: all work is over, or will not end.

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +28,7 @@
 #include "server/metrics_port.h"
 #include "server/ports.h"
 #include "server/process_metrics.h"
+#include "server/standby_thread.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/call.h"
 #include "server/transport/call_queue.h"
@@ -198,13 +198,12 @@ class Server::Impl {
     if (shared_memory != nullptr) shared_memory->StopAccepting();
     // Tells every connection to go away, and waits for its calls. Without a deadline of its own,
     // which could cancel what then looks as if it had ended in time.
-    std::thread going_away([this] { grpc->Shutdown(); });
+    going_away.Run([this] { grpc->Shutdown(); });
     in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
-    // What is still under way is cancelled, and ends between two steps; so are those who only
-    // watch.
+    // What is still under way is cancelled, and ends between two steps; so are those who watch.
     grpc_server_cancel_all_calls(grpc->c_server());
     if (shared_memory != nullptr) shared_memory->CancelAll();
-    going_away.join();
+    going_away.EndsWithin(absl::InfiniteDuration());
     calls->WaitForLastCall();
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
@@ -228,6 +227,7 @@ class Server::Impl {
   std::optional<Reflection> reflection;
   std::unique_ptr<CallQueue> calls;
   std::unique_ptr<grpc::Server> grpc;
+  StandbyThread going_away{"going away"};
   std::unique_ptr<ConnectionAcceptor> connections;
   ResetLimit resets{options.max_resets_per_second, [this](const std::string& peer) {
                       connections->End(PeerName(peer), absl::StrCat("--max_resets_per_second=",

@@ -2,8 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
-#include "server/time_limit.h"
+#include "server/standby_thread.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/pending_solve.h"
 
@@ -211,13 +210,11 @@ TEST_F(DrainTest, WorkThatNeverEndsDoesNotHoldUpTheProgram) {
   gate_->Close();
   PendingSolve stuck(stub(), SolveRequestOf(handle, problem_.rhs));
   gate_->WaitForDevice();
-  absl::Notification drained;
-  EXPECT_FALSE(server::EndsWithin(absl::Milliseconds(200), [&] {
-    server().Drain();
-    drained.Notify();
-  }));
+  server::StandbyThread ending("ending");
+  ending.Run([this] { server().Drain(); });
+  EXPECT_FALSE(ending.EndsWithin(absl::Milliseconds(200)));
   gate_->Open();
-  drained.WaitForNotification();
+  EXPECT_TRUE(ending.EndsWithin(absl::InfiniteDuration()));
   EXPECT_FALSE(stuck.Wait().ok());
 }
 

@@ -163,6 +163,18 @@ TEST_P(MemoryLimitTest, WithLimitsLargerThanItsMemoryItStaysOrSaysWhyNot) {
   EXPECT_TRUE(absl::StrContains(Output(), "blockd: the system has no memory")) << Output();
 }
 
+// Not even what a thread takes.
+TEST_F(ProgramTest, WhereTheSystemHasNoMoreItEndsAsAsked) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Serve({"--backend=cpu", "--drain_grace=0s"});
+    const rlimit none = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    ASSERT_EQ(prlimit(pid_, RLIMIT_AS, &none, nullptr), 0);
+    kill(pid_, signal);
+    EXPECT_EQ(Wait(), 0) << Output();
+    fs::remove(folder_ / "ports");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(MiB, MemoryLimitTest, testing::Values(1024, 1536, 2048, 4096),
                          testing::PrintToStringParamName());
 
