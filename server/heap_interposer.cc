@@ -3,8 +3,10 @@
 //
 // What is defined here is what all libraries of the program call too: gRPC, OpenSSL, libmicrohttpd,
 // the C library itself (its manual, "Replacing malloc"). A function that is not defined here is the
-// C library's; its pieces are freed like all others. Not in programs with a sanitizer, which have
-// an allocator of their own.
+// C library's; its pieces are freed like all others. In the C library's place there may be another
+// allocator that is preloaded and has its __libc_malloc and the like, as tcmalloc has: so all forms
+// of operator new and delete are defined here, not only those that the others call. Not in programs
+// with a sanitizer, which have an allocator of their own.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -53,6 +55,11 @@ void* FromReserve(size_t bytes, size_t alignment = 1) {
       alignment <= ReserveRegion::kAlignment) {
     End();
   }
+  return piece;
+}
+
+void* Must(void* piece) {
+  if (piece == nullptr) std::__throw_bad_alloc();
   return piece;
 }
 
@@ -138,15 +145,50 @@ int posix_memalign(void** piece, size_t alignment, size_t bytes) noexcept {
 }  // extern "C"
 // NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
-// The other forms of the standard library call these, and free.
 void* operator new(size_t bytes) {
-  void* const piece = AllocateObject(std::max<size_t>(bytes, 1), HeapMayFail::Applies());
-  if (piece == nullptr) std::__throw_bad_alloc();
-  return piece;
+  return Must(AllocateObject(std::max<size_t>(bytes, 1), HeapMayFail::Applies()));
 }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+void* operator new(size_t bytes, const std::nothrow_t& /*no_throw*/) noexcept {
   return AllocateObject(std::max<size_t>(bytes, 1), true);
 }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return Must(AllocateAligned(static_cast<size_t>(alignment), std::max<size_t>(bytes, 1)));
+}
+void* operator new(size_t bytes, std::align_val_t alignment,
+                   const std::nothrow_t& /*no_throw*/) noexcept {
+  return AllocateAligned(static_cast<size_t>(alignment), std::max<size_t>(bytes, 1));
+}
+void* operator new[](size_t bytes) { return operator new(bytes); }
 void* operator new[](size_t bytes, const std::nothrow_t& no_throw) noexcept {
   return operator new(bytes, no_throw);
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return operator new(bytes, alignment);
+}
+void* operator new[](size_t bytes, std::align_val_t alignment,
+                     const std::nothrow_t& no_throw) noexcept {
+  return operator new(bytes, alignment, no_throw);
+}
+
+void operator delete(void* piece) noexcept { free(piece); }
+void operator delete(void* piece, size_t /*bytes*/) noexcept { free(piece); }
+void operator delete(void* piece, const std::nothrow_t& /*no_throw*/) noexcept { free(piece); }
+void operator delete(void* piece, std::align_val_t /*alignment*/) noexcept { free(piece); }
+void operator delete(void* piece, size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
+  free(piece);
+}
+void operator delete(void* piece, std::align_val_t /*alignment*/,
+                     const std::nothrow_t& /*no_throw*/) noexcept {
+  free(piece);
+}
+void operator delete[](void* piece) noexcept { free(piece); }
+void operator delete[](void* piece, size_t /*bytes*/) noexcept { free(piece); }
+void operator delete[](void* piece, const std::nothrow_t& /*no_throw*/) noexcept { free(piece); }
+void operator delete[](void* piece, std::align_val_t /*alignment*/) noexcept { free(piece); }
+void operator delete[](void* piece, size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
+  free(piece);
+}
+void operator delete[](void* piece, std::align_val_t /*alignment*/,
+                       const std::nothrow_t& /*no_throw*/) noexcept {
+  free(piece);
 }
