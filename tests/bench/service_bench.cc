@@ -5,7 +5,7 @@
 //   service_bench --smooth [--target=HOST:PORT] [--backend=NAME] [--json=FILE --commit=NAME]
 //     [--quick]
 //   service_bench --wire [--two_devices] --blockd=PROGRAM --blockctl=PROGRAM --grpc_bench=PROGRAM
-//     [--backend=NAME] [--seconds=S] [--json=FILE --commit=NAME] [--quick]
+//     [--tcmalloc=LIBRARY] [--backend=NAME] [--seconds=S] [--json=FILE --commit=NAME] [--quick]
 //
 // Without --target it starts a server in its own process. --router: a router in front of that
 // server; then only what a call costs through it is measured, beside direct calls. --quick: few
@@ -48,6 +48,8 @@ ABSL_FLAG(bool, two_devices, false, "With --wire: what two devices do that one d
 ABSL_FLAG(std::string, blockd, "", "With --wire: the server's program.");
 ABSL_FLAG(std::string, blockctl, "", "With --wire: the load's program.");
 ABSL_FLAG(std::string, grpc_bench, "", "With --wire: the program that measures gRPC itself.");
+ABSL_FLAG(std::string, tcmalloc, "",
+          "With --wire: tcmalloc's library, to preload for more rows; empty: without them.");
 ABSL_DECLARE_FLAG(std::string, backend);  // the server's own
 ABSL_FLAG(double, seconds, 1.5, "With --wire: of each row.");
 
@@ -282,6 +284,7 @@ int main(int argc, char** argv) {
                                           .blockctl = absl::GetFlag(FLAGS_blockctl),
                                           .grpc_bench = absl::GetFlag(FLAGS_grpc_bench),
                                           .backend = absl::GetFlag(FLAGS_backend),
+                                          .tcmalloc = absl::GetFlag(FLAGS_tcmalloc),
                                           .seconds = absl::GetFlag(FLAGS_seconds),
                                           .two_devices = absl::GetFlag(FLAGS_two_devices)};
     if (flags.quick) {

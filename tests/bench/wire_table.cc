@@ -99,20 +99,12 @@ class WireTable {
       Kalman();
       Uploads();
     }
-    {
-      const auto server = ServeQueues(3, ", three queues");
-      ManyUnaryCallers();
-      ManyKalmanCallers();
-    }
+    ManyCallersOfFourQueues("");
     {
       // A queue waits for its own connections, and what came is read into as few pieces as it can.
       const Variable poll("GRPC_POLL_STRATEGY", "poll");
       const Variable pieces("GRPC_EXPERIMENTS", "-tcp_read_chunks");
-      {
-        const auto server = ServeQueues(3, ", three queues, poll(2)");
-        ManyUnaryCallers();
-        ManyKalmanCallers();
-      }
+      ManyCallersOfFourQueues(", poll(2)");
       const int queues = Processors();
       const auto server =
           ServeQueues(queues, absl::StrCat(", ", queues, " queues that copy, poll(2)"), 1,
@@ -279,6 +271,18 @@ class WireTable {
     CompareWithEcho("64 callers without threads, 16 connections", words + " --async", 80000,
                     EchoOf(64, 16, kMpcBytes, "", client::AnswerQueue::count()),
                     "gRPC's echo of 8 KiB");
+  }
+
+  void ManyCallersOfFourQueues(const std::string& how) {
+    MeasureFourQueues(how);
+    if (options_.tcmalloc.empty()) return;
+    const Variable preload("LD_PRELOAD", options_.tcmalloc.c_str());
+    MeasureFourQueues(how + ", tcmalloc");
+  }
+  void MeasureFourQueues(const std::string& how) {
+    const auto server = ServeQueues(4, ", four queues" + how);
+    ManyUnaryCallers();
+    ManyKalmanCallers();
   }
 
   void ManyCallers() {

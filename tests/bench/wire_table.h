@@ -15,6 +15,7 @@ constexpr int64_t kUploadChunkBytes = int64_t{2} << 20;  // of a matrix, a messa
 struct WireOptions {
   std::string blockd, blockctl, grpc_bench;  // the programs
   std::string backend;                       // the server's --backend
+  std::string tcmalloc;                      // its library, for more rows; empty: without them
   double seconds = 1.5;                      // of each row
   int64_t kalman_blocks = 100;               // N of a smoother
   int64_t kalman_block_size = 256;           // n
