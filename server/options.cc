@@ -75,9 +75,9 @@ ABSL_FLAG(absl::Duration, max_inline_solve, Defaults().core.max_inline_solve,
           "caller, as 50us, while few ask; 0: none is.");
 ABSL_FLAG(absl::Duration, poll, Defaults().core.poll,
           "How long a thread that waits for requests, before a device or in shared memory, goes on "
-          "looking once nothing comes any more, as 200us, before it sleeps until it is woken; 0: "
-          "not at all. Negative: 200us, or 0 on fewer than 4 processors, where it would take one "
-          "from the work.");
+          "looking once nothing comes any more, as 500us, before it sleeps until it is woken, and "
+          "an eighth of that where a third came later; 0: not at all. Negative: 500us, or 0 "
+          "on fewer than 4 processors, where it would take one from the work.");
 ABSL_FLAG(absl::Duration, default_lease, Defaults().core.default_lease,
           "Time after its last use during which a factorization is not evicted, where the caller "
           "asks for none, as 10s.");
@@ -203,8 +203,9 @@ std::string DefaultName(int port) {
 }
 
 constexpr int64_t kMany = int64_t{1} << 30;
-// A little more than a call over TCP takes to come back after its answer.
-constexpr absl::Duration kPoll = absl::Microseconds(200);
+// A little more than a call over TCP takes to come back after its answer, and than a device takes
+// for most that is short.
+constexpr absl::Duration kPoll = absl::Microseconds(500);
 constexpr int32_t kFewProcessors = 4;
 constexpr int64_t kKiB = int64_t{1} << 10, kGiB = int64_t{1} << 30, kTiB = int64_t{1} << 40;
 

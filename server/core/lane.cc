@@ -32,10 +32,11 @@ void SetMayWorkHere(bool may) { may_work_here = may; }
 
 Lane::Lane(const Options& options, Clock* clock,
            absl::AnyInvocable<void(absl::Time) const> on_deadline)
-    : poll_(options.poll),
-      max_inline_(options.max_inline),
+    : max_inline_(options.max_inline),
       clock_(clock),
       on_deadline_(std::move(on_deadline)),
+      work_(options.poll),
+      done_(options.poll),
       scheduler_(options.limits) {
   feeder_ = std::thread([this] {
     NameThread("feeder");
@@ -51,7 +52,7 @@ Lane::~Lane() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = flush_ = true;
-    SignalWorkLocked();
+    work_.Signal();
   }
   feeder_.join();
   {
@@ -85,7 +86,7 @@ absl::Status Lane::Push(TaskPtr& task) {
     scheduler_.Push(std::move(task), now);
     if (!refines && RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
     // Else the thread looks at the queue when a flight is done.
-    if (flight == nullptr && HasRoomLocked()) SignalWorkLocked();
+    if (flight == nullptr && HasRoomLocked()) work_.Signal();
   }
   if (deadline != absl::InfiniteFuture()) on_deadline_(deadline);
   Answer(std::move(ended));
@@ -163,13 +164,13 @@ absl::Time Lane::EndExpired(absl::Time now) {
 
 void Lane::WakeOverdue() {
   absl::MutexLock lock(&mutex_);
-  if (!scheduler_.empty() && scheduler_.NextClose() <= clock_->Now()) SignalWorkLocked();
+  if (!scheduler_.empty() && scheduler_.NextClose() <= clock_->Now()) work_.Signal();
 }
 
 void Lane::Flush() {
   absl::MutexLock lock(&mutex_);
   flush_ = true;
-  SignalWorkLocked();
+  work_.Signal();
 }
 
 bool Lane::HasRoomLocked() const {
@@ -180,32 +181,28 @@ bool Lane::HasRoomLocked() const {
   return flights_.size() < kMostFlights && scheduler_.size() >= flying;
 }
 
-void Lane::SignalWorkLocked() {
-  signals_.fetch_add(1, std::memory_order_release);
-  work_.Signal();
-}
-
-// Looks without the lock whether there is a signal. False: it is time to sleep until there is one.
-bool Lane::PollLocked() {
-  const absl::Time until = std::max(fed_at_, last_end_) + poll_;
-  if (clock_->Now() >= until) return false;
-  const uint64_t seen = signals_.load(std::memory_order_relaxed);
+void Lane::AwaitLocked(Wait* wait) {
+  const absl::Time until = wait->since + wait->patience.left();
+  if (clock_->Now() >= until) return wait->condition.Wait(&mutex_);
+  const uint64_t seen = wait->signals.load(std::memory_order_relaxed);
   mutex_.Unlock();
-  while (signals_.load(std::memory_order_acquire) == seen && clock_->Now() < until) Relax();
+  while (wait->signals.load(std::memory_order_acquire) == seen && clock_->Now() < until) Relax();
   mutex_.Lock();
-  return true;
 }
 
 void Lane::Loop() {
+  bool idle = true;
   absl::MutexLock lock(&mutex_);
   while (!(stop_ && scheduler_.empty())) {
     const absl::Time now = clock_->Now();
     if (scheduler_.empty() || !HasRoomLocked()) {
-      if (!PollLocked()) work_.Wait(&mutex_);
+      idle = true;
+      AwaitLocked(&work_);
       continue;
     }
+    if (std::exchange(idle, false)) work_.patience.Came(now - work_.since);
     if (const absl::Time close = scheduler_.NextClose(); close > now && !flush_) {
-      clock_->WaitUntil(&mutex_, &work_, close);
+      clock_->WaitUntil(&mutex_, &work_.condition, close);
       continue;
     }
     std::vector<EndedWork> ended;
@@ -215,7 +212,7 @@ void Lane::Loop() {
     if (flight != nullptr) Run(flight);
     const absl::Time fed = clock_->Now();
     mutex_.Lock();
-    fed_at_ = fed;
+    work_.since = std::max(work_.since, fed);
   }
 }
 
@@ -252,16 +249,19 @@ void Lane::CompleteLoop() {
   for (;;) {
     Flight* const flight = flights_.empty() ? nullptr : flights_.front().get();
     if (flight != nullptr && flight->completion != nullptr) {
+      done_.patience.Came(clock_->Now() - done_.since);
       mutex_.Unlock();
       may_answer_here = flight->batch.size() <= kFewAnswers;
       flight->completion();
       may_answer_here = false;
       End(flight);
+      const absl::Time done = clock_->Now();
       mutex_.Lock();
+      done_.since = done;
     } else if (fed_ && flight == nullptr) {
       return;
     } else {
-      done_.Wait(&mutex_);
+      AwaitLocked(&done_);
     }
   }
 }
@@ -282,6 +282,7 @@ void Lane::End(Flight* flight) {
       inline_ = nullptr;
     } else {
       last_end_ = end;
+      work_.since = std::max(work_.since, end);
     }
     if (over->seconds > 0 && seconds > 0) {
       const double seen = std::clamp(seconds / over->seconds, kLeastCorrection, kMostCorrection);
@@ -289,14 +290,14 @@ void Lane::End(Flight* flight) {
     }
     // The one before it may have been in the way of its completion.
     if (!flights_.empty() || fed_) done_.Signal();
-    if ((stop_ || !scheduler_.empty()) && HasRoomLocked()) SignalWorkLocked();
+    if ((stop_ || !scheduler_.empty()) && HasRoomLocked()) work_.Signal();
     TaskPtr& first = over->batch[0];
     if (!first->unfinished) return;
     first->unfinished = false;
     // Whoever raises the flag looks for the task afterwards, under this lock.
     if (!first->ended(end)) {
       scheduler_.Push(std::move(first), end);
-      if (HasRoomLocked()) SignalWorkLocked();
+      if (HasRoomLocked()) work_.Signal();
       return;
     }
   }

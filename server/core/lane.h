@@ -24,6 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/core/clock.h"
+#include "server/core/patience.h"
 #include "server/core/scheduler.h"
 #include "server/core/task.h"
 
@@ -42,7 +43,7 @@ class Lane {
  public:
   struct Options {
     SchedulerLimits limits;
-    // How long the thread that feeds goes on looking for work once it had some; being woken takes
+    // How long the threads go on looking for work once they had some (Patience); being woken takes
     // longer than a small solve waits otherwise.
     absl::Duration poll;
     // What takes no longer, as predicted, and waits for nobody, Push runs and answers itself, where
@@ -82,10 +83,22 @@ class Lane {
     Operation::Completion completion;
   };
 
+  // What one of the two threads waits for; its fields are of the mutex.
+  struct Wait {
+    explicit Wait(absl::Duration poll) : patience(poll) {}
+    void Signal() {
+      signals.fetch_add(1, std::memory_order_release);
+      condition.Signal();
+    }
+    absl::CondVar condition;
+    std::atomic<uint64_t> signals = 0;
+    Patience patience;
+    absl::Time since = absl::InfinitePast();  // it had something to do last
+  };
+
   void Loop();
-  bool PollLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Tells the thread that feeds.
-  void SignalWorkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns when there may be a signal. Looks for one without the lock before it sleeps.
+  void AwaitLocked(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteLoop();
   bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the calling thread runs the only task there is, instead of the one that feeds.
@@ -99,19 +112,17 @@ class Lane {
   static void Answer(std::vector<EndedWork> ended);
   double RunningSecondsLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const absl::Duration poll_, max_inline_;
+  const absl::Duration max_inline_;
   Clock* const clock_;
   const absl::AnyInvocable<void(absl::Time) const> on_deadline_;
   mutable absl::Mutex mutex_;
-  absl::CondVar work_;  // for the thread that feeds the device
-  absl::CondVar done_;  // for the other one
+  Wait work_ ABSL_GUARDED_BY(mutex_);  // of the thread that feeds the device
+  Wait done_ ABSL_GUARDED_BY(mutex_);  // of the other one
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<Flight>> flights_ ABSL_GUARDED_BY(mutex_);  // in this order
   const Flight* inline_ ABSL_GUARDED_BY(mutex_) = nullptr;               // run by Push, alone
   absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();   // of a flight
   double correction_ ABSL_GUARDED_BY(mutex_) = 1;  // seconds over predicted seconds, of late
-  absl::Time fed_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when it last was
-  std::atomic<uint64_t> signals_ = 0;  // SignalWorkLocked so many times
   bool flush_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool fed_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is given to the device

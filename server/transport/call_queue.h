@@ -70,6 +70,8 @@ class CallQueue {
   void LookAtAll(absl::Time now);
   // Counts it as work, and hands it on.
   void Take(void* tag, bool ok);
+  // Whether there was more than one call at once since this was asked last.
+  bool HadCompany();
 
   const Options options_;
   grpc::AsyncGenericService service_;
@@ -77,6 +79,7 @@ class CallQueue {
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
+  bool company_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> worked_ = false;  // since somebody looked
   SteadyEvent stopping_;
   std::thread looking_;

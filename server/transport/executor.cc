@@ -18,7 +18,7 @@ bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
 
 Executor::Executor(const char* name, int threads, absl::Duration poll)
-    : name_(name), poll_(poll), awake_(threads) {
+    : name_(name), poll_(poll), patience_(poll), awake_(threads) {
   threads_.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -68,8 +68,9 @@ void Executor::AwaitWorkLocked() {
   if (looking_ || poll_ <= absl::ZeroDuration()) return SleepLocked();
   looking_ = true;
   const uint64_t seen = changes_.load(std::memory_order_relaxed);
+  const absl::Duration look = patience_.left();
   mutex_.Unlock();
-  const absl::Time until = SteadyNow() + poll_;
+  const absl::Time start = SteadyNow(), until = start + look;
   bool changed = false;
   while (!changed && SteadyNow() < until) {
     Relax();
@@ -78,6 +79,7 @@ void Executor::AwaitWorkLocked() {
   mutex_.Lock();
   looking_ = false;
   if (first_ == nullptr && !stopping_ && !changed) SleepLocked();
+  patience_.Came(SteadyNow() - start);
 }
 
 void Executor::Work() {

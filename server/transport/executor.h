@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/core/patience.h"
 
 namespace blockd::server {
 
@@ -33,7 +34,8 @@ class Executor {
     std::shared_ptr<Task> self_;  // while it waits
   };
 
-  // `poll`: how long one of them goes on looking for work, before it sleeps as the others do.
+  // `poll`: how long one of them goes on looking for work (Patience), before it sleeps as the
+  // others do.
   // `name`: of its threads, as of NameThread. Work that is looked for is short: a thread that is
   // awake is left one piece of it before another one is woken.
   explicit Executor(const char* name, int threads, absl::Duration poll = absl::ZeroDuration());
@@ -57,6 +59,7 @@ class Executor {
   Task* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Task* last_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Patience patience_ ABSL_GUARDED_BY(mutex_);     // of the one that looks
   bool looking_ ABSL_GUARDED_BY(mutex_) = false;  // one of them, without the lock
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;       // tasks
   int awake_ ABSL_GUARDED_BY(mutex_);             // threads, or about to be

@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "server/core/lane.h"
+#include "server/core/patience.h"
 #include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
@@ -28,6 +29,9 @@ constexpr absl::Duration kShareWindow = absl::Milliseconds(2);
 // where one of them could do alone.
 constexpr absl::Duration kWindow = absl::Milliseconds(10);
 constexpr double kCalm = 0.7;
+// How long they serve together in one go, at first; and twice as long again, where one alone was
+// not enough for so long.
+constexpr absl::Duration kFirst = absl::Milliseconds(40), kMost = absl::Milliseconds(640);
 // How much of a processor one takes at least that is held. Where others leave it less, it is held
 // if it took some so often in a row.
 constexpr double kBusy = 0.5, kSome = 0.05;
@@ -66,7 +70,7 @@ class Crowd {
   // Without an end so far.
   bool IsBusy() const { return finds_ > 0 && used_ - since_ >= ServingThreads::kCrowd; }
   // There was no end for too long, or finds took most of the time.
-  bool IsThere(absl::Time now) {
+  bool IsThere(absl::Time now, const std::function<bool()>& company) {
     if (finds_ >= kCrowdFinds && IsBusy()) return true;
     if (now - window_ < kShareWindow) return false;
     Ask(now);
@@ -75,7 +79,7 @@ class Crowd {
     window_ = now;
     used_then_ = used_;
     found_ = absl::ZeroDuration();
-    return much;
+    return company() && much;
   }
 
  private:
@@ -102,13 +106,17 @@ class Crowd {
 }  // namespace
 
 ServingThreads::ServingThreads(int threads, absl::Duration poll, grpc::CompletionQueue* queue,
-                               std::function<void(void* tag, bool ok)> take)
+                               std::function<void(void* tag, bool ok)> take,
+                               std::function<bool()> company)
     : spare_(threads == 1),
       poll_(poll),
       queue_(queue),
       take_(std::move(take)),
+      company_(std::move(company)),
       term_(spare_ ? 1 : 0),
-      window_(SteadyNow()) {
+      window_(SteadyNow()),
+      changed_(window_),
+      most_(kFirst) {
   absl::MutexLock lock(&mutex_);
   for (int i = 0; i < threads + (spare_ ? 1 : 0); ++i) {
     threads_.emplace_back([this, i] { Serve(/*alone=*/spare_ && i == 0); });
@@ -152,6 +160,7 @@ ServingThreads::End ServingThreads::ServeAlone() {
   void* tag = nullptr;
   bool ok = false;
   Crowd crowd;
+  Patience patience(poll_);
   absl::Time last = SteadyNow();  // an event
   const int64_t term = term_.load(std::memory_order_relaxed);
   while (!IsTogether(term) && term_.load(std::memory_order_relaxed) == term) {
@@ -161,6 +170,7 @@ ServingThreads::End ServingThreads::ServeAlone() {
       case grpc::CompletionQueue::SHUTDOWN:
         return End::kOver;
       case grpc::CompletionQueue::GOT_EVENT:
+        patience.Came(start - last);
         take_(tag, ok);
         last = SteadyNow();
         crowd.Find(start, last);
@@ -171,18 +181,22 @@ ServingThreads::End ServingThreads::ServeAlone() {
           crowd.FindNothing();
           SetMayWorkHere(true);
         }
-        if (now - last < poll_ || crowd.IsBusy()) break;
+        if (now - last < patience.left() || crowd.IsBusy()) break;
         if (!queue_->Next(&tag, &ok)) return End::kOver;
         start = SteadyNow();
+        patience.Came(start - last);
         crowd.FindNothing();
         take_(tag, ok);
         last = SteadyNow();
         crowd.Find(start, last);
         break;
     }
-    if (spare_ || !crowd.IsThere(last)) continue;
+    if (spare_ || !crowd.IsThere(last, company_)) continue;
     absl::MutexLock lock(&mutex_);
-    if (term_ == term && !over_) NextTerm();
+    if (term_ != term || over_) continue;
+    const absl::Duration alone = last - changed_;
+    most_ = alone < kFirst ? std::min(2 * most_, kMost) : kFirst;
+    NextTerm();
   }
   return End::kChange;
 }
@@ -238,7 +252,7 @@ bool ServingThreads::IsHeld() {
 }
 
 void ServingThreads::NextTerm() {
-  window_ = SteadyNow();
+  changed_ = window_ = SteadyNow();
   used_ = UsedSeconds();
   looks_then_ = -1;
   away_ = 0;
@@ -251,7 +265,7 @@ bool ServingThreads::LeaveOthers(absl::Time now) {
   // Once it is over some of them are no more.
   if (!over_ && together() && now - window_ >= kWindow) {
     const absl::Duration used = UsedSeconds();
-    calm = spare_ || used - used_ < kCalm * (now - window_);
+    calm = spare_ || used - used_ < kCalm * (now - window_) || now - changed_ >= most_;
     window_ = now;
     used_ = used;
     if (calm) NextTerm();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/core/lane.h"
+#include "server/core/patience.h"
 #include "server/core/relax.h"
 #include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
@@ -114,12 +115,16 @@ void ShmPoller::Sleep() {
 }
 
 void ShmPoller::Loop() {
+  Patience patience(poll_);
   absl::Time last = SteadyNow(), looked = last;
   while (!stop_) {
     const bool any = TakeSome();
     const absl::Time now = SteadyNow();
-    if (any) last = now;
-    if (any || now - last < poll_) {
+    if (any) {
+      patience.Came(now - last);
+      last = now;
+    }
+    if (any || now - last < patience.left()) {
       if (now - looked > kLookEvery) {
         Look(0);
         looked = now;
@@ -131,7 +136,7 @@ void ShmPoller::Loop() {
     }
     SetMayWorkHere(true);
     Sleep();
-    last = looked = SteadyNow();
+    looked = SteadyNow();
   }
 }
 

@@ -44,7 +44,9 @@ class Event {
 
 class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
  protected:
-  void Start(int threads) { serving_.emplace(threads, GetParam(), &queue_, Event::Take); }
+  void Start(int threads) {
+    serving_.emplace(threads, GetParam(), &queue_, Event::Take, [this] { return company_.load(); });
+  }
   void End() {
     if (!serving_) return;
     queue_.Shutdown();
@@ -111,6 +113,7 @@ class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
     EXPECT_TRUE(Eventually([&] { return over.load(); }));
   }
 
+  std::atomic<bool> company_ = true;
   grpc::CompletionQueue queue_;
   std::vector<std::unique_ptr<Event>> crowd_;  // until no thread is left that may still run one
   std::optional<ServingThreads> serving_;
@@ -160,6 +163,44 @@ TEST_P(ServingThreadsTest, OthersHelpInACrowdAndLeaveAfterIt) {
   ASSERT_TRUE(AwaitCalm());
   EXPECT_EQ(TakersOfACrowd([](size_t takers) { return takers == 3; }), 3u);
   EXPECT_TRUE(AwaitCalm());
+  End();
+}
+
+// One alone might have become enough.
+TEST_P(ServingThreadsTest, OthersLeaveACrowdFromTimeToTimeAndComeBack) {
+  Start(3);
+  ASSERT_TRUE(AwaitCalm());
+  const int64_t enough = serving_->changes() + 5;
+  TakersOfACrowd([&](size_t) { return serving_->changes() >= enough; });
+  EXPECT_GE(serving_->changes(), enough);
+  End();
+}
+
+// It waits for each answer, so that others would have nothing to do.
+TEST_P(ServingThreadsTest, OneCallerIsNoCrowd) {
+  company_ = false;
+  Start(3);
+  std::atomic<int> taken = 0;
+  Event event(&queue_, [&] {
+    const absl::Time until = absl::Now() + absl::Microseconds(1500);
+    while (absl::Now() < until) {
+    }
+    ++taken;
+  });
+  int asked = 0;
+  bool alone = false;
+  // A machine that is busy with something else may hold it up, so that others look for it.
+  for (int attempt = 0; attempt < 100 && !alone; ++attempt) {
+    ASSERT_TRUE(AwaitCalm());
+    const int64_t changes = serving_->changes();
+    for (int i = 0; i < 20; ++i) {
+      event.Ask();
+      ++asked;
+      ASSERT_TRUE(Eventually([&] { return taken == asked; }));
+    }
+    alone = serving_->changes() == changes;
+  }
+  EXPECT_TRUE(alone);
   End();
 }
 
