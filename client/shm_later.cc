@@ -1,9 +1,9 @@
 // The requests of a session that no thread waits for.
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "client/detached_thread.h"
 #include "client/shm_session.h"
 
 namespace blockd::client {
@@ -24,13 +24,16 @@ absl::StatusOr<ShmSession::LaterPtr> ShmSession::CallLater(const v1::ShmRequest&
   {
     absl::MutexLock lock(&mutex_);
     if (ended()) return absl::UnavailableError(why_);
+    if (!WakeThread()) {
+      return absl::ResourceExhaustedError(
+          "the system has no thread for calls that nobody waits for");
+    }
     ++laters_;
     if (free_.empty()) {
       unsent_.push_back(later);
     } else {
       PutLater(later);
     }
-    StartThread();
   }
   WakeServerIfAsleep();
   return later;
@@ -64,11 +67,14 @@ void ShmSession::LetGo() {
   has_work_.Signal();
 }
 
-void ShmSession::StartThread() {
-  if (runs_) return has_work_.Signal();
-  runs_ = true;
-  // Whoever lets go of the session last may be this thread, and cannot wait for it.
-  std::thread([self = shared_from_this()] { self->Run(); }).detach();
+bool ShmSession::WakeThread() {
+  if (runs_) {
+    has_work_.Signal();
+  } else {
+    // Whoever lets go of the session last may be this thread, and cannot wait for it.
+    runs_ = StartDetached([self = shared_from_this()] { self->Run(); });
+  }
+  return runs_;
 }
 
 void ShmSession::Finish(LaterPtr later, absl::StatusOr<v1::ShmReply> reply) {
