@@ -47,11 +47,9 @@ void* AnswerQueue::TagOf(Later& call) {
 absl::Status AnswerQueue::ServeLater() {
   absl::MutexLock lock(&mutex_);
   if (serves_later_) return absl::OkStatus();
-  if (!StartDetached([this] { RunLater(); })) {
-    return absl::ResourceExhaustedError("the system has no thread for calls that nobody waits for");
-  }
-  serves_later_ = true;
-  return absl::OkStatus();
+  const absl::Status started = StartDetached([this] { RunLater(); });
+  serves_later_ = started.ok();
+  return started;
 }
 
 void AnswerQueue::Await(Awaited& call, absl::Duration poll) {

@@ -159,9 +159,8 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
   // others wait for the queue's.
   void AttemptAgain() {
     if (connection_->shared_memory() == nullptr && !large_) return Attempt();
-    if (!StartDetached([self = shared_from_this()] { self->Attempt(); })) {
-      done_(absl::ResourceExhaustedError("the system has no thread to try the call again"));
-    }
+    const absl::Status started = StartDetached([self = shared_from_this()] { self->Attempt(); });
+    if (!started.ok()) done_(started);
   }
 
   // The restoration may take longer than this call has.

@@ -220,7 +220,7 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Fac
     self->to_release_.push_back({held.handle, held.route, until});
     if (std::exchange(self->releasing_, true)) return;
   }
-  if (!StartDetached([self] { self->ReleaseAll(); })) {  // the next one may find a thread
+  if (!StartDetached([self] { self->ReleaseAll(); }).ok()) {  // the next one may find a thread
     absl::MutexLock lock(&self->mutex_);
     self->releasing_ = false;
   }

@@ -6,13 +6,13 @@
 
 namespace blockd::client {
 
-bool StartDetached(std::function<void()> run) {
+absl::Status StartDetached(std::function<void()> run) {
   try {
     std::thread(std::move(run)).detach();
   } catch (const std::system_error&) {
-    return false;
+    return absl::ResourceExhaustedError("no thread can be started");
   }
-  return true;
+  return absl::OkStatus();
 }
 
 }  // namespace blockd::client

@@ -4,10 +4,12 @@
 
 #include <functional>
 
+#include "absl/status/status.h"
+
 namespace blockd::client {
 
-// Runs it on a thread of its own. False: the system has none left.
-bool StartDetached(std::function<void()> run);
+// Runs it on a thread of its own. RESOURCE_EXHAUSTED: the system has none left.
+absl::Status StartDetached(std::function<void()> run);
 
 }  // namespace blockd::client
 

@@ -124,7 +124,8 @@ void Healer::Restore(int64_t seen, const absl::Status& why, Done done) {
         connection_->CountRestores({.waited = 1});
         if (std::exchange(running_, true)) return;
         connection_->BeginRestore();
-        if (StartDetached([self = shared_from_this()] { self->Run(); })) return;
+        const absl::Status started = StartDetached([self = shared_from_this()] { self->Run(); });
+        if (started.ok()) return;
         // Nobody else waits: a restoration would be running.
         connection_->EndRestore();
         running_ = false;
@@ -132,7 +133,7 @@ void Healer::Restore(int64_t seen, const absl::Status& why, Done done) {
         waiters_.clear();
         ++counters_.failures;
         connection_->CountRestores({.failures = 1});
-        refused = Failed(absl::ResourceExhaustedError("no thread can be started"), why);
+        refused = Failed(started, why);
       }
     }
   }

@@ -24,10 +24,7 @@ absl::StatusOr<ShmSession::LaterPtr> ShmSession::CallLater(const v1::ShmRequest&
   {
     absl::MutexLock lock(&mutex_);
     if (ended()) return absl::UnavailableError(why_);
-    if (!WakeThread()) {
-      return absl::ResourceExhaustedError(
-          "the system has no thread for calls that nobody waits for");
-    }
+    if (absl::Status awake = WakeThread(); !awake.ok()) return awake;
     ++laters_;
     if (free_.empty()) {
       unsent_.push_back(later);
@@ -67,14 +64,15 @@ void ShmSession::LetGo() {
   has_work_.Signal();
 }
 
-bool ShmSession::WakeThread() {
+absl::Status ShmSession::WakeThread() {
   if (runs_) {
     has_work_.Signal();
-  } else {
-    // Whoever lets go of the session last may be this thread, and cannot wait for it.
-    runs_ = StartDetached([self = shared_from_this()] { self->Run(); });
+    return absl::OkStatus();
   }
-  return runs_;
+  // Whoever lets go of the session last may be this thread, and cannot wait for it.
+  const absl::Status started = StartDetached([self = shared_from_this()] { self->Run(); });
+  runs_ = started.ok();
+  return started;
 }
 
 void ShmSession::Finish(LaterPtr later, absl::StatusOr<v1::ShmReply> reply) {

@@ -99,8 +99,8 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   void WakeNextReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // shm_later.cc
-  // False: it does not run, and the system has none.
-  bool WakeThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // RESOURCE_EXHAUSTED: it does not run, and the system has none.
+  absl::Status WakeThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);  // the thread
   void PutLater(const LaterPtr& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Finish(LaterPtr later, absl::StatusOr<v1::ShmReply> reply)

@@ -152,7 +152,7 @@ void* operator new(size_t bytes, const std::nothrow_t& /*no_throw*/) noexcept {
   return AllocateObject(std::max<size_t>(bytes, 1), true);
 }
 void* operator new(size_t bytes, std::align_val_t alignment) {
-  return Must(AllocateAligned(static_cast<size_t>(alignment), std::max<size_t>(bytes, 1)));
+  return Must(operator new(bytes, alignment, std::nothrow));
 }
 void* operator new(size_t bytes, std::align_val_t alignment,
                    const std::nothrow_t& /*no_throw*/) noexcept {

@@ -19,7 +19,7 @@ class Patience {
   // Work has come so long after there was none, looked for or not.
   void Came(absl::Duration after) {
     if (after >= most_) {
-      vain_ = std::min(vain_ + kVain, kMost);
+      vain_ = std::min(vain_ + kVain, kWorst);
     } else if (after >= most_ / kPart) {
       vain_ = std::max(vain_ - 1, 0);
     }
@@ -27,7 +27,7 @@ class Patience {
   absl::Duration left() const { return vain_ < kEnough ? most_ : most_ / kPart; }
 
  private:
-  static constexpr int kPart = 8, kVain = 2, kEnough = 6, kMost = 8;
+  static constexpr int kPart = 8, kVain = 2, kEnough = 6, kWorst = 8;
 
   const absl::Duration most_;
   int vain_ = 0;  // kVain for each look in vain, less one for each that was not

@@ -18,7 +18,7 @@ bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
 
 Executor::Executor(const char* name, int threads, absl::Duration poll)
-    : name_(name), poll_(poll), patience_(poll), awake_(threads) {
+    : name_(name), patience_(poll), awake_(threads) {
   threads_.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -46,7 +46,7 @@ void Executor::Post(std::shared_ptr<Task> task) {
 }
 
 void Executor::WakeLocked() {
-  const int enough = poll_ > absl::ZeroDuration() ? kShortTasks * awake_ : waking_;
+  const int enough = patience_.left() > absl::ZeroDuration() ? kShortTasks * awake_ : waking_;
   if (waiting_ <= enough || awake_ == static_cast<int>(threads_.size())) return;
   ++awake_;
   ++waking_;
@@ -65,10 +65,10 @@ void Executor::SleepLocked() {
 
 // Something may be there then, or not.
 void Executor::AwaitWorkLocked() {
-  if (looking_ || poll_ <= absl::ZeroDuration()) return SleepLocked();
+  const absl::Duration look = patience_.left();
+  if (looking_ || look <= absl::ZeroDuration()) return SleepLocked();
   looking_ = true;
   const uint64_t seen = changes_.load(std::memory_order_relaxed);
-  const absl::Duration look = patience_.left();
   mutex_.Unlock();
   const absl::Time start = SteadyNow(), until = start + look;
   bool changed = false;

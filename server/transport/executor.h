@@ -53,7 +53,6 @@ class Executor {
   void WakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const char* const name_;
-  const absl::Duration poll_;
   absl::Mutex mutex_;
   absl::CondVar wake_;  // something is posted, or it stops
   Task* first_ ABSL_GUARDED_BY(mutex_) = nullptr;

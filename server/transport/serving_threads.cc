@@ -79,7 +79,7 @@ class Crowd {
     window_ = now;
     used_then_ = used_;
     found_ = absl::ZeroDuration();
-    return company() && much;
+    return company() && much;  // asked each time, so that it says what was since the last
   }
 
  private:

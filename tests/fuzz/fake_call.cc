@@ -84,7 +84,7 @@ void PostedTasks::WaitForOne() {
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
 Executor::Executor(const char* name, int threads, absl::Duration poll)
-    : name_(name), poll_(poll), patience_(poll), awake_(threads) {}
+    : name_(name), patience_(poll), awake_(threads) {}
 Executor::~Executor() = default;
 void Executor::Post(std::shared_ptr<Task> task) { ThePosted().Add(std::move(task)); }
 

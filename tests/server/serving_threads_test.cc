@@ -42,6 +42,13 @@ class Event {
   std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Takes a processor so long, as a call's work does.
+void Work(absl::Duration time) {
+  const absl::Time until = absl::Now() + time;
+  while (absl::Now() < until) {
+  }
+}
+
 class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
  protected:
   void Start(int threads) {
@@ -66,9 +73,7 @@ class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
     crowd_.resize(4);
     for (std::unique_ptr<Event>& event : crowd_) {
       event = std::make_unique<Event>(&queue_, [&] {
-        const absl::Time until = absl::Now() + absl::Microseconds(50);
-        while (absl::Now() < until) {  // a call's work
-        }
+        Work(absl::Microseconds(50));
         {
           absl::MutexLock lock(&mutex);
           by.insert(std::this_thread::get_id());
@@ -182,9 +187,7 @@ TEST_P(ServingThreadsTest, OneCallerIsNoCrowd) {
   Start(3);
   std::atomic<int> taken = 0;
   Event event(&queue_, [&] {
-    const absl::Time until = absl::Now() + absl::Microseconds(1500);
-    while (absl::Now() < until) {
-    }
+    Work(absl::Microseconds(1500));
     ++taken;
   });
   int asked = 0;
@@ -209,9 +212,7 @@ TEST_P(ServingThreadsTest, OthersHelpTheOneThatHasLittleTimeLeft) {
   Start(3);
   std::atomic<int> taken = 0;
   Event event(&queue_, [&] {
-    const absl::Time until = absl::Now() + absl::Microseconds(1500);
-    while (absl::Now() < until) {
-    }
+    Work(absl::Microseconds(1500));
     ++taken;
   });
   int asked = 0;
