@@ -43,7 +43,7 @@ class Event {
 };
 
 // Takes a processor so long, as a call's work does.
-void Work(absl::Duration time) {
+void BeBusy(absl::Duration time) {
   const absl::Time until = absl::Now() + time;
   while (absl::Now() < until) {
   }
@@ -73,7 +73,7 @@ class ServingThreadsTest : public ::testing::TestWithParam<absl::Duration> {
     crowd_.resize(4);
     for (std::unique_ptr<Event>& event : crowd_) {
       event = std::make_unique<Event>(&queue_, [&] {
-        Work(absl::Microseconds(50));
+        BeBusy(absl::Microseconds(50));
         {
           absl::MutexLock lock(&mutex);
           by.insert(std::this_thread::get_id());
@@ -187,7 +187,7 @@ TEST_P(ServingThreadsTest, OneCallerIsNoCrowd) {
   Start(3);
   std::atomic<int> taken = 0;
   Event event(&queue_, [&] {
-    Work(absl::Microseconds(1500));
+    BeBusy(absl::Microseconds(1500));
     ++taken;
   });
   int asked = 0;
@@ -212,7 +212,7 @@ TEST_P(ServingThreadsTest, OthersHelpTheOneThatHasLittleTimeLeft) {
   Start(3);
   std::atomic<int> taken = 0;
   Event event(&queue_, [&] {
-    Work(absl::Microseconds(1500));
+    BeBusy(absl::Microseconds(1500));
     ++taken;
   });
   int asked = 0;
