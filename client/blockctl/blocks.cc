@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/blockctl/text.h"
 
 namespace blockd::blockctl {
 namespace {
@@ -85,24 +88,70 @@ absl::Status CheckCoupling(const Array& diagonal, const Array* coupling) {
   return absl::OkStatus();
 }
 
-bool IsBlockTridiagonal(const SparseMatrix& matrix, int64_t n, const Entry** outside) {
-  for (const Entry& e : matrix.entries) {
-    if (e.row / n - e.column / n > 1) {
-      *outside = &e;
-      return false;
-    }
-  }
-  return true;
-}
-
 absl::Status CheckFits(int64_t rows, int64_t n) {
+  constexpr char kAdvice[] =
+      ": it has no narrow band in this order; reorder it (reverse "
+      "Cuthill-McKee) first";
+  if (n > kMaxBlockSize) {
+    return Invalid(absl::StrCat("blocks of ", n, " are larger than ", kMaxBlockSize, kAdvice));
+  }
   const double bytes = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * sizeof(double);
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  if (bytes <= memory && n <= kMaxBlockSize) return absl::OkStatus();
-  return Invalid(absl::StrCat("blocks of ", n, " make ", std::llround(bytes / (1 << 20)),
-                              " MiB of this matrix: it has no narrow band in this order; reorder "
-                              "it (reverse Cuthill-McKee) first"));
+  if (bytes <= memory) return absl::OkStatus();
+  return Invalid(absl::StrCat("blocks of ", n, " make ", BytesText(bytes), " of this matrix of ",
+                              rows, " rows, and this machine has ", BytesText(memory), kAdvice));
+}
+
+// The last entry of each column that has one, which is the farthest from the diagonal.
+std::vector<const Entry*> LastOfColumns(std::span<const Entry> entries) {
+  std::vector<const Entry*> last;
+  for (const Entry& e : entries) {
+    if (!last.empty() && last.back()->column == e.column) {
+      last.back() = &e;
+    } else {
+      last.push_back(&e);
+    }
+  }
+  return last;
+}
+
+bool IsOutside(const Entry& e, int64_t n) { return e.row / n - e.column / n > 1; }
+
+// The first of them that lies outside of blocks of n; null if none does.
+const Entry* FindOutside(const std::vector<const Entry*>& last, int64_t n) {
+  const auto found =
+      std::find_if(last.begin(), last.end(), [&](const Entry* e) { return IsOutside(*e, n); });
+  return found == last.end() ? nullptr : *found;
+}
+
+int64_t DetectBlockSize(const std::vector<const Entry*>& last, int64_t rows) {
+  int64_t band = 0;
+  for (const Entry* e : last) band = std::max(band, e->row - e->column);
+  // Two neighbouring blocks of n hold a band of 2n - 1 at most, and of n at least.
+  int64_t smallest = std::max<int64_t>(1, (band + 2) / 2);
+  const Entry* outside = nullptr;  // what ruled out the last size often rules out the next
+  while (smallest <= kMaxBlockSize && ((outside != nullptr && IsOutside(*outside, smallest)) ||
+                                       (outside = FindOutside(last, smallest)) != nullptr)) {
+    ++smallest;
+  }
+  const int64_t end = std::min({rows, 2 * std::min(smallest, kMaxBlockSize), kMaxBlockSize});
+  for (int64_t n = smallest; n <= end; ++n) {
+    if (rows % n == 0 && FindOutside(last, n) == nullptr) return n;
+  }
+  return smallest;
+}
+
+// 1, or the element of the diagonal that is nearest to it. No norm of A or of inv(A) grows by an
+// element between those of its diagonal.
+double PaddingValue(std::span<const Entry> entries) {
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  for (const Entry& e : entries) {
+    if (e.row != e.column || !(e.value > 0) || !std::isfinite(e.value)) continue;
+    least = std::min(least, e.value);
+    most = std::max(most, e.value);
+  }
+  return most > 0 ? std::min(std::max(1.0, least), most) : 1.0;
 }
 
 }  // namespace
@@ -157,47 +206,49 @@ absl::Status AddBorder(const Array& border, const Array& corner, Blocks* blocks)
   return absl::OkStatus();
 }
 
+double Blocks::padding_log_determinant() const {
+  return static_cast<double>(padding) * std::log(padding_value);
+}
+
 int64_t DetectBlockSize(const SparseMatrix& matrix) {
-  int64_t band = 0;
-  for (const Entry& e : matrix.entries) band = std::max(band, e.row - e.column);
-  const Entry* outside = nullptr;
-  // Two neighbouring blocks of n hold a band of 2n - 1 at most. Larger blocks than a server takes
-  // are not looked for: a prime number of rows, which is a word in a file, would take for ever.
-  const int64_t end = std::min(matrix.rows, kMaxBlockSize + 1);
-  for (int64_t n = std::max<int64_t>(1, (band + 2) / 2); n < end; ++n) {
-    if (matrix.rows % n == 0 && IsBlockTridiagonal(matrix, n, &outside)) return n;
-  }
-  return matrix.rows;
+  return DetectBlockSize(LastOfColumns(matrix.entries), matrix.rows);
 }
 
 namespace {
 
-absl::StatusOr<Blocks> BlocksOfChain(const SparseMatrix& matrix, int64_t block_size) {
-  const int64_t n = block_size > 0 ? block_size : DetectBlockSize(matrix);
-  if (matrix.rows % n != 0) {
-    return Invalid(absl::StrCat("--block_size=", n, " does not divide the ", matrix.rows, " rows"));
+absl::StatusOr<Blocks> BlocksOfChain(std::span<const Entry> entries, int64_t rows,
+                                     int64_t block_size) {
+  const std::vector<const Entry*> last = LastOfColumns(entries);
+  const int64_t n = block_size > 0 ? block_size : DetectBlockSize(last, rows);
+  if (block_size > 0 && rows % n != 0) {
+    return Invalid(absl::StrCat("--block_size=", n, " does not divide the ", rows, " rows"));
   }
-  const Entry* outside = nullptr;
-  if (!IsBlockTridiagonal(matrix, n, &outside)) {
+  const Entry* outside = n <= kMaxBlockSize ? FindOutside(last, n) : nullptr;
+  if (outside != nullptr) {
     return Invalid(absl::StrCat("not block tridiagonal with blocks of ", n, ": entry (",
                                 outside->row + 1, ", ", outside->column + 1,
                                 ") is outside; without --block_size the smallest is found"));
   }
-  if (absl::Status status = CheckFits(matrix.rows, n); !status.ok()) return status;
+  if (absl::Status status = CheckFits(rows, n); !status.ok()) return status;
   Blocks blocks;
-  blocks.num_blocks = matrix.rows / n;
+  blocks.num_blocks = (rows + n - 1) / n;
   blocks.block_size = n;
+  blocks.padding = blocks.num_blocks * n - rows;
   blocks.diagonal.resize(blocks.num_blocks * n * n * sizeof(double));
   blocks.coupling.resize((blocks.num_blocks - 1) * n * n * sizeof(double));
   double* diagonal = reinterpret_cast<double*>(blocks.diagonal.data());
   double* coupling = reinterpret_cast<double*>(blocks.coupling.data());
-  for (const Entry& e : matrix.entries) {
+  for (const Entry& e : entries) {
     const int64_t i = e.column / n, r = e.row % n, c = e.column % n;
     if (e.row / n > i) {
       coupling[(i * n + c) * n + r] = e.value;
     } else {
       diagonal[(i * n + c) * n + r] = diagonal[(i * n + r) * n + c] = e.value;
     }
+  }
+  if (blocks.padding > 0) blocks.padding_value = PaddingValue(entries);
+  for (int64_t r = n - blocks.padding; r < n; ++r) {
+    diagonal[((blocks.num_blocks - 1) * n + r) * n + r] = blocks.padding_value;
   }
   return blocks;
 }
@@ -210,95 +261,27 @@ absl::StatusOr<Blocks> BlocksFromSparse(const SparseMatrix& matrix, int64_t bloc
     return Invalid(absl::StrCat("--arrow_size=", arrow_size, " of ", matrix.rows,
                                 " rows, expected less, and at most ", kMaxArrowSize));
   }
-  SparseMatrix chain{matrix.rows - arrow_size, {}};
-  std::vector<Entry> border;
-  for (const Entry& e : matrix.entries) {
-    (e.row < chain.rows ? chain.entries : border).push_back(e);
-  }
-  absl::StatusOr<Blocks> blocks = BlocksOfChain(chain, block_size);
-  if (!blocks.ok() || arrow_size == 0) return blocks;
+  if (arrow_size == 0) return BlocksOfChain(matrix.entries, matrix.rows, block_size);
+  const int64_t chain_rows = matrix.rows - arrow_size;
+  std::vector<Entry> chain, border;
+  for (const Entry& e : matrix.entries) (e.row < chain_rows ? chain : border).push_back(e);
+  absl::StatusOr<Blocks> blocks = BlocksOfChain(chain, chain_rows, block_size);
+  if (!blocks.ok()) return blocks;
+  const int64_t width = blocks->num_blocks * blocks->block_size;
   blocks->arrow_size = arrow_size;
-  blocks->border.resize(chain.rows * arrow_size * sizeof(double));
+  blocks->border.resize(width * arrow_size * sizeof(double));
   blocks->corner.resize(arrow_size * arrow_size * sizeof(double));
   auto* const rows = reinterpret_cast<double*>(blocks->border.data());
   auto* const corner = reinterpret_cast<double*>(blocks->corner.data());
   for (const Entry& e : border) {
-    const int64_t r = e.row - chain.rows;
-    if (e.column < chain.rows) {
-      rows[r * chain.rows + e.column] = e.value;
+    const int64_t r = e.row - chain_rows;
+    if (e.column < chain_rows) {
+      rows[r * width + e.column] = e.value;
     } else {
-      corner[(e.column - chain.rows) * arrow_size + r] = e.value;
+      corner[(e.column - chain_rows) * arrow_size + r] = e.value;
     }
   }
   return blocks;
-}
-
-Array Columns::ToMatrix() const {
-  Array array;
-  array.scalar = scalar;
-  array.shape = {rows, count};
-  array.fortran_order = true;
-  array.data = data;
-  return array;
-}
-
-Array Columns::ToArray() const {
-  Array array = ToMatrix();
-  array.shape = shape;
-  // Block rows stand one after another in C order, and in Fortran order they do not.
-  array.fortran_order = shape.size() == 2 && shape[0] == rows;
-  if (!array.fortran_order && count > 1) {
-    const int64_t width = client::ScalarBytes(scalar);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < count; ++c) {
-        std::copy_n(&data[(c * rows + r) * width], width, &array.data[(r * count + c) * width]);
-      }
-    }
-  }
-  return array;
-}
-
-absl::StatusOr<Columns> ColumnsFromArray(const Array& array, int64_t num_blocks, int64_t block_size,
-                                         int64_t arrow_size) {
-  const int64_t rows = num_blocks * block_size + arrow_size;
-  const std::vector<int64_t>& shape = array.shape;
-  const bool by_rows = !shape.empty() && shape.size() <= 2 && shape[0] == rows;
-  const bool by_blocks = arrow_size == 0 && (shape.size() == 2 || shape.size() == 3) &&
-                         shape[0] == num_blocks && shape[1] == block_size;
-  if ((!by_rows && !by_blocks) || array.size() == 0) {
-    const std::string blocks =
-        absl::StrCat(", or by block rows ", ShapeText({num_blocks, block_size}), " or (",
-                     num_blocks, ", ", block_size, ", d)");
-    return Invalid(absl::StrCat("the right-hand sides have the shape ", ShapeText(shape),
-                                ", expected ", ShapeText({rows}), " or (", rows, ", d), ",
-                                arrow_size == 0 ? "N*n = " : "N*n + p = ", rows, " rows",
-                                arrow_size == 0 ? blocks : ""));
-  }
-  Columns columns;
-  columns.scalar = array.scalar;
-  columns.rows = rows;
-  columns.count = array.size() / rows;
-  columns.shape = shape;
-  columns.data.resize(array.data.size());
-  // Row i n + j of column c.
-  const int64_t d = columns.count;
-  const int64_t count = by_rows ? rows : num_blocks, n = by_rows ? 1 : block_size;
-  int64_t step_i = n * d, step_j = d, step_c = 1;
-  if (array.fortran_order) {
-    step_i = 1;
-    step_j = num_blocks;
-    step_c = rows;
-  }
-  const int64_t width = client::ScalarBytes(array.scalar);
-  std::byte* out = columns.data.data();
-  for (int64_t c = 0; c < d; ++c) {
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        out = std::copy_n(&array.data[(i * step_i + j * step_j + c * step_c) * width], width, out);
-      }
-    }
-  }
-  return columns;
 }
 
 }  // namespace blockd::blockctl

@@ -70,13 +70,18 @@ struct Outcome {
   double seconds = 0;  // as seen here
 };
 
+std::string PaddingText(int64_t rows) {
+  return rows > 0 ? absl::StrCat(" with ", rows, rows == 1 ? " row" : " rows", " of padding") : "";
+}
+
 void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
   const std::optional<double>& log_determinant = outcome.log_determinant;
   if (JsonAsked()) {
     JsonWriter json;
-    json.BeginObject().Field("handle", HandleText(outcome.name.handle, outcome.name.route));
+    json.BeginObject().Field("handle",
+                             HandleText(outcome.name.handle, outcome.name.route, blocks.padding));
     json.Field("num_blocks", blocks.num_blocks).Field("block_size", blocks.block_size);
-    json.Field("arrow_size", blocks.arrow_size);
+    json.Field("arrow_size", blocks.arrow_size).Field("padding", blocks.padding);
     json.Field("scalar", ScalarText(blocks.scalar)).Field("found", outcome.found);
     if (outcome.factor_bytes > 0) json.Field("factor_bytes", outcome.factor_bytes);
     if (log_determinant) json.Field("log_determinant", *log_determinant);
@@ -86,10 +91,10 @@ void WriteOutcome(const Blocks& blocks, const Outcome& outcome) {
     WriteCost(outcome.cost, json);
     return Print(json.EndObject().text() + "\n");
   }
-  Print(HandleText(outcome.name.handle, outcome.name.route) + "\n");
-  Note(absl::StrFormat("%s N=%d n=%d %s%s%s in %s (%s)", outcome.found ? "found" : "factored",
+  Print(HandleText(outcome.name.handle, outcome.name.route, blocks.padding) + "\n");
+  Note(absl::StrFormat("%s N=%d n=%d %s%s%s%s in %s (%s)", outcome.found ? "found" : "factored",
                        blocks.num_blocks, blocks.block_size, ScalarText(blocks.scalar),
-                       BorderText(blocks.arrow_size),
+                       BorderText(blocks.arrow_size), PaddingText(blocks.padding),
                        outcome.factor_bytes > 0
                            ? ", " + BytesText(static_cast<double>(outcome.factor_bytes)) + " held,"
                            : "",
@@ -108,13 +113,13 @@ absl::Status RunFactor(const std::vector<std::string>& arguments) {
   if (!client.ok()) return client.status();
   const absl::Time start = absl::Now();
   absl::StatusOr<client::FactorResult> result = client->Factor(blocks->view(), *options);
-  if (!result.ok()) return result.status();
+  if (!result.ok()) return OfMatrix(*blocks, result.status());
   // The next command of the script uses it, so it is not released here.
   const client::Factorization made = result->handle.Detach();
   WriteOutcome(*blocks, {{made.handle, made.route},
                          result->factor_bytes,
                          result->found,
-                         result->log_determinant,
+                         WithoutPadding(*blocks, result->log_determinant),
                          result->conditioning,
                          result->cost,
                          absl::ToDoubleSeconds(absl::Now() - start)});
@@ -138,9 +143,10 @@ absl::Status RunRefactor(const std::vector<std::string>& arguments) {
   held.arrow_size = blocks->arrow_size;
   const absl::StatusOr<client::RefactorResult> result =
       client->Refactor(held, blocks->view(), *options);
-  if (!result.ok()) return result.status();
-  WriteOutcome(*blocks, {*name, 0, false, result->log_determinants[0], result->conditioning[0],
-                         result->cost, absl::ToDoubleSeconds(absl::Now() - start)});
+  if (!result.ok()) return OfMatrix(*blocks, result.status());
+  WriteOutcome(*blocks,
+               {*name, 0, false, WithoutPadding(*blocks, result->log_determinants[0]),
+                result->conditioning[0], result->cost, absl::ToDoubleSeconds(absl::Now() - start)});
   return absl::OkStatus();
 }
 

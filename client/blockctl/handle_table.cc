@@ -39,21 +39,30 @@ client::Conditioning ConditioningOf(const v1::FactorizationInfo& info) {
 
 }  // namespace
 
-std::string HandleText(const std::string& handle, const std::string& route) {
-  return absl::StrCat(absl::BytesToHexString(handle), route.empty() ? "" : "@", route);
+std::string HandleText(const std::string& handle, const std::string& route, int64_t padding) {
+  return absl::StrCat(absl::BytesToHexString(handle),
+                      padding == 0 ? "" : absl::StrCat("+", padding), route.empty() ? "" : "@",
+                      route);
 }
 
 absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
-  const auto& [hex, route] = parts;
+  const auto& [name, route] = parts;
+  const std::pair<std::string, std::string> padded = absl::StrSplit(name, absl::MaxSplits('+', 1));
+  const auto& [hex, rows] = padded;
+  int64_t padding = 0;
   bool valid = !hex.empty() && hex.size() % 2 == 0 && route.size() <= kMaxRouteBytes;
   for (const char c : hex) valid = valid && absl::ascii_isxdigit(c);
   for (const char c : route) valid = valid && absl::ascii_isgraph(c);
   if (text.find('@') != std::string::npos && route.empty()) valid = false;
+  if (name.find('+') != std::string::npos) {
+    valid = valid && absl::SimpleAtoi(rows, &padding) && padding > 0;
+  }
   if (!valid) {
-    return UsageError(absl::StrCat("\"", text,
-                                   "\" is no handle: expected hexadecimal digits, or those and "
-                                   "@ROUTE, as `blockctl factor` and `blockctl list` print them"));
+    return UsageError(
+        absl::StrCat("\"", text,
+                     "\" is no handle: expected hexadecimal digits, with +ROWS or "
+                     "@ROUTE or both, as `blockctl factor` and `blockctl list` print them"));
   }
   std::string bytes;
   for (size_t i = 0; i < hex.size(); i += 2) {
@@ -62,7 +71,7 @@ absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text) {
       bytes.push_back(static_cast<char>(byte));
     }
   }
-  return RoutedHandle{bytes, route};
+  return RoutedHandle{bytes, route, padding};
 }
 
 std::string HandleHeading() {

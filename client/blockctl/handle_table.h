@@ -2,6 +2,7 @@
 #ifndef BLOCKD_CLIENT_BLOCKCTL_HANDLE_TABLE_H_
 #define BLOCKD_CLIENT_BLOCKCTL_HANDLE_TABLE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,13 @@ namespace blockd::blockctl {
 struct RoutedHandle {
   std::string handle;
   std::string route{};
+  int64_t padding = 0;  // rows of the last block that the matrix does not have
 };
 
-// Written as HEX, or HEX@ROUTE. A usage error for what is none.
-std::string HandleText(const std::string& handle, const std::string& route = {});
+// Written as HEX, or HEX@ROUTE; with padding as HEX+ROWS, or HEX+ROWS@ROUTE. A usage error for what
+// is none.
+std::string HandleText(const std::string& handle, const std::string& route = {},
+                       int64_t padding = 0);
 absl::StatusOr<RoutedHandle> ParseHandle(const std::string& text);
 
 // A line each under a heading; empty if there are none. All are held along `route`.

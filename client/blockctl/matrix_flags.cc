@@ -3,12 +3,16 @@
 #include <optional>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "blockd/client/errors.h"
+#include "client/blockctl/cost_text.h"
 #include "client/blockctl/exit_code.h"
 #include "client/blockctl/files.h"
 #include "client/blockctl/matrix_market.h"
 #include "client/blockctl/npy.h"
+#include "client/blockctl/text.h"
 
 ABSL_FLAG(std::string, diagonal, "",
           ".npy file of the diagonal blocks A(i,i), shape (N, n, n), float64 or float32. Only the "
@@ -19,11 +23,14 @@ ABSL_FLAG(std::string, coupling_form, "subdiagonal",
           "Which blocks --coupling holds: subdiagonal, A(i+1,i), or superdiagonal, A(i,i+1).");
 ABSL_FLAG(
     std::string, matrix, "",
-    "Matrix Market file (.mtx, coordinate, real, symmetric or general) of the whole matrix, in "
-    "place of --diagonal and --coupling.");
+    "Matrix Market file (.mtx, real, symmetric or general) of the whole matrix, in place of "
+    "--diagonal and --coupling. A symmetric file has one triangle. The triangles of a general one "
+    "may differ by rounding, and the lower one counts.");
 ABSL_FLAG(
     int64_t, block_size, 0,
-    "n. With --matrix: rows of a block; 0 finds the smallest that makes it block tridiagonal. "
+    "n. With --matrix: rows of a block, a divisor of its rows; 0 finds the smallest that makes it "
+    "block tridiagonal, and fills up the last block if need be: right-hand sides and solutions "
+    "have the rows of the matrix all the same. "
     "With `bench`: rows of a block of the problem, 0 means 8.");
 
 ABSL_FLAG(
@@ -122,17 +129,39 @@ absl::StatusOr<Array> ReadRhs(const std::string& path) {
   return absl::EndsWith(path, ".mtx") ? ReadColumns(path) : ReadNpy(path);
 }
 
-absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array, int64_t num_blocks,
-                                   int64_t block_size, int64_t arrow_size) {
-  const int64_t rows = num_blocks * block_size + arrow_size;
+absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array,
+                                   const MatrixShape& shape) {
+  const int64_t rows = shape.padding_row() + shape.arrow_size;
   if (absl::EndsWith(path, ".mtx") && array.shape[0] != rows) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": the right-hand sides have ", array.shape[0], " rows, expected ",
-                     arrow_size == 0 ? "N*n = " : "N*n + p = ", rows));
+                     RowsText(rows, shape.arrow_size, shape.padding)));
   }
-  absl::StatusOr<Columns> columns = ColumnsFromArray(array, num_blocks, block_size, arrow_size);
+  absl::StatusOr<Columns> columns =
+      ColumnsFromArray(array, shape.num_blocks, shape.block_size, shape.arrow_size, shape.padding);
   if (!columns.ok()) return InFile(path, columns.status());
   return columns;
+}
+
+std::optional<double> WithoutPadding(const Blocks& blocks, std::optional<double> log_determinant) {
+  if (!log_determinant.has_value()) return log_determinant;
+  return *log_determinant - blocks.padding_log_determinant();
+}
+
+absl::Status OfMatrix(const Blocks& blocks, const absl::Status& status) {
+  const std::optional<v1::InsufficientMemory> memory = client::GetInsufficientMemory(status);
+  if (!memory.has_value()) return status;
+  absl::Status named(
+      status.code(),
+      absl::StrCat("N=", blocks.num_blocks, " blocks of n=", blocks.block_size,
+                   BorderText(blocks.arrow_size), " need ",
+                   BytesText(static_cast<double>(memory->asked_bytes())), " of the server's ",
+                   BytesText(static_cast<double>(memory->total_bytes())), ", of which ",
+                   BytesText(static_cast<double>(memory->free_bytes())), " are free and ",
+                   BytesText(static_cast<double>(memory->evictable_bytes())), " evictable"));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
+  return named;
 }
 
 absl::Status WriteSolution(const std::string& path, const Columns& solution) {

@@ -1,73 +1,32 @@
 #include "client/blockctl/matrix_market.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <unordered_map>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/blockctl/files.h"
+#include "client/blockctl/number_lines.h"
 
 namespace blockd::blockctl {
 namespace {
 
 // Relative to the larger of the two; what writing 10 decimal digits may do to equal numbers.
 constexpr double kSymmetryTolerance = 1e-9;
-
-// Reads numbers line by line and knows where it is.
-class Lines {
- public:
-  explicit Lines(std::string_view text) : rest_(text) {}
-
-  // The next line that is neither empty nor a comment; false at the end.
-  bool Next() {
-    while (NextRaw()) {
-      if (line_.empty() || line_[0] == '%') continue;
-      if (line_.find_first_not_of(" \t\r") != std::string_view::npos) return true;
-    }
-    return false;
-  }
-  bool NextRaw() {
-    if (rest_.empty()) return false;
-    const size_t end = std::min(rest_.find('\n'), rest_.size());
-    line_ = rest_.substr(0, end);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
-    ++number_;
-    return true;
-  }
-  std::string_view line() const { return line_; }
-
-  // The next number of this line.
-  template <typename T>
-  bool Take(T* value) {
-    const size_t begin = std::min(line_.find_first_not_of(" \t\r"), line_.size());
-    line_.remove_prefix(begin);
-    if (!line_.empty() && line_[0] == '+') line_.remove_prefix(1);
-    const auto [end, error] = std::from_chars(line_.data(), line_.data() + line_.size(), *value);
-    if (error != std::errc() || end == line_.data()) return false;
-    line_.remove_prefix(end - line_.data());
-    return line_.empty() || absl::ascii_isspace(line_[0]);
-  }
-  bool AtEnd() const { return line_.find_first_not_of(" \t\r") == std::string_view::npos; }
-
-  absl::Status Bad(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat("line ", number_, ": ", what));
-  }
-
- private:
-  std::string_view rest_;
-  std::string_view line_;
-  int64_t number_ = 0;
-};
+// Relative to the rows' largest elements; what rounding may do to the elements of M' W M.
+constexpr double kRoundingTolerance = 16 * std::numeric_limits<double>::epsilon();
 
 struct Banner {
   bool coordinate = false;
   bool symmetric = false;
 };
 
-absl::StatusOr<Banner> ReadBanner(Lines& lines) {
+absl::StatusOr<Banner> ReadBanner(NumberLines& lines) {
   if (!lines.NextRaw()) return lines.Bad("the file is empty");
   const std::vector<std::string> words = absl::StrSplit(
       absl::AsciiStrToLower(absl::string_view(lines.line().data(), lines.line().size())),
@@ -91,9 +50,30 @@ bool Before(const Entry& a, const Entry& b) {
   return a.column != b.column ? a.column < b.column : a.row < b.row;
 }
 
+// Sorts by column and row, in linear time where most columns have an entry.
+void Sort(int64_t columns, std::vector<Entry>& entries) {
+  if (std::is_sorted(entries.begin(), entries.end(), Before)) return;
+  if (columns > static_cast<int64_t>(entries.size())) {
+    std::sort(entries.begin(), entries.end(), Before);
+    return;
+  }
+  std::vector<int64_t> begin(columns + 1);  // where the next entry of each column goes
+  for (const Entry& e : entries) ++begin[e.column + 1];
+  for (int64_t c = 0; c < columns; ++c) begin[c + 1] += begin[c];
+  std::vector<Entry> sorted(entries.size());
+  for (const Entry& e : entries) sorted[begin[e.column]++] = e;
+  entries = std::move(sorted);
+  int64_t first = 0;
+  for (int64_t c = 0; c < columns; ++c) {  // now its end
+    const auto from = entries.begin() + first, to = entries.begin() + begin[c];
+    if (!std::is_sorted(from, to, Before)) std::sort(from, to, Before);
+    first = begin[c];
+  }
+}
+
 // Sorts by column and row and adds up entries of one place.
-void SortAndSum(std::vector<Entry>& entries) {
-  std::sort(entries.begin(), entries.end(), Before);
+void SortAndSum(int64_t columns, std::vector<Entry>& entries) {
+  Sort(columns, entries);
   size_t kept = 0;
   for (const Entry& entry : entries) {
     if (kept > 0 && !Before(entries[kept - 1], entry)) {
@@ -105,55 +85,141 @@ void SortAndSum(std::vector<Entry>& entries) {
   entries.resize(kept);
 }
 
-// OK if the entry and the one across the diagonal are equal, as far as written digits go.
-absl::Status CheckPair(int64_t row, int64_t column, double value, double across) {
-  if (std::abs(value - across) <=
-      kSymmetryTolerance * std::max(std::abs(value), std::abs(across))) {
-    return absl::OkStatus();
+// The entries of a file, those above the diagonal mirrored to below it.
+struct Halves {
+  std::vector<Entry> lower, upper;
+};
+
+// The largest magnitude of each row that has an entry.
+std::unordered_map<int64_t, double> RowScales(const Halves& halves) {
+  std::unordered_map<int64_t, double> scales;
+  for (const std::vector<Entry>* half : {&halves.lower, &halves.upper}) {
+    for (const Entry& e : *half) {
+      for (const int64_t row : {e.row, e.column}) {
+        double& scale = scales[row];
+        scale = std::max(scale, std::abs(e.value));
+      }
+    }
   }
-  return absl::InvalidArgumentError(absl::StrCat("not symmetric: entry (", row + 1, ", ",
-                                                 column + 1, ") is ", value, ", (", column + 1,
-                                                 ", ", row + 1, ") is ", across));
+  return scales;
 }
 
-// The lower triangle of a matrix given in full, which must equal the upper one.
-absl::Status KeepLower(std::vector<Entry>& entries) {
-  std::vector<Entry> lower, mirrored;
-  for (const Entry& e : entries) {
-    if (e.row >= e.column) lower.push_back(e);
-    if (e.row < e.column) mirrored.push_back({e.column, e.row, e.value});
-  }
-  SortAndSum(lower);
-  SortAndSum(mirrored);
-  size_t m = 0;
-  for (const Entry& e : lower) {
-    if (e.row == e.column) continue;
-    for (; m < mirrored.size() && Before(mirrored[m], e); ++m) {
-      const Entry& alone = mirrored[m];
-      absl::Status status = CheckPair(alone.column, alone.row, alone.value, 0);
-      if (!status.ok()) return status;
+// OK if each entry and the one across the diagonal are equal, as far as rounding and written
+// digits go.
+absl::Status CheckSymmetric(const Halves& halves) {
+  std::unordered_map<int64_t, double> scales;  // needed for few matrices
+  auto lower = halves.lower.begin(), upper = halves.upper.begin();
+  while (lower != halves.lower.end() || upper != halves.upper.end()) {
+    const bool has_lower =
+        upper == halves.upper.end() || (lower != halves.lower.end() && !Before(*upper, *lower));
+    const bool has_upper =
+        lower == halves.lower.end() || (upper != halves.upper.end() && !Before(*lower, *upper));
+    const Entry place = has_lower ? *lower : *upper;
+    const double below = has_lower ? (lower++)->value : 0;
+    const double above = has_upper ? (upper++)->value : 0;
+    const double apart = std::abs(below - above);
+    if (place.row == place.column ||
+        apart <= kSymmetryTolerance * std::max(std::abs(below), std::abs(above))) {
+      continue;
     }
-    const bool both = m < mirrored.size() && !Before(e, mirrored[m]);
-    absl::Status status = CheckPair(e.row, e.column, e.value, both ? mirrored[m].value : 0);
-    if (!status.ok()) return status;
-    m += both;
+    if (scales.empty()) scales = RowScales(halves);
+    const double scale = std::sqrt(scales[place.row]) * std::sqrt(scales[place.column]);
+    if (apart <= kRoundingTolerance * scale) continue;
+    const std::string here =
+        absl::StrCat("(", place.row + 1, ", ", place.column + 1, ") is ", below);
+    const std::string there =
+        absl::StrCat("(", place.column + 1, ", ", place.row + 1, ") is ", above);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "not symmetric: entry ", has_lower ? here : there, ", ", has_lower ? there : here));
   }
-  for (; m < mirrored.size(); ++m) {
-    const Entry& alone = mirrored[m];
-    absl::Status status = CheckPair(alone.column, alone.row, alone.value, 0);
-    if (!status.ok()) return status;
-  }
-  entries = std::move(lower);
   return absl::OkStatus();
+}
+
+absl::Status ReadEntry(NumberLines& lines, int64_t rows, Entry* e) {
+  if (!lines.Take(&e->row) || !lines.Take(&e->column) || !lines.Take(&e->value) || !lines.AtEnd()) {
+    return lines.Bad("expected `ROW COLUMN VALUE`, of numbers that a double has");
+  }
+  if (e->row < 1 || e->row > rows || e->column < 1 || e->column > rows) {
+    return lines.Bad(absl::StrCat("entry (", e->row, ", ", e->column, ") is outside of 1..", rows));
+  }
+  --e->row;
+  --e->column;
+  return absl::OkStatus();
+}
+
+// The line of a symmetric file that has the place (row, column) after a line has (column, row).
+absl::Status BothTriangles(std::string_view text, int64_t rows, const Entry& place) {
+  NumberLines lines(text);
+  if (!ReadBanner(lines).ok()) return lines.Bad("a banner is expected");
+  lines.Next();
+  Entry first;
+  int64_t first_line = 0;
+  for (Entry e; lines.Next() && ReadEntry(lines, rows, &e).ok();) {
+    if (std::minmax(e.row, e.column) != std::minmax(place.row, place.column)) continue;
+    if (first_line == 0) {
+      first = e;
+      first_line = lines.number();
+    } else if (e.row != first.row) {
+      return lines.Bad(absl::StrCat("entry (", e.row + 1, ", ", e.column + 1,
+                                    ") of a symmetric matrix, whose line ", first_line, " has (",
+                                    first.row + 1, ", ", first.column + 1,
+                                    "): expected one triangle, or `general`"));
+    }
+  }
+  return lines.Bad("expected one triangle of a symmetric matrix");
+}
+
+// The one triangle that a symmetric file has, wherever its entries stand.
+absl::StatusOr<std::vector<Entry>> MergeHalves(std::string_view text, int64_t rows,
+                                               Halves& halves) {
+  if (halves.upper.empty()) return std::move(halves.lower);
+  std::vector<Entry> merged(halves.lower.size() + halves.upper.size());
+  std::merge(halves.lower.begin(), halves.lower.end(), halves.upper.begin(), halves.upper.end(),
+             merged.begin(), Before);
+  const auto twice = std::adjacent_find(
+      merged.begin(), merged.end(), [](const Entry& a, const Entry& b) { return !Before(a, b); });
+  if (twice != merged.end()) return BothTriangles(text, rows, *twice);
+  return merged;
+}
+
+// The lower triangle of an array, column by column.
+absl::StatusOr<SparseMatrix> ParseDenseTriangle(NumberLines& lines, int64_t text_bytes) {
+  int64_t rows = 0, columns = 0;
+  if (!lines.Next() || !lines.Take(&rows) || !lines.Take(&columns) || !lines.AtEnd()) {
+    return lines.Bad("expected `ROWS COLUMNS`");
+  }
+  if (rows < 1 || rows != columns) {
+    return lines.Bad(absl::StrCat("a matrix of ", rows, " x ", columns, ", expected a square one"));
+  }
+  if (rows > text_bytes) return lines.Bad("the file ends before its numbers");
+  SparseMatrix matrix;
+  matrix.rows = rows;
+  for (Entry e; e.column < rows; ++e.column) {
+    for (e.row = e.column; e.row < rows; ++e.row) {
+      if (!lines.Next()) {
+        return lines.Bad(absl::StrCat("the file ends after ", matrix.entries.size(),
+                                      " numbers, expected a lower triangle of ", rows, " rows"));
+      }
+      if (!lines.Take(&e.value) || !lines.AtEnd()) return lines.Bad("expected one number");
+      matrix.entries.push_back(e);
+    }
+  }
+  if (lines.Next()) return lines.Bad("more than the numbers of a lower triangle");
+  return matrix;
 }
 
 }  // namespace
 
 absl::StatusOr<SparseMatrix> ParseSparse(std::string_view text) {
-  Lines lines(text);
+  NumberLines lines(text);
   const absl::StatusOr<Banner> banner = ReadBanner(lines);
   if (!banner.ok()) return banner.status();
-  if (!banner->coordinate) return lines.Bad("an array file; a matrix must be a coordinate file");
+  if (!banner->coordinate && banner->symmetric) {
+    return ParseDenseTriangle(lines, static_cast<int64_t>(text.size()));
+  }
+  if (!banner->coordinate) {
+    return lines.Bad("a general array file; a matrix must be a coordinate file, or symmetric");
+  }
   int64_t rows = 0, columns = 0, count = 0;
   if (!lines.Next() || !lines.Take(&rows) || !lines.Take(&columns) || !lines.Take(&count)) {
     return lines.Bad("expected `ROWS COLUMNS ENTRIES`");
@@ -162,32 +228,32 @@ absl::StatusOr<SparseMatrix> ParseSparse(std::string_view text) {
     return lines.Bad(absl::StrCat("a matrix of ", rows, " x ", columns, ", expected a square one"));
   }
   if (count < 0) return lines.Bad(absl::StrCat(count, " entries"));
-  SparseMatrix matrix;
-  matrix.rows = rows;
+  Halves halves;
   // No more than the text can hold: a line has at least 6 characters.
-  matrix.entries.reserve(std::min<int64_t>(count, static_cast<int64_t>(text.size()) / 6 + 1));
+  halves.lower.reserve(std::min<int64_t>(count, static_cast<int64_t>(text.size()) / 6 + 1));
   for (int64_t k = 0; k < count; ++k) {
     Entry e;
     if (!lines.Next()) {
       return lines.Bad(absl::StrCat("the file ends after ", k, " of ", count, " entries"));
     }
-    if (!lines.Take(&e.row) || !lines.Take(&e.column) || !lines.Take(&e.value) || !lines.AtEnd()) {
-      return lines.Bad("expected `ROW COLUMN VALUE`");
-    }
-    if (e.row < 1 || e.row > rows || e.column < 1 || e.column > rows) {
-      return lines.Bad(absl::StrCat("entry (", e.row, ", ", e.column, ") is outside of 1..", rows));
-    }
-    --e.row;
-    --e.column;
-    if (banner->symmetric && e.row < e.column) std::swap(e.row, e.column);
-    matrix.entries.push_back(e);
+    if (absl::Status status = ReadEntry(lines, rows, &e); !status.ok()) return status;
+    const bool below = e.row >= e.column;
+    if (!below) std::swap(e.row, e.column);
+    (below ? halves.lower : halves.upper).push_back(e);
   }
   if (lines.Next()) return lines.Bad(absl::StrCat("more than the ", count, " entries announced"));
-  if (!banner->symmetric) {
-    if (absl::Status status = KeepLower(matrix.entries); !status.ok()) return status;
-  } else {
-    SortAndSum(matrix.entries);
+  SortAndSum(rows, halves.lower);
+  SortAndSum(rows, halves.upper);
+  SparseMatrix matrix;
+  matrix.rows = rows;
+  if (banner->symmetric) {
+    absl::StatusOr<std::vector<Entry>> merged = MergeHalves(text, rows, halves);
+    if (!merged.ok()) return merged.status();
+    matrix.entries = *std::move(merged);
+    return matrix;
   }
+  if (absl::Status status = CheckSymmetric(halves); !status.ok()) return status;
+  matrix.entries = std::move(halves.lower);
   return matrix;
 }
 
@@ -200,7 +266,7 @@ absl::StatusOr<SparseMatrix> ReadSparse(const std::string& path) {
 }
 
 absl::StatusOr<Array> ParseColumns(std::string_view text) {
-  Lines lines(text);
+  NumberLines lines(text);
   const absl::StatusOr<Banner> banner = ReadBanner(lines);
   if (!banner.ok()) return banner.status();
   if (banner->coordinate || banner->symmetric) {

@@ -1,5 +1,5 @@
-// Matrix Market files: coordinate (real or integer, general or symmetric) for matrices, array (real
-// or integer, general) for right-hand sides and solutions.
+// Matrix Market files: coordinate (real or integer, general or symmetric) or array (symmetric) for
+// matrices, array (general) for right-hand sides and solutions. Exponents may be Fortran's.
 #ifndef BLOCKD_CLIENT_BLOCKCTL_MATRIX_MARKET_H_
 #define BLOCKD_CLIENT_BLOCKCTL_MATRIX_MARKET_H_
 
@@ -26,8 +26,9 @@ struct SparseMatrix {
   std::vector<Entry> entries;
 };
 
-// INVALID_ARGUMENT with the line where the file is wrong, and for a general matrix that is not
-// symmetric, the place where it is not.
+// INVALID_ARGUMENT with the line where the file is wrong, which includes the second triangle of a
+// symmetric file, and for a general matrix that is not symmetric, the place where it is not. The
+// triangles of a general matrix may differ by rounding; the lower one counts.
 absl::StatusOr<SparseMatrix> ReadSparse(const std::string& path);
 absl::StatusOr<SparseMatrix> ParseSparse(std::string_view text);
 

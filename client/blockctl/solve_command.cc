@@ -94,9 +94,9 @@ absl::StatusOr<Solved> SolveWithMatrix(const client::SolverClient& client, const
           : client.FactorSolve(blocks.view(), Input<float>(rhs), Output<float>(solution), options,
                                factor);
   client.AwaitReleases(absl::Seconds(5));  // what a large FactorSolve held for a moment
-  if (!result.ok()) return result.status();
+  if (!result.ok()) return OfMatrix(blocks, result.status());
   return Solved{result->backward_error, result->backward_error_bound, result->refinements,
-                result->log_determinant, std::move(result->cost)};
+                WithoutPadding(blocks, result->log_determinant), std::move(result->cost)};
 }
 
 double ValueAt(const Columns& columns, int64_t index) {
@@ -162,19 +162,33 @@ absl::Status CheckUsage(const std::vector<std::string>& arguments) {
   return out.empty() ? absl::OkStatus() : CheckName(out, "out");
 }
 
+// The right-hand sides of --rhs, with zeros in the rows of the padding.
+absl::StatusOr<Columns> PaddedRhs(const Array& array, const MatrixShape& shape) {
+  absl::StatusOr<Columns> rhs = RhsColumns(absl::GetFlag(FLAGS_rhs), array, shape);
+  if (!rhs.ok() || shape.padding == 0) return rhs;
+  return rhs->WithRows(shape.padding_row(), shape.padding);
+}
+
+void DropPadding(const MatrixShape& shape, Columns& solution) {
+  if (shape.padding > 0) solution = solution.WithoutRows(shape.padding_row(), shape.padding);
+}
+
 // Each reads what it needs, connects and solves. `start`: when the server was first asked.
 absl::StatusOr<Solved> RunWithMatrix(const Array& array, const client::SolveOptions& options,
                                      Columns& solution, absl::Time& start) {
   const absl::StatusOr<Blocks> blocks = ReadMatrix();
   if (!blocks.ok()) return blocks.status();
-  const absl::StatusOr<Columns> rhs = RhsColumns(
-      absl::GetFlag(FLAGS_rhs), array, blocks->num_blocks, blocks->block_size, blocks->arrow_size);
+  const MatrixShape shape{blocks->num_blocks, blocks->block_size, blocks->arrow_size,
+                          blocks->padding};
+  absl::StatusOr<Columns> rhs = PaddedRhs(array, shape);
   if (!rhs.ok()) return rhs.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
   solution = *rhs;
   start = absl::Now();
-  return SolveWithMatrix(*client, *blocks, *rhs, options, solution);
+  absl::StatusOr<Solved> solved = SolveWithMatrix(*client, *blocks, *rhs, options, solution);
+  DropPadding(shape, solution);
+  return solved;
 }
 
 absl::StatusOr<Solved> RunWithHandle(const Array& array, const client::SolveOptions& options,
@@ -186,12 +200,19 @@ absl::StatusOr<Solved> RunWithHandle(const Array& array, const client::SolveOpti
   start = absl::Now();
   const absl::StatusOr<client::Factorization> factorization = Find(*client, *handle);
   if (!factorization.ok()) return factorization.status();
-  const absl::StatusOr<Columns> rhs =
-      RhsColumns(absl::GetFlag(FLAGS_rhs), array, factorization->num_blocks,
-                 factorization->block_size, factorization->arrow_size);
+  if (handle->padding >= factorization->block_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a padding of ", handle->padding, " rows, and blocks of ",
+                     factorization->block_size, "; name the handle as `factor` printed it"));
+  }
+  const MatrixShape shape{factorization->num_blocks, factorization->block_size,
+                          factorization->arrow_size, handle->padding};
+  absl::StatusOr<Columns> rhs = PaddedRhs(array, shape);
   if (!rhs.ok()) return rhs.status();
   solution = *rhs;
-  return SolveWithHandle(*client, *factorization, *rhs, options, solution);
+  absl::StatusOr<Solved> solved = SolveWithHandle(*client, *factorization, *rhs, options, solution);
+  DropPadding(shape, solution);
+  return solved;
 }
 
 absl::Status RunSolve(const std::vector<std::string>& arguments) {

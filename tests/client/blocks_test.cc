@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "engine/problems/problems.h"
@@ -216,10 +218,88 @@ TEST(BlocksTest, AnEntryTwoBlocksAwayIsOutsideAndNamed) {
   EXPECT_EQ(DetectBlockSize(matrix), 3);
 }
 
-// A prime number of rows has no smaller blocks, which are not looked for one by one.
+// Blocks of the bandwidth that do not divide the rows are padded; a divisor that is little larger
+// needs no padding.
+TEST(BlocksTest, BlocksAreNoLargerThanTheBand) {
+  const auto size = [](int64_t rows, int64_t band) {
+    SparseMatrix matrix{rows, {}};
+    for (int64_t c = 0; c < rows; ++c) {
+      for (int64_t r = c; r <= std::min(c + band, rows - 1); ++r)
+        matrix.entries.push_back({r, c, 1});
+    }
+    return DetectBlockSize(matrix);
+  };
+  EXPECT_EQ(size(1, 0), 1);
+  EXPECT_EQ(size(7, 1), 1);
+  EXPECT_EQ(size(7, 2), 2);
+  EXPECT_EQ(size(15, 2), 3);
+  EXPECT_EQ(size(35, 2), 2);  // of 5 and 7
+  EXPECT_EQ(size(4003, 2), 2);
+  EXPECT_EQ(size(47, 8), 8);
+  EXPECT_EQ(size(48, 9), 12);
+  EXPECT_EQ(size(7, 6), 7);  // as one block
+}
+
+TEST(BlocksTest, PaddingIsADiagonalAtTheEndOfTheLastBlock) {
+  SparseMatrix matrix{5, {}};
+  for (int64_t c = 0; c < 5; ++c) {
+    matrix.entries.push_back({c, c, 40.0 + static_cast<double>(c)});
+    for (int64_t r = c + 1; r <= std::min<int64_t>(c + 2, 4); ++r) {
+      matrix.entries.push_back({r, c, static_cast<double>(10 * r + c)});
+    }
+  }
+  const auto blocks = BlocksFromSparse(matrix, 0);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  EXPECT_EQ(blocks->num_blocks, 3);
+  EXPECT_EQ(blocks->block_size, 2);
+  EXPECT_EQ(blocks->padding, 1);
+  EXPECT_EQ(blocks->rows(), 5);
+  EXPECT_EQ(Numbers(blocks->diagonal),
+            (std::vector<double>{40, 10, 10, 41, 42, 32, 32, 43, 44, 0, 0, 40}));
+  EXPECT_EQ(Numbers(blocks->coupling), (std::vector<double>{20, 0, 21, 31, 42, 0, 43, 0}));
+  EXPECT_EQ(blocks->padding_log_determinant(), std::log(40.0));
+  EXPECT_THAT(BlocksFromSparse(matrix, 2).status().ToString(), HasSubstr("does not divide"));
+}
+
+TEST(BlocksTest, PaddingIsNearestToOneOfWhatIsOnTheDiagonal) {
+  const auto value = [](double first, double last) {
+    SparseMatrix matrix{5, {{0, 0, first}, {2, 0, 0.5}, {4, 4, last}}};
+    matrix.entries.insert(matrix.entries.begin() + 2, {3, 1, 0.5});
+    return BlocksFromSparse(matrix, 0)->padding_value;
+  };
+  EXPECT_EQ(value(1e-9, 1e9), 1);
+  EXPECT_EQ(value(3, 2), 2);
+  EXPECT_EQ(value(0.25, 0.5), 0.5);
+  EXPECT_EQ(value(-1, 0), 1);
+  EXPECT_EQ(value(std::numeric_limits<double>::quiet_NaN(), 3), 3);
+  EXPECT_EQ(value(std::numeric_limits<double>::infinity(), 3), 3);
+}
+
+TEST(BlocksTest, ABorderComesAfterThePadding) {
+  SparseMatrix matrix{6,
+                      {{0, 0, 4},
+                       {2, 0, 1},
+                       {5, 0, 7},
+                       {1, 1, 4},
+                       {3, 1, 1},
+                       {2, 2, 4},
+                       {4, 2, 1},
+                       {3, 3, 4},
+                       {4, 4, 4},
+                       {5, 4, 8},
+                       {5, 5, 9}}};
+  const auto blocks = BlocksFromSparse(matrix, 0, 1);
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  EXPECT_EQ(blocks->num_blocks, 3);
+  EXPECT_EQ(blocks->padding, 1);
+  EXPECT_EQ(blocks->rows(), 6);
+  EXPECT_EQ(Numbers(blocks->border), (std::vector<double>{7, 0, 0, 0, 8, 0}));
+  EXPECT_EQ(Numbers(blocks->corner), (std::vector<double>{9}));
+}
+
 TEST(BlocksTest, AHugeMatrixIsRefusedAtOnce) {
   constexpr int64_t kPrime = 1'000'000'000'000'000'003;
-  EXPECT_EQ(DetectBlockSize({kPrime, {{2, 0, 1}}}), kPrime);
+  EXPECT_EQ(DetectBlockSize({kPrime, {{2, 0, 1}}}), 2);
   EXPECT_THAT(BlocksFromSparse({kPrime, {{2, 0, 1}}}, 0).status().ToString(), HasSubstr("reorder"));
 }
 
@@ -287,6 +367,27 @@ TEST(ColumnsTest, Float32IsMovedAsItIs) {
   EXPECT_EQ(columns->ToArray().scalar, client::Scalar::kFloat32);
   EXPECT_EQ(columns->ToArray().data, array.data);
   EXPECT_EQ(columns->ToMatrix().scalar, client::Scalar::kFloat32);
+}
+
+TEST(ColumnsTest, RowsOfPaddingComeAndGo) {
+  const Array array = MakeArray({3, 2}, {1, 2, 3, 4, 5, 6}, true);
+  for (const int64_t arrow_size : {0, 1}) {
+    const auto columns = ColumnsFromArray(array, 2, 2, arrow_size, 1 + arrow_size);
+    ASSERT_TRUE(columns.ok()) << columns.status();
+    EXPECT_EQ(columns->rows, 3);
+    const int64_t at = 3 - arrow_size;
+    const Columns wider = columns->WithRows(at, 2);
+    EXPECT_EQ(wider.rows, 5);
+    EXPECT_EQ(Numbers(wider.data), arrow_size == 0
+                                       ? (std::vector<double>{1, 2, 3, 0, 0, 4, 5, 6, 0, 0})
+                                       : (std::vector<double>{1, 2, 0, 0, 3, 4, 5, 0, 0, 6}));
+    const Columns again = wider.WithoutRows(at, 2);
+    EXPECT_EQ(again.rows, 3);
+    EXPECT_EQ(again.data, columns->data);
+  }
+  // By blocks there are other rows.
+  EXPECT_THAT(ColumnsFromArray(MakeArray({2, 2}, {1, 2, 3, 4}), 2, 2, 0, 1).status().ToString(),
+              HasSubstr("N*n less the padding = 3"));
 }
 
 TEST(ColumnsTest, BlocksOfOneRowAreRows) {

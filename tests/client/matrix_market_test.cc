@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/blockctl/files.h"
 #include "tests/support/temp_folder.h"
 
@@ -15,6 +19,7 @@ namespace {
 
 using test::TempFolder;
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string ErrorOf(const std::string& text) {
@@ -78,6 +83,117 @@ TEST(MatrixMarketTest, SaysTheLineThatIsWrong) {
   EXPECT_THAT(ErrorOf(kSymmetric + "2 2 1\n1 1 4 0\n"), HasSubstr("ROW COLUMN VALUE"));
   EXPECT_THAT(ErrorOf(kSymmetric + "9999999999 9999999999 9999999999\n1 1 1\n"),
               HasSubstr("after 1 of"));
+}
+
+TEST(MatrixMarketTest, BothTrianglesOfASymmetricFileAreRefused) {
+  EXPECT_THAT(ErrorOf(kSymmetric + "2 2 4\n1 1 4\n2 1 -1\n1 2 -1\n2 2 3\n"),
+              AllOf(HasSubstr("line 5: entry (1, 2)"), HasSubstr("line 4 has (2, 1)")));
+  EXPECT_THAT(ErrorOf(kSymmetric + "% c\n\n3 3 4\n1 1 4\n1 3 0\n2 2 3\n\n3 1 0\n"),
+              AllOf(HasSubstr("line 9: entry (3, 1)"), HasSubstr("line 6 has (1, 3)")));
+  // What stands twice in one triangle adds up, whatever is in the other one elsewhere.
+  const auto matrix = ParseSparse(kSymmetric + "3 3 5\n1 1 4\n2 1 1\n2 1 2\n1 3 5\n1 1 1\n");
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  ASSERT_EQ(matrix->entries.size(), 3);
+  EXPECT_EQ(matrix->entries[0].value, 5);
+  EXPECT_EQ(matrix->entries[1].value, 3);
+  EXPECT_EQ(matrix->entries[2].row, 2);
+  EXPECT_EQ(matrix->entries[2].value, 5);
+}
+
+TEST(MatrixMarketTest, NumbersMayBeFortrans) {
+  const auto value = [](const std::string& number) {
+    const auto matrix = ParseSparse(kSymmetric + "1 1 1\n1 1 " + number + " \n");
+    EXPECT_TRUE(matrix.ok()) << number << ": " << matrix.status();
+    return matrix.ok() ? matrix->entries[0].value : 0;
+  };
+  EXPECT_EQ(value("4.0D+00"), 4);
+  EXPECT_EQ(value("-1.5d0"), -1.5);
+  EXPECT_EQ(value("+.3D+01"), 3);
+  EXPECT_EQ(value("3.D-2"), 0.03);
+  EXPECT_EQ(value("12D1"), 120);
+  EXPECT_EQ(value("0.5-102"), 0.5e-102);
+  EXPECT_EQ(value("0.5+102"), 0.5e102);
+  EXPECT_EQ(value("1e-400"), 0);
+  EXPECT_EQ(value("-1D-400"), 0);
+  EXPECT_EQ(value("4e-310"), 4e-310);
+  for (const std::string wrong :
+       {"4.0D", "D0", "4.0D+", "4.0D0x", "4.0DD0", "1-2", "1-22", "1-2222", "1e5D0", "1e999",
+        "1D999", "-1D999", "+-4", "++4", "1 D0", "--4"}) {
+    EXPECT_THAT(ErrorOf(kSymmetric + "1 1 1\n1 1 " + wrong + "\n"),
+                HasSubstr("line 3: expected `ROW COLUMN VALUE`"))
+        << wrong;
+  }
+  const auto columns = ParseColumns("%%MatrixMarket matrix array real general\n2 1\n1.0D+00\n2\n");
+  ASSERT_TRUE(columns.ok()) << columns.status();
+  EXPECT_EQ(columns->as<double>()[0], 1);
+}
+
+TEST(MatrixMarketTest, CommentsAndBlanksStandAnywhere) {
+  const std::string entries = "  % by me\n\t%\n2 2 3\n\n1\t1  4\n % here\n  2 1 -1\r\n \t\r\n2 2 3";
+  for (const std::string before : {"", "\xEF\xBB\xBF", " "}) {
+    const auto matrix = ParseSparse(before + kSymmetric + entries);
+    ASSERT_TRUE(matrix.ok()) << matrix.status();
+    ASSERT_EQ(matrix->entries.size(), 3);
+    EXPECT_EQ(matrix->entries[1].value, -1);
+  }
+  EXPECT_TRUE(
+      ParseColumns("\xEF\xBB\xBF%%MatrixMarket matrix array real general\n % c\n1 1\n1\n").ok());
+  EXPECT_THAT(ErrorOf("\xEF\xBB" + kSymmetric + entries), HasSubstr("line 1"));
+}
+
+TEST(MatrixMarketTest, ASymmetricArrayIsItsLowerTriangle) {
+  const std::string banner = "%%MatrixMarket matrix array real symmetric\n";
+  const auto matrix = ParseSparse(banner + "3 3\n1\n2\n3\n4\n5\n6\n");
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  EXPECT_EQ(matrix->rows, 3);
+  const std::vector<std::pair<int64_t, int64_t>> places = {{0, 0}, {1, 0}, {2, 0},
+                                                           {1, 1}, {2, 1}, {2, 2}};
+  ASSERT_EQ(matrix->entries.size(), places.size());
+  for (size_t k = 0; k < places.size(); ++k) {
+    EXPECT_EQ(matrix->entries[k].row, places[k].first) << k;
+    EXPECT_EQ(matrix->entries[k].column, places[k].second) << k;
+    EXPECT_EQ(matrix->entries[k].value, static_cast<double>(k + 1));
+  }
+  EXPECT_THAT(ErrorOf(banner + "2 2\n1\n2\n"), HasSubstr("after 2 numbers"));
+  EXPECT_THAT(ErrorOf(banner + "2 2\n1\n2\n3\n4\n"), HasSubstr("line 6: more than"));
+  EXPECT_THAT(ErrorOf(banner + "2 3\n1\n2\n3\n"), HasSubstr("square"));
+  EXPECT_THAT(ErrorOf(banner + "2 2\n1\n2 3\n"), HasSubstr("line 4: expected one number"));
+  EXPECT_THAT(ErrorOf(banner + "4000000000000 4000000000000\n1\n"), HasSubstr("ends"));
+}
+
+// In whatever order a file has them, the entries come by columns.
+TEST(MatrixMarketTest, EntriesMayBeInAnyOrder) {
+  constexpr int kRows = 40;
+  std::vector<std::string> lines;
+  for (int r = 1; r <= kRows; ++r) {
+    for (int c = 1; c <= r; ++c) lines.push_back(absl::StrCat(r, " ", c, " ", 100 * r + c, "\n"));
+  }
+  const std::string head = absl::StrCat(kRows, " ", kRows, " ", lines.size(), "\n");
+  std::mt19937 random(1);
+  for (int round = 0; round < 4; ++round) {
+    const auto matrix = ParseSparse(kSymmetric + head + absl::StrJoin(lines, ""));
+    ASSERT_TRUE(matrix.ok()) << matrix.status();
+    ASSERT_EQ(matrix->entries.size(), lines.size());
+    size_t k = 0;
+    for (int c = 0; c < kRows; ++c) {
+      for (int r = c; r < kRows; ++r, ++k) {
+        EXPECT_EQ(matrix->entries[k].row, r);
+        EXPECT_EQ(matrix->entries[k].column, c);
+        EXPECT_EQ(matrix->entries[k].value, 100 * (r + 1) + c + 1);
+      }
+    }
+    std::shuffle(lines.begin(), lines.end(), random);
+  }
+}
+
+TEST(MatrixMarketTest, TrianglesOfAGeneralMatrixMayDifferByRounding) {
+  // An element that is small beside those of its rows, as what cancels in M' W M.
+  const std::string head = kGeneral + "2 2 4\n1 1 1e8\n2 2 1\n2 1 0\n";
+  EXPECT_TRUE(ParseSparse(head + "1 2 3e-11\n").ok());
+  EXPECT_THAT(ErrorOf(head + "1 2 4e-11\n"), HasSubstr("entry (2, 1) is 0, (1, 2) is 4e-11"));
+  const auto matrix = ParseSparse(kGeneral + "2 2 4\n1 1 4\n2 2 4\n2 1 1\n1 2 1.0000000001\n");
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  EXPECT_EQ(matrix->entries[1].value, 1);  // of the lower triangle
 }
 
 TEST(MatrixMarketTest, ColumnsReadBackAsWritten) {

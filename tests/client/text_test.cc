@@ -117,6 +117,23 @@ TEST(HandleTextTest, ARouteFollowsItsHandle) {
   EXPECT_THAT(HandleTable({SomeInfo()}, "cm91dGU="), HasSubstr("\n0102@cm91dGU= "));
 }
 
+TEST(HandleTextTest, PaddingFollowsItsHandle) {
+  EXPECT_EQ(HandleText("\x01\x02", "", 3), "0102+3");
+  EXPECT_EQ(HandleText("\x01\x02", "a+b", 3), "0102+3@a+b");
+  for (const std::string text : {"0102+3", "0102+3@a+b"}) {
+    const absl::StatusOr<RoutedHandle> parsed = ParseHandle(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->handle, "\x01\x02");
+    EXPECT_EQ(parsed->padding, 3);
+    EXPECT_EQ(HandleText(parsed->handle, parsed->route, parsed->padding), text);
+  }
+  EXPECT_EQ(ParseHandle("0102@a+b")->padding, 0);
+  for (const std::string wrong : {"0102+", "0102+0", "0102+-1", "0102+x", "+3", "0102+3+4",
+                                  "0102+99999999999999999999", "0102+3@"}) {
+    EXPECT_EQ(ExitCodeOf(ParseHandle(wrong).status()), kUsage) << wrong;
+  }
+}
+
 TEST(HandleTextTest, TheTableHasALineAHandle) {
   EXPECT_EQ(HandleTable({}), "");
   v1::FactorizationInfo plain = SomeInfo(), noted = SomeInfo();

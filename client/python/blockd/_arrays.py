@@ -16,7 +16,7 @@ from blockd.errors import invalid
 
 Array = npt.NDArray[Any]
 
-_LARGEST_BLOCK = 32768
+LARGEST_BLOCK = 32768
 _LARGEST_BORDER = 1024
 
 
@@ -42,6 +42,44 @@ def as_real_array(name: str, value: Any) -> Array:
     if kind in "iu" and size == 8 and array.size and max(-int(array.min()), int(array.max())) > 2**53:
         raise TypeError(f"{name} has integers beyond 2**53, which float64 does not have exactly")
     return array
+
+
+class PaddedBlocks(np.ndarray[Any, "np.dtype[Any]"]):
+    """Diagonal blocks (N, n, n) whose last `padding` rows fill up the last block.
+
+    These rows have positive elements on their diagonal, and nothing else. Results of the same shape
+    are padded too, others are not.
+    """
+
+    padding: int = 0
+
+    @staticmethod
+    def of(blocks: Array, padding: int) -> Array:
+        """`blocks`, with a diagonal in their last rows; `blocks` themselves without such rows."""
+        if padding == 0:
+            return blocks
+        diagonal = np.einsum("ijj->ij", blocks).reshape(-1)[:-padding]
+        known = diagonal[(diagonal > 0) & np.isfinite(diagonal)]
+        # No norm of A or of inv(A) grows by an element between those of its diagonal.
+        value = min(max(1.0, known.min()), known.max()) if known.size else 1.0
+        rows = np.arange(blocks.shape[1] - padding, blocks.shape[1])
+        blocks[-1, rows, rows] = value
+        padded = blocks.view(PaddedBlocks)
+        padded.padding = padding
+        return padded
+
+    def __array_finalize__(self, source: Any) -> None:
+        if isinstance(source, PaddedBlocks) and source.shape == self.shape:
+            self.padding = source.padding
+
+    def __reduce__(self) -> Any:
+        whole: Any = super().__reduce__()
+        make, arguments, state = whole
+        return make, arguments, (*state, self.padding)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state[:-1])
+        self.padding = state[-1]
 
 
 def _wire_dtype(*arrays: Array) -> "np.dtype[Any]":
@@ -70,8 +108,8 @@ class System:
         if size != other or size < 1 or num_blocks < 1 or count < 1:
             raise invalid("D", f"of shape {np.shape(diagonal)}",
                           "square blocks, at least one: (N, n, n), or (K, N, n, n)")
-        if size > _LARGEST_BLOCK:
-            raise invalid("D", f"of blocks of {size} x {size}", f"n of at most {_LARGEST_BLOCK}")
+        if size > LARGEST_BLOCK:
+            raise invalid("D", f"of blocks of {size} x {size}", f"n of at most {LARGEST_BLOCK}")
         if coupling is None and num_blocks == 1:
             coupling = np.empty((count, 0, size, size) if self.batched else (0, size, size),
                                 blocks.dtype)
@@ -86,6 +124,7 @@ class System:
             raise invalid("E", f"of shape {shape}",
                           f"the couplings A(i+1, i): {expected[not self.batched:]}")
         self.count, self.num_blocks, self.block_size = count, num_blocks, size
+        self.padding = diagonal.padding if isinstance(diagonal, PaddedBlocks) else 0
         bordering = self._bordering(border, corner)
         self.arrow_size = bordering[0].shape[1] if bordering else 0
         self.dtype = _wire_dtype(blocks, *([edges] if edges.size else []), *bordering)
@@ -93,6 +132,7 @@ class System:
             _check_symmetric(blocks, lambda k, i: f"D[{k}, {i}]" if self.batched else f"D[{i}]")
             for corners in bordering[1:]:
                 _check_symmetric(corners, lambda k, _: f"corner[{k}]" if self.batched else "corner")
+        self.padding_logdet = self._padding_logdet(blocks[0, -1], edges, bordering, lower)
         # C order of A(i+1, i) is column-major A(i, i+1), and the wire takes either.
         self.superdiagonal = abs(edges.strides[3]) <= abs(edges.strides[2])
         self.parts = [blocks, edges if self.superdiagonal else edges.swapaxes(2, 3), *bordering]
@@ -109,6 +149,8 @@ class System:
         count, num_blocks, size = self.count, self.num_blocks, self.block_size
         lead = (count,) if self.batched else ()
         p = rows.shape[len(lead)] if rows.ndim > len(lead) else 0
+        if self.padding and rows.shape[len(lead) + 1:] == (num_blocks * size - self.padding,):
+            rows = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, self.padding)])
         if (rows.shape[:len(lead)] != lead
                 or rows.shape[len(lead) + 1:] not in ((num_blocks * size,), (num_blocks, size))):
             k = f"{count}, " if self.batched else ""
@@ -125,6 +167,23 @@ class System:
             raise invalid("corner", f"of shape {corners.shape}",
                           f"the matrix beside the border: {expected}")
         return [rows.reshape(count, p, num_blocks, size), corners.reshape(count, 1, p, p)]
+
+    def _padding_logdet(self, block: Array, edges: Array, bordering: "list[Array]",
+                        lower: bool) -> float:
+        """The part of the padding in the log-determinant. Checks the last block's padding."""
+        if self.padding == 0:
+            return 0.0
+        own = slice(self.block_size - self.padding, None)
+        rows = np.tril(block[own, own] if lower else block.T[own, own])
+        beside = block[own, :-self.padding] if lower else block[:-self.padding, own]
+        diagonal = rows.diagonal().astype(self.dtype).astype(np.float64)
+        if (not ((diagonal > 0) & np.isfinite(diagonal)).all()
+                or np.count_nonzero(rows) != len(diagonal) or beside.any()
+                or edges[:, -1:, own].any() or any(one[:, :, -1, own].any() for one in bordering[:1])):
+            raise invalid("D", f"padded by {self.padding} rows that are not zero beside a positive "
+                          "diagonal", "blocks as from_scipy_sparse pads them; np.array(D) has these "
+                          "rows as any others")
+        return float(np.log(diagonal).sum())
 
     @property
     def nbytes(self) -> int:
@@ -183,15 +242,31 @@ class Shape(NamedTuple):
     block_size: int  # n
     dtype: "np.dtype[Any]"  # of the wire
     arrow_size: int = 0  # p
+    padding: int = 0  # rows at the end of the last block that the arrays do not have
+
+    @property
+    def wire_rows(self) -> int:
+        return self.num_blocks * self.block_size + self.arrow_size
 
     @property
     def rows(self) -> int:
-        return self.num_blocks * self.block_size + self.arrow_size
+        return self.wire_rows - self.padding
+
+    @property
+    def by_blocks(self) -> bool:
+        """The rows of an array may be (N, n)."""
+        return self.arrow_size == 0 and self.padding == 0
+
+    @property
+    def hidden(self) -> slice:
+        """The padding among the rows of the wire."""
+        end = self.num_blocks * self.block_size
+        return slice(end - self.padding, end)
 
     @classmethod
     def of(cls, system: System) -> "Shape":
         return cls(system.count, system.batched, system.num_blocks, system.block_size, system.dtype,
-                   system.arrow_size)
+                   system.arrow_size, system.padding)
 
 
 class Rhs(NamedTuple):
@@ -199,6 +274,7 @@ class Rhs(NamedTuple):
 
     data: Array
     shape: tuple[int, ...]  # of the caller's array
+    hidden: slice = slice(0, 0)  # rows of `data` that the caller's array does not have
 
     @property
     def columns(self) -> int:
@@ -208,17 +284,35 @@ class Rhs(NamedTuple):
         return self.solution(self.data)
 
     def solution(self, data: Array) -> Array:
-        """A solution, laid out as `data` is, in the shape of the caller's array; no copy."""
-        found: Array = data.swapaxes(1, 2).reshape(self.shape)
+        """A solution, laid out as `data` is, in the shape of the caller's array; no copy but for a
+        border behind padding."""
+        found: Array = without_rows(data, self.hidden).swapaxes(1, 2).reshape(self.shape)
         return found
+
+
+def without_rows(data: Array, hidden: slice) -> Array:
+    """Without some of the rows, which are the last axis."""
+    if hidden.stop == hidden.start:
+        return data
+    if hidden.stop == data.shape[-1]:
+        return data[..., :hidden.start]
+    return np.concatenate([data[..., :hidden.start], data[..., hidden.stop:]], axis=-1)
+
+
+def _with_rows(data: Array, shape: Shape) -> Array:
+    """With zeros in the hidden rows, for the wire."""
+    whole = np.zeros((*data.shape[:-1], shape.wire_rows), shape.dtype)
+    whole[..., :shape.hidden.start] = data[..., :shape.hidden.start]
+    whole[..., shape.hidden.stop:] = data[..., shape.hidden.start:]
+    return whole
 
 
 def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
     """The right-hand sides of a caller, checked.
 
     One system takes (N n,), (N n, d), (N, n) and (N, n, d), with a border of p rows (N n + p,) and
-    (N n + p, d); a batch of K has K before that. Other dtypes become that of the matrix. `copy`:
-    later changes of `b` do not reach the result.
+    (N n + p, d), with padding as many rows less; a batch of K has K before that. Other dtypes become
+    that of the matrix. `copy`: later changes of `b` do not reach the result.
     """
     array = as_real_array("b", b)
     lead = (shape.systems,) if shape.batched else ()
@@ -227,7 +321,7 @@ def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
     if array.shape[:len(lead)] == lead and inner:
         if inner[0] == shape.rows and len(inner) <= 2:
             columns = inner[1:]
-        elif inner[:2] == blocks and len(inner) <= 3 and not shape.arrow_size:
+        elif inner[:2] == blocks and len(inner) <= 3 and shape.by_blocks:
             columns = inner[2:]
         else:
             columns = None
@@ -235,12 +329,14 @@ def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
             d = math.prod(columns)
             flat = array.reshape(shape.systems, shape.rows, d)
             wire = flat.swapaxes(1, 2)
+            if shape.padding:
+                return Rhs(_with_rows(wire, shape), array.shape, shape.hidden)
             data = (np.array(wire, shape.dtype, order="C") if copy else
                     np.ascontiguousarray(wire, shape.dtype))
             return Rhs(data, array.shape)
     k = f"{shape.systems}, " if shape.batched else ""
     rows, (N, n) = shape.rows, blocks
-    expected = (f"({k}{rows}) or ({k}{rows}, d)" if shape.arrow_size else
+    expected = (f"({k}{rows}) or ({k}{rows}, d)" if not shape.by_blocks else
                 f"({k}{rows}), ({k}{rows}, d), ({k}{N}, {n}) or ({k}{N}, {n}, d)")
     raise invalid("b", f"of shape {array.shape}", expected)
 

@@ -23,6 +23,7 @@ class Made:
     reply: Any
     handles: "list[bytes]"  # one a system; empty where it failed
     route: str
+    padding_logdet: float  # of each system: what the padding adds to its log-determinant
 
     def failures(self) -> "dict[int, errors.BlockdError]":
         return {k: errors.from_status(one.status) for k, one in enumerate(self.reply.system)
@@ -47,7 +48,8 @@ def factor_systems(core: Core, system: System, options: FactorOptions, handles: 
     reply = _wire.parse(pb.FactorReply, answer.data)
     if len(reply.system) != system.count:
         raise _wire.nonsense(f"an answer for {len(reply.system)} systems, expected {system.count}")
-    return Made(reply, [one.handle for one in reply.system], answer.route or route)
+    return Made(reply, [one.handle for one in reply.system], answer.route or route,
+                system.padding_logdet)
 
 
 def raise_first(failures: "dict[int, errors.BlockdError]") -> None:
@@ -80,7 +82,7 @@ def refactor(core: Core, held: Held, system: System, options: FactorOptions) -> 
     if Shape.of(system) != held.shape:
         ours, other = held.shape, Shape.of(system)
         raise errors.invalid("D, E" if ours.arrow_size == other.arrow_size else "border",
-                             f"of K, N, n, p, dtype = {_describe(other)}",
+                             f"of K, N, n, p, dtype, padding = {_describe(other)}",
                              f"those of the handle: {_describe(ours)}")
     deadline = core.deadline(options.timeout)
     while True:
@@ -104,4 +106,5 @@ def refactor(core: Core, held: Held, system: System, options: FactorOptions) -> 
 
 
 def _describe(shape: Shape) -> str:
-    return f"{shape.systems}, {shape.num_blocks}, {shape.block_size}, {shape.arrow_size}, {shape.dtype.name}"
+    return ", ".join(map(str, (shape.systems, shape.num_blocks, shape.block_size, shape.arrow_size,
+                               shape.dtype.name, shape.padding)))

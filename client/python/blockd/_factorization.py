@@ -27,6 +27,7 @@ class Factorization:
         #: What the last factor or refactor took.
         self.cost: Optional[results.Cost] = None
         self._systems: "list[Any]" = []
+        self._padding_logdet = 0.0
         if made is not None:
             self._note(made)
 
@@ -40,6 +41,7 @@ class Factorization:
         self.found = made.reply.found
         self.cost = results.cost(made.reply.cost)
         self._systems = list(made.reply.system)
+        self._padding_logdet = made.padding_logdet
 
     @property
     def num_systems(self) -> Optional[int]:
@@ -62,8 +64,13 @@ class Factorization:
         return self._held.shape.arrow_size
 
     @property
+    def padding(self) -> int:
+        """Rows at the end of the last block that are none of A's: see `from_scipy_sparse`."""
+        return self._held.shape.padding
+
+    @property
     def shape(self) -> tuple[int, int]:
-        """Of each matrix: (N n, N n), with a border (N n + p, N n + p)."""
+        """Of each matrix: (N n, N n), with a border (N n + p, N n + p); without padding."""
         return self._held.shape.rows, self._held.shape.rows
 
     @property
@@ -97,7 +104,7 @@ class Factorization:
 
         ValueError unless the last factor or refactor had `logdet=True`.
         """
-        values = [_wire.log_determinant(one) for one in self._systems]
+        values = [_wire.log_determinant(one, self._padding_logdet) for one in self._systems]
         if all(value is None for value in values):
             raise ValueError("no log-determinant was asked for; factor with logdet=True")
         return self._each([np.nan if value is None else value for value in values])

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from blockd import _chunked, errors, results
-from blockd._arrays import Array
+from blockd._arrays import Array, without_rows
 from blockd._calls import Core, Operation
 from blockd._held import Held, Names, on_held
 from blockd._options import choice, priority_class, uint64
@@ -50,6 +50,8 @@ def selected_inverse(core: Core, held: Held, parts: str, first: int, count: Opti
         return _one_message("SelectedInverse", asked, pb.SelectedInverseHead, room)
 
     yield from _each_system(core, held, timeout, call, rooms)
+    if held.shape.padding:
+        diagonal = _without_padding(held, parts, first + blocks == N, diagonal, coupling, columns)
     found: Any = _unless_batched(held, diagonal)
     # Columns come first on the wire; the diagonal blocks and the corner are symmetric.
     if parts == "tridiagonal":
@@ -58,6 +60,21 @@ def selected_inverse(core: Core, held: Held, parts: str, first: int, count: Opti
         return found
     return results.Arrowhead(found, _unless_batched(held, np.moveaxis(columns, 1, -1)),
                              _unless_batched(held, corner))
+
+
+def _without_padding(held: Held, parts: str, to_the_end: bool, diagonal: Array, coupling: Array,
+                     columns: Array) -> Array:
+    """Zeros in place of the padding's part of the last blocks; variances without it, flat."""
+    k = held.shape.padding if to_the_end else 0
+    if parts == "diagonal":
+        flat: Array = diagonal.reshape(len(diagonal), -1)
+        diagonal = flat[:, :flat.shape[1] - k]
+    elif k:
+        diagonal[:, -1, -k:, :] = diagonal[:, -1, :, -k:] = 0
+    if k:
+        coupling[:, -1:, :, -k:] = 0  # columns come first
+        columns[:, :, -1, -k:] = 0
+    return diagonal
 
 
 def sample(core: Core, held: Held, num_samples: int, seed: int, first_sample: int, priority: str,
@@ -69,7 +86,7 @@ def sample(core: Core, held: Held, num_samples: int, seed: int, first_sample: in
     uint64("first_sample", first_sample + held.shape.systems * num_samples - 1)
     shape = held.shape
     samples = _room(held, num_samples, *(
-        (shape.rows,) if shape.arrow_size else (shape.num_blocks, shape.block_size)))
+        (shape.num_blocks, shape.block_size) if shape.by_blocks else (shape.wire_rows,)))
 
     def call(handle: bytes, system: int) -> _chunked.Call:
         asked = pb.SampleRequest(
@@ -77,14 +94,14 @@ def sample(core: Core, held: Held, num_samples: int, seed: int, first_sample: in
             num_samples=num_samples, priority=priority_class(priority))
 
         def room(head: Any) -> "list[Array]":
-            _chunked.check(head, num_samples=num_samples, num_rows=held.shape.rows,
+            _chunked.check(head, num_samples=num_samples, num_rows=held.shape.wire_rows,
                            scalar=_scalar(held), samples_bytes=samples[system].nbytes)
             return [samples[system]]
 
         return _one_message("Sample", asked, pb.SampleHead, room)
 
     yield from _each_system(core, held, timeout, call, [samples])
-    return _unless_batched(held, samples)
+    return _unless_batched(held, without_rows(samples, shape.hidden))
 
 
 def _room(held: Held, *shape: int) -> Array:

@@ -45,7 +45,7 @@ def factor_solve(core: Core, system: System, b: Any, options: FactorOptions,
     return results.Solution(
         sides.solution(_wire.solution_in(answer.data, place, sides.data)),
         _wire.backward_error(reply), reply.backward_error_bound, reply.refinements,
-        results.cost(reply.cost), _wire.log_determinant(reply))
+        results.cost(reply.cost), _wire.log_determinant(reply, system.padding_logdet))
 
 
 def _factor_then_solve(core: Core, system: System, sides: Rhs, b: Any, options: FactorOptions,
@@ -67,7 +67,8 @@ def _factor_then_solve(core: Core, system: System, sides: Rhs, b: Any, options: 
         yield from release_names(core, factored.held.names)
         return results.Solution(found.x, found.backward_error, found.backward_error_bound,
                                 found.refinements, found.cost,
-                                _wire.log_determinant(factored.made.reply.system[0]))
+                                _wire.log_determinant(factored.made.reply.system[0],
+                                                      system.padding_logdet))
 
 
 # --- Handles and the server -------------------------------------------------------------------------
@@ -106,9 +107,12 @@ def get_held(core: Core, held: Held, system: int) -> Operation[results.Factoriza
     return results.factorization_info(info)
 
 
-def adopt(core: Core, handle: bytes, route: str) -> Operation[Held]:
+def adopt(core: Core, handle: bytes, route: str, padding: int) -> Operation[Held]:
     info, found = yield from get(core, handle, route)
-    return Held(_wire.shape_of(info), [handle], found)
+    shape = _wire.shape_of(info)
+    if not 0 <= padding < shape.block_size:
+        raise errors.invalid("padding", padding, f"0 to {shape.block_size - 1}")
+    return Held(shape._replace(padding=padding), [handle], found)
 
 
 def list_factorizations(core: Core) -> "Operation[list[results.FactorizationInfo]]":

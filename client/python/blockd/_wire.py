@@ -249,8 +249,9 @@ def head_or_chunk(data: bytes) -> HeadOrChunk:
     return HeadOrChunk(number == 1, memoryview(data)[start:end])
 
 
-def log_determinant(message: Any) -> Optional[float]:
-    return float(message.log_determinant) if message.HasField("log_determinant") else None
+def log_determinant(message: Any, padding: float) -> Optional[float]:
+    """Without what the padding adds."""
+    return float(message.log_determinant) - padding if message.HasField("log_determinant") else None
 
 
 def backward_error(message: Any) -> Optional[float]:

@@ -110,9 +110,10 @@ class AsyncClient:
         """As `Client.session`; for an `async with`."""
         return AsyncSession(self._core, self._runner, max_outstanding)
 
-    async def adopt(self, handle: bytes, route: str = "") -> "AsyncHandle":
+    async def adopt(self, handle: bytes, route: str = "", *, padding: int = 0) -> "AsyncHandle":
         """As `Client.adopt`."""
-        return AsyncHandle(self, await self._run(_operations.adopt(self._core, handle, route)))
+        return AsyncHandle(self, await self._run(
+            _operations.adopt(self._core, handle, route, padding)))
 
     async def list(self) -> "list[results.FactorizationInfo]":
         """As `Client.list`."""

@@ -199,12 +199,13 @@ class Client:
         """A stream that keeps many solves in flight: see `Session`."""
         return Session(self._core, self._runner, max_outstanding)
 
-    def adopt(self, handle: bytes, route: str = "") -> "Handle":
+    def adopt(self, handle: bytes, route: str = "", *, padding: int = 0) -> "Handle":
         """A `Handle` for a name that this caller has from elsewhere, as `list` or `Handle.ids`.
 
-        It then belongs to the handle, which releases it. HandleNotFound if it is not held.
+        It then belongs to the handle, which releases it. `padding`: that of the handle that it had, as
+        the server does not know which rows are padding. HandleNotFound if it is not held.
         """
-        return Handle(self, self._run(_operations.adopt(self._core, handle, route)))
+        return Handle(self, self._run(_operations.adopt(self._core, handle, route, padding)))
 
     def list(self) -> "list[results.FactorizationInfo]":
         """The caller's factorizations. Behind a router: those of one server."""
@@ -278,7 +279,8 @@ class Handle(Factorization):
 
         Args:
             b: (N n,), (N n, d), (N, n) or (N, n, d); with a border (N n + p,) or (N n + p, d), its rows
-                last; of a batch with K before that. Any real dtype, order and strides, and DLPack.
+                last; of padded blocks the rows of A, (rows,) or (rows, d); of a batch with K before
+                that. Any real dtype, order and strides, and DLPack.
             residual, max_refinements: see `solve_with_info`.
             check_finite: refuse NaN and infinities in `b`, with their place.
             priority: "realtime" (needs a timeout), "interactive" or "bulk".
@@ -338,6 +340,7 @@ class Handle(Factorization):
                 names, of (N, n, p) beside these blocks, and of the p x p of the border.
             priority, timeout: as of `solve`.
 
+        Of padded blocks the variances are (rows,), and blocks have zeros in the place of the padding.
         Of a batch K is in front, and systems that failed have NaN. An element z(i, j) is off by at
         most 4 max(n, 2) eps max(1, growth / 4) u(i) u(j), where u(i) = sum |z(i, k)| sqrt(a(k, k)); with a
         border n + p stands for n. Errors as of `solve`.
@@ -349,7 +352,7 @@ class Handle(Factorization):
                priority: str = "interactive", timeout: Optional[float] = None) -> npt.NDArray[Any]:
         """Samples of N(0, inv(A)): (num_samples, N, n), in the dtype of A.
 
-        With a border they are (num_samples, N n + p), its rows last.
+        With a border they are (num_samples, N n + p), its rows last; of padded blocks as many less.
 
         Args:
             num_samples: at most the server's `max_rhs`.
