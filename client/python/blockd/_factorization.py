@@ -114,7 +114,10 @@ class Factorization:
 
     @property
     def condition_estimate(self) -> Any:
-        """Of A, 1-norm, from below; (K,) of a batch. ValueError unless it was asked for."""
+        """Of A, 1-norm, a lower bound; (K,) of a batch.
+
+        ValueError unless it was asked for.
+        """
         if not any(one.HasField("condition_estimate") for one in self._systems):
             raise ValueError("no condition was asked for; factor with condition_estimate=True")
         return self._each([one.condition_estimate for one in self._systems])

@@ -55,7 +55,7 @@ struct FactorItem {
   const InformationForm* information = nullptr;
   bool keep_matrix = false;  // keep the matrix on the device, for residuals
   Accuracy accuracy = Accuracy::kStandard;
-  bool estimate_condition = false;  // some ten solves more
+  bool estimate_condition = false;  // at most 15 solves more
   DeviceBuffer* recycle = nullptr;  // memory of an old factor of the same plan, to overwrite
   const std::atomic<bool>* cancelled =
       nullptr;  // looked at between steps; the item then is CANCELLED
