@@ -236,6 +236,8 @@ class Solver {
   PendingSolve Submit(std::vector<SolveItem> items, Track track = Track::kSolve,
                       MemoryPool* workspace = nullptr);
 
+  // Of a matrix near A, off by at most -rows log(1 - c) with c = backward_error_bound() times A's
+  // condition number; from c = 1 on nothing is known of it.
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
   // b' inv(A) b = ||inv(L) b||^2 of as many columns b as there are values, in one pass, which is
