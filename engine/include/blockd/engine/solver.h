@@ -30,7 +30,8 @@
 
 namespace blockd {
 
-// The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts.
+// The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts. A
+// pivot that is a subnormal number, or whose reciprocal is, counts as one that is not positive.
 struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based; N: the border
   int64_t row = 0;    // in the block, 0-based
@@ -91,10 +92,11 @@ struct SolveOutcome {
   absl::Status status;
   // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, as it was
   // measured for the x that is returned: where a residual or a refinement was asked for, or the
-  // factorization refines. NaN or infinity if x or b is not finite.
+  // factorization refines. NaN or infinity if x, b or A x is not finite.
   std::optional<double> backward_error;
   // What can be promised of it: what was measured and its own rounding, else BackwardErrorBound. Of
-  // halves, what both together have.
+  // halves, what both together have. It holds where the largest numbers of a column of b, and of x,
+  // are normal ones, or 0.
   double backward_error_bound = 0;
   int32_t refinements = 0;  // the most steps that a column of x has taken
 };
