@@ -8,8 +8,8 @@
 // backend's pool; when it does not fit, the call or the item fails with RESOURCE_EXHAUSTED and
 // nothing is left behind.
 //
-// Results are bitwise the same from run to run, for any number of threads, and for any batch that
-// an item happens to share: batching never changes an answer.
+// With one plan, results are bitwise the same from run to run, for any number of threads, and for
+// any batch that an item shares. Plan may choose another order for other numbers of systems.
 #ifndef BLOCKD_ENGINE_SOLVER_H_
 #define BLOCKD_ENGINE_SOLVER_H_
 
