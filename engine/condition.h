@@ -11,12 +11,19 @@
 
 namespace blockd {
 
-// ||A|| ||inv(A)||, 1-norms: ||inv(A)|| by Hager's method as Higham gives it (Algorithm 4.1 of
-// "FORTRAN codes for estimating the one-norm of a real or complex matrix", ACM TOMS 14, 1988;
-// LAPACK's xLACN2), a lower bound that is rarely below a third of it; at most 11 solves of one
-// column. matrix, factor: device memory. CANCELLED between two solves once `cancelled` is true.
-// Takes ConditionWorkspaceBytes of the backend's pool, and N n scalars of the host's. On the factor
-// track, which it leaves idle.
+// ||A|| ||x|| / ||A x||, 1-norms, for an x that makes it large: a lower bound of ||A|| ||inv(A)||.
+// A x is computed, in double, so that the solves' own errors never make it larger. x comes from
+// Hager's method as Higham gives it (Algorithm 4.1 of "FORTRAN codes for estimating the one-norm of
+// a real or complex matrix", ACM TOMS 14, 1988; LAPACK's xLACN2), and is refined where A x is far
+// off.
+//
+// It is rarely less than a third of the condition number, or than 1 / BackwardErrorBound if that is
+// less: beyond, a solve's error hides how small A x may be. It is at most 2^52, and does not depend
+// on the size of A, from subnormal numbers to the largest.
+//
+// At most 15 solves of one column and 5 products with A. matrix, factor: device memory. CANCELLED
+// between two solves once `cancelled` is true. Takes ConditionWorkspaceBytes of the backend's pool,
+// and 6 N n doubles of the host's. On the factor track, which it leaves idle.
 absl::StatusOr<double> EstimateCondition(Backend& backend, const EliminationPlan& plan,
                                          const BlockTridiagonalView& matrix, const void* factor,
                                          const std::atomic<bool>* cancelled);

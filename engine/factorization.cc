@@ -1,5 +1,6 @@
 #include "blockd/engine/factorization.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -16,13 +17,15 @@ double Epsilon(Scalar scalar) {
 }  // namespace
 
 double Backend::ResidualNorms::backward_error() const {
-  if (!std::isfinite(residual) || !std::isfinite(matrix) || !std::isfinite(solution) ||
+  if (!std::isfinite(residual) || std::isnan(matrix) || !std::isfinite(solution) ||
       !std::isfinite(rhs)) {
     return std::isnan(residual) ? residual : std::numeric_limits<double>::infinity();
   }
-  // The product of two norms may leave the range of double.
+  // The residual is finite, so no entry of A is infinite: what overflowed is a row's sum, and more
+  // than the largest number. The product of two norms may leave the range of double.
+  const double largest = std::min(matrix, std::numeric_limits<double>::max());
   const long double scale =
-      static_cast<long double>(matrix) * static_cast<long double>(solution) + rhs;
+      static_cast<long double>(largest) * static_cast<long double>(solution) + rhs;
   return scale > 0 ? static_cast<double>(residual / scale) : residual;
 }
 

@@ -7,11 +7,26 @@
 namespace blockd::cpu {
 namespace {
 
+// Neumaier's: as good as a sum in twice the digits, rounded once. A chain has many equal terms,
+// whose roundings all go one way.
+class CompensatedSum {
+ public:
+  void Add(double term) {
+    const double before = sum_;
+    sum_ += term;
+    lost_ += std::abs(before) >= std::abs(term) ? (before - sum_) + term : (term - sum_) + before;
+  }
+  double value() const { return sum_ + lost_; }
+
+ private:
+  double sum_ = 0, lost_ = 0;
+};
+
 template <typename T>
 double SumLogs(const EliminationPlan& plan, const T* factor) {
   const int64_t n = plan.shape().block_size;
   const int64_t panels = (n + kPanel - 1) / kPanel;
-  double sum = 0;
+  CompensatedSum sum;
   for (const Level& level : plan.levels()) {
     for (int64_t slot = 0; slot < level.interiors; ++slot) {
       const T* inverse = factor + level.inverse_offset + slot * TriangleScalars(n);
@@ -19,12 +34,12 @@ double SumLogs(const EliminationPlan& plan, const T* factor) {
         const T* panel = inverse + TrianglePanelOffset(n, p);
         const int64_t ld = n - p * kPanel;
         for (int64_t i = 0; i < std::min(kPanel, ld); ++i) {
-          sum += std::log(static_cast<double>(panel[i * ld + i]));
+          sum.Add(std::log(static_cast<double>(panel[i * ld + i])));
         }
       }
     }
   }
-  return sum;
+  return sum.value();
 }
 
 }  // namespace

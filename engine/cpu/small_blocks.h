@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "engine/cpu/kernels.h"
@@ -133,7 +132,7 @@ class SmallEliminator {
     BLOCKD_UNROLL(8)
     for (int k = 0; k < kN; ++k) {
       const T pivot = d[k][k];
-      if (!(pivot > 0) || !(pivot <= std::numeric_limits<T>::max())) return k;
+      if (!IsPivot(pivot)) return k;
       const T scale = T{1} / std::sqrt(pivot);
       const Vec column = d[k] * scale;
       y_[k] *= scale;

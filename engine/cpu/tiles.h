@@ -74,7 +74,7 @@ struct Tiles {
     }
     for (int64_t k = 0; k < columns; ++k) {
       const T pivot = a[k * kRows + k];
-      if (!(pivot > 0) || !std::isfinite(pivot)) return k;
+      if (!IsPivot(pivot)) return k;
       const T root = std::sqrt(pivot);
       const T scale = T{1} / root;
       Vec column[kVectors], inverse[kVectors];

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 // Unrolls the loop that follows. The sanitizers' loops are too large for it: GCC then warns, under
@@ -98,6 +99,13 @@ inline __attribute__((always_inline)) Vector<T, kWidth> MultiplyAdd(
 template <typename T, int kWidth>
 inline Vector<T, kWidth> Larger(Vector<T, kWidth> a, Vector<T, kWidth> b) {
   return ((a > b) | (a != a)) ? a : b;
+}
+
+// Whether a pivot is positive, and neither it nor its reciprocal is subnormal: as on a GPU.
+template <typename T>
+inline bool IsPivot(T x) {
+  constexpr T kLeast = std::numeric_limits<T>::min();
+  return x >= kLeast && x < 1 / kLeast;
 }
 
 template <typename T, int kWidth>

@@ -15,7 +15,7 @@ namespace blockd::gpu {
 enum class Method : uint8_t { kSegment, kLockstep, kTaskList };
 inline constexpr int kMethods = 3;
 
-// It depends on nothing else, so that a system has the same bits in any batch.
+// It depends on nothing else, so that a system has the same bits in any batch of one plan.
 Method FactorMethod(const Shape& shape, const DeviceLimits& limits);
 Method SolveMethod(const Shape& shape, const DeviceLimits& limits);
 // Half a solve is no list of tasks.

@@ -349,6 +349,37 @@ TEST_P(AccuracyTest, NormsThatOverflowTogetherAreNoProblem) {
   EXPECT_LE(*outcome.backward_error, ErrorBound(matrix.shape()));
 }
 
+// As many equal terms as these, added one by one, are off by a millionth of one.
+TEST_P(AccuracyTest, SumsAMillionLogarithmsToTheirLastDigits) {
+  constexpr int64_t kRows = 1'000'000;
+  problems::Problem problem;
+  problem.num_blocks = kRows;
+  problem.block_size = 1;
+  problem.diagonal.assign(kRows, 7.25);
+  problem.coupling.assign(kRows - 1, 0.0);
+  const auto factorization = FactorAs(HostMatrix(problem, scalar()), Accuracy::kStandard);
+  const absl::StatusOr<double> found = solver().LogDeterminant(*factorization);
+  ASSERT_TRUE(found.ok()) << found.status();
+  // Each term is as good as 1 / sqrt(7.25) is in this scalar; a device may sum in parts.
+  EXPECT_NEAR(*found, kRows * std::log(7.25), kRows * 2 * Epsilon(scalar()) + 1e-8);
+}
+
+// The Laplacian of N rows, whose determinant is N + 1.
+TEST_P(AccuracyTest, ALogDeterminantIsThatOfAMatrixNearby) {
+  for (const int64_t rows : {10, 100, 1000}) {
+    const HostMatrix matrix(problems::Poisson(rows, 1), scalar());
+    HostMatrix laplacian = matrix;
+    for (int64_t i = 0; i < rows; ++i) laplacian.SetDiagonal(i, 0, 0, 2);
+    const auto factorization = FactorAs(laplacian, Accuracy::kStandard);
+    const auto size = static_cast<double>(rows);
+    const double condition = (size + 1) * (size + 1) / 2;
+    const double off = condition * factorization->backward_error_bound();
+    ASSERT_LT(off, 1);
+    EXPECT_NEAR(*solver().LogDeterminant(*factorization), std::log(size + 1),
+                -size * std::log1p(-off));
+  }
+}
+
 // Refined columns are what they are, whoever is beside them.
 TEST_P(AccuracyTest, RefinementDoesNotDependOnCompany) {
   const int64_t n = 13;

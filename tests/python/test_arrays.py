@@ -192,6 +192,22 @@ def test_right_hand_sides_of_another_shape_are_refused(client: blockd.Client, sh
     assert caught.value.field == "b" and str(shape) in caught.value.came
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_float32_does_not_have_are_refused(client: blockd.Client) -> None:
+    D, E = (a.astype(np.float32) for a in system(N, n))
+    b = np.ones((N, n, d))
+    b[0, 0, 0] = np.inf  # is infinite itself
+    b[2, 1, 1] = -1e39
+    with client.factor(D, E) as A:
+        with pytest.raises(blockd.InvalidArgument, match=r"-1e\+39 at \(2, 1, 1\).*float32") as caught:
+            A.solve(b, check_finite=False)
+        assert caught.value.field == "b"
+        b[2, 1, 1] = np.finfo(np.float32).max / 2
+        assert np.isfinite(A.solve(b, check_finite=False)[..., 1]).all()
+    with pytest.raises(blockd.InvalidArgument, match=r"1e\+300 at \(0,\).*float32"):
+        client.factor_solve(D, E, np.full(N * n, 1e300))
+
+
 def test_couplings_may_not_be_forgotten(client: blockd.Client) -> None:
     with pytest.raises(blockd.InvalidArgument, match=r"E is missing"):
         client.factor(system(N, n)[0])

@@ -312,7 +312,8 @@ def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
 
     One system takes (N n,), (N n, d), (N, n) and (N, n, d), with a border of p rows (N n + p,) and
     (N n + p, d), with padding as many rows less; a batch of K has K before that. Other dtypes become
-    that of the matrix. `copy`: later changes of `b` do not reach the result.
+    that of the matrix; a number that would become infinite is refused. `copy`: later changes of `b` do
+    not reach the result.
     """
     array = as_real_array("b", b)
     lead = (shape.systems,) if shape.batched else ()
@@ -329,16 +330,32 @@ def rhs(b: Any, shape: Shape, copy: bool = False) -> Rhs:
             d = math.prod(columns)
             flat = array.reshape(shape.systems, shape.rows, d)
             wire = flat.swapaxes(1, 2)
+            with np.errstate(over="ignore"):
+                if shape.padding:
+                    data = _with_rows(wire, shape)
+                else:
+                    data = (np.array(wire, shape.dtype, order="C") if copy else
+                            np.ascontiguousarray(wire, shape.dtype))
+            if data.dtype.itemsize < array.dtype.itemsize:
+                _check_fits("b", array, shape.dtype)
             if shape.padding:
-                return Rhs(_with_rows(wire, shape), array.shape, shape.hidden)
-            data = (np.array(wire, shape.dtype, order="C") if copy else
-                    np.ascontiguousarray(wire, shape.dtype))
+                return Rhs(data, array.shape, shape.hidden)
             return Rhs(data, array.shape)
     k = f"{shape.systems}, " if shape.batched else ""
     rows, (N, n) = shape.rows, blocks
     expected = (f"({k}{rows}) or ({k}{rows}, d)" if not shape.by_blocks else
                 f"({k}{rows}), ({k}{rows}, d), ({k}{N}, {n}) or ({k}{N}, {n}, d)")
     raise invalid("b", f"of shape {array.shape}", expected)
+
+
+def _check_fits(name: str, array: Array, dtype: "np.dtype[Any]") -> None:
+    """Refuses finite numbers that are infinite in this dtype."""
+    with np.errstate(over="ignore"):
+        lost = np.isinf(array.astype(dtype)) & np.isfinite(array)
+    if lost.any():
+        place = tuple(int(at) for at in np.argwhere(lost)[0])
+        raise invalid(name, f"{array[place]} at {place}",
+                      f"numbers that fit {dtype.name}, the dtype of the matrix")
 
 
 def empty_like(data: Array, dtype: Optional["np.dtype[Any]"] = None) -> Array:

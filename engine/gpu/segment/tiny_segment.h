@@ -107,7 +107,7 @@ class TinySegment : SmallSegment<T, 4, kFull> {
         const double e = static_cast<double>(step[row_ * kTile + j]), s = s_[row_ * kTile + j];
         x[j] = role_ == kC ? e : role_ == kInverse ? (j == row_ ? 1.0 : 0.0) : s;
       }
-      const int bad = DivideByFactor(a, x);
+      const int bad = DivideByFactor<T>(a, x);
       if (bad < kTile) {
         if (threadIdx.x == 0) outcome_->value = 1 + int64_t{k} * n() + bad;
         break;

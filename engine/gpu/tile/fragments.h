@@ -173,13 +173,21 @@ __device__ inline T FromUpperWord(uint32_t word) {
   }
 }
 
-// Less than kAbnormal for a positive normal number whose reciprocal is normal too, which the
-// hardware would make zero otherwise: from 2^-126 to below 2^126, in FP64 2^-1022 and 2^1022. From
-// its bits, which costs the arithmetic nothing.
-__device__ inline uint32_t Abnormality(double x) { return UpperWord(x) - 0x00100000u; }
-__device__ inline uint32_t Abnormality(float x) { return UpperWord(x) - 0x00800000u; }
-template <typename Real>
-inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e000000u;
+// Less than kAbnormal for a positive number that is normal in the factor's scalar, T, and whose
+// reciprocal is normal too, which the hardware would make zero otherwise: from 2^-126 to below
+// 2^126, in FP64 2^-1022 and 2^1022. From its bits, which costs the arithmetic nothing.
+template <typename Real, typename T>
+inline constexpr uint32_t kLeastNormal = sizeof(T) == 8      ? 0x00100000u
+                                         : sizeof(Real) == 8 ? 0x38100000u
+                                                             : 0x00800000u;
+template <typename Real, typename T>
+inline constexpr uint32_t kAbnormal = sizeof(T) == 8      ? 0x7fc00000u
+                                      : sizeof(Real) == 8 ? 0x0fc00000u
+                                                          : 0x7e000000u;
+template <typename T, typename Real>
+__device__ inline uint32_t Abnormality(Real x) {
+  return UpperWord(x) - kLeastNormal<Real, T>;
+}
 
 // Every lane of a warp factors the same small matrix `a`, so that no step waits for another lane,
 // and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else
@@ -188,14 +196,14 @@ inline constexpr uint32_t kAbnormal = sizeof(Real) == 8 ? 0x7fc00000u : 0x7e0000
 // What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
 // guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit
 // triangle M, come at the end.
-template <typename Real, int kSize>
+template <typename T, typename Real, int kSize>
 __device__ inline int DivideByFactor(Real (&a)[kSize][kSize], Real (&x)[kSize]) {
   uint32_t worst = 0;
   Real root[kSize];
 #pragma unroll
   for (int k = 0; k < kSize; ++k) {
     const Real pivot = a[k][k];
-    const uint32_t abnormality = Abnormality(pivot);
+    const uint32_t abnormality = Abnormality<T>(pivot);
     worst = abnormality > worst ? abnormality : worst;
     root[k] = ReciprocalRoot(pivot);
     if (k + 1 == kSize) break;
@@ -222,11 +230,11 @@ __device__ inline int DivideByFactor(Real (&a)[kSize][kSize], Real (&x)[kSize]) 
   }
 #pragma unroll
   for (int k = 0; k < kSize; ++k) x[k] *= root[k];
-  if (worst < kAbnormal<Real>) return kSize;
+  if (worst < kAbnormal<Real, T>) return kSize;
   int bad = kSize;
 #pragma unroll
   for (int k = kSize - 1; k >= 0; --k) {
-    if (Abnormality(a[k][k]) >= kAbnormal<Real>) bad = k;
+    if (Abnormality<T>(a[k][k]) >= kAbnormal<Real, T>) bad = k;
   }
   return bad;
 }

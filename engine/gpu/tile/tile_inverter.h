@@ -44,7 +44,7 @@ class SpanInverter {
       for (int c = 0; c < 8; ++c) {
         if (group_ == j) panel[c] = c == row_ % 8 ? 1.0f : 0.0f;
       }
-      const int bad = DivideByFactor(a, panel);
+      const int bad = DivideByFactor<float>(a, panel);
       if (bad < 8 && Lane() == 0 && *failed < 0) *failed = base + 8 * j + bad;
       SyncWarp();
       Keep(j, panel);
@@ -146,7 +146,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
         if (l != j) subtract(i, l, minus[i], l >= j ? rows[l] : columns[l]);
       }
     }
-    const int bad = DivideByFactor(a, x);
+    const int bad = DivideByFactor<T>(a, x);
     if (bad < 8 && Lane() == 0 && *failed < 0) *failed = base + 8 * j + bad;
     SyncWarp();
     if (Lane() < 8 * kTiles) {

@@ -86,7 +86,7 @@ struct FactorOptions {
   bool pin = false;              // never evicted, never expired
   bool log_determinant = false;  // of A
   Accuracy accuracy = Accuracy::kStandard;
-  bool condition_estimate = false;  // of A; costs at most 11 solves
+  bool condition_estimate = false;  // of A; costs at most 15 solves
   bool overwrite = false;  // Refactor only: in the old factors' memory; a failure loses them
   absl::Duration lease{};  // not evicted for so long after the last use; zero: the server's
   // A Factor whose key the server knows returns what it has. Empty: the client makes one for its
@@ -143,7 +143,7 @@ struct SampleOptions {
 // How accurate solves with a factorization are.
 struct Conditioning {
   double growth = 1;  // how much the inverted blocks magnify rounding errors, >= 1
-  std::optional<double> condition_estimate{};  // of A, 1-norm, from below; if asked for
+  std::optional<double> condition_estimate{};  // of A, 1-norm, a lower bound; if asked for
   double backward_error_bound = 0;             // of Solves that measure nothing
   bool matrix_kept = false;                    // asked for, or needed for a guaranteed accuracy
 };

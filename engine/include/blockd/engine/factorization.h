@@ -80,7 +80,7 @@ class Border {
 struct Conditioning {
   // FactorReport::growth: how much the blocks' inverses magnify rounding errors, >= 1.
   double growth = 1;
-  // An estimate, from below, of ||A|| ||inv(A)||, 1-norms; if it was asked for.
+  // A lower bound of ||A|| ||inv(A)||, 1-norms (engine/condition.h); if it was asked for.
   std::optional<double> condition_estimate;
 };
 

@@ -8,8 +8,8 @@
 // backend's pool; when it does not fit, the call or the item fails with RESOURCE_EXHAUSTED and
 // nothing is left behind.
 //
-// Results are bitwise the same from run to run, for any number of threads, and for any batch that
-// an item happens to share: batching never changes an answer.
+// With one plan, results are bitwise the same from run to run, for any number of threads, and for
+// any batch that an item shares. Plan may choose another order for other numbers of systems.
 #ifndef BLOCKD_ENGINE_SOLVER_H_
 #define BLOCKD_ENGINE_SOLVER_H_
 
@@ -30,7 +30,8 @@
 
 namespace blockd {
 
-// The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts.
+// The first leading minor of the whole matrix that is not positive, as LAPACK's potrf counts. A
+// pivot that is a subnormal number, or whose reciprocal is, counts as one that is not positive.
 struct NotPositiveDefinite {
   int64_t block = 0;  // 0-based; N: the border
   int64_t row = 0;    // in the block, 0-based
@@ -55,7 +56,7 @@ struct FactorItem {
   const InformationForm* information = nullptr;
   bool keep_matrix = false;  // keep the matrix on the device, for residuals
   Accuracy accuracy = Accuracy::kStandard;
-  bool estimate_condition = false;  // some ten solves more
+  bool estimate_condition = false;  // at most 15 solves more
   DeviceBuffer* recycle = nullptr;  // memory of an old factor of the same plan, to overwrite
   const std::atomic<bool>* cancelled =
       nullptr;  // looked at between steps; the item then is CANCELLED
@@ -91,10 +92,11 @@ struct SolveOutcome {
   absl::Status status;
   // ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms, the largest of the columns, as it was
   // measured for the x that is returned: where a residual or a refinement was asked for, or the
-  // factorization refines. NaN or infinity if x or b is not finite.
+  // factorization refines. NaN or infinity if x, b or A x is not finite.
   std::optional<double> backward_error;
   // What can be promised of it: what was measured and its own rounding, else BackwardErrorBound. Of
-  // halves, what both together have.
+  // halves, what both together have. It holds where the largest numbers of a column of b, and of x,
+  // are normal ones, or 0.
   double backward_error_bound = 0;
   int32_t refinements = 0;  // the most steps that a column of x has taken
 };
@@ -236,6 +238,8 @@ class Solver {
   PendingSolve Submit(std::vector<SolveItem> items, Track track = Track::kSolve,
                       MemoryPool* workspace = nullptr);
 
+  // Of a matrix near A, off by at most -rows log(1 - c) with c = backward_error_bound() times A's
+  // condition number; from c = 1 on nothing is known of it.
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
   // b' inv(A) b = ||inv(L) b||^2 of as many columns b as there are values, in one pass, which is
