@@ -42,7 +42,7 @@ def run(script: str) -> "subprocess.CompletedProcess[str]":
     head = ("import asyncio, os, sys, numpy as np, blockd\n"
             "D, E = np.tile(3 * np.eye(2), (3, 1, 1)), np.tile(-np.eye(2), (2, 1, 1))\n")
     return subprocess.run([sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", head + script],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=120, env={**os.environ, "GRPC_VERBOSITY": "NONE"})
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -111,8 +111,10 @@ def test_a_script_leaves_nothing(server: blockd.LocalServer, kind: str, end: str
 
 
 def test_a_script_with_a_server_of_its_own_releases_before_that_ends() -> None:
-    ended = run("server = blockd.local_server()\nclient = server.connect()\nA = client.factor(D, E)\n")
-    assert ended.returncode == 0 and not ended.stderr, ended.stderr
+    ended = run("import weakref\nserver = blockd.local_server()\nother = server.connect()\n"
+                "weakref.finalize(server, lambda: print(other.list()))\n"  # between the client's end and the server's
+                "client = server.connect()\nA = client.factor(D, E)\nassert len(other.list()) == 1\n")
+    assert ended.stdout == "[]\n" and not ended.stderr, ended
 
 
 def test_what_a_fork_forgets_stays(server: blockd.LocalServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import subprocess
 import sys
@@ -287,5 +288,6 @@ asyncio.run(work()) if {twin} else blocking()
 gc.collect()
 """
     ended = subprocess.run([sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", script],
-                           capture_output=True, text=True, timeout=120)
+                           capture_output=True, text=True, timeout=120,
+                           env={**os.environ, "GRPC_VERBOSITY": "NONE"})
     assert ended.returncode == 0 and not ended.stderr, ended.stderr
