@@ -102,7 +102,7 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
   void Come(bool /*ok*/) override {
     const std::shared_ptr<AsyncSolve> self = std::move(under_way_);
     call_.reset();
-    if (!status_.ok()) return Failed(ToStatusOfAnswer(ToStatus(status_)));
+    if (!status_.ok()) return Failed(connection_->EndOf(ToStatus(status_)));
     done_(ReadSolution(reply_, solution_));
   }
 

@@ -7,9 +7,11 @@
 #include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "blockd/client/errors.h"
+#include "client/target.h"
 
 namespace blockd::client {
 namespace {
@@ -31,7 +33,9 @@ absl::Status CheckToken(const std::string& target, const ClientOptions& options)
 }  // namespace
 
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
-  if (target.empty()) return InvalidFieldError("target", "empty", "host:port");
+  if (const std::string wrong = WrongTarget(target); !wrong.empty()) {
+    return InvalidFieldError("target", wrong, kTargetForm);
+  }
   if (options.timeout <= absl::ZeroDuration()) {
     return InvalidFieldError("timeout", absl::FormatDuration(options.timeout), "more than 0");
   }
@@ -92,7 +96,7 @@ bool StaysOnThisHost(const std::string& target) {
   in6_addr v6;
   if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
   if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-  return host == "localhost";
+  return absl::EqualsIgnoreCase(host, "localhost");
 }
 
 }  // namespace blockd::client

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/random/random.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -14,6 +15,7 @@
 #include "client/detached_thread.h"
 #include "client/healer.h"
 #include "client/shm_calls.h"
+#include "client/target.h"
 
 namespace blockd::client {
 namespace {
@@ -21,6 +23,8 @@ namespace {
 constexpr char kRouteKey[] = "blockd-route";
 constexpr int kMostReleased = 10000;  // in one call; the server's limit
 constexpr absl::Duration kReleaseTime = absl::Seconds(10);
+// Longer than this, a timeout is none: neither gRPC nor the wire counts so far.
+constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365 * 30);
 
 std::shared_ptr<grpc::ChannelCredentials> Credentials(const ClientOptions& options) {
   if (!options.tls.has_value()) return grpc::InsecureChannelCredentials();
@@ -51,7 +55,8 @@ struct WireSizes {
 constexpr WireSizes kCallSizes = {1 << 20, 4 << 20, 1 << 20};
 constexpr WireSizes kBulkSizes = {(16 << 20) - 1, 16 << 20, 4 << 20};
 
-grpc::ChannelArguments Arguments(const ClientOptions& options, const WireSizes& sizes) {
+grpc::ChannelArguments Arguments(const std::string& target, const ClientOptions& options,
+                                 const WireSizes& sizes) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, sizes.frame);
   args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, sizes.window);
@@ -65,15 +70,16 @@ grpc::ChannelArguments Arguments(const ClientOptions& options, const WireSizes& 
   if (options.tls.has_value() && !options.tls->server_name.empty()) {
     args.SetSslTargetNameOverride(options.tls->server_name);
   }
-  // A token in plain text goes straight to this host, and through nobody else.
-  if (!options.token.empty() && !options.tls) args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // No proxy reaches this host, and none sees a token in plain text.
+  if (StaysOnThisHost(target)) args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!options.share_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return args;
 }
 
 // A TCP connection of its own, for streams.
-grpc::ChannelArguments StreamArguments(const ClientOptions& options, const WireSizes& sizes) {
-  grpc::ChannelArguments args = Arguments(options, sizes);
+grpc::ChannelArguments StreamArguments(const std::string& target, const ClientOptions& options,
+                                       const WireSizes& sizes) {
+  grpc::ChannelArguments args = Arguments(target, options, sizes);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // With a keepalive (rarer than what servers object to) the kernel also gives up on a peer that
   // stops reading, so that lent memory comes back within the keepalive's timeout.
@@ -108,8 +114,9 @@ Connection::Connection(const std::string& target, const ClientOptions& options)
     : target_(target),
       options_(options),
       poll_(PollOf(options)),
-      channel_(
-          grpc::CreateCustomChannel(target, Credentials(options), Arguments(options, kCallSizes))),
+      proxy_note_(ProxyNote(target)),
+      channel_(grpc::CreateCustomChannel(target, Credentials(options),
+                                         Arguments(target, options, kCallSizes))),
       stub_(v1::Solver::NewStub(channel_)),
       retry_budget_(options.retry) {}
 
@@ -117,7 +124,7 @@ grpc::GenericStub& Connection::bulk(int channel) const {
   absl::MutexLock lock(&mutex_);
   while (std::ssize(bulk_) <= channel) {
     bulk_.push_back(std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
-        target_, Credentials(options_), StreamArguments(options_, kBulkSizes))));
+        target_, Credentials(options_), StreamArguments(target_, options_, kBulkSizes))));
   }
   return *bulk_[static_cast<size_t>(channel)];
 }
@@ -131,7 +138,7 @@ absl::Status Connection::OpenSharedMemory() {
 
 std::unique_ptr<grpc::GenericStub> Connection::NewSessionStub() const {
   return std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
-      target_, Credentials(options_), StreamArguments(options_, kCallSizes)));
+      target_, Credentials(options_), StreamArguments(target_, options_, kCallSizes)));
 }
 
 std::string Connection::FullName(const std::string& method) {
@@ -149,7 +156,7 @@ absl::Status Connection::CheckHealth(grpc::ClientContext& context) const {
   const grpc::ByteBuffer request(&nothing, 1);
   grpc::ByteBuffer reply;
   const grpc::Status status = Ask(context, "/grpc.health.v1.Health/Check", request, &reply);
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return EndOf(ToStatus(status));
   std::vector<grpc::Slice> slices;
   std::string bytes;
   if (reply.Dump(&slices).ok()) {
@@ -165,7 +172,8 @@ bool Connection::WaitUntilConnected(absl::Time deadline) {
 }
 
 absl::Time Connection::Deadline(absl::Duration timeout) const {
-  return absl::Now() + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
+  if (timeout == absl::ZeroDuration()) timeout = options_.timeout;
+  return timeout > kLongestTimeout ? absl::InfiniteFuture() : absl::Now() + timeout;
 }
 
 void Connection::Prepare(grpc::ClientContext& context, absl::Time deadline,
@@ -192,7 +200,7 @@ absl::Status Connection::Retry(absl::Time deadline,
   while (true) {
     grpc::ClientContext context;
     Prepare(context, deadline, on != nullptr ? on->route : "");
-    absl::Status status = ToStatusOfAnswer(call(context));
+    absl::Status status = EndOf(call(context));
     if (status.ok()) return status;
     const auto wait = backoff.Next(status, absl::Now());
     if (!wait.has_value()) return AfterRefusal(std::move(status), refused);
@@ -289,6 +297,17 @@ void Connection::CountRestores(const RestoreCounters& more) {
 RestoreCounters Connection::restore_counters() {
   absl::MutexLock lock(&mutex_);
   return restores_;
+}
+
+absl::Status Connection::EndOf(const absl::Status& status) const {
+  absl::Status end = ToStatusOfAnswer(status);
+  bool detailed = false;
+  end.ForEachPayload([&](absl::string_view, const absl::Cord&) { detailed = true; });
+  if (!(absl::IsUnavailable(end) || absl::IsDeadlineExceeded(end)) || detailed ||
+      absl::EndsWith(end.message(), proxy_note_)) {  // which may be empty
+    return end;
+  }
+  return {end.code(), absl::StrCat(end.message(), proxy_note_)};
 }
 
 std::string RouteOf(const grpc::ClientContext& context) {

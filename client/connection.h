@@ -92,7 +92,8 @@ class Connection {
   absl::Status CheckHealth(grpc::ClientContext& context) const;
   bool WaitUntilConnected(absl::Time deadline);
 
-  // Now plus the timeout, or plus the client's own where that is zero.
+  // Now plus the timeout, or plus the client's own where that is zero. A timeout of 30 years or
+  // more is none.
   absl::Time Deadline(absl::Duration timeout) const;
   // `route`: of the handle that the call is about, if it has one.
   void Prepare(grpc::ClientContext& context, absl::Time deadline,
@@ -102,6 +103,10 @@ class Connection {
   absl::Status Retry(absl::Time deadline,
                      absl::FunctionRef<absl::Status(grpc::ClientContext&)> call,
                      const Factorization* on = nullptr) const;
+
+  // The status of a call that nobody here has cancelled: ToStatusOfAnswer, and the proxy on the way
+  // where no server may have been reached.
+  absl::Status EndOf(const absl::Status& status) const;
 
   // What retries take from, whoever makes them. It does not change the connection.
   RetryBudget* retry_budget() const { return &retry_budget_; }
@@ -129,6 +134,7 @@ class Connection {
   const std::string target_;
   const ClientOptions options_;
   const absl::Duration poll_;
+  const std::string proxy_note_;
   AnswerQueue& answers_ = AnswerQueue::OfNextConnection();
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;

@@ -279,7 +279,7 @@ void SolveStream::OnDone(const grpc::Status& status) {
     absl::MutexLock lock(&mutex_);
     broken_ = true;
     outgoing_.clear();
-    if (!cancelled_) end = ToStatusOfAnswer(end);
+    if (!cancelled_) end = connection_->EndOf(end);
     if (!violation_.ok()) end = violation_;
     if (end.ok()) end = absl::UnavailableError("the server ended the stream");
     end_ = end;

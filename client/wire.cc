@@ -20,6 +20,9 @@ using google::protobuf::io::CodedOutputStream;
 // Below this a copy costs less than the bookkeeping of a loan.
 constexpr size_t kLeastLoan = 64 << 10;
 
+// The longest that a google.protobuf.Duration may say: 10,000 years.
+constexpr absl::Duration kMostDuration = absl::Seconds(315'576'000'000);
+
 void AppendTagAndLength(int field, size_t length, std::string* out) {
   google::protobuf::io::StringOutputStream stream(out);
   CodedOutputStream coded(&stream);
@@ -67,6 +70,7 @@ v1::SystemSpec ToProto(const SystemView& view) {
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
   google::protobuf::Duration proto;
+  duration = std::clamp(duration, -kMostDuration, kMostDuration);
   proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));
   proto.set_nanos(static_cast<int32_t>(duration / absl::Nanoseconds(1)));
   return proto;

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "client/blockctl/exit_code.h"
 #include "client/blockctl/files.h"
+#include "client/target.h"
 
 namespace {
 
@@ -20,7 +21,8 @@ std::string FromEnvironment(const char* name, const char* otherwise) {
 }  // namespace
 
 ABSL_FLAG(std::string, server, FromEnvironment("BLOCKD_SERVER", "127.0.0.1:7117"),
-          "Where blockd serves, as host:port or unix:path; the default is $BLOCKD_SERVER if set.");
+          "Where blockd serves, as host:port, [IPv6 address]:port or unix:path; the default is "
+          "$BLOCKD_SERVER if set.");
 ABSL_FLAG(std::string, caller, FromEnvironment("BLOCKD_CALLER", ""),
           "The name that handles belong to; the default is $BLOCKD_CALLER if set.");
 ABSL_FLAG(absl::Duration, timeout, absl::Minutes(5),
@@ -96,8 +98,9 @@ absl::StatusOr<Client> Connect() {
   absl::StatusOr<Client> client = Client::Connect(ServerFlag(), *options);
   const absl::Duration wait = absl::GetFlag(FLAGS_wait);
   if (client.ok() && wait > absl::ZeroDuration() && !client->WaitUntilConnected(wait)) {
-    return absl::UnavailableError(
-        absl::StrCat("no server at ", ServerFlag(), " within ", absl::FormatDuration(wait)));
+    return absl::UnavailableError(absl::StrCat("no server at ", ServerFlag(), " within ",
+                                               absl::FormatDuration(wait),
+                                               client::ProxyNote(ServerFlag())));
   }
   return client;
 }
@@ -122,7 +125,9 @@ absl::StatusOr<client::ClientOptions> ClientOptionsFromFlags() {
   }
   options.timeout = absl::GetFlag(FLAGS_timeout);
   if (options.timeout <= absl::ZeroDuration()) return UsageError("--timeout must be more than 0");
-  if (ServerFlag().empty()) return UsageError("--server is empty, expected host:port");
+  if (const std::string wrong = client::WrongTarget(ServerFlag()); !wrong.empty()) {
+    return UsageError(absl::StrCat("--server is ", wrong, ", expected ", client::kTargetForm));
+  }
   options.upload_connections = absl::GetFlag(FLAGS_upload_connections);
   if (options.upload_connections < 0 || options.upload_connections > 16) {
     return UsageError("--upload_connections must be 0 to 16");

@@ -13,9 +13,10 @@ using ::testing::Not;
 
 TEST(CheckOptionsTest, WhatStaysOnThisHost) {
   for (const char* target :
-       {"localhost", "localhost:7117", "127.0.0.1:7117", "127.9.8.7", "[::1]:7117", "[::1]",
-        "dns:///localhost:7117", "dns:localhost:1", "ipv4:127.0.0.1:7117", "ipv6:[::1]:7117",
-        "unix:/run/blockd.sock", "unix:///run/blockd.sock", "unix-abstract:blockd"}) {
+       {"localhost", "localhost:7117", "LocalHost:7117", "127.0.0.1:7117", "127.9.8.7",
+        "[::1]:7117", "[::1]", "dns:///localhost:7117", "dns:localhost:1", "ipv4:127.0.0.1:7117",
+        "ipv6:[::1]:7117", "unix:/run/blockd.sock", "unix:///run/blockd.sock",
+        "unix-abstract:blockd"}) {
     EXPECT_TRUE(StaysOnThisHost(target)) << target;
   }
   for (const char* target : {"",
@@ -51,6 +52,16 @@ TEST(CheckOptionsTest, ATokenGoesInPlainTextToThisHostOnly) {
   ASSERT_TRUE(GetInvalidField(status).has_value());
   EXPECT_EQ(GetInvalidField(status)->field(), "token");
   EXPECT_THAT(status.ToString(), Not(HasSubstr("secret")));
+}
+
+TEST(CheckOptionsTest, ATargetIsOneThatGrpcCanReach) {
+  EXPECT_TRUE(CheckOptions("unix:relative", {}).ok());
+  const absl::Status status = CheckOptions("127.0.0.1", {});
+  ASSERT_TRUE(GetInvalidField(status).has_value());
+  EXPECT_EQ(GetInvalidField(status)->field(), "target");
+  EXPECT_EQ(status.message(),
+            "target is \"127.0.0.1\", without a port, expected host:port, [IPv6 address]:port or "
+            "unix:/path");
 }
 
 TEST(CheckOptionsTest, APollEnds) {

@@ -232,6 +232,48 @@ TEST_F(ConnectionTest, TimeoutsAreTheCallsOrTheClients) {
   EXPECT_GT(Last("Solve").remaining, absl::Hours(24 * 365));
 }
 
+TEST_F(ConnectionTest, ATimeoutBeyondWhatIsCountedIsNone) {
+  const std::vector<double> b = {1, 2};
+  std::atomic<int> timed{0};
+  fake_.on_solve_stream = [&](FakeSolver::SolvePipe* pipe) {
+    v1::SolveStreamRequest request;
+    while (pipe->Read(&request)) {
+      timed += request.has_timeout();
+      v1::SolveStreamReply reply;
+      reply.set_id(request.id());
+      Answer(request.request(), reply.mutable_reply());
+      pipe->Write(reply);
+    }
+    return grpc::Status::OK;
+  };
+  for (const absl::Duration timeout :
+       {absl::InfiniteDuration(), absl::Seconds(INT64_MAX), absl::Hours(24 * 365 * 10000),
+        absl::Hours(24 * 365 * 230), absl::Hours(24 * 365 * 31)}) {
+    const SolverClient client = Connect({.timeout = timeout, .stream_threshold_bytes = 8});
+    std::vector<double> x(2);
+    EXPECT_TRUE(client.Solve(kHandle, b, x).ok()) << timeout;
+    ASSERT_TRUE(Connect().Solve(kHandle, b, x, {.timeout = timeout}).ok()) << timeout;
+    EXPECT_GT(Last("Solve").remaining, absl::Hours(24 * 365 * 100)) << timeout;
+    SolveSession session = client.OpenSession();
+    const auto id = session.Send(kHandle, b, x, {.timeout = timeout});
+    ASSERT_TRUE(id.ok()) << id.status();
+    EXPECT_TRUE(session.Await(*id).ok()) << timeout;
+    EXPECT_TRUE(client.WaitUntilConnected(timeout)) << timeout;
+  }
+  EXPECT_EQ(timed, 0);
+}
+
+TEST_F(ConnectionTest, ATimeoutBeforeItsBeginIsOver) {
+  const SolverClient client = Connect();
+  const std::vector<double> b = {1, 2};
+  std::vector<double> x(2);
+  for (const absl::Duration timeout : {-absl::Nanoseconds(1), -absl::InfiniteDuration()}) {
+    EXPECT_TRUE(
+        absl::IsDeadlineExceeded(client.Solve(kHandle, b, x, {.timeout = timeout}).status()));
+  }
+  EXPECT_EQ(Last("Solve").peer, "");
+}
+
 // gRPC rounds a deadline up to milliseconds, in which a server may well answer.
 TEST_F(ConnectionTest, ACallWhoseTimeIsOverIsNotSent) {
   const std::vector<double> b = {1, 2};

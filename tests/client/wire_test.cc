@@ -153,6 +153,11 @@ TEST(WireTest, DurationsOfWholeSecondsAndOfNanoseconds) {
   EXPECT_EQ(ToProto(absl::Minutes(2)).nanos(), 0);
   EXPECT_EQ(ToProto(absl::Nanoseconds(7)).seconds(), 0);
   EXPECT_EQ(ToProto(absl::Nanoseconds(7)).nanos(), 7);
+  for (const absl::Duration long_time : {absl::InfiniteDuration(), absl::Seconds(INT64_MAX)}) {
+    EXPECT_EQ(ToProto(long_time).seconds(), 315576000000);
+    EXPECT_EQ(ToProto(long_time).nanos(), 0);
+    EXPECT_EQ(ToProto(-long_time).seconds(), -315576000000);
+  }
 }
 
 TEST(WireTest, ASpecSaysHowTheNumbersLie) {

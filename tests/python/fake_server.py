@@ -38,7 +38,8 @@ class FakeServer:
     `calls`: the method, the request if it is one message, the metadata.
     """
 
-    def __init__(self, answer: Callable[[str, Any, Any], Any], port: int = 0) -> None:
+    def __init__(self, answer: Callable[[str, Any, Any], Any], port: int = 0,
+                 also: "tuple[str, ...]" = ()) -> None:
         self.calls: list[tuple[str, Any, dict[str, Any]]] = []
         self._answer = answer
         self._lock = threading.Lock()
@@ -46,6 +47,8 @@ class FakeServer:
         self._server.add_generic_rpc_handlers((self,))
         self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         self.target = f"127.0.0.1:{self.port}"
+        for address in also:
+            self._server.add_insecure_port(address)
         self._server.start()
 
     def __enter__(self) -> "FakeServer":

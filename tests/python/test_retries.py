@@ -170,7 +170,7 @@ def test_a_token_stays_on_this_host_or_goes_over_tls() -> None:
             client.factor(D, E)
         assert fake.calls[0][2]["authorization"] == "Bearer secret"
     for target in ("127.0.0.1:7117", "localhost:1", "[::1]:7117", "unix:/tmp/x", "dns:///localhost:1",
-                   "127.9.9.9", "ipv4:127.0.0.1:1"):
+                   "127.9.9.9:1", "ipv4:127.0.0.1:1"):
         blockd.connect(target, token="secret").close()
     for target in ("example.org:7117", "10.0.0.1:1", "[::2]:1", "127.0.0.1.example.org:1", "localhost,evil:1",
                    "dns://evil/localhost", "ipv4:127.0.0.1:1,10.0.0.1:1", "", "127.0.0.1:1/x"):

@@ -166,7 +166,6 @@ def test_forgotten_handles_are_given_back(server: blockd.LocalServer) -> None:
     with server.connect(caller="forgetful") as client, server.connect(caller="forgetful") as other:
         client.factor(*system(N, n))
         gc.collect()
-        assert len(other.list()) == 1
         client.close()
         assert other.list() == []
 

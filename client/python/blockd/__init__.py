@@ -12,8 +12,8 @@ D (N, n, n) has the diagonal blocks A(i, i), E (N-1, n, n) the couplings E[i] = 
 from blockd import aio
 from blockd._options import Retry, Tls
 from blockd.client import Client, Handle, connect
-from blockd.errors import (BlockdError, Cancelled, DeadlineExceeded, DeadlineUnreachable,
-                           FailedPrecondition, HandleNotFound, InsufficientMemory, InternalError,
+from blockd.errors import (BlockdError, Cancelled, ConfigurationError, DeadlineExceeded,
+                           DeadlineUnreachable, FailedPrecondition, HandleNotFound, InsufficientMemory, InternalError,
                            InvalidArgument, LimitExceeded, NotPositiveDefinite, PermissionDenied,
                            QuotaExceeded, ResourceExhausted, ServerDraining, SingularCovariance,
                            Unauthenticated, Unavailable)
@@ -26,8 +26,8 @@ from blockd.sparse import from_scipy_sparse
 __version__ = "0.1.0"
 
 __all__ = [
-    "Arrowhead", "BlockdError", "Cancelled", "Client", "Cost", "DeadlineExceeded",
-    "DeadlineUnreachable", "FactorizationInfo", "FailedPrecondition", "Handle", "HandleNotFound",
+    "Arrowhead", "BlockdError", "Cancelled", "Client", "ConfigurationError", "Cost",
+    "DeadlineExceeded", "DeadlineUnreachable", "FactorizationInfo", "FailedPrecondition", "Handle", "HandleNotFound",
     "InsufficientMemory", "InternalError", "InvalidArgument", "LimitExceeded", "LocalServer", "NotPositiveDefinite",
     "PendingSolve", "PermissionDenied", "Plan", "PlanLevel", "QuotaExceeded", "ResourceExhausted",
     "Retry", "ServerDraining", "ServerInfo", "Session", "SingularCovariance", "Smoothed", "Solution",

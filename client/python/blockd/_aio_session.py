@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, AsyncIterator, Optional
 
 import grpc
 
 from blockd import _solve, errors
 from blockd._asyncio import AsyncRunner
-from blockd._calls import SOLVER, Core
+from blockd._calls import CLOSE_SECONDS, SOLVER, Core, Unique
+from blockd._channel import timeout as time_left
 from blockd._stream import Outcome, StreamState, Ticket, make_ticket
 from blockd._sync import stream_ended
 
@@ -57,7 +59,7 @@ class _Stream:
             async for data in self._call:
                 self._session._finish(self.state.receive(data))
         except grpc.RpcError as error:
-            end = errors.from_rpc(error)
+            end = errors.from_rpc(error, self._session._core.proxy_note)
         except asyncio.CancelledError:
             end = errors.make(grpc.StatusCode.CANCELLED, "the session was closed")
         except errors.BlockdError as error:
@@ -71,8 +73,10 @@ class _Stream:
         self._session._finish([(ticket, end) for ticket in self.state.take_all()])
 
 
-class AsyncSession:
+class AsyncSession(Unique):
     """As `blockd.Session`; `send` waits only for room, and returns an `asyncio.Future`."""
+
+    _instead = "it owns a connection. Tasks share the object itself; or open another: client.session()"
 
     def __init__(self, core: Core, runner: AsyncRunner, max_outstanding: int) -> None:
         if max_outstanding < 1:
@@ -97,13 +101,14 @@ class AsyncSession:
                    priority: str = "interactive", replace_last: bool = False,
                    timeout: Optional[float] = None) -> "asyncio.Future[Any]":
         """As `Session.send`. Cancelling the future asks the server to stop."""
+        self._runner.check_loop()
         future: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
         ticket = make_ticket(self._core, handle, b, residual, max_refinements, check_finite, priority,
                              replace_last, timeout, future)
         await self._room.acquire()
         if self._closed:
             self._room.release()
-            raise ValueError("the session is closed")
+            raise errors.closed("session")
         future.add_done_callback(lambda _: self._done(ticket))
         stream = ticket.stream = self._stream(ticket)
         stream.state.add(ticket)
@@ -120,7 +125,12 @@ class AsyncSession:
             stream.close()
         readers = {stream.reader for stream in streams}
         if readers and not cancel:
-            _, readers = await asyncio.wait(readers, timeout=self._core.options.timeout)
+            unanswered = {one.future for stream in streams for one in stream.state.unanswered()}
+            until = self._core.deadline(None)
+            if unanswered:
+                await asyncio.wait(unanswered, timeout=time_left(self._core.options.timeout))
+            _, readers = await asyncio.wait(
+                readers, timeout=min(CLOSE_SECONDS, max(0.0, until - time.monotonic())))
         if readers:
             for stream in streams:
                 stream.cancel()
@@ -142,6 +152,7 @@ class AsyncSession:
 
     def _done(self, ticket: Ticket) -> None:
         self._room.release()
+        ticket.handle = None
         if ticket.future.cancelled():
             self._withdraw(ticket)
 
@@ -182,5 +193,6 @@ class AsyncSession:
             return
         if isinstance(outcome, BaseException):
             ticket.future.set_exception(outcome)
+            ticket.future.exception()  # looked at: asyncio would complain of what nobody reads
         else:
             ticket.future.set_result(outcome)

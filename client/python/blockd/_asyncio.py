@@ -23,6 +23,8 @@ class AsyncRunner:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self._loop = self._running_loop()
+        self._closed = False
         self._channel = self.new_channel(bulk=False)
         self._bulk = self.new_channel(bulk=True)
         self._unary: dict[str, Any] = {}
@@ -43,16 +45,36 @@ class AsyncRunner:
     def metadata(self, route: str) -> Any:
         return _channel.metadata(self.core.options, route) if route else self._plain
 
+    @staticmethod
+    def _running_loop() -> asyncio.AbstractEventLoop:
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            raise errors.misconfigured(
+                "client", "made or used outside of an event loop",
+                "one that a coroutine makes: `async with blockd.aio.connect() as client`") from None
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise errors.closed("client")
+        self.check_loop()
+
+    def check_loop(self) -> None:
+        if self._running_loop() is not self._loop:
+            raise errors.misconfigured("client", "used in another event loop than it was made in",
+                                       "a client of each event loop's own")
+
     async def run(self, operation: Operation[T]) -> T:
         try:
+            self.check_open()
             effect = next(operation)
             while True:
                 try:
                     outcome = await self._perform[type(effect)](effect)
-                except grpc.RpcError as error:
-                    effect = operation.throw(errors.from_rpc(error))
                 except errors.BlockdError as error:
                     effect = operation.throw(error)
+                except (grpc.RpcError, grpc.aio.UsageError, asyncio.CancelledError) as error:
+                    effect = operation.throw(self._error(error))
                 else:
                     effect = operation.send(outcome)
         except StopIteration as end:
@@ -65,24 +87,32 @@ class AsyncRunner:
         """In the background; until `close`, which waits for it."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._ended)
         return task
 
-    def start_release(self, handles: "list[bytes]", route: str) -> None:
-        """Without waiting, and without complaint."""
-        request = pb.ReleaseRequest(handle=handles).SerializeToString()
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at: all who waited for it may have given up
 
-        async def release() -> None:
-            try:
-                await self._do_unary(Unary(SOLVER + "Release", request, 10.0, route))
-            except grpc.RpcError:
-                pass
+    def _error(self, error: BaseException) -> BaseException:
+        """What the operation gets for what gRPC raised, which cancels the calls of a channel that is closed."""
+        task: Any = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and (
+                not self._closed or getattr(task, "cancelling", int)()):
+            return error
+        if self._closed:
+            return errors.closed("client")
+        return (errors.from_rpc(error, self.core.proxy_note) if isinstance(error, grpc.RpcError)
+                else error)
 
-        self.start(release())
-
-    async def close(self) -> None:
-        if self._background:
-            await asyncio.wait(self._background, timeout=10.0)
+    async def close(self, seconds: float) -> None:
+        self._closed = True
+        for wait in (seconds, None):
+            if self._background:
+                _, late = await asyncio.wait(self._background, timeout=wait)
+                for task in late:
+                    task.cancel()
         await self._channel.close()
         await self._bulk.close()
 
@@ -90,7 +120,7 @@ class AsyncRunner:
         method = self._unary.get(effect.method)
         if method is None:
             method = self._unary[effect.method] = self._channel.unary_unary(effect.method)
-        call = method(effect.request, timeout=effect.timeout,
+        call = method(effect.request, timeout=_channel.timeout(effect.timeout),
                       metadata=self.metadata(effect.route))
         data = await call
         if effect.method not in _ROUTED:
@@ -99,14 +129,14 @@ class AsyncRunner:
 
     async def _do_upload(self, effect: Upload) -> Reply:
         call = self._bulk.stream_unary(effect.method)(
-            _each(effect.messages()), timeout=effect.timeout,
+            _each(effect.messages()), timeout=_channel.timeout(effect.timeout),
             metadata=self.metadata(effect.route))
         data = await call
         return Reply(data, _channel.route_in(await call.initial_metadata()))
 
     async def _do_exchange(self, effect: Exchange) -> str:
         call = self._bulk.stream_stream(effect.method)(
-            _each(effect.messages()), timeout=effect.timeout,
+            _each(effect.messages()), timeout=_channel.timeout(effect.timeout),
             metadata=self.metadata(effect.route))
         done = False
         try:
@@ -127,7 +157,7 @@ class AsyncRunner:
         task = effect.slot.running
         if task is None:
             task = effect.slot.running = self.start(self._run_in_slot(effect))
-        done, _ = await asyncio.wait({task}, timeout=effect.timeout)
+        done, _ = await asyncio.wait({task}, timeout=_channel.timeout(effect.timeout))
         if not done:
             raise errors.make(grpc.StatusCode.DEADLINE_EXCEEDED,
                               "the timeout passed while it was factored again")

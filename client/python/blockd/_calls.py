@@ -13,8 +13,9 @@ from typing import Any, Callable, Generator, Iterator, Optional, TypeVar, Union
 import grpc
 
 from blockd import errors
-from blockd._options import ConnectOptions
+from blockd._options import ConnectOptions, time_limit
 from blockd._retry import Backoff, RetryBudget
+from blockd._target import proxy_note
 
 T = TypeVar("T")
 
@@ -86,8 +87,19 @@ class Reply:
 Effect = Union[Unary, Upload, Exchange, Sleep, Join]
 Operation = Generator[Effect, Any, T]
 
+# For what close() does not wait for otherwise: releases, and streams on which nothing is unanswered.
+CLOSE_SECONDS = 5.0
 SOLVER = "/blockd.v1.Solver/"
 HEALTH = "/grpc.health.v1.Health/Check"
+
+
+class Unique:
+    """Stands for one thing elsewhere: a second object would close or release it for the first."""
+
+    _instead: str
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} is not copied or pickled: {self._instead}")
 
 
 class Core:
@@ -96,14 +108,15 @@ class Core:
     def __init__(self, options: ConnectOptions) -> None:
         self.options = options
         self.budget = RetryBudget(options.retry)
+        self.proxy_note = proxy_note(options.target)
+
+    def limit(self, timeout: Optional[float]) -> float:
+        """Of a call, in seconds; infinity: none."""
+        return self.options.timeout if timeout is None else time_limit(timeout)
 
     def deadline(self, timeout: Optional[float]) -> float:
         """On the monotonic clock."""
-        if timeout is None:
-            timeout = self.options.timeout
-        if not timeout > 0:
-            raise errors.invalid("timeout", timeout, "more than 0 seconds")
-        return time.monotonic() + timeout
+        return time.monotonic() + self.limit(timeout)
 
 
 def left(deadline: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Optional
 
 import grpc
 
+from blockd import _target
 from blockd._options import ConnectOptions
 
 _ROUTE = "blockd-route"
@@ -32,14 +34,19 @@ def arguments(options: ConnectOptions, bulk: bool = False) -> "list[tuple[str, A
         ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.use_local_subchannel_pool", 1)]
     if options.tls is not None and options.tls.server_name:
         found.append(("grpc.ssl_target_name_override", options.tls.server_name))
-    if options.token is not None and options.tls is None:
-        found.append(("grpc.enable_http_proxy", 0))  # in plain text to this host, and nobody else
+    if _target.stays_on_this_host(options.target):
+        found.append(("grpc.enable_http_proxy", 0))  # no proxy reaches it, and none sees a token
     if bulk:
         found += [("grpc.keepalive_time_ms", 360_000), ("grpc.keepalive_timeout_ms", 20_000),
                   ("grpc.http2.max_frame_size", (16 << 20) - 1),
                   ("grpc.http2.lookahead_bytes", 16 << 20),
                   ("grpc.http2.write_buffer_size", 4 << 20)]
     return found
+
+
+def timeout(seconds: float) -> Optional[float]:
+    """As gRPC and threads take it: None for no limit."""
+    return None if math.isinf(seconds) else seconds
 
 
 def metadata(options: ConnectOptions, route: str = "") -> "Optional[tuple[tuple[str, str], ...]]":

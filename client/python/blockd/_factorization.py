@@ -7,17 +7,21 @@ from typing import Any, Optional
 import numpy as np
 
 from blockd import _wire, errors, results
+from blockd._calls import Unique
+from blockd._factor import Made
 from blockd._held import Held
-from blockd._factor import Factored, Made
+from blockd._release import Releases
 
 
-class Factorization:
+class Factorization(Unique):
     """The factorization of A, or of a batch of K of them, on the server."""
 
     _held: Held
+    _releases: Releases
+    _instead = ("it owns what the server holds, and releases that. Share the object itself; for another "
+                "process, call detach() and there client.adopt(id, route)")
 
-    def __init__(self, held: Held, made: Optional[Made] = None) -> None:
-        self._held = held
+    def __init__(self, held: Held, releases: Releases, made: Optional[Made] = None) -> None:
         #: Of a batch that was factored with `partial=True`: the index of each system that failed.
         self.failures: dict[int, errors.BlockdError] = {}
         #: Bytes on the device for each system.
@@ -31,9 +35,22 @@ class Factorization:
         if made is not None:
             self._note(made)
 
-    @classmethod
-    def _of(cls, factored: Factored) -> Any:
-        return cls(factored.held, factored.made)
+        self._held = held
+        self._releases = releases
+        releases.own(held)
+
+    def __del__(self) -> None:
+        if getattr(self, "_releases", None) is not None:
+            self._releases.forget(self._held)
+
+    def detach(self) -> "tuple[bytes, ...]":
+        """Lets go of it and leaves it on the server, to its lease, expiry and eviction. Returns `ids`.
+
+        `Client.adopt` takes each of them, with `route`, in this process or another one. The handle is as
+        good as released.
+        """
+        self._releases.disown(self._held)
+        return self.ids
 
     def _note(self, made: Made) -> None:
         self.failures = made.failures()

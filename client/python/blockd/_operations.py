@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Optional
 
@@ -74,22 +75,24 @@ def _factor_then_solve(core: Core, system: System, sides: Rhs, b: Any, options: 
 # --- Handles and the server -------------------------------------------------------------------------
 
 
-def _ask(core: Core, method: str, request: Any, reply: Any, route: str = "") -> Operation[Any]:
+def _ask(core: Core, method: str, request: Any, reply: Any, route: str = "",
+         timeout: Optional[float] = None) -> Operation[Any]:
     """A call of one small message each way. The outcome: the answer, and where it is from."""
     data = request.SerializeToString()
     answer: Reply = yield from retry(
-        core, core.deadline(None), lambda seconds: Unary(SOLVER + method, data, seconds, route))
+        core, core.deadline(timeout), lambda seconds: Unary(SOLVER + method, data, seconds, route))
     return _wire.parse(reply, answer.data), answer.route or route
 
 
-def release(core: Core, names: Optional[Names]) -> Operation[int]:
+def release(core: Core, names: Optional[Names],
+            timeout: Optional[float] = None) -> Operation[int]:
     """Bytes given back; 0 of what is not held any more."""
     handles = [handle for handle in names.handles if handle] if names else []
     if names is None or not handles:
         return 0
     try:
         reply, _ = yield from _ask(core, "Release", pb.ReleaseRequest(handle=handles),
-                                   pb.ReleaseReply, names.route)
+                                   pb.ReleaseReply, names.route, timeout)
     except errors.HandleNotFound:
         return 0
     return int(reply.released_bytes)
@@ -145,9 +148,9 @@ def plan(core: Core, num_blocks: int, block_size: int, arrow_size: int, dtype: A
     return results.plan(reply)
 
 
-def check_health(core: Core) -> Operation[None]:
+def check_health(core: Core, timeout: float = math.inf) -> Operation[None]:
     """One attempt: who asks for the health wants it as it is now."""
-    answer: Reply = yield Unary(HEALTH, b"", core.options.timeout)
+    answer: Reply = yield Unary(HEALTH, b"", min(timeout, core.options.timeout))
     if answer.data != b"\x08\x01":
         raise errors.make(grpc.StatusCode.UNAVAILABLE,
                           "the server is not serving (it drains, or its device failed)")
@@ -157,7 +160,7 @@ def wait_until_serving(core: Core, timeout: float) -> Operation[None]:
     until = core.deadline(timeout)
     while True:
         try:
-            return (yield from check_health(core))
+            return (yield from check_health(core, left(until)))
         except errors.Unavailable:
             if time.monotonic() + 0.05 >= until:
                 raise

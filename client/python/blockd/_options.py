@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,10 +10,12 @@ from typing import Any, Callable, Optional, Union
 
 from google.protobuf.duration_pb2 import Duration
 
+from blockd import _target
 from blockd.errors import invalid
 from blockd.v1 import blockd_pb2 as pb
 
 _ACCURACIES = {"standard": pb.ACCURACY_STANDARD, "guaranteed": pb.ACCURACY_GUARANTEED}
+_LONGEST_SECONDS = 1e9
 _PRIORITIES = {"interactive": pb.INTERACTIVE, "realtime": pb.REALTIME, "bulk": pb.BULK}
 
 Matrix = Callable[[], "tuple[Any, ...]"]  # (D, E), or (D, E, border, corner)
@@ -62,10 +64,8 @@ class ConnectOptions:
     chunk_bytes: int
 
     def __post_init__(self) -> None:
-        if not self.target:
-            raise invalid("target", "empty", "host:port, or unix:/path")
-        if not self.timeout > 0:
-            raise invalid("timeout", self.timeout, "more than 0 seconds")
+        _target.check(self.target)
+        object.__setattr__(self, "timeout", time_limit(self.timeout))
         if self.chunk_bytes < 1:
             raise invalid("chunk_bytes", self.chunk_bytes, "at least 1")
         if self.retry.max_attempts < 1:
@@ -74,31 +74,20 @@ class ConnectOptions:
             return
         if not re.fullmatch(r"[\x21-\x7e]+", self.token):
             raise invalid("token", "empty or text with other characters", "visible ASCII")
-        if self.tls is None and not stays_on_this_host(self.target):
+        if self.tls is None and not _target.stays_on_this_host(self.target):
             raise invalid("token", f"given for {self.target} without TLS",
                           "tls, or a target on this host")
 
 
-def stays_on_this_host(target: str) -> bool:
-    """Whether what is sent there in plain text leaves this machine."""
-    if target.startswith(("unix:", "unix-abstract:")):
-        return True
-    for scheme in ("dns:///", "dns:", "ipv4:", "ipv6:"):
-        if target.startswith(scheme):
-            target = target[len(scheme):]
-            break
-    match = re.fullmatch(r"(?:\[([^\]]*)\]|([^:/\[\],]*))(?::\d*)?", target)
-    if match is None:
-        return False
-    host = match[1] if match[1] is not None else match[2]
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def time_limit(seconds: float) -> float:
+    """Infinity where it is none: what nobody lives to see, and gRPC cannot count."""
+    if not seconds > 0:
+        raise invalid("timeout", seconds, "more than 0 seconds")
+    return float(seconds) if seconds < _LONGEST_SECONDS else math.inf
 
 
 def _seconds(name: str, value: float) -> Duration:
-    if not 0 < value < 1e9:
+    if not 0 < value < _LONGEST_SECONDS:
         raise invalid(name, value, "more than 0 seconds, and less than 30 years")
     whole = int(value)
     return Duration(seconds=whole, nanos=min(int((value - whole) * 1e9), 999_999_999))

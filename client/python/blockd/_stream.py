@@ -7,6 +7,7 @@ many small ones fast.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import Any, Iterator, Optional, Union
@@ -18,7 +19,6 @@ from blockd import _wire, errors
 from blockd._arrays import Rhs, empty_like, rhs
 from blockd._calls import Core
 from blockd._factorization import Factorization
-from blockd._held import Held
 from blockd._options import SolveOptions, solve_timeout
 from blockd.v1 import blockd_pb2 as pb
 
@@ -32,12 +32,14 @@ Outcome = Union["np.ndarray[Any, Any]", BaseException]
 class Ticket:
     """One solve of the caller's: of one system, or of all of a batch."""
 
-    __slots__ = ("held", "names", "sides", "options", "replace_last", "deadline", "future", "id",
+    __slots__ = ("handle", "held", "names", "sides", "options", "replace_last", "deadline", "future", "id",
                  "count", "cancelled", "settled", "stream", "placed", "received")
 
-    def __init__(self, held: Held, sides: Rhs, options: SolveOptions, replace_last: bool,
+    def __init__(self, handle: Factorization, sides: Rhs, options: SolveOptions, replace_last: bool,
                  future: Any) -> None:
+        held = handle._held
         held.check_open()
+        self.handle: Optional[Factorization] = handle  # until it is answered: else Python forgets it
         self.held = held
         self.names = held.names
         self.sides = sides
@@ -64,9 +66,9 @@ def make_ticket(core: Core, handle: Factorization, b: Any, residual: bool, max_r
                 check_finite: bool, priority: str, replace_last: bool, timeout: Optional[float],
                 future: Any) -> Ticket:
     """Of the arguments of `send`, checked. The right-hand sides are a copy."""
+    if timeout is not None and math.isinf(core.limit(timeout)):
+        timeout = None
     options = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
-    if timeout is not None:
-        core.deadline(timeout)  # checks it
     held = handle._held
     sides = rhs(b, held.shape, copy=True)
     if sides.data.size == 0:
@@ -78,7 +80,7 @@ def make_ticket(core: Core, handle: Factorization, b: Any, residual: bool, max_r
                                or held.shape.systems > _wire.MAX_SOLVES):
         raise errors.invalid("b", f"a batch of {sides.data.nbytes} bytes",
                              f"at most {LARGEST_FRAME}; Handle.solve takes more")
-    return Ticket(held, sides, options, replace_last, future)
+    return Ticket(handle, sides, options, replace_last, future)
 
 
 class StreamState:
@@ -119,6 +121,9 @@ class StreamState:
         if together and all(one.cancelled for one in together):
             self._cancels.append(ticket.id)
         return []
+
+    def unanswered(self) -> "list[Ticket]":
+        return [*(ticket for together in self._pending.values() for ticket in together), *self._queue]
 
     def has_message(self) -> bool:
         return bool(self._queue or self._cancels or self._chunks)

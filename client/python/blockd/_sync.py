@@ -10,8 +10,7 @@ from typing import Any, Callable
 import grpc
 
 from blockd import _channel, errors
-from blockd._calls import (SOLVER, Core, Exchange, Join, Operation, Reply, Sleep, T, Unary, Upload)
-from blockd.v1 import blockd_pb2 as pb
+from blockd._calls import (Core, Exchange, Join, Operation, Reply, Sleep, T, Unary, Upload)
 
 
 def stream_ended() -> errors.BlockdError:
@@ -28,9 +27,10 @@ class Runner:
         self._unary: dict[str, Any] = {}
         self._plain = _channel.metadata(core.options)
         self._joining = threading.Lock()
+        self._closed = False
         self._perform: dict[type, Callable[[Any], Any]] = {
             Unary: self._do_unary, Upload: self._do_upload, Exchange: self._do_exchange,
-            Sleep: lambda effect: time.sleep(effect.seconds), Join: self._do_join}
+            Sleep: lambda effect: time.sleep(min(effect.seconds, threading.TIMEOUT_MAX)), Join: self._do_join}
 
     def new_channel(self, bulk: bool) -> Any:
         options = self.core.options
@@ -43,16 +43,21 @@ class Runner:
     def metadata(self, route: str) -> Any:
         return _channel.metadata(self.core.options, route) if route else self._plain
 
+    def check_open(self) -> None:
+        if self._closed:
+            raise errors.closed("client")
+
     def run(self, operation: Operation[T]) -> T:
         try:
+            self.check_open()
             effect = next(operation)
             while True:
                 try:
                     outcome = self._perform[type(effect)](effect)
-                except grpc.RpcError as error:
-                    effect = operation.throw(errors.from_rpc(error))
                 except errors.BlockdError as error:
                     effect = operation.throw(error)
+                except (grpc.RpcError, ValueError) as error:
+                    effect = operation.throw(self._error(error))
                 else:
                     effect = operation.send(outcome)
         except StopIteration as end:
@@ -61,13 +66,15 @@ class Runner:
         finally:
             operation.close()
 
-    def start_release(self, handles: "list[bytes]", route: str) -> None:
-        """Without waiting, and without complaint."""
-        self._method(SOLVER + "Release").future(
-            pb.ReleaseRequest(handle=handles).SerializeToString(), timeout=10.0,
-            metadata=self.metadata(route))
+    def _error(self, error: Exception) -> Exception:
+        """What the operation gets for what gRPC raised; a ValueError for a channel that was closed."""
+        if self._closed:
+            return errors.closed("client")
+        return (errors.from_rpc(error, self.core.proxy_note) if isinstance(error, grpc.RpcError)
+                else error)
 
     def close(self) -> None:
+        self._closed = True
         self._channel.close()
         self._bulk.close()
 
@@ -79,17 +86,17 @@ class Runner:
 
     def _do_unary(self, effect: Unary) -> Reply:
         data, call = self._method(effect.method).with_call(
-            effect.request, timeout=effect.timeout, metadata=self.metadata(effect.route))
+            effect.request, timeout=_channel.timeout(effect.timeout), metadata=self.metadata(effect.route))
         return Reply(data, _channel.route_in(call.initial_metadata()))
 
     def _do_upload(self, effect: Upload) -> Reply:
         data, call = self._bulk.stream_unary(effect.method).with_call(
-            effect.messages(), timeout=effect.timeout, metadata=self.metadata(effect.route))
+            effect.messages(), timeout=_channel.timeout(effect.timeout), metadata=self.metadata(effect.route))
         return Reply(data, _channel.route_in(call.initial_metadata()))
 
     def _do_exchange(self, effect: Exchange) -> str:
         call = self._bulk.stream_stream(effect.method)(
-            effect.messages(), timeout=effect.timeout, metadata=self.metadata(effect.route))
+            effect.messages(), timeout=_channel.timeout(effect.timeout), metadata=self.metadata(effect.route))
         done = False
         try:
             for data in call:
@@ -113,7 +120,7 @@ class Runner:
                 thread.start()
                 effect.slot.running = future
         try:
-            future.result(effect.timeout)
+            future.result(_channel.timeout(effect.timeout))
         except concurrent.futures.TimeoutError as error:
             if isinstance(error, errors.BlockdError) or future.done():
                 raise

@@ -10,7 +10,8 @@ Everything of one client belongs to one event loop.
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
+import time
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -20,12 +21,13 @@ from blockd import _factor, _inverse, _operations, _smooth, _solve, errors, resu
 from blockd._aio_session import AsyncSession
 from blockd._arrays import System
 from blockd._asyncio import AsyncRunner
-from blockd._calls import Core
+from blockd._calls import CLOSE_SECONDS, Core, Unique
 from blockd._factorization import Factorization
-from blockd._held import Held, Names, release_names
+from blockd._held import Held
 from blockd._model import Model
 from blockd._options import (ConnectOptions, FactorOptions, Matrix, Retry, SmoothOptions,
                              SolveOptions, Tls)
+from blockd._release import BlockingRunner, Releases
 from blockd.client import connect_options
 
 __all__ = ["AsyncClient", "AsyncHandle", "AsyncSession", "connect"]
@@ -35,19 +37,23 @@ def connect(target: Optional[str] = None, *, tls: "Union[bool, Tls]" = False,
             token: Optional[str] = None, caller: Optional[str] = None, timeout: float = 60.0,
             retry: Optional[Retry] = None, stream_threshold_bytes: int = 2 << 20,
             chunk_bytes: int = 1 << 20) -> "AsyncClient":
-    """As `blockd.connect`. To be called, and used, in one running event loop."""
+    """As `blockd.connect`. To be called, and used, in one running event loop: else ConfigurationError."""
     return AsyncClient(connect_options(target, tls, token, caller, timeout, retry,
                                        stream_threshold_bytes, chunk_bytes))
 
 
-class AsyncClient:
+class AsyncClient(Unique):
     """As `blockd.Client`."""
+
+    _instead = "it owns connections. Tasks share the object itself; another event loop connects anew"
 
     def __init__(self, options: ConnectOptions) -> None:
         self._core = Core(options)
         self._runner = AsyncRunner(self._core)
         self._run = self._runner.run
-        self._orphans: deque[Names] = deque()
+        self._blocking = BlockingRunner(self._core)
+        self._releases = Releases(self._core, self._blocking.get)
+        self._releases.serve(self)
         self._kept: _smooth.Kept[AsyncHandle] = _smooth.Kept()
 
     async def __aenter__(self) -> "AsyncClient":
@@ -58,8 +64,10 @@ class AsyncClient:
 
     async def close(self) -> None:
         """As `Client.close`."""
-        self._release_orphans()
-        await self._runner.close()
+        until = time.monotonic() + CLOSE_SECONDS
+        await asyncio.get_running_loop().run_in_executor(None, self._releases.close)
+        self._blocking.close()
+        await self._runner.close(max(0.0, until - time.monotonic()))
 
     async def factor(self, D: Any, E: Any = None, *, border: Any = None, corner: Any = None,
                      lower: bool = True, check_symmetric: bool = False, check_finite: bool = True,
@@ -70,7 +78,6 @@ class AsyncClient:
                      heal: "Union[bool, Matrix]" = False, partial: bool = False,
                      timeout: Optional[float] = None) -> "AsyncHandle":
         """As `Client.factor`. A function given as `heal` is called in the event loop."""
-        self._release_orphans()
         options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
                                 priority, lease, False, idempotency_key, heal, timeout)
         system = System(D, E, lower, check_symmetric, border, corner)
@@ -100,14 +107,17 @@ class AsyncClient:
         model = Model(F, Q, H, R, y, c, d, m0, P0)
         options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
                                 keep, lease, priority, timeout)
-        while keep and self._orphans:  # nothing is found that is released meanwhile
-            await self._run(release_names(self._core, self._orphans.popleft()))
+        self._runner.check_open()
+        if keep:  # nothing is found that is released meanwhile
+            await asyncio.get_running_loop().run_in_executor(
+                None, self._releases.flush, self._core.limit(timeout))
         answer = await self._run(_smooth.smooth(self._core, model, options))
         handles = self._kept.handles(model, answer, lambda held: AsyncHandle(self, held))
         return _smooth.result(model, options, answer, handles)
 
     def session(self, *, max_outstanding: int = 1024) -> AsyncSession:
         """As `Client.session`; for an `async with`."""
+        self._runner.check_open()
         return AsyncSession(self._core, self._runner, max_outstanding)
 
     async def adopt(self, handle: bytes, route: str = "", *, padding: int = 0) -> "AsyncHandle":
@@ -138,22 +148,15 @@ class AsyncClient:
         """As `Client.wait_until_serving`."""
         await self._run(_operations.wait_until_serving(self._core, timeout))
 
-    def _release_orphans(self) -> None:
-        while self._orphans:
-            names = self._orphans.popleft()
-            handles = [handle for handle in names.handles if handle]
-            if handles:
-                self._runner.start_release(handles, names.route)
-
 
 class AsyncHandle(Factorization):
     """As `blockd.Handle`."""
 
     def __init__(self, client: AsyncClient, held: Held,
                  made: Optional[_factor.Made] = None) -> None:
-        super().__init__(held, made)
         self._client = client
         self._run = client._run
+        super().__init__(held, client._releases, made)
 
     async def __aenter__(self) -> "AsyncHandle":
         return self
@@ -163,12 +166,6 @@ class AsyncHandle(Factorization):
             await self.release()
         except errors.BlockdError:
             pass  # it falls to expiry and eviction
-
-    def __del__(self) -> None:
-        held = getattr(self, "_held", None)
-        names = held.take() if held is not None else None
-        if names is not None:
-            self._client._orphans.append(names)
 
     async def solve(self, b: Any, *, residual: bool = False, max_refinements: int = 0,
                     check_finite: bool = True, priority: str = "interactive",
@@ -220,4 +217,5 @@ class AsyncHandle(Factorization):
 
     async def release(self) -> int:
         """As `Handle.release`."""
-        return await self._run(_operations.release(self._client._core, self._held.take()))
+        return await self._run(_operations.release(
+            self._client._core, self._releases.disown(self._held)))

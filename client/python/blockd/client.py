@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -11,12 +10,13 @@ import numpy.typing as npt
 
 from blockd import _factor, _inverse, _operations, _smooth, _solve, errors, results
 from blockd._arrays import System
-from blockd._calls import Core
+from blockd._calls import Core, Unique
 from blockd._factorization import Factorization
-from blockd._held import Held, Names
+from blockd._held import Held
 from blockd._model import Model
 from blockd._options import (ConnectOptions, FactorOptions, Matrix, Retry, SmoothOptions,
                              SolveOptions, Tls)
+from blockd._release import Releases
 from blockd._sync import Runner
 from blockd.session import Session
 
@@ -42,33 +42,39 @@ def connect(target: Optional[str] = None, *, tls: "Union[bool, Tls]" = False,
     """A client of the server at `target`. Does not wait for it; the first call does.
 
     Args:
-        target: "host:port" or "unix:/path"; default $BLOCKD_SERVER, else "127.0.0.1:7117".
+        target: "host:port", "[IPv6 address]:port" or "unix:/path"; default $BLOCKD_SERVER, else
+            "127.0.0.1:7117". Through the HTTP proxy that $grpc_proxy, $https_proxy or $http_proxy names,
+            but for a target on this host and what $no_grpc_proxy or $no_proxy exempts.
         tls: True for the system's certificates, or a `Tls`. Default: plain text.
         token: a secret that says who asks. Needs TLS, but for a target on this host.
         caller: the name that the handles belong to, where the server trusts it; default
             $BLOCKD_CALLER.
-        timeout: seconds for calls that name none; retries, uploads and waiting count.
+        timeout: seconds for calls that name none; retries, uploads and waiting count. Infinity: none.
         retry: when a call is tried again.
         stream_threshold_bytes: what is larger travels as a stream of chunks, on a connection of its
             own.
         chunk_bytes: of each chunk. Both must stay below the server's `max_message_bytes`.
 
     Raises:
-        InvalidArgument: an argument is wrong, or the token would leave this host in plain text.
+        ConfigurationError: the target is none.
+        InvalidArgument: another argument is wrong, or the token would leave this host in plain text.
     """
     return Client(connect_options(target, tls, token, caller, timeout, retry,
                                   stream_threshold_bytes, chunk_bytes))
 
 
-class Client:
+class Client(Unique):
     """Calls to one server. Thread-safe. Made by `connect`; close it, or use it in a `with`."""
+
+    _instead = "it owns connections. Threads share the object itself; another process connects anew"
 
     def __init__(self, options: ConnectOptions) -> None:
         self._core = Core(options)
         self._runner = Runner(self._core)
         self._run = self._runner.run
-        # Of handles that were forgotten. A deque, because that happens wherever Python collects.
-        self._orphans: deque[Names] = deque()
+        runner = self._runner
+        self._releases = Releases(self._core, lambda: runner)
+        self._releases.serve(self)
         self._kept: _smooth.Kept[Handle] = _smooth.Kept()
 
     def __enter__(self) -> "Client":
@@ -78,8 +84,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the connections. Handles that were not released fall to expiry and eviction."""
-        self._release_orphans(wait=True)
+        """Releases the handles that are left, but for those that were detached, and ends the connections.
+
+        Waits for that 5 seconds at most. What is not reached by then falls to expiry and eviction.
+        """
+        self._releases.close()
         self._runner.close()
 
     def factor(self, D: Any, E: Any = None, *, border: Any = None, corner: Any = None,
@@ -126,7 +135,6 @@ class Client:
                 the first one, and `failures` has all; nothing is kept.
             InsufficientMemory, QuotaExceeded, LimitExceeded, Unavailable, DeadlineExceeded.
         """
-        self._release_orphans()
         options = FactorOptions(keep_matrix, check_finite, pin, logdet, condition_estimate, accuracy,
                                 priority, lease, False, idempotency_key, heal, timeout)
         system = System(D, E, lower, check_symmetric, border, corner)
@@ -190,20 +198,24 @@ class Client:
         model = Model(F, Q, H, R, y, c, d, m0, P0)
         options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
                                 keep, lease, priority, timeout)
-        self._release_orphans(wait=keep)  # nothing is found that is released meanwhile
+        self._runner.check_open()
+        if keep:  # nothing is found that is released meanwhile
+            self._releases.flush(self._core.limit(timeout))
         answer = self._run(_smooth.smooth(self._core, model, options))
         handles = self._kept.handles(model, answer, lambda held: Handle(self, held))
         return _smooth.result(model, options, answer, handles)
 
     def session(self, *, max_outstanding: int = 1024) -> Session:
         """A stream that keeps many solves in flight: see `Session`."""
+        self._runner.check_open()
         return Session(self._core, self._runner, max_outstanding)
 
     def adopt(self, handle: bytes, route: str = "", *, padding: int = 0) -> "Handle":
         """A `Handle` for a name that this caller has from elsewhere, as `list` or `Handle.ids`.
 
-        It then belongs to the handle, which releases it. `padding`: that of the handle that it had, as
-        the server does not know which rows are padding. HandleNotFound if it is not held.
+        It then belongs to the handle, which releases it; among several handles of one client that have
+        it, the last one that Python forgets. `padding`: that of the handle that it had, as the server
+        does not know which rows are padding. HandleNotFound if it is not held.
         """
         return Handle(self, self._run(_operations.adopt(self._core, handle, route, padding)))
 
@@ -230,32 +242,18 @@ class Client:
         """Waits for a server that is about to start. Raises Unavailable after `timeout` seconds."""
         self._run(_operations.wait_until_serving(self._core, timeout))
 
-    def _release_orphans(self, wait: bool = False) -> None:
-        while self._orphans:
-            try:
-                names = self._orphans.popleft()
-            except IndexError:  # another thread has it
-                return
-            handles = [handle for handle in names.handles if handle]
-            if wait:
-                try:
-                    self._run(_operations.release(self._core, names))
-                except errors.BlockdError:
-                    return
-            elif handles:
-                self._runner.start_release(handles, names.route)
-
 
 class Handle(Factorization):
     """The factorization of A, or of a batch of K of them, on the server. Thread-safe.
 
-    It is released at the end of its `with`, by `release`, or, if it was forgotten, some time after.
+    It is released at the end of its `with`, by `release`, soon after Python has forgotten it, and with
+    the last of them when its client is closed or the process ends. `detach` leaves it on the server.
     """
 
     def __init__(self, client: Client, held: Held, made: Optional[_factor.Made] = None) -> None:
-        super().__init__(held, made)
         self._client = client
         self._run = client._run
+        super().__init__(held, client._releases, made)
 
     def __enter__(self) -> "Handle":
         return self
@@ -265,12 +263,6 @@ class Handle(Factorization):
             self.release()
         except errors.BlockdError:
             pass  # it falls to expiry and eviction
-
-    def __del__(self) -> None:
-        held = getattr(self, "_held", None)
-        names = held.take() if held is not None else None
-        if names is not None:
-            self._client._orphans.append(names)
 
     def solve(self, b: Any, *, residual: bool = False, max_refinements: int = 0,
               check_finite: bool = True, priority: str = "interactive",
@@ -372,7 +364,8 @@ class Handle(Factorization):
 
     def release(self) -> int:
         """Gives it back. Returns its bytes; 0 if the server did not hold it any more."""
-        return self._run(_operations.release(self._client._core, self._held.take()))
+        return self._run(_operations.release(
+            self._client._core, self._releases.disown(self._held)))
 
     def linear_operator(self) -> Any:
         """The inverse of A as a `scipy.sparse.linalg.LinearOperator`: a preconditioner.

@@ -9,7 +9,7 @@ the answer. Its subclasses are also the built-in exceptions that a Python progra
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Optional, TypeVar
 
 import grpc
 import numpy as np
@@ -54,7 +54,7 @@ class BlockdError(Exception):
         details = [(type(one).__name__, one.SerializeToString()) for one in self.details]
         others = {k: one for k, one in self.failures.items() if one is not self}
         own = [k for k, one in self.failures.items() if one is self]
-        return _restore, (self.code.value[0], self.message, details, others, own)
+        return _restore, (type(self), self.code.value[0], self.message, details, others, own)
 
     def detail(self, kind: type) -> Any:
         """The detail of this message type, or None."""
@@ -72,6 +72,14 @@ class InvalidArgument(BlockdError, ValueError):
         self.field: str = wrong.field
         self.came: str = wrong.came
         self.expected: str = wrong.expected
+
+
+class ConfigurationError(InvalidArgument):
+    """The client cannot work as it was made or is used.
+
+    `field`: "target", for one that names no server; "client" or "session", for one that is closed or
+    used outside of its event loop. Nothing was sent.
+    """
 
 
 class NotPositiveDefinite(InvalidArgument, np.linalg.LinAlgError):
@@ -241,11 +249,11 @@ def _seconds(duration: Any) -> float:
     return float(duration.seconds) + 1e-9 * float(duration.nanos)
 
 
-def _restore(code: int, message: str, details: list[tuple[str, bytes]],
+def _restore(kind: "type[BlockdError]", code: int, message: str, details: list[tuple[str, bytes]],
              others: dict[int, BlockdError], own: list[int]) -> BlockdError:
     """Of a pickle."""
     messages = [getattr(pb, name).FromString(data) for name, data in details]
-    error = make(_CODES[code], message, messages)
+    error = kind(_CODES[code], message, messages)
     error.failures = dict(sorted({**others, **dict.fromkeys(own, error)}.items()))
     return error
 
@@ -274,16 +282,17 @@ def from_status(status: pb.RpcStatus) -> BlockdError:
     return make(_CODES.get(status.code, grpc.StatusCode.UNKNOWN), status.message, details)
 
 
-def from_rpc(error: Any) -> BlockdError:
+def from_rpc(error: Any, proxy_note: str = "") -> BlockdError:
     """Of the `grpc.RpcError` of a call that nobody here has cancelled.
 
     Where the server, or a router, ends such a call without an answer of its own, that is UNAVAILABLE.
+    `proxy_note`: what lies between, said where no server may have been reached.
     """
     code: grpc.StatusCode = error.code()
     message: str = error.details() or ""
     reset = code is grpc.StatusCode.INTERNAL and "RST_STREAM" in message
     if code is grpc.StatusCode.CANCELLED or reset:
-        return make(grpc.StatusCode.UNAVAILABLE, f"the server ended the call: {message}")
+        return make(grpc.StatusCode.UNAVAILABLE, f"the server ended the call: {message}{proxy_note}")
     for key, value in error.trailing_metadata() or ():
         if key != "grpc-status-details-bin":
             continue
@@ -293,14 +302,32 @@ def from_rpc(error: Any) -> BlockdError:
             break
         return from_status(pb.RpcStatus(code=code.value[0], message=message,
                                         details=status.details))
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        message += proxy_note
     return make(code, message)
 
 
 def invalid(field: str, came: object, expected: str) -> InvalidArgument:
     """What the server would say of a wrong argument, said before anything is sent."""
+    return _wrong(InvalidArgument, field, came, expected)
+
+
+def misconfigured(field: str, came: object, expected: str) -> ConfigurationError:
+    """The same of what a client is, or where it is used."""
+    return _wrong(ConfigurationError, field, came, expected)
+
+
+def closed(what: str) -> ConfigurationError:
+    return misconfigured(what, "closed", "an open one: connect again" if what == "client" else
+                         "an open one: client.session()")
+
+
+W = TypeVar("W", bound=InvalidArgument)
+
+
+def _wrong(kind: "type[W]", field: str, came: object, expected: str) -> W:
     detail = pb.InvalidField(field=field, came=str(came), expected=expected)
-    return InvalidArgument(grpc.StatusCode.INVALID_ARGUMENT,
-                           f"{field} is {came}, expected {expected}", (detail,))
+    return kind(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is {came}, expected {expected}", (detail,))
 
 
 def is_gone(error: BlockdError) -> bool:

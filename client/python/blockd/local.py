@@ -13,6 +13,7 @@ from typing import Any, Optional, Sequence
 import grpc
 
 from blockd import errors
+from blockd._calls import Unique
 from blockd.client import Client, connect
 
 # The server's process watches a pipe from this one: when that closes, however this process ends, it
@@ -21,8 +22,10 @@ _WATCH = ('exec 3<&0; { read -r _ <&3; kill -TERM $$ 2>/dev/null; } & '
           'exec 3<&-; exec "$@" </dev/null')
 
 
-class LocalServer:
+class LocalServer(Unique):
     """A server process that ends with the `with`, with `stop`, or with this process."""
+
+    _instead = "it owns a process. Share the object itself, or its target"
 
     def __init__(self, program: Optional[str], arguments: Sequence[str], start_timeout: float) -> None:
         found = program or os.environ.get("BLOCKD_PROGRAM") or shutil.which("blockd")

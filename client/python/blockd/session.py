@@ -11,7 +11,7 @@ import grpc
 import numpy.typing as npt
 
 from blockd import _solve, errors
-from blockd._calls import SOLVER, Core
+from blockd._calls import CLOSE_SECONDS, SOLVER, Core, Unique
 from blockd._stream import Outcome, StreamState, Ticket, make_ticket
 from blockd._sync import Runner, stream_ended
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from blockd.client import Handle
 
 
-class PendingSolve(concurrent.futures.Future[Any]):
+class PendingSolve(Unique, concurrent.futures.Future[Any]):
     """A solve of a `Session`: a `concurrent.futures.Future` of the solution.
 
     Not to be made by hand. `cancel` asks the server to stop; the result is then `Cancelled`, or the
     solution if that was begun.
     """
 
+    _instead = "it waits for one answer; take its result()"
     _ticket: Ticket
     _session: "Session"
 
@@ -52,6 +53,8 @@ class PendingSolve(concurrent.futures.Future[Any]):
     def _wait(self, timeout: Optional[float]) -> None:
         if self.done():
             return
+        if timeout is not None and timeout > threading.TIMEOUT_MAX:
+            timeout = None
         deadline = self._ticket.deadline
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         expires = left is not None and (timeout is None or left <= timeout)
@@ -62,6 +65,15 @@ class PendingSolve(concurrent.futures.Future[Any]):
                 self._session._expire(self._ticket)
             else:
                 raise TimeoutError("the solution is not there yet") from None
+
+
+def _await(solves: "list[PendingSolve]", until: float) -> None:
+    """Until each is answered, or its own timeout has passed."""
+    for one in solves:
+        try:
+            one._wait(max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            return
 
 
 class _Stream:
@@ -110,7 +122,7 @@ class _Stream:
                     answers = self.state.receive(data)
                 self._session._finish(answers)
         except grpc.RpcError as error:
-            end = errors.from_rpc(error)
+            end = errors.from_rpc(error, self._session._core.proxy_note)
         except errors.BlockdError as error:
             end = error
             self._call.cancel()
@@ -126,7 +138,7 @@ class _Stream:
         self._session._finish([(ticket, end) for ticket in left])
 
 
-class Session:
+class Session(Unique):
     """Keeps many solves in flight on one stream: no wait between them, and little to pay for each.
 
         with client.session() as session:
@@ -137,6 +149,8 @@ class Session:
     is full is the answer. A stream that broke fails what was not answered; the next `send` opens
     another. Thread-safe. Made by `Client.session`.
     """
+
+    _instead = "it owns a connection. Threads share the object itself; or open another: client.session()"
 
     def __init__(self, core: Core, runner: Runner, max_outstanding: int) -> None:
         if max_outstanding < 1:
@@ -174,7 +188,7 @@ class Session:
         try:
             with self._lock:
                 if self._closed:
-                    raise ValueError("the session is closed")
+                    raise errors.closed("session")
                 stream = self._stream(future._ticket)
                 future._ticket.stream = stream
                 stream.state.add(future._ticket)
@@ -187,14 +201,19 @@ class Session:
     def close(self, cancel: bool = False) -> None:
         """Ends the session after the answers to what was sent, or cancels that.
 
-        Waits for them no longer than the timeout of the client.
+        Waits for them no longer than the timeout of the client, and where all is answered 5 seconds at
+        most for the server.
         """
         until = self._core.deadline(None)
         with self._lock:
             self._closed = True
             streams = [*self._streams.values(), *self._full]
+            unanswered = [one.future for stream in streams for one in stream.state.unanswered()]
             for stream in streams:
                 stream.close()
+        if not cancel:
+            _await(unanswered, until)
+            until = min(until, time.monotonic() + CLOSE_SECONDS)
         for stream in streams:
             if not cancel:
                 stream.reader.join(max(0.0, until - time.monotonic()))
@@ -263,6 +282,7 @@ class Session:
             if ticket.settled:
                 return
             ticket.settled = True
+            ticket.handle = None
         self._room.release()  # first: a callback of the future may send another
         if isinstance(outcome, BaseException):
             ticket.future.set_exception(outcome)
