@@ -15,7 +15,7 @@ constexpr Track kTrack = Track::kFactor;
 // Solves with one column, for vectors of the host.
 class Inverse {
  public:
-  Inverse(Backend& backend, const EliminationPlan& plan, const void* factor,
+  Inverse(Backend& backend, const EliminationPlan& plan, const FactorRef& factor,
           const std::atomic<bool>* cancelled)
       : backend_(backend), plan_(plan), factor_(factor), cancelled_(cancelled) {}
 
@@ -50,7 +50,7 @@ class Inverse {
   absl::Status ApplyAs(std::vector<double>& x) {
     std::vector<T> host(x.begin(), x.end());
     const int64_t bytes = static_cast<int64_t>(host.size() * sizeof(T));
-    const SolveSystem system = {factor_, x_.data(), 1, chains_.data()};
+    const SolveSystem system = {factor_.data, x_.data(), 1, chains_.data(), factor_.substitutes};
     absl::Status status = backend_.Upload(kTrack, x_.data(), host.data(), bytes);
     if (status.ok()) {
       status = backend_.Solve(kTrack, {&plan_, {&system, 1}, cancelled_},
@@ -70,7 +70,7 @@ class Inverse {
 
   Backend& backend_;
   const EliminationPlan& plan_;
-  const void* const factor_;
+  const FactorRef factor_;
   const std::atomic<bool>* const cancelled_;
   DeviceBuffer x_, residual_, chains_;
 };
@@ -141,7 +141,8 @@ int64_t ConditionWorkspaceBytes(const EliminationPlan& plan) {
 }
 
 absl::StatusOr<double> EstimateCondition(Backend& backend, const EliminationPlan& plan,
-                                         const BlockTridiagonalView& matrix, const void* factor,
+                                         const BlockTridiagonalView& matrix,
+                                         const FactorRef& factor,
                                          const std::atomic<bool>* cancelled) {
   Inverse inverse(backend, plan, factor, cancelled);
   absl::Status status = inverse.Allocate();
