@@ -24,7 +24,7 @@ double OneNorm(const std::vector<double>& x) {
 class Products {
  public:
   Products(Backend& backend, const EliminationPlan& plan, const BlockTridiagonalView& matrix,
-           const void* factor, const std::atomic<bool>* cancelled)
+           const FactorRef& factor, const std::atomic<bool>* cancelled)
       : backend_(backend), plan_(plan), matrix_(matrix), factor_(factor), cancelled_(cancelled) {}
 
   absl::Status Begin() {
@@ -60,7 +60,7 @@ class Products {
   absl::Status Solve(std::vector<double>& x) {
     for (double& value : x) value *= scale_;
     absl::Status status = Upload(x, x_);
-    const SolveSystem system = {factor_, x_.data(), 1, chains_.data()};
+    const SolveSystem system = {factor_.data, x_.data(), 1, chains_.data(), factor_.substitutes};
     if (status.ok()) {
       status = backend_.Solve(kTrack, {&plan_, {&system, 1}, cancelled_},
                               [this] { return !IsCancelled(cancelled_); });
@@ -117,7 +117,7 @@ class Products {
   Backend& backend_;
   const EliminationPlan& plan_;
   const BlockTridiagonalView& matrix_;
-  const void* const factor_;
+  const FactorRef factor_;
   const std::atomic<bool>* const cancelled_;
   DeviceBuffer x_, zeros_, product_, chains_;
   double norm_ = 0, scale_ = 1;
@@ -227,7 +227,8 @@ int64_t ConditionWorkspaceBytes(const EliminationPlan& plan) {
 }
 
 absl::StatusOr<double> EstimateCondition(Backend& backend, const EliminationPlan& plan,
-                                         const BlockTridiagonalView& matrix, const void* factor,
+                                         const BlockTridiagonalView& matrix,
+                                         const FactorRef& factor,
                                          const std::atomic<bool>* cancelled) {
   Products a(backend, plan, matrix, factor, cancelled);
   absl::Status status = a.Begin();

@@ -15,6 +15,7 @@ struct Solver::FactorWork {
   void* chains = nullptr;
   DeviceBuffer own_chains;  // this and the next are empty where the batch's memory serves
   StagedMatrix uploaded;
+  bool substitutes = false;  // some blocks of the factor hold -L
   DeviceBuffer information;  // what a matrix in information form goes through
 
   void GiveBack() {

@@ -30,8 +30,9 @@ double Backend::ResidualNorms::backward_error() const {
 }
 
 double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows) {
-  // A growth that overflowed to NaN promises nothing either.
-  const double factor = growth <= kSafeGrowth ? 1 : growth / kSafeGrowth;
+  // Blocks beyond kMostGrowth, or of a growth that is not a number, are solved by substitution.
+  const double multiplied = growth <= kMostGrowth ? growth : kMostGrowth;
+  const double factor = std::max(1.0, multiplied / kSafeGrowth);
   return 4 * static_cast<double>(shape.block_size + border_rows) * Epsilon(shape.scalar) * factor;
 }
 

@@ -41,7 +41,7 @@ struct Solver::Group {
     for (void** vector : {&rhs, &r, &tried}) use(vector, vector_bytes());
   }
   SolveSystem System(void* vectors) const {
-    return {factorization->data(), vectors, columns, chains};
+    return {factorization->data(), vectors, columns, chains, factorization->substitutes()};
   }
 };
 

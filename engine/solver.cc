@@ -325,10 +325,12 @@ absl::Status Solver::Keep(const std::shared_ptr<const EliminationPlan>& plan, Fa
                           const FactorReport& report) {
   const FactorItem& item = *work.item;
   Conditioning conditioning{report.growth, std::nullopt};
+  work.substitutes = conditioning.substitutes();
   if (item.estimate_condition) {
     work.own_chains.Reset();  // their memory serves the solves
-    absl::StatusOr<double> estimate =
-        EstimateCondition(*backend_, *plan, work.matrix, work.factor.data(), item.cancelled);
+    absl::StatusOr<double> estimate = EstimateCondition(
+        *backend_, *plan, work.matrix,
+        {.data = work.factor.data(), .substitutes = work.substitutes}, item.cancelled);
     if (!estimate.ok()) return estimate.status();
     conditioning.condition_estimate = *estimate;
   }

@@ -140,7 +140,7 @@ absl::StatusOr<Border> Solver::FactorBorder(const EliminationPlan& plan, const F
     return backend_->PackColumns(kTrack, shape, {&all, 1});
   });
   steps.Run([&] {
-    const SolveSystem system{work.factor.data(), y, p, memory->chains};
+    const SolveSystem system{work.factor.data(), y, p, memory->chains, work.substitutes};
     return SolveHalf(*backend_, kTrack, plan, system, SolvePart::kForward, cancelled);
   });
   // S = C - Y' Y = T T'
@@ -275,7 +275,8 @@ absl::Status Solver::AddBorderTo(const InverseItem& item, Track track, void* dia
                                /*add=*/false);
   });
   steps.Run([&] {
-    const SolveSystem system{factorization.data(), work->columns, p, work->chains};
+    const SolveSystem system{factorization.data(), work->columns, p, work->chains,
+                             factorization.substitutes()};
     return SolveHalf(*backend_, track, plan, system, SolvePart::kBackward, item.cancelled);
   });
   steps.Run([&] { return backend_->AddBorderSquares(track, h, item.parts, diagonal, coupling); });

@@ -50,6 +50,15 @@ absl::Status Solver::Invert(const InverseItem& item, Track track, void* diagonal
   InverseRequest request;
   request.plan = &plan;
   request.factor = item.factorization->data();
+  absl::Status status;
+  DeviceBuffer inverted;
+  if (item.factorization->substitutes()) {
+    absl::StatusOr<DeviceBuffer> buffer = backend_->pool().Allocate(plan.factor_bytes());
+    if (!buffer.ok()) return buffer.status();
+    inverted = *std::move(buffer);
+    status = backend_->InvertTriangles(track, plan, request.factor, inverted.data());
+    request.factor = inverted.data();
+  }
   request.parts = item.parts;
   request.first_block = item.first_block;
   request.num_blocks = item.num_blocks;
@@ -57,9 +66,11 @@ absl::Status Solver::Invert(const InverseItem& item, Track track, void* diagonal
   request.coupling = coupling;
   request.scratch = scratch->data();
   request.stop = item.cancelled;
-  absl::Status status =
-      backend_->SelectedInverse(track, request, [&item] { return !IsCancelled(item.cancelled); });
-  // Nothing may use the scratch any more when it goes back to the pool.
+  if (status.ok()) {
+    status =
+        backend_->SelectedInverse(track, request, [&item] { return !IsCancelled(item.cancelled); });
+  }
+  // Nothing may use this memory any more when it goes back to the pool.
   absl::Status synchronized = backend_->Synchronize(track);
   if (status.ok()) status = std::move(synchronized);
   if (status.ok() && IsCancelled(item.cancelled)) {

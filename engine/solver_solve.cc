@@ -174,6 +174,15 @@ struct RefinedColumn {
   }
 };
 
+// Says that refinement did not bring an answer to the error that a kept matrix promises.
+absl::Status NotAccurate(double error, double goal) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("no accurate answer: its backward error is ", error,
+                   ", the factorization keeps ", "its matrix to reach ", goal,
+                   "; the system is singular to working precision, or the right-hand side is not "
+                   "finite or leaves the range of normal numbers"));
+}
+
 // How much of a measured backward error may be the rounding of its own residual.
 double ResidualRounding(const Shape& shape) {
   const double n = static_cast<double>(shape.block_size);
@@ -242,6 +251,11 @@ absl::Status Solver::Refine(Track track, std::span<const SolveItem> items, Group
     }
     outcome.backward_error = error;
     outcome.backward_error_bound = error + ResidualRounding(shape);
+    constexpr double kRounding = 1 + 1e-9;  // of the sum above
+    const double goal = BackwardErrorGoal(shape);
+    if (group.factorization->refines() && !(outcome.backward_error_bound <= goal * kRounding)) {
+      outcome.status = NotAccurate(error, goal);
+    }
   }
   return absl::OkStatus();
 }
@@ -376,7 +390,9 @@ std::vector<SolveOutcome> PendingSolve::Await(Phases* phases) {
   std::vector<SolveOutcome>& outcomes = state->outcomes;
   for (const Solver::Group& group : state->groups) {
     for (const size_t i : group.items) {
-      outcomes[i].status = group.status.ok() ? state->status : group.status;
+      if (!group.status.ok() || !state->status.ok()) {
+        outcomes[i].status = group.status.ok() ? state->status : group.status;
+      }
       if (outcomes[i].status.ok() && IsCancelled(state->items[i].cancelled)) {
         outcomes[i].status = absl::CancelledError("cancelled while solving");
       }

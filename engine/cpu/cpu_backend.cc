@@ -11,15 +11,16 @@
 #include "engine/cpu/background.h"
 #include "engine/cpu/border.h"
 #include "engine/cpu/columns.h"
+#include "engine/cpu/eliminate_segment.h"
 #include "engine/cpu/information.h"
 #include "engine/cpu/inverse_levels.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/large_blocks.h"
 #include "engine/cpu/log_determinant.h"
 #include "engine/cpu/processor.h"
 #include "engine/cpu/residual.h"
 #include "engine/cpu/slab.h"
 #include "engine/cpu/thread_pool.h"
+#include "engine/cpu/triangles.h"
 
 namespace blockd {
 namespace {
@@ -110,7 +111,7 @@ class CpuBackend : public Backend {
   }
 
   int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t) const override {
-    return factor_threads_.threads() * ScratchBytes(plan.shape(), HasFill(plan));
+    return factor_threads_.threads() * cpu::SegmentScratchBytes(plan.shape(), HasFill(plan));
   }
 
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
@@ -136,6 +137,11 @@ class CpuBackend : public Backend {
                : SolveLevels<float>(track, batch, wanted);
   }
 
+  absl::Status InvertTriangles(Track track, const EliminationPlan& plan, const void* factor,
+                               void* out) override {
+    cpu::InvertTriangles(ThreadsOf(track), plan, factor, out);
+    return absl::OkStatus();
+  }
   int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
                               int64_t num_blocks) const override {
     return cpu::InverseScratchBytes(plan, first_block, num_blocks, solve_threads_.threads());
@@ -228,28 +234,6 @@ class CpuBackend : public Backend {
                        [](const Level& level) { return level.fills > 0; });
   }
 
-  static int64_t ScratchBytes(const Shape& shape, bool fill) {
-    const int64_t n = shape.block_size;
-    if (cpu::UsesLargeBlocks(n)) {
-      return MemoryPool::Rounded(cpu::LargeScratchScalars(n, fill) * ScalarBytes(shape.scalar));
-    }
-    const int64_t scalars = shape.scalar == Scalar::kFloat64
-                                ? cpu::SelectKernels<double>().scratch_scalars(n, fill)
-                                : cpu::SelectKernels<float>().scratch_scalars(n, fill);
-    return MemoryPool::Rounded(scalars * ScalarBytes(shape.scalar));
-  }
-
-  template <typename T>
-  static SegmentReport EliminateSegment(const EliminateTask<T>& task) {
-    if (task.segment->count == 0) {
-      // Of an open plan: nothing comes from the right of its last separator.
-      std::fill_n(task.left_from_right, task.n * task.n, T{0});
-      return {};
-    }
-    return cpu::UsesLargeBlocks(task.n) ? cpu::EliminateLarge(task)
-                                        : cpu::SelectKernels<T>().eliminate(task);
-  }
-
   // The chains of the level above `level`, in a system's chain memory; null for the base.
   template <typename T>
   static T* NextChains(const EliminationPlan& plan, int64_t level, void* chains) {
@@ -323,7 +307,7 @@ class CpuBackend : public Backend {
       EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
       task.scratch = reinterpret_cast<T*>(static_cast<char*>(batch.scratch) + thread * scratch);
       task.thread = thread;
-      found[i] = EliminateSegment(task);
+      found[i] = cpu::EliminateSegment(task);
     });
     for (int64_t i = tasks - 1; i >= 0; --i) {
       FactorReport& report = reports[i / segments];

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "blockd/engine/backend.h"
+#include "engine/cpu/triangles.h"
 
 namespace blockd::cpu {
 namespace {
@@ -46,12 +47,24 @@ void TimesTriangle(CBLAS_SIDE side, CBLAS_TRANSPOSE transpose, int64_t rows, int
               ldl, b, ldb);
 }
 
+// B = B inv(L)', by substitution.
+void SolveTriangle(int64_t rows, int64_t columns, const double* l, double* b) {
+  cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, rows, columns, 1, l,
+              columns, b, rows);
+}
+void SolveTriangle(int64_t rows, int64_t columns, const float* l, float* b) {
+  cblas_strsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, rows, columns, 1, l,
+              columns, b, rows);
+}
+
 template <typename T>
 void CopyBlock(int64_t rows, int64_t columns, const T* in, int64_t ldin, T* out, int64_t ldout) {
   for (int64_t j = 0; j < columns; ++j) std::copy_n(in + j * ldin, rows, out + j * ldout);
 }
 
-template <typename T>
+// kBySubstitution: L comes from LAPACK, C and W from substitution with it; blocks with a growth
+// above kMostGrowth are stored as -L. Else all blocks are multiplied by inv(L).
+template <typename T, bool kBySubstitution>
 class LargeEliminator {
  public:
   explicit LargeEliminator(const EliminateTask<T>& task)
@@ -60,7 +73,7 @@ class LargeEliminator {
     const auto take = [&at](int64_t scalars) { return std::exchange(at, at + scalars); };
     d_ = take(square_);
     x_ = take(square_);
-    leaf_ = take(LeafScalars());
+    if (!kBySubstitution) leaf_ = take(LeafScalars());
     diagonal_ = take(n_);
     if (segment_.has_fill()) {
       update_ = take(square_);
@@ -82,14 +95,20 @@ class LargeEliminator {
       LoadDiagonal(segment_.block(k), d_);
       if (k > 0) SubtractSquare(n_, n_, c_, n_, d_, n_);
       for (int64_t i = 0; i < n_; ++i) diagonal_[i] = d_[i * n_ + i];
-      const int64_t row = CholeskyInverse(n_, d_, x_);
+      const int64_t row = kBySubstitution ? FactorAndInvert() : CholeskyInverse(n_, d_, x_);
       if (row >= 0) return {k, row, 1};
-      report.growth_square = LargerOrNaN(report.growth_square, GrowthSquare());
+      const double growth_square = GrowthSquare();
+      report.growth_square = LargerOrNaN(report.growth_square, growth_square);
       task_.MakeWay();
       if (segment_.has_fill()) Fill(k);
       task_.MakeWay();
       if (k + 1 < segment_.count || TargetOf(segment_) >= 0) Next(k);
-      StoreInverse(task_.inverse + k * TriangleScalars(n_));
+      T* const triangle = task_.inverse + k * TriangleScalars(n_);
+      if (kBySubstitution && !KeepsInverse(growth_square)) {
+        StoreTriangle(n_, d_, T{-1}, triangle);
+      } else {
+        StoreTriangle(n_, x_, T{1}, triangle);
+      }
     }
     Finish();
     return report;
@@ -155,6 +174,24 @@ class LargeEliminator {
     }
   }
 
+  // D = L L' in d_, inv(L) in x_. Returns the row of a pivot that is not positive, or -1.
+  int64_t FactorAndInvert() {
+    const int64_t row = Cholesky(n_, d_);
+    if (row >= 0) return row;
+    std::copy_n(d_, square_, x_);
+    InvertLower(n_, x_);
+    return -1;
+  }
+
+  // b becomes b inv(L)'.
+  void TimesInverse(T* b) const {
+    if (kBySubstitution) {
+      SolveTriangle(n_, n_, d_, b);
+    } else {
+      TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, b, n_);
+    }
+  }
+
   // a's lower triangle becomes garbage and x's inv(chol(a)), both with leading dimension n_;
   // recursive: L21 = A21 inv(L11)', A22 -= L21 L21', X21 = -X22 L21 X11. Returns the failed row, or
   // -1.
@@ -204,22 +241,11 @@ class LargeEliminator {
     return -1;
   }
 
-  void StoreInverse(T* inverse) const {
-    for (int64_t p = 0; p < n_; p += kPanel) {
-      T* panel = inverse + TrianglePanelOffset(n_, p / kPanel);
-      for (int64_t j = p; j < std::min(p + kPanel, n_); ++j) {
-        T* column = panel + (j - p) * (n_ - p);
-        std::fill_n(column, j - p, T{0});
-        std::copy_n(x_ + j * n_ + j, n_ - j, column + j - p);
-      }
-    }
-  }
-
   void Next(int64_t k) {
     c_ = task_.next + k * square_;
     const int64_t block = segment_.block(k);
     LoadCoupling(segment_.reversed ? block - 1 : block, segment_.reversed, c_);
-    TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, c_, n_);
+    TimesInverse(c_);
   }
 
   void Fill(int64_t k) {
@@ -230,7 +256,7 @@ class LargeEliminator {
     }
     w_ = task_.fill + k * square_;
     std::copy_n(s_, square_, w_);
-    TimesTriangle(CblasRight, CblasTrans, n_, n_, T{1}, x_, n_, w_, n_);
+    TimesInverse(w_);
     SubtractSquare(n_, n_, w_, n_, update_, n_);
   }
 
@@ -253,7 +279,7 @@ class LargeEliminator {
   const Segment& segment_;
   const int64_t n_;
   const int64_t square_;
-  T* d_ = nullptr;
+  T* d_ = nullptr;  // D, then L
   T* x_ = nullptr;  // inv(L), lower triangle
   T* leaf_ = nullptr;
   T* diagonal_ = nullptr;  // of D
@@ -267,17 +293,27 @@ class LargeEliminator {
 
 bool UsesLargeBlocks(int64_t n) { return n > kLargestPackedBlock; }
 
+int64_t SubstitutionScratchScalars(int64_t n, bool fill) { return (fill ? 4 : 2) * n * n + n; }
+
 int64_t LargeScratchScalars(int64_t n, bool fill) {
-  return (fill ? 4 : 2) * n * n + n +
-         std::max(LargeEliminator<double>::LeafScalars(), LargeEliminator<float>::LeafScalars());
+  return SubstitutionScratchScalars(n, fill) +
+         std::max(LargeEliminator<double, false>::LeafScalars(),
+                  LargeEliminator<float, false>::LeafScalars());
 }
 
 template <typename T>
 SegmentReport EliminateLarge(const EliminateTask<T>& task) {
-  return LargeEliminator<T>(task).Run();
+  return LargeEliminator<T, false>(task).Run();
+}
+
+template <typename T>
+SegmentReport EliminateBySubstitution(const EliminateTask<T>& task) {
+  return LargeEliminator<T, true>(task).Run();
 }
 
 template SegmentReport EliminateLarge(const EliminateTask<double>& task);
 template SegmentReport EliminateLarge(const EliminateTask<float>& task);
+template SegmentReport EliminateBySubstitution(const EliminateTask<double>& task);
+template SegmentReport EliminateBySubstitution(const EliminateTask<float>& task);
 
 }  // namespace blockd::cpu

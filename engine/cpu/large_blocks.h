@@ -16,6 +16,13 @@ int64_t LargeScratchScalars(int64_t n, bool fill);
 template <typename T>
 SegmentReport EliminateLarge(const EliminateTask<T>& task);
 
+// The same for blocks of any size by LAPACK and substitution, for segments where multiplication by
+// inv(L) is not accurate enough or did not find a positive pivot. Blocks with a growth above
+// kMostGrowth are stored as -L.
+int64_t SubstitutionScratchScalars(int64_t n, bool fill);
+template <typename T>
+SegmentReport EliminateBySubstitution(const EliminateTask<T>& task);
+
 int64_t LargeInverseScratchScalars(int64_t n, bool fill);
 template <typename T>
 void InvertLarge(const InverseTask<T>& task);

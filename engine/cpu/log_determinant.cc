@@ -34,7 +34,8 @@ double SumLogs(const EliminationPlan& plan, const T* factor) {
         const T* panel = inverse + TrianglePanelOffset(n, p);
         const int64_t ld = n - p * kPanel;
         for (int64_t i = 0; i < std::min(kPanel, ld); ++i) {
-          sum.Add(std::log(static_cast<double>(panel[i * ld + i])));
+          const auto entry = static_cast<double>(panel[i * ld + i]);
+          sum.Add(entry < 0 ? -std::log(-entry) : std::log(entry));  // of -L or of inv(L)
         }
       }
     }

@@ -3,7 +3,8 @@
 // Both walk the stored block columns of inv(L), C and W once, kPanel columns at a time: forward as
 // y += M v (vectors along the rows of M, v broadcast), backward as t += M' y (vectors along the
 // rows, summed at the end). A column of the right-hand sides is computed with the same operations
-// in the same order whatever stands beside it, so batching does not change an answer.
+// in the same order whatever stands beside it, so batching does not change an answer. A block that
+// holds -L is solved by substitution (blockd/engine/elimination_plan.h).
 #ifndef BLOCKD_ENGINE_CPU_SUBSTITUTE_H_
 #define BLOCKD_ENGINE_CPU_SUBSTITUTE_H_
 
@@ -13,6 +14,7 @@
 
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/small_blocks.h"
+#include "engine/cpu/triangles.h"
 #include "engine/cpu/vectors.h"
 
 namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
@@ -42,8 +44,14 @@ class Substitution {
     for (int64_t k = 0; k < segment_.count; ++k) {
       if (Stopped()) return;
       T* const x = X(segment_.block(k));
-      Zero(y_);
-      TriangleTimes<1>(task_.inverse + k * triangle_, x, y_);
+      const T* const triangle = task_.inverse + k * triangle_;
+      if (IsSubstituted(triangle)) {
+        std::copy_n(x, size_, y_);
+        SolveTriangle(triangle, y_);
+      } else {
+        Zero(y_);
+        TriangleTimes<1>(triangle, x, y_);
+      }
       std::copy_n(y_, size_, x);
       if (segment_.has_fill()) Times<-1>(task_.fill + k * n_ * n_, y_, left_);
       if (k + 1 < segment_.count) {
@@ -80,9 +88,14 @@ class Substitution {
       T* const x = X(segment_.block(k));
       if (next) TransposeTimes<-1>(task_.next + k * n_ * n_, next, x);
       if (segment_.has_fill()) TransposeTimes<-1>(task_.fill + k * n_ * n_, left, x);
-      std::copy_n(x, size_, y_);
-      Zero(x);
-      TriangleTransposeTimes<1>(task_.inverse + k * triangle_, y_, x);
+      const T* const triangle = task_.inverse + k * triangle_;
+      if (IsSubstituted(triangle)) {
+        SolveTransposedTriangle(triangle, x);
+      } else {
+        std::copy_n(x, size_, y_);
+        Zero(x);
+        TriangleTransposeTimes<1>(triangle, y_, x);
+      }
       next = x;
     }
   }
@@ -168,6 +181,42 @@ class Substitution {
       PanelTransposeTimes<kSign>(m + offset, n_ - p, columns, n_ - p, x + p, t + p,
                                  Ahead(m, triangle_, offset, -1));
       offset += (n_ - p) * columns;
+    }
+  }
+
+  // y = inv(L) y, m = -L in block columns: each block column's square first, then the rows below
+  // it.
+  void SolveTriangle(const T* m, T* y) const {
+    for (int64_t p = 0; p < n_; p += kPanel) {
+      const int64_t columns = std::min(kPanel, n_ - p), ld = n_ - p, below = ld - columns;
+      for (int64_t c = 0; c < size_; c += n_) {
+        T* const v = y + c + p;
+        for (int64_t j = 0; j < columns; ++j) {
+          v[j] /= -m[j * ld + j];
+          for (int64_t i = j + 1; i < columns; ++i) v[i] += m[j * ld + i] * v[j];
+        }
+      }
+      if (below > 0)
+        PanelTimes<1>(m + columns, ld, columns, below, y + p, y + p + columns, nullptr);
+      m += ld * columns;
+    }
+  }
+  // x = inv(L)' x: each block column's rows below its square first, from the last one on.
+  void SolveTransposedTriangle(const T* m, T* x) const {
+    m += triangle_;
+    for (int64_t p = (n_ - 1) / kPanel * kPanel; p >= 0; p -= kPanel) {
+      const int64_t columns = std::min(kPanel, n_ - p), ld = n_ - p, below = ld - columns;
+      m -= ld * columns;
+      if (below > 0) {
+        PanelTransposeTimes<1>(m + columns, ld, columns, below, x + p + columns, x + p, nullptr);
+      }
+      for (int64_t c = 0; c < size_; c += n_) {
+        T* const v = x + c + p;
+        for (int64_t j = columns; j-- > 0;) {
+          for (int64_t i = j + 1; i < columns; ++i) v[j] += m[j * ld + i] * v[i];
+          v[j] /= -m[j * ld + j];
+        }
+      }
     }
   }
 

@@ -1,8 +1,10 @@
 #include "engine/gpu/gpu_backend.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/gpu/factor_calls.h"
 #include "engine/gpu/information/information_calls.h"
@@ -20,6 +22,8 @@
 #include "engine/gpu/segment/launch.h"
 #include "engine/gpu/segment/runner.h"
 #include "engine/gpu/solve_calls.h"
+#include "engine/gpu/substitution/launch.h"
+#include "engine/gpu/substitution/runner.h"
 #include "engine/gpu/task_list/launch.h"
 #include "engine/gpu/task_list/runner.h"
 #include "engine/gpu/vectors/border_calls.h"
@@ -47,6 +51,7 @@ struct TrackOnGpu {
     At(Method::kSegment) = gpu::segment::MakeRunner(*device, limits);
     At(Method::kLockstep) = gpu::lockstep::MakeRunner(*device, limits, early);
     At(Method::kTaskList) = gpu::task_list::MakeRunner(*device, limits, counters);
+    At(Method::kSubstitution) = gpu::substitution::MakeRunner(*device);
   }
   // Nothing may run when the graphs go, which is before the device does.
   ~TrackOnGpu() { device->Synchronize().IgnoreError(); }
@@ -163,14 +168,33 @@ class GpuBackend : public Backend {
                                                    absl::FunctionRef<bool()> wanted) override {
     const Method method = gpu::FactorMethod(batch.plan->shape(), limits_);
     TrackOnGpu& track = On(Track::kFactor);
-    return track.factor_calls.Factor(batch, *track.At(method), wanted);
+    absl::StatusOr<std::vector<FactorReport>> reports =
+        track.factor_calls.Factor(batch, *track.At(method), wanted);
+    if (!reports.ok()) return reports;
+    absl::Status status = FactorBySubstitution(batch, wanted, *reports);
+    if (!status.ok()) return status;
+    return reports;
   }
   absl::Status Solve(Track on, const SolveBatch& batch, absl::FunctionRef<bool()> wanted) override {
     const Shape& shape = batch.plan->shape();
     const Method method = batch.part == SolvePart::kWhole ? gpu::SolveMethod(shape, limits_)
                                                           : gpu::HalfSolveMethod(shape);
-    TrackOnGpu& track = On(on);
-    return track.solve_calls.Solve(batch, *track.At(method), wanted);
+    const auto substitutes = [](const SolveSystem& system) { return system.substitutes; };
+    if (std::none_of(batch.systems.begin(), batch.systems.end(), substitutes)) {
+      return SolveBy(method, on, batch, wanted);
+    }
+    std::vector<SolveSystem> systems(batch.systems.begin(), batch.systems.end());
+    const auto others = std::stable_partition(systems.begin(), systems.end(), substitutes);
+    SolveBatch part = batch;
+    part.systems = {systems.begin(), others};
+    absl::Status status = SolveBy(Method::kSubstitution, on, part, wanted);
+    part.systems = {others, systems.end()};
+    if (status.ok() && !part.systems.empty()) status = SolveBy(method, on, part, wanted);
+    return status;
+  }
+  absl::Status InvertTriangles(Track track, const EliminationPlan& plan, const void* factor,
+                               void* out) override {
+    return gpu::substitution::InvertTriangles(*On(track).device, plan, factor, out);
   }
   int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
                               int64_t num_blocks) const override {
@@ -183,6 +207,34 @@ class GpuBackend : public Backend {
   }
 
  private:
+  absl::Status SolveBy(Method method, Track on, const SolveBatch& batch,
+                       absl::FunctionRef<bool()> wanted) {
+    TrackOnGpu& track = On(on);
+    return track.solve_calls.Solve(batch, *track.At(method), wanted);
+  }
+
+  // Factors again the systems of a batch that are not accurate enough, or not positive definite, by
+  // multiplication with inv(L).
+  absl::Status FactorBySubstitution(const FactorBatch& batch, absl::FunctionRef<bool()> wanted,
+                                    std::vector<FactorReport>& reports) {
+    std::vector<FactorSystem> systems;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!reports[i].failure && reports[i].growth <= kMostGrowth) continue;
+      systems.push_back(batch.systems[i]);
+      places.push_back(i);
+    }
+    if (systems.empty()) return absl::OkStatus();
+    FactorBatch again = batch;
+    again.systems = systems;
+    TrackOnGpu& track = On(Track::kFactor);
+    absl::StatusOr<std::vector<FactorReport>> better =
+        track.factor_calls.Factor(again, *track.At(Method::kSubstitution), wanted);
+    if (!better.ok()) return better.status();
+    for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = (*better)[i];
+    return absl::OkStatus();
+  }
+
   TrackOnGpu& On(Track track) { return *tracks_[static_cast<size_t>(track)]; }
 
   const std::unique_ptr<Card> card_;
@@ -209,6 +261,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
        {gpu::segment::PrepareFactor(*limits), gpu::segment::PrepareSolve(*limits),
         gpu::lockstep::PrepareFactor(*limits, &early), gpu::lockstep::PrepareSolve(*limits),
         gpu::task_list::PrepareFactor(*limits), gpu::task_list::PrepareSolve(),
+        gpu::substitution::PrepareFactor(), gpu::substitution::PrepareSolve(),
         gpu::PrepareVectors(), gpu::PrepareBorder(), gpu::information::Prepare(),
         gpu::inverse::Prepare(*limits), gpu::inverse::PrepareSegments(*limits)}) {
     absl::Status status = gpu::ToStatus(result.error, result.kernel);

@@ -1,6 +1,6 @@
 // The one place that chooses how systems of a shape are factored and solved on a device. A method
-// is a folder: segment, lockstep, task_list. Each says which shapes it fits and what it costs;
-// nobody but the functions here asks.
+// is a folder: segment, lockstep, task_list, substitution. Each says which shapes it fits and what
+// it costs; nobody but the functions here asks.
 #ifndef BLOCKD_ENGINE_GPU_METHOD_H_
 #define BLOCKD_ENGINE_GPU_METHOD_H_
 
@@ -12,8 +12,9 @@
 
 namespace blockd::gpu {
 
-enum class Method : uint8_t { kSegment, kLockstep, kTaskList };
-inline constexpr int kMethods = 3;
+// kSubstitution fits all shapes and is for systems whose growth needs it.
+enum class Method : uint8_t { kSegment, kLockstep, kTaskList, kSubstitution };
+inline constexpr int kMethods = 4;
 
 // It depends on nothing else, so that a system has the same bits in any batch of one plan.
 Method FactorMethod(const Shape& shape, const DeviceLimits& limits);

@@ -9,6 +9,8 @@ set(gpu_kernels
   segment/factor.cu
   segment/solve.cu
   segment/tiny_solve.cu
+  substitution/factor.cu
+  substitution/solve.cu
   task_list/factor.cu
   task_list/solve.cu
   vectors/border.cu
@@ -39,6 +41,7 @@ set(gpu_sources
   runtime/reachable_memory.cc
   segment/runner.cc
   solve_calls.cc
+  substitution/runner.cc
   task_list/runner.cc
   vectors/border_calls.cc
   vectors/vector_calls.cc)

@@ -77,13 +77,12 @@ TEST_P(AccuracyTest, EverySolveKeepsItsPromise) {
     at_risk += factorization->at_risk();
     missed += solved.error > ErrorBound(matrix.shape());
   }
-  // The families do what they are for.
+  // The families do what they are for, and substitution where growth is large does too.
   EXPECT_GE(at_risk, 20);
-  EXPECT_GE(missed, scalar() == Scalar::kFloat64 ? 10 : 3);
+  EXPECT_EQ(missed, 0);
 }
 
 TEST_P(AccuracyTest, AKeptMatrixBringsEverySolveToTheGoalUnasked) {
-  int refined = 0;
   for (const AdversarialCase& test : Cases()) {
     SCOPED_TRACE(test.name);
     const HostMatrix matrix(test.problem, scalar());
@@ -93,9 +92,7 @@ TEST_P(AccuracyTest, AKeptMatrixBringsEverySolveToTheGoalUnasked) {
     EXPECT_LE(solved.error, ErrorBound(matrix.shape()));
     EXPECT_LE(solved.outcome.backward_error_bound, 1.0001 * ErrorBound(matrix.shape()));
     EXPECT_EQ(solved.outcome.backward_error.has_value(), factorization->at_risk());
-    refined += solved.outcome.refinements > 0;
   }
-  EXPECT_GE(refined, scalar() == Scalar::kFloat64 ? 10 : 3);
 }
 
 TEST_P(AccuracyTest, GuaranteedKeepsWhatItNeedsAndNothingElse) {

@@ -71,7 +71,8 @@ class InverseOracle {
         worst = LargerOrNaN(error / (of_rows[r] * of_columns[c]), worst);
       }
     }
-    return worst / (BackwardErrorBound(shape_, growth) * (n_ == 1 ? 2 : 1));
+    return worst /
+           (BackwardErrorGoal(shape_) * std::max(1.0, growth / kSafeGrowth) * (n_ == 1 ? 2 : 1));
   }
 
   const Shape shape_;

@@ -43,6 +43,7 @@ allowed_includes() {
     engine/gpu/inverse/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|inverse)/)?[a-z_]+\.h" ;;
     engine/gpu/information/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|information)/)?[a-z_]+\.h" ;;
     engine/gpu/lockstep/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|lockstep)/)?[a-z_]+\.h" ;;
+    engine/gpu/substitution/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|substitution)/)?[a-z_]+\.h" ;;
     engine/gpu/task_list/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|task_list)/)?[a-z_]+\.h" ;;
     engine/gpu/*) echo "$engine|engine/gpu/([a-z_]+/)?[a-z_]+\.h" ;;
     engine/problems/*) echo "$problems" ;;

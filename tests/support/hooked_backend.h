@@ -204,6 +204,11 @@ class HookedBackend : public Backend {
       return inner_->Solve(track, batch, still_wanted);
     });
   }
+  absl::Status InvertTriangles(Track track, const EliminationPlan& plan, const void* factor,
+                               void* out) override {
+    return Step(track, "InvertTriangles",
+                [&] { return inner_->InvertTriangles(track, plan, factor, out); });
+  }
   int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
                               int64_t num_blocks) const override {
     return inner_->InverseScratchBytes(plan, first_block, num_blocks);

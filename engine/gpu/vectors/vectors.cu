@@ -154,7 +154,8 @@ __global__ void SumLogsKernel(const T* inverse, int64_t count, int64_t n, double
        i += step) {
     const int64_t row = i % n, panel = row / kPanelColumns, first = panel * kPanelColumns;
     const int64_t at = PanelOffset(n, panel) + (row - first) * (n - first) + row - first;
-    sum += log(static_cast<double>(inverse[i / n * size + at]));
+    const auto entry = static_cast<double>(inverse[i / n * size + at]);
+    sum += entry < 0 ? -log(-entry) : log(entry);  // of -L or of inv(L)
   }
   sum = Reduce(sum, shared, [](double a, double b) { return a + b; });
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;

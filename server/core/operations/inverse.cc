@@ -138,6 +138,7 @@ std::vector<int64_t> InverseOperation::Pieces(const InverseTask& task) const {
                                         border_rows);
   };
   std::vector<int64_t> pieces = {bytes(0) - scratch, scratch};
+  if (task.pin->substitutes()) pieces.push_back(MemoryPool::Rounded(plan.factor_bytes()));
   if (p > 0) pieces.push_back(bytes(p) - bytes(0));
   return pieces;
 }

@@ -40,7 +40,8 @@ struct Factorization {
 
 // What Solves reach without being asked for refinement: see FactorOptions of the wire contract.
 enum class Accuracy {
-  kStandard,    // a backward error of at most 4 n eps max(1, growth / 4); with keep_matrix 4 n eps
+  // A backward error of at most 4 n eps max(1, min(growth, 100) / 4); with keep_matrix 4 n eps.
+  kStandard,
   kGuaranteed,  // 4 n eps: the matrix is kept for the systems that need it
 };
 

@@ -66,7 +66,8 @@ struct FactorReport {
   // How much inv(L) may magnify rounding errors: the largest ||L(i,:)|| ||inv(L)(:,i)||, 2-norms,
   // of all rows i of all diagonal blocks that were factored. It is at least 1, does not change when
   // rows and columns of A are scaled, and its square is the largest D(i,i) inv(D)(i,i) of the
-  // blocks D = L L'. Never less than that; a device that sums in parts may say more.
+  // blocks D = L L'. Never less than that; a device that sums in parts may say more. Above
+  // kMostGrowth some blocks of the factor hold -L.
   double growth = 1;
 };
 
@@ -76,7 +77,8 @@ struct SolveSystem {
   const void* factor = nullptr;
   void* x = nullptr;
   int64_t num_rhs = 0;
-  void* chains = nullptr;  // plan.solve_chain_scalars(num_rhs)
+  void* chains = nullptr;    // plan.solve_chain_scalars(num_rhs)
+  bool substitutes = false;  // whether the factor has blocks that hold -L
 };
 
 // A = L L' with blocks in the plan's order. A vector's blocks stay where they are: block i of
@@ -225,13 +227,18 @@ class Backend {
   virtual absl::Status Solve(Track track, const SolveBatch& batch,
                              absl::FunctionRef<bool()> wanted) = 0;
 
+  // out = a factor of the plan with inv(L) where `factor` has -L: what SelectedInverse reads. Both
+  // are device memory of plan.factor_bytes(). Asynchronous.
+  virtual absl::Status InvertTriangles(Track track, const EliminationPlan& plan, const void* factor,
+                                       void* out) = 0;
+
   // The chains of Z above the first level, and what walks through segments need; for the whole
   // system it is most.
   virtual int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block,
                                       int64_t num_blocks) const = 0;
-  // Up the levels, base first, each segment from its end to its beginning. The factor stays as it
-  // is. Asynchronous. CANCELLED once `wanted`, asked before each level, says no; the device may
-  // then still be at work.
+  // Up the levels, base first, each segment from its end to its beginning. The factor has no -L and
+  // stays as it is. Asynchronous. CANCELLED once `wanted`, asked before each level, says no; the
+  // device may then still be at work.
   virtual absl::Status SelectedInverse(Track track, const InverseRequest& request,
                                        absl::FunctionRef<bool()> wanted) = 0;
 

@@ -96,6 +96,13 @@ struct Level {
 // inv(L) is lower triangular and stored in block columns of kPanel columns: block column p holds
 // rows p*kPanel .. n-1 of columns p*kPanel .. min(n, (p+1)*kPanel)-1, column-major with leading
 // dimension n - p*kPanel. Zeros above the diagonal are stored.
+//
+// A multiplication by inv(L) magnifies rounding errors by the growth of the block (FactorReport). A
+// block whose growth is above kMostGrowth is solved by substitution instead: it holds -L in the
+// place and the layout of inv(L). The sign of its first entry tells the two apart, because diagonal
+// entries of L and of inv(L) are positive. What such a block gives to its C, W and Schur
+// complements is also computed by substitution.
+inline constexpr double kMostGrowth = 100;
 inline constexpr int64_t kPanel = 8;
 int64_t TriangleScalars(int64_t n);
 // Scalars before block column p.

@@ -82,14 +82,18 @@ struct Conditioning {
   double growth = 1;
   // A lower bound of ||A|| ||inv(A)||, 1-norms (engine/condition.h); if it was asked for.
   std::optional<double> condition_estimate;
+
+  // Whether some blocks hold -L and are solved by substitution.
+  bool substitutes() const { return !(growth <= kMostGrowth); }
 };
 
 // What a solve without refinement promises of ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms:
-// 4 n eps max(1, growth / kSafeGrowth), with eps the distance from 1 to the next number of that
-// scalar type. Blocks are multiplied by inv(L) where LAPACK substitutes with L: the growth comes
-// from there. That the error is at most in proportion to n eps growth is analysis; how far below it
-// stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a border of
-// p rows n + p stands for n.
+// 4 n eps max(1, min(growth, kMostGrowth) / kSafeGrowth), with eps the distance from 1 to the next
+// number of that scalar type. Blocks are multiplied by inv(L) where LAPACK substitutes with L: the
+// growth comes from there. Blocks whose growth is above kMostGrowth are solved by substitution too.
+// That the error is at most in proportion to n eps growth is analysis; how far below it stays, and
+// so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a border of p rows n +
+// p stands for n.
 inline constexpr double kSafeGrowth = 4;
 double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows = 0);
 
@@ -119,11 +123,13 @@ class Factorization {
   double backward_error_bound() const {
     return BackwardErrorBound(shape(), conditioning_.growth, border().rows());
   }
+  bool substitutes() const { return conditioning_.substitutes(); }
   // Whether a solve without refinement may miss BackwardErrorGoal.
   bool at_risk() const {
     return !(BackwardErrorBound(shape(), conditioning_.growth) <= BackwardErrorGoal(shape()));
   }
-  // Whether solves are refined without being asked.
+  // Whether solves are refined without being asked, and fail where that does not reach
+  // BackwardErrorGoal.
   bool refines() const { return at_risk() && matrix_ != nullptr; }
   // Gives the matrix's memory back. Before the factorization is shared only.
   void DropMatrix() { matrix_.reset(); }

@@ -262,7 +262,8 @@ class Solver {
   // The same, left on the device: done when it returns.
   absl::StatusOr<InverseBlocks> SelectedInverseOnDevice(const InverseItem& item,
                                                         Track track = Track::kFactor);
-  // What either takes from the pool at most, the result included; bytes.
+  // What either takes from the pool at most, the result included; bytes. Of a factorization that
+  // substitutes, plan.factor_bytes() more.
   int64_t InverseWorkspaceBytes(const EliminationPlan& plan, InverseParts parts,
                                 int64_t first_block, int64_t num_blocks,
                                 int64_t border_rows = 0) const;
