@@ -24,10 +24,12 @@ constexpr size_t kLeastLoan = 64 << 10;
 constexpr absl::Duration kMostDuration = absl::Seconds(315'576'000'000);
 
 void AppendTagAndLength(int field, size_t length, std::string* out) {
-  google::protobuf::io::StringOutputStream stream(out);
-  CodedOutputStream coded(&stream);
-  coded.WriteTag(WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
-  coded.WriteVarint64(length);
+  // Not by a stream, which would clear all the room that the string has left.
+  uint8_t bytes[20];
+  uint8_t* end = CodedOutputStream::WriteTagToArray(
+      WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED), bytes);
+  end = CodedOutputStream::WriteVarint64ToArray(length, end);
+  out->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
 }
 
 // Reads a chunk of `length` bytes to where it belongs.

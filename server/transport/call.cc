@@ -110,15 +110,19 @@ std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& optio
           {"blockd.v1.Palette.coupling_index", kMaxRows}};
 }
 
-absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,
+absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const RequestContext& context,
                                  google::protobuf::Message* message, Reservation* share) {
+  const std::atomic<bool>* const stop = StopsReading(bytes, context);
+  int64_t unknown = 0;
   absl::StatusOr<int64_t> needed =
-      ParsedBytes(bytes, *message, element_limits_, core->host().total());
+      ParsedBytes(bytes, *message, element_limits_, core->host().total(), &unknown, stop);
+  if (absl::IsCancelled(needed.status())) return CancellationOf(context);
   if (!needed.ok()) return needed.status();
-  if (absl::Status status = core->host().Extend(tenant, *needed, share); !status.ok())
-    return status;
+  absl::Status status = core->host().Extend(context.tenant, *needed, share);
+  if (!status.ok()) return status;
   const HeapMayFail may_fail;
-  if (ParseMessage(bytes, message)) return absl::OkStatus();
+  if (ParseScanned(bytes, unknown, message, stop)) return absl::OkStatus();
+  if (stop != nullptr && stop->load(std::memory_order_relaxed)) return CancellationOf(context);
   return InvalidFieldError("", "bytes that are not the request's message",
                            absl::StrCat("a ", message->GetTypeName()));
 }

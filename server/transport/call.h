@@ -10,6 +10,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,13 @@ namespace blockd::server {
 
 // What a thread that serves looks at itself: longer messages would keep other calls waiting.
 constexpr size_t kShortMessageBytes = 256 << 10;
+
+// What ends the reading of a message: the call's cancellation, where the message is long. A short
+// one takes effect even so, as one that is cancelled a little later does.
+inline const std::atomic<bool>* StopsReading(const grpc::ByteBuffer& message,
+                                             const RequestContext& context) {
+  return message.Length() > kShortMessageBytes ? &context.cancelled : nullptr;
+}
 
 class AdminService;
 class Reflection;
@@ -62,8 +70,9 @@ struct ServiceState {
   // of each would need more memory than they have bytes. Looks at each piece.
   absl::Status CheckMessage(const grpc::ByteBuffer& message) const;
   // Takes the memory from the host's budget that `message` will need once it is parsed, and parses
-  // it. INVALID_ARGUMENT for bytes that are no such message, and what the budget says.
-  absl::Status Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,
+  // it. INVALID_ARGUMENT for bytes that are no such message, what the budget says, and CANCELLED
+  // once StopsReading says so.
+  absl::Status Parse(const grpc::ByteBuffer& bytes, const RequestContext& context,
                      google::protobuf::Message* message, Reservation* share);
 
   SolverCore* const core;

@@ -180,8 +180,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     }
     Reservation host_bytes;
     v1::FactorStreamRequest request;
-    if (absl::Status status =
-            state_->Parse(*bytes, record_.context()->tenant, &request, &host_bytes);
+    if (absl::Status status = state_->Parse(*bytes, *record_.context(), &request, &host_bytes);
         !status.ok()) {
       return status;
     }

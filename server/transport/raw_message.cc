@@ -1,13 +1,12 @@
 #include "server/transport/raw_message.h"
 
-#include <grpcpp/support/proto_buffer_reader.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <string>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -74,14 +73,21 @@ grpc::Slice Payload::slice(int64_t offset, int64_t bytes) const {
       [](void* kept) { delete static_cast<std::shared_ptr<std::byte[]>*>(kept); }, owner);
 }
 
-grpc::ByteBuffer AsBuffer(const std::string& bytes) {
-  const grpc::Slice slice(bytes.data(), bytes.size(), grpc::Slice::STATIC_SLICE);
-  return grpc::ByteBuffer(&slice, bytes.empty() ? 0 : 1);
+absl::Status StoppedError() { return absl::CancelledError("the call was cancelled"); }
+
+grpc::ByteBuffer AsBuffer(std::string_view bytes) {
+  constexpr size_t kPieceBytes = 256 << 10;  // how often a reader looks whether to stop
+  absl::InlinedVector<grpc::Slice, 1> slices;
+  for (; !bytes.empty(); bytes.remove_prefix(slices.back().size())) {
+    const std::string_view piece = bytes.substr(0, kPieceBytes);
+    slices.emplace_back(piece.data(), piece.size(), grpc::Slice::STATIC_SLICE);
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
 size_t NumPieces(const grpc::ByteBuffer& buffer) {
   if (buffer.Length() == 0) return 0;  // as ParseMessage
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&buffer));
+  MessageReader reader(buffer);
   const void* data;
   int size;
   size_t pieces = 0;
@@ -89,14 +95,14 @@ size_t NumPieces(const grpc::ByteBuffer& buffer) {
   return pieces;
 }
 
-bool ParseMessage(const grpc::ByteBuffer& buffer, MessageLite* message) {
+bool ParseMessage(const grpc::ByteBuffer& buffer, MessageLite* message,
+                  const std::atomic<bool>* stop) {
   if (buffer.Length() == 0) {  // a reader refuses an empty buffer; an empty message is a message
     message->Clear();
     return true;
   }
-  // The reader's interface is not const, though it only reads.
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&buffer));
-  return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+  MessageReader reader(buffer, stop);
+  return reader.status().ok() && message->ParseFromZeroCopyStream(&reader) && !reader.stopped();
 }
 
 grpc::ByteBuffer SerializeMessage(const MessageLite& message) {
@@ -128,13 +134,6 @@ grpc::ByteBuffer SerializeNestedWithBytes(const MessageLite& outer, int outer_fi
   return Join(head, bytes, 0, bytes.bytes());
 }
 
-uint32_t ReadTag(CodedInputStream* in) {
-  constexpr int kMaxTagBytes = 5;
-  const int before = in->CurrentPosition();
-  const uint32_t tag = in->ReadTag();
-  return in->CurrentPosition() - before > kMaxTagBytes ? 0 : tag;
-}
-
 bool TakePieces(CodedInputStream* in, int64_t length,
                 std::vector<std::span<const std::byte>>* pieces) {
   while (length > 0) {
@@ -156,11 +155,12 @@ void CopyPieces(std::span<const std::span<const std::byte>> pieces, std::byte* t
   }
 }
 
-std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field) {
+std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
+                                         const std::atomic<bool>* stop) {
   const HeapMayFail may_fail;  // the sender says in how many pieces a chunk comes
   StreamPart part;
   if (buffer->Length() == 0) return part;
-  grpc::ProtoBufferReader reader(buffer);
+  MessageReader reader(*buffer, stop);
   if (!reader.status().ok()) return std::nullopt;
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
@@ -188,8 +188,9 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
 }
 
 absl::StatusOr<StreamPart> ReadStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
-                                          const std::string& type) {
-  std::optional<StreamPart> part = ScanStreamPart(buffer, id_field, chunk_field);
+                                          const std::string& type, const std::atomic<bool>* stop) {
+  std::optional<StreamPart> part = ScanStreamPart(buffer, id_field, chunk_field, stop);
+  if (stop != nullptr && stop->load(std::memory_order_relaxed)) return StoppedError();
   if (!part.has_value()) {
     return InvalidFieldError("", "bytes that are not the request's message", "a " + type);
   }

@@ -6,13 +6,16 @@
 #define BLOCKD_SERVER_TRANSPORT_RAW_MESSAGE_H_
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -40,12 +43,31 @@ class Payload {
   int64_t bytes_ = 0;
 };
 
-// `bytes`, which stay valid as long as the buffer is used. Not copied.
-grpc::ByteBuffer AsBuffer(const std::string& bytes);
+// Reads a buffer, to its end or until `stop` is set, if it is not null: looked at before each
+// piece. What reads may take that for the end of the message, so whoever has set it looks again.
+class MessageReader final : public grpc::ProtoBufferReader {
+ public:
+  explicit MessageReader(const grpc::ByteBuffer& buffer, const std::atomic<bool>* stop = nullptr)
+      // Its interface is not const, though it only reads.
+      : grpc::ProtoBufferReader(const_cast<grpc::ByteBuffer*>(&buffer)), stop_(stop) {}
+  bool Next(const void** data, int* size) override {
+    return !stopped() && grpc::ProtoBufferReader::Next(data, size);
+  }
+  bool stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
+
+ private:
+  const std::atomic<bool>* const stop_;
+};
+absl::Status StoppedError();
+
+// `bytes`, which stay valid as long as the buffer is used, in pieces of at most 256 KiB. Not
+// copied.
+grpc::ByteBuffer AsBuffer(std::string_view bytes);
 // Of memory that it lies in.
 size_t NumPieces(const grpc::ByteBuffer& buffer);
-// False if the bytes are not such a message.
-bool ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+// False if the bytes are not such a message, or `stop` was set.
+bool ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message,
+                  const std::atomic<bool>* stop = nullptr);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 
@@ -64,7 +86,12 @@ grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& message, in
                                 const Payload& bytes, int64_t offset, int64_t length);
 
 // The next tag; 0 at the end, and for what the parser does not take: one of more than 5 bytes.
-uint32_t ReadTag(google::protobuf::io::CodedInputStream* in);
+inline uint32_t ReadTag(google::protobuf::io::CodedInputStream* in) {
+  constexpr int kMaxTagBytes = 5;
+  const int before = in->CurrentPosition();
+  const uint32_t tag = in->ReadTag();
+  return in->CurrentPosition() - before > kMaxTagBytes ? 0 : tag;
+}
 // Takes the next `length` bytes of `in` as pieces of memory that they already lie in.
 bool TakePieces(google::protobuf::io::CodedInputStream* in, int64_t length,
                 std::vector<std::span<const std::byte>>* pieces);
@@ -81,11 +108,13 @@ struct StreamPart {
   int64_t chunk_bytes = 0;
 };
 // nullopt if the bytes are not a message. `id_field` 0: none.
-std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field);
+std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
+                                         const std::atomic<bool>* stop = nullptr);
 // The same where a message has one part: INVALID_ARGUMENT for bytes that are no `type`, and for a
-// chunk beside something else.
+// chunk beside something else; CANCELLED once `stop` is set.
 absl::StatusOr<StreamPart> ReadStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
-                                          const std::string& type);
+                                          const std::string& type,
+                                          const std::atomic<bool>* stop = nullptr);
 
 }  // namespace blockd::server
 

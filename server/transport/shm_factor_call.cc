@@ -1,6 +1,7 @@
 // The requests of a shared-memory session that have a matrix.
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "server/core/heap_reserve.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/factor_solve_params.h"
+#include "server/transport/raw_message.h"
 #include "server/transport/shm_call.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/wire.h"
@@ -54,8 +56,8 @@ absl::Status ShmCall::ReadMessage(google::protobuf::Message* message) {
     const HeapMayFail may_fail;
     own.assign(bytes->begin(), bytes->end());
   }
-  const grpc::Slice slice(own.data(), own.size(), grpc::Slice::STATIC_SLICE);
-  return state->Parse(grpc::ByteBuffer(&slice, 1), tenant, message, &host_bytes_);
+  const std::string_view text(reinterpret_cast<const char*>(own.data()), own.size());
+  return state->Parse(AsBuffer(text), *record_.context(), message, &host_bytes_);
 }
 
 absl::Status ShmCall::ReadMessage() {

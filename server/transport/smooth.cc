@@ -156,8 +156,7 @@ class SmoothCall final : public ServerCall {
     if (part->is_chunk) return TakeChunk(*part);
     Reservation host_bytes;
     v1::SmoothRequest request;
-    absl::Status status =
-        state_->Parse(message(), record_.context()->tenant, &request, &host_bytes);
+    absl::Status status = state_->Parse(message(), *record_.context(), &request, &host_bytes);
     if (!status.ok()) return status;
     if (!request.has_header()) {
       return InvalidFieldError("part", "nothing", layout_ ? "chunk" : "header");

@@ -196,11 +196,13 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (absl::Status status = state_->CheckMessage(message()); !status.ok()) {
       return status;
     }
-    absl::StatusOr<StreamMessage> read = ReadStreamMessage(&message());
+    const RequestContext& context = *record_.context();
+    absl::StatusOr<StreamMessage> read =
+        ReadStreamMessage(&message(), StopsReading(message(), context));
     if (!read.ok() || read->unparsed.empty()) return read;
     // Its handles are in the stream's table, or the stream ends.
-    absl::Status status = state_->Parse(AsBuffer(read->unparsed), record_.context()->tenant,
-                                        &read->request, &read->parsed_bytes);
+    absl::Status status =
+        state_->Parse(AsBuffer(read->unparsed), context, &read->request, &read->parsed_bytes);
     if (!status.ok()) return status;
     return read;
   }
@@ -217,7 +219,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   absl::Status ReadRefactor(StreamMessage& read) {
     if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return status;
     absl::Status status =
-        state_->Parse(message(), record_.context()->tenant, &read.request, &read.parsed_bytes);
+        state_->Parse(message(), *record_.context(), &read.request, &read.parsed_bytes);
     if (!status.ok()) return status;
     read.refactor.reset(read.request.release_refactor());
     read.bytes = static_cast<int64_t>(read.refactor->rhs().size());
@@ -440,6 +442,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
 
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     finished_ = true;
+    record_.context()->cancelled = true;  // the message at hand is not read on
     end_ = status;
     for (const auto& [id, item] : items_) state_->core->Cancel(item->context());
     items_.clear();

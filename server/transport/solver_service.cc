@@ -74,7 +74,9 @@ class SolvingCallOf : public CoreCallOf<Request, Reply> {
   // Parses all but them.
   absl::StatusOr<SplitMessage> SplitRequest() {
     absl::StatusOr<SplitMessage> split =
-        SplitBytes(&this->message(), Request::kRhsFieldNumber, kMaxSolveManyHeadBytes);
+        SplitBytes(&this->message(), Request::kRhsFieldNumber, kMaxSolveManyHeadBytes,
+                   StopsReading(this->message(), *this->record().context()));
+    if (absl::IsCancelled(split.status())) return CancellationOf(*this->record().context());
     if (!split.ok()) {
       return InvalidFieldError("", std::string(split.status().message()),
                                absl::StrCat("a ", this->request_.GetTypeName()));

@@ -1,14 +1,13 @@
 #include "server/transport/split_message.h"
 
-#include <grpcpp/support/proto_buffer_reader.h>
-
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "server/core/heap_reserve.h"
 #include "server/transport/raw_message.h"
@@ -19,6 +18,8 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
+
+constexpr size_t kMaxVarintBytes = 10;
 
 class Splitter {
  public:
@@ -62,6 +63,10 @@ class Splitter {
 
  private:
   bool SplitInner(int outer, int length, int field, std::string* rest) {
+    if (length == 0) {
+      AppendLengthHeader(rest, outer, 0);
+      return Count(2);
+    }
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     std::string inner;
     if (!Split({.outers = {}, .field = field}, &inner) || in_->BytesUntilLimit() != 0) return false;
@@ -75,18 +80,77 @@ class Splitter {
   bool CopyBytes(int field, int length, std::string* rest) {
     if (!Count(length)) return false;
     AppendLengthHeader(rest, field, length);
+    return CopyRaw(length, rest);
+  }
+
+  // A number, or a group of fields.
+  bool CopyShort(uint32_t tag, std::string* rest) { return Count(1) && Copy(tag, rest); }
+
+  // Counts what comes after the tag.
+  bool Copy(uint32_t tag, std::string* rest) {
+    const int before = in_->CurrentPosition();
+    switch (WireFormatLite::GetTagWireType(tag)) {
+      case WireFormatLite::WIRETYPE_VARINT: {
+        uint64_t number;
+        if (!in_->ReadVarint64(&number)) return false;
+        Append({tag, number}, rest);
+        return Count(in_->CurrentPosition() - before);
+      }
+      case WireFormatLite::WIRETYPE_FIXED64:
+        return Count(sizeof(uint64_t)) && CopyFixed(tag, sizeof(uint64_t), rest);
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return Count(sizeof(uint32_t)) && CopyFixed(tag, sizeof(uint32_t), rest);
+      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+        int length;
+        if (!in_->ReadVarintSizeAsInt(&length)) return false;
+        if (!Count(in_->CurrentPosition() - before + int64_t{length})) return false;
+        Append({tag, static_cast<uint64_t>(length)}, rest);
+        return CopyRaw(length, rest);
+      }
+      case WireFormatLite::WIRETYPE_START_GROUP:
+        return CopyGroup(tag, rest);
+      default:
+        return false;
+    }
+  }
+
+  bool CopyGroup(uint32_t tag, std::string* rest) {
+    const uint32_t end = WireFormatLite::MakeTag(WireFormatLite::GetTagFieldNumber(tag),
+                                                 WireFormatLite::WIRETYPE_END_GROUP);
+    if (!in_->IncrementRecursionDepth()) return false;
+    Append({tag}, rest);
+    int before = in_->CurrentPosition();
+    while (const uint32_t inner = ReadTag(in_)) {
+      if (!Count(in_->CurrentPosition() - before)) return false;
+      if (WireFormatLite::GetTagWireType(inner) == WireFormatLite::WIRETYPE_END_GROUP) {
+        in_->DecrementRecursionDepth();
+        Append({inner}, rest);
+        return inner == end;
+      }
+      if (!Copy(inner, rest)) return false;
+      before = in_->CurrentPosition();
+    }
+    return false;
+  }
+
+  bool CopyFixed(uint32_t tag, int length, std::string* rest) {
+    Append({tag}, rest);
+    return CopyRaw(length, rest);
+  }
+  bool CopyRaw(int length, std::string* rest) {
     const size_t old = rest->size();
     rest->resize(old + static_cast<size_t>(length));
     return length == 0 || in_->ReadRaw(rest->data() + old, length);
   }
-
-  // A number, or a group of fields.
-  bool CopyShort(uint32_t tag, std::string* rest) {
-    const int before = in_->CurrentPosition();
-    google::protobuf::io::StringOutputStream out(rest);
-    CodedOutputStream coded(&out);
-    const bool whole = WireFormatLite::SkipField(in_, tag, &coded);
-    return Count(in_->CurrentPosition() - before + 1) && whole;
+  // Varints. A stream of protobuf's, made for each field, would clear all the room that the string
+  // has left: time that grows with the square of the message.
+  static void Append(std::initializer_list<uint64_t> numbers, std::string* rest) {
+    uint8_t bytes[2 * kMaxVarintBytes];
+    uint8_t* end = bytes;
+    for (const uint64_t number : numbers) {
+      end = CodedOutputStream::WriteVarint64ToArray(number, end);
+    }
+    rest->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
   }
 
   void Forget() {
@@ -108,16 +172,18 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
-                                              int64_t max_rest) {
+                                              int64_t max_rest, const std::atomic<bool>* stop) {
   if (buffer->Length() == 0) return SplitMessage();
   const HeapMayFail may_fail;  // the sender says in how many pieces the bytes come
-  grpc::ProtoBufferReader reader(buffer);
+  MessageReader reader(*buffer, stop);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   Splitter splitter(&in, max_rest);
   std::string rest;
-  if (!splitter.Split(nested, &rest)) {
+  const bool is_message = splitter.Split(nested, &rest);
+  if (reader.stopped()) return StoppedError();
+  if (!is_message) {
     return absl::InvalidArgumentError(
         splitter.too_long() ? absl::StrCat("more than ", max_rest, " bytes beside the content")
                             : "bytes that are not the request's message");
@@ -126,8 +192,9 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Ne
   return std::move(splitter.message());
 }
 
-absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest) {
-  return SplitNestedBytes(buffer, {.outers = {}, .field = field}, max_rest);
+absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest,
+                                        const std::atomic<bool>* stop) {
+  return SplitNestedBytes(buffer, {.outers = {}, .field = field}, max_rest, stop);
 }
 
 }  // namespace blockd::server

@@ -4,6 +4,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,8 +25,9 @@ struct SplitMessage {
 };
 
 // The bytes are field `field`. INVALID_ARGUMENT, as a plain status, if this is no message or its
-// rest has more than `max_rest` bytes.
-absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest);
+// rest has more than `max_rest` bytes; CANCELLED once `stop` is set.
+absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest,
+                                        const std::atomic<bool>* stop = nullptr);
 // Where a message has such bytes within one field of a oneof, of which each takes back what came
 // before it.
 struct NestedBytes {
@@ -36,7 +38,8 @@ struct NestedBytes {
   int whole = kNone;            // one whose message is to be parsed as it is: left out of the rest
 };
 absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
-                                              int64_t max_rest);
+                                              int64_t max_rest,
+                                              const std::atomic<bool>* stop = nullptr);
 
 }  // namespace blockd::server
 

@@ -1,5 +1,6 @@
 #include "server/transport/stream_request.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "server/transport/solve_many.h"
 #include "server/transport/split_message.h"
 #include "server/transport/wire.h"
+#include "server/transport/wire_scan.h"
 
 namespace blockd::server {
 namespace {
@@ -14,6 +16,8 @@ namespace {
 // Of a message beside its right-hand sides: a handle and some numbers. What is longer is a frame,
 // and its head is counted.
 constexpr int64_t kMaxHeadBytes = 64 << 10;
+// One that is not longer takes no time, whatever is in it.
+constexpr size_t kShortHeadBytes = 256;
 
 // A request and a frame have their right-hand sides at the same place.
 constexpr int kPartsWithRhs[] = {v1::SolveStreamRequest::kRequestFieldNumber,
@@ -25,13 +29,22 @@ absl::Status NoMessage(std::string_view came) {
   return InvalidFieldError("", came, "a blockd.v1.SolveStreamRequest");
 }
 
+bool ParseHead(const std::string& head, v1::SolveStreamRequest* request) {
+  if (head.size() <= kShortHeadBytes) return request->ParseFromString(head);
+  const grpc::ByteBuffer bytes = AsBuffer(head);
+  int64_t unknown = 0;
+  return ParsedBytes(bytes, *request, {}, std::numeric_limits<int64_t>::max(), &unknown).ok() &&
+         ParseScanned(bytes, unknown, request);
+}
+
 }  // namespace
 
-absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
+absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
+                                                const std::atomic<bool>* stop) {
   StreamMessage message;
-  absl::StatusOr<StreamPart> part =
-      ReadStreamPart(buffer, v1::SolveStreamRequest::kIdFieldNumber,
-                     v1::SolveStreamRequest::kChunkFieldNumber, "blockd.v1.SolveStreamRequest");
+  absl::StatusOr<StreamPart> part = ReadStreamPart(buffer, v1::SolveStreamRequest::kIdFieldNumber,
+                                                   v1::SolveStreamRequest::kChunkFieldNumber,
+                                                   "blockd.v1.SolveStreamRequest", stop);
   if (!part.ok()) return part.status();
   message.id = part->id;
   if (part->is_chunk) {
@@ -46,7 +59,8 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
                         .field = kRhs,
                         .other = v1::SolveStreamRequest::kCancelFieldNumber,
                         .whole = v1::SolveStreamRequest::kRefactorFieldNumber},
-                       kMaxSolveManyHeadBytes);
+                       kMaxSolveManyHeadBytes, stop);
+  if (absl::IsCancelled(split.status())) return split.status();
   if (!split.ok()) return NoMessage(std::string(split.status().message()));
   if (split->left_whole) {
     if (split->part != v1::SolveStreamRequest::kRefactorFieldNumber) {
@@ -66,7 +80,7 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer) {
     message.unparsed = std::move(split->rest);
     return message;
   }
-  if (!message.request.ParseFromString(split->rest)) {
+  if (!ParseHead(split->rest, &message.request)) {
     return NoMessage("bytes that are not the request's message");
   }
   if (is_frame) return message;

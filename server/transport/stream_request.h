@@ -6,6 +6,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -44,8 +45,10 @@ struct StreamMessage {
   int64_t bytes = 0;                               // of them
 };
 
-// INVALID_ARGUMENT, which ends the stream, if it is not one message with one part.
-absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer);
+// INVALID_ARGUMENT, which ends the stream, if it is not one message with one part; CANCELLED once
+// `stop` is set.
+absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
+                                                const std::atomic<bool>* stop = nullptr);
 
 // Of a request or a frame: how long it may take; infinite where it does not say. INVALID_ARGUMENT
 // unless > 0.

@@ -29,11 +29,16 @@ void UnaryCall::OnRead(bool ok) {
   state_->work.Post(Shared(shared_from_this(), &handle_task_));
 }
 
+absl::Status UnaryCall::CheckWork() const {
+  if (record_.context()->cancelled) return CancellationOf(*record_.context());
+  return state_->CheckAcceptsWork();
+}
+
 void UnaryCall::HandleMessage() noexcept {
   Guard([this] {
     absl::Status status = record_.allowed();
     if (status.ok()) status = state_->CheckMessage(message());
-    if (status.ok() && IsWork()) status = state_->CheckAcceptsWork();
+    if (status.ok() && IsWork()) status = CheckWork();
     if (status.ok()) status = ReadRequest();
     if (!status.ok()) return Fail(status);
     message().Clear();  // the request holds copies: give the transport's memory back now

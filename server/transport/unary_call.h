@@ -52,7 +52,7 @@ class UnaryCall : public ServerCall {
   CallRecord& record() { return record_; }
   // Parses request(), and counts what that takes.
   absl::Status Parse(const grpc::ByteBuffer& bytes) {
-    return state_->Parse(bytes, record_.context()->tenant, request(), &host_bytes_);
+    return state_->Parse(bytes, *record_.context(), request(), &host_bytes_);
   }
   // Memory for values that the device is to reach, which are counted for this call, and
   // `more_bytes` with them.
@@ -65,6 +65,7 @@ class UnaryCall : public ServerCall {
   void OnDone() final;
   void OnFailure(const absl::Status& status) final { Fail(status); }
 
+  absl::Status CheckWork() const;
   void HandleMessage() noexcept;
   void AnswerNow() noexcept;
 

@@ -1,7 +1,5 @@
 #include "server/transport/wire_scan.h"
 
-#include <grpcpp/support/proto_buffer_reader.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -29,6 +27,7 @@ using google::protobuf::UnknownFieldSet;
 using google::protobuf::internal::WireFormat;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
 
 constexpr int kMaxDepth = 100;  // as the parser's own
 constexpr int kMaxVarintBytes = 10;
@@ -60,11 +59,26 @@ struct Field {
   int index = 0;             // among the fields of its message
   const FieldDescriptor* descriptor = nullptr;
   const MessageType* type = nullptr;  // of a message
+
+  bool Fits(WireFormatLite::WireType type_on_wire) const {
+    if (type_on_wire == wire_type) return true;
+    return repeated && kind == Kind::kNumber &&
+           type_on_wire == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;  // packed
+  }
 };
 
 struct MessageType {
   int64_t object_bytes = 0;
   absl::flat_hash_map<int, Field> fields;  // by number
+
+  // Null for one that the message does not know.
+  const Field* Find(uint32_t tag) const {
+    const auto found = fields.find(WireFormatLite::GetTagFieldNumber(tag));
+    if (found == fields.end() || !found->second.Fits(WireFormatLite::GetTagWireType(tag))) {
+      return nullptr;
+    }
+    return &found->second;
+  }
 };
 
 int64_t NumberBytes(FieldDescriptor::CppType type) {
@@ -141,15 +155,17 @@ class Scanner {
     bool has_unknown = false;
     while (const uint32_t tag = ReadTag(in_)) {
       if (bytes_ > enough_) return false;
-      const auto found = type.fields.find(WireFormatLite::GetTagFieldNumber(tag));
+      const Field* const found = type.Find(tag);
       const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
-      if (found == type.fields.end() || !Fits(found->second, wire_type)) {
+      if (found == nullptr) {
+        const int64_t known_bytes = bytes_ - unknown_bytes_;
         if (!has_unknown) bytes_ += static_cast<int64_t>(sizeof(UnknownFieldSet)) + 2 * kPiece;
         has_unknown = true;
         if (!Unknown(tag, depth)) return false;
+        unknown_bytes_ = bytes_ - known_bytes;
         continue;
       }
-      const Field& field = found->second;
+      const Field& field = *found;
       int64_t& count = elements[static_cast<size_t>(field.index)];
       const int64_t before = count;
       if (!Known(field, wire_type, depth, &count)) {
@@ -164,17 +180,10 @@ class Scanner {
   }
 
   int64_t bytes() const { return bytes_; }
+  int64_t unknown_bytes() const { return unknown_bytes_; }  // of them
   const absl::Status& refusal() const { return refusal_; }
 
  private:
-  static bool IsPackable(const Field& field) {
-    return field.repeated && field.kind == Field::Kind::kNumber;
-  }
-  static bool Fits(const Field& field, WireFormatLite::WireType wire_type) {
-    if (field.wire_type == wire_type) return true;
-    return IsPackable(field) && wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-  }
-
   bool Known(const Field& field, WireFormatLite::WireType wire_type, int depth, int64_t* count) {
     if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       if (field.repeated) bytes_ += kGrowth * field.number_bytes;
@@ -192,6 +201,7 @@ class Scanner {
     }
     // A message that stands alone and comes twice is merged into the one that is there.
     if (field.repeated || *count == 1) bytes_ += field.type->object_bytes + kPiece;
+    if (length == 0) return true;
     if (!HoldsAll(length)) return false;
     const CodedInputStream::Limit limit = in_->PushLimit(length);
     if (!Scan(*field.type, depth + 1) || in_->BytesUntilLimit() != 0) return false;
@@ -316,7 +326,7 @@ class Scanner {
   CodedInputStream* const in_;
   const std::span<const ElementLimit> limits_;
   const int64_t enough_;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0, unknown_bytes_ = 0;
   absl::InlinedVector<int64_t, 8> counts_;    // of elements, by limit
   const FieldDescriptor* counted_ = nullptr;  // the last one, and its limit
   size_t limit_ = 0;
@@ -325,22 +335,110 @@ class Scanner {
   absl::Status refusal_;
 };
 
+// Copies what its type knows of a message that Scanner takes.
+class KnownCopier {
+ public:
+  KnownCopier(CodedInputStream* in, std::string* out) : in_(in), out_(out) {}
+
+  bool Copy(const MessageType& type) {
+    while (const uint32_t tag = ReadTag(in_)) {
+      const Field* const field = type.Find(tag);
+      if (!(field == nullptr ? WireFormatLite::SkipField(in_, tag) : CopyField(*field, tag))) {
+        return false;
+      }
+    }
+    return in_->ConsumedEntireMessage();
+  }
+
+ private:
+  bool CopyField(const Field& field, uint32_t tag) {
+    Append(tag);
+    uint64_t number;
+    int length;
+    switch (WireFormatLite::GetTagWireType(tag)) {
+      case WireFormatLite::WIRETYPE_VARINT:
+        if (!in_->ReadVarint64(&number)) return false;
+        Append(number);
+        return true;
+      case WireFormatLite::WIRETYPE_FIXED64:
+        return CopyRaw(sizeof(uint64_t));
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return CopyRaw(sizeof(uint32_t));
+      default:
+        if (!in_->ReadVarintSizeAsInt(&length)) return false;
+        if (field.kind == Field::Kind::kMessage) return CopyMessage(*field.type, length);
+        Append(static_cast<uint64_t>(length));
+        return CopyRaw(length);
+    }
+  }
+
+  // The length of what is known of it is not more than `length`, and takes the place of that.
+  bool CopyMessage(const MessageType& type, int length) {
+    const size_t head = out_->size();
+    Append(static_cast<uint64_t>(length));
+    const size_t begin = out_->size();
+    const CodedInputStream::Limit limit = in_->PushLimit(length);
+    if (!Copy(type) || in_->BytesUntilLimit() != 0) return false;
+    in_->PopLimit(limit);
+    size_t left = out_->size() - begin;
+    for (size_t at = head; at < begin; ++at, left >>= 7) {
+      const bool last = at + 1 == begin;
+      (*out_)[at] = static_cast<char>((left & 0x7f) | (last ? 0 : 0x80));
+    }
+    return true;
+  }
+
+  bool CopyRaw(int length) {
+    const size_t old = out_->size();
+    out_->resize(old + static_cast<size_t>(length));
+    return length == 0 || in_->ReadRaw(out_->data() + old, length);
+  }
+  void Append(uint64_t number) {
+    uint8_t bytes[kMaxVarintBytes];
+    const uint8_t* const end = CodedOutputStream::WriteVarint64ToArray(number, bytes);
+    out_->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
+  }
+
+  CodedInputStream* const in_;
+  std::string* const out_;
+};
+
 }  // namespace
 
 absl::StatusOr<int64_t> ParsedBytes(const grpc::ByteBuffer& bytes, const Message& message,
-                                    std::span<const ElementLimit> limits, int64_t enough) {
+                                    std::span<const ElementLimit> limits, int64_t enough,
+                                    int64_t* unknown, const std::atomic<bool>* stop) {
+  if (unknown != nullptr) *unknown = 0;
   if (bytes.Length() == 0) return 0;
-  // The reader's interface is not const, though it only reads.
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  MessageReader reader(bytes, stop);
   if (reader.status().ok()) {
     CodedInputStream in(&reader);
     in.SetTotalBytesLimit(std::numeric_limits<int>::max());
     Scanner scanner(&in, limits, enough);
-    if (scanner.Scan(*TypeOf(message), 0) || scanner.bytes() > enough) return scanner.bytes();
+    const bool is_message = scanner.Scan(*TypeOf(message), 0);
+    if (reader.stopped()) return StoppedError();
+    if (unknown != nullptr) *unknown = scanner.unknown_bytes();
+    if (is_message || scanner.bytes() > enough) return scanner.bytes();
     if (!scanner.refusal().ok()) return scanner.refusal();
   }
   return InvalidFieldError("", "bytes that are not the request's message",
                            absl::StrCat("a ", message.GetTypeName()));
+}
+
+bool ParseScanned(const grpc::ByteBuffer& bytes, int64_t unknown, Message* message,
+                  const std::atomic<bool>* stop) {
+  if (unknown < static_cast<int64_t>(bytes.Length())) return ParseMessage(bytes, message, stop);
+  if (bytes.Length() == 0) return ParseMessage(bytes, message);
+  std::string known;
+  known.reserve(bytes.Length());
+  {
+    MessageReader reader(bytes, stop);
+    CodedInputStream in(&reader);
+    in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+    KnownCopier copier(&in, &known);
+    if (!copier.Copy(*TypeOf(*message)) || reader.stopped()) return false;
+  }
+  return ParseMessage(AsBuffer(known), message, stop);
 }
 
 }  // namespace blockd::server

@@ -1,5 +1,6 @@
 // One message of a stream, of any bytes, in slices of any length: taken apart without copying its
-// bulk it says what the parser says of it.
+// bulk it says what the parser says of it, and the bytes that are copied and cleared for that are
+// so many times its length at most.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "server/transport/raw_message.h"
 #include "server/transport/stream_request.h"
 #include "tests/fuzz/check.h"
+#include "tests/support/copy_hook.h"
 
 namespace blockd::server {
 namespace {
@@ -30,13 +32,21 @@ std::string Joined(const std::vector<std::span<const std::byte>>& pieces) {
   return all;
 }
 
+// A message that is read in time that grows with the square of its length copies 500 times it.
+void CheckLinear(const test::CopyCount& copies, const std::string& bytes) {
+  constexpr int64_t kLittle = 4096, kMostCopies = 64;
+  FUZZ_CHECK(copies.bytes() <= kLittle + kMostCopies * static_cast<int64_t>(bytes.size()));
+}
+
 bool HasUnknown(const google::protobuf::Message& message) {
   return !message.GetReflection()->GetUnknownFields(message).empty();
 }
 
 void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
   grpc::ByteBuffer buffer = InSlices(bytes, slice_bytes);
+  const test::CopyCount copies;
   absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
+  CheckLinear(copies, bytes);
   v1::SolveStreamRequest parsed;
   const bool parses = parsed.ParseFromString(bytes);
   if (!read.ok()) {
@@ -89,8 +99,10 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
 
 void CompareFactorStream(const std::string& bytes, size_t slice_bytes) {
   grpc::ByteBuffer buffer = InSlices(bytes, slice_bytes);
+  const test::CopyCount copies;
   const std::optional<StreamPart> part =
       ScanStreamPart(&buffer, 0, v1::FactorStreamRequest::kChunkFieldNumber);
+  CheckLinear(copies, bytes);
   v1::FactorStreamRequest parsed;
   const bool parses = parsed.ParseFromString(bytes);
   if (!part.has_value()) {
@@ -105,11 +117,15 @@ void CompareFactorStream(const std::string& bytes, size_t slice_bytes) {
 }  // namespace
 }  // namespace blockd::server
 
-// The first byte says the stream and the slices.
+// The first byte says the stream and the slices, and of the longest of these that the message is
+// repeated until it is long: parts of a message one after another are a message.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace blockd::server;
+  constexpr size_t kRepeated = 0xfe, kLongBytes = 48 << 10;
   if (size < 1) return 0;
-  const std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
+  const std::string message(reinterpret_cast<const char*>(data + 1), size - 1);
+  std::string bytes = message;
+  while (data[0] >= kRepeated && size > 1 && bytes.size() < kLongBytes) bytes += message;
   const size_t slice_bytes = 1 + (data[0] >> 1);
   (data[0] & 1 ? CompareFactorStream : CompareSolveStream)(bytes, slice_bytes);
   return 0;

@@ -1,6 +1,7 @@
 // The scanner beside the parser, on any bytes, in slices of any length: what the scanner accepts
 // parses, takes no more than it was charged for and has no more elements than the limits say; and
-// nothing that parses is refused for anything but its elements.
+// nothing that parses is refused for anything but its elements. What is parsed without the fields
+// that the message does not know is the same in all others.
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -70,9 +71,23 @@ int64_t MostElements(const Message& message) {
   return most;
 }
 
+void CompareKnown(const grpc::ByteBuffer& bytes, int64_t charge, int64_t unknown,
+                  Message* message) {
+  const std::unique_ptr<Message> known(message->New());
+  {
+    const test::HeapCount heap;
+    FUZZ_CHECK(ParseScanned(bytes, unknown, known.get()));
+    FUZZ_CHECK(heap.peak_bytes() <= charge + kReader);
+  }
+  message->DiscardUnknownFields();
+  known->DiscardUnknownFields();
+  FUZZ_CHECK(known->SerializeAsString() == message->SerializeAsString());
+}
+
 void Compare(const grpc::ByteBuffer& bytes, const Message& prototype) {
+  int64_t unknown = 0;
   const absl::StatusOr<int64_t> charge =
-      ParsedBytes(bytes, prototype, {}, std::numeric_limits<int64_t>::max());
+      ParsedBytes(bytes, prototype, {}, std::numeric_limits<int64_t>::max(), &unknown);
   const absl::StatusOr<int64_t> limited =
       ParsedBytes(bytes, prototype, kLimits, std::numeric_limits<int64_t>::max());
   const std::unique_ptr<Message> message(prototype.New());
@@ -98,6 +113,7 @@ void Compare(const grpc::ByteBuffer& bytes, const Message& prototype) {
   // It stops early, and only then.
   const absl::StatusOr<int64_t> enough = ParsedBytes(bytes, prototype, {}, *charge / 2);
   FUZZ_CHECK(enough.ok() && *enough <= *charge && (*charge == 0 || *enough > *charge / 2));
+  CompareKnown(bytes, *charge, unknown, message.get());
 }
 
 }  // namespace

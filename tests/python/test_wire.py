@@ -97,3 +97,11 @@ def test_bytes_that_are_no_message_are_told() -> None:
             _wire.stream_reply(case)
         except blockd.InternalError:
             pass
+
+
+def test_a_varint_has_ten_bytes_at_most() -> None:
+    """A longer one would be a longer number with each of its bytes: time that grows with the square."""
+    length = b"\x80" * 9 + b"\x00"
+    assert _wire.split(b"\x0a" + length, 1) == ((11, 11), b"")
+    with pytest.raises(blockd.InternalError):
+        _wire.split(b"\x0a\x80" + length, 1)

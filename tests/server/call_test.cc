@@ -11,10 +11,12 @@
 
 #include "absl/strings/match.h"
 #include "blockd/engine/solver.h"
+#include "blockd/v1/blockd.pb.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/steady_time.h"
 #include "server/logging.h"
+#include "server/transport/raw_message.h"
 #include "tests/support/backends.h"
 
 namespace blockd::server {
@@ -125,6 +127,25 @@ TEST_F(CallTest, AMessageInManyShortPiecesIsNotTaken) {
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_TRUE(absl::IsInvalidArgument(check(1 << 14, 50)));
   EXPECT_TRUE(absl::IsResourceExhausted(check(1 << 15, 64)));
+}
+
+// A short one is: what it asks, a Release perhaps, has been accepted.
+TEST_F(CallTest, ALongMessageOfACancelledCallIsNotParsed) {
+  const auto parse = [&](size_t bytes, v1::GetFactorizationRequest* message) {
+    v1::GetFactorizationRequest request;
+    request.set_handle(std::string(bytes, 'h'));
+    const ContextPtr context = Context();
+    context->tenant = *core_.tenants().Get(context->caller);
+    context->cancelled = true;
+    Reservation share;
+    return state_->Parse(SerializeMessage(request), *context, message, &share);
+  };
+  v1::GetFactorizationRequest message;
+  EXPECT_TRUE(parse(100, &message).ok());
+  EXPECT_EQ(message.handle().size(), 100u);
+  message.Clear();
+  EXPECT_TRUE(absl::IsCancelled(parse(kShortMessageBytes + 1, &message)));
+  EXPECT_EQ(message.handle().size(), 0u);
 }
 
 TEST_F(CallTest, WorkIsRefusedWithTheServersDelayOnceItDrains) {

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "server/core/errors.h"
+#include "server/transport/split_message.h"
 
 namespace blockd::server {
 namespace {
@@ -281,6 +283,59 @@ TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
       EXPECT_EQ(read->request.request().SerializeAsString(), parsed.request().SerializeAsString());
     }
   }
+}
+
+TEST(StreamRequestTest, ACancelledCallsMessageIsNotReadOn) {
+  v1::SolveStreamRequest chunk;
+  chunk.set_chunk("bytes");
+  for (const std::string& bytes : {Request().SerializeAsString(), Frame().SerializeAsString(),
+                                   chunk.SerializeAsString(), Refactor().SerializeAsString()}) {
+    grpc::ByteBuffer buffer = InSlices(bytes);
+    std::atomic<bool> stop = false;
+    EXPECT_TRUE(ReadStreamMessage(&buffer, &stop).ok());
+    EXPECT_TRUE(SplitBytes(&buffer, 3, 1 << 20, &stop).ok());
+    stop = true;
+    EXPECT_TRUE(absl::IsCancelled(ReadStreamMessage(&buffer, &stop).status()));
+    EXPECT_TRUE(absl::IsCancelled(SplitBytes(&buffer, 3, 1 << 20, &stop).status()));
+  }
+}
+
+// What is copied of groups and numbers beside the right-hand sides is what the parser reads there.
+TEST(StreamRequestTest, WhatIsNotKnownIsSplitAsTheParserReadsIt) {
+  std::mt19937_64 random(5);
+  const std::string seeds[] = {
+      {"\x7b\x78\x05\x79"
+       "12345678"
+       "\x7d"
+       "1234"
+       "\x7a\x03"
+       "abc"
+       "\x73\x74\x7c\x78\xff\x7f\x0a\x02hh\x1a\x03rhs\x10\x03"}};
+  for (int round = 0; round < 20'000; ++round) {
+    std::string bytes = seeds[0];
+    for (int i = 0; i < round % 3; ++i) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    v1::SolveRequest parsed;
+    const bool is_message = parsed.ParseFromString(bytes);
+    grpc::ByteBuffer buffer = InSlices(bytes);
+    const absl::StatusOr<SplitMessage> split =
+        SplitBytes(&buffer, v1::SolveRequest::kRhsFieldNumber, 1 << 20);
+    if (!split.ok()) {
+      EXPECT_FALSE(is_message) << split.status();
+      continue;
+    }
+    v1::SolveRequest rest;
+    EXPECT_EQ(rest.ParseFromString(split->rest), is_message);
+    parsed.clear_rhs();
+    if (!is_message) continue;
+    EXPECT_EQ(rest.SerializeAsString(), parsed.SerializeAsString());
+  }
+  // It counts against what may be beside them: a byte for each tag, and what comes after it.
+  grpc::ByteBuffer buffer = InSlices(seeds[0]);
+  const auto fits = [&](int64_t most) { return SplitBytes(&buffer, 3, most).ok(); };
+  EXPECT_TRUE(fits(32));
+  EXPECT_FALSE(fits(31));
 }
 
 TEST(RecentIdsTest, ForgetsTheOldest) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <random>
@@ -37,22 +39,36 @@ absl::StatusOr<int64_t> Scan(const std::string& bytes, std::span<const ElementLi
 // What the scan says, and what parsing takes.
 template <typename Type>
 void ExpectCovers(const std::string& bytes, bool must_be_message = true) {
-  const absl::StatusOr<int64_t> scanned = Scan<Type>(bytes);
   const grpc::ByteBuffer buffer = ScanBuffer(bytes);
+  int64_t unknown = 0;
+  const absl::StatusOr<int64_t> scanned = ParsedBytes(buffer, Type(), {}, kNoEnd, &unknown);
   if (!scanned.ok()) {
     EXPECT_FALSE(must_be_message) << scanned.status();
     EXPECT_TRUE(absl::IsInvalidArgument(scanned.status())) << scanned.status();
     return;
   }
-  Type message;
-  int64_t peak = 0;
+  EXPECT_LE(unknown, *scanned);
+  Type message, known;
+  int64_t peak = 0, known_peak = 0;
   {
     const test::HeapCount heap;
     EXPECT_TRUE(ParseMessage(buffer, &message) || !must_be_message);
     peak = heap.peak_bytes();
   }
+  {
+    const test::HeapCount heap;
+    EXPECT_TRUE(ParseScanned(buffer, unknown, &known) || !must_be_message);
+    known_peak = heap.peak_bytes();
+  }
   // The reader itself has a little on the heap.
-  EXPECT_GE(*scanned + 512, peak) << message.GetTypeName() << ", " << bytes.size() << " bytes";
+  EXPECT_GE(*scanned + 512, std::max(peak, known_peak))
+      << message.GetTypeName() << ", " << bytes.size() << " bytes";
+  if (unknown < static_cast<int64_t>(bytes.size())) {
+    EXPECT_EQ(known.SerializeAsString(), message.SerializeAsString());
+  }
+  message.DiscardUnknownFields();
+  known.DiscardUnknownFields();
+  EXPECT_EQ(known.SerializeAsString(), message.SerializeAsString());
   if (must_be_message) {
     EXPECT_LE(*scanned, 8 * peak + 4096);  // and not any number
   }
@@ -127,6 +143,48 @@ TEST(WireScanTest, CoversWhatTheMessageDoesNotKnow) {
                count));
     ExpectCovers<v1::ReleaseRequest>(Repeat("\xa3\x06\xa4\x06", count));          // a group
     ExpectCovers<v1::ReleaseRequest>(Repeat(std::string("\x08\x05", 2), count));  // another type
+  }
+}
+
+TEST(WireScanTest, LeavesOutWhatTheMessageDoesNotKnowWhereThatIsMuch) {
+  const std::string unknown = Repeat(std::string("\x78\x05", 2), 1000) + "\x7b\x7c";
+  v1::FactorRequest request = SmallFactor();
+  const auto add = [&](google::protobuf::Message* message) {
+    EXPECT_TRUE(message->MergeFromString(unknown));
+  };
+  add(&request);
+  add(request.mutable_spec());
+  add(request.mutable_spec()->mutable_palette());
+  add(request.mutable_system(1));
+  add(request.mutable_options()->mutable_lease());
+  const std::string bytes = request.SerializeAsString();
+  ExpectCovers<v1::FactorRequest>(bytes);
+  const grpc::ByteBuffer buffer = ScanBuffer(bytes);
+  int64_t unknown_bytes = 0;
+  ASSERT_TRUE(ParsedBytes(buffer, v1::FactorRequest(), {}, kNoEnd, &unknown_bytes).ok());
+  v1::FactorRequest known;
+  ASSERT_TRUE(ParseScanned(buffer, unknown_bytes, &known));
+  EXPECT_EQ(known.SerializeAsString(), SmallFactor().SerializeAsString());
+  // And not where it is little.
+  v1::FactorRequest one = SmallFactor();
+  one.GetReflection()->MutableUnknownFields(&one)->AddVarint(15, 5);
+  ExpectCovers<v1::FactorRequest>(one.SerializeAsString());
+}
+
+TEST(WireScanTest, StopsWhereTheCallIsCancelled) {
+  const grpc::ByteBuffer buffer = ScanBuffer(SmallFactor().SerializeAsString());
+  std::atomic<bool> stop = false;
+  int64_t unknown = 0;
+  EXPECT_TRUE(ParsedBytes(buffer, v1::FactorRequest(), {}, kNoEnd, &unknown, &stop).ok());
+  v1::FactorRequest message;
+  EXPECT_TRUE(ParseScanned(buffer, unknown, &message, &stop));
+  stop = true;
+  EXPECT_TRUE(absl::IsCancelled(
+      ParsedBytes(buffer, v1::FactorRequest(), {}, kNoEnd, &unknown, &stop).status()));
+  for (const int64_t left_out : {int64_t{0}, kNoEnd}) {
+    v1::FactorRequest nothing;
+    EXPECT_FALSE(ParseScanned(buffer, left_out, &nothing, &stop));
+    EXPECT_EQ(nothing.ByteSizeLong(), 0);
   }
 }
 

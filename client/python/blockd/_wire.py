@@ -40,15 +40,18 @@ def _length(pieces: "list[Piece]") -> int:
                for piece in pieces)
 
 
+_VARINT_BITS = 70  # of its ten bytes
+
+
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, _VARINT_BITS, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-        shift += 7
+    raise IndexError
 
 
 def _fields(data: bytes, start: int, end: int) -> "list[tuple[int, int, int, int]]":
