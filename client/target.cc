@@ -112,7 +112,7 @@ absl::string_view LessAuthority(absl::string_view text) {
   return slash == absl::string_view::npos ? text : rest.substr(slash + 1);
 }
 
-std::string Wrong(absl::string_view text) {
+std::string WhyNone(absl::string_view text) {
   if (absl::ConsumePrefix(&text, "unix-abstract:")) return WrongPath(text);
   if (absl::ConsumePrefix(&text, "unix:")) {
     if (absl::ConsumePrefix(&text, "//") && !absl::StartsWith(text, "/")) {
@@ -165,7 +165,7 @@ std::string ProxyOf(absl::string_view url) {
 std::string WrongTarget(std::string_view target) {
   if (target.empty()) return "empty";
   const absl::string_view text(target.data(), target.size());
-  const std::string wrong = Wrong(text);
+  const std::string wrong = WhyNone(text);
   return wrong.empty() ? "" : absl::StrCat("\"", text, "\", ", wrong);
 }
 

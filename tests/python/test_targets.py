@@ -122,14 +122,20 @@ def test_an_error_names_the_proxy_and_keeps_its_secret(monkeypatch: Any, variabl
             with pytest.raises(blockd.Unavailable) as caught:
                 await client.info()
             texts.append(str(caught.value))
+            async with blockd.aio.connect(fake.target) as near, client.session() as session:
+                pending = await session.send(await near.factor(D, E), ONES)
+                texts.append(str((await asyncio.gather(pending, return_exceptions=True))[0]))
 
-    with blockd.connect("solver.invalid:7117", retry=ONCE) as client:
+    with FakeServer(echo) as fake, blockd.connect(fake.target) as near, blockd.connect("solver.invalid:7117", retry=ONCE) as client:
         calls: "list[Callable[[], Any]]" = [client.info, client.check_health, lambda: client.factor(D, E)]
         for call in calls:
             with pytest.raises(blockd.Unavailable) as caught:
                 call()
             texts.append(str(caught.value))
-    asyncio.run(aio())
+        with client.session() as session:
+            texts.append(str(session.send(near.factor(D, E), ONES).exception()))
+        asyncio.run(aio())
+    assert len(texts) == 6
     for text in texts:
         assert said in text and "mallory" not in text and "secret" not in text
 
@@ -168,6 +174,17 @@ PROXY = "http://proxy:3128"
 def test_the_proxy_is_that_of_grpc(target: str, environment: Any, name: Any) -> None:
     note = _target.proxy_note(target, environment)
     assert note == "" if name is None else f"${name} names" in note
+
+
+@pytest.mark.parametrize("target, entries, version, exempt", [
+    (FAR, " example.org", (1, 51), False), (FAR, " example.org", (1, 85), True),
+    (FAR, "Example.ORG", (1, 51), False), (FAR, "Example.ORG", (1, 85), True),
+    ("10.1.2.3:1", "10.0.0.0/8", (1, 51), False), ("10.1.2.3:1", "10.0.0.0/8", (1, 85), True),
+    ("11.1.2.3:1", "10.0.0.0/8,a/b", (1, 85), False), ("[fd00::1]:1", "fd00::/8", (1, 85), True)])
+def test_later_versions_of_grpc_exempt_more(monkeypatch: Any, target: str, entries: str, version: Any,
+                                            exempt: bool) -> None:
+    monkeypatch.setattr(_target, "_version", lambda: version)
+    assert (_target.proxy_note(target, {"http_proxy": PROXY, "no_proxy": entries}) == "") is exempt
 
 
 def test_a_closed_client_says_so(server: blockd.LocalServer) -> None:

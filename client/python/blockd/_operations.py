@@ -160,7 +160,7 @@ def wait_until_serving(core: Core, timeout: float) -> Operation[None]:
     until = core.deadline(timeout)
     while True:
         try:
-            return (yield from check_health(core, left(until)))
+            return (yield from check_health(core, max(0.001, until - time.monotonic())))
         except errors.Unavailable:
             if time.monotonic() + 0.05 >= until:
                 raise
