@@ -105,7 +105,7 @@ std::vector<Filling> Unknown(const Descriptor& type) {
 }
 
 std::vector<Filling> Known(const FieldDescriptor& field) {
-  const std::string name(field.name());
+  const std::string& name = field.name();
   const WireFormatLite::WireType type = WireFormat::WireTypeForFieldType(field.type());
   const std::string tag = Tag(field.number(), type);
   std::vector<Filling> all;

@@ -64,4 +64,26 @@ void* memset(void* to, int value, size_t bytes) {
   return to;
 }
 
+#ifdef BLOCKD_WRAPS_ASAN
+// What the address sanitizer has instrumented calls its own, which the linker wraps in these.
+// NOLINTBEGIN(bugprone-reserved-identifier): they are the linker's names
+void* __real___asan_memcpy(void* to, const void* from, size_t bytes);
+void* __real___asan_memmove(void* to, const void* from, size_t bytes);
+void* __real___asan_memset(void* to, int value, size_t bytes);
+
+void* __wrap___asan_memcpy(void* to, const void* from, size_t bytes) {
+  blockd::test::touched_bytes += static_cast<int64_t>(bytes);
+  return __real___asan_memcpy(to, from, bytes);
+}
+void* __wrap___asan_memmove(void* to, const void* from, size_t bytes) {
+  blockd::test::touched_bytes += static_cast<int64_t>(bytes);
+  return __real___asan_memmove(to, from, bytes);
+}
+void* __wrap___asan_memset(void* to, int value, size_t bytes) {
+  blockd::test::touched_bytes += static_cast<int64_t>(bytes);
+  return __real___asan_memset(to, value, bytes);
+}
+// NOLINTEND(bugprone-reserved-identifier)
+#endif
+
 }  // extern "C"
