@@ -16,6 +16,12 @@ namespace blockd::server {
 ConnectionAcceptor::HandOver ServeAccepted(
     grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
 
+// What one call does wrong must not end its connection, which behind a router carries the calls of
+// many: gRPC 1.51 ends it where metadata is larger than the limit that it is told, so that is above
+// what a router passes. Compressed messages are answered with UNIMPLEMENTED before they are
+// inflated: their size, and who sends them, would be known only after that.
+void KeepFaultsToTheirCalls(grpc::ServerBuilder* builder);
+
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_HAND_OVER_H_

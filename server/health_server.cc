@@ -25,6 +25,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(Listener liste
   auto health = std::unique_ptr<HealthServer>(new HealthServer());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
+  KeepFaultsToTheirCalls(&builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kHealthStreams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kSilenceMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kSilenceMilliseconds);

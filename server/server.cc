@@ -85,7 +85,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
                               Milliseconds(options.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               Milliseconds(options.min_ping_interval));
-  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  KeepFaultsToTheirCalls(builder);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, ClampedInt(options.http2_frame_bytes));
   // A reply of some hundred KiB goes to the socket at once.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
