@@ -104,13 +104,6 @@ absl::Duration LookEvery(const ServerOptions& options) {
   return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
 }
 
-ConnectionLimits LimitsOf(const ServerOptions& options) {
-  const int64_t limit = DescriptorLimit();
-  return {.name = "--max_connections",
-          .connections = options.max_connections,
-          .descriptors = limit - ReservedDescriptors(limit)};
-}
-
 // What came of reading a file again, for the log.
 std::string ComeOf(bool is_set, const absl::Status& status) {
   if (!is_set) return "none";
@@ -362,8 +355,10 @@ class Server::Impl {
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     SetHealth(kConnectionsHealth, true);
     SetHealth(kDevicesHealth, true);
+    ConnectionLimits limits = LimitsOf(options);
+    limits.unanswered.open_calls = [this] { return calls->OpenCalls(); };
     connections = std::make_unique<ConnectionAcceptor>(
-        std::move(listener), LimitsOf(options),
+        std::move(listener), limits,
         [=](const Accepted& accepted) { (accepted.is_unix ? local : network)(accepted); },
         [this](bool full) { SetHealth(kConnectionsHealth, !full); });
     calls->Start();
