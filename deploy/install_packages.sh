@@ -14,7 +14,7 @@ build=(build-essential cmake ninja-build pkg-config ccache
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libssl-dev
   libabsl-dev prometheus-cpp-dev libmicrohttpd-dev libopenblas-pthread-dev)
 # To build and run the tests.
-test=(libgtest-dev libgmock-dev libboost-context-dev openssl python3)
+test=(libgtest-dev libgmock-dev libboost-context-dev zlib1g-dev openssl python3)
 # To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.
 bench=(libbenchmark-dev libsuitesparse-dev)
 # To check the style. The version is fixed: each formats a little differently.

@@ -26,6 +26,7 @@ struct ConnectionLimits {
   // One whose descriptor has this number or a higher one is closed: a new descriptor gets the
   // lowest number that is free, so fewer than the rest are left.
   int64_t descriptors = 0;
+  UnansweredLimit unanswered = {};
 };
 
 struct Accepted {
@@ -67,6 +68,8 @@ class ConnectionAcceptor {
   void Refuse(const std::string& why);
   void SetFull(bool full);
   void SayRefused();
+  void EndUnanswered();
+  bool LooksAtConnections();
 
   const ConnectionLimits limits_;
   const HandOver hand_over_;
@@ -87,6 +90,7 @@ class ConnectionAcceptor {
   absl::Time refused_at_ = absl::InfinitePast();
   absl::Time said_ = absl::InfinitePast();
   absl::Time next_count_ = absl::InfinitePast();
+  absl::Time next_look_ = absl::InfinitePast();
 
   std::thread thread_;  // the last member: it uses the others
 };

@@ -1,6 +1,19 @@
 #include "server/hand_over.h"
 
+#include <grpc/grpc.h>
+
+#include "server/descriptors.h"
+
 namespace blockd::server {
+namespace {
+
+// gRPC begins with a window of 4 MiB for a connection, opens it by as much for each call that reads
+// a message, and makes it as large as a long and fast line needs. It says so once half is used.
+constexpr int64_t kUnansweredBytes = int64_t{8} << 20;
+constexpr int64_t kUnansweredBytesWithCall = int64_t{64} << 20;
+constexpr int kMostHeaderBytes = 1 << 20;  // as HTTP/2 counts them: 32 more for each entry
+
+}  // namespace
 
 ConnectionAcceptor::HandOver ServeAccepted(
     grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials) {
@@ -13,6 +26,25 @@ ConnectionAcceptor::HandOver ServeAccepted(
     connection.fd = accepted.fd;
     acceptor->HandleNewConnection(&connection);
   };
+}
+
+ConnectionLimits LimitsOf(const ServerOptions& options) {
+  const int64_t limit = DescriptorLimit();
+  return {.name = "--max_connections",
+          .connections = options.max_connections,
+          .descriptors = limit - ReservedDescriptors(limit),
+          .unanswered = {.bytes = kUnansweredBytes,
+                         .bytes_with_call = kUnansweredBytesWithCall,
+                         .bytes_per_call = kUnansweredBytes,
+                         .most_bytes = kUnansweredBytesWithCall + options.grpc_memory_bytes}};
+}
+
+void KeepFaultsToTheirCalls(grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostHeaderBytes);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
 }
 
 }  // namespace blockd::server

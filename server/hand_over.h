@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "server/connection_acceptor.h"
+#include "server/options.h"
 
 namespace blockd::server {
 
@@ -15,6 +16,15 @@ namespace blockd::server {
 // `credentials`. To be called once that server has started.
 ConnectionAcceptor::HandOver ServeAccepted(
     grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
+
+// Of the port that serves calls.
+ConnectionLimits LimitsOf(const ServerOptions& options);
+
+// What one call does wrong must not end its connection, which behind a router carries the calls of
+// many: gRPC 1.51 ends it where metadata is larger than the limit that it is told, so that is above
+// what a router passes. Compressed messages are answered with UNIMPLEMENTED before they are
+// inflated: their size, and who sends them, would be known only after that.
+void KeepFaultsToTheirCalls(grpc::ServerBuilder* builder);
 
 }  // namespace blockd::server
 

@@ -6,6 +6,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -16,6 +17,7 @@ namespace blockd::server {
 namespace {
 
 constexpr size_t kHealthMemoryBytes = size_t{16} << 20;
+constexpr int64_t kUnansweredBytes = int64_t{8} << 20;
 constexpr int kHealthStreams = 16, kHealthMessageBytes = 4096, kSilenceMilliseconds = 5000;
 
 }  // namespace
@@ -25,6 +27,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(Listener liste
   auto health = std::unique_ptr<HealthServer>(new HealthServer());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
+  KeepFaultsToTheirCalls(&builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kHealthStreams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kSilenceMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kSilenceMilliseconds);
@@ -38,8 +41,10 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(Listener liste
   health->server_ = builder.BuildAndStart();
   if (health->server_ == nullptr) return absl::InternalError("gRPC does not start");
   health->SetServing("", false);
+  ConnectionLimits bounded = limits;
+  bounded.unanswered.bytes = kUnansweredBytes;
   health->connections_ = std::make_unique<ConnectionAcceptor>(
-      std::move(listener), limits, std::move(hand_over), [](bool /*full*/) {});
+      std::move(listener), bounded, std::move(hand_over), [](bool /*full*/) {});
   health->connections_->Start();
   return health;
 }

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "server/core/byte_size.h"
 #include "server/options.h"
+#include "server/transport/solver_service.h"
 
 namespace blockd::server {
 
@@ -46,6 +47,8 @@ std::vector<OptionValue> Limits(const ServerOptions& o) {
   number("max_rhs", o.core.max_rhs);
   number("model_threads", o.core.model_threads);
   bytes("max_message_bytes", o.max_message_bytes);
+  limits.push_back({"metadata_bytes", AbslUnparseFlag(ByteSize{kMaxMetadataBytes}),
+                    "Bytes of one call's metadata, names and values; not a flag."});
   bytes("pinned_memory", o.device.host_memory_bytes);
   bytes("max_inflight_request_bytes", o.core.max_inflight_request_bytes);
   number("max_connections", o.max_connections);

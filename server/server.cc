@@ -85,7 +85,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
                               Milliseconds(options.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               Milliseconds(options.min_ping_interval));
-  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  KeepFaultsToTheirCalls(builder);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, ClampedInt(options.http2_frame_bytes));
   // A reply of some hundred KiB goes to the socket at once.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20);
@@ -102,13 +102,6 @@ absl::Duration LookEvery(const ServerOptions& options) {
   const absl::Duration shortest =
       std::min({options.stream_idle_timeout, options.max_upload_duration, options.reply_timeout});
   return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
-}
-
-ConnectionLimits LimitsOf(const ServerOptions& options) {
-  const int64_t limit = DescriptorLimit();
-  return {.name = "--max_connections",
-          .connections = options.max_connections,
-          .descriptors = limit - ReservedDescriptors(limit)};
 }
 
 // What came of reading a file again, for the log.
@@ -362,8 +355,10 @@ class Server::Impl {
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     SetHealth(kConnectionsHealth, true);
     SetHealth(kDevicesHealth, true);
+    ConnectionLimits limits = LimitsOf(options);
+    limits.unanswered.open_calls = [this] { return calls->OpenCalls(); };
     connections = std::make_unique<ConnectionAcceptor>(
-        std::move(listener), LimitsOf(options),
+        std::move(listener), limits,
         [=](const Accepted& accepted) { (accepted.is_unix ? local : network)(accepted); },
         [this](bool full) { SetHealth(kConnectionsHealth, !full); });
     calls->Start();

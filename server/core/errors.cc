@@ -211,8 +211,8 @@ absl::Status InsufficientMemoryError(const InsufficientMemory& memory) {
 
 absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limit) {
   const std::string message =
-      std::string(what) + absl::StrCat(" has ", limit.asked_bytes, " bytes; --", limit.limit,
-                                       " is ", limit.limit_bytes, " bytes");
+      std::string(what) + absl::StrCat(" has ", limit.asked_bytes, " bytes; ", limit.limit, " is ",
+                                       limit.limit_bytes, " bytes");
   return Encoder()
       .Text(limit.limit)
       .Int(limit.asked_bytes)

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/connection_table.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -105,6 +106,13 @@ void CallQueue::Add(ServerCall* call) {
 void CallQueue::Remove(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
   calls_.erase(call);
+}
+
+absl::flat_hash_map<std::string, int64_t> CallQueue::OpenCalls() {
+  absl::flat_hash_map<std::string, int64_t> open;
+  absl::MutexLock lock(&mutex_);
+  for (const ServerCall* call : calls_) ++open[PeerName(call->peer())];
+  return open;
 }
 
 void CallQueue::LookAtAll(absl::Time now) {

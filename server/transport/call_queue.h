@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -62,6 +63,8 @@ class CallQueue {
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
   void NoteReset(const std::string& peer) { options_.on_reset(peer); }
+  // How many are open from each peer, by its name.
+  absl::flat_hash_map<std::string, int64_t> OpenCalls();
 
  private:
   class Slot;

@@ -69,6 +69,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // has taken for `reply_timeout`. `now` is SteadyNow's.
   void Look(absl::Time now, absl::Duration reply_timeout);
   bool NeedsLook() const { return watched_ || writing_since_ != 0; }
+  const std::string& peer() const { return peer_; }  // in gRPC's words
 
  protected:
   // The call stands; it is held by a shared_ptr.

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "server/core/errors.h"
 #include "server/core/steady_time.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/factor_solve.h"
@@ -367,9 +368,10 @@ std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state, Incoming incomin
   if (metadata_bytes > kMaxMetadataBytes) {
     return std::make_shared<RefusedCall>(
         &state->tracker, std::move(incoming),
-        grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                     absl::StrCat("the metadata has ", metadata_bytes, " bytes; at most ",
-                                  kMaxMetadataBytes, " are taken")));
+        ToGrpcStatus(
+            LimitExceededError("the metadata", {.limit = "metadata_bytes",
+                                                .asked_bytes = static_cast<int64_t>(metadata_bytes),
+                                                .limit_bytes = kMaxMetadataBytes})));
   }
   const std::string method = incoming->context.method();
   return MakeSolverCallOf(method, state, std::move(incoming));

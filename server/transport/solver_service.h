@@ -14,8 +14,7 @@
 
 namespace blockd::server {
 
-// Of all that a call says beside its messages. What comes from a client that has not yet heard of
-// it is refused too.
+// Of all that a call says beside its messages. gRPC is told of a larger limit (hand_over.h).
 constexpr int kMaxMetadataBytes = 8 << 10;
 
 // The call that its method names; one that is answered UNIMPLEMENTED if there is none of that name.

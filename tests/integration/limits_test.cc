@@ -52,7 +52,7 @@ TEST_F(LimitsTest, EveryCallSaysWhichLimitItsMessageExceedsAndByHowMuch) {
       const grpc::Status status = RawCall(path, MessageOf(bytes));
       EXPECT_TRUE(IsOverLimit(status, "max_message_bytes", bytes, kMessageLimit));
       EXPECT_EQ(status.error_message(), "the message has " + std::to_string(bytes) +
-                                            " bytes; --max_message_bytes is 1048576 bytes");
+                                            " bytes; max_message_bytes is 1048576 bytes");
     }
     EXPECT_TRUE(Eventually([&] { return Ended(method, "RESOURCE_EXHAUSTED") == 2; }));
     const grpc::Status allowed = RawCall(path, MessageOf(kMessageLimit));

@@ -1,5 +1,7 @@
 #include "tests/integration/raw_http2.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,15 +27,25 @@ uint64_t FromBigEndian(const std::string& bytes, size_t at, size_t count) {
   return value;
 }
 
-// A literal field that no table remembers. Both texts have fewer than 127 bytes.
-std::string HeaderField(const std::string& name, const std::string& value) {
-  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
-         static_cast<char>(value.size()) + value;
+constexpr size_t kFrameBytes = 16384;
+
+// HPACK's length of a text.
+std::string Length(size_t bytes) {
+  constexpr size_t kPrefix = 127;
+  if (bytes < kPrefix) return std::string(1, static_cast<char>(bytes));
+  std::string text(1, static_cast<char>(kPrefix));
+  for (bytes -= kPrefix; bytes >= 128; bytes /= 128) {
+    text += static_cast<char>(bytes % 128 | 128);
+  }
+  return text + static_cast<char>(bytes);
 }
 
 }  // namespace
 
-RawHttp2::RawHttp2(int port) : fd_(ConnectTo(port)), closed_(fd_ < 0) {}
+RawHttp2::RawHttp2(int port) : fd_(ConnectTo(port)), closed_(fd_ < 0) {
+  const int one = 1;
+  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
 RawHttp2::~RawHttp2() { close(fd_); }
 
 bool RawHttp2::Send(const std::string& bytes) {
@@ -71,22 +83,44 @@ bool RawHttp2::Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings)
   return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && SendFrame(kSettings, 0, 0, payload);
 }
 
+std::string RawHttp2::HeaderField(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + Length(name.size()) + name + Length(value.size()) + value;
+}
+
 std::string RawHttp2::HeaderBlock(const std::string& method) {
+  return HeaderBlockOf("/blockd.v1.Solver/" + method);
+}
+
+std::string RawHttp2::HeaderBlockOf(const std::string& path) {
   return HeaderField(":method", "POST") + HeaderField(":scheme", "http") +
-         HeaderField(":path", "/blockd.v1.Solver/" + method) +
-         HeaderField(":authority", "localhost") + HeaderField("te", "trailers") +
-         HeaderField("content-type", "application/grpc");
+         HeaderField(":path", path) + HeaderField(":authority", "localhost") +
+         HeaderField("te", "trailers") + HeaderField("content-type", "application/grpc");
+}
+
+bool RawHttp2::SendHeaders(uint32_t stream, const std::string& block, uint8_t flags) {
+  std::string frames;
+  for (size_t at = 0; at < block.size(); at += kFrameBytes) {
+    const uint8_t end = at + kFrameBytes >= block.size() ? kEndHeaders : 0;
+    frames += at == 0 ? Frame(kHeaders, flags | end, stream, block.substr(0, kFrameBytes))
+                      : Frame(kContinuation, end, stream, block.substr(at, kFrameBytes));
+  }
+  return Send(frames);
+}
+
+bool RawHttp2::SendMessage(uint32_t stream, const std::string& message, uint8_t flags,
+                           bool compressed) {
+  const std::string body =
+      std::string(1, compressed ? '\1' : '\0') + BigEndian(message.size(), 4) + message;
+  bool sent = true;
+  for (size_t at = 0; at < body.size() && sent; at += kFrameBytes) {
+    const bool last = at + kFrameBytes >= body.size();
+    sent = SendFrame(kData, last ? flags : 0, stream, body.substr(at, kFrameBytes));
+  }
+  return sent;
 }
 
 bool RawHttp2::Call(uint32_t stream, const std::string& method, const std::string& message) {
-  constexpr size_t kFrameBytes = 16384;
-  bool sent = SendFrame(kHeaders, kEndHeaders, stream, HeaderBlock(method));
-  const std::string body = std::string(1, '\0') + BigEndian(message.size(), 4) + message;
-  for (size_t at = 0; at < body.size() && sent; at += kFrameBytes) {
-    const bool last = at + kFrameBytes >= body.size();
-    sent = SendFrame(kData, last ? kEndStream : 0, stream, body.substr(at, kFrameBytes));
-  }
-  return sent;
+  return SendHeaders(stream, HeaderBlock(method)) && SendMessage(stream, message);
 }
 
 bool RawHttp2::WaitFor(uint8_t type, uint32_t stream) {
@@ -94,6 +128,26 @@ bool RawHttp2::WaitFor(uint8_t type, uint32_t stream) {
     if (!Receive(/*wait=*/true)) return false;
   }
   return true;
+}
+
+void RawHttp2::WaitForEnd(uint32_t stream) {
+  while (ended_.count(stream) == 0 && received(kGoAway) == 0 && Receive(/*wait=*/true)) continue;
+}
+
+int RawHttp2::WaitForStatus(uint32_t stream) {
+  // A name and a value, each after its length. No code has more than two digits.
+  const std::string name = "grpc-status";
+  while (true) {
+    const std::string& headers = headers_[stream];
+    const size_t at = headers.find(name);
+    if (at != std::string::npos) return std::stoi(headers.substr(at + name.size() + 1, 2));
+    if (!Receive(/*wait=*/true)) return -1;
+  }
+}
+
+int64_t RawHttp2::received(uint8_t type, uint32_t stream) const {
+  const auto found = of_stream_.find({type, stream});
+  return found == of_stream_.end() ? 0 : found->second;
 }
 
 int64_t RawHttp2::received(uint8_t type) const {
@@ -119,7 +173,11 @@ void RawHttp2::Count() {
     if (unread_.size() - at < 9 + length) break;
     const auto type = static_cast<uint8_t>(unread_[at + 3]);
     ++received_[type];
-    ++of_stream_[{type, static_cast<uint32_t>(FromBigEndian(unread_, at + 5, 4))}];
+    const auto stream = static_cast<uint32_t>(FromBigEndian(unread_, at + 5, 4));
+    ++of_stream_[{type, stream}];
+    const bool last = (unread_[at + 4] & kEndStream) != 0;
+    if (type == kReset || (last && (type == kHeaders || type == kData))) ended_.insert(stream);
+    if (type == kHeaders) headers_[stream].append(unread_, at + 9, length);
     at += 9 + length;
   }
   unread_.erase(0, at);

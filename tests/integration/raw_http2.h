@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,11 +37,25 @@ class RawHttp2 {
   bool Call(uint32_t stream, const std::string& method, const std::string& message);
   // A call's header block, not compressed.
   static std::string HeaderBlock(const std::string& method);
+  static std::string HeaderBlockOf(const std::string& path);  // "/blockd.v1.Solver/Solve"
+  // A literal field that no table remembers.
+  static std::string HeaderField(const std::string& name, const std::string& value);
+  // HEADERS and, if one frame does not hold it, CONTINUATION.
+  bool SendHeaders(uint32_t stream, const std::string& block, uint8_t flags = 0);
+  // One message as gRPC frames it, in DATA.
+  bool SendMessage(uint32_t stream, const std::string& message, uint8_t flags = kEndStream,
+                   bool compressed = false);
   // Reads until a frame of this type has come for the stream; false if the connection ends first.
   bool WaitFor(uint8_t type, uint32_t stream);
+  // Reads until the stream has ended, answered or reset, or its connection was sent away.
+  void WaitForEnd(uint32_t stream);
+  // Reads until the stream's HEADERS say how its call ended, or its connection ends. Knows gRPC's
+  // servers alone, and of a connection only the first call that ends. -1: not said.
+  int WaitForStatus(uint32_t stream);
 
   bool closed() const { return closed_; }
   int64_t received(uint8_t type) const;  // frames
+  int64_t received(uint8_t type, uint32_t stream) const;
 
  private:
   bool Receive(bool wait);
@@ -51,6 +66,8 @@ class RawHttp2 {
   std::string unread_;
   std::map<uint8_t, int64_t> received_;
   std::map<std::pair<uint8_t, uint32_t>, int64_t> of_stream_;
+  std::set<uint32_t> ended_;                 // streams
+  std::map<uint32_t, std::string> headers_;  // of each stream, as they came
 };
 
 }  // namespace blockd::test

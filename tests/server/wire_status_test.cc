@@ -82,7 +82,7 @@ TEST(WireStatusTest, ALimitThatIsExceeded) {
   const absl::Status status = LimitExceededError(
       "the message", {.limit = "max_message_bytes", .asked_bytes = 20, .limit_bytes = 9});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message(), "the message has 20 bytes; --max_message_bytes is 9 bytes");
+  EXPECT_EQ(status.message(), "the message has 20 bytes; max_message_bytes is 9 bytes");
   const auto detail = OnlyDetail<v1::LimitExceeded>(status);
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->limit(), "max_message_bytes");
