@@ -155,8 +155,8 @@ cuda() {
     echo "cuda: no nvcc here, not compiled" | tee -a "$summary"
     return
   fi
-  build_preset cuda
-  test_dir cuda "" -R '^(FactorTasksTest|install\.engine)'
+  build_preset cuda-check
+  test_dir cuda-check "" -R '^(FactorTasksTest|install\.engine)'
 }
 
 hip() {
