@@ -1,5 +1,6 @@
 // blockd as a process: its signals, its log that nobody may read, its file descriptors.
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -152,6 +153,30 @@ TEST_F(ProcessTest, AHangupReloadsAndServesOn) {
   })) << Output();
   EXPECT_EQ(Metric("blockd_tls_certificate_expiry_seconds"), -1);  // has none
   Solve(channel, 1);
+  Stop();
+}
+
+// Nobody writes to it: to open it or to read from it would block for ever.
+TEST_F(ProcessTest, AFileThatIsAPipeHoldsUpNoSignal) {
+  const std::string tenants = folder_ / "tenants", pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::vector<std::string>& files :
+       {std::vector<std::string>{"--tenants_file=" + pipe},
+        {"--tls_cert_file=" + pipe, "--tls_key_file=" + pipe}}) {
+    std::vector<std::string> flags = {"--port=0", "--metrics_port=-1", "--backend=cpu",
+                                      "--device_memory=64MiB"};
+    flags.insert(flags.end(), files.begin(), files.end());
+    Spawn(flags);
+    EXPECT_EQ(Wait(), 2) << Output();
+    EXPECT_TRUE(absl::StrContains(Output(), "file that can be read")) << Output();
+  }
+  std::ofstream(tenants) << "tenant { name: \"t\" identity { metadata: \"bob\" } }";
+  Start({"--tenants_file=" + tenants});
+  fs::rename(pipe, tenants);
+  kill(pid_, SIGHUP);
+  EXPECT_TRUE(Eventually([this] {
+    return absl::StrContains(Output(), "refused, the old ones are in force: ");
+  })) << Output();
   Stop();
 }
 
