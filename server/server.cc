@@ -135,6 +135,7 @@ class Server::Impl {
     // Nothing is served before all ports are there.
     absl::StatusOr<Ports> ports = ListenOnPorts(options);
     if (!ports.ok()) return ports.status();
+    if (absl::Status status = CheckDescriptors(); !status.ok()) return status;
     SayWhoIsTrusted();
     if (absl::Status status = StartHealth(std::move(ports->probes)); !status.ok()) return status;
     if (absl::Status status = StartGrpc(std::move(ports->calls)); !status.ok()) return status;

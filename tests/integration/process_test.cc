@@ -218,6 +218,15 @@ TEST_F(ProcessTest, AfterMoreConnectionsThanDescriptorsItAcceptsAgain) {
   Stop();
 }
 
+TEST_F(ProcessTest, TooFewDescriptorsForAConnectionAreRefusedAtTheStart) {
+  LimitDescriptors(20, 20);
+  Spawn({"--port=0", "--metrics_port=-1", "--backend=cpu", "--device_memory=64MiB"});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_TRUE(
+      absl::StrContains(Output(), "blockd: the process may have 20 file descriptors and has"))
+      << Output();
+}
+
 TEST_F(ProcessTest, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
   LimitDescriptors(64, 500);
   Start({});
