@@ -52,7 +52,8 @@ ABSL_FLAG(
     "What one tenant without a quota may have of queue, handles, memory to pin and shared memory "
     "while nobody else has any, a part of all; 1: all.");
 ABSL_FLAG(int64_t, max_tenants, Defaults().core.max_tenants,
-          "Callers with work or factorizations at a time, beside those of the tenants file.");
+          "Callers with work or factorizations at a time, beside those of the tenants file. All "
+          "beyond are one tenant.");
 ABSL_FLAG(int64_t, max_handles, Defaults().core.max_handles, "Factorizations held at a time.");
 ABSL_FLAG(ByteSize, solve_reserve, ByteSize{Defaults().core.solve_reserve_bytes},
           "Part of the memory pool for the workspace of Solves alone, as 64MiB; 0: a sixteenth.");
