@@ -130,7 +130,8 @@ ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
           "callers; of many, 3 threads with a queue each carry most.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
           "Time without a byte after which an upload that is not complete ends with "
-          "DEADLINE_EXCEEDED, as 30s.");
+          "DEADLINE_EXCEEDED, as 30s. A call's message has the time that --max_message_bytes take "
+          "at --min_upload_bytes_per_second beside it.");
 ABSL_FLAG(ByteSize, min_upload_bytes_per_second, ByteSize{Defaults().min_upload_bytes_per_second},
           "Least rate of an upload, on average, beyond a grace of 5 s, as 1MiB; a slower one ends "
           "with DEADLINE_EXCEEDED. Only the time counts in which the server waits for the client. "

@@ -31,6 +31,7 @@
 #include "server/standby_thread.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/call.h"
+#include "server/transport/call_limits.h"
 #include "server/transport/call_queue.h"
 #include "server/transport/reflection.h"
 #include "server/transport/reset_limit.h"
@@ -95,13 +96,6 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("blockd");
   quota.Resize(static_cast<size_t>(options.grpc_memory_bytes));
   builder->SetResourceQuota(quota);
-}
-
-// A fraction of the shortest time that a call is watched for.
-absl::Duration LookEvery(const ServerOptions& options) {
-  const absl::Duration shortest =
-      std::min({options.stream_idle_timeout, options.max_upload_duration, options.reply_timeout});
-  return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
 }
 
 ConnectionLimits LimitsOf(const ServerOptions& options) {
@@ -348,11 +342,13 @@ class Server::Impl {
         .threads = options.serving_threads,
         .queues = options.serving_queues,
         .poll = options.core.poll,
-        .reply_timeout = options.reply_timeout,
+        .limits = CallLimitsOf(options),
         .look_every = LookEvery(options),
         .make_call =
             [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
         .on_reset = [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
+        .is_identified =
+            [this](const ServerCall& call) { return state->IsIdentified(call.context()); },
         .also =
             [this] {
               WatchHeap();

@@ -66,6 +66,9 @@ struct ServiceState {
   absl::Status Parse(const grpc::ByteBuffer& bytes, const TenantPtr& tenant,
                      google::protobuf::Message* message, Reservation* share);
 
+  // Whether more says whose call it is than names that callers give themselves.
+  bool IsIdentified(const grpc::ServerContextBase& rpc) const;
+
   SolverCore* const core;
   Metrics* const metrics;
   const ServerOptions options;

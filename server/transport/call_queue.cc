@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -44,7 +45,8 @@ class CallQueue::Slot final : public Tag {
   std::unique_ptr<IncomingCall> incoming_;
 };
 
-CallQueue::CallQueue(Options options) : options_(std::move(options)) {}
+CallQueue::CallQueue(Options options)
+    : options_(std::move(options)), waiting_(options_.is_identified) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
@@ -105,6 +107,7 @@ void CallQueue::Add(ServerCall* call) {
 void CallQueue::Remove(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
   calls_.erase(call);
+  waiting_.Remove(call);
 }
 
 void CallQueue::LookAtAll(absl::Time now) {
@@ -115,7 +118,16 @@ void CallQueue::LookAtAll(absl::Time now) {
       if (call->NeedsLook()) calls.push_back(call->shared_from_this());
     }
   }
-  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.reply_timeout);
+  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.limits);
+}
+
+void CallQueue::EndOneTooMany(const ServerCall& new_call) {
+  const auto [oldest, reads] = waiting_.TakeOneTooMany(new_call);
+  if (oldest == nullptr) return;
+  oldest->EndWaiting(reads,
+                     absl::ResourceExhaustedError(absl::StrCat(
+                         "more than ", WaitingCalls::kMost,
+                         " calls from this address wait for their caller, this one for longest")));
 }
 
 void CallQueue::OnSlotGone() {

@@ -202,6 +202,7 @@ class SmoothCall final : public ServerCall {
     if (absl::Status status = MakeRoom(end); !status.ok()) return status;
     CopyPieces(part.pieces, values_.span().data() + came_bytes_);
     came_bytes_ = end;
+    if (came_bytes_ >= kAskingBytes) SetAsks(true);
     absl::MutexLock lock(&mutex_);
     pace_.Count(part.chunk_bytes);
     return absl::OkStatus();

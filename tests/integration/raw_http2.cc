@@ -25,12 +25,6 @@ uint64_t FromBigEndian(const std::string& bytes, size_t at, size_t count) {
   return value;
 }
 
-// A literal field that no table remembers. Both texts have fewer than 127 bytes.
-std::string HeaderField(const std::string& name, const std::string& value) {
-  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
-         static_cast<char>(value.size()) + value;
-}
-
 }  // namespace
 
 RawHttp2::RawHttp2(int port) : fd_(ConnectTo(port)), closed_(fd_ < 0) {}
@@ -71,9 +65,15 @@ bool RawHttp2::Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings)
   return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && SendFrame(kSettings, 0, 0, payload);
 }
 
+// A literal that no table remembers.
+std::string RawHttp2::HeaderField(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
+         static_cast<char>(value.size()) + value;
+}
+
 std::string RawHttp2::HeaderBlock(const std::string& method) {
   return HeaderField(":method", "POST") + HeaderField(":scheme", "http") +
-         HeaderField(":path", "/blockd.v1.Solver/" + method) +
+         HeaderField(":path", method[0] == '/' ? method : "/blockd.v1.Solver/" + method) +
          HeaderField(":authority", "localhost") + HeaderField("te", "trailers") +
          HeaderField("content-type", "application/grpc");
 }
@@ -119,6 +119,7 @@ void RawHttp2::Count() {
     if (unread_.size() - at < 9 + length) break;
     const auto type = static_cast<uint8_t>(unread_[at + 3]);
     ++received_[type];
+    if (type == kHeaders && (unread_[at + 4] & kEndStream) != 0) ++ended_;
     ++of_stream_[{type, static_cast<uint32_t>(FromBigEndian(unread_, at + 5, 4))}];
     at += 9 + length;
   }

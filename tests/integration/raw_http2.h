@@ -34,13 +34,18 @@ class RawHttp2 {
   bool Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings = {});
   // A call of this method of blockd.v1.Solver, with one message, whole.
   bool Call(uint32_t stream, const std::string& method, const std::string& message);
-  // A call's header block, not compressed.
+  // A call's header block, not compressed. `method`: of blockd.v1.Solver, or the whole path.
   static std::string HeaderBlock(const std::string& method);
+  // One more field of it. Both texts have fewer than 127 bytes.
+  static std::string HeaderField(const std::string& name, const std::string& value);
   // Reads until a frame of this type has come for the stream; false if the connection ends first.
   bool WaitFor(uint8_t type, uint32_t stream);
 
   bool closed() const { return closed_; }
-  int64_t received(uint8_t type) const;  // frames
+  int64_t received(uint8_t type) const;     // frames
+  int64_t ended() const { return ended_; }  // calls that the server has ended with a status
+  // Reads what has come, without waiting.
+  bool Poll() { return Receive(/*wait=*/false); }
 
  private:
   bool Receive(bool wait);
@@ -49,6 +54,7 @@ class RawHttp2 {
   int fd_ = -1;
   bool closed_ = false;
   std::string unread_;
+  int64_t ended_ = 0;
   std::map<uint8_t, int64_t> received_;
   std::map<std::pair<uint8_t, uint32_t>, int64_t> of_stream_;
 };
