@@ -26,6 +26,7 @@ struct ConnectionLimits {
   // One whose descriptor has this number or a higher one is closed: a new descriptor gets the
   // lowest number that is free, so fewer than the rest are left.
   int64_t descriptors = 0;
+  bool ends_oldest = false;  // for one too many; else that is closed
 };
 
 struct Accepted {
@@ -63,6 +64,7 @@ class ConnectionAcceptor {
   bool AcceptSome(int listening_fd);
   bool HasRoom(int fd);
   bool HasPlace();
+  bool EndOldest();
   bool HasRoomForOneMore();
   void Refuse(const std::string& why);
   void SetFull(bool full);

@@ -28,12 +28,18 @@ class ConnectionTable {
   // Ends the connection: its owner finds it closed. False if there is none, or none any more, or
   // if `peer` is empty: those who have no name cannot be told apart.
   bool End(absl::string_view peer);
+  // Ends the one that was added first, and forgets it. False if none is open.
+  bool EndOldest();
 
  private:
   struct Connection {
     ino_t inode = 0;
     std::string peer;
+    int64_t number = 0;  // how many were added before
   };
+  static bool Shutdown(int fd, const Connection& connection);
+
+  int64_t added_ = 0;
   absl::flat_hash_map<int, Connection> open_;
 };
 

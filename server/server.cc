@@ -326,7 +326,8 @@ class Server::Impl {
     absl::StatusOr<std::unique_ptr<HealthServer>> started =
         HealthServer::Start(std::move(listener), {.name = "health checks at once",
                                                   .connections = SideConnections(limit),
-                                                  .descriptors = limit});
+                                                  .descriptors = limit,
+                                                  .ends_oldest = true});
     if (!started.ok()) return started.status();
     health = *std::move(started);
     return absl::OkStatus();

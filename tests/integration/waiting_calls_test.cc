@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/descriptors.h"
 #include "server/identity/token.h"
 #include "tests/integration/pending_solve.h"
 #include "tests/integration/raw_http2.h"
@@ -242,6 +243,28 @@ TEST_F(WaitingCallsTest, ARequestHasATimeToComeButAWatchAndAStreamLast) {
   EXPECT_TRUE(lasting.Poll());
   EXPECT_EQ(lasting.ended(), 0);
   ExpectAnswers();
+}
+
+// A Watch keeps its connection open.
+TEST_F(WaitingCallsTest, WatchesTakeNoProbesPlace) {
+  server::ServerOptions options = Options();
+  options.access.health_port = 0;
+  StartServing(options);
+  const int64_t places = server::SideConnections(server::DescriptorLimit());
+  for (int64_t i = 0; i < places + 10; ++i) {
+    peers_.push_back(std::make_unique<RawHttp2>(server().health_port()));
+    EXPECT_TRUE(peers_.back()->Greet());
+    EXPECT_TRUE(peers_.back()->Send(kWatch.Frames(1)));
+    EXPECT_TRUE(peers_.back()->WaitFor(RawHttp2::kData, 1));
+  }
+  for (int i = 0; i < 3; ++i) {
+    RawHttp2 probe(server().health_port());
+    EXPECT_TRUE(probe.Greet());
+    EXPECT_TRUE(probe.Send(IdleCall{kCheck.method, EmptyMessage(), true}.Frames(1)));
+    EXPECT_TRUE(probe.WaitFor(RawHttp2::kData, 1));
+  }
+  EXPECT_TRUE(Eventually([&] { return !peers_.front()->Poll(); }));
+  EXPECT_TRUE(peers_.back()->Poll());
 }
 
 }  // namespace
