@@ -326,7 +326,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
           "chunk", absl::StrCat(message.bytes, " bytes for id ", message.id),
           absl::StrCat("at most the ", missing, " that it still lacks of ", item->bytes));
     }
-    absl::Status status = item->received == 0 ? item->TakeRoom() : absl::OkStatus();
+    absl::Status status = item->TakeRoom(item->received + message.bytes);
     if (status.ok()) return item;
     Drop(item, status);
     if (refused_.size() > kMaxRefused) return status;
