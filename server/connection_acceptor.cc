@@ -63,6 +63,13 @@ void ConnectionAcceptor::End(const std::string& peer, const std::string& why) {
   LogLine(LogLevel::kWarn, "connection_ended").Add("peer", peer).Add("why", why).Write();
 }
 
+bool ConnectionAcceptor::EndOldest() {
+  absl::MutexLock lock(&mutex_);
+  if (!table_.EndOldest()) return false;
+  ++ended_;
+  return true;
+}
+
 int64_t ConnectionAcceptor::ended() const {
   absl::MutexLock lock(&mutex_);
   return ended_;
@@ -152,7 +159,7 @@ bool ConnectionAcceptor::HasRoom(int fd) {
     Refuse(absl::StrCat("more than ", limits_.descriptors, " file descriptors are open"));
     return false;
   }
-  if (HasPlace()) return true;
+  if (HasPlace() || (limits_.ends_oldest && EndOldest())) return true;
   Refuse(absl::StrCat(limits_.name, "=", limits_.connections));
   return false;
 }

@@ -27,6 +27,7 @@ struct ConnectionLimits {
   // lowest number that is free, so fewer than the rest are left.
   int64_t descriptors = 0;
   UnansweredLimit unanswered = {};
+  bool ends_oldest = false;  // for one too many; else that is closed
 };
 
 struct Accepted {
@@ -64,6 +65,7 @@ class ConnectionAcceptor {
   bool AcceptSome(int listening_fd);
   bool HasRoom(int fd);
   bool HasPlace();
+  bool EndOldest();
   bool HasRoomForOneMore();
   void Refuse(const std::string& why);
   void SetFull(bool full);

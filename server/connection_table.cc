@@ -47,6 +47,7 @@ void ConnectionTable::Add(int fd, std::string peer) {
   connection = Connection();
   connection.inode = InodeOf(fd);
   connection.peer = std::move(peer);
+  connection.number = added_++;
 }
 
 int64_t ConnectionTable::Count() {
@@ -58,11 +59,7 @@ int64_t ConnectionTable::Count() {
 bool ConnectionTable::End(absl::string_view peer) {
   if (peer.empty()) return false;
   for (const auto& [fd, connection] : open_) {
-    if (connection.peer != peer) continue;
-    // By a descriptor of our own: after a look at `fd` its owner may close it, and another file get
-    // the number.
-    const FileDescriptor held(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (InodeOf(held.get()) == connection.inode) return shutdown(held.get(), SHUT_RDWR) == 0;
+    if (connection.peer == peer && Shutdown(fd, connection)) return true;
   }
   return false;
 }
@@ -97,6 +94,25 @@ std::vector<std::string> ConnectionTable::EndUnanswered(const UnansweredLimit& l
                              [this](const std::string& peer) { return !End(peer); }),
               ended.end());
   return ended;
+}
+
+bool ConnectionTable::EndOldest() {
+  while (!open_.empty()) {
+    const auto oldest = std::min_element(
+        open_.begin(), open_.end(),
+        [](const auto& a, const auto& b) { return a.second.number < b.second.number; });
+    const bool ended = Shutdown(oldest->first, oldest->second);
+    open_.erase(oldest);
+    if (ended) return true;
+  }
+  return false;
+}
+
+bool ConnectionTable::Shutdown(int fd, const Connection& connection) {
+  // By a descriptor of our own: after a look at `fd` its owner may close it, and another file get
+  // the number.
+  const FileDescriptor held(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  return InodeOf(held.get()) == connection.inode && shutdown(held.get(), SHUT_RDWR) == 0;
 }
 
 std::string PeerName(const sockaddr_storage& address) {

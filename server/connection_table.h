@@ -43,6 +43,8 @@ class ConnectionTable {
   // Ends the connection: its owner finds it closed. False if there is none, or none any more, or
   // if `peer` is empty: those who have no name cannot be told apart.
   bool End(absl::string_view peer);
+  // Ends the one that was added first, and forgets it. False if none is open.
+  bool EndOldest();
 
   // Looks at what each connection brought, and ends those that were beyond the limit at each of the
   // last kLooks looks: a call may be about to begin. Returns their peers. The kernel counts no
@@ -58,7 +60,11 @@ class ConnectionTable {
     int64_t answered = 0;    // bytes from the peer, when that was more than before
     int64_t unanswered = 0;  // bytes from the peer since then
     int beyond = 0;          // looks in a row
+    int64_t number = 0;      // how many were added before
   };
+  static bool Shutdown(int fd, const Connection& connection);
+
+  int64_t added_ = 0;
   absl::flat_hash_map<int, Connection> open_;
 };
 

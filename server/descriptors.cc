@@ -7,7 +7,20 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
+
 namespace blockd::server {
+namespace {
+
+// With which a server that has `open` descriptors open, before it serves, has room for connections.
+int64_t LeastDescriptorLimit(int64_t open) {
+  constexpr int64_t kServing = 24;  // queues, threads and the first connections
+  int64_t limit = open + kServing;
+  while (limit - ReservedDescriptors(limit) < open + kServing) ++limit;
+  return limit;
+}
+
+}  // namespace
 
 void FileDescriptor::Reset(int fd) {
   if (fd_ >= 0) close(fd_);
@@ -39,6 +52,16 @@ int64_t SideConnections(int64_t limit) { return std::clamp<int64_t>(limit / 16, 
 
 int64_t ReservedDescriptors(int64_t limit) {
   return std::min<int64_t>(64, limit / 4) + 2 * SideConnections(limit);
+}
+
+absl::Status CheckDescriptors() {
+  const int64_t limit = DescriptorLimit(), open = OpenDescriptors();
+  const int64_t least = LeastDescriptorLimit(open);
+  if (limit >= least) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the process may have ", limit, " file descriptors and has ", open,
+                   " open before it serves: expected a limit of at least ", least,
+                   " (ulimit -n, RLIMIT_NOFILE)"));
 }
 
 }  // namespace blockd::server

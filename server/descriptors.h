@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/status/status.h"
+
 namespace blockd::server {
 
 // Owns an open file descriptor, or none (-1). Not thread-safe.
@@ -37,6 +39,10 @@ int64_t OpenDescriptors();  // those open now; -1 if the machine does not say
 // connections of the ports beside, which are the one of the metrics and the one of health checks.
 int64_t SideConnections(int64_t limit);  // of each
 int64_t ReservedDescriptors(int64_t limit);
+
+// FAILED_PRECONDITION, with the least limit that is expected, where there is no room for
+// connections beside the descriptors that are open. Before anything is served.
+absl::Status CheckDescriptors();
 
 }  // namespace blockd::server
 

@@ -2,7 +2,8 @@
 // have no certificate.
 //
 // Thread-safe. What may be asked of it costs next to nothing, and its own quota bounds its memory.
-// A connection that asks nothing is closed soon, so that it takes no probe's place.
+// A connection that asks nothing is closed soon, and where all places are taken the oldest ends, so
+// that nobody takes a probe's place.
 #ifndef BLOCKD_SERVER_HEALTH_SERVER_H_
 #define BLOCKD_SERVER_HEALTH_SERVER_H_
 

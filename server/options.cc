@@ -52,7 +52,8 @@ ABSL_FLAG(
     "What one tenant without a quota may have of queue, handles, memory to pin and shared memory "
     "while nobody else has any, a part of all; 1: all.");
 ABSL_FLAG(int64_t, max_tenants, Defaults().core.max_tenants,
-          "Callers with work or factorizations at a time, beside those of the tenants file.");
+          "Callers with work or factorizations at a time, beside those of the tenants file. All "
+          "beyond are one tenant.");
 ABSL_FLAG(int64_t, max_handles, Defaults().core.max_handles, "Factorizations held at a time.");
 ABSL_FLAG(ByteSize, solve_reserve, ByteSize{Defaults().core.solve_reserve_bytes},
           "Part of the memory pool for the workspace of Solves alone, as 64MiB; 0: a sixteenth.");
@@ -129,7 +130,8 @@ ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
           "callers; of many, 3 threads with a queue each carry most.");
 ABSL_FLAG(absl::Duration, stream_idle_timeout, Defaults().stream_idle_timeout,
           "Time without a byte after which an upload that is not complete ends with "
-          "DEADLINE_EXCEEDED, as 30s.");
+          "DEADLINE_EXCEEDED, as 30s. A call's message has the time that --max_message_bytes take "
+          "at --min_upload_bytes_per_second beside it.");
 ABSL_FLAG(ByteSize, min_upload_bytes_per_second, ByteSize{Defaults().min_upload_bytes_per_second},
           "Least rate of an upload, on average, beyond a grace of 5 s, as 1MiB; a slower one ends "
           "with DEADLINE_EXCEEDED. Only the time counts in which the server waits for the client. "

@@ -31,6 +31,7 @@
 #include "server/standby_thread.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/call.h"
+#include "server/transport/call_limits.h"
 #include "server/transport/call_queue.h"
 #include "server/transport/reflection.h"
 #include "server/transport/reset_limit.h"
@@ -97,13 +98,6 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetResourceQuota(quota);
 }
 
-// A fraction of the shortest time that a call is watched for.
-absl::Duration LookEvery(const ServerOptions& options) {
-  const absl::Duration shortest =
-      std::min({options.stream_idle_timeout, options.max_upload_duration, options.reply_timeout});
-  return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
-}
-
 // What came of reading a file again, for the log.
 std::string ComeOf(bool is_set, const absl::Status& status) {
   if (!is_set) return "none";
@@ -128,6 +122,7 @@ class Server::Impl {
     // Nothing is served before all ports are there.
     absl::StatusOr<Ports> ports = ListenOnPorts(options);
     if (!ports.ok()) return ports.status();
+    if (absl::Status status = CheckDescriptors(); !status.ok()) return status;
     SayWhoIsTrusted();
     if (absl::Status status = StartHealth(std::move(ports->probes)); !status.ok()) return status;
     if (absl::Status status = StartGrpc(std::move(ports->calls)); !status.ok()) return status;
@@ -324,7 +319,8 @@ class Server::Impl {
     absl::StatusOr<std::unique_ptr<HealthServer>> started =
         HealthServer::Start(std::move(listener), {.name = "health checks at once",
                                                   .connections = SideConnections(limit),
-                                                  .descriptors = limit});
+                                                  .descriptors = limit,
+                                                  .ends_oldest = true});
     if (!started.ok()) return started.status();
     health = *std::move(started);
     return absl::OkStatus();
@@ -340,11 +336,13 @@ class Server::Impl {
         .threads = options.serving_threads,
         .queues = options.serving_queues,
         .poll = options.core.poll,
-        .reply_timeout = options.reply_timeout,
+        .limits = CallLimitsOf(options),
         .look_every = LookEvery(options),
         .make_call =
             [this](auto incoming) { return MakeSolverCall(state.get(), std::move(incoming)); },
         .on_reset = [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
+        .is_identified =
+            [this](const ServerCall& call) { return state->IsIdentified(call.context()); },
         .also =
             [this] {
               WatchHeap();

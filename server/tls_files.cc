@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/identity/small_file.h"
 
 namespace blockd::server {
 namespace {
@@ -41,11 +41,8 @@ std::string OpenSslReason() {
 }
 
 absl::Status ReadTlsFile(const char* flag, const std::string& path, std::string* text) {
-  std::ifstream file(path, std::ios::binary);
-  text->resize(kMaxTlsFileBytes + 1);
-  file.read(text->data(), static_cast<std::streamsize>(text->size()));
-  text->resize(static_cast<size_t>(file.gcount()));
-  if (!file.is_open() || file.bad() || text->empty() || text->size() > kMaxTlsFileBytes) {
+  *text = ReadSmallFile(path, kMaxTlsFileBytes).value_or("");
+  if (text->empty() || text->size() > kMaxTlsFileBytes) {
     return RefuseTls(flag, path,
                      absl::StrCat("a file that can be read, is not empty and has at most ",
                                   kMaxTlsFileBytes, " bytes"));

@@ -5,8 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace blockd::server {
 
 std::string_view QuotaName(Resource resource) {
@@ -60,26 +58,28 @@ void Tenants::Configure(const TenantsConfig& config) {
       entry.not_others = counts;
     }
     entry.listed = now_listed;
-    others_ += now_listed ? 0 : 1;
+    others_ += now_listed || name == kOtherTenants ? 0 : 1;
     Apply(now_listed ? *found->second : default_, *entry.tenant);
   }
 }
 
 absl::StatusOr<TenantPtr> Tenants::Get(std::string_view name) {
-  const absl::string_view key(name.data(), name.size());
   absl::MutexLock lock(&mutex_);
-  if (const auto found = tenants_.find(key); found != tenants_.end()) return found->second.tenant;
+  const auto find = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto found = tenants_.find(absl::string_view(name.data(), name.size()));
+    return found == tenants_.end() ? nullptr : found->second.tenant;
+  };
+  if (TenantPtr known = find(); known != nullptr) return known;
+  if (others_ >= max_others_) ForgetIdle();
   if (others_ >= max_others_) {
-    ForgetIdle();
-    if (others_ >= max_others_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("there are ", max_others_, " callers that are not in the tenants file"));
-    }
+    // Names that callers give themselves cost nothing: they must not lock anybody out.
+    name = kOtherTenants;
+    if (TenantPtr shared = find(); shared != nullptr) return shared;
   }
   auto tenant = std::make_shared<Tenant>(std::string(name));
   Apply(default_, *tenant);
   tenants_.emplace(name, Entry{.tenant = tenant});
-  ++others_;
+  others_ += name == kOtherTenants ? 0 : 1;
   return tenant;
 }
 
@@ -88,6 +88,7 @@ void Tenants::ForgetIdle() {
     const Entry& entry = item.second;
     // Nobody else can refer to it from now on: references are made under this lock.
     if (entry.listed || entry.tenant.use_count() != 1 || entry.tenant->has_anything()) return false;
+    if (item.first == kOtherTenants) return false;
     others_before_ += entry.tenant->counts() - entry.not_others;
     --others_;
     return true;

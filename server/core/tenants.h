@@ -38,7 +38,7 @@ class Tenants {
   // back.
   void Configure(const TenantsConfig& config);
 
-  // RESOURCE_EXHAUSTED if it would be one too many; those who have nothing make room.
+  // Those who have nothing make room; a name that is still one too many shares kOtherTenants'.
   absl::StatusOr<TenantPtr> Get(std::string_view name);
 
   // Those of the configuration, whether they have asked or not, and the others that are there; in

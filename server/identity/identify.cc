@@ -170,6 +170,11 @@ absl::StatusOr<Principal> Identify(const Peer& peer, const IdentityRules& rules,
                    peer.caller.empty() ? "" : "; what blockd-caller says is not trusted here"));
 }
 
+bool IsSelfNamed(absl::string_view tenant) {
+  return tenant == kAnonymous ||
+         absl::StartsWith(tenant, absl::StrCat(PrefixOf(NameKind::kMetadata), ":"));
+}
+
 absl::Status CheckRole(const Principal& principal, RoleSet any_of) {
   if (principal.roles.HasAnyOf(any_of)) return absl::OkStatus();
   std::string names;

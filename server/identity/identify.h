@@ -51,6 +51,9 @@ struct IdentityRules {
 absl::StatusOr<Principal> Identify(const Peer& peer, const IdentityRules& rules,
                                    const IdentityTable& table);
 
+// Whether nothing but the caller's own words makes it this tenant's, which the file does not name.
+bool IsSelfNamed(absl::string_view tenant);
+
 // PERMISSION_DENIED if it has none of these roles, naming them.
 absl::Status CheckRole(const Principal& principal, RoleSet any_of);
 

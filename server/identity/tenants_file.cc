@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -21,6 +21,7 @@
 #include "server/core/errors.h"
 #include "server/core/tenants.h"
 #include "server/identity/identify.h"
+#include "server/identity/small_file.h"
 
 namespace blockd::server {
 namespace {
@@ -332,14 +333,9 @@ absl::StatusOr<ListedTenants> ParseTenants(absl::string_view text, absl::string_
 }
 
 absl::StatusOr<ListedTenants> ReadTenantsFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxTenantsFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return RefuseAt(path, "expected a file that can be read");
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return ParseTenants(text, path);
+  const std::optional<std::string> text = ReadSmallFile(path, kMaxTenantsFileBytes);
+  if (!text) return RefuseAt(path, "expected a file that can be read");
+  return ParseTenants(*text, path);
 }
 
 }  // namespace blockd::server

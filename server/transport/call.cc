@@ -97,6 +97,11 @@ absl::Status ServiceState::CheckMessage(const grpc::ByteBuffer& message) const {
                            absl::StrCat("at most ", most, " for ", message.Length(), " bytes"));
 }
 
+bool ServiceState::IsIdentified(const grpc::ServerContextBase& rpc) const {
+  const absl::StatusOr<Principal> user = identities->Identify(PeerOf(rpc, *identities));
+  return user.ok() && !IsSelfNamed(user->tenant);
+}
+
 std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& options) {
   return {{"blockd.v1.ReleaseRequest.handle", kMaxReleasedHandles},
           {"blockd.v1.FactorRequest.system", options.core.max_systems},

@@ -75,6 +75,9 @@ struct ServiceState {
   absl::Status Parse(const grpc::ByteBuffer& bytes, const RequestContext& context,
                      google::protobuf::Message* message, Reservation* share);
 
+  // Whether more says whose call it is than names that callers give themselves.
+  bool IsIdentified(const grpc::ServerContextBase& rpc) const;
+
   SolverCore* const core;
   Metrics* const metrics;
   const ServerOptions options;

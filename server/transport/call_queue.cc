@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/connection_table.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
@@ -45,7 +46,8 @@ class CallQueue::Slot final : public Tag {
   std::unique_ptr<IncomingCall> incoming_;
 };
 
-CallQueue::CallQueue(Options options) : options_(std::move(options)) {}
+CallQueue::CallQueue(Options options)
+    : options_(std::move(options)), waiting_(options_.is_identified) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
@@ -106,6 +108,7 @@ void CallQueue::Add(ServerCall* call) {
 void CallQueue::Remove(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
   calls_.erase(call);
+  waiting_.Remove(call);
 }
 
 absl::flat_hash_map<std::string, int64_t> CallQueue::OpenCalls() {
@@ -123,7 +126,16 @@ void CallQueue::LookAtAll(absl::Time now) {
       if (call->NeedsLook()) calls.push_back(call->shared_from_this());
     }
   }
-  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.reply_timeout);
+  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.limits);
+}
+
+void CallQueue::EndOneTooMany(const ServerCall& new_call) {
+  const auto [oldest, reads] = waiting_.TakeOneTooMany(new_call);
+  if (oldest == nullptr) return;
+  oldest->EndWaiting(reads,
+                     absl::ResourceExhaustedError(absl::StrCat(
+                         "more than ", WaitingCalls::kMost,
+                         " calls from this address wait for their caller, this one for longest")));
 }
 
 void CallQueue::OnSlotGone() {

@@ -25,6 +25,7 @@
 #include "server/core/steady_time.h"
 #include "server/transport/server_call.h"
 #include "server/transport/serving_threads.h"
+#include "server/transport/waiting_calls.h"
 
 namespace blockd::server {
 
@@ -40,12 +41,13 @@ class CallQueue {
     int threads = 2;
     // Each has a part of the connections and of the threads.
     int queues = 1;
-    absl::Duration poll;           // as of ServingThreads
-    absl::Duration reply_timeout;  // a call ends whose client has not taken its reply for so long
-    absl::Duration look_every;     // at all calls
+    absl::Duration poll;  // as of ServingThreads
+    CallLimits limits;
+    absl::Duration look_every;  // at all calls
     MakeCall make_call;
     // A call was reset, by this peer in gRPC's words, before its message came. From any thread.
     std::function<void(const std::string& peer)> on_reset;
+    WaitingCalls::IsIdentified is_identified;
     std::function<void()> also;  // whenever calls are looked at
   };
   explicit CallQueue(Options options);
@@ -62,6 +64,8 @@ class CallQueue {
   // Calls that have arrived and are not over.
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
+  WaitingCalls& waiting() { return waiting_; }
+  void EndOneTooMany(const ServerCall& new_call);  // of the same peer
   void NoteReset(const std::string& peer) { options_.on_reset(peer); }
   // How many are open from each peer, by its name.
   absl::flat_hash_map<std::string, int64_t> OpenCalls();
@@ -79,6 +83,7 @@ class CallQueue {
   const Options options_;
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
+  WaitingCalls waiting_;
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);

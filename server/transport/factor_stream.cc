@@ -305,7 +305,10 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
       upload->End(status);  // while it is in use: its streams may have ended well meanwhile
       return status;
     }
-    if (!staged && use->staged()) SayOpen();
+    if (use->staged()) {
+      if (!asks_.exchange(true)) SetAsks(true);
+      if (!staged) SayOpen();
+    }
     EndCopy(part.chunk_bytes);
     return absl::OkStatus();
   }
@@ -445,6 +448,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   absl::Status accepts_work_;
   std::atomic<bool> joined_ = false;
   std::atomic<bool> on_device_ = false;  // a chunk of it: others go there too, and that is all
+  std::atomic<bool> asks_ = false;
   int range_ = FactorUpload::kFirstRange;
   int64_t range_bytes_ = 0;  // of all its ranges, if it joined
 

@@ -89,6 +89,7 @@ class HealthBoard::WatchCall final : public ServerCall {
       absl::MutexLock lock(&board_->mutex_);
       board_->watching_.emplace(this, std::static_pointer_cast<WatchCall>(shared_from_this()));
     }
+    StayWaiting();
     Look();
   }
   void OnWritten(bool ok) override {

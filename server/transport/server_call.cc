@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/core/steady_time.h"
 #include "server/transport/call_queue.h"
 
@@ -35,26 +36,70 @@ void ServerCall::Operation::Complete(bool ok) noexcept {
 }
 
 ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming)
-    : active_(tracker), incoming_(std::move(incoming)), peer_(rpc()->peer()) {}
+    : active_(tracker),
+      incoming_(std::move(incoming)),
+      peer_(rpc()->peer()),
+      host_(peer_.substr(0, peer_.rfind(':'))) {}
 
 void ServerCall::Accept(CallQueue* queue) {
   queue_ = queue;
   queue_->Add(this);
   Guard([this] { OnBegin(); });
   incoming_->over.Tell(shared_from_this());
+  queue_->EndOneTooMany(*this);
 }
 
-void ServerCall::Look(absl::Time now, absl::Duration reply_timeout) {
-  const int64_t since = writing_since_;
-  if (since != 0 && now - absl::FromUnixNanos(since) >= reply_timeout) rpc()->TryCancel();
-  if (watched_) Guard([&] { OnLook(now); });
+void ServerCall::Look(absl::Time now, const CallLimits& limits) {
+  const int64_t reading = reading_since_, writing = writing_since_;
+  if (writing != 0 && now - absl::FromUnixNanos(writing) >= limits.reply_timeout) {
+    rpc()->TryCancel();
+  }
+  if (watched_) return Guard([&] { OnLook(now); });
+  if (reading == 0 || now - absl::FromUnixNanos(reading) < limits.request_timeout) return;
+  if (!queue_->waiting().Take(this)) return;
+  EndWaiting(/*reads=*/true,
+             absl::DeadlineExceededError(absl::StrCat(
+                 "no whole request came for ", absl::FormatDuration(limits.request_timeout),
+                 " (--stream_idle_timeout, and --max_message_bytes at "
+                 "--min_upload_bytes_per_second; at most "
+                 "--max_upload_duration)")));
 }
 
-void ServerCall::Read() { incoming_->stream.Read(&message_, read_.Start()); }
+void ServerCall::EndWaiting(bool reads, const absl::Status& status) {
+  // A status would wait for the reply before it.
+  const bool cancels = !reads || writing_since_ != 0;
+  if (reads) Guard([&] { OnFailure(status); });
+  if (cancels) rpc()->TryCancel();
+}
+
+void ServerCall::Read() {
+  queue_->waiting().StartReading(this);
+  reading_since_ = absl::ToUnixNanos(SteadyNow());
+  incoming_->stream.Read(&message_, read_.Start());
+}
+
+void ServerCall::OnReadEnded(bool ok) {
+  reading_since_ = 0;
+  if (ok) message_came_ = true;
+  if (queue_->waiting().StopReading(this)) OnRead(ok);
+}
+
+void ServerCall::StayWaiting() { queue_->waiting().StartReading(this); }
+
+void ServerCall::SetAsks(bool asks) { queue_->waiting().SetAsks(this, asks); }
 
 void ServerCall::Greet() { incoming_->stream.SendInitialMetadata(greet_.Start()); }
 
-void ServerCall::StartClock() { writing_since_ = absl::ToUnixNanos(SteadyNow()); }
+void ServerCall::StartClock() {
+  if (static_cast<int64_t>(reply_.Length()) < kAskingBytes) queue_->waiting().StartWriting(this);
+  writing_since_ = absl::ToUnixNanos(SteadyNow());
+}
+
+void ServerCall::StopClock() {
+  writing_since_ = 0;
+  reply_.Clear();
+  queue_->waiting().StopWriting(this);
+}
 
 void ServerCall::Write(const grpc::ByteBuffer& message) {
   reply_ = message;
@@ -64,8 +109,7 @@ void ServerCall::Write(const grpc::ByteBuffer& message) {
 }
 
 void ServerCall::OnWriteEnded(bool ok) {
-  writing_since_ = 0;
-  reply_.Clear();
+  StopClock();
   const Writing was = writing_.exchange(Writing::kNo);
   Guard([&] { OnWritten(ok); });
   if (was == Writing::kThenFinish) StartFinish();
@@ -91,8 +135,7 @@ void ServerCall::WriteAndFinish(const grpc::ByteBuffer& message) {
 }
 
 void ServerCall::OnFinished(bool /*ok*/) {
-  writing_since_ = 0;
-  reply_.Clear();
+  StopClock();
   Leave();
 }
 

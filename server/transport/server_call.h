@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/transport/call_tracker.h"
+#include "server/transport/waiting_calls.h"
 
 namespace blockd::server {
 
@@ -32,6 +33,11 @@ class Tag {
 
  protected:
   ~Tag() = default;
+};
+
+struct CallLimits {
+  absl::Duration request_timeout;  // in which a message comes, of a call that has no other limit
+  absl::Duration reply_timeout;    // in which a client takes a reply
 };
 
 // What gRPC fills when a call arrives.
@@ -65,11 +71,18 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   // Once, from the queue's thread.
   void Accept(CallQueue* queue);
-  // From time to time, from a thread of the transport's own: cancels a call whose message nobody
-  // has taken for `reply_timeout`. `now` is SteadyNow's.
-  void Look(absl::Time now, absl::Duration reply_timeout);
-  bool NeedsLook() const { return watched_ || writing_since_ != 0; }
+  // From time to time, from a thread of the transport's own: ends a call that is over a limit.
+  // `now` is SteadyNow's.
+  void Look(absl::Time now, const CallLimits& limits);
+  bool NeedsLook() const { return watched_ || reading_since_ != 0 || writing_since_ != 0; }
+  // Ends a call that was taken from those that wait, and that reads or only writes.
+  void EndWaiting(bool reads, const absl::Status& status);
+
+  WaitingCalls::Place& place() { return place_; }
   const std::string& peer() const { return peer_; }  // in gRPC's words
+  // The same without its port: all callers of one router are one.
+  const std::string& host() const { return host_; }
+  const grpc::ServerContextBase& context() const { return incoming_->context; }
 
  protected:
   // The call stands; it is held by a shared_ptr.
@@ -83,7 +96,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   virtual void OnDone() = 0;
   // From another thread than all others, from time to time after WatchMe; `now` is SteadyNow's.
   virtual void OnLook(absl::Time /*now*/) {}
-  // Memory is exhausted, in a call of ours: end with this status, if not ended yet.
+  // Memory is exhausted in a call of ours, or it has waited too long, and OnRead is not called any
+  // more: end with this status, if not ended yet.
   virtual void OnFailure(const absl::Status& status) = 0;
 
   // At most one at a time of each, and none after Finish.
@@ -93,7 +107,13 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // Exactly once; after a write under way. `message` goes before it.
   void Finish(const grpc::Status& status);
   void WriteAndFinish(const grpc::ByteBuffer& message);
-  void WatchMe() { watched_ = true; }
+  void WatchMe() { watched_ = true; }  // it has limits of its own, which OnLook is for
+  // A call that reads no more waits as one that does, for as long as it likes.
+  void StayWaiting();
+  // Whether the caller has brought something that the call is served for: see WaitingCalls. A call
+  // that brings much asks from kAskingBytes on.
+  static constexpr int64_t kAskingBytes = int64_t{64} << 10;
+  void SetAsks(bool asks);
 
   // Runs a part of the call, and ends the call where memory is exhausted.
   template <typename Part>
@@ -128,10 +148,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   };
   enum class Writing { kNo, kYes, kThenFinish };
 
-  void OnReadEnded(bool ok) {
-    if (ok) message_came_ = true;
-    OnRead(ok);
-  }
+  void OnReadEnded(bool ok);
   void OnGreeted(bool /*ok*/) {}
   void OnWriteEnded(bool ok);
   void OnFinished(bool ok);
@@ -140,11 +157,13 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void RunOutOfMemory() noexcept;
   // An operation, or gRPC itself, has done with the call.
   void Leave();
-  void StartClock();
+  void StartClock();  // something is being written
+  void StopClock();
 
   const ActiveCall active_;  // first: it ends last
   const std::unique_ptr<IncomingCall> incoming_;
-  const std::string peer_;    // in gRPC's words, which forgets it where the call is cancelled
+  const std::string peer_;  // in gRPC's words, which forgets it where the call is cancelled
+  const std::string host_;
   grpc::ByteBuffer message_;  // being read, or being handled
   grpc::ByteBuffer reply_;
   grpc::Status status_;
@@ -158,7 +177,9 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   std::atomic<bool> finish_called_{false};
   std::atomic<bool> watched_{false};
   std::atomic<bool> message_came_{false};
-  std::atomic<int64_t> writing_since_{0};  // nanoseconds; 0: nothing is being written
+  std::atomic<int64_t> reading_since_{0};  // nanoseconds; 0: no message is waited for
+  std::atomic<int64_t> writing_since_{0};  // the same: nothing is being written
+  WaitingCalls::Place place_;
 };
 
 }  // namespace blockd::server

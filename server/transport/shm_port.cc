@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -51,6 +52,14 @@ void Send(int socket, v1::ShmWelcome welcome, const std::string& status, int fd)
   }
   // There is room: nothing has been sent on it. Where it fails the client is gone.
   (void)sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// Of the process at the other end.
+std::optional<uid_t> UserAt(int socket) {
+  ucred user{};
+  socklen_t size = sizeof(user);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &size) != 0) return std::nullopt;
+  return user.uid;
 }
 
 absl::Status CheckHello(const v1::ShmHello& hello) {
@@ -180,7 +189,8 @@ void ShmPort::Accept() {
       absl::SleepFor(absl::Milliseconds(10));
     return;
   }
-  Guest guest{std::move(socket), SteadyNow() + state_->options.handshake_timeout, {}};
+  const std::optional<uid_t> user = UserAt(socket.get());
+  Guest guest{std::move(socket), SteadyNow() + state_->options.handshake_timeout, user, {}};
   const absl::Status too_many =
       RetryAfterError("too many are connecting", state_->options.core.retry_delay);
   // Each that is on its way takes another one.
@@ -188,10 +198,20 @@ void ShmPort::Accept() {
     return Refuse(guest.socket.get(), too_many);
   }
   guests_.push_back(std::move(guest));
-  // Who says what it wants has no time to become the oldest.
   if (guests_.size() <= kMostGuests) return;
-  Refuse(guests_.front().socket.get(), too_many);
-  guests_.erase(guests_.begin());
+  const auto dismissed = OneOfTheMost();
+  Refuse(dismissed->socket.get(), too_many);
+  guests_.erase(dismissed);
+}
+
+// Who says what it wants has no time to become the oldest of its user, however fast others come.
+std::vector<ShmPort::Guest>::iterator ShmPort::OneOfTheMost() {
+  absl::flat_hash_map<std::optional<uid_t>, size_t> guests;
+  for (const Guest& guest : guests_) ++guests[guest.user];
+  size_t most = 0;
+  for (const auto& [user, count] : guests) most = std::max(most, count);
+  return std::find_if(guests_.begin(), guests_.end(),
+                      [&](const Guest& guest) { return guests[guest.user] == most; });
 }
 
 bool ShmPort::Hear(Guest& guest) {
@@ -238,9 +258,7 @@ absl::StatusOr<ContextPtr> ShmPort::Identify(const v1::ShmHello& hello, int sock
   peer.is_unix = true;
   if (hello.token_bytes > 0) peer.authorization.push_back(authorization);
   if (hello.caller_bytes > 0) peer.caller.emplace_back(hello.caller, hello.caller_bytes);
-  ucred user{};
-  socklen_t size = sizeof(user);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0) peer.unix_uid = user.uid;
+  peer.unix_uid = UserAt(socket);
   // Whoever may be anonymous is that on both ways in, unless the file knows the user.
   const Identities& who = *state_->identities;
   if (peer.unix_uid &&

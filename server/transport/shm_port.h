@@ -9,10 +9,12 @@
 #define BLOCKD_SERVER_TRANSPORT_SHM_PORT_H_
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,11 +56,14 @@ class ShmPort {
   struct Guest {
     FileDescriptor socket;
     absl::Time until;
+    std::optional<uid_t> user;
     std::string hello;  // what has come of it
   };
 
   void Loop();
   void Accept();
+  // The oldest guest of the user who has most of them.
+  std::vector<Guest>::iterator OneOfTheMost();
   // False once there is nothing to wait for any more.
   bool Hear(Guest& guest);
   void Greet(Guest& guest);

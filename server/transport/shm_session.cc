@@ -65,7 +65,7 @@ bool ShmSession::CheckCredit() {
 void ShmSession::Begin(const v1::ShmRequest& request) {
   const int64_t timeout = request.timeout_nanoseconds;
   const absl::Time deadline =
-      timeout > 0 ? SteadyNow() + absl::Nanoseconds(timeout) : absl::InfiniteFuture();
+      timeout != 0 ? SteadyNow() + absl::Nanoseconds(timeout) : absl::InfiniteFuture();
   const ContextPtr context = ContextOfRequest(*context_, deadline);
   bool first;
   {

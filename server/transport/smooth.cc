@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/heap_reserve.h"
+#include "server/core/smooth_header.h"
 #include "server/core/steady_time.h"
 #include "server/transport/chunked_reply.h"
 #include "server/transport/raw_message.h"
@@ -72,16 +73,18 @@ class SmoothCall final : public ServerCall {
       : ServerCall(&state->tracker, std::move(incoming)),
         state_(state),
         record_(state, Method::kSmooth, rpc()),
-        pace_({.idle_timeout = state->options.stream_idle_timeout,
-               .bytes_per_second = 0,
-               .max_duration = state->options.max_upload_duration},
-              SteadyNow()) {}
+        pace_(Limits(0), SteadyNow()) {}
 
  private:
   std::shared_ptr<SmoothCall> Self() {
     return std::static_pointer_cast<SmoothCall>(shared_from_this());
   }
   SolverCore& core() { return *state_->core; }
+  UploadLimits Limits(int64_t bytes_per_second) const {
+    return {.idle_timeout = state_->options.stream_idle_timeout,
+            .bytes_per_second = bytes_per_second,
+            .max_duration = state_->options.max_upload_duration};
+  }
 
   void OnBegin() override {
     absl::Status status = record_.allowed();
@@ -170,9 +173,13 @@ class SmoothCall final : public ServerCall {
     if (!layout.ok()) return layout.status();
     absl::Status status = ReadPriority("header.options.priority", header.options().priority(),
                                        record_.context().get());
-    // Said before the bytes come, if there is no room for them. Nothing is reserved, not even for a
-    // moment: others may ask meanwhile.
-    status.Update(core().host().CheckEverFits(layout->bytes()));
+    status.Update(CheckSmoothHeader(layout->params(), *record_.context(), core().limits()));
+    if (!status.ok()) return status;
+    // Said before the bytes come, if there is no room for them, or never any for the answer beside
+    // them. Nothing is reserved, not even for a moment: others may ask meanwhile.
+    const int64_t least_results =
+        SmoothSizesOf(layout->params(), 1).total() * static_cast<int64_t>(sizeof(double));
+    status.Update(core().host().CheckEverFits(least_results, layout->bytes()));
     status.Update(core().host().Check(record_.context()->tenant, layout->bytes()));
     if (!status.ok()) return status;
     layout_ = *std::move(layout);
@@ -180,6 +187,7 @@ class SmoothCall final : public ServerCall {
     if (ended_) return absl::OkStatus();  // the record is published, or soon will be
     record_.SetShape({layout_->num_steps(), layout_->state_size(), Scalar::kFloat64},
                      layout_->num_series());
+    pace_ = UploadPace(Limits(state_->options.min_upload_bytes_per_second), SteadyNow());
     return absl::OkStatus();
   }
 
@@ -193,6 +201,7 @@ class SmoothCall final : public ServerCall {
     if (absl::Status status = MakeRoom(end); !status.ok()) return status;
     CopyPieces(part.pieces, values_.span().data() + came_bytes_);
     came_bytes_ = end;
+    if (came_bytes_ >= kAskingBytes) SetAsks(true);
     absl::MutexLock lock(&mutex_);
     pace_.Count(part.chunk_bytes);
     return absl::OkStatus();

@@ -28,6 +28,7 @@ class SmoothLayout {
   int64_t num_steps() const { return params_.num_steps; }
   int64_t state_size() const { return params_.state_size; }
   int64_t num_series() const { return params_.num_series; }
+  const SmoothParams& params() const { return params_; }  // without its arrays
   // What is asked for, of arrays that lie in `values`: bytes() of them.
   SmoothParams Bind(std::span<const double> values) const;
 

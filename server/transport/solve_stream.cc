@@ -63,7 +63,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
       const bool in_chunks = item->status.ok() && item->bytes > state_->options.stream_chunk_bytes;
       Outgoing answer{item, item->AnswerMessage(in_chunks), 0, in_chunks ? item->bytes : 0};
       absl::MutexLock lock(&mutex_);
-      --running_;
+      if (--running_ == 0) SetAsks(false);
       item->record.SetOutcome(item->status);
       item->record.Publish();
       item->answered = true;
@@ -328,7 +328,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
           "chunk", absl::StrCat(message.bytes, " bytes for id ", message.id),
           absl::StrCat("at most the ", missing, " that it still lacks of ", item->bytes));
     }
-    absl::Status status = item->received == 0 ? item->TakeRoom() : absl::OkStatus();
+    absl::Status status = item->TakeRoom(item->received + message.bytes);
     if (status.ok()) return item;
     Drop(item, status);
     if (refused_.size() > kMaxRefused) return status;
@@ -343,7 +343,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     item.received += message.bytes;
     if (item.arriving()) return false;
     --arriving_;
-    ++running_;
+    if (running_++ == 0) SetAsks(true);
     return true;
   }
 

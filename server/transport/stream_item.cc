@@ -1,5 +1,6 @@
 #include "server/transport/stream_item.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -73,7 +74,7 @@ absl::Status StreamItem::TakeRefactor(StreamMessage& message) {
 
 absl::Status StreamItem::TakeMemory(const StreamMessage& message, std::span<const Handle> handles) {
   const bool chunks_follow = message.bytes < bytes;
-  absl::Status taken = chunks_follow ? state->core->host().CheckEverFits(bytes) : TakeRoom();
+  absl::Status taken = chunks_follow ? state->core->host().CheckEverFits(bytes) : TakeRoom(bytes);
   if (!taken.ok()) return taken;
   if (part == StreamMessage::Part::kMany) {
     frame_ = ToSolveManyParams(message.request.many(), handles, values.span());
@@ -86,14 +87,18 @@ absl::Status StreamItem::TakeMemory(const StreamMessage& message, std::span<cons
   return absl::OkStatus();
 }
 
-absl::Status StreamItem::TakeRoom() {
+absl::Status StreamItem::TakeRoom(int64_t first_bytes) {
+  if (0 < first_bytes && first_bytes <= room_) return absl::OkStatus();
   Budget& host = state->core->host();
+  const int64_t room = std::min(bytes, std::max(first_bytes, 2 * room_));
+  const int64_t more = room - room_ + (room_ == 0 ? frame_bytes_ : 0);
   absl::Status taken = host.CheckEverFits(bytes + frame_bytes_);
-  if (taken.ok()) taken = host.Extend(context().tenant, bytes + frame_bytes_, &host_bytes);
+  if (taken.ok()) taken = host.Extend(context().tenant, more, &host_bytes);
   if (!taken.ok()) return taken;
-  absl::StatusOr<Payload> room = Payload::Allocate(bytes, state->core->host_memory());
-  if (!room.ok()) return room.status();
-  values = *std::move(room);
+  if (std::exchange(room_, room) > 0) return absl::OkStatus();
+  absl::StatusOr<Payload> memory = Payload::Allocate(bytes, state->core->host_memory());
+  if (!memory.ok()) return memory.status();
+  values = *std::move(memory);
   if (!is_frame()) params.rhs = params.solution = values.span();
   return absl::OkStatus();
 }

@@ -37,10 +37,11 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   // What was asked for, checked as far as it can be before there is room for the right-hand sides.
   // `handles`: of the stream. Takes the message of a refactor. Sets `bytes`.
   absl::Status Read(StreamMessage& message, std::span<const Handle> handles);
-  // What it takes of the host, if its right-hand sides have come too. Else only TakeRoom does,
-  // before the first of them.
+  // What it takes of the host, if its right-hand sides have come too. Else only TakeRoom does.
   absl::Status TakeMemory(const StreamMessage& message, std::span<const Handle> handles);
-  absl::Status TakeRoom();
+  // Before so many bytes of the right-hand sides are here. Takes at most twice as many from the
+  // host's budget: what is announced and does not come is left to others.
+  absl::Status TakeRoom(int64_t first_bytes);
   // The next bytes of the right-hand sides. They are counted with `received` afterwards.
   void Copy(const StreamMessage& message) {
     CopyPieces(message.pieces, values.span().data() + received);
@@ -83,6 +84,7 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   FactorSolveManyParams refactor_;                       // which point into it
   int64_t message_bytes_ = 0;                            // matrices and right-hand sides of it
   int64_t frame_bytes_ = 0;                              // of a frame, beside all those
+  int64_t room_ = 0;                                     // for so many of `bytes`
   Answered on_answered_;
 };
 using StreamItemPtr = std::shared_ptr<StreamItem>;

@@ -69,8 +69,7 @@ class Client {
         TheFakeCore().fail_next_chunk = input_.ConsumeIntegralInRange<int>(0, 7) == 0;
         return;
       case 9:
-        return wire.Look(SteadyNow() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
-                         absl::Seconds(30));
+        return wire.Look(SteadyNow() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)));
       case 10:
         if (wire.reading() && input_.ConsumeBool()) wire.EndReading();
         return;

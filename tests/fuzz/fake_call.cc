@@ -50,9 +50,8 @@ void FakeWire::Over(bool cancelled) {
   cancelled_ = cancelled;
   over_->Complete(true);
 }
-void FakeWire::Look(absl::Time now, absl::Duration reply_timeout) {
-  if (auto call = call_.lock(); call != nullptr && call->NeedsLook())
-    call->Look(now, reply_timeout);
+void FakeWire::Look(absl::Time now) {
+  if (auto call = call_.lock(); call != nullptr && call->NeedsLook()) call->Look(now, {});
 }
 
 void PostedTasks::Add(std::shared_ptr<Executor::Task> task) {
@@ -118,7 +117,7 @@ void ServerCall::Accept(CallQueue* queue) {
   incoming_->over.Tell(shared_from_this());
 }
 
-void ServerCall::Look(absl::Time now, absl::Duration /*reply_timeout*/) {
+void ServerCall::Look(absl::Time now, const CallLimits& /*limits*/) {
   if (watched_) Guard([&] { OnLook(now); });
 }
 
@@ -127,6 +126,12 @@ void ServerCall::Read() {
   TheWire().message_ = &message_;
   TheWire().read_ = read_.Start();
 }
+void ServerCall::OnReadEnded(bool ok) {
+  if (ok) message_came_ = true;
+  OnRead(ok);
+}
+void ServerCall::StayWaiting() {}
+void ServerCall::SetAsks(bool /*asks*/) {}
 void ServerCall::Greet() {
   FUZZ_CHECK(!TheWire().greeted_ && TheWire().written_.empty() && !finish_called_);
   TheWire().greeted_ = true;

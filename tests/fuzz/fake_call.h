@@ -38,7 +38,7 @@ class FakeWire {
   // gRPC says that the call is over: once, at any time.
   void Over(bool cancelled);
   bool over() const { return is_over_; }
-  void Look(absl::Time now, absl::Duration reply_timeout);
+  void Look(absl::Time now);
 
   // What was written since, in order; the message of a WriteAndFinish too.
   std::vector<grpc::ByteBuffer>& written() { return written_; }

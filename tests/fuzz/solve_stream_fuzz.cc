@@ -114,8 +114,7 @@ class Client {
         TheFakeCore().next = static_cast<FakeCore::Next>(input_.ConsumeIntegralInRange<int>(0, 4));
         return;
       case 14:
-        return wire.Look(SteadyNow() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)),
-                         absl::Seconds(30));
+        return wire.Look(SteadyNow() + absl::Seconds(input_.ConsumeIntegralInRange<int>(0, 700)));
       case 15:
         switch (input_.ConsumeIntegralInRange<int>(0, 9)) {
           case 0:

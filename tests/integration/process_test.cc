@@ -1,5 +1,6 @@
 // blockd as a process: its signals, its log that nobody may read, its file descriptors.
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -155,6 +156,30 @@ TEST_F(ProcessTest, AHangupReloadsAndServesOn) {
   Stop();
 }
 
+// Nobody writes to it: to open it or to read from it would block for ever.
+TEST_F(ProcessTest, AFileThatIsAPipeHoldsUpNoSignal) {
+  const std::string tenants = folder_ / "tenants", pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::vector<std::string>& files :
+       {std::vector<std::string>{"--tenants_file=" + pipe},
+        {"--tls_cert_file=" + pipe, "--tls_key_file=" + pipe}}) {
+    std::vector<std::string> flags = {"--port=0", "--metrics_port=-1", "--backend=cpu",
+                                      "--device_memory=64MiB"};
+    flags.insert(flags.end(), files.begin(), files.end());
+    Spawn(flags);
+    EXPECT_EQ(Wait(), 2) << Output();
+    EXPECT_TRUE(absl::StrContains(Output(), "file that can be read")) << Output();
+  }
+  std::ofstream(tenants) << "tenant { name: \"t\" identity { metadata: \"bob\" } }";
+  Start({"--tenants_file=" + tenants});
+  fs::rename(pipe, tenants);
+  kill(pid_, SIGHUP);
+  EXPECT_TRUE(Eventually([this] {
+    return absl::StrContains(Output(), "refused, the old ones are in force: ");
+  })) << Output();
+  Stop();
+}
+
 TEST_F(ProcessTest, ADrainThatACallAsksForEndsTheProgram) {
   const std::string tenants = folder_ / "tenants";
   std::ofstream(tenants) << "default_tenant { role: [USE, ADMIN] }";
@@ -191,6 +216,15 @@ TEST_F(ProcessTest, AfterMoreConnectionsThanDescriptorsItAcceptsAgain) {
   EXPECT_TRUE(Eventually([&] { return Metric("blockd_connections") == 1; }));
   EXPECT_TRUE(absl::StrContains(Output(), " level=warn event=connections_refused count="));
   Stop();
+}
+
+TEST_F(ProcessTest, TooFewDescriptorsForAConnectionAreRefusedAtTheStart) {
+  LimitDescriptors(20, 20);
+  Spawn({"--port=0", "--metrics_port=-1", "--backend=cpu", "--device_memory=64MiB"});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_TRUE(
+      absl::StrContains(Output(), "blockd: the process may have 20 file descriptors and has"))
+      << Output();
 }
 
 TEST_F(ProcessTest, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {

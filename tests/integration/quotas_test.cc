@@ -71,6 +71,21 @@ class QuotasTest : public IntegrationTest {
   server::ServerOptions options_ = Options();
 };
 
+// Each holds a handle that nobody may evict.
+TEST_F(QuotasTest, NamesThatFillTheTableLockNobodyOut) {
+  options_.core.max_tenants = 3;
+  StartWith("handles: 9");
+  for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(IsOk(FactorOf(name, /*pin=*/true)));
+  std::string handle;
+  for (const char* name : {"d", "e", "small"}) {
+    EXPECT_TRUE(IsOk(FactorOf(name, /*pin=*/false, &handle)));
+    v1::SolveReply reply;
+    EXPECT_TRUE(IsOk(SolveStatus(SolveRequestOf(handle, problem_.rhs), &reply, name)));
+    EXPECT_TRUE(IsNotFound(SolveStatus(SolveRequestOf(handle, problem_.rhs), &reply, "f"),
+                           v1::HandleNotFound::NEVER_EXISTED));
+  }
+}
+
 TEST_F(QuotasTest, Handles) {
   StartWith("handles: 2");
   std::string first;

@@ -88,7 +88,7 @@ std::string RawHttp2::HeaderField(const std::string& name, const std::string& va
 }
 
 std::string RawHttp2::HeaderBlock(const std::string& method) {
-  return HeaderBlockOf("/blockd.v1.Solver/" + method);
+  return HeaderBlockOf(method[0] == '/' ? method : "/blockd.v1.Solver/" + method);
 }
 
 std::string RawHttp2::HeaderBlockOf(const std::string& path) {
@@ -178,6 +178,7 @@ void RawHttp2::Count() {
     const bool last = (unread_[at + 4] & kEndStream) != 0;
     if (type == kReset || (last && (type == kHeaders || type == kData))) ended_.insert(stream);
     if (type == kHeaders) headers_[stream].append(unread_, at + 9, length);
+    if (type == kHeaders && last) ++answered_;
     at += 9 + length;
   }
   unread_.erase(0, at);

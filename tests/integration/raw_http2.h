@@ -35,7 +35,7 @@ class RawHttp2 {
   bool Greet(const std::vector<std::pair<uint16_t, uint32_t>>& settings = {});
   // A call of this method of blockd.v1.Solver, with one message, whole.
   bool Call(uint32_t stream, const std::string& method, const std::string& message);
-  // A call's header block, not compressed.
+  // A call's header block, not compressed. `method`: of blockd.v1.Solver, or the whole path.
   static std::string HeaderBlock(const std::string& method);
   static std::string HeaderBlockOf(const std::string& path);  // "/blockd.v1.Solver/Solve"
   // A literal field that no table remembers.
@@ -56,6 +56,9 @@ class RawHttp2 {
   bool closed() const { return closed_; }
   int64_t received(uint8_t type) const;  // frames
   int64_t received(uint8_t type, uint32_t stream) const;
+  int64_t answered() const { return answered_; }  // calls that the server has ended with a status
+  // Reads what has come, without waiting.
+  bool Poll() { return Receive(/*wait=*/false); }
 
  private:
   bool Receive(bool wait);
@@ -64,6 +67,7 @@ class RawHttp2 {
   int fd_ = -1;
   bool closed_ = false;
   std::string unread_;
+  int64_t answered_ = 0;
   std::map<uint8_t, int64_t> received_;
   std::map<std::pair<uint8_t, uint32_t>, int64_t> of_stream_;
   std::set<uint32_t> ended_;                 // streams

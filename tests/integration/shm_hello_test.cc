@@ -1,7 +1,12 @@
 // How sessions of shared memory begin, with callers who say nothing, too much, or what nobody
 // wants.
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -21,6 +26,26 @@ TEST_F(ShmHelloTest, WhoSaysNothingMakesRoomForWhoDoes) {
   RawShm caller(path_);
   EXPECT_EQ(caller.Open(RawShm::Hello()).code(), 0);
   EXPECT_TRUE(SolvesRight(caller, handle));
+}
+
+// As many as one user likes take no place of another one's.
+TEST_F(ShmHelloTest, AnotherUsersGuestsDoNotSendOneAway) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may be two users";
+  options_.access.unix_socket_mode = "0666";
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  Start(options_);
+  std::unique_ptr<RawShm> other;
+  std::thread([&] {
+    constexpr uid_t kSame = ~uid_t{0}, kNobody = 65534;
+    syscall(SYS_setresuid, kSame, kNobody, kSame);  // of this thread alone
+    other = std::make_unique<RawShm>(path_);
+  }).join();
+  ASSERT_TRUE(other->connected());
+  std::vector<std::unique_ptr<RawShm>> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(std::make_unique<RawShm>(path_));
+  // All but the last 64 are sent away.
+  EXPECT_TRUE(Eventually([&] { return silent[100]->HasAnswer(); }));
+  EXPECT_EQ(other->Open(RawShm::Hello()).code(), 0);
 }
 
 // One that lingers at its end would have the thread that receives it wait.

@@ -216,8 +216,10 @@ TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
   request.flags = ~0U;  // unknown ones do nothing; the matrix was not kept
   EXPECT_EQ(bad_->Ask(request).code, grpc::StatusCode::FAILED_PRECONDITION);
   request = Good();
-  request.timeout_nanoseconds = std::numeric_limits<int64_t>::min();
-  EXPECT_EQ(bad_->Ask(request).code, 0);
+  for (const int64_t over : {std::numeric_limits<int64_t>::min(), int64_t{-1}}) {
+    request.timeout_nanoseconds = over;
+    EXPECT_EQ(bad_->Ask(request).code, grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
   request.timeout_nanoseconds = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(bad_->Ask(request).code, 0);
   request = Good();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "tests/integration/fixture.h"
 
 namespace blockd::test {
@@ -136,6 +137,40 @@ TEST_F(SmoothCallTest, AHeaderThatSaysNoModelIsRefused) {
   ExpectAllIsGivenBack();
 }
 
+TEST_F(SmoothCallTest, AHeaderIsRefusedBeforeItsArraysCome) {
+  server::ServerOptions options = Options();
+  options.core.max_inflight_request_bytes = int64_t{1} << 20;
+  Start(options);
+  const auto refusal = [&](auto change) {
+    v1::SmoothRequest message = Header();
+    change(*message.mutable_header());
+    grpc::ClientContext context;
+    const auto stream = stub().Smooth(&context);
+    EXPECT_TRUE(stream->Write(message));
+    v1::SmoothReply reply;
+    EXPECT_FALSE(stream->Read(&reply));  // though no more has come
+    return stream->Finish();
+  };
+  EXPECT_TRUE(IsInvalid(refusal([](auto& header) {
+                          header.mutable_options()->set_keep(true);
+                          header.mutable_options()->mutable_lease()->set_seconds(7200);
+                        }),
+                        "header.options.lease"));
+  EXPECT_TRUE(IsInvalid(
+      refusal([](auto& header) { header.mutable_options()->set_num_samples(int64_t{1} << 40); }),
+      "header.options.num_samples"));
+  EXPECT_TRUE(IsInvalid(refusal([](auto& header) { header.set_state_size(1 << 20); }),
+                        "header.state_size"));
+  EXPECT_TRUE(
+      IsInvalid(refusal([](auto& header) { header.mutable_options()->set_priority(v1::REALTIME); }),
+                "header.options.priority"));
+  // Its answer would have 2.4 MB.
+  EXPECT_EQ(
+      refusal([](auto& header) { header.mutable_options()->set_num_samples(50000); }).error_code(),
+      grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ExpectAllIsGivenBack();
+}
+
 // What a header claims is counted before it is believed.
 TEST_F(SmoothCallTest, SizesThatOverflowAreRefused) {
   Start();
@@ -193,7 +228,7 @@ TEST_F(SmoothCallTest, AnAnswerThatTheHostHasNoMemoryForIsRefused) {
 
 TEST_F(SmoothCallTest, WhoSendsNothingTakesNothing) {
   server::ServerOptions options = Options();
-  options.core.max_inflight_request_bytes = int64_t{64} << 20;
+  options.core.max_inflight_request_bytes = int64_t{1} << 30;
   Start(options);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<Stream>> streams;
@@ -227,6 +262,20 @@ TEST_F(SmoothCallTest, WhoStopsSendingIsEnded) {
   EXPECT_FALSE(stream->Read(&reply));
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
+  ExpectAllIsGivenBack();
+}
+
+TEST_F(SmoothCallTest, WhoSendsSlowerThanTheLeastRateIsEnded) {
+  Start();
+  const auto context = NewContext();
+  const auto stream = stub().Smooth(context.get());
+  v1::SmoothRequest large = Header();
+  large.mutable_header()->set_num_steps(100'000);
+  ASSERT_TRUE(stream->Write(large));
+  while (stream->Write(Chunk("12345678"))) absl::SleepFor(absl::Milliseconds(100));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
+  EXPECT_TRUE(absl::StrContains(status.error_message(), "--min_upload_bytes_per_second"));
   ExpectAllIsGivenBack();
 }
 

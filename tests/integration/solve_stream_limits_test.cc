@@ -213,6 +213,35 @@ TEST_F(SolveStreamLimitsTest, ARequestBeyondTheHostsMemoryIsToldByHowMuch) {
   EXPECT_TRUE(IsOk(Close()));
 }
 
+// As if it were larger than all that the host has, and by a request of each of four tenants.
+TEST_F(SolveStreamLimitsTest, ABytesClaimTakesNothingFromOthers) {
+  constexpr int64_t kColumns = 40;
+  server::ServerOptions options = Options();
+  options.core.max_inflight_request_bytes = 60 * ColumnBytes();
+  Open(options);
+  const std::string chunk(8, '\0');
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (const char* tenant : {"a", "b", "c", "d"}) {
+    const auto claimed = static_cast<int64_t>(streams.size() * chunk.size());
+    ASSERT_TRUE(Eventually([&] { return HostBytes() == claimed; }));
+    v1::SolveStreamRequest header = Header(1, kColumns);
+    header.mutable_request()->set_handle(
+        IntegrationTest::Factor(FactorRequestOf(matrix_), tenant).system(0).handle());
+    contexts.push_back(NewContext(tenant));
+    streams.push_back(stub().SolveStream(contexts.back().get()));
+    ASSERT_TRUE(streams.back()->Write(header));
+    ASSERT_TRUE(streams.back()->Write(Chunk(1, chunk)));
+  }
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == 4 * std::ssize(chunk); }));
+  const std::vector<double> rhs = problems::RandomColumns(problem_.rows(), kColumns, 3);
+  ASSERT_TRUE(stream_->Write(Whole(2, rhs)));
+  Read(1);
+  ExpectAnswer(2, rhs);
+  for (const auto& context : contexts) context->TryCancel();
+  EXPECT_TRUE(IsOk(Close()));
+}
+
 // Whose requests begin and never end has no more than his share, and others still find some.
 TEST_F(SolveStreamLimitsTest, OneCallerDoesNotFillTheHostsMemory) {
   server::ServerOptions options = Options();
@@ -225,18 +254,19 @@ TEST_F(SolveStreamLimitsTest, OneCallerDoesNotFillTheHostsMemory) {
   const auto context = NewContext("hog");
   const auto hog = stub().SolveStream(context.get());
   const int64_t columns = 150'000 / ColumnBytes();
-  const std::string begin(8, '\0');
+  const std::string half(static_cast<size_t>(columns * ColumnBytes() / 2), '\0');
   v1::SolveStreamRequest header = Header(1, columns);
   header.mutable_request()->set_handle(handle);
   ASSERT_TRUE(hog->Write(header));
-  ASSERT_TRUE(hog->Write(Chunk(1, begin)));
-  ASSERT_TRUE(Eventually([&] { return HostBytes() >= columns * ColumnBytes(); }));
-  header.set_id(2);
-  ASSERT_TRUE(hog->Write(header));
-  ASSERT_TRUE(hog->Write(Chunk(2, begin)));
+  ASSERT_TRUE(hog->Write(Chunk(1, half)));
+  for (uint64_t id = 2; id <= 3; ++id) {
+    header.set_id(id);
+    ASSERT_TRUE(hog->Write(header));
+    ASSERT_TRUE(hog->Write(Chunk(id, half)));
+  }
   v1::SolveStreamReply refused;
   ASSERT_TRUE(hog->Read(&refused));
-  EXPECT_EQ(refused.id(), 2u);
+  EXPECT_EQ(refused.id(), 3u);
   EXPECT_EQ(refused.status().code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   // Another one has what he could have had alone, of what is left: here all that he asks for.
   ASSERT_TRUE(stream_->Write(Whole(1, problem_.rhs)));
@@ -289,13 +319,14 @@ TEST_F(SolveStreamLimitsTest, AStreamOfRefusedChunksEndsBeforeItFillsTheServer) 
   constexpr int64_t kColumns = 60;
   const int64_t bytes = kColumns * problem_.rows() * 8;
   server::ServerOptions options = Options();
-  options.core.max_inflight_request_bytes = bytes + bytes / 2 + 10'000;
+  constexpr int64_t kLeft = 20'000;
+  options.core.max_inflight_request_bytes = bytes + kLeft;
   options.core.tenant_share = 1;
   Open(options);
-  const std::string chunk(8, '\0');
   ASSERT_TRUE(stream_->Write(Header(1, kColumns)));
-  ASSERT_TRUE(stream_->Write(Chunk(1, chunk)));  // takes room for all of it
-  ASSERT_TRUE(Eventually([&] { return HostBytes() == bytes; }));
+  ASSERT_TRUE(stream_->Write(Chunk(1, std::string(static_cast<size_t>(bytes - 8), '\0'))));
+  ASSERT_TRUE(Eventually([&] { return HostBytes() == bytes - 8; }));
+  const std::string chunk(kLeft + 100, '\0');
   uint64_t id = 2;
   for (; id <= 1025; ++id) {
     ASSERT_TRUE(stream_->Write(Header(id, kColumns)));

@@ -85,7 +85,7 @@ struct alignas(64) ShmRequest {
   uint32_t flags;
   int32_t priority;  // blockd.v1.PriorityClass; of a Factor its options say it
   int32_t max_refinements;
-  int64_t timeout_nanoseconds;  // from when the server takes it; 0: none
+  int64_t timeout_nanoseconds;  // from when the server takes it; 0: none; less: it is over
   uint8_t handle[24];           // of a Solve and a Release
   // Of a Solve; of a SolveMany how many ShmSolve there are, of a FactorSolve (1) and a
   // FactorSolveMany how many ShmFactorSolve.

@@ -11,6 +11,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "server/core/errors.h"
+#include "server/core/smooth_header.h"
 #include "server/core/smooth_request.h"
 #include "server/core/smoother/missing_patterns.h"
 #include "server/core/smoother/smoother.h"
@@ -84,8 +85,7 @@ int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
   return static_cast<int64_t>(std::min(doubles * 8, absl::int128(kMostBytes)));
 }
 
-// Sizes, the lengths of the arrays, and that all numbers are finite but for what is missing.
-absl::Status CheckSmooth(const SmoothParams& params, const CoreLimits& limits) {
+absl::Status CheckSizes(const SmoothParams& params, const CoreLimits& limits) {
   const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
   absl::Status status = CheckCount("header.num_steps", steps, kMaxRows);
   status.Update(CheckCount("header.state_size", n, kMaxBlockSize));
@@ -108,6 +108,14 @@ absl::Status CheckSmooth(const SmoothParams& params, const CoreLimits& limits) {
     return InvalidFieldError("header.num_series", absl::StrCat(params.num_series),
                              "fewer series, steps, states or samples");
   }
+  return absl::OkStatus();
+}
+
+// Sizes, the lengths of the arrays, and that all numbers are finite but for what is missing.
+absl::Status CheckSmooth(const SmoothParams& params, const CoreLimits& limits) {
+  absl::Status status = CheckSizes(params, limits);
+  if (!status.ok()) return status;
+  const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
   const bool one = steps == 1;
   status.Update(CheckModel("header.transition", params.transition, one, steps - 1, n, n));
   status.Update(CheckModel("header.transition_covariance", params.transition_covariance, one,
@@ -178,12 +186,23 @@ MissingPatterns FindPatterns(const SmoothParams& params) {
 
 }  // namespace
 
-absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const CoreLimits& limits) {
-  if (absl::Status status = CheckSmooth(params, limits); !status.ok()) return status;
-  MeasuredSmooth measured{params, {}, std::make_shared<MissingPatterns>(FindPatterns(params))};
-  const int64_t systems = std::ssize(measured.patterns->systems);
+absl::Status CheckSmoothHeader(const SmoothParams& params, const RequestContext& context,
+                               const CoreLimits& limits) {
+  if (absl::Status status = CheckSizes(params, limits); !status.ok()) return status;
+  if (params.lease < absl::ZeroDuration() || params.lease > limits.max_lease) {
+    return InvalidFieldError("header.options.lease", absl::FormatDuration(params.lease),
+                             absl::StrCat("0 to ", absl::FormatDuration(limits.max_lease)));
+  }
+  if (context.priority == PriorityClass::kRealtime && context.deadline == absl::InfiniteFuture()) {
+    return InvalidFieldError("header.options.priority", "REALTIME without a deadline",
+                             "a deadline");
+  }
+  return absl::OkStatus();
+}
+
+SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems) {
   const int64_t n = params.state_size, steps = params.num_steps, series = params.num_series;
-  SmoothSizes& sizes = measured.sizes;
+  SmoothSizes sizes;
   sizes.systems = systems;
   sizes.means = n * steps * series;
   switch (params.covariances) {
@@ -199,7 +218,14 @@ absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const C
   if (params.lag_one) sizes.lag_one = n * n * (steps - 1) * systems;
   if (params.residuals) sizes.residuals = params.observation_size * steps * series;
   sizes.samples = n * steps * params.num_samples * series;
-  sizes.work_bytes = WorkBytes(params, *measured.patterns, limits);
+  return sizes;
+}
+
+absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const CoreLimits& limits) {
+  if (absl::Status status = CheckSmooth(params, limits); !status.ok()) return status;
+  MeasuredSmooth measured{params, {}, std::make_shared<MissingPatterns>(FindPatterns(params))};
+  measured.sizes = SmoothSizesOf(params, std::ssize(measured.patterns->systems));
+  measured.sizes.work_bytes = WorkBytes(params, *measured.patterns, limits);
   return measured;
 }
 
