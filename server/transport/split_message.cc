@@ -137,10 +137,18 @@ class Splitter {
     Append({tag}, rest);
     return CopyRaw(length, rest);
   }
+  // Piece by piece, so that nothing is cleared for a length that the message does not have.
   bool CopyRaw(int length, std::string* rest) {
-    const size_t old = rest->size();
-    rest->resize(old + static_cast<size_t>(length));
-    return length == 0 || in_->ReadRaw(rest->data() + old, length);
+    while (length > 0) {
+      const void* data;
+      int available;
+      if (!in_->GetDirectBufferPointer(&data, &available) || available == 0) return false;
+      const int taken = std::min(available, length);
+      rest->append(static_cast<const char*>(data), static_cast<size_t>(taken));
+      if (!in_->Skip(taken)) return false;
+      length -= taken;
+    }
+    return true;
   }
   // Varints. A stream of protobuf's, made for each field, would clear all the room that the string
   // has left: time that grows with the square of the message.
