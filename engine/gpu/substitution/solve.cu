@@ -94,6 +94,8 @@ class Substitution {
   template <typename Entry>
   __device__ void AddProducts(int64_t first, int64_t end, int64_t step, const Entry& entry,
                               const T* v, double (&sums)[kColumns]) const {
+    // Many loads are under way at a time.
+#pragma unroll 16
     for (int64_t j = first; j < end; j += step) {
       const auto m = static_cast<double>(entry(j));
 #pragma unroll
@@ -171,29 +173,25 @@ class Substitution {
     ForEntries([&](int64_t e) { x[e] = p_.scratch[e]; });
   }
 
-  // With -L: each block column's square, a thread a column of x, then the rows below it.
+  // With -L: each block column's square, then the rows below it.
   __device__ void SubstituteLower(const Triangle<const T>& l, T* x) const {
     for (int64_t first = 0; first < n_; first += kWide) {
-      const int width = Width(n_, first), c = static_cast<int>(threadIdx.x);
-      if (c < columns_) {
-        T* const mine = x + c * n_ + first;
-        for (int j = 0; j < width; ++j) {
-          auto sum = static_cast<double>(mine[j]);
-          for (int i = 0; i < j; ++i) {
-            sum = fma(static_cast<double>(l.Column(first + i)[first + j]), memory_.y[i][c], sum);
-          }
-          mine[j] = static_cast<T>(sum / -static_cast<double>(l.Column(first + j)[first + j]));
-          memory_.y[j][c] = static_cast<double>(mine[j]);
-        }
-      }
+      const int width = Width(n_, first);
+      SolveSquare<true>(l, first, width, x);
       __syncthreads();
       for (int64_t i = first + width + threadIdx.x; i < n_; i += kThreads) {
         double sums[kColumns] = {};
-        for (int j = 0; j < width; ++j) {
-          const auto m = static_cast<double>(l.Column(first + j)[i]);
+        double m[kWide];
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) {
+          m[j] = j < width ? static_cast<double>(l.Column(first + j)[i]) : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) {
+          if (j >= width) break;
 #pragma unroll
           for (int column = 0; column < kColumns; ++column) {
-            if (column < columns_) sums[column] = fma(m, memory_.y[j][column], sums[column]);
+            if (column < columns_) sums[column] = fma(m[j], memory_.y[j][column], sums[column]);
           }
         }
         for (int column = 0; column < columns_; ++column) {
@@ -207,7 +205,7 @@ class Substitution {
   // With -L: the rows below each block column's square first, from the last one on.
   __device__ void SubstituteUpper(const Triangle<const T>& l, T* x) const {
     for (int64_t first = (n_ - 1) / kWide * kWide; first >= 0; first -= kWide) {
-      const int width = Width(n_, first), column = static_cast<int>(threadIdx.x);
+      const int width = Width(n_, first);
       ForDots(
           first, first + width,
           [&](int64_t j, double(&sums)[kColumns]) {
@@ -217,19 +215,44 @@ class Substitution {
           },
           [&](int64_t j, int c, double sum) { memory_.y[j - first][c] = sum; });
       __syncthreads();
-      if (column < columns_) {
-        T* const mine = x + column * n_ + first;
-        for (int j = width - 1; j >= 0; --j) {
-          const T* const below = l.Column(first + j) + first;
-          double sum = static_cast<double>(mine[j]) + memory_.y[j][column];
-          for (int i = j + 1; i < width; ++i) {
-            sum = fma(static_cast<double>(below[i]), static_cast<double>(mine[i]), sum);
-          }
-          mine[j] = static_cast<T>(sum / -static_cast<double>(below[j]));
-        }
-      }
+      SolveSquare<false>(l, first, width, x);
       __syncthreads();
     }
+  }
+
+  // x = inv(L) x of a block column's square, y = x; or x = inv(L)' (x + y). A lane has a row of a
+  // column of x, and multiplies by the reciprocal of the row's pivot.
+  template <bool kLower>
+  __device__ void SolveSquare(const Triangle<const T>& l, int64_t first, int width, T* x) const {
+    static_assert(kWide * kColumns % kWarp == 0);
+    if (threadIdx.x >= kWide * kColumns) return;
+    const int r = static_cast<int>(threadIdx.x) % kWide;
+    const int c = static_cast<int>(threadIdx.x) / kWide;
+    double m[kWide] = {}, pivot = 1, v = 0;
+    T* const at = x + c * n_ + first + r;
+    if (r < width) {
+      pivot = -static_cast<double>(l.Column(first + r)[first + r]);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) {
+        if (i < width && (kLower ? i < r : i > r)) {
+          m[i] = static_cast<double>(kLower ? l.Column(first + i)[first + r]
+                                            : l.Column(first + r)[first + i]);
+        }
+      }
+      if (c < columns_) v = static_cast<double>(*at) + (kLower ? 0 : memory_.y[r][c]);
+    }
+    const double reciprocal = 1 / pivot;
+#pragma unroll
+    for (int step = 0; step < kWide; ++step) {
+      const int j = kLower ? step : kWide - 1 - step;
+      const auto mine = static_cast<double>(static_cast<T>(v * reciprocal));
+      const double solved = Shuffle(mine, Lane() - r + j);
+      if (r == j) v = solved;
+      if (kLower ? r > j : r < j) v = fma(m[j], solved, v);
+    }
+    if (r >= width || c >= columns_) return;
+    *at = static_cast<T>(v);
+    if (kLower) memory_.y[r][c] = v;
   }
 
   const Part<T>& p_;
