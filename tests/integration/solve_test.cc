@@ -156,7 +156,7 @@ TEST_F(SolveTest, AccuracyIsSaidAndGuaranteedOnRequest) {
     if (reply == &guaranteed) {
       EXPECT_LE(solved.backward_error_bound(), goal);
     } else {
-      EXPECT_GT(solved.backward_error_bound(), 100 * goal);
+      EXPECT_GT(solved.backward_error_bound(), 20 * goal);
     }
   }
 

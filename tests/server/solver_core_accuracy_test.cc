@@ -43,7 +43,8 @@ TEST_F(SolverCoreAccuracyTest, AFactorSaysItsGrowthAndWhatThatPromises) {
   EXPECT_NEAR(reply->systems[0].conditioning.growth, 2, 1e-9);
   EXPECT_NEAR(reply->systems[1].conditioning.growth, 1000, 1e-3);
   EXPECT_DOUBLE_EQ(reply->systems[0].backward_error_bound, goal_);
-  EXPECT_NEAR(reply->systems[1].backward_error_bound, 250 * goal_, 1e-3 * goal_);
+  // As of a growth of 100: blocks beyond that are substituted with.
+  EXPECT_NEAR(reply->systems[1].backward_error_bound, 25 * goal_, 1e-3 * goal_);
   for (const server::FactoredSystem& system : reply->systems) {
     EXPECT_FALSE(system.matrix_kept);
     EXPECT_FALSE(system.conditioning.condition_estimate.has_value());

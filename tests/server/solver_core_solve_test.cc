@@ -108,7 +108,7 @@ TEST_F(SolverCoreSolveTest, ResidualsAndRefinementNeedTheMatrix) {
 TEST_F(SolverCoreSolveTest, SaysHowManyStepsItTook) {
   Start();
   TestSystem hard(1, 3);
-  const double l[3][3] = {{1, 0, 0}, {1.0 / 3, 1.2345e-6, 0}, {0.3, 0.9, 0.7}};
+  const double l[3][3] = {{1, 0, 0}, {1.0 / 3, 1.2345e-2, 0}, {0.3, 0.9, 0.7}};
   std::vector<double> rhs(3, 0.0), solution(3);
   for (size_t r = 0; r < 3; ++r) {
     for (size_t c = 0; c < 3; ++c) {
