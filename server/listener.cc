@@ -1,9 +1,9 @@
 #include "server/listener.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
