@@ -178,7 +178,6 @@ void RawHttp2::Count() {
     const bool last = (unread_[at + 4] & kEndStream) != 0;
     if (type == kReset || (last && (type == kHeaders || type == kData))) ended_.insert(stream);
     if (type == kHeaders) headers_[stream].append(unread_, at + 9, length);
-    if (type == kHeaders && last) ++answered_;
     at += 9 + length;
   }
   unread_.erase(0, at);

@@ -56,7 +56,8 @@ class RawHttp2 {
   bool closed() const { return closed_; }
   int64_t received(uint8_t type) const;  // frames
   int64_t received(uint8_t type, uint32_t stream) const;
-  int64_t answered() const { return answered_; }  // calls that the server has ended with a status
+  // Calls that the server has ended, with a status or without.
+  int64_t ended() const { return std::ssize(ended_); }
   // Reads what has come, without waiting.
   bool Poll() { return Receive(/*wait=*/false); }
 
@@ -67,7 +68,6 @@ class RawHttp2 {
   int fd_ = -1;
   bool closed_ = false;
   std::string unread_;
-  int64_t answered_ = 0;
   std::map<uint8_t, int64_t> received_;
   std::map<std::pair<uint8_t, uint32_t>, int64_t> of_stream_;
   std::set<uint32_t> ended_;                 // streams
