@@ -126,11 +126,14 @@ void CallQueue::LookAtAll(absl::Time now) {
       if (call->NeedsLook()) calls.push_back(call->shared_from_this());
     }
   }
-  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.limits);
+  for (const std::shared_ptr<ServerCall>& call : calls) {
+    call->Look(now, options_.limits);
+    EndOneTooMany(*call);  // some begin to wait after they were new
+  }
 }
 
-void CallQueue::EndOneTooMany(const ServerCall& new_call) {
-  const auto [oldest, reads] = waiting_.TakeOneTooMany(new_call);
+void CallQueue::EndOneTooMany(const ServerCall& call) {
+  const auto [oldest, reads] = waiting_.TakeOneTooMany(call);
   if (oldest == nullptr) return;
   oldest->EndWaiting(reads,
                      absl::ResourceExhaustedError(absl::StrCat(

@@ -65,7 +65,7 @@ class CallQueue {
   void Add(ServerCall* call);
   void Remove(ServerCall* call);
   WaitingCalls& waiting() { return waiting_; }
-  void EndOneTooMany(const ServerCall& new_call);  // of the same peer
+  void EndOneTooMany(const ServerCall& call);  // of the same peer
   void NoteReset(const std::string& peer) { options_.on_reset(peer); }
   // How many are open from each peer, by its name.
   absl::flat_hash_map<std::string, int64_t> OpenCalls();

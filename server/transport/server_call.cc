@@ -84,7 +84,10 @@ void ServerCall::OnReadEnded(bool ok) {
   if (queue_->waiting().StopReading(this)) OnRead(ok);
 }
 
-void ServerCall::StayWaiting() { queue_->waiting().StartReading(this); }
+void ServerCall::StayWaiting() {
+  queue_->waiting().StartReading(this);
+  queue_->EndOneTooMany(*this);
+}
 
 void ServerCall::SetAsks(bool asks) { queue_->waiting().SetAsks(this, asks); }
 

@@ -1,21 +1,9 @@
 // Messages of few bytes on the wire that would take many once parsed.
-#include <fstream>
-
 #include "tests/integration/fixture.h"
+#include "tests/support/peak_bytes.h"
 
 namespace blockd::test {
 namespace {
-
-// The most memory that this process has had since the last call. The client is in it too.
-int64_t PeakBytes() {
-  std::ifstream status("/proc/self/status");
-  int64_t kib = 0;
-  for (std::string word; status >> word;) {
-    if (word == "VmHWM:") status >> kib;
-  }
-  std::ofstream("/proc/self/clear_refs") << 5;  // counts anew from now on
-  return kib << 10;
-}
 
 class HostileBytesTest : public IntegrationTest {
  protected:
