@@ -108,8 +108,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void Finish(const grpc::Status& status);
   void WriteAndFinish(const grpc::ByteBuffer& message);
   void WatchMe() { watched_ = true; }  // it has limits of its own, which OnLook is for
-  // A call that reads no more waits as one that does, for as long as it likes. From OnRead, under no
-  // lock of the call's: another call may end by it, or this one.
+  // A call that reads no more waits as one that does, for as long as it likes. From OnRead, under
+  // no lock of the call's: another call may end by it, or this one.
   void StayWaiting();
   // Whether the caller has brought something that the call is served for: see WaitingCalls. A call
   // that brings much asks from kAskingBytes on.

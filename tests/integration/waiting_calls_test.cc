@@ -94,8 +94,7 @@ class WaitingCallsTest : public IntegrationTest {
       Make(call, kOfAConnection, Connect());
       made_ += kOfAConnection;
       if (others_ask) ExpectAnswers();
-      EXPECT_TRUE(Eventually([&] { return EndedOfAll() >= made_ - kMostWaiting; }))
-          << EndedOfAll();
+      EXPECT_TRUE(Eventually([&] { return EndedOfAll() >= made_ - kMostWaiting; })) << EndedOfAll();
     }
   }
 
