@@ -20,7 +20,8 @@ class RawHttp2 {
   static constexpr uint8_t kAck = 1, kEndStream = 1, kEndHeaders = 4;
   static constexpr uint16_t kInitialWindow = 4;
 
-  explicit RawHttp2(int port);  // closed() if nobody listens there
+  // closed() if nobody listens there. `from` is a loopback address.
+  explicit RawHttp2(int port, const char* from = "127.0.0.1");
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;

@@ -11,10 +11,10 @@
 namespace blockd::test {
 namespace {
 
-sockaddr_in Loopback(int port) {
+sockaddr_in Loopback(int port, const char* host = "127.0.0.1") {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = inet_addr(host);
   address.sin_port = htons(static_cast<uint16_t>(port));
   return address;
 }
@@ -34,10 +34,13 @@ bool Move(int from, int to) {
 
 }  // namespace
 
-int ConnectTo(int port) {
+int ConnectTo(int port, const char* from) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = Loopback(port);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  const sockaddr_in here = Loopback(0, from), there = Loopback(port);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&here), sizeof(here)) == 0 &&
+      connect(fd, reinterpret_cast<const sockaddr*>(&there), sizeof(there)) == 0) {
+    return fd;
+  }
   close(fd);
   return -1;
 }

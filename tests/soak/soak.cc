@@ -26,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "client/blockctl/metrics_page.h"
 #include "tests/soak/faults.h"
+#include "tests/soak/strangers.h"
 #include "tests/soak/tally.h"
 #include "tests/soak/tenant.h"
 #include "tests/support/eventually.h"
@@ -104,6 +105,7 @@ class Soak {
   // A tenth of the requests. Every client is gone at its end.
   void RunPart(int part) {
     Faults faults(server_.port(), &tally_);
+    Strangers strangers(server_.port(), &tally_);
     std::vector<std::unique_ptr<Caller>> callers;
     uint64_t seed = static_cast<uint64_t>(part) * 100;
     for (const Tenant& tenant : Tenants()) {
@@ -124,6 +126,7 @@ class Soak {
     }
     for (std::thread& thread : threads) thread.join();
     faults.Stop();
+    strangers.Stop();
     killed_ += faults.killed();
     for (const auto& caller : callers) caller->ReleaseAll();
   }

@@ -1,0 +1,40 @@
+// Callers without a name who send what no client of ours sends: compressed messages, long metadata,
+// calls that wait, messages of short fields.
+#ifndef BLOCKD_TESTS_SOAK_STRANGERS_H_
+#define BLOCKD_TESTS_SOAK_STRANGERS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include "tests/soak/tally.h"
+
+namespace blockd::soak {
+
+// Attacks in turn, from its making until Stop. The attacks come from an address of their own, so
+// that the calls which the server ends for them are theirs.
+class Strangers {
+ public:
+  Strangers(int port, Tally* tally);
+  ~Strangers() { Stop(); }
+  Strangers(const Strangers&) = delete;
+  Strangers& operator=(const Strangers&) = delete;
+  void Stop();  // returns once the attack under way is over
+
+ private:
+  void Attack();
+  void Compress(const std::string& encoding);
+  void SendLongMetadata(const std::string& fields);
+  void Wait();
+  void SendShortFields(bool cancels);
+
+  const int port_;
+  Tally* const tally_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace blockd::soak
+
+#endif  // BLOCKD_TESTS_SOAK_STRANGERS_H_
