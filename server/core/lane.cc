@@ -9,8 +9,10 @@
 namespace blockd::server {
 namespace {
 
-// A prediction is wrong by some factor: only what would be late even at this part of it is refused.
+// A prediction is wrong by some factor: only what would be late even at this part of it is refused,
+// and at the pace of the fastest work of late, which is forgotten by kForgetting a flight.
 constexpr double kSurely = 0.5;
+constexpr double kForgetting = 0.01;
 // How fast the correction follows what is seen, and how far it goes.
 constexpr double kLearning = 0.1;
 constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
@@ -78,7 +80,7 @@ absl::Status Lane::Push(TaskPtr& task) {
           absl::Seconds((scheduler_.SecondsBefore(ticket) + ticket.seconds) * correction_ +
                         RunningSecondsLocked(now));
       const absl::Duration left = deadline - now;
-      if (predicted * kSurely > left) {
+      if (predicted * std::min(kSurely, fastest_ / correction_) > left) {
         return DeadlineUnreachableError({.predicted = predicted, .left = left});
       }
     }
@@ -217,7 +219,8 @@ void Lane::Loop() {
 }
 
 Lane::Flight* Lane::TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended) {
-  std::vector<WorkPtr> works = scheduler_.Take(now, flush_, ended, correction_);
+  std::vector<WorkPtr> works = scheduler_.Take(
+      now, flush_, ended, {.stretch = correction_, .busy_seconds = RunningSecondsLocked(now)});
   if (works.empty()) return nullptr;
   auto flight = std::make_unique<Flight>();
   flight->batch.reserve(works.size());
@@ -287,6 +290,7 @@ void Lane::End(Flight* flight) {
     if (over->seconds > 0 && seconds > 0) {
       const double seen = std::clamp(seconds / over->seconds, kLeastCorrection, kMostCorrection);
       correction_ += kLearning * (seen - correction_);
+      fastest_ = std::min(seen, fastest_ + kForgetting * (seen - fastest_));
     }
     // The one before it may have been in the way of its completion.
     if (!flights_.empty() || fed_) done_.Signal();

@@ -57,7 +57,7 @@ class Lane {
 
   // Queues a task, or runs it. It is the caller's still if it is refused: CANCELLED if it was
   // cancelled, and DEADLINE_EXCEEDED with DeadlineUnreachable if it cannot be done in time, by what
-  // was predicted of it and of all that goes before, and by how right such predictions were.
+  // was predicted of it and of all that goes before, and by how wrong such predictions were.
   absl::Status Push(TaskPtr& task);
 
   // What of this owner waits is answered; its flag is raised, at which what runs looks.
@@ -123,6 +123,7 @@ class Lane {
   const Flight* inline_ ABSL_GUARDED_BY(mutex_) = nullptr;               // run by Push, alone
   absl::Time last_end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();   // of a flight
   double correction_ ABSL_GUARDED_BY(mutex_) = 1;  // seconds over predicted seconds, of late
+  double fastest_ ABSL_GUARDED_BY(mutex_) = 1;     // the least of these, of late
   bool flush_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool fed_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more is given to the device

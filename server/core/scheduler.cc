@@ -116,39 +116,45 @@ absl::Time Scheduler::NextClose() const {
   return next;
 }
 
-Work* Scheduler::FirstOf(const Line& line, absl::Time now, bool flush) const {
-  if (line.empty()) return nullptr;
-  if (flush || limits_.max_delay == absl::ZeroDuration()) return *line.begin();
+Work* Scheduler::FirstOf(const Line& line, const Moment& at) const {
+  const bool all_closed = at.flush || limits_.max_delay == absl::ZeroDuration();
+  Work* first = nullptr;
   for (Work* work : line) {
-    if (IsClosed(groups_.find(work->ticket_.key)->second, now)) return work;
+    if (!all_closed && !IsClosed(groups_.find(work->ticket_.key)->second, at.now)) continue;
+    if (!at.IsHopeless(*work)) return work;
+    if (first == nullptr) first = work;
   }
-  return nullptr;
+  return first;
 }
 
-Work* Scheduler::ChooseIn(Class& of, bool realtime, absl::Time now, bool flush) const {
+Work* Scheduler::ChooseIn(Class& of, bool realtime, const Moment& at) const {
   if (of.size == 0) return nullptr;
   absl::InlinedVector<std::pair<Work*, const Share*>, 8> first;
   const Share* least = nullptr;
   for (const auto& [tenant, share] : of.shares) {
-    Work* const work = FirstOf(share.line, now, flush);
+    Work* const work = FirstOf(share.line, at);
     if (work == nullptr) continue;
     first.emplace_back(work, &share);
     if (least == nullptr || share.virtual_time < least->virtual_time) least = &share;
   }
   if (least == nullptr) return nullptr;
   of.virtual_time = std::max(of.virtual_time, least->virtual_time);
+  const auto goes_before = [&at](const Work* a, const Work* b) {
+    const bool a_late = at.IsHopeless(*a), b_late = at.IsHopeless(*b);
+    return a_late != b_late ? b_late : Before()(a, b);
+  };
   Work* chosen = nullptr;
   for (const auto& [work, share] : first) {
     if (share->virtual_time > least->virtual_time + (realtime ? kAhead : 0)) continue;
-    if (chosen == nullptr || Before()(work, chosen)) chosen = work;
+    if (chosen == nullptr || goes_before(work, chosen)) chosen = work;
   }
   return chosen;
 }
 
-Work* Scheduler::Choose(absl::Time now, bool flush) {
+Work* Scheduler::Choose(const Moment& at) {
   Work* highest = nullptr;
   for (size_t i = 0; i < kClasses; ++i) {
-    Work* const work = ChooseIn(classes_[i], i == 0, now, flush);
+    Work* const work = ChooseIn(classes_[i], i == 0, at);
     if (work == nullptr) continue;
     if (highest == nullptr) {
       highest = work;
@@ -190,11 +196,12 @@ void Scheduler::Earn(PriorityClass priority, double seconds) {
 }
 
 std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<EndedWork>* ended,
-                                     double stretch) {
+                                     const Pace& pace) {
+  const Moment at = {now, flush, pace};
   if (now >= next_forget_) ForgetIdle(now);
   std::vector<WorkPtr> batch;
   while (batch.empty()) {
-    Work* const head = Choose(now, flush);
+    Work* const head = Choose(at);
     if (head == nullptr) break;
     if (IsLate(head->ticket_, now)) {
       ended->push_back(End(head, EndOf(head->ticket_, now)));
@@ -203,13 +210,14 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
     const PriorityClass priority = head->ticket_.priority;
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     const bool shared = IsShared(now);
-    const double most_shared = limits_.max_shared_seconds / stretch;
+    const double most_shared = limits_.max_shared_seconds / pace.stretch;
     const double piece = head->ticket_.piece_seconds;
     head->granted_seconds_ = shared && piece > 0 ? std::max(most_shared, piece) : kNoLimit;
     const BatchKey key = head->ticket_.key;
     double seconds = std::min(head->ticket_.seconds, head->granted_seconds_);
     const double most_seconds = shared ? std::max(most_shared, head->ticket_.seconds) : kNoLimit;
     int64_t items = head->ticket_.items, bytes = head->ticket_.bytes;
+    const bool in_time = !at.IsTooLate(head->ticket_, seconds);
     Charge(*head, seconds);
     batch.push_back(Remove(head));
     std::vector<Work*> joining;
@@ -223,6 +231,11 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
                           seconds + ticket.marginal_seconds <= most_seconds;
         const bool is_over = IsLate(ticket, now);
         if (!fits && !is_over) break;
+        if (in_time && !is_over) {
+          const double grown = seconds + ticket.marginal_seconds;
+          if (at.IsTooLate(batch[0]->ticket_, grown)) break;
+          if (at.IsTooLate(ticket, grown)) continue;
+        }
         joining.push_back(next);
         if (is_over) continue;
         seconds += ticket.marginal_seconds;

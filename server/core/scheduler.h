@@ -7,12 +7,15 @@
 // Tenants. Within a class each tenant has a virtual time, the predicted seconds that it was given
 // over its weight (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996): in INTERACTIVE
 // and BULK the tenant with the least goes first, with its oldest work. In REALTIME the earliest
-// deadline goes first, of the tenants that are not ahead of the least by more than kAhead.
+// deadline goes first, of the tenants that are not ahead of the least by more than kAhead. Work
+// that would be late, as predicted, goes after work that would not: under overload, running what is
+// late makes the next one late too.
 //
 // Batches. With the work that was chosen goes what is compatible (BatchKey) of the same class,
 // whoever asks, within limits; each tenant is charged for its own. Where several tenants have asked
 // for something within the last second, a batch is also limited in predicted seconds, so that
-// nobody waits for long: what it holds beyond the first is then short.
+// nobody waits for long: what it holds beyond the first is then short. A REALTIME batch does not
+// grow past the deadline of its first work.
 //
 // A batch closes when it is full by count, items or bytes, when its oldest work has waited for the
 // longest delay, or when half of the time that one of its works had when it came is over, so that
@@ -105,6 +108,12 @@ struct SchedulerLimits {
   absl::Duration max_delay = absl::ZeroDuration();
 };
 
+// How the device keeps up with the predictions.
+struct Pace {
+  double stretch = 1;       // how long work takes, over what is predicted
+  double busy_seconds = 0;  // until it has done what it was given
+};
+
 struct EndedWork {
   WorkPtr work;
   absl::Status status;  // DEADLINE_EXCEEDED or CANCELLED
@@ -141,10 +150,9 @@ class Scheduler {
   absl::Time NextClose() const;
 
   // The next batch, of one key; empty if none is closed. `flush` closes all. What it meets whose
-  // deadline has passed is moved to `ended`. `stretch`: how long work takes, over what is
-  // predicted.
+  // deadline has passed is moved to `ended`.
   std::vector<WorkPtr> Take(absl::Time now, bool flush, std::vector<EndedWork>* ended,
-                            double stretch = 1);
+                            const Pace& pace = {});
 
   // All whose deadline has passed.
   std::vector<EndedWork> TakeExpired(absl::Time now);
@@ -200,10 +208,25 @@ class Scheduler {
   Class& ClassOf(const Ticket& ticket) { return classes_[static_cast<size_t>(ticket.priority)]; }
   absl::Time CloseOf(const Group& group) const;
   bool IsClosed(const Group& group, absl::Time now) const { return CloseOf(group) <= now; }
-  // The first work of the line whose batch is closed; null if there is none.
-  Work* FirstOf(const Line& line, absl::Time now, bool flush) const;
-  Work* ChooseIn(Class& of, bool realtime, absl::Time now, bool flush) const;
-  Work* Choose(absl::Time now, bool flush);
+  // A moment at which work is chosen.
+  struct Moment {
+    absl::Time now;
+    bool flush;
+    Pace pace;
+    // Whether work that ends after so many predicted seconds would be late.
+    bool IsTooLate(const Ticket& ticket, double seconds) const {
+      return ticket.priority == PriorityClass::kRealtime &&
+             now + absl::Seconds(pace.busy_seconds + seconds * pace.stretch) > ticket.deadline;
+    }
+    bool IsHopeless(const Work& work) const {
+      return IsTooLate(work.ticket_, work.ticket_.seconds);
+    }
+  };
+  // The first work of the line whose batch is closed, rather one that is not hopeless; null if
+  // there is none.
+  Work* FirstOf(const Line& line, const Moment& at) const;
+  Work* ChooseIn(Class& of, bool realtime, const Moment& at) const;
+  Work* Choose(const Moment& at);
   bool IsShared(absl::Time now) const;
   void Charge(const Work& work, double seconds);
   void Earn(PriorityClass priority, double seconds);

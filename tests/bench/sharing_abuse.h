@@ -36,9 +36,10 @@ inline void Nap(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-const std::vector<Abuse>& CallAbuses();   // with calls: sharing_calls.cc
-const std::vector<Abuse>& FrameAbuses();  // with frames of HTTP/2: sharing_frames.cc
-const std::vector<Abuse>& HonestWork();   // sharing_calls.cc
+const std::vector<Abuse>& CallAbuses();     // with calls: sharing_calls.cc
+const std::vector<Abuse>& MessageAbuses();  // with what messages hold: sharing_calls.cc
+const std::vector<Abuse>& FrameAbuses();    // with frames of HTTP/2: sharing_frames.cc
+const std::vector<Abuse>& HonestWork();     // sharing_calls.cc
 
 }  // namespace blockd::bench
 

@@ -42,28 +42,12 @@ class SmallCaller {
   int64_t failures_ = 0;
 };
 
-// Requests that arrive at a rate, whatever the server does, each with a deadline of 2 to 200 ms.
-struct Deadlines {
-  int64_t asked = 0, missed = 0;
-  double missed_part() const { return static_cast<double>(missed) / static_cast<double>(asked); }
-};
-
-class DeadlineCaller {
- public:
-  // Systems of blocks of 128 and of several lengths, so that solves take various times.
-  explicit DeadlineCaller(const std::string& target);
-
-  // Answers a second while several are always waiting.
-  double Capacity(double seconds);
-  // `told`: the server is told of the deadlines, in the class REALTIME; else only this program
-  // knows them. Equal seeds ask for the same, at the same times.
-  Deadlines OpenLoop(double rate, double seconds, bool told, uint64_t seed);
-
- private:
-  client::SolverClient client_;
-  std::vector<problems::Problem> problems_;
-  std::vector<client::FactorHandle> handles_;
-};
+// As the tenant "victim", over a connection of its own; waits for the server.
+client::SolverClient ConnectVictim(const std::string& target);
+client::FactorHandle FactorProblem(const client::SolverClient& client,
+                                   const problems::Problem& problem);
+// Ends the program where the backward error is more than it promises.
+void CheckResidual(const problems::Problem& problem, const std::vector<double>& x);
 
 }  // namespace blockd::bench
 

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/rpc_method.h>
+#include <grpcpp/impl/codegen/sync_stream.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -245,10 +246,13 @@ void StalledReaders(const Place& place, Progress& progress) {
   }
 }
 
+// Cancelled after `timeout`, if it lasts longer.
 grpc::Status RawCall(grpc::Channel& channel, const std::string& method,
-                     const grpc::ByteBuffer& message) {
+                     const grpc::ByteBuffer& message,
+                     std::chrono::milliseconds timeout = std::chrono::hours(1)) {
   const std::string path = "/blockd.v1.Solver/" + method;
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
   grpc::ByteBuffer answer;
   return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
       &channel, grpc::internal::RpcMethod(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC),
@@ -318,6 +322,39 @@ void ReleaseFlood(const Place& place, Progress& progress) {
   }
 }
 
+// Varints of a field that no message has: for each two bytes the server remembers many.
+grpc::ByteBuffer UnknownFields() {
+  std::string fields;
+  while (fields.size() < 16 * kMiB) fields += std::string("\x78\x00", 2);
+  return BufferOf(fields);
+}
+
+template <int kTimeoutMs>
+void UnknownFieldCalls(const Place& place, Progress& progress) {
+  constexpr std::chrono::milliseconds timeout(kTimeoutMs);
+  const auto channel = Connect(place);
+  const grpc::ByteBuffer message = UnknownFields();
+  const bool streams = progress.threads_started++ % 2 == 1;
+  const grpc::internal::RpcMethod method("/blockd.v1.Solver/SolveStream",
+                                         grpc::internal::RpcMethod::BIDI_STREAMING);
+  for (bool first = true;; first = false) {
+    if (streams) {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + timeout);
+      const std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream(
+          grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+              channel.get(), method, &context));
+      grpc::ByteBuffer answer;
+      if (stream->Write(message)) stream->Read(&answer);
+      stream->WritesDone();
+      progress.Count(stream->Finish().ok());
+    } else {
+      progress.Count(RawCall(*channel, "SolveMany", message, timeout).ok());
+    }
+    if (first) ++progress.threads_ready;
+  }
+}
+
 // A tenant with a rate of its own, far above it.
 void OverTheRate(const Place& place, Progress& progress) {
   const auto stub = v1::Solver::NewStub(Connect(place));
@@ -346,6 +383,16 @@ const std::vector<Abuse>& CallAbuses() {
       {{"handle_flood", "2 callers that factor 4096 systems a call"}, 2, HandleFlood},
       {{"release_flood", "2 callers that release millions of unknown handles"}, 2, ReleaseFlood},
       {{"over_rate", "16 callers far over their rate"}, 16, OverTheRate},
+  };
+  return all;
+}
+
+const std::vector<Abuse>& MessageAbuses() {
+  static const auto& all = *new std::vector<Abuse>{
+      {{"unknown_fields", "SolveMany and SolveStream of 16 MiB of short unknown fields"},
+       2,
+       UnknownFieldCalls<3'600'000>},
+      {{"unknown_cancelled", "the same, cancelled after 30 ms"}, 2, UnknownFieldCalls<30>},
   };
   return all;
 }

@@ -1,19 +1,26 @@
 // Loads that misbehave in HTTP/2.
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/bench/sharing_abuse.h"
+#include "tests/integration/hostile_calls.h"
 #include "tests/integration/raw_http2.h"
+#include "tests/integration/wire_between.h"
 
 namespace blockd::bench {
 namespace {
 
+using test::IdleCall;
 using test::RawHttp2;
+
+constexpr int64_t kBombBytes = int64_t{60} << 20;  // inflated; 60 KB on the wire
+constexpr uint32_t kIdleOfAConnection = 900;       // calls; a connection may have 1024
+constexpr size_t kOpenConnections = 200;
 
 // Sends with `send` until the server closes the connection, and then on a new one.
 template <typename Send>
@@ -108,6 +115,92 @@ void SlowPrefaces(const Place& place, Progress& progress) {
   }
 }
 
+// Each on a connection of its own: it has the size of a connection's first window.
+void Bombs(const Place& place, Progress& progress) {
+  std::vector<std::string> headers, bombs;
+  for (const std::string encoding : {"gzip", "deflate"}) {
+    headers.push_back(RawHttp2::HeaderBlock("Factor") +
+                      RawHttp2::HeaderField("grpc-encoding", encoding));
+    bombs.push_back(test::CompressedZeros(encoding, kBombBytes));
+  }
+  for (size_t i = 0;; ++i) {
+    RawHttp2 peer(place.port);
+    peer.Greet();
+    peer.SendHeaders(1, headers[i % 2]);
+    peer.SendMessage(1, bombs[i % 2], RawHttp2::kEndStream, /*compressed=*/true);
+    peer.WaitForEnd(1);
+    progress.Count(!peer.closed());
+    if (i == 0) ++progress.threads_ready;
+  }
+}
+
+void LargeMetadata(const Place& place, Progress& progress) {
+  std::vector<std::string> blocks;
+  for (const size_t kibibytes : {9, 64, 256, 1024}) {
+    blocks.push_back(RawHttp2::HeaderBlock("GetServerInfo") +
+                     RawHttp2::HeaderField("k", std::string(kibibytes << 10, 'v')));
+  }
+  blocks.push_back(RawHttp2::HeaderBlock("GetServerInfo") + test::ShortEntries(500));
+  Flood(place, progress, [&](RawHttp2& peer, uint32_t stream) {
+    return peer.SendHeaders(stream, blocks[stream / 2 % blocks.size()]) &&
+           peer.SendMessage(stream, "");
+  });
+}
+
+// As many as three connections carry, and one more every millisecond: the server ends the oldest.
+template <const IdleCall& kCall>
+void Idle(const Place& place, Progress& progress) {
+  struct Peer {
+    std::unique_ptr<RawHttp2> wire;
+    uint32_t stream = 1;
+  };
+  std::vector<Peer> peers(3);
+  for (size_t i = 0;; ++i) {
+    auto& [wire, stream] = peers[i % peers.size()];
+    std::string frames;
+    if (wire == nullptr || wire->closed()) {
+      wire = std::make_unique<RawHttp2>(place.port);
+      wire->Greet();
+      for (stream = 1; stream < 2 * kIdleOfAConnection; stream += 2) frames += kCall.Frames(stream);
+    }
+    progress.Count(wire->Send(frames + kCall.Frames(stream)));
+    stream += 2;
+    if (i + 1 == peers.size()) ++progress.threads_ready;
+    if (i >= peers.size()) Nap(1);
+    wire->Poll();
+  }
+}
+
+// Headers that never end, on connections with an open call, which may bring more.
+void UnansweredBytes(const Place& place, Progress& progress) {
+  const std::string block = RawHttp2::HeaderBlock("SolveStream"), more = test::EndlessHeaders(3);
+  for (bool first = true;; first = false) {
+    RawHttp2 peer(place.port);
+    peer.Greet();
+    peer.SendHeaders(1, block);
+    peer.WaitFor(RawHttp2::kHeaders, 1);
+    peer.SendFrame(RawHttp2::kHeaders, 0, 3, block);
+    if (first) ++progress.threads_ready;
+    while (peer.Send(more)) progress.Count(true);
+    progress.Count(false);
+  }
+}
+
+// Connections without end, that say so many bytes of the preface; only the latest are open.
+template <size_t kBytes>
+void Connects(const Place& place, Progress& progress) {
+  std::deque<int> open;
+  for (;;) {
+    const int fd = test::ConnectTo(place.port);
+    progress.Count(fd >= 0 && send(fd, "P", kBytes, MSG_NOSIGNAL) >= 0);
+    if (fd >= 0) open.push_back(fd);
+    if (open.size() < kOpenConnections) continue;
+    close(open.front());
+    open.pop_front();
+    if (progress.threads_ready == 0) ++progress.threads_ready;
+  }
+}
+
 }  // namespace
 
 const std::vector<Abuse>& FrameAbuses() {
@@ -119,6 +212,18 @@ const std::vector<Abuse>& FrameAbuses() {
       {{"zero_windows", "calls with no window for their answers"}, 1, ZeroWindows},
       {{"half_open", "100 connections that fall silent in a call"}, 1, HalfOpen},
       {{"slow_preface", "200 connections that say hello byte by byte"}, 1, SlowPrefaces},
+      {{"bombs", "gzip and deflate bombs of 60 MiB"}, 2, Bombs},
+      {{"metadata", "calls with 9 KiB to 1 MiB of metadata, or 500 entries"}, 1, LargeMetadata},
+      {{"idle_watches", "2700 idle calls of Watch"}, 1, Idle<test::kIdleWatch>},
+      {{"idle_reflection", "2700 idle calls of reflection"}, 1, Idle<test::kIdleReflection>},
+      {{"idle_smooths", "2700 idle Smooths"}, 1, Idle<test::kIdleSmooth>},
+      {{"idle_unary", "2700 Solves without a message"}, 1, Idle<test::kNoMessage>},
+      {{"idle_half", "2700 Factors with a part of a message"}, 1, Idle<test::kHalfAMessage>},
+      {{"unanswered", "4 connections that bring unanswered bytes beside a call"},
+       4,
+       UnansweredBytes},
+      {{"connects", "connections without end"}, 1, Connects<0>},
+      {{"one_byte", "connections without end that say one byte"}, 1, Connects<1>},
   };
   return all;
 }

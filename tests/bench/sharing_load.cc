@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -20,20 +21,45 @@ namespace blockd::bench {
 namespace {
 
 constexpr int kPatienceMs = 60'000;
+constexpr int kLeastProcessors = 4;
 
-std::vector<LoadKind> KindsOf(const std::vector<Abuse>& abuses) {
-  std::vector<LoadKind> kinds;
-  for (const Abuse& abuse : abuses) kinds.push_back(abuse.kind);
-  return kinds;
+cpu_set_t of_loads;  // of whose processors there are none if they share those of the server
+
+void AddKinds(const std::vector<Abuse>& abuses, std::vector<LoadKind>* kinds) {
+  for (const Abuse& abuse : abuses) kinds->push_back(abuse.kind);
 }
 
 }  // namespace
 
-std::vector<LoadKind> QuotaAttacks() { return KindsOf(CallAbuses()); }
-std::vector<LoadKind> Http2Attacks() { return KindsOf(FrameAbuses()); }
+std::vector<LoadKind> QuotaAttacks() {
+  std::vector<LoadKind> kinds;
+  AddKinds(CallAbuses(), &kinds);
+  return kinds;
+}
+std::vector<LoadKind> WireAttacks() {
+  std::vector<LoadKind> kinds;
+  AddKinds(FrameAbuses(), &kinds);
+  AddKinds(MessageAbuses(), &kinds);
+  return kinds;
+}
+
+int LeaveProcessorsToLoads() {
+  cpu_set_t mine;
+  if (sched_getaffinity(0, sizeof(mine), &mine) != 0 || CPU_COUNT(&mine) < kLeastProcessors) {
+    return 0;
+  }
+  const int most = CPU_COUNT(&mine) / 4;
+  for (int cpu = CPU_SETSIZE - 1; cpu >= 0 && CPU_COUNT(&of_loads) < most; --cpu) {
+    if (!CPU_ISSET(cpu, &mine)) continue;
+    CPU_CLR(cpu, &mine);
+    CPU_SET(cpu, &of_loads);
+  }
+  if (sched_setaffinity(0, sizeof(mine), &mine) != 0) std::abort();
+  return most;
+}
 
 bool RunLoad(const std::string& name, int port, const LoadSize& size) {
-  for (const auto* abuses : {&HonestWork(), &CallAbuses(), &FrameAbuses()}) {
+  for (const auto* abuses : {&HonestWork(), &CallAbuses(), &FrameAbuses(), &MessageAbuses()}) {
     for (const Abuse& abuse : *abuses) {
       if (abuse.kind.name != name) continue;
       auto& progress = *new Progress;  // the threads go on until the process ends
@@ -70,7 +96,11 @@ Load::Load(const std::string& name, int port, const LoadSize& size) {
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 19);
+    if (CPU_COUNT(&of_loads) > 0) {
+      sched_setaffinity(0, sizeof(of_loads), &of_loads);
+    } else {
+      setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 19);
+    }
     dup2(in[0], 0);
     dup2(out[1], 1);
     execv(argv[0], argv.data());

@@ -1,5 +1,6 @@
 // What others do to a server while a caller of its own is measured: work, and abuse. Each runs in a
-// process of its own that is 19 nicer than the server, as if it were on another machine.
+// process of its own, as if it were on another machine: on processors of its own, or, where there
+// are too few, 19 nicer than the server.
 #ifndef BLOCKD_TESTS_BENCH_SHARING_LOAD_H_
 #define BLOCKD_TESTS_BENCH_SHARING_LOAD_H_
 
@@ -16,7 +17,7 @@ struct LoadKind {
   std::string what;  // as the table says it
 };
 std::vector<LoadKind> QuotaAttacks();
-std::vector<LoadKind> Http2Attacks();
+std::vector<LoadKind> WireAttacks();
 
 // The work of others.
 inline constexpr char kFactors[] = "factors";           // N x n of LoadSize, palette form
@@ -28,6 +29,10 @@ struct LoadSize {
   int64_t block_size = 512;
   int64_t num_rhs = 1;  // of solves
 };
+
+// Leaves a quarter of at least four processors to the loads: this process, and what it starts from
+// now on, has the others. Returns how many the loads have; 0: they are nicer instead.
+int LeaveProcessorsToLoads();
 
 // In the process of the load: goes on until its standard input ends. Says `ready` once it is under
 // way, and at the end how often it was answered and refused. False for a name that is none.

@@ -1,11 +1,10 @@
 // One call's fault is that call's alone: another call on the same connection goes on, on either
 // port, whatever the first one says beside its messages. Compressed messages are not inflated.
-#include <zlib.h>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "tests/integration/fixture.h"
+#include "tests/integration/hostile_calls.h"
 #include "tests/integration/raw_http2.h"
 #include "tests/support/peak_bytes.h"
 
@@ -14,25 +13,6 @@ namespace {
 
 constexpr int64_t kBombBytes = int64_t{60} << 20;  // inflated; 60 KB on the wire
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch", kCheck[] = "/grpc.health.v1.Health/Check";
-
-// Zeros, as gRPC's `encoding` has them.
-std::string Bomb(const std::string& encoding) {
-  const std::string zeros(size_t{1} << 20, '\0');
-  z_stream stream = {};
-  const int window = encoding == "gzip" ? 15 + 16 : 15;
-  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(size_t{1} << 20, '\0');
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  for (int64_t left = kBombBytes; left >= 0; left -= std::ssize(zeros)) {
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(zeros.data()));
-    stream.avail_in = left > 0 ? static_cast<uInt>(zeros.size()) : 0;
-    deflate(&stream, left > 0 ? Z_NO_FLUSH : Z_FINISH);
-  }
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 // Every path of the services that the server has, and one that it has not.
 std::vector<std::string> Paths() {
@@ -63,7 +43,7 @@ class CallFaultTest : public IntegrationTest {
 
 TEST_F(CallFaultTest, CompressedMessagesAreRefusedBeforeTheyAreInflated) {
   for (const std::string encoding : {"gzip", "deflate"}) {
-    const std::string bomb = Bomb(encoding),
+    const std::string bomb = CompressedZeros(encoding, kBombBytes),
                       field = RawHttp2::HeaderField("grpc-encoding", encoding);
     ASSERT_LT(bomb.size(), size_t{65535} - 5);  // a connection's first window
     for (const int port : Ports()) {
@@ -131,12 +111,10 @@ std::vector<Fault> Faults() {
     return RawHttp2::HeaderField(name, value);
   };
   const std::string good = RawHttp2::HeaderBlock("GetServerInfo"), path = field(":path", "/x/y");
-  std::string entries;
-  for (int i = 0; i < 500; ++i) entries += field(absl::StrCat("k", i), "v");
   std::vector<Fault> faults;
   for (const std::string& more : {field("k", std::string(9 << 10, 'v')),
                                   field("k", std::string(60 << 10, 'v')),
-                                  entries,
+                                  ShortEntries(500),
                                   field("user-agent", std::string(60 << 10, 'v')),
                                   field(":status", "200"),
                                   field(":x", "y"),

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/integration/fixture.h"
+#include "tests/integration/hostile_calls.h"
 #include "tests/integration/raw_http2.h"
 
 namespace blockd::test {
@@ -19,9 +20,7 @@ constexpr absl::Duration kPace = absl::Milliseconds(10);  // for each MiB of it:
 
 // How much of a header block a connection may send until it is ended.
 size_t SendEndlessHeaders(RawHttp2& peer, uint32_t stream) {
-  std::string fields;
-  while (fields.size() < 15 * 1024) fields += RawHttp2::HeaderField("name", std::string(1000, 'x'));
-  const std::string frame = RawHttp2::Frame(RawHttp2::kContinuation, 0, stream, fields);
+  const std::string frame = EndlessHeaders(stream);
   peer.SendFrame(RawHttp2::kHeaders, 0, stream, RawHttp2::HeaderBlock("GetServerInfo"));
   size_t sent = 0;
   while (sent < kMostBytes && peer.Send(frame)) {

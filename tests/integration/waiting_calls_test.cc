@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/descriptors.h"
 #include "server/identity/token.h"
+#include "tests/integration/hostile_calls.h"
 #include "tests/integration/pending_solve.h"
 #include "tests/integration/raw_http2.h"
 #include "tests/support/temp_folder.h"
@@ -19,36 +20,10 @@ namespace {
 
 constexpr int64_t kMostWaiting = 1000;
 
-const std::string& EmptyMessage() {
-  static const auto& message = *new std::string(5, '\0');
-  return message;
-}
-
-// What such a call sends, all of it at once.
-struct IdleCall {
-  std::string method;
-  std::string body;  // empty: nothing but headers
-  bool body_is_all = false;
-  std::string field = {};  // one more of its headers
-
-  std::string Frames(uint32_t stream) const {
-    std::string frames = RawHttp2::Frame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream,
-                                         RawHttp2::HeaderBlock(method) + field);
-    if (body.empty()) return frames;
-    return frames +
-           RawHttp2::Frame(RawHttp2::kData, body_is_all ? RawHttp2::kEndStream : 0, stream, body);
-  }
-};
-
-const IdleCall kNoMessage{"Solve", ""};
-const IdleCall kHalfAMessage{"Factor", std::string("\0\0\0\x01\0half", 9)};
-const IdleCall kWatch{"/grpc.health.v1.Health/Watch", EmptyMessage(), true};
-const IdleCall kReflection{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", ""};
-const IdleCall kSmooth{"Smooth", ""};
 const IdleCall kUpload{"FactorStream", ""};
 const IdleCall kStream{"SolveStream", ""};
 const IdleCall kCheck{"/grpc.health.v1.Health/Check", ""};
-const IdleCall kUnreadReply{"/grpc.health.v1.Health/Check", EmptyMessage(), true};
+const IdleCall kUnreadReply{"/grpc.health.v1.Health/Check", kEmptyMessage, true};
 
 class WaitingCallsTest : public IntegrationTest {
  protected:
@@ -108,8 +83,8 @@ class WaitingCallsTest : public IntegrationTest {
 class IdleKindTest : public WaitingCallsTest, public ::testing::WithParamInterface<IdleCall> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, IdleKindTest,
-                         ::testing::Values(kNoMessage, kHalfAMessage, kWatch, kReflection, kSmooth,
-                                           kUpload, kStream, kCheck));
+                         ::testing::Values(kNoMessage, kHalfAMessage, kIdleWatch, kIdleReflection,
+                                           kIdleSmooth, kUpload, kStream, kCheck));
 
 TEST_P(IdleKindTest, BeyondAThousandTheOldestEnd) {
   StartServing();
@@ -156,7 +131,8 @@ TEST_F(WaitingCallsTest, TheirMemoryIsBounded) {
     return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
   };
   const int64_t before = heap_bytes();
-  for (const IdleCall& call : {kNoMessage, kWatch, kSmooth, kReflection}) Flood(call, 2);
+  for (const IdleCall& call : {kNoMessage, kIdleWatch, kIdleSmooth, kIdleReflection})
+    Flood(call, 2);
   EXPECT_LE(heap_bytes() - before, int64_t{45} << 20);  // all of them have 110 MiB
 }
 
@@ -214,7 +190,7 @@ TEST_F(WaitingCallsTest, CallsOfWhoIsIdentifiedStay) {
   options.access.tenants_file = path;
   StartServing(options);
   RawHttp2& known = Connect();
-  IdleCall watch = kWatch;
+  IdleCall watch = kIdleWatch;
   watch.field = RawHttp2::HeaderField("authorization", "Bearer " + token);
   Make(watch, 500, known);
   EXPECT_TRUE(known.WaitFor(RawHttp2::kData, 999));  // the last one has its first answer
@@ -222,7 +198,7 @@ TEST_F(WaitingCallsTest, CallsOfWhoIsIdentifiedStay) {
   IdleCall named = kNoMessage;
   named.field = RawHttp2::HeaderField("blockd-caller", "somebody");
   Flood(named, 3);
-  Flood(kWatch, 2);
+  Flood(kIdleWatch, 2);
   EXPECT_EQ(known.ended(), 0);
 }
 
@@ -231,9 +207,9 @@ TEST_F(WaitingCallsTest, ARequestHasATimeToComeButAWatchAndAStreamLast) {
   options.max_upload_duration = absl::Milliseconds(300);
   StartServing(options);
   RawHttp2 &lasting = Connect(), &idle = Connect();
-  ASSERT_TRUE(lasting.Send(kWatch.Frames(1) + kStream.Frames(3)));
+  ASSERT_TRUE(lasting.Send(kIdleWatch.Frames(1) + kStream.Frames(3)));
   EXPECT_TRUE(lasting.WaitFor(RawHttp2::kHeaders, 3));
-  ASSERT_TRUE(idle.Send(kNoMessage.Frames(1) + kHalfAMessage.Frames(3) + kReflection.Frames(5) +
+  ASSERT_TRUE(idle.Send(kNoMessage.Frames(1) + kHalfAMessage.Frames(3) + kIdleReflection.Frames(5) +
                         kCheck.Frames(7)));
   EXPECT_TRUE(Eventually([&] { return idle.Poll() && idle.ended() == 4; }));
   EXPECT_TRUE(Eventually([&] {
@@ -253,13 +229,13 @@ TEST_F(WaitingCallsTest, WatchesTakeNoProbesPlace) {
   for (int64_t i = 0; i < places + 10; ++i) {
     peers_.push_back(std::make_unique<RawHttp2>(server().health_port()));
     EXPECT_TRUE(peers_.back()->Greet());
-    EXPECT_TRUE(peers_.back()->Send(kWatch.Frames(1)));
+    EXPECT_TRUE(peers_.back()->Send(kIdleWatch.Frames(1)));
     EXPECT_TRUE(peers_.back()->WaitFor(RawHttp2::kData, 1));
   }
   for (int i = 0; i < 3; ++i) {
     RawHttp2 probe(server().health_port());
     EXPECT_TRUE(probe.Greet());
-    EXPECT_TRUE(probe.Send(IdleCall{kCheck.method, EmptyMessage(), true}.Frames(1)));
+    EXPECT_TRUE(probe.Send(IdleCall{kCheck.method, kEmptyMessage, true}.Frames(1)));
     EXPECT_TRUE(probe.WaitFor(RawHttp2::kData, 1));
   }
   EXPECT_TRUE(Eventually([&] { return !peers_.front()->Poll(); }));

@@ -320,14 +320,14 @@ TEST_F(SchedulerTest, WhatTakesLongerThanPredictedGetsLess) {
     const Ticket large = {.tenant = &one, .seconds = 10, .piece_seconds = 0.01};
     Push(0, 0, large);
     Push(1, 1, {.tenant = &other, .seconds = 0.01, .marginal_seconds = 0.01});
-    std::vector<WorkPtr> batch = queue_->Take(now_, false, &ended_, stretch);
+    std::vector<WorkPtr> batch = queue_->Take(now_, false, &ended_, {stretch});
     EXPECT_EQ(batch[0]->granted_seconds(), 0.25 / stretch);
-    batch = queue_->Take(now_, false, &ended_, stretch);
+    batch = queue_->Take(now_, false, &ended_, {stretch});
     const Ticket small = {.tenant = &other, .seconds = 0.05, .marginal_seconds = 0.05};
     for (int id = 2; id < 22; ++id) Push(id, 1, small);
-    EXPECT_EQ(queue_->Take(now_, false, &ended_, stretch).size(), stretch == 1   ? 5u
-                                                                  : stretch == 4 ? 1u
-                                                                                 : 10u);
+    EXPECT_EQ(queue_->Take(now_, false, &ended_, {stretch}).size(), stretch == 1   ? 5u
+                                                                    : stretch == 4 ? 1u
+                                                                                   : 10u);
   }
 }
 

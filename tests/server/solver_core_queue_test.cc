@@ -59,6 +59,29 @@ TEST_F(SolverCoreQueueTest, ADeadlineEndsARequestInTheQueueWhileTheDeviceIsBusy)
   ExpectSolves(system_, *patient);
 }
 
+// What it refuses could not be done even as fast as the fastest of late, however slow most were.
+TEST_F(SolverCoreQueueTest, ADeadlineIsRefusedOnlyWhereTheFastestWouldMissIt) {
+  Start({.solve_gate = true});
+  const Handle handle = Held(system_);
+  const double predicted = core_->Plan(system_.form, 1, 1)->solve_seconds;
+  const auto solve_within = [&](double times) {
+    solve_gate_->Close();
+    PendingSolve solve = Solve(handle, shape());
+    solve_gate_->WaitForDevice();
+    clock_.Advance(times * absl::Seconds(predicted));
+    solve_gate_->Open();
+    ExpectSolves(system_, *solve);
+  };
+  solve_within(0.2);
+  for (int i = 0; i < 20; ++i) solve_within(5);
+  const auto status = [&](double times) {
+    const absl::Time deadline = clock_.Now() + times * absl::Seconds(predicted);
+    return Solve(handle, shape(), 1, {.deadline = deadline})->Wait().status();
+  };
+  EXPECT_TRUE(server::DeadlineUnreachableOf(status(0.5)).has_value());
+  EXPECT_TRUE(status(1.5).ok());
+}
+
 // As one whose clock is set back while it waits.
 TEST_F(SolverCoreQueueTest, WhoeverOversleptIsWoken) {
   const auto oversleep = [this] {
