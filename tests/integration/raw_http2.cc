@@ -42,8 +42,7 @@ std::string Length(size_t bytes) {
 
 }  // namespace
 
-RawHttp2::RawHttp2(int port, const char* from)
-    : fd_(ConnectTo(port, from)), closed_(fd_ < 0) {
+RawHttp2::RawHttp2(int port, const char* from) : fd_(ConnectTo(port, from)), closed_(fd_ < 0) {
   const int one = 1;
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }

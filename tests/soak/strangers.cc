@@ -102,10 +102,11 @@ void Strangers::SendShortFields(bool cancels) {
   v1::SolveManyRequest request;
   auto* const fields = request.GetReflection()->MutableUnknownFields(&request);
   for (int i = 0; i < kShortFields; ++i) fields->AddVarint(15, 0);
-  const auto stub = v1::Solver::NewStub(grpc::CreateChannel(
-      absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
+  const auto stub = v1::Solver::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
-  if (cancels) context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(5));
+  if (cancels)
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(5));
   SayWho(Tenants()[0], &context);
   v1::SolveManyReply reply;
   tally_->Add(cancels ? "SolveMany of short fields, cancelled" : "SolveMany of short fields",
