@@ -23,8 +23,8 @@ class WireBetween {
   std::thread thread_;
 };
 
-// A TCP connection to the loopback address, from one such address; the caller closes it. -1 if there
-// is none.
+// A TCP connection to the loopback address, from one such address; the caller closes it. -1 if
+// there is none.
 int ConnectTo(int port, const char* from = "127.0.0.1");
 
 // What a server on that port answers to `request`, until it closes the connection; empty if it does
