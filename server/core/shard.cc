@@ -123,6 +123,10 @@ void Shard::Submit(TaskPtr task) {
   ticket.owner = task->context.get();
   Lane& lane = LaneOf(ticket.key.kind);
   task->set_ticket(std::move(ticket));
+  if (&lane == &solves_ && task->pending_on == nullptr) {
+    task->pending_on.reset(&solver_->backend());
+    task->pending_on->CountPendingSolves(1);
+  }
   absl::Status status = lane.Push(task);
   if (!status.ok()) operation->Fail(std::move(task), status);
 }

@@ -67,6 +67,19 @@ TEST_F(SolverCoreFlightsTest, WorkIsFoundByAThreadThatLooksAndByOneThatSleeps) {
   }
 }
 
+TEST_F(SolverCoreFlightsTest, TheDeviceKnowsHowManySolvesAreQueuedOrRun) {
+  StartFlying();
+  EXPECT_EQ(gate_->pending_solves(), 0);
+  PendingSolve first = SolveWith(0);
+  landing_->WaitForDevice();
+  PendingSolve second = SolveWith(1);
+  EXPECT_EQ(gate_->pending_solves(), 2);
+  landing_->Open();
+  ExpectSolves(systems_[0], *first);
+  ExpectSolves(systems_[1], *second);
+  EXPECT_TRUE(Eventually([&] { return gate_->pending_solves() == 0; }));
+}
+
 class InlineTest : public CoreTest {
  protected:
   void StartInline(absl::Duration limit, absl::Duration delay = absl::ZeroDuration()) {
