@@ -148,6 +148,18 @@ TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
   ExpectSolves(system_, *next);
 }
 
+TEST_F(InlineTest, AShortFactorToo) {
+  StartInline(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([&] {
+    server::SetMayWorkHere(true);
+    const PendingFactor factor = Factor({system_});
+    server::SetMayWorkHere(false);
+    const bool answered = factor->answered();
+    EXPECT_TRUE(factor->Wait().ok());
+    return answered;
+  }));
+}
+
 TEST_F(InlineTest, ALongOneIsNot) {
   StartInline(absl::Nanoseconds(1));
   gate_->Close();
