@@ -71,9 +71,10 @@ ABSL_FLAG(int64_t, max_batch_rhs, Defaults().core.max_batch_rhs,
 ABSL_FLAG(absl::Duration, max_batch_delay, Defaults().core.max_batch_delay,
           "Time that a request waits for others to share its batch while the device is free, as "
           "200us.");
-ABSL_FLAG(absl::Duration, max_inline_solve, Defaults().core.max_inline_solve,
-          "Predicted time up to which a Solve on a CPU is done by the thread that took it from its "
-          "caller, as 50us, while few ask; 0: none is.");
+ABSL_FLAG(
+    absl::Duration, max_inline_solve, Defaults().core.max_inline_solve,
+    "Predicted time up to which a Solve or a Factor on a CPU is done by the thread that took it "
+    "from its caller, as 50us, while few ask; 0: none is.");
 ABSL_FLAG(absl::Duration, poll, Defaults().core.poll,
           "How long a thread that waits for requests, before a device or in shared memory, goes on "
           "looking once nothing comes any more, as 500us, before it sleeps until it is woken, and "

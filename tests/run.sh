@@ -133,7 +133,7 @@ tsan() {
   build_preset tsan engine_tests device_code_test core_test transport_test integration_tests \
     client_server_test
   # Of the engine's tests, those with threads.
-  test_dir tsan tests/engine -R 'Concurren|Thread|Tracks|RunningSolve|Resources|MemoryPool' -E 'OnThreads.*(EveryForm|Failures)' ||
+  test_dir tsan tests/engine -R 'Concurren|Thread|Tracks|PendingSolves|Resources|MemoryPool' -E 'OnThreads.*(EveryForm|Failures)' ||
     status=$?
   test_dir tsan tests/server || status=$?
   test_dir tsan tests -L sockets || status=$?

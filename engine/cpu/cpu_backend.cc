@@ -7,8 +7,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "blockd/engine/inverse_ranges.h"
-#include "engine/cpu/background.h"
 #include "engine/cpu/border.h"
 #include "engine/cpu/columns.h"
 #include "engine/cpu/eliminate_segment.h"
@@ -33,10 +31,7 @@ using cpu::SubstituteTask;
 // Right-hand sides that one task takes through a segment: its vectors stay in cache beside a block.
 constexpr int64_t kColumnsATask = 32;
 
-// A factorization of fewer flops, which takes less than a millisecond, is worked at by the thread
-// that calls, as it is; another by threads of lower priority only.
-constexpr double kShortFlops = 2e7;
-constexpr double kAloneFlops = 2e5;  // solves of fewer end before another thread would have woken
+constexpr double kAloneFlops = 2e5;  // what has fewer ends before another thread would have woken
 
 // Factors that will not be found in a cache when they are read.
 constexpr int64_t kLargerThanCaches = int64_t{32} << 20;
@@ -52,9 +47,9 @@ class CpuBackend : public Backend {
   CpuBackend(std::unique_ptr<Slab> slab, int64_t memory_bytes, int32_t threads, int32_t lanes)
       : slab_(std::move(slab)),
         pool_(slab_->base(), memory_bytes),
-        factor_threads_(threads, [] { cpu::LowerPriority(); }),
+        factor_threads_(threads),
         solve_threads_(threads),
-        running_solve_(threads) {
+        pending_solves_(threads) {
     device_.backend = "cpu";
     device_.name =
         absl::StrCat(cpu::ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");
@@ -116,20 +111,11 @@ class CpuBackend : public Backend {
 
   absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                    absl::FunctionRef<bool()> wanted) override {
-    absl::StatusOr<std::vector<FactorReport>> reports;
-    const auto factor = [&] {
-      reports = batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
-                                                               : FactorLevels<float>(batch, wanted);
-    };
-    const double systems = static_cast<double>(batch.systems.size());
-    if (batch.plan->factor_flops() * systems < kShortFlops) {
-      factor();
-    } else {
-      background_.Run(factor);
-    }
-    return reports;
+    return batch.plan->shape().scalar == Scalar::kFloat64 ? FactorLevels<double>(batch, wanted)
+                                                          : FactorLevels<float>(batch, wanted);
   }
 
+  void CountPendingSolves(int32_t change) override { pending_solves_.Count(change); }
   absl::Status Solve(Track track, const SolveBatch& batch,
                      absl::FunctionRef<bool()> wanted) override {
     return batch.plan->shape().scalar == Scalar::kFloat64
@@ -149,19 +135,10 @@ class CpuBackend : public Backend {
   absl::Status SelectedInverse(Track track, const InverseRequest& request,
                                absl::FunctionRef<bool()> wanted) override {
     if (track == Track::kSolve) {
-      const cpu::RunningSolve::Scope scope(&running_solve_, solve_threads_.threads());
+      const cpu::PendingSolves::Running running(&pending_solves_, solve_threads_.threads());
       return cpu::InvertLevels(solve_threads_, nullptr, request, wanted);
     }
-    absl::Status status;
-    const auto invert = [&] {
-      status = cpu::InvertLevels(factor_threads_, &running_solve_, request, wanted);
-    };
-    if (InverseFlops(*request.plan) < kShortFlops) {
-      invert();
-    } else {
-      background_.Run(invert);
-    }
-    return status;
+    return cpu::InvertLevels(factor_threads_, &pending_solves_, request, wanted);
   }
 
   absl::StatusOr<double> LogDeterminant(Track, const EliminationPlan& plan,
@@ -174,8 +151,8 @@ class CpuBackend : public Backend {
                                                       const void* x, const void* b, void* r,
                                                       int64_t num_rhs) override {
     ThreadPool& threads = ThreadsOf(track);
-    const cpu::RunningSolve::Scope scope(
-        RunningOn(track), std::min<int64_t>(threads.threads(), matrix.shape().num_blocks));
+    const cpu::PendingSolves::Running running(
+        SolvesOf(track), std::min<int64_t>(threads.threads(), matrix.shape().num_blocks));
     return cpu::Residual(threads, matrix, x, b, r, num_rhs);
   }
 
@@ -193,19 +170,19 @@ class CpuBackend : public Backend {
 
   absl::Status MultiplyBorder(Track track, const BorderColumns& y, const void* v, int64_t columns,
                               double* products) override {
-    const cpu::RunningSolve::Scope scope(RunningOn(track), BorderTasks(track, y));
+    const cpu::PendingSolves::Running running(SolvesOf(track), BorderTasks(track, y));
     cpu::MultiplyBorder(ThreadsOf(track), y, v, columns, products);
     return absl::OkStatus();
   }
   absl::Status AddBorder(Track track, const BorderColumns& y, const double* x, void* v,
                          int64_t columns, bool add) override {
-    const cpu::RunningSolve::Scope scope(RunningOn(track), BorderTasks(track, y));
+    const cpu::PendingSolves::Running running(SolvesOf(track), BorderTasks(track, y));
     cpu::AddBorder(ThreadsOf(track), y, x, v, columns, add);
     return absl::OkStatus();
   }
   absl::Status AddBorderSquares(Track track, const BorderColumns& h, InverseParts parts,
                                 void* diagonal, void* coupling) override {
-    const cpu::RunningSolve::Scope scope(RunningOn(track), BorderTasks(track, h));
+    const cpu::PendingSolves::Running running(SolvesOf(track), BorderTasks(track, h));
     cpu::AddBorderSquares(ThreadsOf(track), h, parts, diagonal, coupling);
     return absl::OkStatus();
   }
@@ -225,8 +202,8 @@ class CpuBackend : public Backend {
   }
 
   // What factorizations make way for; null: they do not.
-  cpu::RunningSolve* RunningOn(Track track) {
-    return track == Track::kSolve ? &running_solve_ : nullptr;
+  cpu::PendingSolves* SolvesOf(Track track) {
+    return track == Track::kSolve ? &pending_solves_ : nullptr;
   }
 
   static bool HasFill(const EliminationPlan& plan) {
@@ -276,7 +253,7 @@ class CpuBackend : public Backend {
     task.stream =
         plan.factor_bytes() * static_cast<int64_t>(batch.systems.size()) > kLargerThanCaches;
     task.stop = batch.stop;
-    task.running = &running_solve_;
+    task.solves = &pending_solves_;
     return task;
   }
 
@@ -301,7 +278,9 @@ class CpuBackend : public Backend {
     const int64_t tasks = segments * static_cast<int64_t>(batch.systems.size());
     const int64_t scratch = FactorScratchBytes(plan, 1) / factor_threads_.threads();
     std::vector<SegmentReport> found(tasks);
-    factor_threads_.Run(tasks, [&](int64_t i, int32_t thread) {
+    const double flops = plan.factor_flops() * static_cast<double>(batch.systems.size());
+    ThreadPool& threads = flops < kAloneFlops ? alone_ : factor_threads_;
+    threads.Run(tasks, [&](int64_t i, int32_t thread) {
       const Place place{i / segments, i % segments};
       if (reports[place.system].failure) return;
       EliminateTask<T> task = MakeEliminateTask<T>(batch, level_index, place);
@@ -324,7 +303,7 @@ class CpuBackend : public Backend {
     const int64_t levels = static_cast<int64_t>(batch.plan->levels().size());
     const bool alone = batch.plan->solve_flops(Columns(batch)) < kAloneFlops;
     ThreadPool& threads = alone ? alone_ : ThreadsOf(track);
-    const cpu::RunningSolve::Scope scope(RunningOn(track), MostTasks(batch, threads));
+    const cpu::PendingSolves::Running running(SolvesOf(track), MostTasks(batch, threads));
     if (batch.part == SolvePart::kBackward) MoveBetweenLevels<T>(batch);
     const int64_t first = batch.part == SolvePart::kBackward ? levels : 0;
     const int64_t end = batch.part == SolvePart::kForward ? levels : 2 * levels;
@@ -456,8 +435,7 @@ class CpuBackend : public Backend {
   const std::unique_ptr<Slab> slab_;
   MemoryPool pool_;
   ThreadPool factor_threads_, solve_threads_, alone_{1};
-  cpu::BackgroundThread background_;
-  cpu::RunningSolve running_solve_;
+  cpu::PendingSolves pending_solves_;
   DeviceInfo device_;
   CostModel costs_;  // FP64
 };

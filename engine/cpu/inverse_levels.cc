@@ -30,11 +30,11 @@ int64_t ChainBytes(const EliminationPlan& plan, const std::vector<InverseRange>&
 template <typename T>
 class Levels {
  public:
-  Levels(const InverseRequest& request, RunningSolve* running)
+  Levels(const InverseRequest& request, PendingSolves* solves)
       : request_(request),
         plan_(*request.plan),
         n_(plan_.shape().block_size),
-        running_(running),
+        solves_(solves),
         ranges_(InverseRanges(plan_, request.first_block, request.num_blocks)),
         walk_bytes_(WalkBytes(plan_)) {
     T* at = static_cast<T*>(request.scratch);
@@ -86,7 +86,7 @@ class Levels {
     task.scratch = reinterpret_cast<T*>(static_cast<char*>(request_.scratch) +
                                         ChainBytes(plan_, ranges_) + thread * walk_bytes_);
     task.stop = request_.stop;
-    task.running = running_;
+    task.solves = solves_;
     task.thread = thread;
     return task;
   }
@@ -105,7 +105,7 @@ class Levels {
   const InverseRequest& request_;
   const EliminationPlan& plan_;
   const int64_t n_;
-  RunningSolve* const running_;
+  PendingSolves* const solves_;
   const std::vector<InverseRange> ranges_;
   const int64_t walk_bytes_;
   std::vector<InverseChain<T>> chains_;  // a level
@@ -118,11 +118,11 @@ int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block, in
   return ChainBytes(plan, InverseRanges(plan, first_block, num_blocks)) + threads * WalkBytes(plan);
 }
 
-absl::Status InvertLevels(ThreadPool& threads, RunningSolve* running, const InverseRequest& request,
+absl::Status InvertLevels(ThreadPool& threads, PendingSolves* solves, const InverseRequest& request,
                           absl::FunctionRef<bool()> wanted) {
   return request.plan->shape().scalar == Scalar::kFloat64
-             ? Levels<double>(request, running).Run(threads, wanted)
-             : Levels<float>(request, running).Run(threads, wanted);
+             ? Levels<double>(request, solves).Run(threads, wanted)
+             : Levels<float>(request, solves).Run(threads, wanted);
 }
 
 }  // namespace blockd::cpu

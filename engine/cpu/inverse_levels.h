@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "blockd/engine/backend.h"
-#include "engine/cpu/background.h"
+#include "engine/cpu/pending_solves.h"
 #include "engine/cpu/thread_pool.h"
 
 namespace blockd::cpu {
@@ -16,9 +16,9 @@ namespace blockd::cpu {
 int64_t InverseScratchBytes(const EliminationPlan& plan, int64_t first_block, int64_t num_blocks,
                             int64_t threads);
 
-// As Backend::SelectedInverse. running: what it makes way for; null: nothing. From one thread at a
+// As Backend::SelectedInverse. solves: what it makes way for; null: nothing. From one thread at a
 // time.
-absl::Status InvertLevels(ThreadPool& threads, RunningSolve* running, const InverseRequest& request,
+absl::Status InvertLevels(ThreadPool& threads, PendingSolves* solves, const InverseRequest& request,
                           absl::FunctionRef<bool()> wanted);
 
 }  // namespace blockd::cpu

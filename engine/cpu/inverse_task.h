@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "blockd/engine/elimination_plan.h"
-#include "engine/cpu/background.h"
+#include "engine/cpu/pending_solves.h"
 
 namespace blockd::cpu {
 
@@ -65,12 +65,12 @@ struct InverseTask {
   int64_t last = 0;      // the interior, in the order of elimination, that the walk ends with
   T* scratch = nullptr;  // inverse_scratch_scalars(n, fill)
   const std::atomic<bool>* stop = nullptr;
-  RunningSolve* running = nullptr;
+  PendingSolves* solves = nullptr;
   int32_t thread = 0;
 
   bool IsStopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
   void MakeWay() const {
-    if (running != nullptr) running->MakeWay(thread);
+    if (solves != nullptr) solves->MakeWay(thread);
   }
   // Z of what the last interior leads to; null: nothing.
   const T* Target() const { return segment->reversed ? left : right; }

@@ -10,9 +10,9 @@
 
 #include "blockd/engine/block_tridiagonal.h"
 #include "blockd/engine/elimination_plan.h"
-#include "engine/cpu/background.h"
 #include "engine/cpu/border_task.h"
 #include "engine/cpu/inverse_task.h"
+#include "engine/cpu/pending_solves.h"
 
 namespace blockd::cpu {
 
@@ -41,12 +41,12 @@ struct EliminateTask {
   bool stream = false;    // the factor is larger than the caches: write it past them
   T* scratch = nullptr;   // scratch_scalars(n)
   const std::atomic<bool>* stop = nullptr;
-  RunningSolve* running = nullptr;  // that it makes way for, where that is due
+  PendingSolves* solves = nullptr;  // that it makes way for, where that is due
   int32_t thread = 0;               // that has the task
 
   // Some times a millisecond, where blocks are large.
   void MakeWay() const {
-    if (running != nullptr) running->MakeWay(thread);
+    if (solves != nullptr) solves->MakeWay(thread);
   }
 };
 

@@ -24,13 +24,8 @@ bool SpinUntil(const Ready& ready) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int32_t threads, void (*start)()) {
-  for (int32_t i = 1; i < threads; ++i) {
-    workers_.emplace_back([this, i, start] {
-      start();
-      Work(i);
-    });
-  }
+ThreadPool::ThreadPool(int32_t threads) {
+  for (int32_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Work(i); });
 }
 
 ThreadPool::~ThreadPool() {

@@ -18,9 +18,7 @@ namespace blockd {
 
 class ThreadPool {
  public:
-  // >= 1, the caller of Run included. Each of the others begins with `start`.
-  explicit ThreadPool(
-      int32_t threads, void (*start)() = [] {});
+  explicit ThreadPool(int32_t threads);  // >= 1, the caller of Run included
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
 

@@ -271,8 +271,8 @@ struct CoreLimits {
   // How long a thread that waits for requests goes on looking once it had some, before it sleeps.
   // Negative: not at all, or, of a server's options, what fits the machine.
   absl::Duration poll = -absl::Microseconds(1);
-  // A Solve on a CPU that waits for nobody and is predicted to take no longer is done by the thread
-  // that brings it, where that may (lane.h), and which answers it too: to wake another one takes
+  // A Solve or Factor on a CPU that waits for nobody and is predicted to take no longer is run and
+  // answered by the thread that brings it, where that may (lane.h): to wake another one takes
   // longer.
   absl::Duration max_inline_solve = absl::ZeroDuration();
   absl::Duration default_lease = absl::ZeroDuration();

@@ -51,6 +51,11 @@ DeviceBuffer TakeReserve(MemoryPool& pool, int64_t bytes) {
   return reserve.ok() ? *std::move(reserve) : DeviceBuffer();
 }
 
+absl::Duration MaxInline(Solver& solver, const CoreLimits& limits) {
+  return solver.backend().device().backend == "cpu" ? limits.max_inline_solve
+                                                    : absl::ZeroDuration();
+}
+
 // Often enough that a factorization outlives its expiry by a quarter at most.
 absl::Duration SweepPeriod(absl::Duration idle_expiry) {
   if (idle_expiry == absl::InfiniteDuration()) return idle_expiry;
@@ -93,11 +98,12 @@ Shard::Shard(uint8_t index, std::unique_ptr<Solver> solver, const CoreLimits& li
              server, clock, metrics),
       solves_({.limits = LimitsOf(limits),
                .poll = limits.poll,
-               .max_inline = solver_->backend().device().backend == "cpu" ? limits.max_inline_solve
-                                                                          : absl::ZeroDuration()},
+               .max_inline = MaxInline(*solver_, limits)},
               clock, [this](absl::Time deadline) { WatchBefore(deadline); }),
-      factors_({.limits = LimitsOf(limits), .poll = limits.poll, .max_inline = {}}, clock,
-               [this](absl::Time deadline) { WatchBefore(deadline); }) {
+      factors_({.limits = LimitsOf(limits),
+                .poll = limits.poll,
+                .max_inline = MaxInline(*solver_, limits)},
+               clock, [this](absl::Time deadline) { WatchBefore(deadline); }) {
   device_.set_evictor(&cache_);
   watch_thread_ = std::thread([this] { WatchLoop(); });
 }
@@ -123,6 +129,10 @@ void Shard::Submit(TaskPtr task) {
   ticket.owner = task->context.get();
   Lane& lane = LaneOf(ticket.key.kind);
   task->set_ticket(std::move(ticket));
+  if (&lane == &solves_ && task->pending_on == nullptr) {
+    task->pending_on.reset(&solver_->backend());
+    task->pending_on->CountPendingSolves(1);
+  }
   absl::Status status = lane.Push(task);
   if (!status.ok()) operation->Fail(std::move(task), status);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "blockd/engine/backend.h"
 #include "server/core/permit.h"
 #include "server/core/request.h"
 #include "server/core/scheduler.h"
@@ -33,6 +34,10 @@ class Operation {
   virtual void Fail(TaskPtr task, const absl::Status& status) = 0;
 };
 
+struct EndPendingSolve {
+  void operator()(Backend* backend) const { backend->CountPendingSolves(-1); }
+};
+
 class Task : public Work {
  public:
   Task(Operation* operation, Method method, ContextPtr context, Permit permit, absl::Time accepted)
@@ -52,6 +57,8 @@ class Task : public Work {
   absl::Time accepted;
   int64_t requests = 1;  // that it stands for: solves of one message
   bool unfinished = false;
+  // Of a Solve that is queued or runs: factorizations make way for it.
+  std::unique_ptr<Backend, EndPendingSolve> pending_on;
 };
 
 // A batch, or a piece of one, that ran.

@@ -128,6 +128,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   grpc::GenericServerContext* rpc() { return &incoming_->context; }
   grpc::ByteBuffer& message() { return message_; }
+  const grpc::ByteBuffer& message() const { return message_; }
   CallTracker* tracker() { return active_.tracker(); }
   bool finish_called() const { return finish_called_; }
 

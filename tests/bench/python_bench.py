@@ -22,6 +22,9 @@ from typing import Any, Callable
 import numpy as np
 
 import blockd
+from blockd import _wire
+from blockd._arrays import System
+from blockd._options import FactorOptions
 
 
 class Bench:
@@ -48,9 +51,10 @@ class Bench:
         middle = statistics.median(mine)
         return middle, statistics.median(pair[1] for pair in pairs), (max(mine) - min(mine)) / middle
 
-    def note(self, work: str, ours: str, reference: str, ratio: str, goal: str, reached: bool, spread: float) -> None:
+    def note(self, work: str, ours: str, reference: str, ratio: str, goal: str,
+             reached: "bool | None", spread: float) -> None:
         row = {"work": work, "Python": ours, "C++": reference, "ratio": ratio, "goal": goal,
-               "reached": "yes" if reached else "no", "spread": f"{100 * spread:.1f}%"}
+               "reached": {True: "yes", False: "no", None: ""}[reached], "spread": f"{100 * spread:.1f}%"}
         self.rows.append(row)
         print(" | ".join(row.values()), flush=True)
 
@@ -101,6 +105,50 @@ def pipelined(bench: Bench, client: blockd.Client) -> None:
                    f"{theirs:.0f} solves/s", f"{ours / theirs:.2f}x", ">= 8000 solves/s", ours >= 8000, spread)
 
 
+def small_factors(bench: Bench, client: blockd.Client) -> None:
+    """Wall and compute, and where the difference goes: to make the message, in the server, on the way."""
+    for N, n, goal in ((1000, 16, 3.7e-3), (10000, 4, 3.07e-3), (100, 8, 0.515e-3)):
+        D, E = problem(N, n)
+        times: "list[tuple[float, ...]]" = []
+
+        def factor() -> None:
+            begin = time.perf_counter()
+            A = client.factor(D, E)
+            wall = time.perf_counter() - begin
+            assert A.cost is not None
+            times.append((wall, A.cost.compute_seconds, A.cost.queue_seconds + A.cost.upload_seconds))
+            A.release()
+
+        def ours() -> float:
+            median_time(factor, bench.seconds)
+            middle = [statistics.median(part) for part in zip(*times)]
+            found.append(middle)
+            times.clear()
+            return middle[0] - middle[1]
+
+        def theirs() -> float:
+            said = bench.of_cpp("factor", f"--num_blocks={N}", f"--block_size={n}")
+            walls.append((said["latency_seconds"]["p50"], said["compute_seconds"]["p50"]))
+            return walls[-1][0] - walls[-1][1]
+
+        found: "list[list[float]]" = []
+        walls: "list[tuple[float, float]]" = []
+        for _ in range(10):
+            factor()
+        times.clear()
+        mine, reference, spread = bench.compare(ours, theirs)
+        message = median_time(lambda: _wire.factor_request(
+            System(D, E, True, False), FactorOptions().proto([], bytes(16))), bench.seconds / 4)
+        wall, compute, server = (1e3 * statistics.median(part) for part in zip(*found))
+        theirs_wall, theirs_compute = (1e3 * statistics.median(part) for part in zip(*walls))
+        bench.note(f"Factor, N={N} n={n}: wall, of it compute", f"{wall:.2f} ms, {compute:.2f} ms",
+                   f"{theirs_wall:.2f} ms, {theirs_compute:.2f} ms", f"{wall / theirs_wall:.2f}x", "", None, spread)
+        bench.note(f"Factor, N={N} n={n}: wall less compute", f"{1e3 * mine:.2f} ms", f"{1e3 * reference:.2f} ms",
+                   f"{mine / reference:.2f}x", f"<= {1e3 * goal:.2f} ms", mine <= goal, spread)
+        bench.note(f"Factor, N={N} n={n}: of that arrays to a message, the server, the way",
+                   f"{1e3 * message:.2f}, {server:.2f}, {1e3 * (mine - message) - server:.2f} ms", "", "", "", None, spread)
+
+
 def uploads(bench: Bench, client: blockd.Client) -> None:
     N, n = 101, 256
     D, E = problem(N, n)
@@ -138,7 +186,7 @@ def main() -> None:
                 target = "127.0.0.1:" + ports.read().split("grpc=")[1].split()[0]
             bench = Bench(given.programs, target, given.seconds, given.rounds)
             with blockd.connect(target) as client:
-                for part in (small_solves, pipelined, uploads):
+                for part in (small_solves, pipelined, small_factors, uploads):
                     part(bench, client)
         finally:
             server.terminate()

@@ -1,18 +1,18 @@
 // The two tracks of a Solver: what waits for what, and how the CPU's factorizations make way.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "engine/cpu/background.h"
+#include "engine/cpu/pending_solves.h"
 #include "tests/engine/solver_fixture.h"
 #include "tests/support/eventually.h"
 #include "tests/support/gated_cpu.h"
@@ -130,61 +130,55 @@ TEST_F(TracksTest, ASolveOnTheTrackOfFactorizationsStandsBehindThem) {
   solve.join();
 }
 
-TEST(RunningSolveTest, AsManyThreadsMakeWayAsTheSolveHas) {
-  cpu::RunningSolve running(4);
-  running.MakeWay(0);  // nothing runs
-  const auto waited = [&](int32_t thread) {
-    const absl::Time start = absl::Now();
-    running.MakeWay(thread);
-    return absl::Now() - start >= cpu::RunningSolve::kLongestWait;
-  };
-  for (int solve = 0; solve < 2; ++solve) {
-    const cpu::RunningSolve::Scope scope(&running, 2);
-    running.MakeWay(2);
-    running.MakeWay(3);
-    // A solve that does not end is waited for once.
-    for (const int32_t thread : {0, 1}) {
-      EXPECT_TRUE(waited(thread));
-      running.MakeWay(thread);
-    }
-  }
-  const cpu::RunningSolve::Scope none(nullptr, 2);
-  running.MakeWay(0);
-}
+class PendingSolvesTest : public ::testing::Test {
+ protected:
+  static constexpr int kThreads = 4;
 
-// However closely solves follow one another.
-TEST(RunningSolveTest, AThreadGoesOnBetweenTwoSolves) {
-  cpu::RunningSolve running(1);
-  std::atomic<bool> stop = false;
-  std::atomic<int64_t> passes = 0;
-  std::thread factorization([&] {
-    while (!stop.load()) {
-      running.MakeWay(0);
-      ++passes;
-    }
-  });
-  EXPECT_TRUE(Eventually([&] {
-    for (int i = 0; i < 1000; ++i) const cpu::RunningSolve::Scope scope(&running, 1);
-    return passes.load() > 100;
-  }));
-  stop = true;
-  factorization.join();
-}
-
-TEST(BackgroundThreadTest, RunsCallsElsewhereAndWithALowerPriority) {
-  cpu::BackgroundThread background;
-  const int mine = getpriority(PRIO_PROCESS, 0);
-  for (int i = 0; i < 100; ++i) {
-    std::thread::id id;
-    int priority = -100;
-    background.Run([&] {
-      id = std::this_thread::get_id();
-      priority = getpriority(PRIO_PROCESS, 0);
+  // The thread of this number, at the end of a task, begins the next one after `end`, not before.
+  template <typename End>
+  void ExpectWaits(int32_t thread, const End& end) {
+    std::atomic<bool> ended = false;
+    std::thread factorization([&] {
+      solves_.MakeWay(thread);
+      EXPECT_TRUE(ended);
     });
-    EXPECT_NE(id, std::this_thread::get_id());
-    EXPECT_EQ(priority, std::min(19, mine + 10));
+    EXPECT_TRUE(Eventually([&] { return solves_.pausing() == 1; }));
+    ended = true;
+    end();
+    factorization.join();
   }
-  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), mine);
+
+  cpu::PendingSolves solves_{kThreads, absl::InfiniteDuration()};
+};
+
+TEST_F(PendingSolvesTest, AThreadBeginsItsNextTaskOnceNoCallerWaits) {
+  solves_.MakeWay(0);  // nobody does
+  solves_.Count(2);
+  for (int32_t thread = 1; thread < kThreads; ++thread) solves_.MakeWay(thread);
+  solves_.Count(-1);
+  ExpectWaits(0, [&] { solves_.Count(-1); });
+  solves_.MakeWay(0);
+}
+
+TEST_F(PendingSolvesTest, AsManyThreadsMakeWayAsTheSolveHasAndOneForItsCaller) {
+  for (int32_t thread : {0, 1, 2}) {
+    solves_.Count(1);
+    std::optional<cpu::PendingSolves::Running> running(std::in_place, &solves_, 2);
+    solves_.MakeWay(3);
+    ExpectWaits(thread, [&] {
+      running.reset();
+      solves_.Count(-1);
+    });
+  }
+  const cpu::PendingSolves::Running none(nullptr, kThreads);
+  solves_.MakeWay(0);
+}
+
+TEST_F(PendingSolvesTest, SolvesWithoutEndDoNotStopAFactorization) {
+  cpu::PendingSolves solves(1, absl::Milliseconds(1));
+  solves.Count(1);
+  for (int task = 0; task < 100; ++task) solves.MakeWay(0);
+  solves.Count(-1);
 }
 
 }  // namespace

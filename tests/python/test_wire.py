@@ -31,6 +31,32 @@ def test_a_solve_request_is_the_one_of_protobuf() -> None:
                                    options=options.proto())
 
 
+def lower_columns(blocks: Any) -> bytes:
+    columns = range(blocks.shape[-1])
+    return b"".join(block[j:, j].tobytes() for block in blocks for j in columns)
+
+
+@pytest.mark.parametrize("n", [2, 8, 64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_triangle_that_counts_travels_alone(n: int, order: Any) -> None:
+    D = np.array(np.random.default_rng(n).normal(size=(3, n, n)), order=order)
+    E = np.ones((2, n, n))
+    for lower, counts in ((True, D), (False, D.swapaxes(1, 2))):
+        systems = System(D, E, lower, False)
+        message = pb.FactorRequest.FromString(_wire.factor_request(systems, pb.FactorOptions()))
+        assert message.system[0].diagonal == lower_columns(counts)
+        assert systems.nbytes == len(message.system[0].diagonal) + E.nbytes
+
+
+def test_blocks_without_much_above_their_diagonal_and_large_ones_travel_whole() -> None:
+    for n in (1, 65):
+        D, E = system(3, n)
+        message = pb.FactorRequest.FromString(
+            _wire.factor_request(System(D, E, True, False), pb.FactorOptions()))
+        assert message.spec.diagonal_form == pb.FULL
+        assert message.system[0].diagonal == D.swapaxes(1, 2).tobytes()
+
+
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 24, 72, 100, 10_000])
 @pytest.mark.parametrize("border", [False, True])
 def test_a_stream_has_the_bytes_of_the_message(chunk_bytes: int, border: bool) -> None:
@@ -42,8 +68,9 @@ def test_a_stream_has_the_bytes_of_the_message(chunk_bytes: int, border: bool) -
     assert messages[0].header.spec == whole.spec and messages[0].header.options == whole.options
     sent = b"".join(one.chunk for one in messages[1:])
     assert sent == b"".join(one.diagonal + one.coupling + one.border + one.corner for one in whole.system)
-    # Column-major, of the lower triangle, and of A(i, i+1).
-    assert whole.system[1].diagonal == np.ascontiguousarray(D[1].swapaxes(1, 2)).tobytes()
+    # Column-major, the lower triangle alone, and A(i, i+1).
+    assert whole.spec.diagonal_form == pb.PACKED_LOWER
+    assert whole.system[1].diagonal == lower_columns(D[1])
     assert whole.spec.coupling_form == pb.SUPERDIAGONAL and whole.system[1].coupling == E[1].tobytes()
     assert whole.spec.arrow_size == (2 if border else 0)
     assert whole.system[1].border == (B[1].tobytes() if border else b"")

@@ -67,6 +67,19 @@ TEST_F(SolverCoreFlightsTest, WorkIsFoundByAThreadThatLooksAndByOneThatSleeps) {
   }
 }
 
+TEST_F(SolverCoreFlightsTest, TheDeviceKnowsHowManySolvesAreQueuedOrRun) {
+  StartFlying();
+  EXPECT_EQ(gate_->pending_solves(), 0);
+  PendingSolve first = SolveWith(0);
+  landing_->WaitForDevice();
+  PendingSolve second = SolveWith(1);
+  EXPECT_EQ(gate_->pending_solves(), 2);
+  landing_->Open();
+  ExpectSolves(systems_[0], *first);
+  ExpectSolves(systems_[1], *second);
+  EXPECT_TRUE(Eventually([&] { return gate_->pending_solves() == 0; }));
+}
+
 class InlineTest : public CoreTest {
  protected:
   void StartInline(absl::Duration limit, absl::Duration delay = absl::ZeroDuration()) {
@@ -133,6 +146,18 @@ TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
   EXPECT_FALSE(next->answered());
   gate_->Open();
   ExpectSolves(system_, *next);
+}
+
+TEST_F(InlineTest, AShortFactorToo) {
+  StartInline(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([&] {
+    server::SetMayWorkHere(true);
+    const PendingFactor factor = Factor({system_});
+    server::SetMayWorkHere(false);
+    const bool answered = factor->answered();
+    EXPECT_TRUE(factor->Wait().ok());
+    return answered;
+  }));
 }
 
 TEST_F(InlineTest, ALongOneIsNot) {

@@ -96,6 +96,15 @@ class Gate {
     absl::MutexLock lock(&mutex_);
     ++factorizations_;
   }
+  // Of both gates the one before solves counts them.
+  void CountPendingSolves(int32_t change) {
+    absl::MutexLock lock(&mutex_);
+    pending_solves_ += change;
+  }
+  int32_t pending_solves() const {
+    absl::MutexLock lock(&mutex_);
+    return pending_solves_;
+  }
   absl::Status Step(const char* name) {
     absl::MutexLock lock(&mutex_);
     if (left_-- > 0) return absl::OkStatus();
@@ -111,6 +120,7 @@ class Gate {
   int64_t passes_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   int64_t passes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t factorizations_ ABSL_GUARDED_BY(mutex_) = 0;
+  int32_t pending_solves_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t pools_left_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
@@ -159,6 +169,10 @@ class HookedBackend : public Backend {
       flights_[{track, next_mark_}].push_back({shape, {columns.begin(), columns.end()}});
       return absl::OkStatus();
     });
+  }
+  void CountPendingSolves(int32_t change) override {
+    solve_gate_->CountPendingSolves(change);
+    inner_->CountPendingSolves(change);
   }
   std::shared_ptr<MemoryPool> host_memory() override { return inner_->host_memory(); }
   absl::StatusOr<int64_t> Mark(Track track) override {

@@ -6,6 +6,7 @@ On the wire blocks are column-major; see proto/blockd/v1/blockd.proto.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, Iterator, NamedTuple, Optional
 
@@ -18,6 +19,7 @@ Array = npt.NDArray[Any]
 
 LARGEST_BLOCK = 32768
 _LARGEST_BORDER = 1024
+_LARGEST_PACKED = 64  # rows of a diagonal block of which the lower triangle alone travels
 
 
 def as_real_array(name: str, value: Any) -> Array:
@@ -93,7 +95,8 @@ class System:
 
     `parts` are views whose elements in C order are the wire's: diagonal blocks (K, N, n, n),
     couplings (K, N-1, n, n), and, if there is a border, its rows (K, p, N, n) and its corner
-    (K, 1, p, p). Nothing was copied or converted yet; `pieces` does that a chunk at a time.
+    (K, 1, p, p). Of a `packed` system's diagonal blocks only the lower triangle is on the wire.
+    Nothing was copied or converted yet; `pieces` does that a chunk at a time.
     """
 
     def __init__(self, diagonal: Any, coupling: Any, lower: bool, check_symmetric: bool,
@@ -124,6 +127,7 @@ class System:
             raise invalid("E", f"of shape {shape}",
                           f"the couplings A(i+1, i): {expected[not self.batched:]}")
         self.count, self.num_blocks, self.block_size = count, num_blocks, size
+        self.packed = 1 < size <= _LARGEST_PACKED
         self.padding = diagonal.padding if isinstance(diagonal, PaddedBlocks) else 0
         bordering = self._bordering(border, corner)
         self.arrow_size = bordering[0].shape[1] if bordering else 0
@@ -187,7 +191,10 @@ class System:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.size for part in self.parts) * self.dtype.itemsize
+        scalars = sum(part.size for part in self.parts)
+        if self.packed:
+            scalars -= self.count * self.num_blocks * math.comb(self.block_size, 2)
+        return scalars * self.dtype.itemsize
 
     def copy(self) -> "System":
         """One that later changes of the caller's arrays do not reach."""
@@ -198,13 +205,42 @@ class System:
 
     def data(self, system: int) -> "list[Array]":
         """The parts of one system, as the wire has them."""
-        return [np.ascontiguousarray(part[system], self.dtype) for part in self.parts]
+        parts = [part[system] for part in self.parts]
+        if self.packed:
+            parts[0] = _lower_triangles(parts[0])
+        return [np.ascontiguousarray(part, self.dtype) for part in parts]
 
     def pieces(self, chunk_bytes: int) -> Iterator[Array]:
         """All scalars in the order of the wire, some `chunk_bytes` at a time."""
         for system in range(self.count):
-            for part in self.parts:
-                yield from pieces(part[system], self.dtype, chunk_bytes)
+            diagonal, *others = [part[system] for part in self.parts]
+            together = len(diagonal)
+            if self.packed:
+                together = max(1, chunk_bytes // (diagonal[0].size * self.dtype.itemsize))
+            for i in range(0, len(diagonal), together):
+                blocks = diagonal[i:i + together]
+                yield from pieces(_lower_triangles(blocks) if self.packed else blocks, self.dtype,
+                                  chunk_bytes)
+            for part in others:
+                yield from pieces(part, self.dtype, chunk_bytes)
+
+
+@functools.lru_cache(maxsize=None)
+def _triangle(size: int, column_stride: int, row_stride: int) -> Array:
+    """Where the lower triangle's elements lie in a block, column after column."""
+    columns, rows = np.triu_indices(size)
+    places: Array = columns * column_stride + rows * row_stride
+    return places
+
+
+def _lower_triangles(blocks: Array) -> Array:
+    """Blocks (N, column, row) without what is above their diagonals: (N, n(n+1)/2, 1)."""
+    count, size, _ = blocks.shape
+    if abs(blocks.strides[1]) < abs(blocks.strides[2]):
+        found = blocks.swapaxes(1, 2).reshape(count, -1).take(_triangle(size, 1, size), 1)
+    else:
+        found = blocks.reshape(count, -1).take(_triangle(size, size, 1), 1)
+    return found[..., np.newaxis]
 
 
 def pieces(blocks: Array, dtype: "np.dtype[Any]", chunk_bytes: int) -> Iterator[Array]:

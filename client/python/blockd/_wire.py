@@ -117,7 +117,8 @@ def nonsense(what: str) -> errors.BlockdError:
 def spec_of(system: System) -> pb.SystemSpec:
     return pb.SystemSpec(
         num_blocks=system.num_blocks, block_size=system.block_size,
-        scalar=pb.FLOAT32 if system.dtype.itemsize == 4 else pb.FLOAT64, diagonal_form=pb.FULL,
+        scalar=pb.FLOAT32 if system.dtype.itemsize == 4 else pb.FLOAT64,
+        diagonal_form=pb.PACKED_LOWER if system.packed else pb.FULL,
         coupling_form=pb.SUPERDIAGONAL if system.superdiagonal else pb.SUBDIAGONAL,
         arrow_size=system.arrow_size)
 

@@ -35,7 +35,7 @@ __all__ = ["AsyncClient", "AsyncHandle", "AsyncSession", "connect"]
 
 def connect(target: Optional[str] = None, *, tls: "Union[bool, Tls]" = False,
             token: Optional[str] = None, caller: Optional[str] = None, timeout: float = 60.0,
-            retry: Optional[Retry] = None, stream_threshold_bytes: int = 2 << 20,
+            retry: Optional[Retry] = None, stream_threshold_bytes: int = 4 << 20,
             chunk_bytes: int = 1 << 20) -> "AsyncClient":
     """As `blockd.connect`. To be called, and used, in one running event loop: else ConfigurationError."""
     return AsyncClient(connect_options(target, tls, token, caller, timeout, retry,

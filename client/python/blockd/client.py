@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from blockd import _factor, _inverse, _operations, _smooth, _solve, errors, results
+from blockd import _channel, _factor, _inverse, _operations, _smooth, _solve, errors, results
 from blockd._arrays import System
 from blockd._calls import Core, Unique
 from blockd._factorization import Factorization
@@ -29,6 +29,7 @@ def connect_options(target: Optional[str], tls: "Union[bool, Tls]", token: Optio
     """What both clients make of the arguments of connect()."""
     if target is None:
         target = os.environ.get("BLOCKD_SERVER") or DEFAULT_TARGET
+    _channel.keep_freed_memory()
     security = (Tls() if tls else None) if isinstance(tls, bool) else tls
     return ConnectOptions(target, security, token,
                           caller or os.environ.get("BLOCKD_CALLER") or None, timeout,
@@ -37,7 +38,7 @@ def connect_options(target: Optional[str], tls: "Union[bool, Tls]", token: Optio
 
 def connect(target: Optional[str] = None, *, tls: "Union[bool, Tls]" = False,
             token: Optional[str] = None, caller: Optional[str] = None, timeout: float = 60.0,
-            retry: Optional[Retry] = None, stream_threshold_bytes: int = 2 << 20,
+            retry: Optional[Retry] = None, stream_threshold_bytes: int = 4 << 20,
             chunk_bytes: int = 1 << 20) -> "Client":
     """A client of the server at `target`. Does not wait for it; the first call does.
 

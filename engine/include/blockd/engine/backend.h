@@ -222,6 +222,9 @@ class Backend {
   virtual absl::StatusOr<std::vector<FactorReport>> Factor(const FactorBatch& batch,
                                                            absl::FunctionRef<bool()> wanted) = 0;
 
+  // So many more, or fewer, wait for a solve on its own track: factorizations that need the same
+  // processors may pause meanwhile. From any thread.
+  virtual void CountPendingSolves(int32_t /*change*/) {}
   // Solves: forward through the levels, base last, then backward, base first; or one of the two
   // alone. Asynchronous. CANCELLED once `wanted` says no, as Factor.
   virtual absl::Status Solve(Track track, const SolveBatch& batch,
