@@ -173,7 +173,7 @@ std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field,
     } else if (!part.is_chunk && field == chunk_field &&
                type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       int length;
-      if (!in.ReadVarintSizeAsInt(&length)) return std::nullopt;
+      if (!ReadLength(&in, &length)) return std::nullopt;
       part.is_chunk = true;
       part.chunk_bytes = length;
       if (!TakePieces(&in, length, &part.pieces)) return std::nullopt;

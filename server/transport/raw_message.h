@@ -92,6 +92,12 @@ inline uint32_t ReadTag(google::protobuf::io::CodedInputStream* in) {
   const uint32_t tag = in->ReadTag();
   return in->CurrentPosition() - before > kMaxTagBytes ? 0 : tag;
 }
+// The length of a field. False for what the parser does not take: one of more than 5 bytes too.
+inline bool ReadLength(google::protobuf::io::CodedInputStream* in, int* length) {
+  constexpr int kMaxLengthBytes = 5;
+  const int before = in->CurrentPosition();
+  return in->ReadVarintSizeAsInt(length) && in->CurrentPosition() - before <= kMaxLengthBytes;
+}
 // Takes the next `length` bytes of `in` as pieces of memory that they already lie in.
 bool TakePieces(google::protobuf::io::CodedInputStream* in, int64_t length,
                 std::vector<std::span<const std::byte>>* pieces);

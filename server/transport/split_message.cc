@@ -35,7 +35,7 @@ class Splitter {
         continue;
       }
       int length;
-      if (!in_->ReadVarintSizeAsInt(&length)) return false;
+      if (!ReadLength(in_, &length)) return false;
       const auto& [outers, field, other, whole] = nested;
       const bool outer = std::find(outers.begin(), outers.end(), number) != outers.end();
       if ((outer || number == other || number == whole) && number != message_.part) {
@@ -102,7 +102,7 @@ class Splitter {
         return Count(sizeof(uint32_t)) && CopyFixed(tag, sizeof(uint32_t), rest);
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
         int length;
-        if (!in_->ReadVarintSizeAsInt(&length)) return false;
+        if (!ReadLength(in_, &length)) return false;
         if (!Count(in_->CurrentPosition() - before + int64_t{length})) return false;
         Append({tag, static_cast<uint64_t>(length)}, rest);
         return CopyRaw(length, rest);

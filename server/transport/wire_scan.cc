@@ -191,7 +191,7 @@ class Scanner {
       return Skip(wire_type);
     }
     int length;
-    if (!in_->ReadVarintSizeAsInt(&length)) return false;
+    if (!ReadLength(in_, &length)) return false;
     if (field.kind == Field::Kind::kNumber) return Packed(field, length, count);
     if (field.repeated) bytes_ += kGrowth * static_cast<int64_t>(sizeof(void*));
     ++*count;
@@ -277,7 +277,7 @@ class Scanner {
     const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
     if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       int length;
-      if (!in_->ReadVarintSizeAsInt(&length)) return false;
+      if (!ReadLength(in_, &length)) return false;
       bytes_ += StringBytes(length);
       return in_->Skip(length);
     }
@@ -365,7 +365,7 @@ class KnownCopier {
       case WireFormatLite::WIRETYPE_FIXED32:
         return CopyRaw(sizeof(uint32_t));
       default:
-        if (!in_->ReadVarintSizeAsInt(&length)) return false;
+        if (!ReadLength(in_, &length)) return false;
         if (field.kind == Field::Kind::kMessage) return CopyMessage(*field.type, length);
         Append(static_cast<uint64_t>(length));
         return CopyRaw(length);

@@ -239,10 +239,11 @@ TEST(WireScanTest, AMessageThatComesInPartsHasOneLimit) {
 
 TEST(WireScanTest, RefusesWhatTheParserRefuses) {
   const std::string refused[] = {
-      {"\x0a\x04\x32\x06\x08\x01", 6},     // longer than the message that it is in
-      {"\x02\x00", 2},                     // a field 0
-      "\x8a\x80\x80\x80\x80\x80",          // a tag of more than 5 bytes
-      "\x0a\x06\x32\x04\x1a\x02\x01\x80",  // a packed number without an end
+      {"\x0a\x04\x32\x06\x08\x01", 6},      // longer than the message that it is in
+      {"\x02\x00", 2},                      // a field 0
+      "\x8a\x80\x80\x80\x80\x80",           // a tag of more than 5 bytes
+      {"\x0a\x80\x80\x80\x80\x80\x00", 7},  // a length of as many
+      "\x0a\x06\x32\x04\x1a\x02\x01\x80",   // a packed number without an end
       "\x0a\x0f\x32\x0d\x1a\x0b" + std::string(10, '\x80') + "\x01",  // one of 11 bytes
   };
   for (const std::string& bytes : refused) {
