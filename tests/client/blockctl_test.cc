@@ -352,7 +352,7 @@ TEST_F(BlockctlTest, MetricsAreFetchedAndWhoAnswersOtherwiseIsSaid) {
   EXPECT_EQ(FetchMetrics(target()).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(BlockctlTest, TheExampleOfTheReadmeRuns) {
+TEST_F(BlockctlTest, TheExampleOfTheClientRuns) {
   const Outcome outcome = RunProgram(MPC_LOOP_PROGRAM, {target()});
   EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("state after 100 ticks"));
