@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and tests blockd.
 #
-#   tests/run.sh [all | lint | release | router | kube | python | asan | fuzz | tsan | tidy | cuda | hip | images]...
+#   tests/run.sh [all | lint | release | router | kube | python | readme | asan | fuzz | tsan | tidy | cuda | hip | images]...
 #
 #   lint     formatting, the dependency rule, sizes, shell scripts; seconds
 #   release  everything, optimised
@@ -9,6 +9,7 @@
 #   kube     the Kubernetes manifests and the alerts: rendered, validated, and the router run with its
 #            rendered configuration; less than a minute
 #   python   the Python client: wheel and source archive, types, tests and examples against a server; a minute
+#   readme   the code of every README in order, as a newcomer pastes it, against the release build; a minute
 #   asan     everything, with the address and undefined behaviour sanitizers
 #   fuzz     each fuzz target for 20 s, with the same sanitizers; needs Clang
 #   tsan     the core, the server and the client over sockets, and the engine's tests with threads,
@@ -114,6 +115,16 @@ python() {
   return "$status"
 }
 
+readme() {
+  local log="$build/readme.run.log" status=0
+  deploy/install_packages.sh python
+  build_preset release blockd blockctl
+  say "readme: run"
+  /usr/bin/python3 -B tests/readme/run.py "$build/release" "$build/readme" 2>&1 | tee "$log" || status=$?
+  { echo "readme:"; grep '^readme: ' "$log"; } >>"$summary"
+  return "$status"
+}
+
 asan() {
   build_preset asan
   test_dir asan
@@ -180,7 +191,7 @@ tell_failure() {
 all() {
   local part failed=()
   : >"$summary"
-  for part in lint release router kube python asan tsan tidy fuzz cuda hip; do
+  for part in lint release router kube python readme asan tsan tidy fuzz cuda hip; do
     # A process of its own, so that the first failing command ends the part and not the others.
     TIMEFORMAT="$part: %R s, of the processors %U s and of the system %S s"
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
@@ -200,9 +211,9 @@ parts=("$@")
 if ((${#parts[@]} == 0)); then parts=(all); fi
 for part in "${parts[@]}"; do
   case "$part" in
-    all | lint | release | router | kube | python | asan | fuzz | tsan | tidy | cuda | hip | images) ;;
+    all | lint | release | router | kube | python | readme | asan | fuzz | tsan | tidy | cuda | hip | images) ;;
     *)
-      echo "unknown part '$part'; there are: all lint release router kube python asan fuzz tsan tidy cuda hip images" >&2
+      echo "unknown part '$part'; there are: all lint release router kube python readme asan fuzz tsan tidy cuda hip images" >&2
       exit 2
       ;;
   esac

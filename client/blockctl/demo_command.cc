@@ -1,6 +1,7 @@
 // blockctl demo
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -154,7 +155,11 @@ absl::Status SeriesStep(const client::SolverClient& client, const Series& series
     story.Say(absl::StrFormat("  %.0f  %5.0f  %14.4f  %15.2f\n", yearly.YearOf(t), yearly.values[t],
                               yearly.level[t], 2 * yearly.deviation[t]));
   }
-  const std::string folder = absl::GetFlag(FLAGS_out).empty() ? "." : absl::GetFlag(FLAGS_out);
+  const std::string folder = absl::GetFlag(FLAGS_out);
+  if (folder.empty()) {
+    story.Say("  --out=FOLDER draws it and writes all numbers\n\n");
+    return absl::OkStatus();
+  }
   const std::string path = absl::StrCat(folder, "/", series.key);
   absl::Status status = WriteFile(path + ".svg", {SvgPlot(*drawn)});
   if (status.ok()) status = WriteFile(path + ".csv", {CsvTable(*drawn)});
@@ -234,12 +239,21 @@ absl::Status KalmanStep(const client::SolverClient& client, Story& story,
   return status;
 }
 
-absl::Status ShowServer(const client::SolverClient& client, Story& story) {
-  story.Say("4. What the server holds (blockctl list), and some of its metrics\n\n");
-  const absl::StatusOr<std::vector<v1::FactorizationInfo>> held = client.List();
-  if (!held.ok()) return held.status();
-  story.Say(HandleTable(*held) + "\n");
-  story.json().Field("factorizations", held->size());
+absl::Status ShowServer(const client::SolverClient& client,
+                        std::initializer_list<const client::FactorHandle*> handles, Story& story) {
+  story.Say("4. What the server holds for this demo, and some of its metrics\n\n");
+  int64_t held = 0;
+  story.Say(HandleHeading());
+  for (const client::FactorHandle* handle : handles) {
+    std::string route = handle->get().route;
+    const absl::StatusOr<v1::FactorizationInfo> info = client.Get(handle->get().handle, &route);
+    if (absl::IsNotFound(info.status())) continue;  // evicted for others
+    if (!info.ok()) return info.status();
+    story.Say(HandleLine(*info, route));
+    ++held;
+  }
+  story.Say("\n");
+  story.json().Field("factorizations", held);
   const std::string address = absl::GetFlag(FLAGS_metrics);
   if (address.empty()) return absl::OkStatus();
   const absl::StatusOr<std::string> page = FetchMetrics(address);
@@ -266,7 +280,7 @@ absl::Status RunDemo(const std::vector<std::string>& arguments) {
     status = SeriesStep(*client, Nile(), story, nile);
     if (status.ok()) status = SeriesStep(*client, MaunaLoa(), story, co2);
     if (status.ok()) status = KalmanStep(*client, story, kalman);
-    if (status.ok()) status = ShowServer(*client, story);
+    if (status.ok()) status = ShowServer(*client, {&nile, &co2, &kalman}, story);
   }
   client->AwaitReleases(absl::Seconds(5));
   if (!status.ok()) return status;
@@ -281,8 +295,8 @@ Command DemoCommand() {
   return {"demo",
           "",
           "Smooth two real series and a large Kalman problem, with times",
-          "Everything goes through gRPC to --server. Writes nile.svg, nile.csv, co2.svg and\n"
-          "co2.csv to --out, or to the current folder.\n",
+          "Everything goes through gRPC to --server. With --out it writes nile.svg, nile.csv,\n"
+          "co2.svg and co2.csv to that folder; without it, no files.\n",
           {"metrics", "out"},
           RunDemo};
 }

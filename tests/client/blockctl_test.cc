@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -311,6 +312,23 @@ TEST_F(BlockctlTest, TheDemoRuns) {
   EXPECT_THAT(row("1970"), HasSubstr("1970,740,798.37"));
 }
 
+TEST_F(BlockctlTest, TheDemoWritesNoFileUnaskedAndShowsItsOwnHandlesAlone) {
+  const client::SolverClient client = Connect();
+  const double one[] = {1};
+  const auto factored = client.Factor(client::MakeSystemView(1, 1, one, one));
+  ASSERT_TRUE(factored.ok());
+  const std::string other = HandleText(factored->handle.get().handle);
+  ASSERT_THAT(Run({"list"}).out, HasSubstr(other));  // of the same tenant
+  const Outcome demo = RunProgram(
+      "/bin/bash", {"-c", absl::StrCat("cd ", folder_.path(), " && exec " BLOCKCTL_PROGRAM,
+                                       " --server=", target(), " demo --metrics=")});
+  EXPECT_EQ(demo.exit_status, 0) << demo.err;
+  EXPECT_THAT(demo.out, HasSubstr("--out=FOLDER"));
+  EXPECT_THAT(demo.out, Not(HasSubstr(other)));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  EXPECT_EQ(client.List()->size(), 1);  // the demo released what was its own, and nothing else
+}
+
 TEST_F(BlockctlTest, TheDemoAsJsonIsOneObject) {
   const Outcome demo = Run({"demo", "--metrics=", "--out=" + folder_.path(), "--json"});
   EXPECT_EQ(demo.exit_status, 0) << demo.err;
@@ -334,7 +352,7 @@ TEST_F(BlockctlTest, MetricsAreFetchedAndWhoAnswersOtherwiseIsSaid) {
   EXPECT_EQ(FetchMetrics(target()).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(BlockctlTest, TheExampleOfTheReadmeRuns) {
+TEST_F(BlockctlTest, TheExampleOfTheClientRuns) {
   const Outcome outcome = RunProgram(MPC_LOOP_PROGRAM, {target()});
   EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("state after 100 ticks"));

@@ -27,6 +27,6 @@ mypy() {
 }
 mypy client/python/blockd
 # As a user's own code is checked: against the package that was installed.
-mypy tests/python client/python/examples
+mypy tests/python tests/readme client/python/examples
 
 "$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 tests/python
