@@ -78,7 +78,7 @@ absl::Status Lane::Push(TaskPtr& task) {
       const Ticket& ticket = task->ticket();
       const absl::Duration predicted =
           absl::Seconds((scheduler_.SecondsBefore(ticket) + ticket.seconds) * correction_ +
-                        RunningSecondsLocked(now));
+                        RunningSecondsLocked(now, correction_));
       const absl::Duration left = deadline - now;
       if (predicted * std::min(kSurely, fastest_ / correction_) > left) {
         return DeadlineUnreachableError({.predicted = predicted, .left = left});
@@ -106,18 +106,18 @@ bool Lane::RunsInlineLocked(absl::Time now) const {
              max_inline_;
 }
 
-double Lane::RunningSecondsLocked(absl::Time now) const {
+double Lane::RunningSecondsLocked(absl::Time now, double stretch) const {
   if (flights_.empty()) return 0;
   double seconds = 0;
   for (const auto& flight : flights_) seconds += flight->seconds;
   const absl::Time since = std::max(flights_.front()->started, last_end_);
-  return std::max(seconds * correction_ - absl::ToDoubleSeconds(now - since), 0.0);
+  return std::max(seconds * stretch - absl::ToDoubleSeconds(now - since), 0.0);
 }
 
 absl::Duration Lane::Backlog() const {
   const absl::Time now = clock_->Now();
   absl::MutexLock lock(&mutex_);
-  return absl::Seconds(scheduler_.seconds() * correction_ + RunningSecondsLocked(now));
+  return absl::Seconds(scheduler_.seconds() * correction_ + RunningSecondsLocked(now, correction_));
 }
 
 int64_t Lane::size(WorkKind kind) const {
@@ -219,8 +219,11 @@ void Lane::Loop() {
 }
 
 Lane::Flight* Lane::TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended) {
-  std::vector<WorkPtr> works = scheduler_.Take(
-      now, flush_, ended, {.stretch = correction_, .busy_seconds = RunningSecondsLocked(now)});
+  std::vector<WorkPtr> works =
+      scheduler_.Take(now, flush_, ended,
+                      {.stretch = correction_,
+                       .least_stretch = fastest_,
+                       .busy_seconds = RunningSecondsLocked(now, fastest_)});
   if (works.empty()) return nullptr;
   auto flight = std::make_unique<Flight>();
   flight->batch.reserve(works.size());

@@ -110,7 +110,8 @@ class Lane {
   // All of it is answered.
   void End(Flight* flight);
   static void Answer(std::vector<EndedWork> ended);
-  double RunningSecondsLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double RunningSecondsLocked(absl::Time now, double stretch) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration max_inline_;
   Clock* const clock_;

@@ -8,8 +8,8 @@
 // over its weight (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996): in INTERACTIVE
 // and BULK the tenant with the least goes first, with its oldest work. In REALTIME the earliest
 // deadline goes first, of the tenants that are not ahead of the least by more than kAhead. Work
-// that would be late, as predicted, goes after work that would not: under overload, running what is
-// late makes the next one late too.
+// that would be late even at the pace of the fastest of late goes after work that would not:
+// under overload, running what is late makes the next one late too.
 //
 // Batches. With the work that was chosen goes what is compatible (BatchKey) of the same class,
 // whoever asks, within limits; each tenant is charged for its own. Where several tenants have asked
@@ -110,8 +110,9 @@ struct SchedulerLimits {
 
 // How the device keeps up with the predictions.
 struct Pace {
-  double stretch = 1;       // how long work takes, over what is predicted
-  double busy_seconds = 0;  // until it has done what it was given
+  double stretch = 1;        // how long work takes, over what is predicted
+  double least_stretch = 1;  // and the fastest of late
+  double busy_seconds = 0;   // until it has done what it was given, at the fastest
 };
 
 struct EndedWork {
@@ -213,10 +214,12 @@ class Scheduler {
     absl::Time now;
     bool flush;
     Pace pace;
-    // Whether work that ends after so many predicted seconds would be late.
+    // Whether work that ends after so many predicted seconds would be late even at the fastest:
+    // what might be met is not put off for a prediction that is too long.
     bool IsTooLate(const Ticket& ticket, double seconds) const {
       return ticket.priority == PriorityClass::kRealtime &&
-             now + absl::Seconds(pace.busy_seconds + seconds * pace.stretch) > ticket.deadline;
+             now + absl::Seconds(pace.busy_seconds + seconds * pace.least_stretch) >
+                 ticket.deadline;
     }
     bool IsHopeless(const Work& work) const {
       return IsTooLate(work.ticket_, work.ticket_.seconds);

@@ -219,7 +219,7 @@ class Bench {
       if (pair.by_arrival < 0.05) {
         load *= pair.by_arrival < 0.02 ? 1.06 : 1.02;
       } else if (pair.by_arrival > 0.2) {
-        load *= pair.by_arrival > 0.4 ? 0.94 : 0.98;
+        load *= pair.by_arrival > 0.6 ? 0.85 : pair.by_arrival > 0.4 ? 0.94 : 0.98;
       } else {
         pairs.push_back(pair);
       }

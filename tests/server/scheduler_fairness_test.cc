@@ -282,8 +282,8 @@ TEST(SchedulerDeadlineTest, WorkThatWouldBeLateGoesAfterWorkThatWouldNot) {
   };
   // The first ends in time after 10 ms only if the device is free and as fast as predicted.
   EXPECT_EQ(take({.busy_seconds = 3e-3}), 1);
-  EXPECT_EQ(take({.stretch = 1.5}), 2);
-  EXPECT_EQ(take({.stretch = 1.5}), 0);  // nothing else is there
+  EXPECT_EQ(take({.least_stretch = 1.5}), 2);
+  EXPECT_EQ(take({.least_stretch = 1.5}), 0);  // nothing else is there
   EXPECT_TRUE(ended.empty());
 }
 
