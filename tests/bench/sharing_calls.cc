@@ -325,7 +325,7 @@ void ReleaseFlood(const Place& place, Progress& progress) {
 // Varints of a field that no message has: for each two bytes the server remembers many.
 grpc::ByteBuffer UnknownFields() {
   std::string fields;
-  while (fields.size() < 16 * kMiB) fields += std::string("\x78\x00", 2);
+  while (fields.size() < 3 * kMiB) fields += std::string("\x78\x00", 2);
   return BufferOf(fields);
 }
 
@@ -389,10 +389,10 @@ const std::vector<Abuse>& CallAbuses() {
 
 const std::vector<Abuse>& MessageAbuses() {
   static const auto& all = *new std::vector<Abuse>{
-      {{"unknown_fields", "SolveMany and SolveStream of 16 MiB of short unknown fields"},
-       2,
+      {{"unknown_fields", "SolveMany and SolveStream of 3 MiB of short unknown fields"},
+       8,
        UnknownFieldCalls<3'600'000>},
-      {{"unknown_cancelled", "the same, cancelled after 30 ms"}, 2, UnknownFieldCalls<30>},
+      {{"unknown_cancelled", "the same, cancelled after 30 ms"}, 8, UnknownFieldCalls<30>},
   };
   return all;
 }
