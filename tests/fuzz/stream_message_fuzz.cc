@@ -124,7 +124,7 @@ void CompareFactorStream(const std::string& bytes, size_t slice_bytes) {
 // repeated until it is long: parts of a message one after another are a message.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace blockd::server;
-  constexpr size_t kRepeated = 0xfe, kLongBytes = 48 << 10;
+  constexpr size_t kRepeated = 0xfe, kLongBytes = 8 << 10;
   if (size < 1) return 0;
   const std::string message(reinterpret_cast<const char*>(data + 1), size - 1);
   std::string bytes = message;
