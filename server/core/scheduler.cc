@@ -231,7 +231,9 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
                           seconds + ticket.marginal_seconds <= most_seconds;
         const bool is_over = IsLate(ticket, now);
         if (!fits && !is_over) break;
-        if (in_time && !is_over) {
+        // Where it takes little longer for more, a short batch makes all that wait later.
+        const bool grows = 2 * ticket.marginal_seconds < ticket.seconds;
+        if (in_time && !is_over && !grows) {
           const double grown = seconds + ticket.marginal_seconds;
           if (at.IsTooLate(batch[0]->ticket_, grown)) break;
           if (at.IsTooLate(ticket, grown)) continue;
