@@ -195,6 +195,10 @@ void Scheduler::Earn(PriorityClass priority, double seconds) {
   }
 }
 
+// The part of its own time by which work lengthens a batch. From here on a batch saves nothing, and
+// may end before its first deadline. Below, short batches would make all that waits later.
+constexpr double kNoSaving = 0.9;
+
 std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<EndedWork>* ended,
                                      const Pace& pace) {
   const Moment at = {now, flush, pace};
@@ -231,9 +235,7 @@ std::vector<WorkPtr> Scheduler::Take(absl::Time now, bool flush, std::vector<End
                           seconds + ticket.marginal_seconds <= most_seconds;
         const bool is_over = IsLate(ticket, now);
         if (!fits && !is_over) break;
-        // Where it takes little longer for more, a short batch makes all that wait later.
-        const bool grows = 2 * ticket.marginal_seconds < ticket.seconds;
-        if (in_time && !is_over && !grows) {
+        if (in_time && !is_over && ticket.marginal_seconds >= kNoSaving * ticket.seconds) {
           const double grown = seconds + ticket.marginal_seconds;
           if (at.IsTooLate(batch[0]->ticket_, grown)) break;
           if (at.IsTooLate(ticket, grown)) continue;

@@ -15,8 +15,7 @@
 // whoever asks, within limits; each tenant is charged for its own. Where several tenants have asked
 // for something within the last second, a batch is also limited in predicted seconds, so that
 // nobody waits for long: what it holds beyond the first is then short. A REALTIME batch does not
-// grow past the deadline of its first work, unless more work costs it less than half of what that
-// would cost alone.
+// grow past the deadline of its first work, where work in a batch takes as long as alone.
 //
 // A batch closes when it is full by count, items or bytes, when its oldest work has waited for the
 // longest delay, or when half of the time that one of its works had when it came is over, so that

@@ -67,7 +67,7 @@ def draw(index: int, random: Any) -> tuple[str, Any, Any]:
     t = np.arange(n) / n if index % 2 else np.sort(random.random(n))
     block = family(t, 10.0 ** random.uniform(-1.5, 1), random)
     if family is not hilbert:
-        block = block + 10.0 ** random.uniform(-16, -8) * np.eye(len(block))
+        block = block + 10.0 ** random.uniform(-15, -8) * np.eye(len(block))
     block = (block + block.T) / 2
     blocks = 3 if n <= 17 and index % 3 == 0 else 1
     return family.__name__, np.repeat(block[None], blocks, 0), np.repeat(-0.3 * block[None], blocks - 1, 0)
