@@ -27,14 +27,6 @@ void Nap(int milliseconds) { std::this_thread::sleep_for(std::chrono::millisecon
 // As one of the first two tenants, which have no rate of requests.
 const Tenant& One() { return Tenants()[0]; }
 
-std::unique_ptr<v1::Solver::Stub> Connect(int port) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // what is not read stays on the server
-  return v1::Solver::NewStub(grpc::CreateCustomChannel(
-      absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments));
-}
-
 std::string Factor(v1::Solver::Stub& stub, const System& system, int lease_seconds) {
   v1::FactorRequest request;
   *request.mutable_spec() = system.spec;
@@ -61,6 +53,14 @@ v1::SolveStreamRequest LargeRequest(const std::string& handle) {
 }
 
 }  // namespace
+
+std::unique_ptr<v1::Solver::Stub> Connect(int port) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // what is not read stays on the server
+  return v1::Solver::NewStub(grpc::CreateCustomChannel(
+      absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments));
+}
 
 Faults::Faults(int port, Tally* tally) : port_(port), tally_(tally) {
   threads_.emplace_back([this] { KillClients(); });

@@ -4,13 +4,18 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "blockd/v1/blockd.grpc.pb.h"
 #include "tests/soak/tally.h"
 
 namespace blockd::soak {
+
+// On a connection of its own, which ends with the stub.
+std::unique_ptr<v1::Solver::Stub> Connect(int port);
 
 // Breaks clients from its making until Stop. Its processes are this program with --client.
 class Faults {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "blockd/v1/blockd.grpc.pb.h"
 #include "tests/integration/hostile_calls.h"
 #include "tests/integration/raw_http2.h"
+#include "tests/soak/faults.h"
 #include "tests/soak/tenant.h"
 #include "tests/support/eventually.h"
 
@@ -34,7 +34,7 @@ grpc::Status StatusOf(int code) {
 }  // namespace
 
 Strangers::Strangers(int port, Tally* tally)
-    : port_(port), tally_(tally), thread_([this] { Attack(); }) {}
+    : port_(port), tally_(tally), stub_(Connect(port)), thread_([this] { Attack(); }) {}
 
 void Strangers::Stop() {
   stop_ = true;
@@ -102,15 +102,13 @@ void Strangers::SendShortFields(bool cancels) {
   v1::SolveManyRequest request;
   auto* const fields = request.GetReflection()->MutableUnknownFields(&request);
   for (int i = 0; i < kShortFields; ++i) fields->AddVarint(15, 0);
-  const auto stub = v1::Solver::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   if (cancels)
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(5));
   SayWho(Tenants()[0], &context);
   v1::SolveManyReply reply;
   tally_->Add(cancels ? "SolveMany of short fields, cancelled" : "SolveMany of short fields",
-              stub->SolveMany(&context, request, &reply), {INVALID_ARGUMENT, DEADLINE_EXCEEDED});
+              stub_->SolveMany(&context, request, &reply), {INVALID_ARGUMENT, DEADLINE_EXCEEDED});
 }
 
 }  // namespace blockd::soak

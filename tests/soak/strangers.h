@@ -4,10 +4,11 @@
 #define BLOCKD_TESTS_SOAK_STRANGERS_H_
 
 #include <atomic>
-#include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 
+#include "blockd/v1/blockd.grpc.pb.h"
 #include "tests/soak/tally.h"
 
 namespace blockd::soak {
@@ -31,6 +32,7 @@ class Strangers {
 
   const int port_;
   Tally* const tally_;
+  const std::unique_ptr<v1::Solver::Stub> stub_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
