@@ -331,7 +331,7 @@ grpc::ByteBuffer UnknownFields() {
 
 template <int kTimeoutMs>
 void UnknownFieldCalls(const Place& place, Progress& progress) {
-  constexpr std::chrono::milliseconds timeout(kTimeoutMs);
+  const std::chrono::milliseconds timeout(kTimeoutMs);
   const auto channel = Connect(place);
   const grpc::ByteBuffer message = UnknownFields();
   const bool streams = progress.threads_started++ % 2 == 1;
