@@ -35,7 +35,7 @@ void PendingSolves::Wake() {
   fewer_.SignalAll();
 }
 
-// What a thread may pause is spent by pauses, and earned by the time between them.
+// A pause spends the time that a thread may pause, and the time between two pauses earns it.
 void PendingSolves::MakeWay(int32_t thread) {
   if (!Want(thread)) return;
   Thread& own = threads_[thread];

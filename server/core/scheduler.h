@@ -214,8 +214,8 @@ class Scheduler {
     absl::Time now;
     bool flush;
     Pace pace;
-    // Whether work that ends after so many predicted seconds would be late even at the fastest:
-    // what might be met is not put off for a prediction that is too long.
+    // True if work that ends after so many predicted seconds would be late even at the fastest:
+    // a prediction that is too long puts off nothing that might be met.
     bool IsTooLate(const Ticket& ticket, double seconds) const {
       return ticket.priority == PriorityClass::kRealtime &&
              now + absl::Seconds(pace.busy_seconds + seconds * pace.least_stretch) >

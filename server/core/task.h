@@ -57,7 +57,7 @@ class Task : public Work {
   absl::Time accepted;
   int64_t requests = 1;  // that it stands for: solves of one message
   bool unfinished = false;
-  // Of a Solve that is queued or runs: factorizations make way for it.
+  // Set while a Solve is queued or runs: factorizations make way for it.
   std::unique_ptr<Backend, EndPendingSolve> pending_on;
 };
 

@@ -29,7 +29,7 @@ namespace {
 // A Factor of fewer bytes is taken by the thread that reads it: to hand it on takes longer.
 constexpr size_t kShortFactorBytes = 128 << 10;
 
-// Whether a message has the field more than once.
+// True if a message has the field more than once.
 bool HasSeveral(const grpc::ByteBuffer& message, int field) {
   using google::protobuf::internal::WireFormatLite;
   MessageReader reader(message);

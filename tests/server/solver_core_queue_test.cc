@@ -59,7 +59,7 @@ TEST_F(SolverCoreQueueTest, ADeadlineEndsARequestInTheQueueWhileTheDeviceIsBusy)
   ExpectSolves(system_, *patient);
 }
 
-// What it refuses could not be done even as fast as the fastest of late, however slow most were.
+// The lane refuses only work that the fastest pace of late would miss, however slow most were.
 TEST_F(SolverCoreQueueTest, ADeadlineIsRefusedOnlyWhereTheFastestWouldMissIt) {
   Start({.solve_gate = true});
   const Handle handle = Held(system_);

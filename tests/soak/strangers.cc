@@ -17,7 +17,6 @@ namespace blockd::soak {
 namespace {
 
 using enum grpc::StatusCode;
-using test::IdleCall;
 using test::RawHttp2;
 
 constexpr char kAddress[] = "127.0.0.2";
@@ -42,10 +41,12 @@ void Strangers::Stop() {
 }
 
 void Strangers::Attack() {
+  const std::string gzip = test::CompressedZeros("gzip", kZeros),
+                    deflate = test::CompressedZeros("deflate", kZeros);
   const std::string long_field = RawHttp2::HeaderField("k", std::string(60 << 10, 'v'));
   while (!stop_) {
-    Compress("gzip");
-    Compress("deflate");
+    SendCompressed("gzip", gzip);
+    SendCompressed("deflate", deflate);
     SendLongMetadata(long_field);
     SendLongMetadata(test::ShortEntries(500));
     Wait();
@@ -55,13 +56,12 @@ void Strangers::Attack() {
   }
 }
 
-void Strangers::Compress(const std::string& encoding) {
+void Strangers::SendCompressed(const std::string& encoding, const std::string& message) {
   RawHttp2 peer(port_, kAddress);
   peer.Greet();
   peer.SendHeaders(
       1, RawHttp2::HeaderBlock("Solve") + RawHttp2::HeaderField("grpc-encoding", encoding));
-  peer.SendMessage(1, test::CompressedZeros(encoding, kZeros), RawHttp2::kEndStream,
-                   /*compressed=*/true);
+  peer.SendMessage(1, message, RawHttp2::kEndStream, /*compressed=*/true);
   tally_->Add("Solve that is compressed", StatusOf(peer.WaitForStatus(1)), {UNIMPLEMENTED},
               peer.closed() ? "its connection ended" : "");
 }

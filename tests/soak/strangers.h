@@ -1,5 +1,5 @@
-// Callers without a name who send what no client of ours sends: compressed messages, long metadata,
-// calls that wait, messages of short fields.
+// Calls that no client of ours makes: compressed messages, long metadata and calls that wait, from
+// callers without a name, and a tenant's messages of short fields.
 #ifndef BLOCKD_TESTS_SOAK_STRANGERS_H_
 #define BLOCKD_TESTS_SOAK_STRANGERS_H_
 
@@ -13,8 +13,8 @@
 
 namespace blockd::soak {
 
-// Attacks in turn, from its making until Stop. The attacks come from an address of their own, so
-// that the calls which the server ends for them are theirs.
+// Attacks in turn, from its making until Stop. Callers without a name come from an address of their
+// own, so that the calls which the server ends for them are theirs.
 class Strangers {
  public:
   Strangers(int port, Tally* tally);
@@ -25,7 +25,7 @@ class Strangers {
 
  private:
   void Attack();
-  void Compress(const std::string& encoding);
+  void SendCompressed(const std::string& encoding, const std::string& message);
   void SendLongMetadata(const std::string& fields);
   void Wait();
   void SendShortFields(bool cancels);
