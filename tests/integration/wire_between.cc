@@ -19,17 +19,17 @@ sockaddr_in Loopback(int port, const char* host = "127.0.0.1") {
   return address;
 }
 
-// Moves what has come from one end to the other; false once an end is closed.
-bool Move(int from, int to) {
+// Moves what has come from one end to the other and returns it; empty once an end is closed.
+std::string Move(int from, int to) {
   char buffer[65536];
   const ssize_t came = read(from, buffer, sizeof(buffer));
-  if (came <= 0) return false;
+  if (came <= 0) return "";
   for (ssize_t sent = 0; sent < came;) {
     const ssize_t now = send(to, buffer + sent, static_cast<size_t>(came - sent), MSG_NOSIGNAL);
-    if (now <= 0) return false;
+    if (now <= 0) return "";
     sent += now;
   }
-  return true;
+  return {buffer, static_cast<size_t>(came)};
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ std::string HttpGet(int port, const std::string& path) {
   return Ask(port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
 }
 
-WireBetween::WireBetween(int server_port) {
+WireBetween::WireBetween(int server_port, bool keep) : keep_(keep) {
   listener_ = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = Loopback(0);
   socklen_t length = sizeof(address);
@@ -90,6 +90,11 @@ void WireBetween::Cut() {
   [[maybe_unused]] const ssize_t written = write(cut_[1], &byte, 1);
 }
 
+std::string WireBetween::sent() const {
+  absl::MutexLock lock(&mutex_);
+  return sent_;
+}
+
 void WireBetween::Run(int server_port) {
   pollfd first[] = {{listener_, POLLIN, 0}, {cut_[0], POLLIN, 0}};
   if (poll(first, 2, -1) < 0 || first[1].revents != 0) return;
@@ -97,8 +102,13 @@ void WireBetween::Run(int server_port) {
   const int server = ConnectTo(server_port);
   pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}, {cut_[0], POLLIN, 0}};
   while (poll(ends, 3, -1) > 0 && ends[2].revents == 0) {
-    if (ends[0].revents != 0 && !Move(client, server)) break;
-    if (ends[1].revents != 0 && !Move(server, client)) break;
+    if (ends[0].revents != 0) {
+      const std::string moved = Move(client, server);
+      if (moved.empty()) break;
+      absl::MutexLock lock(&mutex_);
+      if (keep_) sent_ += moved;
+    }
+    if (ends[1].revents != 0 && Move(server, client).empty()) break;
   }
   close(client);
   close(server);

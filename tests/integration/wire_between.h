@@ -1,25 +1,33 @@
 // A TCP connection between a client and a server of the same machine that can be cut, as when the
-// client's machine vanishes.
+// client's machine vanishes, and that keeps what the client has sent.
 #ifndef BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
 #define BLOCKD_TESTS_INTEGRATION_WIRE_BETWEEN_H_
 
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
 namespace blockd::test {
 
 class WireBetween {
  public:
-  explicit WireBetween(int server_port);
+  // `keep`: what the client sends, for sent().
+  explicit WireBetween(int server_port, bool keep = false);
   ~WireBetween();
   int port() const { return port_; }  // for the client, one connection
   void Cut();
+  std::string sent() const;
 
  private:
   void Run(int server_port);
+  const bool keep_;
   int listener_ = -1;
   int cut_[2] = {-1, -1};  // a pipe: a byte in it cuts
   int port_ = 0;
+  mutable absl::Mutex mutex_;
+  std::string sent_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

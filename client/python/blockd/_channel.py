@@ -31,6 +31,9 @@ def arguments(options: ConnectOptions, bulk: bool = False) -> "list[tuple[str, A
     """`bulk`: of a TCP connection of its own, for streams."""
     found: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
+        # No table of headers: gRPC 1.51 keeps each deadline that differs from those before, looks
+        # through all of them at every call, and forgets one only where the table has first.
+        ("grpc.http2.hpack_table_size.encoder", 0),
         ("grpc.enable_retries", 0),  # ours know what may be repeated
         ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 2000),
         ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.use_local_subchannel_pool", 1)]
