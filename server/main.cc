@@ -160,7 +160,8 @@ int main(int argc, char** argv) {
   // For the end of the program, which nothing may hold up.
   auto& ending = *new blockd::server::StandbyThread("ending");
   auto started = blockd::server::Server::Start(*options);
-  if (!started.ok()) return Refuse(started.status());
+  // Libraries may wait for threads that they could not start.
+  if (!started.ok()) std::_Exit(Refuse(started.status()));
   blockd::server::Server& server = **started;
 
   // Always blocked, unlike SIGTERM: while the process ends already it changes nothing.

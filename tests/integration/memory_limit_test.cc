@@ -163,6 +163,18 @@ TEST_P(MemoryLimitTest, WithLimitsLargerThanItsMemoryItStaysOrSaysWhyNot) {
   EXPECT_TRUE(absl::StrContains(Output(), "blockd: the system has no memory")) << Output();
 }
 
+TEST_F(ProgramTest, WhereItsMemoryCannotBeMappedItSaysSoAndEnds) {
+  in_child_ = [] {
+    setenv("OPENBLAS_NUM_THREADS", "2", 1);  // threads that it starts before main
+    const rlimit limit = {.rlim_cur = 200 << 20, .rlim_max = 200 << 20};
+    setrlimit(RLIMIT_AS, &limit);
+  };
+  Spawn({"--port=0", "--metrics_port=-1", "--backend=cpu", "--device_memory=1GiB",
+         "--cpu_threads=2", "--cpu_lanes=2", "--serving_threads=2"});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_TRUE(absl::StrContains(Output(), "cannot map 1073741824 bytes")) << Output();
+}
+
 // Not even what a thread takes.
 TEST_F(ProgramTest, WhereTheSystemHasNoMoreItEndsAsAsked) {
   for (const int signal : {SIGTERM, SIGINT}) {
