@@ -49,7 +49,7 @@ class CpuBackend : public Backend {
         pool_(slab_->base(), memory_bytes),
         factor_threads_(threads),
         solve_threads_(threads),
-        pending_solves_(threads) {
+        pending_solves_(threads, factor_threads_.working()) {
     device_.backend = "cpu";
     device_.name =
         absl::StrCat(cpu::ProcessorName(), " (", cpu::SelectKernels<double>().instruction_set, ")");

@@ -6,6 +6,7 @@ namespace blockd {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(30);
+constexpr auto kYield = std::chrono::milliseconds(1);
 
 // Returns true as soon as `ready` does, false if that takes longer than kSpin.
 template <typename Ready>
@@ -39,12 +40,16 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::TakeTasks(int32_t thread) {
+  working_.fetch_add(1);
   for (int64_t i = next_.fetch_add(1); i < tasks_; i = next_.fetch_add(1)) (*task_)(i, thread);
+  working_.fetch_sub(1);
 }
 
 void ThreadPool::Run(int64_t tasks, Task task) {
   if (workers_.empty() || tasks <= 1) {
+    working_.fetch_add(1);
     for (int64_t i = 0; i < tasks; ++i) task(i, 0);
+    working_.fetch_sub(1);
     return;
   }
   task_ = &task;
@@ -58,9 +63,16 @@ void ThreadPool::Run(int64_t tasks, Task task) {
   }
   TakeTasks(0);
   // Workers hold no task of their own for long: each is a piece of this loop that somebody waits
-  // for.
-  while (busy_.load() != 0) {
-    if (!SpinUntil([this] { return busy_.load() == 0; })) std::this_thread::yield();
+  // for. A task that is long all the same is waited for asleep: others want the processor.
+  const auto done = [this] { return busy_.load() == 0; };
+  const auto end = std::chrono::steady_clock::now() + kYield;
+  while (!SpinUntil(done)) {
+    if (std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+      continue;
+    }
+    absl::MutexLock lock(&mutex_);
+    while (!done()) left_.Wait(&mutex_);
   }
 }
 
@@ -77,7 +89,9 @@ void ThreadPool::Work(int32_t thread) {
     if (stop_.load()) return;
     ++seen;
     TakeTasks(thread);
-    busy_.fetch_sub(1);
+    if (busy_.fetch_sub(1) != 1) continue;
+    absl::MutexLock lock(&mutex_);
+    left_.Signal();
   }
 }
 

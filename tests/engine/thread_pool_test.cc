@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "tests/support/eventually.h"
 
 namespace blockd {
 namespace {
@@ -46,6 +48,25 @@ TEST(ThreadPoolTest, ItsThreadsWorkAtTheSameTime) {
     });
     EXPECT_EQ(seen.size(), static_cast<size_t>(kThreads));
   }
+}
+
+// The caller sleeps until the last of them leaves.
+TEST(ThreadPoolTest, AThreadWithoutATaskDoesNotCountAsWorking) {
+  ThreadPool pool(2);
+  EXPECT_EQ(pool.working(), 0);
+  for (int loop = 0; loop < 10; ++loop) {
+    std::latch both(2);
+    bool alone = false;
+    pool.Run(2, [&](int64_t, int32_t thread) {
+      both.arrive_and_wait();
+      if (thread == 0) return;
+      alone = test::Eventually([&] { return pool.working() == 1; });
+      absl::SleepFor(absl::Milliseconds(2));
+    });
+    EXPECT_TRUE(alone);
+    pool.Run(1, [&](int64_t, int32_t) { EXPECT_EQ(pool.working(), 1); });
+  }
+  EXPECT_EQ(pool.working(), 0);
 }
 
 // Also those that have gone to sleep in between.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -133,6 +134,7 @@ TEST_F(TracksTest, ASolveOnTheTrackOfFactorizationsStandsBehindThem) {
 class PendingSolvesTest : public ::testing::Test {
  protected:
   static constexpr int kThreads = 4;
+  static constexpr auto kNoEnd = std::chrono::hours(1);
 
   // The thread of this number, at the end of a task, begins the next one after `end`, not before.
   template <typename End>
@@ -148,34 +150,107 @@ class PendingSolvesTest : public ::testing::Test {
     factorization.join();
   }
 
-  cpu::PendingSolves solves_{kThreads, absl::InfiniteDuration()};
+  // Between a thread and the end of its pause only what the test does.
+  std::atomic<int32_t> working_ = kThreads;
+  cpu::PendingSolves solves_{kThreads, working_, {kNoEnd, std::chrono::seconds(0)}};
 };
 
 TEST_F(PendingSolvesTest, AThreadBeginsItsNextTaskOnceNoCallerWaits) {
-  solves_.MakeWay(0);  // nobody does
-  solves_.Count(2);
-  for (int32_t thread = 1; thread < kThreads; ++thread) solves_.MakeWay(thread);
-  solves_.Count(-1);
-  ExpectWaits(0, [&] { solves_.Count(-1); });
-  solves_.MakeWay(0);
+  for (int32_t thread : {0, 3}) {  // any thread may be the one
+    solves_.MakeWay(thread);       // nobody waits
+    solves_.Count(2);
+    solves_.Count(-1);
+    ExpectWaits(thread, [&] { solves_.Count(-1); });
+    solves_.MakeWay(thread);
+  }
 }
 
-TEST_F(PendingSolvesTest, AsManyThreadsMakeWayAsTheSolveHasAndOneForItsCaller) {
-  for (int32_t thread : {0, 1, 2}) {
-    solves_.Count(1);
-    std::optional<cpu::PendingSolves::Running> running(std::in_place, &solves_, 2);
-    solves_.MakeWay(3);
-    ExpectWaits(thread, [&] {
-      running.reset();
-      solves_.Count(-1);
-    });
-  }
+TEST_F(PendingSolvesTest, OneThreadMakesWayForTheCallers) {
+  solves_.Count(2);
+  ExpectWaits(1, [&] {
+    for (int32_t thread : {0, 2, 3}) solves_.MakeWay(thread);
+    EXPECT_EQ(solves_.pausing(), 1);
+    solves_.Count(-2);
+  });
+}
+
+TEST_F(PendingSolvesTest, AsManyThreadsMakeWayAsTheSolveHas) {
+  solves_.Count(1);
+  std::optional<cpu::PendingSolves::Running> running(std::in_place, &solves_, 2);
+  std::thread first([&] { solves_.MakeWay(0); }), second([&] { solves_.MakeWay(1); });
+  EXPECT_TRUE(Eventually([&] { return solves_.pausing() == 2; }));
+  for (int32_t thread : {2, 3}) solves_.MakeWay(thread);
+  running.reset();  // one of them goes on, the other waits for the caller's answer
+  EXPECT_TRUE(Eventually([&] { return solves_.pausing() == 1; }));
+  solves_.Count(-1);
+  first.join();
+  second.join();
   const cpu::PendingSolves::Running none(nullptr, kThreads);
   solves_.MakeWay(0);
 }
 
+TEST_F(PendingSolvesTest, AThreadWithoutATaskIsFreeForSolves) {
+  working_ = kThreads - 1;
+  solves_.Count(1);
+  solves_.MakeWay(0);
+  const cpu::PendingSolves::Running running(&solves_, 2);
+  ExpectWaits(1, [&] {
+    solves_.MakeWay(0);
+    working_ = kThreads - 2;
+    solves_.Count(-1);
+  });
+}
+
+TEST_F(PendingSolvesTest, OneOfSeveralThreadsLingersAfterTheLastSolve) {
+  working_ = 2;
+  cpu::PendingSolves solves(2, working_, {kNoEnd, kNoEnd});
+  const std::atomic<int32_t> one_works = 1;
+  cpu::PendingSolves alone(1, one_works, {kNoEnd, kNoEnd});
+  solves.MakeWay(0);  // there was no solve yet
+  for (cpu::PendingSolves* one : {&solves, &alone}) {
+    one->Count(1);
+    one->Count(-1);
+  }
+  std::atomic<bool> ended = false;
+  std::thread lingers([&] {
+    solves.MakeWay(1);
+    EXPECT_TRUE(ended);
+  });
+  EXPECT_TRUE(Eventually([&] { return solves.pausing() == 1; }));
+  solves.MakeWay(0);
+  alone.MakeWay(0);
+  ended = true;
+  working_ = 1;  // the other one has no task any more
+  solves.Count(1);
+  solves.Count(-1);
+  lingers.join();
+}
+
+TEST_F(PendingSolvesTest, ThreadsTakeTurnsWhileSolvesKeepComing) {
+  working_ = 2;
+  cpu::PendingSolves solves(2, working_, {std::chrono::milliseconds(2), kNoEnd});
+  solves.Count(1);
+  std::atomic<bool> stop = false;
+  std::atomic<int> tasks[2] = {};
+  const auto factor = [&](int32_t thread) {
+    for (; !stop; ++tasks[thread]) solves.MakeWay(thread);
+  };
+  std::thread first(factor, 0), second(factor, 1);
+  for (int turn = 0; turn < 5; ++turn) {
+    for (std::atomic<int>& done : tasks) {
+      const int before = done;
+      EXPECT_LE(solves.pausing(), 1);
+      EXPECT_TRUE(Eventually([&] { return done > before + 1; }));
+    }
+  }
+  stop = true;
+  first.join();
+  second.join();
+}
+
 TEST_F(PendingSolvesTest, SolvesWithoutEndDoNotStopAFactorization) {
-  cpu::PendingSolves solves(1, absl::Milliseconds(1));
+  working_ = 1;
+  cpu::PendingSolves solves(1, working_, {std::chrono::milliseconds(1), {}});
   solves.Count(1);
   for (int task = 0; task < 100; ++task) solves.MakeWay(0);
   solves.Count(-1);
