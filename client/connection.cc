@@ -63,8 +63,8 @@ grpc::ChannelArguments Arguments(const std::string& target, const ClientOptions&
   args.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, sizes.write);
   args.SetMaxReceiveMessageSize(-1);
   args.SetMaxSendMessageSize(-1);
-  // No table of headers: gRPC 1.51 keeps each deadline that differs from those before, looks through
-  // all of them at every call, and forgets one only where the table has forgotten it first.
+  // No table of headers: gRPC 1.51 keeps each deadline that differs from those before, looks
+  // through all of them at every call, and forgets one only where the table has forgotten it first.
   args.SetInt(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_ENCODER, 0);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // ours know what may be repeated
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
