@@ -18,6 +18,7 @@
 #include "tests/support/certificates.h"
 #include "tests/support/eventually.h"
 #include "tests/support/peak_bytes.h"
+#include "tests/support/server_process.h"
 #include "tests/support/temp_folder.h"
 
 namespace blockd::test {
@@ -241,6 +242,21 @@ TEST_F(FramesBesideCallsTest, ManyLongMessagesAtOnceAreAllRead) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(refused, kCalls);
   ExpectServes();
+}
+
+// The program reads through the same functions. Its memory, without the client's.
+TEST(FramesOfTheProgramTest, HeadersThatNeverEndHardlyTakeMemory) {
+  const ServerProcess program(BLOCKD_PROGRAM, {"--backend=cpu", "--device_memory=64MiB"});
+  const int64_t idle = program.ResidentBytes();
+  for (int i = 0; i < 12; ++i) {
+    RawHttp2 peer(program.port());
+    peer.Greet();
+    peer.SendHeaders(1, RawHttp2::HeaderBlock("SolveStream"));
+    ASSERT_TRUE(peer.WaitFor(RawHttp2::kHeaders, 1));
+    peer.SendFrame(RawHttp2::kHeaders, 0, 3, RawHttp2::HeaderBlock("Solve") + RememberedEntry());
+    EXPECT_LT(SendEndless(peer, i % 2 == 0 ? EndlessHeaders(3) : ShortestEntries(3)), kMostBytes);
+    EXPECT_LE(program.ResidentBytes(), idle + static_cast<int64_t>(100 * kMiB));
+  }
 }
 
 class FramesInTlsTest : public IntegrationTest {};
