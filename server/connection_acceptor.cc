@@ -23,7 +23,6 @@ namespace {
 constexpr int kAcceptedAtOnce = 64;
 constexpr int kRetryMilliseconds = 50;  // where the machine has no descriptor or memory
 constexpr int kFullMilliseconds = 250;  // how often a full server looks whether it still is
-constexpr int kLookMilliseconds = 100;  // how often connections are looked at, where there are any
 constexpr absl::Duration kFullTime = absl::Milliseconds(kFullMilliseconds);
 constexpr absl::Duration kSayEvery = absl::Seconds(1);
 
@@ -90,7 +89,6 @@ void ConnectionAcceptor::Loop() {
   while (true) {
     // Sockets that would be ready at once are left alone while nothing can be accepted.
     const int timeout = exhausted              ? kRetryMilliseconds
-                        : LooksAtConnections() ? kLookMilliseconds
                         : full_ || unsaid_ > 0 ? kFullMilliseconds
                                                : -1;
     (void)poll(watched.data(), exhausted ? 1 : watched.size(), timeout);
@@ -99,32 +97,6 @@ void ConnectionAcceptor::Loop() {
     for (size_t i = 1; i < watched.size(); ++i) exhausted |= !AcceptSome(watched[i].fd);
     if (full_ && SteadyNow() - refused_at_ >= kFullTime && HasRoomForOneMore()) SetFull(false);
     SayRefused();
-    EndUnanswered();
-  }
-}
-
-bool ConnectionAcceptor::LooksAtConnections() {
-  absl::MutexLock lock(&mutex_);
-  return limits_.unanswered.bytes > 0 && table_.AtMost() > 0;
-}
-
-// A hundredth of the time at most goes into looking.
-void ConnectionAcceptor::EndUnanswered() {
-  const absl::Time start = SteadyNow();
-  if (start < next_look_ || !LooksAtConnections()) return;
-  std::vector<std::string> ended;
-  {
-    absl::MutexLock lock(&mutex_);
-    ended = table_.EndUnanswered(limits_.unanswered);
-    ended_ += std::ssize(ended);
-  }
-  const absl::Time end = SteadyNow();
-  next_look_ = std::max(start + absl::Milliseconds(kLookMilliseconds), end + 99 * (end - start));
-  for (const std::string& peer : ended) {
-    LogLine(LogLevel::kWarn, "connection_ended")
-        .Add("peer", peer)
-        .Add("why", "it brought many bytes that nothing answers")
-        .Write();
   }
 }
 
@@ -148,7 +120,10 @@ bool ConnectionAcceptor::AcceptSome(int listening_fd) {
       absl::MutexLock lock(&mutex_);
       table_.Add(fd, PeerName(peer));
     }
-    hand_over_({listening_fd, socket_fd.Release(), peer.ss_family == AF_UNIX});
+    hand_over_({.listening_fd = listening_fd,
+                .fd = socket_fd.Release(),
+                .is_unix = peer.ss_family == AF_UNIX,
+                .peer = PeerName(peer)});
   }
   return true;
 }

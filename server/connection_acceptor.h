@@ -26,7 +26,6 @@ struct ConnectionLimits {
   // One whose descriptor has this number or a higher one is closed: a new descriptor gets the
   // lowest number that is free, so fewer than the rest are left.
   int64_t descriptors = 0;
-  UnansweredLimit unanswered = {};
   bool ends_oldest = false;  // for one too many; else that is closed
 };
 
@@ -34,6 +33,7 @@ struct Accepted {
   int listening_fd = -1;
   int fd = -1;
   bool is_unix = false;  // a Unix domain socket
+  std::string peer;      // its name
 };
 
 class ConnectionAcceptor {
@@ -70,8 +70,6 @@ class ConnectionAcceptor {
   void Refuse(const std::string& why);
   void SetFull(bool full);
   void SayRefused();
-  void EndUnanswered();
-  bool LooksAtConnections();
 
   const ConnectionLimits limits_;
   const HandOver hand_over_;
@@ -92,7 +90,6 @@ class ConnectionAcceptor {
   absl::Time refused_at_ = absl::InfinitePast();
   absl::Time said_ = absl::InfinitePast();
   absl::Time next_count_ = absl::InfinitePast();
-  absl::Time next_look_ = absl::InfinitePast();
 
   std::thread thread_;  // the last member: it uses the others
 };

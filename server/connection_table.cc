@@ -2,12 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,21 +21,6 @@ namespace {
 ino_t InodeOf(int fd) {
   struct stat file {};
   return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) ? file.st_ino : 0;
-}
-
-// What the kernel counts of a connection; nothing of one that is not TCP.
-struct Traffic {
-  int64_t received = 0, sent = 0;
-};
-
-Traffic TrafficOf(int fd) {
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  constexpr size_t kNeeded =
-      offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kNeeded) return {};
-  return {static_cast<int64_t>(info.tcpi_bytes_received),
-          static_cast<int64_t>(info.tcpi_bytes_acked)};
 }
 
 }  // namespace
@@ -62,38 +45,6 @@ bool ConnectionTable::End(absl::string_view peer) {
     if (connection.peer == peer && Shutdown(fd, connection)) return true;
   }
   return false;
-}
-
-std::vector<std::string> ConnectionTable::EndUnanswered(const UnansweredLimit& limit) {
-  Count();  // forgets those that are closed
-  bool some_beyond = false;
-  for (auto& [fd, connection] : open_) {
-    const Traffic traffic = TrafficOf(fd);
-    if (traffic.sent != connection.sent) connection.answered = traffic.received;
-    connection.sent = traffic.sent;
-    connection.unanswered = traffic.received - connection.answered;
-    if (connection.unanswered <= limit.bytes) connection.beyond = 0;
-    some_beyond |= connection.unanswered > limit.bytes;
-  }
-  if (!some_beyond) return {};
-  absl::flat_hash_map<std::string, int64_t> open_calls;
-  if (limit.open_calls) open_calls = limit.open_calls();
-  std::vector<std::string> ended;
-  for (auto& [fd, connection] : open_) {
-    if (connection.unanswered <= limit.bytes) continue;
-    const auto calls = open_calls.find(connection.peer);
-    const int64_t most =
-        calls == open_calls.end()
-            ? limit.bytes
-            : std::min(limit.bytes_with_call + calls->second * limit.bytes_per_call,
-                       limit.most_bytes);
-    connection.beyond = connection.unanswered > most ? connection.beyond + 1 : 0;
-    if (connection.beyond == kLooks) ended.push_back(connection.peer);
-  }
-  ended.erase(std::remove_if(ended.begin(), ended.end(),
-                             [this](const std::string& peer) { return !End(peer); }),
-              ended.end());
-  return ended;
 }
 
 bool ConnectionTable::EndOldest() {

@@ -1,5 +1,4 @@
-// Which sockets that were given away are still open, and an end to one of them, or to those that
-// bring more than is answered.
+// Which sockets that were given away are still open, and an end to one of them.
 //
 // Whoever owns them now does not say when it closes one. A socket's inode does: another file that
 // gets the same number has another inode. Not thread-safe.
@@ -10,26 +9,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 
 namespace blockd::server {
-
-// How much a connection may bring while nothing is sent to it. A client that keeps to HTTP/2's
-// windows does not bring much: of a message, however long, gRPC lets it send on all the time. A
-// header block is in no window, and gRPC 1.51 keeps one that does not end, without a bound.
-struct UnansweredLimit {
-  int64_t bytes = 0;            // of a connection without an open call. 0: no limit
-  int64_t bytes_with_call = 0;  // of one with a call
-  int64_t bytes_per_call = 0;   // more, for each call
-  int64_t most_bytes = 0;       // however many calls it has
-  // The open calls of each connection, by the peer's name. Null: there are none.
-  std::function<absl::flat_hash_map<std::string, int64_t>()> open_calls = nullptr;
-};
 
 class ConnectionTable {
  public:
@@ -46,21 +31,11 @@ class ConnectionTable {
   // Ends the one that was added first, and forgets it. False if none is open.
   bool EndOldest();
 
-  // Looks at what each connection brought, and ends those that were beyond the limit at each of the
-  // last kLooks looks: a call may be about to begin. Returns their peers. The kernel counts no
-  // bytes of Unix domain sockets.
-  std::vector<std::string> EndUnanswered(const UnansweredLimit& limit);
-  static constexpr int kLooks = 5;
-
  private:
   struct Connection {
     ino_t inode = 0;
     std::string peer;
-    int64_t sent = 0;        // bytes to the peer, at the last look
-    int64_t answered = 0;    // bytes from the peer, when that was more than before
-    int64_t unanswered = 0;  // bytes from the peer since then
-    int beyond = 0;          // looks in a row
-    int64_t number = 0;      // how many were added before
+    int64_t number = 0;  // how many were added before
   };
   static bool Shutdown(int fd, const Connection& connection);
 

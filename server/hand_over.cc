@@ -3,14 +3,11 @@
 #include <grpc/grpc.h>
 
 #include "server/descriptors.h"
+#include "server/watched_reads.h"
 
 namespace blockd::server {
 namespace {
 
-// gRPC begins with a window of 4 MiB for a connection, opens it by as much for each call that reads
-// a message, and makes it as large as a long and fast line needs. It says so once half is used.
-constexpr int64_t kUnansweredBytes = int64_t{8} << 20;
-constexpr int64_t kUnansweredBytesWithCall = int64_t{64} << 20;
 constexpr int kMostHeaderBytes = 1 << 20;  // as HTTP/2 counts them: 32 more for each entry
 
 }  // namespace
@@ -21,6 +18,7 @@ ConnectionAcceptor::HandOver ServeAccepted(
   const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
       builder->experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
   return [acceptor](const Accepted& accepted) {
+    WatchReads(accepted.fd, accepted.peer);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = accepted.listening_fd;
     connection.fd = accepted.fd;
@@ -32,11 +30,7 @@ ConnectionLimits LimitsOf(const ServerOptions& options) {
   const int64_t limit = DescriptorLimit();
   return {.name = "--max_connections",
           .connections = options.max_connections,
-          .descriptors = limit - ReservedDescriptors(limit),
-          .unanswered = {.bytes = kUnansweredBytes,
-                         .bytes_with_call = kUnansweredBytesWithCall,
-                         .bytes_per_call = kUnansweredBytes,
-                         .most_bytes = kUnansweredBytesWithCall + options.grpc_memory_bytes}};
+          .descriptors = limit - ReservedDescriptors(limit)};
 }
 
 void KeepFaultsToTheirCalls(grpc::ServerBuilder* builder) {

@@ -17,7 +17,6 @@ namespace blockd::server {
 namespace {
 
 constexpr size_t kHealthMemoryBytes = size_t{16} << 20;
-constexpr int64_t kHealthUnansweredBytes = int64_t{8} << 20;
 constexpr int kHealthStreams = 16, kHealthMessageBytes = 4096, kSilenceMilliseconds = 5000;
 
 }  // namespace
@@ -41,10 +40,8 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(Listener liste
   health->server_ = builder.BuildAndStart();
   if (health->server_ == nullptr) return absl::InternalError("gRPC does not start");
   health->SetServing("", false);
-  ConnectionLimits bounded = limits;
-  bounded.unanswered.bytes = kHealthUnansweredBytes;
   health->connections_ = std::make_unique<ConnectionAcceptor>(
-      std::move(listener), bounded, std::move(hand_over), [](bool /*full*/) {});
+      std::move(listener), limits, std::move(hand_over), [](bool /*full*/) {});
   health->connections_->Start();
   return health;
 }

@@ -18,9 +18,8 @@ std::string ProcessMetricsText(const ProcessSample& sample) {
       "Connections closed as soon as they were made, since there were too many.",
       sample.connections_refused);
   add("blockd_connections_ended_total", "counter",
-      "Connections ended since they reset calls faster than --max_resets_per_second, or brought "
-      "more "
-      "than was answered.",
+      "Connections ended since they reset calls faster than --max_resets_per_second, or sent "
+      "frames without end that belong to no call.",
       sample.connections_ended);
   add("blockd_heap_reserve_bytes", "gauge",
       "What is left for small pieces where the system has no memory.", sample.heap_reserve_bytes);

@@ -38,6 +38,7 @@
 #include "server/transport/shm_port.h"
 #include "server/transport/solver_service.h"
 #include "server/transport_security.h"
+#include "server/watched_reads.h"
 
 namespace blockd::server {
 namespace {
@@ -296,7 +297,7 @@ class Server::Impl {
     return {.connections = connections->open(),
             .max_connections = options.max_connections,
             .connections_refused = connections->refused(),
-            .connections_ended = connections->ended(),
+            .connections_ended = connections->ended() + EndedReads(),
             .heap_reserve_bytes = HeapReserve::Process().free_bytes(),
             .shared_memory = shared_memory == nullptr ? ShmStats() : shared_memory->stats(),
             .certificate_time = tls == nullptr ? std::nullopt : std::optional(tls->TimeToExpiry())};
@@ -353,10 +354,8 @@ class Server::Impl {
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
     SetHealth(kConnectionsHealth, true);
     SetHealth(kDevicesHealth, true);
-    ConnectionLimits limits = LimitsOf(options);
-    limits.unanswered.open_calls = [this] { return calls->OpenCalls(); };
     connections = std::make_unique<ConnectionAcceptor>(
-        std::move(listener), limits,
+        std::move(listener), LimitsOf(options),
         [=](const Accepted& accepted) { (accepted.is_unix ? local : network)(accepted); },
         [this](bool full) { SetHealth(kConnectionsHealth, !full); });
     calls->Start();

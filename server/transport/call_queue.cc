@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/connection_table.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -109,13 +108,6 @@ void CallQueue::Remove(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
   calls_.erase(call);
   waiting_.Remove(call);
-}
-
-absl::flat_hash_map<std::string, int64_t> CallQueue::OpenCalls() {
-  absl::flat_hash_map<std::string, int64_t> open;
-  absl::MutexLock lock(&mutex_);
-  for (const ServerCall* call : calls_) ++open[PeerName(call->peer())];
-  return open;
 }
 
 void CallQueue::LookAtAll(absl::Time now) {

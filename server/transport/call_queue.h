@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -67,8 +66,6 @@ class CallQueue {
   WaitingCalls& waiting() { return waiting_; }
   void EndOneTooMany(const ServerCall& call);  // of the same peer
   void NoteReset(const std::string& peer) { options_.on_reset(peer); }
-  // How many are open from each peer, by its name.
-  absl::flat_hash_map<std::string, int64_t> OpenCalls();
 
  private:
   class Slot;

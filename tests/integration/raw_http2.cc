@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/integration/wire_between.h"
@@ -45,6 +46,12 @@ std::string Length(size_t bytes) {
 RawHttp2::RawHttp2(int port, const char* from) : fd_(ConnectTo(port, from)), closed_(fd_ < 0) {
   const int one = 1;
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+RawHttp2::RawHttp2(const std::string& unix_socket) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  unix_socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  closed_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0;
 }
 RawHttp2::~RawHttp2() { close(fd_); }
 

@@ -16,12 +16,13 @@ class RawHttp2 {
  public:
   // Types of frames, flags and settings, of RFC 9113.
   static constexpr uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6,
-                           kGoAway = 7, kContinuation = 9;
+                           kGoAway = 7, kWindowUpdate = 8, kContinuation = 9;
   static constexpr uint8_t kAck = 1, kEndStream = 1, kEndHeaders = 4;
   static constexpr uint16_t kInitialWindow = 4;
 
   // closed() if nobody listens there. `from` is a loopback address.
   explicit RawHttp2(int port, const char* from = "127.0.0.1");
+  explicit RawHttp2(const std::string& unix_socket);
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;

@@ -2,19 +2,14 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "server/descriptors.h"
-#include "tests/support/eventually.h"
 
 namespace blockd::server {
 namespace {
@@ -76,83 +71,6 @@ TEST(ConnectionTableTest, EndsTheConnectionOfAPeerAndNoOther) {
   EXPECT_FALSE(table.End("127.0.0.1:1"));
   EXPECT_EQ(write(second[0], &byte, 1), 1);
   for (const int fd : {first[0], first[1], second[0], second[1]}) close(fd);
-}
-
-// A connection over loopback: the end that a table has, its peer's name, and the other end.
-struct Loopback {
-  Loopback() {
-    const FileDescriptor listener(NewSocket());
-    sockaddr_in address{};
-    socklen_t size = sizeof(address);
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener.get(), any, size), 0);
-    EXPECT_EQ(listen(listener.get(), 1), 0);
-    EXPECT_EQ(getsockname(listener.get(), any, &size), 0);
-    EXPECT_EQ(connect(client.get(), any, size), 0);
-    sockaddr_storage name{};
-    size = sizeof(name);
-    served = FileDescriptor(accept(listener.get(), reinterpret_cast<sockaddr*>(&name), &size));
-    peer = PeerName(name);
-  }
-  // Returns once all of it has been read.
-  void Send(size_t bytes) const {
-    std::string text(bytes, 'x');
-    EXPECT_EQ(send(client.get(), text.data(), bytes, 0), static_cast<ssize_t>(bytes));
-    EXPECT_EQ(recv(served.get(), text.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
-  }
-  // Returns once it has arrived.
-  void Answer() const {
-    EXPECT_EQ(send(served.get(), "x", 1, 0), 1);
-    int left = 1;
-    EXPECT_TRUE(
-        test::Eventually([&] { return ioctl(served.get(), SIOCOUTQ, &left) == 0 && left == 0; }));
-  }
-  FileDescriptor client{NewSocket()}, served;
-  std::string peer;
-};
-
-TEST(ConnectionTableTest, EndsWhoBringsMoreThanIsAnswered) {
-  ConnectionTable table;
-  const Loopback busy, slow, flood;
-  for (const Loopback* one : {&busy, &slow, &flood}) table.Add(one->served.get(), one->peer);
-  const absl::flat_hash_map<std::string, int64_t> calls = {{busy.peer, 2}, {slow.peer, 100}};
-  const UnansweredLimit limit = {.bytes = 1000,
-                                 .bytes_with_call = 2000,
-                                 .bytes_per_call = 500,
-                                 .most_bytes = 4000,
-                                 .open_calls = [&calls] { return calls; }};
-  using Peers = std::vector<std::string>;
-  Peers ended;
-  const auto look = [&](int times) {
-    for (int i = 0; i < times; ++i) {
-      for (std::string& peer : table.EndUnanswered(limit)) ended.push_back(std::move(peer));
-    }
-  };
-  constexpr int kLooks = ConnectionTable::kLooks;
-  busy.Send(3000);
-  slow.Send(4000);
-  flood.Send(1000);
-  look(2 * kLooks);
-  flood.Send(1);
-  look(kLooks - 1);  // a call may be about to begin
-  EXPECT_EQ(ended, Peers());
-  look(1);
-  EXPECT_EQ(ended, Peers({flood.peer}));
-  char byte = 0;
-  EXPECT_EQ(recv(flood.client.get(), &byte, 1, 0), 0);
-  // What is answered is not counted any more.
-  for (int i = 0; i < 3; ++i) {
-    busy.Answer();
-    look(1);
-    busy.Send(3000);
-    look(kLooks);
-  }
-  EXPECT_EQ(ended, Peers({flood.peer}));
-  slow.Send(1);  // however many calls there are
-  look(kLooks);
-  EXPECT_EQ(ended, Peers({flood.peer, slow.peer}));
 }
 
 TEST(ConnectionTableTest, APeerHasTheNameThatGrpcGivesIt) {

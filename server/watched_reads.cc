@@ -1,0 +1,200 @@
+#include "server/watched_reads.h"
+
+#include <dlfcn.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "server/core/steady_time.h"
+#include "server/frame_counter.h"
+#include "server/logging.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr size_t kMostDescriptors = size_t{1} << 20;  // Linux's own limit, if not raised
+
+ino_t InodeOf(int fd) {
+  struct stat file {};
+  return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) ? file.st_ino : 0;
+}
+
+class Watch;
+
+// All watches. Never destroyed: other threads may read for as long as the process lasts.
+struct Watches {
+  absl::Mutex mutex;
+  absl::flat_hash_set<Watch*> all ABSL_GUARDED_BY(mutex);
+  std::atomic<int64_t> ended{0};
+
+  static Watches& Get() {
+    static auto& watches = *new Watches();
+    return watches;
+  }
+  int64_t OpenBlockBytes();
+};
+
+// One connection: a socket, or the TLS of one.
+class Watch {
+ public:
+  explicit Watch(int fd) : fd_(fd) {
+    absl::MutexLock lock(&Watches::Get().mutex);
+    Watches::Get().all.insert(this);
+  }
+  ~Watch() {
+    absl::MutexLock lock(&Watches::Get().mutex);
+    Watches::Get().all.erase(this);
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // A new connection, which has the number of one that was closed.
+  void Begin(std::string peer) {
+    absl::MutexLock lock(&mutex_);
+    inode_ = InodeOf(fd_);
+    peer_ = std::move(peer);
+    counter_ = FrameCounter();
+    open_block_bytes_ = 0;
+    watches_ = true;
+  }
+
+  // False if the connection is to end.
+  bool Read(const char* bytes, size_t count) {
+    absl::MutexLock lock(&mutex_);
+    if (!watches_) return true;
+    const bool is_beside = !counter_.Count(bytes, count, SteadyNow());
+    open_block_bytes_ = counter_.open_block_bytes();
+    watches_ = counter_.is_http2() && !is_beside &&
+               (open_block_bytes_ <= kSmallBlockBytes ||
+                Watches::Get().OpenBlockBytes() <= kMostOpenBlockBytes);
+    if (watches_) return true;
+    open_block_bytes_ = 0;
+    // The number may be another file's by now, whose bytes mean nothing here.
+    if (!counter_.is_http2() || !IsOpen()) return true;
+    ++Watches::Get().ended;
+    LogLine(LogLevel::kWarn, "connection_ended")
+        .Add("peer", peer_)
+        .Add("why", is_beside ? "it sends too many frames that belong to no call"
+                              : "its headers do not end")
+        .Write();
+    return false;
+  }
+
+  // Of a connection that is open still: nobody says when one is closed.
+  int64_t open_block_bytes() const {
+    const int64_t bytes = open_block_bytes_;
+    return bytes > 0 && IsOpen() ? bytes : 0;
+  }
+
+ private:
+  bool IsOpen() const { return fd_ < 0 || InodeOf(fd_) == inode_; }
+
+  const int fd_;  // -1: TLS
+  std::atomic<ino_t> inode_{0};
+  std::atomic<int64_t> open_block_bytes_{0};
+  absl::Mutex mutex_;
+  std::string peer_ ABSL_GUARDED_BY(mutex_);
+  FrameCounter counter_ ABSL_GUARDED_BY(mutex_);
+  bool watches_ ABSL_GUARDED_BY(mutex_) = true;
+};
+
+int64_t Watches::OpenBlockBytes() {
+  absl::MutexLock lock(&mutex);
+  int64_t bytes = 0;
+  for (const Watch* watch : all) bytes += watch->open_block_bytes();
+  return bytes;
+}
+
+// By the socket's number. One is used again for the next socket that has its number.
+std::array<std::atomic<Watch*>, kMostDescriptors> by_number{};
+
+bool ReadsOn(int fd, const msghdr& message, ssize_t count) {
+  if (fd < 0 || static_cast<size_t>(fd) >= by_number.size()) return true;
+  Watch* const watch = by_number[static_cast<size_t>(fd)].load(std::memory_order_acquire);
+  if (watch == nullptr) return true;
+  auto left = static_cast<size_t>(count);
+  for (size_t i = 0; i < message.msg_iovlen && left > 0; ++i) {
+    const iovec& piece = message.msg_iov[i];
+    const size_t bytes = std::min(left, piece.iov_len);
+    if (!watch->Read(static_cast<const char*>(piece.iov_base), bytes)) return false;
+    left -= bytes;
+  }
+  return true;
+}
+
+void DeleteWatch(void* /*tls*/, void* watch, CRYPTO_EX_DATA* /*data*/, int /*index*/,
+                 long /*argl*/,  // NOLINT(google-runtime-int)
+                 void* /*argp*/) {
+  delete static_cast<Watch*>(watch);
+}
+
+// Null if there is no memory for it.
+Watch* WatchOf(SSL* tls) {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, DeleteWatch);
+  if (void* const known = SSL_get_ex_data(tls, index)) return static_cast<Watch*>(known);
+  auto watch = std::make_unique<Watch>(-1);
+  return SSL_set_ex_data(tls, index, watch.get()) == 1 ? watch.release() : nullptr;
+}
+
+// What has this name after the program.
+template <typename Function>
+Function* Next(const char* name) {
+  void* const next = dlsym(RTLD_NEXT, name);
+  if (next == nullptr) std::abort();
+  return reinterpret_cast<Function*>(next);
+}
+
+}  // namespace
+
+void WatchReads(int fd, std::string peer) {
+  if (static_cast<size_t>(fd) >= by_number.size()) return;
+  std::atomic<Watch*>& place = by_number[static_cast<size_t>(fd)];
+  Watch* watch = place.load(std::memory_order_acquire);
+  if (watch == nullptr) watch = new Watch(fd);
+  watch->Begin(std::move(peer));
+  place.store(watch, std::memory_order_release);
+}
+
+int64_t EndedReads() { return Watches::Get().ended; }
+
+}  // namespace blockd::server
+
+// The headers name the parameters otherwise.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
+extern "C" {
+
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static auto* const next = blockd::server::Next<ssize_t(int, msghdr*, int)>("recvmsg");
+  const ssize_t count = next(fd, message, flags);
+  const bool reads = count > 0 && (flags & (MSG_PEEK | MSG_ERRQUEUE)) == 0;
+  if (!reads || blockd::server::ReadsOn(fd, *message, count)) return count;
+  shutdown(fd, SHUT_RDWR);
+  errno = ECONNRESET;
+  return -1;
+}
+
+int SSL_read(SSL* tls, void* bytes, int most) {
+  static auto* const next = blockd::server::Next<int(SSL*, void*, int)>("SSL_read");
+  const int count = next(tls, bytes, most);
+  if (count <= 0 || SSL_is_server(tls) == 0) return count;
+  blockd::server::Watch* const watch = blockd::server::WatchOf(tls);
+  const bool reads_on =
+      watch == nullptr || watch->Read(static_cast<const char*>(bytes), static_cast<size_t>(count));
+  return reads_on ? count : -1;
+}
+
+}  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

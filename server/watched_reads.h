@@ -1,0 +1,31 @@
+// Ends connections of gRPC whose clients send what neither begins a call nor moves one
+// (frame_counter.h): gRPC 1.51 does not bound it, and has no place to look at frames.
+//
+// gRPC reads a socket with recvmsg, and TLS with OpenSSL's SSL_read. Both are defined here, so
+// that all libraries of the program call these; they call the C library's and OpenSSL's, and look
+// at what has come before gRPC does. A connection that is beyond a limit fails to read, and gRPC
+// ends it. Thread-safe.
+#ifndef BLOCKD_SERVER_WATCHED_READS_H_
+#define BLOCKD_SERVER_WATCHED_READS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace blockd::server {
+
+// Header blocks that are not whole, of all connections together: more than 1 MiB, which is gRPC's
+// own limit for one. Above it those are ended that have more than a router lets through (Envoy: 60
+// KiB, of 100 entries).
+inline constexpr int64_t kMostOpenBlockBytes = int64_t{2} << 20;
+inline constexpr int64_t kSmallBlockBytes = int64_t{256} << 10;
+
+// Watches what is read from this socket, which was accepted and is handed to gRPC after that. If it
+// has TLS it is watched behind that, and `peer`, for the log, is not known there.
+void WatchReads(int fd, std::string peer);
+
+// How many connections of the process were ended here.
+int64_t EndedReads();
+
+}  // namespace blockd::server
+
+#endif  // BLOCKD_SERVER_WATCHED_READS_H_
