@@ -18,6 +18,10 @@ int64_t HeapBytes() {
   return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
 }
 
+// Where the client that abuses is: the oldest calls of one address that wait for their message end,
+// whosever they are.
+constexpr char kElsewhere[] = "127.0.0.2";
+
 class Http2AbuseTest : public IntegrationTest {
  protected:
   static constexpr int64_t kMiB = int64_t{1} << 20;
@@ -54,7 +58,7 @@ class Http2AbuseTest : public IntegrationTest {
   void ExpectResetsAreEnded() {
     constexpr int kMost = 400'000, kAtOnce = 1000;
     const std::string block = RawHttp2::HeaderBlock("Solve"), cancel("\0\0\0\x08", 4);
-    RawHttp2 slow(server().grpc_port()), fast(server().grpc_port());
+    RawHttp2 slow(server().grpc_port(), kElsewhere), fast(server().grpc_port(), kElsewhere);
     const auto resets = [&](int first, int calls) {
       std::string frames;
       for (int call = first; call < first + calls; ++call) {
@@ -84,7 +88,7 @@ class Http2AbuseTest : public IntegrationTest {
 
 TEST_F(Http2AbuseTest, RapidResets) {
   ExpectStands([this] {
-    RawHttp2 peer(server().grpc_port());
+    RawHttp2 peer(server().grpc_port(), kElsewhere);
     peer.Greet();
     const std::string block = RawHttp2::HeaderBlock("Solve"), cancel("\0\0\0\x08", 4);
     for (uint32_t stream = 1; stream < 20'000; stream += 2) {
@@ -113,7 +117,7 @@ TEST_P(OneThreadAQueueTest, AConnectionThatOnlyResetsCallsIsEnded) { ExpectReset
 
 TEST_F(Http2AbuseTest, AFloodOfPings) {
   ExpectStands([this] {
-    RawHttp2 peer(server().grpc_port());
+    RawHttp2 peer(server().grpc_port(), kElsewhere);
     peer.Greet();
     for (int i = 0; i < 50'000; ++i) {
       if (!peer.SendFrame(RawHttp2::kPing, 0, 0, "12345678")) break;
@@ -124,7 +128,7 @@ TEST_F(Http2AbuseTest, AFloodOfPings) {
 
 TEST_F(Http2AbuseTest, AFloodOfSettings) {
   ExpectStands([this] {
-    RawHttp2 peer(server().grpc_port());
+    RawHttp2 peer(server().grpc_port(), kElsewhere);
     peer.Greet();
     for (int i = 0; i < 20'000; ++i) {
       if (!peer.SendFrame(RawHttp2::kSettings, 0, 0, "")) break;
@@ -134,7 +138,7 @@ TEST_F(Http2AbuseTest, AFloodOfSettings) {
 
 TEST_F(Http2AbuseTest, HeadersThatNeverEnd) {
   ExpectStands([this] {
-    RawHttp2 peer(server().grpc_port());
+    RawHttp2 peer(server().grpc_port(), kElsewhere);
     peer.Greet();
     peer.SendFrame(RawHttp2::kHeaders, 0, 1, RawHttp2::HeaderBlock("Solve"));
     const std::string more = std::string("\0\x04name\x7f\x81\x06", 9) + std::string(1024, 'x');
@@ -175,7 +179,7 @@ TEST_F(Http2AbuseTest, AMessageInFramesOfOneByte) {
   const std::string whole = std::string(3, '\0') + static_cast<char>(bytes >> 8) +
                             static_cast<char>(bytes & 0xff) + message;
   ExpectStands([&] {
-    RawHttp2 peer(server().grpc_port());
+    RawHttp2 peer(server().grpc_port(), kElsewhere);
     peer.Greet();
     peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, RawHttp2::HeaderBlock("Factor"));
     std::string frames;
