@@ -196,7 +196,7 @@ TEST_P(ServingThreadsTest, OneCallerIsNoCrowd) {
   for (int attempt = 0; attempt < 100 && !alone; ++attempt) {
     ASSERT_TRUE(AwaitCalm());
     const int64_t changes = serving_->changes();
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 5; ++i) {
       event.Ask();
       ++asked;
       ASSERT_TRUE(Eventually([&] { return taken == asked; }));
