@@ -26,7 +26,7 @@ class FrameCounter {
   bool Count(const char* bytes, size_t count, absl::Time now);
   // False if this is no HTTP/2: another protocol, which nothing is known of.
   bool is_http2() const { return is_http2_; }
-  // What a header block that is not whole takes of the server: its bytes and, since gRPC begins a
+  // The memory that a header block takes which is not whole: its bytes and, since gRPC begins a
   // text anew with each frame until it has all of it, no less than this for each frame.
   int64_t open_block_bytes() const { return block_bytes_ + block_.entries() * kEntryBytes; }
   static constexpr int64_t kBlockFrameBytes = 8 << 10;

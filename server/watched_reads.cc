@@ -93,7 +93,7 @@ class Watch {
     return false;
   }
 
-  // Of a connection that is open still: nobody says when one is closed.
+  // 0 once the connection is closed, which nobody says.
   int64_t open_block_bytes() const {
     const int64_t bytes = open_block_bytes_;
     return bytes > 0 && IsOpen() ? bytes : 0;
@@ -149,7 +149,7 @@ Watch* WatchOf(SSL* tls) {
   return SSL_set_ex_data(tls, index, watch.get()) == 1 ? watch.release() : nullptr;
 }
 
-// What has this name after the program.
+// The function of this name in the libraries that come after the program.
 template <typename Function>
 Function* Next(const char* name) {
   void* const next = dlsym(RTLD_NEXT, name);

@@ -1,4 +1,4 @@
-// What deadlines cost a connection.
+// Deadlines that differ cost a connection no more than one that is always the same.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ std::vector<std::string_view> HeaderBlocks(std::string_view sent) {
   return blocks;
 }
 
-// What the peer's table holds, gRPC's sender looks through at each call, and what has left it too.
+// gRPC's sender would look at each call through all that its table of headers has held.
 TEST_F(ServerTest, ADeadlineIsSentInWordsAndForgotten) {
   StartServer();
   test::WireBetween wire(server_->grpc_port(), /*keep=*/true);

@@ -181,7 +181,7 @@ TEST_F(FramesBesideCallsTest, SlowHeadersOfManyAreNotEnded) {
   }
 }
 
-// What is not whole is no connection's any more once that is closed.
+// A closed connection's header block counts no more.
 TEST_F(FramesBesideCallsTest, HeadersOfClosedConnectionsAreForgotten) {
   const std::string large = RawHttp2::HeaderBlock("GetServerInfo") +
                             RawHttp2::HeaderField("k", std::string(900 * kKiB, 'v'));
