@@ -11,28 +11,23 @@ namespace blockd::server {
 
 void IncomingCall::OverTag::Complete(bool /*ok*/) noexcept {
   if (state_.exchange(State::kOver) == State::kNew) return;  // Tell does it
-  const std::shared_ptr<ServerCall> held = std::move(call_);
-  held->OnOver();
+  call_->OnOver();
 }
 
-void IncomingCall::OverTag::Tell(std::shared_ptr<ServerCall> call) {
-  call_ = std::move(call);
+void IncomingCall::OverTag::Tell(ServerCall* call) {
+  call_ = call;
   State expected = State::kNew;
-  if (state_.compare_exchange_strong(expected, State::kHasCall)) return;
-  const std::shared_ptr<ServerCall> held = std::move(call_);
-  held->OnOver();
+  if (!state_.compare_exchange_strong(expected, State::kHasCall)) call->OnOver();
 }
 
 Tag* ServerCall::Operation::Start() {
-  held_ = call_->shared_from_this();
   ++call_->left_;
   return this;
 }
 
 void ServerCall::Operation::Complete(bool ok) noexcept {
-  const std::shared_ptr<ServerCall> held = std::move(held_);
-  held->Guard([&] { (*held.*ended_)(ok); });
-  held->Leave();
+  call_->Guard([&] { (call_->*ended_)(ok); });
+  call_->Leave();
 }
 
 ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming)
@@ -43,9 +38,10 @@ ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incom
 
 void ServerCall::Accept(CallQueue* queue) {
   queue_ = queue;
+  self_ = shared_from_this();
   queue_->Add(this);
   Guard([this] { OnBegin(); });
-  incoming_->over.Tell(shared_from_this());
+  incoming_->over.Tell(this);
   queue_->EndOneTooMany(*this);
 }
 
@@ -154,6 +150,7 @@ void ServerCall::OnOver() {
 
 void ServerCall::Leave() {
   if (--left_ > 0) return;
+  const std::shared_ptr<ServerCall> self = std::move(self_);
   queue_->Remove(this);
   // Not by Guard: nothing can be said any more.
   try {

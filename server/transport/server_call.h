@@ -3,8 +3,8 @@
 //
 // What it is told (On...) comes from the threads of its queue: what has been read, and what has
 // been written, in their order, but OnCancel and OnLook beside them. Read, Greet, Write and Finish
-// may be called from any thread. A call lives while gRPC knows one of its tags, and as long as
-// somebody holds it.
+// may be called from any thread. A call lives until gRPC has said that it is over and Finish's
+// operation has ended, whoever else holds it; so each call must be finished, cancelled ones too.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 
@@ -47,11 +47,11 @@ struct IncomingCall {
    public:
     void Complete(bool ok) noexcept override;
     // Once there is a call to tell it. It may be over before that.
-    void Tell(std::shared_ptr<ServerCall> call);
+    void Tell(ServerCall* call);
 
    private:
     enum class State { kNew, kHasCall, kOver };
-    std::shared_ptr<ServerCall> call_;
+    ServerCall* call_ = nullptr;
     std::atomic<State> state_{State::kNew};
   };
 
@@ -140,13 +140,12 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
    public:
     using Ended = void (ServerCall::*)(bool);
     Operation(ServerCall* call, Ended ended) : call_(call), ended_(ended) {}
-    Tag* Start();  // holds the call until it is complete
+    Tag* Start();  // the call lives until it is complete
     void Complete(bool ok) noexcept override;
 
    private:
     ServerCall* const call_;
     const Ended ended_;
-    std::shared_ptr<ServerCall> held_;
   };
   enum class Writing { kNo, kYes, kThenFinish };
 
@@ -174,7 +173,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   Operation write_{this, &ServerCall::OnWriteEnded};
   Operation finish_{this, &ServerCall::OnFinished};
   CallQueue* queue_ = nullptr;
-  std::atomic<int> left_{2};  // the end that gRPC says, Finish's, and operations under way
+  std::shared_ptr<ServerCall> self_;  // while something is left
+  std::atomic<int> left_{2};          // the end that gRPC says, Finish's, and operations under way
   std::atomic<Writing> writing_{Writing::kNo};
   std::atomic<bool> finish_called_{false};
   std::atomic<bool> watched_{false};

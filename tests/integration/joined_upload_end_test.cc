@@ -150,6 +150,33 @@ TEST_F(JoinedUploadFailureTest, AWriteThatFailsAfterTheLastMessageIsTold) {
   EXPECT_TRUE(AllReturns());
 }
 
+// Nothing but the other stream's write, which the device does not take, keeps the upload then.
+TEST_F(JoinedUploadFailureTest, AStreamThatIsCancelledLivesUntilTheOthersWritesHaveEnded) {
+  for (const bool first : {true, false}) {
+    const int ended = Ended("FactorStream", "CANCELLED");
+    const auto began = Begin();
+    Stream joined(stub());
+    EXPECT_TRUE(joined.Join(kId, kFirstPart + 8, 80000));
+    const int64_t before = gate_->passes();
+    EXPECT_TRUE(joined.SendChunks("12345678", 8));
+    ASSERT_TRUE(Eventually([&] { return gate_->passes() > before; }));
+    gate_->Close();
+    Stream& writes = first ? joined : *began;
+    Stream& goes = first ? *began : joined;
+    EXPECT_TRUE(writes.SendChunks("12345678", 8));
+    gate_->WaitForDevice();
+    goes.context->TryCancel();
+    EXPECT_TRUE(IsCode(goes.writer->Finish(), grpc::StatusCode::CANCELLED));
+    EXPECT_TRUE(Eventually([&] {  // no join is of this range
+      return JoinStatus(kId, bytes_.size(), 8).error_code() == grpc::StatusCode::NOT_FOUND;
+    }));
+    gate_->Open();
+    EXPECT_TRUE(IsCode(writes.writer->Finish(), grpc::StatusCode::CANCELLED));
+    EXPECT_TRUE(Eventually([&] { return Ended("FactorStream", "CANCELLED") == ended + 2; }));
+    EXPECT_TRUE(AllReturns());
+  }
+}
+
 // The only thread of the only queue stands before the device.
 TEST_F(JoinedUploadFailureTest, AThreadThatServesAndCopiesHoldsUpNoCall) {
   server::ServerOptions options = Options();
