@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
@@ -14,17 +13,9 @@
 #include "absl/strings/strip.h"
 #include "server/descriptors.h"
 #include "server/listener.h"
+#include "server/watched_reads.h"
 
 namespace blockd::server {
-namespace {
-
-ino_t InodeOf(int fd) {
-  struct stat file {};
-  return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) ? file.st_ino : 0;
-}
-
-}  // namespace
-
 void ConnectionTable::Add(int fd, std::string peer) {
   Connection& connection = open_[fd];
   connection = Connection();
@@ -63,7 +54,9 @@ bool ConnectionTable::Shutdown(int fd, const Connection& connection) {
   // By a descriptor of our own: after a look at `fd` its owner may close it, and another file get
   // the number.
   const FileDescriptor held(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  return InodeOf(held.get()) == connection.inode && shutdown(held.get(), SHUT_RDWR) == 0;
+  if (InodeOf(held.get()) != connection.inode) return false;
+  StopReads(fd, connection.inode);
+  return shutdown(held.get(), SHUT_RDWR) == 0;
 }
 
 std::string PeerName(const sockaddr_storage& address) {

@@ -1,6 +1,7 @@
 #include "server/descriptors.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,11 @@ int64_t LeastDescriptorLimit(int64_t open) {
 void FileDescriptor::Reset(int fd) {
   if (fd_ >= 0) close(fd_);
   fd_ = fd;
+}
+
+ino_t InodeOf(int fd) {
+  struct stat file {};
+  return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) ? file.st_ino : 0;
 }
 
 void RaiseDescriptorLimit() {

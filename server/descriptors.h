@@ -2,6 +2,8 @@
 #ifndef BLOCKD_SERVER_DESCRIPTORS_H_
 #define BLOCKD_SERVER_DESCRIPTORS_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <utility>
 
@@ -28,6 +30,9 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// What tells this open socket from others that had its number or will have it; 0: it is none.
+ino_t InodeOf(int fd);
 
 // Raises the soft limit of open descriptors to the hard one.
 void RaiseDescriptorLimit();

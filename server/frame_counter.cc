@@ -70,6 +70,7 @@ void FrameCounter::Add(const char* bytes, size_t count) {
   payload_left_ -= count;
   if (!IsBlock()) return;
   block_bytes_ += static_cast<int64_t>(count);
+  sent_block_bytes_ += static_cast<int64_t>(count);
   // Nobody pads. What is an entry here depends on how gRPC takes it.
   if (is_padded_) block_bytes_ += static_cast<int64_t>(count) * kEntryBytes;
   const size_t priority = std::min(count, priority_left_);
@@ -79,7 +80,9 @@ void FrameCounter::Add(const char* bytes, size_t count) {
 
 void FrameCounter::End() {
   if (IsBlock() && (header_[4] & kEndHeaders) != 0) {
-    block_bytes_ = 0;
+    const int64_t bytes = sent_block_bytes_ + block_.entries() * kEntryBytes;
+    if (bytes > kLargeBlockBytes) large_block_bytes_ += bytes;
+    block_bytes_ = sent_block_bytes_ = 0;
     block_ = HeaderBlockScan();
   }
   header_read_ = 0;

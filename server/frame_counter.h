@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "server/header_block_scan.h"
@@ -29,6 +30,9 @@ class FrameCounter {
   // The memory that a header block takes which is not whole: its bytes and, since gRPC begins a
   // text anew with each frame until it has all of it, no less than this for each frame.
   int64_t open_block_bytes() const { return block_bytes_ + block_.entries() * kEntryBytes; }
+  // The memory of the whole header blocks that take more than this, since it was asked last.
+  static constexpr int64_t kLargeBlockBytes = 16 << 10;
+  int64_t TakeLargeBlockBytes() { return std::exchange(large_block_bytes_, 0); }
   static constexpr int64_t kBlockFrameBytes = 8 << 10;
   static constexpr int64_t kEntryBytes = 256;  // that gRPC has for one; measured are 150
 
@@ -48,7 +52,9 @@ class FrameCounter {
   size_t payload_left_ = 0;
   size_t priority_left_ = 0;  // bytes before the block
   bool is_padded_ = false;
-  int64_t block_bytes_ = 0;
+  int64_t block_bytes_ = 0;  // as open_block_bytes counts them
+  int64_t sent_block_bytes_ = 0;
+  int64_t large_block_bytes_ = 0;
   HeaderBlockScan block_;
   int64_t beside_ = 0;  // bytes times kLightness, in the second since then
   absl::Time since_ = absl::InfinitePast();

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "server/core/steady_time.h"
+#include "server/descriptors.h"
 #include "server/frame_counter.h"
 #include "server/logging.h"
 
@@ -26,11 +26,6 @@ namespace blockd::server {
 namespace {
 
 constexpr size_t kMostDescriptors = size_t{1} << 20;  // Linux's own limit, if not raised
-
-ino_t InodeOf(int fd) {
-  struct stat file {};
-  return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) ? file.st_ino : 0;
-}
 
 class Watch;
 
@@ -40,11 +35,20 @@ struct Watches {
   absl::flat_hash_set<Watch*> all ABSL_GUARDED_BY(mutex);
   std::atomic<int64_t> ended{0};
 
+  // Whole header blocks that are large, of calls that are not over. Those are forgotten with time
+  // whose calls gRPC has answered by itself.
+  absl::Mutex large_mutex;
+  int64_t large_bytes ABSL_GUARDED_BY(large_mutex) = 0;
+  absl::Time drained ABSL_GUARDED_BY(large_mutex) = absl::InfinitePast();
+
   static Watches& Get() {
     static auto& watches = *new Watches();
     return watches;
   }
   int64_t OpenBlockBytes();
+  // False if that would be too many.
+  bool AddLargeBlocks(int64_t bytes, absl::Time now);
+  void ForgetLargeBlock(int64_t bytes);
 };
 
 // One connection: a socket, or the TLS of one.
@@ -69,15 +73,26 @@ class Watch {
     counter_ = FrameCounter();
     open_block_bytes_ = 0;
     watches_ = true;
+    stopped_ = false;
   }
+
+  void Stop(ino_t inode) {
+    absl::MutexLock lock(&mutex_);
+    if (inode_ == inode) stopped_ = true;
+  }
+  // Not if the number is another file's by now.
+  bool stopped() const { return stopped_ && IsOpen(); }
 
   // False if the connection is to end.
   bool Read(const char* bytes, size_t count) {
     absl::MutexLock lock(&mutex_);
     if (!watches_) return true;
-    const bool is_beside = !counter_.Count(bytes, count, SteadyNow());
+    const absl::Time now = SteadyNow();
+    const bool is_beside = !counter_.Count(bytes, count, now);
+    const int64_t large = counter_.TakeLargeBlockBytes();
+    const bool is_large = large > 0 && !Watches::Get().AddLargeBlocks(large, now);
     open_block_bytes_ = counter_.open_block_bytes();
-    watches_ = counter_.is_http2() && !is_beside &&
+    watches_ = counter_.is_http2() && !is_beside && !is_large &&
                (open_block_bytes_ <= kSmallBlockBytes ||
                 Watches::Get().OpenBlockBytes() <= kMostOpenBlockBytes);
     if (watches_) return true;
@@ -87,8 +102,9 @@ class Watch {
     ++Watches::Get().ended;
     LogLine(LogLevel::kWarn, "connection_ended")
         .Add("peer", peer_)
-        .Add("why", is_beside ? "it sends too many frames that belong to no call"
-                              : "its headers do not end")
+        .Add("why", is_beside  ? "it sends too many frames that belong to no call"
+                    : is_large ? "the metadata of its calls is too large"
+                               : "its headers do not end")
         .Write();
     return false;
   }
@@ -105,6 +121,7 @@ class Watch {
   const int fd_;  // -1: TLS
   std::atomic<ino_t> inode_{0};
   std::atomic<int64_t> open_block_bytes_{0};
+  std::atomic<bool> stopped_{false};
   absl::Mutex mutex_;
   std::string peer_ ABSL_GUARDED_BY(mutex_);
   FrameCounter counter_ ABSL_GUARDED_BY(mutex_);
@@ -118,18 +135,37 @@ int64_t Watches::OpenBlockBytes() {
   return bytes;
 }
 
+bool Watches::AddLargeBlocks(int64_t bytes, absl::Time now) {
+  absl::MutexLock lock(&large_mutex);
+  const double seconds = std::min(absl::ToDoubleSeconds(now - drained), 1.0);
+  drained = now;
+  const auto drain = static_cast<int64_t>(seconds * kMostLargeBlockBytes);
+  large_bytes = std::max(large_bytes - drain, int64_t{0});
+  if (large_bytes + bytes > kMostLargeBlockBytes) return false;
+  large_bytes += bytes;
+  return true;
+}
+
+void Watches::ForgetLargeBlock(int64_t bytes) {
+  absl::MutexLock lock(&large_mutex);
+  large_bytes = std::max(large_bytes - bytes, int64_t{0});
+}
+
 // By the socket's number. One is used again for the next socket that has its number.
 std::array<std::atomic<Watch*>, kMostDescriptors> by_number{};
 
-bool ReadsOn(int fd, const msghdr& message, ssize_t count) {
-  if (fd < 0 || static_cast<size_t>(fd) >= by_number.size()) return true;
-  Watch* const watch = by_number[static_cast<size_t>(fd)].load(std::memory_order_acquire);
-  if (watch == nullptr) return true;
+// Null: it is not watched.
+Watch* WatchOf(int fd) {
+  if (fd < 0 || static_cast<size_t>(fd) >= by_number.size()) return nullptr;
+  return by_number[static_cast<size_t>(fd)].load(std::memory_order_acquire);
+}
+
+bool ReadsOn(Watch& watch, const msghdr& message, ssize_t count) {
   auto left = static_cast<size_t>(count);
   for (size_t i = 0; i < message.msg_iovlen && left > 0; ++i) {
     const iovec& piece = message.msg_iov[i];
     const size_t bytes = std::min(left, piece.iov_len);
-    if (!watch->Read(static_cast<const char*>(piece.iov_base), bytes)) return false;
+    if (!watch.Read(static_cast<const char*>(piece.iov_base), bytes)) return false;
     left -= bytes;
   }
   return true;
@@ -168,6 +204,16 @@ void WatchReads(int fd, std::string peer) {
   place.store(watch, std::memory_order_release);
 }
 
+void StopReads(int fd, ino_t inode) {
+  if (Watch* const watch = WatchOf(fd)) watch->Stop(inode);
+}
+
+void ForgetHeaders(int64_t bytes, int64_t entries) {
+  constexpr int64_t kOwnEntries = 8;  // of gRPC itself, the path and others
+  bytes += (entries + kOwnEntries) * FrameCounter::kEntryBytes;
+  if (bytes > FrameCounter::kLargeBlockBytes) Watches::Get().ForgetLargeBlock(bytes);
+}
+
 int64_t EndedReads() { return Watches::Get().ended; }
 
 }  // namespace blockd::server
@@ -178,10 +224,14 @@ extern "C" {
 
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
   static auto* const next = blockd::server::Next<ssize_t(int, msghdr*, int)>("recvmsg");
-  const ssize_t count = next(fd, message, flags);
-  const bool reads = count > 0 && (flags & (MSG_PEEK | MSG_ERRQUEUE)) == 0;
-  if (!reads || blockd::server::ReadsOn(fd, *message, count)) return count;
-  shutdown(fd, SHUT_RDWR);
+  blockd::server::Watch* const watch = blockd::server::WatchOf(fd);
+  if (watch == nullptr) return next(fd, message, flags);
+  if (!watch->stopped()) {
+    const ssize_t count = next(fd, message, flags);
+    const bool reads = count > 0 && (flags & (MSG_PEEK | MSG_ERRQUEUE)) == 0;
+    if (!reads || blockd::server::ReadsOn(*watch, *message, count)) return count;
+    shutdown(fd, SHUT_RDWR);
+  }
   errno = ECONNRESET;
   return -1;
 }

@@ -8,6 +8,8 @@
 #ifndef BLOCKD_SERVER_WATCHED_READS_H_
 #define BLOCKD_SERVER_WATCHED_READS_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -19,9 +21,22 @@ namespace blockd::server {
 inline constexpr int64_t kMostOpenBlockBytes = int64_t{2} << 20;
 inline constexpr int64_t kSmallBlockBytes = int64_t{256} << 10;
 
+// Whole header blocks that are large (FrameCounter::kLargeBlockBytes), of all calls that are not
+// over: gRPC keeps them until a call's status is written, and writes nothing to a connection while
+// it reads from it. Above it the connection that brings one more is ended. As many are forgotten in
+// a second, since gRPC ends some calls without a word.
+inline constexpr int64_t kMostLargeBlockBytes = int64_t{16} << 20;
+
 // Watches what is read from this socket, which was accepted and is handed to gRPC after that. If it
 // has TLS it is watched behind that, and `peer`, for the log, is not known there.
 void WatchReads(int fd, std::string peer);
+
+// Nothing more is read from this socket, if it is watched and has this inode: after a shutdown gRPC
+// would read and parse all that had come before it, some MiB.
+void StopReads(int fd, ino_t inode);
+
+// A call is over whose metadata had so many bytes in so many entries.
+void ForgetHeaders(int64_t bytes, int64_t entries);
 
 // How many connections of the process were ended here.
 int64_t EndedReads();

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "server/transport/call_tracker.h"
 #include "server/transport/waiting_calls.h"
+#include "server/watched_reads.h"
 
 namespace blockd::server {
 
@@ -55,9 +56,26 @@ struct IncomingCall {
     std::atomic<State> state_{State::kNew};
   };
 
+  // Its headers are gRPC's to keep until the call is over.
+  class Headers {
+   public:
+    Headers() = default;
+    ~Headers() { ForgetHeaders(bytes_, entries_); }
+    Headers(const Headers&) = delete;
+    Headers& operator=(const Headers&) = delete;
+    void Set(int64_t bytes, int64_t entries) {
+      bytes_ = bytes;
+      entries_ = entries;
+    }
+
+   private:
+    int64_t bytes_ = 0, entries_ = 0;
+  };
+
   IncomingCall() { context.AsyncNotifyWhenDone(&over); }
 
   OverTag over;
+  Headers headers;
   grpc::GenericServerContext context;
   grpc::GenericServerAsyncReaderWriter stream{&context};
 };

@@ -382,17 +382,18 @@ const absl::flat_hash_map<std::string_view, Make>& Methods() {
 }  // namespace
 
 std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state, Incoming incoming) {
-  size_t metadata_bytes = 0;
-  for (const auto& [key, value] : incoming->context.client_metadata()) {
-    metadata_bytes += key.size() + value.size();
+  const auto& metadata = incoming->context.client_metadata();
+  int64_t metadata_bytes = 0;
+  for (const auto& [key, value] : metadata) {
+    metadata_bytes += static_cast<int64_t>(key.size() + value.size());
   }
+  incoming->headers.Set(metadata_bytes, static_cast<int64_t>(metadata.size()));
   if (metadata_bytes > kMaxMetadataBytes) {
     return std::make_shared<RefusedCall>(
         &state->tracker, std::move(incoming),
-        ToGrpcStatus(
-            LimitExceededError("the metadata", {.limit = "metadata_bytes",
-                                                .asked_bytes = static_cast<int64_t>(metadata_bytes),
-                                                .limit_bytes = kMaxMetadataBytes})));
+        ToGrpcStatus(LimitExceededError("the metadata", {.limit = "metadata_bytes",
+                                                         .asked_bytes = metadata_bytes,
+                                                         .limit_bytes = kMaxMetadataBytes})));
   }
   const std::string method = incoming->context.method();
   return MakeSolverCallOf(method, state, std::move(incoming));

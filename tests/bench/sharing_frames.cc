@@ -134,17 +134,29 @@ void Bombs(const Place& place, Progress& progress) {
   }
 }
 
-void LargeMetadata(const Place& place, Progress& progress) {
-  std::vector<std::string> blocks;
-  for (const size_t kibibytes : {9, 64, 256, 1024}) {
-    blocks.push_back(RawHttp2::HeaderBlock("GetServerInfo") +
-                     RawHttp2::HeaderField("k", std::string(kibibytes << 10, 'v')));
-  }
-  blocks.push_back(RawHttp2::HeaderBlock("GetServerInfo") + test::ShortEntries(500));
+// One call after another, each with one of these blocks of headers.
+void CallWith(const std::vector<std::string>& blocks, const Place& place, Progress& progress) {
   Flood(place, progress, [&](RawHttp2& peer, uint32_t stream) {
     return peer.SendHeaders(stream, blocks[stream / 2 % blocks.size()]) &&
            peer.SendMessage(stream, "");
   });
+}
+
+std::string BlockOf(size_t kibibytes) {
+  return RawHttp2::HeaderBlock("GetServerInfo") +
+         RawHttp2::HeaderField("k", std::string(kibibytes << 10, 'v'));
+}
+
+void LargeMetadata(const Place& place, Progress& progress) {
+  CallWith({BlockOf(9), BlockOf(64), BlockOf(256), BlockOf(1024),
+            RawHttp2::HeaderBlock("GetServerInfo") + test::ShortEntries(500)},
+           place, progress);
+}
+
+// As much as a router lets through.
+void RoutedMetadata(const Place& place, Progress& progress) {
+  CallWith({BlockOf(60), RawHttp2::HeaderBlock("GetServerInfo") + test::ShortEntries(90)}, place,
+           progress);
 }
 
 // As many as three connections carry, and one more every millisecond: the server ends the oldest.
@@ -214,6 +226,7 @@ const std::vector<Abuse>& FrameAbuses() {
       {{"slow_preface", "200 connections that say hello byte by byte"}, 1, SlowPrefaces},
       {{"bombs", "gzip and deflate bombs of 60 MiB"}, 2, Bombs},
       {{"metadata", "calls with 9 KiB to 1 MiB of metadata, or 500 entries"}, 1, LargeMetadata},
+      {{"metadata_60", "calls with 60 KiB of metadata, or 90 entries"}, 1, RoutedMetadata},
       {{"idle_watches", "2700 idle calls of Watch"}, 1, Idle<test::kIdleWatch>},
       {{"idle_reflection", "2700 idle calls of reflection"}, 1, Idle<test::kIdleReflection>},
       {{"idle_smooths", "2700 idle Smooths"}, 1, Idle<test::kIdleSmooth>},

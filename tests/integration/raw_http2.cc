@@ -104,14 +104,18 @@ std::string RawHttp2::HeaderBlockOf(const std::string& path) {
          HeaderField("te", "trailers") + HeaderField("content-type", "application/grpc");
 }
 
-bool RawHttp2::SendHeaders(uint32_t stream, const std::string& block, uint8_t flags) {
+std::string RawHttp2::HeaderFrames(uint32_t stream, const std::string& block, uint8_t flags) {
   std::string frames;
   for (size_t at = 0; at < block.size(); at += kFrameBytes) {
     const uint8_t end = at + kFrameBytes >= block.size() ? kEndHeaders : 0;
     frames += at == 0 ? Frame(kHeaders, flags | end, stream, block.substr(0, kFrameBytes))
                       : Frame(kContinuation, end, stream, block.substr(at, kFrameBytes));
   }
-  return Send(frames);
+  return frames;
+}
+
+bool RawHttp2::SendHeaders(uint32_t stream, const std::string& block, uint8_t flags) {
+  return Send(HeaderFrames(stream, block, flags));
 }
 
 bool RawHttp2::SendMessage(uint32_t stream, const std::string& message, uint8_t flags,

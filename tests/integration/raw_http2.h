@@ -43,6 +43,7 @@ class RawHttp2 {
   // A literal field that no table remembers.
   static std::string HeaderField(const std::string& name, const std::string& value);
   // HEADERS and, if one frame does not hold it, CONTINUATION.
+  static std::string HeaderFrames(uint32_t stream, const std::string& block, uint8_t flags = 0);
   bool SendHeaders(uint32_t stream, const std::string& block, uint8_t flags = 0);
   // One message as gRPC frames it, in DATA.
   bool SendMessage(uint32_t stream, const std::string& message, uint8_t flags = kEndStream,

@@ -58,6 +58,17 @@ TEST_F(FrameCounterTest, AHeaderBlockIsOpenUntilItEnds) {
   EXPECT_EQ(block(), 0);
 }
 
+TEST_F(FrameCounterTest, LargeHeaderBlocksCountOnceTheyAreWhole) {
+  EXPECT_TRUE(Count(kPreface + Frame(kHeaders, kEndHeaders, 5000)));  // 41 entries
+  EXPECT_EQ(counter_.TakeLargeBlockBytes(), 0);
+  EXPECT_TRUE(Count(Frame(kHeaders, 0, 6000)));
+  EXPECT_EQ(counter_.TakeLargeBlockBytes(), 0);
+  EXPECT_TRUE(
+      Count(Frame(kContinuation, kEndHeaders, 1000) + Frame(kHeaders, kEndHeaders, 20'000)));
+  EXPECT_EQ(counter_.TakeLargeBlockBytes(), Cost(7000, 58) + Cost(20'000, 164));
+  EXPECT_EQ(counter_.TakeLargeBlockBytes(), 0);
+}
+
 TEST_F(FrameCounterTest, WhatIsBeforeAHeaderBlockIsNoEntry) {
   EXPECT_TRUE(Count(kPreface));
   std::string frame = Frame(kHeaders, kPriority, 7);
