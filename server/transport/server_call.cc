@@ -26,8 +26,9 @@ Tag* ServerCall::Operation::Start() {
 }
 
 void ServerCall::Operation::Complete(bool ok) noexcept {
-  call_->Guard([&] { (call_->*ended_)(ok); });
-  call_->Leave();
+  ServerCall& call = *call_;
+  call.Guard([&call, ended = ended_, ok] { (call.*ended)(ok); });
+  call.Leave();
 }
 
 ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming)

@@ -24,8 +24,8 @@ inline int64_t PeakBytes() {
 }
 
 // The memory that `work` takes at its peak: the least of three runs, each without what the one
-// before it left in the heap. A sanitizer takes tens of MiB for itself now and then, which counts in
-// one of them.
+// before it left in the heap. A sanitizer takes tens of MiB for itself now and then, which counts
+// in one of them.
 template <typename Work>
 int64_t PeakBytesOf(Work work) {
   int64_t least = std::numeric_limits<int64_t>::max();
