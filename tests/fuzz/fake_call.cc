@@ -89,22 +89,17 @@ void Executor::Post(std::shared_ptr<Task> task) { ThePosted().Add(std::move(task
 
 // ------------------------------------------------------------------------------- server_call.cc
 
-void IncomingCall::OverTag::Complete(bool /*ok*/) noexcept {
-  const std::shared_ptr<ServerCall> held = std::move(call_);
-  held->OnOver();
-}
-void IncomingCall::OverTag::Tell(std::shared_ptr<ServerCall> call) { call_ = std::move(call); }
+void IncomingCall::OverTag::Complete(bool /*ok*/) noexcept { call_->OnOver(); }
+void IncomingCall::OverTag::Tell(ServerCall* call) { call_ = call; }
 
 Tag* ServerCall::Operation::Start() {
-  FUZZ_CHECK(held_ == nullptr);
-  held_ = call_->shared_from_this();
   ++call_->left_;
   return this;
 }
 void ServerCall::Operation::Complete(bool ok) noexcept {
-  const std::shared_ptr<ServerCall> held = std::move(held_);
-  held->Guard([&] { (*held.*ended_)(ok); });
-  held->Leave();
+  ServerCall& call = *call_;
+  call.Guard([&call, ended = ended_, ok] { (call.*ended)(ok); });
+  call.Leave();
 }
 
 ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incoming)
@@ -112,9 +107,10 @@ ServerCall::ServerCall(CallTracker* tracker, std::unique_ptr<IncomingCall> incom
 
 void ServerCall::Accept(CallQueue* queue) {
   queue_ = queue;
+  self_ = shared_from_this();
   TheWire().over_ = &incoming_->over;
   Guard([this] { OnBegin(); });
-  incoming_->over.Tell(shared_from_this());
+  incoming_->over.Tell(this);
 }
 
 void ServerCall::Look(absl::Time now, const CallLimits& /*limits*/) {
@@ -122,7 +118,7 @@ void ServerCall::Look(absl::Time now, const CallLimits& /*limits*/) {
 }
 
 void ServerCall::Read() {
-  FUZZ_CHECK(!finish_called_);
+  FUZZ_CHECK(!finish_called_ && TheWire().read_ == nullptr);
   TheWire().message_ = &message_;
   TheWire().read_ = read_.Start();
 }
@@ -140,7 +136,7 @@ void ServerCall::Greet() {
 void ServerCall::StartClock() { writing_since_ = 1; }
 
 void ServerCall::Write(const grpc::ByteBuffer& message) {
-  FUZZ_CHECK(!finish_called_);
+  FUZZ_CHECK(!finish_called_ && TheWire().write_ == nullptr);
   TheWire().written_.push_back(message);
   writing_ = Writing::kYes;
   StartClock();
@@ -180,11 +176,18 @@ void ServerCall::OnOver() {
 }
 void ServerCall::Leave() {
   if (--left_ > 0) return;
+  const std::shared_ptr<ServerCall> self = std::move(self_);
   OnDone();
 }
 void ServerCall::RunOutOfMemory() noexcept {
   OnFailure(absl::ResourceExhaustedError("no memory on the host for this call"));
 }
+
+// ------------------------------------------------------------------------------ watched_reads.cc
+
+void ForgetHeaders(int64_t /*bytes*/, int64_t /*entries*/) {}
+
+// ------------------------------------------------------------------------------ admin_service.cc
 
 // Nobody is an admin here: ServiceState::admin is null.
 std::shared_ptr<ServerCall> AdminService::MakeCall(
