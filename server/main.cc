@@ -9,25 +9,27 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "server/core/blas_kernel.h"
-#include "server/core/heap_reserve.h"
+#include "server/core/thread_name.h"
 #include "server/descriptors.h"
 #include "server/identity/token.h"
 #include "server/logging.h"
 #include "server/machine_limits.h"
 #include "server/options.h"
 #include "server/server.h"
-#include "server/standby_thread.h"
 
 namespace {
 
@@ -61,6 +63,28 @@ int Refuse(const absl::Status& status) {
   blockd::server::FlushLog(kFlushTime);
   std::fprintf(stderr, "blockd: %s\n", std::string(status.message()).c_str());
   return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+// A process that cannot go on ends with one line. Most often the system has no memory for it: our
+// code throws std::bad_alloc or std::system_error then, gRPC aborts.
+void EndWithALine() {
+  std::set_terminate([] {
+    try {
+      if (const std::exception_ptr thrown = std::current_exception())
+        std::rethrow_exception(thrown);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "blockd: cannot go on: %s\n", e.what());
+    } catch (...) {
+      std::fprintf(stderr, "blockd: cannot go on\n");
+    }
+    std::_Exit(1);
+  });
+  std::signal(SIGABRT, [](int) {
+    constexpr char kLine[] =
+        "blockd: cannot go on: a library aborted, as gRPC does where the system has no memory\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+    std::signal(SIGABRT, SIG_DFL);
+  });
 }
 
 sigset_t StopSignals() {
@@ -129,6 +153,7 @@ int HashToken() {
 
 int main(int argc, char** argv) {
   UnblockStopSignals();
+  EndWithALine();
   // Distributions build Abseil with its detector of deadlocks on: a global lock around every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   setenv("GRPC_VERBOSITY", "NONE", 0);  // what fails is said in this program's own words
@@ -150,15 +175,12 @@ int main(int argc, char** argv) {
   if (!options.ok()) return Refuse(options.status());
 
   KeepLargePieces();
-  blockd::server::HeapReserve::Process().Replenish();
   const sigset_t signals = BlockSignals();
   blockd::server::SetUpLogging({.level = options->log_level,
                                 .format = options->log_format,
                                 .buffer_bytes = options->log_buffer_bytes,
                                 .requests_per_second = options->log_requests_per_second});
   WarnOfSlowBlas();
-  // For the end of the program, which nothing may hold up.
-  auto& ending = *new blockd::server::StandbyThread("ending");
   auto started = blockd::server::Server::Start(*options);
   // Libraries may wait for threads that they could not start.
   if (!started.ok()) std::_Exit(Refuse(started.status()));
@@ -177,12 +199,16 @@ int main(int argc, char** argv) {
         .Add("name", signal == SIGTERM ? "SIGTERM" : "SIGINT")
         .Write();
   }
-  ending.Run([&server, &options] {
+  auto& over = *new absl::Notification;
+  std::thread([&server, &options, &over] {
+    blockd::server::NameThread("ending");
     server.StartDrain();
     absl::SleepFor(options->drain_grace);
     server.Drain();
-  });
-  const bool ended = ending.EndsWithin(options->drain_grace + options->drain_timeout + kCancelTime);
+    over.Notify();
+  }).detach();
+  const bool ended = over.WaitForNotificationWithTimeout(options->drain_grace +
+                                                         options->drain_timeout + kCancelTime);
   if (!ended) LogLine(LogLevel::kError, "drain_abandoned").Write();
   blockd::server::FlushLog(kFlushTime);
   // Nothing is taken apart: all work is over, or will not end.

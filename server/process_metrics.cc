@@ -21,8 +21,6 @@ std::string ProcessMetricsText(const ProcessSample& sample) {
       "Connections ended since they reset calls faster than --max_resets_per_second, or sent "
       "frames without end that belong to no call.",
       sample.connections_ended);
-  add("blockd_heap_reserve_bytes", "gauge",
-      "What is left for small pieces where the system has no memory.", sample.heap_reserve_bytes);
   add("blockd_shared_memory_sessions", "gauge", "Shared-memory sessions now.",
       sample.shared_memory.sessions);
   add("blockd_shared_memory_bytes", "gauge", "Memory of these sessions.",

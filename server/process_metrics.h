@@ -16,7 +16,6 @@ struct ProcessSample {
   int64_t max_connections = 0;
   int64_t connections_refused = 0;
   int64_t connections_ended = 0;
-  int64_t heap_reserve_bytes = 0;
   ShmStats shared_memory{};
   std::optional<absl::Duration> certificate_time;  // until it ends; none without TLS
 };

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@
 #include "blockd/engine/solver.h"
 #include "server/connection_acceptor.h"
 #include "server/core/clock.h"
-#include "server/core/heap_reserve.h"
+#include "server/core/thread_name.h"
 #include "server/hand_over.h"
 #include "server/health_server.h"
 #include "server/identity/identities.h"
@@ -28,7 +29,6 @@
 #include "server/metrics_port.h"
 #include "server/ports.h"
 #include "server/process_metrics.h"
-#include "server/standby_thread.h"
 #include "server/transport/admin_service.h"
 #include "server/transport/call.h"
 #include "server/transport/call_limits.h"
@@ -187,12 +187,15 @@ class Server::Impl {
     if (shared_memory != nullptr) shared_memory->StopAccepting();
     // Tells every connection to go away, and waits for its calls. Without a deadline of its own,
     // which could cancel what then looks as if it had ended in time.
-    going_away.Run([this] { grpc->Shutdown(); });
+    std::thread going_away([this] {
+      NameThread("going away");
+      grpc->Shutdown();
+    });
     in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
     // What is still under way is cancelled, and ends between two steps; so are those who watch.
     grpc_server_cancel_all_calls(grpc->c_server());
     if (shared_memory != nullptr) shared_memory->CancelAll();
-    going_away.EndsWithin(absl::InfiniteDuration());
+    going_away.join();
     calls->WaitForLastCall();
     core->Drain();
     state->tracker.WaitUntilIdle(kCancelTime);
@@ -216,7 +219,6 @@ class Server::Impl {
   std::optional<Reflection> reflection;
   std::unique_ptr<CallQueue> calls;
   std::unique_ptr<grpc::Server> grpc;
-  StandbyThread going_away{"going away"};
   std::unique_ptr<ConnectionAcceptor> connections;
   ResetLimit resets{options.max_resets_per_second, [this](const std::string& peer) {
                       connections->End(PeerName(peer), absl::StrCat("--max_resets_per_second=",
@@ -226,7 +228,6 @@ class Server::Impl {
   std::unique_ptr<MetricsPort> metrics_server;
   int grpc_port = 0;
   int metrics_port = -1;
-  bool said_short = false;  // the log, that memory is
   absl::Mutex reload_mutex;
   absl::Mutex begin_mutex;
   bool draining ABSL_GUARDED_BY(begin_mutex) = false;
@@ -298,7 +299,6 @@ class Server::Impl {
             .max_connections = options.max_connections,
             .connections_refused = connections->refused(),
             .connections_ended = connections->ended() + EndedReads(),
-            .heap_reserve_bytes = HeapReserve::Process().free_bytes(),
             .shared_memory = shared_memory == nullptr ? ShmStats() : shared_memory->stats(),
             .certificate_time = tls == nullptr ? std::nullopt : std::optional(tls->TimeToExpiry())};
   }
@@ -344,11 +344,7 @@ class Server::Impl {
         .on_reset = [this](const std::string& peer) { resets.OnReset(peer, clock.Now()); },
         .is_identified =
             [this](const ServerCall& call) { return state->IsIdentified(call.context()); },
-        .also =
-            [this] {
-              WatchHeap();
-              core->shards().WakeOverdue();
-            }});
+        .also = [this] { core->shards().WakeOverdue(); }});
     calls->AddTo(&builder);
     grpc = builder.BuildAndStart();
     if (grpc == nullptr) return absl::InternalError("gRPC does not start");
@@ -385,21 +381,6 @@ class Server::Impl {
           .Add("message", "callers name themselves: whoever reaches this server may be anybody")
           .Write();
     }
-  }
-
-  // From time to time, from one thread. While memory is short, new work is refused, and what the
-  // allocator keeps goes back to the system.
-  void WatchHeap() {
-    HeapReserve& reserve = HeapReserve::Process();
-    const bool was_short = reserve.is_short();
-    if (was_short) malloc_trim(0);
-    const bool is_short = reserve.Replenish();
-    if (was_short && !said_short) LogHeap(LogLevel::kWarn, "short_of_memory");
-    if (said_short && !is_short) LogHeap(LogLevel::kInfo, "memory_again");
-    said_short = is_short;
-  }
-  void LogHeap(LogLevel level, std::string_view event) {
-    LogLine(level, event).Add("reserve_bytes", HeapReserve::Process().free_bytes()).Write();
   }
 
   // What it holds may be lost and what it answers wrong: once no other is left, nobody should be

@@ -7,7 +7,6 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/heap_reserve.h"
 #include "server/core/steady_time.h"
 #include "server/logging.h"
 #include "server/peer.h"
@@ -74,8 +73,7 @@ ContextPtr MakeContext(grpc::ServerContextBase* rpc) {
 
 absl::Status ServiceState::CheckAcceptsWork() const {
   if (tracker.draining()) return DrainingError(identity.name, options.core.retry_delay);
-  if (!HeapReserve::Process().is_short()) return absl::OkStatus();
-  return RetryAfterError("the server's host is short of memory", options.core.retry_delay);
+  return absl::OkStatus();
 }
 
 absl::Status ServiceState::CheckMessageSize(size_t message_bytes) const {
@@ -125,7 +123,6 @@ absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const RequestCon
   if (!needed.ok()) return needed.status();
   absl::Status status = core->host().Extend(context.tenant, *needed, share);
   if (!status.ok()) return status;
-  const HeapMayFail may_fail;
   if (ParseScanned(bytes, unknown, message, stop)) return absl::OkStatus();
   if (stop != nullptr && stop->load(std::memory_order_relaxed)) return CancellationOf(context);
   return InvalidFieldError("", "bytes that are not the request's message",

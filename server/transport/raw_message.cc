@@ -11,7 +11,6 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "server/core/errors.h"
-#include "server/core/heap_reserve.h"
 
 namespace blockd::server {
 
@@ -157,7 +156,6 @@ void CopyPieces(std::span<const std::span<const std::byte>> pieces, std::byte* t
 
 std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
                                          const std::atomic<bool>* stop) {
-  const HeapMayFail may_fail;  // the sender says in how many pieces a chunk comes
   StreamPart part;
   if (buffer->Length() == 0) return part;
   MessageReader reader(*buffer, stop);

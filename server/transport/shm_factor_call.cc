@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/heap_reserve.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/factor_solve_params.h"
 #include "server/transport/raw_message.h"
@@ -51,11 +50,7 @@ absl::Status ShmCall::ReadMessage(google::protobuf::Message* message) {
       state->core->host().Reserve(tenant, static_cast<int64_t>(bytes->size()));
   if (!copied.ok()) return copied.status();
   // Not in memory of gRPC's, which ends the process where there is none.
-  std::vector<std::byte> own;
-  {
-    const HeapMayFail may_fail;
-    own.assign(bytes->begin(), bytes->end());
-  }
+  const std::vector<std::byte> own(bytes->begin(), bytes->end());
   const std::string_view text(reinterpret_cast<const char*>(own.data()), own.size());
   return state->Parse(AsBuffer(text), *record_.context(), message, &host_bytes_);
 }

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/heap_reserve.h"
 #include "server/core/smooth_header.h"
 #include "server/core/steady_time.h"
 #include "server/transport/chunked_reply.h"
@@ -36,7 +35,6 @@ class Arrived {
   int64_t bytes() const { return bytes_; }
   std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
   absl::Status Grow(int64_t bytes) {
-    const HeapMayFail may_fail;
     void* const grown = std::realloc(data_.get(), static_cast<size_t>(bytes));
     if (grown == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of host memory"));
@@ -220,7 +218,6 @@ class SmoothCall final : public ServerCall {
   }
 
   absl::StatusOr<MeasuredSmooth> Measure() {
-    const HeapMayFail may_fail;
     return MeasureSmooth(layout_->Bind(AsDoubles(values_.span())), core().limits());
   }
 

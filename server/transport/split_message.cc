@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "server/core/heap_reserve.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {
@@ -182,7 +181,6 @@ class Splitter {
 absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
                                               int64_t max_rest, const std::atomic<bool>* stop) {
   if (buffer->Length() == 0) return SplitMessage();
-  const HeapMayFail may_fail;  // the sender says in how many pieces the bytes come
   MessageReader reader(*buffer, stop);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
   CodedInputStream in(&reader);

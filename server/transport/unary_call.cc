@@ -1,7 +1,6 @@
 #include "server/transport/unary_call.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/core/heap_reserve.h"
 #include "server/core/lane.h"
 
 namespace blockd::server {
@@ -12,12 +11,7 @@ UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<Incomin
       state_(state),
       record_(state, method, rpc(), roles) {}
 
-void UnaryCall::OnBegin() {
-  if (IsWork() && record_.allowed().ok() && HeapReserve::Process().is_short()) {
-    if (absl::Status status = state_->CheckAcceptsWork(); !status.ok()) return Fail(status);
-  }
-  Read();
-}
+void UnaryCall::OnBegin() { Read(); }
 
 void UnaryCall::OnRead(bool ok) {
   if (!ok) {

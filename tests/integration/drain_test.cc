@@ -2,7 +2,6 @@
 #include <atomic>
 #include <thread>
 
-#include "server/standby_thread.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/pending_solve.h"
 
@@ -210,11 +209,14 @@ TEST_F(DrainTest, WorkThatNeverEndsDoesNotHoldUpTheProgram) {
   gate_->Close();
   PendingSolve stuck(stub(), SolveRequestOf(handle, problem_.rhs));
   gate_->WaitForDevice();
-  server::StandbyThread ending("ending");
-  ending.Run([this] { server().Drain(); });
-  EXPECT_FALSE(ending.EndsWithin(absl::Milliseconds(200)));
+  absl::Notification over;
+  std::thread ending([&] {
+    server().Drain();
+    over.Notify();
+  });
+  EXPECT_FALSE(over.WaitForNotificationWithTimeout(absl::Milliseconds(200)));
   gate_->Open();
-  EXPECT_TRUE(ending.EndsWithin(absl::InfiniteDuration()));
+  ending.join();
   EXPECT_FALSE(stuck.Wait().ok());
 }
 

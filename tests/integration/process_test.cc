@@ -231,7 +231,6 @@ TEST_F(ProcessTest, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
   LimitDescriptors(64, 500);
   Start({});
   EXPECT_EQ(Metric("blockd_max_file_descriptors"), 500);
-  EXPECT_EQ(Metric("blockd_heap_reserve_bytes"), 64 << 20);
   EXPECT_EQ(Metric("blockd_max_connections"), 500 - server::ReservedDescriptors(500));
   Stop();
 }

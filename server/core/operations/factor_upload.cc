@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "server/core/finite_scanner.h"
-#include "server/core/heap_reserve.h"
 #include "server/core/operations/checks.h"
 #include "server/core/operations/factor.h"
 #include "server/core/operations/factor_outcome.h"
@@ -163,7 +162,6 @@ class FactorOperation::Upload : public FactorUpload {
     absl::Status status =
         operation_->host_->Extend(task_->permit.tenant, std::ssize(bytes), &held_);
     if (!status.ok()) return status;
-    const HeapMayFail may_fail;
     if (const size_t size = first_.size() + bytes.size(); size > first_.capacity()) {
       // Never more than will be needed.
       first_.reserve(

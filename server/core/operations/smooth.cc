@@ -13,7 +13,6 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/heap_reserve.h"
 #include "server/core/operations/sums.h"
 #include "server/core/smoother/missing_patterns.h"
 #include "server/core/smoother/smoother.h"
@@ -70,7 +69,6 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     TouchResults();
     // All that is large, while whoever asks can still be told that there is no memory for it.
     if (needs_blocks() && params_.covariances != SmoothedCovariances::kFull) {
-      const HeapMayFail may_fail;
       for (System& system : systems_) {
         system.blocks = Doubles(params_.num_steps * BlockScalars());
       }
@@ -167,7 +165,6 @@ void SmoothRun::Factor(size_t s) {
   FactorParams params;
   absl::StatusOr<std::optional<FactorReply>> found;
   try {
-    const HeapMayFail may_fail;
     found = Prepare(s, &params);
   } catch (const std::bad_alloc&) {
     found = absl::ResourceExhaustedError("the server's host has no memory for the model");
