@@ -123,9 +123,7 @@ ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
           "Threads that take calls, as many that answer them, and twice as many for what takes "
           "long; 0: one for four processors, from 2 to 16.");
 ABSL_FLAG(int32_t, copy_threads, Defaults().copy_threads,
-          "Threads that copy uploads to the device; 0: twice as many as serve; -1: those that "
-          "serve do, each of which needs a queue of its own (--serving_queues): for much that "
-          "comes at once, with as many of them as connections.");
+          "Threads that copy uploads to the device; 0: twice as many as serve.");
 ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
           "Queues that share the connections and these threads, at most as many: 1 is best for few "
           "callers; of many, 3 threads with a queue each carry most.");
@@ -260,7 +258,7 @@ absl::Status CheckTransport(const ServerOptions& o) {
   status.Update(CheckNumber("max_resets_per_second", o.max_resets_per_second, 0, kMany));
   status.Update(CheckNumber("serving_threads", o.serving_threads, 0, 256));
   status.Update(CheckNumber("serving_queues", o.serving_queues, 1, 256));
-  status.Update(CheckNumber("copy_threads", o.copy_threads, -1, 512));
+  status.Update(CheckNumber("copy_threads", o.copy_threads, 0, 512));
   status.Update(CheckDuration("stream_idle_timeout", o.stream_idle_timeout, ms, day));
   status.Update(CheckBytes("min_upload_bytes_per_second", o.min_upload_bytes_per_second, 0, kTiB));
   status.Update(CheckDuration("max_upload_duration", o.max_upload_duration, ms, day));
@@ -343,9 +341,6 @@ absl::Status CheckAndComplete(ServerOptions* options) {
   status.Update(CheckNumber("log_requests_per_second", options->log_requests_per_second, 0, kMany));
   if (status.ok()) {
     options->serving_queues = std::min(options->serving_queues, options->serving_threads);
-    if (options->copy_threads < 0 && options->serving_queues < options->serving_threads) {
-      status = RefuseFlag("copy_threads", "-1", "as many --serving_queues as --serving_threads");
-    }
   }
   return status;
 }

@@ -58,7 +58,7 @@ struct ServiceState {
         start(SteadyNow()),
         work("work", 2 * options.serving_threads),
         replies("replies", options.serving_threads, options.core.poll),
-        copies("copies", options.copy_threads < 0 ? options.serving_threads : options.copy_threads),
+        copies("copies", options.copy_threads),
         element_limits_(ElementLimits(options)) {}
 
   // UNAVAILABLE: with ServerDraining once the server drains, with RetryAfter while the process is
@@ -90,8 +90,6 @@ struct ServiceState {
   Reflection* reflection = nullptr;
   const absl::Time start;
   OpenUploads uploads;
-  // Whether a thread that serves copies the bytes of uploads itself.
-  bool CopiesWhereItServes() const { return options.copy_threads < 0; }
   // What takes long, what the core answers from threads of its own, and the bytes of uploads, which
   // so hold up nothing else.
   Executor work, replies, copies;

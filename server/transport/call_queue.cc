@@ -65,8 +65,7 @@ void CallQueue::Start() {
     const int threads = (options_.threads + i) / options_.queues;  // together: all
     for (int k = 0; k < kSlots * threads; ++k) (new Slot(this, queue))->Ask();
     serving_.push_back(std::make_unique<ServingThreads>(
-        threads, options_.poll, queue, [this](void* tag, bool ok) { Take(tag, ok); },
-        [this] { return HadCompany(); }));
+        threads, queue, [this](void* tag, bool ok) { Take(tag, ok); }));
   }
   looking_ = std::thread([this] { LookLoop(); });
 }
@@ -74,13 +73,6 @@ void CallQueue::Start() {
 void CallQueue::Take(void* tag, bool ok) {
   if (!worked_.load(std::memory_order_relaxed)) worked_ = true;
   static_cast<Tag*>(tag)->Complete(ok);
-}
-
-bool CallQueue::HadCompany() {
-  absl::MutexLock lock(&mutex_);
-  const bool company = company_;
-  company_ = calls_.size() > 1;
-  return company;
 }
 
 void CallQueue::LookLoop() {
@@ -100,7 +92,6 @@ void CallQueue::LookLoop() {
 
 void CallQueue::Add(ServerCall* call) {
   absl::MutexLock lock(&mutex_);
-  company_ = company_ || !calls_.empty();
   calls_.insert(call);
 }
 

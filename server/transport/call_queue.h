@@ -40,7 +40,6 @@ class CallQueue {
     int threads = 2;
     // Each has a part of the connections and of the threads.
     int queues = 1;
-    absl::Duration poll;  // as of ServingThreads
     CallLimits limits;
     absl::Duration look_every;  // at all calls
     MakeCall make_call;
@@ -74,8 +73,6 @@ class CallQueue {
   void LookAtAll(absl::Time now);
   // Counts it as work, and hands it on.
   void Take(void* tag, bool ok);
-  // Whether there was more than one call at once since this was asked last.
-  bool HadCompany();
 
   const Options options_;
   grpc::AsyncGenericService service_;
@@ -84,7 +81,6 @@ class CallQueue {
   absl::Mutex mutex_;
   int slots_ ABSL_GUARDED_BY(mutex_) = 0;  // that ask for calls
   absl::flat_hash_set<ServerCall*> calls_ ABSL_GUARDED_BY(mutex_);
-  bool company_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> worked_ = false;  // since somebody looked
   SteadyEvent stopping_;
   std::thread looking_;

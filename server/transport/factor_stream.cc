@@ -14,7 +14,6 @@
 #include "server/core/steady_time.h"
 #include "server/transport/open_upload.h"
 #include "server/transport/raw_message.h"
-#include "server/transport/serving_threads.h"
 #include "server/transport/upload_pace.h"
 #include "server/transport/wire.h"
 
@@ -31,12 +30,11 @@ constexpr int64_t kMostCopyingBytes = int64_t{8} << 20;
 // The stream that begins an upload: reading (header, then chunks) -> in the core -> finished. Or
 // one that joined: reading (join, then chunks, as often as it likes) -> finished.
 //
-// Each message is handled by a task, or by the thread that serves if it is the only one of its
-// queue. It takes the message and finds its place, then lets the next be read, and then copies: so
-// several chunks are copied at once, by as many threads. Until the upload is staged the next is
-// read after the copy. What becomes of the upload is said by OpenUpload, without the mutex: a
-// cancellation, the look at the pace, or another stream may end it at any time, and whoever comes
-// later looks whether the call is finished.
+// Each message is handled by a task. It takes the message and finds its place, then lets the next
+// be read, and then copies: so several chunks are copied at once, by as many threads. Until the
+// upload is staged the next is read after the copy. What becomes of the upload is said by
+// OpenUpload, without the mutex: a cancellation, the look at the pace, or another stream may end it
+// at any time, and whoever comes later looks whether the call is finished.
 class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
  public:
   FactorStreamCall(ServiceState* state, std::unique_ptr<IncomingCall> incoming)
@@ -75,11 +73,6 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
       } else if (!joined_) {
         upload_->Came(SteadyNow());
       }
-    }
-    if (ok && on_device_ && state_->CopiesWhereItServes()) {
-      // The thread that has just read a chunk has it in its cache.
-      const ServingThreads::Linger linger;
-      if (linger) return HandleMessage();
     }
     state_->copies.Post(Shared(shared_from_this(), &handle_task_));
   }

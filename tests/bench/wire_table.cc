@@ -106,9 +106,7 @@ class WireTable {
       const Variable pieces("GRPC_EXPERIMENTS", "-tcp_read_chunks");
       ManyCallersOfFourQueues(", poll(2)");
       const int queues = Processors();
-      const auto server =
-          ServeQueues(queues, absl::StrCat(", ", queues, " queues that copy, poll(2)"), 1,
-                      {"--copy_threads=-1"});
+      const auto server = ServeQueues(queues, absl::StrCat(", ", queues, " queues, poll(2)"), 1);
       Uploads();
     }
     const auto server = Serve({"--backend=cpu"});

@@ -23,10 +23,6 @@ PostedTasks& ThePosted() {
   return tasks;
 }
 
-// No thread serves.
-ServingThreads::Linger::Linger() : threads_(nullptr) {}
-ServingThreads::Linger::~Linger() = default;
-
 // ------------------------------------------------------------------------------------- the fakes
 
 void FakeWire::Begin(const std::shared_ptr<ServerCall>& call) {

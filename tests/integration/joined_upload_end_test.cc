@@ -177,30 +177,6 @@ TEST_F(JoinedUploadFailureTest, AStreamThatIsCancelledLivesUntilTheOthersWritesH
   }
 }
 
-// The only thread of the only queue stands before the device.
-TEST_F(JoinedUploadFailureTest, AThreadThatServesAndCopiesHoldsUpNoCall) {
-  server::ServerOptions options = Options();
-  options.serving_threads = options.serving_queues = 1;
-  options.copy_threads = -1;
-  StartGatedWrites(options);
-  const auto began = Begin();
-  const std::string_view bytes = bytes_;
-  const int64_t before = gate_->passes();
-  EXPECT_TRUE(began->SendChunks(bytes.substr(kFirstPart, 8000), 8000));
-  // Another thread copies the first one there.
-  ASSERT_TRUE(Eventually([&] { return gate_->passes() > before; }));
-  gate_->Close();
-  EXPECT_TRUE(began->SendChunks(bytes.substr(kFirstPart + 8000, 8000), 1000));
-  gate_->WaitForDevice();
-  const auto context = NewContext();
-  v1::ServerInfo info;
-  EXPECT_TRUE(IsOk(stub().GetServerInfo(context.get(), {}, &info)));
-  gate_->Open();
-  EXPECT_TRUE(began->SendChunks(bytes.substr(kFirstPart + 16000), 50000));
-  EXPECT_TRUE(IsOk(began->Finish()));
-  ExpectSolves(matrix_, Solve(began->reply.system(0).handle(), problem_.rhs), problem_.rhs);
-}
-
 class JoinedUploadStallTest : public JoinedUploadTest {
  protected:
   static constexpr absl::Duration kTimeout = absl::Milliseconds(100);

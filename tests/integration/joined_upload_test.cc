@@ -6,14 +6,6 @@ namespace {
 
 TEST_F(JoinedUploadTest, SeveralConnectionsGiveTheBitsOfOne) { ExpectTheBitsOfOne(); }
 
-TEST_F(JoinedUploadTest, SoTheyDoWhereThreadsThatServeCopy) {
-  server::ServerOptions options = Options();
-  options.serving_threads = options.serving_queues = 3;
-  options.copy_threads = -1;
-  Start(options);
-  ExpectTheBitsOfOne();
-}
-
 TEST_F(JoinedUploadTest, AnIdIsOfOneCallerAndOfOneUpload) {
   const auto began = Begin();
   const size_t rest = bytes_.size() - kFirstPart;
