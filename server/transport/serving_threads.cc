@@ -1,5 +1,6 @@
 #include "server/transport/serving_threads.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/core/thread_name.h"
@@ -10,7 +11,7 @@ namespace blockd::server {
 ServingThreads::ServingThreads(int threads, grpc::CompletionQueue* queue,
                                std::function<void(void* tag, bool ok)> take)
     : queue_(queue), take_(std::move(take)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Serve(); });
+  for (int i = 0; i < std::max(threads, 2); ++i) threads_.emplace_back([this] { Serve(); });
 }
 
 ServingThreads::~ServingThreads() {
