@@ -23,14 +23,12 @@ constexpr double kInlineCorrection = 1.5;
 constexpr size_t kFewAnswers = 2;
 
 thread_local bool may_answer_here = false;
-thread_local bool may_work_here = false;
 
 TaskPtr AsTask(WorkPtr work) { return TaskPtr(static_cast<Task*>(work.release())); }
 
 }  // namespace
 
 bool MayAnswerHere() { return may_answer_here; }
-void SetMayWorkHere(bool may) { may_work_here = may; }
 
 Lane::Lane(const Options& options, Clock* clock,
            absl::AnyInvocable<void(absl::Time) const> on_deadline)
@@ -84,24 +82,21 @@ absl::Status Lane::Push(TaskPtr& task) {
         return DeadlineUnreachableError({.predicted = predicted, .left = left});
       }
     }
-    const bool refines = task->ticket().refines;
+    const bool may_run_here = task->context->may_run_here && !task->ticket().refines;
     scheduler_.Push(std::move(task), now);
-    if (!refines && RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
+    if (may_run_here && RunsInlineLocked(now)) inline_ = flight = TakeFlightLocked(now, &ended);
     // Else the thread looks at the queue when a flight is done.
     if (flight == nullptr && HasRoomLocked()) work_.Signal();
   }
   if (deadline != absl::InfiniteFuture()) on_deadline_(deadline);
   Answer(std::move(ended));
-  if (flight != nullptr) {
-    may_work_here = false;
-    Run(flight);
-  }
+  if (flight != nullptr) Run(flight);
   return absl::OkStatus();
 }
 
 bool Lane::RunsInlineLocked(absl::Time now) const {
-  return may_work_here && max_inline_ > absl::ZeroDuration() && flights_.empty() &&
-         scheduler_.size() == 1 && scheduler_.NextClose() <= now &&
+  return max_inline_ > absl::ZeroDuration() && flights_.empty() && scheduler_.size() == 1 &&
+         scheduler_.NextClose() <= now &&
          absl::Seconds(scheduler_.seconds() * std::min(correction_, kInlineCorrection)) <=
              max_inline_;
 }

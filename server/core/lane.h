@@ -34,11 +34,6 @@ namespace blockd::server {
 // give that it may give them itself: passing them on would take longer.
 bool MayAnswerHere();
 
-// The calling thread, which brings work, has looked for more and found none: so the next that it
-// brings, if that is short, it does itself (Lane::Options::max_inline). What comes without a pause
-// is done together.
-void SetMayWorkHere(bool may);
-
 class Lane {
  public:
   struct Options {
@@ -47,7 +42,7 @@ class Lane {
     // longer than a small solve waits otherwise.
     absl::Duration poll;
     // What takes no longer, as predicted, and waits for nobody, Push runs and answers itself, where
-    // its thread may. Only for work that is done once its operation has run.
+    // its context says so. Only for work that is done once its operation has run.
     absl::Duration max_inline;
   };
   // `on_deadline` is told of deadlines that come, and calls EndExpired in time.

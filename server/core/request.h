@@ -40,6 +40,9 @@ struct RequestContext {
   const Permit* part_of = nullptr;
   // The label of the metrics; absent: Factor, Solve or FactorSolve.
   std::optional<Method> method;
+  // Whether the calling thread, which has found nothing else to do, does it itself if it is short
+  // (Lane::Options::max_inline).
+  bool may_run_here = false;
 
   bool ended(absl::Time now) const {
     return deadline <= now || cancelled.load(std::memory_order_relaxed);

@@ -83,9 +83,9 @@ void ShmPoller::TakeIn() {
   known_ = sessions_;
 }
 
-bool ShmPoller::TakeSome() {
+bool ShmPoller::TakeSome(bool idle) {
   bool any = false;
-  for (const auto& session : sessions_) any |= session->Take(kTakenAtOnce);
+  for (const auto& session : sessions_) any |= session->Take(kTakenAtOnce, idle && !any);
   return any;
 }
 
@@ -117,8 +117,10 @@ void ShmPoller::Sleep() {
 void ShmPoller::Loop() {
   Patience patience(poll_);
   absl::Time last = SteadyNow(), looked = last;
+  bool idle = false;  // has looked and found nothing
   while (!stop_) {
-    const bool any = TakeSome();
+    const bool any = TakeSome(idle);
+    idle = !any;
     const absl::Time now = SteadyNow();
     if (any) {
       patience.Came(now - last);
@@ -129,12 +131,9 @@ void ShmPoller::Loop() {
         Look(0);
         looked = now;
       }
-      if (any) continue;
-      SetMayWorkHere(true);
-      Relax();
+      if (!any) Relax();
       continue;
     }
-    SetMayWorkHere(true);
     Sleep();
     looked = SteadyNow();
   }

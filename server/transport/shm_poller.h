@@ -34,7 +34,8 @@ class ShmPoller {
   using Sessions = std::vector<std::shared_ptr<ShmSession>>;
 
   void Loop();
-  bool TakeSome();
+  // From an idle poller, which may do the first itself.
+  bool TakeSome(bool idle);
   void Sleep();
   // The sockets; waits for one where `timeout` is -1.
   void Look(int timeout);

@@ -33,7 +33,7 @@ ShmSession::ShmSession(ServiceState* state, ContextPtr context, ShmMapping mappi
 // -----------------------------------------------------------------------------------------------------
 // Requests
 
-bool ShmSession::Take(int most) {
+bool ShmSession::Take(int most, bool may_run_here) {
   if (ended()) return false;
   const uint64_t end = mapping_.header().requests_end.load(std::memory_order_acquire);
   if (end == taken_) return false;
@@ -49,7 +49,9 @@ bool ShmSession::Take(int most) {
     return true;
   }
   const auto count = static_cast<int>(std::min<uint64_t>(waiting, static_cast<uint64_t>(most)));
-  for (int i = 0; i < count && !ended(); ++i) Begin(CopyOnce(mapping_.request(taken_++)));
+  for (int i = 0; i < count && !ended(); ++i) {
+    Begin(CopyOnce(mapping_.request(taken_++)), may_run_here && i == 0);
+  }
   return true;
 }
 
@@ -62,11 +64,12 @@ bool ShmSession::CheckCredit() {
   return true;
 }
 
-void ShmSession::Begin(const v1::ShmRequest& request) {
+void ShmSession::Begin(const v1::ShmRequest& request, bool may_run_here) {
   const int64_t timeout = request.timeout_nanoseconds;
   const absl::Time deadline =
       timeout != 0 ? SteadyNow() + absl::Nanoseconds(timeout) : absl::InfiniteFuture();
   const ContextPtr context = ContextOfRequest(*context_, deadline);
+  context->may_run_here = may_run_here;
   bool first;
   {
     absl::MutexLock lock(&mutex_);

@@ -41,8 +41,9 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   int socket() const { return socket_.get(); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
 
-  // Of the poller. Takes up to `most` requests; false if there was none.
-  bool Take(int most);
+  // Of the poller. Takes up to `most` requests, of which the first may be done before this returns;
+  // false if there was none.
+  bool Take(int most, bool may_run_here);
   // Before it sleeps: true if a request came meanwhile.
   bool FallAsleep();
   void WakeUp();
@@ -64,7 +65,7 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   void End(std::string_view why);
 
  private:
-  void Begin(const v1::ShmRequest& request);
+  void Begin(const v1::ShmRequest& request, bool may_run_here);
   bool CheckCredit();
   void Wake();
 

@@ -65,7 +65,7 @@ class Caller {
     // Its caller has gone: what waits is cancelled, and what is posted still runs.
     session_->End("");
     Finish();
-    FUZZ_CHECK(!session_->Take(1));
+    FUZZ_CHECK(!session_->Take(1, false));
     FUZZ_CHECK(session_.use_count() == 1);
     session_.reset();
     FUZZ_CHECK(state_.core->host().reserved() == 0);
@@ -148,7 +148,7 @@ class Caller {
     }
   }
 
-  void Take(int most) { session_->Take(most); }
+  void Take(int most) { session_->Take(most, true); }
 
   void AnswerOne(const absl::Status& status) {
     FakeCore& core = TheFakeCore();

@@ -255,6 +255,7 @@ PendingFactor CoreTest::Factor(const std::vector<TestSystem>& systems, FactorPar
   auto pending = std::make_unique<Pending<server::FactorReply>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
+  pending->context->may_run_here = call.may_run_here;
   std::vector<BlockTridiagonalView> views;
   for (const TestSystem& system : systems) {
     kept_.push_back(std::make_unique<TestSystem>(system));
@@ -270,6 +271,7 @@ PendingSolve CoreTest::Solve(const Handle& handle, const Shape& shape, int64_t n
   auto pending = std::make_unique<Pending<server::SolveReply>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
+  pending->context->may_run_here = call.may_run_here;
   pending->rhs = NextRhs(shape, num_rhs, call);
   pending->solution.assign(pending->rhs.size(), 0);
   server::SolveParams params;

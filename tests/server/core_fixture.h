@@ -91,6 +91,7 @@ struct CallOptions {
   std::string caller = "alice";
   absl::Time deadline = absl::InfiniteFuture();
   int rhs_seed = -1;  // negative: another one for each call
+  bool may_run_here = false;
 };
 
 // The value of a metric by its name with labels, as in the text; -1 if there is none.

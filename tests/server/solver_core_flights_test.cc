@@ -92,11 +92,10 @@ class InlineTest : public CoreTest {
     handle_ = factor->Wait()->systems[0].handle;
   }
   PendingSolve SolveOne() { return Solve(handle_, system_.form.shape, 1); }
+  PendingSolve SolveHere() { return Solve(handle_, system_.form.shape, 1, {.may_run_here = true}); }
   // Whether a Solve that is asked for now is answered before that returns.
   bool IsInline() {
-    server::SetMayWorkHere(true);
-    const PendingSolve solve = SolveOne();
-    server::SetMayWorkHere(false);
+    const PendingSolve solve = SolveHere();
     const bool answered = solve->answered();
     clock_.Advance(absl::Milliseconds(1));
     ExpectSolves(system_, *solve);
@@ -115,15 +114,11 @@ class InlineTest : public CoreTest {
 TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
   StartInline(absl::Milliseconds(1));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(IsInlineSoon());
-  // One after a pause; what follows without one is done with others.
-  server::SetMayWorkHere(true);
+  // What follows without a pause is done with others.
   gate_->Close();
-  std::thread first([this] {
-    server::SetMayWorkHere(true);
-    ExpectSolves(system_, *SolveOne());
-  });
+  std::thread first([this] { ExpectSolves(system_, *SolveHere()); });
   gate_->WaitForDevice();
-  const PendingSolve second = SolveOne(), third = SolveOne();  // behind the first
+  const PendingSolve second = SolveHere(), third = SolveOne();  // behind the first
   EXPECT_FALSE(second->answered());
   EXPECT_FALSE(third->answered());
   gate_->Open();
@@ -132,28 +127,12 @@ TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
   ExpectSolves(system_, *third);
   EXPECT_EQ(third->Wait()->cost.batch_requests, 2);
   EXPECT_TRUE(IsInlineSoon());
-  // Who has said once that he may has said it for one.
-  EXPECT_TRUE(Eventually([&] {
-    server::SetMayWorkHere(true);
-    const PendingSolve solve = SolveOne();
-    const bool answered = solve->answered();
-    if (!answered) server::SetMayWorkHere(false);
-    ExpectSolves(system_, *solve);
-    return answered;
-  }));
-  gate_->Close();
-  const PendingSolve next = SolveOne();
-  EXPECT_FALSE(next->answered());
-  gate_->Open();
-  ExpectSolves(system_, *next);
 }
 
 TEST_F(InlineTest, AShortFactorToo) {
   StartInline(absl::Milliseconds(1));
   EXPECT_TRUE(Eventually([&] {
-    server::SetMayWorkHere(true);
-    const PendingFactor factor = Factor({system_});
-    server::SetMayWorkHere(false);
+    const PendingFactor factor = Factor({system_}, {}, {.may_run_here = true});
     const bool answered = factor->answered();
     EXPECT_TRUE(factor->Wait().ok());
     return answered;
@@ -163,9 +142,7 @@ TEST_F(InlineTest, AShortFactorToo) {
 TEST_F(InlineTest, ALongOneIsNot) {
   StartInline(absl::Nanoseconds(1));
   gate_->Close();
-  server::SetMayWorkHere(true);
-  const PendingSolve solve = SolveOne();
-  server::SetMayWorkHere(false);
+  const PendingSolve solve = SolveHere();
   gate_->WaitForDevice();
   gate_->Open();
   ExpectSolves(system_, *solve);
