@@ -19,16 +19,10 @@ constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
 
 // What threads that were woken late have done to it says nothing of a thread that is awake.
 constexpr double kInlineCorrection = 1.5;
-// Answers that are few.
-constexpr size_t kFewAnswers = 2;
-
-thread_local bool may_answer_here = false;
 
 TaskPtr AsTask(WorkPtr work) { return TaskPtr(static_cast<Task*>(work.release())); }
 
 }  // namespace
-
-bool MayAnswerHere() { return may_answer_here; }
 
 Lane::Lane(const Options& options, Clock* clock,
            absl::AnyInvocable<void(absl::Time) const> on_deadline)
@@ -252,9 +246,7 @@ void Lane::CompleteLoop() {
     if (flight != nullptr && flight->completion != nullptr) {
       done_.patience.Came(clock_->Now() - done_.since);
       mutex_.Unlock();
-      may_answer_here = flight->batch.size() <= kFewAnswers;
       flight->completion();
-      may_answer_here = false;
       End(flight);
       const absl::Time done = clock_->Now();
       mutex_.Lock();

@@ -30,10 +30,6 @@
 
 namespace blockd::server {
 
-// Whether the calling thread is one that answers what a device has done, and has so few answers to
-// give that it may give them itself: passing them on would take longer.
-bool MayAnswerHere();
-
 class Lane {
  public:
   struct Options {

@@ -63,6 +63,10 @@ struct Cost {
   int64_t batch_requests = 0;
   int64_t batch_items = 0;
   absl::Duration upload, compute, download;
+
+  // Whether the thread that ran the batch has so few answers to give that it gives them itself:
+  // passing them on would take longer.
+  bool answers_are_few() const { return 0 < batch_requests && batch_requests <= 2; }
 };
 
 // With an idempotency key. It names a content, for one caller. A Factor whose key is that of held

@@ -8,7 +8,6 @@
 #include <array>
 #include <utility>
 
-#include "server/core/lane.h"
 #include "server/core/patience.h"
 #include "server/core/relax.h"
 #include "server/core/steady_time.h"

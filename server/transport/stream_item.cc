@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/core/errors.h"
-#include "server/core/lane.h"
 #include "server/core/steady_time.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/solve_many.h"
@@ -110,8 +109,7 @@ void StreamItem::Take(absl::StatusOr<Reply> answer, Reply& into) {
     into = *std::move(answer);
     record.SetCost(into.cost);
   }
-  // It may come from within a call that holds the stream's mutex.
-  if (MayAnswerHere()) return Run();
+  // The stream's mutex may be held, by this thread or for long by another.
   state->replies.Post(shared_from_this());
 }
 

@@ -1,7 +1,6 @@
 #include "server/transport/unary_call.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/core/lane.h"
 
 namespace blockd::server {
 
@@ -36,6 +35,7 @@ void UnaryCall::HandleMessage() noexcept {
     if (status.ok()) status = ReadRequest();
     if (!status.ok()) return Fail(status);
     message().Clear();  // the request holds copies: give the transport's memory back now
+    record_.context()->may_run_here = state_->tracker.active() == 1;
     Start();
   });
 }
@@ -56,8 +56,8 @@ void UnaryCall::OnDone() {
   Publish();
 }
 
-void UnaryCall::AnswerSoon() noexcept {
-  if (IsTransportThread() || MayAnswerHere()) return AnswerNow();
+void UnaryCall::AnswerSoon(bool here) noexcept {
+  if (here || IsTransportThread()) return AnswerNow();
   state_->replies.Post(Shared(shared_from_this(), &answer_task_));
 }
 

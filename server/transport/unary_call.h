@@ -43,9 +43,8 @@ class UnaryCall : public ServerCall {
 
   void Succeed(const grpc::ByteBuffer& reply);
   void Fail(const absl::Status& status);
-  // The core has answered, maybe on a thread that must not wait for gRPC: calls Answer on one that
-  // may.
-  void AnswerSoon() noexcept;
+  // The core has answered: calls Answer, `here` or on a thread that answers.
+  void AnswerSoon(bool here) noexcept;
 
   ServiceState* state() { return state_; }
   SolverCore& core() { return *state_->core; }
@@ -102,7 +101,7 @@ class CoreCallOf : public CallOf<Request> {
     return [self = std::static_pointer_cast<CoreCallOf>(this->shared_from_this())](
                absl::StatusOr<Reply> reply) {
       self->reply_ = std::move(reply);
-      self->AnswerSoon();
+      self->AnswerSoon(self->reply_.ok() && self->reply_->cost.answers_are_few());
     };
   }
   virtual void Answer(const Reply& reply) = 0;
