@@ -336,6 +336,7 @@ class Server::Impl {
     calls = std::make_unique<CallQueue>(CallQueue::Options{
         .threads = options.serving_threads,
         .queues = options.serving_queues,
+        .poll = options.core.poll,
         .limits = CallLimitsOf(options),
         .look_every = LookEvery(options),
         .make_call =

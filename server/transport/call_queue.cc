@@ -65,7 +65,7 @@ void CallQueue::Start() {
     const int threads = (options_.threads + i) / options_.queues;  // together: all
     for (int k = 0; k < kSlots * threads; ++k) (new Slot(this, queue))->Ask();
     serving_.push_back(std::make_unique<ServingThreads>(
-        threads, queue, [this](void* tag, bool ok) { Take(tag, ok); }));
+        threads, options_.poll, queue, [this](void* tag, bool ok) { Take(tag, ok); }));
   }
   looking_ = std::thread([this] { LookLoop(); });
 }

@@ -40,6 +40,7 @@ class CallQueue {
     int threads = 2;
     // Each has a part of the connections and of the threads.
     int queues = 1;
+    absl::Duration poll;  // as of ServingThreads
     CallLimits limits;
     absl::Duration look_every;  // at all calls
     MakeCall make_call;

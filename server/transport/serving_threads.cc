@@ -3,14 +3,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/patience.h"
+#include "server/core/steady_time.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {
+namespace {
 
-ServingThreads::ServingThreads(int threads, grpc::CompletionQueue* queue,
+using Queue = grpc::CompletionQueue;
+
+// So many looks in a row have found something in a crowd; or one took so long, since gRPC had much
+// to read.
+constexpr int kCrowdFinds = 16;
+constexpr absl::Duration kLong = absl::Milliseconds(2);
+
+gpr_timespec After(absl::Duration wait) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(absl::ToInt64Microseconds(wait), GPR_TIMESPAN));
+}
+
+}  // namespace
+
+ServingThreads::ServingThreads(int threads, absl::Duration poll, Queue* queue,
                                std::function<void(void* tag, bool ok)> take)
-    : queue_(queue), take_(std::move(take)) {
+    : poll_(poll), queue_(queue), take_(std::move(take)) {
   for (int i = 0; i < std::max(threads, 2); ++i) threads_.emplace_back([this] { Serve(); });
 }
 
@@ -21,9 +38,87 @@ ServingThreads::~ServingThreads() {
 void ServingThreads::Serve() {
   NameThread("serving");
   MarkTransportThread();
+  absl::MutexLock lock(&mutex_);
+  while (!over_) {
+    const int64_t term = term_.load(std::memory_order_relaxed);
+    if (!IsTogether(term) && std::exchange(has_one_, true)) {
+      AwaitNextTerm(term);
+      continue;
+    }
+    mutex_.Unlock();
+    IsTogether(term) ? ServeTogether(term) : ServeAlone(term);
+    mutex_.Lock();
+  }
+}
+
+void ServingThreads::ServeAlone(int64_t term) {
   void* tag = nullptr;
   bool ok = false;
-  while (queue_->Next(&tag, &ok)) take_(tag, ok);
+  bool sleeps = false;
+  Patience patience(poll_);
+  absl::Time last = SteadyNow();  // it had something to do
+  absl::Time idle = last;         // it had nothing to do
+  int finds = 0;                  // since then
+  while (term_.load(std::memory_order_relaxed) == term) {
+    const absl::Time start = SteadyNow();
+    looks_.fetch_add(1, std::memory_order_relaxed);
+    const auto next = queue_->AsyncNext(
+        &tag, &ok, sleeps ? After(kHeld / 2) : gpr_time_0(GPR_CLOCK_MONOTONIC));
+    if (next == Queue::SHUTDOWN) return EndAll();
+    absl::Time now = SteadyNow();
+    if (sleeps || (next == Queue::TIMEOUT && now - start < kLong)) {
+      idle = now;
+      finds = 0;
+    }
+    if (next == Queue::GOT_EVENT) {
+      patience.Came(now - last);
+      take_(tag, ok);
+      last = now = SteadyNow();
+      ++finds;
+    }
+    sleeps = next == Queue::TIMEOUT && now - last >= patience.left();
+    if (now - idle >= (finds >= kCrowdFinds ? kCrowd : kLong)) return EndTerm(term);
+  }
+}
+
+void ServingThreads::ServeTogether(int64_t term) {
+  const absl::Time end = SteadyNow() + kTerm;
+  void* tag = nullptr;
+  bool ok = false;
+  while (term_.load(std::memory_order_relaxed) == term) {
+    const absl::Duration left = end - SteadyNow();
+    if (left <= absl::ZeroDuration()) return EndTerm(term);
+    const auto next = queue_->AsyncNext(&tag, &ok, After(left));
+    if (next == Queue::SHUTDOWN) return EndAll();
+    if (next == Queue::GOT_EVENT) take_(tag, ok);
+  }
+}
+
+void ServingThreads::AwaitNextTerm(int64_t term) {
+  const auto comes = [this, term]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return term_.load(std::memory_order_relaxed) != term || over_;
+  };
+  if (std::exchange(watched_, true)) return mutex_.Await(absl::Condition(&comes));
+  int64_t looks = looks_.load(std::memory_order_relaxed);
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&comes), kHeld)) {
+    const int64_t before = std::exchange(looks, looks_.load(std::memory_order_relaxed));
+    if (looks == before) EndTermLocked();
+  }
+}
+
+void ServingThreads::EndTerm(int64_t term) {
+  absl::MutexLock lock(&mutex_);
+  if (term_.load(std::memory_order_relaxed) == term) EndTermLocked();
+}
+
+void ServingThreads::EndTermLocked() {
+  ++term_;
+  has_one_ = watched_ = false;
+}
+
+void ServingThreads::EndAll() {
+  absl::MutexLock lock(&mutex_);
+  over_ = true;
 }
 
 }  // namespace blockd::server

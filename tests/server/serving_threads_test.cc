@@ -40,7 +40,7 @@ TEST(ServingThreadsTest, OneThatIsHeldHoldsNobodyUp) {
   Event held(&queue, [&] { over = Eventually([&] { return came.load(); }); });
   Event other(&queue, [&] { came = true; });
   {
-    ServingThreads threads(2, &queue, Take);
+    ServingThreads threads(2, absl::ZeroDuration(), &queue, Take);
     held.Ask();
     other.Ask();
     EXPECT_TRUE(Eventually([&] { return over.load(); }));
@@ -57,7 +57,7 @@ TEST(ServingThreadsTest, WhatHasComeIsTakenBeforeTheEnd) {
     events.back()->Ask();
   }
   {
-    ServingThreads threads(3, &queue, Take);
+    ServingThreads threads(3, absl::ZeroDuration(), &queue, Take);
     queue.Shutdown();
   }
   EXPECT_EQ(taken, 100);
