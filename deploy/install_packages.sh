@@ -12,7 +12,8 @@ set -euo pipefail
 # To build the server, the client and the engine.
 build=(build-essential cmake ninja-build pkg-config ccache
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libssl-dev
-  libabsl-dev prometheus-cpp-dev libmicrohttpd-dev libopenblas-pthread-dev)
+  libabsl-dev prometheus-cpp-dev libmicrohttpd-dev libopenblas-pthread-dev
+  libgoogle-perftools-dev)
 # To build and run the tests.
 test=(libgtest-dev libgmock-dev libboost-context-dev zlib1g-dev openssl python3)
 # To build the benchmarks; CHOLMOD, of SuiteSparse, is what they compare with.
@@ -37,7 +38,7 @@ sbom=(python3-venv)
 # To run what was built. Debian 12 | Ubuntu 24.04 | Debian 13: the first name that apt knows is taken.
 runtime=('libgrpc++1.51|libgrpc++1.51t64' 'libprotobuf32|libprotobuf32t64' 'libssl3|libssl3t64'
   'libabsl20220623|libabsl20220623t64|libabsl20240722' 'libmicrohttpd12|libmicrohttpd12t64'
-  libprometheus-cpp-core1.0 libopenblas0-pthread)
+  libprometheus-cpp-core1.0 libopenblas0-pthread 'libtcmalloc-minimal4|libtcmalloc-minimal4t64')
 # And with the GPU backend for AMD.
 runtime_hip=(libamdhip64-5)
 

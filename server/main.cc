@@ -1,6 +1,5 @@
 // blockd: reads the flags, serves until SIGTERM or SIGINT, drains, and exits with 0.
 #include <fcntl.h>
-#include <malloc.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,12 +21,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "server/allocator.h"
 #include "server/core/blas_kernel.h"
 #include "server/core/thread_name.h"
 #include "server/descriptors.h"
 #include "server/identity/token.h"
 #include "server/logging.h"
-#include "server/machine_limits.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -112,16 +111,6 @@ void UnblockStopSignals() {
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
-// Received bytes lie in pieces of up to some MiB that live for one message. By default each would
-// be mapped anew and its pages cleared, which takes longer than receiving it: they are kept
-// instead. Each arena keeps the most that its threads ever had at once, so there are not as many as
-// threads, of which most are idle, but enough that those at work do not wait for each other.
-void KeepLargePieces() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 256 << 20);
-  mallopt(M_ARENA_MAX, std::max(2, blockd::server::MachineProcessors()));
-}
-
 void WarnOfSlowBlas() {
   const char* const kernel = blockd::server::BlasKernel();
   const char* const better =
@@ -174,7 +163,7 @@ int main(int argc, char** argv) {
   absl::StatusOr<blockd::server::ServerOptions> options = blockd::server::OptionsFromFlags();
   if (!options.ok()) return Refuse(options.status());
 
-  KeepLargePieces();
+  blockd::server::KeepLargePieces();
   const sigset_t signals = BlockSignals();
   blockd::server::SetUpLogging({.level = options->log_level,
                                 .format = options->log_format,

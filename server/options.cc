@@ -120,10 +120,10 @@ ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
           "Memory that gRPC aims to stay below for its own buffers; 0: an eighth of the machine's "
           "memory.");
 ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
-          "Threads that take calls, as many that answer them, and twice as many for what takes "
-          "long; 0: one for four processors, from 2 to 16.");
+          "Threads that take calls, as many for what takes long, and half as many that answer; 0: "
+          "one for two processors, from 4 to 32.");
 ABSL_FLAG(int32_t, copy_threads, Defaults().copy_threads,
-          "Threads that copy uploads to the device; 0: twice as many as serve.");
+          "Threads that copy uploads to the device; 0: as many as serve.");
 ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
           "Queues that share the connections and these threads, at most as many: 1 is best for few "
           "callers; of many, 3 threads with a queue each carry most.");
@@ -321,9 +321,9 @@ absl::Status CheckAndComplete(ServerOptions* options) {
         std::min(limit - ReservedDescriptors(limit), options->grpc_memory_bytes / kConnectionBytes);
   }
   if (options->serving_threads == 0) {
-    options->serving_threads = std::clamp(MachineProcessors() / 4, 2, 16);
+    options->serving_threads = std::clamp(MachineProcessors() / 2, 4, 32);
   }
-  if (options->copy_threads == 0) options->copy_threads = 2 * options->serving_threads;
+  if (options->copy_threads == 0) options->copy_threads = options->serving_threads;
   if (options->server_name.empty()) {
     options->server_name = DefaultName(options->port);
   }

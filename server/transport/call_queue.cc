@@ -1,11 +1,10 @@
 #include "server/transport/call_queue.h"
 
-#include <malloc.h>
-
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/allocator.h"
 #include "server/core/thread_name.h"
 #include "server/transport/executor.h"
 
@@ -83,9 +82,10 @@ void CallQueue::LookLoop() {
     options_.also();
     const absl::Time now = SteadyNow();
     LookAtAll(now);
+    ReturnMostFreeMemory();
     if (worked_.exchange(false)) busy = now;
     if (now - busy < kQuiet) continue;
-    malloc_trim(0);
+    ReturnFreeMemory();
     busy = absl::InfiniteFuture();
   }
 }

@@ -11,11 +11,15 @@ namespace {
 constexpr int kShortTasks = 1;
 
 thread_local bool transport_thread = false;
+thread_local bool serves_alone = false;
 
 }  // namespace
 
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
+
+bool ServesAlone() { return serves_alone; }
+void MarkServingAlone(bool alone) { serves_alone = alone; }
 
 Executor::Executor(const char* name, int threads, absl::Duration poll)
     : name_(name), patience_(poll), awake_(threads) {

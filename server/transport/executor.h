@@ -90,6 +90,11 @@ std::shared_ptr<Executor::Task> Shared(std::shared_ptr<Owner> owner, Executor::T
 bool IsTransportThread();
 void MarkTransportThread();
 
+// Whether this thread serves alone, and does itself what is short: it would not be quicker to hand
+// it to another and be there for the next.
+bool ServesAlone();
+void MarkServingAlone(bool alone);
+
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_

@@ -46,6 +46,7 @@ void ServingThreads::Serve() {
       continue;
     }
     mutex_.Unlock();
+    MarkServingAlone(!IsTogether(term));
     IsTogether(term) ? ServeTogether(term) : ServeAlone(term);
     mutex_.Lock();
   }
@@ -62,8 +63,8 @@ void ServingThreads::ServeAlone(int64_t term) {
   while (term_.load(std::memory_order_relaxed) == term) {
     const absl::Time start = SteadyNow();
     looks_.fetch_add(1, std::memory_order_relaxed);
-    const auto next = queue_->AsyncNext(
-        &tag, &ok, sleeps ? After(kHeld / 2) : gpr_time_0(GPR_CLOCK_MONOTONIC));
+    const auto next =
+        queue_->AsyncNext(&tag, &ok, sleeps ? After(kHeld / 2) : gpr_time_0(GPR_CLOCK_MONOTONIC));
     if (next == Queue::SHUTDOWN) return EndAll();
     absl::Time now = SteadyNow();
     if (sleeps || (next == Queue::TIMEOUT && now - start < kLong)) {

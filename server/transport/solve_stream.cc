@@ -268,6 +268,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     const absl::Time deadline = SteadyNow() + timeout.value_or(absl::InfiniteDuration());
     auto item =
         std::make_shared<Item>(state_, ContextOfRequest(*record_.context(), deadline), message);
+    item->context().may_run_here = ServesAlone();
     item->order = ++last_order_;
     refused_.erase(message.id);
     cancelled_.Remove(message.id);

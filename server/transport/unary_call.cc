@@ -35,7 +35,7 @@ void UnaryCall::HandleMessage() noexcept {
     if (status.ok()) status = ReadRequest();
     if (!status.ok()) return Fail(status);
     message().Clear();  // the request holds copies: give the transport's memory back now
-    record_.context()->may_run_here = state_->tracker.active() == 1;
+    record_.context()->may_run_here = ServesAlone();
     Start();
   });
 }

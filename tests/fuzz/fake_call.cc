@@ -78,6 +78,7 @@ void PostedTasks::WaitForOne() {
 
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
+bool ServesAlone() { return false; }
 Executor::Executor(const char* name, int threads, absl::Duration poll)
     : name_(name), patience_(poll), awake_(threads) {}
 Executor::~Executor() = default;

@@ -101,7 +101,7 @@ TEST_F(Http2AbuseTest, RapidResets) {
 
 TEST_F(Http2AbuseTest, AConnectionThatOnlyResetsCallsIsEnded) { ExpectResetsAreEnded(); }
 
-// Queues with one thread each, which has nobody to help it but the one that waits for that alone.
+// Queues with as few threads each as there may be.
 class OneThreadAQueueTest : public Http2AbuseTest, public ::testing::WithParamInterface<int> {
  protected:
   void SetUp() override {

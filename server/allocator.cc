@@ -1,0 +1,42 @@
+#include "server/allocator.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+
+#include "server/machine_limits.h"
+
+// Of gperftools/malloc_extension_c.h; null without tcmalloc.
+extern "C" {
+void MallocExtension_ReleaseFreeMemory() __attribute__((weak));
+void MallocExtension_ReleaseToSystem(size_t bytes) __attribute__((weak));
+int MallocExtension_GetNumericProperty(const char* property, size_t* value) __attribute__((weak));
+}
+
+namespace blockd::server {
+
+void KeepLargePieces() {
+  if (MallocExtension_ReleaseFreeMemory != nullptr) return;  // it keeps them anyway
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  // Each arena keeps the most that its threads ever had at once: so there are not as many as
+  // threads, most of which are idle, but enough that those at work do not wait for each other.
+  mallopt(M_ARENA_MAX, std::max(2, MachineProcessors()));
+}
+
+void ReturnMostFreeMemory() {
+  size_t free = 0;
+  if (MallocExtension_ReleaseFreeMemory == nullptr) return;
+  MallocExtension_GetNumericProperty("tcmalloc.pageheap_free_bytes", &free);
+  if (free > kKeptBytes) MallocExtension_ReleaseToSystem(free - kKeptBytes);
+}
+
+void ReturnFreeMemory() {
+  if (MallocExtension_ReleaseFreeMemory != nullptr) {
+    MallocExtension_ReleaseFreeMemory();
+  } else {
+    malloc_trim(0);
+  }
+}
+
+}  // namespace blockd::server
