@@ -48,6 +48,26 @@ TEST(ServingThreadsTest, OneThatIsHeldHoldsNobodyUp) {
   }
 }
 
+TEST(ServingThreadsTest, TheyServeTogetherWhileThereIsACrowd) {
+  grpc::CompletionQueue queue;
+  std::atomic<bool> crowd = true;
+  std::atomic<int> under_way = 32;
+  std::vector<std::unique_ptr<Event>> events(32);
+  for (std::unique_ptr<Event>& event : events) {
+    event = std::make_unique<Event>(&queue, [&] { crowd ? event->Ask() : void(--under_way); });
+  }
+  {
+    ServingThreads threads(3, absl::ZeroDuration(), &queue, Take);
+    EXPECT_FALSE(threads.together());
+    for (const std::unique_ptr<Event>& event : events) event->Ask();
+    EXPECT_TRUE(Eventually([&] { return threads.together(); }));
+    crowd = false;
+    EXPECT_TRUE(Eventually([&] { return under_way == 0; }));
+    EXPECT_TRUE(Eventually([&] { return !threads.together(); }));
+    queue.Shutdown();
+  }
+}
+
 TEST(ServingThreadsTest, WhatHasComeIsTakenBeforeTheEnd) {
   grpc::CompletionQueue queue;
   std::atomic<int> taken = 0;
