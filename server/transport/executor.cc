@@ -27,6 +27,11 @@ Executor::Executor(const char* name, int threads, absl::Duration poll)
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
+void Executor::RunOrPost(bool here, std::shared_ptr<Task> task) {
+  if (here || IsTransportThread()) return task->Run();
+  Post(std::move(task));
+}
+
 Executor::~Executor() {
   {
     absl::MutexLock lock(&mutex_);

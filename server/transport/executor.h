@@ -44,6 +44,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void Post(std::shared_ptr<Task> task) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Runs it on the calling thread if that is to be so, or is a transport thread; else posts it.
+  void RunOrPost(bool here, std::shared_ptr<Task> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -57,8 +57,7 @@ void UnaryCall::OnDone() {
 }
 
 void UnaryCall::AnswerSoon(bool here) noexcept {
-  if (here || IsTransportThread()) return AnswerNow();
-  state_->replies.Post(Shared(shared_from_this(), &answer_task_));
+  state_->replies.RunOrPost(here, Shared(shared_from_this(), &answer_task_));
 }
 
 void UnaryCall::AnswerNow() noexcept {

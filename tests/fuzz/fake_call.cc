@@ -83,6 +83,11 @@ Executor::Executor(const char* name, int threads, absl::Duration poll)
     : name_(name), patience_(poll), awake_(threads) {}
 Executor::~Executor() = default;
 void Executor::Post(std::shared_ptr<Task> task) { ThePosted().Add(std::move(task)); }
+// The wire is of the fuzzer's thread alone.
+void Executor::RunOrPost(bool /*here*/, std::shared_ptr<Task> task) {
+  if (IsTransportThread()) return task->Run();
+  Post(std::move(task));
+}
 
 // ------------------------------------------------------------------------------- server_call.cc
 
