@@ -6,7 +6,7 @@
 
 #include "server/machine_limits.h"
 
-// Of gperftools/malloc_extension_c.h; null without tcmalloc.
+// From gperftools/malloc_extension_c.h; null without tcmalloc.
 extern "C" {
 void MallocExtension_ReleaseFreeMemory() __attribute__((weak));
 void MallocExtension_ReleaseToSystem(size_t bytes) __attribute__((weak));

@@ -40,8 +40,7 @@ struct RequestContext {
   const Permit* part_of = nullptr;
   // The label of the metrics; absent: Factor, Solve or FactorSolve.
   std::optional<Method> method;
-  // Whether the calling thread, which has found nothing else to do, does it itself if it is short
-  // (Lane::Options::max_inline).
+  // The calling thread may run a short request itself (Lane::Options::max_inline).
   bool may_run_here = false;
 
   bool ended(absl::Time now) const {
@@ -64,8 +63,8 @@ struct Cost {
   int64_t batch_items = 0;
   absl::Duration upload, compute, download;
 
-  // Whether the thread that ran the batch has so few answers to give that it gives them itself:
-  // passing them on would take longer.
+  // True if the thread that ran the batch gives its few answers itself, because passing them on
+  // would take longer.
   bool answers_are_few() const { return 0 < batch_requests && batch_requests <= 2; }
 };
 

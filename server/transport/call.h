@@ -61,8 +61,7 @@ struct ServiceState {
         copies("copies", options.copy_threads),
         element_limits_(ElementLimits(options)) {}
 
-  // UNAVAILABLE: with ServerDraining once the server drains, with RetryAfter while the process is
-  // short of memory.
+  // UNAVAILABLE with ServerDraining once the server drains.
   absl::Status CheckAcceptsWork() const;
   // RESOURCE_EXHAUSTED with LimitExceeded for one over --max_message_bytes.
   absl::Status CheckMessageSize(size_t message_bytes) const;

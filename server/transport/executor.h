@@ -44,7 +44,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void Post(std::shared_ptr<Task> task) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Runs it on the calling thread if that is to be so, or is a transport thread; else posts it.
+  // Runs the task on the calling thread if `here`, or if that is a transport thread; else posts it.
   void RunOrPost(bool here, std::shared_ptr<Task> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -92,8 +92,8 @@ std::shared_ptr<Executor::Task> Shared(std::shared_ptr<Owner> owner, Executor::T
 bool IsTransportThread();
 void MarkTransportThread();
 
-// Whether this thread serves alone, and does itself what is short: it would not be quicker to hand
-// it to another and be there for the next.
+// True if this thread serves alone. It runs short work itself, because handing that to another
+// thread would take longer.
 bool ServesAlone();
 void MarkServingAlone(bool alone);
 

@@ -38,7 +38,7 @@ class ServingThreads {
   ServingThreads(const ServingThreads&) = delete;
   ServingThreads& operator=(const ServingThreads&) = delete;
 
-  // Whether all of them serve. For tests.
+  // True while all of them serve. For tests.
   bool together() const { return IsTogether(term_.load(std::memory_order_relaxed)); }
 
  private:

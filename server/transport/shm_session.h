@@ -41,8 +41,8 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   int socket() const { return socket_.get(); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
 
-  // Of the poller. Takes up to `most` requests, of which the first may be done before this returns;
-  // false if there was none.
+  // For the poller: this and the next three. Takes up to `most` requests, the first of which may be
+  // done before this returns; false if there was none.
   bool Take(int most, bool may_run_here);
   // Before it sleeps: true if a request came meanwhile.
   bool FallAsleep();

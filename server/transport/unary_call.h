@@ -34,7 +34,7 @@ class UnaryCall : public ServerCall {
   virtual bool IsLong() const { return false; }
   // Of a message that is not long.
   virtual size_t ShortBytes() const { return kShortMessageBytes; }
-  // Whether it asks for work, which is refused while memory is short before its request is read.
+  // True if the call asks for work, which CheckWork may refuse before the request is read.
   virtual bool IsWork() const { return false; }
   // After AnswerSoon.
   virtual void Answer() {}

@@ -114,7 +114,7 @@ class InlineTest : public CoreTest {
 TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
   StartInline(absl::Milliseconds(1));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(IsInlineSoon());
-  // What follows without a pause is done with others.
+  // Requests that follow without a pause are batched with others.
   gate_->Close();
   std::thread first([this] { ExpectSolves(system_, *SolveHere()); });
   gate_->WaitForDevice();
