@@ -1,6 +1,7 @@
 #include "server/transport/serving_threads.h"
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "server/core/patience.h"
@@ -13,10 +14,18 @@ namespace {
 
 using Queue = grpc::CompletionQueue;
 
-// So many looks in a row have found something in a crowd; or one took so long, since gRPC had much
-// to read.
-constexpr int kCrowdFinds = 16;
-constexpr absl::Duration kLong = absl::Milliseconds(2);
+// A look that finds nothing takes less; one that takes longer has read what is no event yet.
+constexpr absl::Duration kNothing = absl::Microseconds(20);
+// How often at most the system is asked for the processor's time: that takes a part of what serving
+// an event takes.
+constexpr absl::Duration kAsk = absl::Microseconds(50);
+
+// Of a processor, that the calling thread has used.
+absl::Duration Used() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return absl::DurationFromTimespec(used);
+}
 
 gpr_timespec After(absl::Duration wait) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
@@ -58,8 +67,8 @@ void ServingThreads::ServeAlone(int64_t term) {
   bool sleeps = false;
   Patience patience(poll_);
   absl::Time last = SteadyNow();  // it had something to do
-  absl::Time idle = last;         // it had nothing to do
-  int finds = 0;                  // since then
+  absl::Time idle = last;         // it had nothing to do, and had used so much of a processor
+  absl::Duration used = Used();
   while (term_.load(std::memory_order_relaxed) == term) {
     const absl::Time start = SteadyNow();
     looks_.fetch_add(1, std::memory_order_relaxed);
@@ -67,18 +76,17 @@ void ServingThreads::ServeAlone(int64_t term) {
         queue_->AsyncNext(&tag, &ok, sleeps ? After(kHeld / 2) : gpr_time_0(GPR_CLOCK_MONOTONIC));
     if (next == Queue::SHUTDOWN) return EndAll();
     absl::Time now = SteadyNow();
-    if (sleeps || (next == Queue::TIMEOUT && now - start < kLong)) {
-      idle = now;
-      finds = 0;
-    }
+    const bool nothing = next == Queue::TIMEOUT && now - start < kNothing;
     if (next == Queue::GOT_EVENT) {
       patience.Came(now - last);
       take_(tag, ok);
       last = now = SteadyNow();
-      ++finds;
     }
-    sleeps = next == Queue::TIMEOUT && now - last >= patience.left();
-    if (now - idle >= (finds >= kCrowdFinds ? kCrowd : kLong)) return EndTerm(term);
+    sleeps = nothing && now - last >= patience.left();
+    if (now - idle < (nothing ? kAsk : kCrowd)) continue;
+    idle = now;
+    const absl::Duration before = std::exchange(used, Used());
+    if (!nothing && used - before >= kCrowd - kAsk) return EndTerm(term);
   }
 }
 
