@@ -14,6 +14,11 @@ int MallocExtension_GetNumericProperty(const char* property, size_t* value) __at
 }
 
 namespace blockd::server {
+namespace {
+
+constexpr size_t kPiece = size_t{512} << 10;
+
+}  // namespace
 
 void KeepLargePieces() {
   if (MallocExtension_ReleaseFreeMemory != nullptr) return;  // it keeps them anyway
@@ -28,7 +33,8 @@ void ReturnMostFreeMemory() {
   size_t free = 0;
   if (MallocExtension_ReleaseFreeMemory == nullptr) return;
   MallocExtension_GetNumericProperty("tcmalloc.pageheap_free_bytes", &free);
-  if (free > kKeptBytes) MallocExtension_ReleaseToSystem(free - kKeptBytes);
+  // In pieces, since whoever needs memory waits for each.
+  for (; free > kKeptBytes; free -= std::min(free, kPiece)) MallocExtension_ReleaseToSystem(kPiece);
 }
 
 void ReturnFreeMemory() {

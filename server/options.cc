@@ -120,10 +120,12 @@ ABSL_FLAG(ByteSize, grpc_memory_bytes, ByteSize{Defaults().grpc_memory_bytes},
           "Memory that gRPC aims to stay below for its own buffers; 0: an eighth of the machine's "
           "memory.");
 ABSL_FLAG(int32_t, serving_threads, Defaults().serving_threads,
-          "Threads that take calls, as many for what takes long, and half as many that answer; 0: "
-          "one for two processors, from 4 to 32.");
-ABSL_FLAG(int32_t, copy_threads, Defaults().copy_threads,
-          "Threads that copy uploads to the device; 0: as many as serve.");
+          "Threads that take calls, and as many that answer them; 0: one for four processors and "
+          "two more, from 4 to 18.");
+ABSL_FLAG(
+    int32_t, copy_threads, Defaults().copy_threads,
+    "Threads that copy uploads to the device, and as many for what else takes long; 0: one for "
+    "two processors, from 4 to 32.");
 ABSL_FLAG(int32_t, serving_queues, Defaults().serving_queues,
           "Queues that share the connections and these threads, at most as many: 1 is best for few "
           "callers; of many, 3 threads with a queue each carry most.");
@@ -321,9 +323,11 @@ absl::Status CheckAndComplete(ServerOptions* options) {
         std::min(limit - ReservedDescriptors(limit), options->grpc_memory_bytes / kConnectionBytes);
   }
   if (options->serving_threads == 0) {
-    options->serving_threads = std::clamp(MachineProcessors() / 2, 4, 32);
+    options->serving_threads = std::clamp(MachineProcessors() / 4 + 2, 4, 18);
   }
-  if (options->copy_threads == 0) options->copy_threads = options->serving_threads;
+  if (options->copy_threads == 0) {
+    options->copy_threads = std::clamp(MachineProcessors() / 2, 4, 32);
+  }
   if (options->server_name.empty()) {
     options->server_name = DefaultName(options->port);
   }

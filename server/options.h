@@ -44,9 +44,9 @@ struct ServerOptions : DeviceOptions {
   int64_t max_connection_streams = 1000;
   int64_t max_resets_per_second = 200;  // of a connection; 0: no limit
   int64_t grpc_memory_bytes = 0;        // 0: an eighth of the machine's memory
-  int32_t serving_threads = 0;          // 0: one for two processors, 4 to 32
+  int32_t serving_threads = 0;          // 0: one for four processors and 2, 4 to 18
   int32_t serving_queues = 1;           // at most as many as threads
-  int32_t copy_threads = 0;             // 0: as many as serve
+  int32_t copy_threads = 0;             // 0: one for two processors, 4 to 32
 
   absl::Duration stream_idle_timeout = absl::Seconds(30);
   int64_t min_upload_bytes_per_second = int64_t{1} << 20;

@@ -56,8 +56,8 @@ struct ServiceState {
         identity(identity),
         identities(identities),
         start(SteadyNow()),
-        work("work", std::max(options.serving_threads, 2)),
-        replies("replies", std::max(options.serving_threads / 2, 1), options.core.poll),
+        work("work", options.copy_threads),
+        replies("replies", options.serving_threads, options.core.poll),
         copies("copies", options.copy_threads),
         element_limits_(ElementLimits(options)) {}
 

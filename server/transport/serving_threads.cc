@@ -54,9 +54,10 @@ void ServingThreads::Serve() {
       AwaitNextTerm(term);
       continue;
     }
+    const absl::Time end = began_ + length_;
     mutex_.Unlock();
     MarkServingAlone(!IsTogether(term));
-    IsTogether(term) ? ServeTogether(term) : ServeAlone(term);
+    IsTogether(term) ? ServeTogether(term, end) : ServeAlone(term);
     mutex_.Lock();
   }
 }
@@ -90,8 +91,7 @@ void ServingThreads::ServeAlone(int64_t term) {
   }
 }
 
-void ServingThreads::ServeTogether(int64_t term) {
-  const absl::Time end = SteadyNow() + kTerm;
+void ServingThreads::ServeTogether(int64_t term, absl::Time end) {
   void* tag = nullptr;
   bool ok = false;
   while (term_.load(std::memory_order_relaxed) == term) {
@@ -121,6 +121,10 @@ void ServingThreads::EndTerm(int64_t term) {
 }
 
 void ServingThreads::EndTermLocked() {
+  const absl::Time now = SteadyNow();
+  if (!together())
+    length_ = now - began_ < kEnough ? std::min(2 * length_, kLongestTerm) : kShortestTerm;
+  began_ = now;
   ++term_;
   has_one_ = watched_ = false;
 }

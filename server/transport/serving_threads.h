@@ -3,7 +3,7 @@
 // gRPC 1.51 has one set of connections for the process, at which one thread looks at a time; when
 // that one returns it wakes another to look on. So one thread serves alone, which for `poll` after
 // something came looks without sleeping (Patience), and the others wait outside of gRPC: one caller
-// that waits for each answer is served fastest so. All serve together for kTerm once the one that
+// that waits for each answer is served fastest so. All serve together for a while once the one that
 // is alone has used a processor for kCrowd without finding the queue empty, or has not come back
 // for kHeld: gRPC does not return while a connection has more to read, whatever it reads.
 //
@@ -29,7 +29,11 @@ class ServingThreads {
  public:
   static constexpr absl::Duration kCrowd = absl::Microseconds(250);
   static constexpr absl::Duration kHeld = absl::Milliseconds(50);
-  static constexpr absl::Duration kTerm = absl::Seconds(1);
+  // They serve together for the shortest term, and for twice the last one where one alone was
+  // enough for less than kEnough since then.
+  static constexpr absl::Duration kShortestTerm = absl::Milliseconds(40);
+  static constexpr absl::Duration kLongestTerm = absl::Milliseconds(1280);
+  static constexpr absl::Duration kEnough = absl::Milliseconds(100);
 
   // `take` has a tag of the queue, on any of `threads` threads, 2 or more. It must not block.
   ServingThreads(int threads, absl::Duration poll, grpc::CompletionQueue* queue,
@@ -45,8 +49,8 @@ class ServingThreads {
   static constexpr bool IsTogether(int64_t term) { return term % 2 == 0; }
 
   void Serve();
-  void ServeAlone(int64_t term);     // until the term is over
-  void ServeTogether(int64_t term);  // as well
+  void ServeAlone(int64_t term);  // until the term is over
+  void ServeTogether(int64_t term, absl::Time end);
   void AwaitNextTerm(int64_t term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // If it is still this one.
   void EndTerm(int64_t term) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -60,7 +64,9 @@ class ServingThreads {
   std::atomic<int64_t> term_ = 1;   // in even ones all serve; changes under the mutex
   std::atomic<int64_t> looks_ = 0;  // of those that served alone
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_one_ ABSL_GUARDED_BY(mutex_) = false;  // that serves alone in this term
+  absl::Time began_ ABSL_GUARDED_BY(mutex_);                       // the term
+  absl::Duration length_ ABSL_GUARDED_BY(mutex_) = kShortestTerm;  // when they serve together
+  bool has_one_ ABSL_GUARDED_BY(mutex_) = false;                   // that serves alone in this term
   bool watched_ ABSL_GUARDED_BY(mutex_) = false;  // is that one, by one of those that wait
   std::vector<std::thread> threads_;
 };

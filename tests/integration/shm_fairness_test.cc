@@ -149,7 +149,7 @@ class ShmScanTest : public ShmFairnessTest {
   static constexpr int64_t kColumns = 8192, kScans = 31;
 
   ShmScanTest() {
-    options_.serving_threads = 1;  // and so 2 that work
+    options_.copy_threads = 2;  // and so 2 that work
     options_.core.max_inflight_request_bytes = int64_t{1} << 30;
   }
   // Of more rows, so that a request may have many bytes.

@@ -335,13 +335,6 @@ TEST(OptionsTest, ThereAreNoMoreQueuesThanThreads) {
   EXPECT_EQ(options.serving_queues, 3);
 }
 
-TEST(OptionsTest, AsManyThreadsCopyAsServe) {
-  ServerOptions options;
-  options.serving_threads = 3;
-  ASSERT_TRUE(CheckAndComplete(&options).ok());
-  EXPECT_EQ(options.copy_threads, 3);
-}
-
 TEST(OptionsTest, ThereMayBeNoPortWhereThereIsAUnixSocket) {
   ServerOptions options;
   options.port = -1;
