@@ -1,6 +1,5 @@
-// What a backend does: it factors, and solves with, a batch of systems of one plan. The plan says
-// what is eliminated after what (elimination_plan.h); how a device walks through it is the
-// backend's.
+// A backend factors a batch of systems of one plan and solves with them. The plan says what is
+// eliminated after what (elimination_plan.h); the backend decides how its device walks through it.
 //
 // Work goes on two tracks, each a sequence of its own: factorizations on one, solves on the other,
 // which runs beside the first and is served before it. Calls of one track come from one thread at a
@@ -59,7 +58,7 @@ struct PivotFailure {
 // larger than all.
 constexpr double LargerOrNaN(double a, double b) { return a > b || a != a ? a : b; }
 
-// What became of one system of a batch.
+// The outcome of factoring one system of a batch.
 struct FactorReport {
   // The first failure in the order of the plan. The factor then holds garbage.
   std::optional<PivotFailure> failure;
@@ -96,7 +95,7 @@ struct SolveBatch {
   SolvePart part = SolvePart::kWhole;
 };
 
-// What of Z = inv(A) is wanted.
+// The entries of Z = inv(A) that a caller wants.
 enum class InverseParts : uint8_t {
   kDiagonalEntries,  // Z's diagonal
   kDiagonalBlocks,   // Z(i,i)
@@ -135,7 +134,7 @@ struct BorderColumns {
   int64_t columns = 0;  // p
 };
 
-// What work between two marks took on the device, where the device tells the time; seconds.
+// Seconds of device time between two marks, on devices that measure it.
 struct TrackTimes {
   double pack_seconds = 0;     // the last PackColumns
   double compute_seconds = 0;  // from its end until the last UnpackColumns
@@ -160,7 +159,7 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const DeviceInfo& device() const = 0;
-  // What work on systems of this shape costs.
+  // The costs of work on systems of this shape.
   virtual CostModel costs(const Shape& shape) const = 0;
   virtual MemoryPool& pool() = 0;
   // True if the device reads host memory where it lies, so that no upload is needed.
@@ -171,8 +170,8 @@ class Backend {
   // be on their way: nothing else may use the device memory, nor may it go back to the pool, before
   // AwaitWrites. Costs little more for many pieces than for one.
   virtual absl::Status Write(void* device, std::span<const HostPiece> pieces) = 0;
-  // What every Write that has returned wrote is there. From any thread; waits for some 32 MiB at
-  // most, however much is written meanwhile.
+  // Waits until the device has all bytes of the Writes that have returned. Thread-safe; waits for
+  // some 32 MiB at most, even if other threads go on writing.
   virtual absl::Status AwaitWrites() = 0;
 
   // Copies in the order of the track. Host memory of an Upload has been read when it returns, that
@@ -212,7 +211,7 @@ class Backend {
   // block's sums have an order of their own, whatever is made with it. Asynchronous.
   virtual absl::Status FormInformation(const InformationSteps& steps) = 0;
 
-  // What Factor needs beside factors and chains; more for more systems of one plan.
+  // Bytes that Factor needs beside factors and chains. They grow with the number of systems.
   virtual int64_t FactorScratchBytes(const EliminationPlan& plan, int64_t systems) const = 0;
 
   // Factors: D and E of each level's chain become inv(L), C and W of its interiors and the next

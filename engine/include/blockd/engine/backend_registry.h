@@ -22,7 +22,8 @@ struct BackendOptions {
   // Segments that a CPU plan may run at once; 0: one a processor. Results do depend on it.
   int32_t cpu_lanes = 0;
   int32_t device = 0;  // index of the GPU
-  // Of a GPU: host memory that it reads and writes where it lies (Backend::host_memory).
+  // GPUs only: bytes of host memory that the device reads and writes in place
+  // (Backend::host_memory).
   int64_t host_memory_bytes = 0;
 };
 

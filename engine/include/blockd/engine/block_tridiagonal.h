@@ -76,7 +76,7 @@ enum class DiagonalForm : uint8_t { kFull, kPackedLower };
 // Which coupling blocks are stored, column-major: A(i+1,i), or A(i,i+1) = A(i+1,i)'.
 enum class CouplingForm : uint8_t { kSubdiagonal, kSuperdiagonal };
 
-// What a matrix is made of, in the order in which the parts follow one another where it is sent.
+// The parts of a matrix, in the order in which they are sent.
 enum class MatrixPart : uint8_t { kDiagonal, kCoupling, kBorder, kCorner };
 inline constexpr std::array kMatrixParts = {MatrixPart::kDiagonal, MatrixPart::kCoupling,
                                             MatrixPart::kBorder, MatrixPart::kCorner};

@@ -35,8 +35,8 @@
 
 namespace blockd {
 
-// What systems of one shape cost a backend. Fitted once; the numbers and how they were fitted are
-// in engine/README.md and engine/gpu/README.md.
+// The costs of systems of one shape on a backend. engine/README.md and engine/gpu/README.md have
+// the numbers and say how they were fitted.
 struct CostModel {
   double lanes = 1;                         // segments that run at once without slowing one another
   double solve_lanes = 1;                   // the same of a solve
@@ -57,7 +57,8 @@ struct CostModel {
   double spread_half_rate_block_size = 0;
   double spread_level_seconds = 0;
   double level_seconds = 8e-6;  // starting and joining one level's segments
-  // What a block of a segment costs a solve, each way, beside its bytes and flops; and a level.
+  // Seconds that a solve spends on each block of a segment, in each direction, beside its bytes and
+  // flops; and on each level.
   double solve_step_seconds = 1.5e-7;
   double solve_step_seconds_per_row = 0;
   double solve_level_seconds = 8e-6;
@@ -177,10 +178,10 @@ class EliminationPlan {
   uint64_t fingerprint_ = 0;
 };
 
-// What the cost model says that factoring `systems` systems together takes on the device.
+// Seconds that the cost model predicts for factoring `systems` systems together on the device.
 double PredictedFactorSeconds(const EliminationPlan& plan, const CostModel& costs,
                               int64_t systems = 1);
-// What the cost model says that a Solve with `num_rhs` right-hand sides takes on the device.
+// Seconds that the cost model predicts for a Solve with `num_rhs` right-hand sides on the device.
 double PredictedSolveSeconds(const EliminationPlan& plan, int64_t num_rhs, const CostModel& costs,
                              int64_t systems = 1);
 

@@ -24,7 +24,7 @@ class StagedMatrix {
   // `buffer` holds BufferBytes(form).
   StagedMatrix(const MatrixForm& form, DeviceBuffer buffer);
   static int64_t BufferBytes(const MatrixForm& form);
-  // Of a matrix that lies in such a buffer from `base` on.
+  // The view of a matrix that lies in such a buffer, starting at `base`.
   static BlockTridiagonalView ViewAt(const MatrixForm& form, const std::byte* base);
 
   const BlockTridiagonalView& view() const { return view_; }  // device addresses
@@ -76,28 +76,29 @@ class Border {
   DeviceBuffer buffer_;
 };
 
-// What is known of how accurate solves with a factorization are.
+// The accuracy of solves with a factorization, as far as it is known.
 struct Conditioning {
   // FactorReport::growth: how much the blocks' inverses magnify rounding errors, >= 1.
   double growth = 1;
   // A lower bound of ||A|| ||inv(A)||, 1-norms (engine/condition.h); if it was asked for.
   std::optional<double> condition_estimate;
 
-  // Whether some blocks hold -L and are solved by substitution.
+  // True if some blocks hold -L and are solved by substitution.
   bool substitutes() const { return !(growth <= kMostGrowth); }
 };
 
-// What a solve without refinement promises of ||b - A x|| / (||A|| ||x|| + ||b||), infinity norms:
-// 4 n eps max(1, min(growth, kMostGrowth) / kSafeGrowth), with eps the distance from 1 to the next
-// number of that scalar type. Blocks are multiplied by inv(L) where LAPACK substitutes with L: the
-// growth comes from there. Blocks whose growth is above kMostGrowth are solved by substitution too.
-// That the error is at most in proportion to n eps growth is analysis; how far below it stays, and
-// so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a border of p rows n +
-// p stands for n.
+// The promised bound on ||b - A x|| / (||A|| ||x|| + ||b||) of a solve without refinement, in
+// infinity norms: 4 n eps max(1, min(growth, kMostGrowth) / kSafeGrowth), with eps the distance
+// from 1 to the next number of that scalar type. The growth comes from multiplying blocks by inv(L)
+// where LAPACK substitutes with L. Blocks whose growth is above kMostGrowth are solved by
+// substitution too. That the error is at most in proportion to n eps growth is analysis; how far
+// below it stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a
+// border of p rows n + p stands for n.
 inline constexpr double kSafeGrowth = 4;
 double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows = 0);
 
-// What every solve reaches where the matrix is at hand, and without it up to kSafeGrowth: 4 n eps.
+// The backward error that every solve reaches if its matrix is kept, or if the growth is at most
+// kSafeGrowth: 4 n eps.
 double BackwardErrorGoal(const Shape& shape);
 
 class Factorization {
@@ -124,12 +125,11 @@ class Factorization {
     return BackwardErrorBound(shape(), conditioning_.growth, border().rows());
   }
   bool substitutes() const { return conditioning_.substitutes(); }
-  // Whether a solve without refinement may miss BackwardErrorGoal.
+  // True if a solve without refinement may miss BackwardErrorGoal.
   bool at_risk() const {
     return !(BackwardErrorBound(shape(), conditioning_.growth) <= BackwardErrorGoal(shape()));
   }
-  // Whether solves are refined without being asked, and fail where that does not reach
-  // BackwardErrorGoal.
+  // True if every solve is refined, asked for or not, and fails if that misses BackwardErrorGoal.
   bool refines() const { return at_risk() && matrix_ != nullptr; }
   // Gives the matrix's memory back. Before the factorization is shared only.
   void DropMatrix() { matrix_.reset(); }

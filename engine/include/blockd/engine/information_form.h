@@ -28,7 +28,7 @@ struct InformationForm {
   const void* observations = nullptr;                 // W: N, rows x n
   int64_t rows = 0;                                   // those that a step lacks are zero
 
-  // Of the matrix that is made: full blocks, subdiagonal.
+  // The form of the matrix that the device makes: full blocks, subdiagonal.
   MatrixForm matrix() const { return {.shape = shape}; }
 };
 
@@ -53,7 +53,7 @@ struct InformationSteps {
   void* diagonal = nullptr;  // A(first,first) and those that follow; their lower triangles
   void* coupling = nullptr;  // A(first+1,first), likewise
 
-  // Those that have a coupling.
+  // The number of these steps that have a coupling.
   int64_t moves() const { return first + count < shape.num_blocks ? count : count - 1; }
 };
 

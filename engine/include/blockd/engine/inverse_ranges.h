@@ -9,8 +9,8 @@
 
 namespace blockd {
 
-// Of one level: blocks [first, end) of its chain are wanted, for which segments [first_segment,
-// end_segment) are walked through; those need blocks of the next level's chain.
+// One level's part of an inverse: blocks [first, end) of its chain are wanted, which takes a walk
+// through segments [first_segment, end_segment); these need blocks of the next level's chain.
 struct InverseRange {
   int64_t first = 0, end = 0;
   int64_t first_segment = 0, end_segment = 0;

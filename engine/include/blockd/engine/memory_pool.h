@@ -70,7 +70,7 @@ struct FreePiece {
 class MemoryPool {
  public:
   static constexpr int64_t kAlignment = 256;  // bytes; every piece starts at a multiple of it
-  // What a piece of `bytes` takes from the pool.
+  // The bytes of the pool that a piece of `bytes` takes.
   static constexpr int64_t Rounded(int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -84,9 +84,8 @@ class MemoryPool {
   // RESOURCE_EXHAUSTED, with the bytes asked, free, largest and total, if no free piece is large
   // enough; INVALID_ARGUMENT if bytes < 0. A piece of 0 bytes is an empty buffer.
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes);
-  // What is free, by address: at most `most` pieces, of those that begin at `from` or behind it;
-  // null: of all. The pool is locked for as long as it takes, so ask for some at a time. Others may
-  // have changed it by then.
+  // At most `most` free pieces, ordered by address, that begin at `from` or later (null: any). The
+  // pool is locked meanwhile, so ask for few at a time; other threads may change it between calls.
   std::vector<FreePiece> FreePieces(const std::byte* from, size_t most) const;
   PoolStats stats() const;
   int64_t capacity_bytes() const { return capacity_; }

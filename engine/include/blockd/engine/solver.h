@@ -94,16 +94,16 @@ struct SolveOutcome {
   // measured for the x that is returned: where a residual or a refinement was asked for, or the
   // factorization refines. NaN or infinity if x, b or A x is not finite.
   std::optional<double> backward_error;
-  // What can be promised of it: what was measured and its own rounding, else BackwardErrorBound. Of
-  // halves, what both together have. It holds where the largest numbers of a column of b, and of x,
-  // are normal ones, or 0.
+  // A bound on the backward error: the measured error plus the rounding of its measurement, or
+  // BackwardErrorBound if it was not measured. For a half solve, the bound of both halves together.
+  // It holds where the largest number of each column of b and of x is normal or 0.
   double backward_error_bound = 0;
   int32_t refinements = 0;  // the most steps that a column of x has taken
 };
 
 inline constexpr int32_t kMaxRefinements = 10;
 
-// What blocks Z(i,i), or their diagonals, and the blocks Z(i+1,i) between them take; bytes.
+// Bytes of the blocks Z(i,i), or of their diagonals, and of the blocks Z(i+1,i) between them.
 int64_t InverseDiagonalBytes(const Shape& shape, InverseParts parts, int64_t num_blocks);
 int64_t InverseCouplingBytes(const Shape& shape, InverseParts parts, int64_t num_blocks);
 
@@ -116,7 +116,7 @@ struct InverseItem {
   int64_t num_blocks = 0;
   const std::atomic<bool>* cancelled = nullptr;
 
-  // What the blocks Z(i,i), or their diagonals, and the num_blocks - 1 blocks Z(i+1,i) take.
+  // Bytes of the blocks Z(i,i), or of their diagonals, and of the num_blocks - 1 blocks Z(i+1,i).
   int64_t diagonal_bytes() const;
   int64_t coupling_bytes() const;
 };
@@ -150,7 +150,7 @@ struct SampleItem {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-// What the whole call took, seconds.
+// Seconds of the whole call.
 struct Phases {
   double upload_seconds = 0;
   double compute_seconds = 0;
@@ -168,7 +168,7 @@ class PendingSolve {
   PendingSolve& operator=(PendingSolve&& other) noexcept;
   ~PendingSolve();
 
-  // Whether Await would not wait: nothing was left to the device.
+  // True if the device has nothing left to do, so that Await would not wait.
   bool is_done() const;
   // Once, from any thread: waits until the solutions are there, gives the workspace back, and
   // returns one outcome an item, in order.
@@ -195,7 +195,7 @@ class Solver {
   // StagedMatrix::BufferBytes each, is counted by whoever holds them.
   int64_t FactorWorkspaceBytes(const EliminationPlan& plan, const MatrixForm& form, int64_t systems,
                                bool matrices = false, bool estimate_condition = false) const;
-  // What Factor takes more for an item in information form.
+  // Bytes that Factor takes in addition for an item in information form.
   int64_t InformationBytes(const InformationForm& information) const;
   // residual: a residual or refinement is asked for, or the factorization refines.
   int64_t SolveWorkspaceBytes(const EliminationPlan& plan, int64_t num_rhs, bool residual,
@@ -217,7 +217,7 @@ class Solver {
   absl::Status Write(StagedMatrix& staged, int64_t offset,
                      std::span<const Backend::HostPiece> pieces);
   absl::Status AwaitWrites() { return backend_->AwaitWrites(); }
-  // What was written, back in host memory.
+  // Copies bytes that were written back to host memory.
   absl::Status Read(const StagedMatrix& staged, int64_t offset, std::span<std::byte> bytes);
 
   // Factors systems of one plan together. One outcome an item, in order.
@@ -238,8 +238,8 @@ class Solver {
   PendingSolve Submit(std::vector<SolveItem> items, Track track = Track::kSolve,
                       MemoryPool* workspace = nullptr);
 
-  // Of a matrix near A, off by at most -rows log(1 - c) with c = backward_error_bound() times A's
-  // condition number; from c = 1 on nothing is known of it.
+  // log det A, off by at most -rows log(1 - c), where c is backward_error_bound() times A's
+  // condition number; unbounded if c >= 1.
   absl::StatusOr<double> LogDeterminant(const Factorization& factorization);
 
   // b' inv(A) b = ||inv(L) b||^2 of as many columns b as there are values, in one pass, which is
@@ -262,8 +262,8 @@ class Solver {
   // The same, left on the device: done when it returns.
   absl::StatusOr<InverseBlocks> SelectedInverseOnDevice(const InverseItem& item,
                                                         Track track = Track::kFactor);
-  // What either takes from the pool at most, the result included; bytes. Of a factorization that
-  // substitutes, plan.factor_bytes() more.
+  // Most bytes that either call takes from the pool, its result included. A factorization that
+  // substitutes takes plan.factor_bytes() more.
   int64_t InverseWorkspaceBytes(const EliminationPlan& plan, InverseParts parts,
                                 int64_t first_block, int64_t num_blocks,
                                 int64_t border_rows = 0) const;
@@ -277,11 +277,11 @@ class Solver {
   static constexpr int64_t kMaxCachedPlansBytes = int64_t{256} << 20;
   static constexpr int64_t kMostPlannedBatch = int64_t{1} << 20;  // which fills any device
 
-  // Whether the device reads its matrix where the host has it.
+  // True if the device reads the item's matrix in host memory.
   bool ReadsMatrix(const FactorItem& item) const;
-  // Whether Factor takes memory for its matrix.
+  // True if Factor takes memory for the item's matrix.
   bool TakesMatrix(const FactorItem& item) const;
-  // Whether its chains, and the matrix that is uploaded, may lie in the memory of its batch.
+  // True if the item's chains, or its uploaded matrix, may lie in the memory of the batch.
   static bool SharesChains(const FactorItem& item);
   bool SharesMatrix(const FactorItem& item) const;
   // One for each item that agrees with the plan; the others have their status.
@@ -296,7 +296,7 @@ class Solver {
   absl::Status Upload(std::span<const FactorWork> works, std::span<const HostCopy> copies);
   absl::Status Keep(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
                     const FactorReport& report);
-  // Of a chain that is factored. Where S is not positive definite the outcome says it.
+  // Factors the border of a chain that is factored. The outcome says if S is not positive definite.
   absl::StatusOr<Border> FactorBorder(const EliminationPlan& plan, const FactorWork& work);
   int64_t BorderWorkspaceBytes(const EliminationPlan& plan, int64_t border_rows) const;
   void Finish(const std::shared_ptr<const EliminationPlan>& plan, FactorWork& work,
