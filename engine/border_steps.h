@@ -1,5 +1,5 @@
-// What the calls on systems with a border share: steps that may be cancelled, half solves, pieces
-// of memory.
+// Steps that the calls on systems with a border share: steps that may be cancelled, half solves,
+// pieces of memory.
 #ifndef BLOCKD_ENGINE_BORDER_STEPS_H_
 #define BLOCKD_ENGINE_BORDER_STEPS_H_
 
@@ -63,7 +63,7 @@ struct ColumnsWork {
   static int64_t ChainBytes(const EliminationPlan& plan, int64_t count) {
     return plan.solve_chain_scalars(count) * ScalarBytes(plan.shape().scalar);
   }
-  // Of the columns themselves, none if they are elsewhere.
+  // `columns`: bytes of the columns themselves, 0 if they lie elsewhere.
   static int64_t Bytes(int64_t columns, int64_t chains, int64_t doubles) {
     return MemoryPool::Rounded(columns) + MemoryPool::Rounded(chains) +
            MemoryPool::Rounded(doubles * int64_t{sizeof(double)});

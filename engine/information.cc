@@ -84,7 +84,7 @@ absl::Status InformationWorkspace::MakeSteps(Backend& backend, std::byte* base,
     to_first = BytesAt(from.whiteners, from.one_whitener ? 0 : (steps.first - 1) * block_);
   }
   if (to_first != nullptr) steps.to_first = send(0, to_first, block_);
-  // What all steps have alike is sent with the first ones.
+  // Arrays that all steps share are sent with the first steps.
   const auto send_blocks = [&](int64_t offset, const void* host, bool one) {
     if (!one) return send(offset, BytesAt(host, steps.first * block_), moves * block_);
     return send(offset, host, steps.first == 0 && moves > 0 ? block_ : 0);

@@ -12,7 +12,8 @@
 namespace blockd {
 namespace {
 
-// What is known of the prefixes: `good` blocks are positive definite, `bad` blocks are not.
+// The known prefixes: the first `good` blocks are positive definite, the first `bad` blocks are
+// not.
 struct Bracket {
   int64_t good = 0;
   int64_t bad = 0;
@@ -22,8 +23,8 @@ struct Bracket {
   bool is_exact() const { return bad - good == 1; }
 };
 
-// What a failure, the first in the order of the plan, says of the prefixes. A pivot on the chain of
-// a level is the end of an elimination of all blocks between two others of that chain.
+// The bracket that the plan's first failure implies. A pivot on the chain of a level ends the
+// elimination of all blocks between two others of that chain.
 Bracket BracketOf(const EliminationPlan& plan, const PivotFailure& failure) {
   int64_t l = 0;
   int64_t at = failure.block;  // in the level's chain
@@ -70,7 +71,7 @@ class MinorSearch {
       const Bracket bracket = BracketOf(*plan, failure);
       if (bracket.is_exact()) return failure;
       known.good = std::max(known.good, bracket.good);
-      // What failed is not the last block.
+      // The block that failed is not the last one.
       known.bad = std::min({known.bad, bracket.bad, blocks - 1});
     }
     // One order of elimination succeeded with what failed in another.
@@ -120,7 +121,7 @@ class MinorSearch {
     batch.stop = failed_.cancelled;
     absl::StatusOr<std::vector<FactorReport>> reports =
         backend_.Factor(batch, [this] { return !IsStopped(); });
-    // Whoever gives up leaves an idle track to those who get the memory.
+    // The next owner of the memory finds an idle track.
     if (!reports.ok()) backend_.Synchronize(Track::kFactor).IgnoreError();
     if (IsStopped()) return absl::CancelledError("cancelled while factoring");
     if (!reports.ok()) return reports.status();

@@ -10,7 +10,7 @@
 namespace blockd {
 namespace {
 
-// What the model says that a level takes of a batch.
+// The modelled seconds of a level for a batch.
 class LevelCosts {
  public:
   LevelCosts(const Shape& shape, int64_t batch, const CostModel& costs)
@@ -62,7 +62,7 @@ class LevelCosts {
   double block_bytes_ = 0;
 };
 
-// Of the time that more separators have to save: less than the model's error.
+// The part of the time that more separators have to save: less is within the model's error.
 constexpr double kWorthwhile = 0.02;
 
 // Finds the numbers of separators, level by level, that the cost model likes best.
@@ -74,7 +74,7 @@ class Planner {
         // More separators take more memory, and a solve more levels: they have to be worth it.
         worth_(costs.spread ? 1 - kWorthwhile : 1) {}
 
-  // Of a chain of so many blocks.
+  // The best number of separators for a chain of so many blocks.
   int64_t BestSeparators(int64_t chain) { return Best(chain).separators; }
 
  private:

@@ -25,7 +25,7 @@ struct Cut {
   int64_t middles = 0;     // segments between two separators
   int64_t in_middles = 0;  // interiors of all of them; they differ by at most one
 
-  // Of the i-th.
+  // Blocks of the i-th one.
   int64_t middle(int64_t i) const {
     return in_middles / middles + (i < in_middles % middles ? 1 : 0);
   }

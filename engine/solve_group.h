@@ -45,7 +45,7 @@ struct Solver::Group {
   }
 };
 
-// Whether one of these items has not been cancelled.
+// True if at least one of these items has not been cancelled.
 inline bool AnyWanted(std::span<const SolveItem> items, std::span<const size_t> group) {
   return std::any_of(group.begin(), group.end(),
                      [items](size_t i) { return !IsCancelled(items[i].cancelled); });

@@ -199,8 +199,8 @@ absl::Status Solver::Read(const StagedMatrix& staged, int64_t offset, std::span<
 // -----------------------------------------------------------------------------------------------------
 // Factor
 
-// What systems of a batch need until it is over, in one piece: first all chains, then all matrices
-// that nobody keeps. So a batch asks the pool once, and what it uploads and clears is in one range.
+// The memory that systems of a batch need until it is over, in one piece: first all chains, then
+// all matrices that nobody keeps. So a batch asks the pool once, and uploads and clears one range.
 struct Solver::BatchMemory {
   DeviceBuffer buffer;  // empty: each system has pieces of its own
   std::byte* chains = nullptr;

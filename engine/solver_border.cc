@@ -1,5 +1,5 @@
-// What a border of dense rows adds to Factor, Solve and SelectedInverse. The formulas stand with
-// Border, SolveItem and InverseItem.
+// Factor, Solve and SelectedInverse with a border of dense rows. Border, SolveItem and InverseItem
+// have the formulas.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -99,7 +99,7 @@ void StoreCorner(int64_t p, const std::vector<double>& m, T* corner) {
   }
 }
 
-// What of a border p x n blocks take; bytes.
+// Bytes of the p x n blocks of a border.
 int64_t BorderBlockBytes(const Shape& shape, int64_t border_rows, int64_t num_blocks) {
   return num_blocks * shape.block_size * border_rows * ScalarBytes(shape.scalar);
 }

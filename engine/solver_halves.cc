@@ -1,4 +1,4 @@
-// What half a solve is good for: quadratic forms of inv(A), and samples of N(0, inv(A)).
+// Uses of half a solve: quadratic forms of inv(A), and samples of N(0, inv(A)).
 #include <cstddef>
 #include <span>
 #include <utility>

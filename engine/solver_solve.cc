@@ -160,8 +160,8 @@ struct RefinedColumn {
     error = now;
     active = (steps < asked_steps && error != 0) || (steps < goal_steps && !(error <= goal));
   }
-  // Of a step that was tried: whether it is an improvement, as every step to the goal must be. Of
-  // those that were asked for one that does not halve the error is the last.
+  // True if the step that was tried reduced the error; every step towards the goal must. Among the
+  // steps that the caller asked for, the first that does not halve the error is the last.
   bool Try(double tried) {
     if (!(tried < error || tried <= rounding)) {
       active = false;
@@ -355,7 +355,7 @@ void Solver::Run(PendingSolve::State& state) {
 
 Phases PendingSolve::State::MakePhases(const std::optional<TrackTimes>& times) const {
   if (!times || bordered) return {load_seconds, solve_seconds, store_seconds};
-  // What the host waited for while it stored is the device's own time.
+  // The host's waits while it stored are device time already.
   const double waited = times->pack_seconds + times->compute_seconds + times->unpack_seconds;
   return {load_seconds + times->pack_seconds, times->compute_seconds,
           times->unpack_seconds + std::max(0.0, store_seconds - waited)};

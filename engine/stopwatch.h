@@ -1,4 +1,4 @@
-// What the Solver's calls share beside the backend: time and cancellation.
+// Time and cancellation, which the Solver's calls share.
 #ifndef BLOCKD_ENGINE_STOPWATCH_H_
 #define BLOCKD_ENGINE_STOPWATCH_H_
 

@@ -1,4 +1,4 @@
-// What the CPU's threads do with the border of an arrowhead, a task each.
+// The tasks of the CPU's threads on the border of an arrowhead.
 #ifndef BLOCKD_ENGINE_CPU_BORDER_TASK_H_
 #define BLOCKD_ENGINE_CPU_BORDER_TASK_H_
 

@@ -23,7 +23,7 @@ class ChainTiles : protected Tiles<T, kVectors> {
 
   ChainTiles(const Chain<T>& chain, int64_t n) : chain_(chain), n_(n) {}
 
-  // Of the lower triangle of a diagonal block: zero above the diagonal.
+  // A tile of the lower triangle of a diagonal block: zero above the diagonal.
   Tile LoadDiagonal(int64_t block, int64_t r, int64_t c) const {
     if (chain_.matrix == nullptr) {
       const T* from_left = chain_.chains + block * 3 * n_ * n_;

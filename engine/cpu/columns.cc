@@ -8,7 +8,7 @@
 namespace blockd::cpu {
 namespace {
 
-// What one thread copies before others would have begun.
+// One thread copies so many bytes before others would have begun.
 constexpr int64_t kAloneBytes = int64_t{256} << 10;
 
 // piece(block) for all blocks, each of `bytes`.

@@ -201,7 +201,7 @@ class CpuBackend : public Backend {
     return std::min<int64_t>(ThreadsOf(track).threads(), y.shape.num_blocks);
   }
 
-  // What factorizations make way for; null: they do not.
+  // The solves that factorizations make way for; null: none.
   cpu::PendingSolves* SolvesOf(Track track) {
     return track == Track::kSolve ? &pending_solves_ : nullptr;
   }
@@ -318,8 +318,8 @@ class CpuBackend : public Backend {
     return absl::OkStatus();
   }
 
-  // Of half a solve: what the chains above the first level have of y comes to its place in x, or
-  // goes there from x before the way back. A block is eliminated on the last level that has it.
+  // In half a solve, copies y from the chains above the first level to its place in x, or back from
+  // x before the backward half. A block is eliminated on the last level that has it.
   template <typename T>
   static void MoveBetweenLevels(const SolveBatch& batch) {
     const EliminationPlan& plan = *batch.plan;

@@ -377,7 +377,7 @@ class Eliminator : ChainTiles<T, kVectors> {
     }
   }
 
-  // What the segment leaves on its separators.
+  // Stores the segment's contributions to its separators.
   void Finish() {
     const int64_t target = TargetOf(segment_);
     for (int64_t i = 0; i < panels_; ++i) {

@@ -21,7 +21,7 @@ int64_t SegmentScratchBytes(const Shape& shape, bool fill) {
 template <typename T>
 SegmentReport EliminateSegment(const EliminateTask<T>& task) {
   if (task.segment->count == 0) {
-    // Of an open plan: nothing comes from the right of its last separator.
+    // An open plan: its last separator has no right neighbour.
     std::fill_n(task.left_from_right, task.n * task.n, T{0});
     return {};
   }

@@ -9,7 +9,7 @@
 
 namespace blockd::cpu {
 
-// What any way takes as EliminateTask::scratch; bytes.
+// Bytes of EliminateTask::scratch, enough for any method.
 int64_t SegmentScratchBytes(const Shape& shape, bool fill);
 
 // By the kernels, or by the BLAS for large blocks; and once more by substitution where

@@ -57,7 +57,7 @@ struct InverseTask {
   const T* inverse = nullptr;  // inv(L)
   const T* next = nullptr;     // C
   const T* fill = nullptr;     // W
-  // Of the next level: Z of the segment's separators, and Z(right, left); null: there is none.
+  // From the next level: Z of the segment's separators, and Z(right, left); null: no separator.
   const T* left = nullptr;
   const T* right = nullptr;
   const T* between = nullptr;

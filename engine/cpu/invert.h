@@ -187,7 +187,7 @@ class Inverter : Tiles<T, kVectors> {
 
   T* TileAt(T* packed, int64_t i, int64_t j) const { return Panel(packed, i) + j * kRows * kRows; }
 
-  // Of kRows x kRows scalars.
+  // A tile has kRows x kRows scalars.
   static void TransposeTile(const T* in, T* out) {
     for (int r = 0; r < kRows; r += kWidth) {
       for (int c = 0; c < kRows; c += kWidth) {

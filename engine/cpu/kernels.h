@@ -57,7 +57,7 @@ inline int64_t TargetOf(const Segment& segment) {
   return segment.right_separator >= 0 ? segment.first + segment.count : -1;
 }
 
-// What came of a segment's elimination.
+// The outcome of a segment's elimination.
 struct SegmentReport {
   // The first pivot that is not positive: its interior, in the order of elimination; -1: there was
   // none.

@@ -76,7 +76,7 @@ class LargeInverter {
     task_.out.Copy(segment_.block(k), zrr_);
     bool transposed = false;
     if (T* const out = has_next ? task_.NextCoupling(k, &transposed) : nullptr) {
-      // What is at hand is the transpose already.
+      // zrj_ is the transpose already.
       if (transposed) {
         std::copy_n(zrj_, square_, out);
       } else {

@@ -1,4 +1,4 @@
-// What the system says of this machine and of what this process may use of it.
+// The machine as the operating system describes it, and the part that this process may use.
 #ifndef BLOCKD_ENGINE_CPU_PROCESSOR_H_
 #define BLOCKD_ENGINE_CPU_PROCESSOR_H_
 

@@ -27,9 +27,9 @@ std::vector<ResidualNorms> Residuals(ThreadPool& threads, const BlockTridiagonal
   const int64_t tasks = std::min<int64_t>(threads.threads(), blocks);
   std::vector<std::vector<ResidualNorms>> partial(tasks, std::vector<ResidualNorms>(num_rhs));
   threads.Run(tasks, [&](int64_t task, int32_t) {
-    // Of a block row and of the next one: A x, and the sums of |A|.
+    // For a block row and the next one: A x, and the sums of |A|.
     std::vector<double> y(stride), next_y(stride), sums(n), next_sums(n);
-    // What A(i+1,i) makes of x(i) belongs to the next block row, of x(i+1) to this one.
+    // A(i+1,i) x(i) belongs to the next block row, A(i+1,i)' x(i+1) to this one.
     const auto couple = [&](int64_t i) {
       MultiplyTask<T> product{.n = n, .columns = num_rhs, .block = CouplingBlock<T>(matrix, i)};
       product.x = x + i * stride, product.y = next_y.data(), product.sums = next_sums.data();

@@ -18,7 +18,7 @@ namespace blockd::cpu::BLOCKD_KERNEL_NAMESPACE {
 template <typename T, int kN>
 struct SmallColumn {
   static constexpr int kWidth = kN <= 4 ? 4 : 8;
-  // Whether this instruction set has such vectors; without, the general code serves.
+  // True if this instruction set has such vectors; else the general code serves.
   static constexpr bool kFits = kWidth * sizeof(T) <= BLOCKD_VECTOR_BYTES;
   using Vec = Vector<T, kWidth>;
 

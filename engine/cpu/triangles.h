@@ -11,12 +11,12 @@
 
 namespace blockd::cpu {
 
-// Whether a block of this growth is stored as inv(L) and not as -L. A growth that is not a number
-// says that nothing is known.
+// True if a block of this growth is stored as inv(L), false if as -L. A growth that is not a number
+// is unknown.
 inline bool KeepsInverse(double growth_square) {
   return growth_square <= kMostGrowth * kMostGrowth;
 }
-// Whether a block's triangle is -L.
+// True if a block's triangle is -L.
 template <typename T>
 bool IsSubstituted(const T* triangle) {
   return triangle[0] < 0;

@@ -101,7 +101,7 @@ inline Vector<T, kWidth> Larger(Vector<T, kWidth> a, Vector<T, kWidth> b) {
   return ((a > b) | (a != a)) ? a : b;
 }
 
-// Whether a pivot is positive, and neither it nor its reciprocal is subnormal: as on a GPU.
+// True if a pivot is positive, and neither it nor its reciprocal is subnormal: as on a GPU.
 template <typename T>
 inline bool IsPivot(T x) {
   constexpr T kLeast = std::numeric_limits<T>::min();

@@ -87,8 +87,8 @@ struct alignas(64) ShmRequest {
   int32_t max_refinements;
   int64_t timeout_nanoseconds;  // from when the server takes it; 0: none; less: it is over
   uint8_t handle[24];           // of a Solve and a Release
-  // Of a Solve; of a SolveMany how many ShmSolve there are, of a FactorSolve (1) and a
-  // FactorSolveMany how many ShmFactorSolve.
+  // Solve: its right-hand sides. SolveMany: the number of ShmSolve. FactorSolve (1) and
+  // FactorSolveMany: the number of ShmFactorSolve.
   int64_t num_rhs;
   // Solve: the right-hand sides, and where the solution goes, of `bytes` each; the same place, or
   // two that have nothing in common.
@@ -135,7 +135,7 @@ struct alignas(64) ShmReply {
   uint32_t message_bytes;  // at the request's reply_offset: RpcStatus where it failed, else the
                            // FactorReply, or the FactorSolveReply or SolveManyReply (also of a
                            // FactorSolveMany) without its solution
-  // Of a Solve, as SolveReply has them.
+  // Solve only, as in SolveReply.
   double backward_error;  // negative: not measured
   double backward_error_bound;
   int64_t refinements;

@@ -1,4 +1,4 @@
-// What who runs a server asks of it, over the service of proto/blockd/v1/admin.proto.
+// The operator's client of a server: the service of proto/blockd/v1/admin.proto.
 //
 //     auto admin = AdminClient::Connect("127.0.0.1:7117", {.token = token});
 //     for (const v1::Tenant& tenant : *admin->ListTenants()) ...

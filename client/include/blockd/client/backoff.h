@@ -24,7 +24,7 @@ struct RetryOptions {
   double budget_burst = 256;
 };
 
-// Of all calls of a client.
+// Sums over all calls of a client.
 struct RetryCounters {
   int64_t retries = 0;
   int64_t over_budget = 0;  // calls that failed because the budget was used up
@@ -34,7 +34,8 @@ class RetryBudget;
 
 class Backoff {
  public:
-  // Of a call that begins. `uniform` draws from [0, 1). `budget`, if there is one, outlives this.
+  // Starts with the call that it serves. `uniform` draws from [0, 1). `budget`, if there is one,
+  // outlives this.
   Backoff(const RetryOptions& options, absl::Time deadline, std::function<double()> uniform,
           RetryBudget* budget = nullptr);
 

@@ -1,4 +1,4 @@
-// What a failed call says beyond its code and message.
+// The typed details of a failed call, beyond its code and message.
 //
 // Every absl::Status of the client carries the server's typed details as payloads; these functions
 // read them. They are pure and may be called from any thread.

@@ -21,11 +21,12 @@ class FactorHandle {
   ~FactorHandle();
 
   bool empty() const { return connection_ == nullptr; }
-  // What it stands for now. A value of one that heals (FactorOptions::restore) goes on healing, as
-  // long as this handle is there. Any thread may ask, while none moves, releases or detaches it.
+  // The factorization that this handle stands for now. A copy of a healing one
+  // (FactorOptions::restore) heals as long as this handle exists. Thread-safe while no thread
+  // moves, releases or detaches the handle.
   Factorization get() const;
   operator Factorization() const { return get(); }  // NOLINT: where one is expected
-  // What healing has done so far; zero for one that does not heal.
+  // Counts of what healing has done so far; zero for a handle that does not heal.
   RestoreCounters restore_counters() const;
 
   // Releases now and waits for the answer, retrying; empty afterwards. OK if it was empty.

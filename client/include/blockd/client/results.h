@@ -1,4 +1,4 @@
-// What calls take beside their data, and what they return beside a status.
+// Options that calls take beside their data, and results that they return beside a status.
 #ifndef BLOCKD_CLIENT_RESULTS_H_
 #define BLOCKD_CLIENT_RESULTS_H_
 
@@ -38,7 +38,8 @@ struct Factorization {
 
 // In all options a timeout of zero stands for ClientOptions::timeout.
 
-// What Solves reach without being asked for refinement: see FactorOptions of the wire contract.
+// The accuracy that Solves reach without being asked for refinement: see FactorOptions of the wire
+// contract.
 enum class Accuracy {
   // A backward error of at most 4 n eps max(1, min(growth, 100) / 4); with keep_matrix 4 n eps.
   kStandard,
@@ -111,14 +112,14 @@ struct SolveOptions {
   absl::Duration timeout{};
 };
 
-// What of Z = inv(A), the covariance of N(0, inv(A)).
+// The wanted entries of Z = inv(A), the covariance of N(0, inv(A)).
 enum class InverseParts {
   kDiagonal,           // its diagonal: n numbers a block
   kDiagonalBlocks,     // Z(i,i): n x n, whole, column-major
   kTridiagonalBlocks,  // and Z(i+1,i): one less
 };
 
-// What of Z belongs to the border of a system with arrow_size p; empty: not wanted.
+// The entries of Z that belong to the border of a system with arrow_size p; empty: not wanted.
 template <typename T>
 struct InverseBorder {
   std::span<T> border;  // Z of the asked blocks' rows and the border's columns, p columns
@@ -166,8 +167,8 @@ struct SolveResult {
   double backward_error_bound = 0;  // what is promised of it, measured or not
   int refinements = 0;              // the most steps of refinement that a column has taken
   v1::Cost cost;
-  // Of SolveMany and SendMany: each of the solves, in order. What stands above is then the largest
-  // of those that succeeded.
+  // SolveMany and SendMany only: each solve's outcome, in order. The fields above then have the
+  // largest value of the solves that succeeded.
   std::vector<SolveOutcome> solves{};
 
   // The first failure of one of the solves; OK if there is none.

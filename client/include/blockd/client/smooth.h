@@ -61,7 +61,7 @@ struct SmoothOptions {
   absl::Duration timeout{};  // zero: ClientOptions::timeout
 };
 
-// What was not asked for is empty.
+// Results that were not asked for are empty.
 struct SmoothResult {
   int64_t num_series = 1;                      // K
   int64_t num_systems = 1;                     // S: distinct patterns of missing elements

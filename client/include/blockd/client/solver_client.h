@@ -272,7 +272,7 @@ class SolverClient {
   // For the end of a process, which does not wait for them by itself.
   bool AwaitReleases(absl::Duration limit) const;
   RetryCounters retry_counters() const;
-  // Of all handles of this client that heal (FactorOptions::restore).
+  // Sums over all handles of this client that heal (FactorOptions::restore).
   RestoreCounters restore_counters() const;
 
  private:

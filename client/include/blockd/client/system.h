@@ -67,8 +67,7 @@ struct SystemView {
   int64_t coupling_bytes() const;
   int64_t border_bytes() const;
   int64_t corner_bytes() const;
-  // What is sent, in this order: diagonal, coupling, border, corner. Those that are not there are
-  // empty.
+  // The bytes to send, in this order: diagonal, coupling, border, corner. Absent parts are empty.
   std::array<std::span<const std::byte>, 4> parts() const;
   int64_t bytes() const;  // of them all
 };
