@@ -1,4 +1,4 @@
-// What a request needs whatever device it goes to: it is accepted here, or refused.
+// Admission accepts or refuses a request by what it needs on any device.
 //
 // Thread-safe. Outlives all permits.
 #ifndef BLOCKD_SERVER_CORE_ADMISSION_H_
@@ -33,7 +33,7 @@ class Admission {
   // Accepts a request that counts for so many: it is not over yet, the server does not drain, the
   // tenant's rate and the queue have room. INVALID_ARGUMENT for REALTIME without a deadline.
   absl::StatusOr<Permit> Admit(RequestContext& context, int64_t requests = 1);
-  // Of a request that was accepted and is not over: another place in the queue.
+  // Another place in the queue for an accepted request that is not over.
   absl::StatusOr<Permit> AdmitAnother(const Permit& permit);
   // The tenant's rate of bytes that it sends. What a part has was made of them.
   absl::Status TakeUpload(const Permit& permit, int64_t bytes);

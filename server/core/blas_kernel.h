@@ -1,4 +1,5 @@
-// Whether BLAS, which makes Smooth's models and factors on the CPU backend, knows this processor.
+// Finds out whether the BLAS knows this processor. Smooth's models and the CPU backend use the
+// BLAS.
 #ifndef BLOCKD_SERVER_CORE_BLAS_KERNEL_H_
 #define BLOCKD_SERVER_CORE_BLAS_KERNEL_H_
 
@@ -11,12 +12,12 @@ struct VectorUnits {
   bool avx512 = false;  // all of it that Skylake's servers have
 };
 
-// What OPENBLAS_CORETYPE had better say where OpenBLAS has chosen `kernel`, one for processors
-// older than this one, as it does with a processor that is newer than itself; else null. Names are
-// as BlasKernel says them, in any case.
+// A better value of OPENBLAS_CORETYPE if OpenBLAS has chosen `kernel`, which is for older
+// processors than this one, as it does on a processor newer than itself; else null. Names are those
+// of BlasKernel, in upper or lower case.
 const char* BetterBlasKernel(absl::string_view kernel, VectorUnits units);
 
-// What OpenBLAS has chosen in this process, and what this processor has.
+// The kernel that OpenBLAS has chosen in this process, and the vector units of this processor.
 const char* BlasKernel();
 VectorUnits UnitsOfProcessor();
 

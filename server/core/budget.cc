@@ -12,7 +12,7 @@
 namespace blockd::server {
 namespace {
 
-// Whether what is taken is given back without the caller's doing, when its work is over.
+// True if the resource comes back by itself when the work that took it is over.
 bool ReturnsByItself(Resource resource) {
   return resource == Resource::kHostBytes || resource == Resource::kQueueSlots;
 }

@@ -76,13 +76,13 @@ class Evictor {
   // call the budget.
   virtual std::vector<Evicted> Evict(int64_t bytes, double fair_bytes) = 0;
   virtual int64_t EvictableBytes() = 0;
-  // Of all holdings; what is reserved beside them is work under way.
+  // Bytes of all holdings. Other reservations belong to work under way.
   virtual int64_t HeldBytes() const = 0;
   // The weights of all who hold something.
   virtual double HoldersWeight() const = 0;
 };
 
-// What its budgets have together. It outlives them.
+// The total that its budgets share. It outlives them.
 class BudgetGroup {
  private:
   friend class Budget;
@@ -91,7 +91,7 @@ class BudgetGroup {
   int64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What a tenant without a quota may have of `total`, of which others have `others`.
+// The amount of `total` that a tenant without a quota may have while others have `others`.
 int64_t FairShare(double share, int64_t total, int64_t others);
 
 class Budget {
@@ -100,7 +100,7 @@ class Budget {
     Resource resource = Resource::kDeviceBytes;
     int64_t total = 0;
     double share = 1;  // 1: who comes first may have all
-    // What a refusal asks for that work under way is the reason of.
+    // The retry delay of a refusal whose reason is work under way.
     absl::Duration retry_delay = absl::Milliseconds(50);
     // The flag that `total` is, where one request may ask for more than that.
     std::string_view limit = {};
@@ -127,7 +127,7 @@ class Budget {
   // RESOURCE_EXHAUSTED with LimitExceeded if no waiting helps one that has `held` already. Of a
   // budget with a limit's name.
   absl::Status CheckEverFits(int64_t amount, int64_t held = 0) const;
-  // Whether Reserve would succeed now, and what it would say.
+  // The status that Reserve would return now.
   absl::Status Check(const TenantPtr& tenant, int64_t amount) const;
   // The same as Reserve without evicting anything; empty if it does not fit now.
   std::optional<Reservation> TryReserve(const TenantPtr& tenant, int64_t amount);

@@ -27,12 +27,12 @@ double CostOf(const IdleHolding& idle) {
 // Stretches side by side.
 struct Window {
   size_t first = 0, last = 0;
-  // Of holdings of tenants within their part, then of others: how many, and what they cost.
+  // The number and the cost of holdings, first of tenants within their share, then of the others.
   std::array<int64_t, 2> owners = {0, 0};
   std::array<double, 2> cost = {0, 0};
   int64_t bytes = 0;
 
-  // Of those that cost nothing the smallest, as the pool takes it.
+  // Among windows that cost nothing the smallest wins, as in the pool.
   bool BetterThan(const Window& other) const {
     return std::tie(cost, bytes) < std::tie(other.cost, other.bytes);
   }
@@ -75,8 +75,8 @@ class Layout {
   }
 
  private:
-  // What is free, or will be, and lies side by side becomes one stretch. What changed hands while
-  // the lists were made may be in both of them: the first counts.
+  // Joins neighbouring pieces that are free, or will be, into one stretch. A piece that changed
+  // hands while the lists were made may be in both of them: the first counts.
   void JoinFree() {
     size_t kept = 0;
     for (Stretch stretch : stretches_) {
@@ -114,7 +114,7 @@ class Layout {
     if (--window.owners[rank] == 0) window.cost[rank] = 0;
   }
 
-  // Of the shortest windows that end with each stretch.
+  // The cheapest of the shortest windows that end with each stretch.
   std::optional<Window> Cheapest(int64_t bytes) {
     std::optional<Window> best;
     Window window;

@@ -14,7 +14,7 @@
 
 namespace blockd::server {
 
-// What may be evicted, as it was a moment ago.
+// A snapshot of a holding that may be evicted.
 struct IdleHolding {
   Handle handle;
   std::array<FreePiece, 3> pieces;  // that would be free; of 0 bytes: none
@@ -22,9 +22,9 @@ struct IdleHolding {
   bool within_part = true;          // its tenant has no more than its part
 };
 
-// Those of `idle` without which pieces of `needed` bytes, taken in this order, fit: none if they
-// fit already, nullopt if even without all of them they would not. For one needed piece after the
-// other the stretch of free and idle memory is taken that costs least to evict.
+// The holdings of `idle` to evict so that pieces of `needed` bytes, taken in this order, fit: none
+// if they fit already, nullopt if evicting all would not suffice. Each needed piece in turn takes
+// the stretch of free and idle memory that is cheapest to evict.
 //
 // A holding costs its bytes over its age: the longer nobody used it, the less likely is the next
 // use, and what is lost with it grows with its bytes. What tenants within their part lose counts

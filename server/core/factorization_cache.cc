@@ -34,7 +34,7 @@ FactorizationCache::FactorizationCache(const Options& options, const ServerIdent
                                        Clock* clock, Metrics* metrics)
     : options_(options), server_(server), clock_(clock), metrics_(metrics) {}
 
-// Whoever outlives it has no pin (the budget's destructor would tell).
+// Nobody who outlives the cache has a pin; the budget's destructor would tell.
 FactorizationCache::~FactorizationCache() {
   for (Entry* entry : entries_) delete entry;
 }

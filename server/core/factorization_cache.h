@@ -5,9 +5,8 @@
 // owner or by an unexpired lease is never evicted. Release ends an entry for lookups at once; its
 // memory returns with its last Pin.
 //
-// What is idle, and could be evicted, is known at any time without a look at all entries: each
-// caller's stand in the order of their last use, those whose lease is not over in the order in
-// which it ends.
+// The cache finds idle entries, which could be evicted, without a look at all entries: each
+// caller's entries are ordered by their last use, leased entries by the end of their lease.
 //
 // An ended handle leaves a tombstone, so that NOT_FOUND can say why; only so many are kept.
 //
@@ -17,8 +16,8 @@
 // positive definite included. It lives as long as all of its handles do, and goes with the first of
 // them that ends or changes.
 //
-// What an entry that is pinned or leased holds, with its matrix, is reserved of the budget of pins
-// at any time: what makes it more is refused where that has no room.
+// The bytes of a pinned or leased entry, with its matrix, are always reserved from the budget of
+// pins: a change that would add to them is refused if the budget has no room.
 //
 // Thread-safe. No Reservation of device memory is destroyed under the cache's lock (see budget.h);
 // those of handles and of pins are, and those of pins are taken, whose budgets have no evictor.
@@ -85,12 +84,12 @@ class FactorizationCache : public Evictor {
     // order; their handles are filled in.
     std::vector<KeyedSystem> keyed = {};
   };
-  // What the entries take beside their device memory; as much as there are, or none where nobody
-  // counts it. `pinned`: the holdings' bytes, if they are pinned or leased.
+  // The entries' reservations beside their device memory: one handle each, or none if handles are
+  // not counted. `pinned`: the holdings' bytes, if they are pinned or leased.
   struct EntryGrants {
     Reservation handles, pinned;
   };
-  // What a Factor with a key asks of the factorizations that it may find.
+  // The requirements of a Factor with a key on the factorizations that it may find.
   struct KeyRequest {
     BorderedShape shape;
     int64_t systems = 0;
@@ -156,10 +155,10 @@ class FactorizationCache : public Evictor {
   };
   void EndSolves(std::span<EndedSolve> solves);
 
-  // What the Factor with this key made, all of it still held; nullopt if it is not. Counts as a use
-  // of each, pins them where asked to, and makes their leases at least that of the request.
-  // INVALID_ARGUMENT, and nothing changes, if the request is for another shape or number of systems
-  // or wants a matrix that was not kept.
+  // The factorizations that the Factor with this key made; nullopt unless all are still held.
+  // Counts as a use of each, pins them if asked to, and extends their leases to that of the
+  // request. INVALID_ARGUMENT, and nothing changes, if the request is for another shape or number
+  // of systems or wants a matrix that was not kept.
   absl::StatusOr<std::optional<KeyedFactors>> FindKey(const std::string& caller,
                                                       const std::string& key,
                                                       const KeyRequest& request);
@@ -214,7 +213,7 @@ class FactorizationCache : public Evictor {
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle) const;
   std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
                                        int64_t limit) const;
-  // Of all callers, in the order of the handles.
+  // Stats of all callers' entries, in the order of the handles.
   struct OwnedStats {
     std::string caller;
     FactorizationStats stats;
@@ -230,7 +229,8 @@ class FactorizationCache : public Evictor {
     return all.subspan(at, std::min(kAtATime, all.size() - at));
   }
 
-  // Of all entries that a Factor with a key made. Constant but for `forgotten`, which is guarded.
+  // Shared by all entries that a Factor with a key made. Constant but for `forgotten`, which is
+  // guarded.
   struct KeyRecord {
     std::string key;
     BorderedShape shape;
@@ -301,7 +301,7 @@ class FactorizationCache : public Evictor {
   Pin MakePin(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndUse(Entry* entry) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndUseLocked(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of an entry that is not filed; Touch: of any.
+  // NoteUse is for an entry that is not filed, Touch for any.
   void NoteUse(Entry& entry, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     entry.used = std::max(entry.used, now);
     entry.use_order = next_use_++;
@@ -311,12 +311,12 @@ class FactorizationCache : public Evictor {
   // it back where it then belongs.
   void Unfile(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void File(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What is leased and whose lease is over becomes idle.
+  // Entries whose lease is over become idle.
   void EndLeases(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static int64_t ChargeOf(const Entry& entry) {
     return entry.holding ? entry.holding->reservation.bytes() : 0;
   }
-  // Whether the caller has more than `fair_bytes` times its weight.
+  // True if the caller has more than `fair_bytes` times its weight.
   static bool HasMoreThan(double fair_bytes, const Caller& caller);
   // The entry, if it is idle and lies where it did.
   Entry* StillIdle(const IdleHolding& chosen) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -345,14 +345,14 @@ class FactorizationCache : public Evictor {
               Reservation pinned);
   // factorization_cache_pins.cc
   void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a pin or lease that a Factor asks for is not counted yet.
+  // True if the Factor asks for a pin or lease that is not counted yet.
   bool NeedsPinGrant(const Entry& entry, const KeyRequest& request) const;
   // Makes what the entry has of the budget of pins so many bytes, of `reserved` and then of the
   // tenant's. If there are no more nothing changes.
   absl::Status GrantPinned(Entry& entry, int64_t bytes, const TenantPtr& tenant,
                            Reservation* reserved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* EntryOf(const Handle& handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whoever they belong to, which `changed` then says, each once.
+  // Each entry once, whichever caller it belongs to; `changed` says which.
   std::vector<Entry*> EntriesOf(std::span<const Handle> handles, Changed* changed,
                                 std::vector<Handle>* missing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -42,7 +42,7 @@ void FactorizationCache::ForgetKey(Entry& entry) {
   if (found != keys.end() && found->second == record) keys.erase(found);
 }
 
-// Whether what is held can be what a later call with its key asks for.
+// OK if the held factorization satisfies a later call with its key.
 absl::Status FactorizationCache::CheckKept(const Factorization& held, const KeyRequest& request) {
   constexpr char kOwnKey[] = "or a key of its own";
   if (request.keep_matrix && !held.matrix()) {
@@ -112,7 +112,8 @@ void FactorizationCache::UseAll(std::span<Pin> pins, std::span<const int64_t> wa
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
     for (size_t i = at; i < std::min(at + kAtATime, pins.size()); ++i) {
-      // Whoever ended it, or took its pin away, since it was looked at, did so after this.
+      // A thread that ended the entry or took its pin since the look counts as later than this
+      // call.
       Entry* const entry = pins[i].entry_;
       if (entry == nullptr || !entry->held) continue;
       NoteUse(*entry, now);

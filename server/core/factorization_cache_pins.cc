@@ -1,4 +1,4 @@
-// What is pinned or leased, and what that takes of the tenant's part.
+// Pins and leases, and the bytes of the tenant's share that they take.
 #include <algorithm>
 #include <utility>
 

@@ -7,7 +7,7 @@
 namespace blockd::server {
 namespace {
 
-// What a client should wait for a refactor that overwrites the handle it asks for.
+// The delay before a client should retry while a refactor overwrites the handle that it asks for.
 constexpr absl::Duration kOverwriteRetry = absl::Milliseconds(20);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is held, as its owner and whoever runs the server see it.
+// The held factorizations, as their owner and the operator see them.
 #include <algorithm>
 
 #include "server/core/factorization_cache.h"

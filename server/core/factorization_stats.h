@@ -1,4 +1,4 @@
-// What is told about a factorization that is held. Plain data.
+// A description of a held factorization. Plain data.
 #ifndef BLOCKD_SERVER_CORE_FACTORIZATION_STATS_H_
 #define BLOCKD_SERVER_CORE_FACTORIZATION_STATS_H_
 

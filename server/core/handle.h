@@ -22,7 +22,7 @@ struct Epoch {
 
   static Epoch Start(std::string_view server_name);
   std::string_view view() const { return {bytes.data(), bytes.size()}; }
-  // Of a server of this name, whenever it was started.
+  // True for a handle of a server of this name, whenever it was started.
   bool SameServer(const Epoch& other) const {
     return view().substr(0, kNameBytes) == other.view().substr(0, kNameBytes);
   }

@@ -17,7 +17,7 @@ constexpr double kForgetting = 0.01;
 constexpr double kLearning = 0.1;
 constexpr double kLeastCorrection = 0.1, kMostCorrection = 10;
 
-// What threads that were woken late have done to it says nothing of a thread that is awake.
+// The correction also contains late wake-ups, which a thread that is awake does not have.
 constexpr double kInlineCorrection = 1.5;
 
 TaskPtr AsTask(WorkPtr work) { return TaskPtr(static_cast<Task*>(work.release())); }
@@ -64,7 +64,7 @@ absl::Status Lane::Push(TaskPtr& task) {
   std::vector<EndedWork> ended;
   {
     absl::MutexLock lock(&mutex_);
-    // Whoever raises the flag looks for the task afterwards, under this lock.
+    // A thread that raises the flag afterwards finds the task in the queue, under this lock.
     if (task->ended(now)) return task->EndStatus(now);
     if (deadline != absl::InfiniteFuture()) {
       const Ticket& ticket = task->ticket();
@@ -288,7 +288,7 @@ void Lane::End(Flight* flight) {
     TaskPtr& first = over->batch[0];
     if (!first->unfinished) return;
     first->unfinished = false;
-    // Whoever raises the flag looks for the task afterwards, under this lock.
+    // A thread that raises the flag afterwards finds the task in the queue, under this lock.
     if (!first->ended(end)) {
       scheduler_.Push(std::move(first), end);
       if (HasRoomLocked()) work_.Signal();

@@ -37,8 +37,8 @@ class Lane {
     // How long the threads go on looking for work once they had some (Patience); being woken takes
     // longer than a small solve waits otherwise.
     absl::Duration poll;
-    // What takes no longer, as predicted, and waits for nobody, Push runs and answers itself, where
-    // its context says so. Only for work that is done once its operation has run.
+    // Push runs and answers a task itself if its context allows it, nothing else waits and the
+    // predicted time is at most this. Only for work that is done once its operation has run.
     absl::Duration max_inline;
   };
   // `on_deadline` is told of deadlines that come, and calls EndExpired in time.
@@ -51,7 +51,7 @@ class Lane {
   // was predicted of it and of all that goes before, and by how wrong such predictions were.
   absl::Status Push(TaskPtr& task);
 
-  // What of this owner waits is answered; its flag is raised, at which what runs looks.
+  // Answers the waiting tasks of this owner. Running tasks see its flag, which is raised.
   void Cancel(const void* owner);
   // Answers those that wait and whose deadline has passed, and flags those that run. Returns the
   // next deadline.
@@ -74,7 +74,7 @@ class Lane {
     Operation::Completion completion;
   };
 
-  // What one of the two threads waits for; its fields are of the mutex.
+  // The wait of one of the two threads. The mutex guards its fields.
   struct Wait {
     explicit Wait(absl::Duration poll) : patience(poll) {}
     void Signal() {
@@ -92,7 +92,7 @@ class Lane {
   void AwaitLocked(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteLoop();
   bool HasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the calling thread runs the only task there is, instead of the one that feeds.
+  // True if the calling thread, and not the feeder, runs the only task.
   bool RunsInlineLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Flight* TakeFlightLocked(absl::Time now, std::vector<EndedWork>* ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

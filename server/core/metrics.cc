@@ -105,7 +105,7 @@ Histogram::BucketBoundaries PowersOfTen(int first, int last) {
   return buckets;
 }
 
-// What a family of metrics by tenant, or by device, takes from each of them.
+// A family of metrics by tenant or by device, and the value that it takes from each.
 template <typename Of>
 struct FamilyOf {
   const char* name;
@@ -180,7 +180,7 @@ void Append(const std::array<FamilyOf<Of>, families_count>& made, const char* la
     for (size_t i = 0; i < all.size(); ++i) {
       prometheus::ClientMetric& metric = family.metric.emplace_back();
       metric.label.push_back({label, name_of(i)});
-      // Of the two the serializer reads the one of the family's type.
+      // The serializer reads the one of the family's type.
       metric.gauge.value = metric.counter.value = made_of.value(all[i]);
     }
   }

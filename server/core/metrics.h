@@ -19,7 +19,7 @@
 
 namespace blockd::server {
 
-// What a client called: the label `method`.
+// The method that a client called: the label `method`.
 enum class Method {
   kFactor,
   kFactorStream,
@@ -41,7 +41,7 @@ enum class Method {
 inline constexpr int kMethods = 16;
 const char* MethodName(Method method);  // "Factor", ...
 
-// What the device thread runs in batches: the label `kind`.
+// The kind of work in a batch: the label `kind`.
 enum class WorkKind { kFactor, kSolve, kFactorSolve, kInverse };
 inline constexpr int kWorkKinds = 4;
 
@@ -70,7 +70,7 @@ struct BuildInfo {
   std::string version, backend, device, server;
 };
 
-// Of one device, sampled at a scrape: the label `device` is its place in the list.
+// One device, sampled at a scrape: the label `device` is its place in the list.
 struct DeviceSample {
   bool healthy = true;
   int64_t factorizations = 0;

@@ -11,7 +11,8 @@
 
 namespace blockd::server {
 
-// What a device has for some work, and what that asks of it: devices may differ in their plans.
+// The resources that a device has for some work, and those that the work needs there: devices may
+// differ in their plans.
 struct Offer {
   bool in_service = true;
   int64_t asked_bytes = 0;

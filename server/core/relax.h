@@ -1,4 +1,4 @@
-// What a thread does between two looks at memory that another one writes.
+// A pause of the processor between two reads of memory that another thread writes.
 #ifndef BLOCKD_SERVER_CORE_RELAX_H_
 #define BLOCKD_SERVER_CORE_RELAX_H_
 

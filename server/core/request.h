@@ -1,4 +1,4 @@
-// What is asked of the core, and what it answers: plain data.
+// Requests of the core, and their answers: plain data.
 #ifndef BLOCKD_SERVER_CORE_REQUEST_H_
 #define BLOCKD_SERVER_CORE_REQUEST_H_
 
@@ -32,7 +32,7 @@ struct RequestContext {
   std::string request_id;   // for the log
   std::string traceparent;  // as the W3C's Trace Context has it; empty: none
   absl::Time deadline = absl::InfiniteFuture();
-  // What is above the tenant's highest class is lowered to it; REALTIME needs a deadline.
+  // A class above the tenant's highest is lowered to it. REALTIME needs a deadline.
   PriorityClass priority = PriorityClass::kInteractive;
   std::atomic<bool> cancelled{false};  // by SolverCore::Cancel, or the deadline; work looks at it
   // The accepted request that this is a part of: parts wait for places in the queue alone, and are
@@ -98,8 +98,8 @@ struct FactorParams {
   bool condition_estimate = false;
 
   bool may_keep_matrix() const { return keep_matrix || accuracy == Accuracy::kGuaranteed; }
-  // Whether room for a matrix that is pinned is taken before the refactor: for one that may turn
-  // out not to be kept only where it would be too late then.
+  // True if room for a pinned matrix is reserved before the refactor. A matrix that may turn out
+  // not to be kept needs that only where reserving later would be too late.
   bool must_pin_matrix() const {
     return keep_matrix || (overwrite && accuracy == Accuracy::kGuaranteed);
   }
@@ -152,7 +152,7 @@ struct SolveManyParams {
   };
   std::vector<Handle> handles;  // of each solve
   std::vector<Columns> solves;  // as many
-  // Of all of them, as SolveParams has them.
+  // For all solves, as in SolveParams.
   bool residual = false;
   int32_t max_refinements = 0;
   bool check_finite = false;
@@ -188,13 +188,13 @@ struct SampleParams {
   int64_t num_samples = 1;
   std::span<std::byte> samples;  // aligned as its scalars
 };
-// Of either.
+// The answer to either.
 struct CostReply {
   Cost cost;
 };
 using CostDone = absl::AnyInvocable<void(absl::StatusOr<CostReply>)>;
 
-// What is asked of systems that are factored and solved for in one request.
+// Options of systems that are factored and solved for in one request.
 struct FactorSolveOptions {
   bool overwrite = false;  // these two with a handle, as FactorParams has them
   bool keep_matrix = false;
@@ -256,7 +256,7 @@ struct FactorSolveManyReply {
 };
 using FactorSolveManyDone = absl::AnyInvocable<void(absl::StatusOr<FactorSolveManyReply>)>;
 
-// What a Factor of some systems and a Solve of some right-hand sides would do.
+// The plan of a Factor of some systems, and the costs of it and of a Solve.
 struct PlanReply {
   std::shared_ptr<const EliminationPlan> plan;
   int64_t factor_bytes = 0;            // of each system
@@ -289,11 +289,11 @@ struct CoreLimits {
   int64_t max_inflight_request_bytes = 0;
   int64_t tombstones = 65536;  // handles whose end is remembered, so that NOT_FOUND can say why
   int64_t max_systems = 4096;  // K of one request
-  // Of the pool, for the workspace of Solves and nothing else; 0: a sixteenth of it; -1: none.
+  // Bytes of the pool for the workspace of Solves alone; 0: a sixteenth of the pool; -1: none.
   int64_t solve_reserve_bytes = 0;
   int64_t max_handles = int64_t{1} << 20;  // factorizations held
-  // What one tenant without a quota may have of the queue, of handles, of host memory and of memory
-  // to pin, as long as nobody else has any (budget.h).
+  // The part of the queue, of handles, of host memory and of pinned memory that one tenant without
+  // a quota may have while no other tenant has any (budget.h).
   double tenant_share = 0.75;
   // A batch takes no longer, as predicted, where several tenants ask; but one work may.
   absl::Duration max_shared_batch = absl::Milliseconds(1);

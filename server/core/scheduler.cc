@@ -64,7 +64,7 @@ WorkPtr Scheduler::Remove(Work* work) {
   group.lines[static_cast<size_t>(ticket.priority)].erase(work);
   group.items -= ticket.items;
   group.bytes -= ticket.bytes;
-  // What stays behind has waited already and keeps the time to close.
+  // Work that stays in the group has waited already and keeps its closing time.
   if (--group.requests == 0) groups_.erase(found);
 
   if (ticket.deadline != absl::InfiniteFuture()) deadlines_.erase(work);
@@ -100,7 +100,7 @@ double Scheduler::SecondsBefore(const Ticket& ticket) const {
 }
 
 // -----------------------------------------------------------------------------------------------------
-// What is next
+// The next batch
 
 absl::Time Scheduler::CloseOf(const Group& group) const {
   const bool is_full = group.requests >= limits_.max_requests || group.items >= limits_.max_items ||
@@ -277,7 +277,7 @@ void Scheduler::ForgetIdle(absl::Time now) {
 }
 
 // -----------------------------------------------------------------------------------------------------
-// What is over
+// Cancelled and expired work
 
 absl::Time Scheduler::NextDeadline() const {
   return deadlines_.empty() ? absl::InfiniteFuture() : (*deadlines_.begin())->ticket_.deadline;

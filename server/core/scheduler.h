@@ -1,4 +1,4 @@
-// What runs next, and what runs together with it.
+// Chooses the work that runs next, and the work that runs together with it.
 //
 // Classes. REALTIME goes before INTERACTIVE, INTERACTIVE before BULK. Nobody starves: while a lower
 // class waits it earns a part of the time that goes to higher ones (kEarns), and once that suffices
@@ -45,7 +45,7 @@
 
 namespace blockd::server {
 
-// What can run together: work of one kind with equal plans, whether or not they are one object.
+// Work of one kind with equal plans can run together, even if the plans are different objects.
 struct BatchKey {
   WorkKind kind = WorkKind::kSolve;
   std::shared_ptr<const EliminationPlan> plan;  // null: of no plan
@@ -60,7 +60,7 @@ struct BatchKey {
   }
 };
 
-// What the scheduler needs to know of a work.
+// The scheduler's description of a work.
 struct Ticket {
   BatchKey key = {};
   const Tenant* tenant = nullptr;  // lives as long as the work; null is one like any other
@@ -75,7 +75,7 @@ struct Ticket {
   const void* owner = nullptr;  // by which it can be cancelled
 };
 
-// What is scheduled; derive from it. It owns its resources: destroying it gives them back.
+// Base of scheduled work. It owns its resources: destroying it gives them back.
 class Work {
  public:
   explicit Work(Ticket ticket = {}) : ticket_(std::move(ticket)) {}
@@ -123,7 +123,7 @@ struct EndedWork {
 class Scheduler {
  public:
   static constexpr int kClasses = 3;
-  // Of each second that goes to higher classes.
+  // The part of each second of higher classes that a lower class earns.
   static constexpr std::array<double, kClasses> kEarns = {0, 0.1, 0.05};
   static constexpr double kMostEarned = 1;  // seconds
   static constexpr double kAhead = 0.02;    // seconds over weight
@@ -143,7 +143,7 @@ class Scheduler {
   // Predicted seconds of what would run before such work: of REALTIME with an earlier deadline or,
   // for the other classes, of the tenant's own in its class and above.
   double SecondsBefore(const Ticket& ticket) const;
-  // Of all that waits.
+  // Predicted seconds of all waiting work.
   double seconds() const { return seconds_; }
 
   // When a batch closes, if nothing more comes; InfinitePast if one is closed now, InfiniteFuture
@@ -157,7 +157,7 @@ class Scheduler {
 
   // All whose deadline has passed.
   std::vector<EndedWork> TakeExpired(absl::Time now);
-  // Those of this owner.
+  // Takes out the work of this owner.
   std::vector<EndedWork> Cancel(const void* owner, absl::Time now);
   // The earliest deadline of what waits.
   absl::Time NextDeadline() const;

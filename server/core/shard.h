@@ -71,7 +71,7 @@ class Shard {
   // order, fit into the pool. False, and nothing is evicted in vain, if they would not fit even
   // without all that are idle; or if others take what becomes free again and again.
   bool Defragment(std::span<const int64_t> pieces);
-  // What one held system with a border of so many rows, and its kept matrix, is charged; bytes.
+  // Bytes charged for one held system with a border of so many rows, and for its kept matrix.
   static int64_t FactorCharge(const EliminationPlan& plan, int64_t border_rows);
   static int64_t MatrixCharge(const MatrixForm& form);
 
@@ -84,7 +84,7 @@ class Shard {
   // Between the two some lane is at work on the device; the time is counted once for all of them.
   void BeginWork() { CountBusy(1); }
   void EndWork() { CountBusy(-1); }
-  // What a task's run cost, which is counted too.
+  // The cost of a task's run. Counts it in the metrics too.
   Cost MakeCost(const Task& task, const RanBatch& batch,
                 absl::Duration received = absl::ZeroDuration());
 

@@ -101,7 +101,7 @@ absl::StatusOr<int64_t> Shards::Release(const std::string& caller,
   return bytes;
 }
 
-// Whoever owns a key looks for it on all devices before it makes another: one has it at most.
+// At most one device has a key: the owner looks for it on all devices before it makes another.
 absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> Shards::FindKey(
     const std::string& caller, const std::string& key,
     const FactorizationCache::KeyRequest& request) {

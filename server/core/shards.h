@@ -54,12 +54,14 @@ class Shards {
   // The first in service.
   Shard& front() const;
 
-  // Of the first that has some: all of them reach it (Backend::host_memory). Null: none.
+  // Host memory of the first device that has some; all devices reach it (Backend::host_memory).
+  // Null if none has.
   std::shared_ptr<MemoryPool> HostMemory() const;
 
-  // What a device has for some work, if it can take it at all: `ask` fills in what is asked.
+  // `ask` fills in a device's offer for some work, or returns why the device cannot take it.
   using Ask = absl::FunctionRef<absl::Status(Shard& shard, Offer& offer)>;
-  // Those that can take it, the best first (placement.h); what the first one said if none can.
+  // The devices that can take the work, the best first (placement.h); if none can, the error of the
+  // first.
   absl::StatusOr<std::vector<Shard*>> Order(Ask ask);
 
   // Over the caches of all; factorization_cache.h has the contracts.

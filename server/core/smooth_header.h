@@ -1,4 +1,4 @@
-// What of a Smooth is known before its arrays have come.
+// Checks of a Smooth that need only its header, before its arrays have come.
 //
 // Pure functions.
 #ifndef BLOCKD_SERVER_CORE_SMOOTH_HEADER_H_

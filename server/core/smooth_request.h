@@ -1,5 +1,5 @@
-// What is asked of Smooth: a linear Gaussian model, series that were observed, and what is wanted
-// of their states. Plain data; the proto's SmoothHeader is the same.
+// A Smooth request: a linear Gaussian model, observed series, and the wanted results. Plain data;
+// the proto's SmoothHeader is the same.
 #ifndef BLOCKD_SERVER_CORE_SMOOTH_REQUEST_H_
 #define BLOCKD_SERVER_CORE_SMOOTH_REQUEST_H_
 
@@ -51,7 +51,7 @@ struct SmoothParams {
   bool keep = false;
   absl::Duration lease = absl::ZeroDuration();  // with keep
 
-  // Whether A has few distinct blocks: what it is made of is the same at all steps, but for y.
+  // True if A has few distinct blocks, because all arrays but y are the same at all steps.
   bool is_constant() const {
     return !transition.per_step && !transition_covariance.per_step && !observation.per_step &&
            !observation_covariance.per_step;
@@ -66,7 +66,7 @@ struct SmoothSizes {
   int64_t total() const { return means + covariances + lag_one + residuals + samples; }
 };
 
-// What was found right, and what was found out on the way.
+// A request that passed its checks, and sizes that the checks found.
 struct MeasuredSmooth {
   SmoothParams params;
   SmoothSizes sizes;

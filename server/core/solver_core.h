@@ -93,9 +93,9 @@ class SolverCore {
   // Host memory that requests under way may have: their bytes as they came, and their solutions.
   Budget& host();
 
-  // What this context asks for is over. What waits is answered before this returns, with CANCELLED,
-  // or with DEADLINE_EXCEEDED where that is why; what runs stops at its next look; what comes later
-  // is not accepted.
+  // Ends the request of this context. Waiting work is answered before this returns, with CANCELLED
+  // or, after the deadline, DEADLINE_EXCEEDED; running work stops at its next look; later work of
+  // the context is not accepted.
   void Cancel(RequestContext& context);
 
   // Matrices in host memory: K views of one form.
@@ -113,7 +113,7 @@ class SolverCore {
       std::span<const uint32_t> palette_coupling);
   // INVALID_ARGUMENT if bytes are missing.
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
-  // What a Factor of an accepted request would answer if its idempotency key is held; else nullopt.
+  // The answer of a Factor of an accepted request whose idempotency key is held; else nullopt.
   absl::StatusOr<std::optional<FactorReply>> FindFactored(const RequestContext& context,
                                                           const FactorParams& params);
 

@@ -1,7 +1,7 @@
 // A few threads that share loops whose turns do not depend on one another: the steps of models.
 //
-// Whoever runs a loop works along, so that a loop never waits for others to end. Threads help the
-// loop that came first. Nothing here feeds a device. Thread-safe.
+// The thread that runs a loop works along, so that a loop never waits for another to end. Threads
+// help the loop that came first. Nothing here feeds a device. Thread-safe.
 #ifndef BLOCKD_SERVER_CORE_STEP_POOL_H_
 #define BLOCKD_SERVER_CORE_STEP_POOL_H_
 

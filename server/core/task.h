@@ -17,13 +17,13 @@ namespace blockd::server {
 class Task;
 using TaskPtr = std::unique_ptr<Task>;
 
-// What one kind of request does: its checks and reservations before it is queued are its own; here
-// is what follows. An answer is given exactly once, after what the task had was given back and
-// before the task is destroyed.
+// Runs the tasks of one kind of request, whose checks and reservations have come before. An answer
+// is given exactly once, after the task's resources were given back and before the task is
+// destroyed.
 class Operation {
  public:
   virtual ~Operation() = default;
-  // What is left to do once the device has been given a batch: waits for it, and answers.
+  // Waits for a batch that the device was given, and answers it.
   using Completion = absl::AnyInvocable<void()>;
   // Runs tasks of one BatchKey, on the thread that feeds the device, and answers them; or returns
   // what will, on the lane's other thread, after those of the batches before. The lane destroys the

@@ -19,13 +19,13 @@
 
 namespace blockd::server {
 
-// What tenants share, each with a quota of its own. kPinnedBytes: of factorizations that are pinned
-// or leased, which are counted as kDeviceBytes too.
+// Resources that tenants share, each with a quota of its own. kPinnedBytes are the bytes of pinned
+// and leased factorizations, which kDeviceBytes counts too.
 enum class Resource : uint8_t { kDeviceBytes, kPinnedBytes, kHandles, kHostBytes, kQueueSlots };
 inline constexpr int kResources = 5;
 std::string_view QuotaName(Resource resource);  // as the tenants file says it: "device_bytes"
 
-// What was counted of a tenant, or of several together.
+// Counts of a tenant, or of several together.
 struct TenantCounts {
   int64_t answered = 0;    // requests, in any way
   int64_t over_quota = 0;  // of those, refused with QuotaExceeded
@@ -75,7 +75,7 @@ class Tenant {
             device_nanoseconds.load(std::memory_order_relaxed)};
   }
 
-  // What is counted since it was made; anybody may add.
+  // Counts since the tenant was made. Any thread may add.
   std::atomic<int64_t> requests_answered{0}, requests_over_quota{0}, device_nanoseconds{0};
 
   // Both are infinite unless the configuration says otherwise.

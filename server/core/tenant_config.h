@@ -1,5 +1,5 @@
-// What each tenant may have: quotas, its weight, its highest class. Plain data, as the operator's
-// tenants file says it and as it is without one.
+// The limits of each tenant: quotas, weight, highest class. Plain data, from the operator's tenants
+// file or by default.
 //
 // Values; shared as const once they are made.
 #ifndef BLOCKD_SERVER_CORE_TENANT_CONFIG_H_

@@ -34,24 +34,22 @@ class Tenants {
   // Beside those of the configuration there are at most `max_others` at a time.
   explicit Tenants(int64_t max_others = 1024) : max_others_(max_others) {}
 
-  // Of tenants that are there already, too: what one has beyond a new quota stays until it is given
-  // back.
+  // Applies to existing tenants too: holdings above a new quota stay until they are given back.
   void Configure(const TenantsConfig& config);
 
-  // Those who have nothing make room; a name that is still one too many shares kOtherTenants'.
+  // Tenants that hold nothing make room. A name beyond the limit shares the tenant kOtherTenants.
   absl::StatusOr<TenantPtr> Get(std::string_view name);
 
-  // Those of the configuration, whether they have asked or not, and the others that are there; in
-  // the order of their names.
+  // All configured tenants and all others that exist, by name.
   struct Known {
     TenantPtr tenant;
     bool listed = false;  // the configuration names it
   };
   std::vector<Known> List() const;
 
-  // What a scrape says of them: those of the configuration, and all others as one, which is the
-  // last. No count ever goes down, also where a tenant is forgotten, or is listed from now on: what
-  // was counted among the others stays there. As long as there are `max_others` at most.
+  // For a scrape: the configured tenants, and last all others as one. No count ever goes down, even
+  // if a tenant is forgotten or newly configured: its earlier counts stay among the others. As long
+  // as there are `max_others` at most.
   std::vector<TenantUse> Uses() const;
 
  private:

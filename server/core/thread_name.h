@@ -1,4 +1,4 @@
-// What a thread is called in `top -H`, debuggers and profiles.
+// The name of a thread in `top -H`, debuggers and profiles.
 #ifndef BLOCKD_SERVER_CORE_THREAD_NAME_H_
 #define BLOCKD_SERVER_CORE_THREAD_NAME_H_
 
