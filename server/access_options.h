@@ -44,8 +44,8 @@ struct Entrance {
 // entrance through which nobody could ever get in.
 absl::Status CheckAccess(const AccessOptions& access, const std::vector<Entrance>& entrances);
 
-// What "auto" means. Metadata is trusted, and reflection served, where only this machine reaches
-// the server; metadata not where clients show certificates.
+// The meaning of "auto". The server trusts metadata and serves reflection if only this machine can
+// reach it; it does not trust metadata if clients show certificates.
 bool TrustsCallerMetadata(const AccessOptions& access, const Entrance& entrance);
 bool ServesReflection(const AccessOptions& access, const std::vector<Entrance>& entrances);
 // Tokens cross a network only inside TLS.

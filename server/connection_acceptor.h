@@ -83,7 +83,7 @@ class ConnectionAcceptor {
   int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // Of the thread alone.
+  // Only the thread uses these.
   bool full_ = false;
   int64_t unsaid_ = 0;  // refused since the log was told
   std::string why_;

@@ -1,7 +1,7 @@
 // Which sockets that were given away are still open, and an end to one of them.
 //
-// Whoever owns them now does not say when it closes one. A socket's inode does: another file that
-// gets the same number has another inode. Not thread-safe.
+// Their owner does not tell when it closes one. The inode of a socket does: another file that gets
+// the same number has another inode. Not thread-safe.
 #ifndef BLOCKD_SERVER_CONNECTION_TABLE_H_
 #define BLOCKD_SERVER_CONNECTION_TABLE_H_
 

@@ -31,7 +31,7 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// What tells this open socket from others that had its number or will have it; 0: it is none.
+// Identifies this open socket among all that have or had its number; 0 if it is no socket.
 ino_t InodeOf(int fd);
 
 // Raises the soft limit of open descriptors to the hard one.

@@ -22,7 +22,7 @@ struct DeviceOptions {
   // "all", or a list: "0,1", "cuda:0,cuda:1", "cpu,cpu". Without a backend's name an index is of
   // `backend`.
   std::string devices = "0";
-  // Of each device; CPUs share the threads, and the memory where its size is not said.
+  // Options of each device. CPUs share the threads, and the memory if its size is not given.
   BackendOptions device = {.host_memory_bytes = int64_t{256} << 20};
 };
 

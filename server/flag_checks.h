@@ -1,4 +1,4 @@
-// Whether a flag's value is one that it may have.
+// Checks of the values of flags.
 //
 // Pure functions. A refusal is INVALID_ARGUMENT: the flag, its value, what was expected.
 #ifndef BLOCKD_SERVER_FLAG_CHECKS_H_

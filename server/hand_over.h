@@ -12,16 +12,16 @@
 
 namespace blockd::server {
 
-// What gives a connection to the server that `builder` will start, which serves it with
-// `credentials`. To be called once that server has started.
+// Returns a function that gives a connection to the server that `builder` will start, which serves
+// it with `credentials`. Call that function only once the server has started.
 ConnectionAcceptor::HandOver ServeAccepted(
     grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
 
-// Of the port that serves calls.
+// The limits of the port that serves calls.
 ConnectionLimits LimitsOf(const ServerOptions& options);
 
-// What one call does wrong must not end its connection, which behind a router carries the calls of
-// many: gRPC 1.51 ends it where metadata is larger than the limit that it is told, so that is above
+// An error of one call must not end its connection, which behind a router carries the calls of
+// many. gRPC 1.51 ends a connection whose metadata exceeds gRPC's limit, so that limit is above
 // what a router passes. Compressed messages are answered with UNIMPLEMENTED before they are
 // inflated: their size, and who sends them, would be known only after that.
 void KeepFaultsToTheirCalls(grpc::ServerBuilder* builder);

@@ -110,7 +110,7 @@ absl::StatusOr<FileDescriptor> ListenOn(Address* address, absl::Duration silence
   return socket_fd;
 }
 
-// Whether the file is a socket that a server left that has ended: nobody listens.
+// True if the file is a socket where nobody listens, left by a server that has ended.
 bool IsLeft(const sockaddr_un& name) {
   struct stat file {};
   if (lstat(name.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
@@ -211,7 +211,7 @@ absl::StatusOr<Listener> ListenOnUnixSocket(const std::string& path, mode_t mode
   }
   Listener listener;
   listener.file = SocketFile(path);
-  // What the umask took away comes back before anybody can connect.
+  // Undoes the umask before anybody can connect.
   if (fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0) return Unavailable();
   if (listen(fd, SOMAXCONN) != 0) return Unavailable();
   listener.sockets.push_back(std::move(socket_fd));

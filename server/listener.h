@@ -18,7 +18,7 @@ namespace blockd::server {
 // "127.0.0.1:7117", "[::1]:7117": what a client connects to.
 std::string HostPort(const std::string& address, int port);
 
-// What the name of a Unix domain socket may have, in bytes.
+// The longest name of a Unix domain socket, in bytes.
 inline constexpr size_t kMaxSocketPath = 107;
 
 // The file of a Unix domain socket that listens; removes it, unless another file has taken its

@@ -25,7 +25,7 @@ constexpr int kOff = 4;
 std::atomic<bool> g_json{false};
 std::atomic<int> g_level{kOff};  // this and worse is written
 
-// What is alive once logging is set up. Never destroyed: other threads may log to the end.
+// The state of logging once it is set up. Never destroyed: other threads may log to the end.
 struct Log {
   explicit Log(const LogOptions& options)
       : sampler(std::make_unique<RequestSampler>(options.requests_per_second)),

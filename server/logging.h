@@ -31,8 +31,8 @@ void SetUpLogging(const LogOptions& options);
 std::optional<std::string_view> SetLogLevel(std::string_view level);
 bool LogEnabled(LogLevel level);
 
-// Whether a finished request gets a line now; see --log_requests_per_second. Those left out are
-// counted, and a line says how many, once a second at most.
+// True if a finished request gets a line now; see --log_requests_per_second. Requests without a
+// line are counted, and a line says how many, once a second at most.
 bool AdmitRequestLine(bool succeeded);
 
 // Waits until what was logged is written; false if it was not in time.
@@ -62,7 +62,7 @@ class LogLine {
   // Whatever level is logged.
   void WriteAlways();
 
-  // What Write would write, with its end.
+  // The line that Write would write, with its newline.
   std::string Text() const;
 
  private:

@@ -36,7 +36,7 @@ using blockd::server::LogLevel;
 using blockd::server::LogLine;
 
 constexpr absl::Duration kFlushTime = absl::Seconds(1);
-// What the program waits beyond --drain_timeout for work that was cancelled.
+// How long the program waits beyond --drain_timeout for cancelled work.
 constexpr absl::Duration kCancelTime = absl::Seconds(5);
 
 // Libraries open files and start threads before main is called. This runs before they are
@@ -51,7 +51,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void BeforeLibrar
   constexpr uint64_t kSignals = kBit(SIGHUP) | kBit(SIGTERM) | kBit(SIGINT) | kBit(SIGUSR1);
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
   for (int fd = 0; fd <= 2; ++fd) {
-    // What is opened takes the lowest number that is free, which is this one.
+    // An open takes the lowest free number, which is this one.
     if (syscall(SYS_fcntl, fd, F_GETFD) < 0) syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
   }
 }

@@ -190,7 +190,7 @@ ABSL_FLAG(int64_t, log_requests_per_second, Defaults().log_requests_per_second,
 namespace blockd::server {
 namespace {
 
-// What a connection without a call takes; measured: 16 KiB, without TLS.
+// Bytes that a connection without a call takes; measured: 16 KiB, without TLS.
 constexpr int64_t kConnectionBytes = int64_t{64} << 10;
 
 constexpr size_t kMaxNameBytes = 256;

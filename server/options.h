@@ -30,7 +30,7 @@ struct ServerOptions : DeviceOptions {
   std::string tls_cert_file, tls_key_file, tls_client_ca_file;
   AccessOptions access;
   SharedMemoryOptions shared_memory;
-  // What the access options depend on; views of this object.
+  // The parts that the access options depend on; views of this object.
   Entrance network_entrance() const {
     return {address, !tls_cert_file.empty(), !tls_client_ca_file.empty()};
   }
@@ -77,7 +77,7 @@ struct ServerOptions : DeviceOptions {
 // naming the flag, its value and what was expected.
 absl::Status CheckAndComplete(ServerOptions* options);
 
-// What the flags say, checked and completed.
+// The options of the flags, checked and completed.
 absl::StatusOr<ServerOptions> OptionsFromFlags();
 
 // Tells absl::flags how --help and --version look. Before absl::ParseCommandLine.

@@ -1,4 +1,4 @@
-// What gRPC knows of who made a call, for server/identity to decide on.
+// The identity of a caller as gRPC knows it, which server/identity decides on.
 #ifndef BLOCKD_SERVER_PEER_H_
 #define BLOCKD_SERVER_PEER_H_
 

@@ -9,7 +9,7 @@
 
 namespace blockd::server {
 
-// What the options turn off has no socket.
+// Ports that the options turn off have no socket.
 struct Ports {
   Listener calls;  // of TCP and the Unix socket
   Listener probes;

@@ -1,4 +1,4 @@
-// What the metrics say about the process itself, beside those of the core.
+// Metrics of the process itself, beside those of the core.
 #ifndef BLOCKD_SERVER_PROCESS_METRICS_H_
 #define BLOCKD_SERVER_PROCESS_METRICS_H_
 

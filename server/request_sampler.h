@@ -17,7 +17,7 @@ class RequestSampler {
  public:
   explicit RequestSampler(int64_t lines_per_second) : rate_(lines_per_second) {}
 
-  // Whether this one is logged; counted where not.
+  // True if this request is logged; else it is counted.
   bool Admit(bool succeeded, absl::Time now) {
     absl::MutexLock lock(&mutex_);
     Budget& budget = succeeded ? successes_ : failures_;

@@ -99,7 +99,7 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetResourceQuota(quota);
 }
 
-// What came of reading a file again, for the log.
+// The outcome of reading a file again, for the log.
 std::string ComeOf(bool is_set, const absl::Status& status) {
   if (!is_set) return "none";
   return status.ok() ? "read"
@@ -192,7 +192,7 @@ class Server::Impl {
       grpc->Shutdown();
     });
     in_time = state->tracker.WaitUntilIdle(options.drain_timeout);
-    // What is still under way is cancelled, and ends between two steps; so are those who watch.
+    // Cancels calls under way, which end between two steps, and calls that watch.
     grpc_server_cancel_all_calls(grpc->c_server());
     if (shared_memory != nullptr) shared_memory->CancelAll();
     going_away.join();
@@ -242,7 +242,7 @@ class Server::Impl {
     return {.drain = [this] { DrainAsCalled(); }, .reload = [this] { return Reload(); }};
   }
 
-  // Whoever runs the server ends it then, as after SIGTERM; not if that is under way already.
+  // Then ends the server as SIGTERM does, unless that is under way already.
   void DrainAsCalled() {
     if (!StartDrain()) return;
     std::function<void()> callback;
@@ -383,8 +383,8 @@ class Server::Impl {
     }
   }
 
-  // What it holds may be lost and what it answers wrong: once no other is left, nobody should be
-  // sent here any more.
+  // A failed device may have lost its data and answer wrongly. Without another device the server is
+  // not healthy, so that nobody is sent here any more.
   void OnDeviceFailure(const DeviceFailure& failure) {
     SetHealth(kDevicesHealth, false);
     const bool serves = core->healthy();
@@ -399,7 +399,7 @@ class Server::Impl {
         .Write();
   }
 
-  // What computes, and why that. A warning where "auto" would rather have had another.
+  // Says which device computes, and why. Warns if "auto" would have preferred another.
   void LogDevice(size_t index, Backend& backend, const std::string& passed_over) {
     const DeviceInfo& device = backend.device();
     std::string why = absl::StrCat("--backend=", options.backend);

@@ -112,7 +112,7 @@ class TransportSecurity::Impl {
   }
 
  private:
-  // What a port has been given. gRPC accepts the connections of a port one after another.
+  // The certificates that a port was given. gRPC accepts the connections of a port one by one.
   struct Port {
     Impl* owner;
     int64_t version = 0;

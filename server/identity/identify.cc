@@ -88,8 +88,8 @@ absl::StatusOr<Principal> FromMetadata(const std::vector<absl::string_view>& val
   return PrincipalOf(NameKind::kMetadata, values[0], table);
 }
 
-// Of several names of one kind the one that counts: whose tenant is in the file. They may all be
-// the same tenant's; they may not be two tenants'.
+// Among several names of one kind, the one whose tenant is in the file counts. Several names of the
+// same tenant are allowed; names of two tenants are not.
 absl::StatusOr<Principal> FromSeveral(NameKind kind, const std::vector<absl::string_view>& names,
                                       const IdentityTable& table) {
   const Principal* listed = nullptr;
@@ -132,7 +132,7 @@ absl::StatusOr<Principal> FromCertificate(const Peer& peer, const IdentityRules&
       })));
 }
 
-// What would have been enough.
+// The ways in which a caller could have shown who it is.
 std::string Expected(const IdentityRules& rules, const IdentityTable& table) {
   std::vector<absl::string_view> ways;
   if (rules.client_certificates) ways.push_back("a client certificate");

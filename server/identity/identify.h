@@ -1,7 +1,7 @@
 // Who asks: from what is known of a connection and of a call to a principal, or a refusal that says
 // what is expected. Pure: no gRPC, no file, no clock.
 //
-// What counts, the first that is there:
+// The first of these that the caller shows counts:
 //   1. a bearer token: it must be a tenant's;
 //   2. the name in `blockd-caller`, where callers are trusted to name themselves;
 //   3. the certificate: of the first kind that counts and that it has a name of;
@@ -51,7 +51,7 @@ struct IdentityRules {
 absl::StatusOr<Principal> Identify(const Peer& peer, const IdentityRules& rules,
                                    const IdentityTable& table);
 
-// Whether nothing but the caller's own words makes it this tenant's, which the file does not name.
+// True if only the caller's own words make it this tenant, which the file does not name.
 bool IsSelfNamed(absl::string_view tenant);
 
 // PERMISSION_DENIED if it has none of these roles, naming them.

@@ -26,7 +26,8 @@ inline constexpr size_t kCertificateKinds = 4, kNameKinds = 6;
 // names.
 absl::string_view PrefixOf(NameKind kind);
 
-// Of a tenant, and of what `blockd-caller` says; of an identity that the tenants file lists.
+// The longest name of a tenant and value of `blockd-caller`; the longest identity in the tenants
+// file.
 inline constexpr size_t kMaxNameBytes = 128, kMaxListedNameBytes = 512;
 
 // Printable ASCII, the blank included, and not empty: one word of a log line, once it is quoted.
@@ -62,7 +63,7 @@ class IdentityTable {
 
   friend bool operator==(const IdentityTable&, const IdentityTable&) = default;
 
-  // Of callers that no tenant names.
+  // The roles of callers that no tenant names.
   RoleSet unlisted_roles = {Role::kUse};
   bool refuse_unlisted = false;
 

@@ -87,7 +87,7 @@ class Place {
 };
 
 absl::Status Wrong(absl::string_view field, absl::string_view came, absl::string_view expected) {
-  // What came may be of any length.
+  // The value may have any length.
   const std::string shown = absl::CHexEscape(came.substr(0, kMaxNameBytes));
   return absl::InvalidArgumentError(absl::StrCat(
       field, ": \"", shown, came.size() > kMaxNameBytes ? "..." : "", "\": expected ", expected));

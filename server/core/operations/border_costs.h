@@ -1,4 +1,4 @@
-// What systems cost with a border of p rows; with p = 0 what the chain does. Private to the core.
+// Costs of systems with a border of p rows; with p = 0 those of the chain. Private to the core.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_BORDER_COSTS_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_BORDER_COSTS_H_
 
@@ -21,7 +21,8 @@ inline double SolveFlops(const EliminationPlan& plan, int64_t num_rhs, int64_t p
                                          static_cast<double>(p) * static_cast<double>(num_rhs);
 }
 
-// Of borders, one after another, beside their chains: half a solve and about as much for products.
+// Seconds of borders, one after another, beside their chains: half a solve and about as much for
+// products.
 inline double PredictedBorderSeconds(const EliminationPlan& plan, int64_t p, const CostModel& costs,
                                      int64_t systems) {
   return p == 0 ? 0 : PredictedSolveSeconds(plan, p, costs) * static_cast<double>(systems);

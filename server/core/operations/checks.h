@@ -1,4 +1,4 @@
-// What a request must be, whatever asks it. Pure; INVALID_ARGUMENT names the field.
+// Checks of requests from any carrier. Pure; INVALID_ARGUMENT names the field.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_CHECKS_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_CHECKS_H_
 
@@ -12,7 +12,7 @@
 namespace blockd::server {
 
 absl::Status CheckSpec(const MatrixForm& form);
-// What borders do not have: INVALID_ARGUMENT where it is asked for with one.
+// INVALID_ARGUMENT if an option was asked for that systems with a border do not have.
 absl::Status CheckNoBorder(const BorderedShape& shape, std::string_view option, bool asked);
 absl::Status CheckFactor(const FactorParams& params, const CoreLimits& limits);
 absl::Status CheckSystems(int64_t num_systems, const CoreLimits& limits);

@@ -28,7 +28,7 @@ void FactorOperation::Start(ContextPtr context, const FactorParams& params,
   task->matrices = std::move(matrices);
   absl::Status status = CheckFactor(task->params, admission_->limits());
   if (status.ok()) status = CheckMatrices(task->matrices, params.form);
-  // Of all of them, the first that holds NaN or infinity is the request's failure.
+  // The request fails with the first matrix that holds NaN or infinity.
   const size_t looked_at = params.check_finite ? task->matrices.size() : 0;
   for (size_t i = 0; i < looked_at && status.ok(); ++i) {
     status = CheckFiniteMatrix(task->matrices[i], static_cast<int64_t>(i),
@@ -54,8 +54,8 @@ void FactorOperation::Start(ContextPtr context, const FactorParams& params,
 }
 
 void FactorOperation::Submit(FactorTaskPtr task) {
-  // What is held is found without owning the key. Once it is owned, nobody inserts it: it is looked
-  // up again for what came in between.
+  // The first look does not own the key. The second owns it, so that no other request inserts it,
+  // and finds what was inserted in between.
   for (const bool owns : {false, true}) {
     if (task->params.idempotency_key.empty()) break;
     if (owns && !OwnKeyOrWait(task)) return;
@@ -146,7 +146,7 @@ absl::Status FactorOperation::Admit(FactorTask& task, bool staged, Take take) {
     if (!handles.ok()) return handles.status();
     task.permit.handles = *std::move(handles);
   }
-  // What the best one says, if others have taken its memory meanwhile and no other has any.
+  // The error of the best shard, if its memory was taken meanwhile and no other shard has any.
   absl::Status first;
   for (Shard* const shard : *candidates) {
     status = AdmitOn(*shard, task, staged, take);
@@ -283,7 +283,7 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
   reply.systems.resize(runs.size());
   reply.factor_bytes = task.plan->factor_bytes() +
                        Border::Bytes(task.params.form.shape, task.params.form.border_rows);
-  // Whoever finds the key later is told it without asking the device.
+  // A later request that finds the key is told the log-determinant without asking the device.
   const bool log_determinant = task.params.log_determinant || !task.params.idempotency_key.empty();
   std::vector<Holding> holdings;
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -347,7 +347,7 @@ void FactorOperation::AnswerOutOfService(std::span<FactorTask* const> tasks) {
 }
 
 void FactorOperation::Answer(FactorTask& task, absl::StatusOr<FactorReply> reply) {
-  // Whoever is told of the answer finds everything back.
+  // Gives everything back before the caller learns of the answer.
   task.pins.clear();
   task.staged.clear();
   task.permit.GiveBack();

@@ -64,14 +64,14 @@ class FactorOperation final : public Operation {
       std::span<const uint32_t> palette_coupling);
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
 
-  // What a held key answers to this request; nullopt if it is not held.
+  // The answer of a held key to this request; nullopt if the key is not held.
   absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
                                                      const FactorParams& params);
 
   Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 
-  // Of those that wait for another one with their key: answers the cancelled, and the late.
+  // Answer tasks that wait for another one with their key: the cancelled, and the late.
   void Cancel(const RequestContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Time EndExpired(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -131,7 +131,7 @@ class FactorOperation final : public Operation {
   bool resuming_ ABSL_GUARDED_BY(mutex_) = false;              // a thread takes them from resumed_
 };
 
-// What a reply says of a factorization beside its handle.
+// Fills in a reply's description of a factorization, but for its handle.
 void Describe(const Factorization& factorization, FactoredSystem& system);
 
 }  // namespace blockd::server

@@ -30,8 +30,8 @@ bool FactorOperation::OwnKeyOrWait(FactorTaskPtr& task) {
       task->owns_key = true;
       return true;
     }
-    // Whoever raises the flag looks for the task afterwards, under this lock. What an upload staged
-    // is not needed if the first one succeeds, but is if it does not, and so stays.
+    // A thread that raises the flag afterwards finds the task, under this lock. An upload keeps its
+    // staged bytes, which are needed if the first task with the key fails.
     if (!task->context->cancelled.load(std::memory_order_relaxed)) {
       (*shards_)[0].WatchBefore(task->context->deadline);
       it->second.push_back(std::move(task));

@@ -39,7 +39,7 @@ absl::Status ReadPart(Solver& solver, const MatrixSource& matrix, const Place& p
   return absl::OkStatus();
 }
 
-// What the scanner says of `bytes` bytes of a part, from `begin` on; empty if they are finite.
+// The scanner's finding in `bytes` bytes of a part from `begin` on; empty if all are finite.
 absl::StatusOr<std::string> ScanPart(Solver& solver, const MatrixSource& matrix, MatrixPart part,
                                      int64_t begin, int64_t bytes, FiniteScanner scanner) {
   const Place place = PlaceOf(matrix, part);

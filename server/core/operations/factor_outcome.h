@@ -1,4 +1,4 @@
-// What is said of a system that was factored, or was not: where it is not positive definite, and
+// The description of a system that was factored or not: where it is not positive definite, and
 // whether it holds NaN there.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_

@@ -13,7 +13,7 @@
 namespace blockd::server {
 namespace {
 
-// Whether all of it is over for the one reason that is no system's own.
+// True if all systems ended for one reason that is no system's own.
 bool EndedAsAWhole(const std::vector<FactorSolveOutcome>& outcomes) {
   const absl::Status& first = outcomes[0].solve.status;
   if (!absl::IsCancelled(first) && !absl::IsDeadlineExceeded(first)) return false;
@@ -398,7 +398,7 @@ void FactorSolveOperation::Fail(TaskPtr task, const absl::Status& status) {
 }
 
 void FactorSolveOperation::Answer(FactorSolveTask& task, const RanBatch& ran) {
-  // Whoever is told of the answer finds everything back.
+  // Gives everything back before the caller learns of the answer.
   std::vector<FactorizationCache::EndedSolve> ended;
   for (FactorSolvePart& part : task.parts) {
     const bool solved = task.outcomes[part.system].solve.status.ok();

@@ -52,7 +52,8 @@ class FactorSolveOperation final : public Operation {
 
   void Start(ContextPtr context, const FactorSolveParams& params, SolveDone done);
   void StartMany(ContextPtr context, FactorSolveManyParams params, FactorSolveManyDone done);
-  // What it would ask of the device, for whoever chooses one: bytes, and predicted seconds.
+  // Fills in the request's needs on this device, bytes and predicted seconds, to choose a device
+  // by.
   absl::Status Ask(const FactorSolveParams& params, Offer& offer) const;
   Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
@@ -62,9 +63,9 @@ class FactorSolveOperation final : public Operation {
 
   void StartAll(ContextPtr context, Method method, FactorSolveManyParams params,
                 FactorSolveManyDone done);
-  // What is wrong with the request as a whole.
+  // The error of the request as a whole.
   absl::Status Check(const FactorSolveManyParams& params) const;
-  // What is wrong with one of its systems.
+  // The error of one of its systems.
   absl::Status CheckSystem(const FactorSolveTask& task, size_t system) const;
   // Makes a part of each system that is not refused, and pins what its handle holds.
   void MakeParts(FactorSolveTask& task);
@@ -75,7 +76,7 @@ class FactorSolveOperation final : public Operation {
   void FactorAll(Tasks tasks, RanBatch& ran);
   void SolveAll(Tasks tasks, RanBatch& ran);
   std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases);
-  // What the part comes to; where all went well its factors are in force.
+  // The part's outcome. If it succeeded its factors are in force.
   absl::Status Finish(FactorSolveTask& task, FactorSolvePart& part, FactorSolveOutcome& outcome);
   absl::Status Keep(FactorSolveTask& task, FactorSolvePart& part, FactorSolveOutcome& outcome);
   void Answer(FactorSolveTask& task, const RanBatch& ran);

@@ -91,7 +91,7 @@ void FactorSolveRequests::StartMany(ContextPtr context, FactorSolveManyParams pa
                                     FactorSolveManyDone done) {
   const size_t systems = params.matrices.size();
   std::vector<std::vector<size_t>> places_on(shards_->size());
-  // What is wrong with the message as a whole any operation says.
+  // Any operation reports the errors of the message as a whole.
   if (params.handles.size() == systems && params.solves.size() == systems) {
     for (size_t i = 0; i < systems; ++i)
       places_on[shards_->IndexOf(params.handles[i])].push_back(i);

@@ -110,7 +110,7 @@ class FactorOperation::Upload : public FactorUpload {
     return status;
   }
 
-  // Whether all is here; once nobody writes any more.
+  // OK if all bytes are here. Call it once no thread writes any more.
   absl::Status Complete() {
     const int64_t received = received_bytes();
     if (received != expected_) return WrongLength(absl::StrCat(received));
@@ -125,7 +125,7 @@ class FactorOperation::Upload : public FactorUpload {
   // Ranges begin where a scalar does, whatever its type.
   static constexpr int64_t kCut = 8;
 
-  // What comes on one stream, in order.
+  // The bytes that one stream brings, in order.
   struct Range {
     int64_t first, end, next;
     FiniteScanner scanner;  // of what is next; of the thread that calls Place
@@ -219,7 +219,7 @@ class FactorOperation::Upload : public FactorUpload {
                      });
   }
 
-  // What belongs together on the device goes there together. Who sends it says in how many pieces.
+  // Writes bytes that are adjacent on the device together, in whatever pieces the client sent them.
   absl::Status Send(int64_t at, std::span<const std::span<const std::byte>> pieces) {
     absl::InlinedVector<std::span<const std::byte>, 64> together;  // no more: it takes no heap
     int64_t system = 0, first = 0, end = -1;                       // where they belong

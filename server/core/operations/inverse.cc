@@ -14,7 +14,8 @@ namespace {
 
 // More samples at once are no faster.
 constexpr int64_t kMostColumns = 256;
-// Of 6.33 n^3 flops a block with fill an inverse has 12.3, of 2.33 without it has 4.33.
+// A factorization has 6.33 n^3 flops a block with fill and 2.33 n^3 without, an inverse 12.3 n^3
+// and 4.33 n^3.
 constexpr double kInverseOverFactor = 1.9;
 
 absl::Status CheckBytes(const char* field, int64_t came, int64_t expected) {
@@ -230,7 +231,7 @@ void InverseOperation::Fail(TaskPtr task, const absl::Status& status) {
 void InverseOperation::Answer(InverseTask& task, absl::Status status, const Cost& cost) {
   shard_->Note(status);
   if (absl::IsCancelled(status)) status = task.EndStatus(shard_->Now());
-  // Whoever is told of the answer finds everything back.
+  // Gives everything back before the caller learns of the answer.
   task.pin.Reset();
   task.permit.GiveBack();
   if (!status.ok()) return task.done(std::move(status));

@@ -19,14 +19,14 @@ namespace blockd::server {
 absl::Status CheckRefactored(const Factorization& held, const BorderedShape& shape,
                              std::string_view handle);
 
-// What a new factor needs where it is to overwrite the pinned one, whose memory serves it; bytes.
+// Bytes that a new factor needs beyond the memory of the pinned one that it overwrites.
 int64_t BytesBeyond(const FactorizationCache::Pin& old, const EliminationPlan& plan);
 
-// What the refactor adds to what is pinned or leased, if it then has its matrix or not; bytes.
+// Bytes that the refactor adds to those pinned or leased, with or without a kept matrix.
 int64_t PinnedBeyond(Shard& shard, const FactorizationCache::Pin& old, const EliminationPlan& plan,
                      const MatrixForm& form, bool has_matrix, bool pins);
 
-// What became of an old factor that is to be overwritten.
+// The state of an old factor that is to be overwritten.
 struct Overwritten {
   bool begun = false;     // the handle has no factor until Replace or FailOverwrite
   DeviceBuffer recycled;  // its memory, where it serves the new one

@@ -21,7 +21,7 @@
 namespace blockd::server {
 namespace {
 
-// What is evicted between two steps of a chain is factored again.
+// A factorization that is evicted between two steps of a chain is made again.
 constexpr int kMostAttempts = 3;
 
 template <typename T>
@@ -108,7 +108,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   }
   void TouchResults();
   void Factor(size_t s);
-  // What Factor needs of the model, beside what is held already.
+  // Fills in Factor's parameters for the model, or returns a factorization that is held already.
   absl::StatusOr<std::optional<FactorReply>> Prepare(size_t s, FactorParams* params);
   bool IsForDevice() const {
     return smoother_->IsForDevice() && !core_->backend().reads_host_memory();
@@ -344,7 +344,7 @@ void SmoothRun::End(size_t s, const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     all = status_;
   }
-  // Whoever is told of the answer finds everything back.
+  // Gives everything back before the caller learns of the answer.
   context_->part_of = nullptr;
   permit_.GiveBack();
   SmoothDone done = std::move(done_);  // it may hold whoever will hold this

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kPiece = 2;  // times one column
 
-// Whether its error is measured, asked for or not.
+// True if the solve measures its backward error, asked for or not.
 bool Measures(const SolveManyParams& params, const Factorization& factorization) {
   return params.needs_matrix() || factorization.refines();
 }
@@ -81,7 +81,7 @@ int64_t SolveOperation::Workspace(const Slices& slices) const {
   for (const Slice& slice : slices) {
     const bool does = Measures(slice.task->request->params, *slice.part->pin);
     const int64_t p = slice.part->pin->border().rows();
-    // Those of a task have one plan, and most are alike.
+    // The slices of a task have one plan, and most are alike.
     if (slice.columns != columns || does != measures || p != border) {
       columns = slice.columns;
       measures = does;
@@ -336,7 +336,7 @@ void SolveOperation::Answer(SolveTask& task, const Cost& cost) {
     }
     request->outcomes[part.solve] = std::move(part.outcome);
   }
-  // Whoever is told of the answer finds everything back.
+  // Gives everything back before the caller learns of the answer.
   shard_->cache().EndSolves(ended);
   task.permit.GiveBack();
   {

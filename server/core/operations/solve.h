@@ -20,8 +20,8 @@
 
 namespace blockd::server {
 
-// What was asked for in one message. It has a task for each plan of each device; the last one that
-// ends answers.
+// The request of one message. It has a task for each plan of each device; the last task that ends
+// answers.
 struct SolveRequest {
   // To whoever asked, once no task is left.
   void Answer();
@@ -69,8 +69,8 @@ struct SolveTask : Task {
 // and one request that does not in some columns after others, with the same bits. So a Solve on a
 // handle that is held is refused for memory only where one column does not fit the reserve.
 //
-// What the device was given is in flight until its completion; several batches may be, as far as
-// workspace goes. Whoever finds none of it free waits for those in flight first.
+// A batch that the device was given is in flight until its completion. Several batches may be in
+// flight, as far as workspace goes: a thread that finds none free waits for those in flight first.
 //
 // Where others wait, a long request runs in pieces too, of some solves or of some columns of one,
 // and they go between.
@@ -101,7 +101,7 @@ class SolveOperation final : public Operation {
   void AwaitFlights();
   std::vector<SolveItem> ItemsOf(const Slices& slices) const;
   int64_t Workspace(const Slices& slices) const;
-  // What is left of the task, up to so many columns.
+  // The next slices of the task, up to so many columns.
   static Slices NextOf(SolveTask& task, int64_t most);
   std::vector<SolveOutcome> Solve(const Slices& slices, MemoryPool* pool, Phases* phases);
   // False if it found no room, and so is left as it was.
@@ -114,7 +114,7 @@ class SolveOperation final : public Operation {
   // Up to `most` columns, some after others; those fail that have no room for one.
   void RunInPieces(SolveTask& task, int64_t most);
   SolveOutcome SolveAfterEviction(const Slice& slice);
-  // What the scheduler should know of what is left.
+  // Writes the scheduler's ticket of the rest of the task.
   void WriteTicket(SolveTask& task) const;
   double PredictedSeconds(const SolveTask& task, int64_t columns) const;
   // How many columns take no longer than that, as predicted; at least one.

@@ -11,7 +11,7 @@
 namespace blockd::server {
 namespace {
 
-// Whether all of it is over for the one reason that is no solve's own.
+// True if all solves ended for one reason that is no solve's own.
 bool EndedAsAWhole(const std::vector<SolveOutcome>& outcomes) {
   const absl::Status& first = outcomes[0].status;
   if (!absl::IsCancelled(first) && !absl::IsDeadlineExceeded(first)) return false;
@@ -71,7 +71,7 @@ void SolveRequests::StartAll(ContextPtr context, Method method, SolveManyParams 
   Tasks tasks{context, method, *permit, request};
   const absl::Status status = MakeAll(tasks);
   if (!status.ok() || tasks.made.empty()) {
-    // Whoever is told finds everything back, and the core waits for them.
+    // Gives everything back before the caller learns of the answer; the core waits for that.
     for (const auto& task : tasks.made) {
       task->parts.clear();
       task->permit.GiveBack();

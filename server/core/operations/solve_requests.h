@@ -29,7 +29,7 @@ class SolveRequests {
   void StartMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
 
  private:
-  // What the tasks of a request are made of.
+  // The ingredients of a request's tasks.
   struct Tasks {
     const ContextPtr& context;
     const Method method;
@@ -44,8 +44,8 @@ class SolveRequests {
                      const SolveManyParams::Columns& columns,
                      const Factorization& factorization) const;
   absl::Status MakeAll(Tasks& tasks);
-  // Those of one device: of all solves, if `solves` is empty, else of these. What is wrong with a
-  // solve is in its outcome.
+  // Makes the tasks of one device, for these solves or, if `solves` is empty, for all. The outcome
+  // of a solve has its error.
   absl::Status Make(size_t shard, std::span<const Handle> handles, std::span<const size_t> solves,
                     Tasks& tasks);
 

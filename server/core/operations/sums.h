@@ -1,4 +1,4 @@
-// What the parts of a request cost together. Private to the operations.
+// Sums of the costs of a request's parts. Private to the operations.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_SUMS_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_SUMS_H_
 

@@ -34,7 +34,7 @@ class Hash {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-// Of an array the hashes of its pieces, so that several threads make them.
+// The hashes of an array's pieces, which several threads make.
 class ArrayHashes {
  public:
   void Add(const ModelArray& array, Hash& into) {

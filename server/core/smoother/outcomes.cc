@@ -1,4 +1,4 @@
-// What follows from a model's solution.
+// Results that are derived from a model's solution.
 #include <algorithm>
 #include <cmath>
 #include <limits>

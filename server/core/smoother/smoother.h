@@ -51,8 +51,8 @@ struct SystemMatrix {
   BlockTridiagonalView view() const;
 };
 
-// What a device makes A of one system of. The form points into the smoother, the model's arrays
-// and the observations.
+// The input from which a device makes one system's A. The form points into the smoother, the
+// model's arrays and the observations.
 struct WhitenedSystem {
   InformationForm form;
   Doubles observations;
@@ -70,7 +70,7 @@ class Smoother {
   static absl::StatusOr<std::unique_ptr<Smoother>> Make(const MeasuredSmooth& measured,
                                                         Workers workers);
 
-  // What each of the threads takes meanwhile, in doubles.
+  // The scratch memory of each thread, in doubles.
   static int64_t ScratchDoubles(const SmoothParams& params);
 
   const SmoothParams& params() const { return params_; }
@@ -81,16 +81,16 @@ class Smoother {
   //
   // Into `matrix`, which is empty.
   absl::Status Assemble(size_t system, SystemMatrix* matrix) const;
-  // Whether a device with memory of its own had better make A: what is sent to it takes no more
-  // than A does, and A's products of nx rows, of an F or a Q one a step, would take the host longer
-  // than sending them.
+  // True if a device with memory of its own should make A: its input is no larger than A, and the
+  // host would take longer for A's products of nx rows, of an F or a Q one a step, than for sending
+  // them.
   bool IsForDevice() const;
   // Instead of Assemble, into `whitened`, which is empty and stays where it is.
   absl::Status Whiten(size_t system, WhitenedSystem* whitened) const;
   // b: nx x T x K.
   absl::Status RightHandSides(std::span<const int64_t> series, double* b) const;
 
-  // What follows is made whether it is wanted or not.
+  // The smoother makes all of the following, wanted or not.
   //
   // log p(y) with all constants, of the means and log det A: as the proto's
   // SmoothHead.log_likelihood. Sums of squares at the means, so that nothing cancels.
@@ -115,7 +115,7 @@ class Smoother {
     int64_t place = 0;  // in r_
     double log_determinant = 0;
   };
-  // Of what all steps have alike; what they do not is empty.
+  // Products that all steps share; empty where they differ.
   struct Alike {
     Doubles to;              // inv(Q)
     Doubles from, coupling;  // F' inv(Q) F and -inv(Q) F
@@ -200,7 +200,7 @@ class Smoother {
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
   const Workers workers_;
-  // Of covariances C = L L' the whiteners U = inv(L), with inv(C) = U' U.
+  // Whiteners U = inv(L) of covariances C = L L', so that inv(C) = U' U.
   Doubles q_;                     // of one Q or of all
   double q_log_determinant_ = 0;  // of all steps
   std::vector<Observed> observed_;
