@@ -74,7 +74,7 @@ class AnswerQueue {
   static int count();  // how many there are, once there is a connection
 
   grpc::CompletionQueue* get() { return &queue_; }
-  // What gRPC is given, before the call starts.
+  // The tag to give to gRPC before the call starts.
   void* TagOf(Awaited& call);
   void* TagOf(Later& call);
   // Before the first Later. RESOURCE_EXHAUSTED: the system has no thread for them.
@@ -86,8 +86,8 @@ class AnswerQueue {
  private:
   AnswerQueue() = default;
   void RunLater();
-  // Of the one whose turn it is: takes what comes until `own` has or, where that is null, until
-  // something has that is Later.
+  // Runs on the thread whose turn it is: takes what comes until `own` has come or, where `own` is
+  // null, until a Later has.
   void Lead(const Awaited* own, absl::Duration poll);
   // Looks before it sleeps until then, if it is the only one of the process.
   Event& Next(absl::Time look_until);

@@ -88,7 +88,7 @@ bool StaysOnThisHost(const std::string& target) {
     host = name.substr(0, name.find(':'));
     name.remove_prefix(host.size());
   }
-  // What is left is a port, or there is more in it than one host.
+  // The rest is a port, unless the target names more than one host.
   if (name.starts_with(':')) name.remove_prefix(1);
   const auto is_digit = [](char c) { return absl::ascii_isdigit(c); };
   if (!std::all_of(name.begin(), name.end(), is_digit)) return false;

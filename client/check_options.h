@@ -1,4 +1,4 @@
-// Whether what a client is told can work. Internal to the client. Pure functions.
+// Checks that a client's target and options can work. Internal to the client. Pure functions.
 #ifndef BLOCKD_CLIENT_CHECK_OPTIONS_H_
 #define BLOCKD_CLIENT_CHECK_OPTIONS_H_
 
@@ -9,11 +9,11 @@
 
 namespace blockd::client {
 
-// INVALID_ARGUMENT, naming the field, for what cannot. A token is never said.
+// INVALID_ARGUMENT, naming the field, if they cannot. The message never shows a token.
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options);
 // `poll` where it is not negative, else what fits this machine.
 absl::Duration PollOf(const ClientOptions& options);
-// Whether what is sent to a gRPC target stays on this host. False where that is not certain.
+// True if all that is sent to a gRPC target stays on this host. False where that is not certain.
 bool StaysOnThisHost(const std::string& target);
 
 }  // namespace blockd::client

@@ -45,8 +45,8 @@ absl::Status AfterRefusal(absl::Status status, const absl::Status& refused) {
       absl::StrCat(status.message(), "; the attempt before: ", refused.ToString()));
 }
 
-// What HTTP/2 sends as one frame, how far ahead of its reader it sends, and how much it gives to
-// the socket at once.
+// The sizes of HTTP/2: how much it sends as one frame, how far ahead of its reader it sends, and
+// how much it gives to the socket at once.
 struct WireSizes {
   int frame, window, write;
 };
@@ -249,7 +249,7 @@ void Connection::ReleaseAll() {
         releasing_ = false;
         return;
       }
-      // Those of one route in one call.
+      // One call releases handles of one route only.
       route = to_release_.front().route;
       until = to_release_.front().until;
       std::vector<Held> later;

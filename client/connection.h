@@ -108,7 +108,8 @@ class Connection {
   // where no server may have been reached.
   absl::Status EndOf(const absl::Status& status) const;
 
-  // What retries take from, whoever makes them. It does not change the connection.
+  // The budget that all retries take from, whoever makes them. Using it does not change the
+  // connection.
   RetryBudget* retry_budget() const { return &retry_budget_; }
 
   // Gives one back on a thread that is there while there are any, without waiting; a failure is the
@@ -120,7 +121,7 @@ class Connection {
   void BeginRestore();
   void EndRestore();
 
-  // Of all handles that heal.
+  // The restorations of all handles that heal, together.
   void CountRestores(const RestoreCounters& more);
   RestoreCounters restore_counters();
 
@@ -158,8 +159,8 @@ absl::Status ToStatus(const grpc::Status& status);
 absl::Status ToStatusOfAnswer(const absl::Status& status);
 // `blockd-route` in what the call received; empty if there is none.
 std::string RouteOf(const grpc::ClientContext& context);
-// What a call says that is not made because its deadline has passed. gRPC would make it: it rounds
-// deadlines up to milliseconds.
+// The status of a call that is not made because its deadline has passed. gRPC would make it: it
+// rounds deadlines up to milliseconds.
 absl::Status TimeIsOver();
 double UniformRandom();  // from [0, 1)
 std::string RandomBytes(size_t count);

@@ -60,7 +60,7 @@ absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
     status = connection.Retry(
         deadline,
         [&](grpc::ClientContext&) {
-          // What failed over several is tried again over one, which needs the least.
+          // An upload that failed over several is tried again over one, which needs the least.
           return UploadAndFactor(connection, std::exchange(connections, 1), deadline, sent_route,
                                  header, systems, options.progress, &answer.reply, &answer.route);
         },

@@ -29,10 +29,10 @@ namespace blockd::client {
 // True if factoring again mends it: the server does not hold the handle any more, drains or is
 // gone.
 bool IsLost(const absl::Status& status);
-// What a call says whose timeout passed while the factorization that `why` lost was made anew.
+// The status of a call whose timeout passed before the factorization, lost by `why`, was restored.
 absl::Status RestoreIsLate(const absl::Status& why);
-// What a call on a factorization that heals does not try again, after so many attempts: it factors
-// again instead. A server that seems gone is asked twice.
+// True if a call on a factorization that heals does not try again after so many attempts, but
+// factors again instead. A server that seems gone is asked twice.
 bool HealsNow(const absl::Status& status, int attempts);
 
 class Healer : public std::enable_shared_from_this<Healer> {
@@ -48,13 +48,13 @@ class Healer : public std::enable_shared_from_this<Healer> {
   Healer(std::shared_ptr<Connection> connection, const FactorOptions& options, size_t index,
          const SystemView& system, Factorization first);
 
-  // Of one request, and of all within the window.
+  // The most restorations of one request, and of all requests within the window.
   int max_restores() const { return restore_.max_restores; }
   Current current() const;
   RestoreCounters counters() const;
 
-  // Whether `status`, which a call on the factorization of `seen` got, is mended by calling again
-  // with what Restore leads to: it was lost, or given up by a restoration meanwhile.
+  // True if calling again with what Restore leads to mends `status`, which a call on the
+  // factorization of `seen` got: that was lost, or given up by a restoration meanwhile.
   bool Mends(int64_t seen, const absl::Status& status) const;
 
   // The factorization of `seen` was lost, as `why` says. `done` gets OK when there is a newer one,

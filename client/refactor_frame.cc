@@ -8,7 +8,7 @@ namespace blockd::client {
 namespace {
 
 std::byte* BytesOf(const grpc::Slice& slice) {
-  // Of a slice that nobody else has yet.
+  // The slice may be written, because nobody else has it yet.
   return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(slice.begin()));
 }
 

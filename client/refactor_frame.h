@@ -40,21 +40,21 @@ class RefactorFrame {
   bool heals() const { return max_restores_ >= 0; }
   // How often one frame is sent for what was restored.
   int max_restores() const { return max_restores_; }
-  // Whether nothing is left to be sent.
+  // True if nothing is left to be sent.
   bool done() const { return left_.empty(); }
-  // Those left that are on one server, as the first of them. Not when done.
+  // The message for the systems left that are on the server of the first of them. Not when done.
   Message Next();
   // The last message's solutions go to their places, where its answer did not go there itself.
   void Place();
-  // What the last message was answered with. Returns those that are lost, to be restored.
+  // Takes the answer to the last message. Returns the systems that are lost, to be restored.
   std::vector<size_t> Take(absl::StatusOr<SolveResult> answer);
   // Restores it; `done` as Healer::Restore has it.
   void Restore(size_t lost, Healer::Done done);
-  // What that came to.
+  // Takes the outcome of that restoration.
   void Restored(size_t lost, const absl::Status& status);
   // The same without a restoration: to be sent again.
   void Again(const std::vector<size_t>& lost);
-  // Of all systems.
+  // The result for all systems.
   absl::StatusOr<SolveResult> Result();
 
  private:

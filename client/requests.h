@@ -27,7 +27,7 @@ v1::SolveOptions ToProto(const SolveOptions& options);
 v1::Accuracy ToProto(Accuracy accuracy);
 v1::PriorityClass ToProto(Priority priority);
 
-// What replies say beside their solutions.
+// The parts of replies beside their solutions.
 SolveResult ToResult(v1::SolveReply& reply);
 Conditioning ConditioningOf(const v1::FactoredSystem& system);
 

@@ -1,5 +1,5 @@
-// What all calls of a client may retry together: tokens, of which each call brings a share of one
-// and each retry takes one. Internal to the client. Thread-safe.
+// The retries that all calls of a client may make together: tokens, of which each call brings a
+// share of one and each retry takes one. Internal to the client. Thread-safe.
 #ifndef BLOCKD_CLIENT_RETRY_BUDGET_H_
 #define BLOCKD_CLIENT_RETRY_BUDGET_H_
 

@@ -1,4 +1,4 @@
-// What a SolveSession keeps: its streams, its requests until they are answered, their deadlines,
+// The state of a SolveSession: its streams, its requests until they are answered, their deadlines,
 // and how they heal. Internal to the client.
 //
 // Thread-safe. Lives as long as something of it is under way.
@@ -124,7 +124,7 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
     Answer(item, status);
   }
 
-  // Those whose time has passed.
+  // Gives up the requests whose time has passed.
   void GiveUpLate() {
     std::vector<std::shared_ptr<Item>> late;
     {

@@ -44,7 +44,7 @@ void ShmSession::PutLater(const LaterPtr& later) {
 
 void ShmSession::Cancel(const LaterPtr& later) {
   v1::ShmRequest cancel{};
-  // Whether the server is silent is told by it too.
+  // Not in the past, because the server's silence is measured from this deadline too.
   const absl::Time deadline = std::max(later->deadline, absl::Now());
   {
     absl::MutexLock lock(&mutex_);
@@ -69,7 +69,7 @@ absl::Status ShmSession::WakeThread() {
     has_work_.Signal();
     return absl::OkStatus();
   }
-  // Whoever lets go of the session last may be this thread, and cannot wait for it.
+  // Detached: this thread may itself let go of the session last, and cannot wait for itself.
   const absl::Status started = StartDetached([self = shared_from_this()] { self->Run(); });
   runs_ = started.ok();
   return started;

@@ -20,7 +20,7 @@ constexpr uint64_t kLine = 64;
 
 uint64_t RoundedUp(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-// Whether the parts lie in it, one after another.
+// True if the parts lie in the mapping, one after another.
 bool IsInOrder(const v1::ShmWelcome& w) {
   const uint64_t requests = w.slots * sizeof(v1::ShmRequest);
   const uint64_t replies = w.slots * sizeof(v1::ShmReply);
@@ -41,7 +41,7 @@ std::byte* ShmPiece::data() const { return memory_->at(offset_); }
 
 absl::StatusOr<std::shared_ptr<ShmMemory>> ShmMemory::Map(int fd, const v1::ShmWelcome& welcome) {
   struct stat file {};
-  // What could shrink would end this process.
+  // A file that could shrink would end this process.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
       static_cast<uint64_t>(file.st_size) != welcome.mapping_bytes || !IsInOrder(welcome)) {

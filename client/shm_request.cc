@@ -10,7 +10,7 @@
 namespace blockd::client {
 namespace {
 
-// Whether each but the empty ones begins where the one before it ends.
+// True if each part but the empty ones begins where the one before it ends.
 bool FollowOneAnother(std::span<const Bytes> parts) {
   const std::byte* end = parts[0].data() + parts[0].size();
   for (const Bytes part : parts.subspan(1)) {

@@ -71,7 +71,7 @@ struct SharedSolve {
   std::span<std::byte> solution;
 };
 
-// What all have. The functions that make them are nullopt where there is no room.
+// The base of all requests. The functions that make them return nullopt where there is no room.
 class SharedRequest {
  public:
   const v1::ShmRequest& request() const { return request_; }

@@ -64,7 +64,7 @@ v1::ShmHello MakeHello(const ShmSession::Options& options) {
   return hello;
 }
 
-// What is sent and received next waits no longer than this.
+// Makes the next sends and receives wait no longer than until the deadline.
 void LimitTo(int socket, absl::Time deadline) {
   timeval limit =
       absl::ToTimeval(std::clamp(deadline - absl::Now(), absl::Milliseconds(1), absl::Hours(1)));
@@ -337,7 +337,7 @@ void ShmSession::Sleep(absl::Time until) {
   std::array<char, 64> wakes;
   const ssize_t count = recv(socket_, wakes.data(), wakes.size(), MSG_DONTWAIT);
   if (count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR))) return;
-  // What it has answered before stands.
+  // Answers that the server gave before it ended stand.
   if (header.replies_end.load(std::memory_order_acquire) != replies_taken_) return;
   char reason[sizeof(header.end_reason)];
   std::memcpy(reason, header.end_reason, sizeof(reason));

@@ -31,7 +31,7 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   // A request that no thread waits for. What is in it is the session's, with its mutex.
   struct Later;
   using LaterPtr = std::shared_ptr<Later>;
-  // What Call returns; on the session's own thread.
+  // Gets the result as Call returns it; on the session's own thread.
   using Done = std::function<void(absl::StatusOr<v1::ShmReply>)>;
 
   struct Options {
@@ -105,7 +105,7 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   void PutLater(const LaterPtr& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Finish(LaterPtr later, absl::StatusOr<v1::ShmReply> reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those whose answers nobody will hear: of an ended session, or late ones that were not sent.
+  // Finishes requests whose answers nobody will hear: of an ended session, or late and unsent.
   void FinishHopeless() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int socket_;

@@ -23,7 +23,7 @@ struct Block {
 
 class Pool {
  public:
-  // Of at least so many bytes.
+  // A block of at least so many bytes.
   std::unique_ptr<Block> Take(size_t size) {
     size = std::bit_ceil(size);
     {

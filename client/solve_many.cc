@@ -68,7 +68,7 @@ class HealingCall {
   }
 
  private:
-  // What fails of the call fails for each of them.
+  // A failure of the call is a failure of each of its solves.
   void Call(const std::vector<size_t>& some) {
     const auto healing = std::find_if(some.begin(), some.end(), [this](size_t i) {
       return factorizations_[i].healer != nullptr;
@@ -170,8 +170,8 @@ class HealingCall {
     to.append(reinterpret_cast<const char*>(part.data()), part.size());
   }
 
-  // Those whose new values the server has, but of which a restoration with the old ones was there
-  // first: to be sent again.
+  // The factorizations to be sent again, because a restoration with the old values came before the
+  // new ones, which the server has.
   std::vector<size_t> Replaced(const std::vector<size_t>& some) {
     std::vector<size_t> again;
     for (const size_t i : some) {
@@ -207,7 +207,7 @@ class HealingCall {
     return absl::OkStatus();
   }
 
-  // Those to be sent again. All that are lost are factored again at once.
+  // Has all that are lost factored again at once, and returns those to be sent again.
   std::vector<size_t> AwaitRestored(const std::vector<size_t>& some) {
     struct Answers {
       absl::Mutex mutex;

@@ -28,7 +28,7 @@ absl::Status NotOutstanding(uint64_t id) {
   return absl::NotFoundError(absl::StrCat("no request ", id, " is outstanding"));
 }
 
-// What factorizations of one server are now.
+// The present state of factorizations on one server.
 struct OneServer {
   std::vector<std::string> handles;
   std::string route;

@@ -25,7 +25,7 @@
 namespace blockd::client {
 namespace {
 
-// Of a message that has one if it was asked for.
+// The log-determinant of a message, which has one if it was asked for.
 template <typename Reply>
 std::optional<double> LogDeterminantOf(const Reply& reply) {
   if (!reply.has_log_determinant()) return std::nullopt;
@@ -275,7 +275,7 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
   return FactorThenSolve(system, scalar, rhs, solution, solve, factor);
 }
 
-// What FactorSolve does where one message would be too large.
+// FactorSolve where one message would be too large: a Factor, and then a Solve.
 absl::StatusOr<FactorSolveResult> SolverClient::FactorThenSolve(
     const SystemView& system, Scalar scalar, std::span<const std::byte> rhs,
     std::span<std::byte> solution, const SolveOptions& solve, const FactorOptions& factor) const {
@@ -323,7 +323,7 @@ absl::StatusOr<FactorSolveResult> SolverClient::RefactorSolveBytes(
   return RefactorThenSolve(factorization, system, scalar, rhs, solution, solve, factor);
 }
 
-// What RefactorSolve does where one message would be too large.
+// RefactorSolve where one message would be too large: a Refactor, and then a Solve.
 absl::StatusOr<FactorSolveResult> SolverClient::RefactorThenSolve(
     const Factorization& factorization, const SystemView& system, Scalar scalar,
     std::span<const std::byte> rhs, std::span<std::byte> solution, const SolveOptions& solve,

@@ -135,7 +135,7 @@ std::string WhyNone(absl::string_view text) {
   return WrongAddress(text);
 }
 
-// What gRPC compares with the entries of no_proxy.
+// The host that gRPC compares with the entries of no_proxy.
 std::string HostOf(absl::string_view target) {
   for (const absl::string_view scheme : {"dns:", "ipv4:", "ipv6:", "xds:", "google-c2p:"}) {
     if (absl::ConsumePrefix(&target, scheme)) break;

@@ -18,7 +18,7 @@
 namespace blockd::client {
 namespace {
 
-// What is worth a connection of its own, where the client chooses.
+// Bytes that are worth a connection of their own, where the client chooses.
 constexpr int64_t kBytesPerConnection = int64_t{64} << 20;
 constexpr int64_t kMostChosen = 4;
 constexpr int64_t kUploadIdBytes = 16;
@@ -88,7 +88,7 @@ class Upload {
   }
 
  private:
-  // What joined over a connection of its own.
+  // A stream that joined over a connection of its own.
   struct Other {
     std::thread thread;
     UploadStream* stream = nullptr;  // while it may be cancelled

@@ -24,7 +24,7 @@ UploadRanges::Range UploadRanges::TakeBack() {
   absl::MutexLock lock(&mutex_);
   const int64_t rest = back_ - front_;
   if (joins_ == kMostJoins) return {};
-  // Those that may still join can take all of it.
+  // The streams that may still join can take all of it.
   const int64_t wanted =
       joins_ < streams_ - 1 ? first_share_ : std::max(Share(), rest / (kMostJoins - joins_));
   const int64_t first = (back_ - std::min(wanted, rest) + kPageBytes - 1) / kPageBytes * kPageBytes;

@@ -25,7 +25,7 @@ class UploadRanges {
     int64_t first = 0, bytes = 0;  // 0 bytes: none
   };
 
-  // Of the bytes from `first` on up to `end`, for so many streams.
+  // Divides the bytes from `first` on up to `end` among so many streams.
   UploadRanges(int64_t first, int64_t end, int streams);
 
   // The next one, behind the one before.
@@ -34,7 +34,7 @@ class UploadRanges {
   Range TakeBack() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Of what is left, for any stream but a new one.
+  // The bytes of what is left that any stream but a new one takes.
   int64_t Share() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int streams_;

@@ -38,7 +38,7 @@ class UploadStream {
   void Cancel() { context_.TryCancel(); }
 
  private:
-  // What has ended. The greeting and the read may end in between.
+  // Notes that an operation has ended. The greeting and the read may end in between.
   void Take(void* tag, bool ok);
   bool Await(intptr_t operation);
 

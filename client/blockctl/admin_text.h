@@ -1,4 +1,4 @@
-// What `blockctl admin` shows, for people and for scripts.
+// The output of `blockctl admin`, for people and for scripts.
 #ifndef BLOCKD_CLIENT_BLOCKCTL_ADMIN_TEXT_H_
 #define BLOCKD_CLIENT_BLOCKCTL_ADMIN_TEXT_H_
 

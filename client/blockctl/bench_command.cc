@@ -211,8 +211,8 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
   return options;
 }
 
-// Of one connection: the matrix, and what its callers send and receive at once; twice, since calls
-// need some beside it.
+// Bytes of shared memory for one connection: the matrix, and what its callers send and receive at
+// once; twice that, since calls need some beside it.
 int64_t SharedBytes(const problems::Problem& problem, bool refactors_and_solves) {
   const int64_t matrix = static_cast<int64_t>(problem.diagonal.size() + problem.coupling.size());
   const int64_t columns = problem.rows() * absl::GetFlag(FLAGS_num_rhs) * 2;
@@ -249,7 +249,7 @@ absl::StatusOr<std::vector<client::SolverClient>> Connect(const problems::Proble
   return clients;
 }
 
-// What the callers call.
+// The calls that the callers make.
 class Bench {
  public:
   static absl::StatusOr<std::unique_ptr<Bench>> Make(std::vector<client::SolverClient> clients,

@@ -1,4 +1,4 @@
-// What `blockctl bench` prints.
+// The output of `blockctl bench`.
 #ifndef BLOCKD_CLIENT_BLOCKCTL_BENCH_TEXT_H_
 #define BLOCKD_CLIENT_BLOCKCTL_BENCH_TEXT_H_
 

@@ -29,7 +29,7 @@ struct Blocks {
   int64_t padding = 0;
   double padding_value = 1;
 
-  // Of the matrix, without padding.
+  // The rows of the matrix, without padding.
   int64_t rows() const { return num_blocks * block_size + arrow_size - padding; }
   double padding_log_determinant() const;
   client::SystemView view() const;  // valid while this lives

@@ -1,4 +1,4 @@
-// What a call cost the server, for people and for scripts.
+// The server's cost of a call, as text for people and for scripts.
 #ifndef BLOCKD_CLIENT_BLOCKCTL_COST_TEXT_H_
 #define BLOCKD_CLIENT_BLOCKCTL_COST_TEXT_H_
 

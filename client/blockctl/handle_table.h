@@ -33,7 +33,7 @@ std::string HandleHeading();
 std::string HandleLine(const v1::FactorizationInfo& info, const std::string& route = {});
 
 void WriteHandle(const v1::FactorizationInfo& info, const std::string& route, JsonWriter& json);
-// What is between its braces.
+// Writes the fields alone, without the braces around them.
 void WriteHandleFields(const v1::FactorizationInfo& info, const std::string& route,
                        JsonWriter& json);
 

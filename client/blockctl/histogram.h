@@ -7,7 +7,7 @@
 
 namespace blockd::blockctl {
 
-// Of values in seconds, from 1 ns to an hour; others count as the nearest of these. Not
+// A histogram of values in seconds, from 1 ns to an hour; others count as the nearest of these. Not
 // thread-safe: one a thread, merged at the end.
 class Histogram {
  public:

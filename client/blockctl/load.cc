@@ -12,7 +12,7 @@
 namespace blockd::blockctl {
 namespace {
 
-// What the callers share: when things happen, and the next arrival.
+// The schedule that the callers share: when things happen, and the next arrival.
 class Schedule {
  public:
   Schedule(const LoadOptions& options, const std::atomic<bool>& stop)
@@ -159,7 +159,8 @@ class AsyncCaller {
   }
 
  private:
-  // Of the start's return and the request's end, which may come in either order, on two threads.
+  // True for the later of the start's return and the request's end, which may come in either order,
+  // on two threads.
   bool IsSecond() { return parts_.fetch_add(1) == 1; }
 
   const int number_;

@@ -31,8 +31,8 @@ struct MatrixShape {
 
   int64_t padding_row() const { return num_blocks * block_size - padding; }
 };
-// What `path` held, as right-hand sides of such a matrix; without padding. INVALID_ARGUMENT, naming
-// the file, where its shape is none of such right-hand sides.
+// The array that `path` held, as right-hand sides of such a matrix; without padding.
+// INVALID_ARGUMENT, naming the file, if its shape is not that of such right-hand sides.
 absl::StatusOr<Columns> RhsColumns(const std::string& path, const Array& array,
                                    const MatrixShape& shape);
 // log det A, of what the server says of the blocks.

@@ -20,7 +20,7 @@ absl::Status Bad(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file that can be read: ", what));
 }
 
-// What stands behind 'key': in the header, a Python dict literal, up to the end of that value.
+// The text behind 'key' in the header, a Python dict literal, up to the end of that value.
 std::optional<std::string> HeaderValue(std::string_view header, const std::string& key) {
   const std::string quoted = absl::StrCat("'", key, "'");
   size_t at = header.find(quoted);

@@ -20,7 +20,7 @@ class NumberLines {
   bool Next();
   // The next line of any kind.
   bool NextRaw();
-  // What is left of the line.
+  // The rest of the line.
   std::string_view line() const { return line_; }
   int64_t number() const { return number_; }
 

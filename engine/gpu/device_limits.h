@@ -1,4 +1,4 @@
-// What the choice of a method, its costs and its launches need to know of a device.
+// The facts of a device on which the choice of a method, its costs and its launches depend.
 #ifndef BLOCKD_ENGINE_GPU_DEVICE_LIMITS_H_
 #define BLOCKD_ENGINE_GPU_DEVICE_LIMITS_H_
 

@@ -15,7 +15,7 @@ constexpr int64_t kMostPinned = Device::kResultBytes / int64_t{sizeof(SystemOutc
 
 std::byte* At(void* memory, int64_t offset) { return static_cast<std::byte*>(memory) + offset; }
 
-// Of memory that kernels write meanwhile.
+// The bits of an outcome in memory that kernels write meanwhile.
 uint64_t Bits(const SystemOutcome& outcome) {
   auto* const bits = reinterpret_cast<uint64_t*>(const_cast<SystemOutcome*>(&outcome));
   return std::atomic_ref(*bits).load(std::memory_order_relaxed);
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<FactorReport>> FactorCalls::Factor(const FactorBatch&
 }
 
 absl::Status FactorCalls::ExpectOutcomes(int64_t systems) {
-  // Those of a call that ended early may come yet.
+  // Outcomes of a call that ended early may still come.
   if (expects_outcomes_) {
     absl::Status status = device_.Synchronize();
     if (!status.ok()) return status;

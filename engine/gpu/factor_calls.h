@@ -20,7 +20,7 @@ class FactorCalls {
   // The device outlives it.
   explicit FactorCalls(Device& device) : device_(device) {}
 
-  // What a batch is to be given as scratch.
+  // Bytes of scratch that a batch has to be given.
   int64_t ScratchBytes(const EliminationPlan& plan, int64_t systems, const Runner& method) const;
 
   // As Backend::Factor, by a method.

@@ -41,7 +41,7 @@ using gpu::LaunchResult;
 using gpu::Method;
 using gpu::Runner;
 
-// What one track works with. Factorizations are of the factor track only.
+// The objects that one track works with. Only the factor track factors.
 struct TrackOnGpu {
   // early: kernels may be started before the one before has ended.
   TrackOnGpu(std::unique_ptr<Device> opened, const DeviceLimits& limits, bool early)
@@ -255,7 +255,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateGpuBackend(const BackendOptions& 
   if (!card.ok()) return card.status();
   const absl::StatusOr<DeviceLimits> limits = (*card)->Limits();
   if (!limits.ok()) return limits.status();
-  // What they set is of the device that this thread has entered: each device has its own.
+  // These calls set attributes of the device that this thread has entered: each device has its own.
   bool early = false;
   for (const LaunchResult& result :
        {gpu::segment::PrepareFactor(*limits), gpu::segment::PrepareSolve(*limits),

@@ -43,10 +43,10 @@ CostModel CostsOf(const Shape& shape, const DeviceLimits& limits) {
   return costs;
 }
 
-// What vendors publish of an A100, an MI210, an MI300X and an MI355X beside an H200's 67 TF/s in
-// FP64, 165 TF/s in float of three tf32 products, 4.8 TB/s: matrix instructions in FP64
-// (19.5, 45.3, 163.4, 78.6) and float (52, 45.3, 163.4, 157.3), memory (2.0, 1.6, 5.3, 8.0). What a
-// step takes is by clocks, and a guess.
+// The multiples below are ratios to an H200's 67 TF/s in FP64, 165 TF/s in float of three tf32
+// products and 4.8 TB/s. Vendors publish of an A100, an MI210, an MI300X and an MI355X: matrix
+// instructions in FP64 (19.5, 45.3, 163.4, 78.6 TF/s) and float (52, 45.3, 163.4, 157.3), memory
+// (2.0, 1.6, 5.3, 8.0 TB/s). The time of a step is guessed from clocks.
 Architecture CudaArchitecture(int major, int minor) {
   (void)minor;
   if (major >= 9) return {};

@@ -22,7 +22,7 @@ Method SolveMethod(const Shape& shape, const DeviceLimits& limits);
 // Half a solve is no list of tasks.
 Method HalfSolveMethod(const Shape& shape);
 
-// What the methods chosen cost.
+// The costs of the methods that are chosen for the shape.
 CostModel CostsOf(const Shape& shape, const DeviceLimits& limits);
 
 }  // namespace blockd::gpu

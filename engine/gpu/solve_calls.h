@@ -25,8 +25,8 @@ class SolveCalls {
   absl::Status Solve(const SolveBatch& batch, Runner& method, absl::FunctionRef<bool()> wanted);
 
  private:
-  // Of half a solve: y of the levels' chains to its place in x (`down`), or back; scratch: the last
-  // block's is in, or goes to, the base's scratch too.
+  // Half solves only: copies y of the levels' chains to its place in x (`down`), or back. scratch:
+  // the last block's y is in, or goes to, the base's scratch too.
   absl::Status MoveBetweenLevels(const EliminationPlan& plan, bool down, bool scratch,
                                  const SolveArgs& args);
   // The systems of args, which are in the table. bytes: that a system and panel counts in.

@@ -17,7 +17,7 @@
 
 namespace blockd::server {
 
-// What the calls do to the process. Called from any thread.
+// The effects of the calls on the process. Any thread may call them.
 struct AdminActions {
   struct Reloaded {
     int64_t tenants = 0;   // that the file names

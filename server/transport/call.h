@@ -1,5 +1,5 @@
-// What every call has, whatever it does: who asks, since when, how it ended; its line in the log
-// and its place in the metrics; and whether the server still accepts work.
+// The common part of all calls: the caller, the start, the outcome, the line in the log and the
+// place in the metrics; and the check that the server still accepts work.
 //
 // ServiceState is shared by all calls and thread-safe. A CallRecord belongs to one call and is used
 // by one thread at a time.
@@ -34,11 +34,11 @@
 
 namespace blockd::server {
 
-// What a thread that serves looks at itself: longer messages would keep other calls waiting.
+// The longest message that a serving thread reads itself: a longer one keeps other calls waiting.
 constexpr size_t kShortMessageBytes = 256 << 10;
 
-// What ends the reading of a message: the call's cancellation, where the message is long. A short
-// one takes effect even so, as one that is cancelled a little later does.
+// The flag that ends the reading of a long message: the call's cancellation. Null for a short one,
+// which takes effect even if it is cancelled, as it would if it were cancelled a little later.
 inline const std::atomic<bool>* StopsReading(const grpc::ByteBuffer& message,
                                              const RequestContext& context) {
   return message.Length() > kShortMessageBytes ? &context.cancelled : nullptr;
@@ -74,7 +74,7 @@ struct ServiceState {
   absl::Status Parse(const grpc::ByteBuffer& bytes, const RequestContext& context,
                      google::protobuf::Message* message, Reservation* share);
 
-  // Whether more says whose call it is than names that callers give themselves.
+  // True if the caller is known by more than a name that callers give themselves.
   bool IsIdentified(const grpc::ServerContextBase& rpc) const;
 
   SolverCore* const core;
@@ -89,8 +89,8 @@ struct ServiceState {
   Reflection* reflection = nullptr;
   const absl::Time start;
   OpenUploads uploads;
-  // What takes long, what the core answers from threads of its own, and the bytes of uploads, which
-  // so hold up nothing else.
+  // `work` does what takes long, `replies` sends answers that the core gives on its own threads,
+  // and `copies` copies the bytes of uploads, so that uploads hold up nothing else.
   Executor work, replies, copies;
 
  private:

@@ -13,7 +13,8 @@ namespace {
 
 // Calls that may arrive, for each thread, before one has asked for more; gRPC keeps what is beyond.
 constexpr int kSlots = 32;
-// What allocators keep for the next messages goes back to the system once nothing came for so long.
+// Allocators keep memory for the next messages. It goes back to the system after this long without
+// one.
 constexpr absl::Duration kQuiet = absl::Seconds(5);
 
 }  // namespace

@@ -22,7 +22,7 @@ class ChunkedReply {
   ChunkedReply(const grpc::ByteBuffer& head, int chunk_field, Payload values)
       : head_(head), chunk_field_(chunk_field), values_(std::move(values)) {}
 
-  // Whether the next message is the last one.
+  // True if the next message is the last one.
   bool is_last() const {
     return has_begun_ ? values_.bytes() - sent_ <= kChunkBytes : values_.bytes() == 0;
   }

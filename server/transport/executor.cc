@@ -7,7 +7,8 @@
 namespace blockd::server {
 namespace {
 
-// What a thread that is awake is left of short work: it takes less time than to wake another.
+// The short tasks that each awake thread is left before another thread is woken: to run one takes
+// less time than to wake a thread.
 constexpr int kShortTasks = 1;
 
 thread_local bool transport_thread = false;

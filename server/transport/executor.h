@@ -1,8 +1,8 @@
 // A few threads that do what would take a serving thread too long, in the order in which it came.
 //
-// What is posted is a part of the object that it works for, so that posting allocates nothing and
-// cannot fail: the queue is as long as there are calls and requests under way, which have limits of
-// their own. Thread-safe.
+// A posted task is a part of the object that it works for, so that posting allocates nothing and
+// cannot fail. The queue is at most as long as there are calls and requests under way, which have
+// limits of their own. Thread-safe.
 #ifndef BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_
 #define BLOCKD_SERVER_TRANSPORT_EXECUTOR_H_
 
@@ -87,8 +87,8 @@ std::shared_ptr<Executor::Task> Shared(std::shared_ptr<Owner> owner, Executor::T
   return std::shared_ptr<Executor::Task>(std::move(owner), member);
 }
 
-// Whether this thread is one of an executor, or was marked as one that serves: it may make calls of
-// gRPC. The threads that feed the device may not.
+// True if this thread belongs to an executor or was marked as a serving thread: such threads may
+// make calls of gRPC. The threads that feed the device may not.
 bool IsTransportThread();
 void MarkTransportThread();
 

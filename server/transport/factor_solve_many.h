@@ -17,7 +17,7 @@
 
 namespace blockd::server {
 
-// What FactorSolve and FactorSolveMany have under the same names.
+// Reads the options that FactorSolve and FactorSolveMany have under the same names.
 template <typename Request>
 absl::Status ReadFactorSolveOptions(const Request& request, FactorSolveOptions* options) {
   options->overwrite = request.overwrite();

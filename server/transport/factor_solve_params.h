@@ -1,5 +1,5 @@
-// What a FactorSolve says beside its data, over gRPC and in shared memory, where the data lies
-// elsewhere; and a FactorSolveMany in shared memory.
+// The parameters of a FactorSolve beside its data, over gRPC and in shared memory, where the data
+// lies elsewhere; and those of a FactorSolveMany in shared memory.
 //
 // Errors are INVALID_ARGUMENT and name the field. Plain functions; a record is used by one thread
 // at a time. Matrices point to the palette's indices in the request, which outlives them.

@@ -256,7 +256,8 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     return absl::OkStatus();
   }
 
-  // Of the same upload, once the bytes of the range before are here.
+  // Joins a further range of the same upload. INVALID_ARGUMENT before all bytes of the previous
+  // range are here.
   absl::Status TakeFurtherRange(const v1::UploadJoin& join, OpenUpload* upload) {
     if (!joined_) return InvalidFieldError("join", "a join after the first message", "chunk");
     {

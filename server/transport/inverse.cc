@@ -27,7 +27,7 @@ absl::StatusOr<InverseParts> ToParts(v1::InverseParts parts) {
   }
 }
 
-// What both have: a handle, the shape that it stands for, and memory for the answer.
+// The common part of both calls: a handle, the shape that it stands for, and memory for the answer.
 template <typename Request>
 class InverseCallOf : public ChunkedCallOf<Request> {
  public:

@@ -82,7 +82,7 @@ void OpenUpload::Close() {
     upload.reset();  // who is told finds everything back
     if (began != nullptr) began->OnUploadEnded(status);
   }
-  // Of a stream that is answered already this is nothing new.
+  // A joined stream that is answered already keeps its own answer.
   if (status.ok()) status = absl::CancelledError("the stream that began the upload has ended");
   for (const std::weak_ptr<Stream>& each : joined) {
     if (const std::shared_ptr<Stream> stream = each.lock()) stream->OnUploadEnded(status);

@@ -20,7 +20,7 @@
 
 namespace blockd::server {
 
-// What is said of an upload that a caller does not have.
+// The error for an upload that the caller does not have: NOT_FOUND.
 absl::Status NoSuchUpload();
 
 // Thread-safe. Threads of all streams copy into the core's upload, each within a Use. The upload
@@ -34,7 +34,7 @@ class OpenUpload {
     virtual ~Stream() = default;
     // Nothing of the upload is left.
     virtual void OnUploadEnded(const absl::Status& status) noexcept = 0;
-    // Of the stream that began it: nobody uses it any more.
+    // Called for the stream that began the upload, once nobody uses the upload any more.
     virtual void OnUploadWhole(std::unique_ptr<FactorUpload> upload) noexcept = 0;
   };
 

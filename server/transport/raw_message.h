@@ -29,8 +29,8 @@ namespace blockd::server {
 class Payload {
  public:
   Payload() = default;
-  // Of `pool`, which the device reaches, if it is not null and has room; at most an eighth of it.
-  // Else of the heap: RESOURCE_EXHAUSTED if that has no such piece.
+  // Takes the bytes from `pool`, which the device reaches, if it is not null, has room, and they
+  // are at most an eighth of it. Else from the heap: RESOURCE_EXHAUSTED if that has no such piece.
   static absl::StatusOr<Payload> Allocate(int64_t bytes,
                                           const std::shared_ptr<MemoryPool>& pool = nullptr);
   std::span<std::byte> span() const { return {data_.get(), static_cast<size_t>(bytes_)}; }
@@ -63,7 +63,7 @@ absl::Status StoppedError();
 // `bytes`, which stay valid as long as the buffer is used, in pieces of at most 256 KiB. Not
 // copied.
 grpc::ByteBuffer AsBuffer(std::string_view bytes);
-// Of memory that it lies in.
+// The number of pieces of memory that the buffer lies in.
 size_t NumPieces(const grpc::ByteBuffer& buffer);
 // False if the bytes are not such a message, or `stop` was set.
 bool ParseMessage(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message,

@@ -20,8 +20,8 @@ namespace blockd::server {
 
 class Reflection {
  public:
-  // What it lists. It describes whatever the process has a descriptor of. `work` outlives the
-  // calls.
+  // Lists `services`, and describes everything that the process has a descriptor of. `work`
+  // outlives the calls.
   Reflection(std::vector<std::string> services, Executor* work)
       : services_(std::move(services)), work_(work) {}
 

@@ -1,10 +1,11 @@
 // ServerCall is one call of gRPC on a completion queue of our own: what it reads, writes and how it
 // ends. All kinds of calls, unary ones and streams, derive from it.
 //
-// What it is told (On...) comes from the threads of its queue: what has been read, and what has
-// been written, in their order, but OnCancel and OnLook beside them. Read, Greet, Write and Finish
-// may be called from any thread. A call lives until gRPC has said that it is over and Finish's
-// operation has ended, whoever else holds it; so each call must be finished, cancelled ones too.
+// The threads of its queue call its On... functions: OnRead in the order of the reads, OnWritten in
+// the order of the writes. OnCancel, and OnLook from a thread of its own, may run at the same time
+// as these. Read, Greet, Write and Finish may be called from any thread. A call lives until gRPC
+// has said that it is over and Finish's operation has ended, whoever else holds it; so each call
+// must be finished, cancelled ones too.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 
@@ -27,7 +28,7 @@ namespace blockd::server {
 class CallQueue;
 class ServerCall;
 
-// What a completion queue gives back.
+// The object that a completion queue gives back for an event.
 class Tag {
  public:
   virtual void Complete(bool ok) noexcept = 0;
@@ -41,7 +42,7 @@ struct CallLimits {
   absl::Duration reply_timeout;    // in which a client takes a reply
 };
 
-// What gRPC fills when a call arrives.
+// The part of a call that gRPC fills when the call arrives.
 struct IncomingCall {
   // gRPC says by it that the call is over, cancelled or not.
   class OverTag final : public Tag {
@@ -129,8 +130,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // A call that reads no more waits as one that does, for as long as it likes. From OnRead, under
   // no lock of the call's: another call may end by it, or this one.
   void StayWaiting();
-  // Whether the caller has brought something that the call is served for: see WaitingCalls. A call
-  // that brings much asks from kAskingBytes on.
+  // Says whether the caller has brought something that the call is served for: see WaitingCalls. A
+  // call that brings much asks from kAskingBytes on.
   static constexpr int64_t kAskingBytes = int64_t{64} << 10;
   void SetAsks(bool asks);
 

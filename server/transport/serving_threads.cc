@@ -20,7 +20,7 @@ constexpr absl::Duration kNothing = absl::Microseconds(20);
 // an event takes.
 constexpr absl::Duration kAsk = absl::Microseconds(50);
 
-// Of a processor, that the calling thread has used.
+// The processor time that the calling thread has used.
 absl::Duration Used() {
   timespec used{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

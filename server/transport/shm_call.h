@@ -1,8 +1,9 @@
 // One request of a shared-memory session, from its slot to its reply.
 //
-// What decides anything is read from copies: the slot, the descriptors of many solves, the message
-// beside a matrix. Right-hand sides and matrices are read, and solutions written, where they lie.
-// Errors, metrics and the log's lines are those of the calls of gRPC. One thread at a time.
+// All bytes that decide anything are read from copies: the slot, the descriptors of many solves,
+// the message beside a matrix. Right-hand sides and matrices are read, and solutions written, where
+// they lie. Errors, metrics and the log's lines are those of the calls of gRPC. One thread at a
+// time.
 #ifndef BLOCKD_SERVER_TRANSPORT_SHM_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_SHM_CALL_H_
 
@@ -34,8 +35,8 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
 
  private:
   bool IsLong() const;
-  // What is read before a request that looks for NaN awaits its turn. An error is the answer, as
-  // that of Begin.
+  // Reads as much of the request as it may before it awaits its turn to look for NaN. An error is
+  // the request's answer, as is one of Begin.
   absl::Status Prepare();
   absl::Status Begin();
   absl::Status Solve();
@@ -53,8 +54,8 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   absl::StatusOr<SolveManyParams::Columns> ColumnsOf(int64_t num_rhs, uint64_t rhs_offset,
                                                      uint64_t solution_offset,
                                                      uint64_t bytes) const;
-  // Of many solves, each of which fits: solutions that do not overlap fit together. So no request
-  // has the server read or clear more than the memory.
+  // Checks that the solutions of many solves, each of which fits, fit together: those that do not
+  // overlap do. So no request has the server read or clear more than the memory.
   absl::Status CheckTogether(std::span<const SolveManyParams::Columns> solves) const;
   absl::Status CheckReplyRoom(uint64_t items) const;
   // The request's message, copied before it is parsed; it is the call's.
@@ -76,7 +77,7 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
               const google::protobuf::Message* message);
   void AnswerFactor(const absl::StatusOr<FactorReply>& answer);
   static void AnswerSoon(std::shared_ptr<ShmCall> call);
-  // Of failed solves, once the core has answered many.
+  // The bytes of the solutions of failed solves, once the core has answered many.
   size_t BytesToClear() const;
   void SucceedMany(v1::SolveManyReply* reply);
   void AnswerSolveMany();

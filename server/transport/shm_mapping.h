@@ -1,7 +1,8 @@
 // The memory of a shared-memory session: made by the server, so that nobody can change its size.
 //
-// What the other side may write at any time is read once, into a copy, and only the copy is
-// checked (CopyOnce). Spans of `data` are for values that nothing is decided by.
+// The other side may write at any time. So each value that decides anything is read once, into a
+// copy, and only the copy is checked (CopyOnce). Spans of `data` are for values that decide
+// nothing.
 #ifndef BLOCKD_SERVER_TRANSPORT_SHM_MAPPING_H_
 #define BLOCKD_SERVER_TRANSPORT_SHM_MAPPING_H_
 

@@ -26,7 +26,7 @@ namespace blockd::server {
 
 class ShmOpening final : public Executor::Task, public std::enable_shared_from_this<ShmOpening> {
  public:
-  // What the session has beside its memory, which `place` and `host_bytes` stand for.
+  // The parts of the session beside its memory. `place` and `host_bytes` stand for that memory.
   struct Asked {
     std::shared_ptr<const void> place;
     ContextPtr context;
@@ -54,7 +54,7 @@ class ShmOpening final : public Executor::Task, public std::enable_shared_from_t
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Once it is done. CANCELLED; RESOURCE_EXHAUSTED if the host has not that much.
   absl::StatusOr<ShmMapping>& mapping() { return *mapping_; }
-  // Whether devices reach it; absent: none would.
+  // OK if devices reach the memory, else the driver's error; absent: no device would.
   const std::optional<absl::Status>& registered() const { return registered_; }
 
   void Run() noexcept override;

@@ -54,7 +54,7 @@ void Send(int socket, v1::ShmWelcome welcome, const std::string& status, int fd)
   (void)sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Of the process at the other end.
+// The user of the process at the other end.
 std::optional<uid_t> UserAt(int socket) {
   ucred user{};
   socklen_t size = sizeof(user);
@@ -259,7 +259,7 @@ absl::StatusOr<ContextPtr> ShmPort::Identify(const v1::ShmHello& hello, int sock
   if (hello.token_bytes > 0) peer.authorization.push_back(authorization);
   if (hello.caller_bytes > 0) peer.caller.emplace_back(hello.caller, hello.caller_bytes);
   peer.unix_uid = UserAt(socket);
-  // Whoever may be anonymous is that on both ways in, unless the file knows the user.
+  // A caller who may be anonymous is so on both sockets, unless the tenants file has its user.
   const Identities& who = *state_->identities;
   if (peer.unix_uid &&
       !who.tenants()->identities.Find(NameKind::kUnixUid, absl::StrCat(*peer.unix_uid))) {
@@ -299,7 +299,7 @@ absl::Status ShmPort::Open(const v1::ShmHello& hello, Guest& guest) {
   return absl::OkStatus();
 }
 
-// Those whose memory is made, or whose callers have gone.
+// Ends the openings whose memory is made, or whose callers have gone.
 void ShmPort::EndOpenings(const pollfd* watched) {
   for (const auto& opening : openings_) {
     if ((watched++)->revents != 0) opening->Cancel();
@@ -312,8 +312,8 @@ void ShmPort::EndOpenings(const pollfd* watched) {
   });
 }
 
-// Of each tenant one: many take no more of the makers' time than that, and of a tenant's callers,
-// who wait only so long, some get theirs.
+// Starts openings so that each tenant has one at a time: a tenant with many takes no more of the
+// makers' time than that, and some of its callers, who wait only so long, get their memory.
 void ShmPort::StartOpenings() {
   absl::flat_hash_set<const Tenant*> started;
   for (const auto& opening : openings_) {

@@ -55,7 +55,7 @@ bool ShmSession::Take(int most, bool may_run_here) {
   return true;
 }
 
-// Whether the caller's position is one that it may have; then it is noted.
+// Notes the caller's position among the replies. False, with nothing noted, if it may not have it.
 bool ShmSession::CheckCredit() {
   const uint64_t taken = mapping_.header().replies_taken.load(std::memory_order_acquire);
   const uint64_t answered = answered_.load(std::memory_order_acquire);

@@ -41,8 +41,8 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   int socket() const { return socket_.get(); }
   bool ended() const { return ended_.load(std::memory_order_acquire); }
 
-  // For the poller: this and the next three. Takes up to `most` requests, the first of which may be
-  // done before this returns; false if there was none.
+  // Only the poller calls this and the next three. Takes up to `most` requests, of which the first
+  // may be done before this returns; false if there was none.
   bool Take(int most, bool may_run_here);
   // Before it sleeps: true if a request came meanwhile.
   bool FallAsleep();
@@ -77,7 +77,7 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   const FileDescriptor socket_;
   std::atomic<bool> ended_{false};
 
-  // Of the poller: positions after the last request, and the last reply known to be taken.
+  // Positions after the last request and the last reply known to be taken; the poller's alone.
   uint64_t taken_ = 0, replies_taken_ = 0;
 
   absl::Mutex mutex_;

@@ -20,9 +20,9 @@ namespace blockd::server {
 
 // Solves of one message; handles, too, and those of a stream.
 inline constexpr int64_t kMaxSolves = 65536;
-// What all of a message but its right-hand sides may have.
+// The most bytes of a message without its right-hand sides.
 inline constexpr int64_t kMaxSolveManyHeadBytes = 4 << 20;
-// What a solve takes on the host beside its right-hand sides, with its status if it fails.
+// The host bytes of a solve beside its right-hand sides, including its status if it fails.
 inline constexpr int64_t kHostBytesPerSolve = 512;
 
 // Adds the message's handles to `handles`; more than kMaxSolves are refused.

@@ -348,7 +348,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     return true;
   }
 
-  // Those that wait for their client: not one whose bytes are here, on their way to their place.
+  // The items that wait for their client. An item whose bytes are here, on their way to their
+  // place, does not.
   std::vector<ItemPtr> Arriving() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<ItemPtr> arriving;
     for (const auto& [id, item] : items_) {

@@ -75,7 +75,7 @@ class Splitter {
     return Count(2);
   }
 
-  // What is too long is not copied.
+  // False, and the field is not copied, if the rest would become too long.
   bool CopyBytes(int field, int length, std::string* rest) {
     if (!Count(length)) return false;
     AppendLengthHeader(rest, field, length);

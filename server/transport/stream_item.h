@@ -31,16 +31,16 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   RequestContext& context() { return *record.context(); }
   bool arriving() const { return received < bytes; }
   bool is_frame() const { return part != StreamMessage::Part::kRequest; }
-  // Of what the stream may hold.
+  // The bytes that count towards the limit on what the stream may hold.
   int64_t held_bytes() const { return bytes + message_bytes_; }
 
-  // What was asked for, checked as far as it can be before there is room for the right-hand sides.
+  // Reads the request, and checks it as far as is possible without room for the right-hand sides.
   // `handles`: of the stream. Takes the message of a refactor. Sets `bytes`.
   absl::Status Read(StreamMessage& message, std::span<const Handle> handles);
-  // What it takes of the host, if its right-hand sides have come too. Else only TakeRoom does.
+  // Takes the item's host memory if its right-hand sides have come too; else only TakeRoom does.
   absl::Status TakeMemory(const StreamMessage& message, std::span<const Handle> handles);
-  // Before so many bytes of the right-hand sides are here. Takes at most twice as many from the
-  // host's budget: what is announced and does not come is left to others.
+  // To be called before so many bytes of the right-hand sides are here. Takes at most twice as many
+  // from the host's budget: bytes that are announced and do not come are left to others.
   absl::Status TakeRoom(int64_t first_bytes);
   // The next bytes of the right-hand sides. They are counted with `received` afterwards.
   void Copy(const StreamMessage& message) {

@@ -13,8 +13,8 @@
 namespace blockd::server {
 namespace {
 
-// Of a message beside its right-hand sides: a handle and some numbers. What is longer is a frame,
-// and its head is counted.
+// The most bytes of a request beside its right-hand sides: a handle and some numbers. Only a frame
+// may have more, and its head is counted.
 constexpr int64_t kMaxHeadBytes = 64 << 10;
 // One that is not longer takes no time, whatever is in it.
 constexpr size_t kShortHeadBytes = 256;

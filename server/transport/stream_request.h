@@ -1,4 +1,4 @@
-// What the client of a SolveStream sends, message by message.
+// The messages that the client of a SolveStream sends, read one by one.
 //
 // Plain values; one thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_STREAM_REQUEST_H_
@@ -34,10 +34,10 @@ struct StreamMessage {
   // Without the right-hand sides. Of a frame of refactors, which its reader does not parse: nothing
   // yet.
   v1::SolveStreamRequest request;
-  // Of a frame: this, not parsed yet, since parsing takes memory that is to be counted.
+  // The head of a long frame, not parsed yet, since parsing takes memory that is to be counted.
   std::string unparsed;
-  // Of a frame of refactors, once it is parsed: its part of the request; what that asks for, which
-  // points into it; and what is wrong with it.
+  // For a frame of refactors, once it is parsed: its part of the request; the parameters, which
+  // point into that part; and the error in them, if any.
   std::unique_ptr<v1::FactorSolveManyRequest> refactor;
   FactorSolveManyParams refactor_params;
   absl::Status refusal;
@@ -50,7 +50,7 @@ struct StreamMessage {
 absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
                                                 const std::atomic<bool>* stop = nullptr);
 
-// Of a request or a frame: how long it may take; infinite where it does not say. INVALID_ARGUMENT
+// The time that a request or a frame may take; infinite where it does not say. INVALID_ARGUMENT
 // unless > 0.
 absl::StatusOr<absl::Duration> TimeoutOf(const StreamMessage& message);
 

@@ -49,7 +49,7 @@ absl::StatusOr<Payload> UnaryCall::Allocate(int64_t bytes, int64_t more_bytes) {
 
 void UnaryCall::OnDone() {
   if (!came_ && rpc()->IsCancelled()) return;  // it has asked for nothing
-  // What the caller saw: an answer that never went out is none.
+  // The outcome is the one that the caller saw: an answer that never went out is none.
   if (rpc()->IsCancelled() && record_.status().ok()) {
     record_.SetOutcome(CancellationOf(*record_.context()));
   }

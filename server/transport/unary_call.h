@@ -30,9 +30,9 @@ class UnaryCall : public ServerCall {
   virtual void Start() = 0;
   // Reads request() out of message(), whose memory is given back then.
   virtual absl::Status ReadRequest() { return Parse(message()); }
-  // Whether Start takes too long for a thread that serves, however small the request is.
+  // True if Start takes too long for a serving thread, however small the request is.
   virtual bool IsLong() const { return false; }
-  // Of a message that is not long.
+  // The most bytes of a message that is not long.
   virtual size_t ShortBytes() const { return kShortMessageBytes; }
   // True if the call asks for work, which CheckWork may refuse before the request is read.
   virtual bool IsWork() const { return false; }
@@ -96,7 +96,7 @@ class CoreCallOf : public CallOf<Request> {
   using CallOf<Request>::CallOf;
 
  protected:
-  // What the core calls once. It holds the call.
+  // The callback that the core calls once. It holds the call.
   auto Done() {
     return [self = std::static_pointer_cast<CoreCallOf>(this->shared_from_this())](
                absl::StatusOr<Reply> reply) {

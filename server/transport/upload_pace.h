@@ -18,7 +18,8 @@ struct UploadLimits {
 
 class UploadPace {
  public:
-  // What an upload may wait, in all, beyond what its bytes explain at the least rate.
+  // The time that an upload may make the server wait, in all, beyond the time that its bytes
+  // explain at the least rate.
   static constexpr absl::Duration kGrace = absl::Seconds(5);
 
   UploadPace(const UploadLimits& limits, absl::Time now) : limits_(limits), start_(now) {}

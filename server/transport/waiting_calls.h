@@ -36,7 +36,7 @@ class WaitingCalls {
     std::list<ServerCall*>::iterator at;
   };
 
-  // Whether more than its own words say whose call it is.
+  // True if the call's caller is known by more than a name that it gives itself.
   using IsIdentified = std::function<bool(const ServerCall&)>;
   explicit WaitingCalls(IsIdentified is_identified) : is_identified_(std::move(is_identified)) {}
 

@@ -33,7 +33,8 @@ absl::Status ReadPriority(std::string_view path, v1::PriorityClass priority,
                           RequestContext* context);
 absl::StatusOr<Accuracy> ToAccuracy(std::string_view path, v1::Accuracy accuracy);
 
-// What the handlers of Factor and FactorStream share; `num_systems` is checked by its caller.
+// Reads the parameters for the handlers of both Factor and FactorStream. The handler checks
+// `num_systems`.
 absl::StatusOr<FactorParams> ToFactorParams(const MatrixForm& form, int64_t num_systems,
                                             const v1::FactorOptions& options);
 

@@ -31,7 +31,7 @@ using google::protobuf::io::CodedOutputStream;
 
 constexpr int kMaxDepth = 100;  // as the parser's own
 constexpr int kMaxVarintBytes = 10;
-// What the allocator adds to a piece, and rounds it up by.
+// The bytes that the allocator adds to a piece, with those that it rounds the piece up by.
 constexpr int64_t kPiece = 32;
 constexpr int64_t kPage = 4096 + 32;  // the same, of a large one
 // An array that has doubled to make room for an element holds two places for it, and the one that
@@ -269,7 +269,7 @@ class Scanner {
     }
   }
 
-  // What the message does not know is kept too.
+  // Counts a field that the message does not know: the parser keeps it too.
   bool Unknown(uint32_t tag, int depth) {
     if (depth > kMaxDepth || bytes_ > enough_) return false;
     if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;

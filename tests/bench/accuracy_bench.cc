@@ -1,4 +1,4 @@
-// What a guaranteed backward error costs: each system factored and solved with Accuracy::kStandard
+// The cost of a guaranteed backward error: each system factored and solved with Accuracy::kStandard
 // and with kGuaranteed, in turn in one run, from host memory and back.
 //
 //   accuracy_bench [--backend=NAME] [--json=FILE --commit=NAME] [--quick]
@@ -48,7 +48,7 @@ problems::Problem Growing(int64_t num_blocks, int64_t n, double c) {
   }
   return test::RepeatBlock(factor, n, num_blocks);
 }
-// Of equal blocks, one of each.
+// The same problem, whose blocks are all equal, as a palette with one block of each kind.
 problems::Problem Palette(problems::Problem problem) {
   const int64_t n = problem.block_size;
   problem.diagonal.resize(n * n);
@@ -112,7 +112,7 @@ class Contender {
   double growth() const { return factorization_->conditioning().growth; }
   int64_t bytes() const { return factorization_->bytes(); }
   int32_t refinements() const { return outcome_.refinements; }
-  // Of the last solve, in units of 4 n eps.
+  // The backward error of the last solve, in units of 4 n eps.
   double Error() const {
     const double error = test::BackwardError(item_.matrix, x_, b_);
     if (!(error <= outcome_.backward_error_bound)) Die("an error above its bound");

@@ -205,7 +205,7 @@ class Bench {
     return samples;
   }
 
-  // Of factorizations: the medians alone and beside solves.
+  // `factor`: the median times of factorizations, alone and beside solves.
   void Print(const Size& size, const Size* load, const Samples& solves, const Samples& alone,
              const std::pair<double, double>& factor) {
     const double p99 = solves.quantile(0.99), ratio = p99 / alone.quantile(0.99);

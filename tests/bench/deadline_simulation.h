@@ -29,8 +29,8 @@ std::vector<bool> DoneInTime(const std::vector<TimedRequest>& requests, Order or
 // The part that is not done in time in the best of the orders.
 double LeastMissedPart(const std::vector<TimedRequest>& requests);
 
-// What each took, of requests that were served in the order in which they came: from when the
-// device was free and the request there, until it was done.
+// The service time of each request, for requests served in the order in which they came: from when
+// the device was free and the request there, until it was done.
 std::vector<double> ServiceTimes(const std::vector<double>& ready, const std::vector<double>& done);
 
 }  // namespace blockd::bench

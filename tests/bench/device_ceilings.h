@@ -1,4 +1,4 @@
-// What the GPU can do at most: the ceilings that engine_bench compares with, measured in its run.
+// The limits of the GPU: the ceilings that engine_bench compares with, measured in its run.
 #ifndef BLOCKD_TESTS_BENCH_DEVICE_CEILINGS_H_
 #define BLOCKD_TESTS_BENCH_DEVICE_CEILINGS_H_
 

@@ -71,7 +71,7 @@ std::vector<Cell> Cells(bool quick, bool selected_inverse) {
       {"n=1024", 256, 1024, 1}, {"n=512", 512, 512, 1}, {"n=256", 1024, 256, 1},
       {"n=128", 2048, 128, 1},  {"n=64", 4096, 64, 1},  {"n=32", 8192, 32, 1},
       {"kalman", 100, 256, 1},  {"mpc K=1", 64, 16, 1}, {"mpc K=256", 64, 16, 256}};
-  // What smoothers of few states invert.
+  // Sizes that smoothers of few states invert.
   if (selected_inverse) {
     cells.push_back({"n=4", 1000, 4, 1});
     cells.push_back({"n=4 long", 100000, 4, 1});

@@ -1,4 +1,4 @@
-// What gRPC itself carries: an empty service, whose answer is its request, under the load of a
+// The speed of gRPC itself: an empty service, whose answer is its request, under the load of a
 // benchmark's callers. The service's calls go through completion queues as the server's do, with
 // some threads each, or through gRPC's callback API; the callers wait each for its own call, or
 // some threads have all calls.
@@ -55,9 +55,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What HTTP/2 sends as one frame, how far ahead of its reader it sends, and how much it gives to
-// the socket at once: as blockd has them, its client, and the connections of an upload. No message
-// is cut, none waits for a window.
+// The sizes of HTTP/2: how much it sends as one frame, how far ahead of its reader it sends, and
+// how much it gives to the socket at once. They are those of blockd, of its client, and of the
+// connections of an upload. No message is cut, none waits for a window.
 struct WireSizes {
   int frame, window, write;
   int read = 1 << 20;  // of the socket into one piece, where that is not of a fixed size
@@ -68,7 +68,7 @@ constexpr WireSizes kUploadSizes = {(16 << 20) - 1, 16 << 20, 4 << 20};
 constexpr int kUploadTurns = 5;  // that count
 constexpr char kUpload[] = "/bench/Upload";
 
-// What comes next on the queue; false: nothing any more.
+// Waits for the next event of the queue; false: nothing comes any more.
 bool Next(grpc::CompletionQueue& queue, void** tag, bool* ok) {
   static const bool look = absl::GetFlag(FLAGS_look);
   for (const auto start = Clock::now();

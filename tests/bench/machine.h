@@ -1,4 +1,4 @@
-// What this machine can do at most: the ceilings that results are compared with.
+// The limits of this machine: the ceilings that results are compared with.
 #ifndef BLOCKD_TESTS_BENCH_MACHINE_H_
 #define BLOCKD_TESTS_BENCH_MACHINE_H_
 

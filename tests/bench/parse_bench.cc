@@ -1,6 +1,6 @@
-// What the server's processor takes to read a message, for the worst of each method's messages that
-// this program can think of: every field of every type within it, and what it does not know, over
-// and over, alone, in groups and in parts that take each other back.
+// The processor time that the server takes to read a message, for the worst of each method's
+// messages that this program can think of: every field of every type within it, and fields that it
+// does not know, over and over, alone, in groups and in parts that take each other back.
 //
 //   parse_bench [--bytes=N] [--json=FILE --commit=NAME] [--quick]
 //
@@ -49,7 +49,7 @@ struct Shape {
   std::string name;
   std::string bytes;
 };
-// What a message is filled with, over and over.
+// Bytes that fill a message, over and over.
 struct Filling {
   std::string name;
   std::string bytes;

@@ -1,7 +1,6 @@
-// What was published for the cells of engine_bench: milliseconds in FP64, one right-hand side, on
-// one NVIDIA H200 with CUDA 12.4; 0 where nothing was. From D. Jin, A. Montoison, S. Shin,
-// "Harnessing Batched BLAS/LAPACK Kernels on GPUs for Parallel Solutions of Block Tridiagonal
-// Systems".
+// The times published for the cells of engine_bench: milliseconds in FP64, one right-hand side, on
+// one NVIDIA H200 with CUDA 12.4; 0 where none was. From D. Jin, A. Montoison, S. Shin, "Harnessing
+// Batched BLAS/LAPACK Kernels on GPUs for Parallel Solutions of Block Tridiagonal Systems".
 #ifndef BLOCKD_TESTS_BENCH_PUBLISHED_H_
 #define BLOCKD_TESTS_BENCH_PUBLISHED_H_
 

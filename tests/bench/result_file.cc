@@ -17,7 +17,7 @@
 namespace blockd::bench {
 namespace {
 
-// What follows `key` in the first line of a file that begins with it.
+// The text behind `key` in the first line of a file that begins with it.
 std::string ReadValue(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -234,7 +234,7 @@ class Bench {
     const TcpConnections sockets(num_connections);
     FactorHandle handle;
     Samples upload;
-    // What is not upload is taken from what the server says that computing took.
+    // The upload takes the time of the call less the time that the server says it computed.
     const auto factor = [&] {
       const double start = Now();
       client::FactorResult result = Must(client.Factor(View(problem)));

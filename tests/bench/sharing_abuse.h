@@ -14,7 +14,7 @@
 
 namespace blockd::bench {
 
-// What the threads of a load say of themselves. Thread-safe.
+// The progress that the threads of a load report. Thread-safe.
 struct Progress {
   std::atomic<int64_t> answered{0}, refused{0};
   std::atomic<int> threads_started{0}, threads_ready{0};

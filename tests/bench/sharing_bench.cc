@@ -1,4 +1,4 @@
-// What those who share a server notice of each other: a small Solve alone, and beside everything
+// The effect of those who share a server on each other: a small Solve alone, and beside everything
 // that others may do. Servers are processes of their own, and so are the others, on a quarter of
 // the processors or, where there are fewer than four, 19 nicer: the line above the table says
 // which.
@@ -94,7 +94,7 @@ class Bench {
     return std::make_unique<ServerProcess>(absl::GetFlag(FLAGS_blockd), all, log, kTenants);
   }
 
-  // Of each round: a quantile, and the median.
+  // A quantile and the median of each round.
   struct Pair {
     Samples beside, alone, beside_p50, alone_p50;
     int64_t failures = 0;

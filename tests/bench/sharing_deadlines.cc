@@ -38,7 +38,7 @@ Outcome OutcomeOf(const absl::Status& status, bool in_time) {
   return absl::IsDeadlineExceeded(status) ? Outcome::kExpired : Outcome::kFailed;
 }
 
-// Of an answered request that nobody delays: what passes outside the server's queue and device.
+// The time that an undelayed, answered request spends outside the server's queue and device.
 double LatencyOf(const std::vector<DeadlineCall>& calls) {
   Samples outside;
   for (const DeadlineCall& call : calls) {
@@ -160,7 +160,7 @@ std::vector<DeadlineCall> DeadlineCaller::OpenLoop(double rate, double seconds, 
     call.sent = Now() - begin;
     client::SolveOptions options;
     options.priority = told ? client::Priority::kRealtime : client::Priority::kInteractive;
-    // What counts is when it was due, not when this thread came to it.
+    // The timeout ends when the request is due, however late this thread came to it.
     options.timeout =
         told ? absl::Seconds(std::max(call.due - call.sent, 1e-6)) : absl::Seconds(30);
     const problems::Problem& problem = problems_[call.system];

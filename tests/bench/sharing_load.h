@@ -1,6 +1,6 @@
-// What others do to a server while a caller of its own is measured: work, and abuse. Each runs in a
-// process of its own, as if it were on another machine: on processors of its own, or, where there
-// are too few, 19 nicer than the server.
+// The loads that others put on a server while a caller of its own is measured: work, and abuse.
+// Each runs in a process of its own, as if it were on another machine: on processors of its own,
+// or, where there are too few, 19 nicer than the server.
 #ifndef BLOCKD_TESTS_BENCH_SHARING_LOAD_H_
 #define BLOCKD_TESTS_BENCH_SHARING_LOAD_H_
 

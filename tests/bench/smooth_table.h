@@ -1,4 +1,4 @@
-// What smoothing a series takes on a server, by the size of its model: a table with a goal a row.
+// The time to smooth a series on a server, by the size of its model: a table with a goal a row.
 #ifndef BLOCKD_TESTS_BENCH_SMOOTH_TABLE_H_
 #define BLOCKD_TESTS_BENCH_SMOOTH_TABLE_H_
 

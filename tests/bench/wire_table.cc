@@ -32,7 +32,7 @@ constexpr int kMpcBytes = 8192;           // of a right-hand side
 constexpr char kSixteen[] = " --callers=16 --connections=16";
 constexpr int kUploadConnections[] = {4, 8, 16};
 
-// What a command prints.
+// The output of a command.
 std::string OutputOf(const std::string& command) {
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) Die("cannot start " + command);
@@ -43,15 +43,15 @@ std::string OutputOf(const std::string& command) {
   return text;
 }
 
-// What `blockctl bench --json` says of one kind of operation; seconds. Of one that never ended
-// there are no times, and no goal is reached.
+// The report of `blockctl bench --json` on one kind of operation; seconds. An operation that never
+// ended has no times, and reaches no goal.
 struct Ran {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   double per_second = 0, p50 = kNone, p99 = kNone;
   double upload = kNone, compute = kNone, download = kNone;  // medians
 };
 
-// What grpc_bench says of one pair of a service and its callers.
+// The report of grpc_bench on one pair of a service and its callers.
 struct Echo {
   double per_second = 0, p50 = 0;
 };
@@ -69,7 +69,7 @@ double NumberOf(const Object& object, const std::string& name) {
   return found->second.number_value();
 }
 
-// Of the environment, for programs that are started while it lives.
+// A variable of the environment, for programs that are started while it lives.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

@@ -1,5 +1,5 @@
-// What a server of its own process costs its callers, whichever way they come: a table with a goal
-// a row, and beside it what gRPC or TCP alone costs in the same run.
+// The cost of a server in its own process to its callers, whichever way they come: a table with a
+// goal a row, and beside it what gRPC or TCP alone costs in the same run.
 #ifndef BLOCKD_TESTS_BENCH_WIRE_TABLE_H_
 #define BLOCKD_TESTS_BENCH_WIRE_TABLE_H_
 

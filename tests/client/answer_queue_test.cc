@@ -145,7 +145,7 @@ TEST(AnswerQueueLaterTest, OneThatTakesLongHoldsUpNoCaller) {
   EXPECT_TRUE(next.WaitForNotificationWithTimeout(kPatience));
 }
 
-// Those of a user who waits where it must not.
+// As in the callback of a user who waits although callbacks must not.
 TEST(AnswerQueueLaterTest, MayCallAndWaitItself) {
   absl::Notification done;
   Later::Start({}, [&](bool) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kBlocks = 9, kSize = 6, kArrow = 4, kRows = kBlocks * kSize + kArrow;
 
-// What a system is to the client, and to the oracle.
+// A system as the client sees it, and as the oracle does.
 struct Arrowhead {
   explicit Arrowhead(int seed, int64_t arrow_size = kArrow)
       : problem(problems::RandomSpd(kBlocks, kSize, seed, 100)),

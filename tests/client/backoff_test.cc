@@ -57,7 +57,7 @@ TEST(BackoffTest, TheServersDelayGrowsWhileItRefuses) {
     EXPECT_EQ(backoff.Next(UnavailableFor(absl::Seconds(7)), absl::UnixEpoch()),
               absl::Seconds(expected_seconds));
   }
-  // What the server asks for is not cut.
+  // A delay that the server asks for is not cut.
   EXPECT_EQ(backoff.Next(UnavailableFor(absl::Seconds(40)), absl::UnixEpoch()), absl::Seconds(40));
 }
 

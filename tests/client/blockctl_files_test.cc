@@ -390,7 +390,7 @@ TEST_F(BlockctlFilesTest, LogDeterminantsAndErrorsAreReportedWhereAskedFor) {
   EXPECT_THAT(refactored.out, AllOf(HasSubstr("\"handle\": \"" + handle),
                                     HasSubstr("\"log_determinant\": 2.1972245")));
   EXPECT_THAT(Run({"info", handle, "--json"}).out, HasSubstr("\"pinned\": true"));
-  // What the factorization was not made for.
+  // Both flags need the matrix, which this factorization was not told to keep.
   for (const std::string asked : {"--residual", "--refinements=1"}) {
     const Outcome outcome = Run({"solve", "--handle=" + handle, rhs, asked});
     EXPECT_EQ(outcome.exit_status, 3);
@@ -443,7 +443,7 @@ TEST_F(BlockctlFilesTest, ReleaseTakesManyHandlesOrAll) {
   EXPECT_EQ(gone.exit_status, 5);
   EXPECT_THAT(gone.out, AllOf(HasSubstr("\"reason\": \"RELEASED\""),
                               HasSubstr("\"handle\": \"" + handles[3])));
-  // Of the server's 4 MiB a sixteenth is for Solves.
+  // A sixteenth of the server's 4 MiB is for Solves.
   const Outcome large =
       RunWith({"factor", "--json"}, WriteMatrix(problems::Poisson(128, 64), "large"));
   EXPECT_THAT(large.out,

@@ -169,7 +169,7 @@ TEST(BlockctlUsageTest, MessagesSayWhereToLook) {
               HasSubstr("--rhs is no flag of `blockctl list`"));
   EXPECT_THAT(Blockctl(kNobody, {"frobnicate"}).err, HasSubstr("no command \"frobnicate\""));
   EXPECT_THAT(Blockctl(kNobody, {"list", "extra"}).err, HasSubstr("unexpected \"extra\""));
-  // What looks like a flag behind -- is none, and a flag's negation is the flag.
+  // An argument behind -- is no flag even if it looks like one, and a flag's negation is the flag.
   EXPECT_THAT(Blockctl(kNobody, {"list", "--", "--rhs"}).err, HasSubstr("unexpected \"--rhs\""));
   EXPECT_EQ(Blockctl(kNobody, {"list", "--noquiet", "--nojson"}).exit_status, 2);
 }

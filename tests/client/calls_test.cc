@@ -1,4 +1,4 @@
-// What Factor, Solve and FactorSolve send, field by field, and what they make of the reply.
+// The messages of Factor, Solve and FactorSolve, field by field, and what they make of the reply.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

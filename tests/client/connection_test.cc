@@ -1,4 +1,4 @@
-// What all calls share: connections, deadlines, names, handles and their release.
+// The common parts of all calls: connections, deadlines, names, handles and their release.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

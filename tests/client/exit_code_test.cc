@@ -89,7 +89,7 @@ TEST(ExitCodeTest, UsageErrorsKeepTheirMessage) {
   EXPECT_EQ(UsageError("what?").message(), "what?");
   EXPECT_EQ(ExitCodeOf(absl::OutOfRangeError("")), 3);
   EXPECT_EQ(ExitCodeOf(absl::CancelledError("")), 8);
-  // What `blockctl help` says is what the numbers mean.
+  // The text of `blockctl help` gives each number its true meaning.
   const std::pair<absl::Status, const char*> all[] = {
       {absl::OkStatus(), "0 success"},
       {UsageError(""), "1 usage"},

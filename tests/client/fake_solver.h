@@ -17,8 +17,8 @@
 
 namespace blockd::client {
 
-// What a test's thread and the server's threads have in common: gRPC's own synchronization between
-// a call and its answer is not seen by the thread sanitizer. Thread-safe.
+// A value that a test's thread and the server's threads share: the thread sanitizer does not see
+// gRPC's own synchronization between a call and its answer. Thread-safe.
 template <typename T>
 class Shared {
  public:
@@ -47,7 +47,7 @@ class Shared {
   T value_ ABSL_GUARDED_BY(mutex_){};
 };
 
-// What a test sets and the server's threads call, each as it is at that moment.
+// A function that a test sets and the server's threads call, each call as it is at that moment.
 template <typename Signature>
 using Script = Shared<std::function<Signature>>;
 
@@ -112,12 +112,12 @@ class FakeSolver : public v1::Solver::Service {
   // Before each of the solver's calls above, with its name: for metadata, deadlines and
   // connections.
   Script<void(const std::string& method, const grpc::ServerContext&)> on_call;
-  // What the answers' initial metadata says as `blockd-route`, as a router would; empty: nothing.
+  // The `blockd-route` in the answers' initial metadata, as a router would set it; empty: none.
   Shared<std::string> route;
-  // Whether the initial metadata of a FactorStream lets others join; sent with the answer unless
+  // True if the initial metadata of a FactorStream lets others join; sent with the answer unless
   // the script sends it before.
   Shared<bool> opens_uploads;
-  // What grpc.health.v1 says; serving from the start.
+  // Sets the answer of grpc.health.v1; serving from the start.
   void SetServing(bool serving);
 
   grpc::Status Factor(grpc::ServerContext* context, const v1::FactorRequest* request,

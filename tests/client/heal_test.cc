@@ -320,7 +320,7 @@ TEST_F(HealTest, AHandleThatEndsWhileItHealsLeavesNothing) {
   EXPECT_EQ(released_.Get().size(), 2);
 }
 
-// What one call has restored, the server of another call has given up before it answers that.
+// A restoration gives up the old handle before the server has answered another call on it.
 TEST_F(HealTest, ACallThatARestorationHasOvertakenGoesOn) {
   const SolverClient client = Connect();
   const FactorHandle handle = Factor(client, kCopy);

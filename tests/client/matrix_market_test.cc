@@ -90,7 +90,7 @@ TEST(MatrixMarketTest, BothTrianglesOfASymmetricFileAreRefused) {
               AllOf(HasSubstr("line 5: entry (1, 2)"), HasSubstr("line 4 has (2, 1)")));
   EXPECT_THAT(ErrorOf(kSymmetric + "% c\n\n3 3 4\n1 1 4\n1 3 0\n2 2 3\n\n3 1 0\n"),
               AllOf(HasSubstr("line 9: entry (3, 1)"), HasSubstr("line 6 has (1, 3)")));
-  // What stands twice in one triangle adds up, whatever is in the other one elsewhere.
+  // Entries that stand twice in one triangle add up, whatever is in the other one elsewhere.
   const auto matrix = ParseSparse(kSymmetric + "3 3 5\n1 1 4\n2 1 1\n2 1 2\n1 3 5\n1 1 1\n");
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   ASSERT_EQ(matrix->entries.size(), 3);

@@ -26,7 +26,7 @@ class RunningProgram {
 
   void Signal(int signal) const;
   bool Ended() const;
-  // Whether it handles the signal itself, as the kernel says; false once it has ended.
+  // True if it handles the signal itself, as the kernel says; false once it has ended.
   bool Catches(int signal) const;
   Outcome Await();
 

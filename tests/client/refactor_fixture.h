@@ -54,7 +54,7 @@ class HealingRefactorTest : public HealTest {
       failure->mutable_status()->ParseFromString(status.error_details());
     }
   }
-  // What the server does with a handle: a refactor, and a solve.
+  // The server's work on one handle: a refactor, and a solve.
   grpc::Status Step(const std::string& handle, const std::string& diagonal, const std::string& rhs,
                     std::string* solution) {
     v1::FactorRequest refactor;

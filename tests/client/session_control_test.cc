@@ -155,7 +155,7 @@ TEST_F(SessionControlTest, ATimeoutThatIsOverIsNotSent) {
   EXPECT_EQ(session.outstanding(), 0);
 }
 
-// Whether the answer was in time or not: once a request is answered nobody writes to its solution.
+// Nobody writes to the solution of a request once it is answered, be the answer in time or late.
 TEST_F(SessionControlTest, LateAnswersAreDropped) {
   constexpr int kRequests = 300, kNumbers = 64;
   Serve([](const v1::SolveStreamRequest& request, FakeSolver::SolvePipe* pipe) {

@@ -181,7 +181,7 @@ TEST_F(StreamingTest, ALargeSolutionComesInChunks) {
 }
 
 TEST_F(StreamingTest, AServerThatBreaksTheContractIsCaught) {
-  // What the server sends for the request's id, and for others.
+  // `write` makes the server's reply, for the request's id or for another one.
   const auto run = [&](const std::function<void(v1::SolveStreamReply*)>& write) {
     fake_.on_solve_stream = [write](FakeSolver::SolvePipe* pipe) {
       v1::SolveStreamRequest request;

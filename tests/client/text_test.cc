@@ -1,4 +1,4 @@
-// What blockctl prints: numbers with units, costs, handles, the tables of list and bench.
+// The text that blockctl prints: numbers with units, costs, handles, the tables of list and bench.
 #include "client/blockctl/text.h"
 
 #include <gmock/gmock.h>

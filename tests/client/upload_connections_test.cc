@@ -134,7 +134,7 @@ class UploadConnectionsTest : public ::testing::Test {
     return all;
   }
 
-  // Those that join are refused; then all comes over one connection.
+  // The streams that join are refused; then all comes over one connection.
   void ExpectSentAgain(grpc::StatusCode code) {
     awaited_joins_ = 1;
     join_refusal_ = grpc::Status(code, "not here");

@@ -1,4 +1,4 @@
-// Whoever takes how fast: all bytes once, few ranges, and all at their end together.
+// Streams of any speeds take all bytes once, in few ranges, and come to their end together.
 #include "client/upload_ranges.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What blockctl makes of servers that are none, of proxies before them, and of time without end.
+// The ways in which blockctl handles servers that are none, proxies before them, and endless times.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

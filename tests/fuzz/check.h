@@ -1,5 +1,5 @@
-// What a fuzz target asserts: FUZZ_CHECK(condition) ends the process, which the fuzzer reports with
-// the input. An assertion of the C library would be off in an optimised build.
+// FUZZ_CHECK(condition), the assertion of fuzz targets: ends the process if it fails, which the
+// fuzzer reports with the input. An assertion of the C library would be off in an optimised build.
 #ifndef BLOCKD_TESTS_FUZZ_CHECK_H_
 #define BLOCKD_TESTS_FUZZ_CHECK_H_
 

@@ -111,7 +111,7 @@ class Client {
     return message.SerializeAsString();
   }
 
-  // Of an upload that is not there: one call at a time is under way.
+  // A join to an upload that is not there: one call at a time is under way.
   std::string Join() {
     v1::FactorStreamRequest message;
     message.mutable_join()->set_upload_id(input_.ConsumeRandomLengthString(16));

@@ -20,7 +20,7 @@
 
 namespace blockd::server {
 
-// What the call waits for, and what it has done.
+// The wire of the call: the operations that the call waits for, and those that it has done.
 class FakeWire {
  public:
   // Lets `call` begin. The wire is as new.
@@ -40,7 +40,7 @@ class FakeWire {
   bool over() const { return is_over_; }
   void Look(absl::Time now);
 
-  // What was written since, in order; the message of a WriteAndFinish too.
+  // The messages written since Begin or the last take, in order; that of a WriteAndFinish too.
   std::vector<grpc::ByteBuffer>& written() { return written_; }
   // How it was finished, once it was.
   const std::optional<grpc::Status>& status() const { return status_; }
@@ -57,7 +57,7 @@ class FakeWire {
 };
 FakeWire& TheWire();
 
-// What was posted to any executor, from any thread.
+// The tasks posted to any executor, from any thread.
 class PostedTasks {
  public:
   void Add(std::shared_ptr<Executor::Task> task);

@@ -29,7 +29,7 @@ std::span<const std::byte> Blocks(const void* from, int64_t bytes) {
   return {static_cast<const std::byte*>(from), static_cast<size_t>(bytes)};
 }
 
-// What a system has: its blocks and its columns.
+// Adds the blocks of a system to the work's reads; checks the indices of its palettes.
 void Add(const BlockTridiagonalView& matrix, FakeCore::PendingWork& work) {
   work.reads.push_back(Blocks(matrix.diagonal, matrix.form.diagonal_bytes()));
   work.reads.push_back(Blocks(matrix.coupling, matrix.form.coupling_bytes()));

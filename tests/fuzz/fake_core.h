@@ -35,17 +35,17 @@ struct FakeCore {
     std::string bytes;  // that came
     FactorDone done;
   };
-  // What has a matrix, and a Release: where its bytes lie, and how it is answered.
+  // A request with a matrix, or a Release: where its bytes lie, and how it is answered.
   struct PendingWork {
     ContextPtr context;
     std::vector<std::span<const std::byte>> reads;
     std::vector<std::span<std::byte>> writes;
     absl::AnyInvocable<void(const absl::Status&)> answer;
   };
-  // What the next question to the core is answered with; then OK again.
+  // The core's answer to the next question; then OK again.
   enum class Next { kAsksOn, kNotFound, kUnavailable, kOutOfMemory, kAtOnce };
 
-  // What all matrices of frames of refactors are made of.
+  // The byte that fills all matrices of frames of refactors.
   static constexpr char kMatrixByte = 'm';
   // Handle `number`, of which ShapeOf knows 0 to 2: 1 has a border.
   static Handle HandleOf(uint8_t number);
@@ -57,7 +57,7 @@ struct FakeCore {
   // Reads all that the work may read, and writes all that it may write, in any case.
   void AnswerWork(size_t index, const absl::Status& status);
 
-  // Of what requests under way may have on the host.
+  // Sets how many bytes requests under way may have on the host.
   void SetHost(int64_t bytes) {
     host.emplace(Budget::Options{
         .resource = Resource::kHostBytes, .total = bytes, .limit = "max_inflight_request_bytes"});
@@ -74,7 +74,7 @@ struct FakeCore {
 };
 FakeCore& TheFakeCore();
 
-// What calls need beside it, for as long as the process runs.
+// The other objects that calls need, for as long as the process runs.
 struct World {
   Metrics metrics{{"fuzz", "fake", "fake", "fuzz"}};
   std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});

@@ -22,7 +22,7 @@ void UseAsColumns(const Array& array, int64_t num_blocks, int64_t block_size) {
   const absl::StatusOr<Columns> columns = ColumnsFromArray(array, num_blocks, block_size);
   if (!columns.ok()) return;
   FUZZ_CHECK(columns->data.size() == array.data.size());
-  // What a solution in these places would be written as is the array, in one order or the other.
+  // A solution in these places would be written as the array, in one order or the other.
   const Array back = columns->ToArray();
   FUZZ_CHECK(back.shape == array.shape);
   const absl::StatusOr<Columns> again = ColumnsFromArray(back, num_blocks, block_size);

@@ -25,7 +25,7 @@ constexpr const char* kMethods[] = {
     "SelectedInverse",  "Sample",
     "Smooth",           "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"};
 
-// What a Factor has made, as far as the client can know.
+// A factorization that a Factor has made, as far as the client can know.
 struct Held {
   std::string handle;
   int64_t rows = 0, scalar_bytes = 8;

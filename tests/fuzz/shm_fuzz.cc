@@ -1,7 +1,7 @@
 // A session of shared memory whose caller writes anything anywhere at any time: rings, slots,
 // descriptors, messages. The poller's steps, posted work and the core's answers come in any order.
-// What the core is given lies in the session's data, each request is answered once at most, and
-// nothing is held after the end.
+// All pieces that the core is given lie in the session's data, each request is answered once at
+// most, and nothing is held after the end.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -351,7 +351,7 @@ class Caller {
   }
 
   // -------------------------------------------------------------------------------------------------
-  // What the core was given
+  // Checks of the work that the core was given
 
   void CheckLies(std::span<const std::byte> part) const {
     if (part.empty()) return;

@@ -29,7 +29,7 @@ struct Asked {
   int64_t expected = 0;  // bytes that the server wants, and answers
 };
 
-// What the client knows of an id.
+// The client's knowledge of one id.
 struct Sent {
   // Oldest first; more than one where the client has used the id again before it had the answer,
   // which the server may have sent already.
@@ -131,7 +131,7 @@ class Client {
     }
   }
 
-  // What comes after the end is of no account.
+  // Messages that come after the end are of no account.
   static bool WillBeRead() { return TheWire().reading() && !TheWire().status().has_value(); }
   uint64_t AnId() { return input_.ConsumeIntegralInRange<uint64_t>(0, kIds - 1); }
   static char Byte(uint8_t seed, int64_t at) { return static_cast<char>(seed * 31 + at * 7); }
@@ -176,7 +176,7 @@ class Client {
     return message.SerializeAsString();
   }
 
-  // Of equal solves, for handles of the stream or of its own, or for some that are not there.
+  // A frame of equal solves, for handles of the stream or its own, or for some that are not there.
   std::string Frame() {
     v1::SolveStreamRequest message;
     const uint64_t id = AnId();
@@ -202,7 +202,7 @@ class Client {
     return message.SerializeAsString();
   }
 
-  // Of 1 x 1 or 2 x 2 systems of one block, in sizes that may not agree.
+  // A frame of refactors of 1 x 1 or 2 x 2 systems of one block, in sizes that may not agree.
   std::string Refactors() {
     v1::SolveStreamRequest message;
     const uint64_t id = AnId();
@@ -279,7 +279,7 @@ class Client {
   }
 
   void Take(const v1::SolveStreamReply& reply) {
-    // What is no message of the client's own making may have had any id.
+    // A message that is not of the client's own making may have had any id.
     const auto found = ids_.find(reply.id());
     if (found == ids_.end()) return;
     Sent& at = found->second;

@@ -40,7 +40,7 @@ void CheckLinear(const test::CopyCount& copies, const std::string& bytes) {
   FUZZ_CHECK(copies.bytes() <= kLittle + kMostCopies * static_cast<int64_t>(bytes.size()));
 }
 
-// What a message does not know may be left out of it.
+// Compares all but unknown fields, which the reader may leave out.
 bool SameButForUnknown(google::protobuf::Message& a, google::protobuf::Message& b) {
   a.DiscardUnknownFields();
   b.DiscardUnknownFields();

@@ -52,7 +52,7 @@ grpc::ByteBuffer InSlices(const uint8_t* data, size_t size, size_t slice_bytes) 
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// Of the fields that have limits, the most elements of one.
+// The most elements of any one field that has a limit.
 int64_t MostElements(const Message& message) {
   int64_t most = 0;
   const auto* const reflection = message.GetReflection();

@@ -1,4 +1,4 @@
-// What the tests of blockd.v1.Admin share: a server with a file of tenants, and short ways to ask.
+// The fixture of the tests of blockd.v1.Admin: a server with a file of tenants, short ways to ask.
 #ifndef BLOCKD_TESTS_INTEGRATION_ADMIN_FIXTURE_H_
 #define BLOCKD_TESTS_INTEGRATION_ADMIN_FIXTURE_H_
 

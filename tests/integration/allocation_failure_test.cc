@@ -50,7 +50,7 @@ TEST_F(AllocationFailureTest, ARequestThatCannotBeParsedEndsItsCall) {
   *both.mutable_system() = DataOf(matrix_);
   both.set_num_rhs(kColumns);
   both.set_rhs(large.rhs());
-  // What an answered call had comes back a little after its answer, and there is room for one.
+  // A call gives its memory back a little after its answer, and there is room for one call only.
   const auto is_back = [this] { return HostBytes() == 0; };
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(Eventually(is_back));

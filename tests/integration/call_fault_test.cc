@@ -101,7 +101,7 @@ TEST_F(CallFaultTest, MetadataOverTheLimitEndsItsOwnCallWithTheLimit) {
   EXPECT_TRUE(IsOk(stream->Finish()));
 }
 
-// What a raw call on stream 3 says: its header block, and its trailers if there are any.
+// The contents of a raw call on stream 3: its header block, and its trailers if there are any.
 struct Fault {
   std::string block, trailers;
 };

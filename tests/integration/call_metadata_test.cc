@@ -1,4 +1,4 @@
-// What travels beside a call's message: who asks, the request's id, the delay before a retry.
+// The metadata beside a call's message: the caller, the request's id, the delay before a retry.
 #include <set>
 
 #include "tests/integration/fixture.h"
@@ -93,7 +93,7 @@ TEST_F(CallMetadataTest, OnlyAFailureThatPassesCarriesADelay) {
   EXPECT_EQ(context->GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 0u);
 }
 
-// What fails at once says so in its first frame: routers look there, and nowhere else.
+// A call that fails at once says so in its first frame, because routers look nowhere else.
 TEST_F(CallMetadataTest, AFailureHasItsIdInTheTrailingMetadata) {
   const auto context = NewContext();
   context->AddMetadata("x-request-id", "of-a-failure");

@@ -60,7 +60,7 @@ TEST_F(DeviceFailureTest, ASolveSaysInternalHealthTurnsAndTheLogSaysWhatFailed) 
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(status.error_message(), "the device fell off at Solve");
   ExpectUnhealthy();
-  // What needs no device is answered still.
+  // Calls that need no device are still answered.
   EXPECT_TRUE(IsOk(ReleaseStatus({handle})));
   EXPECT_EQ(ReservedBytes(), 0);
   const std::string log = Log();

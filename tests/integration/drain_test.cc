@@ -138,7 +138,7 @@ TEST_F(DrainTest, NewWorkIsSentAwayWithADelay) {
   EXPECT_TRUE(IsDraining(stub().FactorStream(upload_context.get(), &uploaded)->Finish()));
   const auto stream_context = NewContext();
   EXPECT_TRUE(IsDraining(stub().SolveStream(stream_context.get())->Finish()));
-  // What needs no device is answered still.
+  // Calls that need no device are still answered.
   v1::ServerInfo info;
   EXPECT_TRUE(IsOk(stub().GetServerInfo(NewContext().get(), {}, &info)));
   for (const char* method : {"Solve", "Factor", "FactorSolve", "FactorStream"}) {

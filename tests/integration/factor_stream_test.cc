@@ -224,8 +224,8 @@ class FactorStreamStallTest : public FactorStreamTest {
   static constexpr absl::Duration kTimeout = absl::Milliseconds(100);
 };
 
-// What comes in time keeps the upload alive for longer than the timeout, and once nothing comes any
-// more it ends. On a busy machine a chunk may be late: then the round says nothing.
+// Chunks that come in time keep the upload alive for longer than the timeout; the upload ends once
+// no more of them come. On a busy machine a chunk may be late: then the round proves nothing.
 TEST_F(FactorStreamStallTest, AnUploadThatIsSlowIsNotAStall) {
   const std::string bytes = StreamOf(matrix_);
   EXPECT_TRUE(Eventually([&] {

@@ -143,7 +143,7 @@ server::ServerOptions IntegrationTest::Options() {
   options.device.memory_bytes = int64_t{64} << 20;
   options.device.cpu_threads = 2;
   options.device.cpu_lanes = 2;
-  // Whoever counts bytes and places counts all of them.
+  // One tenant may have all bytes and places, because tests that count them count the total.
   options.core.tenant_share = 1;
   options.core.solve_reserve_bytes = 1;  // rounded down to none
   return options;

@@ -1,5 +1,5 @@
-// What the integration tests share: a server in this process on free ports, stubs that talk to it
-// through a socket, and short ways to make requests and to read answers.
+// The fixture of the integration tests: a server in this process on free ports, stubs that talk to
+// it through a socket, and short ways to make requests and to read answers.
 #ifndef BLOCKD_TESTS_INTEGRATION_FIXTURE_H_
 #define BLOCKD_TESTS_INTEGRATION_FIXTURE_H_
 
@@ -85,7 +85,8 @@ class IntegrationTest : public ::testing::Test {
   int64_t ReservedBytes() { return static_cast<int64_t>(Metric("blockd_budget_reserved_bytes")); }
   int64_t HostBytes() { return static_cast<int64_t>(Metric("blockd_host_budget_reserved_bytes")); }
 
-  // What grpc.health.v1.Health/Check says: 1 is SERVING, 2 is NOT_SERVING. Empty: the whole server.
+  // The status by grpc.health.v1.Health/Check: 1 is SERVING, 2 is NOT_SERVING. An empty `service`
+  // means the whole server.
   int Health(const std::string& service = "");
 
   // Calls that expect success.

@@ -24,7 +24,7 @@ struct IdleCall {
   bool body_is_all = false;
   std::string field = {};  // one more of its headers
 
-  // What it sends, all of it at once.
+  // All frames that the call sends, to be sent at once.
   std::string Frames(uint32_t stream) const;
 };
 

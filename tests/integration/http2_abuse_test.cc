@@ -13,7 +13,7 @@
 namespace blockd::test {
 namespace {
 
-// What is in use of this process's heap. Nothing is known of it under a sanitizer's own.
+// The bytes in use of this process's heap. A sanitizer's own heap is not counted.
 int64_t HeapBytes() {
   const struct mallinfo2 heap = mallinfo2();
   return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
@@ -199,7 +199,7 @@ TEST_F(Http2AbuseTest, MetadataDoesNotPileUp) {
   }
 }
 
-// What is known of a piece is more than its byte.
+// The server's record of a piece takes more memory than the piece's one byte.
 TEST_F(Http2AbuseTest, AMessageInFramesOfOneByte) {
   const std::string message = FactorRequestOf(matrix_).SerializeAsString();
   ASSERT_GT(message.size(), 2048u);
@@ -284,7 +284,7 @@ TEST_F(UnreadReplyTest, AUnaryReplyIsNotKeptForEver) {
   peer.Greet({{RawHttp2::kInitialWindow, 0}});
   ASSERT_TRUE(peer.Call(1, "Solve", Large().SerializeAsString()));
   EXPECT_TRUE(peer.WaitFor(RawHttp2::kHeaders, 1));  // the answer begins, and goes no further
-  // What it holds is missed by others, who go on all the same.
+  // The memory that this call holds is missing for other large calls, but small ones go on.
   EXPECT_TRUE(Eventually([&] { return IsRetryLater(SolveStatus(Large())); }));
   ExpectAnswers();
   EXPECT_TRUE(peer.WaitFor(RawHttp2::kReset, 1));

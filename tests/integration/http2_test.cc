@@ -1,5 +1,5 @@
-// What the server's transport says on the wire by itself: the flags about HTTP/2 that no answer
-// shows.
+// The frames that the server's transport sends by itself, for the flags about HTTP/2 whose effect
+// no answer shows.
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -134,7 +134,7 @@ TEST_F(Http2Test, AClientMayPingAsOftenAsTheServerSays) {
   }
 }
 
-// Whether the server greets it, or closes the connection.
+// True if the server greets the peer, false if it closes the connection.
 bool IsGreeted(Http2Peer* peer) { return peer->Next(kSettings).has_value(); }
 
 TEST_F(Http2Test, AConnectionBeyondTheLimitIsClosedUntilAnotherOneIsGone) {

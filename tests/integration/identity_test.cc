@@ -71,7 +71,7 @@ class IdentityTest : public IntegrationTest {
     std::string handle;
     return Factor(stub, NewContext().get(), &handle);
   }
-  // Whether one may use what the other made.
+  // True if `other` may use a factorization that `one` made.
   static bool SameTenant(v1::Solver::Stub& one, v1::Solver::Stub& other) {
     v1::GetFactorizationRequest request;
     EXPECT_TRUE(IsOk(Factor(one, NewContext().get(), request.mutable_handle())));

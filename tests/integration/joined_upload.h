@@ -40,7 +40,7 @@ class JoinedUploadTest : public IntegrationTest {
       message.mutable_join()->set_num_bytes(static_cast<int64_t>(bytes));
       return writer->Write(message);
     }
-    // Whether it says that others may join.
+    // Waits for the initial metadata. True if it says that others may join.
     bool AwaitOpen() {
       writer->WaitForInitialMetadata();
       const auto& metadata = context->GetServerInitialMetadata();

@@ -67,7 +67,7 @@ TEST_F(JoinedUploadTest, AStreamMayBringSeveralRanges) {
   EXPECT_EQ(Solve(began->reply.system(0).handle(), problem_.rhs), expected);
 }
 
-// What such a stream says then ends all of them.
+// A wrong further range on one stream ends all streams of the upload.
 TEST_F(JoinedUploadTest, AFurtherRangeIsOneOfTheSameUploadAndComesBehindTheBytesOfTheLast) {
   struct Further {
     size_t sent;  // of the 800 bytes before it

@@ -1,4 +1,4 @@
-// What is too large is told by how much, and what is just not too large is taken.
+// Requests beyond a limit are told by how much, and requests just within it are taken.
 #include <atomic>
 #include <limits>
 
@@ -29,7 +29,7 @@ class LimitsTest : public IntegrationTest {
     return body.replace(0, head.size(), head);
   }
 
-  // What the message takes of the host's memory.
+  // The bytes of the host's memory that the parsed message takes.
   template <typename Message>
   static int64_t ParsedBytesOf(const Message& message) {
     return server::ParsedBytes(server::SerializeMessage(message), message, {}, kNoEnd).value();

@@ -1,4 +1,4 @@
-// What the tests of the program itself share: blockd as a process of its own.
+// The fixture of the tests of the program itself: blockd as a process of its own.
 #ifndef BLOCKD_TESTS_INTEGRATION_PROGRAM_FIXTURE_H_
 #define BLOCKD_TESTS_INTEGRATION_PROGRAM_FIXTURE_H_
 

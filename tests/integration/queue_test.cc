@@ -78,7 +78,7 @@ TEST_F(QueueTest, TooManyBytesInFlightAreUnavailable) {
   EXPECT_TRUE(Eventually([&] { return SolveStatus(large).ok(); }));
 }
 
-// What is cancelled makes room in a full queue, while the device is still busy.
+// A cancelled request makes room in a full queue while the device is still busy.
 TEST_F(QueueTest, ACancelledRequestInTheQueueNeverRuns) {
   server::ServerOptions options = Options();
   options.core.max_queued_requests = 1;
@@ -160,7 +160,7 @@ TEST_F(QueueTest, ACancelledFactorStopsAndGivesItsMemoryBack) {
     }));
     return Ended("Factor", "CANCELLED") == 1;
   }));
-  // Those that came too late are held, the last one is not.
+  // The factors of attempts that were cancelled too late are held, those of the last one are not.
   EXPECT_EQ(Metric("blockd_factorizations"), attempts);
   if (attempts == 1) {
     EXPECT_EQ(ReservedBytes(), before);

@@ -35,7 +35,7 @@ class QuotasTest : public IntegrationTest {
     if (status.ok() && handle != nullptr) *handle = reply.system(0).handle();
     return status;
   }
-  // What `small` has of this, as the server says to whoever runs it.
+  // The amount of this quota that `small` uses, as the server tells its operator.
   double Used(const std::string& quota) {
     v1::ListTenantsReply reply;
     const auto admin = v1::Admin::NewStub(channel_);
@@ -97,7 +97,7 @@ TEST_F(QuotasTest, Handles) {
   EXPECT_TRUE(IsOk(FactorOf("other")));
   EXPECT_TRUE(IsOk(ReleaseStatus({first}, nullptr, "small")));
   EXPECT_TRUE(IsOk(FactorOf("small")));
-  // What an operator sees of it.
+  // The metrics show it to the operator.
   EXPECT_EQ(Metric("blockd_tenant_handles", "tenant=\"small\""), 2);
   EXPECT_EQ(Metric("blockd_tenant_handles", "tenant=\"other\""), 1);
   EXPECT_TRUE(Eventually(

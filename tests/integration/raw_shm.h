@@ -50,7 +50,7 @@ class RawShm {
   void Publish(uint64_t position);           // without an entry
   std::optional<v1::ShmReply> Take();        // the next reply; nullopt: the session has ended
   v1::ShmReply Ask(v1::ShmRequest request);  // code -1: the session has ended
-  // What came with a reply of the request.
+  // The status that came with the request's reply; OK if none came.
   v1::RpcStatus StatusOf(const v1::ShmRequest& request, const v1::ShmReply& reply);
   bool EndsSoon();  // the server ends the session
   void Wake();

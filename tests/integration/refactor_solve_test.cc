@@ -41,7 +41,7 @@ class RefactorSolveTest : public IntegrationTest {
     v1::SolveManyReply unused;
     return stub().FactorSolveMany(NewContext(caller).get(), request, reply ? reply : &unused);
   }
-  // What a Solve with the handle says now.
+  // Checks that a Solve with the handle now uses `matrix`.
   void ExpectHolds(const std::string& handle, const HostMatrix& matrix) {
     ExpectSolves(matrix, Solve(handle, Rhs(9)), Rhs(9));
   }

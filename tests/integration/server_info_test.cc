@@ -1,4 +1,4 @@
-// What the server says of itself: info, health, reflection, metrics over HTTP.
+// The server's reports about itself: info, health, reflection, metrics over HTTP.
 #include <grpcpp/generic/generic_stub.h>
 
 #include <memory>
@@ -76,7 +76,7 @@ TEST_F(ServerInfoTest, APlanSaysWhatAFactorAndASolveWillTake) {
   EXPECT_EQ(eliminated, 200);
   EXPECT_GT(plan.predicted_factor_seconds(), 0);
   EXPECT_GT(plan.predicted_solve_seconds(), 0);
-  // What it says is held is what is held, and more systems and right-hand sides cost more.
+  // A Factor holds the bytes that the plan says; more systems and right-hand sides cost more.
   EXPECT_EQ(plan.factor_bytes(), Factor(FactorRequestOf(matrix)).factor_bytes());
   // One system and one right-hand side, where nothing is said.
   request.set_num_systems(1);
@@ -275,7 +275,7 @@ TEST_F(ServerInfoTest, MetricsAnswerOverHttp) {
   })) << server().metrics().Text();
 }
 
-// Whether this machine has IPv6 or not, the address is written as one.
+// The address is written as one of IPv6 even if this machine has no IPv6: then the error has it.
 TEST_F(ServerInfoTest, AnAddressOfIpv6IsWrittenInBrackets) {
   server::ServerOptions options = Options();
   options.address = "::1";

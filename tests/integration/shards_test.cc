@@ -247,7 +247,7 @@ TEST_F(ShardFailureTest, OneFailsTheOtherGoesOnAndHealthSaysDegraded) {
   EXPECT_EQ(info.memory_bytes(), info.device(0).memory_bytes());
   EXPECT_TRUE(IsNotFound(SolveStatus(SolveOf(handles[1])), v1::HandleNotFound::DEVICE_FAILED));
   EXPECT_TRUE(IsNotFound(ReleaseStatus({handles[1]}), v1::HandleNotFound::DEVICE_FAILED));
-  // Of another caller it is no more than what it was before.
+  // To another caller a handle never existed, as before the failure.
   EXPECT_TRUE(IsNotFound(SolveStatus(SolveOf(handles[0]), nullptr, "bob"),
                          v1::HandleNotFound::NEVER_EXISTED));
   ExpectSolves(matrix_, Solve(handles[0], problem_.rhs), problem_.rhs);

@@ -286,7 +286,7 @@ TEST_F(ShmFactorSolveTest, OneIsCancelledOneIsLateAndADrainRefuses) {
 }
 
 // -----------------------------------------------------------------------------------------------------
-// What a caller may write
+// Checks of the requests that callers write
 
 TEST_F(ShmFactorSolveTest, WhatIsWrittenBesideTheMatrixIsChecked) {
   Start(options_);

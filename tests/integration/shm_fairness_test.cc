@@ -1,5 +1,5 @@
-// What the sessions of one tenant leave to the others: places, memory, the port's thread, the work
-// threads.
+// The sessions of one tenant leave a part of each resource to the others: places, memory, the
+// port's thread, the work threads.
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -152,7 +152,7 @@ class ShmScanTest : public ShmFairnessTest {
     options_.copy_threads = 2;  // and so 2 that work
     options_.core.max_inflight_request_bytes = int64_t{1} << 30;
   }
-  // Of more rows, so that a request may have many bytes.
+  // The matrix has more rows than kRows, so that a request may have many bytes.
   static constexpr int64_t kLargeRows = 1024;
   static HostMatrix Large() {
     return HostMatrix(problems::RandomSpd(64, 16, 3, 10), Scalar::kFloat64);

@@ -27,7 +27,7 @@ class ShmTest : public IntegrationTest {
   static constexpr int64_t kRows = 35;
   static std::vector<double> Rhs() { return std::vector<double>(kRows, 1.5); }
 
-  // Whether the session answers a Solve with the same bits as the port.
+  // True if the session answers a Solve with the same bits as the port.
   bool SolvesRight(RawShm& caller, const std::string& handle, uint64_t id = 1000) {
     const v1::ShmRequest request = caller.Solve(handle, kRows, id);
     const std::vector<double> rhs = Rhs();

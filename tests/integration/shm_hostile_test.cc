@@ -1,5 +1,4 @@
-// What a caller may write into shared memory, which is anything at any time: it harms its own
-// session alone.
+// A caller may write anything into shared memory at any time: it harms its own session alone.
 #include <sys/mman.h>
 #include <sys/socket.h>
 

@@ -188,7 +188,8 @@ TEST_F(ShmSessionTest, ACallerThatVanishesLeavesNothingBehind) {
     if (i == 0) gate_->WaitForDevice();  // which has this one
     caller.Put(caller.Solve(handle, kRows, 2, 8192));
   }
-  // What waits is answered at once, what runs when it ends. The memory stays until then.
+  // Waiting requests are answered at once, the running one when it ends. Until then the memory
+  // stays.
   EXPECT_TRUE(Eventually([&] { return Ended("Solve", "CANCELLED") == 7; }));
   EXPECT_EQ(Metric("blockd_queue_requests"), 0);
   EXPECT_GT(HostBytes(), 0);

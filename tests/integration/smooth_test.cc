@@ -171,7 +171,7 @@ TEST_F(SmoothCallTest, AHeaderIsRefusedBeforeItsArraysCome) {
   ExpectAllIsGivenBack();
 }
 
-// What a header claims is counted before it is believed.
+// The server computes the memory for the sizes in a header before it trusts them.
 TEST_F(SmoothCallTest, SizesThatOverflowAreRefused) {
   Start();
   const int64_t sizes[] = {int64_t{1} << 20, int64_t{1} << 31, int64_t{1} << 32,
@@ -293,7 +293,7 @@ TEST_F(SmoothCallTest, OneThatIsCancelledWhileItRunsKeepsNothing) {
   context->TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
   gate_->Open();
-  // Whether the server hears of it before it is done is a race.
+  // The server may hear of the cancellation before or after it is done: this is a race.
   EXPECT_TRUE(
       Eventually([&] { return Ended("Smooth", "CANCELLED") + Ended("Smooth", "OK") == 1; }));
   EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
@@ -332,7 +332,7 @@ TEST_F(SmoothCallTest, ItsFactorizationMayBeReleasedAtAnyTime) {
   ExpectAllIsGivenBack();
 }
 
-// What --max_upload_duration bounds is the upload.
+// --max_upload_duration bounds the upload only, not the answer.
 TEST_F(SmoothCallTest, AnAnswerMayTakeLongerThanAnUpload) {
   server::ServerOptions options = Options();
   options.max_upload_duration = absl::Seconds(1);
@@ -347,7 +347,7 @@ TEST_F(SmoothCallTest, AnAnswerMayTakeLongerThanAnUpload) {
   EXPECT_TRUE(IsOk(stream->Finish()));
 }
 
-// What was said to fit fits, in however many chunks it comes.
+// A request that fits by its header is not refused later, in however many chunks it comes.
 TEST_F(SmoothCallTest, MemoryThatGrowsIsChargedOnce) {
   constexpr int64_t kSteps = 4300, kSeries = 16, kObservations = 16;
   server::ServerOptions options = Options();

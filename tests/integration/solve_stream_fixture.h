@@ -21,7 +21,7 @@ class SolveStreamTest : public IntegrationTest {
   void Open(const server::ServerOptions& options, bool gated = false) {
     gated ? StartGated(options) : Start(options);
     handle_ = Factor(matrix_);
-    // What an answered call had comes back a little after its answer.
+    // A call gives its memory back a little after its answer.
     ASSERT_TRUE(Eventually([this] { return HostBytes() == 0; }));
     OpenStream();
   }

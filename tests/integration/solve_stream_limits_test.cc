@@ -1,4 +1,4 @@
-// What a SolveStream may hold, and for how long: each limit at its edge, and what comes back after.
+// The limits of a SolveStream's memory and time: each at its edge, and the memory that comes back.
 #include <thread>
 
 #include "tests/integration/solve_stream_fixture.h"

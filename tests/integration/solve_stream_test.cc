@@ -119,12 +119,12 @@ TEST_F(SolveStreamTest, ASecondChunkMayBringWhatIsMissingAndNoByteMore) {
   EXPECT_EQ(
       status.error_message(),
       "chunk: came 4121 bytes for id 2, expected at most the 4120 that it still lacks of 5120");
-  // Of the stream itself.
+  // The metrics count the error as that of the stream itself.
   EXPECT_TRUE(Eventually([&] { return Ended("SolveStream", "INVALID_ARGUMENT") == 1; }));
   ExpectServes();
 }
 
-// Whether the answer is there already or not, which the caller cannot know.
+// The error is the same before and after the answer, because the caller cannot know which it is.
 TEST_F(SolveStreamTest, BytesForARequestThatIsWholeAreSurplus) {
   server_->Drain();
   Open(Options(), /*gated=*/true);

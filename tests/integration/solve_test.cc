@@ -1,4 +1,4 @@
-// What a caller may rely on, over a real socket: forms, batches, options, costs.
+// The guarantees to a caller, over a real socket: forms, batches, options, costs.
 #include <cmath>
 #include <thread>
 
@@ -266,7 +266,8 @@ TEST_F(SolveTest, TheSameIdempotencyKeyFactorsOnce) {
   EXPECT_EQ(Metric("blockd_factorizations"), 2);
   EXPECT_FALSE(Factor(request, "somebody else").found());
 
-  // What the second call asks for is its own: a log-determinant, and what cannot be had.
+  // The second call's own options count: it gets a log-determinant, and is refused a matrix that
+  // was not kept.
   EXPECT_FALSE(again.system(0).has_log_determinant());
   request.mutable_options()->set_log_determinant(true);
   EXPECT_NEAR(Factor(request).system(1).log_determinant(),

@@ -1,5 +1,5 @@
-// What a client may do with a request of a stream after it has sent it: cancel it, replace it, give
-// it a time of its own.
+// A client's control over a request of a stream: it may cancel the request after it has sent it,
+// replace it, and give it a timeout of its own.
 #include "tests/integration/solve_stream_fixture.h"
 
 namespace blockd::test {

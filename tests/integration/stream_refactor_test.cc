@@ -34,7 +34,7 @@ class StreamRefactorTest : public SolveStreamTest {
     for (int i = 0; i < count; ++i) handles.push_back(Factor(matrix));
     return handles;
   }
-  // What a Solve with the handle says now.
+  // Checks that a Solve with the handle now uses `matrix`.
   void ExpectHolds(const std::string& handle, const HostMatrix& matrix) {
     const std::vector<double> b = RhsOfSystem(matrix, 9, 1);
     ExpectSolves(matrix, Solve(handle, b), b);
@@ -211,7 +211,7 @@ TEST_F(StreamRefactorTest, WhatIsWrongWithTheMessageFailsThisFrameAlone) {
   message = Refactor(++id, good);
   message.mutable_timeout();
   EXPECT_EQ(FieldOf(Ask(message)), "timeout");
-  // What is no FactorSolveManyRequest, in a message that has an id.
+  // A refactor that is no FactorSolveManyRequest, in a message that has an id.
   message.Clear();
   message.set_id(++id);
   message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(

@@ -36,7 +36,7 @@ class TlsTest : public IntegrationTest {
     options_.tls_client_ca_file = files_.Path("clients.pem");
     options_.access.tls_watch_interval = absl::Hours(1);  // but where a test says otherwise
   }
-  // What the server's files hold from now on.
+  // Replaces the contents of the server's files.
   void Serve(const std::string& certificate, const std::string& clients) {
     files_.Replace("server.pem", certificate + ".pem");
     files_.Replace("server.key", certificate + ".key");
@@ -54,7 +54,7 @@ class TlsTest : public IntegrationTest {
     v1::ServerInfo info;
     return v1::Solver::NewStub(channel)->GetServerInfo(NewContext().get(), {}, &info);
   }
-  // What a method without a generated stub says.
+  // The status of a call to a method without a generated stub.
   static grpc::Status AskRaw(const std::shared_ptr<grpc::Channel>& channel, const char* path) {
     const grpc::Slice empty;
     grpc::ByteBuffer request(&empty, 1), reply;

@@ -35,8 +35,8 @@ class WireBetween {
 // there is none.
 int ConnectTo(int port, const char* from = "127.0.0.1");
 
-// What a server on that port answers to `request`, until it closes the connection; empty if it does
-// not listen.
+// The answer to `request` of a server on that port, until it closes the connection; empty if no
+// server listens there.
 std::string Ask(int port, const std::string& request);
 std::string HttpGet(int port, const std::string& path);
 

@@ -1,4 +1,4 @@
-// What one caller's call does wrong is not noticed by the others, whose calls share connections
+// A fault in one caller's call is not noticed by the other callers, whose calls share connections
 // between the router and the servers with it.
 #include <cstdint>
 #include <memory>
@@ -29,7 +29,7 @@ class Other {
     peer_.SendMessage(1, "", 0);
     EXPECT_TRUE(peer_.WaitFor(RawHttp2::kData, 1));
   }
-  // Whether a call is answered, the stream is open, and nothing was sent away.
+  // True if a call is answered, the stream is still open, and no GOAWAY came.
   bool GoesOn() {
     stream_ += 2;
     return peer_.SendHeaders(stream_, RawHttp2::HeaderBlockOf(kCheck)) &&

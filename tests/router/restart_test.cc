@@ -53,7 +53,7 @@ TEST_F(RestartTest, AServerThatIsKilledFailsNoCallOnceThatIsKnown) {
   ASSERT_TRUE(Eventually([&] { return !FindsHealthy(*servers_[1]); }));
   const absl::Time known = absl::Now();
   EXPECT_TRUE(SolvesOn(load, 2000));
-  // What heals nothing and holds nothing goes to the others too.
+  // Calls that heal nothing and hold nothing go to the other servers too.
   const client::SolverClient client = Connect();
   const problems::Problem problem = problems::RandomSpd(8, 4, 1, 10);
   std::vector<double> x(problem.rows());

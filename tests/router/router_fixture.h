@@ -55,7 +55,7 @@ class RouterTest : public ::testing::Test {
   void StartHaproxy();
   // Tells a running Envoy of all servers, as an operator does: by renaming a file.
   void WriteClusters();
-  // What Envoy's health checks say of the server now.
+  // True if Envoy's health checks find the server healthy now.
   bool FindsHealthy(const SolverProgram& server) const;
   bool FindsAllHealthy() const;
   std::string EnvoyReady() const;  // the first line of what /ready answers

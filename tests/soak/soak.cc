@@ -131,7 +131,7 @@ class Soak {
     for (const auto& caller : callers) caller->ReleaseAll();
   }
 
-  // What is not as it was at the start.
+  // The gauges that are not as they were at the start.
   std::string Differences() const {
     std::string all;
     const std::map<std::string, double> now = Gauges(server_);

@@ -1,4 +1,4 @@
-// What was asked and how it was answered. Thread-safe.
+// Counts of the requests and of how they were answered. Thread-safe.
 #ifndef BLOCKD_TESTS_SOAK_TALLY_H_
 #define BLOCKD_TESTS_SOAK_TALLY_H_
 
@@ -34,8 +34,8 @@ class Tally {
   int64_t wrong_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What kind of refusal a status is, by its typed details: "quota requests_per_second", "memory",
-// "retry", "EVICTED", "unreachable", "not SPD"; "" for one without any.
+// The kind of refusal that a status is, by its typed details: "quota requests_per_second",
+// "memory", "retry", "EVICTED", "unreachable", "not SPD"; "" for one without any.
 std::string KindOf(const grpc::Status& status);
 
 }  // namespace blockd::soak

@@ -398,7 +398,7 @@ void Caller::Ask() {
 }
 
 void Caller::ReleaseAll() {
-  // What was left to eviction too; until nothing is left, whatever its rate says.
+  // Releases what was left to eviction too, until nothing is left, whatever the tenant's rate says.
   for (;;) {
     v1::ListFactorizationsReply list;
     const grpc::Status listed = stub_->ListFactorizations(NewContext(), {}, &list);

@@ -70,7 +70,7 @@ class Caller {
   grpc::ClientContext* NewContext();
   bool Chance(double part) { return std::uniform_real_distribution<double>(0, 1)(random_) < part; }
   size_t Below(size_t end) { return random_() % end; }
-  // Of those held, any one; factors one first where there is none. Null if that was refused.
+  // Any one of those held; factors one first where there is none. Null if that was refused.
   Held* Any();
   void Forget(const Held* held);
   // After a refusal: who is over a rate asks a little later. Forgets a handle that is gone.

@@ -1,6 +1,6 @@
-// What device code needs of the hardware: lanes and barriers, copies, signals, pivots' reciprocals,
-// matrix instructions. The files below have it for CUDA and HIP; with BLOCKD_GPU_ON_HOST a thread
-// block consists of the host's threads.
+// The hardware as device code needs it: lanes and barriers, copies, signals, pivots' reciprocals,
+// matrix instructions. The files below provide it for CUDA and HIP; with BLOCKD_GPU_ON_HOST a
+// thread block consists of the host's threads.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_ARCH_H_
 #define BLOCKD_ENGINE_GPU_ARCH_ARCH_H_
 

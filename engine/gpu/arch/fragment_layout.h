@@ -25,7 +25,7 @@ inline constexpr int kLeftRows = 16 / kOperandRows;
 __device__ inline int OperandRow() { return kIsAmd ? Lane() & 15 : Lane() >> 2; }
 __device__ inline int OperandDepth() { return kIsAmd ? Lane() >> 4 : Lane() & 3; }
 
-// Whether the i-th row of A that a lane has is of the upper eight.
+// True if the i-th row of A that a lane has is one of the upper eight.
 __device__ inline bool IsUpperRow(int i) { return kIsAmd ? (OperandRow() & 8) == 0 : i == 0; }
 
 // The four entries of C that a lane has: kRows of each of kColumns columns side by side, from

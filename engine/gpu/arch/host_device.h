@@ -1,4 +1,4 @@
-// What host code and device code share: marks of functions, and what the host knows of a vendor.
+// Common to host code and device code: marks of functions, and what the host knows of a vendor.
 // Device code asks these constants and no macro; only the files beside this one know compilers.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_DEVICE_H_
@@ -11,8 +11,8 @@
 
 namespace blockd::gpu {
 
-// Whether wavefronts and matrix instructions are AMD's (CDNA). With BLOCKD_GPU_ON_HOST a test says
-// whose they are.
+// True if wavefronts and matrix instructions are AMD's (CDNA). With BLOCKD_GPU_ON_HOST a test
+// chooses the vendor.
 #if defined(BLOCKD_GPU_HIP) || defined(BLOCKD_GPU_LIKE_AMD)
 inline constexpr bool kIsAmd = true;
 #else
@@ -20,16 +20,16 @@ inline constexpr bool kIsAmd = false;
 #endif
 // Lanes that move together: a warp or a wavefront. Kernels call both a warp.
 inline constexpr int kWarp = kIsAmd ? 64 : 32;
-// Whether there are devices where warpgroups make products. With BLOCKD_GPU_ON_HOST they do.
+// True if there are devices where warpgroups make products. With BLOCKD_GPU_ON_HOST they do.
 inline constexpr bool kMayHaveWarpgroups = !kIsAmd;
-// Whether parts of a thread block have barriers of their own. BLOCKD_WHOLE_BARRIERS is for
-// racecheck, which does not follow these.
+// True if parts of a thread block have barriers of their own. BLOCKD_WHOLE_BARRIERS is for
+// racecheck, which does not follow such barriers.
 #if defined(BLOCKD_WHOLE_BARRIERS)
 inline constexpr bool kHasPartBarriers = false;
 #else
 inline constexpr bool kHasPartBarriers = !kIsAmd;
 #endif
-// Whether copies from global to shared memory go on beside a thread's other work.
+// True if copies from global to shared memory go on beside a thread's other work.
 inline constexpr bool kCopiesAside = !kIsAmd;
 
 }  // namespace blockd::gpu

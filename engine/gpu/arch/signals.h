@@ -20,7 +20,8 @@ __device__ inline void SyncToSignal() {
 }
 
 // A flag in global memory that one thread block raises to this epoch's value and another waits for.
-// What the first wrote before, all of its threads up to a SyncToSignal(), the second reads after.
+// The waiting thread block then reads all that the threads of the first one wrote up to a
+// SyncToSignal().
 __device__ inline void RaiseFlag(uint32_t* flag, uint32_t epoch) {
 #if defined(BLOCKD_GPU_HIP)
   __hip_atomic_store(flag, epoch, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);

@@ -35,7 +35,7 @@ __device__ inline T Shuffle(T value, int lane) {
 #endif
 }
 
-// Whether it is true in all lanes of the warp.
+// True if `value` is true in all lanes of the warp.
 __device__ inline bool AllLanes(bool value) {
 #if defined(BLOCKD_GPU_HIP)
   return __all(value) != 0;
@@ -52,7 +52,7 @@ __device__ inline T SumOfLanes(T value) {
   return value;
 }
 
-// Of what the lanes have, sums[c] of all lanes in those with lane % 8 = c.
+// The sum of all lanes' sums[c], returned in the lanes with lane % 8 = c.
 template <typename T>
 __device__ inline T SumsOfLanes(const T (&sums)[8]) {
   T four[4], two[2];

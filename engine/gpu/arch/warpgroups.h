@@ -9,15 +9,16 @@
 
 namespace blockd::gpu {
 
-// Whether four warps, a warpgroup, multiply tf32 operands: sm_90a. The host asks if any device may.
+// True if warpgroups, of four warps, multiply tf32 operands: on sm_90a. The host asks
+// kMayHaveWarpgroups, whether any device may.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr bool kHasWarpgroups = true;
 #else
 inline constexpr bool kHasWarpgroups = false;
 #endif
 
-// What a warpgroup's instruction is told of the matrix B in shared memory, of tf32: entry (k, j) is
-// scalar (k / 4 * kColumns + j) * 4 + k % 4.
+// The description of the matrix B of tf32 in shared memory for a warpgroup's instruction. Entry
+// (k, j) is scalar (k / 4 * kColumns + j) * 4 + k % 4.
 template <int kColumns>
 __device__ inline uint64_t DescribeMatrix(const uint32_t* b) {
 #if defined(BLOCKD_GPU_HIP)

@@ -23,7 +23,7 @@ struct TileWork {
   T* out;
 };
 
-// What a thread block does for one step.
+// The work of a thread block for one step.
 template <typename T>
 class StepWork {
  public:

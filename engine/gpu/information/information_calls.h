@@ -1,4 +1,4 @@
-// What a backend does for matrices in information form.
+// The backend's calls for matrices in information form.
 #ifndef BLOCKD_ENGINE_GPU_INFORMATION_INFORMATION_CALLS_H_
 #define BLOCKD_ENGINE_GPU_INFORMATION_INFORMATION_CALLS_H_
 

@@ -1,5 +1,5 @@
-// What kernels are told of a selected inverse: one level of one system's chain, and some of its
-// segments.
+// The arguments of kernels that form a selected inverse: one level of one system's chain, and some
+// of its segments.
 #ifndef BLOCKD_ENGINE_GPU_INVERSE_INVERSE_ARGS_H_
 #define BLOCKD_ENGINE_GPU_INVERSE_INVERSE_ARGS_H_
 
@@ -55,7 +55,7 @@ struct InverseArgs {
   int32_t ahead = 1;        // steps whose V, G and H have a place
 };
 
-// What a segment has in scratch, in blocks: two Z(j,j) that are not wanted themselves, Z(j,r), two
+// Blocks that a segment has in scratch: two Z(j,j) that are not wanted themselves, Z(j,r), two
 // Z(j,l) with their transposes, and V, G and H of some steps.
 BLOCKD_HOST_DEVICE constexpr int64_t SegmentSquares(int64_t ahead) { return 7 + 3 * ahead; }
 

@@ -11,12 +11,12 @@
 namespace blockd::gpu::inverse {
 namespace {
 
-// Of shared memory, that a thread block takes which walks through a segment.
+// Bytes of shared memory that a thread block takes to walk through a segment.
 int64_t WalkBytes(const Shape& shape) {
   const bool is_float = shape.scalar == Scalar::kFloat32;
   return WalkSharedBytes(is_float, WalkTile(shape.block_size)) + kWalkDeclaredBytes;
 }
-// Whether all that a step reads has room there.
+// True if a thread block's shared memory has room for all that a step reads.
 bool FitsSegments(const Shape& shape, const DeviceLimits& limits) {
   return shape.block_size <= kLargestWalked && WalkBytes(shape) <= limits.block_shared_bytes;
 }
@@ -31,7 +31,7 @@ int64_t ThreadBlocksGoingOn(const EliminationPlan& plan, const DeviceLimits& lim
   for (const Segment& segment : plan.levels()[0].segments) {
     longest = std::max(longest, segment.count);
   }
-  // What a step took on an H200, about.
+  // Seconds of a step: about what one took on an H200, scaled to the device.
   const double step =
       (6e-7 + 1.6e-7 * static_cast<double>(shape.block_size)) * limits.architecture.step_seconds;
   if (static_cast<double>(longest) * step <= kLongWalkSeconds) return 0;

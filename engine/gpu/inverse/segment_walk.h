@@ -58,8 +58,8 @@ class SegmentWalk {
   }
 
  private:
-  // Of two products that are alike, those that a warp forms, and their column tiles; of the only
-  // one half.
+  // The products, of two that are alike, that a warp forms, and their column tiles: only half of
+  // them if there is one product alone.
   template <bool kFill>
   static constexpr int kProducts = kFill&& kWarps == 1 ? 2 : 1;
   template <bool kFill>
@@ -67,10 +67,10 @@ class SegmentWalk {
   template <bool kFill>
   using Strips = Sum[kProducts<kFill>][kStrip<kFill>];
 
-  // What a warp forms of the lower triangle of Z(j,j): column tiles of one row of tiles, as many as
-  // others form, or one fewer. Nothing if row is kTile.
+  // A warp's part of the lower triangle of Z(j,j): column tiles of one row of tiles, as many as
+  // other warps have, or one fewer. None if row is kTile.
   struct Strip {
-    // Of all warps, and of one at most.
+    // Tiles of all warps, and of one warp at most.
     static constexpr int kTiles = kRows / kColumns * kRowTiles * (kRowTiles + 1) / 2;
     static constexpr int kMost = (kTiles + kWarps - 1) / kWarps;
     int row = kTile, column = 0, tiles = 0;
@@ -114,7 +114,7 @@ class SegmentWalk {
     for (int k = first; k > first - kSets; --k) Fetch<kFill>(k);
     CopyWaitBut<kSets - 1>();
     Sync();
-    // What is before AwaitAbove waits for no other segment.
+    // The work up to AwaitAbove waits for no other segment.
     Square square = {};
     FormSquare(first, square);
     if (has_target) {
@@ -334,7 +334,7 @@ class SegmentWalk {
     });
   }
 
-  // Whether the i-th product of the warp is the one of W, or of the left separator.
+  // True if the warp's i-th product is the one with W, or the left separator's.
   template <bool kFill>
   __device__ bool IsSecond(int i) const {
     return kFill && (kProducts<kFill> == 2 ? i == 1 : half_ == 1);

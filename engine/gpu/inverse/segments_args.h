@@ -1,5 +1,5 @@
-// What the launch that walks through segments of small blocks is told: several levels of a plan,
-// the base first.
+// The arguments of the launch that walks through segments of small blocks: several levels of a
+// plan, the base first.
 #ifndef BLOCKD_ENGINE_GPU_INVERSE_SEGMENTS_ARGS_H_
 #define BLOCKD_ENGINE_GPU_INVERSE_SEGMENTS_ARGS_H_
 
@@ -43,8 +43,8 @@ BLOCKD_HOST_DEVICE constexpr int WalkTile(int64_t n) {
 }
 inline constexpr int64_t kLargestWalked = 64;
 
-// What a thread block has in shared memory: Z(r,r), Z(r,l), Z(l,l), and so many times V, C and W, a
-// power of two: the shorter a step is, the more steps ahead they are fetched.
+// Sets of V, C and W that a thread block has in shared memory, beside Z(r,r), Z(r,l) and Z(l,l); a
+// power of two. The shorter a step is, the more steps ahead they are fetched.
 BLOCKD_HOST_DEVICE constexpr int WalkSets(int64_t tile) {
   return tile == 8 ? 4 : tile == 16 ? 2 : 1;
 }

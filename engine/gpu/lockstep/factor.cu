@@ -74,7 +74,7 @@ class Launcher {
   }
   int Triangle(int columns) const { return tiles_ * (tiles_ + 1) / 2 * (kTile / columns); }
 
-  // Whether a segment's separators are at its end now.
+  // True if some segment's separators are at its end now.
   bool SomeEnd() const {
     const LevelShape& level = args_.level;
     return level.separators > 0 &&
@@ -85,7 +85,8 @@ class Launcher {
 
   void Step(bool is_last) {
     const bool fills = segments_ > 2, carries = k_ > 0 && fills, ends = k_ > 0 && SomeEnd();
-    // Of all segments' first blocks; later of the one from right to left, second to be launched.
+    // Segments whose E is transposed: all for their first blocks; later only the one from right to
+    // left, which is launched second.
     const int transposed = is_last || args_.level.separators == 0 ? 0 : k_ == 0 ? segments_ : 1;
     const bool aside = !is_last && (carries || ends || transposed > 0);
     if (aside && result_.ok()) result_ = Order(context_.stream, context_.fork, context_.side);

@@ -49,7 +49,7 @@ class ItemSource {
     return true;
   }
 
-  // What is multiplied by the vectors' rows from `row` on.
+  // The span that is multiplied by the vectors' rows from `row` on.
   __device__ static Span<T> Of(const Item<T>& item, int matrix, int row, int n, int vector_rows) {
     Span<T> span;
     const int log_strips = item.log_strips, slice = WarpIndex() >> log_strips;
@@ -94,8 +94,8 @@ class ItemWorker {
   // Items before `end` are known.
   __device__ void Publish(int end) { stream_.source().Publish(end); }
 
-  // What can be done for the next item before what it waits for is there: its matrices come, and
-  // where its vectors are is known.
+  // Work for the next item that need not wait for other items: its matrices are loaded, and its
+  // vectors' places found.
   __device__ void Fill() { stream_.Fill(); }
   __device__ void Prepare(const Item<T>& item) {
     start_ = vector_ = {};
@@ -115,7 +115,7 @@ class ItemWorker {
   // ready; unless it is, others may be waiting for this one, and nothing is done before it ends.
   template <typename Beside>
   __device__ void Work(const Item<T>& item, const Beside& beside, const bool& ready) {
-    // What has been prepared goes first, and mostly is all.
+    // The prepared units go first, and mostly are all.
     const bool adds = all_prepared_ && vector_.to != nullptr && item.vector_added != 0;
     if (vector_.to != nullptr) Copy(vector_, 0);
     if (adds) Copy({Aside(0), vector_.from, vector_.stored}, item.vector_added);
@@ -190,7 +190,7 @@ class ItemWorker {
     rows = rows > vector_rows_ ? vector_rows_ : (rows + 31) / 32 * 32;
     return {vectors_, lead_, item.vector[m] + row, m == 0 ? item.vector_added : 0, rows, n_ - row};
   }
-  // What all sums are subtracted from, in two parts.
+  // The rows that all sums are subtracted from, which have two parts.
   __device__ Rows StartRows(const Item<T>& item, int part) const {
     const int rows = item.strips() * kStrip;
     return {StartPart(part), rows, item.start + part * item.start_added, 0, rows, n_ - item.row0};

@@ -29,7 +29,7 @@ struct FactorContext {
 };
 template <typename T>
 LaunchResult Eliminate(const EliminateArgs& args, const FactorContext& context);
-// What comes on `after` waits for what is on `before` now.
+// Makes all later work on `after` wait for the work that is on `before` now.
 inline LaunchResult Order(Stream before, Event event, Stream after) {
   const Error recorded = BLOCKD_GPU(EventRecord)(event, before);
   return {recorded != kSuccess ? recorded : BLOCKD_GPU(StreamWaitEvent)(after, event, 0),

@@ -14,7 +14,7 @@ namespace blockd::gpu::lockstep {
 // Rows of a tile, 64 or 128, for blocks of n.
 int TileOf(const Shape& shape, const DeviceLimits& limits);
 
-// What all segments of a system have in scratch.
+// Bytes of scratch for all segments of a system.
 int64_t ScratchBytes(const EliminationPlan& plan);
 
 // Launches of a factorization, about.

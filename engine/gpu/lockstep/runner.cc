@@ -89,7 +89,7 @@ class LockstepRunner final : public Runner {
     const LaunchResult result = Start(plan.shape().scalar, args, context);
     // The stream that failed does not wait for what is beside it.
     if (!result.ok()) (void)BLOCKD_GPU(StreamSynchronize)(device_.side_stream());
-    // Of a factorization that was stopped nothing is known.
+    // A factorization that was stopped has no known outcome.
     const bool stopped = context.stop && context.stop->load(std::memory_order_relaxed);
     const bool last = level + 1 == static_cast<int64_t>(plan.levels().size());
     return device_.Launched(!result.ok() || !last || stopped ? result : Finish(args));

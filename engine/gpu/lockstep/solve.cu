@@ -66,7 +66,7 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kThreads, 2)
       beside();
     }
     SyncToSignal();
-    // Of kItems places those of item i and of the ones after it are in use.
+    // The places of item i and of the items after it are in use, of kItems in all.
     const bool makes = i % kMadeTogether == 1;
     if (counter) {
       counted = !ready || makes;

@@ -37,7 +37,7 @@ struct Item {
   const unsigned* wait = nullptr;
   int waits = 0;
   unsigned target = 0;
-  // What counts it when it is done, and as how many.
+  // The counter that the item raises when it is done, and by how much.
   unsigned* count = nullptr;
   unsigned weight = 1;
 
@@ -134,7 +134,7 @@ class ItemTable {
     const uint32_t steps_before = (number - zone.first) / of_step;
     uint32_t index = number - zone.first - steps_before * of_step;
     position.step = position.forward ? zone.step + steps_before : zone.step - steps_before;
-    // Of one unit.
+    // Items of one unit; and of each of its segments, at the ends and between.
     uint32_t items = groups * (zone.ends + zone.middles), of_end = groups, of_middle = groups;
     if (index >= items * units_) {
       index -= items * units_;
@@ -239,8 +239,8 @@ class ItemTable {
     return item;
   }
 
-  // What the item waits for and what counts it: one counter for a segment's last phase, where the
-  // segments that wait for it look, and one for all others.
+  // Sets the counters that the item waits for and the one that it raises. A segment has one counter
+  // for its last phase, where the segments that wait for it look, and one for all other phases.
   __device__ void Count(Item<T>& item, const Part<T>& part, const Position& position,
                         int64_t groups) const {
     unsigned* const counter = Counter(position.unit, position.pass, position.segment);
@@ -355,7 +355,7 @@ class ItemTable {
     item.vector[0] = part.scratch;
     item.out = part.x.At(part.range.block(k));
   }
-  // What is indexed by the item's own rows starts at the first of them.
+  // Moves the pointers that are indexed by the item's own rows to the first of these rows.
   __device__ static void Shift(Item<T>& item) {
     item.out += item.row0;
     if (item.start != nullptr) item.start += item.row0;

@@ -24,7 +24,7 @@ constexpr int64_t SharedBytes() {
   return sizeof(T) * (kStep == Step::kColumn && kSquare > kProduct ? kSquare : kProduct);
 }
 
-// What a thread block takes at most.
+// Bytes of shared memory that a thread block takes at most.
 template <typename T, int kTile>
 constexpr int64_t MostShared() {
   constexpr int64_t kColumn = SharedBytes<T, kTile, Step::kColumn, false>();
@@ -103,7 +103,8 @@ class StepWork {
     __syncthreads();
     Tile tile;
     const TileTask<T, kTile, Tile> work(task, n_, shared_);
-    // What a sum begins with was there before the kernel before began, but for a first column's.
+    // The block that a sum starts from was there before the previous kernel began, except for a
+    // first column's.
     if (kStep == Step::kColumn && j == 0) AwaitPrevious();
     if (task.any) work.Start(tile);
     AwaitPrevious();
@@ -119,7 +120,7 @@ class StepWork {
   }
 
  private:
-  // What this thread block does; false: nothing.
+  // Finds this thread block's task; false: it has none.
   __device__ bool Find(int j, bool flag, Task<T>& task) const {
     if constexpr (kStep == Step::kColumn) return FindColumn(j, flag, task);
     if constexpr (kStep == Step::kScale) return FindScale(j, task);
@@ -192,8 +193,8 @@ class StepWork {
     return true;
   }
 
-  // Of the block before: tiles of S, then of the left separator's update; at a segment's end (or
-  // alone, if `ends`) then of its target's.
+  // Tiles that follow from the block before: of S, then of the left separator's update; at a
+  // segment's end then of its target's update, or of that alone if `ends`.
   __device__ bool FindCarry(bool ends, Task<T>& task) const {
     const int square = tiles_ * Columns(),
               triangle = tiles_ * (tiles_ + 1) / 2 * (kTile / kColumns);
@@ -286,9 +287,9 @@ class StepWork {
     return i < tiles_ && task.column0 < n_;
   }
 
-  // What the segment says of itself.
+  // The segment's word, which says how it went.
   __device__ int64_t* Word() const { return system_.info + args_.segments_before + segment_; }
-  // What is kept of inv(L).
+  // The place of inv(L) in the factor.
   __device__ T* Kept() const {
     return Factor() + args_.inverse_offset + (range_.slot + k_) * args_.inverse_stride;
   }
@@ -307,7 +308,8 @@ class StepWork {
     work.StoreFactor(j, inverse_, j + 1 < tiles_ ? transposed_ : nullptr, Kept());
   }
 
-  // Of the tile (j,j) of inv(L), for the growth. By the threads of whole warps.
+  // Sums up the squares of a column of the tile (j,j) of inv(L), for the growth. Called by the
+  // threads of whole warps.
   __device__ void SumColumn(int j, int column, const TileTask<T, kTile, Tile>& work) const {
     const bool inside = j * kTile + column < n_;
     const T sum = work.SumOfColumn(inside ? column : 0);

@@ -1,5 +1,5 @@
-// What kernels are told of a factorization: the systems of a batch, in a table in device memory,
-// and one level of their plan.
+// The arguments of kernels that factor: the systems of a batch, in a table in device memory, and
+// one level of their plan.
 #ifndef BLOCKD_ENGINE_GPU_PLAN_FACTOR_ARGS_H_
 #define BLOCKD_ENGINE_GPU_PLAN_FACTOR_ARGS_H_
 

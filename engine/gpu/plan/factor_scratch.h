@@ -11,7 +11,7 @@
 
 namespace blockd::gpu {
 
-// What a method needs for the systems of a plan.
+// A method's needs for the systems of a plan.
 struct FactorNeeds {
   int64_t systems_a_launch = 0;  // in the table of systems
   int64_t systems_at_once = 0;   // that have scratch; others use it after them

@@ -1,5 +1,5 @@
-// What kernels know of a plan's level: plain data. Segments are computed, not looked up: those of a
-// level have a length at each end and two lengths, one apart, between.
+// A plan's level as kernels know it: plain data. Segments are computed, not looked up: a level's
+// segments have one length at each end and two lengths, one apart, between.
 #ifndef BLOCKD_ENGINE_GPU_PLAN_LEVEL_H_
 #define BLOCKD_ENGINE_GPU_PLAN_LEVEL_H_
 

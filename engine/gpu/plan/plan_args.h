@@ -1,4 +1,4 @@
-// What launches are told of a plan's levels and of a system.
+// Functions that turn a plan's levels and a system into arguments of launches.
 #ifndef BLOCKD_ENGINE_GPU_PLAN_PLAN_ARGS_H_
 #define BLOCKD_ENGINE_GPU_PLAN_PLAN_ARGS_H_
 
@@ -37,7 +37,7 @@ inline int64_t SegmentsBefore(const EliminationPlan& plan, int64_t level_index) 
   return SeparatorsBefore(plan, level_index) + level_index;
 }
 
-// Of one level, without systems.
+// The arguments for one level, without systems.
 inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_index) {
   const Level& level = plan.levels()[level_index];
   const int64_t n = plan.shape().block_size, square = n * n;
@@ -57,7 +57,7 @@ inline EliminateArgs ArgsOfLevel(const EliminationPlan& plan, int64_t level_inde
   return args;
 }
 
-// Of a solve, without systems.
+// The arguments for a solve, without systems.
 inline SolveArgs SolveArgsOf(const EliminationPlan& plan, SolvePart part = SolvePart::kWhole) {
   SolveArgs args;
   args.num_levels = static_cast<int32_t>(plan.levels().size());

@@ -1,4 +1,4 @@
-// What kernels are told of a solve: its right-hand sides, in a table in device memory, and all
+// The arguments of kernels that solve: right-hand sides, in a table in device memory, and all
 // levels of the plan.
 #ifndef BLOCKD_ENGINE_GPU_PLAN_SOLVE_ARGS_H_
 #define BLOCKD_ENGINE_GPU_PLAN_SOLVE_ARGS_H_
@@ -50,14 +50,14 @@ struct SolveArgs {
   // Zero before the launch: how much work has been handed out, and what has been done.
   unsigned long long* tickets = nullptr;
   unsigned* counters = nullptr;
-  // What the launch before counted in, which this one puts back to zero for the next.
+  // The counters of the launch before, which this launch sets back to zero for the next one.
   unsigned* stale = nullptr;
   unsigned stale_words = 0;
   // Unless null, the solve consists of these, and counters are the vectors they leave.
   const SolveTask* tasks = nullptr;
   int64_t num_tasks = 0, num_vectors = 0;
 
-  // Of a whole solve.
+  // Passes of a whole solve.
   BLOCKD_HOST_DEVICE int32_t num_passes() const { return 2 * num_levels; }
   BLOCKD_HOST_DEVICE bool has_pass(int32_t pass) const {
     return first_pass <= pass && pass < end_pass;

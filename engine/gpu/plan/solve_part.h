@@ -1,4 +1,4 @@
-// What the kernels of a solve share: a segment's part of one system, and how passes wait for one
+// Common to the kernels of a solve: a segment's part of one system, and how passes wait for one
 // another.
 //
 // All passes of a solve are one launch. Work is handed out by a ticket, in an order in which
@@ -68,7 +68,7 @@ struct Part {
 
   __device__ bool IsLast(int64_t k) const { return k + 1 == range.count; }
   __device__ bool HasNext(int64_t k) const { return !IsLast(k) || range.target() >= 0; }
-  // Whether C y is subtracted from a right-hand side, Next(k), and not from zero.
+  // True if C y is subtracted from a right-hand side, Next(k), and not from zero.
   __device__ bool AddsToNext(int64_t k) const {
     return HasNext(k) && !(IsLast(k) && range.reversed);
   }
@@ -92,7 +92,7 @@ __device__ inline double Fresh(const T* at, int64_t added) {
 struct PassCounter {
   unsigned* counts;  // of one system and panel
   __device__ unsigned* Of(int32_t pass) const { return counts + pass; }
-  // What is to be waited for before a pass starts: null, nothing.
+  // The counter that a pass waits for before it starts; null: none.
   __device__ const unsigned* Before(const SolveArgs& args, int32_t pass) const {
     return pass > args.first_pass ? counts + pass - 1 : nullptr;
   }

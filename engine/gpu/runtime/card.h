@@ -29,10 +29,10 @@ class ReportedEnds {
   absl::Status Init();
   // After the last kernel, which is on this stream.
   absl::Status Record(Stream stream);
-  // What was recorded last has been reported.
+  // Notes that the end that was recorded last has been reported.
   void Report();
-  // What comes on the stream from now on waits for what has been reported, of which the caller
-  // knows the number that it has seen, and never for a factorization that goes on.
+  // Makes all later work on the stream wait for the reported ends, but never for a factorization
+  // that goes on. *seen: the number of reports that the stream has waited for so far.
   absl::Status Await(Stream stream, int64_t* seen);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace blockd::gpu {
 
-// What is still to be copied of some pieces.
+// The part of some pieces that is still to be copied.
 class CardWrites::HostPieces {
  public:
   explicit HostPieces(std::span<const Backend::HostPiece> pieces) : pieces_(pieces) { SkipEmpty(); }

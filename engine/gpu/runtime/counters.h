@@ -17,7 +17,7 @@ namespace blockd::gpu {
 // From one thread at a time.
 class Counters {
  public:
-  // Of one launch.
+  // Most bytes of counters that one launch may use.
   static constexpr int64_t kMostBytes = workspace::kCountersBytes - workspace::kTicketBytes;
 
   explicit Counters(Device& device) : device_(device) {}

@@ -36,10 +36,10 @@ class Device {
   // Device memory for what calls need, as workspace.h lays it out, used in the order of stream();
   // zero at first.
   std::byte* workspace() const { return card_.workspace(track_); }
-  // Of it, what is for one call at a time.
+  // The part of the workspace that is for one call at a time.
   std::byte* call_memory() const { return workspace() + workspace::kCall; }
 
-  // Whether it is memory of the pool.
+  // True if `data` is memory of the pool.
   bool InPool(const void* data) const {
     const auto* const base = static_cast<const std::byte*>(card_.pool_base());
     const auto* const at = static_cast<const std::byte*>(data);
@@ -58,8 +58,8 @@ class Device {
   }
 
   Stream stream() const { return stream_; }
-  // Of the factor track, for kernels that run beside those of stream(), after them where both are
-  // ready, and events to join them.
+  // The factor track's stream for kernels that run beside those of stream(), after them where both
+  // are ready; and events to join the two.
   Stream side_stream() const { return side_stream_; }
   Event fork() const { return fork_; }
   Event join() const { return join_; }
@@ -71,7 +71,8 @@ class Device {
   absl::Status Upload(void* device, const void* host, int64_t bytes);
   // Waits for stream().
   absl::Status Download(void* host, const void* device, int64_t bytes);
-  // What `write` puts there goes to the device in the order of stream(); at most kStagingBytes.
+  // Copies the bytes that `write` writes to the device, in the order of stream(); at most
+  // kStagingBytes.
   absl::Status UploadInOrder(void* device, int64_t bytes, absl::FunctionRef<void(void* to)> write);
   // Pinned memory that kernels reach, kStagingPieces pieces of kStagingBytes in turn; waits until
   // what the stream last did with the piece is over. Mark it after the launch that uses it.
@@ -90,12 +91,11 @@ class Device {
   // has ended. That is sooner, by the end of a kernel and what the driver does then; what the other
   // track does later waits for that end, on the device.
   absl::Status AwaitResults(absl::FunctionRef<bool()> there);
-  // What the host is told of batches.
+  // The marks that tell the host of batches.
   Marks& marks() { return marks_; }
   absl::StatusOr<int64_t> Mark() { return marks_.Close(stream_, launched_); }
-  // What a launch on one of these streams returned. A kernel that fails is known to have
-  // failed later: every failure names the kernels that were launched since stream() was last
-  // waited for.
+  // Takes the result of a launch on one of these streams. A kernel's own failure shows only later,
+  // so every failure names the kernels that were launched since stream() was last waited for.
   absl::Status Launched(const LaunchResult& result);
   // A failure, with those names.
   absl::Status Describe(absl::Status status) const;

@@ -35,7 +35,7 @@ class Gatherer {
     return status;
   }
 
-  // What has been gathered is on its way.
+  // Starts to copy all that has been gathered, and gives up the pinned memory.
   absl::Status End() {
     absl::Status status = Copy();
     if (pinned_ == nullptr) return status;

@@ -5,8 +5,8 @@
 namespace blockd::gpu {
 namespace {
 
-// What a launch in a graph is taken to need, and a graph; and the largest multiple of it that is
-// believed: others may have taken memory meanwhile.
+// Bytes that each launch in a graph, and the graph itself, are taken to need; and the multiple of
+// this estimate up to which measured bytes are believed: others may have taken memory meanwhile.
 constexpr int64_t kLaunchBytes = int64_t{8} << 10, kGraphBytes = int64_t{256} << 10;
 constexpr int64_t kMostTimes = 8;
 
@@ -16,7 +16,7 @@ int64_t FreeBytes() {
   return BLOCKD_GPU(MemGetInfo)(&free, &total) == kSuccess ? static_cast<int64_t>(free) : 0;
 }
 
-// What `launch` puts on the stream, as a graph. The stream is as before, whatever happens.
+// Records what `launch` puts on the stream as a graph. The stream is as before, whatever happens.
 absl::Status Record(Stream stream, absl::FunctionRef<LaunchResult()> launch, Graph* graph) {
   // Other threads go on with what they do: uploads.
   absl::Status status =

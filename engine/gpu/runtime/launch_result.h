@@ -1,4 +1,4 @@
-// What starting a kernel came to.
+// The result of starting a kernel.
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_LAUNCH_RESULT_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_LAUNCH_RESULT_H_
 

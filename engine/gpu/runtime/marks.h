@@ -1,4 +1,4 @@
-// What a track's batches tell the host: that they are over, and when their columns were moved.
+// Marks, which tell the host that a track's batches are over, and when their columns were moved.
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_MARKS_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_MARKS_H_
 
@@ -25,8 +25,9 @@ class Marks {
   Marks(const Marks&) = delete;
 
   absl::Status Init();
-  // Of the next mark: where kernels that pack and unpack say when they did. The last one that
-  // unpacks also says that all is over, by `number()`; whoever launches it says so.
+  // The next mark's memory, where kernels that pack and unpack report their times. The last kernel
+  // that unpacks also reports number(), which says that all is over. The code that launches these
+  // kernels calls PackLaunched and UnpackLaunched.
   MoveTimes* pack() const { return &slots_[Turn()].told->pack; }
   MoveTimes* unpack() const { return &slots_[Turn()].told->unpack; }
   uint64_t number() const { return number_; }

@@ -1,4 +1,4 @@
-// What a kernel that moves columns says of itself, in memory that the host reads meanwhile.
+// The report of a kernel that moves columns, in memory that the host reads meanwhile.
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_MOVE_TIMES_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_MOVE_TIMES_H_
 

@@ -28,9 +28,10 @@ class PinnedRing {
   absl::Status Init();
   // The next piece; waits until what a stream last did with it is over.
   absl::StatusOr<void*> Next();
-  // What is on the stream now is what uses the piece.
+  // The piece is in use until all that is on the stream now has ended.
   absl::Status Mark(Stream stream);
-  // After what the last piece that was marked is used by, and all before on that stream.
+  // The event behind all that uses the piece that was marked last, and behind all before that on
+  // its stream.
   Event last() const { return pieces_[turn_ % pieces_.size()].done; }
 
  private:

@@ -1,5 +1,5 @@
-// What was made for a key of bytes, kept for the keys that were last used: recorded graphs, lists
-// of tasks.
+// Values that were made for keys of bytes, kept for the keys that were used last: recorded graphs,
+// lists of tasks.
 #ifndef BLOCKD_ENGINE_GPU_RUNTIME_RECENTLY_USED_H_
 #define BLOCKD_ENGINE_GPU_RUNTIME_RECENTLY_USED_H_
 

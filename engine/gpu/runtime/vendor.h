@@ -101,7 +101,8 @@ Error Load(Kernel kernel) {
   return BLOCKD_GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void*>(kernel));
 }
 
-// Whether LaunchKernel may start a kernel early: whether it was compiled for devices that can.
+// Sets *early to true if LaunchKernel may start the kernel early: if it was compiled for devices
+// that can do so.
 template <typename Kernel>
 Error QueryEarly(Kernel kernel, bool* early) {
 #if defined(BLOCKD_GPU_HIP)
@@ -129,8 +130,9 @@ inline Error QueryShared(int device, int* multiprocessor, int* block) {
   return error == kSuccess ? BLOCKD_GPU(DeviceGetAttribute)(block, kOfOne, device) : error;
 }
 
-// Whether the build has code for a device: the list of those that it was compiled for, separated by
-// blanks, or what later ones take the code of.
+// True if the build has code for a device: if the list of devices that it was compiled for,
+// separated by blanks, names it; without a list, from sm_80 on, because later devices take the code
+// of earlier ones.
 inline bool IsCompiledFor(const DeviceProperties& properties) {
 #if defined(BLOCKD_HIP_ARCHITECTURES)
   const std::string name = InstructionSetOf(properties);

@@ -21,7 +21,7 @@ inline constexpr int64_t kMoveCounter =
 inline constexpr int64_t kNumFlags = int64_t{2} << 20;
 inline constexpr int64_t kFlags = kTicket + kTicketBytes;
 
-// Of these two, launches take turns: each clears what the one before used.
+// Launches take turns with two of these: each clears the one that the launch before used.
 inline constexpr int64_t kCounters = kFlags + kNumFlags * int64_t{sizeof(uint32_t)};
 inline constexpr int64_t kCountersBytes = int64_t{32} << 20;
 

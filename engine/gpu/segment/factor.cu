@@ -13,7 +13,7 @@
 namespace blockd::gpu::segment {
 namespace {
 
-// Whether there are devices where warpgroups make the products.
+// True if there are devices where warpgroups make the products.
 template <typename T, int kTile>
 inline constexpr bool kMayHaveGroups = kMayHaveWarpgroups&& std::is_same_v<T, float>&& kTile == 64;
 
@@ -44,8 +44,8 @@ __global__ void BLOCKD_LAUNCH_BOUNDS(kWarpsOf<kTile>* kWarp, FactorResident(kTil
     EliminateSegmentsKernel(const BLOCKD_KERNEL_ARGUMENT EliminateSegmentsArgs given) {
   const EliminateSegmentsArgs& args = InPlace(given);
   constexpr int kWarps = kWarpsOf<kTile>;
-  // Of thread blocks of two warps, which have half of the schedulers, those that invert are to be
-  // on all.
+  // A thread block of two warps has half of the schedulers. Its warps are numbered so that those
+  // that invert, of all thread blocks, are spread over all schedulers.
   constexpr bool kTurned = kWarps == 2;
   BLOCKD_DYNAMIC_SHARED(double, shared, 16);
   __shared__ Outcome outcome;

@@ -1,4 +1,4 @@
-// What a launch that eliminates segments is told of a plan's levels.
+// The arguments of a launch that eliminates segments, from a plan's levels.
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_LEVEL_ARGS_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_LEVEL_ARGS_H_
 
@@ -10,8 +10,7 @@
 
 namespace blockd::gpu {
 
-// Of several levels, without systems: those from first_level on, at most
-// most_levels.
+// The arguments for the levels from first_level on, at most most_levels, without systems.
 inline EliminateSegmentsArgs ArgsOfLevels(const EliminationPlan& plan, int64_t first_level,
                                           int64_t most_levels) {
   const int64_t levels = static_cast<int64_t>(plan.levels().size()) - first_level;

@@ -314,7 +314,7 @@ class MatrixSegment : SmallSegment<T, kTile, kFull> {
   static constexpr int kMine = 32 * kPieceTiles / kProductColumns;
   using Entries = T[kMine];
 
-  // What is there, as far as there is something, - rows rows' in one piece.
+  // start = the block `there`, zero where it is null, minus rows rows', in one piece.
   __device__ void FormPiece(Entries& start, const T* rows, const Piece& piece,
                             const DiagonalSource<T>& there) const {
     const T* const first = there.first;

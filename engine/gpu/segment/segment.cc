@@ -10,7 +10,7 @@ namespace {
 
 bool IsFloat(const Shape& shape) { return shape.scalar == Scalar::kFloat32; }
 
-// Whether warpgroups form the products: what takes time is a tile, whole or not.
+// True if warpgroups form the products. A tile then takes the same time however full it is.
 bool IsByWarpgroups(const Shape& shape) {
   return IsFloat(shape) && shape.block_size > 32 && shape.block_size <= 64;
 }
@@ -25,7 +25,7 @@ int64_t Resident(const Shape& shape, const DeviceLimits& limits) {
 // The costs of a chain's first level decide: a walk that takes longer than this leaves solves,
 // which wait for thread blocks to end, too little room.
 constexpr double kLongWalkSeconds = 1e-3;
-// Of the places for thread blocks, one in so many is then left to them.
+// The share of the places for thread blocks that is then left to solves: one in so many.
 constexpr double kRoom = 32;
 
 }  // namespace
@@ -45,14 +45,14 @@ void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& c
   const double slower = limits.architecture.step_seconds;
   costs.lanes =
       static_cast<double>(limits.multiprocessors) * static_cast<double>(Resident(shape, limits));
-  // Those of float that fill a multiprocessor take longer.
+  // Tiles of float that fill a multiprocessor take longer.
   const double pace = (0.8 + 0.155 * std::max(0.0, n / 64 - 1)) * slower;
   costs.step_seconds = 5e-7 * pace;
   costs.step_seconds_per_row = 2.8e-7 * pace;
   costs.fill_seconds_per_row = 3e-8 * pace;
   costs.level_seconds = (1e-6 + 1.5e-9 * n * n) * pace;
   if (shape.block_size <= 4) {
-    // Of few segments; 16 on a multiprocessor with n = 4 take two to three times as long.
+    // The costs of few segments; 16 on a multiprocessor with n = 4 take two to three times as long.
     costs.step_seconds = 7.5e-7 * slower;
     costs.step_seconds_per_row = 0;
     costs.fill_seconds_per_row = 0;

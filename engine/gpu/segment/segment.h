@@ -14,9 +14,9 @@ namespace blockd::gpu::segment {
 bool FitsFactor(const Shape& shape, const DeviceLimits& limits);
 bool FitsSolve(const Shape& shape);
 
-// Whether a thread block that walks through so many blocks takes longer than solves beside it
+// True if a thread block that walks through so many blocks takes longer than solves beside it
 // should wait. A level of such segments is planned to leave some places for thread blocks free, and
-// is launched by itself, or those of the next levels would wait there.
+// is launched by itself, because thread blocks of the next levels would wait in these places.
 bool WalksLong(const Shape& shape, int64_t blocks, const DeviceLimits& limits);
 void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs);
 void SetSolveCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs);

@@ -1,4 +1,4 @@
-// What a launch that eliminates segments is told: several levels of a plan at a time.
+// The arguments of a launch that eliminates segments: several levels of a plan at a time.
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_ARGS_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_SEGMENT_ARGS_H_
 

@@ -12,7 +12,7 @@ namespace blockd::gpu::segment {
 constexpr int TileOf(int64_t n) {
   return n <= 4 ? 4 : n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128;
 }
-// Of a tile of 4 rows: steps whose blocks are under way or there.
+// Steps whose blocks are there or under way, with a tile of 4 rows.
 inline constexpr int kTinyDepth = 8;
 
 // Shared memory of a thread block that factors: D, C and W, or what warpgroups make of them. Of 4

@@ -144,7 +144,7 @@ class SmallSegment {
     const T square = FromUpperWord<T>(*LargestWord<kBy>(largest, thread));
     NoteLargest(&outcome_->growth, static_cast<float>(SumOfLanes<kBy / kTile>(square)));
   }
-  // Whether the k-th interior has no inverse.
+  // True if the k-th interior has no inverse, which it notes in the outcome.
   __device__ bool HasFailed(int k) const {
     if (outcome_->failed < 0) return false;
     if (threadIdx.x == 0) outcome_->value = 1 + int64_t{k} * n() + outcome_->failed;
@@ -176,8 +176,9 @@ class SmallSegment {
   __device__ CouplingSource<T> LeftCoupling() const {
     return Chain().Coupling(range_.first - 1, true);
   }
-  // What the k-th interior is subtracted from. A reversed segment's target adds its own block; the
-  // next level does that for the update.
+  // The block that the k-th interior's update is subtracted from. None for a reversed segment's
+  // last interior: its target's own block comes from the other segment, and the next level adds
+  // both.
   __device__ DiagonalSource<T> NextDiagonal(int k, bool last) const {
     if (last && range_.reversed) return {};
     return Diagonal(k + 1);
@@ -193,7 +194,7 @@ class SmallSegment {
     return walk.At<T>(k);
   }
 
-  // What the left separator gets in the next chain.
+  // The place of the left separator's `part` in the next chain.
   __device__ T* Left(int part) const {
     return reinterpret_cast<T*>(assignment_.left) + part * n() * n();
   }

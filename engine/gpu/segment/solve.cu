@@ -14,7 +14,7 @@
 namespace blockd::gpu::segment {
 namespace {
 
-// What a warp has of the products of a walk.
+// A warp's share of the products of a walk.
 template <typename T, bool kForward>
 class Share {
  public:
@@ -28,7 +28,7 @@ class Share {
 
   __device__ bool second() const { return second_; }  // of the two halves of the warps
   __device__ int strip() const { return strip_; }
-  // Whether the second half has a part in a product by inv(L), and in one by C and W.
+  // True if the second half has a part in a product by inv(L), and in one by C and W.
   __device__ bool halves_inverse() const { return p_.n > kStrip; }
   __device__ bool halves_square() const { return p_.n > kStrip || p_.range.has_fill(); }
 

@@ -16,10 +16,10 @@ class TinySegment : SmallSegment<T, 4, kFull> {
   using Base::assignment_, Base::range_, Base::outcome_;
   using Base::HasNext, Base::n;
   static constexpr int kSquare = kTile * kTile, kDepth = segment::kTinyDepth;
-  // Of a step: E by rows, D by columns, what is added to D.
+  // Scalars of a step: E by rows, D by columns, and what is added to D.
   static constexpr int kStepScalars = 3 * kSquare;
   static constexpr int kDoubles = static_cast<int>(sizeof(double) / sizeof(T));
-  // What a lane has a row of.
+  // The matrix of which a lane has a row (kInverse: a column); kLeft: W once more.
   enum Role { kC, kW, kInverse, kLeft };
 
  public:
@@ -34,7 +34,7 @@ class TinySegment : SmallSegment<T, 4, kFull> {
         s_(d_ + kSquare),
         rows_(s_ + kSquare),
         steps_(shared + 4 * kSquare * kDoubles) {
-    // What this lane copies of a step: an entry of E, or of D.
+    // This lane copies one entry of each step's E or D.
     const int i = Lane() % kSquare, r = i % kTile, c = i / kTile;
     copies_d_ = Lane() >= kSquare;
     has_second_ = copies_d_ && assignment_.second != 0;
@@ -49,7 +49,7 @@ class TinySegment : SmallSegment<T, 4, kFull> {
     if (walk_.at != nullptr) {
       walk_.at += from_ * static_cast<int>(sizeof(T)) + (copies_d_ ? walk_.step : 0);
     }
-    // Of an interior without a next there is nothing, of a reversed segment's last no next D.
+    // An interior without a next one has nothing to copy, a reversed segment's last one no next D.
     const int count = static_cast<int>(range_.count);
     copied_ = range_.target() < 0 || (copies_d_ && range_.reversed) ? count - 1 : count;
     if (Lane() >= 2 * kSquare || r >= n() || c >= n() || (copies_d_ && c > r)) copied_ = 0;
@@ -226,7 +226,7 @@ class TinySegment : SmallSegment<T, 4, kFull> {
   double* const s_;
   double* const rows_;
   T* const steps_;
-  // Of the copies: where this lane's entry is in a block and in a step, and of how many steps.
+  // This lane's copies: where its entry is in a block and in a step, and the number of steps.
   Walk walk_;
   bool copies_d_, has_second_;
   int from_, to_, copied_;

@@ -14,9 +14,9 @@ namespace {
 template <typename T, int kSets, int kRows>
 struct TinySizes {
   static constexpr int kGroups = kWarp / kRows;  // columns that a warp has side by side
-  // Of a lane.
+  // Columns of a lane.
   static constexpr int kMine = kSets * kColumns > kGroups ? kSets* kColumns / kGroups : 1;
-  // Of a chunk; chunks that have a place.
+  // Steps of a chunk; chunks that have a place in shared memory.
   static constexpr int kSteps = 32 / kRows / kSets;
   static constexpr int kChunks = kSteps * kRows * kRows > 128 ? 2 : 3;
   static constexpr int kChunkScalars = 3 * kSteps * kRows * kRows;

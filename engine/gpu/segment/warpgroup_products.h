@@ -24,8 +24,8 @@ class WarpgroupProducts {
   static constexpr int kHalfPart = kPart / 2;  // of half of its columns
   static constexpr int kTiles = kTile / 8;     // of a product, along and across
   static constexpr int kSteps = kTiles / 2;    // of a product, half of the columns deep
-  // What a lane has of a product of 64 or 32 columns: entry e of tile j is at row
-  // row() + e / 2 * 8, column 8 j + column() + e % 2.
+  // A lane's part of a product of 64 or 32 columns: entry e of tile j is at row row() + e / 2 * 8,
+  // column 8 j + column() + e % 2.
   using Sums = T[kTiles][4];
   using Half = T[kSteps][4];
   // The parts of a half, as products take it from the left.
@@ -60,8 +60,8 @@ class WarpgroupProducts {
     }
   }
 
-  // parts = those of the first 32 columns of kRows rows of X, R among them, in a product's order.
-  // What X has above its diagonal's 8 x 8 tiles is not its.
+  // parts = those of the first 32 columns of kRows rows of X, R among them, in a product's order. X
+  // is taken as zero above the 8 x 8 tiles on its diagonal, where other values stand.
   template <int kRows>
   __device__ static void SplitColumns(const T* x, uint32_t* parts, int thread) {
     constexpr int kBy = kGroup / kRows;
@@ -118,7 +118,7 @@ class WarpgroupProducts {
       parts.big[i / 4][i % 4] = part.big, parts.small[i / 4][i % 4] = part.small;
     }
   }
-  // Of several B. kFresh: sums = A B', whatever they were.
+  // The same with several B. kFresh: sums = A B', whatever they were.
   struct Nothing {
     __device__ void operator()() const {}
   };

@@ -76,7 +76,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
     if constexpr (kHasPartBarriers) SyncPart<3, kGroupWarps + kHelpers>();
   }
 
-  // What the first warpgroup does beside its inverse of the k-th D.
+  // The first warpgroup's work beside its inverse of the k-th D.
   struct Beside {
     const WarpgroupSegment& segment;
     int k;
@@ -214,7 +214,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
     if (!kHasPartBarriers && first() && target) StoreCoupling<kGroup>(count - 1, thread_);
   }
 
-  // What the D after the k-th begins with, on its way.
+  // Starts to load the block that the D after the k-th begins with.
   __device__ void FetchDiagonal(int k, int thread) const {
     const bool last = k + 1 == count();
     if (!second() || (last && range_.reversed)) return;
@@ -363,7 +363,7 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
     StoreMinus(this->Left(2), sums[1]);
   }
 
-  // What the last C1 leaves, by the first warpgroup.
+  // Subtracts C1 C1' of the last block from `next`, for the target. By the first warpgroup.
   __device__ void TakeC(const T* next) const {
     Sums sums[1];
     Parts c1;
@@ -404,7 +404,8 @@ class WarpgroupSegment : SmallSegment<T, kTile, kFull>, WarpgroupProducts<T, kTi
   __device__ void StoreCoupling(int k, int thread) const {
     Store<kBy>(this->Stored(k, false), c_, thread);
   }
-  // What is in parts, to the factor, by the first kBy threads, from a chunk of four columns on.
+  // Stores a matrix in parts to the factor: the first kBy threads, from the kFrom-th chunk of four
+  // columns on.
   template <int kBy, int kFrom = 0>
   __device__ void Store(T* out, const uint32_t* parts, int thread) const {
     const int row = thread % kTile, odd = thread / kTile, n = this->n();

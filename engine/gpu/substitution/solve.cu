@@ -77,7 +77,7 @@ class Substitution {
     return {p_.inverse + k * TriangleSize(n_), n_};
   }
 
-  // Of a block's columns. Barriers are behind each step.
+  // Calls step(e) for each entry of a block's columns. A barrier is behind the calls.
   template <typename Step>
   __device__ void ForEntries(const Step& step) const {
     for (int64_t e = threadIdx.x; e < n_ * columns_; e += kThreads) step(e);

@@ -27,7 +27,7 @@ constexpr int64_t kSharedBytes =
     int64_t{sizeof(Real)} *
     Largest(kTile * kLd<Real, kTile>, Largest(Wide::kSharedScalars, Narrow::kSharedScalars));
 
-// What a thread block has in shared memory beside tiles; registers are for these.
+// A thread block's shared memory beside tiles, because registers are for these.
 struct Shared {
   FactorTask listed;
   Task<Real> task;  // the same, with addresses

@@ -19,11 +19,11 @@ struct alignas(16) FactorTask {
   static constexpr int16_t kNone = -1;
 
   enum class Kind : uint8_t { kWide, kNarrow, kInvert, kCopy, kGrowth };
-  // What a scalar is in: one of a system's arrays or, counted from the first one as if all of its
-  // blocks had n^2, the matrix.
+  // The array that a scalar is in: one of a system's arrays or the matrix, which is counted from
+  // its first scalar as if all of its blocks had n^2.
   enum class Array : uint8_t { kNone, kFactor, kChains, kScratch, kDiagonal, kCoupling };
 
-  // Of a scalar, in any system.
+  // The address of a scalar, in any system.
   struct Address {
     int64_t bits = 0;
     BLOCKD_HOST_DEVICE static constexpr Address In(Array array, int64_t at) {

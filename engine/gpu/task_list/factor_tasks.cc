@@ -40,8 +40,8 @@ class TaskMaker : public TaskBuilder {
   }
 
  private:
-  // What a level leaves on one: its two segments' parts of the diagonal block, by tiles, and the
-  // coupling to the separator before.
+  // The objects that a level leaves on a separator: its two segments' parts of the diagonal block,
+  // by tiles, and the coupling to the separator before.
   struct Separator {
     std::vector<Object> parts[2], coupling;
   };
@@ -50,7 +50,7 @@ class TaskMaker : public TaskBuilder {
     Object users[2];
     int64_t blocks = 0;
   };
-  // What is known of a block that is being eliminated. Rows count their tiles from the left.
+  // The state of a block that is being eliminated. Rows count their tiles from the left.
   struct Block {
     Object inverse;  // counts tiles on the diagonal
     std::vector<Object>
@@ -60,8 +60,8 @@ class TaskMaker : public TaskBuilder {
     std::vector<Object> y, z;  // Y and what W is made of, by tiles
   };
 
-  // Of a slot's scratch: A, Y, Z; then twice inv(L), with the transposes of its tiles on the
-  // diagonal, and L.
+  // An address in a slot's scratch, which has A, Y, Z; then twice inv(L), with the transposes of
+  // its tiles on the diagonal, and L.
   Address Scratch(int64_t slot, int64_t at) const {
     return Address::In(Array::kScratch, slot * FactorTasks::ScratchScalars(n_) + at);
   }

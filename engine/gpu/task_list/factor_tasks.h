@@ -24,7 +24,7 @@ namespace blockd::gpu {
 
 class FactorTasks {
  public:
-  // What a segment's tasks have in scratch, of all levels' segments with the same number.
+  // Scalars of scratch for a segment's tasks, shared by all levels' segments with the same number.
   static constexpr int64_t ScratchScalars(int64_t n) {
     return 7 * n * n + 2 * FactorTask::kTile * n;
   }

@@ -28,7 +28,7 @@ BatchSize SizeOf(const FactorBatch& batch) {
                                                                    : BatchSize::kMany;
 }
 
-// What tells one kind of list from another of the same levels.
+// The kind of a list, which tells lists of the same levels apart.
 struct KeyKind {
   enum class List : uint8_t { kFactor, kSolve } list;
   uint8_t first, second;

@@ -1,4 +1,4 @@
-// What a task takes of a multiprocessor.
+// The shared memory that a task takes of a multiprocessor.
 #ifndef BLOCKD_ENGINE_GPU_TASK_LIST_SIZES_H_
 #define BLOCKD_ENGINE_GPU_TASK_LIST_SIZES_H_
 

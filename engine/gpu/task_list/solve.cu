@@ -169,7 +169,8 @@ class TaskWorker {
     }
   }
 
-  // What the thread's entries of the item start from, as far as it is there.
+  // Sets the thread's sums of the item to zero and reads what they start from, as far as it is
+  // there.
   __device__ void Begin(const TaskRows& item) {
 #pragma unroll
     for (int e = 0; e < kEntries; ++e) {
@@ -230,7 +231,7 @@ class TaskWorker {
   static constexpr int kUnits = kTogether == 1 ? 1 : 2;
   static constexpr int kEntries = kTogether == 1 ? 1 : 2;
 
-  // Of the e-th entry.
+  // The row and the column of the thread's e-th entry.
   __device__ static int Row(const TaskRows& item) {
     return item.forward ? TeamLane() : 4 * Team() + Folded();
   }

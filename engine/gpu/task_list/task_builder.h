@@ -22,10 +22,10 @@ class TaskBuilder {
   using Address = FactorTask::Address;
   using Kind = FactorTask::Kind;
 
-  // Of blocks of n rows. busy: all tasks are wide.
+  // Blocks have n rows. busy: all tasks are wide.
   TaskBuilder(int64_t n, bool busy) : n_(n), tiles_((n + kTile - 1) / kTile), busy_(busy) {}
 
-  // What tasks wait for: all that have signalled it so far.
+  // An object that tasks wait for, until all tasks that signal it so far have done so.
   struct Object {
     int16_t counter = FactorTask::kNone;
     uint16_t count = 0;
@@ -46,7 +46,7 @@ class TaskBuilder {
     }
     task.waits[task.num_waits++] = {object.counter, object.count};
   }
-  // What `start` waits for comes first.
+  // The waits of `start` have to come before all others.
   static void WaitToStart(FactorTask& task, const Object& object) {
     WaitFor(task, object);
     task.start_waits = task.num_waits;

@@ -48,7 +48,7 @@ int64_t ScratchBytes(const EliminationPlan& plan) {
 void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs) {
   const Architecture& device = limits.architecture;
   const auto n = static_cast<double>(shape.block_size);
-  // What takes time is a tile, whole or not.
+  // A tile takes the same time, whether it is whole or not.
   const double tiles = std::ceil(n / FactorTask::kTile) * FactorTask::kTile / n;
   costs.spread_seconds_per_row = 2.04e-7 * tiles * device.step_seconds;
   costs.spread_seconds_per_entry = 1.13e-10 * tiles * tiles * device.step_seconds;

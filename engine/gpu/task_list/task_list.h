@@ -20,10 +20,11 @@ bool FitsSolve(const Shape& shape);
 
 // Tiles of a system, counted as rows of tiles of its blocks by themselves.
 int64_t Tiles(const Shape& shape);
-// Of all systems of a launch; more are factored one group after another, in the same scratch.
+// Most tiles of all systems of a launch; more systems are factored one group after another, in the
+// same scratch.
 inline constexpr int64_t kTilesALaunch = 4096;
 
-// What all segments of a system have in scratch.
+// Bytes of scratch for all segments of a system.
 int64_t ScratchBytes(const EliminationPlan& plan);
 
 void SetFactorCosts(const Shape& shape, const DeviceLimits& limits, CostModel& costs);

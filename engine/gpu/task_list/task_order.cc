@@ -27,7 +27,7 @@ float Duration(const FactorTask& task) {
   return 0;
 }
 
-// What each task has yet to wait for, while the tasks before it end.
+// The waits that each task still has, while the tasks before it end.
 class Waits {
  public:
   Waits(const std::vector<FactorTask>& tasks, int64_t num_counters)

@@ -39,9 +39,9 @@ __device__ inline void StoreEight(float* to, const float* values) {
   StoreVector(to + 4, reinterpret_cast<const float(&)[4]>(values[4]));
 }
 
-// What a tile's arithmetic is in. Small blocks of float are in double: they cost no more so, and
-// the bound of 4 n eps leaves little room. AMD's matrix instructions are as fast in double as in
-// float, so all are there.
+// The type of a tile's arithmetic. Small blocks of float are computed in double: they cost no more
+// so, and the bound of 4 n eps leaves little room. AMD's matrix instructions are as fast in double
+// as in float, so all blocks are in double there.
 template <typename T, int kTile>
 using Arithmetic =
     std::conditional_t<std::is_same_v<T, float> && (kTile >= 64) && !kIsAmd, float, double>;
@@ -57,7 +57,8 @@ template <int kLead, typename Real = double, typename T>
 __device__ inline Real ColumnFragment(const T* columns, int k) {
   return columns[OperandRow() * kLead + k + OperandDepth()];
 }
-// Of MmaSmall: the left operand, the right one, and that of a product with a transpose.
+// The operands of MmaSmall: the left one, the right one, and the right one of a product with a
+// transpose.
 template <int kLead, typename Real, typename T>
 __device__ inline Real SmallLeft(const T* rows, int k) {
   return rows[(k + OperandDepth()) * kLead + SmallLayout::LeftRow()];
@@ -193,9 +194,9 @@ __device__ inline uint32_t Abnormality(Real x) {
 // and turns a row x of its own into x inv(L)'. Returns the first pivot that is abnormal, else
 // kSize.
 //
-// What follows a pivot waits for its reciprocal. So in FP64 the next pivot comes straight from the
-// guess of that and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with a unit
-// triangle M, come at the end.
+// All that follows a pivot waits for its reciprocal. So in FP64 the next pivot is computed straight
+// from the reciprocal's guess and the guess's correction; the roots, A = (M D^1/2) (M D^1/2)' with
+// a unit triangle M, come at the end.
 template <typename T, typename Real, int kSize>
 __device__ inline int DivideByFactor(Real (&a)[kSize][kSize], Real (&x)[kSize]) {
   uint32_t worst = 0;

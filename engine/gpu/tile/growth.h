@@ -67,7 +67,7 @@ class GrowthMeter {
       }
     }
   }
-  // Those rows to the sums; the next ones come to `next`.
+  // Adds `rows` to the sums and loads the rows after them into `next`.
   __device__ void Add(const Rows& rows, Rows& next) {
     const int height = n_ - column0_, row = row_;
     const bool last = row - Lane() + kTogether * kWarp >= height;

@@ -33,7 +33,7 @@ struct LowerTriangle {
   int n, row0, column0;
   bool packed, whole = false;
 
-  // Of an entry of the tile; from there to the one kProductColumns columns on.
+  // The place of an entry of the tile; Step: from there to the one kProductColumns columns on.
   __device__ int Offset(int row, int column) const {
     const int c = column0 + column, skip = packed ? c * (c + 1) / 2 : 0;
     return c * n - skip + row0 + row;
@@ -74,7 +74,8 @@ class ProductTile {
   static constexpr int kLeadA = kRows + kPad, kLeadB = kColumns + kPad;
   static constexpr int kStageA = kDepth * kLeadA, kStage = kDepth * (kLeadA + kLeadB);
   static constexpr int kLeadLaid = kRows + 3;  // odd: a tile that is laid is read both ways
-  // What warpgroups read of B: the big and the small parts of kDepth columns, twice.
+  // Scalars of a part of B that warpgroups read: of kDepth columns, big parts and small ones,
+  // twice.
   static constexpr int kParts = kIsFloat && kMayHaveWarpgroups ? kDepth * kColumns : 0;
   static constexpr int kStaged = kStages * kStage + 4 * kParts, kLaid = kColumns * kLeadA;
   static constexpr int kSharedScalars = kStaged > kLaid ? kStaged : kLaid;
@@ -110,7 +111,7 @@ class ProductTile {
       }
       CopyCommit();
     };
-    // What was fetched by way of registers goes to its stage.
+    // Stores what was fetched by way of registers to its stage.
     const auto land = [&](int index) {
       if (kCopiesAside || !vector || index >= count) return;
       T* to = shared + index % kStages * kStage;
@@ -142,7 +143,7 @@ class ProductTile {
     constexpr int kToLast = (kRowTiles - 1) * 16 + (kDown - 1) * Result::kStep;
     const int below = from.row0 + row + kToLast - from.column0 - column;
     const int columns = below < all && !from.whole ? below + 1 : all;
-    // Of this lane's columns of a tile, then of the next tile's.
+    // Finds this lane's columns of a tile; each load moves on to those of the next tile.
     const auto start = [&](const T*(&at)[kMine], const T* matrix) {
       for (int e = 0; e < kMine; ++e) at[e] = matrix + from.Offset(row, column + e);
     };
@@ -449,7 +450,7 @@ class ProductTile {
     }
   }
 
-  // What a warp multiplies at a time: kStep columns of its rows of A and of B.
+  // The operands that a warp multiplies at a time: kStep columns of its rows of A and of B.
   static constexpr int kStep = sizeof(T) == 8 ? 4 : 8;
   struct Fragments {
     T rows[kRowTiles][kStep / 4 * kLeftRows], columns[kColumnTiles][kStep / 4];

@@ -59,8 +59,8 @@ class SpanLoader {
 
  private:
   __device__ static int G() { return OperandRow(); }
-  // Of the unit u: its vector row (backward, the first) and its place in the strip (forward, the
-  // first).
+  // The vector row of unit u (backward, its first one) and its place in the strip (forward, its
+  // first one).
   template <bool kForward>
   __device__ static int VectorRow(int u) {
     const int t = OperandDepth();

@@ -6,8 +6,9 @@
 // blocks, in units of scalars side by side in memory. The lanes of group g have the unit g of the
 // strip, so that what is row g of an instruction's operand is any row of the unit.
 //
-// What comes is known before its vectors are, so a warp loads ahead, across matrices, blocks and
-// barriers: into registers (register_stream.h) or its own part of shared memory (ring_stream.h).
+// The next matrices are known before their vectors are there, so a warp loads ahead, across
+// matrices, blocks and barriers: into registers (register_stream.h) or its own part of shared
+// memory (ring_stream.h).
 #ifndef BLOCKD_ENGINE_GPU_TILE_SPAN_H_
 #define BLOCKD_ENGINE_GPU_TILE_SPAN_H_
 
@@ -21,7 +22,7 @@ inline constexpr int kUnitOfStrip = kStrip / kOperandRows;
 inline constexpr int kStep = 16;    // rows of the vectors that a piece is multiplied by
 inline constexpr int kColumns = 8;  // right-hand sides of a set
 
-// Of large blocks.
+// Strips and units of large blocks.
 template <typename T>
 inline constexpr int kWideStrip = 128 / static_cast<int>(sizeof(T));
 template <typename T>
@@ -49,17 +50,16 @@ __device__ inline int TriangleOffset(int row, int column, int first, int n) {
          first;
 }
 
-// What a lane has of a piece: four units. Forward, unit 2h + j is of the column 8h + 2t + j.
-// Backward a lane has, of each column of its unit, in the first form the rows from 2t and from
-// 8 + 2t on, two of each, column after column for each pair; in the other one those from 4t on,
-// four of a column.
+// A lane's part of a piece: four units. Forward, unit 2h + j is of the column 8h + 2t + j. Backward
+// a lane has rows of each column of its unit: with kPairs two from 2t on and two from 8 + 2t on,
+// column after column for each pair; otherwise the four from 4t on, column after column.
 template <typename T, int kUnit>
 struct Piece {
   static constexpr bool kPairs = kUnit == 2 && !kIsAmd;
   T v[4][kUnit];
 
-  // Of the h-th product of depth 8: the scalar of the unit's row (backward, column) i and the j-th
-  // of the two vector rows.
+  // The scalar of the unit's row (backward, column) i and the j-th of the two vector rows, in the
+  // h-th product of depth 8.
   template <bool kForward>
   __device__ T At(int h, int i, int j) const {
     if (kForward) return v[2 * h + j][i];

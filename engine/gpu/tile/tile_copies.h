@@ -7,8 +7,8 @@
 
 namespace blockd::gpu {
 
-// Of n x n blocks, by thread blocks of kThreads threads, of which this one is the `thread`-th.
-// kFull: n is kTile.
+// Copies of n x n blocks by thread blocks of kThreads threads, of which this one is the
+// `thread`-th. kFull: n is kTile.
 template <typename T, int kTile, bool kFull, int kThreads>
 class TileCopies {
   static constexpr int kLead = kLd<T, kTile>;

@@ -88,7 +88,8 @@ class SpanInverter {
     if (group_ == j) Keep(j, panel);
     SyncWarp();
   }
-  // What step j, which has left x, leaves of a lane's entries in a panel.
+  // Subtracts step j, which has left x, from a lane's entries in a panel; they begin at zero if the
+  // lane's row is of step j.
   __device__ void Subtract(int j, int panel, const float (&x)[8], float (&entries)[8]) const {
     const float* const rows = m_ + 8 * (panel * kLead + j);
 #pragma unroll
@@ -117,7 +118,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
   const auto at = [m](int i, int l) { return m + l * 8 * kLead + i * 8; };
   const int group = Lane() / 8 % kTiles, mine = Lane() % 8;
   SmallResult<Real> rest[kTiles][kTiles];  // tiles (i, l) below the current row
-  // Of the last step: rows of L below its diagonal tile, and of the inverse in its row.
+  // Operands from the last step: rows of L below its diagonal tile, and the inverse in its row.
   Real rows[kTiles][2], minus[kTiles][2], columns[kTiles][2];
   const auto subtract = [&](int i, int l, const Real(&left)[2], const Real(&right)[2]) {
     MmaSmall(rest[i][l], left, right);
@@ -138,7 +139,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
       const Real value = vector[c * stride];
       x[c] = group != j ? value : c == mine ? Real{1} : Real{0};
     }
-    // What the step before left for later, while those loads are under way.
+    // Subtracts what the step before left for later, while those loads are under way.
 #pragma unroll
     for (int i = j + 1; j > 0 && i < kTiles; ++i) {
 #pragma unroll
@@ -173,7 +174,7 @@ __device__ inline void InvertSpan(T* m, int base, int* failed) {
       for (int l = 1; j == 0 && l <= i; ++l) LoadSmallTile<kLead, Real>(rest[i][l], at(i, l));
     }
     SyncWarp();
-    // What the next step starts from goes first: row and column j + 1.
+    // Row and column j + 1, from which the next step starts, go first.
 #pragma unroll
     for (int t = j + 1; t < j + 1 + kTiles; ++t) {
       const int tile = t % kTiles, i = tile > j ? tile : j + 1, l = tile > j ? j + 1 : tile;
@@ -205,7 +206,7 @@ class TileInverter {
   using Real = Arithmetic<T, kTile>;
   static constexpr int kLead = kLd<T, kTile>;
   static constexpr int kSpan = std::min(kTile, 32), kSpans = kTile / kSpan;
-  // Whether the last warp assists the first.
+  // True if the last warp assists the first.
   static constexpr bool kAssisted = std::is_same_v<Real, float> && kHasPartBarriers;
   // A unit of work is 16 rows and columns of a product of two blocks, kUnitTiles results of a
   // matrix instruction, or all rows of one instruction's columns.
@@ -298,8 +299,8 @@ class TileInverter {
     }
   }
 
-  // Of what span `from` leaves of span `to` the products from first to end - 1: those of R, for
-  // each span up to `from`, then those of A.
+  // Subtracts span `from` from span `to`, by the products from first to end - 1: first come those
+  // of R, for each span up to `from`, then those of A.
   __device__ void Update(int from, int to, int first, int end, int warp, int warps) const {
     const T* const l = Block(from, to);
 #pragma unroll 1

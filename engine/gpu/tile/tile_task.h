@@ -85,8 +85,8 @@ class TileTask {
   }
 
   __device__ void Lay(Tile& tile) const { tile.Lay(task_.negative ? -1 : 1, shared_); }
-  // What Lay has laid. What a loop over entries needs stands in registers: after each store the
-  // task, in shared memory, would be read again.
+  // Stores what Lay has laid. The values that a loop over entries needs stand in registers: after
+  // each store the task, in shared memory, would be read again.
   __device__ void Store() const {
     const int rows = n_ - task_.row0, columns = n_ - task_.column0;
     const int below = task_.lower ? task_.row0 - task_.column0 : n_;  // columns up to row + below
@@ -103,8 +103,8 @@ class TileTask {
     }
   }
 
-  // What Lay has laid is a tile of inv(L), below its diagonal: its transpose goes above that of
-  // `inverse`, and it to the stored triangle `kept`.
+  // Stores a tile of inv(L) below its diagonal, as Lay has laid it: its transpose goes above the
+  // diagonal of `inverse`, and the tile to the stored triangle `kept`.
   __device__ void StoreInverseTile(T* inverse, T* kept) const {
     const int n = n_, row0 = task_.row0, column0 = task_.column0;
     const int rows = n - row0, columns = n - column0;
@@ -156,8 +156,8 @@ class TileTask {
     return sum;
   }
 
-  // What Invert has made, the j-th on the diagonal: to its place in `inverse`, its transpose to
-  // `transposed`, and to the stored triangle `kept`; null: not there.
+  // Stores the j-th tile on the diagonal, as Invert has made it: to its place in `inverse`, its
+  // transpose to `transposed`, and to the stored triangle `kept`; null: not there.
   __device__ void StoreFactor(int j, T* inverse, T* transposed, T* kept) const {
     const int n = n_, j0 = j * kTile, size = n - j0 < kTile ? n - j0 : kTile;
     const T* const tile_of = shared_;

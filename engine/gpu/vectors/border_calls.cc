@@ -16,7 +16,7 @@ BorderArgs ArgsOf(const BorderColumns& y, int64_t columns) {
 
 bool IsWide(const BorderColumns& y) { return y.shape.scalar == Scalar::kFloat64; }
 
-// What a launch has of tile `tile` to its place in Y' V.
+// Copies a launch's entries of tile `tile` to its place in Y' V.
 void StoreTile(const BorderArgs& args, int64_t tile, const double* entries, double* products) {
   const int64_t down = (args.p + kBorderTile - 1) / kBorderTile;
   const int64_t width = BorderTileColumns(args.d);

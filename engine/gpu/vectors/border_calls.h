@@ -1,4 +1,4 @@
-// What a backend does with the border of an arrowhead.
+// The backend's calls for the border of an arrowhead.
 #ifndef BLOCKD_ENGINE_GPU_VECTORS_BORDER_CALLS_H_
 #define BLOCKD_ENGINE_GPU_VECTORS_BORDER_CALLS_H_
 

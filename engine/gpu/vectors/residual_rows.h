@@ -56,7 +56,8 @@ class ResidualRows {
     Finish(i, row0, y, absolute);
   }
 
-  // Of all rows so far: partial[c * stride + e], of column c, e: ||r||, ||A||, ||x||, ||b||.
+  // Stores the norms over all rows so far: partial[c * stride + e] of column c, e: ||r||, ||A||,
+  // ||x||, ||b||.
   __device__ void StoreNorms(double* partial, int64_t stride) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -80,13 +81,13 @@ class ResidualRows {
 
  private:
   static constexpr int kLead = kRows + 1, kDeep = kRows / kTeams;
-  // Of its columns that a thread finishes: its warp's, and every eighth after that.
+  // Columns that a thread finishes: its warp's, and every eighth after that.
   static constexpr int kGroups = (kColumns + kTeams - 1) / kTeams;
 
   __device__ static int Place(int column, int warp) {
     return (column * kTeams + warp) * kLead + TeamLane();
   }
-  // Of column c of a block.
+  // The place of column c of a block.
   __device__ int64_t At(int64_t block, int64_t c) const {
     return (block * vectors_.num_rhs + vectors_.first + c) * n_;
   }

@@ -1,4 +1,4 @@
-// What a backend does with vectors, beside solving: columns in and out, residuals, sums.
+// The backend's calls for vectors, beside solving: columns in and out, residuals, sums.
 #ifndef BLOCKD_ENGINE_GPU_VECTORS_VECTOR_CALLS_H_
 #define BLOCKD_ENGINE_GPU_VECTORS_VECTOR_CALLS_H_
 
@@ -37,7 +37,7 @@ class VectorCalls {
   absl::StatusOr<std::vector<ResidualNorms>> Residuals(const BlockTridiagonalView& matrix,
                                                        const T* x, const T* b, T* r,
                                                        int64_t num_rhs);
-  // What is moved by one launch, and its part of the pinned memory.
+  // The columns that one launch moves, and its part of the pinned memory.
   struct Move;
   // Moves columns of host memory that the device reaches, and parts of others by way of pinned
   // memory. Where it unpacks these it waits.

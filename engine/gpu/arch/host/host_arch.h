@@ -1,6 +1,6 @@
-// What arch.h gives to device code, for a thread block that consists of the host's threads: so that
-// kernels' code is tested, and looked at by the thread sanitizer, where there is no GPU. What is
-// asynchronous on a GPU is done at once here. With BLOCKD_GPU_LIKE_AMD wavefronts and products are
+// The functions of arch.h for a thread block that consists of the host's threads, so that kernels'
+// code is tested, and checked by the thread sanitizer, where there is no GPU. Operations that are
+// asynchronous on a GPU are done at once here. With BLOCKD_GPU_LIKE_AMD wavefronts and products are
 // AMD's, else NVIDIA's.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_ARCH_H_
@@ -22,7 +22,7 @@
 #include "engine/gpu/arch/host/host_threads.h"
 #include "engine/gpu/arch/host_device.h"
 
-// What the compilers for GPUs know of themselves.
+// Names that the compilers for GPUs define themselves.
 #define __device__
 #define __host__
 #define __noinline__
@@ -50,7 +50,7 @@ struct dim3 {  // NOLINT(readability-identifier-naming)
   unsigned x, y, z;
   explicit dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
-// Of the thread block that this thread of the host has.
+// Index and sizes of the thread block that this thread of the host runs.
 inline thread_local dim3 blockIdx, blockDim, gridDim;
 
 namespace blockd::gpu {
@@ -92,8 +92,8 @@ class HostThreadBlock {
         std::align(kAlignment, space - kAlignment * sizeof(double), p, space));
   }
 
-  // What the lanes of a warp tell one another. What they said last is read by all before any of
-  // them says something new after that.
+  // Values that the lanes of a warp tell one another. They go to two places in turn: all lanes have
+  // read the last ones before any lane writes to the same place again.
   struct Lane {
     double a[4], b[2];
     uint64_t bits;

@@ -110,7 +110,7 @@ class HostDevice {
   std::vector<std::thread> multiprocessors_;
 };
 
-// What a stream has been given while it was recorded, in order.
+// The work that a stream was given while it was recorded, in order.
 using HostGraph = std::vector<std::function<void()>>;
 
 // Does it, or records it if this thread records.

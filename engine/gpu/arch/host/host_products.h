@@ -1,7 +1,7 @@
-// What matrix_instructions.h and warpgroups.h give to device code, on the host: each instruction
-// finds the entries of its operands in the lanes where its vendor's manual has them. It knows
-// nothing of fragment_layout.h, which is tested by it. Sums are in double; operands of float are
-// read as tf32 where warpgroups read them.
+// The functions of matrix_instructions.h and warpgroups.h, on the host: each instruction finds the
+// entries of its operands in the lanes where its vendor's manual has them. This file knows nothing
+// of fragment_layout.h and so serves to test it. Sums are in double; operands of float are read as
+// tf32 where warpgroups read them.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_PRODUCTS_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_PRODUCTS_H_
 
@@ -118,8 +118,8 @@ inline void MmaDepth4(double (&c)[4], const double (&a)[2], double b) {
   MmaDepth8(c, left, right);
 }
 
-// Of B in shared memory: in units of 16 bytes where it begins, to the next four k and to the next
-// eight j.
+// Describes B in shared memory, in units of 16 bytes: where it begins, and the distances to the
+// next four k and to the next eight j.
 template <int kColumns>
 uint64_t DescribeMatrix(const uint32_t* b) {
   const auto bytes = reinterpret_cast<const std::byte*>(b) - HostThreadBlock::Current().shared();

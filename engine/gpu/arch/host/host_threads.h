@@ -19,7 +19,8 @@
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #endif
 
-// What the threads of a thread block share. A thread of the host has one thread block at a time.
+// Storage class of variables that the threads of a thread block share. A thread of the host has one
+// thread block at a time.
 #if defined(BLOCKD_HOST_THREADS)
 #define BLOCKD_OF_THREAD_BLOCK
 #else
@@ -49,14 +50,14 @@ inline void RunHostThreads(int count, const std::function<void()>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Of a thread that looks again and again for what another does.
+// Called by a thread that looks again and again for what another one does.
 inline void PauseHostThread() { std::this_thread::yield(); }
 
 #else
 
 class HostBarrier;
 
-// Of one thread of the host.
+// The fibers of one thread of the host.
 class HostFibers {
  public:
   static void Run(int count, const std::function<void()>& body) {

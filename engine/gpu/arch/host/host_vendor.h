@@ -1,6 +1,6 @@
-// What vendor.h gives to the GPU backend, where the device is the host: a kernel is a function, and
-// what is started has ended when the call returns. A kernel's thread blocks may wait for those
-// before them, or are so few that all run together, as on a GPU.
+// The functions of vendor.h where the device is the host: a kernel is a function, and work that is
+// started has ended when the call returns. A kernel's thread blocks may wait for those before them,
+// or are so few that all run together, as on a GPU.
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_VENDOR_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_VENDOR_H_
 
