@@ -7,6 +7,7 @@
 #include "engine/gpu/substitution/launch.h"
 #include "engine/gpu/substitution/triangle.h"
 #include "engine/gpu/tile/chain.h"
+#include "engine/gpu/vectors/residual_rows.h"
 
 namespace blockd::gpu::substitution {
 namespace {
@@ -55,8 +56,7 @@ class Eliminator {
         if (n_ <= kLargestInverted) Factor(k);
         Negate(k);
       }
-      const auto rounded = static_cast<float>(mine);
-      if (!(rounded <= growth_square)) growth_square = rounded;
+      growth_square = static_cast<float>(LargerOrNaN(mine, growth_square));
     }
     Finish();
     return static_cast<int64_t>(__float_as_uint(growth_square));
@@ -295,17 +295,17 @@ class Eliminator {
         sum = fma(entry, entry, sum);
       }
       sum *= rows_[j];
-      if (!(sum <= most)) most = sum;
+      most = LargerOrNaN(sum, most);
     }
     return Largest(most);
   }
-  // Of all threads; NaN is larger than all.
+  // The largest value of all threads, or 1; NaN is larger than all.
   __device__ double Largest(double value) {
     memory_.sums[threadIdx.x] = value;
     __syncthreads();
     double most = 1;
     for (int i = 0; i < kThreads; ++i) {
-      if (!(memory_.sums[i] <= most)) most = memory_.sums[i];
+      most = LargerOrNaN(memory_.sums[i], most);
     }
     __syncthreads();
     return most;
@@ -319,7 +319,8 @@ class Eliminator {
     __syncthreads();
   }
 
-  // What the segment leaves on its separators.
+  // The left separator's diagonal block from its right. Finish stores what the segment's last block
+  // leaves on the separators.
   __device__ T* LeftFromRight() const { return next_ + (range_.left * 3 + 1) * square_; }
   __device__ void Finish() {
     const int64_t target = range_.target();
