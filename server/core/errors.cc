@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "blockd/engine/status_payload.h"
 
 namespace blockd::server {
 namespace {
 
-constexpr char kInvalidFieldUrl[] = "blockd.core/InvalidField";
 constexpr char kNotSpdUrl[] = "blockd.core/NotPositiveDefinite";
-constexpr char kSingularUrl[] = "blockd.core/SingularCovariance";
 constexpr char kNotFoundUrl[] = "blockd.core/HandleNotFound";
 constexpr char kMemoryUrl[] = "blockd.core/InsufficientMemory";
 constexpr char kLimitUrl[] = "blockd.core/LimitExceeded";
@@ -19,65 +17,6 @@ constexpr char kQuotaUrl[] = "blockd.core/QuotaExceeded";
 constexpr char kUnreachableUrl[] = "blockd.core/DeadlineUnreachable";
 constexpr char kRetryUrl[] = "blockd.core/RetryAfter";
 constexpr char kDrainingUrl[] = "blockd.core/ServerDraining";
-
-// Payloads never leave the process, so native byte order does: integers of 8 bytes, strings behind
-// their length.
-class Encoder {
- public:
-  Encoder& Int(int64_t value) {
-    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-    return *this;
-  }
-  Encoder& Double(double value) {
-    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-    return *this;
-  }
-  Encoder& Text(std::string_view value) {
-    Int(static_cast<int64_t>(value.size()));
-    text_.append(value);
-    return *this;
-  }
-  absl::Status AddTo(absl::Status status, const char* url) {
-    status.SetPayload(url, absl::Cord(std::move(text_)));
-    return status;
-  }
-
- private:
-  std::string text_;
-};
-
-class Decoder {
- public:
-  Decoder(const absl::Status& status, const char* url) {
-    if (auto payload = status.GetPayload(url)) {
-      text_ = std::string(*payload);
-      found_ = true;
-    }
-  }
-  bool found() const { return found_; }
-  int64_t Int() { return Number<int64_t>(); }
-  double Double() { return Number<double>(); }
-  std::string Text() {
-    const size_t length = std::min(static_cast<size_t>(Int()), text_.size() - at_);
-    std::string value = text_.substr(at_, length);
-    at_ += length;
-    return value;
-  }
-
- private:
-  template <typename T>
-  T Number() {
-    T value = 0;
-    if (text_.size() - at_ < sizeof(value)) return 0;
-    std::memcpy(&value, text_.data() + at_, sizeof(value));
-    at_ += sizeof(value);
-    return value;
-  }
-
-  std::string text_;
-  size_t at_ = 0;
-  bool found_ = false;
-};
 
 std::string_view Explanation(NotFoundReason reason) {
   switch (reason) {
@@ -125,22 +64,6 @@ std::string_view ToString(NotFoundReason reason) {
   return "UNKNOWN";
 }
 
-absl::Status InvalidFieldError(std::string_view field, std::string_view came,
-                               std::string_view expected) {
-  const std::string message =
-      std::string(field) + ": came " + std::string(came) + ", expected " + std::string(expected);
-  return WithInvalidField(absl::InvalidArgumentError(message),
-                          {std::string(field), std::string(came), std::string(expected)});
-}
-
-absl::Status WithInvalidField(const absl::Status& status, const InvalidField& field) {
-  return Encoder()
-      .Text(field.field)
-      .Text(field.came)
-      .Text(field.expected)
-      .AddTo(status, kInvalidFieldUrl);
-}
-
 absl::Status WithinField(std::string_view path, const absl::Status& status) {
   const std::optional<InvalidField> field = InvalidFieldOf(status);
   if (!field) return status;
@@ -158,28 +81,13 @@ absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
     message += "; the matrix is not finite: " + std::string(not_finite) +
                " (check_finite refuses that before anything is factored)";
   }
-  return Encoder()
+  return PayloadWriter()
       .Int(system)
       .Int(where.block)
       .Int(where.row)
       .Int(where.minor)
       .Int(where.natural_order)
       .AddTo(absl::InvalidArgumentError(message), kNotSpdUrl);
-}
-
-absl::Status SingularCovarianceError(const SingularCovariance& singular) {
-  return Encoder()
-      .Text(singular.matrix)
-      .Int(singular.step)
-      .Int(singular.row)
-      .AddTo(absl::InvalidArgumentError(absl::StrCat(
-                 singular.matrix, " of step ", singular.step, " is not positive definite: row ",
-                 singular.row,
-                 singular.matrix == "P"
-                     ? "; where nothing is known of x(1), leave m and P out (diffuse)"
-                     : "; give what has no noise a little, or move it out of the state: into d or "
-                       "c")),
-             kSingularUrl);
 }
 
 absl::Status HandleNotFoundError(const HandleNotFound& missing) {
@@ -189,7 +97,7 @@ absl::Status HandleNotFoundError(const HandleNotFound& missing) {
   if (missing.reason == NotFoundReason::kOtherServer) {
     message += "; this server is " + missing.server.name;
   }
-  return Encoder()
+  return PayloadWriter()
       .Text(missing.handle.view())
       .Int(static_cast<int64_t>(missing.reason))
       .Text(missing.server.name)
@@ -201,7 +109,7 @@ absl::Status InsufficientMemoryError(const InsufficientMemory& memory) {
   const std::string message =
       absl::StrCat("device memory: asked for ", memory.asked_bytes, " bytes, ", memory.free_bytes,
                    " are free and ", memory.evictable_bytes, " evictable of ", memory.total_bytes);
-  return Encoder()
+  return PayloadWriter()
       .Int(memory.asked_bytes)
       .Int(memory.free_bytes)
       .Int(memory.evictable_bytes)
@@ -213,7 +121,7 @@ absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limi
   const std::string message =
       std::string(what) + absl::StrCat(" has ", limit.asked_bytes, " bytes; ", limit.limit, " is ",
                                        limit.limit_bytes, " bytes");
-  return Encoder()
+  return PayloadWriter()
       .Text(limit.limit)
       .Int(limit.asked_bytes)
       .Int(limit.limit_bytes)
@@ -224,7 +132,7 @@ absl::Status QuotaExceededError(const QuotaExceeded& quota) {
   const std::string message = "the quota " + quota.quota + " of tenant \"" + quota.tenant +
                               absl::StrCat("\" is ", quota.limit, ": it has ", quota.used,
                                            " and asked for ", quota.asked, " more");
-  return Encoder()
+  return PayloadWriter()
       .Text(quota.quota)
       .Double(quota.limit)
       .Double(quota.used)
@@ -237,7 +145,7 @@ absl::Status DeadlineUnreachableError(const DeadlineUnreachable& late) {
   const std::string message =
       absl::StrCat("the deadline is in ", absl::FormatDuration(late.left),
                    ", and it would be done in ", absl::FormatDuration(late.predicted));
-  return Encoder()
+  return PayloadWriter()
       .Int(absl::ToInt64Nanoseconds(late.predicted))
       .Int(absl::ToInt64Nanoseconds(late.left))
       .AddTo(absl::DeadlineExceededError(message), kUnreachableUrl);
@@ -252,25 +160,16 @@ absl::Status DrainingError(std::string_view server_name, absl::Duration delay) {
   const std::string message =
       "the server " + std::string(server_name) + " is shutting down and takes no new work";
   return WithRetryAfter(
-      Encoder().Text(server_name).AddTo(absl::UnavailableError(message), kDrainingUrl), delay);
+      PayloadWriter().Text(server_name).AddTo(absl::UnavailableError(message), kDrainingUrl),
+      delay);
 }
 
 absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay) {
-  return Encoder().Int(absl::ToInt64Nanoseconds(delay)).AddTo(status, kRetryUrl);
-}
-
-std::optional<InvalidField> InvalidFieldOf(const absl::Status& status) {
-  Decoder in(status, kInvalidFieldUrl);
-  if (!in.found()) return std::nullopt;
-  InvalidField detail;
-  detail.field = in.Text();
-  detail.came = in.Text();
-  detail.expected = in.Text();
-  return detail;
+  return PayloadWriter().Int(absl::ToInt64Nanoseconds(delay)).AddTo(status, kRetryUrl);
 }
 
 std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status) {
-  Decoder in(status, kNotSpdUrl);
+  PayloadReader in(status, kNotSpdUrl);
   if (!in.found()) return std::nullopt;
   NotSpdDetail detail;
   detail.system = in.Int();
@@ -281,18 +180,8 @@ std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status) {
   return detail;
 }
 
-std::optional<SingularCovariance> SingularCovarianceOf(const absl::Status& status) {
-  Decoder in(status, kSingularUrl);
-  if (!in.found()) return std::nullopt;
-  SingularCovariance singular;
-  singular.matrix = in.Text();
-  singular.step = in.Int();
-  singular.row = in.Int();
-  return singular;
-}
-
 std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status) {
-  Decoder in(status, kNotFoundUrl);
+  PayloadReader in(status, kNotFoundUrl);
   if (!in.found()) return std::nullopt;
   const std::optional<Handle> handle = Handle::FromBytes(in.Text());
   if (!handle) return std::nullopt;
@@ -305,7 +194,7 @@ std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status) {
 }
 
 std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status) {
-  Decoder in(status, kMemoryUrl);
+  PayloadReader in(status, kMemoryUrl);
   if (!in.found()) return std::nullopt;
   InsufficientMemory detail;
   detail.asked_bytes = in.Int();
@@ -316,7 +205,7 @@ std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& statu
 }
 
 std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status) {
-  Decoder in(status, kLimitUrl);
+  PayloadReader in(status, kLimitUrl);
   if (!in.found()) return std::nullopt;
   LimitExceeded detail;
   detail.limit = in.Text();
@@ -326,7 +215,7 @@ std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status) {
 }
 
 std::optional<QuotaExceeded> QuotaExceededOf(const absl::Status& status) {
-  Decoder in(status, kQuotaUrl);
+  PayloadReader in(status, kQuotaUrl);
   if (!in.found()) return std::nullopt;
   QuotaExceeded detail;
   detail.quota = in.Text();
@@ -338,7 +227,7 @@ std::optional<QuotaExceeded> QuotaExceededOf(const absl::Status& status) {
 }
 
 std::optional<DeadlineUnreachable> DeadlineUnreachableOf(const absl::Status& status) {
-  Decoder in(status, kUnreachableUrl);
+  PayloadReader in(status, kUnreachableUrl);
   if (!in.found()) return std::nullopt;
   DeadlineUnreachable detail;
   detail.predicted = absl::Nanoseconds(in.Int());
@@ -347,13 +236,13 @@ std::optional<DeadlineUnreachable> DeadlineUnreachableOf(const absl::Status& sta
 }
 
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
-  Decoder in(status, kRetryUrl);
+  PayloadReader in(status, kRetryUrl);
   if (!in.found()) return std::nullopt;
   return absl::Nanoseconds(in.Int());
 }
 
 std::optional<std::string> DrainingServerOf(const absl::Status& status) {
-  Decoder in(status, kDrainingUrl);
+  PayloadReader in(status, kDrainingUrl);
   if (!in.found()) return std::nullopt;
   return in.Text();
 }

@@ -13,16 +13,19 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "blockd/engine/model_errors.h"
 #include "blockd/engine/solver.h"
 #include "server/core/handle.h"
 
 namespace blockd::server {
 
-struct InvalidField {
-  std::string field;  // path in the request: "spec.block_size"
-  std::string came;
-  std::string expected;
-};
+using blockd::InvalidField;
+using blockd::InvalidFieldError;
+using blockd::InvalidFieldOf;
+using blockd::SingularCovariance;
+using blockd::SingularCovarianceError;
+using blockd::SingularCovarianceOf;
+using blockd::WithInvalidField;
 
 enum class NotFoundReason {
   kNeverExisted,
@@ -71,25 +74,14 @@ struct NotSpdDetail {
   NotPositiveDefinite where;
 };
 
-struct SingularCovariance {
-  std::string matrix;  // "Q", "R", "P"
-  int64_t step = 0;
-  int64_t row = 0;
-};
-
 // Makers: the status code, a message for people, and the detail.
-absl::Status InvalidFieldError(std::string_view field, std::string_view came,
-                               std::string_view expected);  // INVALID_ARGUMENT
-// The same status, which then has this detail.
-absl::Status WithInvalidField(const absl::Status& status, const InvalidField& field);
 // The same status; where it is about a field, `path` stands before that: "refactor.".
 absl::Status WithinField(std::string_view path, const absl::Status& status);
 // INVALID_ARGUMENT. `not_finite` says, for people, where the matrix holds NaN or an infinity.
 absl::Status NotSpdError(int64_t system, const NotPositiveDefinite& where,
                          std::string_view not_finite = {});
-absl::Status SingularCovarianceError(const SingularCovariance& singular);  // INVALID_ARGUMENT
-absl::Status HandleNotFoundError(const HandleNotFound& missing);           // NOT_FOUND
-absl::Status InsufficientMemoryError(const InsufficientMemory& memory);    // RESOURCE_EXHAUSTED
+absl::Status HandleNotFoundError(const HandleNotFound& missing);         // NOT_FOUND
+absl::Status InsufficientMemoryError(const InsufficientMemory& memory);  // RESOURCE_EXHAUSTED
 // RESOURCE_EXHAUSTED; `what` is larger than the limit allows: "the message".
 absl::Status LimitExceededError(std::string_view what, const LimitExceeded& limit);
 absl::Status QuotaExceededError(const QuotaExceeded& quota);                   // RESOURCE_EXHAUSTED
@@ -101,9 +93,7 @@ absl::Status DrainingError(std::string_view server_name, absl::Duration delay);
 absl::Status WithRetryAfter(const absl::Status& status, absl::Duration delay);
 
 // The detail of a status, if it has one of that kind.
-std::optional<InvalidField> InvalidFieldOf(const absl::Status& status);
 std::optional<NotSpdDetail> NotSpdOf(const absl::Status& status);
-std::optional<SingularCovariance> SingularCovarianceOf(const absl::Status& status);
 std::optional<HandleNotFound> HandleNotFoundOf(const absl::Status& status);
 std::optional<InsufficientMemory> InsufficientMemoryOf(const absl::Status& status);
 std::optional<LimitExceeded> LimitExceededOf(const absl::Status& status);

@@ -1,5 +1,5 @@
-// A Smooth request: a linear Gaussian model, observed series, and the wanted results. Plain data;
-// the proto's SmoothHeader is the same.
+// Smooth requests of the core: the engine's model and results (smooth_model.h), what is kept of
+// them, and the answer.
 #ifndef BLOCKD_SERVER_CORE_SMOOTH_REQUEST_H_
 #define BLOCKD_SERVER_CORE_SMOOTH_REQUEST_H_
 
@@ -12,71 +12,28 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "blockd/engine/smooth_model.h"
 #include "server/core/handle.h"
 #include "server/core/request.h"
 
 namespace blockd::server {
 
-// Matrices of one kind, column-major, in host memory: one for all steps, or one a step.
-struct ModelArray {
-  std::span<const double> values;  // empty: absent
-  bool per_step = false;
-};
-
-struct MissingPatterns;  // server/core/smoother/missing_patterns.h
-
-enum class SmoothedCovariances { kNone, kVariances, kFull };
-
-// x(1) ~ N(m, P) or diffuse; x(t+1) = F x(t) + c + w, w ~ N(0, Q); y(t) = H x(t) + d + v,
-// v ~ N(0, R).
-struct SmoothParams {
-  int64_t num_steps = 0;                           // T
-  int64_t state_size = 0;                          // nx
-  int64_t observation_size = 0;                    // ny
-  int64_t num_series = 1;                          // K
-  ModelArray transition, transition_covariance;    // F, Q: nx x nx, T-1 steps; empty if T = 1
-  ModelArray observation, observation_covariance;  // H: ny x nx, R: ny x ny, T steps
-  ModelArray transition_offset;                    // c: nx, T-1 steps
-  ModelArray observation_offset;                   // d: ny, T steps
-  bool diffuse = false;
-  std::span<const double> initial_mean, initial_covariance;  // m, P; unless diffuse
-  std::span<const double> observations;                      // ny x T x K; NaN is missing
-
-  SmoothedCovariances covariances = SmoothedCovariances::kNone;
-  bool lag_one = false;
-  bool log_likelihood = false;
-  bool residuals = false;
-  int64_t num_samples = 0;  // of each series
-  uint64_t seed = 0;
+// With `keep` the factorizations stay, so that a later Smooth of the same model only solves.
+struct KeepModel {
   bool keep = false;
   absl::Duration lease = absl::ZeroDuration();  // with keep
-
-  // True if A has few distinct blocks, because all arrays but y are the same at all steps.
-  bool is_constant() const {
-    return !transition.per_step && !transition_covariance.per_step && !observation.per_step &&
-           !observation_covariance.per_step;
-  }
 };
 
-// How many doubles the results have, as the proto's SmoothHead says.
-struct SmoothSizes {
-  int64_t systems = 0;  // S: distinct patterns of missing elements
-  int64_t means = 0, covariances = 0, lag_one = 0, residuals = 0, samples = 0;
-  int64_t work_bytes = 0;  // that the core takes of the host meanwhile, at most; not in doubles
-  int64_t total() const { return means + covariances + lag_one + residuals + samples; }
-};
+SmoothLimits SmoothLimitsOf(const CoreLimits& limits);
 
-// A request that passed its checks, and sizes that the checks found.
-struct MeasuredSmooth {
-  SmoothParams params;
-  SmoothSizes sizes;
-  std::shared_ptr<const MissingPatterns> patterns;
-};
-// INVALID_ARGUMENT with the proto's path of the field: sizes, the lengths of the arrays, numbers
-// that are not finite.
+// INVALID_ARGUMENT with the proto's path of the field: sizes, samples, the lease, and the priority
+// of `context`. The arrays of `params` are not looked at.
+absl::Status CheckSmoothHeader(const SmoothParams& params, const KeepModel& kept,
+                               const RequestContext& context, const CoreLimits& limits);
+// The engine's MeasureSmooth. INVALID_ARGUMENT with the proto's path of the field.
 absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const CoreLimits& limits);
 
-// Where the results go: host memory of the sizes above.
+// Where the results go: host memory of the measured sizes.
 struct SmoothResults {
   std::span<double> means, covariances, lag_one, residuals, samples;
 };

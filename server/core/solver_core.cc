@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "blockd/engine/step_pool.h"
 #include "server/core/admission.h"
 #include "server/core/operations/border_costs.h"
 #include "server/core/operations/checks.h"
@@ -15,7 +16,6 @@
 #include "server/core/operations/smooth.h"
 #include "server/core/operations/solve.h"
 #include "server/core/operations/solve_requests.h"
-#include "server/core/step_pool.h"
 
 namespace blockd::server {
 namespace {
@@ -164,9 +164,9 @@ void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone
                                                                       std::move(done));
 }
 
-void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured,
+void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured, const KeepModel& kept,
                         const SmoothResults& results, PostWork post, SmoothDone done) {
-  StartSmooth(this, &impl_->admission, &impl_->steps, std::move(context), measured, results,
+  StartSmooth(this, &impl_->admission, &impl_->steps, std::move(context), measured, kept, results,
               std::move(post), std::move(done));
 }
 

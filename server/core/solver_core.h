@@ -137,8 +137,8 @@ class SolverCore {
   // to be assembled again, since its factorization was lost meanwhile, goes to `post`. What the
   // parameters and the results point to stays until `done` and, if that was given one, until
   // PendingSmooth is gone; `done` is as cheap as others, and Finish is for a thread that has time.
-  void Smooth(ContextPtr context, const MeasuredSmooth& measured, const SmoothResults& results,
-              PostWork post, SmoothDone done);
+  void Smooth(ContextPtr context, const MeasuredSmooth& measured, const KeepModel& kept,
+              const SmoothResults& results, PostWork post, SmoothDone done);
 
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
   absl::StatusOr<FactorizationStats> Get(const std::string& caller, const Handle& handle);

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/smooth_header.h"
+#include "server/core/smooth_request.h"
 #include "server/core/steady_time.h"
 #include "server/transport/chunked_reply.h"
 #include "server/transport/raw_message.h"
@@ -123,7 +123,7 @@ class SmoothCall final : public ServerCall {
   void OnDone() override {
     {
       absl::MutexLock lock(&mutex_);
-      // What the caller saw counts: an answer that never went out is none.
+      // The outcome is the one that the caller saw: an answer that never went out is none.
       if (rpc()->IsCancelled()) record_.SetOutcome(CancellationOf(*record_.context()));
     }
     record_.Publish();
@@ -171,7 +171,8 @@ class SmoothCall final : public ServerCall {
     if (!layout.ok()) return layout.status();
     absl::Status status = ReadPriority("header.options.priority", header.options().priority(),
                                        record_.context().get());
-    status.Update(CheckSmoothHeader(layout->params(), *record_.context(), core().limits()));
+    status.Update(
+        CheckSmoothHeader(layout->params(), layout->kept(), *record_.context(), core().limits()));
     if (!status.ok()) return status;
     // Said before the bytes come, if there is no room for them, or never any for the answer beside
     // them. Nothing is reserved, not even for a moment: others may ask meanwhile.
@@ -245,7 +246,8 @@ class SmoothCall final : public ServerCall {
     }
     // Without the mutex, since the core may answer at once, from within the call.
     core().Smooth(
-        record_.context(), *measured, CutResults(sizes_, AsDoubles(results_.span())),
+        record_.context(), *measured, layout_->kept(),
+        CutResults(sizes_, AsDoubles(results_.span())),
         [state = state_](absl::AnyInvocable<void()> work) {
           state->work.Post(std::make_shared<Posted>(std::move(work)));
         },

@@ -63,7 +63,7 @@ absl::StatusOr<SmoothedCovariances> ToCovariances(v1::SmoothedCovariances covari
   }
 }
 
-absl::Status ReadOptions(const v1::SmoothOptions& options, SmoothParams* params) {
+absl::Status ReadOptions(const v1::SmoothOptions& options, SmoothParams* params, KeepModel* kept) {
   const absl::StatusOr<SmoothedCovariances> covariances = ToCovariances(options.covariances());
   if (!covariances.ok()) return covariances.status();
   params->covariances = *covariances;
@@ -72,7 +72,7 @@ absl::Status ReadOptions(const v1::SmoothOptions& options, SmoothParams* params)
   params->residuals = options.residuals();
   params->num_samples = options.num_samples();
   params->seed = options.seed();
-  params->keep = options.keep();
+  kept->keep = options.keep();
   if (params->num_samples < 0) {
     return InvalidFieldError("header.options.num_samples", absl::StrCat(params->num_samples),
                              "0 or more");
@@ -81,10 +81,10 @@ absl::Status ReadOptions(const v1::SmoothOptions& options, SmoothParams* params)
     const absl::StatusOr<absl::Duration> lease =
         ToDuration("header.options.lease", options.lease());
     if (!lease.ok()) return lease.status();
-    if (!params->keep) {
+    if (!kept->keep) {
       return InvalidFieldError("header.options.lease", "a lease", "none without keep");
     }
-    params->lease = *lease;
+    kept->lease = *lease;
   }
   return absl::OkStatus();
 }
@@ -103,7 +103,7 @@ absl::StatusOr<SmoothLayout> SmoothLayout::Of(const v1::SmoothHeader& header) {
   status.Update(CheckCount("header.state_size", params.state_size));
   status.Update(CheckCount("header.observation_size", params.observation_size));
   status.Update(CheckCount("header.num_series", params.num_series));
-  status.Update(ReadOptions(header.options(), &params));
+  status.Update(ReadOptions(header.options(), &params, &layout.kept_));
   if (!status.ok()) return status;
   const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
   size_t next = 0;

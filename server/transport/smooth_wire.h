@@ -29,13 +29,15 @@ class SmoothLayout {
   int64_t state_size() const { return params_.state_size; }
   int64_t num_series() const { return params_.num_series; }
   const SmoothParams& params() const { return params_; }  // without its arrays
-  // What is asked for, of arrays that lie in `values`: bytes() of them.
+  const KeepModel& kept() const { return kept_; }
+  // The parameters with their arrays, which lie in the bytes() bytes of `values`.
   SmoothParams Bind(std::span<const double> values) const;
 
  private:
   static constexpr size_t kArrays = 9;  // F, Q, H, R, c, d, m, P, y
 
   SmoothParams params_;
+  KeepModel kept_;
   std::array<int64_t, kArrays> sizes_{};  // in doubles
   int64_t total_ = 0;
 };

@@ -1,4 +1,4 @@
-// What is promised of a solution, against systems that are built to break it.
+// The promised accuracy of solutions, against systems that are built to break the promise.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -427,7 +427,7 @@ TEST_P(AccuracyTest, RefinementKeepsTheBestStep) {
       const Solved solved = SolveSmooth(matrix, factorization, steps);
       // Below the rounding of x itself one is as good as another.
       EXPECT_LE(*solved.outcome.backward_error, std::max(last, Epsilon(scalar()) / 2));
-      // What is reported is the error of what is returned.
+      // The reported error is the error of the returned solution.
       EXPECT_NEAR(*solved.outcome.backward_error, solved.error,
                   ErrorBound(matrix.shape()) + 0.1 * solved.error);
       last = *solved.outcome.backward_error;

@@ -1,4 +1,4 @@
-// What calls on arrowheads take of the device, and what is left of them where they fail.
+// The device memory that calls on arrowheads take, none of which stays taken where they fail.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -149,7 +149,7 @@ TEST_P(ArrowheadResourcesTest, TakesWhatTheBoundsSay) {
   const std::vector<int64_t> bounds = {
       factor, solver_->SolveWorkspaceBytes(*plan_, kColumns, false, kBorder), inverse};
   const std::vector<Call> calls = Calls();
-  // What the chains had that are factored.
+  // Takes the gap in the pool that the factored chains left.
   const absl::StatusOr<DeviceBuffer> hole =
       solver_->backend().pool().Allocate(Pool().free_bytes - Pool().largest_free_bytes);
   ASSERT_TRUE(hole.ok()) << hole.status();

@@ -91,7 +91,7 @@ TEST_P(ArrowheadTest, HasTheLogDeterminantOfTheWhole) {
     ASSERT_NE(arrowhead, nullptr);
     const absl::StatusOr<double> found = solver().LogDeterminant(*arrowhead);
     ASSERT_TRUE(found.ok()) << found.status();
-    // What the logarithms of so many pivots move by, each by the bound times the condition.
+    // The logarithms of so many pivots move by this, each by the bound times the condition.
     const double slack =
         static_cast<double>(host.form().rows()) * 100 * arrowhead->backward_error_bound();
     EXPECT_NEAR(*found, DenseCholesky(host.view()).LogDeterminant(), slack);
@@ -169,7 +169,7 @@ TEST_P(ArrowheadTest, SolvesOrRefusesWhatIsNearlySingular) {
     const FactorOutcome outcome = FactorOne(solver(), host);
     if (!outcome.status.ok()) {
       EXPECT_TRUE(outcome.not_positive_definite.has_value()) << outcome.status;
-      // Of the corner's own size, which B inv(A) B' gives it, only its rounding is left then.
+      // S is then only the rounding of the corner, which has the size of B inv(A) B'.
       EXPECT_LT(slack, 1e5 * Epsilon(scalar()));
       continue;
     }

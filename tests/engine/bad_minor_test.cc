@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of a device that takes many segments at a time.
+// The costs of a device that takes many segments at a time.
 CostModel ManyLanes() {
   CostModel costs;
   costs.lanes = 1024;
@@ -106,7 +106,7 @@ TEST_P(BadMinorTest, AnyBlockOfALongChainTakesFewFactorizations) {
 TEST_P(BadMinorTest, AMinorThatNoBlockIsToBlameForTakesLogarithmicallyMany) {
   const int64_t num_blocks = 20'000;
   for (const int64_t order : {5, 40, 3000, 12'345}) {
-    // What rounding leaves of a shift.
+    // Rounding to float leaves too little of the shift of a higher order.
     if (GetParam() == Scalar::kFloat32 && order > 40) continue;
     SCOPED_TRACE(testing::Message() << "order " << order);
     const HostMatrix matrix = ShiftedLaplacian(num_blocks, order, GetParam());

@@ -1,5 +1,6 @@
-// What a batch of factorizations takes and uploads together: each piece where it belongs, each
-// system with the bits that it has alone, and pieces of its own where the pool has none for all.
+// The memory and the uploads of a batch of factorizations together: each piece where it belongs,
+// each system with the bits that it has alone, and pieces of its own where the pool has none for
+// all.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -26,7 +26,7 @@ namespace {
 
 using test::HostMatrix;
 
-// Of float with 33 to 64 rows, as segment/factor.cu chooses.
+// The segment for floats with 33 to 64 rows, as segment/factor.cu chooses it.
 #if defined(BLOCKD_GPU_LIKE_AMD)
 template <typename T, int kTile, bool kFull>
 using LargeSegment = MatrixSegment<T, kTile, kFull>;
@@ -127,7 +127,7 @@ void ExpectLargePivots(int exponent, bool refused) {
   EXPECT_NEAR(tile[1] / root, -std::sqrt(1.0 / 3), 1e-6);
 }
 
-// Of larger pivots the hardware makes the reciprocal zero: none is taken for a good one.
+// The hardware makes the reciprocal of a larger pivot zero: no such pivot is taken for a good one.
 TEST(DeviceCodeOnThreadsTest, PivotsWithoutAReciprocalAreRefused) {
   ExpectLargePivots<float, 64, 4>(125, false);
   // In double too, which all tiles are in with AMD's matrix instructions.
@@ -140,7 +140,7 @@ TEST(DeviceCodeOnThreadsTest, PivotsWithoutAReciprocalAreRefused) {
 
 // --- Segments ----------------------------------------------------------------------------------
 
-// What a launch leaves of one system.
+// The results of a launch for one system.
 template <typename T>
 struct Factored {
   std::vector<T> factor;
@@ -227,7 +227,7 @@ void ExpectNamesFailures(int64_t n) {
   const auto plan = EliminationPlan::MakeWithSeparators(shape, {2});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const problems::Problem problem = problems::Mpc(shape.num_blocks, n, 3);
-  // Of each level a segment's last interior, rows in its first and its last part.
+  // The last interior of one segment a level fails, in a row of its first or its last part.
   for (size_t l = 0; l < plan->levels().size(); ++l) {
     const Level& level = plan->levels()[l];
     const int64_t s = static_cast<int64_t>(level.segments.size()) / 2;

@@ -151,7 +151,7 @@ template <typename T>
 void ExpectRight(const EliminationPlan& plan, const HostMatrix& matrix,
                  const Factored<T>& factored) {
   EXPECT_EQ(factored.position, 0);
-  // Of large blocks the diagonal of the chain stands for that of D, which it exceeds.
+  // With large blocks the diagonal of the chain stands for that of D, which it exceeds.
   const double exact = test::GrowthOf(plan, matrix.view());
   EXPECT_GE(factored.growth, 0.999 * exact);
   EXPECT_LE(factored.growth, 8 * exact);

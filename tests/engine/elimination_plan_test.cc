@@ -274,7 +274,7 @@ TEST(EliminationPlanTest, IsEqualToAnotherByWhatItEliminates) {
                *EliminationPlan::MakeWithSeparators({5, 2, kDouble}, {1}));
 }
 
-// What another batch or another device would cost is not part of a plan.
+// The cost for another batch or on another device is not part of a plan.
 TEST(EliminationPlanTest, IsEqualWhateverItWasMadeFor) {
   const auto one = EliminationPlan::Make({512, 128, kDouble}, 1, TwoCores());
   ASSERT_TRUE(one.ok());

@@ -1,5 +1,5 @@
-// What only a backend with a device of its own does, through the Backend itself: a kernel that
-// fails is named, and long work stops between its launches.
+// Backends with a device of their own, through the Backend itself: a kernel that fails is named,
+// and long work stops between its launches.
 #include <unistd.h>
 
 #include <atomic>
@@ -192,7 +192,7 @@ TEST_P(GpuBackendTest, AWriteAndTheOtherTrackComeAfterAFactorizationThatHasEnded
   }
 }
 
-// Of large blocks each takes all multiprocessors, and its thread blocks wait for one another.
+// A solve of large blocks takes all multiprocessors, and its thread blocks wait for one another.
 TEST_P(GpuBackendTest, LargeSolvesOnBothTracksEndWithTheirBits) {
   const std::unique_ptr<Solver> solver = MakeLargeSolver();
   for (const int64_t n : {256, 300}) {
@@ -261,7 +261,7 @@ TEST_P(GpuBackendTest, BatchesInFlightHaveTheBitsOfThoseThatWait) {
                          .num_rhs = 3});
       }
       flights.push_back(solver->Submit(std::move(items)));
-      // What the device does not reach was waited for.
+      // Submit has waited if there are columns that the device does not reach.
       EXPECT_TRUE(some_elsewhere || !flights.back().is_done());
     }
     std::thread([&] {

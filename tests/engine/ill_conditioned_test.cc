@@ -160,7 +160,7 @@ TEST_P(IllConditionedTest, AGuaranteeIsKept) {
   }
 }
 
-// What the range of numbers takes away, refinement cannot give back.
+// Refinement cannot give back the digits that the range of numbers takes away.
 TEST_P(IllConditionedTest, AGuaranteeThatIsNotKeptFailsTheSolve) {
   const HostMatrix matrix(ChainOf(SquaredExponential(8, 0.3, 1e-5), 8, 4), scalar());
   const FactorOutcome factored = Factor(matrix, Accuracy::kGuaranteed);

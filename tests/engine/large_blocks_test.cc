@@ -133,7 +133,7 @@ void Compare(int64_t n, bool left, bool right, CouplingForm form) {
 template <typename T>
 std::vector<T> Inverse(const Outputs<T>& factor, const Segment& segment, int64_t n, bool large) {
   const int64_t square = n * n;
-  // Of separators: any two symmetric blocks, and one between them.
+  // The blocks of Z at the separators: any two symmetric blocks, and one between them.
   std::vector<T> separators(3 * square), out((2 * kBlocks - 1) * square);
   for (int64_t c = 0; c < n; ++c) {
     for (int64_t r = 0; r < n; ++r) {

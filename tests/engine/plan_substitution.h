@@ -29,7 +29,7 @@ class Substitution {
  private:
   using Vector = std::span<double>;
 
-  // Of a level's chain: x has the right-hand side, and then the solution.
+  // Solves with the chain of a level: x has the right-hand side, and then the solution.
   void Solve(size_t index, std::vector<double>& x) const {
     const Level& level = plan_.levels()[index];
     const auto block = [&](int64_t i) { return Vector(x).subspan(i * n_, n_); };

@@ -138,7 +138,7 @@ TEST_P(FormsTest, AreAllTheSameMatrix) {
   }
 }
 
-// Those of unlike forms are not in one launch.
+// Matrices of unlike forms are not in one launch.
 TEST_P(FormsTest, AreFactoredInOneBatch) {
   const int64_t few = GetParam().backend == "cpu" ? 12 : 40;  // of large blocks
   for (const auto& [num_blocks, n] :

@@ -1,4 +1,4 @@
-// What is promised at the ends of the range of numbers.
+// The engine's promises at the ends of the range of numbers.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -55,7 +55,7 @@ TEST_P(RangeTest, KeepsItsPromiseFromTheSmallestPivotsToTheLargest) {
   }
 }
 
-// What is beyond would lose digits without a word, or be divided by zero.
+// A pivot beyond the range would lose digits without a word, or make a division by zero.
 TEST_P(RangeTest, RefusesPivotsThatAreOrWhoseReciprocalsAreNoNormalNumbers) {
   for (const int64_t n : {1, 2, 5, 16, 33, 70, 200}) {
     for (const int exponent :

@@ -74,7 +74,7 @@ Answer Refine(const std::vector<double>& errors, int32_t max_refinements,
             reached ? absl::StatusCode::kOk : absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(answer.outcome.backward_error.has_value());
   answer.backward_error = BackwardError(matrix.view(), x.values(), rhs.values());
-  // What is said of the solution is true of it.
+  // The reported error is the true error of the solution.
   EXPECT_NEAR(answer.outcome.backward_error.value_or(-1), answer.backward_error,
               1e-3 * answer.backward_error + 1e-15);
   return answer;
@@ -125,7 +125,7 @@ TEST(RefinementTest, StopsAtTheGoalWhereTheGrowthAsksForIt) {
   // It goes on while a step helps at all, and ends.
   EXPECT_EQ(Refine({1e-2, 0.6}, 0, matrix, true).outcome.refinements, kMaxRefinements);
   EXPECT_LE(Refine({1e-2, 1.5}, 0, matrix, true).outcome.refinements, 1);
-  // What is promised leaves room for the rounding of what was measured.
+  // The promised bound leaves room for the rounding of the measured error.
   EXPECT_GT(answer.outcome.backward_error_bound, *answer.outcome.backward_error);
 }
 

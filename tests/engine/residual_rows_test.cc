@@ -23,7 +23,7 @@ struct Norms {
   double residual, matrix, solution, rhs;
 };
 
-// What `parts` thread blocks leave, as ResidualKernel and LargestKernel have it.
+// The norms that kParts thread blocks leave together, as ResidualKernel and LargestKernel do.
 template <typename T, int kColumns>
 std::vector<Norms> Residual(const HostMatrix& matrix, const std::vector<T>& x,
                             const std::vector<T>& b, std::vector<T>& r, int64_t columns) {
@@ -135,7 +135,7 @@ TEST(ResidualRowsTest, ReadsTheMatrixOnceForManyColumns) {
   ExpectRight<float, 32>({}, 5, 32);
 }
 
-// What is not finite shows in the norms of its column, and of no other.
+// A number that is not finite shows in the norms of its column, and of no other.
 TEST(ResidualRowsTest, WhatIsNotFiniteShows) {
   const HostMatrix matrix(problems::Mpc(3, 6, 3), Scalar::kFloat64);
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();

@@ -84,7 +84,7 @@ class InverseOracle {
 
 class SelectedInverseTest : public SolverTest {
  protected:
-  // Of `step` blocks one is compared.
+  // Compares one of every `step` blocks.
   void ExpectRight(const HostMatrix& matrix, PlanPtr plan, int64_t step = 1) {
     ExpectRight(matrix, InverseOracle(matrix), std::move(plan), step);
   }

@@ -1,4 +1,4 @@
-// What the tests of the Solver share: a solver for each backend, and short ways to call it.
+// The fixture of the tests of the Solver: a solver for each backend, and short ways to call it.
 #ifndef BLOCKD_TESTS_ENGINE_SOLVER_FIXTURE_H_
 #define BLOCKD_TESTS_ENGINE_SOLVER_FIXTURE_H_
 

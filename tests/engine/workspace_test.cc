@@ -1,4 +1,5 @@
-// What calls take of the device, exactly; who shares a pass; and whose wishes count for whom.
+// The exact device memory that calls take, the items that share a pass, and the wishes of one item,
+// which do not bind the others.
 #include <gmock/gmock.h>
 
 #include <algorithm>

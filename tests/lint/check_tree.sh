@@ -46,11 +46,10 @@ allowed_includes() {
     engine/gpu/substitution/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|substitution)/)?[a-z_]+\.h" ;;
     engine/gpu/task_list/*) echo "$engine|engine/gpu/((arch|plan|runtime|tile|vectors|task_list)/)?[a-z_]+\.h" ;;
     engine/gpu/*) echo "$engine|engine/gpu/([a-z_]+/)?[a-z_]+\.h" ;;
+    engine/smoother/*) echo "$engine|engine/smoother/[a-z_]+\.h" ;;
     engine/problems/*) echo "$problems" ;;
     engine/*) echo "$engine|engine/[a-z_]+\.h" ;;
-    server/core/operations/smooth.cc) echo "$engine|server/core/(operations/|smoother/)?[a-z_]+\.h" ;;
     server/core/operations/* | server/core/solver_core.cc) echo "$engine|server/core/(operations/)?[a-z_]+\.h" ;;
-    server/core/smoother/*) echo "$engine|server/core/(smoother/)?[a-z_]+\.h" ;;
     server/core/*) echo "$engine|server/core/[a-z_]+\.h" ;;
     server/identity/*) echo 'server/(core|identity)/[a-z_]+\.h|blockd/v1/tenants\.pb\.h' ;;
     server/*) echo "$engine|server/(core/|identity/|transport/)?[a-z_]+\.h|$proto" ;;

@@ -1,4 +1,4 @@
-// What every call has: its place among those under way, its line in the log, its metrics.
+// The parts of every call: its place among those under way, its line in the log, its metrics.
 #include "server/transport/call.h"
 
 #include <gtest/gtest.h>

@@ -46,7 +46,7 @@ struct TestSystem {
 // No two columns, and no two seeds, are alike.
 std::vector<double> TestRhs(const Shape& shape, int64_t num_rhs, int seed);
 
-// Whoever lets go of it waits for its answer, which comes here.
+// A call under way, and its answer once that has come. The destructor waits for the answer.
 template <typename Reply>
 class Pending {
  public:
@@ -137,15 +137,15 @@ class CoreTest : public testing::Test {
   // How often HoldDevice was called since the start; each time it factors one system more.
   size_t holds() const { return holders_.size(); }
   double Metric(const std::string& name) const { return MetricIn(*metrics_, name); }
-  // What one held system of this shape is charged.
+  // The bytes that one held system of this shape is charged.
   int64_t Charge(const Shape& shape);
-  // What an upload must have seen before it takes memory of the device.
+  // Zeros for the first part of an upload, after which it takes memory of the device.
   static std::vector<std::byte> FirstPart(const server::FactorUpload& upload) {
     return std::vector<std::byte>(
         static_cast<size_t>(std::min(upload.expected_bytes(), int64_t{64} << 10)));
   }
   int64_t Reserved() const { return core_->memory().total_bytes - core_->memory().free_bytes; }
-  // Of every tenant; and what "alice" has.
+  // SetQuotas sets the quotas of every tenant; Used is the amount that "alice" uses.
   void SetQuotas(const server::TenantQuotas& quotas) {
     server::TenantsConfig config;
     config.default_tenant.quotas = quotas;

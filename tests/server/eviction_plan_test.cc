@@ -115,7 +115,7 @@ TEST(EvictionPlanTest, AHoldingInTwoPlacesIsLostOnceAndWhole) {
   EXPECT_THAT(Slab("aa#bbb#aa").Evicts({2}), Optional(std::string("b")));
   // Side by side it costs no more than it has.
   EXPECT_THAT(Slab("aa.aa#bbbbb").Evicts({5}), Optional(std::string("a")));
-  // What goes for the first piece leaves room for the second.
+  // The holding that is evicted for the first piece leaves room for the second.
   EXPECT_THAT(Slab("aaa#bb#aaa").Evicts({3, 3}), Optional(std::string("a")));
 }
 
@@ -126,7 +126,7 @@ TEST(EvictionPlanTest, PlacesPiecesOneAfterTheOtherWhereTheFitIsBest) {
   EXPECT_THAT(Slab("a.b#cc").Evicts({3, 2}), Optional(std::string("abc")));
 }
 
-// What changed hands while the lists were made is in both of them.
+// A piece that changed hands while the lists were made is in both of them.
 TEST(EvictionPlanTest, PiecesInBothListsAreNotCountedTwice) {
   const FreePiece free[] = {{kSlab, 4 * kUnit}};
   IdleHolding idle;

@@ -143,7 +143,7 @@ TEST_F(FactorizationCacheKeysTest, AMatrixThatWasKeptIsThere) {
   EXPECT_GT((*found)->held_bytes, plan_->factor_bytes());
 }
 
-// Of several, the most: a guaranteed accuracy keeps the matrices of some only.
+// `held_bytes` is the most of any system: a guaranteed accuracy keeps the matrices of some only.
 TEST_F(FactorizationCacheKeysTest, OneMatrixOfTwoCounts) {
   std::vector<Holding> holdings = MakeSome(1, /*keep_matrix=*/true);
   holdings.push_back(Make());

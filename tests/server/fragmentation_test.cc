@@ -1,5 +1,5 @@
-// What a shared server loses because its pool is in pieces: a model of its callers, without a
-// device. The same steps each time, but for what was lost before.
+// The factorizations that a shared server loses because its pool is in pieces: a model of its
+// callers, without a device. The steps are the same each time, but for earlier losses.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ using server::Handle;
 using server::Holding;
 using server::Reservation;
 
-// What happens where there is room, but no piece.
+// The policy of evictions if there is enough room, but not in one piece.
 enum class Policy {
   kOldest,    // the least recently used go, one after the other, until all lies in one piece
   kCheapest,  // those of the cheapest places go

@@ -52,13 +52,13 @@ TEST_F(HandleMemoryTest, AHandleTakesLittleOfTheHost) {
 
 class UploadMemoryTest : public CoreTest {};
 
-// What is charged for its first part is taken, and given back with the charge.
+// The first part takes the memory that it is charged for, and gives it back with the charge.
 TEST_F(UploadMemoryTest, AnUploadTakesItsFirstPartOfTheHostUntilTheDeviceHasIt) {
   Start();
   const TestSystem system(2000, 16);
   const std::vector<std::byte> bytes = system.bytes();
   const size_t first = bytes.size() / 64;
-  // Of whatever else comes and goes.
+  // The most bytes of other allocations, which come and go.
   constexpr int64_t kSmall = 16 << 10;
   server::FactorParams params;
   params.form = system.form;

@@ -1,4 +1,4 @@
-// What reading a message takes grows with its length, and not with the square of it: counted in
+// The cost of reading a message grows with its length, and not with the square of it: counted in
 // bytes that are copied or cleared, and in bytes of the heap, while messages of many fields double.
 #include <gtest/gtest.h>
 
@@ -94,7 +94,7 @@ void ExpectLinear(const std::string& filling, int field, Read read) {
   }
 }
 
-// What messages are made of that are hard to read: none is known by number 15.
+// Fields of messages that are hard to read: their number 15 is unknown to every message.
 const std::string kVarint("\x78\x00", 2), kEmpty("\x7a\x00", 2);
 
 std::vector<std::string> UnknownFields() {

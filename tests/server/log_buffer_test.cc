@@ -28,11 +28,11 @@ class LogBufferTest : public ::testing::Test {
       return dropped > 0 ? absl::StrCat("dropped ", dropped, "\n") : std::string();
     });
   }
-  // Of so many bytes, with its end.
+  // A line of so many bytes, its end included.
   static std::string Line(char letter, size_t bytes) {
     return std::string(bytes - 1, letter) + "\n";
   }
-  // What comes until `last` does.
+  // Reads until `last` has come.
   std::string ReadUntil(const std::string& last) {
     std::string text;
     char bytes[4096];

@@ -17,7 +17,7 @@ class LoggingTest : public ::testing::Test {
  protected:
   void TearDown() override { SetUpLogging({.level = "off", .format = "logfmt"}); }
 
-  // What is written to standard error, without the time.
+  // The text that `write` brings to standard error, without the time.
   template <typename Write>
   static std::string Written(Write write) {
     testing::internal::CaptureStderr();

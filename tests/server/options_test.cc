@@ -130,7 +130,7 @@ const std::map<std::string, Case>& Cases() {
   return cases;
 }
 
-// Those that have no number to show: where to listen, files, which device, the log.
+// The flags that are not shown as limits: where to listen, files, which device, the log.
 const std::set<std::string>& NotLimits() {
   static const auto& names = *new std::set<std::string>{
       "address",     "port",          "metrics_address", "metrics_port",       "port_file",
@@ -232,7 +232,7 @@ TEST(OptionsTest, ZeroConnectionsAreAsManyAsDescriptorsAndMemoryAllow) {
   EXPECT_EQ(options.max_connections, 3);
 }
 
-// What the flag may be: the first and last value allowed, and the ones beyond.
+// The range of a flag: the first and last value allowed, and the ones beyond.
 struct Range {
   std::string flag, below, least, most, above;  // empty: no such value can be written
 };

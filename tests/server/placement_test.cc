@@ -26,7 +26,7 @@ TEST(PlacementTest, EqualDevicesTakeTurns) {
 TEST(PlacementTest, OfIdleDevicesTheOneWithMostMemoryIsFirst) {
   EXPECT_EQ(PlacementOrder(std::vector<Offer>{Free(100), Free(101)}, 0), (Order{1, 0}));
   EXPECT_EQ(PlacementOrder(std::vector<Offer>{Free(101), Free(100)}, 1), (Order{0, 1}));
-  // What may be evicted counts, and what is free counts first where that is the same.
+  // Evictable memory counts too; if the sums are equal, more free memory comes first.
   Offer idle = Free(50);
   idle.evictable_bytes = 60;
   EXPECT_EQ(PlacementOrder(std::vector<Offer>{Free(100), idle}, 0), (Order{1, 0}));

@@ -111,7 +111,7 @@ TEST_F(SchedulerFairnessTest, OneWorkBesideACrowdIsNext) {
   }
 }
 
-// What was not asked for is not saved up.
+// A tenant that asks for nothing does not save up its share.
 TEST_F(SchedulerFairnessTest, WhoWasAwayGetsNoMoreThanItsShareAfterwards) {
   Configure({1, 1});
   for (int i = 0; i < 1000; ++i) {

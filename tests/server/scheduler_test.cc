@@ -292,8 +292,8 @@ TEST_F(SchedulerTest, ALongWorkRunsInPiecesOnlyWhereOthersAre) {
   EXPECT_EQ(granted(), 10);  // nobody else is there
   Push(1, 0, {.tenant = &other, .seconds = 1});
   EXPECT_EQ(granted(), 1);
-  // Of the same key, and yet alone. The first one was charged 10 seconds, the other 1; each piece
-  // is charged with what it takes.
+  // Both have the same key, and yet each runs alone. Tenant `one` was charged 10 seconds, `other`
+  // 1; each piece is charged with the time that it takes.
   Push(2, 0, large);
   Push(3, 0, large);
   EXPECT_EQ(granted(), 0.25);

@@ -1,5 +1,5 @@
-// What the service says of accuracy, and what it does for it: growth, bounds, guaranteed accuracy,
-// condition estimates.
+// The service's statements about accuracy, and its means to reach it: growth, bounds, guaranteed
+// accuracy, condition estimates.
 #include <cmath>
 
 #include "server/core/errors.h"

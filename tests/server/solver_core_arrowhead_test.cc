@@ -306,7 +306,7 @@ TEST_F(SolverCoreArrowheadTest, HasBlocksOfTheInverseAndSamples) {
   EXPECT_EQ(Reserved(), BorderedCharge());
 }
 
-// What is not wanted is not written, wherever its span points.
+// A part of the inverse that is not wanted is not written, wherever its span points.
 TEST_F(SolverCoreArrowheadTest, MayLeaveTheBorderOutOfTheInverse) {
   Start();
   const Handle handle = Held(arrowhead_);

@@ -1,4 +1,4 @@
-// What runs together: equal plans, within the limits of a batch; and what each request is told.
+// Requests of equal plans run together, within the limits of a batch; and each is told its costs.
 #include "tests/server/core_fixture.h"
 
 namespace blockd::test {

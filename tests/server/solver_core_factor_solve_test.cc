@@ -126,7 +126,7 @@ TEST_F(SolverCoreFactorSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   EXPECT_EQ(Reserved(), 0);
 }
 
-// What a column of garbage comes to must not look like a small error.
+// The error of a column of garbage must not look like a small one.
 TEST_F(SolverCoreFactorSolveTest, TheErrorOfGarbageIsNotFinite) {
   Start();
   FactorParams keeping;

@@ -86,7 +86,7 @@ TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactor) {
               {"Upload", "Factor", "LogDeterminant"});
 }
 
-// What failed leaves nothing behind its key.
+// A Factor that failed leaves nothing behind its key.
 TEST_F(SolverCoreFailureTest, AtEveryStepOfAFactorWithAKey) {
   FactorParams params = Keeping();
   params.idempotency_key = "a key";

@@ -93,7 +93,7 @@ class InlineTest : public CoreTest {
   }
   PendingSolve SolveOne() { return Solve(handle_, system_.form.shape, 1); }
   PendingSolve SolveHere() { return Solve(handle_, system_.form.shape, 1, {.may_run_here = true}); }
-  // Whether a Solve that is asked for now is answered before that returns.
+  // True if a Solve that is asked for now is answered before the call returns.
   bool IsInline() {
     const PendingSolve solve = SolveHere();
     const bool answered = solve->answered();
@@ -114,7 +114,7 @@ class InlineTest : public CoreTest {
 TEST_F(InlineTest, AShortSolveIsDoneByWhoBringsItAndHasNothingElseToDo) {
   StartInline(absl::Milliseconds(1));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(IsInlineSoon());
-  // Requests that follow without a pause are batched with others.
+  // Solves that follow without a pause run in a batch.
   gate_->Close();
   std::thread first([this] { ExpectSolves(system_, *SolveHere()); });
   gate_->WaitForDevice();

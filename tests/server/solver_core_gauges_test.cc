@@ -1,4 +1,4 @@
-// What the core says of itself: plans, memory, gauges, limits.
+// The core's reports about itself: plans, memory, gauges, limits.
 #include <algorithm>
 
 #include "tests/server/core_fixture.h"
@@ -47,7 +47,7 @@ TEST_F(SolverCoreGaugesTest, APlanRefusesWhatTheCallsWould) {
   MatrixForm form = system_.form;
   form.shape.block_size = kMaxBlockSize + 1;
   EXPECT_EQ(field(form, 1, 1), "spec.block_size");
-  // What could never fit, even its blocks alone.
+  // A matrix that could never fit, even its blocks alone.
   form.shape = {core_->memory().total_bytes / 16 + 1, 1, Scalar::kFloat64};
   const absl::Status refused = core_->Plan(form, 1, 1).status();
   const auto detail = server::InsufficientMemoryOf(refused);

@@ -107,7 +107,7 @@ TEST_F(SolverCoreInverseFailureTest, NoMemoryForASmooth) {
             0);
 }
 
-// What they compute in counts for the tenant's memory, and they count for its rate and its places.
+// The workspace of these calls counts for the tenant's memory, the calls for its rate and places.
 TEST_F(SolverCoreInverseFailureTest, QuotasHoldThemBack) {
   Start();
   const Handle handle = Held(system_);

@@ -169,7 +169,7 @@ TEST_F(JoinedUploadTest, RangesThatLieAreRefusedAndHarmNobody) {
   for (const int64_t bytes : {int64_t{0}, int64_t{-8}, total_ - kFirstPart + 1, kMost, kLeast}) {
     EXPECT_EQ(JoinField(*upload, kFirstPart, bytes), "join.num_bytes") << bytes;
   }
-  // What the first stream has brought, or is another's.
+  // Ranges that the first stream has brought, or that belong to another stream.
   EXPECT_EQ(JoinField(*upload, 0, total_), "join");
   EXPECT_EQ(JoinField(*upload, kFirstPart - 8, 8), "join");
   ASSERT_TRUE(upload->Join(kFirstPart + 800, 800).ok());

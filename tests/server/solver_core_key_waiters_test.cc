@@ -218,7 +218,7 @@ TEST_F(SolverCoreKeyWaitersTest, AnUploadThatEndsWhileAnotherRunsFindsItsHandles
   EXPECT_EQ(uploaded.Wait()->systems[0].handle, first->Wait()->systems[0].handle);
 }
 
-// What was staged is still there when its turn comes.
+// The staged bytes of the upload are still there when its turn comes.
 TEST_F(SolverCoreKeyWaitersTest, AnUploadTakesOverFromACancelledFirst) {
   Start();
   FactorParams params = keyed_;

@@ -105,7 +105,7 @@ TEST_F(SolverCoreMemoryTest, WorkUnderWayMayLeaveNoRoomUntilItIsOver) {
       uploads.push_back(std::move(upload));
     }
   }
-  // What was idle was evicted for them; what work holds is not.
+  // The idle factorization was evicted for the uploads; memory of work under way is not evicted.
   EXPECT_EQ(WhyNot(held), NotFoundReason::kEvicted);
   const absl::Status refused = Factor({system_})->Wait().status();
   const auto detail = server::InsufficientMemoryOf(refused);

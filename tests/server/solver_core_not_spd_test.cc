@@ -121,7 +121,7 @@ TEST_F(SolverCoreNotSpdTest, OfAPaletteTheBlockThatWasSentIsNamed) {
   }
 }
 
-// Of more than one piece of what is read back at once.
+// A block is larger than a piece that is read back at once.
 TEST_F(SolverCoreNotSpdTest, LargeBlocksAreReadInPieces) {
   Start({.memory_bytes = int64_t{64} << 20});
   TestSystem bad(2, 400);

@@ -126,7 +126,7 @@ TEST_F(SolverCorePinnedTest, ARefactorThatPinsNoMoreIsNotRefused) {
   });
 }
 
-// Whether a matrix is kept for the accuracy is known once it is factored.
+// The need to keep a matrix for the accuracy is known only once the matrix is factored.
 TEST_F(SolverCorePinnedTest, AGuaranteeThatKeepsNoMatrixIsNotRefused) {
   Start();
   const Handle handle = Held(before_, Params(true));
@@ -225,7 +225,7 @@ TEST_F(SolverCorePinnedTest, APinThatComesWhileARefactorWaitsIsOfWhatThatLeaves)
   }
 }
 
-// What an operator unpins stays so.
+// A handle that an operator unpins stays unpinned.
 TEST_F(SolverCorePinnedTest, ARefactorOfWhatWasUnpinnedTakesNoQuota) {
   Setup setup;
   setup.limits.default_lease = absl::Hours(1);

@@ -66,7 +66,7 @@ class SolverCoreRefactorSolveTest : public CoreTest {
     return {begin, begin + rows};
   }
 
-  // What a Solve says now.
+  // Checks that a Solve with the handle now uses `system`.
   void ExpectHolds(const Handle& handle, const TestSystem& system) {
     PendingSolve solve = Solve(handle, system.form.shape);
     ExpectSolves(system, *solve);

@@ -1,5 +1,5 @@
-// What work reserves: all that it may need when it is accepted, until its answer is given. The
-// fixture's backend checks at every step that nothing more is used.
+// Work reserves all that it may need when it is accepted, until its answer is given. The fixture's
+// backend checks at every step that nothing more is used.
 #include "tests/server/core_fixture.h"
 
 namespace blockd::test {
@@ -16,7 +16,7 @@ class SolverCoreReservationTest : public CoreTest {
   int64_t SolveWorkspace(int64_t num_rhs) {
     return core_->Plan(system_.form, 1, num_rhs)->solve_workspace_bytes;
   }
-  // What residuals and refinement need beside x: b, r, and the x that is tried.
+  // The bytes for residuals and refinement beside x: b, r, and the x that is tried.
   int64_t Refining(int64_t num_rhs) const {
     return 3 * MemoryPool::Rounded(system_.form.shape.rows() * num_rhs * 8);
   }
@@ -147,7 +147,7 @@ TEST_F(SolverCoreReservationTest, AFactorSolveReservesForBothUntilItIsAnswered) 
   }
 }
 
-// Whoever is told that a request ended in the queue finds its memory back.
+// A request that ends in the queue gives its memory back before its caller learns of the end.
 TEST_F(SolverCoreReservationTest, WhatEndsInTheQueueGivesBackBeforeItIsAnswered) {
   Start();
   FactorParams refactor;

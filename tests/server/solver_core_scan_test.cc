@@ -13,7 +13,8 @@ using server::SolveReply;
 
 class CoreScanTest : public CoreTest {
  protected:
-  // What `ask` is answered while the time passes, or else while it stands still.
+  // Checks that `ask` ends with its deadline while the time passes, and with INVALID_ARGUMENT while
+  // it stands still.
   template <typename Reply>
   void ExpectEndsWithItsDeadline(absl::FunctionRef<void(Pending<Reply>&)> ask) {
     for (const bool passes : {false, true}) {
@@ -38,7 +39,7 @@ class CoreScanTest : public CoreTest {
     ExpectEndsWithItsDeadline<SolveReply>(
         [&](Pending<SolveReply>& pending) { call(params, pending); });
   }
-  // Of more than ten pieces that are looked at together.
+  // Large enough that each test's scan has at least ten pieces.
   const TestSystem system_{10, 8};
 };
 

@@ -34,7 +34,7 @@ TEST_F(SolverCoreShardFailureTest, ADeviceThatFailsIsOutOfServiceAndTheOtherGoes
               NotFoundReason::kDeviceFailed);
     EXPECT_EQ(ReasonOf(core_->Release("alice", {&handles[failing], 1}).status()),
               NotFoundReason::kDeviceFailed);
-    // What was never there is not said to have been.
+    // The metric counts the one factorization that was held there, and no others.
     EXPECT_EQ(Metric("blockd_evictions_total{reason=\"device_failed\"}"), 1);
     ExpectSolves(system_, *Solve(handles[1 - failing], shape_));
     for (int i = 0; i < 4; ++i) {

@@ -55,7 +55,7 @@ TEST_F(SolverCoreShardsTest, AllSystemsOfOneFactorAreOnOneDevice) {
   EXPECT_NE(HeldOn(1), 0);
 }
 
-// What waits before one device sends the next work to the other.
+// Work that waits before one device sends the next work to the other.
 TEST_F(SolverCoreShardsTest, ABusyDeviceIsLeftAlone) {
   StartTwo();
   const Handle busy = HeldOnDevice(0);
@@ -80,7 +80,7 @@ TEST_F(SolverCoreShardsTest, WhereOneIsFullTheOtherTakesItAndThenItIsRefused) {
   while (status.ok()) status = Factor({system_}, pin)->Wait().status();
   const auto detail = server::InsufficientMemoryOf(status);
   ASSERT_TRUE(detail.has_value()) << status;
-  // Of one device: a system is on one.
+  // The total is that of one device, because a system is on one.
   EXPECT_EQ(detail->total_bytes, core_->shards()[0].device().total());
   EXPECT_GT(HeldOn(0), 1);
   EXPECT_EQ(HeldOn(0), HeldOn(1));
@@ -224,7 +224,7 @@ TEST_F(SolverCoreShardsTest, HandlesOfBothAreReleasedEvictedAndUnpinnedTogether)
   EXPECT_EQ(ReasonOf(SolveStatus(handles[1], shape_)), NotFoundReason::kEvicted);
   EXPECT_TRUE(core_->Release("alice", std::span(handles).subspan(2, 2)).ok());
   EXPECT_EQ(ReasonOf(SolveStatus(handles[2], shape_)), NotFoundReason::kReleased);
-  // What is not held does not keep the others.
+  // Handles that are not held do not keep the others from being released.
   EXPECT_TRUE(absl::IsNotFound(core_->Release("alice", handles).status()));
   EXPECT_EQ(core_->memory().factorizations, 0);
 }

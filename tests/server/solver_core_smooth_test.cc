@@ -4,22 +4,22 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
+#include "blockd/engine/smoother.h"
 #include "engine/problems/series.h"
-#include "server/core/smoother/smoother.h"
-#include "tests/server/classical_smoother.h"
 #include "tests/server/smooth_fixture.h"
+#include "tests/support/classical_smoother.h"
 
 namespace blockd::test {
 namespace {
-
-using server::SmoothedCovariances;
-using server::SmoothParams;
 
 class SolverCoreSmoothTest : public CoreTest {
  protected:
   using Answer = SmoothAnswer;
 
-  std::unique_ptr<AskedSmooth> Ask(const SmoothParams& params) { return AskSmooth(*core_, params); }
+  server::KeepModel kept_;
+  std::unique_ptr<AskedSmooth> Ask(const SmoothParams& params) {
+    return AskSmooth(*core_, params, {}, nullptr, kept_);
+  }
   Answer Smooth(const SmoothParams& params) { return Ask(params)->Wait(); }
 
   // The largest error of a part, relative to the largest number of that part.
@@ -89,14 +89,14 @@ TEST_F(SolverCoreSmoothTest, ModelsOfEveryKindAreThoseOfTheClassicalSmoother) {
 TEST_F(SolverCoreSmoothTest, ADeviceMakesTheBlocksOfLargeModels) {
   Start({.memory_bytes = int64_t{64} << 20, .flies = true});
   const SmoothModel model({.steps = 3, .states = 128, .observations = 6, .series = 2});
-  server::SmoothParams params = model.params;
+  SmoothParams params = model.params;
   ExpectClassical(params, Smooth(params), 1e-8);
   EXPECT_EQ(core_->memory().factorizations, 0);
   EXPECT_EQ(Reserved(), 0);
-  params.keep = true;
+  kept_.keep = true;
   EXPECT_FALSE(Smooth(params).reply->found);
   EXPECT_TRUE(Smooth(params).reply->found);
-  params.keep = false;
+  kept_.keep = false;
   std::vector<double> q = model.q;
   q[128 * 128] = 0;
   params.transition_covariance = {q, true};
@@ -178,7 +178,7 @@ TEST_F(SolverCoreSmoothTest, PartsAreThoseOfTheWhole) {
   }
 }
 
-// What follows from the model: residuals are standard normal, samples scatter as the covariances.
+// By the model, residuals are standard normal, and samples scatter as the covariances say.
 TEST_F(SolverCoreSmoothTest, SamplesScatterAroundTheMeans) {
   Start({.memory_bytes = int64_t{64} << 20});
   SmoothModel model({.steps = 3, .states = 2, .series = 2});
@@ -225,7 +225,7 @@ TEST_F(SolverCoreSmoothTest, WhatIsKeptIsFoundByItsModelAndPattern) {
   Start();
   SmoothModel model({.steps = 6, .observations = 1, .series = 2, .missing = 0});
   model.y[2] = kMissing;
-  model.params.keep = true;
+  kept_.keep = true;
   const Answer first = Smooth(model.params);
   ASSERT_TRUE(first.reply.ok()) << first.reply.status();
   EXPECT_FALSE(first.reply->found);
@@ -377,17 +377,16 @@ TEST_F(SolverCoreSmoothTest, WhatItTakesOfTheHostIsCounted) {
   std::vector<double> h;
   for (int t = 0; t < 30; ++t) h.insert(h.end(), mixed.h.begin(), mixed.h.end());
   mixed.params.observation = {h, true};
-  server::StepPool pool(1);
+  StepPool pool(1);
   for (const SmoothModel& model : models) {
     SCOPED_TRACE(&model - models.data());
     const auto measured = server::MeasureSmooth(model.params, {});
     ASSERT_TRUE(measured.ok()) << measured.status();
-    const auto smoother =
-        server::Smoother::Make(*measured, {&pool, [] { return absl::OkStatus(); }});
+    const auto smoother = Smoother::Make(*measured, {&pool, [] { return absl::OkStatus(); }});
     ASSERT_TRUE(smoother.ok()) << smoother.status();
     int64_t doubles = 0;
     for (size_t s = 0; s < (*smoother)->systems(); ++s) {
-      server::SystemMatrix matrix;
+      SystemMatrix matrix;
       ASSERT_TRUE((*smoother)->Assemble(s, &matrix).ok());
       doubles += matrix.diagonal.size() + matrix.coupling.size();
     }
@@ -399,7 +398,7 @@ TEST_F(SolverCoreSmoothTest, OneThatIsCancelledGivesAllBack) {
   Start();
   SmoothModel model({.series = 3});
   for (const bool keep : {false, true}) {
-    model.params.keep = keep;
+    kept_.keep = keep;
     PendingFactor holder = HoldDevice();
     const std::unique_ptr<AskedSmooth> asked = Ask(model.params);
     core_->Cancel(*asked->context);

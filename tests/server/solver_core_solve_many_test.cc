@@ -121,7 +121,7 @@ TEST_F(SolverCoreSolveManyTest, ItIsOneRequestOfTheQueueForEachPlan) {
   gate_->Open();
   ASSERT_TRUE(many->Wait().ok());
   ExpectSolves(other_, *beside);
-  // What it ran with: three solves of the frame and this one.
+  // The batch of `beside` has three solves of the frame and this one.
   EXPECT_EQ(beside->Wait()->cost.batch_requests, 4);
   EXPECT_EQ(beside->Wait()->cost.batch_items, 4);
   EXPECT_EQ(many->Wait()->cost.batch_requests, 5);

@@ -67,8 +67,8 @@ TEST_F(SolverCoreUploadTest, ChunksMayBeCutAnywhere) {
   }
 }
 
-// What the transport has a message in: slices that end anywhere in blocks, parts and systems, and
-// some without a byte. The first message may end before the upload has its memory, or long after.
+// The transport has a message in slices, which end anywhere in blocks, parts and systems; some have
+// no byte. The first message may end before the upload has its memory, or long after.
 TEST_F(SolverCoreUploadTest, AMessageMayHaveAnySlices) {
   Start();
   constexpr int64_t kSystems = 2;

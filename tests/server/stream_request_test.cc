@@ -183,7 +183,7 @@ TEST(StreamRequestTest, ALongHeadOfAFrameIsLeftUnparsed) {
   EXPECT_TRUE(absl::IsInvalidArgument(ReadStreamMessage(&buffer).status()));
 }
 
-// Of several parts the last one counts, and parts of one kind are one.
+// The last of several parts counts, and parts of one kind are one.
 TEST(StreamRequestTest, PartsTakeEachOtherBackAsTheParserHasIt) {
   v1::SolveStreamRequest cancel, bare;
   cancel.mutable_cancel();
@@ -249,7 +249,7 @@ TEST(StreamRequestTest, AFrameOfRefactorsIsLeftToItsReader) {
   }
 }
 
-// What is read in pieces is what the parser reads.
+// Reading in pieces gives the same message as the parser.
 TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
   std::mt19937_64 random(3);
   const std::string seeds[] = {Request().SerializeAsString(), Frame().SerializeAsString()};
@@ -300,7 +300,7 @@ TEST(StreamRequestTest, ACancelledCallsMessageIsNotReadOn) {
   }
 }
 
-// What is copied of groups and numbers beside the right-hand sides is what the parser reads there.
+// The groups and numbers copied beside the right-hand sides are those that the parser reads there.
 TEST(StreamRequestTest, WhatIsNotKnownIsSplitAsTheParserReadsIt) {
   std::mt19937_64 random(5);
   const std::string seeds[] = {

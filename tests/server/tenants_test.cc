@@ -164,7 +164,7 @@ TEST(TenantsTest, ThoseOfTheFileAreThereBeforeTheyAsk) {
   EXPECT_EQ(tenants.List()[1].tenant, *tenants.Get("b"));
 }
 
-// What `Uses` counts under this name; -1 if it has no such name.
+// The answers that `Uses` counts under this name; -1 if it has no such name.
 int64_t Answered(const Tenants& tenants, const std::string& name) {
   for (const TenantUse& use : tenants.Uses()) {
     if (use.name == name) return use.counts.answered;

@@ -34,7 +34,7 @@ TEST(TokenTest, WhatCanBeGuessedOrSplitIsNone) {
         std::string(kToken) + "\n" + kToken}) {
     const auto digits = TokenHashDigits(bad);
     EXPECT_TRUE(absl::IsInvalidArgument(digits.status())) << bad.size();
-    // What came may be a secret.
+    // The message must not repeat the input, which may be a secret.
     EXPECT_FALSE(absl::StrContains(digits.status().message(), "abcdefgh")) << digits.status();
   }
   EXPECT_TRUE(HashToken(std::string(kMinTokenBytes, 'x')).has_value());

@@ -36,7 +36,7 @@ absl::StatusOr<int64_t> Scan(const std::string& bytes, std::span<const ElementLi
   return ParsedBytes(ScanBuffer(bytes), Type(), limits, enough);
 }
 
-// What the scan says, and what parsing takes.
+// Checks that the bytes of the scan cover the bytes that parsing takes.
 template <typename Type>
 void ExpectCovers(const std::string& bytes, bool must_be_message = true) {
   const grpc::ByteBuffer buffer = ScanBuffer(bytes);

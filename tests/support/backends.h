@@ -16,7 +16,7 @@ namespace blockd::test {
 // that cannot run here then fails. Without the variable, every backend of this build that finds a
 // device.
 std::vector<std::string> TestBackends();
-// What a test's server solves on: the first name in that variable; without it, the CPU.
+// The backend of a test's server: the first name in that variable; without it, the CPU.
 std::string ServerBackend();
 
 struct SolverOptions {

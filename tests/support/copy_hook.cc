@@ -44,7 +44,7 @@ void* memcpy(void* to, const void* from, size_t bytes) {
 void* memmove(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<unsigned char*>(to);
   const auto* source = static_cast<const unsigned char*>(from);
-  // What lies behind its target is copied from its begin, a word read before it is written.
+  // memcpy serves a source behind the target: it reads each word before it overwrites it.
   if (target <= source || target >= source + bytes) return memcpy(to, from, bytes);
   blockd::test::touched_bytes += static_cast<int64_t>(bytes);
   for (size_t i = bytes; i-- > 0;) {
@@ -65,7 +65,8 @@ void* memset(void* to, int value, size_t bytes) {
 }
 
 #ifdef BLOCKD_WRAPS_ASAN
-// What the address sanitizer has instrumented calls its own, which the linker wraps in these.
+// Code that the address sanitizer has instrumented calls the sanitizer's own functions, which the
+// linker wraps in these.
 // NOLINTBEGIN(bugprone-reserved-identifier): they are the linker's names
 void* __real___asan_memcpy(void* to, const void* from, size_t bytes);
 void* __real___asan_memmove(void* to, const void* from, size_t bytes);

@@ -49,7 +49,7 @@ class Gate {
     left_ = steps;
     failed_ = false;
   }
-  // Whether a step has failed since.
+  // True if a step has failed since FailAfter.
   bool failed() const {
     absl::MutexLock lock(&mutex_);
     return failed_;
@@ -96,7 +96,7 @@ class Gate {
     absl::MutexLock lock(&mutex_);
     ++factorizations_;
   }
-  // Of both gates the one before solves counts them.
+  // The gate before solves counts them; the other gate does not.
   void CountPendingSolves(int32_t change) {
     absl::MutexLock lock(&mutex_);
     pending_solves_ += change;

@@ -1,6 +1,6 @@
-// What the engine is compared with: dense LAPACK for small systems, a block Cholesky in natural
-// order and in long double for long ones, and backward errors computed in long double. Everything
-// here reads host memory in any form, is slow, plain and independent of the engine's algorithm.
+// The references for the engine: dense LAPACK for small systems, a block Cholesky in natural order
+// and in long double for long ones, and backward errors computed in long double. Everything here
+// reads host memory in any form, is slow, plain and independent of the engine's algorithm.
 #ifndef BLOCKD_TESTS_SUPPORT_ORACLE_H_
 #define BLOCKD_TESTS_SUPPORT_ORACLE_H_
 

@@ -31,7 +31,7 @@ class ServerProcess {
   std::string target() const;
   std::string metrics_target() const;
 
-  // What the kernel says of it.
+  // The kernel's figures for the process.
   int64_t ResidentBytes() const;
   int64_t OpenDescriptors() const;
 

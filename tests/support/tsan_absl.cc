@@ -46,9 +46,9 @@ Function* Real(const char* name, const char* prefix = "_ZN") {
   return true;
 }();
 
-// Whoever gives a lock back looks at the conditions of those that wait for it, after Unlock has
-// said that it gives the lock back, and before others have it: so each look is ordered as a turn of
-// its own.
+// A thread that gives a lock back looks at the conditions of those that wait for it, after Unlock
+// has said that it gives the lock back, and before others have it: so each look is ordered as a
+// turn of its own.
 struct OrderedCondition {
   OrderedCondition(Mutex* mutex, const Condition& given)
       : mutex(mutex), given(given), ordered(&Look, this) {}
@@ -178,8 +178,8 @@ bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
   return notified;
 }
 
-// Whoever gives up the last reference to a status destroys what the others have read: the counter
-// orders that, which only code that is instrumented shows.
+// The thread that gives up the last reference to a status destroys what the others have read: the
+// counter orders that, which only code that is instrumented shows.
 void Status::UnrefNonInlined(uintptr_t rep) {
   status_internal::StatusRep* const status = RepToPointer(rep);
   if (status->ref.load(std::memory_order_acquire) == 1 ||

@@ -13,9 +13,10 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "blockd/engine/doubles.h"
+#include "blockd/engine/smoother.h"
+#include "server/core/operations/smooth_fingerprint.h"
 #include "server/core/operations/sums.h"
-#include "server/core/smoother/missing_patterns.h"
-#include "server/core/smoother/smoother.h"
 #include "server/core/solver_core.h"
 
 namespace blockd::server {
@@ -44,14 +45,15 @@ absl::Status NotIdentified(size_t system, const NotPositiveDefinite& where) {
 class SmoothRun final : public PendingSmooth, public std::enable_shared_from_this<SmoothRun> {
  public:
   SmoothRun(SolverCore* core, StepPool* pool, ContextPtr context, Permit permit,
-            std::unique_ptr<Smoother> smoother, const SmoothResults& results, PostWork post,
-            SmoothDone done)
+            std::unique_ptr<Smoother> smoother, const KeepModel& kept, const SmoothResults& results,
+            PostWork post, SmoothDone done)
       : core_(core),
         pool_(pool),
         context_(std::move(context)),
         permit_(std::move(permit)),
         smoother_(std::move(smoother)),
         params_(smoother_->params()),
+        kept_(kept),
         results_(results),
         post_(std::move(post)),
         done_(std::move(done)),
@@ -60,7 +62,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     for (int64_t k = 0; k < params_.num_series; ++k) {
       systems_[smoother_->patterns().system_of_series[k]].series.push_back(k);
     }
-    if (params_.keep) model_fingerprint_ = smoother_->ModelFingerprint();
+    if (kept_.keep) model_fingerprint_ = ModelFingerprint(params_, *pool_);
     context_->part_of = &permit_;
   }
 
@@ -135,6 +137,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   Permit permit_;  // its parts take none of their own but places
   const std::unique_ptr<Smoother> smoother_;
   const SmoothParams& params_;
+  const KeepModel kept_;
   const SmoothResults results_;
   const PostWork post_;
   SmoothDone done_;
@@ -189,10 +192,10 @@ absl::StatusOr<std::optional<FactorReply>> SmoothRun::Prepare(size_t s, FactorPa
   params->form.shape = {params_.num_steps, params_.state_size, Scalar::kFloat64};
   params->num_systems = 1;
   params->log_determinant = params_.log_likelihood;
-  if (params_.keep) {
+  if (kept_.keep) {
     params->idempotency_key =
-        absl::StrCat("smooth/", smoother_->Fingerprint(model_fingerprint_, s));
-    params->lease = params_.lease;
+        absl::StrCat("smooth/", SystemFingerprint(model_fingerprint_, smoother_->patterns(), s));
+    params->lease = kept_.lease;
     absl::StatusOr<std::optional<FactorReply>> found = core_->FindFactored(*context_, *params);
     if (!found.ok() || found->has_value()) return found;
   }
@@ -329,7 +332,7 @@ void SmoothRun::Fail(size_t s, const absl::Status& status) {
 
 void SmoothRun::End(size_t s, const absl::Status& status) {
   const System& system = systems_[s];
-  if (system.held && !params_.keep) {
+  if (system.held && !kept_.keep) {
     core_->Release(context_->caller, {&system.handle, 1}).IgnoreError();
     // With `keep` it stays where another system fails too: asked again, the call finds it.
   }
@@ -362,7 +365,7 @@ SmoothReply SmoothRun::Finish() {
   const MissingPatterns& patterns = smoother_->patterns();
   reply.system_of_series = patterns.system_of_series;
   reply.observed = patterns.observed;
-  reply.found = params_.keep;
+  reply.found = kept_.keep;
   {
     absl::MutexLock lock(&mutex_);
     reply.cost = cost_;
@@ -371,7 +374,7 @@ SmoothReply SmoothRun::Finish() {
   }
   if (params_.log_likelihood) reply.log_likelihood.resize(patterns.observed.size());
   for (size_t s = 0; s < systems_.size(); ++s) {
-    if (params_.keep) reply.handles.push_back(systems_[s].handle);
+    if (kept_.keep) reply.handles.push_back(systems_[s].handle);
     reply.found &= systems_[s].found;
     FinishSystem(s, reply);
   }
@@ -421,8 +424,8 @@ int64_t BytesOf(const SmoothParams& params) {
 }  // namespace
 
 void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
-                 const MeasuredSmooth& measured, const SmoothResults& results, PostWork post,
-                 SmoothDone done) {
+                 const MeasuredSmooth& measured, const KeepModel& kept,
+                 const SmoothResults& results, PostWork post, SmoothDone done) {
   context->method = Method::kSmooth;
   absl::StatusOr<Permit> permit = admission->Admit(*context);
   if (!permit.ok()) return done(permit.status());
@@ -435,7 +438,7 @@ void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, Context
   absl::StatusOr<std::unique_ptr<Smoother>> smoother = Smoother::Make(measured, {pool, wanted});
   if (!smoother.ok()) return done(smoother.status());
   std::make_shared<SmoothRun>(core, pool, std::move(context), *std::move(permit),
-                              *std::move(smoother), results, std::move(post), std::move(done))
+                              *std::move(smoother), kept, results, std::move(post), std::move(done))
       ->Start();
 }
 

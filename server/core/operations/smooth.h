@@ -5,10 +5,10 @@
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_SMOOTH_H_
 #define BLOCKD_SERVER_CORE_OPERATIONS_SMOOTH_H_
 
+#include "blockd/engine/step_pool.h"
 #include "server/core/admission.h"
 #include "server/core/request.h"
 #include "server/core/smooth_request.h"
-#include "server/core/step_pool.h"
 
 namespace blockd::server {
 
@@ -18,8 +18,8 @@ class SolverCore;
 // the blocks that the model has, or has the device do most of it where that pays
 // (Smoother::IsForDevice) and where it has memory of its own; then as SolverCore::Smooth says.
 void StartSmooth(SolverCore* core, Admission* admission, StepPool* pool, ContextPtr context,
-                 const MeasuredSmooth& measured, const SmoothResults& results, PostWork post,
-                 SmoothDone done);
+                 const MeasuredSmooth& measured, const KeepModel& kept,
+                 const SmoothResults& results, PostWork post, SmoothDone done);
 
 }  // namespace blockd::server
 

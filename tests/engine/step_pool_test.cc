@@ -1,5 +1,5 @@
 // Threads that share loops: each turn once, several loops at a time, and what a turn throws.
-#include "server/core/step_pool.h"
+#include "blockd/engine/step_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace blockd::server {
+namespace blockd {
 namespace {
 
 TEST(StepPoolTest, TakesEveryTurnOnceAndReturnsWhenAllAreDone) {
@@ -65,4 +65,4 @@ TEST(StepPoolTest, WhatATurnThrowsComesToTheCallerAndEndsTheLoop) {
 }
 
 }  // namespace
-}  // namespace blockd::server
+}  // namespace blockd

@@ -1,11 +1,13 @@
+#include "server/core/operations/smooth_fingerprint.h"
+
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
-
-#include "server/core/smoother/smoother.h"
 
 namespace blockd::server {
 namespace {
@@ -66,28 +68,29 @@ class ArrayHashes {
 
 }  // namespace
 
-std::string Smoother::ModelFingerprint() const {
+std::string ModelFingerprint(const SmoothParams& params, StepPool& pool) {
   Hash hash;
   ArrayHashes arrays;
-  hash.Add(params_.num_steps);
-  hash.Add(params_.state_size);
-  hash.Add(params_.observation_size);
-  arrays.Add(params_.transition, hash);
-  arrays.Add(params_.transition_covariance, hash);
-  arrays.Add(params_.observation, hash);
-  arrays.Add(params_.observation_covariance, hash);
-  hash.Add(static_cast<int64_t>(params_.diffuse));
-  if (!params_.diffuse) arrays.Add(params_.initial_covariance, hash);
-  arrays.Finish(*workers_.pool, hash);
+  hash.Add(params.num_steps);
+  hash.Add(params.state_size);
+  hash.Add(params.observation_size);
+  arrays.Add(params.transition, hash);
+  arrays.Add(params.transition_covariance, hash);
+  arrays.Add(params.observation, hash);
+  arrays.Add(params.observation_covariance, hash);
+  hash.Add(static_cast<int64_t>(params.diffuse));
+  if (!params.diffuse) arrays.Add(params.initial_covariance, hash);
+  arrays.Finish(pool, hash);
   return hash.Finish();
 }
 
-std::string Smoother::Fingerprint(const std::string& model, size_t system) const {
+std::string SystemFingerprint(const std::string& model, const MissingPatterns& patterns,
+                              size_t system) {
   Hash hash;
   hash.Add(std::span<const char>(model));
   // Masks by what they are, not by their order of appearance in this request.
-  for (const uint32_t mask : patterns_->systems[system]) {
-    hash.Add(std::span<const int32_t>(MaskAt(mask).rows));
+  for (const uint32_t mask : patterns.systems[system]) {
+    hash.Add(std::span<const int32_t>(patterns.masks[mask].rows));
   }
   return hash.Finish();
 }

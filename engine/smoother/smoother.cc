@@ -1,4 +1,4 @@
-#include "server/core/smoother/smoother.h"
+#include "blockd/engine/smoother.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,11 +9,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/errors.h"
-#include "server/core/smoother/dense.h"
-#include "server/core/smoother/scratch.h"
+#include "blockd/engine/model_errors.h"
+#include "engine/smoother/dense.h"
+#include "engine/smoother/scratch.h"
 
-namespace blockd::server {
+namespace blockd {
 
 // -----------------------------------------------------------------------------------------------------
 // Portions
@@ -248,4 +248,4 @@ void Smoother::CopyObservedRows(const MissingPatterns::Mask& mask, int64_t step,
   }
 }
 
-}  // namespace blockd::server
+}  // namespace blockd

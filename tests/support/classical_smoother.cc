@@ -1,4 +1,4 @@
-#include "tests/server/classical_smoother.h"
+#include "tests/support/classical_smoother.h"
 
 #include <cmath>
 #include <span>
@@ -68,14 +68,14 @@ Matrix Inverse(Matrix a, long double* log_determinant) {
   return inverse;
 }
 
-Matrix At(const server::ModelArray& array, int64_t step, int64_t rows, int64_t columns) {
+Matrix At(const ModelArray& array, int64_t step, int64_t rows, int64_t columns) {
   if (array.values.empty()) return Matrix(rows, columns);
   return {rows, columns, array.values.data() + (array.per_step ? step * rows * columns : 0)};
 }
 
 }  // namespace
 
-ClassicalSmoother::ClassicalSmoother(const server::SmoothParams& params, int64_t series,
+ClassicalSmoother::ClassicalSmoother(const SmoothParams& params, int64_t series,
                                      long double diffuse_variance) {
   const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
   Matrix x(n, 1), p(n, n);  // predicted

@@ -18,8 +18,8 @@
 // same bits for any number of threads.
 //
 // Immutable once it is made, thread-safe. The model's arrays outlive it.
-#ifndef BLOCKD_SERVER_CORE_SMOOTHER_SMOOTHER_H_
-#define BLOCKD_SERVER_CORE_SMOOTHER_SMOOTHER_H_
+#ifndef BLOCKD_ENGINE_SMOOTHER_H_
+#define BLOCKD_ENGINE_SMOOTHER_H_
 
 #include <cstdint>
 #include <functional>
@@ -34,13 +34,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/block_tridiagonal.h"
+#include "blockd/engine/doubles.h"
 #include "blockd/engine/information_form.h"
-#include "server/core/smooth_request.h"
-#include "server/core/smoother/doubles.h"
-#include "server/core/smoother/missing_patterns.h"
-#include "server/core/step_pool.h"
+#include "blockd/engine/smooth_model.h"
+#include "blockd/engine/step_pool.h"
 
-namespace blockd::server {
+namespace blockd {
 
 // A of one system: what the model makes several times is there once, in a palette.
 struct SystemMatrix {
@@ -102,10 +101,6 @@ class Smoother {
   // (y - H x - d)(i) over the root of its variance: ny x T x K.
   void Residuals(std::span<const int64_t> series, const double* means, const double* variances,
                  double* residuals) const;
-  // Numbers of 256 bits, as text: of what the A of all systems depend on, and of that and what is
-  // missing in one. Systems of one number have one A.
-  std::string ModelFingerprint() const;
-  std::string Fingerprint(const std::string& model, size_t system) const;
 
  private:
   // R of the observed elements of one step, or of all where it is constant.
@@ -212,6 +207,6 @@ class Smoother {
   mutable Alike alike_;
 };
 
-}  // namespace blockd::server
+}  // namespace blockd
 
-#endif  // BLOCKD_SERVER_CORE_SMOOTHER_SMOOTHER_H_
+#endif  // BLOCKD_ENGINE_SMOOTHER_H_

@@ -1,12 +1,12 @@
 // Doubles on the host that are not initialised: whoever makes each of them writes it first, and so
 // its memory is taken by several threads.
-#ifndef BLOCKD_SERVER_CORE_SMOOTHER_DOUBLES_H_
-#define BLOCKD_SERVER_CORE_SMOOTHER_DOUBLES_H_
+#ifndef BLOCKD_ENGINE_DOUBLES_H_
+#define BLOCKD_ENGINE_DOUBLES_H_
 
 #include <cstdint>
 #include <memory>
 
-namespace blockd::server {
+namespace blockd {
 
 class Doubles {
  public:
@@ -24,6 +24,6 @@ class Doubles {
   int64_t size_ = 0;
 };
 
-}  // namespace blockd::server
+}  // namespace blockd
 
-#endif  // BLOCKD_SERVER_CORE_SMOOTHER_DOUBLES_H_
+#endif  // BLOCKD_ENGINE_DOUBLES_H_

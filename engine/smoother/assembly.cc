@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <array>
 
-#include "server/core/smoother/dense.h"
-#include "server/core/smoother/scratch.h"
-#include "server/core/smoother/smoother.h"
+#include "blockd/engine/smoother.h"
+#include "engine/smoother/dense.h"
+#include "engine/smoother/scratch.h"
 
-namespace blockd::server {
+namespace blockd {
 
 BlockTridiagonalView SystemMatrix::view() const {
   BlockTridiagonalView view;
@@ -245,4 +245,4 @@ absl::Status Smoother::RightHandSides(std::span<const int64_t> series, double* b
   });
 }
 
-}  // namespace blockd::server
+}  // namespace blockd

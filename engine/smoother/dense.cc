@@ -1,4 +1,4 @@
-#include "server/core/smoother/dense.h"
+#include "engine/smoother/dense.h"
 
 #include <cblas.h>
 
@@ -10,7 +10,7 @@
 
 extern "C" void dlauum_(const char* uplo, const int* n, double* a, const int* lda, int* info);
 
-namespace blockd::server {
+namespace blockd {
 namespace {
 
 // Up to so many rows matrices are looped over here: there a call of BLAS takes longer, and its
@@ -210,4 +210,4 @@ double SumOfSquares(int64_t n, const double* x) {
   return sum;
 }
 
-}  // namespace blockd::server
+}  // namespace blockd

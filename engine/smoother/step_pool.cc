@@ -1,14 +1,13 @@
-#include "server/core/step_pool.h"
+#include "blockd/engine/step_pool.h"
 
 #include <cblas.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 
-#include "server/core/thread_name.h"
-
-namespace blockd::server {
+namespace blockd {
 
 struct StepPool::Loop {
   Loop(int64_t turns, Turn turn) : turns(turns), turn(turn) {}
@@ -72,7 +71,7 @@ void StepPool::TakeTurns(Loop& loop, int worker) {
 }
 
 void StepPool::Work() {
-  NameThread("steps");
+  (void)pthread_setname_np(pthread_self(), "steps");
   mutex_.Lock();
   while (!stop_) {
     if (loops_.empty()) {
@@ -90,4 +89,4 @@ void StepPool::Work() {
   mutex_.Unlock();
 }
 
-}  // namespace blockd::server
+}  // namespace blockd

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <limits>
 
-#include "server/core/smoother/dense.h"
-#include "server/core/smoother/scratch.h"
-#include "server/core/smoother/smoother.h"
+#include "blockd/engine/smoother.h"
+#include "engine/smoother/dense.h"
+#include "engine/smoother/scratch.h"
 
-namespace blockd::server {
+namespace blockd {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -129,4 +129,4 @@ void Smoother::Residuals(std::span<const int64_t> series, const double* means,
   });
 }
 
-}  // namespace blockd::server
+}  // namespace blockd

@@ -1,6 +1,6 @@
 // A and b of a model: the same bits whoever makes them, from whichever arrays, and what is said of
 // covariances that are singular and of work that nobody wants any more.
-#include "server/core/smoother/smoother.h"
+#include "blockd/engine/smoother.h"
 
 #include <gtest/gtest.h>
 
@@ -11,22 +11,17 @@
 #include <memory>
 #include <vector>
 
-#include "server/core/smoother/dense.h"
-#include "tests/server/smooth_fixture.h"
+#include "blockd/engine/model_errors.h"
+#include "engine/smoother/dense.h"
+#include "tests/support/smooth_model.h"
 
 namespace blockd::test {
 namespace {
 
-using server::Doubles;
-using server::MeasureSmooth;
-using server::Smoother;
-using server::StepPool;
-using server::SystemMatrix;
-
 absl::Status Wanted() { return absl::OkStatus(); }
 
-// What a smoother makes of a model, all in a row.
-std::vector<double> Make(const server::SmoothParams& params, StepPool& pool) {
+// All results of a smoother for a model, in a row.
+std::vector<double> Make(const SmoothParams& params, StepPool& pool) {
   const auto measured = MeasureSmooth(params, {});
   EXPECT_TRUE(measured.ok()) << measured.status();
   const auto smoother = Smoother::Make(*measured, {&pool, Wanted});
@@ -61,7 +56,6 @@ std::vector<double> Make(const server::SmoothParams& params, StepPool& pool) {
   }
   all.insert(all.end(), b.begin(), b.end());
   all.insert(all.end(), likelihoods.begin(), likelihoods.end());
-  for (const char c : (*smoother)->ModelFingerprint()) all.push_back(c);
   return all;
 }
 
@@ -88,7 +82,7 @@ TEST(SmootherTest, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-// Whether its arrays are constant, some of them, or repeated step by step.
+// The arrays are constant, or any of them are repeated step by step.
 TEST(SmootherTest, AModelHasTheSameBlocksFromWhicheverArrays) {
   StepPool pool(2);
   for (const int64_t n : {3, 12}) {
@@ -98,7 +92,7 @@ TEST(SmootherTest, AModelHasTheSameBlocksFromWhicheverArrays) {
     const std::vector<int64_t> series = {0};
     const std::vector<double> means(static_cast<size_t>(9 * n), 0.25);
     double likelihood = 0;
-    const auto assemble = [&](const server::SmoothParams& params, SystemMatrix* matrix) {
+    const auto assemble = [&](const SmoothParams& params, SystemMatrix* matrix) {
       const auto measured = MeasureSmooth(params, {});
       const auto smoother = Smoother::Make(*measured, {&pool, Wanted});
       ASSERT_TRUE(smoother.ok()) << smoother.status();
@@ -117,7 +111,7 @@ TEST(SmootherTest, AModelHasTheSameBlocksFromWhicheverArrays) {
     const std::vector<double> h = repeated(constant.h, 9), r = repeated(constant.r, 9);
     for (int which = 1; which < 16; ++which) {
       SCOPED_TRACE(which);
-      server::SmoothParams params = constant.params;
+      SmoothParams params = constant.params;
       if (which & 1) params.transition = {f, true};
       if (which & 2) params.transition_covariance = {q, true};
       if (which & 4) params.observation = {h, true};
@@ -141,11 +135,11 @@ TEST(SmootherTest, AModelHasTheSameBlocksFromWhicheverArrays) {
   }
 }
 
-// What A is on the host, of what a device makes it of.
+// Checks that the arrays from which a device makes A give the A of the host.
 void ExpectSameBlocks(const Smoother& smoother, size_t system) {
   const int64_t n = smoother.params().state_size, size = n * n;
   SystemMatrix matrix;
-  server::WhitenedSystem whitened;
+  WhitenedSystem whitened;
   ASSERT_TRUE(smoother.Assemble(system, &matrix).ok());
   ASSERT_TRUE(smoother.Whiten(system, &whitened).ok());
   const InformationForm& form = whitened.form;
@@ -154,16 +148,16 @@ void ExpectSameBlocks(const Smoother& smoother, size_t system) {
   };
   for (int64_t t = 0; t < form.shape.num_blocks; ++t) {
     std::vector<double> d(size), v(size);
-    server::AddGram(form.rows, n, whitened.observations.data() + t * form.rows * n, d.data());
+    AddGram(form.rows, n, whitened.observations.data() + t * form.rows * n, d.data());
     const double* const to = t == 0 ? static_cast<const double*>(form.initial)
                                     : at(form.whiteners, t - 1, form.one_whitener);
-    if (to != nullptr) server::AddGram(n, n, to, d.data());
+    if (to != nullptr) AddGram(n, n, to, d.data());
     if (t + 1 < form.shape.num_blocks) {
       const double* const u = at(form.whiteners, t, form.one_whitener);
       std::copy_n(at(form.transitions, t, form.one_transition), size, v.data());
-      server::MultiplyLower(n, u, v.data(), n);
-      server::AddGram(n, n, v.data(), d.data());
-      server::MultiplyLowerTransposed(n, u, v.data(), n);
+      MultiplyLower(n, u, v.data(), n);
+      AddGram(n, n, v.data(), d.data());
+      MultiplyLowerTransposed(n, u, v.data(), n);
       for (int64_t i = 0; i < size; ++i) {
         EXPECT_NEAR(-v[i], matrix.coupling.data()[t * size + i], 1e-9);
       }
@@ -186,7 +180,7 @@ TEST(SmootherTest, WhatADeviceIsSentIsTheSameModel) {
     const SmoothModel model(options);
     const int64_t size = model.params.state_size * model.params.state_size;
     for (int kind = 0; kind < 3; ++kind) {
-      server::SmoothParams params = model.params;
+      SmoothParams params = model.params;
       if (params.num_steps > 1 && kind == 1) {
         params.transition = {params.transition.values.first(size)};
       }
@@ -227,8 +221,8 @@ TEST(SmootherTest, TheFirstCovarianceThatIsSingularIsNamedWhoeverMeetsIt) {
   StepPool pool(4);
   const auto singular = [&] {
     const auto measured = MeasureSmooth(model.params, {});
-    return server::SingularCovarianceOf(Smoother::Make(*measured, {&pool, Wanted}).status())
-        .value_or(server::SingularCovariance{"none", -1, -1});
+    return SingularCovarianceOf(Smoother::Make(*measured, {&pool, Wanted}).status())
+        .value_or(SingularCovariance{"none", -1, -1});
   };
   for (int time = 0; time < 20; ++time) {
     EXPECT_EQ(singular().matrix, "Q");

@@ -1,12 +1,12 @@
 // Dense matrices of a model's size: column-major doubles, lower triangles. Pure functions. Small
 // matrices are looped over here, others go through BLAS and LAPACK.
-#ifndef BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
-#define BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
+#ifndef BLOCKD_ENGINE_SMOOTHER_DENSE_H_
+#define BLOCKD_ENGINE_SMOOTHER_DENSE_H_
 
 #include <cstdint>
 #include <optional>
 
-namespace blockd::server {
+namespace blockd {
 
 // A = L L' of the lower triangle, in place; the strict upper triangle becomes 0. The row at which A
 // is singular to working precision: its pivot is at most n eps times its diagonal element.
@@ -34,6 +34,6 @@ void Multiply(int64_t rows, int64_t inner, int64_t columns, const double* a, con
               double* c);
 double SumOfSquares(int64_t n, const double* x);
 
-}  // namespace blockd::server
+}  // namespace blockd
 
-#endif  // BLOCKD_SERVER_CORE_SMOOTHER_DENSE_H_
+#endif  // BLOCKD_ENGINE_SMOOTHER_DENSE_H_

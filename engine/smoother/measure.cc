@@ -1,5 +1,5 @@
-// MeasureSmooth (smooth_request.h): what a Smooth must be, how large its answer is, and what of its
-// observations is missing.
+// MeasureSmooth: checks a Smooth, and finds the sizes of its results and the patterns of its
+// missing observations.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,13 +10,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
-#include "server/core/smooth_header.h"
-#include "server/core/smooth_request.h"
-#include "server/core/smoother/missing_patterns.h"
-#include "server/core/smoother/smoother.h"
+#include "blockd/engine/model_errors.h"
+#include "blockd/engine/smooth_model.h"
+#include "blockd/engine/smoother.h"
 
-namespace blockd::server {
+namespace blockd {
 namespace {
 
 constexpr int64_t kMostBytes = int64_t{1} << 62;
@@ -64,7 +62,7 @@ absl::Status CheckModel(const char* field, const ModelArray& array, bool may_be_
 
 // Beside the model and the results.
 int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
-                  const CoreLimits& limits) {
+                  const SmoothLimits& limits) {
   const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
   const int64_t systems = std::ssize(patterns.systems), masks = std::ssize(patterns.masks);
   const bool palette = params.is_constant();
@@ -77,7 +75,7 @@ int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
   const absl::int128 inverse =  // where blocks are asked for that are no result
       params.residuals || params.lag_one ? absl::int128(systems) * n * n * steps : 0;
   const absl::int128 portions =  // what each thread has
-      absl::int128(std::max(1, limits.model_threads)) * Smoother::ScratchDoubles(params);
+      absl::int128(limits.threads) * Smoother::ScratchDoubles(params);
   const absl::int128 doubles = blocks + inverse + portions + factors * ny * ny + 3 * n * n +
                                std::ssize(params.transition_covariance.values) +
                                absl::int128(systems) * steps * (6 + ny) +
@@ -85,63 +83,66 @@ int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
   return static_cast<int64_t>(std::min(doubles * 8, absl::int128(kMostBytes)));
 }
 
-absl::Status CheckSizes(const SmoothParams& params, const CoreLimits& limits) {
+}  // namespace
+
+absl::Status CheckSmoothSizes(const SmoothParams& params, const SmoothLimits& limits) {
   const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
-  absl::Status status = CheckCount("header.num_steps", steps, kMaxRows);
-  status.Update(CheckCount("header.state_size", n, kMaxBlockSize));
-  status.Update(CheckCount("header.observation_size", ny, kMaxBlockSize));
-  status.Update(CheckCount("header.num_series", params.num_series, limits.max_rhs));
+  absl::Status status = CheckCount("num_steps", steps, kMaxRows);
+  status.Update(CheckCount("state_size", n, kMaxBlockSize));
+  status.Update(CheckCount("observation_size", ny, kMaxBlockSize));
+  status.Update(CheckCount("num_series", params.num_series, limits.max_columns));
   if (!status.ok()) return status;
   const Shape shape{steps, n, Scalar::kFloat64};
   if (absl::Status fits = CheckShape(shape); !fits.ok()) {
-    return InvalidFieldError("header.num_steps", std::string(fits.message()),
+    return InvalidFieldError("num_steps", std::string(fits.message()),
                              "a system that the server may hold");
   }
-  if (params.num_samples < 0 || params.num_samples > limits.max_rhs / params.num_series) {
-    return InvalidFieldError("header.options.num_samples", absl::StrCat(params.num_samples),
-                             absl::StrCat("0 to ", limits.max_rhs / params.num_series));
+  if (params.num_samples < 0 || params.num_samples > limits.max_columns / params.num_series) {
+    return InvalidFieldError("num_samples", absl::StrCat(params.num_samples),
+                             absl::StrCat("0 to ", limits.max_columns / params.num_series));
   }
   const absl::int128 results = absl::int128(steps) * n *
                                (params.num_series + 2 * absl::int128(n) * params.num_series +
                                 params.num_samples * params.num_series + ny);
   if (results > kMostBytes / 8) {
-    return InvalidFieldError("header.num_series", absl::StrCat(params.num_series),
+    return InvalidFieldError("num_series", absl::StrCat(params.num_series),
                              "fewer series, steps, states or samples");
   }
   return absl::OkStatus();
 }
 
+namespace {
+
 // Sizes, the lengths of the arrays, and that all numbers are finite but for what is missing.
-absl::Status CheckSmooth(const SmoothParams& params, const CoreLimits& limits) {
-  absl::Status status = CheckSizes(params, limits);
+absl::Status CheckSmooth(const SmoothParams& params, const SmoothLimits& limits) {
+  absl::Status status = CheckSmoothSizes(params, limits);
   if (!status.ok()) return status;
   const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
   const bool one = steps == 1;
-  status.Update(CheckModel("header.transition", params.transition, one, steps - 1, n, n));
-  status.Update(CheckModel("header.transition_covariance", params.transition_covariance, one,
-                           steps - 1, n, n));
-  status.Update(CheckModel("header.observation", params.observation, false, steps, ny, n));
-  status.Update(CheckModel("header.observation_covariance", params.observation_covariance, false,
-                           steps, ny, ny));
+  status.Update(CheckModel("transition", params.transition, one, steps - 1, n, n));
   status.Update(
-      CheckModel("header.transition_offset", params.transition_offset, true, steps - 1, n, 1));
+      CheckModel("transition_covariance", params.transition_covariance, one, steps - 1, n, n));
+  status.Update(CheckModel("observation", params.observation, false, steps, ny, n));
   status.Update(
-      CheckModel("header.observation_offset", params.observation_offset, true, steps, ny, 1));
+      CheckModel("observation_covariance", params.observation_covariance, false, steps, ny, ny));
+  status.Update(CheckModel("transition_offset", params.transition_offset, true, steps - 1, n, 1));
+  status.Update(CheckModel("observation_offset", params.observation_offset, true, steps, ny, 1));
   if (!params.diffuse) {
-    status.Update(CheckArray("header.diffuse", params.initial_mean, 1, n, 1));
-    status.Update(CheckArray("header.diffuse", params.initial_covariance, 1, n, n));
+    status.Update(CheckArray("initial", params.initial_mean, 1, n, 1));
+    status.Update(CheckArray("initial", params.initial_covariance, 1, n, n));
   }
   if (!status.ok()) return status;
   if (absl::int128(ny) * steps * params.num_series !=
       absl::int128(std::ssize(params.observations))) {
-    return InvalidFieldError("chunk", absl::StrCat(params.observations.size(), " numbers of y"),
+    return InvalidFieldError("observations",
+                             absl::StrCat(params.observations.size(), " numbers of y"),
                              absl::StrCat(ny, " x ", steps, " x ", params.num_series));
   }
   const auto bad = std::find_if(params.observations.begin(), params.observations.end(),
                                 [](double y) { return std::isinf(y); });
   if (bad == params.observations.end()) return absl::OkStatus();
   const int64_t at = bad - params.observations.begin();
-  return InvalidFieldError("chunk",
+  return InvalidFieldError("observations",
                            absl::StrCat("an infinite element ", at % ny, " of y at step ",
                                         at / ny % steps, " of series ", at / ny / steps),
                            "finite numbers, and NaN for what is missing");
@@ -186,20 +187,6 @@ MissingPatterns FindPatterns(const SmoothParams& params) {
 
 }  // namespace
 
-absl::Status CheckSmoothHeader(const SmoothParams& params, const RequestContext& context,
-                               const CoreLimits& limits) {
-  if (absl::Status status = CheckSizes(params, limits); !status.ok()) return status;
-  if (params.lease < absl::ZeroDuration() || params.lease > limits.max_lease) {
-    return InvalidFieldError("header.options.lease", absl::FormatDuration(params.lease),
-                             absl::StrCat("0 to ", absl::FormatDuration(limits.max_lease)));
-  }
-  if (context.priority == PriorityClass::kRealtime && context.deadline == absl::InfiniteFuture()) {
-    return InvalidFieldError("header.options.priority", "REALTIME without a deadline",
-                             "a deadline");
-  }
-  return absl::OkStatus();
-}
-
 SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems) {
   const int64_t n = params.state_size, steps = params.num_steps, series = params.num_series;
   SmoothSizes sizes;
@@ -221,7 +208,8 @@ SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems) {
   return sizes;
 }
 
-absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const CoreLimits& limits) {
+absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params,
+                                             const SmoothLimits& limits) {
   if (absl::Status status = CheckSmooth(params, limits); !status.ok()) return status;
   MeasuredSmooth measured{params, {}, std::make_shared<MissingPatterns>(FindPatterns(params))};
   measured.sizes = SmoothSizesOf(params, std::ssize(measured.patterns->systems));
@@ -229,4 +217,4 @@ absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const C
   return measured;
 }
 
-}  // namespace blockd::server
+}  // namespace blockd

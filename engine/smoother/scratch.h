@@ -1,10 +1,10 @@
 // Memory of a worker, for one portion after another. Private to the smoother.
-#ifndef BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
-#define BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
+#ifndef BLOCKD_ENGINE_SMOOTHER_SCRATCH_H_
+#define BLOCKD_ENGINE_SMOOTHER_SCRATCH_H_
 
-#include "server/core/smoother/smoother.h"
+#include "blockd/engine/smoother.h"
 
-namespace blockd::server {
+namespace blockd {
 
 struct Smoother::Scratch {
   explicit Scratch(const SmoothParams& params)
@@ -18,6 +18,6 @@ struct Smoother::Scratch {
   Doubles square, rows, products, covariance, state, errors;
 };
 
-}  // namespace blockd::server
+}  // namespace blockd
 
-#endif  // BLOCKD_SERVER_CORE_SMOOTHER_SCRATCH_H_
+#endif  // BLOCKD_ENGINE_SMOOTHER_SCRATCH_H_

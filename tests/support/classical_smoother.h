@@ -1,19 +1,18 @@
 // The Kalman filter and the smoother of Rauch, Tung and Striebel, in 80-bit arithmetic: what Smooth
 // is compared with. For small models; slow.
-#ifndef BLOCKD_TESTS_SERVER_CLASSICAL_SMOOTHER_H_
-#define BLOCKD_TESTS_SERVER_CLASSICAL_SMOOTHER_H_
+#ifndef BLOCKD_TESTS_SUPPORT_CLASSICAL_SMOOTHER_H_
+#define BLOCKD_TESTS_SUPPORT_CLASSICAL_SMOOTHER_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "server/core/smooth_request.h"
+#include "blockd/engine/smooth_model.h"
 
 namespace blockd::test {
 
 struct ClassicalSmoother {
   // x(1) ~ N(m, P); of a diffuse model with P = `diffuse_variance` I and m = 0.
-  ClassicalSmoother(const server::SmoothParams& params, int64_t series,
-                    long double diffuse_variance = 0);
+  ClassicalSmoother(const SmoothParams& params, int64_t series, long double diffuse_variance = 0);
 
   std::vector<long double> means;        // nx x T
   std::vector<long double> covariances;  // nx x nx x T
@@ -23,4 +22,4 @@ struct ClassicalSmoother {
 
 }  // namespace blockd::test
 
-#endif  // BLOCKD_TESTS_SERVER_CLASSICAL_SMOOTHER_H_
+#endif  // BLOCKD_TESTS_SUPPORT_CLASSICAL_SMOOTHER_H_

@@ -2,8 +2,8 @@
 //
 // The thread that runs a loop works along, so that a loop never waits for another to end. Threads
 // help the loop that came first. Nothing here feeds a device. Thread-safe.
-#ifndef BLOCKD_SERVER_CORE_STEP_POOL_H_
-#define BLOCKD_SERVER_CORE_STEP_POOL_H_
+#ifndef BLOCKD_ENGINE_STEP_POOL_H_
+#define BLOCKD_ENGINE_STEP_POOL_H_
 
 #include <cstdint>
 #include <thread>
@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 
-namespace blockd::server {
+namespace blockd {
 
 class StepPool {
  public:
@@ -46,6 +46,6 @@ class StepPool {
   std::vector<std::thread> workers_;
 };
 
-}  // namespace blockd::server
+}  // namespace blockd
 
-#endif  // BLOCKD_SERVER_CORE_STEP_POOL_H_
+#endif  // BLOCKD_ENGINE_STEP_POOL_H_

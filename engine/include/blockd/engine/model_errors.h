@@ -1,0 +1,39 @@
+// Statuses of the smoother with a typed detail. Pure functions, thread-safe.
+#ifndef BLOCKD_ENGINE_MODEL_ERRORS_H_
+#define BLOCKD_ENGINE_MODEL_ERRORS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace blockd {
+
+struct InvalidField {
+  std::string field;  // its path: "spec.block_size"
+  std::string came;
+  std::string expected;
+};
+
+struct SingularCovariance {
+  std::string matrix;  // "Q", "R", "P"
+  int64_t step = 0;
+  int64_t row = 0;
+};
+
+// INVALID_ARGUMENT with a message for people and the detail.
+absl::Status InvalidFieldError(std::string_view field, std::string_view came,
+                               std::string_view expected);
+absl::Status SingularCovarianceError(const SingularCovariance& singular);
+// The same status, which then has this detail.
+absl::Status WithInvalidField(const absl::Status& status, const InvalidField& field);
+
+// The detail of a status, if it has one of that kind.
+std::optional<InvalidField> InvalidFieldOf(const absl::Status& status);
+std::optional<SingularCovariance> SingularCovarianceOf(const absl::Status& status);
+
+}  // namespace blockd
+
+#endif  // BLOCKD_ENGINE_MODEL_ERRORS_H_

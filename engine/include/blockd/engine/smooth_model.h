@@ -1,0 +1,101 @@
+// A linear Gaussian model, series that were observed of it, and the results that are wanted.
+//
+//   x(1) ~ N(m, P) or diffuse;  x(t+1) = F x(t) + c + w, w ~ N(0, Q);  y(t) = H x(t) + d + v,
+//   v ~ N(0, R).
+//
+// Plain data and pure functions.
+#ifndef BLOCKD_ENGINE_SMOOTH_MODEL_H_
+#define BLOCKD_ENGINE_SMOOTH_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace blockd {
+
+// Matrices of one kind, column-major, in host memory: one for all steps, or one a step.
+struct ModelArray {
+  std::span<const double> values;  // empty: absent
+  bool per_step = false;
+};
+
+enum class SmoothedCovariances { kNone, kVariances, kFull };
+
+struct SmoothParams {
+  int64_t num_steps = 0;                           // T
+  int64_t state_size = 0;                          // nx
+  int64_t observation_size = 0;                    // ny
+  int64_t num_series = 1;                          // K
+  ModelArray transition, transition_covariance;    // F, Q: nx x nx, T-1 steps; empty if T = 1
+  ModelArray observation, observation_covariance;  // H: ny x nx, R: ny x ny, T steps
+  ModelArray transition_offset;                    // c: nx, T-1 steps
+  ModelArray observation_offset;                   // d: ny, T steps
+  bool diffuse = false;
+  std::span<const double> initial_mean, initial_covariance;  // m, P; unless diffuse
+  std::span<const double> observations;                      // ny x T x K; NaN is missing
+
+  SmoothedCovariances covariances = SmoothedCovariances::kNone;
+  bool lag_one = false;
+  bool log_likelihood = false;
+  bool residuals = false;
+  int64_t num_samples = 0;  // of each series
+  uint64_t seed = 0;
+
+  // True if A has few distinct blocks, because all arrays but y are the same at all steps.
+  bool is_constant() const {
+    return !transition.per_step && !transition_covariance.per_step && !observation.per_step &&
+           !observation_covariance.per_step;
+  }
+};
+
+// The elements of y that are observed. Steps with the same elements share a mask, series with the
+// same masks at all steps are one system.
+struct MissingPatterns {
+  struct Mask {
+    std::vector<int32_t> rows;  // that are observed, ascending
+  };
+  std::vector<Mask> masks;
+  std::vector<std::vector<uint32_t>> systems;  // S x T: the mask of each step
+  std::vector<uint32_t> system_of_series;      // K
+  std::vector<int64_t> observed;               // K: elements
+};
+
+// The numbers of doubles of the results.
+struct SmoothSizes {
+  int64_t systems = 0;  // S: distinct patterns of missing elements
+  int64_t means = 0, covariances = 0, lag_one = 0, residuals = 0, samples = 0;
+  int64_t work_bytes = 0;  // most host memory that smoothing takes beside; bytes, not doubles
+  int64_t total() const { return means + covariances + lag_one + residuals + samples; }
+};
+
+struct SmoothLimits {
+  int64_t max_columns = int64_t{1} << 20;  // series, and series times samples
+  int threads = 1;                         // of the StepPool
+};
+
+// INVALID_ARGUMENT with InvalidField (model_errors.h), whose field is a member of SmoothParams, or
+// "initial" for the mean and the covariance of x(1). The arrays are not looked at.
+absl::Status CheckSmoothSizes(const SmoothParams& params, const SmoothLimits& limits);
+
+// The sizes of the results with so many systems, at least 1; `work_bytes` is 0. CheckSmoothSizes
+// holds for `params`.
+SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems);
+
+// Parameters that passed all checks, and what the checks found.
+struct MeasuredSmooth {
+  SmoothParams params;
+  SmoothSizes sizes;
+  std::shared_ptr<const MissingPatterns> patterns;
+};
+// INVALID_ARGUMENT as CheckSmoothSizes, for the lengths of the arrays and numbers that are not
+// finite too.
+absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params,
+                                             const SmoothLimits& limits);
+
+}  // namespace blockd
+
+#endif  // BLOCKD_ENGINE_SMOOTH_MODEL_H_
