@@ -2,50 +2,11 @@
 
 #include <algorithm>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/flag_checks.h"
 #include "server/identity/identify.h"
 #include "server/listener.h"
-
-// One default, in AccessOptions; the flags take theirs from here.
-static const blockd::server::AccessOptions& AccessDefaults() {
-  static const auto& defaults = *new blockd::server::AccessOptions;
-  return defaults;
-}
-
-ABSL_FLAG(
-    std::string, unix_socket, AccessDefaults().unix_socket,
-    "Path of a Unix domain socket to serve gRPC on too, without TLS, for this machine; --port=-1 "
-    "serves on it alone. It replaces a socket that nobody listens on any more.");
-ABSL_FLAG(std::string, unix_socket_mode, AccessDefaults().unix_socket_mode,
-          "Permissions of --unix_socket, octal: who may write may connect.");
-ABSL_FLAG(std::string, tenants_file, AccessDefaults().tenants_file,
-          "File with the tenants, as deploy/tenants.textproto is one: who each is, its quotas, its "
-          "weight. Without it each caller is a tenant of its own.");
-ABSL_FLAG(
-    std::string, certificate_identity, AccessDefaults().certificate_identity,
-    "Kinds of names in a client's certificate, in the order in which they count: some of uri, "
-    "dns, email, common_name. The first that the certificate has says who asks.");
-ABSL_FLAG(
-    std::string, trust_caller_metadata, AccessDefaults().trust_caller_metadata,
-    "Whether callers may name themselves, in the metadata blockd-caller: true, false, or auto: "
-    "only on a loopback address without client certificates. Whoever reaches a server that "
-    "trusts may be anybody.");
-ABSL_FLAG(std::string, tls_min_version, AccessDefaults().tls_min_version,
-          "Oldest version of TLS: 1.3 or 1.2.");
-ABSL_FLAG(absl::Duration, tls_watch_interval, AccessDefaults().tls_watch_interval,
-          "Time between two looks at the TLS files, as 10s; new ones hold for new connections.");
-ABSL_FLAG(int32_t, health_port, AccessDefaults().health_port,
-          "TCP port of a second server on --address, without TLS, that answers health checks "
-          "(grpc.health.v1) and nothing else; 0: any free one; -1: none.");
-ABSL_FLAG(std::string, reflection, AccessDefaults().reflection,
-          "Whether the server describes its calls to whoever asks: true, false, or auto: only on a "
-          "loopback address.");
-ABSL_FLAG(bool, hash_token, false,
-          "Reads a bearer token from standard input, prints its token_sha256 for the tenants file, "
-          "and ends.");
 
 namespace blockd::server {
 namespace {
@@ -77,13 +38,6 @@ bool Entrance::IsLocal() const { return is_unix || IsLoopback(address); }
 
 absl::Status CheckAccess(const AccessOptions& access, const std::vector<Entrance>& entrances) {
   absl::Status status = ParseCertificateKinds(access.certificate_identity).status();
-  status.Update(
-      CheckOneOf("trust_caller_metadata", access.trust_caller_metadata, {"auto", "true", "false"}));
-  status.Update(CheckOneOf("reflection", access.reflection, {"auto", "true", "false"}));
-  status.Update(CheckOneOf("tls_min_version", access.tls_min_version, {"1.3", "1.2"}));
-  status.Update(CheckDuration("tls_watch_interval", access.tls_watch_interval,
-                              absl::Milliseconds(1), absl::Hours(24)));
-  status.Update(CheckNumber("health_port", access.health_port, -1, 65535));
   status.Update(CheckUnixSocket(access));
   for (const Entrance& entrance : entrances) status.Update(CheckSomebodyGetsIn(access, entrance));
   return status;
@@ -119,21 +73,5 @@ absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text) {
   return RefuseFlag("unix_socket_mode", text,
                     "three or four octal digits that say who may read and write, as 0660");
 }
-
-AccessOptions AccessFromFlags() {
-  AccessOptions access;
-  access.unix_socket = absl::GetFlag(FLAGS_unix_socket);
-  access.unix_socket_mode = absl::GetFlag(FLAGS_unix_socket_mode);
-  access.tenants_file = absl::GetFlag(FLAGS_tenants_file);
-  access.certificate_identity = absl::GetFlag(FLAGS_certificate_identity);
-  access.trust_caller_metadata = absl::GetFlag(FLAGS_trust_caller_metadata);
-  access.tls_min_version = absl::GetFlag(FLAGS_tls_min_version);
-  access.tls_watch_interval = absl::GetFlag(FLAGS_tls_watch_interval);
-  access.health_port = absl::GetFlag(FLAGS_health_port);
-  access.reflection = absl::GetFlag(FLAGS_reflection);
-  return access;
-}
-
-bool HashTokenAsked() { return absl::GetFlag(FLAGS_hash_token); }
 
 }  // namespace blockd::server

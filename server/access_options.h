@@ -57,9 +57,6 @@ bool IsLoopback(absl::string_view address);
 // "0660": three or four octal digits, read and write only. INVALID_ARGUMENT says what is expected.
 absl::StatusOr<mode_t> ParseSocketMode(absl::string_view text);
 
-AccessOptions AccessFromFlags();
-bool HashTokenAsked();  // --hash_token
-
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_ACCESS_OPTIONS_H_

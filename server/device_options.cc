@@ -4,48 +4,16 @@
 #include <optional>
 #include <utility>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "server/core/byte_size.h"
 #include "server/core/handle.h"
 #include "server/flag_checks.h"
 #include "server/machine_limits.h"
 
-using blockd::server::ByteSize;
-
-// One default, in DeviceOptions; the flags take theirs from here.
-static const blockd::server::DeviceOptions& DeviceDefaults() {
-  static const auto& defaults = *new blockd::server::DeviceOptions;
-  return defaults;
-}
-
-ABSL_FLAG(std::string, backend, DeviceDefaults().backend,
-          "Where to compute: auto, cuda, rocm or cpu, as far as this build has them.");
-ABSL_FLAG(
-    std::string, devices, DeviceDefaults().devices,
-    "Devices of --backend, which share the work: all, or a list as 0,1. A device may name its "
-    "own backend, as cuda:1; cpu,cpu are two devices that share the processors.");
-ABSL_FLAG(ByteSize, device_memory, ByteSize{DeviceDefaults().device.memory_bytes},
-          "Size of the memory pool on each device, for factorizations and work under way, as 8GiB; "
-          "0: three quarters of what is free at start, which several on the CPU share.");
-ABSL_FLAG(ByteSize, pinned_memory, ByteSize{DeviceDefaults().device.host_memory_bytes},
-          "Host memory that GPUs read and write where it lies, for right-hand sides and solutions; "
-          "what has no room there is copied once more. 0: none.");
-ABSL_FLAG(
-    int32_t, cpu_threads, DeviceDefaults().device.cpu_threads,
-    "Threads of the CPU backend, of all its devices together; 0: one a processor that the server "
-    "may use, by its affinity and the CPU quota of its control group. Results do not depend on "
-    "it.");
-ABSL_FLAG(int32_t, cpu_lanes, DeviceDefaults().device.cpu_lanes,
-          "Segments that a plan of the CPU backend may run at once; 0: one a processor of each "
-          "device. The last bits of results depend on it.");
-
 namespace blockd::server {
 namespace {
 
-constexpr int64_t kMostMemory = int64_t{1} << 50, kMostPinned = int64_t{1} << 40;
 constexpr int32_t kMostIndex = 1024;
 constexpr char kDeviceList[] = "all, or a list of indices, as 0,1 or cuda:0,cuda:1 or cpu,cpu";
 
@@ -112,8 +80,6 @@ absl::StatusOr<std::vector<DeviceChoice>> ParseDevices(const DeviceOptions& opti
 }
 
 absl::Status CheckDevices(DeviceOptions* options) {
-  absl::Status status = CheckOneOf("backend", options->backend, {"auto", "cuda", "rocm", "cpu"});
-  if (!status.ok()) return status;
   const absl::StatusOr<std::vector<DeviceChoice>> choices = ParseDevices(*options);
   if (!choices.ok()) return choices.status();
   BackendOptions& device = options->device;
@@ -121,11 +87,7 @@ absl::Status CheckDevices(DeviceOptions* options) {
   if (device.cpu_lanes == 0) {
     device.cpu_lanes = std::max(1, MachineProcessors() / std::max(1, CpusOf(*choices)));
   }
-  status.Update(CheckNumber("cpu_threads", device.cpu_threads, 0, 4096));
-  status.Update(CheckNumber("cpu_lanes", device.cpu_lanes, 0, 4096));
-  status.Update(CheckBytes("device_memory", device.memory_bytes, 0, kMostMemory));
-  status.Update(CheckBytes("pinned_memory", device.host_memory_bytes, 0, kMostPinned));
-  return status;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<OpenedDevices> OpenDevices(const DeviceOptions& options) {
@@ -169,17 +131,6 @@ absl::StatusOr<OpenedDevices> OpenDevices(const DeviceOptions& options) {
     for (int32_t index = 1; index < *count; ++index) choices->push_back({name, index});
   }
   return opened;
-}
-
-DeviceOptions DevicesFromFlags() {
-  DeviceOptions options;
-  options.backend = absl::GetFlag(FLAGS_backend);
-  options.devices = absl::GetFlag(FLAGS_devices);
-  options.device.memory_bytes = absl::GetFlag(FLAGS_device_memory).bytes;
-  options.device.host_memory_bytes = absl::GetFlag(FLAGS_pinned_memory).bytes;
-  options.device.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
-  options.device.cpu_lanes = absl::GetFlag(FLAGS_cpu_lanes);
-  return options;
 }
 
 }  // namespace blockd::server

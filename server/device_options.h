@@ -49,8 +49,6 @@ struct OpenedDevices {
 // INVALID_ARGUMENT, NOT_FOUND or RESOURCE_EXHAUSTED, as CreateBackend says them.
 absl::StatusOr<OpenedDevices> OpenDevices(const DeviceOptions& options);
 
-DeviceOptions DevicesFromFlags();
-
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_DEVICE_OPTIONS_H_

@@ -25,6 +25,7 @@
 #include "server/core/blas_kernel.h"
 #include "server/core/thread_name.h"
 #include "server/descriptors.h"
+#include "server/flags.h"
 #include "server/identity/token.h"
 #include "server/logging.h"
 #include "server/options.h"
@@ -153,6 +154,11 @@ int main(int argc, char** argv) {
     if (std::string_view(argv[i]) == help) std::atexit([] { std::_Exit(FlushedAll() ? 0 : 1); });
   }
   blockd::server::SetUpFlags();
+  if (absl::Status former =
+          blockd::server::RefuseFormerFlags({argv + 1, static_cast<size_t>(argc - 1)});
+      !former.ok()) {
+    return Refuse(former);
+  }
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
     return Refuse(absl::InvalidArgumentError(

@@ -24,8 +24,6 @@ void Complete(int64_t max_inflight_request_bytes, SharedMemoryOptions* options);
 // INVALID_ARGUMENT, naming the flag, its value and what was expected.
 absl::Status CheckSharedMemory(const SharedMemoryOptions& options, absl::string_view unix_socket);
 
-SharedMemoryOptions SharedMemoryFromFlags();
-
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_SHARED_MEMORY_OPTIONS_H_

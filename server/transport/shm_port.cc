@@ -172,7 +172,7 @@ void ShmPort::Loop() {
       if (watched[i++].revents != 0) return !Hear(guest);
       if (now < guest.until) return false;
       Refuse(guest.socket.get(),
-             absl::DeadlineExceededError("the hello took longer than --handshake_timeout"));
+             absl::DeadlineExceededError("the hello took longer than handshake_timeout"));
       return true;
     });
     StartOpenings();

@@ -4,15 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/options.h"
 
 namespace blockd::server {
 namespace {
@@ -20,59 +18,11 @@ namespace {
 constexpr Entrance kLoopback{"127.0.0.1"}, kOpen{"0.0.0.0"}, kTls{"0.0.0.0", true},
     kMutualTls{"0.0.0.0", true, true}, kUnix{.address = "/s", .is_unix = true};
 
-using Field = std::function<std::string(const AccessOptions&)>;
-struct Flag {
-  Field field;
-  std::string value;  // not the default
-};
-
-Field Word(std::string AccessOptions::*field) {
-  return [field](const AccessOptions& access) { return access.*field; };
-}
-
-const std::map<std::string, Flag>& Flags() {
-  using A = AccessOptions;
-  static const auto& flags = *new std::map<std::string, Flag>{
-      {"tenants_file", {Word(&A::tenants_file), "tenants"}},
-      {"certificate_identity", {Word(&A::certificate_identity), "email"}},
-      {"trust_caller_metadata", {Word(&A::trust_caller_metadata), "true"}},
-      {"tls_min_version", {Word(&A::tls_min_version), "1.2"}},
-      {"tls_watch_interval",
-       {[](const A& a) { return absl::FormatDuration(a.tls_watch_interval); }, "11s"}},
-      {"health_port", {[](const A& a) { return absl::StrCat(a.health_port); }, "7119"}},
-      {"unix_socket", {Word(&A::unix_socket), "/run/s"}},
-      {"unix_socket_mode", {Word(&A::unix_socket_mode), "0600"}},
-      {"reflection", {Word(&A::reflection), "false"}},
-      {"hash_token", {[](const A&) { return HashTokenAsked() ? "true" : "false"; }, "true"}}};
-  return flags;
-}
-
-TEST(AccessOptionsTest, EveryFlagSetsItsOwnField) {
-  const absl::FlagSaver saver;
-  std::set<std::string> found, tested;
-  for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (absl::EndsWith(flag->Filename(), "access_options.cc")) found.insert(std::string(name));
-  }
-  for (const auto& [name, flag] : Flags()) {
-    tested.insert(name);
-    EXPECT_NE(flag.field(AccessFromFlags()), flag.value) << name << " by default";
-    EXPECT_EQ(flag.field(AccessFromFlags()), flag.field(AccessOptions())) << name;
-  }
-  EXPECT_EQ(found, tested);
-  for (const auto& [name, flag] : Flags()) {
-    std::string error;
-    ASSERT_TRUE(absl::FindCommandLineFlag(name)->ParseFrom(flag.value, &error)) << error;
-  }
-  for (const auto& [name, flag] : Flags()) {
-    EXPECT_EQ(flag.field(AccessFromFlags()), flag.value) << name;
-  }
-}
-
 TEST(AccessOptionsTest, WrongValuesAreNamed) {
   const auto refused = [](const std::function<void(AccessOptions*)>& change) {
-    AccessOptions access;
-    change(&access);
-    const absl::Status status = CheckAccess(access, {kLoopback});
+    ServerOptions options;
+    change(&options.access);
+    const absl::Status status = CheckAndComplete(&options);
     EXPECT_TRUE(absl::StrContains(status.message(), ": expected ")) << status;
     return std::string(status.message().substr(0, status.message().find(':')));
   };
