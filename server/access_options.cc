@@ -4,9 +4,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/descriptors.h"
 #include "server/flag_checks.h"
 #include "server/identity/identify.h"
-#include "server/listener.h"
 
 namespace blockd::server {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -30,6 +31,9 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// The longest name of a Unix domain socket, in bytes.
+inline constexpr size_t kMaxSocketPath = 107;
 
 // Identifies this open socket among all that have or had its number; 0 if it is no socket.
 ino_t InodeOf(int fd);

@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "server/core/byte_size.h"
 #include "server/flag_checks.h"
-#include "server/transport/solver_service.h"
 
 namespace blockd::server::flags {
 namespace {

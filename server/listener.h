@@ -18,9 +18,6 @@ namespace blockd::server {
 // "127.0.0.1:7117", "[::1]:7117": what a client connects to.
 std::string HostPort(const std::string& address, int port);
 
-// The longest name of a Unix domain socket, in bytes.
-inline constexpr size_t kMaxSocketPath = 107;
-
 // The file of a Unix domain socket that listens; removes it, unless another file has taken its
 // place. Movable; empty after a move.
 class SocketFile {

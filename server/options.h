@@ -73,6 +73,9 @@ struct ServerOptions : DeviceOptions {
   int64_t log_requests_per_second = 100;
 };
 
+// The bytes of one call's metadata, names and values. gRPC is told of a larger limit (hand_over.h).
+inline constexpr int64_t kMaxMetadataBytes = 8 << 10;
+
 // Puts numbers where 0 means "fit the machine", and refuses values out of range: INVALID_ARGUMENT,
 // naming the flag, its value and what was expected.
 absl::Status CheckAndComplete(ServerOptions* options);

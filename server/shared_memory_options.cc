@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/blockd/v1/shared_memory.h"
+#include "server/descriptors.h"
 #include "server/flag_checks.h"
-#include "server/listener.h"
 #include "server/machine_limits.h"
 
 namespace blockd::server {

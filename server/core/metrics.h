@@ -15,7 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/core/tenants.h"
+#include "server/core/tenant.h"
 
 namespace blockd::server {
 

@@ -43,6 +43,13 @@ struct TenantCounts {
   }
 };
 
+// The resources that a tenant has now, and its counts.
+struct TenantUse {
+  std::string name;
+  std::array<int64_t, kResources> used{};  // by Resource
+  TenantCounts counts{};
+};
+
 class Tenant {
  public:
   explicit Tenant(std::string name) : name_(std::move(name)) {

@@ -23,12 +23,6 @@ namespace blockd::server {
 // The name of all that the configuration does not name. No tenant of the file has it.
 inline constexpr char kOtherTenants[] = "other";
 
-struct TenantUse {
-  std::string name;
-  std::array<int64_t, kResources> used{};  // by Resource
-  TenantCounts counts{};
-};
-
 class Tenants {
  public:
   // Beside those of the configuration there are at most `max_others` at a time.

@@ -14,9 +14,6 @@
 
 namespace blockd::server {
 
-// The most bytes of a call's metadata, which is all that it says beside its messages. gRPC is told
-// of a larger limit (hand_over.h).
-constexpr int kMaxMetadataBytes = 8 << 10;
 
 // The call that its method names; one that is answered UNIMPLEMENTED if there is none of that name.
 // `state` outlives it.

@@ -20,8 +20,8 @@
 #include "absl/synchronization/mutex.h"
 #include "server/core/admission.h"
 #include "server/core/factorization_cache.h"
+#include "server/core/operations/factor_upload.h"
 #include "server/core/shards.h"
-#include "server/core/solver_core.h"
 #include "server/core/task.h"
 
 namespace blockd::server {
