@@ -11,7 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "server/hand_over.h"
+#include "server/net/hand_over.h"
 
 namespace blockd::server {
 namespace {

@@ -14,8 +14,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/connection_acceptor.h"
-#include "server/listener.h"
+#include "server/net/connection_acceptor.h"
+#include "server/net/listener.h"
 
 namespace blockd::server {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/listener.h"
+#include "server/net/listener.h"
 
 struct MHD_Daemon;
 

@@ -1,8 +1,8 @@
 #include "server/process_metrics.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/descriptors.h"
-#include "server/logging.h"
+#include "server/base/descriptors.h"
+#include "server/log/logging.h"
 
 namespace blockd::server {
 

@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
-#include "server/core/metrics.h"
+#include "server/core/common/metrics.h"
 #include "server/core/solver_core.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace blockd::server {
 

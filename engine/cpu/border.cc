@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 
 namespace blockd::cpu {
 namespace {

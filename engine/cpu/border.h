@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "blockd/engine/backend.h"
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/threads/thread_pool.h"
 
 namespace blockd::cpu {
 

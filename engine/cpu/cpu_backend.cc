@@ -11,14 +11,14 @@
 #include "engine/cpu/columns.h"
 #include "engine/cpu/eliminate_segment.h"
 #include "engine/cpu/information.h"
-#include "engine/cpu/inverse_levels.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/inverse/inverse_levels.h"
+#include "engine/cpu/kernels/kernels.h"
+#include "engine/cpu/kernels/slab.h"
+#include "engine/cpu/kernels/triangles.h"
 #include "engine/cpu/log_determinant.h"
-#include "engine/cpu/processor.h"
 #include "engine/cpu/residual.h"
-#include "engine/cpu/slab.h"
-#include "engine/cpu/thread_pool.h"
-#include "engine/cpu/triangles.h"
+#include "engine/cpu/threads/processor.h"
+#include "engine/cpu/threads/thread_pool.h"
 
 namespace blockd {
 namespace {

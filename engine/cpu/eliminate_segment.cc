@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "blockd/engine/memory_pool.h"
-#include "engine/cpu/large_blocks.h"
-#include "engine/cpu/triangles.h"
+#include "engine/cpu/kernels/large_blocks.h"
+#include "engine/cpu/kernels/triangles.h"
 
 namespace blockd::cpu {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "blockd/engine/block_tridiagonal.h"
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 
 namespace blockd::cpu {
 

@@ -3,7 +3,7 @@
 #define BLOCKD_ENGINE_CPU_INFORMATION_H_
 
 #include "blockd/engine/information_form.h"
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/threads/thread_pool.h"
 
 namespace blockd::cpu {
 

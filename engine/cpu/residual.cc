@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 
 namespace blockd::cpu {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "blockd/engine/backend.h"
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/threads/thread_pool.h"
 
 namespace blockd::cpu {
 

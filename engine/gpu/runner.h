@@ -9,13 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/device_limits.h"
 #include "engine/gpu/plan/factor_args.h"
 #include "engine/gpu/plan/factor_scratch.h"
 #include "engine/gpu/plan/solve_args.h"
 #include "engine/gpu/runtime/counters.h"
 #include "engine/gpu/runtime/device.h"
-#include "engine/gpu/runtime/launch_result.h"
 
 namespace blockd::gpu {
 

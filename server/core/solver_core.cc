@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "blockd/engine/step_pool.h"
-#include "server/core/admission.h"
+#include "server/core/common/checks.h"
 #include "server/core/operations/border_costs.h"
-#include "server/core/operations/checks.h"
 #include "server/core/operations/factor.h"
 #include "server/core/operations/factor_solve.h"
 #include "server/core/operations/factor_solve_requests.h"
 #include "server/core/operations/inverse.h"
-#include "server/core/operations/smooth.h"
 #include "server/core/operations/solve.h"
 #include "server/core/operations/solve_requests.h"
+#include "server/core/smooth.h"
+#include "server/core/tenants/admission.h"
 
 namespace blockd::server {
 namespace {

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/core/principal.h"
+#include "server/core/common/principal.h"
 #include "server/identity/identity_table.h"
 
 namespace blockd::server {

@@ -13,7 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "server/core/principal.h"
+#include "server/core/common/principal.h"
 #include "server/identity/token.h"
 
 namespace blockd::server {

@@ -17,9 +17,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "blockd/v1/tenants.pb.h"
-#include "server/core/byte_size.h"
-#include "server/core/errors.h"
-#include "server/core/tenants.h"
+#include "server/base/byte_size.h"
+#include "server/core/common/errors.h"
+#include "server/core/tenants/tenants.h"
 #include "server/identity/identify.h"
 #include "server/identity/small_file.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/core/tenant_config.h"
+#include "server/core/common/tenant_config.h"
 #include "server/identity/identity_table.h"
 
 namespace blockd::server {

@@ -7,9 +7,9 @@
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/steady_time.h"
-#include "server/logging.h"
-#include "server/peer.h"
+#include "server/base/steady_time.h"
+#include "server/log/logging.h"
+#include "server/net/peer.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/wire.h"

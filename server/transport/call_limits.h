@@ -5,7 +5,7 @@
 #define BLOCKD_SERVER_TRANSPORT_CALL_LIMITS_H_
 
 #include "absl/time/time.h"
-#include "server/options.h"
+#include "server/options/options.h"
 #include "server/transport/server_call.h"
 
 namespace blockd::server {

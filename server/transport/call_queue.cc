@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/allocator.h"
-#include "server/core/thread_name.h"
+#include "server/base/allocator.h"
+#include "server/base/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {

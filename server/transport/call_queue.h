@@ -21,7 +21,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 #include "server/transport/server_call.h"
 #include "server/transport/serving_threads.h"
 #include "server/transport/waiting_calls.h"

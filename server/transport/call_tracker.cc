@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 
 namespace blockd::server {
 

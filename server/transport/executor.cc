@@ -1,8 +1,8 @@
 #include "server/transport/executor.h"
 
-#include "server/core/relax.h"
-#include "server/core/steady_time.h"
-#include "server/core/thread_name.h"
+#include "server/base/relax.h"
+#include "server/base/steady_time.h"
+#include "server/base/thread_name.h"
 
 namespace blockd::server {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/core/patience.h"
+#include "server/base/patience.h"
 
 namespace blockd::server {
 

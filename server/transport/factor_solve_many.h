@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/request.h"
+#include "server/core/common/request.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {

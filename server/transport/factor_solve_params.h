@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/request.h"
+#include "server/core/common/request.h"
 #include "server/transport/call.h"
 
 namespace blockd::server {

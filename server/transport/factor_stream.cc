@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 #include "server/transport/open_upload.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/upload_pace.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 
 namespace blockd::server {
 

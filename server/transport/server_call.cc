@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 #include "server/transport/call_queue.h"
 
 namespace blockd::server {

@@ -19,9 +19,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/net/watched_reads.h"
 #include "server/transport/call_tracker.h"
 #include "server/transport/waiting_calls.h"
-#include "server/watched_reads.h"
 
 namespace blockd::server {
 

@@ -4,9 +4,9 @@
 #include <ctime>
 #include <utility>
 
-#include "server/core/patience.h"
-#include "server/core/steady_time.h"
-#include "server/core/thread_name.h"
+#include "server/base/patience.h"
+#include "server/base/steady_time.h"
+#include "server/base/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {

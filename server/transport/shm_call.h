@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "blockd/v1/blockd.pb.h"
 #include "google/protobuf/message.h"
-#include "server/core/budget.h"
+#include "server/core/tenants/budget.h"
 #include "server/transport/call.h"
 #include "server/transport/executor.h"
 #include "server/transport/shm_session.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 
 namespace blockd::server {
 namespace {

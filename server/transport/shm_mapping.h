@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "blockd/engine/registered_memory.h"
 #include "proto/blockd/v1/shared_memory.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 
 namespace blockd::server {
 

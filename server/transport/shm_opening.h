@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/core/budget.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
+#include "server/core/tenants/budget.h"
 #include "server/transport/call.h"
 #include "server/transport/executor.h"
 #include "server/transport/shm_mapping.h"

@@ -1,8 +1,8 @@
 #include "server/transport/shm_places.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/core/budget.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
+#include "server/core/tenants/budget.h"
 
 namespace blockd::server {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/core/tenant.h"
+#include "server/core/common/tenant.h"
 
 namespace blockd::server {
 

@@ -8,10 +8,10 @@
 #include <array>
 #include <utility>
 
-#include "server/core/patience.h"
-#include "server/core/relax.h"
-#include "server/core/steady_time.h"
-#include "server/core/thread_name.h"
+#include "server/base/patience.h"
+#include "server/base/relax.h"
+#include "server/base/steady_time.h"
+#include "server/base/thread_name.h"
 #include "server/transport/executor.h"
 
 namespace blockd::server {

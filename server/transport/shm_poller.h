@@ -14,7 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 #include "server/transport/shm_session.h"
 
 namespace blockd::server {

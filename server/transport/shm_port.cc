@@ -16,9 +16,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/core/steady_time.h"
-#include "server/core/thread_name.h"
-#include "server/logging.h"
+#include "server/base/steady_time.h"
+#include "server/base/thread_name.h"
+#include "server/log/logging.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {

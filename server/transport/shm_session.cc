@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/steady_time.h"
-#include "server/logging.h"
+#include "server/base/steady_time.h"
+#include "server/log/logging.h"
 #include "server/transport/shm_call.h"
 
 namespace blockd::server {

@@ -6,7 +6,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/smooth_request.h"
+#include "server/core/common/smooth_request.h"
 
 namespace blockd::server {
 

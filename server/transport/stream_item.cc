@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
+#include "server/core/common/errors.h"
 #include "server/transport/factor_solve_many.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/stream_reply.h"

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/budget.h"
+#include "server/core/tenants/budget.h"
 #include "server/transport/call.h"
 #include "server/transport/executor.h"
 #include "server/transport/raw_message.h"

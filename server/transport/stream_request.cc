@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/solve_many.h"
 #include "server/transport/split_message.h"
 #include "server/transport/wire.h"

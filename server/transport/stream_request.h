@@ -20,8 +20,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/budget.h"
-#include "server/core/request.h"
+#include "server/core/common/request.h"
+#include "server/core/tenants/budget.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
-#include "server/core/budget.h"
+#include "server/core/tenants/budget.h"
 #include "server/transport/call.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/server_call.h"

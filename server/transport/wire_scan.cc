@@ -13,7 +13,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {

@@ -1,13 +1,13 @@
 // The BLAS path for large blocks does what the packed panels do, here on blocks small enough to
 // test every kind of segment.
-#include "engine/cpu/large_blocks.h"
+#include "engine/cpu/kernels/large_blocks.h"
 
 #include <cmath>
 #include <random>
 #include <tuple>
 #include <vector>
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/kernels.h"
 #include "gtest/gtest.h"
 
 namespace blockd::cpu {

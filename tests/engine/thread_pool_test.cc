@@ -1,5 +1,5 @@
 // The CPU's threads: each task once, all of them at work, loop after loop.
-#include "engine/cpu/thread_pool.h"
+#include "engine/cpu/threads/thread_pool.h"
 
 #include <gtest/gtest.h>
 

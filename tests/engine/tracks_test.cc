@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "engine/cpu/pending_solves.h"
+#include "engine/cpu/threads/pending_solves.h"
 #include "tests/engine/solver_fixture.h"
 #include "tests/support/eventually.h"
 #include "tests/support/gated_cpu.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 #include "server/transport/call.h"
 #include "server/transport/factor_stream.h"
 #include "server/transport/raw_message.h"

@@ -14,7 +14,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "server/core/metrics.h"
+#include "server/core/common/metrics.h"
 #include "server/core/solver_core.h"
 #include "server/identity/identities.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 #include "server/transport/call.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/solve_stream.h"

@@ -7,7 +7,7 @@
 
 #include "blockd/v1/blockd.pb.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/stream_request.h"
 #include "tests/fuzz/check.h"

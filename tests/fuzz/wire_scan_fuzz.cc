@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/wire_scan.h"
 #include "tests/fuzz/check.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "blockd/v1/admin.grpc.pb.h"
-#include "server/logging.h"
+#include "server/log/logging.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/temp_folder.h"
 

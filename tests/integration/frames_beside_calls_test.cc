@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/watched_reads.h"
+#include "server/net/watched_reads.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/hostile_calls.h"
 #include "tests/integration/raw_http2.h"

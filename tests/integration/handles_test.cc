@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "server/core/handle.h"
+#include "server/core/common/handle.h"
 #include "tests/integration/fixture.h"
 
 namespace blockd::test {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "blockd/v1/admin.grpc.pb.h"
 #include "server/identity/token.h"
-#include "server/logging.h"
+#include "server/log/logging.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/certificates.h"
 

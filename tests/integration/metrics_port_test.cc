@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 #include "tests/integration/fixture.h"
 #include "tests/integration/wire_between.h"
 

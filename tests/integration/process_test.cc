@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "blockd/v1/admin.grpc.pb.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 #include "tests/integration/program_fixture.h"
 #include "tests/integration/wire_between.h"
 

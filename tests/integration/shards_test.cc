@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/engine/backend_registry.h"
-#include "server/logging.h"
+#include "server/log/logging.h"
 #include "tests/integration/fixture.h"
 #include "tests/support/hooked_backend.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 #include "tests/integration/shm_fixture.h"
 #include "tests/integration/wire_between.h"
 

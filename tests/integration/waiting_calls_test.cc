@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 #include "server/identity/token.h"
 #include "tests/integration/hostile_calls.h"
 #include "tests/integration/pending_solve.h"

@@ -1,5 +1,5 @@
 // The flags that say who may come in.
-#include "server/access_options.h"
+#include "server/options/access_options.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace blockd::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/core/blas_kernel.h"
+#include "server/core/common/blas_kernel.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "server/core/budget.h"
+#include "server/core/tenants/budget.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/errors.h"
-#include "server/core/tenants.h"
+#include "server/core/common/errors.h"
+#include "server/core/tenants/tenants.h"
 
 namespace blockd::server {
 namespace {

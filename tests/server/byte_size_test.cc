@@ -1,4 +1,4 @@
-#include "server/core/byte_size.h"
+#include "server/base/byte_size.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/core/clock.h"
+#include "server/base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
-#include "server/core/steady_time.h"
+#include "server/base/steady_time.h"
 #include "tests/support/stepped_clock.h"
 
 namespace blockd::server {

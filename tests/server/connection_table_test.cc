@@ -1,4 +1,4 @@
-#include "server/connection_table.h"
+#include "server/net/connection_table.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 
 namespace blockd::server {
 namespace {

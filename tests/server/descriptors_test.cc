@@ -1,4 +1,4 @@
-#include "server/descriptors.h"
+#include "server/base/descriptors.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

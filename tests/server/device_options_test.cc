@@ -1,12 +1,12 @@
 // --devices: which lists are one, what they mean together with --backend, and what CPUs share.
-#include "server/device_options.h"
+#include "server/options/device_options.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/handle.h"
-#include "server/machine_limits.h"
+#include "server/base/machine_limits.h"
+#include "server/core/common/handle.h"
 
 namespace blockd::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/handle.h"
+#include "server/core/common/handle.h"
 
 namespace blockd::server {
 namespace {

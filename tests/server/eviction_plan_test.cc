@@ -1,5 +1,5 @@
 // Which idle factorizations go where the pool is in pieces: a slab drawn as text.
-#include "server/core/eviction_plan.h"
+#include "server/core/cache/eviction_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/core/fair_mutex.h"
+#include "server/base/fair_mutex.h"
 
 #include <gtest/gtest.h>
 

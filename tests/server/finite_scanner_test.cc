@@ -1,4 +1,4 @@
-#include "server/core/finite_scanner.h"
+#include "server/core/common/finite_scanner.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 
 namespace blockd::server {
 namespace {

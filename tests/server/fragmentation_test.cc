@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/eviction_plan.h"
-#include "server/core/factorization_cache.h"
+#include "server/core/cache/eviction_plan.h"
+#include "server/core/cache/factorization_cache.h"
 #include "tests/server/core_fixture.h"
 #include "tests/server/fake_clock.h"
 

@@ -1,4 +1,4 @@
-#include "server/frame_counter.h"
+#include "server/net/frame_counter.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/header_block_scan.h"
+#include "server/net/header_block_scan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/listener.h"
+#include "server/net/listener.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/log_buffer.h"
+#include "server/log/log_buffer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

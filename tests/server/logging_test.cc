@@ -1,4 +1,4 @@
-#include "server/logging.h"
+#include "server/log/logging.h"
 
 #include <gtest/gtest.h>
 

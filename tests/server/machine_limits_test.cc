@@ -1,4 +1,4 @@
-#include "server/machine_limits.h"
+#include "server/base/machine_limits.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

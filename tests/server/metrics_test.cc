@@ -1,4 +1,4 @@
-#include "server/core/metrics.h"
+#include "server/core/common/metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 
 namespace blockd::server {
 namespace {

@@ -1,5 +1,5 @@
 // The flags of blockd: what they set, their ranges, and the limits that GetServerInfo shows.
-#include "server/options.h"
+#include "server/options/options.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/descriptors.h"
-#include "server/flags.h"
+#include "server/base/descriptors.h"
+#include "server/options/flags.h"
 
 namespace blockd::server {
 namespace {

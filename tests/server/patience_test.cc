@@ -1,4 +1,4 @@
-#include "server/core/patience.h"
+#include "server/base/patience.h"
 
 #include <gtest/gtest.h>
 

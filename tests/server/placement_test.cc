@@ -1,4 +1,4 @@
-#include "server/core/placement.h"
+#include "server/core/shard/placement.h"
 
 #include <gtest/gtest.h>
 

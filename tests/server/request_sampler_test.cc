@@ -1,4 +1,4 @@
-#include "server/request_sampler.h"
+#include "server/log/request_sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/scheduler.h"
-#include "server/core/tenants.h"
+#include "server/core/shard/scheduler.h"
+#include "server/core/tenants/tenants.h"
 
 namespace blockd::server {
 namespace {

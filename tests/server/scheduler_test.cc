@@ -1,4 +1,4 @@
-#include "server/core/scheduler.h"
+#include "server/core/shard/scheduler.h"
 
 #include <gtest/gtest.h>
 

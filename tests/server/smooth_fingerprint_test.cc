@@ -1,4 +1,4 @@
-#include "server/core/operations/smooth_fingerprint.h"
+#include "server/core/smooth_fingerprint.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // accuracy, condition estimates.
 #include <cmath>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "tests/server/core_fixture.h"
 
 namespace blockd::test {

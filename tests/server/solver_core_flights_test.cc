@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/core/lane.h"
+#include "server/core/shard/lane.h"
 #include "tests/server/core_fixture.h"
 #include "tests/support/eventually.h"
 

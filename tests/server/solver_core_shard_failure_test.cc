@@ -1,7 +1,7 @@
 // A device of several fails: what it held and what waited before it is answered, the others go on.
 #include <limits>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "tests/server/shards_fixture.h"
 
 namespace blockd::test {

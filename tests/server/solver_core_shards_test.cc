@@ -1,7 +1,7 @@
 // Several devices in one core: where work goes and what they hold together.
 #include <set>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "tests/server/shards_fixture.h"
 
 namespace blockd::test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/split_message.h"
 
 namespace blockd::server {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/identity/identities.h"
 #include "tests/support/temp_folder.h"
 

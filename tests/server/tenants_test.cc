@@ -1,5 +1,5 @@
 // Quotas, fair shares and rates, with tenants who want everything.
-#include "server/core/tenants.h"
+#include "server/core/tenants/tenants.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/budget.h"
-#include "server/core/errors.h"
-#include "server/core/permit.h"
+#include "server/core/common/errors.h"
+#include "server/core/tenants/budget.h"
+#include "server/core/tenants/permit.h"
 
 namespace blockd::server {
 namespace {

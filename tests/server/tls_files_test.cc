@@ -1,5 +1,5 @@
 // The files of TLS: right ones, and each way of being wrong in words of its own.
-#include "server/tls_files.h"
+#include "server/net/tls_files.h"
 
 #include <gtest/gtest.h>
 

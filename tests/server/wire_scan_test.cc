@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/raw_message.h"
 #include "tests/support/heap_hook.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 #include "server/transport/wire.h"
 
 namespace blockd::server {

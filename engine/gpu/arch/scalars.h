@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "engine/gpu/runtime/vendor.h"
+#include "engine/gpu/arch/vendor.h"
 
 namespace blockd::gpu {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "engine/gpu/arch/host_device.h"
-#include "engine/gpu/runtime/vendor.h"
+#include "engine/gpu/arch/vendor.h"
 
 namespace blockd::gpu {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/gpu/runtime/launch_result.h"
+#include "engine/gpu/arch/launch_result.h"
 
 namespace blockd::gpu::information {
 

@@ -3,10 +3,10 @@
 #ifndef BLOCKD_ENGINE_GPU_INVERSE_LAUNCH_H_
 #define BLOCKD_ENGINE_GPU_INVERSE_LAUNCH_H_
 
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/device_limits.h"
 #include "engine/gpu/inverse/inverse_args.h"
 #include "engine/gpu/inverse/segments_args.h"
-#include "engine/gpu/runtime/launch_result.h"
 
 namespace blockd::gpu::inverse {
 

@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdint>
 
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/device_limits.h"
 #include "engine/gpu/plan/factor_args.h"
 #include "engine/gpu/plan/solve_args.h"
-#include "engine/gpu/runtime/launch_result.h"
 
 namespace blockd::gpu::lockstep {
 

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/backend.h"
-#include "engine/gpu/runtime/vendor.h"
+#include "engine/gpu/arch/vendor.h"
 
 namespace blockd::gpu {
 

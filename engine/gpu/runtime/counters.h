@@ -8,8 +8,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/runtime/device.h"
-#include "engine/gpu/runtime/launch_result.h"
 #include "engine/gpu/runtime/workspace.h"
 
 namespace blockd::gpu {

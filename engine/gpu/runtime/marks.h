@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/engine/backend.h"
+#include "engine/gpu/arch/vendor.h"
 #include "engine/gpu/runtime/move_times.h"
-#include "engine/gpu/runtime/vendor.h"
 
 namespace blockd::gpu {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/gpu/runtime/vendor.h"
+#include "engine/gpu/arch/vendor.h"
 
 namespace blockd::gpu {
 

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/gpu/arch/vendor.h"
 #include "engine/gpu/runtime/pinned_ring.h"
-#include "engine/gpu/runtime/vendor.h"
 
 namespace blockd::gpu {
 namespace {

@@ -3,9 +3,9 @@
 #ifndef BLOCKD_ENGINE_GPU_SEGMENT_LAUNCH_H_
 #define BLOCKD_ENGINE_GPU_SEGMENT_LAUNCH_H_
 
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/device_limits.h"
 #include "engine/gpu/plan/solve_args.h"
-#include "engine/gpu/runtime/launch_result.h"
 #include "engine/gpu/segment/segment_args.h"
 
 namespace blockd::gpu::segment {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/plan/factor_args.h"
 #include "engine/gpu/plan/solve_args.h"
-#include "engine/gpu/runtime/launch_result.h"
 
 namespace blockd::gpu::substitution {
 

@@ -3,9 +3,9 @@
 #ifndef BLOCKD_ENGINE_GPU_TASK_LIST_LAUNCH_H_
 #define BLOCKD_ENGINE_GPU_TASK_LIST_LAUNCH_H_
 
+#include "engine/gpu/arch/launch_result.h"
 #include "engine/gpu/device_limits.h"
 #include "engine/gpu/plan/solve_args.h"
-#include "engine/gpu/runtime/launch_result.h"
 #include "engine/gpu/task_list/factor_task.h"
 
 namespace blockd::gpu::task_list {

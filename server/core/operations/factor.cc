@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/finite_scanner.h"
+#include "server/core/common/checks.h"
+#include "server/core/common/finite_scanner.h"
 #include "server/core/operations/border_costs.h"
-#include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
 #include "server/core/operations/refactor.h"
 

@@ -18,11 +18,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/admission.h"
-#include "server/core/factorization_cache.h"
+#include "server/core/cache/factorization_cache.h"
 #include "server/core/operations/factor_upload.h"
-#include "server/core/shards.h"
-#include "server/core/task.h"
+#include "server/core/shard/shards.h"
+#include "server/core/shard/task.h"
+#include "server/core/tenants/admission.h"
 
 namespace blockd::server {
 

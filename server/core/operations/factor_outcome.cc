@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
-#include "server/core/finite_scanner.h"
+#include "server/core/common/errors.h"
+#include "server/core/common/finite_scanner.h"
 
 namespace blockd::server {
 namespace {

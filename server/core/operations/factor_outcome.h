@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "blockd/engine/solver.h"
-#include "server/core/shard.h"
-#include "server/core/task.h"
+#include "server/core/shard/shard.h"
+#include "server/core/shard/task.h"
 
 namespace blockd::server {
 

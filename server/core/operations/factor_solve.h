@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/admission.h"
-#include "server/core/factorization_cache.h"
+#include "server/core/cache/factorization_cache.h"
 #include "server/core/operations/refactor.h"
-#include "server/core/placement.h"
-#include "server/core/shard.h"
-#include "server/core/task.h"
+#include "server/core/shard/placement.h"
+#include "server/core/shard/shard.h"
+#include "server/core/shard/task.h"
+#include "server/core/tenants/admission.h"
 
 namespace blockd::server {
 

@@ -7,9 +7,9 @@
 
 #include <deque>
 
+#include "server/core/common/request.h"
 #include "server/core/operations/factor_solve.h"
-#include "server/core/request.h"
-#include "server/core/shards.h"
+#include "server/core/shard/shards.h"
 
 namespace blockd::server {
 

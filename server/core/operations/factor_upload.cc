@@ -8,8 +8,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/finite_scanner.h"
-#include "server/core/operations/checks.h"
+#include "server/core/common/checks.h"
+#include "server/core/common/finite_scanner.h"
 #include "server/core/operations/factor.h"
 #include "server/core/operations/factor_outcome.h"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/common/checks.h"
 #include "server/core/operations/border_costs.h"
-#include "server/core/operations/checks.h"
 #include "server/core/operations/factor_outcome.h"
 
 namespace blockd::server {

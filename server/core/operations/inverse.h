@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "server/core/admission.h"
-#include "server/core/factorization_cache.h"
-#include "server/core/shard.h"
-#include "server/core/task.h"
+#include "server/core/cache/factorization_cache.h"
+#include "server/core/shard/shard.h"
+#include "server/core/shard/task.h"
+#include "server/core/tenants/admission.h"
 
 namespace blockd::server {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/errors.h"
+#include "server/core/common/errors.h"
 
 namespace blockd::server {
 

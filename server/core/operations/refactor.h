@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/core/factorization_cache.h"
-#include "server/core/permit.h"
-#include "server/core/shard.h"
+#include "server/core/cache/factorization_cache.h"
+#include "server/core/shard/shard.h"
+#include "server/core/tenants/permit.h"
 
 namespace blockd::server {
 

@@ -14,9 +14,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/factorization_cache.h"
-#include "server/core/shard.h"
-#include "server/core/task.h"
+#include "server/core/cache/factorization_cache.h"
+#include "server/core/shard/shard.h"
+#include "server/core/shard/task.h"
 
 namespace blockd::server {
 

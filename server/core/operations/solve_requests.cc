@@ -5,8 +5,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "server/core/finite_scanner.h"
-#include "server/core/operations/checks.h"
+#include "server/core/common/checks.h"
+#include "server/core/common/finite_scanner.h"
 
 namespace blockd::server {
 namespace {

@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "server/core/admission.h"
+#include "server/core/common/request.h"
 #include "server/core/operations/solve.h"
-#include "server/core/request.h"
-#include "server/core/shards.h"
+#include "server/core/shard/shards.h"
+#include "server/core/tenants/admission.h"
 
 namespace blockd::server {
 

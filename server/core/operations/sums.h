@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "blockd/engine/solver.h"
-#include "server/core/request.h"
+#include "server/core/common/request.h"
 
 namespace blockd::server {
 

@@ -80,7 +80,7 @@ class Border {
 struct Conditioning {
   // FactorReport::growth: how much the blocks' inverses magnify rounding errors, >= 1.
   double growth = 1;
-  // A lower bound of ||A|| ||inv(A)||, 1-norms (engine/condition.h); if it was asked for.
+  // A lower bound of ||A|| ||inv(A)||, 1-norms (engine/solver/condition.h); if it was asked for.
   std::optional<double> condition_estimate;
 
   // True if some blocks hold -L and are solved by substitution.

@@ -160,7 +160,7 @@ struct Phases {
 // Solves that the device has been given. Movable. One that was not awaited waits when it goes.
 class PendingSolve {
  public:
-  struct State;  // engine/solver_solve.cc
+  struct State;  // engine/solver/solver_solve.cc
 
   PendingSolve();  // of no items
   explicit PendingSolve(std::unique_ptr<State> state);
