@@ -18,9 +18,9 @@
 #include "engine/problems/problems.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
-#include "tests/bench/cholmod_reference.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/must.h"
+#include "tests/bench/reference/cholmod_reference.h"
 
 namespace blockd::bench {
 namespace {

@@ -27,11 +27,11 @@
 #include "engine/problems/problems.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
-#include "tests/bench/cudss_reference.h"
-#include "tests/bench/device_ceilings.h"
-#include "tests/bench/device_systems.h"
 #include "tests/bench/must.h"
-#include "tests/bench/published.h"
+#include "tests/bench/reference/cudss_reference.h"
+#include "tests/bench/reference/device_ceilings.h"
+#include "tests/bench/reference/device_systems.h"
+#include "tests/bench/reference/published.h"
 #include "tests/bench/result_file.h"
 
 ABSL_FLAG(std::string, backend, "auto", "Which backend: auto, cpu, cuda, rocm.");

@@ -32,8 +32,8 @@
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
 #include "tests/bench/must.h"
+#include "tests/bench/reference/tcp_copy.h"
 #include "tests/bench/smooth_table.h"
-#include "tests/bench/tcp_copy.h"
 #include "tests/bench/wire_table.h"
 
 ABSL_FLAG(std::string, target, "",

@@ -17,7 +17,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "tests/bench/bench_table.h"
 #include "tests/bench/must.h"
-#include "tests/bench/tcp_copy.h"
+#include "tests/bench/reference/tcp_copy.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temp_folder.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/server_fixture.h"
-#include "tests/integration/wire_between.h"
+#include "tests/integration/hostile/wire_between.h"
 
 namespace blockd::client {
 namespace {

@@ -11,7 +11,7 @@
 #include "server/transport/raw_message.h"
 #include "server/transport/stream_request.h"
 #include "tests/fuzz/check.h"
-#include "tests/support/copy_hook.h"
+#include "tests/support/hooks/copy_hook.h"
 
 namespace blockd::server {
 namespace {

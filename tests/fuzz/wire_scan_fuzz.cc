@@ -13,7 +13,7 @@
 #include "server/transport/raw_message.h"
 #include "server/transport/wire_scan.h"
 #include "tests/fuzz/check.h"
-#include "tests/support/heap_hook.h"
+#include "tests/support/hooks/heap_hook.h"
 
 namespace blockd::server {
 namespace {

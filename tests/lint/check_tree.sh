@@ -72,9 +72,9 @@ allowed_includes() {
     client/include/*) echo "$client|$proto" ;;
     client/blockctl/* | client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
     client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;
-    tests/support/*) echo "$engine|tests/support/[a-z_]+\.h|$problems" ;;
-    tests/engine/*) echo "$engine|engine/.*\.(h|cu)|tests/(support|engine)/[a-z_]+\.h" ;;
-    tests/server/*) echo "$engine|server/.*\.h|tests/(support|server)/[a-z_]+\.h|$problems|$proto" ;;
+    tests/support/*) echo "$engine|tests/support/[a-z_/]+\.h|$problems" ;;
+    tests/engine/*) echo "$engine|engine/.*\.(h|cu)|tests/(support|engine)/[a-z_/]+\.h" ;;
+    tests/server/*) echo "$engine|server/.*\.h|tests/(support|server)/[a-z_/]+\.h|$problems|$proto" ;;
     *) echo '.*' ;;
   esac
 }

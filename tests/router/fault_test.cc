@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/integration/raw_http2.h"
+#include "tests/integration/hostile/raw_http2.h"
 #include "tests/router/router_fixture.h"
 
 namespace blockd::test {

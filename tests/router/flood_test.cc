@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/integration/raw_http2.h"
+#include "tests/integration/hostile/raw_http2.h"
 #include "tests/router/router_fixture.h"
 
 namespace blockd::test {

@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "client/blockctl/files.h"
 #include "client/blockctl/metrics_page.h"
-#include "tests/integration/wire_between.h"
+#include "tests/integration/hostile/wire_between.h"
 #include "tests/support/eventually.h"
 
 namespace blockd::test {

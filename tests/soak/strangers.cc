@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "blockd/v1/blockd.grpc.pb.h"
-#include "tests/integration/hostile_calls.h"
-#include "tests/integration/raw_http2.h"
+#include "tests/integration/hostile/hostile_calls.h"
+#include "tests/integration/hostile/raw_http2.h"
 #include "tests/soak/faults.h"
 #include "tests/soak/tenant.h"
 #include "tests/support/eventually.h"

@@ -92,8 +92,8 @@ struct Conditioning {
 // from 1 to the next number of that scalar type. The growth comes from multiplying blocks by inv(L)
 // where LAPACK substitutes with L. Blocks whose growth is above kMostGrowth are solved by
 // substitution too. That the error is at most in proportion to n eps growth is analysis; how far
-// below it stays, and so kSafeGrowth, was found by search (tests/engine/accuracy_test.cc). With a
-// border of p rows n + p stands for n.
+// below it stays, and so kSafeGrowth, was found by search (tests/engine/accuracy/accuracy_test.cc).
+// With a border of p rows n + p stands for n.
 inline constexpr double kSafeGrowth = 4;
 double BackwardErrorBound(const Shape& shape, double growth, int64_t border_rows = 0);
 

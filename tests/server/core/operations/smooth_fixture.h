@@ -1,0 +1,83 @@
+// Smooth calls of a core.
+#ifndef BLOCKD_TESTS_SERVER_CORE_OPERATIONS_SMOOTH_FIXTURE_H_
+#define BLOCKD_TESTS_SERVER_CORE_OPERATIONS_SMOOTH_FIXTURE_H_
+
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "tests/server/core/core_fixture.h"
+#include "tests/support/smooth_model.h"
+
+namespace blockd::test {
+
+struct SmoothAnswer {
+  absl::StatusOr<server::SmoothReply> reply = absl::UnknownError("none");
+  std::vector<double> means, covariances, lag_one, residuals, samples;
+};
+
+// Holds what the call needs until it is answered.
+struct AskedSmooth {
+  SmoothAnswer answer;
+  server::ContextPtr context = std::make_shared<server::RequestContext>();
+  absl::Notification done;
+  absl::Mutex mutex;
+  std::vector<std::thread> posted ABSL_GUARDED_BY(mutex);
+  ~AskedSmooth() {
+    absl::MutexLock lock(&mutex);
+    for (std::thread& thread : posted) thread.join();
+  }
+  const SmoothAnswer& Wait() {
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
+    return answer;
+  }
+};
+
+// Without `post` each work has a thread of its own.
+inline std::unique_ptr<AskedSmooth> AskSmooth(server::SolverCore& core, const SmoothParams& params,
+                                              const CallOptions& call = {},
+                                              server::PostWork post = nullptr,
+                                              const server::KeepModel& kept = {}) {
+  auto asked = std::make_unique<AskedSmooth>();
+  asked->context->caller = call.caller;
+  asked->context->deadline = call.deadline;
+  const auto measured = server::MeasureSmooth(params, core.limits());
+  if (!measured.ok()) {
+    asked->answer.reply = measured.status();
+    asked->done.Notify();
+    return asked;
+  }
+  SmoothAnswer& answer = asked->answer;
+  answer.means.resize(measured->sizes.means);
+  answer.covariances.resize(measured->sizes.covariances);
+  answer.lag_one.resize(measured->sizes.lag_one);
+  answer.residuals.resize(measured->sizes.residuals);
+  answer.samples.resize(measured->sizes.samples);
+  const server::SmoothResults results{answer.means, answer.covariances, answer.lag_one,
+                                      answer.residuals, answer.samples};
+  if (post == nullptr) {
+    post = [asked = asked.get()](absl::AnyInvocable<void()> work) {
+      absl::MutexLock lock(&asked->mutex);
+      asked->posted.emplace_back(std::move(work));
+    };
+  }
+  core.Smooth(asked->context, *measured, kept, results, post, [asked = asked.get()](auto pending) {
+    if (pending.ok()) {
+      asked->answer.reply = (*pending)->Finish();
+    } else {
+      asked->answer.reply = pending.status();
+    }
+    pending = absl::UnknownError("");
+    asked->done.Notify();
+  });
+  return asked;
+}
+
+}  // namespace blockd::test
+
+#endif  // BLOCKD_TESTS_SERVER_CORE_OPERATIONS_SMOOTH_FIXTURE_H_
