@@ -36,9 +36,9 @@ if(BLOCKD_SANITIZE STREQUAL "thread")
   # The distribution's Abseil and gRPC are not instrumented; this library, loaded before them, says
   # which order their locks and queues make.
   set(tsan_library ${PROJECT_BINARY_DIR}/libblockd_tsan.so)
-  set(tsan_sources ${PROJECT_SOURCE_DIR}/tests/support/tsan_absl.cc)
+  set(tsan_sources ${PROJECT_SOURCE_DIR}/tests/support/hooks/tsan_absl.cc)
   if(BLOCKD_BUILD_SERVER)
-    list(APPEND tsan_sources ${PROJECT_SOURCE_DIR}/tests/support/tsan_grpc.cc)
+    list(APPEND tsan_sources ${PROJECT_SOURCE_DIR}/tests/support/hooks/tsan_grpc.cc)
   endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tsan_sources})
   execute_process(
