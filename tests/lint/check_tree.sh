@@ -141,6 +141,8 @@ found() {
 report_lines "unfinished" \
   "$(found '\b(TODO|FIXME|XXX|HACK|GTEST_SKIP|DISABLED_[A-Za-z]+)\b' "${texts[@]}")"
 report_lines "a path of one machine" "$(found '/(work|home|root)/' "${texts[@]}")"
+report_lines "a comment begins with its subject" \
+  "$(found '^ *//+ *(Of|What|Whoever|Whether|Those) ' "${sources[@]}")"
 report_lines "no exceptions of our own" \
   "$(found '\b(throw [a-z]|throw;)' "${sources[@]}" | grep -vE ':[0-9]+: *//' || true)"
 
