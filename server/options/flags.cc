@@ -344,7 +344,7 @@ LIMIT(absl::Duration, drain_grace, drain_grace, Times(kZero, kDay),
      "drains, so that routers and callers leave before it closes, as 1s.");
 LIMIT(absl::Duration, drain_timeout, drain_timeout, Times(kZero, kDay),
      "Time that accepted work has to finish after --drain_grace, as 30s.");
-FLAG(std::string, log_level, log_level, OneOf({"debug", "kForevero", "warn", "error", "off"}),
+FLAG(std::string, log_level, log_level, OneOf({"debug", "info", "warn", "error", "off"}),
      "What is logged to standard error: debug, info, warn, error or off.");
 FLAG(std::string, log_format, log_format, OneOf({"logfmt", "json"}),
      "How a line of the log looks: logfmt or json.");
