@@ -69,6 +69,9 @@ TEST(OptionsTest, GetServerInfoShowsEveryLimitAsItsFlag) {
   expected["max_lease"] = "24h";
   SetFlag("poll", "43us");
   expected["poll"] = "43us";
+  // A server has no more queues than threads.
+  SetFlag("serving_queues", "3");
+  expected["serving_queues"] = "3";
   const absl::StatusOr<ServerOptions> options = OptionsFromFlags();
   ASSERT_TRUE(options.ok()) << options.status();
   for (const OptionValue& limit : Limits(*options)) {
