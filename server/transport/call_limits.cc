@@ -25,7 +25,7 @@ CallLimits CallLimitsOf(const ServerOptions& options) {
 absl::Duration LookEvery(const ServerOptions& options) {
   const absl::Duration shortest =
       std::min({options.stream_idle_timeout, options.max_upload_duration, options.reply_timeout});
-  return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Milliseconds(250));
+  return std::clamp(shortest / 8, absl::Milliseconds(5), absl::Seconds(1));
 }
 
 }  // namespace blockd::server

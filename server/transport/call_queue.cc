@@ -1,5 +1,6 @@
 #include "server/transport/call_queue.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace {
 
 // Calls that may arrive, for each thread, before one has asked for more; gRPC keeps what is beyond.
 constexpr int kSlots = 32;
-// Allocators keep memory for the next messages. It goes back to the system after this long without
-// one.
+// Allocators keep memory for the next messages. Most of it goes back to the system this often, and
+// all of it after kQuiet without a message.
+constexpr absl::Duration kReturnEvery = absl::Milliseconds(250);
 constexpr absl::Duration kQuiet = absl::Seconds(5);
 
 }  // namespace
@@ -79,10 +81,14 @@ void CallQueue::LookLoop() {
   NameThread("calls");
   MarkTransportThread();
   absl::Time busy = absl::InfiniteFuture();  // when it was last; infinite: its memory is back
-  while (!stopping_.WaitFor(options_.look_every)) {
-    options_.also();
+  absl::Time looked = SteadyNow();
+  while (!stopping_.WaitFor(std::min(options_.look_every, kReturnEvery))) {
     const absl::Time now = SteadyNow();
-    LookAtAll(now);
+    if (now - looked >= options_.look_every) {
+      looked = now;
+      options_.also();
+      LookAtAll(now);
+    }
     ReturnMostFreeMemory();
     if (worked_.exchange(false)) busy = now;
     if (now - busy < kQuiet) continue;

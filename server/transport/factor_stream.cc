@@ -385,8 +385,8 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
       state_->core->FinishUpload(std::move(upload),
                                  [self = Self()](absl::StatusOr<FactorReply> reply) {
                                    self->reply_ = std::move(reply);
-                                   if (IsTransportThread()) return self->AnswerNow();
-                                   self->state_->replies.Post(Shared(self, &self->answer_task_));
+                                   self->state_->replies.RunOrPost(
+                                       /*here=*/false, Shared(self, &self->answer_task_));
                                  });
     });
   }
