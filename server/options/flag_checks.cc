@@ -34,7 +34,7 @@ absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::D
 }
 
 absl::Status CheckOneOf(absl::string_view flag, absl::string_view value,
-                        std::initializer_list<absl::string_view> allowed) {
+                        std::span<const absl::string_view> allowed) {
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
   std::string names;
   for (absl::string_view name : allowed) absl::StrAppend(&names, names.empty() ? "" : ", ", name);

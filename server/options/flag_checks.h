@@ -5,7 +5,7 @@
 #define BLOCKD_SERVER_OPTIONS_FLAG_CHECKS_H_
 
 #include <cstdint>
-#include <initializer_list>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -21,7 +21,7 @@ absl::Status CheckBytes(absl::string_view flag, int64_t value, int64_t low, int6
 absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::Duration low,
                            absl::Duration high);
 absl::Status CheckOneOf(absl::string_view flag, absl::string_view value,
-                        std::initializer_list<absl::string_view> allowed);
+                        std::span<const absl::string_view> allowed);
 
 }  // namespace blockd::server
 

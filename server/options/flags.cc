@@ -91,8 +91,8 @@ struct Times {
   }
 };
 struct OneOf {
-  std::initializer_list<absl::string_view> words;
-  explicit OneOf(std::initializer_list<absl::string_view> words) : words(words) {}
+  std::vector<absl::string_view> words;
+  OneOf(std::initializer_list<absl::string_view> words) : words(words) {}
   absl::Status Check(const char* flag, const std::string& value) const {
     return CheckOneOf(flag, value, words);
   }

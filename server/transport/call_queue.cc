@@ -26,7 +26,7 @@ class CallQueue::Slot final : public Tag {
  public:
   Slot(CallQueue* calls, grpc::ServerCompletionQueue* queue) : calls_(calls), queue_(queue) {}
   void Ask() {
-    incoming_ = std::make_unique<IncomingCall>();
+    incoming_ = std::make_unique<IncomingCall>(queue_);
     calls_->service_.RequestCall(&incoming_->context, &incoming_->stream, queue_, queue_, this);
   }
   void Complete(bool ok) noexcept override {

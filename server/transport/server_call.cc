@@ -122,6 +122,16 @@ void ServerCall::Finish(const grpc::Status& status) {
   if (!writing_.compare_exchange_strong(expected, Writing::kThenFinish)) StartFinish();
 }
 
+void ServerCall::FinishAfter(absl::Duration wait, const grpc::Status& status) {
+  if (finish_called_.exchange(true)) return;
+  status_ = status;
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(incoming_->queue,
+              gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                           gpr_time_from_micros(absl::ToInt64Microseconds(wait), GPR_TIMESPAN)),
+              wait_.Start());
+}
+
 void ServerCall::StartFinish() {
   StartClock();
   incoming_->stream.Finish(status_, finish_.Start());

@@ -9,6 +9,7 @@
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_SERVER_CALL_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/support/byte_buffer.h>
 
@@ -73,8 +74,11 @@ struct IncomingCall {
     int64_t bytes_ = 0, entries_ = 0;
   };
 
-  IncomingCall() { context.AsyncNotifyWhenDone(&over); }
+  explicit IncomingCall(grpc::CompletionQueue* queue) : queue(queue) {
+    context.AsyncNotifyWhenDone(&over);
+  }
 
+  grpc::CompletionQueue* const queue;  // of its events
   OverTag over;
   Headers headers;
   grpc::GenericServerContext context;
@@ -125,6 +129,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void Write(const grpc::ByteBuffer& message);
   // Exactly once; after a write under way. `message` goes before it.
   void Finish(const grpc::Status& status);
+  // The same after `wait`, of a call that has written nothing.
+  void FinishAfter(absl::Duration wait, const grpc::Status& status);
   void WriteAndFinish(const grpc::ByteBuffer& message);
   void WatchMe() { watched_ = true; }  // it has limits of its own, which OnLook is for
   // A call that reads no more waits as one that does, for as long as it likes. From OnRead, under
@@ -171,6 +177,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void OnReadEnded(bool ok);
   void OnGreeted(bool /*ok*/) {}
   void OnWriteEnded(bool ok);
+  void OnWaited(bool /*ok*/) { StartFinish(); }
   void OnFinished(bool ok);
   void OnOver();
   void StartFinish();
@@ -190,7 +197,9 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   Operation read_{this, &ServerCall::OnReadEnded};
   Operation greet_{this, &ServerCall::OnGreeted};
   Operation write_{this, &ServerCall::OnWriteEnded};
+  Operation wait_{this, &ServerCall::OnWaited};
   Operation finish_{this, &ServerCall::OnFinished};
+  std::unique_ptr<grpc::Alarm> alarm_;  // of FinishAfter
   CallQueue* queue_ = nullptr;
   std::shared_ptr<ServerCall> self_;  // while something is left
   std::atomic<int> left_{2};          // the end that gRPC says, Finish's, and operations under way

@@ -1,8 +1,18 @@
 #include "server/transport/unary_call.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "server/base/steady_time.h"
 
 namespace blockd::server {
+namespace {
+
+// A caller over its rate hears of it after this long. If it heard at once and asked again at once,
+// it would take the serving threads from all others.
+constexpr absl::Duration kTooFast = absl::Milliseconds(5);
+
+}  // namespace
 
 UnaryCall::UnaryCall(ServiceState* state, Method method, std::unique_ptr<IncomingCall> incoming,
                      RoleSet roles)
@@ -73,7 +83,10 @@ void UnaryCall::Succeed(const grpc::ByteBuffer& reply) {
 void UnaryCall::Fail(const absl::Status& status) {
   if (finish_called()) return;
   record_.SetOutcome(status);
-  Finish(FailBeforeAnswer(status, *record_.context(), rpc()));
+  const RequestContext& context = *record_.context();
+  const grpc::Status answer = FailBeforeAnswer(status, context, rpc());
+  if (!context.is_over_rate) return Finish(answer);
+  FinishAfter(std::min(kTooFast, (context.deadline - SteadyNow()) / 2), answer);
 }
 
 }  // namespace blockd::server

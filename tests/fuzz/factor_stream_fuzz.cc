@@ -37,7 +37,7 @@ class Client {
     TheFakeCore().SetHost(4000);
     TheFakeCore().next = FakeCore::Next::kAsksOn;
     TheFakeCore().fail_next_chunk = false;
-    TheWire().Begin(MakeFactorStream(&state_, std::make_unique<IncomingCall>()));
+    TheWire().Begin(MakeFactorStream(&state_, std::make_unique<IncomingCall>(nullptr)));
     for (int i = 0; i < kSteps && input_.remaining_bytes() > 0 && !TheWire().gone(); ++i) Step();
     End();
     FUZZ_CHECK(TheWire().gone());

@@ -157,6 +157,9 @@ void ServerCall::Finish(const grpc::Status& status) {
   Writing expected = Writing::kYes;
   if (!writing_.compare_exchange_strong(expected, Writing::kThenFinish)) StartFinish();
 }
+void ServerCall::FinishAfter(absl::Duration /*wait*/, const grpc::Status& status) {
+  Finish(status);
+}
 void ServerCall::StartFinish() {
   StartClock();
   TheWire().finish_ = finish_.Start();

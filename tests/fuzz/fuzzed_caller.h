@@ -68,7 +68,7 @@ class FuzzedCaller {
     FakeWire& wire = TheWire();
     const std::string name =
         method.starts_with('/') ? std::string(method) : "/blockd.v1.Solver/" + std::string(method);
-    wire.Begin(MakeSolverCallOf(name, &state_, std::make_unique<IncomingCall>()));
+    wire.Begin(MakeSolverCallOf(name, &state_, std::make_unique<IncomingCall>(nullptr)));
     for (size_t sent = 0; !wire.finishing();) {
       if (wire.reading() && sent == messages.size()) {
         wire.EndReading();

@@ -49,7 +49,7 @@ class Client {
 
   void Run() {
     TheFakeCore().next = FakeCore::Next::kAsksOn;
-    TheWire().Begin(MakeSolveStream(&state_, std::make_unique<IncomingCall>()));
+    TheWire().Begin(MakeSolveStream(&state_, std::make_unique<IncomingCall>(nullptr)));
     for (int i = 0; i < kSteps && input_.remaining_bytes() > 0 && !TheWire().gone(); ++i) Step();
     End();
     FUZZ_CHECK(TheWire().gone());

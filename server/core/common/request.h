@@ -42,6 +42,8 @@ struct RequestContext {
   std::optional<Method> method;
   // The calling thread may run a short request itself (Lane::Options::max_inline).
   bool may_run_here = false;
+  // The core refused it: its tenant sends more requests than its quota allows.
+  bool is_over_rate = false;
 
   bool ended(absl::Time now) const {
     return deadline <= now || cancelled.load(std::memory_order_relaxed);

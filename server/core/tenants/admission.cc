@@ -58,6 +58,7 @@ absl::StatusOr<Permit> Admission::Admit(RequestContext& context, int64_t request
   if (!ongoing_.Begin(&permit.ongoing)) return DrainingError(server_name_, limits_.retry_delay);
   absl::Status status = TakeRate("requests_per_second", permit.tenant->requests(), *permit.tenant,
                                  static_cast<double>(requests), now);
+  context.is_over_rate = !status.ok();
   if (status.ok()) status = TakeSlot(permit);
   if (!status.ok()) return status;
   return permit;

@@ -1,5 +1,6 @@
 // Tenants who share a server, as its file of tenants says: what each quota refuses and how, through
 // gRPC.
+#include <chrono>
 #include <fstream>
 #include <optional>
 
@@ -184,6 +185,17 @@ TEST_F(QuotasTest, RequestsASecond) {
   EXPECT_TRUE(IsOver(FactorOf("small"), "requests_per_second", 0, 0, 1, false));
   EXPECT_TRUE(Eventually(
       [this] { return Metric("blockd_tenant_over_quota_total", "tenant=\"small\"") == 2; }));
+}
+
+// Each waits for its answer, and asks again at once: the others' calls come between.
+TEST_F(QuotasTest, ACallerOverItsRateIsToldSoSlowly) {
+  StartWith("requests_per_second: 0.001");
+  EXPECT_TRUE(IsOk(FactorOf("small")));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(IsOver(FactorOf("small"), "requests_per_second", 0.001, 0.001, 1, true));
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(50));
 }
 
 TEST_F(QuotasTest, UploadedBytesASecond) {
