@@ -14,7 +14,6 @@
 
 namespace blockd::server {
 
-
 // The call that its method names; one that is answered UNIMPLEMENTED if there is none of that name.
 // `state` outlives it.
 std::shared_ptr<ServerCall> MakeSolverCall(ServiceState* state,
