@@ -59,7 +59,7 @@ mapfile -t files < <(
       echo "$file"
     done |
     # Unrolled templates for every block size: the analyzer takes longer than anybody waits.
-    grep -v 'engine/cpu/kernels_')
+    grep -v 'engine/cpu/kernels/kernels_')
 if (($# > 0)); then
   patterns=()
   for pattern in "$@"; do patterns+=(-e "$pattern"); done
