@@ -95,9 +95,9 @@ class SolvingCallOf : public CoreCallOf<Request, Reply> {
  protected:
   // Parses all but them.
   absl::StatusOr<SplitMessage> SplitRequest() {
-    absl::StatusOr<SplitMessage> split =
-        SplitBytes(&this->message(), Request::kRhsFieldNumber, kMaxSolveManyHeadBytes,
-                   StopsReading(this->message(), *this->record().context()));
+    absl::StatusOr<SplitMessage> split = SplitBytes(
+        &this->message(), this->request_, Request::kRhsFieldNumber, kMaxSolveManyHeadBytes,
+        StopsReading(this->message(), *this->record().context()));
     if (absl::IsCancelled(split.status())) return CancellationOf(*this->record().context());
     if (!split.ok()) {
       return InvalidFieldError("", std::string(split.status().message()),

@@ -9,11 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "server/transport/message_type.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {
 namespace {
 
+using google::protobuf::Message;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
@@ -24,29 +26,34 @@ class Splitter {
  public:
   Splitter(CodedInputStream* in, int64_t max_rest) : in_(in), max_rest_(max_rest) {}
 
-  // Copies all fields but the bytes, of the message itself where there are no `outers`. Stops, with
-  // false, where it is no message or too long.
-  bool Split(const NestedBytes& nested, std::string* rest) {
+  // Copies all fields that the type knows but the bytes, of the message itself where there are no
+  // `outers`. Stops, with false, where it is no message or too long.
+  bool Split(const MessageType& type, const NestedBytes& nested, std::string* rest) {
+    const auto& [outers, bytes, other, whole] = nested;
     while (const uint32_t tag = ReadTag(in_)) {
-      const int number = WireFormatLite::GetTagFieldNumber(tag);
-      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-        if (!CopyShort(tag, rest)) return false;
+      const MessageField* const field = type.Find(tag);
+      if (field == nullptr) {
+        if (!SkipUnknown(in_, tag)) return false;
         continue;
       }
+      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+        if (!CopyNumber(tag, rest)) return false;
+        continue;
+      }
+      const int number = WireFormatLite::GetTagFieldNumber(tag);
       int length;
       if (!ReadLength(in_, &length)) return false;
-      const auto& [outers, field, other, whole] = nested;
       const bool outer = std::find(outers.begin(), outers.end(), number) != outers.end();
       if ((outer || number == other || number == whole) && number != message_.part) {
         Forget();
         message_.part = number;
       }
       if (outer) {
-        if (!SplitInner(number, length, field, rest)) return false;
+        if (!SplitInner(*field, length, bytes, rest)) return false;
       } else if (number == whole) {
         message_.left_whole = true;
         if (!in_->Skip(length)) return false;
-      } else if (outers.empty() && number == field) {
+      } else if (outers.empty() && number == bytes) {
         Forget();  // of several, the last one counts
         message_.bytes = length;
         if (!TakePieces(in_, length, &message_.pieces)) return false;
@@ -61,16 +68,19 @@ class Splitter {
   bool too_long() const { return copied_ > max_rest_; }
 
  private:
-  bool SplitInner(int outer, int length, int field, std::string* rest) {
-    if (length == 0) {
-      AppendLengthHeader(rest, outer, 0);
-      return Count(2);
-    }
-    const CodedInputStream::Limit limit = in_->PushLimit(length);
+  bool SplitInner(const MessageField& outer, int length, int bytes, std::string* rest) {
     std::string inner;
-    if (!Split({.outers = {}, .field = field}, &inner) || in_->BytesUntilLimit() != 0) return false;
-    in_->PopLimit(limit);
-    AppendLengthHeader(rest, outer, static_cast<int64_t>(inner.size()));
+    if (length > 0) {
+      const CodedInputStream::Limit limit = in_->PushLimit(length);
+      if (!in_->IncrementRecursionDepth() ||
+          !Split(*outer.type, {.outers = {}, .field = bytes}, &inner) ||
+          in_->BytesUntilLimit() != 0) {
+        return false;
+      }
+      in_->DecrementRecursionDepth();
+      in_->PopLimit(limit);
+    }
+    AppendLengthHeader(rest, outer.descriptor->number(), static_cast<int64_t>(inner.size()));
     *rest += inner;
     return Count(2);
   }
@@ -82,54 +92,19 @@ class Splitter {
     return CopyRaw(length, rest);
   }
 
-  // A number, or a group of fields.
-  bool CopyShort(uint32_t tag, std::string* rest) { return Count(1) && Copy(tag, rest); }
-
-  // Counts what comes after the tag.
-  bool Copy(uint32_t tag, std::string* rest) {
+  bool CopyNumber(uint32_t tag, std::string* rest) {
     const int before = in_->CurrentPosition();
+    uint64_t number;
     switch (WireFormatLite::GetTagWireType(tag)) {
-      case WireFormatLite::WIRETYPE_VARINT: {
-        uint64_t number;
+      case WireFormatLite::WIRETYPE_VARINT:
         if (!in_->ReadVarint64(&number)) return false;
         Append({tag, number}, rest);
-        return Count(in_->CurrentPosition() - before);
-      }
+        return Count(1 + in_->CurrentPosition() - before);
       case WireFormatLite::WIRETYPE_FIXED64:
-        return Count(sizeof(uint64_t)) && CopyFixed(tag, sizeof(uint64_t), rest);
-      case WireFormatLite::WIRETYPE_FIXED32:
-        return Count(sizeof(uint32_t)) && CopyFixed(tag, sizeof(uint32_t), rest);
-      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
-        int length;
-        if (!ReadLength(in_, &length)) return false;
-        if (!Count(in_->CurrentPosition() - before + int64_t{length})) return false;
-        Append({tag, static_cast<uint64_t>(length)}, rest);
-        return CopyRaw(length, rest);
-      }
-      case WireFormatLite::WIRETYPE_START_GROUP:
-        return CopyGroup(tag, rest);
+        return Count(1 + sizeof(uint64_t)) && CopyFixed(tag, sizeof(uint64_t), rest);
       default:
-        return false;
+        return Count(1 + sizeof(uint32_t)) && CopyFixed(tag, sizeof(uint32_t), rest);
     }
-  }
-
-  bool CopyGroup(uint32_t tag, std::string* rest) {
-    const uint32_t end = WireFormatLite::MakeTag(WireFormatLite::GetTagFieldNumber(tag),
-                                                 WireFormatLite::WIRETYPE_END_GROUP);
-    if (!in_->IncrementRecursionDepth()) return false;
-    Append({tag}, rest);
-    int before = in_->CurrentPosition();
-    while (const uint32_t inner = ReadTag(in_)) {
-      if (!Count(in_->CurrentPosition() - before)) return false;
-      if (WireFormatLite::GetTagWireType(inner) == WireFormatLite::WIRETYPE_END_GROUP) {
-        in_->DecrementRecursionDepth();
-        Append({inner}, rest);
-        return inner == end;
-      }
-      if (!Copy(inner, rest)) return false;
-      before = in_->CurrentPosition();
-    }
-    return false;
   }
 
   bool CopyFixed(uint32_t tag, int length, std::string* rest) {
@@ -178,8 +153,9 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
-                                              int64_t max_rest, const std::atomic<bool>* stop) {
+absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Message& type,
+                                              const NestedBytes& nested, int64_t max_rest,
+                                              const std::atomic<bool>* stop) {
   if (buffer->Length() == 0) return SplitMessage();
   MessageReader reader(*buffer, stop);
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
@@ -187,7 +163,7 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Ne
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   Splitter splitter(&in, max_rest);
   std::string rest;
-  const bool is_message = splitter.Split(nested, &rest);
+  const bool is_message = splitter.Split(TypeOf(type), nested, &rest);
   if (reader.stopped()) return StoppedError();
   if (!is_message) {
     return absl::InvalidArgumentError(
@@ -198,9 +174,9 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Ne
   return std::move(splitter.message());
 }
 
-absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest,
-                                        const std::atomic<bool>* stop) {
-  return SplitNestedBytes(buffer, {.outers = {}, .field = field}, max_rest, stop);
+absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, const Message& type, int field,
+                                        int64_t max_rest, const std::atomic<bool>* stop) {
+  return SplitNestedBytes(buffer, type, {.outers = {}, .field = field}, max_rest, stop);
 }
 
 }  // namespace blockd::server

@@ -1,4 +1,5 @@
 // Takes the bytes of one field out of a message, so that they need not be copied to parse the rest.
+// Fields that the message does not know are left out of the rest.
 #ifndef BLOCKD_SERVER_TRANSPORT_SPLIT_MESSAGE_H_
 #define BLOCKD_SERVER_TRANSPORT_SPLIT_MESSAGE_H_
 
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
 
 namespace blockd::server {
 
@@ -24,10 +26,11 @@ struct SplitMessage {
   bool left_whole = false;  // a field was left out of the rest
 };
 
-// The bytes are field `field`. INVALID_ARGUMENT, as a plain status, if this is no message or its
-// rest has more than `max_rest` bytes; CANCELLED once `stop` is set.
-absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, int field, int64_t max_rest,
-                                        const std::atomic<bool>* stop = nullptr);
+// The message is a `type`, the bytes are its field `field`. INVALID_ARGUMENT, as a plain status, if
+// this is no message or its rest has more than `max_rest` bytes; CANCELLED once `stop` is set.
+absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer,
+                                        const google::protobuf::Message& type, int field,
+                                        int64_t max_rest, const std::atomic<bool>* stop = nullptr);
 // Where a message has such bytes within one field of a oneof, of which each takes back what came
 // before it.
 struct NestedBytes {
@@ -37,8 +40,9 @@ struct NestedBytes {
   int other = kNone;            // one without
   int whole = kNone;            // one whose message is to be parsed as it is: left out of the rest
 };
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const NestedBytes& nested,
-                                              int64_t max_rest,
+absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer,
+                                              const google::protobuf::Message& type,
+                                              const NestedBytes& nested, int64_t max_rest,
                                               const std::atomic<bool>* stop = nullptr);
 
 }  // namespace blockd::server

@@ -54,7 +54,7 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
     return message;
   }
   absl::StatusOr<SplitMessage> split =
-      SplitNestedBytes(buffer,
+      SplitNestedBytes(buffer, message.request,
                        {.outers = kPartsWithRhs,
                         .field = kRhs,
                         .other = v1::SolveStreamRequest::kCancelFieldNumber,

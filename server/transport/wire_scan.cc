@@ -2,29 +2,25 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "google/protobuf/wire_format.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "server/core/common/errors.h"
+#include "server/transport/message_type.h"
 #include "server/transport/raw_message.h"
 
 namespace blockd::server {
 namespace {
 
-using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::UnknownField;
 using google::protobuf::UnknownFieldSet;
-using google::protobuf::internal::WireFormat;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
@@ -48,101 +44,6 @@ int64_t StringBytes(int64_t length) {
          (length > kReadAtOnce ? kGrowth * text : text);
 }
 
-struct MessageType;
-
-struct Field {
-  enum class Kind { kNumber, kString, kMessage };
-  Kind kind = Kind::kNumber;
-  WireFormatLite::WireType wire_type = WireFormatLite::WIRETYPE_VARINT;  // of one element
-  bool repeated = false;
-  int64_t number_bytes = 0;  // of a number, parsed
-  int index = 0;             // among the fields of its message
-  const FieldDescriptor* descriptor = nullptr;
-  const MessageType* type = nullptr;  // of a message
-
-  bool Fits(WireFormatLite::WireType type_on_wire) const {
-    if (type_on_wire == wire_type) return true;
-    return repeated && kind == Kind::kNumber &&
-           type_on_wire == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;  // packed
-  }
-};
-
-struct MessageType {
-  int64_t object_bytes = 0;
-  absl::flat_hash_map<int, Field> fields;  // by number
-
-  // Null for one that the message does not know.
-  const Field* Find(uint32_t tag) const {
-    const auto found = fields.find(WireFormatLite::GetTagFieldNumber(tag));
-    if (found == fields.end() || !found->second.Fits(WireFormatLite::GetTagWireType(tag))) {
-      return nullptr;
-    }
-    return &found->second;
-  }
-};
-
-int64_t NumberBytes(FieldDescriptor::CppType type) {
-  switch (type) {
-    case FieldDescriptor::CPPTYPE_INT64:
-    case FieldDescriptor::CPPTYPE_UINT64:
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return 8;
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return 1;
-    default:
-      return 4;
-  }
-}
-
-// Every type that was asked for, and those within them. They stay.
-class MessageTypes {
- public:
-  const MessageType* Of(const Message& prototype) {
-    absl::MutexLock lock(&mutex_);
-    return Find(prototype);
-  }
-
- private:
-  const MessageType* Find(const Message& prototype) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const Descriptor* const descriptor = prototype.GetDescriptor();
-    std::unique_ptr<MessageType>& slot = types_[descriptor];
-    if (slot != nullptr) return slot.get();
-    slot = std::make_unique<MessageType>();
-    MessageType* const type = slot.get();  // `slot` moves as others are added
-    const auto* factory = prototype.GetReflection()->GetMessageFactory();
-    const Message* const empty =
-        const_cast<google::protobuf::MessageFactory*>(factory)->GetPrototype(descriptor);
-    type->object_bytes = static_cast<int64_t>(empty->SpaceUsedLong());
-    for (int i = 0; i < descriptor->field_count(); ++i) {
-      const FieldDescriptor* const from = descriptor->field(i);
-      Field field;
-      field.repeated = from->is_repeated();
-      field.wire_type = WireFormat::WireTypeForFieldType(from->type());
-      field.number_bytes = NumberBytes(from->cpp_type());
-      field.index = i;
-      field.descriptor = from;
-      if (from->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-        field.kind = Field::Kind::kString;
-      } else if (from->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        field.kind = Field::Kind::kMessage;
-        field.type = Find(*const_cast<google::protobuf::MessageFactory*>(factory)->GetPrototype(
-            from->message_type()));
-      }
-      type->fields.emplace(from->number(), field);
-    }
-    return type;
-  }
-
-  absl::Mutex mutex_;
-  absl::flat_hash_map<const Descriptor*, std::unique_ptr<MessageType>> types_
-      ABSL_GUARDED_BY(mutex_);
-};
-
-const MessageType* TypeOf(const Message& message) {
-  static auto& types = *new MessageTypes;
-  return types.Of(message);
-}
-
 class Scanner {
  public:
   Scanner(CodedInputStream* in, std::span<const ElementLimit> limits, int64_t enough)
@@ -155,7 +56,7 @@ class Scanner {
     bool has_unknown = false;
     while (const uint32_t tag = ReadTag(in_)) {
       if (bytes_ > enough_) return false;
-      const Field* const found = type.Find(tag);
+      const MessageField* const found = type.Find(tag);
       const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
       if (found == nullptr) {
         const int64_t known_bytes = bytes_ - unknown_bytes_;
@@ -165,7 +66,7 @@ class Scanner {
         unknown_bytes_ = bytes_ - known_bytes;
         continue;
       }
-      const Field& field = *found;
+      const MessageField& field = *found;
       int64_t& count = elements[static_cast<size_t>(field.index)];
       const int64_t before = count;
       if (!Known(field, wire_type, depth, &count)) {
@@ -184,7 +85,8 @@ class Scanner {
   const absl::Status& refusal() const { return refusal_; }
 
  private:
-  bool Known(const Field& field, WireFormatLite::WireType wire_type, int depth, int64_t* count) {
+  bool Known(const MessageField& field, WireFormatLite::WireType wire_type, int depth,
+             int64_t* count) {
     if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       if (field.repeated) bytes_ += kGrowth * field.number_bytes;
       ++*count;
@@ -192,10 +94,10 @@ class Scanner {
     }
     int length;
     if (!ReadLength(in_, &length)) return false;
-    if (field.kind == Field::Kind::kNumber) return Packed(field, length, count);
+    if (field.kind == MessageField::Kind::kNumber) return Packed(field, length, count);
     if (field.repeated) bytes_ += kGrowth * static_cast<int64_t>(sizeof(void*));
     ++*count;
-    if (field.kind == Field::Kind::kString) {
+    if (field.kind == MessageField::Kind::kString) {
       bytes_ += StringBytes(length);
       return in_->Skip(length);
     }
@@ -215,7 +117,7 @@ class Scanner {
     return left < 0 || length <= left;
   }
 
-  bool Packed(const Field& field, int64_t length, int64_t* count) {
+  bool Packed(const MessageField& field, int64_t length, int64_t* count) {
     int64_t elements = 0;
     if (field.wire_type == WireFormatLite::WIRETYPE_VARINT) {
       if (!CountVarints(length, &elements)) return false;
@@ -295,7 +197,7 @@ class Scanner {
   }
 
   // With `more` elements. A message that comes in parts, which are merged, is counted as one.
-  bool IsOver(const Field& field, int64_t more) {
+  bool IsOver(const MessageField& field, int64_t more) {
     if (field.descriptor != counted_) {  // not by name for each of a million elements
       counted_ = field.descriptor;
       const std::string& name = counted_->full_name();
@@ -313,7 +215,7 @@ class Scanner {
     return true;
   }
   // The path of what was refused begins with the field that it is in.
-  void Within(const Field& field) {
+  void Within(const MessageField& field) {
     if (refusal_.ok()) return;
     refused_at_ = absl::StrCat(field.descriptor->name(), ".", refused_at_);
     SetRefusal();
@@ -342,8 +244,8 @@ class KnownCopier {
 
   bool Copy(const MessageType& type) {
     while (const uint32_t tag = ReadTag(in_)) {
-      const Field* const field = type.Find(tag);
-      if (!(field == nullptr ? WireFormatLite::SkipField(in_, tag) : CopyField(*field, tag))) {
+      const MessageField* const field = type.Find(tag);
+      if (!(field == nullptr ? SkipUnknown(in_, tag) : CopyField(*field, tag))) {
         return false;
       }
     }
@@ -351,7 +253,7 @@ class KnownCopier {
   }
 
  private:
-  bool CopyField(const Field& field, uint32_t tag) {
+  bool CopyField(const MessageField& field, uint32_t tag) {
     Append(tag);
     uint64_t number;
     int length;
@@ -366,7 +268,7 @@ class KnownCopier {
         return CopyRaw(sizeof(uint32_t));
       default:
         if (!ReadLength(in_, &length)) return false;
-        if (field.kind == Field::Kind::kMessage) return CopyMessage(*field.type, length);
+        if (field.kind == MessageField::Kind::kMessage) return CopyMessage(*field.type, length);
         Append(static_cast<uint64_t>(length));
         return CopyRaw(length);
     }
@@ -415,7 +317,7 @@ absl::StatusOr<int64_t> ParsedBytes(const grpc::ByteBuffer& bytes, const Message
     CodedInputStream in(&reader);
     in.SetTotalBytesLimit(std::numeric_limits<int>::max());
     Scanner scanner(&in, limits, enough);
-    const bool is_message = scanner.Scan(*TypeOf(message), 0);
+    const bool is_message = scanner.Scan(TypeOf(message), 0);
     if (reader.stopped()) return StoppedError();
     if (unknown != nullptr) *unknown = scanner.unknown_bytes();
     if (is_message || scanner.bytes() > enough) return scanner.bytes();
@@ -435,7 +337,7 @@ bool ParseScanned(const grpc::ByteBuffer& bytes, int64_t unknown, Message* messa
     CodedInputStream in(&reader);
     in.SetTotalBytesLimit(std::numeric_limits<int>::max());
     KnownCopier copier(&in, &known);
-    if (!copier.Copy(*TypeOf(*message)) || reader.stopped()) return false;
+    if (!copier.Copy(TypeOf(*message)) || reader.stopped()) return false;
   }
   return ParseMessage(AsBuffer(known), message, stop);
 }

@@ -228,8 +228,8 @@ absl::Status ReadWhole(Server& server, const Message& type, grpc::ByteBuffer* by
 }
 template <typename Request>
 absl::Status ReadSplit(Server& server, const Message& type, grpc::ByteBuffer* bytes) {
-  const auto split =
-      server::SplitBytes(bytes, Request::kRhsFieldNumber, server::kMaxSolveManyHeadBytes);
+  const auto split = server::SplitBytes(bytes, Request(), Request::kRhsFieldNumber,
+                                        server::kMaxSolveManyHeadBytes);
   if (!split.ok()) return split.status();
   const grpc::ByteBuffer rest = server::AsBuffer(split->rest);
   const std::unique_ptr<Message> message(type.New());

@@ -60,7 +60,7 @@ void ScanAndParse(const grpc::ByteBuffer& bytes) {
 template <typename Type>
 void SplitAndParse(grpc::ByteBuffer* bytes) {
   constexpr int64_t kMost = 64 << 20;
-  const auto split = SplitBytes(bytes, Type::kRhsFieldNumber, kMost);
+  const auto split = SplitBytes(bytes, Type(), Type::kRhsFieldNumber, kMost);
   ASSERT_TRUE(split.ok()) << split.status();
   ScanAndParse<Type>(AsBuffer(split->rest));
 }
