@@ -336,7 +336,7 @@ TEST(StreamRequestTest, WhatIsNotKnownIsSplitAsTheParserReadsIt) {
     if (!is_message) continue;
     EXPECT_EQ(rest.SerializeAsString(), parsed.SerializeAsString());
   }
-  // What is known counts against what may be beside the bytes: a number with its tag, and a string.
+  // A number counts with its tag, and a string, against what may be beside the bytes.
   grpc::ByteBuffer buffer = InSlices(seeds[0]);
   const auto fits = [&](int64_t most) {
     return SplitBytes(&buffer, v1::SolveRequest(), 3, most).ok();
