@@ -32,7 +32,7 @@ class ServingThreads {
   // They serve together for the shortest term, and for twice the last one where one alone was
   // enough for less than kEnough since then.
   static constexpr absl::Duration kShortestTerm = absl::Milliseconds(40);
-  static constexpr absl::Duration kLongestTerm = absl::Milliseconds(1280);
+  static constexpr absl::Duration kLongestTerm = absl::Milliseconds(640);
   static constexpr absl::Duration kEnough = absl::Milliseconds(100);
 
   // `take` has a tag of the queue, on any of `threads` threads, 2 or more. It must not block.
