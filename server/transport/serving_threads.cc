@@ -20,6 +20,8 @@ constexpr absl::Duration kNothing = absl::Microseconds(150);
 // How often at most the system is asked for the processor's time: that takes a part of what serving
 // an event takes.
 constexpr absl::Duration kAsk = absl::Microseconds(50);
+// One caller who waits for each answer brings fewer events at a time.
+constexpr int kMany = 16;
 
 // The processor time that the calling thread has used.
 absl::Duration Used() {
@@ -71,6 +73,7 @@ void ServingThreads::ServeAlone(int64_t term) {
   absl::Time last = SteadyNow();  // it had something to do
   absl::Time idle = last;         // it had nothing to do, and had used so much of a processor
   absl::Duration used = Used();
+  int found = 0;  // events, one after another
   while (term_.load(std::memory_order_relaxed) == term) {
     const absl::Time start = SteadyNow();
     looks_.fetch_add(1, std::memory_order_relaxed);
@@ -83,12 +86,14 @@ void ServingThreads::ServeAlone(int64_t term) {
       patience.Came(now - last);
       take_(tag, ok);
       last = now = SteadyNow();
+      ++found;
     }
+    if (nothing) found = 0;
     sleeps = nothing && now - last >= patience.left();
     if (now - idle < (nothing ? kAsk : kCrowd)) continue;
     idle = now;
     const absl::Duration before = std::exchange(used, Used());
-    if (!nothing && used - before >= kCrowd - kAsk) return EndTerm(term);
+    if (found >= kMany || (!nothing && used - before >= kCrowd - kAsk)) return EndTerm(term);
   }
 }
 

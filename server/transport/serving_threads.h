@@ -4,8 +4,10 @@
 // that one returns it wakes another to look on. So one thread serves alone, which for `poll` after
 // something came looks without sleeping (Patience), and the others wait outside of gRPC: one caller
 // that waits for each answer is served fastest so. All serve together for a while once the one that
-// is alone has used a processor for kCrowd without finding the queue empty, or has not come back
-// for kHeld: gRPC does not return while a connection has more to read, whatever it reads.
+// is alone has not found the queue empty for kCrowd, while it used a processor or took many events,
+// or has not come back for kHeld: gRPC does not return while a connection has more to read,
+// whatever it reads. (Time alone says nothing on a busy machine, nor processor time of a thread
+// that waits for a device.)
 //
 // A caller is served fastest only while no other thread of the process waits in gRPC.
 #ifndef BLOCKD_SERVER_TRANSPORT_SERVING_THREADS_H_

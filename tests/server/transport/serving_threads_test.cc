@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -64,6 +66,31 @@ TEST(ServingThreadsTest, TheyServeTogetherWhileThereIsACrowd) {
     crowd = false;
     EXPECT_TRUE(Eventually([&] { return under_way == 0; }));
     EXPECT_TRUE(Eventually([&] { return !threads.together(); }));
+    queue.Shutdown();
+  }
+}
+
+// A thread that waits, as for a device, uses no processor; the queue grows all the same.
+TEST(ServingThreadsTest, TheyServeTogetherWhereTheOneWaitsForSomethingElse) {
+  constexpr int kEvents = 2000;
+  grpc::CompletionQueue queue;
+  std::atomic<int> taken = 0;
+  std::atomic<bool> together = false;
+  std::atomic<ServingThreads*> serving = nullptr;
+  std::vector<std::unique_ptr<Event>> events;
+  for (int i = 0; i < kEvents; ++i) {
+    events.push_back(std::make_unique<Event>(&queue, [&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      if (serving != nullptr && serving.load()->together()) together = true;
+      ++taken;
+    }));
+    events.back()->Ask();
+  }
+  {
+    ServingThreads threads(3, absl::ZeroDuration(), &queue, Take);
+    serving = &threads;
+    EXPECT_TRUE(Eventually([&] { return taken == kEvents; }));
+    EXPECT_TRUE(together);
     queue.Shutdown();
   }
 }
