@@ -89,6 +89,7 @@ void CallQueue::LookLoop() {
       options_.also();
       LookAtAll(now);
     }
+    for (const WaitingCalls::Taken& taken : waiting_.TakeTooMany()) EndTaken(taken);
     ReturnMostFreeMemory();
     if (worked_.exchange(false)) busy = now;
     if (now - busy < kQuiet) continue;
@@ -116,19 +117,17 @@ void CallQueue::LookAtAll(absl::Time now) {
       if (call->NeedsLook()) calls.push_back(call->shared_from_this());
     }
   }
-  for (const std::shared_ptr<ServerCall>& call : calls) {
-    call->Look(now, options_.limits);
-    EndOneTooMany(*call);  // some begin to wait after they were new
-  }
+  for (const std::shared_ptr<ServerCall>& call : calls) call->Look(now, options_.limits);
 }
 
-void CallQueue::EndOneTooMany(const ServerCall& call) {
-  const auto [oldest, reads] = waiting_.TakeOneTooMany(call);
-  if (oldest == nullptr) return;
-  oldest->EndWaiting(reads,
-                     absl::ResourceExhaustedError(absl::StrCat(
-                         "more than ", WaitingCalls::kMost,
-                         " calls from this address wait for their caller, this one for longest")));
+void CallQueue::EndOneTooMany(const ServerCall& call) { EndTaken(waiting_.TakeOneTooMany(call)); }
+
+void CallQueue::EndTaken(const WaitingCalls::Taken& taken) {
+  if (taken.call == nullptr) return;
+  taken.call->EndWaiting(
+      taken.reads, absl::ResourceExhaustedError(absl::StrCat(
+                       "more than ", WaitingCalls::kMost,
+                       " calls from this address wait for their caller, this one for longest")));
 }
 
 void CallQueue::OnSlotGone() {

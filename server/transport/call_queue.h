@@ -72,6 +72,7 @@ class CallQueue {
   void OnSlotGone();
   void LookLoop();
   void LookAtAll(absl::Time now);
+  static void EndTaken(const WaitingCalls::Taken& taken);
   // Counts it as work, and hands it on.
   void Take(void* tag, bool ok);
 

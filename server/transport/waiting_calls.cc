@@ -1,5 +1,6 @@
 #include "server/transport/waiting_calls.h"
 
+#include "server/base/steady_time.h"
 #include "server/transport/server_call.h"
 
 namespace blockd::server {
@@ -51,10 +52,27 @@ bool WaitingCalls::Take(ServerCall* call) {
 
 WaitingCalls::Taken WaitingCalls::TakeOneTooMany(const ServerCall& call) {
   absl::MutexLock lock(&mutex_);
-  for (auto found = lists_.find(call.host());
-       found != lists_.end() && found->second->size() > kMost;) {
-    ServerCall* const oldest = found->second->front();
+  const auto found = lists_.find(call.host());
+  return found == lists_.end() ? Taken() : TakeOldest(*found->second);
+}
+
+std::vector<WaitingCalls::Taken> WaitingCalls::TakeTooMany() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Taken> all;
+  for (const auto& [host, list] : lists_) {
+    for (Taken taken = TakeOldest(*list); taken.call != nullptr; taken = TakeOldest(*list)) {
+      all.push_back(std::move(taken));
+    }
+  }
+  return all;
+}
+
+// The list stays: it has more than it needs to be kept.
+WaitingCalls::Taken WaitingCalls::TakeOldest(const List& list) {
+  while (list.size() > kMost) {
+    ServerCall* const oldest = list.front();
     Place& place = oldest->place();
+    if (list.size() <= kMostNew && SteadyNow() - place.since < kNew) return {};
     place.identified = is_identified_(*oldest);
     place.ended = !place.identified;
     Update(oldest);
@@ -72,6 +90,7 @@ void WaitingCalls::Update(ServerCall* call) {
   if (list == nullptr) list = std::make_unique<std::list<ServerCall*>>();
   place.list = list.get();
   place.at = list->insert(list->end(), call);
+  place.since = SteadyNow();
 }
 
 void WaitingCalls::Leave(Place& place, const std::string& host) {

@@ -3,7 +3,9 @@
 // gRPC makes a call before its message has come, and keeps it until its reply has gone. Such a call
 // costs its caller some hundred bytes and the server some 20 KiB. So a peer may have kMost of them
 // at a time. Where it has more, the one that has waited longest ends, unless its caller is
-// identified. Thread-safe; takes no lock of a call.
+// identified. It ends once it has waited for kNew or there are kMostNew: the message of a call that
+// is new may have come, and a thread of a busy machine not yet have taken it. Thread-safe; takes no
+// lock of a call.
 #ifndef BLOCKD_SERVER_TRANSPORT_WAITING_CALLS_H_
 #define BLOCKD_SERVER_TRANSPORT_WAITING_CALLS_H_
 
@@ -13,10 +15,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace blockd::server {
 
@@ -24,7 +28,8 @@ class ServerCall;
 
 class WaitingCalls {
  public:
-  static constexpr size_t kMost = 1000;
+  static constexpr size_t kMost = 1000, kMostNew = 4000;
+  static constexpr absl::Duration kNew = absl::Milliseconds(100);
 
   // State of one call, which only this class looks at.
   struct Place {
@@ -34,6 +39,7 @@ class WaitingCalls {
     bool ended = false;
     std::list<ServerCall*>* list = nullptr;  // null: in none
     std::list<ServerCall*>::iterator at;
+    absl::Time since;  // when it came into the list
   };
 
   // True if the call's caller is known by more than a name that it gives itself.
@@ -59,8 +65,12 @@ class WaitingCalls {
     bool reads = false;                // else it only writes
   };
   Taken TakeOneTooMany(const ServerCall& call);
+  // The same of all peers, until they are not too many.
+  std::vector<Taken> TakeTooMany();
 
  private:
+  using List = std::list<ServerCall*>;
+  Taken TakeOldest(const List& list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Update(ServerCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave(Place& place, const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
