@@ -332,6 +332,8 @@ bool ParseScanned(const grpc::ByteBuffer& bytes, int64_t unknown, Message* messa
   if (unknown < static_cast<int64_t>(bytes.Length())) return ParseMessage(bytes, message, stop);
   if (bytes.Length() == 0) return ParseMessage(bytes, message);
   std::string known;
+  known.reserve(
+      bytes.Length());  // at most `unknown`; a string that grows would take three times it
   {
     MessageReader reader(bytes, stop);
     CodedInputStream in(&reader);

@@ -171,6 +171,17 @@ TEST(WireScanTest, LeavesOutWhatTheMessageDoesNotKnowWhereThatIsMuch) {
   ExpectCovers<v1::FactorRequest>(one.SerializeAsString());
 }
 
+TEST(WireScanTest, CoversTheCopyOfWhatTheMessageKnows) {
+  for (size_t handles = 1; handles < 200; ++handles) {
+    v1::ReleaseRequest request;
+    for (size_t i = 0; i < handles; ++i) request.add_handle(std::string(100, 'h'));
+    auto* const unknown = request.GetReflection()->MutableUnknownFields(&request);
+    // Just enough that it is left out.
+    for (size_t count = 0; count < 1 + 4 * handles / 3; ++count) unknown->AddVarint(15, 5);
+    ExpectCovers<v1::ReleaseRequest>(request.SerializeAsString());
+  }
+}
+
 TEST(WireScanTest, StopsWhereTheCallIsCancelled) {
   const grpc::ByteBuffer buffer = ScanBuffer(SmallFactor().SerializeAsString());
   std::atomic<bool> stop = false;
