@@ -1,7 +1,6 @@
 #include "server/transport/split_message.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <limits>
 #include <utility>
 
@@ -22,117 +21,118 @@ using google::protobuf::io::CodedOutputStream;
 
 constexpr size_t kMaxVarintBytes = 10;
 
+// Copies what its type knows of a message, but for what is lifted out of it.
 class Splitter {
  public:
-  Splitter(CodedInputStream* in, int64_t max_rest) : in_(in), max_rest_(max_rest) {}
+  Splitter(CodedInputStream* in, const NestedBytes& nested, int64_t max_rest, std::string* rest)
+      : in_(in), nested_(nested), max_rest_(max_rest), rest_(rest) {}
 
-  // Copies all fields that the type knows but the bytes, of the message itself where there are no
-  // `outers`. Stops, with false, where it is no message or too long.
-  bool Split(const MessageType& type, const NestedBytes& nested, std::string* rest) {
-    const auto& [outers, bytes, other, whole] = nested;
+  // False where it is no message or too long.
+  bool Split(const MessageType& type) {
+    return Copy(type, nested_.outers.empty() ? nested_.field : NestedBytes::kNone, true);
+  }
+
+  SplitMessage& message() { return message_; }
+  bool too_long() const { return too_long_; }
+
+ private:
+  bool Copy(const MessageType& type, int lifted, bool is_top) {
     while (const uint32_t tag = ReadTag(in_)) {
       const MessageField* const field = type.Find(tag);
-      if (field == nullptr) {
-        if (!SkipUnknown(in_, tag)) return false;
-        continue;
-      }
-      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-        if (!CopyNumber(tag, rest)) return false;
-        continue;
-      }
-      const int number = WireFormatLite::GetTagFieldNumber(tag);
-      int length;
-      if (!ReadLength(in_, &length)) return false;
-      const bool outer = std::find(outers.begin(), outers.end(), number) != outers.end();
-      if ((outer || number == other || number == whole) && number != message_.part) {
-        Forget();
-        message_.part = number;
-      }
-      if (outer) {
-        if (!SplitInner(*field, length, bytes, rest)) return false;
-      } else if (number == whole) {
-        message_.left_whole = true;
-        if (!in_->Skip(length)) return false;
-      } else if (outers.empty() && number == bytes) {
-        Forget();  // of several, the last one counts
-        message_.bytes = length;
-        if (!TakePieces(in_, length, &message_.pieces)) return false;
-      } else if (!CopyBytes(number, length, rest)) {
+      if (!(field == nullptr ? SkipUnknown(in_, tag) : CopyField(*field, tag, lifted, is_top))) {
         return false;
       }
     }
     return in_->ConsumedEntireMessage();
   }
 
-  SplitMessage& message() { return message_; }
-  bool too_long() const { return copied_ > max_rest_; }
-
- private:
-  bool SplitInner(const MessageField& outer, int length, int bytes, std::string* rest) {
-    std::string inner;
-    if (length > 0) {
-      const CodedInputStream::Limit limit = in_->PushLimit(length);
-      if (!in_->IncrementRecursionDepth() ||
-          !Split(*outer.type, {.outers = {}, .field = bytes}, &inner) ||
-          in_->BytesUntilLimit() != 0) {
-        return false;
-      }
-      in_->DecrementRecursionDepth();
-      in_->PopLimit(limit);
-    }
-    AppendLengthHeader(rest, outer.descriptor->number(), static_cast<int64_t>(inner.size()));
-    *rest += inner;
-    return Count(2);
-  }
-
-  // False, and the field is not copied, if the rest would become too long.
-  bool CopyBytes(int field, int length, std::string* rest) {
-    if (!Count(length)) return false;
-    AppendLengthHeader(rest, field, length);
-    return CopyRaw(length, rest);
-  }
-
-  bool CopyNumber(uint32_t tag, std::string* rest) {
-    const int before = in_->CurrentPosition();
-    uint64_t number;
+  bool CopyField(const MessageField& field, uint32_t tag, int lifted, bool is_top) {
+    int length;
     switch (WireFormatLite::GetTagWireType(tag)) {
-      case WireFormatLite::WIRETYPE_VARINT:
-        if (!in_->ReadVarint64(&number)) return false;
-        Append({tag, number}, rest);
-        return Count(1 + in_->CurrentPosition() - before);
+      case WireFormatLite::WIRETYPE_VARINT: {
+        uint64_t number;
+        return Append(tag) && in_->ReadVarint64(&number) && Append(number);
+      }
       case WireFormatLite::WIRETYPE_FIXED64:
-        return Count(1 + sizeof(uint64_t)) && CopyFixed(tag, sizeof(uint64_t), rest);
+        return Append(tag) && CopyRaw(sizeof(uint64_t));
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return Append(tag) && CopyRaw(sizeof(uint32_t));
       default:
-        return Count(1 + sizeof(uint32_t)) && CopyFixed(tag, sizeof(uint32_t), rest);
+        if (!ReadLength(in_, &length)) return false;
     }
+    const int number = WireFormatLite::GetTagFieldNumber(tag);
+    const bool is_outer = is_top && IsOuter(number);
+    if (is_top) SetPart(number, is_outer);
+    if (is_top && number == nested_.whole) {
+      message_.left_whole = true;
+      return in_->Skip(length);
+    }
+    if (number == lifted) {
+      Forget();  // of several, the last one counts
+      message_.bytes = length;
+      return TakePieces(in_, length, &message_.pieces);
+    }
+    if (!Append(tag)) return false;
+    if (field.kind == MessageField::Kind::kMessage) {
+      return CopyMessage(*field.type, length, is_outer ? nested_.field : NestedBytes::kNone);
+    }
+    return Append(static_cast<uint64_t>(length)) && CopyRaw(length);
   }
 
-  bool CopyFixed(uint32_t tag, int length, std::string* rest) {
-    Append({tag}, rest);
-    return CopyRaw(length, rest);
+  bool IsOuter(int number) const {
+    return std::find(nested_.outers.begin(), nested_.outers.end(), number) != nested_.outers.end();
   }
+  void SetPart(int number, bool is_outer) {
+    if (!is_outer && number != nested_.other && number != nested_.whole) return;
+    if (number == message_.part) return;
+    Forget();
+    message_.part = number;
+  }
+
+  // The length of what is copied of it is not more than `length`, and takes the place of that.
+  bool CopyMessage(const MessageType& type, int length, int lifted) {
+    const size_t head = rest_->size();
+    if (!Append(static_cast<uint64_t>(length))) return false;
+    const size_t begin = rest_->size();
+    const int held = in_->BytesUntilLimit();  // PushLimit would cut what is longer
+    if ((held >= 0 && length > held) || !in_->IncrementRecursionDepth()) return false;
+    const CodedInputStream::Limit limit = in_->PushLimit(length);
+    if (!Copy(type, lifted, false) || in_->BytesUntilLimit() != 0) return false;
+    in_->PopLimit(limit);
+    in_->DecrementRecursionDepth();
+    size_t left = rest_->size() - begin;
+    for (size_t at = head; at < begin; ++at, left >>= 7) {
+      const bool last = at + 1 == begin;
+      (*rest_)[at] = static_cast<char>((left & 0x7f) | (last ? 0 : 0x80));
+    }
+    return true;
+  }
+
   // Piece by piece, so that nothing is cleared for a length that the message does not have.
-  bool CopyRaw(int length, std::string* rest) {
+  bool CopyRaw(int length) {
+    if (!HasRoomFor(length)) return false;
     while (length > 0) {
       const void* data;
       int available;
       if (!in_->GetDirectBufferPointer(&data, &available) || available == 0) return false;
       const int taken = std::min(available, length);
-      rest->append(static_cast<const char*>(data), static_cast<size_t>(taken));
+      rest_->append(static_cast<const char*>(data), static_cast<size_t>(taken));
       if (!in_->Skip(taken)) return false;
       length -= taken;
     }
     return true;
   }
-  // Varints. A stream of protobuf's, made for each field, would clear all the room that the string
-  // has left: time that grows with the square of the message.
-  static void Append(std::initializer_list<uint64_t> numbers, std::string* rest) {
-    uint8_t bytes[2 * kMaxVarintBytes];
-    uint8_t* end = bytes;
-    for (const uint64_t number : numbers) {
-      end = CodedOutputStream::WriteVarint64ToArray(number, end);
-    }
-    rest->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
+  // As a varint. A stream of protobuf's, made for each field, would clear all the room that the
+  // string has left: time that grows with the square of the message.
+  bool Append(uint64_t number) {
+    uint8_t bytes[kMaxVarintBytes];
+    const uint8_t* const end = CodedOutputStream::WriteVarint64ToArray(number, bytes);
+    rest_->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
+    return HasRoomFor(0);
+  }
+  bool HasRoomFor(int64_t more) {
+    too_long_ = too_long_ || static_cast<int64_t>(rest_->size()) > max_rest_ - more;
+    return !too_long_;
   }
 
   void Forget() {
@@ -140,14 +140,11 @@ class Splitter {
     message_.bytes = 0;
   }
 
-  bool Count(int64_t bytes) {
-    copied_ += bytes;
-    return !too_long();
-  }
-
   CodedInputStream* const in_;
+  const NestedBytes& nested_;
   const int64_t max_rest_;
-  int64_t copied_ = 0;
+  std::string* const rest_;
+  bool too_long_ = false;
   SplitMessage message_;
 };
 
@@ -161,9 +158,9 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Me
   if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
-  Splitter splitter(&in, max_rest);
   std::string rest;
-  const bool is_message = splitter.Split(TypeOf(type), nested, &rest);
+  Splitter splitter(&in, nested, max_rest, &rest);
+  const bool is_message = splitter.Split(TypeOf(type));
   if (reader.stopped()) return StoppedError();
   if (!is_message) {
     return absl::InvalidArgumentError(
@@ -177,6 +174,18 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Me
 absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, const Message& type, int field,
                                         int64_t max_rest, const std::atomic<bool>* stop) {
   return SplitNestedBytes(buffer, type, {.outers = {}, .field = field}, max_rest, stop);
+}
+
+bool CopyKnown(const grpc::ByteBuffer& buffer, const Message& type, std::string* known,
+               const std::atomic<bool>* stop) {
+  if (buffer.Length() == 0) return true;
+  MessageReader reader(buffer, stop);
+  if (!reader.status().ok()) return false;
+  CodedInputStream in(&reader);
+  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  const NestedBytes nothing;
+  Splitter copier(&in, nothing, std::numeric_limits<int64_t>::max(), known);
+  return copier.Split(TypeOf(type)) && !reader.stopped();
 }
 
 }  // namespace blockd::server

@@ -45,6 +45,11 @@ absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer,
                                               const NestedBytes& nested, int64_t max_rest,
                                               const std::atomic<bool>* stop = nullptr);
 
+// Adds to `known` what the `type` knows of a message: not more than its bytes. False if this is no
+// message, or once `stop` is set.
+bool CopyKnown(const grpc::ByteBuffer& buffer, const google::protobuf::Message& type,
+               std::string* known, const std::atomic<bool>* stop = nullptr);
+
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_TRANSPORT_SPLIT_MESSAGE_H_

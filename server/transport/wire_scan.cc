@@ -13,6 +13,7 @@
 #include "server/core/common/errors.h"
 #include "server/transport/message_type.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/split_message.h"
 
 namespace blockd::server {
 namespace {
@@ -23,7 +24,6 @@ using google::protobuf::UnknownField;
 using google::protobuf::UnknownFieldSet;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
-using google::protobuf::io::CodedOutputStream;
 
 constexpr int kMaxDepth = 100;  // as the parser's own
 constexpr int kMaxVarintBytes = 10;
@@ -237,74 +237,6 @@ class Scanner {
   absl::Status refusal_;
 };
 
-// Copies what its type knows of a message that Scanner takes.
-class KnownCopier {
- public:
-  KnownCopier(CodedInputStream* in, std::string* out) : in_(in), out_(out) {}
-
-  bool Copy(const MessageType& type) {
-    while (const uint32_t tag = ReadTag(in_)) {
-      const MessageField* const field = type.Find(tag);
-      if (!(field == nullptr ? SkipUnknown(in_, tag) : CopyField(*field, tag))) {
-        return false;
-      }
-    }
-    return in_->ConsumedEntireMessage();
-  }
-
- private:
-  bool CopyField(const MessageField& field, uint32_t tag) {
-    Append(tag);
-    uint64_t number;
-    int length;
-    switch (WireFormatLite::GetTagWireType(tag)) {
-      case WireFormatLite::WIRETYPE_VARINT:
-        if (!in_->ReadVarint64(&number)) return false;
-        Append(number);
-        return true;
-      case WireFormatLite::WIRETYPE_FIXED64:
-        return CopyRaw(sizeof(uint64_t));
-      case WireFormatLite::WIRETYPE_FIXED32:
-        return CopyRaw(sizeof(uint32_t));
-      default:
-        if (!ReadLength(in_, &length)) return false;
-        if (field.kind == MessageField::Kind::kMessage) return CopyMessage(*field.type, length);
-        Append(static_cast<uint64_t>(length));
-        return CopyRaw(length);
-    }
-  }
-
-  // The length of what is known of it is not more than `length`, and takes the place of that.
-  bool CopyMessage(const MessageType& type, int length) {
-    const size_t head = out_->size();
-    Append(static_cast<uint64_t>(length));
-    const size_t begin = out_->size();
-    const CodedInputStream::Limit limit = in_->PushLimit(length);
-    if (!Copy(type) || in_->BytesUntilLimit() != 0) return false;
-    in_->PopLimit(limit);
-    size_t left = out_->size() - begin;
-    for (size_t at = head; at < begin; ++at, left >>= 7) {
-      const bool last = at + 1 == begin;
-      (*out_)[at] = static_cast<char>((left & 0x7f) | (last ? 0 : 0x80));
-    }
-    return true;
-  }
-
-  bool CopyRaw(int length) {
-    const size_t old = out_->size();
-    out_->resize(old + static_cast<size_t>(length));
-    return length == 0 || in_->ReadRaw(out_->data() + old, length);
-  }
-  void Append(uint64_t number) {
-    uint8_t bytes[kMaxVarintBytes];
-    const uint8_t* const end = CodedOutputStream::WriteVarint64ToArray(number, bytes);
-    out_->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
-  }
-
-  CodedInputStream* const in_;
-  std::string* const out_;
-};
-
 }  // namespace
 
 absl::StatusOr<int64_t> ParsedBytes(const grpc::ByteBuffer& bytes, const Message& message,
@@ -330,17 +262,10 @@ absl::StatusOr<int64_t> ParsedBytes(const grpc::ByteBuffer& bytes, const Message
 bool ParseScanned(const grpc::ByteBuffer& bytes, int64_t unknown, Message* message,
                   const std::atomic<bool>* stop) {
   if (unknown < static_cast<int64_t>(bytes.Length())) return ParseMessage(bytes, message, stop);
-  if (bytes.Length() == 0) return ParseMessage(bytes, message);
   std::string known;
   known.reserve(
       bytes.Length());  // at most `unknown`; a string that grows would take three times it
-  {
-    MessageReader reader(bytes, stop);
-    CodedInputStream in(&reader);
-    in.SetTotalBytesLimit(std::numeric_limits<int>::max());
-    KnownCopier copier(&in, &known);
-    if (!copier.Copy(TypeOf(*message)) || reader.stopped()) return false;
-  }
+  if (!CopyKnown(bytes, *message, &known, stop)) return false;
   return ParseMessage(AsBuffer(known), message, stop);
 }
 
