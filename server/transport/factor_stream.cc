@@ -14,6 +14,7 @@
 #include "server/base/steady_time.h"
 #include "server/transport/open_upload.h"
 #include "server/transport/raw_message.h"
+#include "server/transport/split_message.h"
 #include "server/transport/upload_pace.h"
 #include "server/transport/wire.h"
 
@@ -24,6 +25,8 @@ namespace {
 constexpr char kUploadKey[] = "blockd-upload";
 constexpr char kOpen[] = "open";
 constexpr size_t kUploadIdBytes = 16;
+// The most bytes of a message that is neither a header nor a chunk.
+constexpr int64_t kMaxJoinBytes = 64 << 10;
 // While so much of a stream is being copied, no more is read from it.
 constexpr int64_t kMostCopyingBytes = int64_t{8} << 20;
 
@@ -164,15 +167,19 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   // A header that begins an upload, or finds what is held; a join; or a chunk.
   absl::Status TakeMessage(grpc::ByteBuffer* bytes, OpenUpload* upload) {
     if (absl::Status status = state_->CheckMessage(*bytes); !status.ok()) return status;
-    const absl::StatusOr<StreamPart> part = ReadStreamPart(
-        bytes, 0, v1::FactorStreamRequest::kChunkFieldNumber, "blockd.v1.FactorStreamRequest");
-    if (!part.ok()) return part.status();
-    if (part->is_chunk) {
+    v1::FactorStreamRequest request;
+    const absl::StatusOr<SplitMessage> split =
+        SplitPart(bytes, request,
+                  {.field = v1::FactorStreamRequest::kChunkFieldNumber,
+                   .other = v1::FactorStreamRequest::kJoinFieldNumber,
+                   .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
+                  kMaxJoinBytes);
+    if (!split.ok()) return split.status();
+    if (split->part == v1::FactorStreamRequest::kChunkFieldNumber) {
       if (upload == nullptr) return InvalidFieldError("chunk", "a chunk", "a header first");
-      return TakeChunk(*part, upload);
+      return TakeChunk(*split, upload);
     }
     Reservation host_bytes;
-    v1::FactorStreamRequest request;
     if (absl::Status status = state_->Parse(*bytes, *record_.context(), &request, &host_bytes);
         !status.ok()) {
       return status;
@@ -286,15 +293,15 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     return absl::CancelledError("a stream of the upload ended before its bytes had come");
   }
 
-  absl::Status TakeChunk(const StreamPart& part, OpenUpload* upload) {
+  absl::Status TakeChunk(const SplitMessage& part, OpenUpload* upload) {
     OpenUpload::Use use(upload);
     if (!use) return absl::OkStatus();  // it is told
     const absl::StatusOr<int64_t> place = use->Place(range_, part.pieces);
     if (!place.ok()) return place.status();
-    upload->Count(part.chunk_bytes, SteadyNow());
+    upload->Count(part.bytes, SteadyNow());
     const bool staged = use->staged();
     if (staged) on_device_ = true;
-    BeginCopy(part.chunk_bytes, /*read_on=*/staged);
+    BeginCopy(part.bytes, /*read_on=*/staged);
     if (absl::Status status = use->WriteAt(*place, part.pieces); !status.ok()) {
       upload->End(status);  // while it is in use: its streams may have ended well meanwhile
       return status;
@@ -303,7 +310,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
       if (!asks_.exchange(true)) SetAsks(true);
       if (!staged) SayOpen();
     }
-    EndCopy(part.chunk_bytes);
+    EndCopy(part.bytes);
     return absl::OkStatus();
   }
 

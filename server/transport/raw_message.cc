@@ -154,48 +154,4 @@ void CopyPieces(std::span<const std::span<const std::byte>> pieces, std::byte* t
   }
 }
 
-std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
-                                         const std::atomic<bool>* stop) {
-  StreamPart part;
-  if (buffer->Length() == 0) return part;
-  MessageReader reader(*buffer, stop);
-  if (!reader.status().ok()) return std::nullopt;
-  CodedInputStream in(&reader);
-  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
-  bool other = false;
-  while (const uint32_t tag = ReadTag(&in)) {
-    const int field = WireFormatLite::GetTagFieldNumber(tag);
-    const auto type = WireFormatLite::GetTagWireType(tag);
-    if (id_field != 0 && field == id_field && type == WireFormatLite::WIRETYPE_VARINT) {
-      if (!in.ReadVarint64(&part.id)) return std::nullopt;
-    } else if (!part.is_chunk && field == chunk_field &&
-               type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-      int length;
-      if (!ReadLength(&in, &length)) return std::nullopt;
-      part.is_chunk = true;
-      part.chunk_bytes = length;
-      if (!TakePieces(&in, length, &part.pieces)) return std::nullopt;
-    } else {
-      other = true;
-      if (!WireFormatLite::SkipField(&in, tag)) return std::nullopt;
-    }
-  }
-  if (!in.ConsumedEntireMessage()) return std::nullopt;
-  part.beside_chunk = part.is_chunk && other;
-  return part;
-}
-
-absl::StatusOr<StreamPart> ReadStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
-                                          const std::string& type, const std::atomic<bool>* stop) {
-  std::optional<StreamPart> part = ScanStreamPart(buffer, id_field, chunk_field, stop);
-  if (stop != nullptr && stop->load(std::memory_order_relaxed)) return StoppedError();
-  if (!part.has_value()) {
-    return InvalidFieldError("", "bytes that are not the request's message", "a " + type);
-  }
-  if (part->beside_chunk) {
-    return InvalidFieldError("part", "a chunk and something else", "one part in a message");
-  }
-  return *std::move(part);
-}
-
 }  // namespace blockd::server

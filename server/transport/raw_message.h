@@ -105,23 +105,6 @@ void CopyPieces(std::span<const std::span<const std::byte>> pieces, std::byte* t
 // The head of a field of so many bytes.
 void AppendLengthHeader(std::string* out, int field, int64_t length);
 
-// A message of a stream whose field `chunk_field` is raw bytes.
-struct StreamPart {
-  uint64_t id = 0;                                 // field `id_field`, if asked for
-  bool is_chunk = false;                           // else it is some other part: parse the message
-  bool beside_chunk = false;                       // another chunk or part is in it too: refuse it
-  std::vector<std::span<const std::byte>> pieces;  // of the chunk; they lie in the buffer
-  int64_t chunk_bytes = 0;
-};
-// nullopt if the bytes are not a message. `id_field` 0: none.
-std::optional<StreamPart> ScanStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
-                                         const std::atomic<bool>* stop = nullptr);
-// The same where a message has one part: INVALID_ARGUMENT for bytes that are no `type`, and for a
-// chunk beside something else; CANCELLED once `stop` is set.
-absl::StatusOr<StreamPart> ReadStreamPart(grpc::ByteBuffer* buffer, int id_field, int chunk_field,
-                                          const std::string& type,
-                                          const std::atomic<bool>* stop = nullptr);
-
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_TRANSPORT_RAW_MESSAGE_H_

@@ -16,6 +16,7 @@
 #include "server/transport/chunked_reply.h"
 #include "server/transport/raw_message.h"
 #include "server/transport/smooth_wire.h"
+#include "server/transport/split_message.h"
 #include "server/transport/upload_pace.h"
 #include "server/transport/wire.h"
 
@@ -151,12 +152,15 @@ class SmoothCall final : public ServerCall {
     if (absl::Status status = state_->CheckMessage(message()); !status.ok()) {
       return status;
     }
-    const absl::StatusOr<StreamPart> part = ReadStreamPart(
-        &message(), 0, v1::SmoothRequest::kChunkFieldNumber, "blockd.v1.SmoothRequest");
-    if (!part.ok()) return part.status();
-    if (part->is_chunk) return TakeChunk(*part);
-    Reservation host_bytes;
     v1::SmoothRequest request;
+    const absl::StatusOr<SplitMessage> split =
+        SplitPart(&message(), request,
+                  {.field = v1::SmoothRequest::kChunkFieldNumber,
+                   .whole = v1::SmoothRequest::kHeaderFieldNumber},
+                  /*max_rest=*/0);
+    if (!split.ok()) return split.status();
+    if (split->part == v1::SmoothRequest::kChunkFieldNumber) return TakeChunk(*split);
+    Reservation host_bytes;
     absl::Status status = state_->Parse(message(), *record_.context(), &request, &host_bytes);
     if (!status.ok()) return status;
     if (!request.has_header()) {
@@ -190,9 +194,9 @@ class SmoothCall final : public ServerCall {
     return absl::OkStatus();
   }
 
-  absl::Status TakeChunk(const StreamPart& part) {
+  absl::Status TakeChunk(const SplitMessage& part) {
     if (!layout_) return InvalidFieldError("chunk", "a chunk", "a header first");
-    const int64_t end = came_bytes_ + part.chunk_bytes;
+    const int64_t end = came_bytes_ + part.bytes;
     if (end > layout_->bytes()) {
       return InvalidFieldError("chunk", absl::StrCat("at least ", end, " bytes"),
                                absl::StrCat(layout_->bytes(), " bytes in all"));
@@ -202,7 +206,7 @@ class SmoothCall final : public ServerCall {
     came_bytes_ = end;
     if (came_bytes_ >= kAskingBytes) SetAsks(true);
     absl::MutexLock lock(&mutex_);
-    pace_.Count(part.chunk_bytes);
+    pace_.Count(part.bytes);
     return absl::OkStatus();
   }
 

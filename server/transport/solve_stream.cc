@@ -204,6 +204,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::Status status =
         state_->Parse(AsBuffer(read->unparsed), context, &read->request, &read->parsed_bytes);
     if (!status.ok()) return status;
+    read->id = read->request.id();
     return read;
   }
 

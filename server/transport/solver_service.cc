@@ -96,13 +96,10 @@ class SolvingCallOf : public CoreCallOf<Request, Reply> {
   // Parses all but them.
   absl::StatusOr<SplitMessage> SplitRequest() {
     absl::StatusOr<SplitMessage> split = SplitBytes(
-        &this->message(), this->request_, Request::kRhsFieldNumber, kMaxSolveManyHeadBytes,
-        StopsReading(this->message(), *this->record().context()));
+        &this->message(), this->request_, {.field = Request::kRhsFieldNumber},
+        kMaxSolveManyHeadBytes, StopsReading(this->message(), *this->record().context()));
     if (absl::IsCancelled(split.status())) return CancellationOf(*this->record().context());
-    if (!split.ok()) {
-      return InvalidFieldError("", std::string(split.status().message()),
-                               absl::StrCat("a ", this->request_.GetTypeName()));
-    }
+    if (!split.ok()) return split.status();
     absl::Status status = this->Parse(AsBuffer(split->rest));
     if (!status.ok()) return status;
     return split;

@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "server/core/common/errors.h"
 #include "server/transport/message_type.h"
 #include "server/transport/raw_message.h"
 
@@ -24,13 +24,11 @@ constexpr size_t kMaxVarintBytes = 10;
 // Copies what its type knows of a message, but for what is lifted out of it.
 class Splitter {
  public:
-  Splitter(CodedInputStream* in, const NestedBytes& nested, int64_t max_rest, std::string* rest)
-      : in_(in), nested_(nested), max_rest_(max_rest), rest_(rest) {}
+  Splitter(CodedInputStream* in, const LiftedBytes& lifted, int64_t max_rest, std::string* rest)
+      : in_(in), lifted_(lifted), max_rest_(max_rest), rest_(rest) {}
 
   // False where it is no message or too long.
-  bool Split(const MessageType& type) {
-    return Copy(type, nested_.outers.empty() ? nested_.field : NestedBytes::kNone, true);
-  }
+  bool Split(const MessageType& type) { return Copy(type, lifted_.field, true); }
 
   SplitMessage& message() { return message_; }
   bool too_long() const { return too_long_; }
@@ -62,8 +60,8 @@ class Splitter {
     }
     const int number = WireFormatLite::GetTagFieldNumber(tag);
     const bool is_outer = is_top && IsOuter(number);
-    if (is_top) SetPart(number, is_outer);
-    if (is_top && number == nested_.whole) {
+    if (is_outer || (is_top && IsMember(number))) SetPart(number);
+    if (is_top && number == lifted_.whole) {
       message_.left_whole = true;
       return in_->Skip(length);
     }
@@ -74,17 +72,21 @@ class Splitter {
     }
     if (!Append(tag)) return false;
     if (field.kind == MessageField::Kind::kMessage) {
-      return CopyMessage(*field.type, length, is_outer ? nested_.field : NestedBytes::kNone);
+      return CopyMessage(*field.type, length, is_outer ? lifted_.inner : LiftedBytes::kNone);
     }
     return Append(static_cast<uint64_t>(length)) && CopyRaw(length);
   }
 
   bool IsOuter(int number) const {
-    return std::find(nested_.outers.begin(), nested_.outers.end(), number) != nested_.outers.end();
+    return std::find(lifted_.outers.begin(), lifted_.outers.end(), number) != lifted_.outers.end();
   }
-  void SetPart(int number, bool is_outer) {
-    if (!is_outer && number != nested_.other && number != nested_.whole) return;
-    if (number == message_.part) return;
+  bool IsMember(int number) const {
+    return number == lifted_.field || number == lifted_.other || number == lifted_.whole;
+  }
+  void SetPart(int number) {
+    const int before = message_.part;
+    if (before != 0 && (before == lifted_.field || number == lifted_.field)) message_.beside = true;
+    if (number == before) return;
     Forget();
     message_.part = number;
   }
@@ -141,7 +143,7 @@ class Splitter {
   }
 
   CodedInputStream* const in_;
-  const NestedBytes& nested_;
+  const LiftedBytes lifted_;
   const int64_t max_rest_;
   std::string* const rest_;
   bool too_long_ = false;
@@ -150,30 +152,38 @@ class Splitter {
 
 }  // namespace
 
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer, const Message& type,
-                                              const NestedBytes& nested, int64_t max_rest,
-                                              const std::atomic<bool>* stop) {
+absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, const Message& type,
+                                        const LiftedBytes& lifted, int64_t max_rest,
+                                        const std::atomic<bool>* stop) {
   if (buffer->Length() == 0) return SplitMessage();
   MessageReader reader(*buffer, stop);
-  if (!reader.status().ok()) return absl::InvalidArgumentError("bytes that cannot be read");
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   std::string rest;
-  Splitter splitter(&in, nested, max_rest, &rest);
-  const bool is_message = splitter.Split(TypeOf(type));
+  Splitter splitter(&in, lifted, max_rest, &rest);
+  const bool is_message = reader.status().ok() && splitter.Split(TypeOf(type));
   if (reader.stopped()) return StoppedError();
   if (!is_message) {
-    return absl::InvalidArgumentError(
-        splitter.too_long() ? absl::StrCat("more than ", max_rest, " bytes beside the content")
-                            : "bytes that are not the request's message");
+    return InvalidFieldError("",
+                             splitter.too_long()
+                                 ? absl::StrCat("more than ", max_rest, " bytes beside the content")
+                                 : "bytes that are not the request's message",
+                             absl::StrCat("a ", type.GetTypeName()));
   }
   splitter.message().rest = std::move(rest);
   return std::move(splitter.message());
 }
 
-absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer, const Message& type, int field,
-                                        int64_t max_rest, const std::atomic<bool>* stop) {
-  return SplitNestedBytes(buffer, type, {.outers = {}, .field = field}, max_rest, stop);
+absl::Status ChunkNotAlone() {
+  return InvalidFieldError("part", "a chunk and something else", "one part in a message");
+}
+
+absl::StatusOr<SplitMessage> SplitPart(grpc::ByteBuffer* buffer, const Message& type,
+                                       const LiftedBytes& chunk, int64_t max_rest,
+                                       const std::atomic<bool>* stop) {
+  absl::StatusOr<SplitMessage> split = SplitBytes(buffer, type, chunk, max_rest, stop);
+  if (split.ok() && split->beside) return ChunkNotAlone();
+  return split;
 }
 
 bool CopyKnown(const grpc::ByteBuffer& buffer, const Message& type, std::string* known,
@@ -183,8 +193,7 @@ bool CopyKnown(const grpc::ByteBuffer& buffer, const Message& type, std::string*
   if (!reader.status().ok()) return false;
   CodedInputStream in(&reader);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
-  const NestedBytes nothing;
-  Splitter copier(&in, nothing, std::numeric_limits<int64_t>::max(), known);
+  Splitter copier(&in, LiftedBytes(), std::numeric_limits<int64_t>::max(), known);
   return copier.Split(TypeOf(type)) && !reader.stopped();
 }
 

@@ -1,5 +1,5 @@
-// Takes the bytes of one field out of a message, so that they need not be copied to parse the rest.
-// Fields that the message does not know are left out of the rest.
+// Lifts bytes out of a message, so that they need not be copied to parse the rest. Fields that the
+// message does not know are left out of the rest.
 #ifndef BLOCKD_SERVER_TRANSPORT_SPLIT_MESSAGE_H_
 #define BLOCKD_SERVER_TRANSPORT_SPLIT_MESSAGE_H_
 
@@ -17,33 +17,39 @@
 
 namespace blockd::server {
 
+// What is lifted out of a message. Where fields of it are named here, they are the members of a
+// oneof: each takes back what came before it.
+struct LiftedBytes {
+  static constexpr int kNone = -1;
+  int field = kNone;                 // bytes of the message itself
+  std::span<const int> outers = {};  // messages in it that have such bytes too,
+  int inner = kNone;                 // as this field of each of them
+  int other = kNone;                 // a member without such bytes
+  int whole = kNone;                 // one that is to be parsed as it is: left out of the rest
+};
+
 struct SplitMessage {
   std::string rest;                                // the message without the bytes
   std::vector<std::span<const std::byte>> pieces;  // they; they lie in the buffer
   int64_t bytes = 0;
-  // These two of SplitNestedBytes.
-  int part = 0;             // the oneof's field that is set; 0: none
-  bool left_whole = false;  // a field was left out of the rest
+  int part = 0;             // the last one that came of the fields named above; 0: none
+  bool left_whole = false;  // `whole` was left out of the rest
+  bool beside = false;      // another of them, or a second `field`, came with a `field`
 };
 
-// The message is a `type`, the bytes are its field `field`. INVALID_ARGUMENT, as a plain status, if
-// this is no message or its rest has more than `max_rest` bytes; CANCELLED once `stop` is set.
+// The message is a `type`. INVALID_ARGUMENT with InvalidField if this is none or its rest has more
+// than `max_rest` bytes; CANCELLED once `stop` is set.
 absl::StatusOr<SplitMessage> SplitBytes(grpc::ByteBuffer* buffer,
-                                        const google::protobuf::Message& type, int field,
-                                        int64_t max_rest, const std::atomic<bool>* stop = nullptr);
-// Where a message has such bytes within one field of a oneof, of which each takes back what came
-// before it.
-struct NestedBytes {
-  static constexpr int kNone = -1;
-  std::span<const int> outers;  // the fields with such bytes
-  int field = kNone;            // these, in each of them
-  int other = kNone;            // one without
-  int whole = kNone;            // one whose message is to be parsed as it is: left out of the rest
-};
-absl::StatusOr<SplitMessage> SplitNestedBytes(grpc::ByteBuffer* buffer,
-                                              const google::protobuf::Message& type,
-                                              const NestedBytes& nested, int64_t max_rest,
-                                              const std::atomic<bool>* stop = nullptr);
+                                        const google::protobuf::Message& type,
+                                        const LiftedBytes& lifted, int64_t max_rest,
+                                        const std::atomic<bool>* stop = nullptr);
+absl::Status ChunkNotAlone();
+// The same of a stream's message, of which `chunk` is one part. INVALID_ARGUMENT too for a chunk
+// and something else.
+absl::StatusOr<SplitMessage> SplitPart(grpc::ByteBuffer* buffer,
+                                       const google::protobuf::Message& type,
+                                       const LiftedBytes& chunk, int64_t max_rest,
+                                       const std::atomic<bool>* stop = nullptr);
 
 // Adds to `known` what the `type` knows of a message: not more than its bytes. False if this is no
 // message, or once `stop` is set.

@@ -41,57 +41,53 @@ bool ParseHead(const std::string& head, v1::SolveStreamRequest* request) {
 
 absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
                                                 const std::atomic<bool>* stop) {
+  using Wire = v1::SolveStreamRequest;
   StreamMessage message;
-  absl::StatusOr<StreamPart> part = ReadStreamPart(buffer, v1::SolveStreamRequest::kIdFieldNumber,
-                                                   v1::SolveStreamRequest::kChunkFieldNumber,
-                                                   "blockd.v1.SolveStreamRequest", stop);
-  if (!part.ok()) return part.status();
-  message.id = part->id;
-  if (part->is_chunk) {
-    message.part = StreamMessage::Part::kChunk;
-    message.pieces = std::move(part->pieces);
-    message.bytes = part->chunk_bytes;
-    return message;
-  }
-  absl::StatusOr<SplitMessage> split =
-      SplitNestedBytes(buffer, message.request,
-                       {.outers = kPartsWithRhs,
-                        .field = kRhs,
-                        .other = v1::SolveStreamRequest::kCancelFieldNumber,
-                        .whole = v1::SolveStreamRequest::kRefactorFieldNumber},
-                       kMaxSolveManyHeadBytes, stop);
-  if (absl::IsCancelled(split.status())) return split.status();
-  if (!split.ok()) return NoMessage(std::string(split.status().message()));
-  if (split->left_whole) {
-    if (split->part != v1::SolveStreamRequest::kRefactorFieldNumber) {
-      return InvalidFieldError("part", "a refactor and something else", "one part in a message");
-    }
-    message.part = StreamMessage::Part::kRefactor;
-    return message;
+  absl::StatusOr<SplitMessage> split = SplitPart(buffer, message.request,
+                                                 {.field = Wire::kChunkFieldNumber,
+                                                  .outers = kPartsWithRhs,
+                                                  .inner = kRhs,
+                                                  .other = Wire::kCancelFieldNumber,
+                                                  .whole = Wire::kRefactorFieldNumber},
+                                                 kMaxSolveManyHeadBytes, stop);
+  if (!split.ok()) return split.status();
+  if (split->left_whole && split->part != Wire::kRefactorFieldNumber) {
+    return InvalidFieldError("part", "a refactor and something else", "one part in a message");
   }
   message.pieces = std::move(split->pieces);
   message.bytes = split->bytes;
-  const bool is_frame = split->part == v1::SolveStreamRequest::kManyFieldNumber;
-  if (is_frame) message.part = StreamMessage::Part::kMany;
   if (static_cast<int64_t>(split->rest.size()) > kMaxHeadBytes) {
-    if (!is_frame) {
+    if (split->part != Wire::kManyFieldNumber) {
       return NoMessage(absl::StrCat("more than ", kMaxHeadBytes, " bytes beside the content"));
     }
+    message.part = StreamMessage::Part::kMany;
     message.unparsed = std::move(split->rest);
     return message;
   }
   if (!ParseHead(split->rest, &message.request)) {
     return NoMessage("bytes that are not the request's message");
   }
-  if (is_frame) return message;
-  if (message.request.has_cancel()) {
-    message.part = StreamMessage::Part::kCancel;
-    return message;
+  message.id = message.request.id();
+  switch (split->part) {
+    case Wire::kRequestFieldNumber:
+      message.part = StreamMessage::Part::kRequest;
+      return message;
+    case Wire::kManyFieldNumber:
+      message.part = StreamMessage::Part::kMany;
+      return message;
+    case Wire::kRefactorFieldNumber:
+      message.part = StreamMessage::Part::kRefactor;
+      return message;
+    case Wire::kChunkFieldNumber:
+      message.part = StreamMessage::Part::kChunk;
+      if (message.request.has_timeout() || message.request.replace_last()) return ChunkNotAlone();
+      return message;
+    case Wire::kCancelFieldNumber:
+      message.part = StreamMessage::Part::kCancel;
+      return message;
+    default:
+      return InvalidFieldError("part", "nothing", "request, many, refactor, chunk or cancel");
   }
-  if (!message.request.has_request()) {
-    return InvalidFieldError("part", "nothing", "request, many, refactor, chunk or cancel");
-  }
-  return message;
 }
 
 absl::StatusOr<absl::Duration> TimeoutOf(const StreamMessage& message) {

@@ -29,7 +29,7 @@ namespace blockd::server {
 struct StreamMessage {
   enum class Part { kRequest, kMany, kRefactor, kChunk, kCancel };
   Part part = Part::kRequest;
-  uint64_t id = 0;
+  uint64_t id = 0;           // not of what is `unparsed`
   Reservation parsed_bytes;  // what `unparsed` has taken once it is parsed, or a refactor
   // Without the right-hand sides. Of a frame of refactors, which its reader does not parse: nothing
   // yet.

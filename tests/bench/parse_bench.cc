@@ -31,6 +31,7 @@
 #include "tests/bench/bench_table.h"
 #include "tests/bench/must.h"
 #include "tests/support/backends.h"
+#include "tests/support/byte_buffers.h"
 
 ABSL_FLAG(int64_t, bytes, 1'000'000, "The length of each message.");
 
@@ -228,7 +229,7 @@ absl::Status ReadWhole(Server& server, const Message& type, grpc::ByteBuffer* by
 }
 template <typename Request>
 absl::Status ReadSplit(Server& server, const Message& type, grpc::ByteBuffer* bytes) {
-  const auto split = server::SplitBytes(bytes, Request(), Request::kRhsFieldNumber,
+  const auto split = server::SplitBytes(bytes, Request(), {.field = Request::kRhsFieldNumber},
                                         server::kMaxSolveManyHeadBytes);
   if (!split.ok()) return split.status();
   const grpc::ByteBuffer rest = server::AsBuffer(split->rest);
@@ -237,10 +238,12 @@ absl::Status ReadSplit(Server& server, const Message& type, grpc::ByteBuffer* by
 }
 template <typename Request>
 absl::Status ReadPart(Server& server, const Message& type, grpc::ByteBuffer* bytes) {
-  const auto part =
-      server::ReadStreamPart(bytes, 0, Request::kChunkFieldNumber, type.GetTypeName());
+  const auto part = server::SplitPart(
+      bytes, Request(), {.field = Request::kChunkFieldNumber, .whole = Request::kHeaderFieldNumber},
+      /*max_rest=*/64 << 10);
   if (!part.ok()) return part.status();
-  return part->is_chunk ? absl::OkStatus() : ReadWhole(server, type, bytes);
+  const bool is_chunk = part->part == Request::kChunkFieldNumber;
+  return is_chunk ? absl::OkStatus() : ReadWhole(server, type, bytes);
 }
 absl::Status ReadStream(Server& server, const Message& type, grpc::ByteBuffer* bytes) {
   auto read = server::ReadStreamMessage(bytes);
@@ -271,14 +274,6 @@ std::vector<Method> Methods() {
           {"Factor in shared memory", &FactorStreamHeader::default_instance(), ReadWhole}};
 }
 
-grpc::ByteBuffer InSlices(const std::string& bytes, size_t slice_bytes) {
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
-    slices.emplace_back(bytes.data() + at, std::min(slice_bytes, bytes.size() - at));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
 double ProcessorNow() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -287,7 +282,7 @@ double ProcessorNow() {
 
 // Seconds of a processor for a megabyte.
 double Measure(Server& server, const Method& method, const Shape& shape, size_t slice_bytes) {
-  grpc::ByteBuffer buffer = InSlices(shape.bytes, slice_bytes);
+  grpc::ByteBuffer buffer = test::InSlices(shape.bytes, slice_bytes);
   const double start = ProcessorNow();
   absl::Status status = server.state->CheckMessage(buffer);
   if (status.ok()) status = method.read(server, *method.type, &buffer);

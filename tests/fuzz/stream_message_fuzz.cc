@@ -8,29 +8,17 @@
 #include "blockd/v1/blockd.pb.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/core/common/errors.h"
-#include "server/transport/raw_message.h"
+#include "server/transport/split_message.h"
 #include "server/transport/stream_request.h"
 #include "tests/fuzz/check.h"
+#include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/copy_hook.h"
 
 namespace blockd::server {
 namespace {
 
-grpc::ByteBuffer InSlices(const std::string& bytes, size_t slice_bytes) {
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
-    slices.emplace_back(bytes.substr(at, slice_bytes));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
-std::string Joined(const std::vector<std::span<const std::byte>>& pieces) {
-  std::string all;
-  for (std::span<const std::byte> piece : pieces) {
-    all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  }
-  return all;
-}
+using test::InSlices;
+using test::Joined;
 
 // A message that is read in time that grows with the square of its length copies thousands of times
 // that.
@@ -103,18 +91,25 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
 void CompareFactorStream(const std::string& bytes, size_t slice_bytes) {
   grpc::ByteBuffer buffer = InSlices(bytes, slice_bytes);
   const test::CopyCount copies;
-  const std::optional<StreamPart> part =
-      ScanStreamPart(&buffer, 0, v1::FactorStreamRequest::kChunkFieldNumber);
+  constexpr int kChunk = v1::FactorStreamRequest::kChunkFieldNumber;
+  const absl::StatusOr<SplitMessage> part =
+      SplitBytes(&buffer, v1::FactorStreamRequest(),
+                 {.field = kChunk,
+                  .other = v1::FactorStreamRequest::kJoinFieldNumber,
+                  .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
+                 static_cast<int64_t>(bytes.size()));
   CheckLinear(copies, bytes);
   v1::FactorStreamRequest parsed;
   const bool parses = parsed.ParseFromString(bytes);
-  if (!part.has_value()) {
-    FUZZ_CHECK(!parses);
+  if (!part.ok()) {
+    FUZZ_CHECK(InvalidFieldOf(part.status()).has_value() && !parses);
     return;
   }
-  if (!part->is_chunk || part->beside_chunk) return;
-  FUZZ_CHECK(parses && parsed.has_chunk() && parsed.chunk() == Joined(part->pieces));
-  FUZZ_CHECK(part->chunk_bytes == static_cast<int64_t>(parsed.chunk().size()));
+  if (part->left_whole && !parses) return;  // its own parser says so
+  FUZZ_CHECK(parses && static_cast<int>(parsed.part_case()) == part->part);
+  if (part->part != kChunk) return;
+  FUZZ_CHECK(parsed.chunk() == Joined(part->pieces));
+  FUZZ_CHECK(part->bytes == static_cast<int64_t>(parsed.chunk().size()));
 }
 
 }  // namespace

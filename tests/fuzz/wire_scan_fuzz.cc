@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "blockd/v1/blockd.pb.h"
@@ -13,6 +14,7 @@
 #include "server/transport/raw_message.h"
 #include "server/transport/wire_scan.h"
 #include "tests/fuzz/check.h"
+#include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/heap_hook.h"
 
 namespace blockd::server {
@@ -42,14 +44,6 @@ std::vector<const Message*> Prototypes() {
           &v1::GetPlanRequest::default_instance(),
           &v1::SolveManyRequest::default_instance(),
           &v1::FactorSolveManyRequest::default_instance()};
-}
-
-grpc::ByteBuffer InSlices(const uint8_t* data, size_t size, size_t slice_bytes) {
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < size; at += slice_bytes) {
-    slices.emplace_back(data + at, std::min(slice_bytes, size - at));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
 // The most elements of any one field that has a limit.
@@ -125,6 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto& prototypes = *new std::vector<const google::protobuf::Message*>(Prototypes());
   if (size < 2) return 0;
   const size_t slice_bytes = data[1] < 128 ? 1 + data[1] : size;
-  Compare(InSlices(data + 2, size - 2, slice_bytes), *prototypes[data[0] % prototypes.size()]);
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  Compare(blockd::test::InSlices(bytes, slice_bytes), *prototypes[data[0] % prototypes.size()]);
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "server/transport/split_message.h"
 #include "server/transport/stream_request.h"
 #include "server/transport/wire_scan.h"
+#include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/copy_hook.h"
 #include "tests/support/hooks/heap_hook.h"
 
@@ -38,14 +39,7 @@ std::string AsField(int field, const std::string& bytes) {
   return message + bytes;
 }
 
-grpc::ByteBuffer InFrames(const std::string& bytes) {
-  constexpr size_t kFrameBytes = 16 << 10;
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += kFrameBytes) {
-    slices.emplace_back(bytes.substr(at, kFrameBytes));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
+constexpr size_t kFrameBytes = 16 << 10;
 
 template <typename Type>
 void ScanAndParse(const grpc::ByteBuffer& bytes) {
@@ -60,7 +54,7 @@ void ScanAndParse(const grpc::ByteBuffer& bytes) {
 template <typename Type>
 void SplitAndParse(grpc::ByteBuffer* bytes) {
   constexpr int64_t kMost = 64 << 20;
-  const auto split = SplitBytes(bytes, Type(), Type::kRhsFieldNumber, kMost);
+  const auto split = SplitBytes(bytes, Type(), {.field = Type::kRhsFieldNumber}, kMost);
   ASSERT_TRUE(split.ok()) << split.status();
   ScanAndParse<Type>(AsBuffer(split->rest));
 }
@@ -77,7 +71,8 @@ void ExpectLinear(const std::string& filling, int field, Read read) {
   int64_t copied_before = 0, heap_before = 0;
   for (size_t bytes = kFirstBytes; bytes <= kLastBytes; bytes *= 2) {
     const std::string content = Filled(filling, bytes);
-    grpc::ByteBuffer buffer = InFrames(field == 0 ? content : AsField(field, content));
+    grpc::ByteBuffer buffer =
+        test::InSlices(field == 0 ? content : AsField(field, content), kFrameBytes);
     const test::HeapCount heap;
     const test::CopyCount copies;
     read(&buffer);

@@ -14,32 +14,25 @@
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/common/errors.h"
 #include "server/transport/raw_message.h"
+#include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/heap_hook.h"
 
 namespace blockd::server {
 namespace {
 
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
-
-// In slices, as the transport holds it.
-grpc::ByteBuffer ScanBuffer(const std::string& bytes, size_t slice_bytes = 5000) {
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
-    slices.emplace_back(bytes.substr(at, slice_bytes));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
+constexpr size_t kSlice = 5000;  // bytes
 
 template <typename Type>
 absl::StatusOr<int64_t> Scan(const std::string& bytes, std::span<const ElementLimit> limits = {},
                              int64_t enough = kNoEnd) {
-  return ParsedBytes(ScanBuffer(bytes), Type(), limits, enough);
+  return ParsedBytes(test::InSlices(bytes, kSlice), Type(), limits, enough);
 }
 
 // Checks that the bytes of the scan cover the bytes that parsing takes.
 template <typename Type>
 void ExpectCovers(const std::string& bytes, bool must_be_message = true) {
-  const grpc::ByteBuffer buffer = ScanBuffer(bytes);
+  const grpc::ByteBuffer buffer = test::InSlices(bytes, kSlice);
   int64_t unknown = 0;
   const absl::StatusOr<int64_t> scanned = ParsedBytes(buffer, Type(), {}, kNoEnd, &unknown);
   if (!scanned.ok()) {
@@ -159,7 +152,7 @@ TEST(WireScanTest, LeavesOutWhatTheMessageDoesNotKnowWhereThatIsMuch) {
   add(request.mutable_options()->mutable_lease());
   const std::string bytes = request.SerializeAsString();
   ExpectCovers<v1::FactorRequest>(bytes);
-  const grpc::ByteBuffer buffer = ScanBuffer(bytes);
+  const grpc::ByteBuffer buffer = test::InSlices(bytes, kSlice);
   int64_t unknown_bytes = 0;
   ASSERT_TRUE(ParsedBytes(buffer, v1::FactorRequest(), {}, kNoEnd, &unknown_bytes).ok());
   v1::FactorRequest known;
@@ -183,7 +176,7 @@ TEST(WireScanTest, CoversTheCopyOfWhatTheMessageKnows) {
 }
 
 TEST(WireScanTest, StopsWhereTheCallIsCancelled) {
-  const grpc::ByteBuffer buffer = ScanBuffer(SmallFactor().SerializeAsString());
+  const grpc::ByteBuffer buffer = test::InSlices(SmallFactor().SerializeAsString(), kSlice);
   std::atomic<bool> stop = false;
   int64_t unknown = 0;
   EXPECT_TRUE(ParsedBytes(buffer, v1::FactorRequest(), {}, kNoEnd, &unknown, &stop).ok());
@@ -203,7 +196,7 @@ TEST(WireScanTest, NestingEndsWhereTheParsersDoes) {
   for (const size_t depth : {1, 50, 90, 98, 99, 100, 101, 102, 1000, 100'000}) {
     const std::string bytes = Repeat("\xa3\x06", depth) + Repeat("\xa4\x06", depth);
     v1::ReleaseRequest message;
-    const bool parses = ParseMessage(ScanBuffer(bytes), &message);
+    const bool parses = ParseMessage(test::InSlices(bytes, kSlice), &message);
     const absl::StatusOr<int64_t> scanned = Scan<v1::ReleaseRequest>(bytes);
     EXPECT_TRUE(scanned.ok() || !parses) << depth;
     EXPECT_FALSE(scanned.ok() && depth >= 1000);
@@ -259,7 +252,7 @@ TEST(WireScanTest, RefusesWhatTheParserRefuses) {
   };
   for (const std::string& bytes : refused) {
     v1::FactorRequest message;
-    EXPECT_FALSE(ParseMessage(ScanBuffer(bytes), &message));
+    EXPECT_FALSE(ParseMessage(test::InSlices(bytes, kSlice), &message));
     EXPECT_TRUE(absl::IsInvalidArgument(Scan<v1::FactorRequest>(bytes).status()));
   }
 }
@@ -285,7 +278,8 @@ TEST(WireScanTest, CoversWhateverBytesComeAndRefusesWhatIsNoMessage) {
     ExpectCovers<v1::FactorRequest>(bytes, /*must_be_message=*/false);
     // Not a byte that the parser takes is refused.
     v1::FactorRequest message;
-    EXPECT_EQ(Scan<v1::FactorRequest>(bytes).ok() || !ParseMessage(ScanBuffer(bytes), &message),
+    EXPECT_EQ(Scan<v1::FactorRequest>(bytes).ok() ||
+                  !ParseMessage(test::InSlices(bytes, kSlice), &message),
               true);
   }
 }
