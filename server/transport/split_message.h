@@ -17,8 +17,8 @@
 
 namespace blockd::server {
 
-// What is lifted out of a message. Where fields of it are named here, they are the members of a
-// oneof: each takes back what came before it.
+// The bytes to lift out of a message. The fields that are named here are members of a oneof, where
+// there are several: each takes back what came before it.
 struct LiftedBytes {
   static constexpr int kNone = -1;
   int field = kNone;                 // bytes of the message itself

@@ -151,7 +151,7 @@ TEST(SplitBytesTest, LeavesOutWhatIsNotKnownAsTheParserReadsIt) {
     if (!is_message) continue;
     EXPECT_EQ(rest.SerializeAsString(), parsed.SerializeAsString());
   }
-  // What may be beside the bytes counts as it is on the wire.
+  // The rest counts as it is on the wire.
   grpc::ByteBuffer buffer = InSlices(seeds[0]);
   const auto fits = [&](int64_t most) {
     return SplitBytes(&buffer, v1::SolveRequest(), {.field = 3}, most).ok();
