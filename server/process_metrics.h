@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "server/transport/shm_port.h"
+#include "server/transport/shm/shm_port.h"
 
 namespace blockd::server {
 

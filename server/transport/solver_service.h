@@ -9,8 +9,8 @@
 #include <memory>
 #include <string_view>
 
-#include "server/transport/call.h"
-#include "server/transport/server_call.h"
+#include "server/transport/rpc/call.h"
+#include "server/transport/rpc/server_call.h"
 
 namespace blockd::server {
 

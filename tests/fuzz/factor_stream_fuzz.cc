@@ -8,9 +8,9 @@
 
 #include "blockd/v1/blockd.pb.h"
 #include "server/base/steady_time.h"
-#include "server/transport/call.h"
-#include "server/transport/factor_stream.h"
-#include "server/transport/raw_message.h"
+#include "server/transport/calls/factor_stream.h"
+#include "server/transport/rpc/call.h"
+#include "server/transport/wire/raw_message.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/fake_call.h"
 #include "tests/fuzz/fake_core.h"

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "server/transport/admin_service.h"
-#include "server/transport/serving_threads.h"
+#include "server/transport/calls/admin_service.h"
+#include "server/transport/rpc/serving_threads.h"
 #include "tests/fuzz/check.h"
 
 namespace blockd::server {

@@ -15,8 +15,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/transport/executor.h"
-#include "server/transport/server_call.h"
+#include "server/transport/rpc/executor.h"
+#include "server/transport/rpc/server_call.h"
 
 namespace blockd::server {
 

@@ -9,10 +9,10 @@
 
 #include "blockd/engine/backend_registry.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/transport/call.h"
-#include "server/transport/raw_message.h"
-#include "server/transport/reflection.h"
+#include "server/transport/calls/reflection.h"
+#include "server/transport/rpc/call.h"
 #include "server/transport/solver_service.h"
+#include "server/transport/wire/raw_message.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/fake_call.h"
 #include "tests/support/eventually.h"

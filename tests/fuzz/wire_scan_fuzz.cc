@@ -11,8 +11,8 @@
 
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/common/errors.h"
-#include "server/transport/raw_message.h"
-#include "server/transport/wire_scan.h"
+#include "server/transport/wire/raw_message.h"
+#include "server/transport/wire/wire_scan.h"
 #include "tests/fuzz/check.h"
 #include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/heap_hook.h"

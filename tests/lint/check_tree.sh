@@ -33,7 +33,7 @@ mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 engine_rooms=(plan cpu/threads cpu/kernels cpu/inverse cpu solver smoother .)
 # shellcheck disable=SC2034
 server_rooms=(base log core/common core/tenants core/cache core/shard core/operations core identity options net
-  transport .)
+  transport/wire transport/upload transport/rpc transport/calls transport/stream transport/shm transport .)
 # The headers that a file of a module with these rooms may include, as a regex: $1 the module, $2 the file.
 rooms_before() {
   local -n rooms="$1_rooms"

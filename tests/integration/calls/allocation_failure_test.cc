@@ -2,7 +2,7 @@
 // back.
 #include <thread>
 
-#include "server/transport/raw_message.h"
+#include "server/transport/wire/raw_message.h"
 #include "tests/integration/calls/pending_solve.h"
 #include "tests/integration/calls/refactor_requests.h"
 #include "tests/integration/stream/solve_stream_fixture.h"

@@ -2,8 +2,8 @@
 #include <atomic>
 #include <limits>
 
-#include "server/transport/raw_message.h"
-#include "server/transport/wire_scan.h"
+#include "server/transport/wire/raw_message.h"
+#include "server/transport/wire/wire_scan.h"
 #include "tests/integration/calls/pending_solve.h"
 #include "tests/integration/fixture.h"
 

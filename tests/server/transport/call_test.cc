@@ -1,5 +1,5 @@
 // The parts of every call: its place among those under way, its line in the log, its metrics.
-#include "server/transport/call.h"
+#include "server/transport/rpc/call.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 #include "server/base/steady_time.h"
 #include "server/core/common/metrics.h"
 #include "server/log/logging.h"
-#include "server/transport/raw_message.h"
+#include "server/transport/wire/raw_message.h"
 #include "tests/support/backends.h"
 
 namespace blockd::server {

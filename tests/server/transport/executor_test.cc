@@ -1,4 +1,4 @@
-#include "server/transport/executor.h"
+#include "server/transport/rpc/executor.h"
 
 #include <gtest/gtest.h>
 

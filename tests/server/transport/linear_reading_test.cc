@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "blockd/v1/blockd.pb.h"
-#include "server/transport/raw_message.h"
-#include "server/transport/solve_many.h"
-#include "server/transport/split_message.h"
-#include "server/transport/stream_request.h"
-#include "server/transport/wire_scan.h"
+#include "server/transport/stream/stream_request.h"
+#include "server/transport/wire/raw_message.h"
+#include "server/transport/wire/solve_many.h"
+#include "server/transport/wire/split_message.h"
+#include "server/transport/wire/wire_scan.h"
 #include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/copy_hook.h"
 #include "tests/support/hooks/heap_hook.h"

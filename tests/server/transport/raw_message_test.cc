@@ -1,6 +1,6 @@
 // Messages read and written in the transport's own slices, against what protobuf itself makes of
 // them.
-#include "server/transport/raw_message.h"
+#include "server/transport/wire/raw_message.h"
 
 #include <gtest/gtest.h>
 

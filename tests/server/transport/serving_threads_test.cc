@@ -1,4 +1,4 @@
-#include "server/transport/serving_threads.h"
+#include "server/transport/rpc/serving_threads.h"
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/transport/server_call.h"
+#include "server/transport/rpc/server_call.h"
 #include "tests/support/eventually.h"
 
 namespace blockd::server {

@@ -1,4 +1,4 @@
-#include "server/transport/shm_opening.h"
+#include "server/transport/shm/shm_opening.h"
 
 #include <gtest/gtest.h>
 

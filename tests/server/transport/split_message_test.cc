@@ -1,5 +1,5 @@
 // Bytes are lifted out of messages of any kind, cut anywhere, as the parser would have read them.
-#include "server/transport/split_message.h"
+#include "server/transport/wire/split_message.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/transport/stream_request.h"
+#include "server/transport/stream/stream_request.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/core/common/errors.h"
-#include "server/transport/split_message.h"
+#include "server/transport/wire/split_message.h"
 #include "tests/support/byte_buffers.h"
 
 namespace blockd::server {

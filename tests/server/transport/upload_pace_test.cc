@@ -1,4 +1,4 @@
-#include "server/transport/upload_pace.h"
+#include "server/transport/upload/upload_pace.h"
 
 #include <gtest/gtest.h>
 

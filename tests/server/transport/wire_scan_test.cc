@@ -1,4 +1,4 @@
-#include "server/transport/wire_scan.h"
+#include "server/transport/wire/wire_scan.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/common/errors.h"
-#include "server/transport/raw_message.h"
+#include "server/transport/wire/raw_message.h"
 #include "tests/support/byte_buffers.h"
 #include "tests/support/hooks/heap_hook.h"
 

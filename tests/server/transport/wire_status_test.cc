@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/core/common/errors.h"
-#include "server/transport/wire.h"
+#include "server/transport/wire/wire.h"
 
 namespace blockd::server {
 namespace {

@@ -1,6 +1,6 @@
 // Every field between the wire and the core's own types, each with a value of its own, so that no
 // two can be exchanged.
-#include "server/transport/wire.h"
+#include "server/transport/wire/wire.h"
 
 #include <gtest/gtest.h>
 

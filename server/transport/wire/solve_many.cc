@@ -1,0 +1,149 @@
+#include "server/transport/wire/solve_many.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/transport/wire/wire.h"
+
+namespace blockd::server {
+namespace {
+
+constexpr int kMaxDetailedFailures = 1000;  // of a reply
+constexpr double kNotMeasured = -1;
+
+absl::Status Invalid(std::string_view path, absl::string_view field, absl::string_view came,
+                     absl::string_view expected) {
+  return InvalidFieldError(absl::StrCat(absl::string_view(path.data(), path.size()), field),
+                           std::string(came), std::string(expected));
+}
+
+absl::Status CheckEntries(std::string_view path, absl::string_view field, int64_t entries,
+                          int64_t solves) {
+  if (entries == 0 || entries == solves) return absl::OkStatus();
+  return Invalid(path, field, absl::StrCat(entries, " entries"),
+                 absl::StrCat(solves, ", one a solve, or none"));
+}
+
+absl::Status CheckBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes,
+                        std::string_view path) {
+  const auto& parts = request.rhs_bytes();
+  if (parts.empty()) {
+    if (bytes > 0 && bytes % solves == 0) return absl::OkStatus();
+    return Invalid(path, "rhs", absl::StrCat(bytes, " bytes without rhs_bytes"),
+                   absl::StrCat("the same for each of ", solves, " solves"));
+  }
+  const int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  if (sum == bytes && bytes > 0) return absl::OkStatus();
+  if (sum == bytes) return Invalid(path, "rhs", "0 bytes", "right-hand sides");
+  return Invalid(path, "rhs_bytes", absl::StrCat(sum, " bytes in all"),
+                 absl::StrCat("the ", bytes, " of rhs"));
+}
+
+}  // namespace
+
+absl::Status AddHandles(const v1::SolveManyRequest& request, std::string_view path,
+                        std::vector<Handle>* handles) {
+  const int64_t all = static_cast<int64_t>(handles->size()) + request.handle_size();
+  if (all > kMaxSolves) {
+    return Invalid(path, "handle", absl::StrCat(all, " handles"),
+                   absl::StrCat("at most ", kMaxSolves));
+  }
+  for (int i = 0; i < request.handle_size(); ++i) {
+    const std::optional<Handle> handle = Handle::FromBytes(request.handle(i));
+    if (!handle) {
+      return Invalid(path, absl::StrCat("handle[", i, "]"),
+                     absl::StrCat(request.handle(i).size(), " bytes"),
+                     absl::StrCat(Handle::kBytes, " bytes, as Factor returned them"));
+    }
+    handles->push_back(*handle);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles,
+                                    int64_t bytes, std::string_view path) {
+  const int64_t indices = request.index_size();
+  const int64_t solves = indices > 0 ? indices : static_cast<int64_t>(handles);
+  if (solves < 1) return Invalid(path, "handle", "0 solves", "at least 1");
+  if (solves > kMaxSolves) {
+    return Invalid(path, "index", absl::StrCat(solves, " solves"),
+                   absl::StrCat("at most ", kMaxSolves));
+  }
+  for (int i = 0; i < request.index_size(); ++i) {
+    if (request.index(i) < handles) continue;
+    return Invalid(path, absl::StrCat("index[", i, "]"), absl::StrCat(request.index(i)),
+                   absl::StrCat("less than the number of handles, ", handles));
+  }
+  absl::Status status = CheckEntries(path, "num_rhs", request.num_rhs_size(), solves);
+  if (status.ok()) status = CheckEntries(path, "rhs_bytes", request.rhs_bytes_size(), solves);
+  if (status.ok()) status = CheckBytes(request, solves, bytes, path);
+  if (!status.ok()) return status;
+  return solves;
+}
+
+SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
+                                  std::span<const Handle> handles, std::span<std::byte> values) {
+  const auto solves = static_cast<size_t>(
+      request.index_size() > 0 ? request.index_size() : static_cast<int>(handles.size()));
+  SolveManyParams params;
+  params.handles.reserve(solves);
+  params.solves.reserve(solves);
+  size_t at = 0;
+  for (size_t i = 0; i < solves; ++i) {
+    const int k = static_cast<int>(i);
+    const size_t bytes =
+        request.rhs_bytes_size() > 0 ? request.rhs_bytes(k) : values.size() / solves;
+    const std::span<std::byte> columns = values.subspan(at, bytes);
+    at += bytes;
+    params.handles.push_back(handles[request.index_size() > 0 ? request.index(k) : i]);
+    params.solves.push_back(
+        {request.num_rhs_size() > 0 ? request.num_rhs(k) : 1, columns, columns});
+  }
+  params.residual = request.options().residual();
+  params.max_refinements = request.options().max_refinements();
+  params.check_finite = request.options().check_finite();
+  return params;
+}
+
+void ToWire(const SolveManyReply& reply, v1::SolveManyReply* wire) {
+  const std::vector<SolveOutcome>& outcomes = reply.outcomes;
+  const int solves = static_cast<int>(outcomes.size());
+  bool measured = false, refined = false;
+  wire->mutable_backward_error_bound()->Reserve(solves);
+  for (int i = 0; i < solves; ++i) {
+    const SolveOutcome& outcome = outcomes[static_cast<size_t>(i)];
+    wire->add_backward_error_bound(outcome.status.ok() ? outcome.backward_error_bound : 0);
+    if (outcome.status.ok()) {
+      measured |= outcome.backward_error.has_value();
+      refined |= outcome.refinements > 0;
+      continue;
+    }
+    v1::SolveFailure* const failure = wire->add_failure();
+    failure->set_solve(static_cast<uint32_t>(i));
+    if (wire->failure_size() <= kMaxDetailedFailures) {
+      *failure->mutable_status() = ToRpcStatus(outcome.status);
+    } else {
+      failure->mutable_status()->set_code(static_cast<int>(outcome.status.code()));
+    }
+  }
+  for (const SolveOutcome& outcome : outcomes) {
+    const bool ok = outcome.status.ok();
+    if (measured) {
+      wire->add_backward_error(ok ? outcome.backward_error.value_or(kNotMeasured) : 0);
+    }
+    if (refined) wire->add_refinements(ok ? static_cast<uint32_t>(outcome.refinements) : 0);
+  }
+  ToWire(reply.cost, wire->mutable_cost());
+}
+
+void ClearFailed(const SolveManyReply& reply, std::span<const SolveManyParams::Columns> solves) {
+  for (size_t i = 0; i < solves.size(); ++i) {
+    if (reply.outcomes[i].status.ok()) continue;
+    std::ranges::fill(solves[i].solution, std::byte{0});
+  }
+}
+
+}  // namespace blockd::server
