@@ -6,11 +6,11 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "client/blockctl/admin_text.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/handle_table.h"
-#include "client/blockctl/json.h"
+#include "client/blockctl/text/admin_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/handle_table.h"
+#include "client/blockctl/text/json.h"
 
 ABSL_FLAG(std::string, tenant, "", "`admin list`: of this tenant alone; empty: of all.");
 ABSL_FLAG(bool, pinned_only, false, "`admin list`: those that are pinned, or leased.");

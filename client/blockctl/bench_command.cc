@@ -20,10 +20,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "client/blockctl/bench_text.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/load.h"
+#include "client/blockctl/load/bench_text.h"
+#include "client/blockctl/load/load.h"
+#include "client/blockctl/text/exit_code.h"
 #include "engine/problems/problems.h"
 
 ABSL_DECLARE_FLAG(int64_t, block_size);

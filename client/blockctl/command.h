@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "blockd/client/admin_client.h"
 #include "blockd/client/solver_client.h"
-#include "client/blockctl/text.h"
+#include "client/blockctl/text/text.h"
 
 namespace blockd::blockctl {
 

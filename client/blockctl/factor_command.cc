@@ -7,14 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "client/blockctl/accuracy.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/cost_text.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/handle_table.h"
-#include "client/blockctl/json.h"
 #include "client/blockctl/matrix_flags.h"
 #include "client/blockctl/progress.h"
+#include "client/blockctl/text/accuracy.h"
+#include "client/blockctl/text/cost_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/handle_table.h"
+#include "client/blockctl/text/json.h"
 
 ABSL_FLAG(bool, keep_matrix, false,
           "Keep the matrix on the server too, which --residual and --refinements of `solve` need.");

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/cost_text.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/handle_table.h"
-#include "client/blockctl/json.h"
+#include "client/blockctl/text/cost_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/handle_table.h"
+#include "client/blockctl/text/json.h"
 
 ABSL_DECLARE_FLAG(std::string, handle);
 ABSL_DECLARE_FLAG(bool, quiet);

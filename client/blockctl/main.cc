@@ -15,9 +15,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/handle_table.h"
-#include "client/blockctl/json.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/handle_table.h"
+#include "client/blockctl/text/json.h"
 
 namespace blockd::blockctl {
 namespace {

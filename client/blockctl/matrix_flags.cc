@@ -7,12 +7,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
-#include "client/blockctl/cost_text.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/files.h"
-#include "client/blockctl/matrix_market.h"
-#include "client/blockctl/npy.h"
-#include "client/blockctl/text.h"
+#include "client/blockctl/formats/files.h"
+#include "client/blockctl/formats/matrix_market.h"
+#include "client/blockctl/formats/npy.h"
+#include "client/blockctl/text/cost_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/text.h"
 
 ABSL_FLAG(std::string, diagonal, "",
           ".npy file of the diagonal blocks A(i,i), shape (N, n, n), float64 or float32. Only the "

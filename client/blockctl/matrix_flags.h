@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockd/client/results.h"
-#include "client/blockctl/blocks.h"
+#include "client/blockctl/formats/blocks.h"
 
 namespace blockd::blockctl {
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/cost_text.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/json.h"
+#include "client/blockctl/text/cost_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/json.h"
 
 ABSL_DECLARE_FLAG(int64_t, num_blocks);
 ABSL_DECLARE_FLAG(int64_t, block_size);

@@ -11,11 +11,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/blockctl/command.h"
-#include "client/blockctl/cost_text.h"
-#include "client/blockctl/exit_code.h"
-#include "client/blockctl/handle_table.h"
-#include "client/blockctl/json.h"
 #include "client/blockctl/matrix_flags.h"
+#include "client/blockctl/text/cost_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/handle_table.h"
+#include "client/blockctl/text/json.h"
 
 ABSL_DECLARE_FLAG(std::string, handle);
 ABSL_DECLARE_FLAG(bool, log_determinant);

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/blockctl/files.h"
+#include "client/blockctl/formats/files.h"
 
 namespace blockd::blockctl {
 

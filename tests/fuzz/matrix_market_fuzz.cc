@@ -2,8 +2,8 @@
 // can be cut into blocks.
 #include <string_view>
 
-#include "client/blockctl/blocks.h"
-#include "client/blockctl/matrix_market.h"
+#include "client/blockctl/formats/blocks.h"
+#include "client/blockctl/formats/matrix_market.h"
 #include "tests/fuzz/check.h"
 
 namespace blockd::blockctl {

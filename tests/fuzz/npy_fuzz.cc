@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "client/blockctl/blocks.h"
-#include "client/blockctl/npy.h"
+#include "client/blockctl/formats/blocks.h"
+#include "client/blockctl/formats/npy.h"
 #include "tests/fuzz/check.h"
 
 namespace blockd::blockctl {

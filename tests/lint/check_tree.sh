@@ -34,9 +34,11 @@ engine_rooms=(plan cpu/threads cpu/kernels cpu/inverse cpu solver smoother .)
 # shellcheck disable=SC2034
 server_rooms=(base log core/common core/tenants core/cache core/shard core/operations core identity options net
   transport/wire transport/upload transport/rpc transport/calls transport/stream transport/shm transport .)
-# The headers that a file of a module with these rooms may include, as a regex: $1 the module, $2 the file.
+# shellcheck disable=SC2034
+blockctl_rooms=(text formats load .)
+# The headers that a file of a folder with these rooms may include, as a regex: $1 the folder, $2 the file.
 rooms_before() {
-  local -n rooms="$1_rooms"
+  local -n rooms="${1##*/}_rooms"
   local own all='' room
   own="$(dirname "${2#"$1"/}")"
   for room in "${rooms[@]}"; do
@@ -70,7 +72,9 @@ allowed_includes() {
     server/base/* | server/log/* | server/core/*) echo "$engine|$(rooms_before server "$1")" ;;
     server/*) echo "$engine|$(rooms_before server "$1")|$proto" ;;
     client/include/*) echo "$client|$proto" ;;
-    client/blockctl/* | client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
+    client/blockctl/*)
+      echo "$client|client/[a-z_]+\.h|$(rooms_before client/blockctl "$1")|$problems|$proto" ;;
+    client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
     client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;
     tests/support/*) echo "$engine|tests/support/[a-z_/]+\.h|$problems" ;;
     tests/engine/*) echo "$engine|engine/.*\.(h|cu)|tests/(support|engine)/[a-z_/]+\.h" ;;

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/blockctl/files.h"
-#include "client/blockctl/metrics_page.h"
+#include "client/blockctl/formats/files.h"
+#include "client/blockctl/text/metrics_page.h"
 #include "tests/integration/hostile/wire_between.h"
 #include "tests/support/eventually.h"
 

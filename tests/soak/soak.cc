@@ -24,7 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "client/blockctl/metrics_page.h"
+#include "client/blockctl/text/metrics_page.h"
 #include "tests/soak/faults.h"
 #include "tests/soak/strangers.h"
 #include "tests/soak/tally.h"

@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "client/blockctl/metrics_page.h"
+#include "client/blockctl/text/metrics_page.h"
 #include "tests/bench/bench_flags.h"
 #include "tests/bench/bench_table.h"
 #include "tests/bench/must.h"
