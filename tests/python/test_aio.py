@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import blockd
-from problems import dense, solution, system
-from restartable import Restartable
+from support.problems import dense, solution, system
+from support.restartable import Restartable
 
 N, n = 6, 4
 D, E = system(N, n)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import blockd
-from problems import solution, system
+from support.problems import solution, system
 
 N, n, d = 4, 3, 2
 

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 import blockd
-from problems import arrowhead, bordered, system
-from restartable import Restartable
+from support.problems import arrowhead, bordered, system
+from support.restartable import Restartable
 from test_arrays import LAYOUTS
 
 N, n, p = 5, 3, 4

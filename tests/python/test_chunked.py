@@ -11,10 +11,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import blockd
-import kalman
+from support import kalman
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import Failure, FakeServer, echo
-from problems import system
+from support.fake_server import Failure, FakeServer, echo
+from support.problems import system
 
 T, K, nx, ny = 5, 3, 3, 2
 N, n = 4, 3

@@ -12,8 +12,8 @@ from google.protobuf.duration_pb2 import Duration
 
 import blockd
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import Failure, FakeServer, retry_after
-from problems import system
+from support.fake_server import Failure, FakeServer, retry_after
+from support.problems import system
 
 C = grpc.StatusCode
 HANDLE = b"handle"

@@ -12,9 +12,9 @@ import pytest
 
 import blockd
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import Failure, FakeServer, echo
-from problems import solution, system
-from restartable import Restartable
+from support.fake_server import Failure, FakeServer, echo
+from support.problems import solution, system
+from support.restartable import Restartable
 
 N, n = 6, 4
 D, E = system(N, n)

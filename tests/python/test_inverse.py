@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import blockd
-from problems import dense, system
+from support.problems import dense, system
 
 N, n = 7, 3
 

@@ -10,8 +10,8 @@ from google.protobuf.duration_pb2 import Duration
 
 import blockd
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import FakeServer, echo
-from problems import system
+from support.fake_server import FakeServer, echo
+from support.problems import system
 
 D, E = system(3, 2)
 FACTOR: "list[tuple[dict[str, Any], dict[str, Any]]]" = [

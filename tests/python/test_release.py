@@ -18,8 +18,8 @@ import pytest
 
 import blockd
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import FakeServer, echo, factor_reply
-from problems import system
+from support.fake_server import FakeServer, echo, factor_reply
+from support.problems import system
 
 D, E = system(3, 2)
 ONES = [1.0] * 6

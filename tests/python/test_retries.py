@@ -11,8 +11,8 @@ import pytest
 
 import blockd
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import Failure, FakeServer, echo, factor_reply, retry_after
-from problems import system
+from support.fake_server import Failure, FakeServer, echo, factor_reply, retry_after
+from support.problems import system
 
 C = grpc.StatusCode
 D, E = system(3, 2)

@@ -11,8 +11,8 @@ import pytest
 
 import blockd
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import FakeServer, echo
-from problems import solution, system
+from support.fake_server import FakeServer, echo
+from support.problems import solution, system
 
 N, n = 5, 3
 b = np.arange(N * n, dtype=float)

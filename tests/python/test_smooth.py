@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import blockd
-import kalman
+from support import kalman
 from test_arrays import LAYOUTS
 
 T, nx, ny = 40, 3, 2

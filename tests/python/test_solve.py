@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import blockd
-from problems import dense, solution, system
+from support.problems import dense, solution, system
 
 N, n = 6, 4
 

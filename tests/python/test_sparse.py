@@ -10,7 +10,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 import blockd
-from problems import dense, system
+from support.problems import dense, system
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])

@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse
 
 import blockd
-from problems import dense
-from restartable import Restartable
+from support.problems import dense
+from support.restartable import Restartable
 
 order, p = 11, 3  # of the matrix without its border
 rows = order + p

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 import blockd
-from problems import arrowhead, bordered, dense, system
+from support.problems import arrowhead, bordered, dense, system
 
 EPS = float(np.finfo(float).eps)
 

@@ -16,8 +16,8 @@ import pytest
 import blockd
 from blockd import _target
 from blockd.v1 import blockd_pb2 as pb
-from fake_server import Failure, FakeServer, echo
-from problems import system
+from support.fake_server import Failure, FakeServer, echo
+from support.problems import system
 
 D, E = system(3, 2)
 ONES = [1.0] * 6

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import blockd
-from blockd import _aio_session, _release, aio, session as session_module
-from fake_server import FakeServer, echo
-from problems import solution, system
+from blockd import _aio_session, aio, session as session_module
+from blockd._operations import release as _release
+from support.fake_server import FakeServer, echo
+from support.problems import solution, system
 
 N, n = 3, 2
 D, E = system(N, n)

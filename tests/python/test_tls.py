@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import blockd
-from problems import system
+from support.problems import system
 
 TOKEN = "a-secret-of-the-tests"
 

@@ -12,7 +12,7 @@ from blockd import _wire
 from blockd._arrays import System
 from blockd._options import SolveOptions
 from blockd.v1 import blockd_pb2 as pb
-from problems import bordered, system
+from support.problems import bordered, system
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**32, 2**63])

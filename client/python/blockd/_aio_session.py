@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Optional
 
 import grpc
 
-from blockd import _solve, errors
+from blockd import errors
 from blockd._asyncio import AsyncRunner
 from blockd._calls import CLOSE_SECONDS, SOLVER, Core, Unique
 from blockd._channel import timeout as time_left
+from blockd._operations import solve as _solve
 from blockd._stream import Outcome, StreamState, Ticket, make_ticket
 from blockd._sync import stream_ended
 

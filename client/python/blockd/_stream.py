@@ -18,7 +18,7 @@ import numpy as np
 from blockd import _wire, errors
 from blockd._arrays import Rhs, empty_like, rhs
 from blockd._calls import Core
-from blockd._factorization import Factorization
+from blockd._operations.factorization import Factorization
 from blockd._options import SolveOptions, solve_timeout
 from blockd.v1 import blockd_pb2 as pb
 

@@ -17,17 +17,19 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from blockd import _factor, _inverse, _operations, _smooth, _solve, errors, results
+from blockd import errors, results
 from blockd._aio_session import AsyncSession
 from blockd._arrays import System
 from blockd._asyncio import AsyncRunner
 from blockd._calls import CLOSE_SECONDS, Core, Unique
-from blockd._factorization import Factorization
-from blockd._held import Held
-from blockd._model import Model
+from blockd._operations import factor as _factor, inverse as _inverse, others
+from blockd._operations import smooth as _smooth, solve as _solve
+from blockd._operations.factorization import Factorization
+from blockd._operations.held import Held
+from blockd._operations.model import Model
 from blockd._options import (ConnectOptions, FactorOptions, Matrix, Retry, SmoothOptions,
                              SolveOptions, Tls)
-from blockd._release import BlockingRunner, Releases
+from blockd._operations.release import BlockingRunner, Releases
 from blockd.client import connect_options
 
 __all__ = ["AsyncClient", "AsyncHandle", "AsyncSession", "connect"]
@@ -95,7 +97,7 @@ class AsyncClient(Unique):
                                 priority=priority, timeout=timeout)
         solving = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
         system = System(D, E, lower, check_symmetric, border, corner)
-        return await self._run(_operations.factor_solve(self._core, system, b, options, solving))
+        return await self._run(others.factor_solve(self._core, system, b, options, solving))
 
     async def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
                     m0: Any = None, P0: Any = None, covariances: Optional[str] = "full",
@@ -123,30 +125,30 @@ class AsyncClient(Unique):
     async def adopt(self, handle: bytes, route: str = "", *, padding: int = 0) -> "AsyncHandle":
         """As `Client.adopt`."""
         return AsyncHandle(self, await self._run(
-            _operations.adopt(self._core, handle, route, padding)))
+            others.adopt(self._core, handle, route, padding)))
 
     async def list(self) -> "list[results.FactorizationInfo]":
         """As `Client.list`."""
-        return await self._run(_operations.list_factorizations(self._core))
+        return await self._run(others.list_factorizations(self._core))
 
     async def info(self) -> results.ServerInfo:
         """As `Client.info`."""
-        return await self._run(_operations.server_info(self._core))
+        return await self._run(others.server_info(self._core))
 
     async def plan(self, num_blocks: int, block_size: int, *, arrow_size: int = 0,
                    dtype: npt.DTypeLike = np.float64, num_systems: int = 1,
                    num_rhs: int = 1) -> results.Plan:
         """As `Client.plan`."""
-        return await self._run(_operations.plan(self._core, num_blocks, block_size, arrow_size,
+        return await self._run(others.plan(self._core, num_blocks, block_size, arrow_size,
                                                 dtype, num_systems, num_rhs))
 
     async def check_health(self) -> None:
         """As `Client.check_health`."""
-        await self._run(_operations.check_health(self._core))
+        await self._run(others.check_health(self._core))
 
     async def wait_until_serving(self, timeout: float = 30.0) -> None:
         """As `Client.wait_until_serving`."""
-        await self._run(_operations.wait_until_serving(self._core, timeout))
+        await self._run(others.wait_until_serving(self._core, timeout))
 
 
 class AsyncHandle(Factorization):
@@ -213,9 +215,9 @@ class AsyncHandle(Factorization):
 
     async def info(self, system: int = 0) -> results.FactorizationInfo:
         """As `Handle.info`."""
-        return await self._run(_operations.get_held(self._client._core, self._held, system))
+        return await self._run(others.get_held(self._client._core, self._held, system))
 
     async def release(self) -> int:
         """As `Handle.release`."""
-        return await self._run(_operations.release(
+        return await self._run(others.release(
             self._client._core, self._releases.disown(self._held)))

@@ -8,15 +8,17 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from blockd import _channel, _factor, _inverse, _operations, _smooth, _solve, errors, results
+from blockd import _channel, errors, results
 from blockd._arrays import System
 from blockd._calls import Core, Unique
-from blockd._factorization import Factorization
-from blockd._held import Held
-from blockd._model import Model
+from blockd._operations import factor as _factor, inverse as _inverse, others
+from blockd._operations import smooth as _smooth, solve as _solve
+from blockd._operations.factorization import Factorization
+from blockd._operations.held import Held
+from blockd._operations.model import Model
 from blockd._options import (ConnectOptions, FactorOptions, Matrix, Retry, SmoothOptions,
                              SolveOptions, Tls)
-from blockd._release import Releases
+from blockd._operations.release import Releases
 from blockd._sync import Runner
 from blockd.session import Session
 
@@ -155,7 +157,7 @@ class Client(Unique):
                                 priority=priority, timeout=timeout)
         solving = SolveOptions(residual, max_refinements, check_finite, priority, timeout)
         system = System(D, E, lower, check_symmetric, border, corner)
-        return self._run(_operations.factor_solve(self._core, system, b, options, solving))
+        return self._run(others.factor_solve(self._core, system, b, options, solving))
 
     def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
               m0: Any = None, P0: Any = None, covariances: Optional[str] = "full",
@@ -218,30 +220,30 @@ class Client(Unique):
         it, the last one that Python forgets. `padding`: that of the handle that it had, as the server
         does not know which rows are padding. HandleNotFound if it is not held.
         """
-        return Handle(self, self._run(_operations.adopt(self._core, handle, route, padding)))
+        return Handle(self, self._run(others.adopt(self._core, handle, route, padding)))
 
     def list(self) -> "list[results.FactorizationInfo]":
         """The caller's factorizations. Behind a router: those of one server."""
-        return self._run(_operations.list_factorizations(self._core))
+        return self._run(others.list_factorizations(self._core))
 
     def info(self) -> results.ServerInfo:
         """What the server is, has and allows."""
-        return self._run(_operations.server_info(self._core))
+        return self._run(others.server_info(self._core))
 
     def plan(self, num_blocks: int, block_size: int, *, arrow_size: int = 0,
              dtype: npt.DTypeLike = np.float64, num_systems: int = 1,
              num_rhs: int = 1) -> results.Plan:
         """How the server would factor and solve such a shape, and what that takes. Nothing is run."""
-        return self._run(_operations.plan(self._core, num_blocks, block_size, arrow_size, dtype,
+        return self._run(others.plan(self._core, num_blocks, block_size, arrow_size, dtype,
                                           num_systems, num_rhs))
 
     def check_health(self) -> None:
         """Raises Unavailable unless the server is there and serves."""
-        self._run(_operations.check_health(self._core))
+        self._run(others.check_health(self._core))
 
     def wait_until_serving(self, timeout: float = 30.0) -> None:
         """Waits for a server that is about to start. Raises Unavailable after `timeout` seconds."""
-        self._run(_operations.wait_until_serving(self._core, timeout))
+        self._run(others.wait_until_serving(self._core, timeout))
 
 
 class Handle(Factorization):
@@ -361,11 +363,11 @@ class Handle(Factorization):
 
     def info(self, system: int = 0) -> results.FactorizationInfo:
         """What the server says of it; `system` is an index in a batch."""
-        return self._run(_operations.get_held(self._client._core, self._held, system))
+        return self._run(others.get_held(self._client._core, self._held, system))
 
     def release(self) -> int:
         """Gives it back. Returns its bytes; 0 if the server did not hold it any more."""
-        return self._run(_operations.release(
+        return self._run(others.release(
             self._client._core, self._releases.disown(self._held)))
 
     def linear_operator(self) -> Any:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional
 import grpc
 import numpy.typing as npt
 
-from blockd import _solve, errors
+from blockd import errors
 from blockd._calls import CLOSE_SECONDS, SOLVER, Core, Unique
+from blockd._operations import solve as _solve
 from blockd._stream import Outcome, StreamState, Ticket, make_ticket
 from blockd._sync import Runner, stream_ended
 

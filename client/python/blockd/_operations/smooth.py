@@ -9,12 +9,13 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 
 import numpy as np
 
-from blockd import _chunked, _wire, results
+from blockd import _wire, results
 from blockd._arrays import Array, Shape
 from blockd._calls import Core, Operation
-from blockd._factorization import Factorization
-from blockd._held import Held
-from blockd._model import FLOAT64, Model
+from blockd._operations import chunked as _chunked
+from blockd._operations.factorization import Factorization
+from blockd._operations.held import Held
+from blockd._operations.model import FLOAT64, Model
 from blockd._options import SmoothOptions
 from blockd.v1 import blockd_pb2 as pb
 

@@ -10,8 +10,8 @@ import numpy as np
 from blockd import _wire, errors, results
 from blockd._arrays import Array, Rhs, empty_like, rhs
 from blockd._calls import SOLVER, Core, Effect, Exchange, Operation, left, retry
-from blockd._factor import raise_first
-from blockd._held import Held, Names, on_held, unary_on
+from blockd._operations.factor import raise_first
+from blockd._operations.held import Held, Names, on_held, unary_on
 from blockd._options import SolveOptions
 from blockd.v1 import blockd_pb2 as pb
 

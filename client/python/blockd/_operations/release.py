@@ -14,9 +14,10 @@ import time
 import weakref
 from typing import Callable, Optional, Union
 
-from blockd import _operations, errors
+from blockd import errors
 from blockd._calls import CLOSE_SECONDS, Core
-from blockd._held import Held, Names
+from blockd._operations import others
+from blockd._operations.held import Held, Names
 from blockd._sync import Runner
 
 _SECONDS = 10.0  # of a Release with its retries
@@ -166,7 +167,7 @@ class Releases:
             for first in range(0, len(some), _MOST):
                 names = Names(some[first:first + _MOST], route, 0)
                 try:
-                    runner().run(_operations.release(self._core, names, _SECONDS))
+                    runner().run(others.release(self._core, names, _SECONDS))
                 except Exception:  # nobody is there to hear of it
                     pass
 

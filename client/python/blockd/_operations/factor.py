@@ -11,7 +11,7 @@ import grpc
 from blockd import _wire, errors
 from blockd._arrays import Shape, System
 from blockd._calls import SOLVER, Core, Effect, Operation, Reply, Unary, Upload, retry
-from blockd._held import Healer, Held, Names, on_held, release_names
+from blockd._operations.held import Healer, Held, Names, on_held, release_names
 from blockd._options import FactorOptions
 from blockd.v1 import blockd_pb2 as pb
 

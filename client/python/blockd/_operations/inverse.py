@@ -6,10 +6,11 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from blockd import _chunked, errors, results
+from blockd import errors, results
 from blockd._arrays import Array, without_rows
 from blockd._calls import Core, Operation
-from blockd._held import Held, Names, on_held
+from blockd._operations import chunked as _chunked
+from blockd._operations.held import Held, Names, on_held
 from blockd._options import choice, priority_class, uint64
 from blockd.v1 import blockd_pb2 as pb
 

@@ -12,10 +12,10 @@ import numpy as np
 from blockd import _wire, errors, results
 from blockd._arrays import Rhs, Shape, System, rhs
 from blockd._calls import HEALTH, SOLVER, Core, Operation, Reply, Sleep, Unary, left, retry
-from blockd._factor import factor
-from blockd._held import Held, Names, release_names
+from blockd._operations.factor import factor
+from blockd._operations.held import Held, Names, release_names
+from blockd._operations.solve import solve_with_info
 from blockd._options import FactorOptions, SolveOptions
-from blockd._solve import solve_with_info
 from blockd.v1 import blockd_pb2 as pb
 
 

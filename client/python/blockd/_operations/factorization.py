@@ -8,9 +8,9 @@ import numpy as np
 
 from blockd import _wire, errors, results
 from blockd._calls import Unique
-from blockd._factor import Made
-from blockd._held import Held
-from blockd._release import Releases
+from blockd._operations.factor import Made
+from blockd._operations.held import Held
+from blockd._operations.release import Releases
 
 
 class Factorization(Unique):

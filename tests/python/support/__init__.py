@@ -1,0 +1,1 @@
+"""Problems, reference answers and servers that the tests share."""
