@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "blockd/v1/admin.grpc.pb.h"
-#include "client/check_options.h"
-#include "client/connection.h"
-#include "client/wire.h"
+#include "client/base/check_options.h"
+#include "client/rpc/connection.h"
+#include "client/wire/wire.h"
 
 namespace blockd::client {
 namespace {

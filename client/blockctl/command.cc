@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/base/target.h"
 #include "client/blockctl/formats/files.h"
 #include "client/blockctl/text/exit_code.h"
-#include "client/target.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/wire.h"
+#include "client/wire/wire.h"
 
 namespace blockd::client {
 namespace {

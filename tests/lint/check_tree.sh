@@ -35,6 +35,8 @@ engine_rooms=(plan cpu/threads cpu/kernels cpu/inverse cpu solver smoother .)
 server_rooms=(base log core/common core/tenants core/cache core/shard core/operations core identity options net
   transport/wire transport/upload transport/rpc transport/calls transport/stream transport/shm transport .)
 # shellcheck disable=SC2034
+client_rooms=(base wire shm rpc upload calls session .)
+# shellcheck disable=SC2034
 blockctl_rooms=(text formats load .)
 # The headers that a file of a folder with these rooms may include, as a regex: $1 the folder, $2 the file.
 rooms_before() {
@@ -73,9 +75,9 @@ allowed_includes() {
     server/*) echo "$engine|$(rooms_before server "$1")|$proto" ;;
     client/include/*) echo "$client|$proto" ;;
     client/blockctl/*)
-      echo "$client|client/[a-z_]+\.h|$(rooms_before client/blockctl "$1")|$problems|$proto" ;;
-    client/examples/*) echo "$client|client/([a-z]+/)?[a-z_]+\.h|$problems|$proto" ;;
-    client/*) echo "$client|client/[a-z_]+\.h|$proto" ;;
+      echo "$client|client/base/[a-z_]+\.h|$(rooms_before client/blockctl "$1")|$problems|$proto" ;;
+    client/examples/*) echo "$client|$problems|$proto" ;;
+    client/*) echo "$client|$(rooms_before client "$1")|$proto" ;;
     tests/support/*) echo "$engine|tests/support/[a-z_/]+\.h|$problems" ;;
     tests/engine/*) echo "$engine|engine/.*\.(h|cu)|tests/(support|engine)/[a-z_/]+\.h" ;;
     tests/server/*) echo "$engine|server/.*\.h|tests/(support|server)/[a-z_/]+\.h|$problems|$proto" ;;

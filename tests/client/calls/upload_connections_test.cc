@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "blockd/client/solver_client.h"
-#include "client/upload.h"
+#include "client/upload/upload.h"
 #include "tests/client/fake_solver.h"
 #include "tests/client/server_fixture.h"
 

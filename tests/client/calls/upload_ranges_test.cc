@@ -1,5 +1,5 @@
 // Streams of any speeds take all bytes once, in few ranges, and come to their end together.
-#include "client/upload_ranges.h"
+#include "client/upload/upload_ranges.h"
 
 #include <gtest/gtest.h>
 

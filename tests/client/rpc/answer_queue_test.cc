@@ -1,4 +1,4 @@
-#include "client/answer_queue.h"
+#include "client/rpc/answer_queue.h"
 
 #include <grpcpp/alarm.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include "absl/strings/cord.h"
 #include "blockd/v1/blockd.pb.h"
-#include "client/retry_budget.h"
+#include "client/base/retry_budget.h"
 
 namespace blockd::client {
 namespace {

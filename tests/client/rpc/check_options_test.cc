@@ -1,4 +1,4 @@
-#include "client/check_options.h"
+#include "client/base/check_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

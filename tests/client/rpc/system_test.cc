@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "blockd/client/errors.h"
-#include "client/requests.h"
+#include "client/wire/requests.h"
 
 namespace blockd::client {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/target.h"
+#include "client/base/target.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

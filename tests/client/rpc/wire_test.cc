@@ -1,4 +1,4 @@
-#include "client/wire.h"
+#include "client/wire/wire.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,80 @@
+#include "client/calls/factor.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "blockd/client/errors.h"
+#include "client/calls/shm_calls.h"
+#include "client/upload/upload.h"
+#include "client/wire/requests.h"
+#include "client/wire/wire.h"
+
+namespace blockd::client {
+namespace {
+
+absl::Status CheckOneRoute(std::span<const Factorization> handles) {
+  for (const Factorization& handle : handles) {
+    if (handle.route != handles[0].route) {
+      return InvalidFieldError("options.handle", "handles of several servers",
+                               "those of one server in a call");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
+                                           std::span<const SystemView> systems,
+                                           std::span<const Factorization> handles,
+                                           const FactorOptions& options) {
+  if (absl::Status status = CheckSystems(systems, handles); !status.ok()) return status;
+  if (absl::Status status = CheckOneRoute(handles); !status.ok()) return status;
+  const absl::Time deadline = connection.Deadline(options.timeout);
+  const v1::SystemSpec spec = ToProto(systems[0]);
+  const v1::FactorOptions proto_options = ToProto(options, handles);  // one key for all attempts
+  const Factorization* on = handles.empty() ? nullptr : &handles[0];
+  FactorAnswer answer;
+  absl::Status status;
+  v1::FactorStreamHeader header;
+  *header.mutable_spec() = spec;
+  header.set_num_systems(static_cast<int64_t>(systems.size()));
+  *header.mutable_options() = proto_options;
+  const auto shared = FactorShared(connection, on, header, systems, deadline, &answer.reply);
+  if (shared) {
+    status = *shared;
+  } else if (TotalBytes(systems) > connection.options().stream_threshold_bytes) {
+    const std::string sent_route = on != nullptr ? on->route : "";
+    int connections = UploadConnections(connection.options(), TotalBytes(systems));
+    status = connection.Retry(
+        deadline,
+        [&](grpc::ClientContext&) {
+          // An upload that failed over several is tried again over one, which needs the least.
+          return UploadAndFactor(connection, std::exchange(connections, 1), deadline, sent_route,
+                                 header, systems, options.progress, &answer.reply, &answer.route);
+        },
+        on);
+  } else {
+    v1::FactorRequest request;
+    *request.mutable_spec() = spec;
+    for (const SystemView& system : systems) SetData(system, request.add_system());
+    *request.mutable_options() = proto_options;
+    status = connection.Retry(
+        deadline,
+        [&](grpc::ClientContext& context) {
+          const absl::Status once =
+              ToStatus(connection.Ask(context, "Factor", request, &answer.reply));
+          if (once.ok()) answer.route = RouteOf(context);
+          return once;
+        },
+        on);
+  }
+  if (!status.ok()) return status;
+  if (answer.reply.system_size() != static_cast<int>(systems.size())) {
+    return absl::InternalError(absl::StrCat("the server answered for ", answer.reply.system_size(),
+                                            " systems, expected ", systems.size()));
+  }
+  return answer;
+}
+
+}  // namespace blockd::client
