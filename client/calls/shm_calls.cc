@@ -65,15 +65,6 @@ std::optional<absl::Status> UnlessUnknown(std::optional<absl::Status> status) {
   return detail.has_value() && detail->field() == "operation" ? std::nullopt : status;
 }
 
-v1::ShmRequest MakeRelease(const std::string& handle) {
-  v1::ShmRequest request{};
-  request.operation = v1::ShmOperation::kRelease;
-  if (handle.size() == sizeof(request.handle)) {
-    std::memcpy(request.handle, handle.data(), sizeof(request.handle));
-  }
-  return request;
-}
-
 }  // namespace
 
 std::optional<absl::Status> SolveShared(const Connection& connection, const Factorization& on,
@@ -172,16 +163,6 @@ std::optional<absl::Status> ReleaseShared(const Connection& connection, const st
         *released_bytes = reply->released_bytes;
         return status;
       });
-}
-
-bool ReleaseSharedLater(ShmLink* link, const std::string& handle, absl::Time deadline,
-                        std::function<void()> done) {
-  const std::shared_ptr<ShmSession> session = link != nullptr ? link->current() : nullptr;
-  if (session == nullptr) return false;
-  return session
-      ->CallLater(MakeRelease(handle), deadline,
-                  [done = std::move(done)](const absl::StatusOr<v1::ShmReply>&) { done(); })
-      .ok();
 }
 
 }  // namespace blockd::client

@@ -57,10 +57,6 @@ std::optional<absl::Status> FactorSolveManyShared(const Connection& connection,
 
 std::optional<absl::Status> ReleaseShared(const Connection& connection, const std::string& handle,
                                           absl::Time deadline, int64_t* released_bytes);
-// Does not wait: `done` when it is answered, however. False, and no `done`, where no session is
-// open.
-bool ReleaseSharedLater(ShmLink* link, const std::string& handle, absl::Time deadline,
-                        std::function<void()> done);
 
 }  // namespace blockd::client
 

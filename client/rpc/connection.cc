@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/random/random.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "blockd/client/errors.h"
 #include "client/base/check_options.h"
 #include "client/base/detached_thread.h"
+#include "client/base/random.h"
 #include "client/base/target.h"
 #include "client/rpc/lost.h"
 
@@ -224,7 +224,8 @@ void Connection::ReleaseLater(const std::shared_ptr<Connection>& self, const Fac
     --self->releases_;
   };
   const absl::Time until = absl::Now() + kReleaseTime;
-  if (ReleaseSharedLater(self->shared_memory(), held.handle, until, done)) return;
+  ShmLink* const link = self->shared_memory();
+  if (link != nullptr && link->ReleaseLater(held.handle, until, done)) return;
   {
     absl::MutexLock lock(&self->mutex_);
     self->to_release_.push_back({held.handle, held.route, until});
@@ -329,18 +330,6 @@ absl::Status ToStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return MakeStatus(static_cast<absl::StatusCode>(status.error_code()), status.error_message(),
                     status.error_details());
-}
-
-double UniformRandom() {
-  absl::BitGen generator;
-  return absl::Uniform(generator, 0.0, 1.0);
-}
-
-std::string RandomBytes(size_t count) {
-  absl::BitGen generator;
-  std::string bytes(count, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(absl::Uniform<uint8_t>(generator));
-  return bytes;
 }
 
 }  // namespace blockd::client

@@ -162,8 +162,6 @@ std::string RouteOf(const grpc::ClientContext& context);
 // The status of a call that is not made because its deadline has passed. gRPC would make it: it
 // rounds deadlines up to milliseconds.
 absl::Status TimeIsOver();
-double UniformRandom();  // from [0, 1)
-std::string RandomBytes(size_t count);
 
 }  // namespace blockd::client
 

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "blockd/client/backoff.h"
 #include "client/base/detached_thread.h"
+#include "client/base/random.h"
 #include "client/calls/healer.h"
 #include "client/session/solve_stream.h"
 #include "client/shm/shm_link.h"

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "blockd/client/errors.h"
 #include "client/base/check_options.h"
+#include "client/shm/shm_request.h"
 
 namespace blockd::client {
 namespace {
@@ -84,6 +85,16 @@ absl::StatusOr<std::shared_ptr<ShmSession>> ShmLink::session(absl::Time deadline
   if (!opened.ok()) return opened.status();
   session_ = *std::move(opened);
   return session_;
+}
+
+bool ShmLink::ReleaseLater(const std::string& handle, absl::Time deadline,
+                           std::function<void()> done) {
+  const std::shared_ptr<ShmSession> session = current();
+  if (session == nullptr) return false;
+  return session
+      ->CallLater(MakeRelease(handle), deadline,
+                  [done = std::move(done)](const absl::StatusOr<v1::ShmReply>&) { done(); })
+      .ok();
 }
 
 }  // namespace blockd::client

@@ -3,6 +3,7 @@
 #ifndef BLOCKD_CLIENT_SHM_SHM_LINK_H_
 #define BLOCKD_CLIENT_SHM_SHM_LINK_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,10 @@ class ShmLink {
   // needed; DEADLINE_EXCEEDED where another call asks for it for so long.
   absl::StatusOr<std::shared_ptr<ShmSession>> session(absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Does not wait: `done` when the release is answered, however. False, and no `done`, where no
+  // session is open.
+  bool ReleaseLater(const std::string& handle, absl::Time deadline, std::function<void()> done);
 
  private:
   explicit ShmLink(ShmSession::Options options) : options_(std::move(options)) {}

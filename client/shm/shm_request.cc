@@ -313,4 +313,13 @@ absl::Status SharedFactorSolveRequest::Take(const v1::ShmReply& answer,
   return TakeMessage(answer, reply);
 }
 
+v1::ShmRequest MakeRelease(const std::string& handle) {
+  v1::ShmRequest request{};
+  request.operation = v1::ShmOperation::kRelease;
+  if (handle.size() == sizeof(request.handle)) {
+    std::memcpy(request.handle, handle.data(), sizeof(request.handle));
+  }
+  return request;
+}
+
 }  // namespace blockd::client

@@ -146,6 +146,8 @@ class SharedFactorSolveRequest : public SharedRequest {
                                                           std::span<const SharedSolve> solves);
 };
 
+v1::ShmRequest MakeRelease(const std::string& handle);
+
 }  // namespace blockd::client
 
 #endif  // BLOCKD_CLIENT_SHM_SHM_REQUEST_H_

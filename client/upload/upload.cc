@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/base/random.h"
 #include "client/upload/upload_ranges.h"
 #include "client/upload/upload_stream.h"
 #include "client/wire/wire.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
+#include "client/base/random.h"
 #include "client/wire/wire.h"
 
 namespace blockd::client {
