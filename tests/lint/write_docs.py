@@ -142,9 +142,19 @@ def service_router(results):
     return markdown(["call", "through Envoy", "direct", "ratio"], rows, [caption(result)])
 
 
+def gpu_service(results):
+    """The rows with default settings. The file has others, whose names end with the setting."""
+    result = results.read("gpu_service")
+    settings = ("queues", "poll(2)", "tcmalloc")
+    rows = [row for row in result["rows"] if not any(name in row["work"] for name in settings)]
+    columns = list(rows[0])
+    return markdown(columns, [[row.get(column, "") for column in columns] for row in rows],
+                    [caption(result)])
+
+
 # The tables that show more than one file, or not all of one.
 TABLES = {"gpu": gpu, "gpu_float32": gpu_float32, "gpu_inverse": gpu_inverse,
-          "service_router": service_router}
+          "gpu_service": gpu_service, "service_router": service_router}
 
 
 def table(name, results):
