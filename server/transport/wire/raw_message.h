@@ -85,6 +85,7 @@ grpc::ByteBuffer SerializeNestedWithBytes(const google::protobuf::MessageLite& o
 grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& message, int field,
                                 const Payload& bytes, int64_t offset, int64_t length);
 
+inline constexpr int kMaxVarintBytes = 10;
 // The next tag; 0 at the end, and for what the parser does not take: one of more than 5 bytes.
 inline uint32_t ReadTag(google::protobuf::io::CodedInputStream* in) {
   constexpr int kMaxTagBytes = 5;

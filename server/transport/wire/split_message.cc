@@ -19,8 +19,6 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-constexpr size_t kMaxVarintBytes = 10;
-
 // Copies what its type knows of a message, but for what is lifted out of it.
 class Splitter {
  public:

@@ -26,7 +26,6 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 constexpr int kMaxDepth = 100;  // as the parser's own
-constexpr int kMaxVarintBytes = 10;
 // The bytes that the allocator adds to a piece, with those that it rounds the piece up by.
 constexpr int64_t kPiece = 32;
 constexpr int64_t kPage = 4096 + 32;  // the same, of a large one
