@@ -13,7 +13,7 @@
 namespace blockd::client {
 namespace {
 
-FactorSolveResult ToResult(v1::FactorSolveReply& reply) {
+FactorSolveResult ResultOf(v1::FactorSolveReply& reply) {
   FactorSolveResult result;
   if (reply.has_backward_error()) result.backward_error = reply.backward_error();
   result.backward_error_bound = reply.backward_error_bound();
@@ -83,7 +83,7 @@ absl::StatusOr<FactorSolveResult> FactorSolveOnce(const Connection& connection,
   v1::FactorSolveReply reply;
   const absl::Status status = Send(connection, nullptr, request, call, &reply);
   if (!status.ok()) return status;
-  return ToResult(reply);
+  return ResultOf(reply);
 }
 
 absl::StatusOr<FactorSolveResult> RefactorSolveHealing(const Connection& connection,
@@ -107,7 +107,7 @@ absl::StatusOr<FactorSolveResult> RefactorSolveHealing(const Connection& connect
     const absl::Status status = Send(connection, &now.factorization, request, sent, &reply);
     if (status.ok()) {
       if (healer == nullptr || healer->Refactored(now.generation, call.system, factor)) {
-        return ToResult(reply);
+        return ResultOf(reply);
       }
       continue;  // what was restored meanwhile has the values before
     }

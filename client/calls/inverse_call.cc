@@ -53,7 +53,7 @@ absl::StatusOr<v1::Cost> Call(
   return cost;
 }
 
-v1::InverseParts ToProto(InverseParts parts) {
+v1::InverseParts PartsOf(InverseParts parts) {
   switch (parts) {
     case InverseParts::kDiagonal:
       return v1::DIAGONAL;
@@ -99,7 +99,7 @@ absl::StatusOr<v1::Cost> CallSelectedInverse(const Connection& connection,
   }
   if (!status.ok()) return status;
   v1::SelectedInverseRequest request;
-  request.set_parts(ToProto(options.parts));
+  request.set_parts(PartsOf(options.parts));
   request.set_first_block(options.first_block);
   request.set_num_blocks(blocks);
   request.set_priority(ToProto(options.priority));

@@ -24,9 +24,6 @@
 namespace blockd::client {
 namespace {
 
-// For a new session of shared memory: who sends is not to wait long.
-constexpr absl::Duration kOpening = absl::Seconds(1);
-
 // Calls `fire` on the thread of `queue` at `time`, unless that was given up before.
 class Timer final : public AnswerQueue::Later {
  public:
@@ -111,7 +108,7 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
   bool AttemptShared() {
     ShmLink* const link = connection_->shared_memory();
     if (link == nullptr) return false;
-    const auto session = link->session(std::min(deadline_, absl::Now() + kOpening));
+    const auto session = link->session(std::min(deadline_, absl::Now() + ShmLink::kOpening));
     if (!session.ok()) {
       const bool may_wait = absl::IsDeadlineExceeded(session.status()) && absl::Now() < deadline_;
       Failed(may_wait ? absl::UnavailableError(session.status().message()) : session.status());

@@ -9,9 +9,6 @@
 namespace blockd::client {
 namespace {
 
-// For a new session: who sends is not to wait long.
-constexpr absl::Duration kOpening = absl::Seconds(1);
-
 absl::Status HasEnded() { return absl::CancelledError("the session has ended"); }
 
 }  // namespace
@@ -55,7 +52,7 @@ absl::StatusOr<std::shared_ptr<ShmSession>> ShmStream::SessionFor(const Request&
     // One that has ended says why.
     if (session_ != nullptr && !(request.heals && session_->ended())) return session_;
   }
-  auto session = link_->session(std::min(request.deadline, absl::Now() + kOpening));
+  auto session = link_->session(std::min(request.deadline, absl::Now() + ShmLink::kOpening));
   if (!session.ok()) return session.status();
   absl::MutexLock lock(&mutex_);
   session_ = *session;

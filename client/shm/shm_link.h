@@ -18,6 +18,9 @@ namespace blockd::client {
 
 class ShmLink {
  public:
+  // How long an asynchronous request waits for a new session.
+  static constexpr absl::Duration kOpening = absl::Seconds(1);
+
   // Opens the first session. `target`: "unix:PATH", the socket of gRPC.
   static absl::StatusOr<std::unique_ptr<ShmLink>> Open(const std::string& target,
                                                        const ClientOptions& options);
