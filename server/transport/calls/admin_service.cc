@@ -191,7 +191,7 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
 
 // ------------------------------------------------------------------------------------- tenants
 
-v1::PriorityClass ToWire(PriorityClass priority) {
+v1::PriorityClass ClassToWire(PriorityClass priority) {
   switch (priority) {
     case PriorityClass::kRealtime:
       return v1::REALTIME;
@@ -210,12 +210,12 @@ void AddRate(const char* quota, const TokenBucket& bucket, absl::Time now, v1::T
   if (bucket.rate() < std::numeric_limits<double>::infinity()) use.set_limit(bucket.rate());
 }
 
-void ToWire(Tenants::Known known, absl::Time now, v1::Tenant* wire) {
+void TenantToWire(Tenants::Known known, absl::Time now, v1::Tenant* wire) {
   Tenant& tenant = *known.tenant;
   wire->set_name(tenant.name());
   wire->set_configured(known.listed);
   wire->set_weight(tenant.weight());
-  wire->set_highest_class(ToWire(tenant.highest_class()));
+  wire->set_highest_class(ClassToWire(tenant.highest_class()));
   for (size_t i = 0; i < kResources; ++i) {
     const auto resource = static_cast<Resource>(i);
     v1::QuotaUse& use = *wire->add_quota();
@@ -243,7 +243,7 @@ class ListTenantsCall final : public AdminCallOf<v1::ListTenantsRequest> {
     const absl::Time now = SteadyNow();
     for (const Tenants::Known& known : core().tenants().List()) {
       if (!known.listed && !known.tenant->has_anything()) continue;
-      ToWire(known, now, wire.add_tenant());
+      TenantToWire(known, now, wire.add_tenant());
     }
     Succeed(SerializeMessage(wire));
   }
@@ -259,7 +259,7 @@ class DrainCall final : public AdminCallOf<v1::DrainRequest> {
   void Start() override {
     actions().drain();
     v1::DrainReply wire;
-    server::ToWire(state()->options.drain_timeout, wire.mutable_timeout());
+    ToWire(state()->options.drain_timeout, wire.mutable_timeout());
     wire.set_requests(std::max<int64_t>(state()->tracker.active() - 1, 0));  // without this one
     Succeed(SerializeMessage(wire));
   }
