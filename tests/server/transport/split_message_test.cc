@@ -23,14 +23,21 @@ std::string Joined(const SplitMessage& message) {
   return all;
 }
 
-absl::StatusOr<SplitMessage> SplitUpload(const std::string& bytes, int64_t max_rest = 100) {
-  grpc::ByteBuffer buffer = InSlices(bytes);
-  return SplitPart(&buffer, v1::FactorStreamRequest(),
-                   {.field = v1::FactorStreamRequest::kChunkFieldNumber,
-                    .other = v1::FactorStreamRequest::kJoinFieldNumber,
-                    .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
-                   max_rest);
-}
+class SplitPartTest : public testing::Test {
+ protected:
+  // The pieces lie in `buffer_`, until the next one.
+  absl::StatusOr<SplitMessage> SplitUpload(const std::string& bytes, int64_t max_rest = 100) {
+    buffer_ = InSlices(bytes);
+    return SplitPart(&buffer_, v1::FactorStreamRequest(),
+                     {.field = v1::FactorStreamRequest::kChunkFieldNumber,
+                      .other = v1::FactorStreamRequest::kJoinFieldNumber,
+                      .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
+                     max_rest);
+  }
+
+ private:
+  grpc::ByteBuffer buffer_;
+};
 
 v1::FactorStreamRequest Chunk(const std::string& bytes) {
   v1::FactorStreamRequest message;
@@ -62,7 +69,7 @@ TEST(SplitBytesTest, WhatIsLiftedOutLiesInTheBuffer) {
   }
 }
 
-TEST(SplitPartTest, SaysWhichPartAMessageHas) {
+TEST_F(SplitPartTest, SaysWhichPartAMessageHas) {
   v1::FactorStreamRequest header, join;
   header.mutable_header()->set_num_systems(1);
   join.mutable_join()->set_upload_id("id");
@@ -86,7 +93,7 @@ TEST(SplitPartTest, SaysWhichPartAMessageHas) {
   EXPECT_EQ(SplitUpload("")->part, 0);
 }
 
-TEST(SplitPartTest, RefusesAChunkAndAnotherPart) {
+TEST_F(SplitPartTest, RefusesAChunkAndAnotherPart) {
   v1::FactorStreamRequest header;
   header.mutable_header()->set_num_systems(1);
   const std::string one = header.SerializeAsString(), two = Chunk("abcd").SerializeAsString();
@@ -103,7 +110,7 @@ TEST(SplitPartTest, RefusesAChunkAndAnotherPart) {
   }
 }
 
-TEST(SplitPartTest, RefusesBytesThatAreNoMessage) {
+TEST_F(SplitPartTest, RefusesBytesThatAreNoMessage) {
   const std::string whole = Chunk(std::string(50, 'c')).SerializeAsString();
   for (const std::string& bytes :
        {whole.substr(0, whole.size() - 1),            // a chunk that ends early
