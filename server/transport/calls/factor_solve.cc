@@ -1,115 +1,87 @@
-#include "server/transport/calls/factor_solve.h"
-
-#include <cstdint>
-#include <utility>
-#include <vector>
-
+// FactorSolve: one system, factored and solved for in one request.
 #include "absl/strings/str_cat.h"
-#include "blockd/v1/blockd.pb.h"
-#include "server/transport/calls/factor_solve_params.h"
-#include "server/transport/rpc/unary_call.h"
-#include "server/transport/wire/factor_solve_many.h"
-#include "server/transport/wire/raw_message.h"
-#include "server/transport/wire/solve_many.h"
+#include "server/core/common/errors.h"
+#include "server/transport/calls/core_calls.h"
+#include "server/transport/calls/factor_solve_options.h"
 #include "server/transport/wire/wire.h"
 
 namespace blockd::server {
 namespace {
 
-class FactorSolveCall final : public CoreCallOf<v1::FactorSolveRequest, SolveReply> {
+class FactorSolveCall final : public CoreCallWith<v1::FactorSolveRequest, SolveReply> {
  public:
-  using CoreCallOf::CoreCallOf;
+  int solution_field() const override { return v1::FactorSolveReply::kSolutionFieldNumber; }
+  bool IsLong(const grpc::ByteBuffer& /*message*/) const override { return true; }
 
- private:
-  bool IsWork() const override { return true; }
-  bool IsLong() const override { return true; }
-
-  void Start() override {
-    absl::StatusOr<FactorSolveParams> params = Params();
-    if (!params.ok()) return Fail(params.status());
-    core().FactorSolve(record().context(), *params, Done());
-  }
-
-  absl::StatusOr<FactorSolveParams> Params() {
-    absl::StatusOr<FactorSolveParams> params = ReadHead(request_, &record());
-    if (!params.ok()) return params.status();
-    const MatrixForm form = params->matrix.form;
-    absl::StatusOr<BlockTridiagonalView> view =
-        ToView(form, request_.spec(), request_.system(), "system");
+  absl::Status Read(int64_t /*lifted*/, std::span<const Handle> /*handles*/) override {
+    const absl::StatusOr<int64_t> expected = ReadHead();
+    if (!expected.ok()) return expected.status();
+    const absl::StatusOr<BlockTridiagonalView> view =
+        ToView(params_.matrix.form, request_.spec(), request_.system(), "system");
     if (!view.ok()) return view.status();
-    params->matrix = *view;
-    const absl::StatusOr<int64_t> bytes =
-        RhsBytes(form.bordered_shape(), params->num_rhs, "num_rhs");
-    if (!bytes.ok()) return bytes.status();
-    if (*bytes != static_cast<int64_t>(request_.rhs().size())) {
-      return InvalidFieldError("rhs", absl::StrCat(request_.rhs().size(), " bytes"),
-                               absl::StrCat(*bytes, " bytes"));
-    }
-    absl::StatusOr<Payload> solution = Allocate(*bytes);
-    if (!solution.ok()) return solution.status();
-    solution_ = *std::move(solution);
-    params->rhs = AsBytes(request_.rhs());
-    params->solution = solution_.span();
-    return params;
+    params_.matrix = *view;
+    params_.rhs = AsBytes(request_.rhs());
+    bytes_ = std::ssize(params_.rhs);
+    if (*expected == bytes_) return absl::OkStatus();
+    return InvalidFieldError("rhs", absl::StrCat(bytes_, " bytes"),
+                             absl::StrCat(*expected, " bytes"));
+  }
+  void Describe(CallRecord* record) const override {
+    if (has_form_) record->SetShape(params_.matrix.form.shape, 1);
+  }
+  void Place(std::span<std::byte> values) override { params_.solution = values; }
+
+  bool IsLong(const v1::ShmRequest& /*slot*/) const override { return true; }
+  bool ChecksFinite(const v1::ShmRequest& /*slot*/) const override {
+    return request_.check_finite() || request_.options().check_finite();
+  }
+  absl::Status ReadShared(const SharedRequest& request) override {
+    absl::Status status =
+        CheckNoData(request_.has_system() || !request_.rhs().empty(), "system, rhs");
+    if (status.ok()) status = ReadHead().status();
+    if (!status.ok()) return status;
+    SolveManyParams::Columns columns{.num_rhs = params_.num_rhs, .rhs = {}, .solution = {}};
+    status = request.ReadSystems({&params_.matrix, 1}, params_.check_finite, {&columns, 1});
+    params_.rhs = columns.rhs;
+    params_.solution = columns.solution;
+    return status;
   }
 
-  void Answer(const SolveReply& reply) override {
-    v1::FactorSolveReply wire;
-    ToWire(reply, &wire);
-    Succeed(SerializeWithBytes(wire, v1::FactorSolveReply::kSolutionFieldNumber, solution_));
+  void Ask(SolverCore& core, const ContextPtr& context, Done done) override {
+    core.FactorSolve(context, params_, Take(std::move(done)));
   }
-
-  Payload solution_;
-};
-
-class FactorSolveManyCall final
-    : public CoreCallOf<v1::FactorSolveManyRequest, FactorSolveManyReply> {
- public:
-  using CoreCallOf::CoreCallOf;
+  std::unique_ptr<google::protobuf::Message> Reply(size_t /*room*/) override {
+    auto wire = std::make_unique<v1::FactorSolveReply>();
+    ToWire(reply_, wire.get());
+    return wire;
+  }
 
  private:
-  bool IsWork() const override { return true; }
-  bool IsLong() const override { return true; }
-
-  void Start() override {
-    absl::StatusOr<FactorSolveManyParams> params = ToFactorSolveManyParams(request_);
-    if (!params.ok()) return Fail(params.status());
-    record().SetShape(params->form.shape, request_.handle_size());
-    absl::Status status =
-        ReadPriority("options.priority", request_.options().priority(), record().context().get());
-    if (!status.ok()) return Fail(status);
-    const auto bytes = static_cast<int64_t>(request_.rhs().size());
-    absl::StatusOr<Payload> solutions =
-        Allocate(bytes, request_.handle_size() * kHostBytesPerSolve);
-    if (!solutions.ok()) return Fail(solutions.status());
-    solutions_ = *std::move(solutions);
-    AddSolves(request_, solutions_.span(), &*params);
-    solves_ = params->solves;
-    core().FactorSolveMany(record().context(), *std::move(params), Done());
+  // All but the data. The bytes of the right-hand sides.
+  absl::StatusOr<int64_t> ReadHead() {
+    const absl::StatusOr<MatrixForm> form = ToForm(request_.spec());
+    if (!form.ok()) return form.status();
+    params_.matrix = ViewWithoutBlocks(*form, request_.spec());
+    has_form_ = true;
+    if (!request_.handle().empty()) {
+      const absl::StatusOr<Handle> handle = ToHandle("handle", request_.handle());
+      if (!handle.ok()) return handle.status();
+      params_.handle = *handle;
+    }
+    params_.num_rhs = request_.num_rhs();
+    params_.log_determinant = request_.log_determinant();
+    priority_ = request_.options().priority();
+    const absl::Status status = ReadFactorSolveOptions(request_, &params_);
+    if (!status.ok()) return status;
+    return RhsBytes(form->bordered_shape(), params_.num_rhs, "num_rhs");
   }
 
-  void Answer(const FactorSolveManyReply& reply) override {
-    ClearFailed(reply, solves_);
-    v1::SolveManyReply wire;
-    ToWire(reply, &wire);
-    Succeed(SerializeWithBytes(wire, v1::SolveManyReply::kSolutionFieldNumber, solutions_));
-  }
-
-  Payload solutions_;
-  std::vector<SolveManyParams::Columns> solves_;
+  FactorSolveParams params_;
+  bool has_form_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<ServerCall> MakeFactorSolve(ServiceState* state,
-                                            std::unique_ptr<IncomingCall> incoming) {
-  return std::make_shared<FactorSolveCall>(state, Method::kFactorSolve, std::move(incoming));
-}
-
-std::shared_ptr<ServerCall> MakeFactorSolveMany(ServiceState* state,
-                                                std::unique_ptr<IncomingCall> incoming) {
-  return std::make_shared<FactorSolveManyCall>(state, Method::kFactorSolveMany,
-                                               std::move(incoming));
-}
+std::unique_ptr<CoreCall> NewFactorSolve() { return std::make_unique<FactorSolveCall>(); }
 
 }  // namespace blockd::server

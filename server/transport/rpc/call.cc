@@ -148,13 +148,9 @@ void CallRecord::SetSolve(const Handle& handle, int64_t num_rhs) {
   items_ = num_rhs;
 }
 
-void CallRecord::SetSolves(const SolveManyParams& params) {
-  subject_ = absl::StrCat("solves:", params.solves.size());
-  items_ = 0;
-  for (const SolveManyParams::Columns& columns : params.solves) {
-    // Not checked yet.
-    items_ += std::clamp<int64_t>(columns.num_rhs, 0, std::numeric_limits<int32_t>::max());
-  }
+void CallRecord::SetSolves(int64_t solves, int64_t items) {
+  subject_ = absl::StrCat("solves:", solves);
+  items_ = items;
 }
 
 void CallRecord::SetOutcome(const absl::Status& status) {

@@ -113,7 +113,7 @@ class CallRecord {
   // For the log.
   void SetShape(const Shape& shape, int64_t systems);
   void SetSolve(const Handle& handle, int64_t num_rhs);
-  void SetSolves(const SolveManyParams& params);
+  void SetSolves(int64_t solves, int64_t items);
   void SetCost(const Cost& cost) { cost_ = cost; }
 
   // The answer is known: stops the time, and the log's level of now decides about its line.

@@ -85,16 +85,4 @@ absl::Status ShmMapping::RegisterWithDevices() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::span<std::byte>> ShmMapping::Data(std::string_view name, uint64_t offset,
-                                                      uint64_t bytes) const {
-  const uint64_t begin = data_offset();
-  if (offset % v1::kShmAlignment == 0 && offset >= begin && offset <= bytes_ &&
-      bytes <= bytes_ - offset) {
-    return std::span(base_ + offset, bytes);
-  }
-  return InvalidFieldError(name, absl::StrCat(bytes, " bytes from ", offset, " on"),
-                           absl::StrCat("a multiple of ", v1::kShmAlignment, ", and bytes from ",
-                                        begin, " to ", bytes_));
-}
-
 }  // namespace blockd::server

@@ -1,16 +1,12 @@
 // The memory of a shared-memory session: made by the server, so that nobody can change its size.
 //
-// The other side may write at any time. So each value that decides anything is read once, into a
-// copy, and only the copy is checked (CopyOnce). Spans of `data` are for values that decide
-// nothing.
+// The other side may write at any time: wire/shared_request.h says how it is read.
 #ifndef BLOCKD_SERVER_TRANSPORT_SHM_SHM_MAPPING_H_
 #define BLOCKD_SERVER_TRANSPORT_SHM_SHM_MAPPING_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,17 +14,9 @@
 #include "blockd/engine/registered_memory.h"
 #include "proto/blockd/v1/shared_memory.h"
 #include "server/base/descriptors.h"
+#include "server/transport/wire/shared_request.h"
 
 namespace blockd::server {
-
-// A copy of `from` that later writes to it do not reach: the compiler may not read it again.
-template <typename T>
-T CopyOnce(const T& from) {
-  T copy;
-  std::memcpy(&copy, &from, sizeof(T));
-  asm volatile("" ::: "memory");
-  return copy;
-}
 
 // Movable; unmaps itself. Thread-safe, but for what the memory says.
 class ShmMapping {
@@ -72,10 +60,7 @@ class ShmMapping {
     return reinterpret_cast<v1::ShmReply*>(base_ + replies_offset())[position & (slots_ - 1)];
   }
 
-  // A part of the data. INVALID_ARGUMENT with InvalidField, for the field `name`, if it is not
-  // aligned or not all of it lies there.
-  absl::StatusOr<std::span<std::byte>> Data(std::string_view name, uint64_t offset,
-                                            uint64_t bytes) const;
+  SharedMemory memory() const { return {{base_, bytes_}, data_offset()}; }
 
  private:
   ShmMapping() = default;

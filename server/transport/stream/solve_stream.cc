@@ -21,7 +21,6 @@
 #include "server/transport/stream/stream_reply.h"
 #include "server/transport/stream/stream_request.h"
 #include "server/transport/upload/upload_pace.h"
-#include "server/transport/wire/factor_solve_many.h"
 #include "server/transport/wire/raw_message.h"
 #include "server/transport/wire/solve_many.h"
 #include "server/transport/wire/wire.h"
@@ -208,7 +207,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     return read;
   }
 
-  // As a FactorSolveMany is read. What is wrong is this frame's own, and so is what the host has no
+  // What is wrong is this frame's own, and so is what the host has no
   // memory for.
   void TakeRefactor(StreamMessage& read) {
     try {
@@ -222,12 +221,10 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::Status status =
         state_->Parse(message(), *record_.context(), &read.request, &read.parsed_bytes);
     if (!status.ok()) return status;
-    read.refactor.reset(read.request.release_refactor());
-    read.bytes = static_cast<int64_t>(read.refactor->rhs().size());
-    absl::StatusOr<FactorSolveManyParams> asked = ToFactorSolveManyParams(*read.refactor);
-    if (!asked.ok()) return WithinField("refactor.", asked.status());
-    read.refactor_params = *std::move(asked);
-    return absl::OkStatus();
+    read.call = TakeCall(&read);
+    status = read.call->Read(/*lifted=*/0, /*handles=*/{});
+    read.bytes = read.call->bytes();
+    return WithinField("refactor.", status);
   }
 
   absl::Status TakeHandles(const v1::SolveManyRequest& frame)
@@ -236,7 +233,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::Status status = state_->core->host().Extend(
         record_.context()->tenant, frame.handle_size() * static_cast<int64_t>(Handle::kBytes),
         &handles_bytes_);
-    return status.ok() ? AddHandles(frame, "many.", &handles_) : status;
+    return status.ok() ? WithinField("many.", AddHandles(frame, &handles_)) : status;
   }
 
   // The item that the message has bytes for, if it is not refused; an error ends the stream.
@@ -281,7 +278,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
       Refuse(*item, status);
       return ItemPtr();
     }
-    if (message.request.replace_last()) ReplaceLast(item->params.handle);
+    if (message.request.replace_last()) ReplaceLast(*item->call->replaceable());
     if (arriving_++ == 0) pace_ = UploadPace(Limits(), item->start);
     items_.emplace(message.id, item);
     held_bytes_ += item->held_bytes();
@@ -294,7 +291,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     status.Update(message.refusal);
     if (status.ok()) status = item->Read(message, handles_);
     if (status.ok()) status = CheckRoom(item->held_bytes());
-    return status.ok() ? item->TakeMemory(message, handles_) : status;
+    return status.ok() ? item->TakeMemory(message) : status;
   }
 
   absl::Status CheckRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -371,7 +368,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   void ReplaceLast(const Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ItemPtr last;
     for (const auto& [id, item] : items_) {
-      if (item->answered || item->is_frame() || item->params.handle != handle) continue;
+      const Handle* const own = item->call->replaceable();
+      if (item->answered || own == nullptr || *own != handle) continue;
       if (last == nullptr || item->order > last->order) last = item;
     }
     if (last != nullptr) Cancel(last, "a later request has replaced this one");

@@ -21,24 +21,28 @@
 
 namespace blockd::server {
 
+// What the message, a request or a frame, asks: takes that out of it.
+std::unique_ptr<CoreCall> TakeCall(StreamMessage* message);
+
 // The solutions overwrite the right-hand sides where they lie, but for those of a refactor, which
 // has a message that was parsed. As a task it takes the core's answer to the stream.
 struct StreamItem final : public Executor::Task, public std::enable_shared_from_this<StreamItem> {
   using Answered = absl::AnyInvocable<void(const std::shared_ptr<StreamItem>&)>;
 
-  StreamItem(ServiceState* state, ContextPtr context, const StreamMessage& first);
+  // Takes the call out of the message, which is its first.
+  StreamItem(ServiceState* state, ContextPtr context, StreamMessage& first);
 
   RequestContext& context() { return *record.context(); }
   bool arriving() const { return received < bytes; }
   bool is_frame() const { return part != StreamMessage::Part::kRequest; }
   // The bytes that count towards the limit on what the stream may hold.
-  int64_t held_bytes() const { return bytes + message_bytes_; }
+  int64_t held_bytes() const { return bytes + call->data_bytes(); }
 
   // Reads the request, and checks it as far as is possible without room for the right-hand sides.
-  // `handles`: of the stream. Takes the message of a refactor. Sets `bytes`.
+  // `handles`: of the stream. Sets `bytes`.
   absl::Status Read(StreamMessage& message, std::span<const Handle> handles);
   // Takes the item's host memory if its right-hand sides have come too; else only TakeRoom does.
-  absl::Status TakeMemory(const StreamMessage& message, std::span<const Handle> handles);
+  absl::Status TakeMemory(const StreamMessage& message);
   // To be called before so many bytes of the right-hand sides are here. Takes at most twice as many
   // from the host's budget: bytes that are announced and do not come are left to others.
   absl::Status TakeRoom(int64_t first_bytes);
@@ -46,8 +50,8 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   void Copy(const StreamMessage& message) {
     CopyPieces(message.pieces, values.span().data() + received);
   }
-  // Hands it to the core. Its answer is in the fields below when `answered`, which holds it, runs
-  // as a reply of the state's.
+  // Hands it to the core. Its status is known when `answered`, which holds it, runs as a reply of
+  // the state's.
   void Solve(Answered answered);
   void Run() noexcept override;
   // Once it is answered: with the solution, or with how long it is where that follows in chunks.
@@ -58,33 +62,19 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   const StreamMessage::Part part;
   const absl::Time start;  // of SteadyNow
   CallRecord record;
-  SolveParams params;                            // of a request
-  std::vector<SolveManyParams::Columns> solves;  // of a frame
-  Reservation host_bytes;                        // destroyed after the memory that it stands for
+  const std::unique_ptr<CoreCall> call;
+  Reservation host_bytes;  // destroyed after the memory that it stands for
   Payload values;
   int64_t bytes = 0;     // of the right-hand sides, and of the solutions
   int64_t received = 0;  // of them
   int64_t order = 0;     // among the requests of the stream
   bool answered = false;
   absl::Status status;
-  SolveReply reply;
-  SolveManyReply replies;
-  FactorSolveManyReply refactored;
 
  private:
-  absl::Status ReadRequest(const StreamMessage& message);
-  absl::Status ReadFrame(const StreamMessage& message, size_t handles);
-  absl::Status TakeRefactor(StreamMessage& message);
-  // Takes an answer of the core to `into`.
-  template <typename Reply>
-  void Take(absl::StatusOr<Reply> answer, Reply& into);
+  absl::Status WithinPart(const absl::Status& error) const;
 
-  SolveManyParams frame_;
-  std::unique_ptr<v1::FactorSolveManyRequest> message_;  // of refactors
-  FactorSolveManyParams refactor_;                       // which point into it
-  int64_t message_bytes_ = 0;                            // matrices and right-hand sides of it
-  int64_t frame_bytes_ = 0;                              // of a frame, beside all those
-  int64_t room_ = 0;                                     // for so many of `bytes`
+  int64_t room_ = 0;  // for so many of `bytes`
   Answered on_answered_;
 };
 using StreamItemPtr = std::shared_ptr<StreamItem>;

@@ -8,16 +8,15 @@
 
 #include "absl/status/status.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/solver_core.h"
+#include "google/protobuf/message.h"
 #include "server/transport/wire/raw_message.h"
 
 namespace blockd::server {
 
-// `reply` with the solution, or, where `in_chunks`, without it and with its length.
-grpc::ByteBuffer SolutionMessage(uint64_t id, const SolveReply& reply, const Payload& solution,
-                                 bool in_chunks);
-grpc::ByteBuffer SolutionMessage(uint64_t id, const v1::SolveManyReply& reply,
-                                 const Payload& solution, bool in_chunks);
+// `reply`, as the field `part` of SolveStreamReply, with the solution as its field
+// `solution_field`, or, where `in_chunks`, without it and with its length.
+grpc::ByteBuffer SolutionMessage(uint64_t id, int part, const google::protobuf::Message& reply,
+                                 int solution_field, const Payload& solution, bool in_chunks);
 // A piece of it.
 grpc::ByteBuffer ChunkMessage(uint64_t id, const Payload& solution, int64_t offset, int64_t length);
 grpc::ByteBuffer FailureMessage(uint64_t id, const absl::Status& status);

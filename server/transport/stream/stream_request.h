@@ -20,8 +20,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.pb.h"
-#include "server/core/common/request.h"
 #include "server/core/tenants/budget.h"
+#include "server/transport/rpc/core_call.h"
 #include "server/transport/wire/raw_message.h"
 
 namespace blockd::server {
@@ -36,10 +36,8 @@ struct StreamMessage {
   v1::SolveStreamRequest request;
   // The head of a long frame, not parsed yet, since parsing takes memory that is to be counted.
   std::string unparsed;
-  // For a frame of refactors, once it is parsed: its part of the request; the parameters, which
-  // point into that part; and the error in them, if any.
-  std::unique_ptr<v1::FactorSolveManyRequest> refactor;
-  FactorSolveManyParams refactor_params;
+  // For a frame of refactors, once it is parsed: what it asks, and the error in that, if any.
+  std::unique_ptr<CoreCall> call;
   absl::Status refusal;
   std::vector<std::span<const std::byte>> pieces;  // right-hand sides; they lie in the buffer
   int64_t bytes = 0;                               // of them

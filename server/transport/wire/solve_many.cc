@@ -14,47 +14,41 @@ namespace {
 constexpr int kMaxDetailedFailures = 1000;  // of a reply
 constexpr double kNotMeasured = -1;
 
-absl::Status Invalid(std::string_view path, absl::string_view field, absl::string_view came,
-                     absl::string_view expected) {
-  return InvalidFieldError(absl::StrCat(absl::string_view(path.data(), path.size()), field),
-                           std::string(came), std::string(expected));
+absl::Status Invalid(absl::string_view field, absl::string_view came, absl::string_view expected) {
+  return InvalidFieldError(std::string(field), std::string(came), std::string(expected));
 }
 
-absl::Status CheckEntries(std::string_view path, absl::string_view field, int64_t entries,
-                          int64_t solves) {
+absl::Status CheckEntries(absl::string_view field, int64_t entries, int64_t solves) {
   if (entries == 0 || entries == solves) return absl::OkStatus();
-  return Invalid(path, field, absl::StrCat(entries, " entries"),
+  return Invalid(field, absl::StrCat(entries, " entries"),
                  absl::StrCat(solves, ", one a solve, or none"));
 }
 
-absl::Status CheckBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes,
-                        std::string_view path) {
+absl::Status CheckBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes) {
   const auto& parts = request.rhs_bytes();
   if (parts.empty()) {
     if (bytes > 0 && bytes % solves == 0) return absl::OkStatus();
-    return Invalid(path, "rhs", absl::StrCat(bytes, " bytes without rhs_bytes"),
+    return Invalid("rhs", absl::StrCat(bytes, " bytes without rhs_bytes"),
                    absl::StrCat("the same for each of ", solves, " solves"));
   }
   const int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   if (sum == bytes && bytes > 0) return absl::OkStatus();
-  if (sum == bytes) return Invalid(path, "rhs", "0 bytes", "right-hand sides");
-  return Invalid(path, "rhs_bytes", absl::StrCat(sum, " bytes in all"),
+  if (sum == bytes) return Invalid("rhs", "0 bytes", "right-hand sides");
+  return Invalid("rhs_bytes", absl::StrCat(sum, " bytes in all"),
                  absl::StrCat("the ", bytes, " of rhs"));
 }
 
 }  // namespace
 
-absl::Status AddHandles(const v1::SolveManyRequest& request, std::string_view path,
-                        std::vector<Handle>* handles) {
+absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>* handles) {
   const int64_t all = static_cast<int64_t>(handles->size()) + request.handle_size();
   if (all > kMaxSolves) {
-    return Invalid(path, "handle", absl::StrCat(all, " handles"),
-                   absl::StrCat("at most ", kMaxSolves));
+    return Invalid("handle", absl::StrCat(all, " handles"), absl::StrCat("at most ", kMaxSolves));
   }
   for (int i = 0; i < request.handle_size(); ++i) {
     const std::optional<Handle> handle = Handle::FromBytes(request.handle(i));
     if (!handle) {
-      return Invalid(path, absl::StrCat("handle[", i, "]"),
+      return Invalid(absl::StrCat("handle[", i, "]"),
                      absl::StrCat(request.handle(i).size(), " bytes"),
                      absl::StrCat(Handle::kBytes, " bytes, as Factor returned them"));
     }
@@ -64,22 +58,21 @@ absl::Status AddHandles(const v1::SolveManyRequest& request, std::string_view pa
 }
 
 absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles,
-                                    int64_t bytes, std::string_view path) {
+                                    int64_t bytes) {
   const int64_t indices = request.index_size();
   const int64_t solves = indices > 0 ? indices : static_cast<int64_t>(handles);
-  if (solves < 1) return Invalid(path, "handle", "0 solves", "at least 1");
+  if (solves < 1) return Invalid("handle", "0 solves", "at least 1");
   if (solves > kMaxSolves) {
-    return Invalid(path, "index", absl::StrCat(solves, " solves"),
-                   absl::StrCat("at most ", kMaxSolves));
+    return Invalid("index", absl::StrCat(solves, " solves"), absl::StrCat("at most ", kMaxSolves));
   }
   for (int i = 0; i < request.index_size(); ++i) {
     if (request.index(i) < handles) continue;
-    return Invalid(path, absl::StrCat("index[", i, "]"), absl::StrCat(request.index(i)),
+    return Invalid(absl::StrCat("index[", i, "]"), absl::StrCat(request.index(i)),
                    absl::StrCat("less than the number of handles, ", handles));
   }
-  absl::Status status = CheckEntries(path, "num_rhs", request.num_rhs_size(), solves);
-  if (status.ok()) status = CheckEntries(path, "rhs_bytes", request.rhs_bytes_size(), solves);
-  if (status.ok()) status = CheckBytes(request, solves, bytes, path);
+  absl::Status status = CheckEntries("num_rhs", request.num_rhs_size(), solves);
+  if (status.ok()) status = CheckEntries("rhs_bytes", request.rhs_bytes_size(), solves);
+  if (status.ok()) status = CheckBytes(request, solves, bytes);
   if (!status.ok()) return status;
   return solves;
 }
@@ -139,10 +132,19 @@ void ToWire(const SolveManyReply& reply, v1::SolveManyReply* wire) {
   ToWire(reply.cost, wire->mutable_cost());
 }
 
-void ClearFailed(const SolveManyReply& reply, std::span<const SolveManyParams::Columns> solves) {
-  for (size_t i = 0; i < solves.size(); ++i) {
-    if (reply.outcomes[i].status.ok()) continue;
-    std::ranges::fill(solves[i].solution, std::byte{0});
+void ToWire(const FactorSolveManyReply& reply, v1::SolveManyReply* wire) {
+  SolveManyReply solved;
+  solved.cost = reply.cost;
+  solved.outcomes.reserve(reply.systems.size());
+  for (const FactorSolveOutcome& system : reply.systems) solved.outcomes.push_back(system.solve);
+  ToWire(solved, wire);
+  bool kept = false;
+  for (const FactorSolveOutcome& system : reply.systems) {
+    wire->add_growth(system.solve.status.ok() ? system.growth : 0);
+    kept |= system.matrix_kept;
+  }
+  for (const FactorSolveOutcome& system : reply.systems) {
+    if (kept) wire->add_matrix_kept(system.matrix_kept);
   }
 }
 

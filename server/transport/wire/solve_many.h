@@ -1,14 +1,12 @@
 // SolveMany on the wire, in a call of its own or as a frame of a SolveStream.
 //
-// Errors are INVALID_ARGUMENT and name the field, after `path`: "" or "many.". Pure functions,
-// thread-safe.
+// Errors are INVALID_ARGUMENT and name the field. Pure functions, thread-safe.
 #ifndef BLOCKD_SERVER_TRANSPORT_WIRE_SOLVE_MANY_H_
 #define BLOCKD_SERVER_TRANSPORT_WIRE_SOLVE_MANY_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,12 +24,11 @@ inline constexpr int64_t kMaxSolveManyHeadBytes = 4 << 20;
 inline constexpr int64_t kHostBytesPerSolve = 512;
 
 // Adds the message's handles to `handles`; more than kMaxSolves are refused.
-absl::Status AddHandles(const v1::SolveManyRequest& request, std::string_view path,
-                        std::vector<Handle>* handles);
+absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>* handles);
 
 // How many solves they are, of `handles` handles and with `bytes` of right-hand sides in all.
 absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles,
-                                    int64_t bytes, std::string_view path);
+                                    int64_t bytes);
 
 // For a request that CountSolves has counted: solves in `values`, where the right-hand sides lie.
 SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
@@ -39,8 +36,7 @@ SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
 
 // All but the solution.
 void ToWire(const SolveManyReply& reply, v1::SolveManyReply* wire);
-// Nothing is said of a solution that there is not.
-void ClearFailed(const SolveManyReply& reply, std::span<const SolveManyParams::Columns> solves);
+void ToWire(const FactorSolveManyReply& reply, v1::SolveManyReply* wire);
 
 }  // namespace blockd::server
 

@@ -249,9 +249,9 @@ absl::StatusOr<Handle> ToHandle(std::string_view path, std::string_view bytes) {
                  absl::StrCat(Handle::kBytes, " bytes, as Factor returned them"));
 }
 
-absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::string_view path) {
+absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request) {
   SolveParams params;
-  absl::StatusOr<Handle> handle = ToHandle(Join(path, "handle"), request.handle());
+  absl::StatusOr<Handle> handle = ToHandle("handle", request.handle());
   if (!handle.ok()) return handle.status();
   params.handle = *handle;
   params.num_rhs = request.num_rhs();

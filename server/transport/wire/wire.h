@@ -47,8 +47,8 @@ BlockTridiagonalView ViewWithoutBlocks(const MatrixForm& form, const v1::SystemS
 // `path` as above: "handle", "options.handle[1]".
 absl::StatusOr<Handle> ToHandle(std::string_view path, std::string_view bytes);
 
-// num_rhs and the options of a Solve; `path` is the prefix of its fields: "" or "request.".
-absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request, std::string_view path);
+// num_rhs and the options of a Solve.
+absl::StatusOr<SolveParams> ToSolveParams(const v1::SolveRequest& request);
 
 // Bytes of `num_rhs` right-hand sides; INVALID_ARGUMENT if they overflow or num_rhs < 1.
 absl::StatusOr<int64_t> RhsBytes(const BorderedShape& shape, int64_t num_rhs,
