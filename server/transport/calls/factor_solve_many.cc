@@ -6,7 +6,7 @@
 #include "server/core/common/errors.h"
 #include "server/transport/calls/core_calls.h"
 #include "server/transport/calls/factor_solve_options.h"
-#include "server/transport/calls/many_outcomes.h"
+#include "server/transport/calls/many_call.h"
 #include "server/transport/wire/wire.h"
 
 namespace blockd::server {

@@ -1,4 +1,4 @@
-// What FactorSolve and FactorSolveMany have under the same names.
+// Options that FactorSolve and FactorSolveMany have under the same names.
 #ifndef BLOCKD_SERVER_TRANSPORT_CALLS_FACTOR_SOLVE_OPTIONS_H_
 #define BLOCKD_SERVER_TRANSPORT_CALLS_FACTOR_SOLVE_OPTIONS_H_
 

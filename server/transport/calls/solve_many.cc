@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/core/common/errors.h"
 #include "server/transport/calls/core_calls.h"
-#include "server/transport/calls/many_outcomes.h"
+#include "server/transport/calls/many_call.h"
 
 namespace blockd::server {
 namespace {

@@ -52,7 +52,7 @@ class CoreCall {
   // told of before.
   virtual absl::Status Read(int64_t lifted, std::span<const Handle> handles) = 0;
   v1::PriorityClass priority() const { return priority_; }
-  // What the log says of it, as far as it was read.
+  // Tells the log what the request is about, as far as it was read.
   virtual void Describe(CallRecord* record) const = 0;
   // The bytes of its solutions, and what else it takes on the host until it is answered.
   int64_t bytes() const { return bytes_; }

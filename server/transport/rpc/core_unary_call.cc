@@ -40,7 +40,8 @@ class CoreUnaryCall final : public UnaryCall {
     return status;
   }
 
-  // What was parsed, of which `lifted` bytes lie elsewhere; and takes memory for the solution.
+  // Checks the parsed message, of which `lifted` bytes lie elsewhere, and takes memory for the
+  // solution.
   absl::Status Check(int64_t lifted) {
     absl::Status status = call_->Read(lifted, {});
     call_->Describe(&record());

@@ -207,8 +207,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     return read;
   }
 
-  // What is wrong is this frame's own, and so is what the host has no
-  // memory for.
+  // A fault of the frame is the frame's own, and so is a lack of memory for it.
   void TakeRefactor(StreamMessage& read) {
     try {
       read.refusal = ReadRefactor(read);

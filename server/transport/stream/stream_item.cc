@@ -50,7 +50,7 @@ StreamItem::StreamItem(ServiceState* state, ContextPtr context, StreamMessage& f
       start(SteadyNow()),
       record(state, Method::kSolveStream, std::move(context)),
       call(first.call != nullptr ? std::move(first.call) : TakeCall(&first)),
-      // Of a refactor the message stays, with the matrices.
+      // The message of a refactor stays, with the matrices.
       host_bytes(part == StreamMessage::Part::kRefactor ? std::move(first.parsed_bytes)
                                                         : Reservation()) {}
 

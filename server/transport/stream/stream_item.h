@@ -21,7 +21,7 @@
 
 namespace blockd::server {
 
-// What the message, a request or a frame, asks: takes that out of it.
+// Takes the call out of a message that is a request or a frame.
 std::unique_ptr<CoreCall> TakeCall(StreamMessage* message);
 
 // The solutions overwrite the right-hand sides where they lie, but for those of a refactor, which

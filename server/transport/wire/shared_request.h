@@ -1,4 +1,5 @@
-// What a request of a shared-memory session names: its slot, and the parts of the session's memory.
+// A request of a shared-memory session: its slot, and the parts of the session's memory that it
+// names.
 //
 // Another process may write the memory at any time. Whatever decides something is read once, into a
 // copy, and only the copy is checked (CopyOnce). Right-hand sides and matrices are read, and

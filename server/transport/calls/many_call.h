@@ -1,10 +1,9 @@
-// The reply to many solves, or to many systems that were factored and solved for.
-#ifndef BLOCKD_SERVER_TRANSPORT_CALLS_MANY_OUTCOMES_H_
-#define BLOCKD_SERVER_TRANSPORT_CALLS_MANY_OUTCOMES_H_
+// A call of many solves, or of many systems that are factored and solved for: its reply.
+#ifndef BLOCKD_SERVER_TRANSPORT_CALLS_MANY_CALL_H_
+#define BLOCKD_SERVER_TRANSPORT_CALLS_MANY_CALL_H_
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,7 +12,6 @@
 
 namespace blockd::server {
 
-// `OutcomesOf(reply)[i]` projects to a SolveOutcome.
 template <typename Request, typename CoreReply>
 class ManyCallOf : public CoreCallWith<Request, CoreReply> {
  public:
@@ -62,4 +60,4 @@ class ManyCallOf : public CoreCallWith<Request, CoreReply> {
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_TRANSPORT_CALLS_MANY_OUTCOMES_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_CALLS_MANY_CALL_H_
