@@ -59,7 +59,8 @@ TEST_F(ShmOpeningTest, AllOfTheMemoryIsThereInTheEnd) {
   ASSERT_TRUE(opening->done());
   ASSERT_TRUE(opening->mapping().ok());
   EXPECT_EQ(opening->mapping()->bytes(), ShmMapping::BytesFor(v1::kShmMinSlots, kLarge));
-  const auto data = opening->mapping()->memory().Data("", opening->mapping()->data_offset(), kLarge);
+  const auto data =
+      opening->mapping()->memory().Data("", opening->mapping()->data_offset(), kLarge);
   ASSERT_TRUE(data.ok());
   EXPECT_EQ(data->front(), std::byte{0});
   EXPECT_EQ(data->back(), std::byte{0});
