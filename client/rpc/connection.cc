@@ -117,16 +117,22 @@ Connection::Connection(const std::string& target, const ClientOptions& options)
       options_(options),
       poll_(PollOf(options)),
       proxy_note_(ProxyNote(target)),
-      channel_(grpc::CreateCustomChannel(target, Credentials(options),
-                                         Arguments(target, options, kCallSizes))),
+      channel_(NewChannel(Arguments(target, options, kCallSizes))),
       stub_(v1::Solver::NewStub(channel_)),
       retry_budget_(options.retry) {}
+
+std::shared_ptr<grpc::Channel> Connection::NewChannel(
+    const grpc::ChannelArguments& arguments) const {
+  auto channel = grpc::CreateCustomChannel(target_, Credentials(options_), arguments);
+  reconnection_.Add(channel);
+  return channel;
+}
 
 grpc::GenericStub& Connection::bulk(int channel) const {
   absl::MutexLock lock(&mutex_);
   while (std::ssize(bulk_) <= channel) {
-    bulk_.push_back(std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
-        target_, Credentials(options_), StreamArguments(target_, options_, kBulkSizes))));
+    bulk_.push_back(std::make_unique<grpc::GenericStub>(
+        NewChannel(StreamArguments(target_, options_, kBulkSizes))));
   }
   return *bulk_[static_cast<size_t>(channel)];
 }
@@ -139,8 +145,8 @@ absl::Status Connection::OpenSharedMemory() {
 }
 
 std::unique_ptr<grpc::GenericStub> Connection::NewSessionStub() const {
-  return std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
-      target_, Credentials(options_), StreamArguments(target_, options_, kCallSizes)));
+  return std::make_unique<grpc::GenericStub>(
+      NewChannel(StreamArguments(target_, options_, kCallSizes)));
 }
 
 std::string Connection::FullName(const std::string& method) {
@@ -304,6 +310,7 @@ RestoreCounters Connection::restore_counters() {
 
 absl::Status Connection::EndOf(const absl::Status& status) const {
   absl::Status end = ToStatusOfAnswer(status);
+  if (IsGone(end)) reconnection_.GoOn();
   bool detailed = false;
   end.ForEachPayload([&](absl::string_view, const absl::Cord&) { detailed = true; });
   if (!(absl::IsUnavailable(end) || absl::IsDeadlineExceeded(end)) || detailed ||

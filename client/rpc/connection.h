@@ -25,6 +25,7 @@
 #include "blockd/v1/blockd.grpc.pb.h"
 #include "client/base/retry_budget.h"
 #include "client/rpc/answer_queue.h"
+#include "client/rpc/reconnection.h"
 #include "client/shm/shm_link.h"
 
 namespace blockd::client {
@@ -105,7 +106,7 @@ class Connection {
                      const Factorization* on = nullptr) const;
 
   // The status of a call that nobody here has cancelled: ToStatusOfAnswer, and the proxy on the way
-  // where no server may have been reached.
+  // where no server may have been reached. Where nobody was there, has gRPC go on connecting.
   absl::Status EndOf(const absl::Status& status) const;
 
   // The budget that all retries take from, whoever makes them. Using it does not change the
@@ -128,6 +129,7 @@ class Connection {
  private:
   Connection(const std::string& target, const ClientOptions& options);
   static constexpr size_t kMostMessageBytes = (size_t{1} << 31) - 1;
+  std::shared_ptr<grpc::Channel> NewChannel(const grpc::ChannelArguments& arguments) const;
   static std::string FullName(const std::string& method);
   static grpc::Status TooLarge(size_t bytes);
   void ReleaseAll() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -136,6 +138,7 @@ class Connection {
   const ClientOptions options_;
   const absl::Duration poll_;
   const std::string proxy_note_;
+  mutable Reconnection reconnection_;
   AnswerQueue& answers_ = AnswerQueue::OfNextConnection();
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Solver::Stub> stub_;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Iterator
@@ -128,6 +131,41 @@ def test_a_server_may_be_waited_for(tmp_path: Path) -> None:
         client.wait_until_serving(60.0)
         starting.join()
         client.info()
+
+
+# gRPC looks by itself every 5 seconds, or with this setting never.
+@pytest.mark.parametrize("what", ["client.info()", "session.send(A, b).result()", "client.factor(*large)"])
+def test_a_server_that_came_back_is_found(tmp_path: Path, what: str) -> None:
+    program = f"""
+import sys, time
+from pathlib import Path
+import numpy as np
+import blockd
+from support.problems import system
+from support.restartable import Restartable
+D, E = system(6, 4)
+large = system(400, 64)
+b = np.ones(24)
+with Restartable(Path(sys.argv[1])) as server, server.connect() as client, client.session() as session:
+    A = client.factor(D, E, heal=True)
+    {what}
+    server.stop()
+    try:
+        {what}
+    except blockd.Unavailable:
+        server.start()
+    for _ in range(100):
+        try:
+            {what}
+            break
+        except blockd.Unavailable:
+            time.sleep(0.1)
+    else:
+        sys.exit("not found")
+"""
+    folder = Path(__file__).parent
+    environment = dict(os.environ, GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS="0", PYTHONPATH=os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, env=environment, timeout=300)
 
 
 def test_all_that_wait_share_one_factor(server: Restartable) -> None:

@@ -90,7 +90,6 @@ Operation = Generator[Effect, Any, T]
 # For what close() does not wait for otherwise: releases, and streams on which nothing is unanswered.
 CLOSE_SECONDS = 5.0
 SOLVER = "/blockd.v1.Solver/"
-HEALTH = "/grpc.health.v1.Health/Check"
 
 
 class Unique:

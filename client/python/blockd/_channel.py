@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
+import weakref
 from typing import Any, Optional
 
 import grpc
@@ -12,7 +14,10 @@ from blockd import _target
 from blockd._options import ConnectOptions
 
 _ROUTE = "blockd-route"
+HEALTH = "/grpc.health.v1.Health/Check"
 _MAPPED_BYTES = 16 << 20
+_connecting: "weakref.WeakSet[Any]" = weakref.WeakSet()  # channels
+_connecting_lock = threading.Lock()
 
 
 def credentials(options: ConnectOptions) -> Any:
@@ -82,3 +87,36 @@ def route_in(received: Any) -> str:
         if key == _ROUTE:
             return str(value)
     return ""
+
+
+def nobody_answered(error: Any) -> bool:
+    """True if what gRPC raised came from no server, and from no router."""
+    return not (error.initial_metadata() or error.trailing_metadata())
+
+
+def go_on_connecting(channel: Any) -> None:
+    """Has a blocking channel, on which nobody answered, connect once its server is back. Returns at once.
+
+    gRPC finishes a connection only while a call waits for it: calls on a channel that could not connect fail
+    at once, and gRPC itself looks every 5 seconds. So one call waits, in a thread of its own.
+    """
+    with _connecting_lock:
+        if channel in _connecting:
+            return
+        _connecting.add(channel)
+    threading.Thread(target=_connect, args=(weakref.ref(channel),), daemon=True).start()
+
+
+def _connect(held: "weakref.ref[Any]") -> None:
+    while (channel := held()) is not None:
+        try:
+            channel.unary_unary(HEALTH)(b"", timeout=1.0, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and nobody_answered(error):
+                del channel  # it may go meanwhile
+                continue
+        except ValueError:
+            pass  # it was closed
+        with _connecting_lock:
+            _connecting.discard(channel)
+        return

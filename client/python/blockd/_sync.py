@@ -57,7 +57,7 @@ class Runner:
                 except errors.BlockdError as error:
                     effect = operation.throw(error)
                 except (grpc.RpcError, ValueError) as error:
-                    effect = operation.throw(self._error(error))
+                    effect = operation.throw(self._error(error, effect))
                 else:
                     effect = operation.send(outcome)
         except StopIteration as end:
@@ -66,12 +66,16 @@ class Runner:
         finally:
             operation.close()
 
-    def _error(self, error: Exception) -> Exception:
+    def _error(self, error: Exception, effect: Any) -> Exception:
         """What the operation gets for what gRPC raised; a ValueError for a channel that was closed."""
         if self._closed:
             return errors.closed("client")
-        return (errors.from_rpc(error, self.core.proxy_note) if isinstance(error, grpc.RpcError)
-                else error)
+        if not isinstance(error, grpc.RpcError):
+            return error
+        found = errors.from_rpc(error, self.core.proxy_note)
+        if errors.is_gone(found) and _channel.nobody_answered(error):
+            _channel.go_on_connecting(self._channel if isinstance(effect, Unary) else self._bulk)
+        return found
 
     def close(self) -> None:
         self._closed = True

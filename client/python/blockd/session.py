@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from blockd import errors
 from blockd._calls import CLOSE_SECONDS, SOLVER, Core, Unique
+from blockd._channel import go_on_connecting, nobody_answered
 from blockd._operations import solve as _solve
 from blockd._stream import Outcome, StreamState, Ticket, make_ticket
 from blockd._sync import Runner, stream_ended
@@ -124,6 +125,9 @@ class _Stream:
                 self._session._finish(answers)
         except grpc.RpcError as error:
             end = errors.from_rpc(error, self._session._core.proxy_note)
+            alive = not (self._closing or self._cancelled)
+            if alive and errors.is_gone(end) and nobody_answered(error):
+                go_on_connecting(self._session._channel)
         except errors.BlockdError as error:
             end = error
             self._call.cancel()

@@ -11,7 +11,8 @@ import numpy as np
 
 from blockd import _wire, errors, results
 from blockd._arrays import Rhs, Shape, System, rhs
-from blockd._calls import HEALTH, SOLVER, Core, Operation, Reply, Sleep, Unary, left, retry
+from blockd._calls import SOLVER, Core, Operation, Reply, Sleep, Unary, left, retry
+from blockd._channel import HEALTH
 from blockd._operations.factor import factor
 from blockd._operations.held import Held, Names, release_names
 from blockd._operations.solve import solve_with_info
