@@ -1,7 +1,10 @@
 #include "client/rpc/reconnection.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
+
+#include "client/rpc/answer_queue.h"
 
 namespace blockd::client {
 namespace {
@@ -29,13 +32,18 @@ void Reconnection::Add(const std::shared_ptr<grpc::Channel>& channel) {
 
 void Reconnection::GoOn() {
   absl::MutexLock lock(&mutex_);
-  if (watching_ || ended_) return;
+  if (watching_ || Unconnected() == nullptr) return;
   if (thread_.joinable()) thread_.join();  // it has said that it ends, and takes no lock any more
-  watching_ = true;
-  thread_ = std::thread([this] { Watch(); });
+  try {
+    thread_ = std::thread([this] { Watch(); });
+    watching_ = true;
+  } catch (const std::system_error&) {
+    // The system has no thread: gRPC looks by itself, late.
+  }
 }
 
 void Reconnection::Watch() {
+  const WaitsInGrpc waits;
   while (const std::shared_ptr<grpc::Channel> channel = Next()) {
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/false);
     channel->WaitForStateChange(state, std::chrono::system_clock::now() + kWatch);
@@ -44,6 +52,12 @@ void Reconnection::Watch() {
 
 std::shared_ptr<grpc::Channel> Reconnection::Next() {
   absl::MutexLock lock(&mutex_);
+  std::shared_ptr<grpc::Channel> channel = Unconnected();
+  watching_ = channel != nullptr;
+  return channel;
+}
+
+std::shared_ptr<grpc::Channel> Reconnection::Unconnected() {
   for (size_t i = 0; i < channels_.size() && !ended_; ++i) {
     std::shared_ptr<grpc::Channel> channel = channels_[++next_ % channels_.size()].lock();
     if (channel == nullptr) continue;
@@ -52,7 +66,6 @@ std::shared_ptr<grpc::Channel> Reconnection::Next() {
       return channel;
     }
   }
-  watching_ = false;
   return nullptr;
 }
 

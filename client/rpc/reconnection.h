@@ -21,14 +21,15 @@ class Reconnection {
  public:
   ~Reconnection();
   void Add(const std::shared_ptr<grpc::Channel>& channel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A call has found nobody. From now on a thread watches the channels that are not connected,
-  // until all of them are. Does not wait.
+  // A call has found nobody. From now on a thread watches the channels that try to connect, until
+  // none does.
   void GoOn() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
-  // One that is not connected; null ends the watch.
+  // The next to be watched; null ends the watch.
   std::shared_ptr<grpc::Channel> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<grpc::Channel> Unconnected() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   std::vector<std::weak_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);

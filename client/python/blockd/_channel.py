@@ -103,20 +103,27 @@ def go_on_connecting(channel: Any) -> None:
     with _connecting_lock:
         if channel in _connecting:
             return
+        try:
+            threading.Thread(target=_connect, args=(weakref.ref(channel),), daemon=True).start()
+        except RuntimeError:  # no thread is left, or the process ends: gRPC looks by itself, late
+            return
         _connecting.add(channel)
-    threading.Thread(target=_connect, args=(weakref.ref(channel),), daemon=True).start()
 
 
 def _connect(held: "weakref.ref[Any]") -> None:
-    while (channel := held()) is not None:
-        try:
-            channel.unary_unary(HEALTH)(b"", timeout=1.0, wait_for_ready=True)
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and nobody_answered(error):
-                del channel  # it may go meanwhile
-                continue
-        except ValueError:
-            pass  # it was closed
+    while (channel := held()) is not None and _waits(channel):
+        del channel  # it may go meanwhile
+    if channel is not None:
         with _connecting_lock:
             _connecting.discard(channel)
-        return
+
+
+def _waits(channel: Any) -> bool:
+    """True if nobody has answered for a second."""
+    try:
+        channel.unary_unary(HEALTH)(b"", timeout=1.0, wait_for_ready=True)
+    except grpc.RpcError as error:
+        return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and nobody_answered(error)
+    except Exception:  # it was closed
+        pass
+    return False

@@ -1,8 +1,10 @@
 #include "server/transport/calls/core_calls.h"
 
 #include <algorithm>
+#include <span>
 
 namespace blockd::server {
+namespace {
 
 std::span<const CoreCallKind> CoreCallKinds() {
   using Request = v1::SolveStreamRequest;
@@ -26,8 +28,6 @@ std::span<const CoreCallKind> CoreCallKinds() {
   return kKinds;
 }
 
-namespace {
-
 template <typename Is>
 const CoreCallKind* Find(Is is) {
   const auto found = std::ranges::find_if(CoreCallKinds(), is);
@@ -37,7 +37,7 @@ const CoreCallKind* Find(Is is) {
 }  // namespace
 
 const CoreCallKind* FindUnary(std::string_view method) {
-  return Find([&](const CoreCallKind& kind) { return kind.name == method; });
+  return Find([&](const CoreCallKind& kind) { return !kind.name.empty() && kind.name == method; });
 }
 
 const CoreCallKind* FindStreamPart(int field) {

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "server/core/common/metrics.h"
@@ -31,7 +30,6 @@ struct CoreCallKind {
   // Shared memory.
   std::optional<v1::ShmOperation> operation;
 };
-std::span<const CoreCallKind> CoreCallKinds();
 // Null where no call is such a method, part or operation.
 const CoreCallKind* FindUnary(std::string_view method);
 const CoreCallKind* FindStreamPart(int field);

@@ -1,5 +1,4 @@
 // FactorSolveMany: many systems of one form, factored and solved for in one request.
-#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

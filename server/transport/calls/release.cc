@@ -1,5 +1,4 @@
 // Release: factorizations that are not needed any more.
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -18,6 +18,7 @@ class SolveCall final : public CoreCallWith<v1::SolveRequest, SolveReply> {
     if (!params.ok()) return params.status();
     params_ = *params;
     has_handle_ = true;
+    v1::SolveRequest().Swap(&request_);  // gives its memory back
     return absl::OkStatus();
   }
   absl::StatusOr<int64_t> BytesToCome(SolverCore& core, const std::string& caller) override {

@@ -32,12 +32,13 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
     more_bytes_ = *solves * kHostBytesPerSolve;
     solves_ = items_ = *solves;
     if (request_.num_rhs_size() > 0)
-      items_ = std::reduce(request_.num_rhs().begin(), request_.num_rhs().end(), int64_t{0});
+      items_ = std::accumulate(request_.num_rhs().begin(), request_.num_rhs().end(), int64_t{0});
     return absl::OkStatus();
   }
   void Place(std::span<std::byte> values) override {
     params_ = ToSolveManyParams(request_, handles_, values);
     columns_ = params_.solves;
+    handles_ = {};
     v1::SolveManyRequest().Swap(&request_);  // gives its memory back
   }
   void Describe(CallRecord* record) const override {

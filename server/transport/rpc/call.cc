@@ -1,7 +1,6 @@
 #include "server/transport/rpc/call.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 

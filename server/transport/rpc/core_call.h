@@ -3,8 +3,8 @@
 //
 // A carrier (a unary call, a stream, a session of shared memory) has the message parsed; then it
 // calls Read and Place, or ReadShared; Describe, also where that failed; then Ask; and, once that
-// has answered OK, Reply. Errors are INVALID_ARGUMENT and name the field of the message. One thread
-// at a time.
+// has answered OK, Reply. Errors of reading are INVALID_ARGUMENT and name the field of the message.
+// One thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_RPC_CORE_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_RPC_CORE_CALL_H_
 
@@ -90,7 +90,7 @@ class CoreCall {
   virtual size_t BytesToClear() const { return 0; }
   // The reply without its solution. Where it has more than `room` bytes it leaves out the words and
   // the details of failures.
-  virtual std::unique_ptr<google::protobuf::Message> Reply(size_t room = kAnyRoom) = 0;
+  virtual std::unique_ptr<google::protobuf::Message> Reply(size_t room) = 0;
 
  protected:
   int64_t bytes_ = 0, more_bytes_ = 0;

@@ -69,7 +69,7 @@ class CoreUnaryCall final : public UnaryCall {
   void Answer() override {
     if (!status_.ok()) return Fail(status_);
     record().SetCost(call_->cost());
-    const std::unique_ptr<google::protobuf::Message> reply = call_->Reply();
+    const std::unique_ptr<google::protobuf::Message> reply = call_->Reply(CoreCall::kAnyRoom);
     const int field = call_->solution_field();
     Succeed(field == CoreCall::kNoField ? SerializeMessage(*reply)
                                         : SerializeWithBytes(*reply, field, values_));

@@ -46,7 +46,9 @@ void ShmCall::Run() noexcept {
     if (status.ok()) status = Begin();
     if (!status.ok()) Fail(status);
   } catch (const std::bad_alloc&) {
-    Fail(absl::ResourceExhaustedError("the server's host has no memory for the request"));
+    if (!replied_) {
+      Fail(absl::ResourceExhaustedError("the server's host has no memory for the request"));
+    }
   }
   if (has_turn) session_->EndScan();
 }
@@ -137,6 +139,7 @@ void ShmCall::Answer(const absl::Status& status, v1::ShmReply& reply,
   }
   record_.SetOutcome(status);
   host_bytes_.Reset();  // whoever is told of the answer finds everything back
+  replied_ = true;
   session_->Answer(reply);
   record_.Publish();
 }

@@ -54,8 +54,9 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   CallRecord record_;
   const std::unique_ptr<CoreCall> call_;  // null with kind_
   bool prepared_ = false;
-  bool scans_ = false;  // looks for NaN, on a work thread: the session has one such at a time
-  bool answered_ = false;
+  bool scans_ = false;     // looks for NaN, on a work thread: the session has one such at a time
+  bool answered_ = false;  // by the core
+  bool replied_ = false;
 };
 
 }  // namespace blockd::server

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/common/errors.h"
 
 namespace blockd::server {
 namespace {

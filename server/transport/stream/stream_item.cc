@@ -49,10 +49,10 @@ StreamItem::StreamItem(ServiceState* state, ContextPtr context, StreamMessage& f
       part(first.part),
       start(SteadyNow()),
       record(state, Method::kSolveStream, std::move(context)),
-      call(first.call != nullptr ? std::move(first.call) : TakeCall(&first)),
       // The message of a refactor stays, with the matrices.
       host_bytes(part == StreamMessage::Part::kRefactor ? std::move(first.parsed_bytes)
-                                                        : Reservation()) {}
+                                                        : Reservation()),
+      call(first.call != nullptr ? std::move(first.call) : TakeCall(&first)) {}
 
 absl::Status StreamItem::WithinPart(const absl::Status& error) const {
   const auto* const field = v1::SolveStreamRequest::descriptor()->FindFieldByNumber(FieldOf(part));
@@ -111,8 +111,9 @@ void StreamItem::Run() noexcept { std::exchange(on_answered_, nullptr)(shared_fr
 
 grpc::ByteBuffer StreamItem::AnswerMessage(bool in_chunks) {
   if (!status.ok()) return FailureMessage(id, status);
-  return SolutionMessage(id, FindStreamPart(FieldOf(part))->stream_reply_field, *call->Reply(),
-                         call->solution_field(), values, in_chunks);
+  return SolutionMessage(id, FindStreamPart(FieldOf(part))->stream_reply_field,
+                         *call->Reply(CoreCall::kAnyRoom), call->solution_field(), values,
+                         in_chunks);
 }
 
 }  // namespace blockd::server

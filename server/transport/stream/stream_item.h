@@ -62,8 +62,8 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   const StreamMessage::Part part;
   const absl::Time start;  // of SteadyNow
   CallRecord record;
-  const std::unique_ptr<CoreCall> call;
   Reservation host_bytes;  // destroyed after the memory that it stands for
+  const std::unique_ptr<CoreCall> call;
   Payload values;
   int64_t bytes = 0;     // of the right-hand sides, and of the solutions
   int64_t received = 0;  // of them

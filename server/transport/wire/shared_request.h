@@ -4,7 +4,7 @@
 // Another process may write the memory at any time. Whatever decides something is read once, into a
 // copy, and only the copy is checked (CopyOnce). Right-hand sides and matrices are read, and
 // solutions written, where they lie. Errors are INVALID_ARGUMENT and name the field of
-// shared_memory.h. Plain values.
+// shared_memory.h, but for those of Take. One thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_WIRE_SHARED_REQUEST_H_
 #define BLOCKD_SERVER_TRANSPORT_WIRE_SHARED_REQUEST_H_
 
