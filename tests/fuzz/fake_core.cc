@@ -180,6 +180,10 @@ SolverCore::~SolverCore() = default;
 Tenants& SolverCore::tenants() { return impl_->tenants; }
 std::shared_ptr<MemoryPool> SolverCore::host_memory() { return nullptr; }
 Budget& SolverCore::host() { return *TheFakeCore().host; }
+const CoreLimits& SolverCore::limits() const {
+  static const CoreLimits limits;
+  return limits;
+}
 
 absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& /*caller*/,
                                                   const Handle& handle) {
