@@ -84,6 +84,9 @@ allowed_includes() {
     *) echo '.*' ;;
   esac
 }
+# No room is fuller than a stranger can overlook.
+report_lines "a folder with more than 24 sources" \
+  "$(printf '%s\n' "${sources[@]}" | sed 's|/[^/]*$||' | sort | uniq -c | awk '$1 > 24')"
 # Libraries of others that a folder stays free of.
 foreign_includes() {
   case "$1" in

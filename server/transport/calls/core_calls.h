@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "server/core/common/metrics.h"
-#include "server/transport/rpc/core_call.h"
+#include "server/transport/calls/core_call.h"
 
 namespace blockd::server {
 

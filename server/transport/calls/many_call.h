@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/transport/rpc/core_call.h"
+#include "server/transport/calls/core_call.h"
 #include "server/transport/wire/solve_many.h"
 
 namespace blockd::server {

@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "blockd/v1/blockd.pb.h"
 #include "server/core/tenants/budget.h"
-#include "server/transport/rpc/core_call.h"
+#include "server/transport/calls/core_call.h"
 #include "server/transport/wire/raw_message.h"
 
 namespace blockd::server {

@@ -1,4 +1,4 @@
-#include "server/transport/rpc/core_unary_call.h"
+#include "server/transport/calls/core_unary_call.h"
 
 #include <utility>
 

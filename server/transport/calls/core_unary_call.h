@@ -1,11 +1,11 @@
 // A unary call that carries a CoreCall.
-#ifndef BLOCKD_SERVER_TRANSPORT_RPC_CORE_UNARY_CALL_H_
-#define BLOCKD_SERVER_TRANSPORT_RPC_CORE_UNARY_CALL_H_
+#ifndef BLOCKD_SERVER_TRANSPORT_CALLS_CORE_UNARY_CALL_H_
+#define BLOCKD_SERVER_TRANSPORT_CALLS_CORE_UNARY_CALL_H_
 
 #include <memory>
 
 #include "server/core/common/metrics.h"
-#include "server/transport/rpc/core_call.h"
+#include "server/transport/calls/core_call.h"
 #include "server/transport/rpc/server_call.h"
 
 namespace blockd::server {
@@ -16,4 +16,4 @@ std::shared_ptr<ServerCall> MakeCoreUnaryCall(ServiceState* state, Method method
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_TRANSPORT_RPC_CORE_UNARY_CALL_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_CALLS_CORE_UNARY_CALL_H_

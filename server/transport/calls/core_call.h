@@ -5,8 +5,8 @@
 // calls Read and Place, or ReadShared; Describe, also where that failed; then Ask; and, once that
 // has answered OK, Reply. Errors of reading are INVALID_ARGUMENT and name the field of the message.
 // One thread at a time.
-#ifndef BLOCKD_SERVER_TRANSPORT_RPC_CORE_CALL_H_
-#define BLOCKD_SERVER_TRANSPORT_RPC_CORE_CALL_H_
+#ifndef BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_
+#define BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -120,4 +120,4 @@ class CoreCallWith : public CoreCall {
 
 }  // namespace blockd::server
 
-#endif  // BLOCKD_SERVER_TRANSPORT_RPC_CORE_CALL_H_
+#endif  // BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_

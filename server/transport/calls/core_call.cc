@@ -1,4 +1,4 @@
-#include "server/transport/rpc/core_call.h"
+#include "server/transport/calls/core_call.h"
 
 #include "absl/strings/str_cat.h"
 #include "server/core/common/errors.h"
