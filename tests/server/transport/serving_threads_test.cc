@@ -60,7 +60,8 @@ TEST(ServingThreadsTest, TheyServeTogetherWhileThereIsACrowd) {
   }
   {
     ServingThreads threads(3, absl::ZeroDuration(), &queue, Take);
-    EXPECT_FALSE(threads.together());
+    // On a busy machine the one that is alone may have missed kHeld already.
+    EXPECT_TRUE(Eventually([&] { return !threads.together(); }));
     for (const std::unique_ptr<Event>& event : events) event->Ask();
     EXPECT_TRUE(Eventually([&] { return threads.together(); }));
     crowd = false;
