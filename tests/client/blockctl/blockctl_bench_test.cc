@@ -29,8 +29,8 @@ class BlockctlBenchTest : public client::ServerTest {
 };
 
 TEST_F(BlockctlBenchTest, StopsByItselfAndLeavesNothing) {
-  const Outcome bench = Run({"bench", "--callers=4", "--handles=2", "--duration=200ms",
-                             "--warmup=0", "--mix=solve:8,factor:1,refactor:1", "--json"});
+  const Outcome bench = Run({"bench", "--callers=4", "--handles=2", "--duration=2s", "--warmup=0",
+                             "--mix=solve:8,factor:1,refactor:1", "--json"});
   EXPECT_EQ(bench.exit_status, 0) << bench.err;
   EXPECT_THAT(bench.out, AllOf(HasSubstr("\"solve\": {\"succeeded\": "), HasSubstr("\"p99.9\""),
                                HasSubstr("\"failed\": 0"), HasSubstr("\"compute_seconds\""),
@@ -62,7 +62,7 @@ TEST_F(BlockctlBenchTest, HasAnOpenLoopSessionsAndABaseline) {
 
 TEST_F(BlockctlBenchTest, CallersNeedNoThreads) {
   const Outcome bench = Run({"bench", "--async", "--callers=100", "--connections=3", "--handles=2",
-                             "--duration=300ms", "--warmup=0", "--json"});
+                             "--duration=2s", "--warmup=0", "--json"});
   EXPECT_EQ(bench.exit_status, 0) << bench.err;
   EXPECT_THAT(bench.out, AllOf(HasSubstr("\"solve\": {\"succeeded\": "), HasSubstr("\"failed\": 0"),
                                HasSubstr("\"callers\": 100"), HasSubstr("\"compute_seconds\"")));

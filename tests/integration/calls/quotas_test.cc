@@ -222,8 +222,8 @@ TEST_F(QuotasTest, UploadedBytesASecond) {
 TEST_F(QuotasTest, WhatCannotMeetItsDeadlineIsRefusedAtOnce) {
   // Much more work than a message of 16 MiB takes to arrive.
   const bool on_cpu = options_.backend == "cpu";
-  const int64_t blocks = on_cpu ? 32 : 1024;
-  options_.device.memory_bytes = int64_t{on_cpu ? 1 : 36} << 30;
+  const int64_t blocks = on_cpu ? 128 : 1024;
+  options_.device.memory_bytes = int64_t{on_cpu ? 5 : 36} << 30;
   StartWith("");
   v1::FactorRequest request;
   v1::SystemSpec& spec = *request.mutable_spec();
