@@ -1,14 +1,16 @@
 #include "server/transport/calls/core_call.h"
 
-#include "absl/strings/str_cat.h"
-#include "server/core/common/errors.h"
-
 namespace blockd::server {
+namespace {
 
-absl::Status CoreCall::ReadShared(const SharedRequest& request) {
-  return InvalidFieldError("operation",
-                           absl::StrCat(static_cast<uint32_t>(request.slot().operation)),
-                           "an operation of shared memory");
+absl::Status NotCarried() { return absl::InternalError("no such request comes this way"); }
+
+}  // namespace
+
+absl::Status CoreCall::Read(int64_t /*lifted*/, std::span<const Handle> /*handles*/) {
+  return NotCarried();
 }
+
+absl::Status CoreCall::ReadShared(const SharedRequest& /*request*/) { return NotCarried(); }
 
 }  // namespace blockd::server

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "blockd/v1/blockd.pb.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/repeated_field.h"
 #include "server/core/solver_core.h"
 #include "server/transport/rpc/call.h"
 #include "server/transport/wire/shared_request.h"
@@ -49,8 +50,8 @@ class CoreCall {
   virtual size_t ShortBytes() const { return kShortMessageBytes; }
 
   // Reads the message, of which `lifted` bytes lie elsewhere. `handles`: those that its stream was
-  // told of before.
-  virtual absl::Status Read(int64_t lifted, std::span<const Handle> handles) = 0;
+  // told of before. INTERNAL where no unary call and no stream brings such requests.
+  virtual absl::Status Read(int64_t lifted, std::span<const Handle> handles);
   v1::PriorityClass priority() const { return priority_; }
   // Tells the log what the request is about, as far as it was read.
   virtual void Describe(CallRecord* record) const = 0;
@@ -74,6 +75,7 @@ class CoreCall {
   // in all that it brings.
   virtual bool IsLong(const v1::ShmRequest& /*slot*/) const { return true; }
   virtual bool ChecksFinite(const v1::ShmRequest& /*slot*/) const { return false; }
+  // INTERNAL where shared memory brings no such requests.
   virtual absl::Status ReadShared(const SharedRequest& request);
   // Fills the reply's slot. True if that says all.
   virtual bool ReplyInSlot(v1::ShmReply* /*reply*/) const { return false; }
@@ -96,6 +98,16 @@ class CoreCall {
   int64_t bytes_ = 0, more_bytes_ = 0;
   v1::PriorityClass priority_ = v1::PRIORITY_CLASS_UNSPECIFIED;
 };
+
+// Leaves out the words and the details of the failures among these.
+template <typename Part>
+void ClearWords(google::protobuf::RepeatedPtrField<Part>* parts) {
+  for (Part& part : *parts) {
+    if (!part.has_status()) continue;
+    part.mutable_status()->clear_details();
+    part.mutable_status()->clear_message();
+  }
+}
 
 // A call with a message of this type that the core answers with a `CoreReply`.
 template <typename Request, typename CoreReply>

@@ -42,12 +42,7 @@ class FactorCallOf : public CoreCallWith<Request, FactorReply> {
   std::unique_ptr<google::protobuf::Message> Reply(size_t room) final {
     auto wire = std::make_unique<v1::FactorReply>();
     ToWire(this->reply_, wire.get());
-    if (wire->ByteSizeLong() <= room) return wire;
-    for (v1::FactoredSystem& system : *wire->mutable_system()) {
-      if (!system.has_status()) continue;
-      system.mutable_status()->clear_details();
-      system.mutable_status()->clear_message();
-    }
+    if (wire->ByteSizeLong() > room) ClearWords(wire->mutable_system());
     return wire;
   }
 
@@ -102,9 +97,6 @@ class FactorCall final : public FactorCallOf<v1::FactorRequest> {
 
 class SharedFactorCall final : public FactorCallOf<v1::FactorStreamHeader> {
  public:
-  absl::Status Read(int64_t /*lifted*/, std::span<const Handle> /*handles*/) override {
-    return absl::InternalError("a message with matrices beside it came over gRPC");
-  }
   bool ChecksFinite(const v1::ShmRequest& /*slot*/) const override {
     return request_.options().check_finite();
   }

@@ -29,12 +29,7 @@ class ManyCallOf : public CoreCallWith<Request, CoreReply> {
     });
     auto wire = std::make_unique<v1::SolveManyReply>();
     ToWire(this->reply_, wire.get());
-    if (wire->ByteSizeLong() > room) {
-      for (v1::SolveFailure& failure : *wire->mutable_failure()) {
-        failure.mutable_status()->clear_details();
-        failure.mutable_status()->clear_message();
-      }
-    }
+    if (wire->ByteSizeLong() > room) ClearWords(wire->mutable_failure());
     return wire;
   }
 

@@ -223,7 +223,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     read.call = TakeCall(&read);
     status = read.call->Read(/*lifted=*/0, /*handles=*/{});
     read.bytes = read.call->bytes();
-    return WithinField("refactor.", status);
+    return WithinPart(read.part, status);
   }
 
   absl::Status TakeHandles(const v1::SolveManyRequest& frame)
@@ -232,7 +232,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::Status status = state_->core->host().Extend(
         record_.context()->tenant, frame.handle_size() * static_cast<int64_t>(Handle::kBytes),
         &handles_bytes_);
-    return status.ok() ? WithinField("many.", AddHandles(frame, &handles_)) : status;
+    return status.ok() ? WithinPart(StreamMessage::Part::kMany, AddHandles(frame, &handles_))
+                       : status;
   }
 
   // The item that the message has bytes for, if it is not refused; an error ends the stream.

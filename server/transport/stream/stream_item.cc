@@ -54,7 +54,7 @@ StreamItem::StreamItem(ServiceState* state, ContextPtr context, StreamMessage& f
                                                         : Reservation()),
       call(first.call != nullptr ? std::move(first.call) : TakeCall(&first)) {}
 
-absl::Status StreamItem::WithinPart(const absl::Status& error) const {
+absl::Status WithinPart(StreamMessage::Part part, const absl::Status& error) {
   const auto* const field = v1::SolveStreamRequest::descriptor()->FindFieldByNumber(FieldOf(part));
   return WithinField(absl::StrCat(field->name(), "."), error);
 }
@@ -68,9 +68,9 @@ absl::Status StreamItem::Read(StreamMessage& message, std::span<const Handle> ha
   if (part != StreamMessage::Part::kRefactor) error = call->Read(message.bytes, handles);
   call->Describe(&record);
   if (error.ok()) error = ReadPriority("options.priority", call->priority(), &context());
-  if (!error.ok()) return WithinPart(error);
+  if (!error.ok()) return WithinPart(part, error);
   const absl::StatusOr<int64_t> in_all = call->BytesToCome(*state->core, context().caller);
-  if (!in_all.ok()) return WithinPart(in_all.status());
+  if (!in_all.ok()) return WithinPart(part, in_all.status());
   bytes = *in_all;
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ void StreamItem::Solve(Answered answered) {
   on_answered_ = std::move(answered);
   call->Ask(*state->core, record.context(),
             [self = shared_from_this()](const absl::Status& answer) {
-              self->status = answer.ok() ? answer : self->WithinPart(answer);
+              self->status = answer.ok() ? answer : WithinPart(self->part, answer);
               if (answer.ok()) self->record.SetCost(self->call->cost());
               // The stream's mutex may be held, by this thread or for long by another.
               self->state->replies.Post(self);

@@ -72,12 +72,13 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   absl::Status status;
 
  private:
-  absl::Status WithinPart(const absl::Status& error) const;
-
   int64_t room_ = 0;  // for so many of `bytes`
   Answered on_answered_;
 };
 using StreamItemPtr = std::shared_ptr<StreamItem>;
+
+// The error, of a field of this part of a stream's message.
+absl::Status WithinPart(StreamMessage::Part part, const absl::Status& error);
 
 }  // namespace blockd::server
 
