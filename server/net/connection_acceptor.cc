@@ -116,14 +116,15 @@ bool ConnectionAcceptor::AcceptSome(int listening_fd) {
       return false;
     }
     if (!HasRoom(fd)) continue;
+    std::string name = PeerName(peer);
     {
       absl::MutexLock lock(&mutex_);
-      table_.Add(fd, PeerName(peer));
+      table_.Add(fd, name);
     }
     hand_over_({.listening_fd = listening_fd,
                 .fd = socket_fd.Release(),
                 .is_unix = peer.ss_family == AF_UNIX,
-                .peer = PeerName(peer)});
+                .peer = std::move(name)});
   }
   return true;
 }
