@@ -255,6 +255,38 @@ TEST_F(ShmHostileTest, SolutionsOfManySolvesLieApart) {
   EXPECT_EQ(bad_->Ask(request).code, 0);
 }
 
+TEST_F(ShmHostileTest, FailuresOfManySolvesSayAsMuchAsThereIsRoomFor) {
+  constexpr int kSolves = 256;
+  v1::ShmRequest request{};
+  request.id = 1;
+  request.operation = v1::ShmOperation::kSolveMany;
+  request.num_rhs = kSolves;
+  request.rhs_offset = bad_->data();
+  request.reply_offset = bad_->data() + 65536;
+  std::vector<v1::ShmSolve> solves(kSolves);
+  for (size_t i = 0; i < solves.size(); ++i) {
+    solves[i].num_rhs = 1;  // the handle is unknown
+    solves[i].bytes = sizeof(double);
+    solves[i].rhs_offset = solves[i].solution_offset = bad_->data() + 32768 + i * sizeof(double);
+  }
+  std::memcpy(bad_->at(request.rhs_offset), solves.data(), solves.size() * sizeof(solves[0]));
+  for (const bool has_room : {false, true}) {
+    request.reply_bytes =
+        v1::kShmReplyBytes + kSolves * v1::kShmReplyBytesEach * (has_room ? 8 : 1);
+    const v1::ShmReply reply = bad_->Ask(request);
+    ASSERT_EQ(reply.code, 0);
+    v1::SolveManyReply many;
+    ASSERT_TRUE(
+        many.ParseFromArray(bad_->at(request.reply_offset), static_cast<int>(reply.message_bytes)));
+    ASSERT_EQ(many.failure_size(), kSolves);
+    for (const v1::SolveFailure& failure : many.failure()) {
+      EXPECT_EQ(failure.status().code(), grpc::StatusCode::NOT_FOUND);
+      EXPECT_EQ(failure.status().message().empty(), !has_room);
+      EXPECT_EQ(failure.status().details().empty(), !has_room);
+    }
+  }
+}
+
 TEST_F(ShmHostileTest, DescriptorsOfManySolvesAreChecked) {
   v1::ShmRequest request{};
   request.id = 1;
