@@ -154,7 +154,7 @@ tsan() {
   # Of the engine's tests, those with threads.
   test_dir tsan tests/engine -R 'Concurren|Thread|Tracks|PendingSolves|Resources|MemoryPool' -E 'OnThreads.*(EveryForm|Failures)' ||
     status=$?
-  test_dir tsan tests/server || status=$?
+  test_dir tsan tests/server -LE sockets || status=$?
   jobs=$((2 * jobs)) test_dir tsan tests -L sockets || status=$?
   return "$status"
 }

@@ -21,6 +21,7 @@ class AllocationFailureTest : public SolveStreamTest {
     server::ServerOptions options = Options();
     // One large request with its solution, and a little.
     options.core.max_inflight_request_bytes = 3 * kRefusedBytes;
+    options.device.host_memory_bytes = 0;  // a GPU's, which is no heap
     Open(options);
     rhs_ = problems::RandomColumns(problem_.rows(), kColumns, 1);
   }

@@ -39,6 +39,17 @@ class ShmHostileTest : public ShmTest {
     IntegrationTest::TearDown();
   }
   v1::ShmRequest Good(uint64_t id = 1) { return bad_->Solve(handle_, kRows, id); }
+  // A SolveMany whose descriptors come first, and the reply, in the least room, from 64 KiB on.
+  v1::ShmRequest Many(int solves) {
+    v1::ShmRequest request{};
+    request.id = 1;
+    request.operation = v1::ShmOperation::kSolveMany;
+    request.num_rhs = solves;
+    request.rhs_offset = bad_->data();
+    request.reply_offset = bad_->data() + 65536;
+    request.reply_bytes = v1::kShmReplyBytes + solves * v1::kShmReplyBytesEach;
+    return request;
+  }
   // A one-off, or a refactor of the handle, whose message and descriptor are scribbled on.
   void PutFactorSolve(v1::ShmRequest& request, const HostMatrix& matrix) {
     v1::FactorSolveRequest one;
@@ -235,13 +246,7 @@ TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
 // Many that name the same memory would have the server clear, or look at, more than there is.
 TEST_F(ShmHostileTest, SolutionsOfManySolvesLieApart) {
   constexpr int kSolves = 256;
-  v1::ShmRequest request{};
-  request.id = 1;
-  request.operation = v1::ShmOperation::kSolveMany;
-  request.num_rhs = kSolves;
-  request.rhs_offset = bad_->data();
-  request.reply_offset = bad_->data() + 65536;
-  request.reply_bytes = v1::kShmReplyBytes + kSolves * v1::kShmReplyBytesEach;
+  v1::ShmRequest request = Many(kSolves);
   const uint64_t all = bad_->welcome().mapping_bytes - bad_->data();
   std::vector<v1::ShmSolve> solves(kSolves);
   for (v1::ShmSolve& solve : solves) {
@@ -257,12 +262,7 @@ TEST_F(ShmHostileTest, SolutionsOfManySolvesLieApart) {
 
 TEST_F(ShmHostileTest, FailuresOfManySolvesSayAsMuchAsThereIsRoomFor) {
   constexpr int kSolves = 256;
-  v1::ShmRequest request{};
-  request.id = 1;
-  request.operation = v1::ShmOperation::kSolveMany;
-  request.num_rhs = kSolves;
-  request.rhs_offset = bad_->data();
-  request.reply_offset = bad_->data() + 65536;
+  v1::ShmRequest request = Many(kSolves);
   std::vector<v1::ShmSolve> solves(kSolves);
   for (size_t i = 0; i < solves.size(); ++i) {
     const uint64_t at = bad_->data() + 32768 + 8 * i;
@@ -270,7 +270,6 @@ TEST_F(ShmHostileTest, FailuresOfManySolvesSayAsMuchAsThereIsRoomFor) {
   }
   std::memcpy(bad_->at(request.rhs_offset), solves.data(), solves.size() * sizeof(solves[0]));
   for (const bool has_room : {false, true}) {
-    request.reply_bytes = v1::kShmReplyBytes + kSolves * v1::kShmReplyBytesEach;
     if (has_room) request.reply_bytes *= 8;
     const v1::ShmReply reply = bad_->Ask(request);
     ASSERT_EQ(reply.code, 0);
@@ -281,18 +280,13 @@ TEST_F(ShmHostileTest, FailuresOfManySolvesSayAsMuchAsThereIsRoomFor) {
     for (const v1::SolveFailure& failure : many.failure()) {
       EXPECT_EQ(failure.status().code(), grpc::StatusCode::NOT_FOUND);
       EXPECT_EQ(failure.status().message().empty(), !has_room);
+      EXPECT_EQ(failure.status().details().empty(), !has_room);
     }
   }
 }
 
 TEST_F(ShmHostileTest, DescriptorsOfManySolvesAreChecked) {
-  v1::ShmRequest request{};
-  request.id = 1;
-  request.operation = v1::ShmOperation::kSolveMany;
-  request.num_rhs = 2;
-  request.rhs_offset = bad_->data();
-  request.reply_offset = bad_->data() + 65536;
-  request.reply_bytes = v1::kShmReplyBytes + 2 * v1::kShmReplyBytesEach;
+  v1::ShmRequest request = Many(2);
   v1::ShmSolve solves[2] = {};
   for (v1::ShmSolve& solve : solves) {
     std::memcpy(solve.handle, handle_.data(), sizeof(solve.handle));
