@@ -205,7 +205,7 @@ all() {
     { time { "$0" "$part" 2>&1 | tee "$build/$part.log"; }; } 2>>"$summary" || failed+=("$part")
   done
   say "summary"
-  if command -v ccache >/dev/null; then ccache --print-stats | grep -E '^(direct_cache_hit|preprocessed_cache_hit|cache_miss)' >>"$summary"; fi
+  if command -v ccache >/dev/null; then ccache --print-stats | grep -E '^(direct_cache_hit|preprocessed_cache_hit|cache_miss)' >>"$summary" || true; fi
   cat "$summary"
   if ((${#failed[@]} > 0)); then
     for part in "${failed[@]}"; do tell_failure "$part"; done
