@@ -188,9 +188,14 @@ absl::StatusOr<SolveResult> SolverClient::SolveBytes(const Factorization& factor
   const absl::Time deadline = connection_->Deadline(options.timeout);
   absl::StatusOr<SolveResult> result;
   const absl::Status status = CallHealing(factorization, deadline, [&](const Factorization& now) {
-    const auto shared = SolveShared(*connection_, now, *request, rhs, solution, deadline, &result);
-    if (shared) return *shared;
     request->set_handle(now.handle);
+    v1::SolveReply reply;
+    const auto shared = CallShared(*connection_, &now, v1::ShmOperation::kSolve, *request,
+                                   {SharedData::Columns(rhs, solution)}, deadline, &reply);
+    if (shared) {
+      if (shared->ok()) result = ToResult(reply);
+      return *shared;
+    }
     return large ? SolveLarge(now, *request, rhs, solution, deadline, &result)
                  : SolveSmall(now, *request, rhs, solution, deadline, &result);
   });

@@ -1,6 +1,8 @@
 #include "client/calls/factor.h"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
@@ -40,7 +42,16 @@ absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
   *header.mutable_spec() = spec;
   header.set_num_systems(static_cast<int64_t>(systems.size()));
   *header.mutable_options() = proto_options;
-  const auto shared = FactorShared(connection, on, header, systems, deadline, &answer.reply);
+  std::optional<absl::Status> shared;
+  if (connection.shared_memory() != nullptr) {
+    v1::FactorRequest request;
+    *request.mutable_spec() = spec;
+    *request.mutable_options() = proto_options;
+    std::vector<SharedData> data;
+    for (const SystemView& system : systems) SharedData::AddMatrix(system, &data);
+    shared = CallShared(connection, on, v1::ShmOperation::kFactor, request, data, deadline,
+                        &answer.reply);
+  }
   if (shared) {
     status = *shared;
   } else if (TotalBytes(systems) > connection.options().stream_threshold_bytes) {

@@ -43,9 +43,11 @@ absl::Status Send(const Connection& connection, const Factorization* on,
   // Without what it may have from an attempt before.
   request.clear_system();
   request.clear_rhs();
-  const SharedSolve solve{nullptr, request.num_rhs(), call.rhs, call.solution};
-  const auto shared =
-      FactorSolveShared(connection, on, request, call.system, solve, call.deadline, reply);
+  std::vector<SharedData> data;
+  SharedData::AddMatrix(call.system, &data);
+  data.push_back(SharedData::Columns(call.rhs, call.solution));
+  const auto shared = CallShared(connection, on, v1::ShmOperation::kFactorSolve, request, data,
+                                 call.deadline, reply);
   if (shared) return *shared;
   if (TotalBytes({&call.system, 1}) + static_cast<int64_t>(call.rhs.size()) >
       connection.options().stream_threshold_bytes) {

@@ -90,19 +90,21 @@ class HealingCall {
   std::optional<absl::Status> CallByMemory(const std::vector<size_t>& some,
                                            const Factorization& on) {
     if (connection_.shared_memory() == nullptr) return std::nullopt;
-    std::vector<SharedSolve> solves;
-    solves.reserve(some.size());
+    std::vector<SharedData> data;
     for (const size_t i : some) {
       const auto& [num_rhs, offset, bytes] = solves_[i];
-      solves.push_back({&now_[i].factorization.handle, num_rhs, rhs_.subspan(offset, bytes),
-                        solution_.subspan(offset, bytes)});
+      if (values_ != nullptr) SharedData::AddMatrix(values_->systems[i], &data);
+      data.push_back(
+          SharedData::Columns(rhs_.subspan(offset, bytes), solution_.subspan(offset, bytes)));
     }
     v1::SolveManyReply reply;
+    const auto call = [&](v1::ShmOperation operation, const auto& message) {
+      return CallShared(connection_, &on, operation, message, data, deadline_, &reply);
+    };
     const auto status =
         values_ == nullptr
-            ? SolveManyShared(connection_, on, solves, ToProto(options_), deadline_, &reply)
-            : FactorSolveManyShared(connection_, on, MakeRefactorHeader(some), SystemsOf(some),
-                                    solves, deadline_, &reply);
+            ? call(v1::ShmOperation::kSolveMany, WithoutRhsBytes(MakeHeader(some)))
+            : call(v1::ShmOperation::kFactorSolveMany, MakeRefactorHeader(some));
     if (!status || !status->ok()) return status;
     return TakeOutcomes(some, reply);
   }
@@ -128,21 +130,21 @@ class HealingCall {
         &on);
   }
 
-  v1::SolveManyRequest MakeRequest(const std::vector<size_t>& some) const {
+  // Without right-hand sides.
+  v1::SolveManyRequest MakeHeader(const std::vector<size_t>& some) const {
     std::vector<Solve> solves;
     for (const size_t i : some) solves.push_back(solves_[i]);
     v1::SolveManyRequest request = MakeSolveManyRequest(solves, options_);
-    for (const size_t i : some) {
-      request.add_handle(now_[i].factorization.handle);
-      Append(rhs_.subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
-    }
+    for (const size_t i : some) request.add_handle(now_[i].factorization.handle);
     return request;
   }
 
-  std::vector<SystemView> SystemsOf(const std::vector<size_t>& some) const {
-    std::vector<SystemView> systems;
-    for (const size_t i : some) systems.push_back(values_->systems[i]);
-    return systems;
+  v1::SolveManyRequest MakeRequest(const std::vector<size_t>& some) const {
+    v1::SolveManyRequest request = MakeHeader(some);
+    for (const size_t i : some) {
+      Append(rhs_.subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
+    }
+    return request;
   }
 
   // Without matrices and right-hand sides.
@@ -350,6 +352,11 @@ v1::SolveManyRequest MakeSolveManyRequest(std::span<const Solve> solves,
   if (std::ranges::any_of(solves, several)) {
     for (const Solve& solve : solves) request.add_num_rhs(solve.num_rhs);
   }
+  return request;
+}
+
+v1::SolveManyRequest WithoutRhsBytes(v1::SolveManyRequest request) {
+  request.clear_rhs_bytes();
   return request;
 }
 

@@ -42,6 +42,8 @@ absl::StatusOr<ManySolves> LayOut(std::span<const Factorization> factorizations,
 // Everything but the handles and the right-hand sides.
 v1::SolveManyRequest MakeSolveManyRequest(std::span<const ManySolves::Solve> solves,
                                           const SolveOptions& options);
+// For shared memory, whose places say them.
+v1::SolveManyRequest WithoutRhsBytes(v1::SolveManyRequest request);
 // Everything but the handles, the matrices and the right-hand sides.
 v1::FactorSolveManyRequest MakeFactorSolveManyRequest(const SystemView& system, int64_t num_rhs,
                                                       const SolveOptions& solve,

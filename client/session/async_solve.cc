@@ -114,16 +114,17 @@ class AsyncSolve final : public std::enable_shared_from_this<AsyncSolve>,
       Failed(may_wait ? absl::UnavailableError(session.status().message()) : session.status());
       return true;
     }
-    auto made = SharedSolveRequest::Make(*(*session)->memory(), request_.handle(), request_, rhs(),
-                                         solution_, /*in_place=*/true);
+    auto made = SharedRequest::Make(*(*session)->memory(), v1::ShmOperation::kSolve, request_,
+                                    {SharedData::Columns(rhs(), solution_)});
     if (!made) return false;
-    const auto asked = std::make_shared<const SharedSolveRequest>(*std::move(made));
+    const auto asked = std::make_shared<const SharedRequest>(*std::move(made));
     const auto sent = (*session)->CallLater(
         asked->request(), deadline_,
         [self = shared_from_this(), asked](const absl::StatusOr<v1::ShmReply>& reply) {
-          absl::StatusOr<SolveResult> result = reply.ok() ? asked->Take(*reply) : reply.status();
-          if (!result.ok()) return self->Failed(ToStatusOfAnswer(result.status()));
-          self->done_(std::move(result));
+          v1::SolveReply solved;
+          const absl::Status status = reply.ok() ? asked->Take(*reply, &solved) : reply.status();
+          if (!status.ok()) return self->Failed(ToStatusOfAnswer(status));
+          self->done_(ToResult(solved));
         });
     if (!sent.ok()) Failed(sent.status());
     return true;

@@ -138,7 +138,7 @@ std::optional<absl::Status> SolveSession::State::StartFrameShared(
          [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
            state->Answer(item, std::move(result));
          }},
-        handles, layout, item->request.many().options(), item->rhs, item->solution);
+        handles, layout, item->request.many(), item->rhs, item->solution);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "client/wire/requests.h"
 
 namespace blockd::client {
 namespace {
@@ -62,49 +63,53 @@ absl::StatusOr<std::shared_ptr<ShmSession>> ShmStream::SessionFor(const Request&
 std::optional<absl::Status> ShmStream::Send(Request request, const v1::SolveRequest& solve,
                                             Bytes rhs, std::span<std::byte> solution,
                                             bool replace_last) {
-  auto session = SessionFor(request);
-  if (!session.ok()) return session.status();
-  auto made = SharedSolveRequest::Make(*(*session)->memory(), solve.handle(), solve, rhs, solution,
-                                       /*in_place=*/false);
-  if (!made) return std::nullopt;
-  const auto asked = std::make_shared<const SharedSolveRequest>(*std::move(made));
-  const auto call = std::make_shared<Call>();
-  call->id = request.id;
-  call->handle = solve.handle();
-  call->session = *session;
-  call->take = [asked](const v1::ShmReply& reply) { return asked->Take(reply); };
-  call->done = std::move(request.done);
   const CallPtr last = replace_last ? LastOf(solve.handle()) : nullptr;
-  absl::Status sent = Start(call, asked->request(), request.deadline);
-  if (sent.ok() && last != nullptr) last->Cancel();
+  auto call = std::make_shared<Call>();
+  call->handle = solve.handle();
+  const auto sent = Start<v1::SolveReply>(
+      std::move(call), std::move(request), v1::ShmOperation::kSolve, solve,
+      {SharedData::Columns(rhs, solution)}, [](v1::SolveReply& reply) { return ToResult(reply); });
+  if (sent && sent->ok() && last != nullptr) last->Cancel();
   return sent;
 }
 
 std::optional<absl::Status> ShmStream::SendFrame(Request request,
                                                  std::span<const std::string> handles,
                                                  const ManySolves& layout,
-                                                 const v1::SolveOptions& options, Bytes rhs,
+                                                 const v1::SolveManyRequest& solves, Bytes rhs,
                                                  std::span<std::byte> solution) {
-  auto session = SessionFor(request);
-  if (!session.ok()) return session.status();
-  std::vector<SharedSolve> solves;
-  solves.reserve(handles.size());
+  v1::SolveManyRequest message = WithoutRhsBytes(solves);
+  std::vector<SharedData> data;
+  data.reserve(handles.size());
   for (size_t i = 0; i < handles.size(); ++i) {
     const auto& [num_rhs, offset, bytes] = layout.solves[i];
-    solves.push_back(
-        {&handles[i], num_rhs, rhs.subspan(offset, bytes), solution.subspan(offset, bytes)});
+    message.add_handle(handles[i]);
+    data.push_back(
+        SharedData::Columns(rhs.subspan(offset, bytes), solution.subspan(offset, bytes)));
   }
-  auto made = SharedManyRequest::Make(*(*session)->memory(), solves, options, /*in_place=*/false);
+  return Start<v1::SolveManyReply>(
+      std::make_shared<Call>(), std::move(request), v1::ShmOperation::kSolveMany, message,
+      std::move(data),
+      [count = handles.size()](v1::SolveManyReply& reply) { return ToResult(reply, count); });
+}
+
+template <typename Reply, typename ToSolveResult>
+std::optional<absl::Status> ShmStream::Start(CallPtr call, Request request,
+                                             v1::ShmOperation operation,
+                                             const google::protobuf::MessageLite& message,
+                                             std::vector<SharedData> data, ToSolveResult to_result) {
+  auto session = SessionFor(request);
+  if (!session.ok()) return session.status();
+  auto made = SharedRequest::Make(*(*session)->memory(), operation, message, std::move(data),
+                                  /*in_place=*/false);
   if (!made) return std::nullopt;
-  const auto asked = std::make_shared<const SharedManyRequest>(*std::move(made));
-  const auto call = std::make_shared<Call>();
+  const auto asked = std::make_shared<const SharedRequest>(*std::move(made));
   call->id = request.id;
-  call->session = *session;
-  call->take = [asked,
-                count = solves.size()](const v1::ShmReply& answer) -> absl::StatusOr<SolveResult> {
-    v1::SolveManyReply reply;
+  call->session = *std::move(session);
+  call->take = [asked, to_result](const v1::ShmReply& answer) -> absl::StatusOr<SolveResult> {
+    Reply reply;
     if (absl::Status status = asked->Take(answer, &reply); !status.ok()) return status;
-    return ToResult(reply, count);
+    return to_result(reply);
   };
   call->done = std::move(request.done);
   return Start(call, asked->request(), request.deadline);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -48,8 +49,9 @@ class ShmStream : public std::enable_shared_from_this<ShmStream> {
   std::optional<absl::Status> Send(Request request, const v1::SolveRequest& solve, Bytes rhs,
                                    std::span<std::byte> solution, bool replace_last);
   std::optional<absl::Status> SendFrame(Request request, std::span<const std::string> handles,
-                                        const ManySolves& layout, const v1::SolveOptions& options,
-                                        Bytes rhs, std::span<std::byte> solution);
+                                        const ManySolves& layout,
+                                        const v1::SolveManyRequest& solves, Bytes rhs,
+                                        std::span<std::byte> solution);
   // Its answer, CANCELLED or not, comes as ever. False if it is not outstanding.
   bool Cancel(uint64_t id);
   // Nothing is written to its solution after this, and `done` does not run, if it has not yet begun
@@ -63,6 +65,11 @@ class ShmStream : public std::enable_shared_from_this<ShmStream> {
   using CallPtr = std::shared_ptr<Call>;
 
   absl::StatusOr<std::shared_ptr<ShmSession>> SessionFor(const Request& request);
+  // As gRPC's request `message`, to whose reply `to_result` is applied.
+  template <typename Reply, typename ToSolveResult>
+  std::optional<absl::Status> Start(CallPtr call, Request request, v1::ShmOperation operation,
+                                    const google::protobuf::MessageLite& message,
+                                    std::vector<SharedData> data, ToSolveResult to_result);
   absl::Status Start(const CallPtr& call, const v1::ShmRequest& request, absl::Time deadline);
   void Finish(const CallPtr& call, const absl::StatusOr<v1::ShmReply>& reply);
   CallPtr Find(uint64_t id);

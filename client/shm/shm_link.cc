@@ -91,9 +91,14 @@ bool ShmLink::ReleaseLater(const std::string& handle, absl::Time deadline,
                            std::function<void()> done) {
   const std::shared_ptr<ShmSession> session = current();
   if (session == nullptr) return false;
+  v1::ReleaseRequest message;
+  message.add_handle(handle);
+  auto made = SharedRequest::Make(*session->memory(), v1::ShmOperation::kRelease, message, {});
+  if (!made) return false;
+  const auto asked = std::make_shared<const SharedRequest>(*std::move(made));
   return session
-      ->CallLater(MakeRelease(handle), deadline,
-                  [done = std::move(done)](const absl::StatusOr<v1::ShmReply>&) { done(); })
+      ->CallLater(asked->request(), deadline,
+                  [asked, done = std::move(done)](const absl::StatusOr<v1::ShmReply>&) { done(); })
       .ok();
 }
 

@@ -34,7 +34,7 @@ class ShmLink {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Does not wait: `done` when the release is answered, however. False, and no `done`, where no
-  // session is open.
+  // session is open, or its memory has no room.
   bool ReleaseLater(const std::string& handle, absl::Time deadline, std::function<void()> done);
 
  private:

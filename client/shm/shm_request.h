@@ -1,10 +1,8 @@
-// Requests in shared memory: what each takes of it, and what its reply says. Internal to the
-// client.
+// Requests in shared memory: their messages, their data, and the room for their replies. Internal
+// to the client.
 //
-// A request keeps its memory, which the server reads and writes until it has answered. `in_place`:
-// what lies in shared memory is read, and solutions are written, where they lie; else all is
-// copied, and nothing outside the request's own memory is written until its reply is taken. One
-// thread at a time.
+// A request keeps its memory, which the server reads and writes until it has answered. One thread
+// at a time.
 #ifndef BLOCKD_CLIENT_SHM_SHM_REQUEST_H_
 #define BLOCKD_CLIENT_SHM_SHM_REQUEST_H_
 
@@ -13,140 +11,67 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "blockd/client/results.h"
 #include "blockd/client/system.h"
-#include "blockd/v1/blockd.pb.h"
 #include "client/shm/shm_memory.h"
 #include "client/wire/wire.h"
+#include "google/protobuf/message_lite.h"
 
 namespace blockd::client {
 
-absl::Status StatusOf(const v1::ShmReply& reply, Bytes room);
-
-// Where the columns of a solve lie: in the caller's own shared memory, or in a piece for the call.
-// Right-hand sides that the solution would overwrite are copied: the call may be tried again.
-class SharedColumns {
+// What a request brings beside its message, in one or two places of its own. Parts that lie in
+// shared memory are read, and a solution is written, where they lie; others lie in a copy.
+class SharedData {
  public:
-  SharedColumns(const ShmMemory& memory, Bytes rhs, std::span<std::byte> solution, bool in_place);
-  uint64_t bytes_to_place() const;
-  // In so many bytes at this offset.
-  void Place(const ShmMemory& memory, uint64_t offset);
-  uint64_t rhs() const { return *here_; }
-  uint64_t solution() const { return *there_; }
-  uint64_t bytes() const { return rhs_.size(); }
+  // The columns of a solve. Right-hand sides that the solution would overwrite are copied: the call
+  // may be tried again.
+  static SharedData Columns(Bytes rhs, std::span<std::byte> solution);
+  // Appends a matrix.
+  static void AddMatrix(const SystemView& system, std::vector<SharedData>* data);
+
+  size_t num_places() const { return has_solution_ ? 2 : 1; }
+  // Looks for what lies in the memory already.
+  void Find(const ShmMemory& memory);
+  uint64_t bytes_to_copy() const;
+  // Copies so many bytes to the offset, and says where all of it lies.
+  v1::ShmPlace* Put(const ShmMemory& memory, uint64_t offset, v1::ShmPlace* places);
   void TakeSolution() const;
 
  private:
-  Bytes rhs_;
+  using Parts = std::array<Bytes, 3>;  // follow one another there; empty ones are none
+  explicit SharedData(const Parts& parts);
+
+  Parts parts_;
+  bool has_solution_ = false;
   std::span<std::byte> solution_;
+  uint64_t bytes_ = 0;  // of all parts
   std::optional<uint64_t> here_, there_;
   const std::byte* copy_from_ = nullptr;
 };
 
-// Parts of a matrix that follow one another there, in the same way.
-class SharedPart {
- public:
-  using Parts = std::array<Bytes, 3>;  // empty ones are none
-  SharedPart(const ShmMemory& memory, const Parts& parts);
-  uint64_t bytes_to_place() const;
-  void Place(const ShmMemory& memory, uint64_t offset);
-  uint64_t offset() const { return *here_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  Parts parts_;
-  uint64_t bytes_ = 0;
-  std::optional<uint64_t> here_;
-};
-
-struct SharedSolve {
-  const std::string* handle = nullptr;
-  int64_t num_rhs = 0;
-  Bytes rhs;
-  std::span<std::byte> solution;
-};
-
-// The base of all requests. The functions that make them return nullopt where there is no room.
 class SharedRequest {
  public:
-  const v1::ShmRequest& request() const { return request_; }
+  // `message`: the call's request of gRPC without its data, which follow in the order of
+  // shared_memory.h. nullopt: there is no room. Without `in_place` all of the data are copied, and
+  // nothing outside of the request's own memory is written until Take.
+  static std::optional<SharedRequest> Make(ShmMemory& memory, v1::ShmOperation operation,
+                                           const google::protobuf::MessageLite& message,
+                                           std::vector<SharedData> data, bool in_place = true);
 
- protected:
-  // The reply's message, in `reply_bytes` of room at the beginning of a piece.
-  SharedRequest(ShmPiece piece, v1::ShmOperation operation, uint64_t reply_bytes);
-  template <typename Message>
-  absl::Status TakeMessage(const v1::ShmReply& reply, Message* message) const;
+  const v1::ShmRequest& request() const { return request_; }
+  // What came as gRPC's reply without its solution. If that is OK, solutions are in their places.
+  absl::Status Take(const v1::ShmReply& answer, google::protobuf::MessageLite* reply) const;
+
+ private:
+  SharedRequest(ShmPiece piece, std::vector<SharedData> data)
+      : piece_(std::move(piece)), data_(std::move(data)) {}
 
   ShmPiece piece_;
   v1::ShmRequest request_{};
-  std::vector<SharedColumns> columns_;
+  std::vector<SharedData> data_;
 };
-
-class SharedSolveRequest : public SharedRequest {
- public:
-  // `request`: of a Solve of `handle`, without its right-hand sides.
-  static std::optional<SharedSolveRequest> Make(ShmMemory& memory, const std::string& handle,
-                                                const v1::SolveRequest& request, Bytes rhs,
-                                                std::span<std::byte> solution, bool in_place);
-  // The solution is in its place then.
-  absl::StatusOr<SolveResult> Take(const v1::ShmReply& reply) const;
-
- private:
-  using SharedRequest::SharedRequest;
-};
-
-class SharedManyRequest : public SharedRequest {
- public:
-  static std::optional<SharedManyRequest> Make(ShmMemory& memory,
-                                               std::span<const SharedSolve> solves,
-                                               const v1::SolveOptions& options, bool in_place);
-  absl::Status Take(const v1::ShmReply& answer, v1::SolveManyReply* reply) const;
-
- private:
-  using SharedRequest::SharedRequest;
-};
-
-class SharedFactorRequest : public SharedRequest {
- public:
-  static std::optional<SharedFactorRequest> Make(ShmMemory& memory,
-                                                 const v1::FactorStreamHeader& header,
-                                                 std::span<const SystemView> systems);
-  absl::Status Take(const v1::ShmReply& answer, v1::FactorReply* reply) const;
-
- private:
-  using SharedRequest::SharedRequest;
-};
-
-// FactorSolve, and FactorSolveMany of its systems, one a solve. `message`: the request of gRPC with
-// its handles, but without matrices and right-hand sides.
-class SharedFactorSolveRequest : public SharedRequest {
- public:
-  static std::optional<SharedFactorSolveRequest> Make(ShmMemory& memory,
-                                                      const v1::FactorSolveRequest& message,
-                                                      std::span<const SystemView> systems,
-                                                      std::span<const SharedSolve> solves);
-  static std::optional<SharedFactorSolveRequest> Make(ShmMemory& memory,
-                                                      const v1::FactorSolveManyRequest& message,
-                                                      std::span<const SystemView> systems,
-                                                      std::span<const SharedSolve> solves);
-  absl::Status Take(const v1::ShmReply& answer, v1::FactorSolveReply* reply) const;
-  absl::Status Take(const v1::ShmReply& answer, v1::SolveManyReply* reply) const;
-
- private:
-  using SharedRequest::SharedRequest;
-  static std::optional<SharedFactorSolveRequest> MakeWith(ShmMemory& memory,
-                                                          v1::ShmOperation operation,
-                                                          const std::string& message,
-                                                          std::span<const SystemView> systems,
-                                                          std::span<const SharedSolve> solves);
-};
-
-v1::ShmRequest MakeRelease(const std::string& handle);
 
 }  // namespace blockd::client
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "blockd/v1/blockd.pb.h"
@@ -224,101 +225,127 @@ class Caller {
     return std::string(FakeCore::HandleOf(which).view());
   }
 
-  void PutMessage(const google::protobuf::MessageLite& message, v1::ShmRequest& request) {
+  // The request's message and places, each somewhere, and the room for its reply.
+  void Put(const google::protobuf::MessageLite& message, std::vector<v1::ShmPlace> places,
+           v1::ShmRequest& request) {
     std::string bytes = message.SerializeAsString();
-    if (input_.ConsumeIntegralInRange<int>(0, 15) == 0)
-      bytes = input_.ConsumeRandomLengthString(64);
+    if (OnceIn(16)) bytes = input_.ConsumeRandomLengthString(64);
     request.message_offset = Offset();
-    request.message_bytes = bytes.size();
-    const uint64_t room = mapping().bytes() - request.message_offset;
-    std::memcpy(at(request.message_offset), bytes.data(), std::min<uint64_t>(room, bytes.size()));
-  }
-
-  template <typename Descriptor>
-  void PutDescriptors(uint64_t count, v1::ShmRequest& request, Descriptor descriptor) {
-    request.num_rhs = static_cast<int64_t>(count);
-    request.rhs_offset = Offset();
-    for (uint64_t i = 0; i < count; ++i) {
-      auto one = descriptor();
-      if (input_.ConsumeIntegralInRange<int>(0, 15) == 0) {
-        const auto word = input_.ConsumeIntegralInRange<size_t>(0, sizeof(one) / 8 - 1);
-        const uint64_t odd = Odd();
-        std::memcpy(reinterpret_cast<char*>(&one) + word * 8, &odd, sizeof(odd));
-      }
-      const uint64_t to = request.rhs_offset + i * sizeof(one);
-      if (to + sizeof(one) <= mapping().bytes()) std::memcpy(at(to), &one, sizeof(one));
+    request.message_bytes = static_cast<uint32_t>(bytes.size());
+    Write(request.message_offset, bytes.data(), bytes.size());
+    for (v1::ShmPlace& place : places) {
+      if (OnceIn(32)) (input_.ConsumeBool() ? place.offset : place.bytes) = Odd();
     }
+    if (OnceIn(16)) places.resize(input_.ConsumeIntegralInRange<size_t>(0, 20));
+    request.places_offset = Offset();
+    request.num_places = static_cast<uint32_t>(places.size());
+    Write(request.places_offset, places.data(), places.size() * sizeof(v1::ShmPlace));
+    request.reply_offset = Offset();
+    request.reply_bytes =
+        OnceIn(4) ? 0 : static_cast<uint32_t>(v1::ShmReplyRoom(places.size()));
   }
+  void Write(uint64_t offset, const void* bytes, size_t size) {
+    const uint64_t room = mapping().bytes() - offset;
+    if (size > 0) std::memcpy(at(offset), bytes, std::min<uint64_t>(room, size));
+  }
+  bool OnceIn(int times) { return input_.ConsumeIntegralInRange<int>(1, times) == times; }
 
-  v1::ShmFactorSolve Describe(const v1::SystemSpec& spec, int64_t columns) {
+  void AddColumns(uint64_t bytes, std::vector<v1::ShmPlace>& places) {
+    const uint64_t rhs = Offset();
+    places.push_back({rhs, bytes});
+    places.push_back({input_.ConsumeBool() ? rhs : Offset(), bytes});
+  }
+  void AddMatrix(const v1::SystemSpec& spec, std::vector<v1::ShmPlace>& places) {
     const auto [diagonal, coupling] = BytesOf(spec);
-    const uint64_t column = static_cast<uint64_t>(spec.num_blocks() * spec.block_size()) *
-                            (spec.scalar() == v1::FLOAT32 ? 4 : 8);
-    v1::ShmFactorSolve one{};
-    one.diagonal_offset = Offset();
-    one.diagonal_bytes = diagonal;
-    one.coupling_offset = Offset();
-    one.coupling_bytes = coupling;
-    one.rhs_offset = Offset();
-    one.solution_offset = input_.ConsumeBool() ? one.rhs_offset : Offset();
-    one.bytes = column * static_cast<uint64_t>(columns);
-    return one;
+    places.push_back({Offset(), diagonal});
+    places.push_back({Offset(), coupling});
+  }
+  uint64_t Columns() { return 8 * input_.ConsumeIntegralInRange<uint64_t>(0, 64); }
+  v1::SolveOptions SolveOptions() {
+    v1::SolveOptions options;
+    options.set_check_finite(input_.ConsumeBool());
+    options.set_residual(input_.ConsumeBool());
+    options.set_priority(
+        static_cast<v1::PriorityClass>(input_.ConsumeIntegralInRange<int>(0, 4)));
+    return options;
   }
 
+  void FillSolve(v1::ShmRequest& request) {
+    v1::SolveRequest message;
+    message.set_handle(HandleBytes());
+    message.set_num_rhs(input_.ConsumeIntegralInRange<int>(0, 3));
+    *message.mutable_options() = SolveOptions();
+    if (OnceIn(16)) message.set_rhs("x");
+    std::vector<v1::ShmPlace> places;
+    AddColumns(Columns(), places);
+    Put(message, places, request);
+  }
+  void FillMany(v1::ShmRequest& request) {
+    v1::SolveManyRequest message;
+    *message.mutable_options() = SolveOptions();
+    std::vector<v1::ShmPlace> places;
+    const auto solves = input_.ConsumeIntegralInRange<uint32_t>(0, 4);
+    for (uint32_t i = 0; i < solves; ++i) {
+      message.add_handle(HandleBytes());
+      if (OnceIn(8)) message.add_num_rhs(1);
+      AddColumns(Columns(), places);
+    }
+    if (OnceIn(8)) message.add_index(input_.ConsumeIntegralInRange<uint32_t>(0, solves));
+    if (OnceIn(16)) message.add_rhs_bytes(8);
+    Put(message, places, request);
+  }
   void FillFused(v1::ShmRequest& request) {
     const v1::SystemSpec spec = Spec();
     const int64_t columns = input_.ConsumeIntegralInRange<int>(0, 3);
-    uint64_t systems = 1;
-    const auto fill = [&](auto& message) {
+    const uint64_t bytes = static_cast<uint64_t>(spec.num_blocks() * spec.block_size()) *
+                           (spec.scalar() == v1::FLOAT32 ? 4 : 8) *
+                           static_cast<uint64_t>(std::max<int64_t>(columns, 1));
+    std::vector<v1::ShmPlace> places;
+    const auto fill = [&](auto& message, uint64_t systems) {
       *message.mutable_spec() = spec;
       message.set_num_rhs(columns);
       message.set_accuracy(static_cast<v1::Accuracy>(input_.ConsumeIntegralInRange<int>(0, 3)));
-      message.mutable_options()->set_priority(
-          static_cast<v1::PriorityClass>(input_.ConsumeIntegralInRange<int>(0, 4)));
-      if (input_.ConsumeIntegralInRange<int>(0, 15) == 0) message.set_rhs("x");
+      *message.mutable_options() = SolveOptions();
+      if (OnceIn(16)) message.set_rhs("x");
+      for (uint64_t i = 0; i < systems; ++i) {
+        AddMatrix(spec, places);
+        AddColumns(bytes, places);
+      }
+      Put(message, places, request);
     };
     if (request.operation == ShmOperation::kFactorSolve) {
       v1::FactorSolveRequest message;
-      fill(message);
       if (input_.ConsumeBool()) message.set_handle(HandleBytes());
-      PutMessage(message, request);
-    } else {
-      v1::FactorSolveManyRequest message;
-      fill(message);
-      systems = input_.ConsumeIntegralInRange<uint64_t>(0, 4);
-      for (uint64_t i = 0; i < systems; ++i) message.add_handle(HandleBytes());
-      PutMessage(message, request);
+      return fill(message, 1);
     }
-    PutDescriptors(systems, request,
-                   [&] { return Describe(spec, std::max<int64_t>(columns, systems > 1)); });
+    v1::FactorSolveManyRequest message;
+    const auto systems = input_.ConsumeIntegralInRange<uint64_t>(0, 4);
+    for (uint64_t i = 0; i < systems; ++i) message.add_handle(HandleBytes());
+    fill(message, systems);
   }
-
   void FillFactor(v1::ShmRequest& request) {
-    v1::FactorStreamHeader header;
-    *header.mutable_spec() = Spec();
-    header.set_num_systems(input_.ConsumeIntegralInRange<int>(-1, 3));
-    if (input_.ConsumeBool()) header.mutable_options()->add_handle(HandleBytes());
-    PutMessage(header, request);
-    const auto [diagonal, coupling] = BytesOf(header.spec());
-    request.rhs_offset = Offset();
-    request.bytes = (diagonal + coupling) * static_cast<uint64_t>(header.num_systems());
+    v1::FactorRequest message;
+    *message.mutable_spec() = Spec();
+    if (input_.ConsumeBool()) message.mutable_options()->add_handle(HandleBytes());
+    message.mutable_options()->set_check_finite(input_.ConsumeBool());
+    if (OnceIn(16)) message.add_system();
+    std::vector<v1::ShmPlace> places;
+    const auto systems = input_.ConsumeIntegralInRange<int>(0, 3);
+    for (int i = 0; i < systems; ++i) AddMatrix(message.spec(), places);
+    Put(message, places, request);
+  }
+  void FillRelease(v1::ShmRequest& request) {
+    v1::ReleaseRequest message;
+    const auto handles = input_.ConsumeIntegralInRange<int>(0, 3);
+    for (int i = 0; i < handles; ++i) message.add_handle(HandleBytes());
+    Put(message, {}, request);
   }
 
   void Ask() {
     v1::ShmRequest request{};
     request.id = input_.ConsumeIntegralInRange<int>(0, 31) > 0 ? ++last_id_ : last_id_;
     request.operation = static_cast<ShmOperation>(input_.ConsumeIntegralInRange<int>(0, 8));
-    const std::string handle = HandleBytes();
-    std::memcpy(request.handle, handle.data(), sizeof(request.handle));
-    request.flags = input_.ConsumeIntegralInRange<uint32_t>(0, 3);
-    request.priority = input_.ConsumeIntegralInRange<int>(0, 4);
-    request.reply_offset = Offset();
-    request.reply_bytes = input_.ConsumeBool() ? 4096 + 4 * 128 : 0;
     request.other_id = last_id_ - input_.ConsumeIntegralInRange<uint64_t>(0, 3);
-    request.num_rhs = input_.ConsumeIntegralInRange<int>(0, 3);
-    request.rhs_offset = Offset();
-    request.solution_offset = input_.ConsumeBool() ? request.rhs_offset : Offset();
-    request.bytes = 8 * input_.ConsumeIntegralInRange<uint64_t>(0, 64);
     switch (request.operation) {
       case ShmOperation::kFactorSolve:
       case ShmOperation::kFactorSolveMany:
@@ -328,20 +355,18 @@ class Caller {
         FillFactor(request);
         break;
       case ShmOperation::kSolveMany:
-        PutDescriptors(input_.ConsumeIntegralInRange<uint64_t>(0, 4), request, [&] {
-          v1::ShmSolve one{};
-          std::memcpy(one.handle, handle.data(), sizeof(one.handle));
-          one.num_rhs = 1;
-          one.rhs_offset = Offset();
-          one.solution_offset = input_.ConsumeBool() ? one.rhs_offset : Offset();
-          one.bytes = 8 * input_.ConsumeIntegralInRange<uint64_t>(0, 64);
-          return one;
-        });
+        FillMany(request);
+        break;
+      case ShmOperation::kRelease:
+        FillRelease(request);
+        break;
+      case ShmOperation::kCancel:
         break;
       default:
+        FillSolve(request);
         break;
     }
-    if (input_.ConsumeIntegralInRange<int>(0, 7) == 0) {
+    if (OnceIn(8)) {
       const auto word = input_.ConsumeIntegralInRange<size_t>(0, sizeof(request) / 8 - 1);
       const uint64_t odd = Odd();
       std::memcpy(reinterpret_cast<char*>(&request) + word * 8, &odd, sizeof(odd));

@@ -34,7 +34,7 @@
 namespace blockd::v1 {
 
 inline constexpr char kShmMagic[8] = {'b', 'l', 'o', 'c', 'k', 'd', 's', 'h'};
-inline constexpr uint32_t kShmVersion = 1;
+inline constexpr uint32_t kShmVersion = 2;
 inline constexpr uint64_t kShmAlignment = 8;  // of offsets
 inline constexpr char kShmSocketSuffix[] = ".shm";
 inline constexpr uint32_t kShmMinSlots = 8, kShmMaxSlots = 4096;  // powers of two
@@ -64,86 +64,54 @@ struct ShmWelcome {
 };
 static_assert(sizeof(ShmWelcome) == 56);
 
+// A request is an operation, its message, and places. The message is the one that gRPC has for the
+// call, serialized, without its data: matrices and right-hand sides. They lie in places, and so do
+// the solutions. A server that does not know an operation answers INVALID_ARGUMENT for the field
+// `operation`, and the session goes on.
 enum class ShmOperation : uint32_t {
-  kSolve = 1,
-  kSolveMany = 2,
-  kFactor = 3,
-  kRelease = 4,  // one handle
-  kCancel = 5,   // the request `other_id`, if it is not answered yet; itself always succeeds
-  // These two where a server knows them: one that is older answers INVALID_ARGUMENT for the field
-  // `operation`, and the session goes on.
-  kFactorSolve = 6,  // with a handle a refactor in place, without one nothing is kept
-  kFactorSolveMany = 7,
+  kSolve = 1,      // SolveRequest; the places of its columns
+  kSolveMany = 2,  // SolveManyRequest without rhs_bytes; the places of each solve's columns
+  kFactor = 3,     // FactorRequest; the places of each matrix, whose number is that of the systems
+  kRelease = 4,    // ReleaseRequest; no places
+  kCancel = 5,     // the request `other_id`, if it is not answered yet; itself always succeeds
+  kFactorSolve = 6,      // FactorSolveRequest; the places of its matrix and of its columns
+  kFactorSolveMany = 7,  // FactorSolveManyRequest; these of each system
 };
 
-// ShmRequest::flags.
-inline constexpr uint32_t kShmResidual = 1, kShmCheckFinite = 2;  // of a Solve and a SolveMany
+// The places of a matrix are two: the diagonal blocks; and the coupling blocks with, where there is
+// an arrow_size, the border and the corner behind them. The places of columns are two of as many
+// bytes: the right-hand sides, and where the solution goes. They are the same place, or have
+// nothing in common. A solution that lies in a matrix or in other columns of its request spoils
+// their solutions. Solutions that overlap so much that together they are more than the mapping are
+// refused, and so are matrices with check_finite.
+struct ShmPlace {
+  uint64_t offset, bytes;
+};
+static_assert(sizeof(ShmPlace) == 16);
 
 struct alignas(64) ShmRequest {
   uint64_t id;  // the reply has it; no two that are not answered yet have the same
   ShmOperation operation;
-  uint32_t flags;
-  int32_t priority;  // blockd.v1.PriorityClass; of a Factor its options say it
-  int32_t max_refinements;
+  uint32_t message_bytes;  // at most --max_message_bytes
   int64_t timeout_nanoseconds;  // from when the server takes it; 0: none; less: it is over
-  uint8_t handle[24];           // of a Solve and a Release
-  // Solve: its right-hand sides. SolveMany: the number of ShmSolve. FactorSolve (1) and
-  // FactorSolveMany: the number of ShmFactorSolve.
-  int64_t num_rhs;
-  // Solve: the right-hand sides, and where the solution goes, of `bytes` each; the same place, or
-  // two that have nothing in common.
-  // SolveMany: `rhs_offset` is where the ShmSolve lie; FactorSolve and FactorSolveMany: where the
-  // ShmFactorSolve do.
-  // Factor: `rhs_offset` and `bytes` are the matrices, as the chunks of a FactorStream have them.
-  uint64_t rhs_offset, solution_offset, bytes;
-  // Factor: a serialized blockd.v1.FactorStreamHeader. FactorSolve and FactorSolveMany: the
-  // FactorSolveRequest or FactorSolveManyRequest, with its handles and options, and without
-  // `system`, `matrix` and `rhs`: they lie in the mapping. At most --max_message_bytes.
-  uint64_t message_offset, message_bytes;
-  // Where the reply's message goes. Enough for all but a Solve, a Release and a kCancel:
-  // kShmReplyBytes and kShmReplyBytesEach for each system or solve; less is refused. Of those three
-  // only errors have one, and one that has no room is left out.
-  uint64_t reply_offset, reply_bytes;
-  uint64_t other_id;
+  uint64_t message_offset;
+  uint64_t places_offset;  // of the ShmPlace, one after another
+  uint32_t num_places;
+  uint32_t reply_bytes;  // at least ShmReplyRoom(num_places), but for a kCancel
+  uint64_t reply_offset;  // where the reply's message goes
+  uint64_t other_id;      // of a kCancel
 };
-static_assert(sizeof(ShmRequest) == 128);
+static_assert(sizeof(ShmRequest) == 64);
 
-inline constexpr uint64_t kShmReplyBytes = 4096, kShmReplyBytesEach = 128;
-
-// One solve of a SolveMany; the offsets and bytes as those of a Solve.
-struct ShmSolve {
-  uint8_t handle[24];
-  int64_t num_rhs;
-  uint64_t rhs_offset, solution_offset, bytes;
-};
-static_assert(sizeof(ShmSolve) == 56);
-
-// One system of a FactorSolve or FactorSolveMany: blocks as the message's spec has them, and the
-// columns as those of a Solve, of the message's num_rhs. A solution that lies in a matrix or in
-// other columns of the request spoils their solutions.
-struct ShmFactorSolve {
-  uint64_t diagonal_offset, diagonal_bytes;
-  // With arrow_size the border and its corner follow the coupling blocks, and the bytes are of all.
-  uint64_t coupling_offset, coupling_bytes;
-  uint64_t rhs_offset, solution_offset, bytes;
-};
-static_assert(sizeof(ShmFactorSolve) == 56);
+constexpr uint64_t ShmReplyRoom(uint64_t num_places) { return 4096 + 64 * num_places; }
 
 struct alignas(64) ShmReply {
   uint64_t id;
   int32_t code;            // 0: OK, else as gRPC's
   uint32_t message_bytes;  // at the request's reply_offset: RpcStatus where it failed, else the
-                           // FactorReply, or the FactorSolveReply or SolveManyReply (also of a
-                           // FactorSolveMany) without its solution
-  // Solve only, as in SolveReply.
-  double backward_error;  // negative: not measured
-  double backward_error_bound;
-  int64_t refinements;
-  double queue_seconds, upload_seconds, compute_seconds, download_seconds;
-  int64_t batch_requests, batch_items;
-  int64_t released_bytes;  // of a Release
+                           // reply that gRPC has for the call, without its solution
 };
-static_assert(sizeof(ShmReply) == 128);
+static_assert(sizeof(ShmReply) == 64);
 
 // Each on a cache line of its own: two processors write them.
 struct ShmHeader {

@@ -2,8 +2,8 @@
 // it is answered. transport/calls has a file for each kind.
 //
 // A carrier (a unary call, a stream, a session of shared memory) has the message parsed; then it
-// calls Read and Place, or ReadShared; Describe, also where that failed; then Ask; and, once that
-// has answered OK, Reply. Errors of reading are INVALID_ARGUMENT and name the field of the message.
+// calls Read; Describe, also where that failed; Place, where data came with the message; then Ask;
+// and, once that has answered OK, Reply. Errors of reading are INVALID_ARGUMENT and name the field of the message.
 // One thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_
@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
@@ -24,11 +25,25 @@
 #include "blockd/v1/blockd.pb.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/repeated_field.h"
+#include "server/core/common/errors.h"
 #include "server/core/solver_core.h"
 #include "server/transport/rpc/call.h"
-#include "server/transport/wire/shared_request.h"
+#include "server/transport/wire/shared_data.h"
 
 namespace blockd::server {
+
+// Where a request's data are that its parsed message has not.
+struct RequestData {
+  int64_t lifted = 0;                    // bytes of right-hand sides that Place will tell
+  std::span<const Handle> handles = {};  // those that its stream was told of before
+  SharedData* shared = nullptr;          // all of the data; null where it does not share memory
+};
+
+// INVALID_ARGUMENT if a message has data in these fields, though its data lie in shared memory.
+inline absl::Status CheckNoData(bool has_data, std::string_view fields) {
+  if (!has_data) return absl::OkStatus();
+  return InvalidFieldError(fields, "data in the message", "none, because they lie in shared memory");
+}
 
 class CoreCall {
  public:
@@ -45,17 +60,19 @@ class CoreCall {
   virtual int solution_field() const { return kNoField; }
   // True if it asks for work, which a server that drains refuses.
   virtual bool is_work() const { return true; }
-  // True if a thread that serves others may not read such a message; and what a longer one says.
-  virtual bool IsLong(const grpc::ByteBuffer& /*message*/) const { return false; }
+  // True if a thread that serves others may not read such a message, which is null in shared
+  // memory; nor one of more bytes.
+  virtual bool IsLong(const grpc::ByteBuffer* /*message*/) const { return false; }
   virtual size_t ShortBytes() const { return kShortMessageBytes; }
 
-  // Reads the message, of which `lifted` bytes lie elsewhere. `handles`: those that its stream was
-  // told of before. INTERNAL where no unary call and no stream brings such requests.
-  virtual absl::Status Read(int64_t lifted, std::span<const Handle> handles);
+  virtual absl::Status Read(const RequestData& data) = 0;
+  // These once it is read. True if it looks for NaN in all that it brings.
+  virtual bool checks_finite() const { return false; }
   v1::PriorityClass priority() const { return priority_; }
   // Tells the log what the request is about, as far as it was read.
   virtual void Describe(CallRecord* record) const = 0;
-  // The bytes of its solutions, and what else it takes on the host until it is answered.
+  // The bytes of its solutions, and what else it takes on the host until it is answered; in shared
+  // memory the places say both.
   int64_t bytes() const { return bytes_; }
   int64_t more_bytes() const { return more_bytes_; }
   // The bytes of the message that are data.
@@ -68,17 +85,6 @@ class CoreCall {
   virtual const Handle* replaceable() const { return nullptr; }
   // Memory for bytes() of solutions; the lifted bytes lie there, or will by the time of Ask.
   virtual void Place(std::span<std::byte> /*values*/) {}
-
-  // Shared memory. True if the request has a message beside its slot.
-  virtual bool has_shared_message() const { return true; }
-  // True if reading it keeps others waiting; and, once the message is parsed, if it looks for NaN
-  // in all that it brings.
-  virtual bool IsLong(const v1::ShmRequest& /*slot*/) const { return true; }
-  virtual bool ChecksFinite(const v1::ShmRequest& /*slot*/) const { return false; }
-  // INTERNAL where shared memory brings no such requests.
-  virtual absl::Status ReadShared(const SharedRequest& request);
-  // Fills the reply's slot. True if that says all.
-  virtual bool ReplyInSlot(v1::ShmReply* /*reply*/) const { return false; }
 
   // `done` is called once. The carrier keeps this until then.
   virtual void Ask(SolverCore& core, const ContextPtr& context, Done done) = 0;

@@ -12,8 +12,7 @@ std::span<const CoreCallKind> CoreCallKinds() {
   using v1::ShmOperation;
   static constexpr int kNone = CoreCall::kNoField;
   static constexpr CoreCallKind kKinds[] = {
-      {Method::kFactor, NewFactor, "/blockd.v1.Solver/Factor", kNone, kNone, {}},
-      {Method::kFactor, NewSharedFactor, {}, kNone, kNone, ShmOperation::kFactor},
+      {Method::kFactor, NewFactor, "/blockd.v1.Solver/Factor", kNone, kNone, ShmOperation::kFactor},
       {Method::kSolve, NewSolve, "/blockd.v1.Solver/Solve", Request::kRequestFieldNumber,
        Reply::kReplyFieldNumber, ShmOperation::kSolve},
       {Method::kSolveMany, NewSolveMany, "/blockd.v1.Solver/SolveMany", Request::kManyFieldNumber,
@@ -37,7 +36,7 @@ const CoreCallKind* Find(Is is) {
 }  // namespace
 
 const CoreCallKind* FindUnary(std::string_view method) {
-  return Find([&](const CoreCallKind& kind) { return !kind.name.empty() && kind.name == method; });
+  return Find([&](const CoreCallKind& kind) { return kind.name == method; });
 }
 
 const CoreCallKind* FindStreamPart(int field) {

@@ -3,7 +3,6 @@
 #define BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALLS_H_
 
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "server/core/common/metrics.h"
@@ -12,7 +11,6 @@
 namespace blockd::server {
 
 std::unique_ptr<CoreCall> NewFactor();
-std::unique_ptr<CoreCall> NewSharedFactor();
 std::unique_ptr<CoreCall> NewSolve();
 std::unique_ptr<CoreCall> NewSolveMany();
 std::unique_ptr<CoreCall> NewFactorSolve();
@@ -28,7 +26,7 @@ struct CoreCallKind {
   // its reply.
   int stream_field = CoreCall::kNoField, stream_reply_field = CoreCall::kNoField;
   // Shared memory.
-  std::optional<v1::ShmOperation> operation;
+  v1::ShmOperation operation;
 };
 // Null where no call is such a method, part or operation.
 const CoreCallKind* FindUnary(std::string_view method);

@@ -20,7 +20,7 @@ class CoreUnaryCall final : public UnaryCall {
  private:
   google::protobuf::Message* request() override { return &call_->message(); }
   bool IsWork() const override { return call_->is_work(); }
-  bool IsLong() const override { return call_->IsLong(message()); }
+  bool IsLong() const override { return call_->IsLong(&message()); }
   size_t ShortBytes() const override { return call_->ShortBytes(); }
 
   absl::Status ReadRequest() override {
@@ -43,7 +43,7 @@ class CoreUnaryCall final : public UnaryCall {
   // Checks the parsed message, of which `lifted` bytes lie elsewhere, and takes memory for the
   // solution.
   absl::Status Check(int64_t lifted) {
-    absl::Status status = call_->Read(lifted, {});
+    absl::Status status = call_->Read({.lifted = lifted});
     call_->Describe(&record());
     if (status.ok()) {
       status = ReadPriority("options.priority", call_->priority(), record().context().get());

@@ -11,41 +11,18 @@ namespace {
 class FactorSolveCall final : public CoreCallWith<v1::FactorSolveRequest, SolveReply> {
  public:
   int solution_field() const override { return v1::FactorSolveReply::kSolutionFieldNumber; }
-  bool IsLong(const grpc::ByteBuffer& /*message*/) const override { return true; }
+  bool IsLong(const grpc::ByteBuffer* /*message*/) const override { return true; }
 
-  absl::Status Read(int64_t /*lifted*/, std::span<const Handle> /*handles*/) override {
+  absl::Status Read(const RequestData& data) override {
     const absl::StatusOr<int64_t> expected = ReadHead();
     if (!expected.ok()) return expected.status();
-    const absl::StatusOr<BlockTridiagonalView> view =
-        ToView(params_.matrix.form, request_.spec(), request_.system(), "system");
-    if (!view.ok()) return view.status();
-    params_.matrix = *view;
-    params_.rhs = AsBytes(request_.rhs());
-    bytes_ = std::ssize(params_.rhs);
-    if (*expected == bytes_) return absl::OkStatus();
-    return InvalidFieldError("rhs", absl::StrCat(bytes_, " bytes"),
-                             absl::StrCat(*expected, " bytes"));
+    return data.shared == nullptr ? ReadData(*expected) : TakeData(*data.shared);
   }
+  bool checks_finite() const override { return params_.check_finite_rhs; }
   void Describe(CallRecord* record) const override {
     if (has_form_) record->SetShape(params_.matrix.form.shape, 1);
   }
   void Place(std::span<std::byte> values) override { params_.solution = values; }
-
-  bool IsLong(const v1::ShmRequest& /*slot*/) const override { return true; }
-  bool ChecksFinite(const v1::ShmRequest& /*slot*/) const override {
-    return request_.check_finite() || request_.options().check_finite();
-  }
-  absl::Status ReadShared(const SharedRequest& request) override {
-    absl::Status status =
-        CheckNoData(request_.has_system() || !request_.rhs().empty(), "system, rhs");
-    if (status.ok()) status = ReadHead().status();
-    if (!status.ok()) return status;
-    SolveManyParams::Columns columns{.num_rhs = params_.num_rhs, .rhs = {}, .solution = {}};
-    status = request.ReadSystems({&params_.matrix, 1}, params_.check_finite, {&columns, 1});
-    params_.rhs = columns.rhs;
-    params_.solution = columns.solution;
-    return status;
-  }
 
   void Ask(SolverCore& core, const ContextPtr& context, Done done) override {
     core.FactorSolve(context, params_, Take(std::move(done)));
@@ -74,6 +51,28 @@ class FactorSolveCall final : public CoreCallWith<v1::FactorSolveRequest, SolveR
     const absl::Status status = ReadFactorSolveOptions(request_, &params_);
     if (!status.ok()) return status;
     return RhsBytes(form->bordered_shape(), params_.num_rhs, "num_rhs");
+  }
+
+  absl::Status ReadData(int64_t rhs_bytes) {
+    const absl::StatusOr<BlockTridiagonalView> view =
+        ToView(params_.matrix.form, request_.spec(), request_.system(), "system");
+    if (!view.ok()) return view.status();
+    params_.matrix = *view;
+    params_.rhs = AsBytes(request_.rhs());
+    bytes_ = std::ssize(params_.rhs);
+    if (rhs_bytes == bytes_) return absl::OkStatus();
+    return InvalidFieldError("rhs", absl::StrCat(bytes_, " bytes"),
+                             absl::StrCat(rhs_bytes, " bytes"));
+  }
+  absl::Status TakeData(SharedData& data) {
+    absl::Status status =
+        CheckNoData(request_.has_system() || !request_.rhs().empty(), "system, rhs");
+    if (status.ok()) status = data.TakeMatrix(&params_.matrix);
+    SolveManyParams::Columns columns;
+    if (status.ok()) status = data.TakeColumns(&columns);
+    params_.rhs = columns.rhs;
+    params_.solution = columns.solution;
+    return status;
   }
 
   FactorSolveParams params_;

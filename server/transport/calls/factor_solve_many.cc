@@ -14,19 +14,14 @@ namespace {
 class FactorSolveManyCall final
     : public ManyCallOf<v1::FactorSolveManyRequest, FactorSolveManyReply> {
  public:
-  bool IsLong(const grpc::ByteBuffer& /*message*/) const override { return true; }
+  bool IsLong(const grpc::ByteBuffer* /*message*/) const override { return true; }
 
-  absl::Status Read(int64_t /*lifted*/, std::span<const Handle> /*handles*/) override {
+  absl::Status Read(const RequestData& data) override {
     const absl::StatusOr<int64_t> each = ReadHead();
     if (!each.ok()) return each.status();
-    absl::Status status = ReadMatrices();
-    if (!status.ok()) return status;
-    bytes_ = static_cast<int64_t>(request_.rhs().size());
-    const absl::StatusOr<int64_t> all = CheckedProduct(*each, systems());
-    if (all.ok() && *all == bytes_) return absl::OkStatus();
-    return InvalidFieldError("rhs", absl::StrCat(bytes_, " bytes"),
-                             absl::StrCat(*each, " bytes for each of ", systems(), " systems"));
+    return data.shared == nullptr ? ReadData(*each) : TakeData(*data.shared);
   }
+  bool checks_finite() const override { return params_.check_finite_rhs; }
   int64_t data_bytes() const override {
     return static_cast<int64_t>(request_.matrix().size() + request_.rhs().size());
   }
@@ -41,22 +36,6 @@ class FactorSolveManyCall final
       params_.solves[i].solution = values.subspan(i * each, each);
     }
     columns_ = params_.solves;
-  }
-
-  bool IsLong(const v1::ShmRequest& /*slot*/) const override { return true; }
-  bool ChecksFinite(const v1::ShmRequest& /*slot*/) const override {
-    return request_.check_finite() || request_.options().check_finite();
-  }
-  absl::Status ReadShared(const SharedRequest& request) override {
-    absl::Status status =
-        CheckNoData(!request_.matrix().empty() || !request_.rhs().empty(), "matrix, rhs");
-    if (status.ok()) status = ReadHead().status();
-    if (status.ok()) {
-      status = request.ReadSystems(params_.matrices, params_.check_finite, params_.solves);
-    }
-    if (status.ok()) status = request.Take(more_bytes_);
-    columns_ = params_.solves;
-    return status;
   }
 
   void Ask(SolverCore& core, const ContextPtr& context, Done done) override {
@@ -93,6 +72,27 @@ class FactorSolveManyCall final
       params_.handles.push_back(*handle);
     }
     return absl::OkStatus();
+  }
+
+  absl::Status ReadData(int64_t rhs_bytes_each) {
+    absl::Status status = ReadMatrices();
+    if (!status.ok()) return status;
+    bytes_ = static_cast<int64_t>(request_.rhs().size());
+    const absl::StatusOr<int64_t> all = CheckedProduct(rhs_bytes_each, systems());
+    if (all.ok() && *all == bytes_) return absl::OkStatus();
+    return InvalidFieldError(
+        "rhs", absl::StrCat(bytes_, " bytes"),
+        absl::StrCat(rhs_bytes_each, " bytes for each of ", systems(), " systems"));
+  }
+  absl::Status TakeData(SharedData& data) {
+    absl::Status status =
+        CheckNoData(!request_.matrix().empty() || !request_.rhs().empty(), "matrix, rhs");
+    for (size_t i = 0; status.ok() && i < params_.matrices.size(); ++i) {
+      status = data.TakeMatrix(&params_.matrices[i]);
+      if (status.ok()) status = data.TakeColumns(&params_.solves[i]);
+    }
+    columns_ = params_.solves;
+    return status;
   }
 
   absl::Status ReadMatrices() {

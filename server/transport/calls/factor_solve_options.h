@@ -26,12 +26,6 @@ absl::Status ReadFactorSolveOptions(const Request& request, FactorSolveOptions* 
   return absl::OkStatus();
 }
 
-// INVALID_ARGUMENT where a message came with data that lie in shared memory.
-inline absl::Status CheckNoData(bool has_data, std::string_view fields) {
-  if (!has_data) return absl::OkStatus();
-  return InvalidFieldError(fields, "given in the message", "data that lies in shared memory");
-}
-
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_TRANSPORT_CALLS_FACTOR_SOLVE_OPTIONS_H_

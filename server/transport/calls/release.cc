@@ -20,7 +20,7 @@ class ReleaseCall final : public CoreCallWith<v1::ReleaseRequest, Released> {
   // Each handle of it is work.
   size_t ShortBytes() const override { return 4096; }
 
-  absl::Status Read(int64_t /*lifted*/, std::span<const Handle> /*handles*/) override {
+  absl::Status Read(const RequestData& /*data*/) override {
     if (request_.handle_size() == 0) {
       return InvalidFieldError("handle", "0 handles", "at least 1");
     }
@@ -34,17 +34,6 @@ class ReleaseCall final : public CoreCallWith<v1::ReleaseRequest, Released> {
     return absl::OkStatus();
   }
   void Describe(CallRecord* /*record*/) const override {}
-
-  bool has_shared_message() const override { return false; }
-  bool IsLong(const v1::ShmRequest& /*slot*/) const override { return false; }
-  absl::Status ReadShared(const SharedRequest& request) override {
-    handles_.push_back(request.handle());
-    return absl::OkStatus();
-  }
-  bool ReplyInSlot(v1::ShmReply* slot) const override {
-    slot->released_bytes = reply_.bytes;
-    return true;
-  }
 
   void Ask(SolverCore& core, const ContextPtr& context, Done done) override {
     const absl::StatusOr<int64_t> bytes = core.Release(context->caller, handles_);

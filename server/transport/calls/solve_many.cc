@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,58 +18,32 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
  public:
   int lifted_field() const override { return v1::SolveManyRequest::kRhsFieldNumber; }
 
-  absl::Status Read(int64_t lifted, std::span<const Handle> handles) override {
-    bytes_ = lifted;
+  absl::Status Read(const RequestData& data) override {
+    bytes_ = data.lifted;
     priority_ = request_.options().priority();
-    handles_ = handles;
-    if (handles.empty()) {
+    handles_ = data.handles;
+    if (handles_.empty()) {
       absl::Status status = AddHandles(request_, &own_handles_);
       if (!status.ok()) return status;
       handles_ = own_handles_;
     }
-    const absl::StatusOr<int64_t> solves = CountSolves(request_, handles_.size(), lifted);
+    const absl::StatusOr<int64_t> solves = CountSolves(request_, handles_.size());
     if (!solves.ok()) return solves.status();
     more_bytes_ = *solves * kHostBytesPerSolve;
     solves_ = items_ = *solves;
-    if (request_.num_rhs_size() > 0)
-      items_ = std::accumulate(request_.num_rhs().begin(), request_.num_rhs().end(), int64_t{0});
-    return absl::OkStatus();
+    if (request_.num_rhs_size() > 0) {
+      items_ = 0;
+      for (const int64_t num_rhs : request_.num_rhs()) items_ += ToItems(num_rhs);
+    }
+    return data.shared == nullptr ? CheckRhsBytes(request_, *solves, bytes_)
+                                  : TakeColumns(*data.shared);
   }
+  bool checks_finite() const override { return params_.check_finite; }
   void Place(std::span<std::byte> values) override {
-    params_ = ToSolveManyParams(request_, handles_, values);
-    columns_ = params_.solves;
-    handles_ = {};
-    v1::SolveManyRequest().Swap(&request_);  // gives its memory back
+    SetParams(ToSolveManyParams(request_, handles_, values));
   }
   void Describe(CallRecord* record) const override {
     if (solves_ > 0) record->SetSolves(solves_, items_);
-  }
-
-  bool has_shared_message() const override { return false; }
-  bool IsLong(const v1::ShmRequest& slot) const override {
-    return ChecksFinite(slot) || slot.num_rhs > static_cast<int64_t>(kFewSolves);
-  }
-  bool ChecksFinite(const v1::ShmRequest& slot) const override {
-    return (slot.flags & v1::kShmCheckFinite) != 0;
-  }
-  absl::Status ReadShared(const SharedRequest& request) override {
-    const int64_t count = request.slot().num_rhs;
-    priority_ = static_cast<v1::PriorityClass>(request.slot().priority);
-    if (count < 1 || count > kMaxSolves) {
-      return InvalidFieldError("num_rhs", absl::StrCat(count, " solves"),
-                               absl::StrCat("1 to ", kMaxSolves));
-    }
-    absl::Status status = request.CheckReplyRoom(count);
-    if (status.ok()) status = request.Take(count * kHostBytesPerSolve);
-    if (status.ok()) status = request.ReadSolves(count, &params_.handles, &params_.solves);
-    if (!status.ok()) return status;
-    params_.residual = request.has_flag(v1::kShmResidual);
-    params_.max_refinements = request.slot().max_refinements;
-    params_.check_finite = request.has_flag(v1::kShmCheckFinite);
-    columns_ = params_.solves;
-    solves_ = count;
-    for (const SolveManyParams::Columns& columns : columns_) items_ += ToItems(columns.num_rhs);
-    return absl::OkStatus();
   }
 
   void Ask(SolverCore& core, const ContextPtr& context, Done done) override {
@@ -80,6 +54,24 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
   // For the log; not checked yet.
   static int64_t ToItems(int64_t num_rhs) {
     return std::clamp<int64_t>(num_rhs, 0, std::numeric_limits<int32_t>::max());
+  }
+
+  absl::Status TakeColumns(SharedData& data) {
+    absl::Status status =
+        CheckNoData(!request_.rhs().empty() || request_.rhs_bytes_size() > 0, "rhs, rhs_bytes");
+    if (!status.ok()) return status;
+    SolveManyParams params = ToSolveManyParams(request_, handles_, {});
+    for (SolveManyParams::Columns& columns : params.solves) {
+      if (status = data.TakeColumns(&columns); !status.ok()) return status;
+    }
+    SetParams(std::move(params));
+    return absl::OkStatus();
+  }
+  void SetParams(SolveManyParams params) {
+    params_ = std::move(params);
+    columns_ = params_.solves;
+    handles_ = {};
+    v1::SolveManyRequest().Swap(&request_);  // gives its memory back
   }
 
   SolveManyParams params_;

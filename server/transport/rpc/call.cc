@@ -114,6 +114,7 @@ std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& optio
 
 absl::Status ServiceState::Parse(const grpc::ByteBuffer& bytes, const RequestContext& context,
                                  google::protobuf::Message* message, Reservation* share) {
+  if (bytes.Length() <= kTinyMessageBytes && ParseMessage(bytes, message)) return absl::OkStatus();
   const std::atomic<bool>* const stop = StopsReading(bytes, context);
   int64_t unknown = 0;
   absl::StatusOr<int64_t> needed =

@@ -1,6 +1,9 @@
 #include "server/transport/shm/shm_call.h"
 
+#include <algorithm>
+#include <array>
 #include <new>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -8,8 +11,20 @@
 #include "server/core/common/errors.h"
 #include "server/transport/wire/raw_message.h"
 #include "server/transport/wire/wire.h"
+#include "server/transport/wire/wire_scan.h"
 
 namespace blockd::server {
+namespace {
+
+constexpr uint32_t kPlacesOfOne = 2;  // of a Solve
+// More of them keep the session's other requests waiting.
+constexpr uint32_t kFewPlaces = 256 * kPlacesOfOne;
+// The host bytes of what a place stands for: a view of a matrix, a solve, its handle and its
+// status.
+constexpr int64_t kHostBytesPerPlace = 256;
+
+}  // namespace
+
 
 ShmCall::ShmCall(std::shared_ptr<ShmSession> session, const v1::ShmRequest& request,
                  ContextPtr context)
@@ -32,19 +47,28 @@ void ShmCall::Start() {
   Run();
 }
 
+bool ShmCall::IsLong() const {
+  return call_ != nullptr && (request_.message_bytes > kTinyMessageBytes ||
+                              request_.num_places > kFewPlaces || call_->IsLong(nullptr));
+}
+
 void ShmCall::Run() noexcept {
   bool has_turn = false;
   try {
-    if (answered_) return Reply();
-    absl::Status status;
-    if (!std::exchange(prepared_, true)) {
-      status = Prepare();
+    if (next_ == Step::kReply) return Reply();
+    if (next_ == Step::kRead) {
+      const absl::Status status = Read();
+      if (!status.ok()) return Fail(status);
+      next_ = scans_ ? Step::kAwaitScan : Step::kAsk;
+      if (scans_ && !IsLong()) return session_->state()->work.Post(shared_from_this());
+    }
+    if (next_ == Step::kAwaitScan) {
+      next_ = Step::kAsk;
       // Another thread may have it from here on.
-      if (scans_ && !session_->AwaitScan(shared_from_this())) return;
+      if (!session_->AwaitScan(shared_from_this())) return;
     }
     has_turn = scans_;
-    if (status.ok()) status = Begin();
-    if (!status.ok()) Fail(status);
+    Ask();
   } catch (const std::bad_alloc&) {
     if (!replied_) {
       Fail(absl::ResourceExhaustedError("the server's host has no memory for the request"));
@@ -53,10 +77,10 @@ void ShmCall::Run() noexcept {
   if (has_turn) session_->EndScan();
 }
 
-absl::Status ShmCall::Prepare() {
+absl::Status ShmCall::Read() {
+  const SharedMemory memory = session_->mapping().memory();
   if (request_.reply_bytes > 0) {
-    const auto room = session_->mapping().memory().Data("reply_offset", request_.reply_offset,
-                                                        request_.reply_bytes);
+    const auto room = memory.Data("reply_offset", request_.reply_offset, request_.reply_bytes);
     if (!room.ok()) return room.status();
     room_ = *room;
   }
@@ -64,10 +88,14 @@ absl::Status ShmCall::Prepare() {
     return InvalidFieldError("operation", absl::StrCat(static_cast<uint32_t>(request_.operation)),
                              "an operation of shared memory");
   }
+  if (const uint64_t least = v1::ShmReplyRoom(request_.num_places); room_.size() < least) {
+    return InvalidFieldError("reply_bytes", absl::StrCat(room_.size()),
+                             absl::StrCat(">= ", least));
+  }
   absl::Status status;
   if (call_->is_work()) status = session_->state()->CheckAcceptsWork();
-  if (status.ok() && call_->has_shared_message()) status = ReadMessage();
-  if (status.ok()) scans_ = call_->ChecksFinite(request_);
+  if (status.ok()) status = ReadMessage();
+  if (status.ok()) status = ReadData();
   return status;
 }
 
@@ -78,6 +106,11 @@ absl::Status ShmCall::ReadMessage() {
   if (!bytes.ok()) return bytes.status();
   absl::Status status = state->CheckMessageSize(bytes->size());
   if (!status.ok()) return status;
+  if (bytes->size() <= kTinyMessageBytes) {
+    std::array<std::byte, kTinyMessageBytes> own;
+    std::ranges::copy(*bytes, own.begin());
+    if (call_->message().ParseFromArray(own.data(), static_cast<int>(bytes->size()))) return status;
+  }
   // The copy, while it is parsed.
   const absl::StatusOr<Reservation> copied =
       state->core->host().Reserve(record_.context()->tenant, static_cast<int64_t>(bytes->size()));
@@ -88,28 +121,37 @@ absl::Status ShmCall::ReadMessage() {
   return state->Parse(AsBuffer(text), *record_.context(), &call_->message(), &host_bytes_);
 }
 
-absl::Status ShmCall::Begin() {
-  const ContextPtr& context = record_.context();
-  SolverCore& core = *session_->state()->core;
-  const SharedRequest shared(request_, session_->mapping().memory(), &core, context->tenant,
-                             &host_bytes_);
-  absl::Status status = call_->ReadShared(shared);
-  call_->Describe(&record_);
-  if (status.ok()) {
-    status = ReadPriority(call_->has_shared_message() ? "options.priority" : "priority",
-                          call_->priority(), context.get());
+absl::Status ShmCall::ReadData() {
+  ServiceState* const state = session_->state();
+  absl::Status status;
+  if (request_.num_places > kPlacesOfOne) {
+    status = state->core->host().Extend(record_.context()->tenant,
+                                        request_.num_places * kHostBytesPerPlace, &host_bytes_);
+    if (!status.ok()) return status;
   }
-  if (!status.ok()) return status;
-  call_->Ask(core, context, [self = shared_from_this()](const absl::Status& answer) mutable {
-    std::exchange(self, nullptr)->OnAnswered(answer);
-  });
-  return absl::OkStatus();
+  absl::StatusOr<SharedData> data = SharedData::Of(request_, session_->mapping().memory());
+  if (!data.ok()) return data.status();
+  status = call_->Read({.shared = &*data});
+  call_->Describe(&record_);
+  if (status.ok()) status = data->CheckTaken(call_->checks_finite());
+  if (status.ok()) {
+    status = ReadPriority("options.priority", call_->priority(), record_.context().get());
+  }
+  scans_ = call_->checks_finite() && data->bytes_read() > kShortMessageBytes;
+  return status;
+}
+
+void ShmCall::Ask() {
+  call_->Ask(*session_->state()->core, record_.context(),
+             [self = shared_from_this()](const absl::Status& answer) mutable {
+               std::exchange(self, nullptr)->OnAnswered(answer);
+             });
 }
 
 // On a thread of the core, or on the poller's.
 void ShmCall::OnAnswered(const absl::Status& status) {
   if (!status.ok()) return Fail(status);
-  answered_ = true;
+  next_ = Step::kReply;
   ServiceState* const state = session_->state();
   if (call_->BytesToClear() > kShortMessageBytes) return state->work.Post(shared_from_this());
   if (call_->has_long_reply()) return state->replies.Post(shared_from_this());
@@ -118,24 +160,21 @@ void ShmCall::OnAnswered(const absl::Status& status) {
 
 void ShmCall::Reply() {
   record_.SetCost(call_->cost());
-  v1::ShmReply slot{};
-  if (call_->ReplyInSlot(&slot)) return Answer(absl::OkStatus(), slot, nullptr);
-  Answer(absl::OkStatus(), slot, call_->Reply(room_.size()).get());
+  Answer(absl::OkStatus(), call_->Reply(room_.size()).get());
 }
 
 void ShmCall::Fail(const absl::Status& status) {
   const v1::RpcStatus wire = ToRpcStatus(status);
-  v1::ShmReply reply{};
-  Answer(status, reply, &wire);
+  Answer(status, &wire);
 }
 
-void ShmCall::Answer(const absl::Status& status, v1::ShmReply& reply,
-                     const google::protobuf::Message* message) {
+void ShmCall::Answer(const absl::Status& status, const google::protobuf::Message* message) {
+  v1::ShmReply reply{};
   reply.id = request_.id;
   reply.code = static_cast<int32_t>(status.code());
-  if (message != nullptr && message->ByteSizeLong() <= room_.size()) {
-    reply.message_bytes = static_cast<uint32_t>(message->ByteSizeLong());
-    message->SerializeToArray(room_.data(), static_cast<int>(reply.message_bytes));
+  if (const size_t bytes = message->ByteSizeLong(); bytes <= room_.size()) {
+    reply.message_bytes = static_cast<uint32_t>(bytes);
+    message->SerializeToArray(room_.data(), static_cast<int>(bytes));
   }
   record_.SetOutcome(status);
   host_bytes_.Reset();  // whoever is told of the answer finds everything back

@@ -1,6 +1,6 @@
 // One request of a shared-memory session, from its slot to its reply.
 //
-// The slot and the message beside it are copies; wire/shared_request.h says how the rest is read.
+// The slot and the message beside it are copies; wire/shared_data.h says how the rest is read.
 // Errors, metrics and the log's lines are those of the calls of gRPC. One thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_SHM_SHM_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_SHM_SHM_CALL_H_
@@ -26,24 +26,26 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
 
   // On the poller's thread: begins, or posts what takes long.
   void Start();
-  void Run() noexcept override;  // what was posted
+  void Run() noexcept override;  // what comes next
 
  private:
-  bool IsLong() const { return call_ != nullptr && call_->IsLong(request_); }
-  // Reads as much of the request as it may before it awaits its turn to look for NaN. An error is
-  // the request's answer, as is one of Begin.
-  absl::Status Prepare();
-  absl::Status Begin();
+  // Where its data or its message are many, or reading it may keep others waiting.
+  bool IsLong() const;
+  // An error is the request's answer, as is one of the next three.
+  absl::Status Read();
   // The request's message, copied before it is parsed.
   absl::Status ReadMessage();
+  absl::Status ReadData();
+  void Ask();
 
   // The core has answered.
   void OnAnswered(const absl::Status& status);
   void Reply();
   void Fail(const absl::Status& status);
   // With `message` where there is room for it.
-  void Answer(const absl::Status& status, v1::ShmReply& reply,
-              const google::protobuf::Message* message);
+  void Answer(const absl::Status& status, const google::protobuf::Message* message);
+
+  enum class Step { kRead, kAwaitScan, kAsk, kReply };
 
   const ActiveCall active_;  // first: it ends last
   const std::shared_ptr<ShmSession> session_;
@@ -53,9 +55,8 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   Reservation host_bytes_;
   CallRecord record_;
   const std::unique_ptr<CoreCall> call_;  // null with kind_
-  bool prepared_ = false;
-  bool scans_ = false;     // looks for NaN, on a work thread: the session has one such at a time
-  bool answered_ = false;  // by the core
+  Step next_ = Step::kRead;
+  bool scans_ = false;  // looks for NaN, on a work thread: the session has one such at a time
   bool replied_ = false;
 };
 

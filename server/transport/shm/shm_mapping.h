@@ -1,6 +1,6 @@
 // The memory of a shared-memory session: made by the server, so that nobody can change its size.
 //
-// The other side may write at any time: wire/shared_request.h says how it is read.
+// The other side may write at any time: wire/shared_data.h says how it is read.
 #ifndef BLOCKD_SERVER_TRANSPORT_SHM_SHM_MAPPING_H_
 #define BLOCKD_SERVER_TRANSPORT_SHM_SHM_MAPPING_H_
 
@@ -14,7 +14,7 @@
 #include "blockd/engine/registered_memory.h"
 #include "proto/blockd/v1/shared_memory.h"
 #include "server/base/descriptors.h"
-#include "server/transport/wire/shared_request.h"
+#include "server/transport/wire/shared_data.h"
 
 namespace blockd::server {
 

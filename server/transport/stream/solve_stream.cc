@@ -221,7 +221,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
         state_->Parse(message(), *record_.context(), &read.request, &read.parsed_bytes);
     if (!status.ok()) return status;
     read.call = TakeCall(&read);
-    status = read.call->Read(/*lifted=*/0, /*handles=*/{});
+    status = read.call->Read({});
     read.bytes = read.call->bytes();
     return WithinPart(read.part, status);
   }

@@ -65,7 +65,7 @@ absl::Status StreamItem::Read(StreamMessage& message, std::span<const Handle> ha
   }
   absl::Status error;
   // A refactor was read once it was parsed, which takes long.
-  if (part != StreamMessage::Part::kRefactor) error = call->Read(message.bytes, handles);
+  if (part != StreamMessage::Part::kRefactor) error = call->Read({.lifted = message.bytes, .handles = handles});
   call->Describe(&record);
   if (error.ok()) error = ReadPriority("options.priority", call->priority(), &context());
   if (!error.ok()) return WithinPart(part, error);

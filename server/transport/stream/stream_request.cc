@@ -16,8 +16,6 @@ namespace {
 // The most bytes of a request beside its right-hand sides: a handle and some numbers. Only a frame
 // may have more, and its head is counted.
 constexpr int64_t kMaxHeadBytes = 64 << 10;
-// One that is not longer takes no time, whatever is in it.
-constexpr size_t kShortHeadBytes = 256;
 
 // A request and a frame have their right-hand sides at the same place.
 constexpr int kPartsWithRhs[] = {v1::SolveStreamRequest::kRequestFieldNumber,
@@ -30,7 +28,7 @@ absl::Status NoMessage(std::string_view came) {
 }
 
 bool ParseHead(const std::string& head, v1::SolveStreamRequest* request) {
-  if (head.size() <= kShortHeadBytes) return request->ParseFromString(head);
+  if (head.size() <= kTinyMessageBytes) return request->ParseFromString(head);
   const grpc::ByteBuffer bytes = AsBuffer(head);
   int64_t unknown = 0;
   return ParsedBytes(bytes, *request, {}, std::numeric_limits<int64_t>::max(), &unknown).ok() &&

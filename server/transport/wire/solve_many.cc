@@ -24,20 +24,6 @@ absl::Status CheckEntries(absl::string_view field, int64_t entries, int64_t solv
                  absl::StrCat(solves, ", one a solve, or none"));
 }
 
-absl::Status CheckBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes) {
-  const auto& parts = request.rhs_bytes();
-  if (parts.empty()) {
-    if (bytes > 0 && bytes % solves == 0) return absl::OkStatus();
-    return Invalid("rhs", absl::StrCat(bytes, " bytes without rhs_bytes"),
-                   absl::StrCat("the same for each of ", solves, " solves"));
-  }
-  const int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
-  if (sum == bytes && bytes > 0) return absl::OkStatus();
-  if (sum == bytes) return Invalid("rhs", "0 bytes", "right-hand sides");
-  return Invalid("rhs_bytes", absl::StrCat(sum, " bytes in all"),
-                 absl::StrCat("the ", bytes, " of rhs"));
-}
-
 }  // namespace
 
 absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>* handles) {
@@ -57,8 +43,7 @@ absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles,
-                                    int64_t bytes) {
+absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles) {
   const int64_t indices = request.index_size();
   const int64_t solves = indices > 0 ? indices : static_cast<int64_t>(handles);
   if (solves < 1) return Invalid("handle", "0 solves", "at least 1");
@@ -72,9 +57,22 @@ absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t 
   }
   absl::Status status = CheckEntries("num_rhs", request.num_rhs_size(), solves);
   if (status.ok()) status = CheckEntries("rhs_bytes", request.rhs_bytes_size(), solves);
-  if (status.ok()) status = CheckBytes(request, solves, bytes);
   if (!status.ok()) return status;
   return solves;
+}
+
+absl::Status CheckRhsBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes) {
+  const auto& parts = request.rhs_bytes();
+  if (parts.empty()) {
+    if (bytes > 0 && bytes % solves == 0) return absl::OkStatus();
+    return Invalid("rhs", absl::StrCat(bytes, " bytes without rhs_bytes"),
+                   absl::StrCat("the same for each of ", solves, " solves"));
+  }
+  const int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  if (sum == bytes && bytes > 0) return absl::OkStatus();
+  if (sum == bytes) return Invalid("rhs", "0 bytes", "right-hand sides");
+  return Invalid("rhs_bytes", absl::StrCat(sum, " bytes in all"),
+                 absl::StrCat("the ", bytes, " of rhs"));
 }
 
 SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,

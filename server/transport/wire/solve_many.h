@@ -26,11 +26,13 @@ inline constexpr int64_t kHostBytesPerSolve = 512;
 // Adds the message's handles to `handles`; more than kMaxSolves are refused.
 absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>* handles);
 
-// How many solves they are, of `handles` handles and with `bytes` of right-hand sides in all.
-absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles,
-                                    int64_t bytes);
+// How many solves they are, of `handles` handles.
+absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles);
+// Those that CountSolves has counted have so many bytes of right-hand sides in all.
+absl::Status CheckRhsBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes);
 
-// For a request that CountSolves has counted: solves in `values`, where the right-hand sides lie.
+// For a request that these have checked: solves in `values`, where the right-hand sides lie; or
+// nowhere yet, if it has no rhs_bytes.
 SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
                                   std::span<const Handle> handles, std::span<std::byte> values);
 

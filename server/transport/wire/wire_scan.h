@@ -10,6 +10,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -24,6 +25,10 @@ struct ElementLimit {
   std::string_view field;  // "blockd.v1.ReleaseRequest.handle"
   int64_t most = 0;
 };
+
+// A message that is not longer takes next to no time and memory, whatever is in it: it is parsed
+// without a scan.
+inline constexpr size_t kTinyMessageBytes = 256;
 
 // At most so many bytes of the heap are in use while `message`, which is empty, is parsed from
 // these bytes, and after that; `unknown`, if it is not null, is set to those of them that are for

@@ -192,18 +192,49 @@ bool RawShm::EndsSoon() {
   });
 }
 
-v1::ShmRequest RawShm::Solve(const std::string& handle, int64_t rows, uint64_t id,
-                             uint64_t offset) {
+v1::ShmRequest RawShm::Request(v1::ShmOperation operation,
+                               const google::protobuf::MessageLite& message,
+                               const std::vector<v1::ShmPlace>& places, uint64_t id,
+                               uint64_t offset) {
+  const std::string text = message.SerializeAsString();
   v1::ShmRequest request{};
   request.id = id;
-  request.operation = v1::ShmOperation::kSolve;
-  std::memcpy(request.handle, handle.data(), std::min(handle.size(), sizeof(request.handle)));
-  request.num_rhs = 1;
-  request.rhs_offset = request.solution_offset = data() + offset;
-  request.bytes = static_cast<uint64_t>(rows) * sizeof(double);
-  request.reply_offset = data() + offset + request.bytes;
-  request.reply_bytes = v1::kShmReplyBytes;
+  request.operation = operation;
+  request.places_offset = data() + offset;
+  request.num_places = static_cast<uint32_t>(places.size());
+  request.message_offset = request.places_offset + places.size() * sizeof(places[0]);
+  request.message_bytes = static_cast<uint32_t>(text.size());
+  request.reply_offset = request.message_offset + (text.size() + 7) / 8 * 8;
+  request.reply_bytes = static_cast<uint32_t>(v1::ShmReplyRoom(places.size()));
+  std::ranges::copy(places, &place(request, 0));
+  std::memcpy(at(request.message_offset), text.data(), text.size());
   return request;
+}
+
+std::vector<v1::ShmPlace> RawShm::PutMatrix(const v1::SystemData& matrix, uint64_t offset) {
+  std::vector<v1::ShmPlace> places;
+  uint64_t to = data() + offset;
+  for (const std::string& part : {matrix.diagonal(), matrix.coupling()}) {
+    std::memcpy(at(to), part.data(), part.size());
+    places.push_back({.offset = to, .bytes = part.size()});
+    to += (part.size() + 7) / 8 * 8;
+  }
+  return places;
+}
+
+v1::ShmRequest RawShm::Solve(const v1::SolveRequest& message, int64_t rows, uint64_t id,
+                             uint64_t offset) {
+  const uint64_t bytes = static_cast<uint64_t>(rows) * sizeof(double);
+  const v1::ShmPlace columns{.offset = data() + offset, .bytes = bytes};
+  return Request(v1::ShmOperation::kSolve, message, {columns, columns}, id, offset + bytes);
+}
+
+v1::ShmRequest RawShm::Solve(const std::string& handle, int64_t rows, uint64_t id,
+                             uint64_t offset) {
+  v1::SolveRequest message;
+  message.set_handle(handle);
+  message.set_num_rhs(1);
+  return Solve(message, rows, id, offset);
 }
 
 }  // namespace blockd::test

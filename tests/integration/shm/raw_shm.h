@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "blockd/v1/blockd.pb.h"
 #include "proto/blockd/v1/shared_memory.h"
@@ -55,9 +56,27 @@ class RawShm {
   bool EndsSoon();  // the server ends the session
   void Wake();
 
-  // A Solve of one right-hand side of `rows` doubles, in place at `offset` of the data, whose reply
-  // has room behind it.
+  // Lays out a request at `offset` of the data: its places, its message, and just enough room for
+  // its reply.
+  v1::ShmRequest Request(v1::ShmOperation operation, const google::protobuf::MessageLite& message,
+                         const std::vector<v1::ShmPlace>& places, uint64_t id, uint64_t offset);
+  // A Solve of one right-hand side of `rows` doubles, in place at `offset` of the data; its request
+  // follows.
   v1::ShmRequest Solve(const std::string& handle, int64_t rows, uint64_t id, uint64_t offset = 0);
+  v1::ShmRequest Solve(const v1::SolveRequest& message, int64_t rows, uint64_t id,
+                       uint64_t offset = 0);
+  // Puts a matrix at `offset` of the data. The places of its two parts.
+  std::vector<v1::ShmPlace> PutMatrix(const v1::SystemData& matrix, uint64_t offset);
+  // Of the request, in the memory.
+  v1::ShmPlace& place(const v1::ShmRequest& request, size_t i) {
+    return reinterpret_cast<v1::ShmPlace*>(at(request.places_offset))[i];
+  }
+  // False: no such message came.
+  template <typename Reply>
+  bool ReadReply(const v1::ShmRequest& request, const v1::ShmReply& answer, Reply* reply) {
+    return answer.code == 0 && reply->ParseFromArray(at(request.reply_offset),
+                                                     static_cast<int>(answer.message_bytes));
+  }
 
  private:
   int socket_ = -1, memory_ = -1;

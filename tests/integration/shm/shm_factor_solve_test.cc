@@ -15,9 +15,8 @@ namespace blockd::test {
 namespace {
 
 constexpr uint64_t kBeyond = std::numeric_limits<uint64_t>::max();
-// In the data: where things are put, bytes of a reply's room and of a system.
-constexpr uint64_t kReply = 0, kMessage = 64 << 10, kDescribed = 128 << 10, kData = 192 << 10,
-                   kRoom = 8 << 10, kEach = 32 << 10;
+// In the data: where requests and systems are put, and the bytes of each.
+constexpr uint64_t kRequests = 0, kRequest = 8 << 10, kData = 192 << 10, kEach = 32 << 10;
 
 class ShmFactorSolveTest : public ShmTest {
  protected:
@@ -31,58 +30,48 @@ class ShmFactorSolveTest : public ShmTest {
   static std::vector<double> Rhs(int64_t columns, int seed = 3) {
     return problems::RandomColumns(kRows, columns, seed);
   }
+  // The places of a system.
+  using System = std::vector<v1::ShmPlace>;
+  enum Which : size_t { kDiagonal, kCoupling, kRhs, kSolution };
   // Puts a system where it belongs, and says so.
-  v1::ShmFactorSolve Put(size_t place, const HostMatrix& matrix, const std::vector<double>& rhs) {
-    const v1::SystemData data = DataOf(matrix);
-    uint64_t at = caller_->data() + kData + place * kEach;
-    const auto put = [&](const void* from, size_t bytes) {
-      std::memcpy(caller_->at(at), from, bytes);
-      return std::exchange(at, at + (bytes + 7) / 8 * 8);
-    };
-    v1::ShmFactorSolve one{};
-    one.diagonal_bytes = data.diagonal().size();
-    one.diagonal_offset = put(data.diagonal().data(), data.diagonal().size());
-    one.coupling_bytes = data.coupling().size();
-    one.coupling_offset = put(data.coupling().data(), data.coupling().size());
-    one.bytes = rhs.size() * sizeof(double);
-    one.rhs_offset = put(rhs.data(), one.bytes);
-    one.solution_offset = put(rhs.data(), one.bytes);
-    return one;
+  System Put(size_t place, const HostMatrix& matrix, const std::vector<double>& rhs) {
+    const uint64_t at = kData + place * kEach;
+    System system = caller_->PutMatrix(DataOf(matrix), at);
+    const uint64_t bytes = rhs.size() * sizeof(double);
+    for (int i = 0; i < 2; ++i) {
+      const v1::ShmPlace& last = system.back();
+      system.push_back({.offset = last.offset + (last.bytes + 7) / 8 * 8, .bytes = bytes});
+      std::memcpy(caller_->at(system.back().offset), rhs.data(), bytes);
+    }
+    return system;
   }
-  v1::ShmRequest Request(v1::ShmOperation operation, const std::string& message,
-                         const std::vector<v1::ShmFactorSolve>& systems) {
-    v1::ShmRequest request{};
-    request.id = ++last_id_;
-    request.operation = operation;
-    request.num_rhs = static_cast<int64_t>(systems.size());
-    request.rhs_offset = caller_->data() + kDescribed;
-    std::memcpy(caller_->at(request.rhs_offset), systems.data(),
-                systems.size() * sizeof(systems[0]));
-    request.message_offset = caller_->data() + kMessage;
-    request.message_bytes = message.size();
-    std::memcpy(caller_->at(request.message_offset), message.data(), message.size());
-    // A room of its own: several may be under way.
-    request.reply_offset = caller_->data() + kReply + request.id % (kMessage / kRoom) * kRoom;
-    request.reply_bytes = kRoom;
-    return request;
+  // In a place of its own: several may be under way.
+  v1::ShmRequest Request(v1::ShmOperation operation, const google::protobuf::MessageLite& message,
+                         const std::vector<v1::ShmPlace>& places) {
+    ++last_id_;
+    const uint64_t offset = kRequests + last_id_ % ((kData - kRequests) / kRequest) * kRequest;
+    return caller_->Request(operation, message, places, last_id_, offset);
   }
-  v1::ShmRequest Request(const v1::FactorSolveRequest& message, const v1::ShmFactorSolve& system) {
-    return Request(v1::ShmOperation::kFactorSolve, message.SerializeAsString(), {system});
+  v1::ShmRequest Request(const v1::FactorSolveRequest& message, const System& system) {
+    return Request(v1::ShmOperation::kFactorSolve, message, system);
   }
   v1::ShmRequest Request(const v1::FactorSolveManyRequest& message,
-                         const std::vector<v1::ShmFactorSolve>& systems) {
-    return Request(v1::ShmOperation::kFactorSolveMany, message.SerializeAsString(), systems);
+                         const std::vector<System>& systems) {
+    std::vector<v1::ShmPlace> places;
+    for (const System& system : systems) {
+      places.insert(places.end(), system.begin(), system.end());
+    }
+    return Request(v1::ShmOperation::kFactorSolveMany, message, places);
   }
   template <typename Reply>
   Reply ReplyOf(const v1::ShmRequest& request, const v1::ShmReply& answer) {
     Reply reply;
-    EXPECT_EQ(answer.code, 0) << caller_->StatusOf(request, answer).message();
-    EXPECT_TRUE(reply.ParseFromArray(caller_->at(request.reply_offset),
-                                     static_cast<int>(answer.message_bytes)));
+    EXPECT_TRUE(caller_->ReadReply(request, answer, &reply))
+        << caller_->StatusOf(request, answer).message();
     return reply;
   }
-  std::string At(uint64_t offset, uint64_t bytes) {
-    return {reinterpret_cast<const char*>(caller_->at(offset)), bytes};
+  std::string At(const v1::ShmPlace& place) {
+    return {reinterpret_cast<const char*>(caller_->at(place.offset)), place.bytes};
   }
   void ExpectRefused(const v1::ShmRequest& request, const std::string& field) {
     const v1::ShmReply reply = caller_->Ask(request);
@@ -119,12 +108,12 @@ TEST_F(ShmFactorSolveTest, HasTheBitsOfThePort) {
         message.set_handle(Factor(Matrix(3)));
         whole.set_handle(Factor(Matrix(3)));
       }
-      const v1::ShmFactorSolve system = Put(0, matrix, rhs);
+      const System system = Put(0, matrix, rhs);
       const v1::ShmRequest request = Request(message, system);
       const auto reply = ReplyOf<v1::FactorSolveReply>(request, caller_->Ask(request));
       v1::FactorSolveReply expected;
       ASSERT_TRUE(IsOk(stub().FactorSolve(NewContext().get(), whole, &expected)));
-      EXPECT_EQ(At(system.solution_offset, system.bytes), expected.solution());
+      EXPECT_EQ(At(system[kSolution]), expected.solution());
       EXPECT_TRUE(reply.solution().empty());
       EXPECT_EQ(reply.log_determinant(), expected.log_determinant());
       EXPECT_EQ(reply.backward_error(), expected.backward_error());
@@ -141,7 +130,7 @@ TEST_F(ShmFactorSolveTest, ManyHaveTheBitsOfThePortAndFailAlone) {
   Start(options_);
   Open();
   v1::FactorSolveManyRequest message, whole;
-  std::vector<v1::ShmFactorSolve> systems;
+  std::vector<System> systems;
   const std::vector<double> rhs = Rhs(2);
   std::vector<std::string> handles;
   for (size_t i = 0; i < 3; ++i) {
@@ -164,15 +153,13 @@ TEST_F(ShmFactorSolveTest, ManyHaveTheBitsOfThePortAndFailAlone) {
   v1::SolveManyReply expected;
   ASSERT_TRUE(IsOk(stub().FactorSolveMany(NewContext().get(), whole, &expected)));
   std::string solutions;
-  for (const v1::ShmFactorSolve& system : systems) {
-    solutions += At(system.solution_offset, system.bytes);
-  }
+  for (const System& system : systems) solutions += At(system[kSolution]);
   EXPECT_EQ(solutions, expected.solution());
   ASSERT_EQ(reply.failure_size(), 1);
   EXPECT_EQ(reply.failure(0).solve(), 1U);
   EXPECT_TRUE(DetailOf<v1::NotPositiveDefinite>(reply.failure(0).status()).has_value());
   EXPECT_EQ(reply.growth_size(), 3);
-  EXPECT_EQ(Solve(handles[0], rhs, 2), ValuesOf(At(systems[0].solution_offset, systems[0].bytes)));
+  EXPECT_EQ(Solve(handles[0], rhs, 2), ValuesOf(At(systems[0][kSolution])));
 }
 
 TEST_F(ShmFactorSolveTest, ARefusalLeavesTheOldFactors) {
@@ -214,13 +201,11 @@ TEST_F(ShmFactorSolveTest, ACallerOfAUserNeedsNothingElse) {
       << "refuse_unlisted: true";
   Start(options_);
   Open();
-  v1::FactorStreamHeader header;
-  *header.mutable_spec() = SpecOf(Matrix(3));
-  header.set_num_systems(1);
-  const v1::ShmFactorSolve system = Put(0, Matrix(3), Rhs(1));
-  v1::ShmRequest factor = Request(v1::ShmOperation::kFactor, header.SerializeAsString(), {system});
-  factor.rhs_offset = system.diagonal_offset;
-  factor.bytes = system.diagonal_bytes + system.coupling_bytes;
+  v1::FactorRequest head;
+  *head.mutable_spec() = SpecOf(Matrix(3));
+  const System system = Put(0, Matrix(3), Rhs(1));
+  const v1::ShmRequest factor =
+      Request(v1::ShmOperation::kFactor, head, {system[kDiagonal], system[kCoupling]});
   const auto factored = ReplyOf<v1::FactorReply>(factor, caller_->Ask(factor));
   const std::string handle = factored.system(0).handle();
   v1::FactorSolveRequest message = Head(Matrix(4), 1);
@@ -228,9 +213,9 @@ TEST_F(ShmFactorSolveTest, ACallerOfAUserNeedsNothingElse) {
   const v1::ShmRequest step = Request(message, Put(0, Matrix(4), Rhs(1)));
   ReplyOf<v1::FactorSolveReply>(step, caller_->Ask(step));
   EXPECT_EQ(caller_->Ask(caller_->Solve(handle, kRows, ++last_id_)).code, 0);
-  v1::ShmRequest release = caller_->Solve(handle, kRows, ++last_id_);
-  release.operation = v1::ShmOperation::kRelease;
-  EXPECT_EQ(caller_->Ask(release).code, 0);
+  v1::ReleaseRequest release;
+  release.add_handle(handle);
+  EXPECT_EQ(caller_->Ask(Request(v1::ShmOperation::kRelease, release, {})).code, 0);
   EXPECT_EQ(caller_->Ask(caller_->Solve(handle, kRows, ++last_id_)).code,
             grpc::StatusCode::NOT_FOUND);
 }
@@ -241,7 +226,7 @@ TEST_F(ShmFactorSolveTest, TheQuotasAreThoseOfThePort) {
                                      << "quotas { requests_per_second: 1 } }";
   Start(options_);
   Open("ada");
-  const v1::ShmFactorSolve system = Put(0, Matrix(3), Rhs(1));
+  const System system = Put(0, Matrix(3), Rhs(1));
   std::string quota;
   for (int i = 0; i < 10 && quota.empty(); ++i) {
     const v1::ShmRequest request = Request(Head(Matrix(3), 1), system);
@@ -256,7 +241,7 @@ TEST_F(ShmFactorSolveTest, TheQuotasAreThoseOfThePort) {
 TEST_F(ShmFactorSolveTest, OneIsCancelledOneIsLateAndADrainRefuses) {
   StartGated(options_);
   Open();
-  const v1::ShmFactorSolve system = Put(0, Matrix(3), Rhs(1));
+  const System system = Put(0, Matrix(3), Rhs(1));
   const v1::FactorSolveRequest message = Head(Matrix(3), 1);
   gate_->Close();
   const v1::ShmRequest first = Request(message, system);
@@ -292,7 +277,7 @@ TEST_F(ShmFactorSolveTest, WhatIsWrittenBesideTheMatrixIsChecked) {
   Start(options_);
   Open();
   const v1::FactorSolveRequest good = Head(Matrix(3), 1);
-  const v1::ShmFactorSolve system = Put(0, Matrix(3), Rhs(1));
+  const System system = Put(0, Matrix(3), Rhs(1));
   const auto refused = [&](const std::string& field, auto change) {
     v1::FactorSolveRequest message = good;
     change(message);
@@ -306,7 +291,7 @@ TEST_F(ShmFactorSolveTest, WhatIsWrittenBesideTheMatrixIsChecked) {
   refused("accuracy", [](auto& m) { m.set_accuracy(static_cast<v1::Accuracy>(7)); });
   refused("options.priority",
           [](auto& m) { m.mutable_options()->set_priority(static_cast<v1::PriorityClass>(9)); });
-  refused("diagonal_bytes", [](auto& m) { m.mutable_spec()->set_num_blocks(6); });
+  refused("places[0]", [](auto& m) { m.mutable_spec()->set_num_blocks(6); });
   refused("system, rhs", [](auto& m) { m.set_rhs("12345678"); });
   refused("system, rhs", [](auto& m) { m.mutable_system(); });
   refused("spec.palette.diagonal_index[4]", [](auto& m) {
@@ -322,20 +307,22 @@ TEST_F(ShmFactorSolveTest, WhatIsWrittenBesideTheMatrixIsChecked) {
   request.message_offset = kBeyond - 7;
   ExpectRefused(request, "message_offset");
   request = Request(good, system);
-  request.message_bytes = kBeyond;
+  request.message_bytes = std::numeric_limits<uint32_t>::max();
   ExpectRefused(request, "message_offset");
   request = Request(good, system);
   request.reply_bytes = 4096;
   ExpectRefused(request, "reply_bytes");
-  for (const int64_t systems :
-       {int64_t{0}, int64_t{2}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+  for (const uint32_t places : {0U, 3U, 5U}) {
     request = Request(good, system);
-    request.num_rhs = systems;
-    ExpectRefused(request, "num_rhs");
+    request.num_places = places;
+    request.reply_bytes = static_cast<uint32_t>(v1::ShmReplyRoom(places));
+    ExpectRefused(request, "num_places");
   }
+  request.num_places = std::numeric_limits<uint32_t>::max();
+  ExpectRefused(request, "reply_bytes");
   request = Request(good, system);
-  request.rhs_offset = caller_->welcome().mapping_bytes - 8;
-  ExpectRefused(request, "rhs_offset");
+  request.places_offset = caller_->welcome().mapping_bytes - 8;
+  ExpectRefused(request, "places_offset");
   request = Request(v1::FactorSolveManyRequest(), {system});
   ExpectRefused(request, "spec.num_blocks");
   v1::FactorSolveManyRequest none;
@@ -349,40 +336,33 @@ TEST_F(ShmFactorSolveTest, WhatIsWrittenBesideTheMatrixIsChecked) {
   EXPECT_EQ(caller_->Ask(Request(good, system)).code, 0);
 }
 
-TEST_F(ShmFactorSolveTest, DescriptorsAreChecked) {
+TEST_F(ShmFactorSolveTest, PlacesAreChecked) {
   Start(options_);
   Open();
   const v1::FactorSolveRequest message = Head(Matrix(3), 1);
-  const v1::ShmFactorSolve good = Put(0, Matrix(3), Rhs(1));
+  const System good = Put(0, Matrix(3), Rhs(1));
   const uint64_t end = caller_->welcome().mapping_bytes;
-  for (const uint64_t offset : {uint64_t{0}, caller_->data() - 8, end, end - 8, kBeyond,
-                                kBeyond - 7, uint64_t{1} << 40, caller_->data() + 4}) {
-    for (uint64_t v1::ShmFactorSolve::*const field :
-         {&v1::ShmFactorSolve::diagonal_offset, &v1::ShmFactorSolve::coupling_offset,
-          &v1::ShmFactorSolve::rhs_offset, &v1::ShmFactorSolve::solution_offset}) {
-      v1::ShmFactorSolve bad = good;
-      bad.*field = offset;
-      const v1::ShmRequest request = Request(message, bad);
-      EXPECT_EQ(caller_->Ask(request).code, grpc::StatusCode::INVALID_ARGUMENT) << offset;
+  for (size_t i = 0; i < good.size(); ++i) {
+    const std::string name = absl::StrCat("places[", i, "]");
+    for (const uint64_t offset : {uint64_t{0}, caller_->data() - 8, end, end - 8, kBeyond,
+                                  kBeyond - 7, uint64_t{1} << 40, caller_->data() + 4}) {
+      System bad = good;
+      bad[i].offset = offset;
+      ExpectRefused(Request(message, bad), name);
+    }
+    for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, kBeyond, uint64_t{1} << 63}) {
+      System bad = good;
+      bad[i].bytes = bytes;
+      // Right-hand sides are shorter or longer than what comes after them.
+      ExpectRefused(Request(message, bad), i == kRhs && bytes <= 8 ? "places[3]" : name);
     }
   }
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, kBeyond, uint64_t{1} << 63}) {
-    v1::ShmFactorSolve bad = good;
-    bad.diagonal_bytes = bytes;
-    ExpectRefused(Request(message, bad), "diagonal_bytes");
-    bad = good;
-    bad.coupling_bytes = bytes;
-    ExpectRefused(Request(message, bad), "coupling_bytes");
-    bad = good;
-    bad.bytes = bytes;
-    EXPECT_EQ(caller_->Ask(Request(message, bad)).code, grpc::StatusCode::INVALID_ARGUMENT);
-  }
-  v1::ShmFactorSolve bad = good;
-  bad.solution_offset = bad.rhs_offset + 8;
-  ExpectRefused(Request(message, bad), "solution_offset");
+  System bad = good;
+  bad[kSolution].offset = bad[kRhs].offset + 8;
+  ExpectRefused(Request(message, bad), "places[3]");
   // A solution in its own matrix is the caller's own harm.
   bad = good;
-  bad.solution_offset = bad.diagonal_offset;
+  bad[kSolution].offset = bad[kDiagonal].offset;
   EXPECT_EQ(caller_->Ask(Request(message, bad)).code, 0);
   EXPECT_EQ(caller_->Ask(Request(message, Put(0, Matrix(3), Rhs(1)))).code, 0);
   ExpectServes();

@@ -159,14 +159,14 @@ class ShmScanTest : public ShmFairnessTest {
   }
   // Right-hand sides of 64 MiB, the last of whose numbers is NaN.
   static v1::ShmRequest Scan(RawShm& caller, const std::string& handle, uint64_t id) {
-    v1::ShmRequest request = caller.Solve(handle, kLargeRows, id, 4096);
-    request.num_rhs = kColumns;
-    request.bytes *= kColumns;
-    request.flags = v1::kShmCheckFinite;
-    request.reply_offset = request.reply_bytes = 0;
+    v1::SolveRequest message;
+    message.set_handle(handle);
+    message.set_num_rhs(kColumns);
+    message.mutable_options()->set_check_finite(true);
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    std::memcpy(caller.at(request.rhs_offset + request.bytes - sizeof(nan)), &nan, sizeof(nan));
-    return request;
+    std::memcpy(caller.at(caller.data() + kLargeRows * kColumns * sizeof(double) - sizeof(nan)),
+                &nan, sizeof(nan));
+    return caller.Solve(message, kLargeRows * kColumns, id);
   }
   // An answer to it says that all before it were taken.
   static v1::ShmRequest Marker(uint64_t id) {
@@ -185,26 +185,13 @@ TEST_F(ShmScanTest, OneSessionsScansLeaveAThreadToOthers) {
   Start(options_);
   const std::string handle = Factor(FactorRequestOf(Large()), "ada").system(0).handle();
   const HostMatrix matrix = Matrix();
-  v1::FactorStreamHeader header;
-  *header.mutable_spec() = SpecOf(matrix);
-  header.set_num_systems(1);
-  const std::string text = header.SerializeAsString();
+  v1::FactorRequest message;
+  *message.mutable_spec() = SpecOf(matrix);
   RawShm ada(path_), ben(path_);
   ASSERT_EQ(ada.Open(LargeHello("ada")).code(), 0);
   ASSERT_EQ(ben.Open(RawShm::Hello(1 << 20, 16, "ben")).code(), 0);
-  v1::ShmRequest factor{};
-  factor.operation = v1::ShmOperation::kFactor;
-  factor.rhs_offset = ben.data() + (128 << 10);
-  factor.bytes = static_cast<uint64_t>(matrix.form().bytes());
-  factor.message_offset = ben.data();
-  factor.message_bytes = text.size();
-  factor.reply_offset = ben.data() + (64 << 10);
-  factor.reply_bytes = v1::kShmReplyBytes + v1::kShmReplyBytesEach;
-  std::memcpy(ben.at(factor.message_offset), text.data(), text.size());
-  const v1::SystemData data = DataOf(matrix);
-  std::memcpy(ben.at(factor.rhs_offset), data.diagonal().data(), data.diagonal().size());
-  std::memcpy(ben.at(factor.rhs_offset + data.diagonal().size()), data.coupling().data(),
-              data.coupling().size());
+  v1::ShmRequest factor =
+      ben.Request(v1::ShmOperation::kFactor, message, ben.PutMatrix(DataOf(matrix), 128 << 10), 0, 0);
   uint64_t id = 0;
   // Who is slow himself looks too late, and tries again.
   EXPECT_TRUE(Eventually([&] {
@@ -254,47 +241,28 @@ TEST_F(ShmScanTest, MatricesThatAreLookedThroughLieApart) {
   ASSERT_EQ(caller.Open(RawShm::Hello(1 << 20, 16)).code(), 0);
   const HostMatrix matrix(problems::RandomSpd(16, 32, 3, 10), Scalar::kFloat64);
   constexpr size_t kSystems = 16;  // each of which takes a fourth of the memory
-  const uint64_t data = caller.data();
-  std::vector<v1::ShmFactorSolve> systems(kSystems);
-  for (size_t i = 0; i < kSystems; ++i) {
-    v1::ShmFactorSolve& system = systems[i];
-    system.diagonal_bytes = static_cast<uint64_t>(matrix.form().diagonal_bytes());
-    system.coupling_bytes = static_cast<uint64_t>(matrix.form().coupling_bytes());
-    system.diagonal_offset = data + (512 << 10);
-    system.coupling_offset = system.diagonal_offset + system.diagonal_bytes;
-    system.bytes = 16 * 32 * sizeof(double);
-    system.rhs_offset = system.solution_offset = data + (128 << 10) + i * system.bytes;
-  }
-  const v1::SystemData parts = DataOf(matrix);
-  std::memcpy(caller.at(data + (512 << 10)), parts.diagonal().data(), parts.diagonal().size());
-  std::memcpy(caller.at(data + (512 << 10) + parts.diagonal().size()), parts.coupling().data(),
-              parts.coupling().size());
+  constexpr uint64_t kColumnBytes = 16 * 32 * sizeof(double);
+  const std::vector<v1::ShmPlace> blocks = caller.PutMatrix(DataOf(matrix), 512 << 10);
+  std::vector<v1::ShmPlace> places;
   v1::FactorSolveManyRequest message;
   *message.mutable_spec() = SpecOf(matrix);
   for (size_t i = 0; i < kSystems; ++i) {
+    const v1::ShmPlace columns{.offset = caller.data() + (128 << 10) + i * kColumnBytes,
+                               .bytes = kColumnBytes};
+    places.insert(places.end(), {blocks[0], blocks[1], columns, columns});
     message.add_handle(Factor(matrix));
   }
-  v1::ShmRequest request{};
-  request.operation = v1::ShmOperation::kFactorSolveMany;
-  request.num_rhs = kSystems;
-  request.rhs_offset = data + (64 << 10);
-  std::memcpy(caller.at(request.rhs_offset), systems.data(), kSystems * sizeof(systems[0]));
-  request.message_offset = data;
-  request.reply_offset = data + (32 << 10);
-  request.reply_bytes = 32 << 10;
   for (const bool checks : {false, true}) {
-    ++request.id;
     message.set_check_finite(checks);
-    const std::string text = message.SerializeAsString();
-    request.message_bytes = text.size();
-    std::memcpy(caller.at(request.message_offset), text.data(), text.size());
+    const v1::ShmRequest request =
+        caller.Request(v1::ShmOperation::kFactorSolveMany, message, places, checks ? 2 : 1, 0);
     const v1::ShmReply reply = caller.Ask(request);
     EXPECT_EQ(reply.code, checks ? grpc::StatusCode::INVALID_ARGUMENT : grpc::StatusCode::OK)
         << caller.StatusOf(request, reply).message();
     if (!checks) continue;
     const auto field = DetailOf<v1::InvalidField>(caller.StatusOf(request, reply));
     ASSERT_TRUE(field.has_value());
-    EXPECT_EQ(field->field(), "diagonal_offset");
+    EXPECT_EQ(field->field(), "places");
   }
 }
 

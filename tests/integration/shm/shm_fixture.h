@@ -31,11 +31,12 @@ class ShmTest : public IntegrationTest {
   bool SolvesRight(RawShm& caller, const std::string& handle, uint64_t id = 1000) {
     const v1::ShmRequest request = caller.Solve(handle, kRows, id);
     const std::vector<double> rhs = Rhs();
-    std::memcpy(caller.at(request.rhs_offset), rhs.data(), request.bytes);
+    const v1::ShmPlace place = caller.place(request, 0);
+    std::memcpy(caller.at(place.offset), rhs.data(), place.bytes);
     const v1::ShmReply reply = caller.Ask(request);
     if (reply.code != 0 || reply.id != id) return false;
     const std::vector<double> expected = Solve(handle, rhs);
-    return std::memcmp(caller.at(request.solution_offset), expected.data(), request.bytes) == 0;
+    return std::memcmp(caller.at(place.offset), expected.data(), place.bytes) == 0;
   }
   const TempFolder folder_;
   const std::string path_ = folder_ / "socket";

@@ -67,10 +67,10 @@ TEST_F(ShmHelloTest, AMessageOverTheLimitIsRefusedBeforeItIsCopied) {
   Start(options_);
   RawShm caller(path_);
   ASSERT_EQ(caller.Open(RawShm::Hello()).code(), 0);
-  v1::ShmRequest request = caller.Solve(std::string(16, 'x'), kRows, 1);
-  request.operation = v1::ShmOperation::kFactor;
+  v1::ShmRequest request =
+      caller.Request(v1::ShmOperation::kFactor, v1::FactorRequest(), {}, 1, 128 << 10);
   request.message_offset = caller.data();
-  request.message_bytes = static_cast<uint64_t>(options_.max_message_bytes) + 1;
+  request.message_bytes = static_cast<uint32_t>(options_.max_message_bytes) + 1;
   const v1::ShmReply reply = caller.Ask(request);
   EXPECT_EQ(reply.code, grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(DetailOf<v1::LimitExceeded>(caller.StatusOf(request, reply))->limit(),

@@ -9,6 +9,7 @@
 #include <random>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/shm/shm_fixture.h"
@@ -39,43 +40,59 @@ class ShmHostileTest : public ShmTest {
     IntegrationTest::TearDown();
   }
   v1::ShmRequest Good(uint64_t id = 1) { return bad_->Solve(handle_, kRows, id); }
-  // A SolveMany whose descriptors come first, and the reply, in the least room, from 64 KiB on.
-  v1::ShmRequest Many(int solves) {
-    v1::ShmRequest request{};
-    request.id = 1;
-    request.operation = v1::ShmOperation::kSolveMany;
-    request.num_rhs = solves;
-    request.rhs_offset = bad_->data();
-    request.reply_offset = bad_->data() + 65536;
-    request.reply_bytes = v1::kShmReplyBytes + solves * v1::kShmReplyBytesEach;
-    return request;
+  // A SolveMany of one handle, whose places are as given, from 64 KiB on.
+  v1::ShmRequest Many(const std::string& handle, const std::vector<v1::ShmPlace>& places) {
+    v1::SolveManyRequest message;
+    for (size_t i = 0; i < places.size(); i += 2) message.add_handle(handle);
+    return bad_->Request(v1::ShmOperation::kSolveMany, message, places, 1, 64 << 10);
   }
-  // A one-off, or a refactor of the handle, whose message and descriptor are scribbled on.
-  void PutFactorSolve(v1::ShmRequest& request, const HostMatrix& matrix) {
-    v1::FactorSolveRequest one;
-    *one.mutable_spec() = SpecOf(matrix);
-    one.set_num_rhs(1);
-    v1::FactorSolveManyRequest many;
-    *many.mutable_spec() = one.spec();
-    many.add_handle(refactored_);
-    const bool is_one = request.operation == v1::ShmOperation::kFactorSolve;
-    const std::string text = is_one ? one.SerializeAsString() : many.SerializeAsString();
-    const uint64_t data = bad_->data();
-    const auto diagonal_bytes = static_cast<uint64_t>(matrix.form().diagonal_bytes());
-    v1::ShmFactorSolve system{
-        .diagonal_offset = data + (128 << 10),
-        .diagonal_bytes = diagonal_bytes,
-        .coupling_offset = data + (128 << 10) + diagonal_bytes,
-        .coupling_bytes = static_cast<uint64_t>(matrix.form().coupling_bytes()),
-        .rhs_offset = data,
-        .solution_offset = data,
-        .bytes = kRows * sizeof(double)};
-    request.num_rhs = 1;
-    request.rhs_offset = data + 4096;
-    request.message_offset = data + 32768;
-    request.message_bytes = text.size();
-    std::memcpy(bad_->at(request.rhs_offset), &system, sizeof(system));
-    std::memcpy(bad_->at(request.message_offset), text.data(), text.size());
+  v1::ShmPlace Columns(uint64_t offset, uint64_t bytes = kRows * sizeof(double)) const {
+    return {.offset = bad_->data() + offset, .bytes = bytes};
+  }
+  // A request of each operation, any of whose bytes may be scribbled on.
+  v1::ShmRequest Any(v1::ShmOperation operation, uint64_t id) {
+    constexpr uint64_t kAt = 32 << 10;
+    const HostMatrix matrix = Matrix();
+    const std::vector<v1::ShmPlace> blocks = bad_->PutMatrix(DataOf(matrix), 128 << 10);
+    const std::vector<v1::ShmPlace> system = {blocks[0], blocks[1], Columns(0), Columns(0)};
+    switch (operation) {
+      case v1::ShmOperation::kSolveMany: {
+        v1::SolveManyRequest message;
+        std::vector<v1::ShmPlace> places;
+        for (uint64_t i = 0; i < 40; ++i) {
+          message.add_handle(handle_);
+          places.insert(places.end(), 2, Columns((64 << 10) + i * 512));
+        }
+        return bad_->Request(operation, message, places, id, kAt);
+      }
+      case v1::ShmOperation::kFactor: {
+        v1::FactorRequest message;
+        *message.mutable_spec() = SpecOf(matrix);
+        return bad_->Request(operation, message, blocks, id, kAt);
+      }
+      case v1::ShmOperation::kFactorSolve: {
+        v1::FactorSolveRequest message;
+        *message.mutable_spec() = SpecOf(matrix);
+        message.set_num_rhs(1);
+        return bad_->Request(operation, message, system, id, kAt);
+      }
+      case v1::ShmOperation::kFactorSolveMany: {
+        v1::FactorSolveManyRequest message;
+        *message.mutable_spec() = SpecOf(matrix);
+        message.add_handle(refactored_);
+        return bad_->Request(operation, message, system, id, kAt);
+      }
+      case v1::ShmOperation::kRelease: {
+        v1::ReleaseRequest message;
+        message.add_handle(std::string(24, 'x'));
+        return bad_->Request(operation, message, {}, id, kAt);
+      }
+      default: {
+        v1::ShmRequest request = bad_->Solve(handle_, kRows, id);
+        request.operation = operation;
+        return request;
+      }
+    }
   }
   // The bad session is told which field it is, and goes on.
   void ExpectRefused(const v1::ShmRequest& request, const std::string& field) {
@@ -160,57 +177,83 @@ TEST_F(ShmHostileTest, OffsetsThatAreNotItsOwnAreRefused) {
   const uint64_t end = bad_->welcome().mapping_bytes, data = bad_->data();
   for (const uint64_t offset : {uint64_t{0}, data - 8, end, end - 8, kHuge, kHuge - 7,
                                 kHuge / 2 + 1, uint64_t{1} << 40, data + 1, data + 4}) {
+    for (const size_t i : {0, 1}) {
+      const v1::ShmRequest request = Good();
+      bad_->place(request, i).offset = offset;
+      ExpectRefused(request, absl::StrCat("places[", i, "]"));
+    }
     v1::ShmRequest request = Good();
-    request.reply_offset = data + 8192;
-    request.rhs_offset = offset;
-    ExpectRefused(request, "rhs_offset");
-    request = Good();
-    request.reply_offset = data + 8192;
-    request.solution_offset = offset;
-    ExpectRefused(request, "solution_offset");
-    request = Good();
     request.reply_offset = offset;
     ExpectRefused(request, "reply_offset");
+    request = Good();
+    request.message_offset = offset;
+    ExpectRefused(request, "message_offset");
+    request = Good();
+    request.places_offset = offset;
+    ExpectRefused(request, "places_offset");
   }
 }
 
 TEST_F(ShmHostileTest, BytesThatOverflowAreRefused) {
   for (const uint64_t bytes : {kHuge, kHuge - 7, uint64_t{1} << 63, uint64_t{1} << 40}) {
+    const v1::ShmRequest request = Good();
+    bad_->place(request, 0).bytes = bytes;
+    ExpectRefused(request, "places[0]");
+  }
+  for (const uint32_t bytes : {~0U, 1U << 31}) {
     v1::ShmRequest request = Good();
-    request.bytes = bytes;
-    ExpectRefused(request, "rhs_offset");
-    request = Good();
     request.reply_bytes = bytes;
     ExpectRefused(request, "reply_offset");
+    request = Good();
+    request.message_bytes = bytes;
+    ExpectRefused(request, "message_offset");
   }
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, uint64_t{279}, uint64_t{288}}) {
-    v1::ShmRequest request = Good();
-    request.bytes = bytes;
+    const v1::ShmRequest request = Good();
+    bad_->place(request, 0).bytes = bad_->place(request, 1).bytes = bytes;
     ExpectRefused(request, "rhs");
+    bad_->place(request, 1).bytes = bytes + 8;
+    ExpectRefused(request, "places[1]");
   }
 }
 
 TEST_F(ShmHostileTest, RightHandSidesAndSolutionsDoNotOverlapInPart) {
-  v1::ShmRequest request = Good();
-  request.reply_offset = bad_->data() + 8192;
-  request.solution_offset = request.rhs_offset + 8;
-  ExpectRefused(request, "solution_offset");
-  std::swap(request.solution_offset, request.rhs_offset);
-  ExpectRefused(request, "solution_offset");
+  const v1::ShmRequest request = Good();
+  for (const size_t later : {1, 0}) {
+    bad_->place(request, later).offset = bad_->data() + 8;
+    bad_->place(request, 1 - later).offset = bad_->data();
+    ExpectRefused(request, "places[1]");
+  }
 }
 
-TEST_F(ShmHostileTest, NumbersOfRightHandSidesAreChecked) {
+TEST_F(ShmHostileTest, PlacesAreAsManyAsTheRequestNeeds) {
+  for (const uint32_t places : {0U, 1U, 3U, 100U}) {
+    v1::ShmRequest request = Good();
+    request.num_places = places;
+    request.reply_bytes = static_cast<uint32_t>(v1::ShmReplyRoom(places));
+    ExpectRefused(request, "num_places");
+  }
+}
+
+TEST_F(ShmHostileTest, FieldsOfMessagesAreChecked) {
+  const auto refused = [&](const std::string& field, auto change) {
+    v1::SolveRequest message;
+    message.set_handle(handle_);
+    message.set_num_rhs(1);
+    change(message);
+    ExpectRefused(bad_->Solve(message, kRows, 1), field);
+  };
   for (const int64_t num_rhs : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min(),
                                 std::numeric_limits<int64_t>::max(), int64_t{1} << 40}) {
-    v1::ShmRequest request = Good();
-    request.num_rhs = num_rhs;
-    ExpectRefused(request, "num_rhs");
-    request.operation = v1::ShmOperation::kSolveMany;
-    ExpectRefused(request, "num_rhs");
+    refused("num_rhs", [num_rhs](auto& m) { m.set_num_rhs(num_rhs); });
   }
-  v1::ShmRequest two = Good();
-  two.num_rhs = 2;
-  ExpectRefused(two, "rhs");
+  refused("rhs", [](auto& m) { m.set_num_rhs(2); });
+  refused("rhs", [](auto& m) { m.set_rhs("12345678"); });
+  refused("handle", [](auto& m) { m.set_handle("short"); });
+  refused("options.priority",
+          [](auto& m) { m.mutable_options()->set_priority(static_cast<v1::PriorityClass>(77)); });
+  refused("options.max_refinements",
+          [](auto& m) { m.mutable_options()->set_max_refinements(-5); });
 }
 
 TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
@@ -220,15 +263,6 @@ TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
     ExpectRefused(request, "operation");
   }
   request = Good();
-  request.priority = 77;
-  ExpectRefused(request, "priority");
-  request = Good();
-  request.max_refinements = -5;
-  ExpectRefused(request, "options.max_refinements");
-  request = Good();
-  request.flags = ~0U;  // unknown ones do nothing; the matrix was not kept
-  EXPECT_EQ(bad_->Ask(request).code, grpc::StatusCode::FAILED_PRECONDITION);
-  request = Good();
   for (const int64_t over : {std::numeric_limits<int64_t>::min(), int64_t{-1}}) {
     request.timeout_nanoseconds = over;
     EXPECT_EQ(bad_->Ask(request).code, grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -236,46 +270,37 @@ TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
   request.timeout_nanoseconds = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(bad_->Ask(request).code, 0);
   request = Good();
-  request.reply_bytes = 1;  // no room for words
-  request.num_rhs = 0;
-  const v1::ShmReply reply = bad_->Ask(request);
-  EXPECT_EQ(reply.code, grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(reply.message_bytes, 0U);
+  request.message_bytes = 0;
+  ExpectRefused(request, "handle");
+  request = Good();
+  std::memset(bad_->at(request.message_offset), 0xff, request.message_bytes);
+  ExpectRefused(request, "");
+  for (const uint32_t room : {0U, 1U, request.reply_bytes - 1}) {
+    request = Good();
+    request.reply_bytes = room;
+    const v1::ShmReply reply = bad_->Ask(request);
+    EXPECT_EQ(reply.code, grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(reply.message_bytes != 0, room > 1);  // no room for words
+  }
 }
 
 // Many that name the same memory would have the server clear, or look at, more than there is.
 TEST_F(ShmHostileTest, SolutionsOfManySolvesLieApart) {
-  constexpr int kSolves = 256;
-  v1::ShmRequest request = Many(kSolves);
-  const uint64_t all = bad_->welcome().mapping_bytes - bad_->data();
-  std::vector<v1::ShmSolve> solves(kSolves);
-  for (v1::ShmSolve& solve : solves) {
-    solve.num_rhs = std::numeric_limits<int64_t>::max();  // the handle is unknown
-    solve.bytes = all;
-    solve.rhs_offset = solve.solution_offset = bad_->data();
-  }
-  std::memcpy(bad_->at(request.rhs_offset), solves.data(), solves.size() * sizeof(solves[0]));
-  ExpectRefused(request, "bytes");
-  request.num_rhs = 1;  // fits, and fails alone
-  EXPECT_EQ(bad_->Ask(request).code, 0);
+  const v1::ShmPlace all = Columns(0, bad_->welcome().mapping_bytes - bad_->data());
+  const std::string unknown(24, 'x');
+  ExpectRefused(Many(unknown, std::vector<v1::ShmPlace>(512, all)), "places");
+  EXPECT_EQ(bad_->Ask(Many(unknown, {all, all})).code, 0);  // fits, and fails alone
 }
 
 TEST_F(ShmHostileTest, FailuresOfManySolvesSayAsMuchAsThereIsRoomFor) {
   constexpr int kSolves = 256;
-  v1::ShmRequest request = Many(kSolves);
-  std::vector<v1::ShmSolve> solves(kSolves);
-  for (size_t i = 0; i < solves.size(); ++i) {
-    const uint64_t at = bad_->data() + 32768 + 8 * i;
-    solves[i] = {{}, /*num_rhs=*/1, at, at, /*bytes=*/8};  // the handle is unknown
-  }
-  std::memcpy(bad_->at(request.rhs_offset), solves.data(), solves.size() * sizeof(solves[0]));
+  std::vector<v1::ShmPlace> places;
+  for (uint64_t i = 0; i < kSolves; ++i) places.insert(places.end(), 2, Columns(8 * i, 8));
+  v1::ShmRequest request = Many(std::string(24, 'x'), places);
   for (const bool has_room : {false, true}) {
     if (has_room) request.reply_bytes *= 8;
-    const v1::ShmReply reply = bad_->Ask(request);
-    ASSERT_EQ(reply.code, 0);
     v1::SolveManyReply many;
-    ASSERT_TRUE(
-        many.ParseFromArray(bad_->at(request.reply_offset), static_cast<int>(reply.message_bytes)));
+    ASSERT_TRUE(bad_->ReadReply(request, bad_->Ask(request), &many));
     ASSERT_EQ(many.failure_size(), kSolves);
     for (const v1::SolveFailure& failure : many.failure()) {
       EXPECT_EQ(failure.status().code(), grpc::StatusCode::NOT_FOUND);
@@ -285,102 +310,67 @@ TEST_F(ShmHostileTest, FailuresOfManySolvesSayAsMuchAsThereIsRoomFor) {
   }
 }
 
-TEST_F(ShmHostileTest, DescriptorsOfManySolvesAreChecked) {
-  v1::ShmRequest request = Many(2);
-  v1::ShmSolve solves[2] = {};
-  for (v1::ShmSolve& solve : solves) {
-    std::memcpy(solve.handle, handle_.data(), sizeof(solve.handle));
-    solve.num_rhs = 1;
-    solve.bytes = kRows * sizeof(double);
-    solve.rhs_offset = solve.solution_offset = bad_->data() + 4096;
-  }
-  solves[1].rhs_offset = solves[1].solution_offset = bad_->data() + 8192;
-  const auto ask = [&](const std::string& field) {
-    std::memcpy(bad_->at(request.rhs_offset), solves, sizeof(solves));
+TEST_F(ShmHostileTest, PlacesOfManySolvesAreChecked) {
+  const v1::ShmPlace one = Columns(0), other = Columns(512);
+  const auto ask = [&](const std::vector<v1::ShmPlace>& places, const std::string& field) {
+    const v1::ShmRequest request = Many(handle_, places);
     if (!field.empty()) return ExpectRefused(request, field);
     EXPECT_EQ(bad_->Ask(request).code, 0);
   };
-  ask("");
-  solves[1].rhs_offset = kHuge - 7;
-  ask("rhs_offset");
-  solves[1].rhs_offset = solves[1].solution_offset + 16;
-  ask("solution_offset");
-  solves[1].rhs_offset = solves[1].solution_offset;
-  solves[1].num_rhs = -1;  // fails alone
-  ask("");
-  v1::SolveManyReply reply;
-  request.reply_bytes = 64;
-  ask("reply_bytes");
-  request.reply_bytes = v1::kShmReplyBytes + 2 * v1::kShmReplyBytesEach;
-  request.num_rhs = 65536;
-  ask("reply_bytes");
+  ask({one, one, other, other}, "");
+  ask({one, one, {kHuge - 7, one.bytes}, other}, "places[2]");
+  ask({one, one, Columns(512 + 16), other}, "places[3]");
+  ask({one, one, other}, "num_places");
+  v1::ShmRequest request = Many(handle_, {one, one});
+  request.num_places = 4;
+  ExpectRefused(request, "reply_bytes");
+  v1::SolveManyRequest message;
+  message.add_handle(handle_);
+  message.add_num_rhs(-1);  // fails alone
+  request = bad_->Request(v1::ShmOperation::kSolveMany, message, {one, one}, 1, 64 << 10);
+  EXPECT_EQ(bad_->Ask(request).code, 0);
+  message.add_rhs_bytes(8);
+  request = bad_->Request(v1::ShmOperation::kSolveMany, message, {one, one}, 1, 64 << 10);
+  ExpectRefused(request, "rhs, rhs_bytes");
 }
 
-TEST_F(ShmHostileTest, HeadersOfFactorsAreChecked) {
+TEST_F(ShmHostileTest, MessagesOfFactorsAreChecked) {
   const HostMatrix matrix = Matrix();
-  v1::FactorStreamHeader header;
-  *header.mutable_spec() = SpecOf(matrix);
-  header.set_num_systems(1);
-  v1::ShmRequest request{};
-  request.id = 1;
-  request.operation = v1::ShmOperation::kFactor;
-  request.rhs_offset = bad_->data() + (128 << 10);
-  request.bytes = static_cast<uint64_t>(matrix.form().bytes());
-  request.message_offset = bad_->data();
-  request.reply_offset = bad_->data() + (64 << 10);
-  request.reply_bytes = v1::kShmReplyBytes + v1::kShmReplyBytesEach;
-  const v1::SystemData data = DataOf(matrix);
-  std::memcpy(bad_->at(request.rhs_offset), data.diagonal().data(), data.diagonal().size());
-  std::memcpy(bad_->at(request.rhs_offset + data.diagonal().size()), data.coupling().data(),
-              data.coupling().size());
-  const auto ask = [&](const std::string& field) {
-    const std::string text = header.SerializeAsString();
-    std::memcpy(bad_->at(request.message_offset), text.data(), text.size());
-    request.message_bytes = text.size();
+  const std::vector<v1::ShmPlace> good = bad_->PutMatrix(DataOf(matrix), 128 << 10);
+  v1::FactorRequest message;
+  *message.mutable_spec() = SpecOf(matrix);
+  const auto ask = [&](const std::vector<v1::ShmPlace>& places, const std::string& field) {
+    const v1::ShmRequest request =
+        bad_->Request(v1::ShmOperation::kFactor, message, places, 1, 0);
     if (!field.empty()) return ExpectRefused(request, field);
     EXPECT_EQ(bad_->Ask(request).code, 0);
   };
-  ask("");
-  request.bytes += 8;
-  ask("bytes");
-  request.bytes = kHuge;
-  ask("bytes");
-  request.bytes = static_cast<uint64_t>(matrix.form().bytes());
-  for (const int64_t systems : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
-    header.set_num_systems(systems);
-    ask("num_systems");
+  ask(good, "");
+  ask({good[0], good[1], good[0], good[1]}, "");  // the same one twice
+  ask({}, "system");
+  ask({good[0]}, "system");
+  ask({good[0], good[1], good[0]}, "num_places");
+  for (const uint64_t bytes : {good[1].bytes + 8, uint64_t{0}}) {
+    ask({good[0], {good[1].offset, bytes}}, "places[1]");
   }
-  header.set_num_systems(4096);
-  ask("reply_bytes");
-  header.set_num_systems(1);
-  header.mutable_spec()->set_block_size(1 << 30);
-  ask("spec.block_size");
-  header.mutable_spec()->set_block_size(7);
-  v1::Palette& palette = *header.mutable_spec()->mutable_palette();
+  ask({{bad_->welcome().mapping_bytes - 8, good[0].bytes}, good[1]}, "places[0]");
+  message.add_system();
+  ask(good, "system");
+  message.clear_system();
+  message.mutable_spec()->set_block_size(1 << 30);
+  ask(good, "spec.block_size");
+  message.mutable_spec()->set_block_size(7);
+  v1::Palette& palette = *message.mutable_spec()->mutable_palette();
   palette.set_num_diagonal(1);
   palette.set_num_coupling(1);
   for (int i = 0; i < 5; ++i) palette.add_diagonal_index(i == 4 ? 1000 : 0);
-  ask("spec.palette.diagonal_index[4]");
-  request.rhs_offset = bad_->welcome().mapping_bytes - 8;
-  *header.mutable_spec() = SpecOf(matrix);
-  ask("rhs_offset");
-  request.message_offset = kHuge - 7;
-  request.message_bytes = 64;
-  ExpectRefused(request, "message_offset");
-  request.message_offset = bad_->data();
-  std::memset(bad_->at(bad_->data()), 0xff, 64);
-  ExpectRefused(request, "");
+  ask(good, "spec.palette.diagonal_index[4]");
 }
 
 // -----------------------------------------------------------------------------------------------------
 // Memory that changes while it is read
 
 TEST_F(ShmHostileTest, ScribblingWhileTheServerReadsHarmsNobodyElse) {
-  v1::FactorStreamHeader header;
-  const HostMatrix matrix = Matrix();
-  *header.mutable_spec() = SpecOf(matrix);
-  header.set_num_systems(1);
-  const std::string text = header.SerializeAsString();
   std::atomic<bool> stop{false};
   // Bytes of requests, descriptors, headers, right-hand sides and matrices, all the time; as
   // another process of the caller would.
@@ -398,35 +388,7 @@ TEST_F(ShmHostileTest, ScribblingWhileTheServerReadsHarmsNobodyElse) {
   std::thread scribbler(scribble, 7);
   std::mt19937_64 random(11);
   for (uint64_t round = 1; round <= 300; ++round) {
-    v1::ShmRequest request = Good(round);
-    const auto operation = static_cast<uint32_t>(random() % 7 + 1);
-    request.operation = static_cast<v1::ShmOperation>(operation);
-    request.reply_offset = bad_->data() + (256 << 10);
-    request.reply_bytes = 64 << 10;
-    if (request.operation == v1::ShmOperation::kSolveMany) {
-      request.num_rhs = 40;
-      auto* const solves = reinterpret_cast<v1::ShmSolve*>(bad_->at(bad_->data() + 4096));
-      for (int i = 0; i < 40; ++i) {
-        std::memcpy(solves[i].handle, handle_.data(), sizeof(solves[i].handle));
-        solves[i].num_rhs = 1;
-        solves[i].bytes = kRows * sizeof(double);
-        solves[i].rhs_offset = solves[i].solution_offset = bad_->data() + 65536 + i * 512;
-      }
-      request.rhs_offset = bad_->data() + 4096;
-    }
-    if (request.operation == v1::ShmOperation::kFactor) {
-      request.message_offset = bad_->data() + 32768;
-      request.message_bytes = text.size();
-      std::memcpy(bad_->at(request.message_offset), text.data(), text.size());
-      request.rhs_offset = bad_->data() + (128 << 10);
-      request.bytes = static_cast<uint64_t>(matrix.form().bytes());
-    }
-    if (request.operation == v1::ShmOperation::kFactorSolve ||
-        request.operation == v1::ShmOperation::kFactorSolveMany) {
-      PutFactorSolve(request, matrix);
-    }
-    if (request.operation == v1::ShmOperation::kRelease) request.handle[0] ^= 1;
-    bad_->Put(request);
+    bad_->Put(Any(static_cast<v1::ShmOperation>(random() % 7 + 1), round));
     if (!bad_->Take().has_value()) {  // it has ended its session: another one
       stop = true;
       scribbler.join();
@@ -452,7 +414,7 @@ TEST_F(ShmHostileTest, HellosThatAreNoneAreRefused) {
   hello.magic[0] = 'x';
   EXPECT_TRUE(refused(hello));
   hello = RawShm::Hello();
-  hello.version = 2;
+  hello.version = v1::kShmVersion - 1;
   EXPECT_TRUE(refused(hello));
   for (const uint32_t slots : {0U, 1U, 4U, 12U, 8192U, ~0U}) {
     EXPECT_TRUE(refused(RawShm::Hello(1 << 20, slots))) << slots;

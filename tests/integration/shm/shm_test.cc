@@ -55,17 +55,21 @@ TEST_F(ShmSessionTest, HandlesBelongToTheCaller) {
   ASSERT_EQ(ben.Open(RawShm::Hello(1 << 20, 16, "ben")).code(), 0);
   const v1::ShmRequest request = ada.Solve(handle, kRows, 1);
   EXPECT_EQ(ada.Ask(request).code, 0);
-  const v1::ShmReply refused = ben.Ask(request);
+  const v1::ShmReply refused = ben.Ask(ben.Solve(handle, kRows, 1));
   EXPECT_EQ(refused.code, grpc::StatusCode::NOT_FOUND);
   const auto detail = DetailOf<v1::HandleNotFound>(ben.StatusOf(request, refused));
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->reason(), v1::HandleNotFound::NEVER_EXISTED);
-  v1::ShmRequest release = request;
-  release.operation = v1::ShmOperation::kRelease;
-  EXPECT_EQ(ben.Ask(release).code, grpc::StatusCode::NOT_FOUND);
-  const v1::ShmReply released = ada.Ask(release);
-  EXPECT_EQ(released.code, 0);
-  EXPECT_GT(released.released_bytes, 0);
+  v1::ReleaseRequest message;
+  message.add_handle(handle);
+  const auto release = [&](RawShm& caller) {
+    return caller.Request(v1::ShmOperation::kRelease, message, {}, 2, 8192);
+  };
+  EXPECT_EQ(ben.Ask(release(ben)).code, grpc::StatusCode::NOT_FOUND);
+  const v1::ShmReply released = ada.Ask(release(ada));
+  v1::ReleaseReply reply;
+  EXPECT_TRUE(ada.ReadReply(release(ada), released, &reply));
+  EXPECT_GT(reply.released_bytes(), 0);
 }
 
 TEST_F(ShmSessionTest, AUserIsKnownByTheFile) {

@@ -1,0 +1,103 @@
+#include "server/transport/wire/shared_data.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/core/common/errors.h"
+
+namespace blockd::server {
+
+absl::StatusOr<std::span<std::byte>> SharedMemory::Data(std::string_view name, uint64_t offset,
+                                                        uint64_t bytes) const {
+  const uint64_t end = mapping.size();
+  if (offset % v1::kShmAlignment == 0 && offset >= data_offset && offset <= end &&
+      bytes <= end - offset) {
+    return mapping.subspan(offset, bytes);
+  }
+  return InvalidFieldError(name, absl::StrCat(bytes, " bytes from ", offset, " on"),
+                           absl::StrCat("a multiple of ", v1::kShmAlignment, ", and bytes from ",
+                                        data_offset, " to ", end));
+}
+
+absl::StatusOr<SharedData> SharedData::Of(const v1::ShmRequest& slot, const SharedMemory& memory) {
+  if (slot.num_places == 0) return SharedData(memory, {});
+  const auto places = memory.Data("places_offset", slot.places_offset,
+                                  uint64_t{slot.num_places} * sizeof(v1::ShmPlace));
+  if (!places.ok()) return places.status();
+  return SharedData(
+      memory, {reinterpret_cast<const v1::ShmPlace*>(places->data()), size_t{slot.num_places}});
+}
+
+std::string SharedData::NextName() const { return absl::StrCat("places[", taken_, "]"); }
+
+absl::StatusOr<std::span<std::byte>> SharedData::Take() {
+  if (taken_ == places_.size()) {
+    return InvalidFieldError("num_places", absl::StrCat(places_.size()), "more of them");
+  }
+  const v1::ShmPlace place = CopyOnce(places_[taken_]);
+  const auto data = memory_.Data(NextName(), place.offset, place.bytes);
+  ++taken_;
+  return data;
+}
+
+absl::StatusOr<const std::byte*> SharedData::TakeBlocks(int64_t bytes) {
+  const std::string name = NextName();
+  const auto data = Take();
+  if (!data.ok()) return data.status();
+  if (data->size() != static_cast<uint64_t>(bytes)) {
+    return InvalidFieldError(name, absl::StrCat(data->size(), " bytes"),
+                             absl::StrCat(bytes, " bytes"));
+  }
+  blocks_ += data->size();
+  return data->data();
+}
+
+absl::Status SharedData::TakeMatrix(BlockTridiagonalView* matrix) {
+  const MatrixForm& form = matrix->form;
+  const auto diagonal = TakeBlocks(form.diagonal_bytes());
+  if (!diagonal.ok()) return diagonal.status();
+  const auto others = TakeBlocks(form.bytes() - form.diagonal_bytes());
+  if (!others.ok()) return others.status();
+  matrix->diagonal = *diagonal;
+  matrix->coupling = *others;
+  matrix->border = *others + form.coupling_bytes();
+  matrix->corner = *others + form.coupling_bytes() + form.border_bytes();
+  return absl::OkStatus();
+}
+
+// In place, or from one place to another: a copy between two that overlap is undefined.
+absl::Status SharedData::TakeColumns(SolveManyParams::Columns* columns) {
+  const auto rhs = Take();
+  if (!rhs.ok()) return rhs.status();
+  const std::string name = NextName();
+  const auto solution = Take();
+  if (!solution.ok()) return solution.status();
+  const size_t bytes = rhs->size();
+  if (solution->size() != bytes) {
+    return InvalidFieldError(name, absl::StrCat(solution->size(), " bytes"),
+                             absl::StrCat("the ", bytes, " of the right-hand sides"));
+  }
+  const std::byte *const from = rhs->data(), *const to = solution->data();
+  if (from != to && from < to + bytes && to < from + bytes) {
+    return InvalidFieldError(name, "a part of the right-hand sides", "their place, or another");
+  }
+  columns->rhs = *rhs;
+  columns->solution = *solution;
+  columns_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status SharedData::CheckTaken(bool check_finite) const {
+  if (taken_ != places_.size()) {
+    return InvalidFieldError("num_places", absl::StrCat(places_.size()), absl::StrCat(taken_));
+  }
+  if (columns_ > memory_.mapping.size()) {
+    return InvalidFieldError("places", "solutions that overlap",
+                             "solutions in places of their own");
+  }
+  if (check_finite && blocks_ > memory_.mapping.size()) {
+    return InvalidFieldError("places", "matrices that overlap",
+                             "matrices in places of their own, with check_finite");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockd::server
