@@ -24,8 +24,8 @@ absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
     return once;
   };
   const Factorization on{.handle = {}, .route = route};
-  std::optional<absl::Status> status = CallShared(connection, &on, v1::ShmOperation::kRelease,
-                                                  request, {}, deadline, &reply, see);
+  std::optional<absl::Status> status =
+      CallShared(connection, &on, v1::ShmOperation::kRelease, request, {}, deadline, &reply, see);
   if (!status) {
     status = connection.Retry(
         deadline,

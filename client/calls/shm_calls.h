@@ -15,7 +15,7 @@
 
 namespace blockd::client {
 
-// What the caller makes of an attempt's status.
+// Looks at an attempt's status and says what to make of it.
 using SeeAttempt = absl::FunctionRef<absl::Status(const absl::Status&)>;
 
 // nullopt where there is no shared memory, no room in it for the call, or a server that does not

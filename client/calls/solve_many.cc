@@ -101,10 +101,9 @@ class HealingCall {
     const auto call = [&](v1::ShmOperation operation, const auto& message) {
       return CallShared(connection_, &on, operation, message, data, deadline_, &reply);
     };
-    const auto status =
-        values_ == nullptr
-            ? call(v1::ShmOperation::kSolveMany, WithoutRhsBytes(MakeHeader(some)))
-            : call(v1::ShmOperation::kFactorSolveMany, MakeRefactorHeader(some));
+    const auto status = values_ == nullptr
+                            ? call(v1::ShmOperation::kSolveMany, WithoutRhsBytes(MakeHeader(some)))
+                            : call(v1::ShmOperation::kFactorSolveMany, MakeRefactorHeader(some));
     if (!status || !status->ok()) return status;
     return TakeOutcomes(some, reply);
   }
@@ -135,7 +134,7 @@ class HealingCall {
     std::vector<Solve> solves;
     for (const size_t i : some) solves.push_back(solves_[i]);
     v1::SolveManyRequest request = MakeSolveManyRequest(solves, options_);
-    for (const size_t i : some) request.add_handle(now_[i].factorization.handle);
+    for (const size_t i : some) *request.mutable_handles() += now_[i].factorization.handle;
     return request;
   }
 

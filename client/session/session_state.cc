@@ -94,20 +94,15 @@ absl::Status SolveSession::State::Start(const std::shared_ptr<Item>& item) {
 }
 
 absl::Status SolveSession::State::StartFrame(const std::shared_ptr<Item>& item,
-                                             const std::string& route, bool heals,
-                                             std::span<const std::string> handles) {
-  while (true) {
-    const auto stream = StreamAlong(route, heals);
-    const absl::Status sent = Send(item, stream, item->request, [&](v1::SolveStreamRequest first) {
-      return stream->SendFrame(
-          std::move(first), handles, item->rhs, item->solution,
-          [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
-            state->Answer(item, std::move(result));
-          });
-    });
-    if (!absl::IsOutOfRange(sent)) return sent;
-    Forget(stream);  // a new one has an empty table
-  }
+                                             const std::string& route, bool heals, size_t solves) {
+  const auto stream = StreamAlong(route, heals);
+  return Send(item, stream, item->request, [&](v1::SolveStreamRequest first) {
+    return stream->SendFrame(
+        std::move(first), solves, item->rhs, item->solution,
+        [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
+          state->Answer(item, std::move(result));
+        });
+  });
 }
 
 std::optional<absl::Status> SolveSession::State::StartShared(const std::shared_ptr<Item>& item,
@@ -128,9 +123,9 @@ std::optional<absl::Status> SolveSession::State::StartShared(const std::shared_p
   });
 }
 
-std::optional<absl::Status> SolveSession::State::StartFrameShared(
-    const std::shared_ptr<Item>& item, bool heals, std::span<const std::string> handles,
-    const ManySolves& layout) {
+std::optional<absl::Status> SolveSession::State::StartFrameShared(const std::shared_ptr<Item>& item,
+                                                                  bool heals,
+                                                                  const ManySolves& layout) {
   if (memory == nullptr) return std::nullopt;
   return SendShared(item, [&] {
     return memory->SendFrame(
@@ -138,7 +133,7 @@ std::optional<absl::Status> SolveSession::State::StartFrameShared(
          [state = shared_from_this(), item](absl::StatusOr<SolveResult> result) {
            state->Answer(item, std::move(result));
          }},
-        handles, layout, item->request.many(), item->rhs, item->solution);
+        item->request.many(), layout, item->rhs, item->solution);
   });
 }
 

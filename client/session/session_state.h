@@ -153,12 +153,11 @@ struct SolveSession::State : std::enable_shared_from_this<State> {
 
   // These send it; an error: it was not sent, and is not answered.
   absl::Status Start(const std::shared_ptr<Item>& item);
-  // The item is a frame, for these factorizations as they are now.
+  // The item is a frame of so many solves.
   absl::Status StartFrame(const std::shared_ptr<Item>& item, const std::string& route, bool heals,
-                          std::span<const std::string> handles);
+                          size_t solves);
   // The same by shared memory; nullopt if there is none, or no room in it.
   std::optional<absl::Status> StartFrameShared(const std::shared_ptr<Item>& item, bool heals,
-                                               std::span<const std::string> handles,
                                                const ManySolves& layout);
   // The item is a frame of refactors: what is left of it.
   absl::Status StartRefactors(const std::shared_ptr<Item>& item);

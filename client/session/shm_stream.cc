@@ -73,31 +73,29 @@ std::optional<absl::Status> ShmStream::Send(Request request, const v1::SolveRequ
   return sent;
 }
 
-std::optional<absl::Status> ShmStream::SendFrame(Request request,
-                                                 std::span<const std::string> handles,
-                                                 const ManySolves& layout,
-                                                 const v1::SolveManyRequest& solves, Bytes rhs,
+std::optional<absl::Status> ShmStream::SendFrame(Request request, const v1::SolveManyRequest& frame,
+                                                 const ManySolves& layout, Bytes rhs,
                                                  std::span<std::byte> solution) {
-  v1::SolveManyRequest message = WithoutRhsBytes(solves);
   std::vector<SharedData> data;
-  data.reserve(handles.size());
-  for (size_t i = 0; i < handles.size(); ++i) {
-    const auto& [num_rhs, offset, bytes] = layout.solves[i];
-    message.add_handle(handles[i]);
+  data.reserve(layout.solves.size());
+  for (const auto& [num_rhs, offset, bytes] : layout.solves) {
     data.push_back(
         SharedData::Columns(rhs.subspan(offset, bytes), solution.subspan(offset, bytes)));
   }
-  return Start<v1::SolveManyReply>(
-      std::make_shared<Call>(), std::move(request), v1::ShmOperation::kSolveMany, message,
-      std::move(data),
-      [count = handles.size()](v1::SolveManyReply& reply) { return ToResult(reply, count); });
+  return Start<v1::SolveManyReply>(std::make_shared<Call>(), std::move(request),
+                                   v1::ShmOperation::kSolveMany, WithoutRhsBytes(frame),
+                                   std::move(data),
+                                   [solves = layout.solves.size()](v1::SolveManyReply& reply) {
+                                     return ToResult(reply, solves);
+                                   });
 }
 
 template <typename Reply, typename ToSolveResult>
 std::optional<absl::Status> ShmStream::Start(CallPtr call, Request request,
                                              v1::ShmOperation operation,
                                              const google::protobuf::MessageLite& message,
-                                             std::vector<SharedData> data, ToSolveResult to_result) {
+                                             std::vector<SharedData> data,
+                                             ToSolveResult to_result) {
   auto session = SessionFor(request);
   if (!session.ok()) return session.status();
   auto made = SharedRequest::Make(*(*session)->memory(), operation, message, std::move(data),

@@ -48,9 +48,9 @@ class ShmStream : public std::enable_shared_from_this<ShmStream> {
   // one of the same handle that is not answered.
   std::optional<absl::Status> Send(Request request, const v1::SolveRequest& solve, Bytes rhs,
                                    std::span<std::byte> solution, bool replace_last);
-  std::optional<absl::Status> SendFrame(Request request, std::span<const std::string> handles,
-                                        const ManySolves& layout,
-                                        const v1::SolveManyRequest& solves, Bytes rhs,
+  // `frame` without its right-hand sides, with the handles.
+  std::optional<absl::Status> SendFrame(Request request, const v1::SolveManyRequest& frame,
+                                        const ManySolves& layout, Bytes rhs,
                                         std::span<std::byte> solution);
   // Its answer, CANCELLED or not, comes as ever. False if it is not outstanding.
   bool Cancel(uint64_t id);

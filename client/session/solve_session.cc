@@ -130,14 +130,16 @@ absl::StatusOr<uint64_t> SolveSession::SendManyBytes(std::span<const Factorizati
   if (!now.ok()) return now.status();
   auto item = std::make_shared<Item>();
   item->deadline = state_->connection->Deadline(options.timeout);
-  *item->request.mutable_many() = MakeSolveManyRequest(layout->solves, options);
+  v1::SolveManyRequest& many = *item->request.mutable_many();
+  many = MakeSolveManyRequest(layout->solves, options);
+  for (const std::string& handle : now->handles) *many.mutable_handles() += handle;
   item->rhs = rhs;
   item->solution = solution;
   state_->Add(item);
   const uint64_t id = item->id();
-  const auto shared = state_->StartFrameShared(item, now->heals, now->handles, *layout);
+  const auto shared = state_->StartFrameShared(item, now->heals, *layout);
   const absl::Status sent =
-      shared ? *shared : state_->StartFrame(item, now->route, now->heals, now->handles);
+      shared ? *shared : state_->StartFrame(item, now->route, now->heals, layout->solves.size());
   if (sent.ok()) return id;
   state_->Remove(*item);
   return sent;

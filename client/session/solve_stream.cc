@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "blockd/client/errors.h"
@@ -34,13 +33,13 @@ absl::Status SolveStream::Send(v1::SolveStreamRequest first, Bytes rhs,
   const uint64_t id = first.id();
   const bool whole = rhs.size() <= chunk_bytes;
   if (whole) first.mutable_request()->set_rhs(rhs.data(), rhs.size());
-  std::vector<Outgoing> messages = {{id, true, false, Serialize(first)}};
+  std::vector<Outgoing> messages = {{id, true, Serialize(first)}};
   if (!whole) {
     v1::SolveStreamRequest prefix;
     prefix.set_id(id);
     Chunker chunker({rhs}, chunk_bytes, v1::SolveStreamRequest::kChunkFieldNumber,
                     prefix.SerializeAsString(), loan);
-    while (!chunker.done()) messages.push_back({id, false, false, chunker.Next()});
+    while (!chunker.done()) messages.push_back({id, false, chunker.Next()});
   }
   auto pending = std::make_unique<Pending>();
   pending->solution = solution;
@@ -66,49 +65,21 @@ void SolveStream::Enqueue(uint64_t id, std::unique_ptr<Pending> pending,
   for (Outgoing& message : messages) outgoing_.push_back(std::move(message));
 }
 
-bool SolveStream::HasRoomFor(std::span<const std::string> handles) const {
-  const size_t room = kMaxSolves - table_.size();
-  if (handles.size() <= room) return true;
-  absl::flat_hash_set<absl::string_view> fresh;
-  for (const std::string& handle : handles) {
-    if (!table_.contains(handle)) fresh.insert(handle);
-  }
-  return fresh.size() <= room;
-}
-
-absl::Status SolveStream::SendFrame(v1::SolveStreamRequest first,
-                                    std::span<const std::string> handles, Bytes rhs,
+absl::Status SolveStream::SendFrame(v1::SolveStreamRequest first, size_t solves, Bytes rhs,
                                     std::span<std::byte> solution, Done done) {
   const uint64_t id = first.id();
   const BytesField copy = {v1::SolveManyRequest::kRhsFieldNumber,
                            grpc::Slice(rhs.data(), rhs.size())};
   auto pending = std::make_unique<Pending>();
   pending->solution = solution;
-  pending->solves = handles.size();
+  pending->solves = solves;
   pending->done = std::move(done);
   v1::SolveManyRequest many;
   many.Swap(first.mutable_many());
   first.clear_many();
-  {
-    absl::MutexLock lock(&mutex_);
-    if (absl::Status status = CheckOpen(); !status.ok()) return status;
-    if (!HasRoomFor(handles)) return absl::OutOfRangeError("the stream's table of handles is full");
-    bool in_order = true;
-    for (const std::string& handle : handles) {
-      const auto [place, is_new] = table_.try_emplace(handle, static_cast<uint32_t>(table_.size()));
-      if (is_new) many.add_handle(handle);
-      in_order = in_order && place->second == static_cast<uint32_t>(many.index_size());
-      many.add_index(place->second);
-    }
-    if (in_order && handles.size() == table_.size()) many.clear_index();
-    std::vector<Outgoing> message;
-    message.push_back(
-        {id, true, many.handle_size() > 0,
-         SerializeFrame(first, v1::SolveStreamRequest::kManyFieldNumber, many, {&copy, 1})});
-    Enqueue(id, std::move(pending), std::move(message));
-  }
-  WriteNext();
-  return absl::OkStatus();
+  return SendWhole(
+      id, std::move(pending),
+      SerializeFrame(first, v1::SolveStreamRequest::kManyFieldNumber, many, {&copy, 1}));
 }
 
 absl::Status SolveStream::SendRefactors(v1::SolveStreamRequest first, const grpc::Slice& matrix,
@@ -124,27 +95,31 @@ absl::Status SolveStream::SendRefactors(v1::SolveStreamRequest first, const grpc
   pending->done = std::move(done);
   const BytesField bytes[] = {{v1::FactorSolveManyRequest::kMatrixFieldNumber, matrix},
                               {v1::FactorSolveManyRequest::kRhsFieldNumber, rhs}};
-  std::vector<Outgoing> message;
-  message.push_back(
-      {id, true, false,
-       SerializeFrame(first, v1::SolveStreamRequest::kRefactorFieldNumber, refactor, bytes)});
+  return SendWhole(
+      id, std::move(pending),
+      SerializeFrame(first, v1::SolveStreamRequest::kRefactorFieldNumber, refactor, bytes));
+}
+
+absl::Status SolveStream::SendWhole(uint64_t id, std::unique_ptr<Pending> pending,
+                                    grpc::ByteBuffer message) {
+  std::vector<Outgoing> messages;
+  messages.push_back({id, true, std::move(message)});
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = CheckOpen(); !status.ok()) return status;
-    Enqueue(id, std::move(pending), std::move(message));
+    Enqueue(id, std::move(pending), std::move(messages));
   }
   WriteNext();
   return absl::OkStatus();
 }
 
 bool SolveStream::IsUnsent(uint64_t id) const {
-  return std::ranges::any_of(outgoing_, [id](const Outgoing& out) {
-    return out.first && !out.has_handles && out.id == id;
-  });
+  return std::ranges::any_of(outgoing_,
+                             [id](const Outgoing& out) { return out.first && out.id == id; });
 }
 
 void SolveStream::TakeBack(uint64_t id) {
-  std::erase_if(outgoing_, [id](const Outgoing& out) { return out.id == id && !out.has_handles; });
+  std::erase_if(outgoing_, [id](const Outgoing& out) { return out.id == id; });
 }
 
 bool SolveStream::CancelRequest(uint64_t id) {
@@ -161,7 +136,7 @@ bool SolveStream::CancelRequest(uint64_t id) {
       // Before what others send, but after its own.
       const auto own = std::ranges::find(outgoing_, id, &Outgoing::id);
       const auto place = own == outgoing_.end() ? outgoing_.begin() : own + 1;
-      outgoing_.insert(place, Outgoing{id, false, false, Serialize(cancel)});
+      outgoing_.insert(place, Outgoing{id, false, Serialize(cancel)});
     }
   }
   if (unsent) {

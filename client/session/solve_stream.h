@@ -37,11 +37,10 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // is copied. An error, and no `done`, after the end.
   absl::Status Send(v1::SolveStreamRequest first, Bytes rhs, std::span<std::byte> solution,
                     MemoryLoan* loan, Done done);
-  // Starts one frame: `first` has an id and all of `many` but what is said here; one handle a
-  // solve. A copy of `rhs` is sent. OUT_OF_RANGE, and nothing happens, where the stream's table of
-  // handles has no place for those that are new.
-  absl::Status SendFrame(v1::SolveStreamRequest first, std::span<const std::string> handles,
-                         Bytes rhs, std::span<std::byte> solution, Done done);
+  // Starts one frame of so many solves: `first` has an id and all of `many` but what is said here.
+  // A copy of `rhs` is sent.
+  absl::Status SendFrame(v1::SolveStreamRequest first, size_t solves, Bytes rhs,
+                         std::span<std::byte> solution, Done done);
   // Starts one frame of refactors: `first` has an id and all of `refactor`, a handle a solve, but
   // for these bytes.
   absl::Status SendRefactors(v1::SolveStreamRequest first, const grpc::Slice& matrix,
@@ -79,19 +78,20 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   struct Outgoing {
     uint64_t id = 0;  // of the request that it is of
     bool first = false;
-    bool has_handles = false;  // that later frames refer to: it must be sent
     grpc::ByteBuffer message;
   };
 
   explicit SolveStream(std::shared_ptr<Connection> connection)
       : connection_(std::move(connection)) {}
   void WriteNext();
-  // Nothing of it was sent, and nothing has to be.
+  // Nothing of it was sent.
   bool IsUnsent(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A request that is one message.
+  absl::Status SendWhole(uint64_t id, std::unique_ptr<Pending> pending, grpc::ByteBuffer message)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void Enqueue(uint64_t id, std::unique_ptr<Pending> pending, std::vector<Outgoing> messages)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool HasRoomFor(std::span<const std::string> handles) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeBack(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // what is not sent
   void Handle(StreamReply& reply);
   void Finish(uint64_t id, absl::StatusOr<SolveResult> result);
@@ -107,7 +107,6 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   absl::Mutex mutex_;
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, uint32_t> table_ ABSL_GUARDED_BY(mutex_);  // of handles sent
   std::optional<uint64_t> placing_ ABSL_GUARDED_BY(mutex_);  // whose chunk is being read
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;    // no more Send

@@ -21,7 +21,7 @@
 
 namespace blockd::client {
 
-// What a request brings beside its message, in one or two places of its own. Parts that lie in
+// Data of a request, which have one or two places of their own. Parts that lie in
 // shared memory are read, and a solution is written, where they lie; others lie in a copy.
 class SharedData {
  public:
@@ -61,7 +61,8 @@ class SharedRequest {
                                            std::vector<SharedData> data, bool in_place = true);
 
   const v1::ShmRequest& request() const { return request_; }
-  // What came as gRPC's reply without its solution. If that is OK, solutions are in their places.
+  // Reads the answer as gRPC's reply without its solution. If it is OK, solutions are in their
+  // places then.
   absl::Status Take(const v1::ShmReply& answer, google::protobuf::MessageLite* reply) const;
 
  private:

@@ -18,7 +18,7 @@
 
 namespace blockd::client {
 
-// One equation, a x = b. The server knows the a of each of its handles, "h1", "h2" and so on.
+// One equation, a x = b. The server knows the a of each of its handles (Name).
 class HealTest : public ::testing::Test {
  protected:
   static inline const double kTwo[] = {2}, kFour[] = {4};
@@ -60,7 +60,7 @@ class HealTest : public ::testing::Test {
       a_[handle] = a;
       return AnswerWith(handle, reply);
     }
-    const std::string handle = absl::StrCat("h", ++factored_);
+    const std::string handle = Name(++factored_);
     keys_.insert(request.options().idempotency_key());
     a_[handle] = a;
     held_.insert(handle);
@@ -104,6 +104,13 @@ class HealTest : public ::testing::Test {
   size_t keys() {
     absl::MutexLock lock(&mutex_);
     return keys_.size();
+  }
+
+  // The handle of the factorization that was made as this one.
+  static constexpr size_t kHandle = 24;
+  static std::string Name(int factored) {
+    const std::string name = absl::StrCat("h", factored);
+    return name + std::string(kHandle - name.size(), '.');
   }
 
   SolverClient Connect(ClientOptions options = {}) {

@@ -249,9 +249,8 @@ class Client {
     if (solved) FUZZ_CHECK(reply.solution().size() == request.rhs().size());
     // Twice in one message: the same bits.
     v1::SolveManyRequest many;
-    many.add_handle(handle);
     for (int i = 0; i < 2; ++i) {
-      many.add_index(0);
+      *many.mutable_handles() += handle;
       many.add_num_rhs(static_cast<uint32_t>(columns));
       *many.mutable_rhs() += request.rhs();
     }

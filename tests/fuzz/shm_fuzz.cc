@@ -241,8 +241,7 @@ class Caller {
     request.num_places = static_cast<uint32_t>(places.size());
     Write(request.places_offset, places.data(), places.size() * sizeof(v1::ShmPlace));
     request.reply_offset = Offset();
-    request.reply_bytes =
-        OnceIn(4) ? 0 : static_cast<uint32_t>(v1::ShmReplyRoom(places.size()));
+    request.reply_bytes = OnceIn(4) ? 0 : static_cast<uint32_t>(v1::ShmReplyRoom(places.size()));
   }
   void Write(uint64_t offset, const void* bytes, size_t size) {
     const uint64_t room = mapping().bytes() - offset;
@@ -265,8 +264,7 @@ class Caller {
     v1::SolveOptions options;
     options.set_check_finite(input_.ConsumeBool());
     options.set_residual(input_.ConsumeBool());
-    options.set_priority(
-        static_cast<v1::PriorityClass>(input_.ConsumeIntegralInRange<int>(0, 4)));
+    options.set_priority(static_cast<v1::PriorityClass>(input_.ConsumeIntegralInRange<int>(0, 4)));
     return options;
   }
 
@@ -286,11 +284,11 @@ class Caller {
     std::vector<v1::ShmPlace> places;
     const auto solves = input_.ConsumeIntegralInRange<uint32_t>(0, 4);
     for (uint32_t i = 0; i < solves; ++i) {
-      message.add_handle(HandleBytes());
+      *message.mutable_handles() += HandleBytes();
       if (OnceIn(8)) message.add_num_rhs(1);
       AddColumns(Columns(), places);
     }
-    if (OnceIn(8)) message.add_index(input_.ConsumeIntegralInRange<uint32_t>(0, solves));
+    if (OnceIn(8)) message.mutable_handles()->push_back('h');
     if (OnceIn(16)) message.add_rhs_bytes(8);
     Put(message, places, request);
   }

@@ -185,14 +185,13 @@ class Client {
     const uint8_t flags = input_.ConsumeIntegral<uint8_t>();
     for (int k = 0; k < (flags & 3); ++k) {
       const Handle handle = FakeCore::HandleOf(input_.ConsumeIntegralInRange<uint8_t>(0, 3));
-      many.add_handle(std::string(handle.view()));
+      *many.mutable_handles() += handle.view();
     }
-    for (int i = 0; i < (flags >> 2 & 3); ++i) {
-      many.add_index(input_.ConsumeIntegralInRange<uint32_t>(0, 8));
-    }
+    const int solves = flags & 3;
+    if ((flags & 0xc) == 0xc) many.mutable_handles()->push_back('h');
     const int64_t bytes = input_.ConsumeIntegralInRange<int64_t>(0, 300);
     if ((flags & 0x10) != 0) {
-      for (int i = 0; i < many.index_size(); ++i) many.add_rhs_bytes(bytes / many.index_size());
+      for (int i = 0; i < solves; ++i) many.add_rhs_bytes(bytes / solves);
     }
     if ((flags & 0x20) != 0) many.add_num_rhs(1);
     message.set_replace_last((flags & 0xc0) == 0xc0);

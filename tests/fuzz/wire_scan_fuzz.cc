@@ -24,11 +24,13 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr int64_t kMost = 5;
-constexpr ElementLimit kLimits[] = {
-    {"blockd.v1.ReleaseRequest.handle", kMost},        {"blockd.v1.FactorRequest.system", kMost},
-    {"blockd.v1.FactorOptions.handle", kMost},         {"blockd.v1.SolveManyRequest.handle", kMost},
-    {"blockd.v1.SolveManyRequest.index", kMost},       {"blockd.v1.Palette.diagonal_index", kMost},
-    {"blockd.v1.FactorSolveManyRequest.handle", kMost}};
+constexpr ElementLimit kLimits[] = {{"blockd.v1.ReleaseRequest.handle", kMost},
+                                    {"blockd.v1.FactorRequest.system", kMost},
+                                    {"blockd.v1.FactorOptions.handle", kMost},
+                                    {"blockd.v1.SolveManyRequest.num_rhs", kMost},
+                                    {"blockd.v1.SolveManyRequest.rhs_bytes", kMost},
+                                    {"blockd.v1.Palette.diagonal_index", kMost},
+                                    {"blockd.v1.FactorSolveManyRequest.handle", kMost}};
 // The reader itself has a little on the heap.
 constexpr int64_t kReader = 512;
 

@@ -86,7 +86,6 @@ class AsyncSession(Unique):
         self._runner = runner
         self._channel = runner.new_channel(bulk=True)
         self._streams: dict[str, _Stream] = {}
-        self._full: "list[_Stream]" = []  # those that were replaced, and end by themselves
         self._room = asyncio.BoundedSemaphore(max_outstanding)
         self._closed = False
         self._healing: "set[asyncio.Task[None]]" = set()
@@ -121,7 +120,7 @@ class AsyncSession(Unique):
     async def close(self, cancel: bool = False) -> None:
         """As `Session.close`."""
         self._closed = True
-        streams = [*self._streams.values(), *self._full]
+        streams = list(self._streams.values())
         for stream in streams:
             stream.close()
         readers = {stream.reader for stream in streams}
@@ -143,10 +142,6 @@ class AsyncSession(Unique):
     def _stream(self, ticket: Ticket) -> _Stream:
         route = ticket.names.route
         stream = self._streams.get(route)
-        if stream is not None and stream.broken is None and not stream.state.has_room(ticket):
-            stream.close()
-            self._full.append(stream)
-            stream = None
         if stream is None or stream.broken is not None:
             stream = self._streams[route] = _Stream(self, route)
         return stream

@@ -92,19 +92,11 @@ class StreamState:
         self._cancels: deque[int] = deque()
         self._chunks: Optional[Iterator[bytes]] = None  # of the request that is being sent
         self._pending: dict[int, list[Ticket]] = {}
-        self._table: dict[bytes, int] = {}  # of the server, too
-        self._known: "set[bytes]" = set()  # those, and what waits to be sent
         self._next_id = 1
 
     # --- Sending --------------------------------------------------------------------------------
 
-    def has_room(self, ticket: Ticket) -> bool:
-        """Whether the stream's table takes its handles; else another stream must."""
-        return (len(self._known) + ticket.count <= _wire.MAX_SOLVES
-                or len(self._known.union(ticket.names.handles)) <= _wire.MAX_SOLVES)
-
     def add(self, ticket: Ticket) -> None:
-        self._known.update(ticket.names.handles)
         self._queue.append(ticket)
 
     def cancel(self, ticket: Ticket) -> "list[tuple[Ticket, Outcome]]":
@@ -177,20 +169,12 @@ class StreamState:
         return _wire.stream_message(head, 2, pieces)
 
     def _frame(self, together: "list[Ticket]", head: bytes) -> bytes:
-        """Handles that are new to the stream go along, and are named by their place from then on."""
-        fields = pb.SolveManyRequest()
-        index, columns, nbytes = [], [], []
+        handles = [handle for ticket in together for handle in ticket.names.handles]
+        fields = pb.SolveManyRequest(handles=b"".join(handles))
+        columns, nbytes = [], []
         for ticket in together:
-            for handle in ticket.names.handles:
-                place = self._table.get(handle)
-                if place is None:
-                    place = self._table[handle] = len(self._table)
-                    fields.handle.append(handle)
-                index.append(place)
             columns += [ticket.sides.columns] * ticket.count
             nbytes += [ticket.sides.data[0].nbytes] * ticket.count
-        if index != list(range(len(self._table))):
-            fields.index.extend(index)
         if any(d != 1 for d in columns):
             fields.num_rhs.extend(columns)
         if any(size != nbytes[0] for size in nbytes):

@@ -18,7 +18,7 @@ from blockd.v1 import blockd_pb2 as pb
 
 Piece = Any  # bytes, or an array in C order, whose memory is read as it is
 
-MAX_SOLVES = 65536  # of one message, and handles of a stream's table
+MAX_SOLVES = 65536  # of one message
 
 
 def varint(value: int) -> bytes:

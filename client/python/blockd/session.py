@@ -165,7 +165,6 @@ class Session(Unique):
         self._channel = runner.new_channel(bulk=True)
         self._lock = threading.RLock()
         self._streams: dict[str, _Stream] = {}
-        self._full: "list[_Stream]" = []  # those that were replaced, and end by themselves
         self._room = threading.BoundedSemaphore(max_outstanding)
         self._healers: Optional[concurrent.futures.ThreadPoolExecutor] = None
         self._closed = False
@@ -212,7 +211,7 @@ class Session(Unique):
         until = self._core.deadline(None)
         with self._lock:
             self._closed = True
-            streams = [*self._streams.values(), *self._full]
+            streams = list(self._streams.values())
             unanswered = [one.future for stream in streams for one in stream.state.unanswered()]
             for stream in streams:
                 stream.close()
@@ -232,10 +231,6 @@ class Session(Unique):
     def _stream(self, ticket: Ticket) -> _Stream:
         route = ticket.names.route
         stream = self._streams.get(route)
-        if stream is not None and stream.broken is None and not stream.state.has_room(ticket):
-            stream.close()
-            self._full.append(stream)
-            stream = None
         if stream is None or stream.broken is not None:
             stream = self._streams[route] = _Stream(self, route)
         return stream

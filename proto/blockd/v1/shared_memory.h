@@ -92,12 +92,12 @@ static_assert(sizeof(ShmPlace) == 16);
 struct alignas(64) ShmRequest {
   uint64_t id;  // the reply has it; no two that are not answered yet have the same
   ShmOperation operation;
-  uint32_t message_bytes;  // at most --max_message_bytes
+  uint32_t message_bytes;       // at most --max_message_bytes
   int64_t timeout_nanoseconds;  // from when the server takes it; 0: none; less: it is over
   uint64_t message_offset;
   uint64_t places_offset;  // of the ShmPlace, one after another
   uint32_t num_places;
-  uint32_t reply_bytes;  // at least ShmReplyRoom(num_places), but for a kCancel
+  uint32_t reply_bytes;   // at least ShmReplyRoom(num_places), but for a kCancel
   uint64_t reply_offset;  // where the reply's message goes
   uint64_t other_id;      // of a kCancel
 };

@@ -3,8 +3,8 @@
 //
 // A carrier (a unary call, a stream, a session of shared memory) has the message parsed; then it
 // calls Read; Describe, also where that failed; Place, where data came with the message; then Ask;
-// and, once that has answered OK, Reply. Errors of reading are INVALID_ARGUMENT and name the field of the message.
-// One thread at a time.
+// and, once that has answered OK, Reply. Errors of reading are INVALID_ARGUMENT and name the field
+// of the message. One thread at a time.
 #ifndef BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_
 #define BLOCKD_SERVER_TRANSPORT_CALLS_CORE_CALL_H_
 
@@ -34,15 +34,15 @@ namespace blockd::server {
 
 // Where a request's data are that its parsed message has not.
 struct RequestData {
-  int64_t lifted = 0;                    // bytes of right-hand sides that Place will tell
-  std::span<const Handle> handles = {};  // those that its stream was told of before
-  SharedData* shared = nullptr;          // all of the data; null where it does not share memory
+  int64_t lifted = 0;            // bytes of right-hand sides that Place will tell
+  SharedData* shared = nullptr;  // all of the data; null where it does not share memory
 };
 
 // INVALID_ARGUMENT if a message has data in these fields, though its data lie in shared memory.
 inline absl::Status CheckNoData(bool has_data, std::string_view fields) {
   if (!has_data) return absl::OkStatus();
-  return InvalidFieldError(fields, "data in the message", "none, because they lie in shared memory");
+  return InvalidFieldError(fields, "data in the message",
+                           "none, because they lie in shared memory");
 }
 
 class CoreCall {

@@ -21,13 +21,7 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
   absl::Status Read(const RequestData& data) override {
     bytes_ = data.lifted;
     priority_ = request_.options().priority();
-    handles_ = data.handles;
-    if (handles_.empty()) {
-      absl::Status status = AddHandles(request_, &own_handles_);
-      if (!status.ok()) return status;
-      handles_ = own_handles_;
-    }
-    const absl::StatusOr<int64_t> solves = CountSolves(request_, handles_.size());
+    const absl::StatusOr<int64_t> solves = CountSolves(request_);
     if (!solves.ok()) return solves.status();
     more_bytes_ = *solves * kHostBytesPerSolve;
     solves_ = items_ = *solves;
@@ -40,7 +34,7 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
   }
   bool checks_finite() const override { return params_.check_finite; }
   void Place(std::span<std::byte> values) override {
-    SetParams(ToSolveManyParams(request_, handles_, values));
+    SetParams(ToSolveManyParams(request_, values));
   }
   void Describe(CallRecord* record) const override {
     if (solves_ > 0) record->SetSolves(solves_, items_);
@@ -60,7 +54,7 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
     absl::Status status =
         CheckNoData(!request_.rhs().empty() || request_.rhs_bytes_size() > 0, "rhs, rhs_bytes");
     if (!status.ok()) return status;
-    SolveManyParams params = ToSolveManyParams(request_, handles_, {});
+    SolveManyParams params = ToSolveManyParams(request_, {});
     for (SolveManyParams::Columns& columns : params.solves) {
       if (status = data.TakeColumns(&columns); !status.ok()) return status;
     }
@@ -70,14 +64,11 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
   void SetParams(SolveManyParams params) {
     params_ = std::move(params);
     columns_ = params_.solves;
-    handles_ = {};
     v1::SolveManyRequest().Swap(&request_);  // gives its memory back
   }
 
   SolveManyParams params_;
   int64_t solves_ = 0, items_ = 0;
-  std::vector<Handle> own_handles_;
-  std::span<const Handle> handles_;
 };
 
 }  // namespace

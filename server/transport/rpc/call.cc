@@ -104,8 +104,6 @@ std::vector<ElementLimit> ServiceState::ElementLimits(const ServerOptions& optio
           {"blockd.v1.FactorRequest.system", options.core.max_systems},
           {"blockd.v1.FactorOptions.handle", options.core.max_systems},
           {"blockd.v1.FactorSolveManyRequest.handle", options.core.max_systems},
-          {"blockd.v1.SolveManyRequest.handle", kMaxSolves},
-          {"blockd.v1.SolveManyRequest.index", kMaxSolves},
           {"blockd.v1.SolveManyRequest.num_rhs", kMaxSolves},
           {"blockd.v1.SolveManyRequest.rhs_bytes", kMaxSolves},
           {"blockd.v1.Palette.diagonal_index", kMaxRows},

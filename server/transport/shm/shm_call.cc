@@ -17,14 +17,14 @@ namespace blockd::server {
 namespace {
 
 constexpr uint32_t kPlacesOfOne = 2;  // of a Solve
-// More of them keep the session's other requests waiting.
+// More of either keep the session's other requests waiting.
 constexpr uint32_t kFewPlaces = 256 * kPlacesOfOne;
+constexpr uint32_t kShortMessage = 8 << 10;  // with so many handles
 // The host bytes of what a place stands for: a view of a matrix, a solve, its handle and its
 // status.
 constexpr int64_t kHostBytesPerPlace = 256;
 
 }  // namespace
-
 
 ShmCall::ShmCall(std::shared_ptr<ShmSession> session, const v1::ShmRequest& request,
                  ContextPtr context)
@@ -48,7 +48,7 @@ void ShmCall::Start() {
 }
 
 bool ShmCall::IsLong() const {
-  return call_ != nullptr && (request_.message_bytes > kTinyMessageBytes ||
+  return call_ != nullptr && (request_.message_bytes > kShortMessage ||
                               request_.num_places > kFewPlaces || call_->IsLong(nullptr));
 }
 
@@ -89,8 +89,7 @@ absl::Status ShmCall::Read() {
                              "an operation of shared memory");
   }
   if (const uint64_t least = v1::ShmReplyRoom(request_.num_places); room_.size() < least) {
-    return InvalidFieldError("reply_bytes", absl::StrCat(room_.size()),
-                             absl::StrCat(">= ", least));
+    return InvalidFieldError("reply_bytes", absl::StrCat(room_.size()), absl::StrCat(">= ", least));
   }
   absl::Status status;
   if (call_->is_work()) status = session_->state()->CheckAcceptsWork();

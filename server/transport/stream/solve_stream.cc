@@ -199,7 +199,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     absl::StatusOr<StreamMessage> read =
         ReadStreamMessage(&message(), StopsReading(message(), context));
     if (!read.ok() || read->unparsed.empty()) return read;
-    // Its handles are in the stream's table, or the stream ends.
+    // Without its id nobody can be told that it is refused: the stream ends.
     absl::Status status =
         state_->Parse(AsBuffer(read->unparsed), context, &read->request, &read->parsed_bytes);
     if (!status.ok()) return status;
@@ -226,16 +226,6 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     return WithinPart(read.part, status);
   }
 
-  absl::Status TakeHandles(const v1::SolveManyRequest& frame)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (frame.handle().empty()) return absl::OkStatus();
-    absl::Status status = state_->core->host().Extend(
-        record_.context()->tenant, frame.handle_size() * static_cast<int64_t>(Handle::kBytes),
-        &handles_bytes_);
-    return status.ok() ? WithinPart(StreamMessage::Part::kMany, AddHandles(frame, &handles_))
-                       : status;
-  }
-
   // The item that the message has bytes for, if it is not refused; an error ends the stream.
   absl::StatusOr<ItemPtr> Take(StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     switch (message.part) {
@@ -246,10 +236,8 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
           Cancel(found->second, "the request was cancelled");
         }
         return ItemPtr();
-      case StreamMessage::Part::kMany:
-        if (absl::Status status = TakeHandles(message.request.many()); !status.ok()) return status;
-        return TakeRequest(message);
       case StreamMessage::Part::kRequest:
+      case StreamMessage::Part::kMany:
       case StreamMessage::Part::kRefactor:
         return TakeRequest(message);
     }
@@ -289,7 +277,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   absl::Status Accept(StreamMessage& message, Item* item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::Status status = state_->CheckAcceptsWork();  // the stream may not have been told yet
     status.Update(message.refusal);
-    if (status.ok()) status = item->Read(message, handles_);
+    if (status.ok()) status = item->Read(message);
     if (status.ok()) status = CheckRoom(item->held_bytes());
     return status.ok() ? item->TakeMemory(message) : status;
   }
@@ -458,8 +446,6 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   absl::flat_hash_map<uint64_t, ItemPtr> items_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint64_t> refused_ ABSL_GUARDED_BY(mutex_);  // while chunks may still come
   RecentIds cancelled_ ABSL_GUARDED_BY(mutex_){kMaxRefused};
-  Reservation handles_bytes_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Handle> handles_ ABSL_GUARDED_BY(mutex_);  // that frames refer to
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   ItemPtr copying_ ABSL_GUARDED_BY(mutex_);  // that the bytes of the message at hand are of
   UploadPace pace_ ABSL_GUARDED_BY(mutex_);  // of all that are arriving, together

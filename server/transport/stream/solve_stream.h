@@ -1,6 +1,6 @@
 // SolveStream: a controller's loop. Requests carry an id, right-hand sides may come in interleaved
 // chunks, replies go out as they finish, large solutions in chunks, as fast as the client takes
-// them. Frames bring many solves as one request, for handles that the stream has a table of.
+// them. Frames bring many solves as one request.
 //
 // The stream reads on only while it holds fewer requests and bytes than its limits, unless all that
 // it holds is still arriving: then it must read, and refuses what does not fit.

@@ -59,13 +59,13 @@ absl::Status WithinPart(StreamMessage::Part part, const absl::Status& error) {
   return WithinField(absl::StrCat(field->name(), "."), error);
 }
 
-absl::Status StreamItem::Read(StreamMessage& message, std::span<const Handle> handles) {
+absl::Status StreamItem::Read(StreamMessage& message) {
   if (is_frame() && message.request.replace_last()) {
     return InvalidFieldError("replace_last", "true with a frame", "false");
   }
   absl::Status error;
   // A refactor was read once it was parsed, which takes long.
-  if (part != StreamMessage::Part::kRefactor) error = call->Read({.lifted = message.bytes, .handles = handles});
+  if (part != StreamMessage::Part::kRefactor) error = call->Read({.lifted = message.bytes});
   call->Describe(&record);
   if (error.ok()) error = ReadPriority("options.priority", call->priority(), &context());
   if (!error.ok()) return WithinPart(part, error);

@@ -39,8 +39,8 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
   int64_t held_bytes() const { return bytes + call->data_bytes(); }
 
   // Reads the request, and checks it as far as is possible without room for the right-hand sides.
-  // `handles`: of the stream. Sets `bytes`.
-  absl::Status Read(StreamMessage& message, std::span<const Handle> handles);
+  // Sets `bytes`.
+  absl::Status Read(StreamMessage& message);
   // Takes the item's host memory if its right-hand sides have come too; else only TakeRoom does.
   absl::Status TakeMemory(const StreamMessage& message);
   // To be called before so many bytes of the right-hand sides are here. Takes at most twice as many

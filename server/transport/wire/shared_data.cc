@@ -7,14 +7,10 @@ namespace blockd::server {
 
 absl::StatusOr<std::span<std::byte>> SharedMemory::Data(std::string_view name, uint64_t offset,
                                                         uint64_t bytes) const {
-  const uint64_t end = mapping.size();
-  if (offset % v1::kShmAlignment == 0 && offset >= data_offset && offset <= end &&
-      bytes <= end - offset) {
-    return mapping.subspan(offset, bytes);
-  }
+  if (Has(offset, bytes)) return mapping.subspan(offset, bytes);
   return InvalidFieldError(name, absl::StrCat(bytes, " bytes from ", offset, " on"),
                            absl::StrCat("a multiple of ", v1::kShmAlignment, ", and bytes from ",
-                                        data_offset, " to ", end));
+                                        data_offset, " to ", mapping.size()));
 }
 
 absl::StatusOr<SharedData> SharedData::Of(const v1::ShmRequest& slot, const SharedMemory& memory) {
@@ -26,25 +22,26 @@ absl::StatusOr<SharedData> SharedData::Of(const v1::ShmRequest& slot, const Shar
       memory, {reinterpret_cast<const v1::ShmPlace*>(places->data()), size_t{slot.num_places}});
 }
 
-std::string SharedData::NextName() const { return absl::StrCat("places[", taken_, "]"); }
+absl::Status SharedData::Invalid(const std::string& came, const std::string& expected) const {
+  return InvalidFieldError(absl::StrCat("places[", taken_ - 1, "]"), came, expected);
+}
 
 absl::StatusOr<std::span<std::byte>> SharedData::Take() {
   if (taken_ == places_.size()) {
     return InvalidFieldError("num_places", absl::StrCat(places_.size()), "more of them");
   }
-  const v1::ShmPlace place = CopyOnce(places_[taken_]);
-  const auto data = memory_.Data(NextName(), place.offset, place.bytes);
-  ++taken_;
-  return data;
+  const v1::ShmPlace place = CopyOnce(places_[taken_++]);
+  if (memory_.Has(place.offset, place.bytes)) {
+    return memory_.mapping.subspan(place.offset, place.bytes);
+  }
+  return memory_.Data(absl::StrCat("places[", taken_ - 1, "]"), place.offset, place.bytes);
 }
 
 absl::StatusOr<const std::byte*> SharedData::TakeBlocks(int64_t bytes) {
-  const std::string name = NextName();
   const auto data = Take();
   if (!data.ok()) return data.status();
   if (data->size() != static_cast<uint64_t>(bytes)) {
-    return InvalidFieldError(name, absl::StrCat(data->size(), " bytes"),
-                             absl::StrCat(bytes, " bytes"));
+    return Invalid(absl::StrCat(data->size(), " bytes"), absl::StrCat(bytes, " bytes"));
   }
   blocks_ += data->size();
   return data->data();
@@ -67,17 +64,16 @@ absl::Status SharedData::TakeMatrix(BlockTridiagonalView* matrix) {
 absl::Status SharedData::TakeColumns(SolveManyParams::Columns* columns) {
   const auto rhs = Take();
   if (!rhs.ok()) return rhs.status();
-  const std::string name = NextName();
   const auto solution = Take();
   if (!solution.ok()) return solution.status();
   const size_t bytes = rhs->size();
   if (solution->size() != bytes) {
-    return InvalidFieldError(name, absl::StrCat(solution->size(), " bytes"),
-                             absl::StrCat("the ", bytes, " of the right-hand sides"));
+    return Invalid(absl::StrCat(solution->size(), " bytes"),
+                   absl::StrCat("the ", bytes, " of the right-hand sides"));
   }
   const std::byte *const from = rhs->data(), *const to = solution->data();
   if (from != to && from < to + bytes && to < from + bytes) {
-    return InvalidFieldError(name, "a part of the right-hand sides", "their place, or another");
+    return Invalid("a part of the right-hand sides", "their place, or another");
   }
   columns->rhs = *rhs;
   columns->solution = *solution;

@@ -36,8 +36,12 @@ struct SharedMemory {
   std::span<std::byte> mapping;
   uint64_t data_offset = 0;  // where the caller's data begin
 
-  // A part of the data. INVALID_ARGUMENT with InvalidField, for the field `name`, if it is not
-  // aligned or not all of it lies there.
+  // True if this is a part of the data, and aligned.
+  bool Has(uint64_t offset, uint64_t bytes) const {
+    return offset % v1::kShmAlignment == 0 && offset >= data_offset && offset <= mapping.size() &&
+           bytes <= mapping.size() - offset;
+  }
+  // A part of the data. INVALID_ARGUMENT with InvalidField, for the field `name`, if it is none.
   absl::StatusOr<std::span<std::byte>> Data(std::string_view name, uint64_t offset,
                                             uint64_t bytes) const;
 };
@@ -61,9 +65,11 @@ class SharedData {
  private:
   SharedData(const SharedMemory& memory, std::span<const v1::ShmPlace> places)
       : memory_(memory), places_(places) {}
-  std::string NextName() const;
+  // The next place.
   absl::StatusOr<std::span<std::byte>> Take();
-  // Of so many bytes.
+  // An error of the place that was taken last.
+  absl::Status Invalid(const std::string& came, const std::string& expected) const;
+  // A place of so many bytes.
   absl::StatusOr<const std::byte*> TakeBlocks(int64_t bytes);
 
   SharedMemory memory_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "server/transport/wire/wire.h"
@@ -26,34 +27,17 @@ absl::Status CheckEntries(absl::string_view field, int64_t entries, int64_t solv
 
 }  // namespace
 
-absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>* handles) {
-  const int64_t all = static_cast<int64_t>(handles->size()) + request.handle_size();
-  if (all > kMaxSolves) {
-    return Invalid("handle", absl::StrCat(all, " handles"), absl::StrCat("at most ", kMaxSolves));
+absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request) {
+  const size_t bytes = request.handles().size();
+  const auto solves = static_cast<int64_t>(bytes / Handle::kBytes);
+  if (bytes % Handle::kBytes != 0) {
+    return Invalid("handles", absl::StrCat(bytes, " bytes"),
+                   absl::StrCat(Handle::kBytes, " bytes a solve, as Factor returned them"));
   }
-  for (int i = 0; i < request.handle_size(); ++i) {
-    const std::optional<Handle> handle = Handle::FromBytes(request.handle(i));
-    if (!handle) {
-      return Invalid(absl::StrCat("handle[", i, "]"),
-                     absl::StrCat(request.handle(i).size(), " bytes"),
-                     absl::StrCat(Handle::kBytes, " bytes, as Factor returned them"));
-    }
-    handles->push_back(*handle);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles) {
-  const int64_t indices = request.index_size();
-  const int64_t solves = indices > 0 ? indices : static_cast<int64_t>(handles);
-  if (solves < 1) return Invalid("handle", "0 solves", "at least 1");
+  if (solves < 1) return Invalid("handles", "0 solves", "at least 1");
   if (solves > kMaxSolves) {
-    return Invalid("index", absl::StrCat(solves, " solves"), absl::StrCat("at most ", kMaxSolves));
-  }
-  for (int i = 0; i < request.index_size(); ++i) {
-    if (request.index(i) < handles) continue;
-    return Invalid(absl::StrCat("index[", i, "]"), absl::StrCat(request.index(i)),
-                   absl::StrCat("less than the number of handles, ", handles));
+    return Invalid("handles", absl::StrCat(solves, " solves"),
+                   absl::StrCat("at most ", kMaxSolves));
   }
   absl::Status status = CheckEntries("num_rhs", request.num_rhs_size(), solves);
   if (status.ok()) status = CheckEntries("rhs_bytes", request.rhs_bytes_size(), solves);
@@ -76,9 +60,9 @@ absl::Status CheckRhsBytes(const v1::SolveManyRequest& request, int64_t solves, 
 }
 
 SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
-                                  std::span<const Handle> handles, std::span<std::byte> values) {
-  const auto solves = static_cast<size_t>(
-      request.index_size() > 0 ? request.index_size() : static_cast<int>(handles.size()));
+                                  std::span<std::byte> values) {
+  const std::string_view handles = request.handles();
+  const size_t solves = handles.size() / Handle::kBytes;
   SolveManyParams params;
   params.handles.reserve(solves);
   params.solves.reserve(solves);
@@ -89,7 +73,8 @@ SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
         request.rhs_bytes_size() > 0 ? request.rhs_bytes(k) : values.size() / solves;
     const std::span<std::byte> columns = values.subspan(at, bytes);
     at += bytes;
-    params.handles.push_back(handles[request.index_size() > 0 ? request.index(k) : i]);
+    params.handles.push_back(
+        *Handle::FromBytes(handles.substr(i * Handle::kBytes, Handle::kBytes)));
     params.solves.push_back(
         {request.num_rhs_size() > 0 ? request.num_rhs(k) : 1, columns, columns});
   }

@@ -16,25 +16,21 @@
 
 namespace blockd::server {
 
-// Solves of one message; handles, too, and those of a stream.
+// Solves of one message.
 inline constexpr int64_t kMaxSolves = 65536;
 // The most bytes of a message without its right-hand sides.
 inline constexpr int64_t kMaxSolveManyHeadBytes = 4 << 20;
 // The host bytes of a solve beside its right-hand sides, including its status if it fails.
 inline constexpr int64_t kHostBytesPerSolve = 512;
 
-// Adds the message's handles to `handles`; more than kMaxSolves are refused.
-absl::Status AddHandles(const v1::SolveManyRequest& request, std::vector<Handle>* handles);
-
-// How many solves they are, of `handles` handles.
-absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request, size_t handles);
-// Those that CountSolves has counted have so many bytes of right-hand sides in all.
+// How many solves they are: 1 to kMaxSolves.
+absl::StatusOr<int64_t> CountSolves(const v1::SolveManyRequest& request);
+// OK if so many solves may have so many bytes of right-hand sides.
 absl::Status CheckRhsBytes(const v1::SolveManyRequest& request, int64_t solves, int64_t bytes);
 
 // For a request that these have checked: solves in `values`, where the right-hand sides lie; or
 // nowhere yet, if it has no rhs_bytes.
-SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request,
-                                  std::span<const Handle> handles, std::span<std::byte> values);
+SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request, std::span<std::byte> values);
 
 // All but the solution.
 void ToWire(const SolveManyReply& reply, v1::SolveManyReply* wire);

@@ -213,33 +213,27 @@ class ManyContractTest : public HealTest {
   ManyContractTest() {
     fake_.on_solve_many = [this](const v1::SolveManyRequest& request, v1::SolveManyReply* reply) {
       requests_.Append(request);
-      std::vector<std::string> handles(request.handle().begin(), request.handle().end());
-      AnswerAll(handles, request.rhs(), reply);
+      AnswerAll(request, reply);
       return grpc::Status::OK;
     };
     fake_.on_solve_stream = [this](FakeSolver::SolvePipe* pipe) {
-      std::vector<std::string> table;
       v1::SolveStreamRequest message;
       while (pipe->Read(&message)) {
         requests_.Append(message.many());
-        table.insert(table.end(), message.many().handle().begin(), message.many().handle().end());
-        std::vector<std::string> handles;
-        for (const uint32_t k : message.many().index()) handles.push_back(table.at(k));
         v1::SolveStreamReply reply;
         reply.set_id(message.id());
-        AnswerAll(handles.empty() ? table : handles, message.many().rhs(), reply.mutable_many());
+        AnswerAll(message.many(), reply.mutable_many());
         if (spoil_.Get()) spoil_.Get()(&reply);
         pipe->Write(reply);
       }
       return grpc::Status::OK;
     };
   }
-  void AnswerAll(const std::vector<std::string>& handles, const std::string& rhs,
-                 v1::SolveManyReply* reply) {
-    for (size_t i = 0; i < handles.size(); ++i) {
+  void AnswerAll(const v1::SolveManyRequest& request, v1::SolveManyReply* reply) {
+    for (size_t i = 0; i < request.rhs().size() / 8; ++i) {
       v1::SolveRequest one;
-      one.set_handle(handles[i]);
-      one.set_rhs(rhs.substr(8 * i, 8));
+      one.set_handle(request.handles().substr(kHandle * i, kHandle));
+      one.set_rhs(request.rhs().substr(8 * i, 8));
       v1::SolveReply answer;
       const grpc::Status status = Answer(one, &answer);
       reply->add_backward_error_bound(status.ok() ? 1e-15 : 0);
@@ -271,24 +265,16 @@ class ManyContractTest : public HealTest {
   Shared<std::function<void(v1::SolveStreamReply*)>> spoil_;
 };
 
-TEST_F(ManyContractTest, AFrameInSteadyStateCarriesNoHandles) {
+TEST_F(ManyContractTest, AFrameNamesItsHandlesAndNoSizesThatAreAlike) {
   const SolverClient client = Connect();
   const FactorHandle a = Factor(client, {}), b = Factor(client, {}, kFour), c = Factor(client, {});
   SolveSession session = client.OpenSession();
   ASSERT_TRUE(Frame(session, {a, b}).ok());
-  ASSERT_TRUE(Frame(session, {a, b}).ok());
   ASSERT_TRUE(Frame(session, {b, c, b}).ok());
-  ASSERT_TRUE(Frame(session, {a, b, c}).ok());
   const std::vector<v1::SolveManyRequest> came = requests_.Get();
-  ASSERT_EQ(came.size(), 4u);
-  EXPECT_EQ(came[0].handle_size(), 2);
-  EXPECT_EQ(came[0].index_size(), 0);
-  EXPECT_EQ(came[1].handle_size() + came[1].index_size(), 0);
-  ASSERT_EQ(came[2].handle_size(), 1);
-  EXPECT_EQ(came[2].handle(0), c.get().handle);
-  EXPECT_EQ(std::vector<uint32_t>(came[2].index().begin(), came[2].index().end()),
-            (std::vector<uint32_t>{1, 2, 1}));
-  EXPECT_EQ(came[3].handle_size() + came[3].index_size(), 0);
+  ASSERT_EQ(came.size(), 2u);
+  EXPECT_EQ(came[0].handles(), a.get().handle + b.get().handle);
+  EXPECT_EQ(came[1].handles(), b.get().handle + c.get().handle + b.get().handle);
   for (const v1::SolveManyRequest& each : came) {
     EXPECT_EQ(each.num_rhs_size() + each.rhs_bytes_size(), 0);
   }
@@ -332,7 +318,7 @@ TEST_F(ManyContractTest, ACallHealsWhatIsLostAndSendsThatAlone) {
   EXPECT_EQ(client.restore_counters().restores, 2);
   const std::vector<v1::SolveManyRequest> came = requests_.Get();
   ASSERT_EQ(came.size(), 2u);
-  EXPECT_EQ(came[1].handle_size(), 3);
+  EXPECT_EQ(came[1].handles().size(), 3 * kHandle);
 }
 
 TEST_F(ManyContractTest, AFrameDoesNotHealButTheNextUsesWhatACallHasHealed) {

@@ -24,7 +24,7 @@ TEST_F(HealTest, EachLossIsMendedOnce) {
     EXPECT_EQ(*x, 4);
     ++factored;
     EXPECT_EQ(this->factored(), factored);
-    EXPECT_EQ(handle.get().handle, absl::StrCat("h", factored));
+    EXPECT_EQ(handle.get().handle, Name(factored));
   };
   for (const auto reason :
        {v1::HandleNotFound::EVICTED, v1::HandleNotFound::EXPIRED, v1::HandleNotFound::RESTARTED,
@@ -293,7 +293,7 @@ TEST_F(HealTest, WhatIsLeftBehindIsReleased) {
   EXPECT_TRUE(client.AwaitReleases(absl::Minutes(1)));
   std::vector<std::string> released = released_.Get();
   std::sort(released.begin(), released.end());
-  EXPECT_EQ(released, (std::vector<std::string>{"h1", "h3"}));
+  EXPECT_EQ(released, (std::vector<std::string>{Name(1), Name(3)}));
 }
 
 TEST_F(HealTest, AHandleThatEndsWhileItHealsLeavesNothing) {

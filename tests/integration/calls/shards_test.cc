@@ -122,7 +122,7 @@ TEST_F(ShardsTest, ManySolvesOfBothHaveTheBitsOfSingleOnes) {
   const std::vector<std::string> handles = FactorMany(4);
   v1::SolveManyRequest request;
   for (const std::string& handle : handles) {
-    request.add_handle(handle);
+    *request.mutable_handles() += handle;
     request.mutable_rhs()->append(BytesOf(problem_.rhs));
   }
   v1::SolveManyReply reply;

@@ -41,14 +41,11 @@ class SolveManyTest : public SolveStreamTest {
     const Held& held = held_[asked.of];
     return BytesOf(RandomColumns(held.rows, asked.num_rhs, seed), held.scalar);
   }
-  v1::SolveManyRequest Many(const std::vector<Asked>& solves, bool with_handles = true) const {
+  v1::SolveManyRequest Many(const std::vector<Asked>& solves) const {
     v1::SolveManyRequest many;
-    for (const Held& held : held_) {
-      if (with_handles) many.add_handle(held.handle);
-    }
     for (size_t i = 0; i < solves.size(); ++i) {
       const std::string rhs = RhsOf(solves[i], static_cast<int>(i));
-      many.add_index(static_cast<uint32_t>(solves[i].of));
+      *many.mutable_handles() += held_[solves[i].of].handle;
       many.add_num_rhs(static_cast<uint32_t>(solves[i].num_rhs));
       many.add_rhs_bytes(static_cast<uint32_t>(rhs.size()));
       *many.mutable_rhs() += rhs;
@@ -58,10 +55,8 @@ class SolveManyTest : public SolveStreamTest {
   // As many equal solves with the first two systems, without a word of their sizes.
   v1::SolveManyRequest Plain(int solves = 2) const {
     v1::SolveManyRequest many;
-    many.add_handle(held_[0].handle);
-    many.add_handle(held_[1].handle);
     for (int i = 0; i < solves; ++i) {
-      many.add_index(static_cast<uint32_t>(i % 2));
+      *many.mutable_handles() += held_[static_cast<size_t>(i % 2)].handle;
       *many.mutable_rhs() += RhsOf({static_cast<size_t>(i % 2)}, i);
     }
     return many;
@@ -122,13 +117,17 @@ class SolveManyTest : public SolveStreamTest {
     EXPECT_EQ(Next(answers), id);
     return answers[id];
   }
-  // This frame ends the stream with INVALID_ARGUMENT about `field`.
-  void ExpectEnds(v1::SolveManyRequest many, const std::string& field) {
+  // The call, and the frame, are refused with INVALID_ARGUMENT about `field`; the stream goes on.
+  void ExpectRefused(const v1::SolveManyRequest& many, const std::string& field) {
+    SCOPED_TRACE(field);
+    EXPECT_TRUE(IsInvalid(Call(many), field));
     OpenStream();
-    stream_->Write(Frame(1, std::move(many)));
-    std::map<uint64_t, FrameAnswer> answers;
-    EXPECT_EQ(Next(answers), 0u);
-    EXPECT_TRUE(IsInvalid(stream_->Finish(), field));
+    const FrameAnswer refused = Ask(1, many);
+    EXPECT_EQ(refused.status.code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(DetailOf<v1::InvalidField>(refused.status)->field(), "many." + field);
+    const FrameAnswer next = Ask(1, Many(mixed_));
+    ExpectSolo(mixed_, next.reply, next.solution);
+    EXPECT_TRUE(IsOk(Close()));
   }
 
   std::vector<Held> held_;
@@ -145,35 +144,21 @@ TEST_F(SolveManyTest, MixedSolvesHaveTheBitsOfSingleOnes) {
   EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
 }
 
-TEST_F(SolveManyTest, WithoutIndicesThereIsASolveForEachHandle) {
+TEST_F(SolveManyTest, SizesThatAreAllAlikeNeedNoWord) {
   Hold();
-  v1::SolveManyRequest many = Plain();
-  many.clear_index();
   v1::SolveManyReply reply;
-  ASSERT_TRUE(IsOk(Call(many, &reply)));
+  ASSERT_TRUE(IsOk(Call(Plain(), &reply)));
   ExpectSolo({{0}, {1}}, reply, reply.solution());
 }
 
-TEST_F(SolveManyTest, AFrameHasTheSameBitsAndSendsItsHandlesOnce) {
+TEST_F(SolveManyTest, AFrameHasTheSameBits) {
   Hold();
-  FrameAnswer answer = Ask(1, Many(mixed_));
-  ExpectSolo(mixed_, answer.reply, answer.solution);
-  answer = Ask(2, Many(mixed_, /*with_handles=*/false));
-  ExpectSolo(mixed_, answer.reply, answer.solution);
-  // Without indices: one for each handle that the stream has.
-  const std::vector<Asked> each = {{0}, {1}, {2, 2}, {3}};
-  v1::SolveManyRequest all = Many(each, false);
-  all.clear_index();
-  answer = Ask(3, all);
-  ExpectSolo(each, answer.reply, answer.solution);
-  // Another stream has a table of its own.
+  for (const uint64_t id : {1, 2}) {
+    const FrameAnswer answer = Ask(id, Many(mixed_));
+    ExpectSolo(mixed_, answer.reply, answer.solution);
+  }
   EXPECT_TRUE(IsOk(Close()));
-  OpenStream();
-  answer = Ask(1, Many(mixed_, false));
-  EXPECT_EQ(answer.status.code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(DetailOf<v1::InvalidField>(answer.status)->field(), "many.index[0]");
-  EXPECT_TRUE(IsOk(Close()));
-  EXPECT_EQ(Metric("blockd_requests_total", "method=\"SolveStream\",status=\"OK\""), 3);
+  EXPECT_EQ(Metric("blockd_requests_total", "method=\"SolveStream\",status=\"OK\""), 2);
   EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
 }
 
@@ -193,13 +178,13 @@ TEST_F(SolveManyTest, SolvesFailAlone) {
   ExpectSolo(solves, answer.reply, answer.solution, {0, 2, 3});
 }
 
-TEST_F(SolveManyTest, AHandleOfTheStreamThatIsReleasedKeepsItsPlace) {
+TEST_F(SolveManyTest, AFrameWithAHandleThatIsReleasedFailsThere) {
   Hold();
   const std::vector<Asked> solves = {{0}, {1}, {3}};
   FrameAnswer answer = Ask(1, Many(solves));
   ExpectSolo(solves, answer.reply, answer.solution);
   ASSERT_TRUE(IsOk(ReleaseStatus({held_[1].handle})));
-  answer = Ask(2, Many(solves, false));
+  answer = Ask(2, Many(solves));
   ExpectSolo(solves, answer.reply, answer.solution, {1});
   EXPECT_EQ(DetailOf<v1::HandleNotFound>(answer.reply.failure(0).status())->reason(),
             v1::HandleNotFound::RELEASED);
@@ -210,8 +195,7 @@ TEST_F(SolveManyTest, ResidualsAreOfEachSolve) {
   request.mutable_options()->set_keep_matrix(true);
   const std::string kept = Factor(request).system(0).handle();
   v1::SolveManyRequest many;
-  many.add_handle(kept);
-  many.add_handle(handle_);
+  many.set_handles(kept + handle_);
   many.set_rhs(BytesOf(RandomColumns(problem_.rows(), 2, 1)));
   many.mutable_options()->set_residual(true);
   v1::SolveManyReply reply;
@@ -232,8 +216,9 @@ TEST_F(SolveManyTest, WhatIsWrongWithTheMessageNamesItsField) {
   };
   using Change = void (*)(v1::SolveManyRequest&);
   const std::vector<std::pair<std::string, Change>> changes = {
-      {"index[1]", [](v1::SolveManyRequest& m) { m.set_index(1, 4); }},
-      {"index[0]", [](v1::SolveManyRequest& m) { m.set_index(0, 0xffffffff); }},
+      {"handles", [](v1::SolveManyRequest& m) { m.clear_handles(); }},
+      {"handles", [](v1::SolveManyRequest& m) { m.mutable_handles()->pop_back(); }},
+      {"handles", [](v1::SolveManyRequest& m) { m.set_handles("short"); }},
       {"num_rhs", [](v1::SolveManyRequest& m) { m.add_num_rhs(1); }},
       {"rhs_bytes", [](v1::SolveManyRequest& m) { m.add_rhs_bytes(1); }},
       {"rhs_bytes", [](v1::SolveManyRequest& m) { m.set_rhs_bytes(0, 0xffffffff); }},
@@ -259,58 +244,44 @@ TEST_F(SolveManyTest, WhatIsWrongWithTheMessageNamesItsField) {
          m.mutable_options()->set_priority(static_cast<v1::PriorityClass>(9));
        }},
   };
-  for (const auto& [field, change] : changes) {
-    SCOPED_TRACE(field);
-    EXPECT_TRUE(IsInvalid(Call(broken(change)), field));
-    // In a stream the frame is refused and its handles are there: the next one refers to them.
-    OpenStream();
-    const FrameAnswer refused = Ask(1, broken(change));
-    EXPECT_EQ(refused.status.code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_EQ(DetailOf<v1::InvalidField>(refused.status)->field(), "many." + field);
-    const FrameAnswer next = Ask(1, Many(mixed_, false));
-    ExpectSolo(mixed_, next.reply, next.solution);
-    EXPECT_TRUE(IsOk(Close()));
-  }
-  EXPECT_TRUE(IsInvalid(Call({}), "handle"));
-  v1::SolveManyRequest handle = Plain();
-  handle.set_handle(1, "short");
-  EXPECT_TRUE(IsInvalid(Call(handle), "handle[1]"));
-  ExpectEnds(handle, "many.handle[1]");
+  for (const auto& [field, change] : changes) ExpectRefused(broken(change), field);
   ExpectServes();
 }
 
 TEST_F(SolveManyTest, TooManyOfAnythingAreRefused) {
   Hold();
   constexpr int kMost = 65536;
-  v1::SolveManyRequest many = Plain(0);
-  for (int i = 0; i <= kMost; ++i) many.add_index(0);
-  EXPECT_TRUE(IsInvalid(Call(many), "index"));
-  ExpectEnds(many, "many.index");
-  many = Plain();
-  for (int i = 0; i <= kMost; ++i) many.add_handle(held_[0].handle);
-  EXPECT_TRUE(IsInvalid(Call(many), "handle"));
-  ExpectEnds(many, "many.handle");
+  v1::SolveManyRequest many = Plain();
+  for (int i = 0; i <= kMost; ++i) *many.mutable_handles() += held_[0].handle;
+  ExpectRefused(many, "handles");
   many = Plain();
   for (int i = 0; i <= kMost; ++i) many.add_num_rhs(1);
   EXPECT_TRUE(IsInvalid(Call(many), "num_rhs"));
-  // Not in one frame, but in one stream.
   OpenStream();
-  many = Plain();
-  for (int i = 2; i < kMost; ++i) many.add_handle(held_[0].handle);
-  EXPECT_EQ(Ask(1, many).reply.failure_size(), 0);
-  many = Plain();
-  stream_->Write(Frame(2, many));
+  stream_->Write(Frame(1, many));
   std::map<uint64_t, FrameAnswer> answers;
   EXPECT_EQ(Next(answers), 0u);
-  EXPECT_TRUE(IsInvalid(stream_->Finish(), "many.handle"));
+  EXPECT_TRUE(IsInvalid(stream_->Finish(), "many.num_rhs"));
   EXPECT_TRUE(Eventually([&] { return HostBytes() == 0; }));
   ExpectServes();
 }
 
+TEST_F(SolveManyTest, AsManySolvesAsThereMayBe) {
+  Hold();
+  constexpr int kMost = 65536;
+  v1::SolveManyRequest many;
+  for (int i = 0; i < kMost; ++i) *many.mutable_handles() += held_[1].handle;
+  many.set_rhs(std::string(kMost * static_cast<size_t>(held_[1].rows) * sizeof(double), '\0'));
+  v1::SolveManyReply reply;
+  ASSERT_TRUE(IsOk(Call(many, &reply)));
+  EXPECT_EQ(reply.failure_size(), 0);
+  EXPECT_EQ(reply.solution(), many.rhs());
+}
+
 TEST_F(SolveManyTest, ManySmallSolvesThatAllFailAreAnswered) {
   Hold();
-  v1::SolveManyRequest many = Plain(0);
-  for (int i = 0; i < 3000; ++i) many.add_index(1);
+  v1::SolveManyRequest many;
+  for (int i = 0; i < 3000; ++i) *many.mutable_handles() += held_[1].handle;
   many.set_rhs(std::string(3000, 'x'));
   v1::SolveManyReply reply;
   ASSERT_TRUE(IsOk(Call(many, &reply)));
@@ -338,7 +309,7 @@ TEST_F(SolveManyTest, LargeSolutionsOfAFrameComeInChunks) {
 TEST_F(SolveManyTest, AFrameIsRefusedReplacingAndIsNotReplaced) {
   ASSERT_NO_FATAL_FAILURE(OccupyTheDevice());
   v1::SolveManyRequest many;
-  many.add_handle(handle_);
+  many.set_handles(handle_);
   many.set_rhs(BytesOf(problem_.rhs));
   v1::SolveStreamRequest frame = Frame(2, many);
   frame.set_replace_last(true);
@@ -346,7 +317,6 @@ TEST_F(SolveManyTest, AFrameIsRefusedReplacingAndIsNotReplaced) {
   std::map<uint64_t, FrameAnswer> answers;
   EXPECT_EQ(Next(answers), 2u);
   EXPECT_EQ(DetailOf<v1::InvalidField>(answers[2].status)->field(), "replace_last");
-  many.clear_handle();  // the refused frame has left it in the table
   ASSERT_TRUE(stream_->Write(Frame(3, many)));
   v1::SolveStreamRequest replacing = Whole(4, problem_.rhs);
   replacing.set_replace_last(true);
@@ -368,7 +338,7 @@ TEST_F(SolveManyTest, AFrameIsRefusedReplacingAndIsNotReplaced) {
 TEST_F(SolveManyTest, AFrameMayBeCancelledAndHasATimeOfItsOwn) {
   ASSERT_NO_FATAL_FAILURE(OccupyTheDevice());
   ASSERT_TRUE(stream_->Write(Frame(2, Many(mixed_))));
-  v1::SolveStreamRequest timed = Frame(3, Many(mixed_, false));
+  v1::SolveStreamRequest timed = Frame(3, Many(mixed_));
   timed.mutable_timeout()->set_nanos(50'000'000);
   ASSERT_TRUE(stream_->Write(timed));
   v1::SolveStreamRequest cancel;
@@ -384,7 +354,7 @@ TEST_F(SolveManyTest, AFrameMayBeCancelledAndHasATimeOfItsOwn) {
   Read(1);
   ExpectAnswer(1, problem_.rhs);
   // Its id is free, and its handles are there.
-  const FrameAnswer again = Ask(2, Many(mixed_, false));
+  const FrameAnswer again = Ask(2, Many(mixed_));
   ExpectSolo(mixed_, again.reply, again.solution);
   EXPECT_TRUE(IsOk(Close()));
 }
@@ -397,7 +367,7 @@ TEST_F(SolveManyTest, AStreamThatIsFullReadsNoFurtherFrame) {
   Hold();
   gate_->Close();
   for (uint64_t id = 1; id <= 6; ++id) {
-    ASSERT_TRUE(stream_->Write(Frame(id, id == 1 ? Many(mixed_) : Many(mixed_, false))));
+    ASSERT_TRUE(stream_->Write(Frame(id, id == 1 ? Many(mixed_) : Many(mixed_))));
   }
   gate_->WaitForDevice();
   gate_->Open();
@@ -418,9 +388,7 @@ TEST_F(SolveManyTest, AFrameOverTheStreamsBytesIsRefusedAlone) {
   const FrameAnswer refused = Ask(1, many);
   EXPECT_TRUE(IsOverLimit(refused.status, "max_stream_bytes",
                           static_cast<int64_t>(many.rhs().size()), 100'000));
-  many = Plain();
-  many.clear_handle();
-  const FrameAnswer next = Ask(2, many);
+  const FrameAnswer next = Ask(2, Plain());
   ExpectSolo({{0}, {1}}, next.reply, next.solution);
 }
 
@@ -445,8 +413,7 @@ TEST_F(SolveManyTest, EachSolveCountsForTheRateAndTheMessageForTheQuotas) {
   v1::FactorReply factored;
   ASSERT_TRUE(IsOk(FactorStatus(FactorRequestOf(matrix_), &factored, "small")));
   v1::SolveManyRequest many;
-  many.add_handle(factored.system(0).handle());
-  for (int i = 0; i < 40; ++i) many.add_index(0);
+  for (int i = 0; i < 40; ++i) *many.mutable_handles() += factored.system(0).handle();
   many.set_rhs(BytesOf(RandomColumns(problem_.rows(), 40, 1)));
   EXPECT_TRUE(IsOk(Call(many, nullptr, "small")));  // more than a second's, at once
   const grpc::Status over = Call(many, nullptr, "small");

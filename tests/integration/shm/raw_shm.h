@@ -67,15 +67,15 @@ class RawShm {
                        uint64_t offset = 0);
   // Puts a matrix at `offset` of the data. The places of its two parts.
   std::vector<v1::ShmPlace> PutMatrix(const v1::SystemData& matrix, uint64_t offset);
-  // Of the request, in the memory.
+  // A place of the request, in the memory.
   v1::ShmPlace& place(const v1::ShmRequest& request, size_t i) {
     return reinterpret_cast<v1::ShmPlace*>(at(request.places_offset))[i];
   }
   // False: no such message came.
   template <typename Reply>
   bool ReadReply(const v1::ShmRequest& request, const v1::ShmReply& answer, Reply* reply) {
-    return answer.code == 0 && reply->ParseFromArray(at(request.reply_offset),
-                                                     static_cast<int>(answer.message_bytes));
+    return answer.code == 0 &&
+           reply->ParseFromArray(at(request.reply_offset), static_cast<int>(answer.message_bytes));
   }
 
  private:

@@ -190,8 +190,8 @@ TEST_F(ShmScanTest, OneSessionsScansLeaveAThreadToOthers) {
   RawShm ada(path_), ben(path_);
   ASSERT_EQ(ada.Open(LargeHello("ada")).code(), 0);
   ASSERT_EQ(ben.Open(RawShm::Hello(1 << 20, 16, "ben")).code(), 0);
-  v1::ShmRequest factor =
-      ben.Request(v1::ShmOperation::kFactor, message, ben.PutMatrix(DataOf(matrix), 128 << 10), 0, 0);
+  v1::ShmRequest factor = ben.Request(v1::ShmOperation::kFactor, message,
+                                      ben.PutMatrix(DataOf(matrix), 128 << 10), 0, 0);
   uint64_t id = 0;
   // Who is slow himself looks too late, and tries again.
   EXPECT_TRUE(Eventually([&] {

@@ -43,7 +43,7 @@ class ShmHostileTest : public ShmTest {
   // A SolveMany of one handle, whose places are as given, from 64 KiB on.
   v1::ShmRequest Many(const std::string& handle, const std::vector<v1::ShmPlace>& places) {
     v1::SolveManyRequest message;
-    for (size_t i = 0; i < places.size(); i += 2) message.add_handle(handle);
+    for (size_t i = 0; i < places.size(); i += 2) *message.mutable_handles() += handle;
     return bad_->Request(v1::ShmOperation::kSolveMany, message, places, 1, 64 << 10);
   }
   v1::ShmPlace Columns(uint64_t offset, uint64_t bytes = kRows * sizeof(double)) const {
@@ -60,7 +60,7 @@ class ShmHostileTest : public ShmTest {
         v1::SolveManyRequest message;
         std::vector<v1::ShmPlace> places;
         for (uint64_t i = 0; i < 40; ++i) {
-          message.add_handle(handle_);
+          *message.mutable_handles() += handle_;
           places.insert(places.end(), 2, Columns((64 << 10) + i * 512));
         }
         return bad_->Request(operation, message, places, id, kAt);
@@ -252,8 +252,7 @@ TEST_F(ShmHostileTest, FieldsOfMessagesAreChecked) {
   refused("handle", [](auto& m) { m.set_handle("short"); });
   refused("options.priority",
           [](auto& m) { m.mutable_options()->set_priority(static_cast<v1::PriorityClass>(77)); });
-  refused("options.max_refinements",
-          [](auto& m) { m.mutable_options()->set_max_refinements(-5); });
+  refused("options.max_refinements", [](auto& m) { m.mutable_options()->set_max_refinements(-5); });
 }
 
 TEST_F(ShmHostileTest, OtherFieldsAreChecked) {
@@ -325,7 +324,7 @@ TEST_F(ShmHostileTest, PlacesOfManySolvesAreChecked) {
   request.num_places = 4;
   ExpectRefused(request, "reply_bytes");
   v1::SolveManyRequest message;
-  message.add_handle(handle_);
+  message.set_handles(handle_);
   message.add_num_rhs(-1);  // fails alone
   request = bad_->Request(v1::ShmOperation::kSolveMany, message, {one, one}, 1, 64 << 10);
   EXPECT_EQ(bad_->Ask(request).code, 0);
@@ -340,8 +339,7 @@ TEST_F(ShmHostileTest, MessagesOfFactorsAreChecked) {
   v1::FactorRequest message;
   *message.mutable_spec() = SpecOf(matrix);
   const auto ask = [&](const std::vector<v1::ShmPlace>& places, const std::string& field) {
-    const v1::ShmRequest request =
-        bad_->Request(v1::ShmOperation::kFactor, message, places, 1, 0);
+    const v1::ShmRequest request = bad_->Request(v1::ShmOperation::kFactor, message, places, 1, 0);
     if (!field.empty()) return ExpectRefused(request, field);
     EXPECT_EQ(bad_->Ask(request).code, 0);
   };

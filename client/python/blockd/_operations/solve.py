@@ -191,7 +191,7 @@ def _solve_group(core: Core, held: Held, names: Names, group: "list[int]", sides
                  options: SolveOptions, deadline: float, solution: Array) -> Operation[Any]:
     """Many systems in one message. Their solutions go to `solution`."""
     data = sides.data[group]
-    fields = pb.SolveManyRequest(handle=[names.handles[k] for k in group],
+    fields = pb.SolveManyRequest(handles=b"".join(names.handles[k] for k in group),
                                  num_rhs=[sides.columns] * len(group))
     request = b"".join(_wire.solve_many_pieces(fields, options.encoded, [data]))
     answer = yield from unary_on(core, names, deadline, "SolveMany", request,

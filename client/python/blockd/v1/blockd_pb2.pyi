@@ -765,20 +765,18 @@ class SolveManyReply(_message.Message):
     def __init__(self, solution: _Optional[bytes] = ..., failure: _Optional[_Iterable[_Union[SolveFailure, _Mapping]]] = ..., backward_error_bound: _Optional[_Iterable[float]] = ..., backward_error: _Optional[_Iterable[float]] = ..., refinements: _Optional[_Iterable[int]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., growth: _Optional[_Iterable[float]] = ..., matrix_kept: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class SolveManyRequest(_message.Message):
-    __slots__ = ["handle", "index", "num_rhs", "options", "rhs", "rhs_bytes"]
-    HANDLE_FIELD_NUMBER: _ClassVar[int]
-    INDEX_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["handles", "num_rhs", "options", "rhs", "rhs_bytes"]
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
     NUM_RHS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     RHS_BYTES_FIELD_NUMBER: _ClassVar[int]
     RHS_FIELD_NUMBER: _ClassVar[int]
-    handle: _containers.RepeatedScalarFieldContainer[bytes]
-    index: _containers.RepeatedScalarFieldContainer[int]
+    handles: bytes
     num_rhs: _containers.RepeatedScalarFieldContainer[int]
     options: SolveOptions
     rhs: bytes
     rhs_bytes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, handle: _Optional[_Iterable[bytes]] = ..., index: _Optional[_Iterable[int]] = ..., rhs: _Optional[bytes] = ..., num_rhs: _Optional[_Iterable[int]] = ..., rhs_bytes: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[SolveOptions, _Mapping]] = ...) -> None: ...
+    def __init__(self, handles: _Optional[bytes] = ..., rhs: _Optional[bytes] = ..., num_rhs: _Optional[_Iterable[int]] = ..., rhs_bytes: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[SolveOptions, _Mapping]] = ...) -> None: ...
 
 class SolveOptions(_message.Message):
     __slots__ = ["check_finite", "max_refinements", "priority", "residual"]
