@@ -79,8 +79,11 @@ void PostedTasks::WaitForOne() {
 bool IsTransportThread() { return transport_thread; }
 void MarkTransportThread() { transport_thread = true; }
 bool ServesAlone() { return false; }
-Executor::Executor(const char* name, int threads, absl::Duration poll)
-    : name_(name), patience_(poll), awake_(threads) {}
+Executor::Executor(const char* name, int threads, std::optional<absl::Duration> poll)
+    : name_(name),
+      is_short_(false),
+      patience_(poll.value_or(absl::ZeroDuration())),
+      awake_(threads) {}
 Executor::~Executor() = default;
 void Executor::Post(std::shared_ptr<Task> task) { ThePosted().Add(std::move(task)); }
 // The wire is of the fuzzer's thread alone.

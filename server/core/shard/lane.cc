@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/base/relax.h"
+#include "server/base/short_slices.h"
 #include "server/base/thread_name.h"
 
 namespace blockd::server {
@@ -34,10 +35,12 @@ Lane::Lane(const Options& options, Clock* clock,
       scheduler_(options.limits) {
   feeder_ = std::thread([this] {
     NameThread("feeder");
+    AskForShortSlices();
     Loop();
   });
   completer_ = std::thread([this] {
     NameThread("completer");
+    AskForShortSlices();
     CompleteLoop();
   });
 }

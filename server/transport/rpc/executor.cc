@@ -1,6 +1,7 @@
 #include "server/transport/rpc/executor.h"
 
 #include "server/base/relax.h"
+#include "server/base/short_slices.h"
 #include "server/base/steady_time.h"
 #include "server/base/thread_name.h"
 
@@ -22,8 +23,11 @@ void MarkTransportThread() { transport_thread = true; }
 bool ServesAlone() { return serves_alone; }
 void MarkServingAlone(bool alone) { serves_alone = alone; }
 
-Executor::Executor(const char* name, int threads, absl::Duration poll)
-    : name_(name), patience_(poll), awake_(threads) {
+Executor::Executor(const char* name, int threads, std::optional<absl::Duration> poll)
+    : name_(name),
+      is_short_(poll.has_value()),
+      patience_(poll.value_or(absl::ZeroDuration())),
+      awake_(threads) {
   threads_.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -94,6 +98,7 @@ void Executor::AwaitWorkLocked() {
 
 void Executor::Work() {
   NameThread(name_);
+  if (is_short_) AskForShortSlices();
   MarkTransportThread();
   while (true) {
     std::shared_ptr<Task> task;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,11 +35,11 @@ class Executor {
     std::shared_ptr<Task> self_;  // while it waits
   };
 
-  // `poll`: how long one of them goes on looking for work (Patience), before it sleeps as the
-  // others do.
-  // `name`: of its threads, as of NameThread. Work that is looked for is short: a thread that is
-  // awake is left one piece of it before another one is woken.
-  explicit Executor(const char* name, int threads, absl::Duration poll = absl::ZeroDuration());
+  // `name`: of its threads, as of NameThread. `poll`, for work that is short: how long one of them
+  // goes on looking for work (Patience), before it sleeps as the others do. A thread that is awake
+  // is left one piece of it before another one is woken, and all of them have short time slices.
+  explicit Executor(const char* name, int threads,
+                    std::optional<absl::Duration> poll = std::nullopt);
   ~Executor();  // once everything that was posted has run
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -55,6 +56,7 @@ class Executor {
   void WakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const char* const name_;
+  const bool is_short_;
   absl::Mutex mutex_;
   absl::CondVar wake_;  // something is posted, or it stops
   Task* first_ ABSL_GUARDED_BY(mutex_) = nullptr;

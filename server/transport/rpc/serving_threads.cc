@@ -6,6 +6,7 @@
 
 #include "server/base/patience.h"
 #include "server/base/steady_time.h"
+#include "server/base/short_slices.h"
 #include "server/base/thread_name.h"
 #include "server/transport/rpc/executor.h"
 
@@ -49,6 +50,7 @@ ServingThreads::~ServingThreads() {
 
 void ServingThreads::Serve() {
   NameThread("serving");
+  AskForShortSlices();
   MarkTransportThread();
   absl::MutexLock lock(&mutex_);
   while (!over_) {

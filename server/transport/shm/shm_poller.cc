@@ -11,6 +11,7 @@
 #include "server/base/patience.h"
 #include "server/base/relax.h"
 #include "server/base/steady_time.h"
+#include "server/base/short_slices.h"
 #include "server/base/thread_name.h"
 #include "server/transport/rpc/executor.h"
 
@@ -31,6 +32,7 @@ ShmPoller::ShmPoller(absl::Duration poll)
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   thread_ = std::thread([this] {
     NameThread("shm");
+    AskForShortSlices();
     MarkTransportThread();
     Loop();
   });
