@@ -144,13 +144,8 @@ absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& caller, con
   return stats->shape;
 }
 
-void SolverCore::FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done) {
-  impl_->factor_solve.Start(std::move(context), params, std::move(done));
-}
-
-void SolverCore::FactorSolveMany(ContextPtr context, FactorSolveManyParams params,
-                                 FactorSolveManyDone done) {
-  impl_->factor_solve.StartMany(std::move(context), std::move(params), std::move(done));
+void SolverCore::FactorSolve(ContextPtr context, FactorSolveParams params, FactorSolveDone done) {
+  impl_->factor_solve.Start(std::move(context), std::move(params), std::move(done));
 }
 
 void SolverCore::SelectedInverse(ContextPtr context, const SelectedInverseParams& params,

@@ -89,9 +89,8 @@ class SolverCore {
   // NOT_FOUND as Solve says it; does not count as a use.
   absl::StatusOr<BorderedShape> ShapeOf(const std::string& caller, const Handle& handle);
 
-  void FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done);
   // One request for the scheduler. INVALID_ARGUMENT without a system, and for a handle given twice.
-  void FactorSolveMany(ContextPtr context, FactorSolveManyParams params, FactorSolveManyDone done);
+  void FactorSolve(ContextPtr context, FactorSolveParams params, FactorSolveDone done);
 
   // Blocks of inv(A) of a held factorization, and samples of N(0, inv(A)).
   void SelectedInverse(ContextPtr context, const SelectedInverseParams& params, CostDone done);

@@ -125,7 +125,7 @@ void FakeCore::AnswerSolve(size_t index, const absl::Status& status) {
   }
   if (solve.refactor_done) {
     if (!status.ok()) return solve.refactor_done(status);
-    FactorSolveManyReply reply;
+    FactorSolveReply reply;
     reply.systems.resize(solve.refactor.solves.size());
     reply.cost.batch_requests = 1;
     for (const SolveManyParams::Columns& columns : solve.refactor.solves) {
@@ -231,26 +231,13 @@ void SolverCore::Factor(ContextPtr context, const FactorParams& params,
   Begin(std::move(work));
 }
 
-void SolverCore::FactorSolve(ContextPtr context, const FactorSolveParams& params, SolveDone done) {
-  FakeCore::PendingWork work{.context = std::move(context)};
-  Add(params.matrix, work);
-  FUZZ_CHECK(params.rhs.size() == params.solution.size());
-  work.reads.push_back(params.rhs);
-  work.writes.push_back(params.solution);
-  work.answer = [done = std::move(done)](const absl::Status& s) mutable {
-    if (!s.ok()) return done(s);
-    done(SolveReply());
-  };
-  Begin(std::move(work));
-}
-
 namespace {
 
-void KeepRefactors(ContextPtr context, const FactorSolveManyParams& params,
-                   FactorSolveManyDone done) {
+void TakeSystems(ContextPtr context, const FactorSolveParams& params, FactorSolveDone done) {
   FakeCore::PendingWork work{.context = std::move(context)};
   const size_t systems = params.matrices.size();
-  FUZZ_CHECK(systems > 0 && params.solves.size() == systems && params.handles.size() == systems);
+  FUZZ_CHECK(systems > 0 && params.solves.size() == systems &&
+             (params.handles.empty() || params.handles.size() == systems));
   for (size_t i = 0; i < systems; ++i) {
     Add(params.matrices[i], work);
     FUZZ_CHECK(params.solves[i].rhs.size() == params.solves[i].solution.size());
@@ -259,7 +246,7 @@ void KeepRefactors(ContextPtr context, const FactorSolveManyParams& params,
   }
   work.answer = [done = std::move(done), systems](const absl::Status& s) mutable {
     if (!s.ok()) return done(s);
-    FactorSolveManyReply reply;
+    FactorSolveReply reply;
     reply.systems.resize(systems);
     for (size_t i = 1; i < systems; ++i) {
       reply.systems[i].solve.status = absl::InternalError(std::string(300, 'x'));
@@ -278,10 +265,11 @@ absl::StatusOr<int64_t> SolverCore::Release(const std::string& /*caller*/,
   return 8;
 }
 
-void SolverCore::FactorSolveMany(ContextPtr context, FactorSolveManyParams params,
-                                 FactorSolveManyDone done) {
+void SolverCore::FactorSolve(ContextPtr context, FactorSolveParams params, FactorSolveDone done) {
   FakeCore& core = TheFakeCore();
-  if (core.takes_work) return KeepRefactors(std::move(context), params, std::move(done));
+  if (core.takes_work || params.handles.empty()) {
+    return TakeSystems(std::move(context), params, std::move(done));
+  }
   const bool at_once = core.next == FakeCore::Next::kAtOnce;
   if (absl::Status status = TakeNext(); !status.ok()) return done(status);
   FUZZ_CHECK(!params.solves.empty() && params.solves.size() == params.handles.size() &&

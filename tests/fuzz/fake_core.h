@@ -27,8 +27,8 @@ struct FakeCore {
     SolveDone done;
     SolveManyParams many = {};  // of a frame: this instead
     SolveManyDone many_done = {};
-    FactorSolveManyParams refactor = {};  // of a frame of refactors: this
-    FactorSolveManyDone refactor_done = {};
+    FactorSolveParams refactor = {};  // of a frame of refactors: this
+    FactorSolveDone refactor_done = {};
   };
   struct PendingFactor {
     ContextPtr context;

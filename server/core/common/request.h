@@ -138,9 +138,6 @@ struct SolveReply {
   std::optional<double> backward_error;
   double backward_error_bound = 0;
   int32_t refinements = 0;
-  double growth = 1;  // these three: FactorSolve only
-  bool matrix_kept = false;
-  std::optional<double> log_determinant;
   Cost cost;
 };
 using SolveDone = absl::AnyInvocable<void(absl::StatusOr<SolveReply>)>;
@@ -216,23 +213,16 @@ struct FactorSolveOptions {
   }
 };
 
-// Where a handle is given, its factorization is replaced by the one that was solved with, if the
-// request succeeds. If it fails, at whichever step, the old one stays in force; with `overwrite`
-// the handle may end, with the reason FAILED_REFACTOR.
+// Systems of one form, each of which fails by itself. They are one task of the scheduler, have one
+// plan, and are factored and solved for together.
+//
+// Where handles are given, a handle's factorization is replaced by the one that was solved with, if
+// that succeeds. If it fails, at whichever step, the old one stays in force; with `overwrite` the
+// handle may end, with the reason FAILED_REFACTOR.
 //
 // Requests of one handle that are under way at once take effect one after another, each with the
 // solution of its own matrix.
 struct FactorSolveParams : FactorSolveOptions {
-  std::optional<Handle> handle;
-  BlockTridiagonalView matrix;
-  int64_t num_rhs = 0;
-  std::span<const std::byte> rhs;
-  std::span<std::byte> solution;
-};
-
-// The same for many systems of one form, each of which fails by itself. They are one task of the
-// scheduler, have one plan, and are factored and solved for together.
-struct FactorSolveManyParams : FactorSolveOptions {
   MatrixForm form;
   std::vector<BlockTridiagonalView> matrices;    // at least one, of that form
   std::vector<SolveManyParams::Columns> solves;  // one a system
@@ -252,11 +242,11 @@ struct FactorSolveOutcome {
   std::optional<double> log_determinant;  // if asked for
 };
 // Where no system succeeds because the request is late or cancelled, that is the status instead.
-struct FactorSolveManyReply {
+struct FactorSolveReply {
   std::vector<FactorSolveOutcome> systems;  // in order
   Cost cost;
 };
-using FactorSolveManyDone = absl::AnyInvocable<void(absl::StatusOr<FactorSolveManyReply>)>;
+using FactorSolveDone = absl::AnyInvocable<void(absl::StatusOr<FactorSolveReply>)>;
 
 // The plan of a Factor of some systems, and the costs of it and of a Solve.
 struct PlanReply {

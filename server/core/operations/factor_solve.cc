@@ -41,44 +41,13 @@ int64_t RhsBytesOf(const FactorSolveTask& task) {
 // -----------------------------------------------------------------------------------------------------
 // Until it is queued
 
-void FactorSolveOperation::Start(ContextPtr context, const FactorSolveParams& params,
-                                 SolveDone done) {
-  FactorSolveManyParams one;
-  static_cast<FactorSolveOptions&>(one) = params;
-  one.form = params.matrix.form;
-  one.matrices.push_back(params.matrix);
-  one.solves.push_back({params.num_rhs, params.rhs, params.solution});
-  if (params.handle) one.handles.push_back(*params.handle);
-  StartAll(std::move(context), Method::kFactorSolve, std::move(one),
-           [done = std::move(done)](absl::StatusOr<FactorSolveManyReply> many) mutable {
-             if (!many.ok()) return done(many.status());
-             const FactorSolveOutcome& outcome = many->systems[0];
-             if (!outcome.solve.status.ok()) return done(outcome.solve.status);
-             SolveReply reply;
-             reply.backward_error = outcome.solve.backward_error;
-             reply.backward_error_bound = outcome.solve.backward_error_bound;
-             reply.refinements = outcome.solve.refinements;
-             reply.growth = outcome.growth;
-             reply.matrix_kept = outcome.matrix_kept;
-             reply.log_determinant = outcome.log_determinant;
-             reply.cost = many->cost;
-             done(reply);
-           });
-}
-
-void FactorSolveOperation::StartMany(ContextPtr context, FactorSolveManyParams params,
-                                     FactorSolveManyDone done) {
-  StartAll(std::move(context), Method::kFactorSolveMany, std::move(params), std::move(done));
-}
-
-void FactorSolveOperation::StartAll(ContextPtr context, Method method, FactorSolveManyParams params,
-                                    FactorSolveManyDone done) {
+void FactorSolveOperation::Start(ContextPtr context, FactorSolveParams params,
+                                 FactorSolveDone done) {
   absl::StatusOr<Permit> permit =
       admission_->Admit(*context, std::max<int64_t>(std::ssize(params.matrices), 1));
   if (!permit.ok()) return done(permit.status());
-  auto task =
-      std::make_unique<FactorSolveTask>(this, method, std::move(context), *std::move(permit),
-                                        shard_->Now(), std::move(params), std::move(done));
+  auto task = std::make_unique<FactorSolveTask>(this, std::move(context), *std::move(permit),
+                                                shard_->Now(), std::move(params), std::move(done));
   absl::Status status = Check(task->params);
   if (!status.ok()) return Fail(std::move(task), status);
   MakeParts(*task);
@@ -93,7 +62,7 @@ void FactorSolveOperation::StartAll(ContextPtr context, Method method, FactorSol
   shard_->Submit(std::move(task));
 }
 
-absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) const {
+absl::Status FactorSolveOperation::Check(const FactorSolveParams& params) const {
   const size_t systems = params.matrices.size();
   absl::Status status = CheckSystems(static_cast<int64_t>(systems), shard_->limits());
   if (status.ok()) status = CheckSpec(params.form);
@@ -117,7 +86,7 @@ absl::Status FactorSolveOperation::Check(const FactorSolveManyParams& params) co
 }
 
 absl::Status FactorSolveOperation::CheckSystem(const FactorSolveTask& task, size_t system) const {
-  const FactorSolveManyParams& params = task.params;
+  const FactorSolveParams& params = task.params;
   const SolveManyParams::Columns& columns = params.solves[system];
   const BorderedShape shape = params.form.bordered_shape();
   absl::Status status = CheckRhs(shape, columns.num_rhs, static_cast<int64_t>(columns.rhs.size()),
@@ -134,7 +103,7 @@ absl::Status FactorSolveOperation::CheckSystem(const FactorSolveTask& task, size
 }
 
 void FactorSolveOperation::MakeParts(FactorSolveTask& task) {
-  const FactorSolveManyParams& params = task.params;
+  const FactorSolveParams& params = task.params;
   const size_t systems = params.matrices.size();
   task.outcomes.resize(systems);
   task.parts.reserve(systems);
@@ -159,26 +128,32 @@ void FactorSolveOperation::MakeParts(FactorSolveTask& task) {
 }
 
 absl::Status FactorSolveOperation::Ask(const FactorSolveParams& params, Offer& offer) const {
-  const MatrixForm& form = params.matrix.form;
-  absl::Status status = CheckSpec(form);
-  status.Update(CheckColumns(params.num_rhs, shard_->limits()));
+  const MatrixForm& form = params.form;
+  absl::Status status = CheckSystems(std::ssize(params.matrices), shard_->limits());
+  if (status.ok()) status = CheckSpec(form);
+  for (const SolveManyParams::Columns& columns : params.solves) {
+    status.Update(CheckColumns(columns.num_rhs, shard_->limits()));
+  }
   if (!status.ok()) return status;
-  absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan = shard_->PlanFor(form, 1);
+  const int64_t systems = std::ssize(params.matrices);
+  absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan = shard_->PlanFor(form, systems);
   if (!plan.ok()) return plan.status();
   const bool keeps = params.may_keep_matrix();
   Solver& solver = shard_->solver();
-  offer.asked_bytes = Shard::FactorCharge(**plan, form.border_rows) +
-                      (keeps ? Shard::MatrixCharge(form) : 0) +
-                      solver.FactorWorkspaceBytes(**plan, form, 1, keeps) +
-                      solver.SolveWorkspaceBytes(**plan, params.num_rhs, keeps, form.border_rows);
   const CostModel costs = solver.backend().costs(form.shape);
-  offer.work_seconds =
-      PredictedFactorSeconds(**plan, costs) + PredictedSolveSeconds(**plan, params.num_rhs, costs);
+  offer.asked_bytes = solver.FactorWorkspaceBytes(**plan, form, systems, keeps);
+  offer.work_seconds = PredictedFactorSeconds(**plan, costs, systems);
+  for (const SolveManyParams::Columns& columns : params.solves) {
+    offer.asked_bytes +=
+        Shard::FactorCharge(**plan, form.border_rows) + (keeps ? Shard::MatrixCharge(form) : 0) +
+        solver.SolveWorkspaceBytes(**plan, columns.num_rhs, keeps, form.border_rows);
+    offer.work_seconds += PredictedSolveSeconds(**plan, columns.num_rhs, costs);
+  }
   return absl::OkStatus();
 }
 
 absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
-  const FactorSolveManyParams& params = task.params;
+  const FactorSolveParams& params = task.params;
   const int64_t systems = std::ssize(task.parts);
   absl::StatusOr<std::shared_ptr<const EliminationPlan>> plan =
       shard_->PlanFor(params.form, std::ssize(params.matrices));
@@ -279,7 +254,7 @@ void FactorSolveOperation::FactorAll(Tasks tasks, RanBatch& ran) {
   std::vector<FactorItem> items;
   std::vector<FactorSolvePart*> part_of_item;
   for (FactorSolveTask* task : tasks) {
-    const FactorSolveManyParams& params = task->params;
+    const FactorSolveParams& params = task->params;
     for (FactorSolvePart& part : task->parts) {
       if (params.overwrite && task->has_handles()) {
         absl::StatusOr<Overwritten> overwritten =
@@ -306,7 +281,7 @@ void FactorSolveOperation::SolveAll(Tasks tasks, RanBatch& ran) {
   std::vector<SolveItem> items;
   std::vector<SolveOutcome*> outcomes;
   for (FactorSolveTask* task : tasks) {
-    const FactorSolveManyParams& params = task->params;
+    const FactorSolveParams& params = task->params;
     for (const FactorSolvePart& part : task->parts) {
       if (!part.factored.status.ok()) continue;
       const SolveManyParams::Columns& columns = params.solves[part.system];
@@ -374,7 +349,7 @@ absl::Status FactorSolveOperation::Finish(FactorSolveTask& task, FactorSolvePart
 
 absl::Status FactorSolveOperation::Keep(FactorSolveTask& task, FactorSolvePart& part,
                                         FactorSolveOutcome& outcome) {
-  const FactorSolveManyParams& params = task.params;
+  const FactorSolveParams& params = task.params;
   std::shared_ptr<Factorization> factorization = std::move(part.factored.factorization);
   // It was at hand for the solve alone.
   const bool guaranteed = params.accuracy == Accuracy::kGuaranteed && factorization->at_risk();
@@ -408,7 +383,7 @@ void FactorSolveOperation::Answer(FactorSolveTask& task, const RanBatch& ran) {
   task.parts.clear();
   task.permit.GiveBack();
   if (EndedAsAWhole(task.outcomes)) return task.done(task.outcomes[0].solve.status);
-  FactorSolveManyReply reply;
+  FactorSolveReply reply;
   reply.systems = std::move(task.outcomes);
   if (ran.requests > 0) reply.cost = shard_->MakeCost(task, ran);
   task.done(std::move(reply));

@@ -1,4 +1,4 @@
-// FactorSolve and FactorSolveMany on one device: everything is reserved at once, systems of one
+// FactorSolve on one device: everything is reserved at once, systems of one
 // plan are factored and then solved for together, whoever asks. With handles the factors are kept
 // in the place of the old ones, if all went well; else nothing is.
 //
@@ -31,16 +31,16 @@ struct FactorSolvePart {
 };
 
 struct FactorSolveTask : Task {
-  FactorSolveTask(Operation* operation, Method method, ContextPtr context, Permit permit,
-                  absl::Time accepted, FactorSolveManyParams params, FactorSolveManyDone done)
-      : Task(operation, method, std::move(context), std::move(permit), accepted),
+  FactorSolveTask(Operation* operation, ContextPtr context, Permit permit, absl::Time accepted,
+                  FactorSolveParams params, FactorSolveDone done)
+      : Task(operation, Method::kFactorSolve, std::move(context), std::move(permit), accepted),
         params(std::move(params)),
         done(std::move(done)) {}
 
   bool has_handles() const { return !params.handles.empty(); }
 
-  FactorSolveManyParams params;
-  FactorSolveManyDone done;
+  FactorSolveParams params;
+  FactorSolveDone done;
   std::shared_ptr<const EliminationPlan> plan;
   std::vector<FactorSolveOutcome> outcomes;  // one a system
   std::vector<FactorSolvePart> parts;        // of those that were not refused
@@ -50,10 +50,9 @@ class FactorSolveOperation final : public Operation {
  public:
   FactorSolveOperation(Admission* admission, Shard* shard) : admission_(admission), shard_(shard) {}
 
-  void Start(ContextPtr context, const FactorSolveParams& params, SolveDone done);
-  void StartMany(ContextPtr context, FactorSolveManyParams params, FactorSolveManyDone done);
-  // Fills in the request's needs on this device, bytes and predicted seconds, to choose a device
-  // by.
+  void Start(ContextPtr context, FactorSolveParams params, FactorSolveDone done);
+  // Fills in the needs of a request without handles on this device, bytes and predicted seconds, to
+  // choose a device by.
   absl::Status Ask(const FactorSolveParams& params, Offer& offer) const;
   Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
@@ -61,10 +60,8 @@ class FactorSolveOperation final : public Operation {
  private:
   using Tasks = std::span<FactorSolveTask* const>;
 
-  void StartAll(ContextPtr context, Method method, FactorSolveManyParams params,
-                FactorSolveManyDone done);
   // The error of the request as a whole.
-  absl::Status Check(const FactorSolveManyParams& params) const;
+  absl::Status Check(const FactorSolveParams& params) const;
   // The error of one of its systems.
   absl::Status CheckSystem(const FactorSolveTask& task, size_t system) const;
   // Makes a part of each system that is not refused, and pins what its handle holds.

@@ -15,13 +15,13 @@ namespace {
 // The answers of several devices, of which the last one to come answers for all.
 class Joined {
  public:
-  Joined(size_t systems, size_t parts, FactorSolveManyDone done)
+  Joined(size_t systems, size_t parts, FactorSolveDone done)
       : done_(std::move(done)), unanswered_(parts) {
     reply_.systems.resize(systems);
   }
 
-  void Take(const std::vector<size_t>& places, absl::StatusOr<FactorSolveManyReply> part) {
-    absl::StatusOr<FactorSolveManyReply> answer;
+  void Take(const std::vector<size_t>& places, absl::StatusOr<FactorSolveReply> part) {
+    absl::StatusOr<FactorSolveReply> answer;
     {
       absl::MutexLock lock(&mutex_);
       if (part.ok()) {
@@ -49,16 +49,16 @@ class Joined {
   }
 
  private:
-  FactorSolveManyDone done_;
+  FactorSolveDone done_;
   absl::Mutex mutex_;
   size_t unanswered_ ABSL_GUARDED_BY(mutex_);
   bool some_ok_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the first of a whole part
-  FactorSolveManyReply reply_ ABSL_GUARDED_BY(mutex_);
+  FactorSolveReply reply_ ABSL_GUARDED_BY(mutex_);
 };
 
-FactorSolveManyParams Some(const FactorSolveManyParams& all, std::vector<size_t> places) {
-  FactorSolveManyParams some;
+FactorSolveParams Some(const FactorSolveParams& all, std::vector<size_t> places) {
+  FactorSolveParams some;
   static_cast<FactorSolveOptions&>(some) = all;
   some.form = all.form;
   for (const size_t place : places) {
@@ -74,21 +74,19 @@ FactorSolveManyParams Some(const FactorSolveManyParams& all, std::vector<size_t>
 
 // Where the memory and the work before it suit it best; any, which then says it, where it is wrong
 // or fits nowhere.
-FactorSolveOperation& FactorSolveRequests::For(const FactorSolveParams& params) {
-  if (params.handle) return (*operations_)[shards_->IndexOf(*params.handle)];
+FactorSolveOperation& FactorSolveRequests::Choose(const FactorSolveParams& params) {
   if (shards_->size() == 1) return (*operations_)[0];
   const absl::StatusOr<std::vector<Shard*>> order = shards_->Order(
       [&](Shard& shard, Offer& offer) { return (*operations_)[shard.index()].Ask(params, offer); });
   return (*operations_)[(order.ok() ? *(*order)[0] : shards_->front()).index()];
 }
 
-void FactorSolveRequests::Start(ContextPtr context, const FactorSolveParams& params,
-                                SolveDone done) {
-  For(params).Start(std::move(context), params, std::move(done));
-}
-
-void FactorSolveRequests::StartMany(ContextPtr context, FactorSolveManyParams params,
-                                    FactorSolveManyDone done) {
+void FactorSolveRequests::Start(ContextPtr context, FactorSolveParams params,
+                                FactorSolveDone done) {
+  if (params.handles.empty()) {
+    FactorSolveOperation& chosen = Choose(params);
+    return chosen.Start(std::move(context), std::move(params), std::move(done));
+  }
   const size_t systems = params.matrices.size();
   std::vector<std::vector<size_t>> places_on(shards_->size());
   // Any operation reports the errors of the message as a whole.
@@ -103,15 +101,15 @@ void FactorSolveRequests::StartMany(ContextPtr context, FactorSolveManyParams pa
     for (size_t i = 0; i < places_on.size(); ++i) {
       if (!places_on[i].empty()) index = i;
     }
-    return (*operations_)[index].StartMany(std::move(context), std::move(params), std::move(done));
+    return (*operations_)[index].Start(std::move(context), std::move(params), std::move(done));
   }
   auto joined = std::make_shared<Joined>(systems, parts, std::move(done));
   for (size_t i = 0; i < places_on.size(); ++i) {
     if (places_on[i].empty()) continue;
-    FactorSolveManyParams some = Some(params, places_on[i]);
-    (*operations_)[i].StartMany(
+    FactorSolveParams some = Some(params, places_on[i]);
+    (*operations_)[i].Start(
         context, std::move(some),
-        [joined, places = std::move(places_on[i])](absl::StatusOr<FactorSolveManyReply> part) {
+        [joined, places = std::move(places_on[i])](absl::StatusOr<FactorSolveReply> part) {
           joined->Take(places, std::move(part));
         });
   }

@@ -1,5 +1,5 @@
-// FactorSolve and FactorSolveMany until a device has them: one that suits where nothing is kept,
-// else those that hold the handles.
+// FactorSolves until devices have them: one that suits where nothing is kept, else those that hold
+// the handles.
 //
 // Thread-safe.
 #ifndef BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_SOLVE_REQUESTS_H_
@@ -19,13 +19,13 @@ class FactorSolveRequests {
   FactorSolveRequests(Shards* shards, std::deque<FactorSolveOperation>* operations)
       : shards_(shards), operations_(operations) {}
 
-  // As SolverCore says them.
-  void Start(ContextPtr context, const FactorSolveParams& params, SolveDone done);
-  // Systems whose handles several devices hold are a request of each of these.
-  void StartMany(ContextPtr context, FactorSolveManyParams params, FactorSolveManyDone done);
+  // As SolverCore says it. Systems whose handles several devices hold are a request of each of
+  // these.
+  void Start(ContextPtr context, FactorSolveParams params, FactorSolveDone done);
 
  private:
-  FactorSolveOperation& For(const FactorSolveParams& params);
+  // The one for a request without handles.
+  FactorSolveOperation& Choose(const FactorSolveParams& params);
 
   Shards* const shards_;
   std::deque<FactorSolveOperation>* const operations_;

@@ -43,7 +43,7 @@ class ManyCallOf : public CoreCallWith<Request, CoreReply> {
   static bool Failed(const SolveOutcome& outcome) { return !outcome.status.ok(); }
   static bool Failed(const FactorSolveOutcome& outcome) { return Failed(outcome.solve); }
   static const auto& OutcomesOf(const SolveManyReply& reply) { return reply.outcomes; }
-  static const auto& OutcomesOf(const FactorSolveManyReply& reply) { return reply.systems; }
+  static const auto& OutcomesOf(const FactorSolveReply& reply) { return reply.systems; }
 
   template <typename Do>
   void ForEachFailed(Do todo) const {

@@ -115,7 +115,7 @@ void ToWire(const SolveManyReply& reply, v1::SolveManyReply* wire) {
   ToWire(reply.cost, wire->mutable_cost());
 }
 
-void ToWire(const FactorSolveManyReply& reply, v1::SolveManyReply* wire) {
+void ToWire(const FactorSolveReply& reply, v1::SolveManyReply* wire) {
   SolveManyReply solved;
   solved.cost = reply.cost;
   solved.outcomes.reserve(reply.systems.size());

@@ -34,7 +34,7 @@ SolveManyParams ToSolveManyParams(const v1::SolveManyRequest& request, std::span
 
 // All but the solution.
 void ToWire(const SolveManyReply& reply, v1::SolveManyReply* wire);
-void ToWire(const FactorSolveManyReply& reply, v1::SolveManyReply* wire);
+void ToWire(const FactorSolveReply& reply, v1::SolveManyReply* wire);
 
 }  // namespace blockd::server
 

@@ -348,13 +348,14 @@ void ToWire(const SolveReply& reply, v1::SolveReply* wire) {
   ToWire(reply.cost, wire->mutable_cost());
 }
 
-void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire) {
-  if (reply.backward_error) wire->set_backward_error(*reply.backward_error);
-  wire->set_backward_error_bound(reply.backward_error_bound);
-  wire->set_growth(reply.growth);
-  wire->set_matrix_kept(reply.matrix_kept);
-  wire->set_refinements(reply.refinements);
-  if (reply.log_determinant) wire->set_log_determinant(*reply.log_determinant);
+void ToWire(const FactorSolveReply& reply, v1::FactorSolveReply* wire) {
+  const FactorSolveOutcome& system = reply.systems[0];
+  if (system.solve.backward_error) wire->set_backward_error(*system.solve.backward_error);
+  wire->set_backward_error_bound(system.solve.backward_error_bound);
+  wire->set_growth(system.growth);
+  wire->set_matrix_kept(system.matrix_kept);
+  wire->set_refinements(system.solve.refinements);
+  if (system.log_determinant) wire->set_log_determinant(*system.log_determinant);
   ToWire(reply.cost, wire->mutable_cost());
 }
 

@@ -75,7 +75,8 @@ v1::ScalarType ToWire(Scalar scalar);
 void ToWire(const Cost& cost, v1::Cost* wire);
 void ToWire(const FactorReply& reply, v1::FactorReply* wire);
 void ToWire(const SolveReply& reply, v1::SolveReply* wire);
-void ToWire(const SolveReply& reply, v1::FactorSolveReply* wire);
+// The reply has one system.
+void ToWire(const FactorSolveReply& reply, v1::FactorSolveReply* wire);
 void ToWire(const FactorizationStats& stats, v1::FactorizationInfo* wire);
 void ToWire(const PlanReply& reply, v1::Plan* wire);
 

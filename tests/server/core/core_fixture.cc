@@ -268,7 +268,7 @@ PendingFactor CoreTest::Factor(const std::vector<TestSystem>& systems, FactorPar
 
 PendingSolve CoreTest::Solve(const Handle& handle, const Shape& shape, int64_t num_rhs,
                              const CallOptions& call, bool residual, int32_t refinements) {
-  auto pending = std::make_unique<Pending<server::SolveReply>>();
+  auto pending = std::make_unique<Pending<Solved>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
   pending->context->may_run_here = call.may_run_here;
@@ -285,22 +285,48 @@ PendingSolve CoreTest::Solve(const Handle& handle, const Shape& shape, int64_t n
   return pending;
 }
 
+void AskOne(server::SolverCore& core, server::ContextPtr context, const OneFactorSolve& one,
+            absl::AnyInvocable<void(absl::StatusOr<Solved>)> done) {
+  server::FactorSolveParams params;
+  static_cast<server::FactorSolveOptions&>(params) = one;
+  params.form = one.matrix.form;
+  params.matrices = {one.matrix};
+  params.solves = {{one.num_rhs, one.rhs, one.solution}};
+  if (one.handle) params.handles = {*one.handle};
+  core.FactorSolve(
+      std::move(context), std::move(params),
+      [done = std::move(done)](absl::StatusOr<server::FactorSolveReply> reply) mutable {
+        if (!reply.ok()) return done(reply.status());
+        const server::FactorSolveOutcome& system = reply->systems[0];
+        if (!system.solve.status.ok()) return done(system.solve.status);
+        Solved solved;
+        solved.backward_error = system.solve.backward_error;
+        solved.backward_error_bound = system.solve.backward_error_bound;
+        solved.refinements = system.solve.refinements;
+        solved.growth = system.growth;
+        solved.matrix_kept = system.matrix_kept;
+        solved.log_determinant = system.log_determinant;
+        solved.cost = reply->cost;
+        done(std::move(solved));
+      });
+}
+
 PendingSolve CoreTest::FactorSolve(const TestSystem& system, int64_t num_rhs,
                                    const CallOptions& call, bool residual) {
-  auto pending = std::make_unique<Pending<server::SolveReply>>();
+  auto pending = std::make_unique<Pending<Solved>>();
   pending->context->caller = call.caller;
   pending->context->deadline = call.deadline;
   pending->rhs = NextRhs(system.form.shape, num_rhs, call);
   pending->solution.assign(pending->rhs.size(), 0);
   kept_.push_back(std::make_unique<TestSystem>(system));
-  server::FactorSolveParams params;
+  OneFactorSolve params;
   params.matrix = kept_.back()->view();
   params.num_rhs = num_rhs;
   params.rhs = std::as_bytes(std::span(pending->rhs));
   params.solution = std::as_writable_bytes(std::span(pending->solution));
   params.residual = residual;
   params.log_determinant = residual;
-  core_->FactorSolve(pending->context, params, pending->Callback());
+  AskOne(*core_, pending->context, params, pending->Callback());
   return pending;
 }
 
@@ -315,8 +341,8 @@ absl::Status CoreTest::SolveStatus(const Handle& handle, const Shape& shape) {
   return Solve(handle, shape)->Wait().status();
 }
 
-void CoreTest::ExpectSolves(const TestSystem& system, Pending<server::SolveReply>& solve) {
-  const absl::StatusOr<server::SolveReply>& reply = solve.Wait();
+void CoreTest::ExpectSolves(const TestSystem& system, Pending<Solved>& solve) {
+  const absl::StatusOr<Solved>& reply = solve.Wait();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_LT(system.Residual(solve.solution, solve.rhs), 1e-12);
 }

@@ -85,7 +85,28 @@ class Pending {
   absl::Notification done_;
 };
 using PendingFactor = std::unique_ptr<Pending<server::FactorReply>>;
-using PendingSolve = std::unique_ptr<Pending<server::SolveReply>>;
+
+// The answer to a Solve, or to a FactorSolve of one system.
+struct Solved : server::SolveReply {
+  Solved() = default;
+  Solved(server::SolveReply reply) : server::SolveReply(std::move(reply)) {}  // NOLINT: any of them
+
+  double growth = 1;  // these three of a FactorSolve
+  bool matrix_kept = false;
+  std::optional<double> log_determinant;
+};
+using PendingSolve = std::unique_ptr<Pending<Solved>>;
+
+// A FactorSolve of one system, with or without a handle.
+struct OneFactorSolve : server::FactorSolveOptions {
+  std::optional<server::Handle> handle;
+  BlockTridiagonalView matrix;
+  int64_t num_rhs = 0;
+  std::span<const std::byte> rhs;
+  std::span<std::byte> solution;
+};
+void AskOne(server::SolverCore& core, server::ContextPtr context, const OneFactorSolve& one,
+            absl::AnyInvocable<void(absl::StatusOr<Solved>)> done);
 
 struct CallOptions {
   std::string caller = "alice";
@@ -130,7 +151,7 @@ class CoreTest : public testing::Test {
   server::Handle Held(const TestSystem& system, server::FactorParams params = {});
   absl::Status SolveStatus(const server::Handle& handle, const Shape& shape);
   // Checks the solution of a Solve that was answered.
-  void ExpectSolves(const TestSystem& system, Pending<server::SolveReply>& solve);
+  void ExpectSolves(const TestSystem& system, Pending<Solved>& solve);
   // Queues something for each lane that then holds it before the closed gate.
   PendingFactor HoldDevice();
 

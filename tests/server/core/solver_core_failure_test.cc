@@ -43,11 +43,11 @@ class SolverCoreFailureTest : public FailingCoreTest {
   }
 
   absl::Status RefactorSolveStatus(const Handle& handle, bool overwrite) {
-    Pending<server::SolveReply> pending;
+    Pending<Solved> pending;
     pending.context->caller = "alice";
     pending.rhs = TestRhs(shape_, 2, 1);
     pending.solution.assign(pending.rhs.size(), 0);
-    server::FactorSolveParams params;
+    OneFactorSolve params;
     params.handle = handle;
     params.overwrite = overwrite;
     params.keep_matrix = params.residual = params.log_determinant = true;
@@ -55,7 +55,7 @@ class SolverCoreFailureTest : public FailingCoreTest {
     params.num_rhs = 2;
     params.rhs = std::as_bytes(std::span(pending.rhs));
     params.solution = std::as_writable_bytes(std::span(pending.solution));
-    core_->FactorSolve(pending.context, params, pending.Callback());
+    AskOne(*core_, pending.context, params, pending.Callback());
     return pending.Wait().status();
   }
 };

@@ -137,7 +137,7 @@ TEST_F(SolverCoreQueueTest, ARequestThatIsOverAtItsArrivalIsNotAccepted) {
   EXPECT_TRUE(absl::IsCancelled(core_->BeginUpload(gone.context, params, {}, {}).status()));
   core_->Factor(gone.context, params, {system_.view()}, gone.Callback());
   EXPECT_TRUE(absl::IsCancelled(gone.Wait().status()));
-  Pending<server::SolveReply> solve;
+  Pending<Solved> solve;
   core_->Cancel(*solve.context);
   server::SolveParams no_data;
   no_data.handle = handle;

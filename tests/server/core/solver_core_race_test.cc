@@ -13,8 +13,7 @@ using server::Handle;
 class SolverCoreRaceTest : public CoreTest {
  protected:
   // An answer is right for one of the two matrices that race.
-  void ExpectSolvesOneOf(const TestSystem& a, const TestSystem& b,
-                         Pending<server::SolveReply>& solve) {
+  void ExpectSolvesOneOf(const TestSystem& a, const TestSystem& b, Pending<Solved>& solve) {
     const double residual =
         std::min(a.Residual(solve.solution, solve.rhs), b.Residual(solve.solution, solve.rhs));
     EXPECT_LT(residual, 1e-12);

@@ -401,9 +401,9 @@ TEST_F(SolverCoreShardsTest, RefactorsOfOneMessageGoToTheDevicesOfTheirHandles) 
                                          TestSystem(16, 4, 3), TestSystem(16, 4, 4).Spoiled(5)};
   const std::vector<double> rhs = TestRhs(shape_, 1, 5);
   std::vector<std::vector<double>> solutions(4, std::vector<double>(rhs.size()));
-  Pending<server::FactorSolveManyReply> many;
+  Pending<server::FactorSolveReply> many;
   many.context->caller = "alice";
-  server::FactorSolveManyParams params;
+  server::FactorSolveParams params;
   params.form = system_.form;
   params.handles = handles;
   for (size_t i = 0; i < handles.size(); ++i) {
@@ -411,7 +411,7 @@ TEST_F(SolverCoreShardsTest, RefactorsOfOneMessageGoToTheDevicesOfTheirHandles) 
     params.solves.push_back(
         {1, std::as_bytes(std::span(rhs)), std::as_writable_bytes(std::span(solutions[i]))});
   }
-  core_->FactorSolveMany(many.context, params, many.Callback());
+  core_->FactorSolve(many.context, params, many.Callback());
   ASSERT_TRUE(many.Wait().ok()) << many.Wait().status();
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(many.Wait()->systems[i].solve.status.ok());

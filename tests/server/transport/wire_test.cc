@@ -355,9 +355,7 @@ TEST(WireReplyTest, OfASolve) {
   SolveReply reply;
   reply.backward_error = 1e-17;
   reply.backward_error_bound = 31;
-  reply.growth = 32;
   reply.refinements = 3;
-  reply.log_determinant = 7.25;
   reply.cost = kCost;
   v1::SolveReply solve;
   ToWire(reply, &solve);
@@ -365,11 +363,24 @@ TEST(WireReplyTest, OfASolve) {
   EXPECT_EQ(solve.backward_error_bound(), 31);
   EXPECT_EQ(solve.refinements(), 3);
   ExpectCost(solve.cost());
+}
+
+TEST(WireReplyTest, OfAFactorSolve) {
+  FactorSolveReply reply;
+  FactorSolveOutcome& system = reply.systems.emplace_back();
+  system.solve.backward_error = 1e-17;
+  system.solve.backward_error_bound = 31;
+  system.solve.refinements = 3;
+  system.growth = 32;
+  system.matrix_kept = true;
+  system.log_determinant = 7.25;
+  reply.cost = kCost;
   v1::FactorSolveReply both;
   ToWire(reply, &both);
   EXPECT_EQ(both.backward_error(), 1e-17);
   EXPECT_EQ(both.backward_error_bound(), 31);
   EXPECT_EQ(both.growth(), 32);
+  EXPECT_TRUE(both.matrix_kept());
   EXPECT_EQ(both.refinements(), 3);
   EXPECT_EQ(both.log_determinant(), 7.25);
   ExpectCost(both.cost());
@@ -380,7 +391,7 @@ TEST(WireReplyTest, WhatWasNotAskedForIsAbsentAndNotZero) {
   ToWire(SolveReply(), &solve);
   EXPECT_FALSE(solve.has_backward_error());
   v1::FactorSolveReply both;
-  ToWire(SolveReply(), &both);
+  ToWire(FactorSolveReply{.systems = {{}}, .cost = {}}, &both);
   EXPECT_FALSE(both.has_backward_error());
   EXPECT_FALSE(both.has_log_determinant());
 }

@@ -84,7 +84,7 @@ TEST_F(SolverCoreAccuracyTest, GuaranteedKeepsTheMatrixOfWhoNeedsIt) {
 TEST_F(SolverCoreAccuracyTest, GuaranteedFactorSolvesReachTheGoal) {
   Start();
   for (const TestSystem* system : {&kind_, &grown_}) {
-    server::FactorSolveParams params;
+    OneFactorSolve params;
     params.matrix = system->view();
     params.num_rhs = 1;
     params.accuracy = Accuracy::kGuaranteed;
@@ -92,8 +92,8 @@ TEST_F(SolverCoreAccuracyTest, GuaranteedFactorSolvesReachTheGoal) {
     params.rhs = std::as_bytes(std::span(x));
     std::vector<double> solution(x.size());
     params.solution = std::as_writable_bytes(std::span(solution));
-    Pending<server::SolveReply> pending;
-    core_->FactorSolve(pending.context, params, pending.Callback());
+    Pending<Solved> pending;
+    AskOne(*core_, pending.context, params, pending.Callback());
     const auto& reply = pending.Wait();
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_LE(reply->backward_error_bound, goal_);

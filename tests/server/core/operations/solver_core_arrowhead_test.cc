@@ -32,7 +32,7 @@ class SolverCoreArrowheadTest : public FailingCoreTest {
  protected:
   absl::Status Solve(const Handle& handle, int64_t num_rhs, std::vector<double>* b,
                      std::vector<double>* x, int64_t rows = kRows) {
-    Pending<server::SolveReply> pending;
+    Pending<Solved> pending;
     AskAsAlice(pending, static_cast<size_t>(rows * num_rhs));
     core_->Solve(pending.context,
                  {.handle = handle,
@@ -53,16 +53,16 @@ class SolverCoreArrowheadTest : public FailingCoreTest {
   }
   absl::Status FactorSolve(const TestSystem& system, std::optional<Handle> handle,
                            std::vector<double>* b, std::vector<double>* x, bool overwrite = false) {
-    Pending<server::SolveReply> pending;
+    Pending<Solved> pending;
     AskAsAlice(pending, static_cast<size_t>(system.form.rows()));
-    server::FactorSolveParams params;
+    OneFactorSolve params;
     params.handle = handle;
     params.overwrite = overwrite;
     params.matrix = system.view();
     params.num_rhs = 1;
     params.rhs = std::as_bytes(std::span(pending.rhs));
     params.solution = std::as_writable_bytes(std::span(pending.solution));
-    core_->FactorSolve(pending.context, params, pending.Callback());
+    AskOne(*core_, pending.context, params, pending.Callback());
     absl::Status status = pending.Wait().status();
     *b = pending.rhs;
     *x = pending.solution;
@@ -172,19 +172,19 @@ TEST_F(SolverCoreArrowheadTest, WhatBordersDoNotHaveIsRefused) {
     wide.form.border_rows = rows;
     EXPECT_EQ(FieldOf(Factor({wide})->Wait().status()), "spec.arrow_size");
   }
-  Pending<server::SolveReply> pending;
+  Pending<Solved> pending;
   AskAsAlice(pending, kRows);
-  server::FactorSolveParams params;
+  OneFactorSolve params;
   params.matrix = arrowhead_.view();
   params.num_rhs = 1;
   params.rhs = std::as_bytes(std::span(pending.rhs));
   params.solution = std::as_writable_bytes(std::span(pending.solution));
   params.residual = true;
-  core_->FactorSolve(pending.context, params, pending.Callback());
+  AskOne(*core_, pending.context, params, pending.Callback());
   EXPECT_EQ(FieldOf(pending.Wait().status()), "options.residual");
   const Handle handle = Held(arrowhead_);
   for (const bool residual : {true, false}) {
-    Pending<server::SolveReply> solve;
+    Pending<Solved> solve;
     AskAsAlice(solve, kRows);
     core_->Solve(solve.context,
                  {.handle = handle,

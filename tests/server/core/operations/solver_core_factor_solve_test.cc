@@ -13,16 +13,16 @@ using server::Handle;
 class SolverCoreFactorSolveTest : public CoreTest {
  protected:
   // The answer to a FactorSolve with these flags and right-hand sides.
-  absl::StatusOr<server::SolveReply> Run(const TestSystem& system, std::vector<double> rhs,
-                                         server::FactorSolveParams params) {
-    Pending<server::SolveReply> pending;
+  absl::StatusOr<Solved> Run(const TestSystem& system, std::vector<double> rhs,
+                             OneFactorSolve params) {
+    Pending<Solved> pending;
     pending.rhs = std::move(rhs);
     pending.solution.assign(pending.rhs.size(), 0);
     params.matrix = system.view();
     params.num_rhs = static_cast<int64_t>(pending.rhs.size()) / system.form.shape.rows();
     params.rhs = std::as_bytes(std::span(pending.rhs));
     params.solution = std::as_writable_bytes(std::span(pending.solution));
-    core_->FactorSolve(pending.context, params, pending.Callback());
+    AskOne(*core_, pending.context, params, pending.Callback());
     return pending.Wait();
   }
   std::vector<double> Rhs(int64_t num_rhs) const { return TestRhs(shape(), num_rhs, 0); }
@@ -74,7 +74,7 @@ TEST_F(SolverCoreFactorSolveTest, SaysOnlyWhatWasAskedFor) {
   ASSERT_TRUE(plain.ok());
   EXPECT_FALSE(plain->log_determinant.has_value());
   EXPECT_FALSE(plain->backward_error.has_value());
-  server::FactorSolveParams params;
+  OneFactorSolve params;
   params.log_determinant = true;
   EXPECT_TRUE(Run(system_, Rhs(1), params)->log_determinant.has_value());
   EXPECT_EQ(Metric("blockd_backward_error_count"), 0);
@@ -90,7 +90,7 @@ TEST_F(SolverCoreFactorSolveTest, ALogDeterminantOfZeroIsSaid) {
   TestSystem identity(3, 1);
   identity.diagonal = {1, 1, 1};
   identity.coupling = {0, 0};
-  server::FactorSolveParams params;
+  OneFactorSolve params;
   params.log_determinant = true;
   const auto reply = Run(identity, TestRhs(identity.form.shape, 1, 0), params);
   ASSERT_TRUE(reply.ok());
@@ -103,7 +103,7 @@ TEST_F(SolverCoreFactorSolveTest, LooksForNanWhereItIsAskedTo) {
   bad.coupling[7] = std::nan("");
   std::vector<double> bad_rhs = Rhs(2);
   bad_rhs[61] = std::numeric_limits<double>::infinity();
-  server::FactorSolveParams matrix, rhs;
+  OneFactorSolve matrix, rhs;
   matrix.check_finite = true;
   rhs.check_finite_rhs = true;
   EXPECT_EQ(FieldOf(Run(bad, Rhs(1), matrix).status()), "system[0].coupling");
@@ -120,7 +120,7 @@ TEST_F(SolverCoreFactorSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   std::vector<double> shorter = Rhs(1);
   shorter.pop_back();
   EXPECT_EQ(FieldOf(Run(system_, shorter, {}).status()), "num_rhs");
-  server::FactorSolveParams params;
+  OneFactorSolve params;
   params.max_refinements = 11;
   EXPECT_EQ(FieldOf(Run(system_, Rhs(1), params).status()), "options.max_refinements");
   EXPECT_EQ(Reserved(), 0);
@@ -137,14 +137,14 @@ TEST_F(SolverCoreFactorSolveTest, TheErrorOfGarbageIsNotFinite) {
       for (const int32_t refinements : {0, 2}) {
         std::vector<double> rhs = Rhs(2);
         rhs[place] = garbage;
-        server::FactorSolveParams params;
+        OneFactorSolve params;
         params.residual = true;
         params.max_refinements = refinements;
         const auto reply = Run(system_, rhs, params);
         ASSERT_TRUE(reply.ok()) << reply.status();
         EXPECT_FALSE(std::isfinite(reply->backward_error.value_or(0)));
 
-        Pending<server::SolveReply> pending;
+        Pending<Solved> pending;
         pending.context->caller = "alice";
         pending.solution = rhs;
         server::SolveParams solve;

@@ -60,7 +60,7 @@ TEST_F(SolverCoreInverseTest, BlocksAreThoseOfTheInverse) {
   std::vector<double> inverse(rows * rows);
   for (int64_t i = 0; i < rows; ++i) inverse[i * rows + i] = 1;
   {
-    auto pending = std::make_unique<Pending<server::SolveReply>>();
+    auto pending = std::make_unique<Pending<Solved>>();
     pending->context->caller = "alice";
     const auto bytes = std::as_writable_bytes(std::span(inverse));
     core_->Solve(pending->context,

@@ -27,23 +27,23 @@ class SolverCorePinnedTest : public CoreTest {
     params.idempotency_key = key;
     return params;
   }
-  std::unique_ptr<Pending<server::FactorSolveManyReply>> FactorSolveOf(
+  std::unique_ptr<Pending<server::FactorSolveReply>> FactorSolveOf(
       const Handle& handle, const server::FactorSolveOptions& options) {
-    auto pending = std::make_unique<Pending<server::FactorSolveManyReply>>();
+    auto pending = std::make_unique<Pending<server::FactorSolveReply>>();
     pending->context->caller = "alice";
     pending->rhs = TestRhs(shape_, 1, 1);
     pending->solution.assign(pending->rhs.size(), 0);
-    server::FactorSolveManyParams params;
+    server::FactorSolveParams params;
     static_cast<server::FactorSolveOptions&>(params) = options;
     params.form = after_.form;
     params.matrices = {after_.view()};
     params.handles = {handle};
     params.solves = {{1, std::as_bytes(std::span(pending->rhs)),
                       std::as_writable_bytes(std::span(pending->solution))}};
-    core_->FactorSolveMany(pending->context, std::move(params), pending->Callback());
+    core_->FactorSolve(pending->context, std::move(params), pending->Callback());
     return pending;
   }
-  static absl::Status StatusOf(Pending<server::FactorSolveManyReply>& pending) {
+  static absl::Status StatusOf(Pending<server::FactorSolveReply>& pending) {
     const auto& reply = pending.Wait();
     return reply.ok() ? reply->systems[0].solve.status : reply.status();
   }

@@ -8,8 +8,8 @@ namespace blockd::test {
 namespace {
 
 using server::FactorParams;
-using server::FactorSolveManyReply;
 using server::FactorSolveOptions;
+using server::FactorSolveReply;
 using server::Handle;
 using server::NotFoundReason;
 
@@ -17,30 +17,30 @@ class SolverCoreRefactorSolveTest : public CoreTest {
  protected:
   PendingSolve Step(const Handle& handle, const TestSystem& system,
                     const FactorSolveOptions& options = {}, const CallOptions& call = {}) {
-    auto pending = std::make_unique<Pending<server::SolveReply>>();
+    auto pending = std::make_unique<Pending<Solved>>();
     pending->context->caller = call.caller;
     pending->context->deadline = call.deadline;
     pending->rhs = TestRhs(system.form.shape, 1, call.rhs_seed < 0 ? ++seed_ : call.rhs_seed);
     pending->solution.assign(pending->rhs.size(), 0);
     kept_.push_back(std::make_unique<TestSystem>(system));
-    server::FactorSolveParams params;
+    OneFactorSolve params;
     static_cast<FactorSolveOptions&>(params) = options;
     params.handle = handle;
     params.matrix = kept_.back()->view();
     params.num_rhs = 1;
     params.rhs = std::as_bytes(std::span(pending->rhs));
     params.solution = std::as_writable_bytes(std::span(pending->solution));
-    core_->FactorSolve(pending->context, params, pending->Callback());
+    AskOne(*core_, pending->context, params, pending->Callback());
     return pending;
   }
 
   // The right-hand sides of all systems, one after another.
-  std::unique_ptr<Pending<FactorSolveManyReply>> StepMany(const std::vector<Handle>& handles,
-                                                          const std::vector<TestSystem>& systems,
-                                                          const FactorSolveOptions& options = {}) {
-    auto pending = std::make_unique<Pending<FactorSolveManyReply>>();
+  std::unique_ptr<Pending<FactorSolveReply>> StepMany(const std::vector<Handle>& handles,
+                                                      const std::vector<TestSystem>& systems,
+                                                      const FactorSolveOptions& options = {}) {
+    auto pending = std::make_unique<Pending<FactorSolveReply>>();
     pending->context->caller = "alice";
-    server::FactorSolveManyParams params;
+    server::FactorSolveParams params;
     static_cast<FactorSolveOptions&>(params) = options;
     params.handles = handles;
     if (!systems.empty()) params.form = systems[0].form;
@@ -57,10 +57,10 @@ class SolverCoreRefactorSolveTest : public CoreTest {
           {1, std::as_bytes(std::span(pending->rhs).subspan(i * rows, rows)),
            std::as_writable_bytes(std::span(pending->solution).subspan(i * rows, rows))});
     }
-    core_->FactorSolveMany(pending->context, std::move(params), pending->Callback());
+    core_->FactorSolve(pending->context, std::move(params), pending->Callback());
     return pending;
   }
-  std::vector<double> SolutionOf(const Pending<FactorSolveManyReply>& many, size_t system) const {
+  std::vector<double> SolutionOf(const Pending<FactorSolveReply>& many, size_t system) const {
     const auto rows = static_cast<std::ptrdiff_t>(shape().rows());
     const auto begin = many.solution.begin() + static_cast<std::ptrdiff_t>(system) * rows;
     return {begin, begin + rows};
@@ -327,7 +327,7 @@ TEST_F(SolverCoreRefactorSolveTest, ManyHaveTheBitsOfARefactorOfAllAndASolveOfEa
   FactorParams params;
   params.handles = apart;
   ASSERT_TRUE(Factor(systems, params)->Wait().ok());
-  const FactorSolveManyReply& reply = *many->Wait();
+  const FactorSolveReply& reply = *many->Wait();
   EXPECT_EQ(reply.cost.batch_requests, 4);
   EXPECT_EQ(reply.cost.batch_items, 4);
   for (size_t i = 0; i < systems.size(); ++i) {
@@ -390,11 +390,11 @@ TEST_F(SolverCoreRefactorSolveTest, ManyThatDoNotFitAreRefusedTogether) {
   Stop();
   Start({.memory_bytes = 2 * charge + charge / 2, .limits = {}});
   const Handle first = Held(before), second = Held(before);
-  auto pending = std::make_unique<Pending<FactorSolveManyReply>>();
+  auto pending = std::make_unique<Pending<FactorSolveReply>>();
   pending->context->caller = "alice";
   pending->rhs = TestRhs(before.form.shape, 2, 1);
   pending->solution.assign(pending->rhs.size(), 0);
-  server::FactorSolveManyParams params;
+  server::FactorSolveParams params;
   params.form = before.form;
   params.handles = {first, second};
   params.matrices = {after.view(), after.view()};
@@ -404,7 +404,7 @@ TEST_F(SolverCoreRefactorSolveTest, ManyThatDoNotFitAreRefusedTogether) {
         {1, std::as_bytes(std::span(pending->rhs).subspan(i * rows, rows)),
          std::as_writable_bytes(std::span(pending->solution).subspan(i * rows, rows))});
   }
-  core_->FactorSolveMany(pending->context, std::move(params), pending->Callback());
+  core_->FactorSolve(pending->context, std::move(params), pending->Callback());
   EXPECT_TRUE(absl::IsResourceExhausted(pending->Wait().status())) << pending->Wait().status();
   ExpectHolds(first, before);
   ExpectHolds(second, before);

@@ -9,7 +9,6 @@ namespace blockd::test {
 namespace {
 
 using server::FactorReply;
-using server::SolveReply;
 
 class CoreScanTest : public CoreTest {
  protected:
@@ -36,8 +35,7 @@ class CoreScanTest : public CoreTest {
     std::vector<double> solution(rhs.size());
     params.rhs = std::as_bytes(std::span(rhs));
     params.solution = std::as_writable_bytes(std::span(solution));
-    ExpectEndsWithItsDeadline<SolveReply>(
-        [&](Pending<SolveReply>& pending) { call(params, pending); });
+    ExpectEndsWithItsDeadline<Solved>([&](Pending<Solved>& pending) { call(params, pending); });
   }
   // Large enough that each test's scan has at least ten pieces.
   const TestSystem system_{10, 8};
@@ -55,11 +53,11 @@ TEST_F(CoreScanTest, OfASolveEndsWithIt) {
 
 TEST_F(CoreScanTest, OfAFactorSolveEndsWithIt) {
   Start();
-  server::FactorSolveParams params;
+  OneFactorSolve params;
   params.matrix = system_.view();
   params.check_finite_rhs = true;
   ExpectSolveEndsWithItsDeadline(params, [&](const auto& given, auto& pending) {
-    core_->FactorSolve(pending.context, given, pending.Callback());
+    AskOne(*core_, pending.context, given, pending.Callback());
   });
 }
 

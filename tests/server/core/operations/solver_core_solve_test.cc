@@ -126,7 +126,7 @@ TEST_F(SolverCoreSolveTest, SaysHowManyStepsItTook) {
   params.solution = std::as_writable_bytes(std::span(solution));
   params.residual = true;
   params.max_refinements = 3;
-  Pending<server::SolveReply> pending;
+  Pending<Solved> pending;
   pending.context->caller = "alice";
   core_->Solve(pending.context, params, pending.Callback());
   ASSERT_TRUE(pending.Wait().ok()) << pending.Wait().status();
@@ -144,7 +144,7 @@ TEST_F(SolverCoreSolveTest, RefusesWhatDoesNotAgreeAndNamesTheField) {
   params.rhs = std::as_bytes(std::span(rhs));
   params.solution = std::as_writable_bytes(std::span(solution));
   const auto field = [this](const server::SolveParams& changed) {
-    Pending<server::SolveReply> pending;
+    Pending<Solved> pending;
     pending.context->caller = "alice";
     core_->Solve(pending.context, changed, pending.Callback());
     return FieldOf(pending.Wait().status());
