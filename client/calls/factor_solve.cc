@@ -96,9 +96,8 @@ absl::StatusOr<FactorSolveResult> RefactorSolveHealing(const Connection& connect
   Healer* const healer = factorization.healer.get();
   // It may be sent again once its solution is there.
   std::vector<std::byte> copy;
-  const bool overlap = call.rhs.data() < call.solution.data() + call.solution.size() &&
-                       call.solution.data() < call.rhs.data() + call.rhs.size();
-  if (healer != nullptr && overlap) copy.assign(call.rhs.begin(), call.rhs.end());
+  if (healer != nullptr && Overlap(call.rhs, call.solution))
+    copy.assign(call.rhs.begin(), call.rhs.end());
   const FactorSolveCall sent{call.system, copy.empty() ? call.rhs : Bytes(copy), call.solution,
                              call.deadline};
   while (true) {

@@ -3,29 +3,20 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "blockd/client/errors.h"
 #include "client/shm/shm_link.h"
 #include "client/shm/shm_session.h"
 
 namespace blockd::client {
-namespace {
-
-bool IsUnknownOperation(const absl::Status& status) {
-  if (!absl::IsInvalidArgument(status)) return false;
-  const auto detail = GetInvalidField(status);
-  return detail.has_value() && detail->field() == "operation";
-}
-
-}  // namespace
 
 std::optional<absl::Status> CallShared(const Connection& connection, const Factorization* on,
                                        v1::ShmOperation operation,
                                        const google::protobuf::MessageLite& message,
-                                       const std::vector<SharedData>& data, absl::Time deadline,
+                                       std::vector<SharedData> data, absl::Time deadline,
                                        google::protobuf::MessageLite* reply, SeeAttempt see) {
   ShmLink* const link = connection.shared_memory();
   if (link == nullptr) return std::nullopt;
   if (absl::Now() >= deadline) return TimeIsOver();
+  for (SharedData& one : data) one.KeepRhs();
   bool no_room = false;
   const auto once = [&]() -> absl::Status {
     const auto session = link->session(deadline);
@@ -38,7 +29,7 @@ std::optional<absl::Status> CallShared(const Connection& connection, const Facto
   };
   // The first attempt costs nothing of what a call of gRPC does; Retry sees its failure alone.
   const absl::Status first = once();
-  if (no_room || IsUnknownOperation(first)) return std::nullopt;
+  if (no_room) return std::nullopt;
   if (first.ok()) {
     connection.retry_budget()->CountCall();
     return first;
@@ -47,7 +38,7 @@ std::optional<absl::Status> CallShared(const Connection& connection, const Facto
   const absl::Status last = connection.Retry(
       deadline, [&](grpc::ClientContext&) { return std::exchange(again, true) ? once() : first; },
       on);
-  if (no_room || IsUnknownOperation(last)) return std::nullopt;
+  if (no_room) return std::nullopt;
   return last;
 }
 

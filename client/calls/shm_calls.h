@@ -18,14 +18,14 @@ namespace blockd::client {
 // Looks at an attempt's status and says what to make of it.
 using SeeAttempt = absl::FunctionRef<absl::Status(const absl::Status&)>;
 
-// nullopt where there is no shared memory, no room in it for the call, or a server that does not
-// know the operation: then the call goes over gRPC. `message` and `data` as in SharedRequest::Make;
+// nullopt where there is no shared memory, or no room in it for the call: then the call goes over
+// gRPC. `message` and `data` as in SharedRequest::Make;
 // `on`: one of the factorizations that heals, if one does. The reply is without its solution, which
 // is in its place. Thread-safe.
 std::optional<absl::Status> CallShared(
     const Connection& connection, const Factorization* on, v1::ShmOperation operation,
-    const google::protobuf::MessageLite& message, const std::vector<SharedData>& data,
-    absl::Time deadline, google::protobuf::MessageLite* reply,
+    const google::protobuf::MessageLite& message, std::vector<SharedData> data, absl::Time deadline,
+    google::protobuf::MessageLite* reply,
     SeeAttempt see = [](const absl::Status& status) { return status; });
 
 }  // namespace blockd::client

@@ -21,6 +21,7 @@ namespace {
 using Solve = ManySolves::Solve;
 
 constexpr double kNotMeasured = -1;
+constexpr size_t kHandleBytes = 24;
 
 // New values for each of the factorizations.
 struct NewValues {
@@ -44,6 +45,11 @@ class HealingCall {
         deadline_(connection.Deadline(options.timeout)),
         now_(factorizations.size()) {
     result_.solves.resize(factorizations.size());
+    const bool may_send_again = std::ranges::any_of(
+        factorizations, [](const Factorization& f) { return f.healer != nullptr; });
+    if (!may_send_again || !Overlap(rhs, solution)) return;
+    rhs_copy_.assign(rhs.begin(), rhs.end());
+    rhs_ = rhs_copy_;
   }
 
   absl::StatusOr<SolveResult> Run() {
@@ -245,7 +251,8 @@ class HealingCall {
   const Connection& connection_;
   const std::span<const Factorization> factorizations_;
   const std::span<const Solve> solves_;
-  const Bytes rhs_;
+  Bytes rhs_;
+  std::vector<std::byte> rhs_copy_;  // where the solution overwrites them
   const std::span<std::byte> solution_;
   const SolveOptions& options_;
   const NewValues* const values_;  // null: none
@@ -273,6 +280,11 @@ absl::StatusOr<ManySolves> LayOut(std::span<const Factorization> factorizations,
   layout.solves.reserve(count);
   size_t offset = 0;
   for (size_t i = 0; i < count; ++i) {
+    if (factorizations[i].handle.size() != kHandleBytes) {
+      return InvalidFieldError(absl::StrCat("handle[", i, "]"),
+                               absl::StrCat(factorizations[i].handle.size(), " bytes"),
+                               absl::StrCat(kHandleBytes, " bytes, as Factor returned them"));
+    }
     const int64_t columns = num_rhs.empty() ? 1 : num_rhs[i];
     const size_t column = factorizations[i].rows() * ScalarBytes(scalar);
     const size_t left = rhs_bytes - offset;

@@ -19,7 +19,7 @@
 
 namespace blockd::client {
 
-inline constexpr size_t kMaxSolves = 65536;  // of one message; handles of a stream, too
+inline constexpr size_t kMaxSolves = 65536;  // of one message
 
 // Where each solve's right-hand sides lie in those of all of them, and its solution in theirs.
 struct ManySolves {

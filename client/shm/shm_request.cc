@@ -56,12 +56,16 @@ void SharedData::AddMatrix(const SystemView& system, std::vector<SharedData>* da
   data->push_back(SharedData(Parts{coupling, border, corner}));
 }
 
+void SharedData::KeepRhs() {
+  if (!has_solution_ || !Overlap(parts_[0], solution_)) return;
+  kept_ = std::make_shared<const std::vector<std::byte>>(parts_[0].begin(), parts_[0].end());
+  parts_[0] = *kept_;
+}
+
 void SharedData::Find(const ShmMemory& memory) {
   const std::byte* const begin = parts_[0].data();
   if (has_solution_) there_ = memory.OffsetOf(solution_.data(), solution_.size());
-  const bool overlap = has_solution_ && begin < solution_.data() + solution_.size() &&
-                       solution_.data() < begin + bytes_;
-  if (!overlap && FollowOneAnother(parts_)) here_ = memory.OffsetOf(begin, bytes_);
+  if (FollowOneAnother(parts_)) here_ = memory.OffsetOf(begin, bytes_);
 }
 
 uint64_t SharedData::bytes_to_copy() const {

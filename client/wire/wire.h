@@ -21,6 +21,9 @@
 namespace blockd::client {
 
 using Bytes = std::span<const std::byte>;
+inline bool Overlap(Bytes a, Bytes b) {
+  return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
 
 v1::ScalarType ToProto(Scalar scalar);
 v1::SystemSpec ToProto(const SystemView& view);

@@ -1,7 +1,7 @@
 // A session of shared memory whose caller writes anything anywhere at any time: rings, slots,
-// descriptors, messages. The poller's steps, posted work and the core's answers come in any order.
-// All pieces that the core is given lie in the session's data, each request is answered once at
-// most, and nothing is held after the end.
+// places, messages. The poller's steps, posted work and the core's answers come in any order. All
+// pieces that the core is given lie in the session's data, each request is answered once at most,
+// and nothing is held after the end.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>

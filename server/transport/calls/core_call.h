@@ -36,6 +36,7 @@ namespace blockd::server {
 struct RequestData {
   int64_t lifted = 0;            // bytes of right-hand sides that Place will tell
   SharedData* shared = nullptr;  // all of the data; null where it does not share memory
+  int64_t max_systems = std::numeric_limits<int64_t>::max();  // in shared memory
 };
 
 // INVALID_ARGUMENT if a message has data in these fields, though its data lie in shared memory.

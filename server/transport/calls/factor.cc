@@ -45,6 +45,10 @@ class FactorCall final : public CoreCallWith<v1::FactorRequest, FactorReply> {
                    ? request_.system_size()
                    : static_cast<int64_t>(data.shared->num_places()) / kPlacesOfMatrix;
     if (systems_ == 0) return InvalidFieldError("system", "0 systems", "at least 1");
+    if (systems_ > data.max_systems) {
+      return InvalidFieldError("system", absl::StrCat(systems_, " systems"),
+                               absl::StrCat("at most ", data.max_systems));
+    }
     priority_ = request_.options().priority();
     absl::StatusOr<FactorParams> params = ToFactorParams(*form, systems_, request_.options());
     if (!params.ok()) return params.status();
@@ -68,8 +72,6 @@ class FactorCall final : public CoreCallWith<v1::FactorRequest, FactorReply> {
   }
 
  private:
-  static constexpr int64_t kPlacesOfMatrix = 2;
-
   absl::Status ReadSystems() {
     for (int k = 0; k < request_.system_size(); ++k) {
       absl::StatusOr<BlockTridiagonalView> view = ToView(
@@ -83,7 +85,7 @@ class FactorCall final : public CoreCallWith<v1::FactorRequest, FactorReply> {
     absl::Status status = CheckNoData(request_.system_size() > 0, "system");
     while (status.ok() && std::ssize(views_) < systems_) {
       views_.push_back(ViewWithoutBlocks(params_.form, request_.spec()));
-      status = data.TakeMatrix(&views_.back());
+      status = data.TakeMatrix(&views_.back(), params_.check_finite);
     }
     return status;
   }

@@ -77,7 +77,7 @@ class FactorSolveCallOf : public Base {
   absl::Status TakeData(SharedData& data) {
     absl::Status status = CheckNoDataInMessage();
     for (size_t i = 0; status.ok() && i < params_.matrices.size(); ++i) {
-      status = data.TakeMatrix(&params_.matrices[i]);
+      status = data.TakeMatrix(&params_.matrices[i], params_.check_finite);
       if (status.ok()) status = data.TakeColumns(&params_.solves[i]);
     }
     return status;

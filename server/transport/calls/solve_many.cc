@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "server/core/common/errors.h"
 #include "server/transport/calls/core_calls.h"
 #include "server/transport/calls/many_call.h"
 
@@ -53,6 +51,7 @@ class SolveManyCall final : public ManyCallOf<v1::SolveManyRequest, SolveManyRep
   absl::Status TakeColumns(SharedData& data) {
     absl::Status status =
         CheckNoData(!request_.rhs().empty() || request_.rhs_bytes_size() > 0, "rhs, rhs_bytes");
+    if (status.ok()) status = data.CheckCount(solves_ * kPlacesOfColumns);
     if (!status.ok()) return status;
     SolveManyParams params = ToSolveManyParams(request_, {});
     for (SolveManyParams::Columns& columns : params.solves) {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "server/base/patience.h"
-#include "server/base/steady_time.h"
 #include "server/base/short_slices.h"
+#include "server/base/steady_time.h"
 #include "server/base/thread_name.h"
 #include "server/transport/rpc/executor.h"
 

@@ -16,9 +16,8 @@
 namespace blockd::server {
 namespace {
 
-constexpr uint32_t kPlacesOfOne = 2;  // of a Solve
 // More of either keep the session's other requests waiting.
-constexpr uint32_t kFewPlaces = 256 * kPlacesOfOne;
+constexpr uint32_t kFewPlaces = 256 * kPlacesOfColumns;
 constexpr uint32_t kShortMessage = 8 << 10;  // with so many handles
 // The host bytes of what a place stands for: a view of a matrix, a solve, its handle and its
 // status.
@@ -48,8 +47,9 @@ void ShmCall::Start() {
 }
 
 bool ShmCall::IsLong() const {
-  return call_ != nullptr && (request_.message_bytes > kShortMessage ||
-                              request_.num_places > kFewPlaces || call_->IsLong(nullptr));
+  return call_ != nullptr &&
+         (request_.message_bytes > std::min<size_t>(kShortMessage, call_->ShortBytes()) ||
+          request_.num_places > kFewPlaces || call_->IsLong(nullptr));
 }
 
 void ShmCall::Run() noexcept {
@@ -123,20 +123,20 @@ absl::Status ShmCall::ReadMessage() {
 absl::Status ShmCall::ReadData() {
   ServiceState* const state = session_->state();
   absl::Status status;
-  if (request_.num_places > kPlacesOfOne) {
+  if (request_.num_places > kPlacesOfColumns) {
     status = state->core->host().Extend(record_.context()->tenant,
                                         request_.num_places * kHostBytesPerPlace, &host_bytes_);
     if (!status.ok()) return status;
   }
   absl::StatusOr<SharedData> data = SharedData::Of(request_, session_->mapping().memory());
   if (!data.ok()) return data.status();
-  status = call_->Read({.shared = &*data});
+  status = call_->Read({.shared = &*data, .max_systems = state->core->limits().max_systems});
   call_->Describe(&record_);
-  if (status.ok()) status = data->CheckTaken(call_->checks_finite());
+  if (status.ok()) status = data->CheckTaken();
   if (status.ok()) {
     status = ReadPriority("options.priority", call_->priority(), record_.context().get());
   }
-  scans_ = call_->checks_finite() && data->bytes_read() > kShortMessageBytes;
+  scans_ = call_->checks_finite() && data->bytes_to_check() > kShortMessageBytes;
   return status;
 }
 

@@ -56,7 +56,7 @@ class ShmCall final : public Executor::Task, public std::enable_shared_from_this
   CallRecord record_;
   const std::unique_ptr<CoreCall> call_;  // null with kind_
   Step next_ = Step::kRead;
-  bool scans_ = false;  // looks for NaN, on a work thread: the session has one such at a time
+  bool scans_ = false;  // looks for NaN in much, on a work thread: the session has one at a time
   bool replied_ = false;
 };
 

@@ -10,8 +10,8 @@
 
 #include "server/base/patience.h"
 #include "server/base/relax.h"
-#include "server/base/steady_time.h"
 #include "server/base/short_slices.h"
+#include "server/base/steady_time.h"
 #include "server/base/thread_name.h"
 #include "server/transport/rpc/executor.h"
 

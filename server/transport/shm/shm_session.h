@@ -55,8 +55,8 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   // The request of this id, if it is not answered, is over.
   void Cancel(uint64_t id);
   void CancelAll();
-  // Requests that look for NaN in all that they bring do so one after another, so that they never
-  // have more than one work thread. True if it is `call`'s turn; else it is posted to the work
+  // Requests that look for NaN in much do so one after another, so that they never have more than
+  // one work thread. True if it is `call`'s turn; else it is posted to the work
   // threads once it is. Who had a turn ends it.
   bool AwaitScan(std::shared_ptr<Executor::Task> call);
   void EndScan();

@@ -22,7 +22,6 @@
 #include "server/transport/stream/stream_request.h"
 #include "server/transport/upload/upload_pace.h"
 #include "server/transport/wire/raw_message.h"
-#include "server/transport/wire/solve_many.h"
 #include "server/transport/wire/wire.h"
 
 namespace blockd::server {

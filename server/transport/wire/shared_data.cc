@@ -43,16 +43,21 @@ absl::StatusOr<const std::byte*> SharedData::TakeBlocks(int64_t bytes) {
   if (data->size() != static_cast<uint64_t>(bytes)) {
     return Invalid(absl::StrCat(data->size(), " bytes"), absl::StrCat(bytes, " bytes"));
   }
-  blocks_ += data->size();
   return data->data();
 }
 
-absl::Status SharedData::TakeMatrix(BlockTridiagonalView* matrix) {
+absl::Status SharedData::CheckCount(int64_t places) const {
+  if (static_cast<int64_t>(places_.size()) == places) return absl::OkStatus();
+  return InvalidFieldError("num_places", absl::StrCat(places_.size()), absl::StrCat(places));
+}
+
+absl::Status SharedData::TakeMatrix(BlockTridiagonalView* matrix, bool check_finite) {
   const MatrixForm& form = matrix->form;
   const auto diagonal = TakeBlocks(form.diagonal_bytes());
   if (!diagonal.ok()) return diagonal.status();
   const auto others = TakeBlocks(form.bytes() - form.diagonal_bytes());
   if (!others.ok()) return others.status();
+  if (check_finite) blocks_ += static_cast<uint64_t>(form.bytes());
   matrix->diagonal = *diagonal;
   matrix->coupling = *others;
   matrix->border = *others + form.coupling_bytes();
@@ -81,15 +86,14 @@ absl::Status SharedData::TakeColumns(SolveManyParams::Columns* columns) {
   return absl::OkStatus();
 }
 
-absl::Status SharedData::CheckTaken(bool check_finite) const {
-  if (taken_ != places_.size()) {
-    return InvalidFieldError("num_places", absl::StrCat(places_.size()), absl::StrCat(taken_));
-  }
+absl::Status SharedData::CheckTaken() const {
+  absl::Status status = CheckCount(static_cast<int64_t>(taken_));
+  if (!status.ok()) return status;
   if (columns_ > memory_.mapping.size()) {
     return InvalidFieldError("places", "solutions that overlap",
                              "solutions in places of their own");
   }
-  if (check_finite && blocks_ > memory_.mapping.size()) {
+  if (blocks_ > memory_.mapping.size()) {
     return InvalidFieldError("places", "matrices that overlap",
                              "matrices in places of their own, with check_finite");
   }

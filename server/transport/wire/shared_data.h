@@ -46,21 +46,25 @@ struct SharedMemory {
                                             uint64_t bytes) const;
 };
 
+inline constexpr int64_t kPlacesOfMatrix = 2, kPlacesOfColumns = 2;
+
 class SharedData {
  public:
   // The data that the slot, a copy, names.
   static absl::StatusOr<SharedData> Of(const v1::ShmRequest& slot, const SharedMemory& memory);
 
   size_t num_places() const { return places_.size(); }
-  // The blocks of a matrix of the view's form.
-  absl::Status TakeMatrix(BlockTridiagonalView* matrix);
+  // OK if the request has so many places.
+  absl::Status CheckCount(int64_t places) const;
+  // The blocks of a matrix of the view's form, which is looked through for NaN, or not.
+  absl::Status TakeMatrix(BlockTridiagonalView* matrix, bool check_finite);
   // The right-hand sides of a solve, and where its solution goes.
   absl::Status TakeColumns(SolveManyParams::Columns* columns);
-  // Once the request is read: it took all places, and solutions, and with `check_finite` matrices,
-  // do not overlap so that the server would clear or read more than the memory.
-  absl::Status CheckTaken(bool check_finite) const;
-  // The bytes that a look for NaN reads.
-  uint64_t bytes_read() const { return blocks_ + columns_; }
+  // Once the request is read: it took all places, and solutions, and matrices that are looked
+  // through, do not overlap so that the server would clear or read more than the memory.
+  absl::Status CheckTaken() const;
+  // The bytes of these matrices and of right-hand sides.
+  uint64_t bytes_to_check() const { return blocks_ + columns_; }
 
  private:
   SharedData(const SharedMemory& memory, std::span<const v1::ShmPlace> places)
@@ -75,7 +79,7 @@ class SharedData {
   SharedMemory memory_;
   std::span<const v1::ShmPlace> places_;  // in the memory
   size_t taken_ = 0;
-  uint64_t blocks_ = 0, columns_ = 0;  // bytes taken; no more than the places times the memory
+  uint64_t blocks_ = 0, columns_ = 0;  // bytes of these; no more than the places times the memory
 };
 
 }  // namespace blockd::server

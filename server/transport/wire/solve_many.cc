@@ -1,7 +1,5 @@
 #include "server/transport/wire/solve_many.h"
 
-#include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <string_view>

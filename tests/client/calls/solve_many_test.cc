@@ -321,6 +321,33 @@ TEST_F(ManyContractTest, ACallHealsWhatIsLostAndSendsThatAlone) {
   EXPECT_EQ(came[1].handles().size(), 3 * kHandle);
 }
 
+TEST_F(ManyContractTest, RightHandSidesThatTheSolutionOverwritesAreSentAgain) {
+  const SolverClient client = Connect();
+  const FactorHandle a = Factor(client, {.keep_copy = true});
+  Lose(v1::HandleNotFound::EVICTED);
+  const FactorHandle b = Factor(client, {.keep_copy = true}, kFour);
+  const std::vector<Factorization> handles = {a, b};
+  std::vector<double> x(2, 8);
+  const auto solved = client.SolveMany(handles, x, x);
+  ASSERT_TRUE(solved.ok()) << solved.status();
+  EXPECT_TRUE(solved->FirstFailure().ok()) << solved->FirstFailure();
+  EXPECT_EQ(x, (std::vector<double>{4, 2}));
+}
+
+TEST_F(ManyContractTest, AHandleOfAnotherLengthIsRefusedByName) {
+  const SolverClient client = Connect();
+  const FactorHandle a = Factor(client, {});
+  Factorization longer = a.get(), shorter = a.get();
+  longer.handle += "0123";
+  shorter.handle.resize(kHandle - 4);
+  const std::vector<double> b(2, 8);
+  std::vector<double> x(2);
+  const auto solved = client.SolveMany(std::vector<Factorization>{longer, shorter}, b, x);
+  ASSERT_TRUE(GetInvalidField(solved.status()).has_value()) << solved.status();
+  EXPECT_EQ(GetInvalidField(solved.status())->field(), "handle[0]");
+  EXPECT_TRUE(requests_.Get().empty());
+}
+
 TEST_F(ManyContractTest, AFrameDoesNotHealButTheNextUsesWhatACallHasHealed) {
   const SolverClient client = Connect();
   const FactorHandle a = Factor(client, {.keep_copy = true});

@@ -333,6 +333,36 @@ TEST_F(ShmHostileTest, PlacesOfManySolvesAreChecked) {
   ExpectRefused(request, "rhs, rhs_bytes");
 }
 
+TEST_F(ShmHostileTest, AsManyPlacesAsTheHandlesNeed) {
+  v1::SolveManyRequest message;
+  for (int i = 0; i < 20000; ++i) *message.mutable_handles() += handle_;
+  ExpectRefused(
+      bad_->Request(v1::ShmOperation::kSolveMany, message, {Columns(0), Columns(0)}, 1, 64 << 10),
+      "num_places");
+  message.clear_handles();
+  ExpectRefused(bad_->Request(v1::ShmOperation::kSolveMany, message, {}, 1, 64 << 10), "handles");
+}
+
+TEST_F(ShmHostileTest, AFactorHasNoMoreSystemsThanOverThePort) {
+  options_.core.max_systems = 8;
+  server_->Drain();
+  Start(options_);
+  bad_ = std::make_unique<RawShm>(path_);
+  ASSERT_EQ(bad_->Open(RawShm::Hello()).code(), 0);
+  const HostMatrix matrix = Matrix();
+  const std::vector<v1::ShmPlace> one = bad_->PutMatrix(DataOf(matrix), 128 << 10);
+  v1::FactorRequest message;
+  *message.mutable_spec() = SpecOf(matrix);
+  std::vector<v1::ShmPlace> places;
+  for (int i = 0; i < 8; ++i) places.insert(places.end(), one.begin(), one.end());
+  EXPECT_EQ(bad_->Ask(bad_->Request(v1::ShmOperation::kFactor, message, places, 1, 0)).code, 0);
+  places.insert(places.end(), one.begin(), one.end());
+  ExpectRefused(bad_->Request(v1::ShmOperation::kFactor, message, places, 2, 0), "system");
+  good_ = std::make_unique<RawShm>(path_);
+  ASSERT_EQ(good_->Open(RawShm::Hello()).code(), 0);
+  kept_ = Factor(matrix);
+}
+
 TEST_F(ShmHostileTest, MessagesOfFactorsAreChecked) {
   const HostMatrix matrix = Matrix();
   const std::vector<v1::ShmPlace> good = bad_->PutMatrix(DataOf(matrix), 128 << 10);
@@ -370,7 +400,7 @@ TEST_F(ShmHostileTest, MessagesOfFactorsAreChecked) {
 
 TEST_F(ShmHostileTest, ScribblingWhileTheServerReadsHarmsNobodyElse) {
   std::atomic<bool> stop{false};
-  // Bytes of requests, descriptors, headers, right-hand sides and matrices, all the time; as
+  // Bytes of requests, places, messages, right-hand sides and matrices, all the time; as
   // another process of the caller would.
   const auto scribble = [&](uint64_t seed) {
     std::mt19937_64 random(seed);

@@ -138,6 +138,35 @@ TEST_F(ShmSessionTest, ATenantsQuotaOfHostMemoryHolds) {
   EXPECT_EQ(ben.Open(RawShm::Hello(2 << 20, 16, "ben")).code(), 0);
 }
 
+// Messages and places take of it what they take of the host.
+TEST_F(ShmSessionTest, RequestsOfASessionCountForTheQuotaOfHostMemory) {
+  options_.access.tenants_file = folder_ / "tenants";
+  std::ofstream(folder_ / "tenants")
+      << "tenant { name: \"t\" identity { metadata: \"ada\" } quotas { host_bytes: \"1300KiB\" } }";
+  Start(options_);
+  const std::string handle = Factor(FactorRequestOf(Matrix()), "ada").system(0).handle();
+  RawShm ada(path_);
+  ASSERT_EQ(ada.Open(RawShm::Hello(1 << 20, 16, "ada")).code(), 0);
+  const auto quota = [&](const v1::ShmRequest& request) {
+    const v1::RpcStatus status = ada.StatusOf(request, ada.Ask(request));
+    const auto detail = DetailOf<v1::QuotaExceeded>(status);
+    return detail.has_value() ? detail->quota() : status.message();
+  };
+  const v1::ShmPlace one{.offset = ada.data(), .bytes = kRows * sizeof(double)};
+  const auto many = [&](size_t solves) {
+    v1::SolveManyRequest message;
+    for (size_t i = 0; i < solves; ++i) *message.mutable_handles() += handle;
+    return ada.Request(v1::ShmOperation::kSolveMany, message,
+                       std::vector<v1::ShmPlace>(2 * solves, one), 1, 4096);
+  };
+  EXPECT_EQ(quota(many(100)), "");
+  EXPECT_EQ(quota(many(1000)), "host_bytes");
+  v1::ReleaseRequest release;
+  release.add_handle(std::string(400 << 10, 'x'));
+  EXPECT_EQ(quota(ada.Request(v1::ShmOperation::kRelease, release, {}, 2, 4096)), "host_bytes");
+  EXPECT_EQ(ada.Ask(ada.Solve(handle, kRows, 3)).code, 0);
+}
+
 TEST_F(ShmSessionTest, MoreSessionsThanThereMayBeAreTold) {
   options_.shared_memory.max_sessions = 2;
   Start(options_);
