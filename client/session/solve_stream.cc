@@ -101,9 +101,9 @@ absl::Status SolveStream::SendRefactors(v1::SolveStreamRequest first, const grpc
 }
 
 absl::Status SolveStream::SendWhole(uint64_t id, std::unique_ptr<Pending> pending,
-                                    grpc::ByteBuffer message) {
+                                    const grpc::ByteBuffer& message) {
   std::vector<Outgoing> messages;
-  messages.push_back({id, true, std::move(message)});
+  messages.push_back({id, true, message});
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = CheckOpen(); !status.ok()) return status;

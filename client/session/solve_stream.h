@@ -87,8 +87,8 @@ class SolveStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // Nothing of it was sent.
   bool IsUnsent(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A request that is one message.
-  absl::Status SendWhole(uint64_t id, std::unique_ptr<Pending> pending, grpc::ByteBuffer message)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status SendWhole(uint64_t id, std::unique_ptr<Pending> pending,
+                         const grpc::ByteBuffer& message) ABSL_LOCKS_EXCLUDED(mutex_);
   void Enqueue(uint64_t id, std::unique_ptr<Pending> pending, std::vector<Outgoing> messages)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
