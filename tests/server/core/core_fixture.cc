@@ -307,7 +307,7 @@ void AskOne(server::SolverCore& core, server::ContextPtr context, const OneFacto
         solved.matrix_kept = system.matrix_kept;
         solved.log_determinant = system.log_determinant;
         solved.cost = reply->cost;
-        done(std::move(solved));
+        done(solved);
       });
 }
 
