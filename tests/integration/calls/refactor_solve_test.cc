@@ -115,6 +115,9 @@ TEST_F(RefactorSolveTest, ManyHaveTheBitsOfARefactorOfAllAndOfSolves) {
   }
   EXPECT_TRUE(reply.solution() == solutions);
   EXPECT_TRUE(Eventually([&] { return Ended("FactorSolveMany", "OK") == 1; }));
+  // Its phases have its own name, too.
+  EXPECT_GE(Metric("blockd_request_seconds_count", "method=\"FactorSolveMany\",phase=\"compute\""),
+            1);
 }
 
 // Time-invariant systems: each sends its few distinct blocks, whatever N is.
