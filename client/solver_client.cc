@@ -11,6 +11,7 @@
 #include "client/calls/factor_solve.h"
 #include "client/calls/healer.h"
 #include "client/calls/inverse_call.h"
+#include "client/calls/kept_rhs.h"
 #include "client/calls/release.h"
 #include "client/calls/shm_calls.h"
 #include "client/calls/smooth_call.h"
@@ -186,18 +187,19 @@ absl::StatusOr<SolveResult> SolverClient::SolveBytes(const Factorization& factor
   const bool large =
       static_cast<int64_t>(rhs.size()) > connection_->options().stream_threshold_bytes;
   const absl::Time deadline = connection_->Deadline(options.timeout);
+  const KeptRhs kept(rhs, solution, connection_->shared_memory() != nullptr);
   absl::StatusOr<SolveResult> result;
   const absl::Status status = CallHealing(factorization, deadline, [&](const Factorization& now) {
     request->set_handle(now.handle);
     v1::SolveReply reply;
     const auto shared = CallShared(*connection_, &now, v1::ShmOperation::kSolve, *request,
-                                   {SharedData::Columns(rhs, solution)}, deadline, &reply);
+                                   {SharedData::Columns(kept.get(), solution)}, deadline, &reply);
     if (shared) {
       if (shared->ok()) result = ToResult(reply);
       return *shared;
     }
-    return large ? SolveLarge(now, *request, rhs, solution, deadline, &result)
-                 : SolveSmall(now, *request, rhs, solution, deadline, &result);
+    return large ? SolveLarge(now, *request, kept.get(), solution, deadline, &result)
+                 : SolveSmall(now, *request, kept.get(), solution, deadline, &result);
   });
   if (!status.ok()) return status;
   return result;
@@ -273,11 +275,12 @@ absl::StatusOr<FactorSolveResult> SolverClient::FactorSolveBytes(
   const absl::StatusOr<int64_t> columns =
       CountColumns(system.rows(), system.scalar, scalar, rhs.size(), solution.size());
   if (!columns.ok()) return columns.status();
-  const FactorSolveCall call{system, rhs, solution, connection_->Deadline(solve.timeout)};
+  const KeptRhs kept(rhs, solution, connection_->shared_memory() != nullptr);
+  const FactorSolveCall call{system, kept.get(), solution, connection_->Deadline(solve.timeout)};
   absl::StatusOr<FactorSolveResult> result =
       FactorSolveOnce(*connection_, MakeFactorSolveRequest(system, *columns, solve, factor), call);
   if (!absl::IsOutOfRange(result.status())) return result;
-  return FactorThenSolve(system, scalar, rhs, solution, solve, factor);
+  return FactorThenSolve(system, scalar, kept.get(), solution, solve, factor);
 }
 
 // FactorSolve where one message would be too large: a Factor, and then a Solve.
@@ -321,11 +324,13 @@ absl::StatusOr<FactorSolveResult> SolverClient::RefactorSolveBytes(
   v1::FactorSolveRequest request = MakeFactorSolveRequest(system, *columns, solve, factor);
   request.set_overwrite(factor.overwrite);
   request.set_keep_matrix(factor.keep_matrix);
-  absl::StatusOr<FactorSolveResult> result =
-      RefactorSolveHealing(*connection_, factorization, std::move(request),
-                           {system, rhs, solution, connection_->Deadline(solve.timeout)}, factor);
+  const bool heals = factorization.healer != nullptr;  // it may send again what was solved
+  const KeptRhs kept(rhs, solution, heals || connection_->shared_memory() != nullptr);
+  absl::StatusOr<FactorSolveResult> result = RefactorSolveHealing(
+      *connection_, factorization, std::move(request),
+      {system, kept.get(), solution, connection_->Deadline(solve.timeout)}, factor);
   if (!absl::IsOutOfRange(result.status())) return result;
-  return RefactorThenSolve(factorization, system, scalar, rhs, solution, solve, factor);
+  return RefactorThenSolve(factorization, system, scalar, kept.get(), solution, solve, factor);
 }
 
 // RefactorSolve where one message would be too large: a Refactor, and then a Solve.

@@ -33,28 +33,26 @@ absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
   if (absl::Status status = CheckSystems(systems, handles); !status.ok()) return status;
   if (absl::Status status = CheckOneRoute(handles); !status.ok()) return status;
   const absl::Time deadline = connection.Deadline(options.timeout);
-  const v1::SystemSpec spec = ToProto(systems[0]);
-  const v1::FactorOptions proto_options = ToProto(options, handles);  // one key for all attempts
+  v1::FactorRequest request;  // one key for all attempts
+  *request.mutable_spec() = ToProto(systems[0]);
+  *request.mutable_options() = ToProto(options, handles);
   const Factorization* on = handles.empty() ? nullptr : &handles[0];
   FactorAnswer answer;
   absl::Status status;
-  v1::FactorStreamHeader header;
-  *header.mutable_spec() = spec;
-  header.set_num_systems(static_cast<int64_t>(systems.size()));
-  *header.mutable_options() = proto_options;
   std::optional<absl::Status> shared;
   if (connection.shared_memory() != nullptr) {
-    v1::FactorRequest request;
-    *request.mutable_spec() = spec;
-    *request.mutable_options() = proto_options;
     std::vector<SharedData> data;
     for (const SystemView& system : systems) SharedData::AddMatrix(system, &data);
-    shared = CallShared(connection, on, v1::ShmOperation::kFactor, request, data, deadline,
-                        &answer.reply);
+    shared = CallShared(connection, on, v1::ShmOperation::kFactor, request, std::move(data),
+                        deadline, &answer.reply);
   }
   if (shared) {
     status = *shared;
   } else if (TotalBytes(systems) > connection.options().stream_threshold_bytes) {
+    v1::FactorStreamHeader header;
+    header.set_num_systems(static_cast<int64_t>(systems.size()));
+    *header.mutable_spec() = std::move(*request.mutable_spec());
+    *header.mutable_options() = std::move(*request.mutable_options());
     const std::string sent_route = on != nullptr ? on->route : "";
     int connections = UploadConnections(connection.options(), TotalBytes(systems));
     status = connection.Retry(
@@ -66,10 +64,7 @@ absl::StatusOr<FactorAnswer> FactorSystems(const Connection& connection,
         },
         on);
   } else {
-    v1::FactorRequest request;
-    *request.mutable_spec() = spec;
     for (const SystemView& system : systems) SetData(system, request.add_system());
-    *request.mutable_options() = proto_options;
     status = connection.Retry(
         deadline,
         [&](grpc::ClientContext& context) {

@@ -46,8 +46,8 @@ absl::Status Send(const Connection& connection, const Factorization* on,
   std::vector<SharedData> data;
   SharedData::AddMatrix(call.system, &data);
   data.push_back(SharedData::Columns(call.rhs, call.solution));
-  const auto shared = CallShared(connection, on, v1::ShmOperation::kFactorSolve, request, data,
-                                 call.deadline, reply);
+  const auto shared = CallShared(connection, on, v1::ShmOperation::kFactorSolve, request,
+                                 std::move(data), call.deadline, reply);
   if (shared) return *shared;
   if (TotalBytes({&call.system, 1}) + static_cast<int64_t>(call.rhs.size()) >
       connection.options().stream_threshold_bytes) {
@@ -94,18 +94,12 @@ absl::StatusOr<FactorSolveResult> RefactorSolveHealing(const Connection& connect
                                                        const FactorSolveCall& call,
                                                        const FactorOptions& factor) {
   Healer* const healer = factorization.healer.get();
-  // It may be sent again once its solution is there.
-  std::vector<std::byte> copy;
-  if (healer != nullptr && Overlap(call.rhs, call.solution))
-    copy.assign(call.rhs.begin(), call.rhs.end());
-  const FactorSolveCall sent{call.system, copy.empty() ? call.rhs : Bytes(copy), call.solution,
-                             call.deadline};
   while (true) {
     Healer::Current now = healer != nullptr ? healer->current() : Healer::Current{factorization};
     now.factorization.healer = factorization.healer;
     request.set_handle(now.factorization.handle);
     v1::FactorSolveReply reply;
-    const absl::Status status = Send(connection, &now.factorization, request, sent, &reply);
+    const absl::Status status = Send(connection, &now.factorization, request, call, &reply);
     if (status.ok()) {
       if (healer == nullptr || healer->Refactored(now.generation, call.system, factor)) {
         return ResultOf(reply);

@@ -21,7 +21,7 @@ v1::FactorSolveRequest MakeFactorSolveRequest(const SystemView& system, int64_t 
                                               const SolveOptions& solve,
                                               const FactorOptions& factor);
 
-// The system, the columns and the deadline of one call.
+// The system, the columns and the deadline of one call; `rhs` as KeptRhs has them.
 struct FactorSolveCall {
   const SystemView& system;
   Bytes rhs;

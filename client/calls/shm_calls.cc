@@ -16,7 +16,6 @@ std::optional<absl::Status> CallShared(const Connection& connection, const Facto
   ShmLink* const link = connection.shared_memory();
   if (link == nullptr) return std::nullopt;
   if (absl::Now() >= deadline) return TimeIsOver();
-  for (SharedData& one : data) one.KeepRhs();
   bool no_room = false;
   const auto once = [&]() -> absl::Status {
     const auto session = link->session(deadline);

@@ -19,9 +19,10 @@ namespace blockd::client {
 using SeeAttempt = absl::FunctionRef<absl::Status(const absl::Status&)>;
 
 // nullopt where there is no shared memory, or no room in it for the call: then the call goes over
-// gRPC. `message` and `data` as in SharedRequest::Make;
-// `on`: one of the factorizations that heals, if one does. The reply is without its solution, which
-// is in its place. Thread-safe.
+// gRPC. `message` and `data` as in SharedRequest::Make, the right-hand sides as KeptRhs has them,
+// because an attempt that fails may have written a part of its solution. `on`: one of the
+// factorizations that heals, if one does. The reply is without its solution, which is in its place.
+// Thread-safe.
 std::optional<absl::Status> CallShared(
     const Connection& connection, const Factorization* on, v1::ShmOperation operation,
     const google::protobuf::MessageLite& message, std::vector<SharedData> data, absl::Time deadline,

@@ -12,6 +12,7 @@
 #include "blockd/client/errors.h"
 #include "client/calls/factor.h"
 #include "client/calls/healer.h"
+#include "client/calls/kept_rhs.h"
 #include "client/calls/shm_calls.h"
 #include "client/wire/requests.h"
 
@@ -38,18 +39,15 @@ class HealingCall {
       : connection_(connection),
         factorizations_(factorizations),
         solves_(layout.solves),
-        rhs_(rhs),
+        rhs_(rhs, solution,
+             connection.shared_memory() != nullptr ||
+                 std::ranges::any_of(factorizations, &HealingCall::Heals)),
         solution_(solution),
         options_(options),
         values_(values),
         deadline_(connection.Deadline(options.timeout)),
         now_(factorizations.size()) {
     result_.solves.resize(factorizations.size());
-    const bool may_send_again = std::ranges::any_of(
-        factorizations, [](const Factorization& f) { return f.healer != nullptr; });
-    if (!may_send_again || !Overlap(rhs, solution)) return;
-    rhs_copy_.assign(rhs.begin(), rhs.end());
-    rhs_ = rhs_copy_;
   }
 
   absl::StatusOr<SolveResult> Run() {
@@ -74,11 +72,12 @@ class HealingCall {
   }
 
  private:
+  static bool Heals(const Factorization& factorization) { return factorization.healer != nullptr; }
+
   // A failure of the call is a failure of each of its solves.
   void Call(const std::vector<size_t>& some) {
-    const auto healing = std::find_if(some.begin(), some.end(), [this](size_t i) {
-      return factorizations_[i].healer != nullptr;
-    });
+    const auto healing = std::find_if(some.begin(), some.end(),
+                                      [this](size_t i) { return Heals(factorizations_[i]); });
     const Factorization& on = now_[healing == some.end() ? some[0] : *healing].factorization;
     absl::Status status;
     if (const auto shared = CallByMemory(some, on)) {
@@ -101,11 +100,11 @@ class HealingCall {
       const auto& [num_rhs, offset, bytes] = solves_[i];
       if (values_ != nullptr) SharedData::AddMatrix(values_->systems[i], &data);
       data.push_back(
-          SharedData::Columns(rhs_.subspan(offset, bytes), solution_.subspan(offset, bytes)));
+          SharedData::Columns(rhs_.get().subspan(offset, bytes), solution_.subspan(offset, bytes)));
     }
     v1::SolveManyReply reply;
     const auto call = [&](v1::ShmOperation operation, const auto& message) {
-      return CallShared(connection_, &on, operation, message, data, deadline_, &reply);
+      return CallShared(connection_, &on, operation, message, std::move(data), deadline_, &reply);
     };
     const auto status = values_ == nullptr
                             ? call(v1::ShmOperation::kSolveMany, WithoutRhsBytes(MakeHeader(some)))
@@ -147,7 +146,7 @@ class HealingCall {
   v1::SolveManyRequest MakeRequest(const std::vector<size_t>& some) const {
     v1::SolveManyRequest request = MakeHeader(some);
     for (const size_t i : some) {
-      Append(rhs_.subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
+      Append(rhs_.get().subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
     }
     return request;
   }
@@ -163,7 +162,7 @@ class HealingCall {
   v1::FactorSolveManyRequest MakeRefactorRequest(const std::vector<size_t>& some) const {
     v1::FactorSolveManyRequest request = MakeRefactorHeader(some);
     for (const size_t i : some) {
-      Append(rhs_.subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
+      Append(rhs_.get().subspan(solves_[i].offset, solves_[i].bytes), *request.mutable_rhs());
     }
     std::string& matrix = *request.mutable_matrix();
     matrix.reserve(static_cast<size_t>(TotalBytes(values_->systems)));
@@ -251,8 +250,7 @@ class HealingCall {
   const Connection& connection_;
   const std::span<const Factorization> factorizations_;
   const std::span<const Solve> solves_;
-  Bytes rhs_;
-  std::vector<std::byte> rhs_copy_;  // where the solution overwrites them
+  const KeptRhs rhs_;
   const std::span<std::byte> solution_;
   const SolveOptions& options_;
   const NewValues* const values_;  // null: none

@@ -56,12 +56,6 @@ void SharedData::AddMatrix(const SystemView& system, std::vector<SharedData>* da
   data->push_back(SharedData(Parts{coupling, border, corner}));
 }
 
-void SharedData::KeepRhs() {
-  if (!has_solution_ || !Overlap(parts_[0], solution_)) return;
-  kept_ = std::make_shared<const std::vector<std::byte>>(parts_[0].begin(), parts_[0].end());
-  parts_[0] = *kept_;
-}
-
 void SharedData::Find(const ShmMemory& memory) {
   const std::byte* const begin = parts_[0].data();
   if (has_solution_) there_ = memory.OffsetOf(solution_.data(), solution_.size());

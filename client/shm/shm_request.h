@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,8 +21,8 @@
 
 namespace blockd::client {
 
-// Data of a request, which have one or two places of their own. Parts that lie in
-// shared memory are read, and a solution is written, where they lie; others lie in a copy.
+// Data of a request, which have one or two places of their own. Parts that lie in shared memory are
+// read, and a solution is written, where they lie; others lie in a copy.
 class SharedData {
  public:
   // The columns of a solve.
@@ -31,8 +30,6 @@ class SharedData {
   // Appends a matrix.
   static void AddMatrix(const SystemView& system, std::vector<SharedData>* data);
 
-  // For a call that may be tried again: right-hand sides that its solution overwrites are copied.
-  void KeepRhs();
   size_t num_places() const { return has_solution_ ? 2 : 1; }
   // Looks for what lies in the memory already.
   void Find(const ShmMemory& memory);
@@ -46,7 +43,6 @@ class SharedData {
   explicit SharedData(const Parts& parts);
 
   Parts parts_;
-  std::shared_ptr<const std::vector<std::byte>> kept_;  // that the first part is; null: it is not
   bool has_solution_ = false;
   std::span<std::byte> solution_;
   uint64_t bytes_ = 0;  // of all parts
