@@ -1,21 +1,12 @@
 #include "server/core/solver_core.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <utility>
 
-#include "blockd/engine/step_pool.h"
 #include "server/core/common/checks.h"
 #include "server/core/operations/border_costs.h"
-#include "server/core/operations/factor.h"
-#include "server/core/operations/factor_solve.h"
-#include "server/core/operations/factor_solve_requests.h"
-#include "server/core/operations/inverse.h"
-#include "server/core/operations/solve.h"
-#include "server/core/operations/solve_requests.h"
 #include "server/core/smooth.h"
-#include "server/core/tenants/admission.h"
 
 namespace blockd::server {
 namespace {
@@ -37,105 +28,81 @@ std::vector<std::unique_ptr<Solver>> JustOne(std::unique_ptr<Solver> solver) {
 
 }  // namespace
 
-// Members are destroyed in reverse order. Lanes run what is left, which needs the operations: these
-// go last but for what they use.
-class SolverCore::Impl {
- public:
-  Impl(std::vector<std::unique_ptr<Solver>> solvers, const CoreLimits& limits,
-       const ServerIdentity& server, Metrics* metrics, Clock* clock)
-      : metrics(metrics),
-        tenants(limits.max_tenants),
-        host(HostBudget(limits)),
-        admission(limits, server, &tenants, clock, [this] { return shards.ShortestBacklog(); }),
-        shards(std::move(solvers), limits, server, metrics, clock) {
-    for (size_t i = 0; i < shards.size(); ++i) {
-      solve_on.emplace_back(&shards[i]);
-      factor_solve_on.emplace_back(&admission, &shards[i]);
-      inverse_on.emplace_back(&admission, &shards[i]);
-    }
-    shards[0].SetWatch([this](absl::Time now) { return factor.EndExpired(now); });
-    metrics->SetSampler([this] {
-      GaugeSample sample;
-      shards.Sample(sample);
-      sample.host_budget_bytes = host.total();
-      sample.host_budget_reserved_bytes = host.reserved();
-      sample.host_budget_peak_reserved_bytes = host.peak_reserved();
-      sample.tenants = tenants.Uses();
-      return sample;
-    });
-  }
-  ~Impl() {
-    Drain();
-    metrics->SetSampler(nullptr);
-    shards[0].SetWatch(nullptr);
-  }
-
-  void Drain() {
-    admission.Close();
-    shards.Flush();
-    admission.WaitUntilIdle();
-  }
-
-  Metrics* const metrics;
-  Tenants tenants;
-  Budget host;
-  Admission admission;
-  Shards shards;
-  const std::shared_ptr<MemoryPool> host_memory = shards.HostMemory();
-  StepPool steps{std::max(1, admission.limits().model_threads)};
-  FactorOperation factor{&admission, &shards, &host};
-  std::deque<SolveOperation> solve_on;  // these three: one a device
-  std::deque<FactorSolveOperation> factor_solve_on;
-  std::deque<InverseOperation> inverse_on;
-  SolveRequests solve{&admission, &shards, &solve_on};
-  FactorSolveRequests factor_solve{&shards, &factor_solve_on};
-};
-
 SolverCore::SolverCore(std::vector<std::unique_ptr<Solver>> solvers, const CoreLimits& limits,
                        const ServerIdentity& server, Metrics* metrics, Clock* clock)
-    : impl_(std::make_unique<Impl>(std::move(solvers), limits, server, metrics, clock)) {}
+    : metrics_(metrics),
+      tenants_(limits.max_tenants),
+      host_(HostBudget(limits)),
+      admission_(limits, server, &tenants_, clock, [this] { return shards_.ShortestBacklog(); }),
+      shards_(std::move(solvers), limits, server, metrics, clock),
+      host_memory_(shards_.HostMemory()),
+      steps_(std::max(1, limits.model_threads)),
+      factor_(&admission_, &shards_, &host_),
+      solve_(&admission_, &shards_, &solve_on_),
+      factor_solve_(&shards_, &factor_solve_on_) {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    solve_on_.emplace_back(&shards_[i]);
+    factor_solve_on_.emplace_back(&admission_, &shards_[i]);
+    inverse_on_.emplace_back(&admission_, &shards_[i]);
+  }
+  shards_[0].SetWatch([this](absl::Time now) { return factor_.EndExpired(now); });
+  metrics_->SetSampler([this] {
+    GaugeSample sample;
+    shards_.Sample(sample);
+    sample.host_budget_bytes = host_.total();
+    sample.host_budget_reserved_bytes = host_.reserved();
+    sample.host_budget_peak_reserved_bytes = host_.peak_reserved();
+    sample.tenants = tenants_.Uses();
+    return sample;
+  });
+}
 
 SolverCore::SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits,
                        const ServerIdentity& server, Metrics* metrics, Clock* clock)
     : SolverCore(JustOne(std::move(solver)), limits, server, metrics, clock) {}
 
-SolverCore::~SolverCore() = default;
+SolverCore::~SolverCore() {
+  Drain();
+  metrics_->SetSampler(nullptr);
+  shards_[0].SetWatch(nullptr);
+}
 
-Tenants& SolverCore::tenants() { return impl_->tenants; }
-Budget& SolverCore::host() { return impl_->host; }
+Tenants& SolverCore::tenants() { return tenants_; }
+Budget& SolverCore::host() { return host_; }
+Shards& SolverCore::shards() { return shards_; }
 
 void SolverCore::Cancel(RequestContext& context) {
   context.cancelled.store(true, std::memory_order_relaxed);
-  impl_->shards.Cancel(&context);
-  impl_->factor.Cancel(&context);
+  shards_.Cancel(&context);
+  factor_.Cancel(&context);
 }
 
 void SolverCore::Factor(ContextPtr context, const FactorParams& params,
                         std::vector<BlockTridiagonalView> matrices, FactorDone done) {
-  impl_->factor.Start(std::move(context), params, std::move(matrices), std::move(done));
+  factor_.Start(std::move(context), params, std::move(matrices), std::move(done));
 }
 
 void SolverCore::Factor(ContextPtr context, const FactorParams& params,
                         const InformationForm& information, FactorDone done) {
-  impl_->factor.Start(std::move(context), params, information, std::move(done));
+  factor_.Start(std::move(context), params, information, std::move(done));
 }
 
 absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> SolverCore::BeginUpload(
     ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
     std::span<const uint32_t> palette_coupling) {
-  return impl_->factor.BeginUpload(std::move(context), params, palette_diagonal, palette_coupling);
+  return factor_.BeginUpload(std::move(context), params, palette_diagonal, palette_coupling);
 }
 
 void SolverCore::FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done) {
-  impl_->factor.FinishUpload(std::move(upload), std::move(done));
+  factor_.FinishUpload(std::move(upload), std::move(done));
 }
 
 void SolverCore::Solve(ContextPtr context, const SolveParams& params, SolveDone done) {
-  impl_->solve.Start(std::move(context), params, std::move(done));
+  solve_.Start(std::move(context), params, std::move(done));
 }
 
 void SolverCore::SolveMany(ContextPtr context, SolveManyParams params, SolveManyDone done) {
-  impl_->solve.StartMany(std::move(context), std::move(params), std::move(done));
+  solve_.StartMany(std::move(context), std::move(params), std::move(done));
 }
 
 absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& caller, const Handle& handle) {
@@ -145,52 +112,50 @@ absl::StatusOr<BorderedShape> SolverCore::ShapeOf(const std::string& caller, con
 }
 
 void SolverCore::FactorSolve(ContextPtr context, FactorSolveParams params, FactorSolveDone done) {
-  impl_->factor_solve.Start(std::move(context), std::move(params), std::move(done));
+  factor_solve_.Start(std::move(context), std::move(params), std::move(done));
 }
 
 void SolverCore::SelectedInverse(ContextPtr context, const SelectedInverseParams& params,
                                  CostDone done) {
-  impl_->inverse_on[impl_->shards.IndexOf(params.handle)].StartInverse(std::move(context), params,
-                                                                       std::move(done));
+  inverse_on_[shards_.IndexOf(params.handle)].StartInverse(std::move(context), params,
+                                                           std::move(done));
 }
 
 void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone done) {
-  impl_->inverse_on[impl_->shards.IndexOf(params.handle)].StartSample(std::move(context), params,
-                                                                      std::move(done));
+  inverse_on_[shards_.IndexOf(params.handle)].StartSample(std::move(context), params,
+                                                          std::move(done));
 }
 
 void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured, const KeepModel& kept,
                         const SmoothResults& results, PostWork post, SmoothDone done) {
-  StartSmooth(this, &impl_->admission, &impl_->steps, std::move(context), measured, kept, results,
+  StartSmooth(this, &admission_, &steps_, std::move(context), measured, kept, results,
               std::move(post), std::move(done));
 }
 
 absl::StatusOr<std::optional<FactorReply>> SolverCore::FindFactored(const RequestContext& context,
                                                                     const FactorParams& params) {
-  return impl_->factor.FindKey(context, params);
+  return factor_.FindKey(context, params);
 }
 
 absl::StatusOr<int64_t> SolverCore::Release(const std::string& caller,
                                             std::span<const Handle> handles) {
   if (handles.empty()) return InvalidFieldError("handle", "none", "at least one handle");
-  return impl_->shards.Release(caller, handles);
+  return shards_.Release(caller, handles);
 }
 
 absl::StatusOr<FactorizationStats> SolverCore::Get(const std::string& caller,
                                                    const Handle& handle) {
-  return impl_->shards.Of(handle).cache().Get(caller, handle);
+  return shards_.Of(handle).cache().Get(caller, handle);
 }
-
-Shards& SolverCore::shards() { return impl_->shards; }
 
 std::vector<FactorizationStats> SolverCore::List(const std::string& caller,
                                                  std::optional<Handle> after, int64_t limit) {
-  return impl_->shards.List(caller, after, limit);
+  return shards_.List(caller, after, limit);
 }
 
 absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_systems,
                                            int64_t num_rhs) {
-  Shard& shard = impl_->shards.front();
+  Shard& shard = shards_.front();
   absl::Status status = CheckSpec(form);
   status.Update(CheckSystems(num_systems, shard.limits()));
   status.Update(CheckColumns(num_rhs, shard.limits()));
@@ -215,8 +180,8 @@ absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_s
 
 SolverCore::MemoryStats SolverCore::memory() {
   MemoryStats sum;
-  for (size_t i = 0; i < impl_->shards.size(); ++i) {
-    const Shard::State state = impl_->shards[i].state();
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const Shard::State state = shards_[i].state();
     if (!state.in_service) continue;
     sum.total_bytes += state.memory_bytes;
     sum.free_bytes += state.free_bytes;
@@ -233,15 +198,19 @@ SolverCore::MemoryStats SolverCore::memory() {
   return sum;
 }
 
-const CoreLimits& SolverCore::limits() const { return impl_->admission.limits(); }
-std::shared_ptr<MemoryPool> SolverCore::host_memory() { return impl_->host_memory; }
-Backend& SolverCore::backend() { return impl_->shards.front().solver().backend(); }
-bool SolverCore::healthy() const { return impl_->shards.healthy(); }
+const CoreLimits& SolverCore::limits() const { return admission_.limits(); }
+std::shared_ptr<MemoryPool> SolverCore::host_memory() { return host_memory_; }
+Backend& SolverCore::backend() { return shards_.front().solver().backend(); }
+bool SolverCore::healthy() const { return shards_.healthy(); }
 
 void SolverCore::OnDeviceFailure(std::function<void(const DeviceFailure&)> callback) {
-  impl_->shards.OnFailure(std::move(callback));
+  shards_.OnFailure(std::move(callback));
 }
 
-void SolverCore::Drain() { impl_->Drain(); }
+void SolverCore::Drain() {
+  admission_.Close();
+  shards_.Flush();
+  admission_.WaitUntilIdle();
+}
 
 }  // namespace blockd::server

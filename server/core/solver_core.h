@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,16 +27,23 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "blockd/engine/solver.h"
+#include "blockd/engine/step_pool.h"
 #include "server/base/clock.h"
-#include "server/core/cache/factorization_cache.h"
 #include "server/core/common/errors.h"
 #include "server/core/common/factorization_stats.h"
 #include "server/core/common/handle.h"
 #include "server/core/common/metrics.h"
 #include "server/core/common/request.h"
 #include "server/core/common/smooth_request.h"
+#include "server/core/operations/factor.h"
+#include "server/core/operations/factor_solve.h"
+#include "server/core/operations/factor_solve_requests.h"
 #include "server/core/operations/factor_upload.h"
+#include "server/core/operations/inverse.h"
+#include "server/core/operations/solve.h"
+#include "server/core/operations/solve_requests.h"
 #include "server/core/shard/shards.h"
+#include "server/core/tenants/admission.h"
 #include "server/core/tenants/budget.h"
 #include "server/core/tenants/tenants.h"
 
@@ -50,6 +58,8 @@ class SolverCore {
   SolverCore(std::unique_ptr<Solver> solver, const CoreLimits& limits, const ServerIdentity& server,
              Metrics* metrics, Clock* clock);  // on one device
   ~SolverCore();                               // drains
+  SolverCore(const SolverCore&) = delete;
+  SolverCore& operator=(const SolverCore&) = delete;
 
   // Who may have what; may be configured again at any time.
   Tenants& tenants();
@@ -138,8 +148,21 @@ class SolverCore {
   void Drain();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  // Members are destroyed in reverse order. Lanes run what is left, which needs the operations:
+  // these go last but for what they use.
+  Metrics* const metrics_;
+  Tenants tenants_;
+  Budget host_;
+  Admission admission_;
+  Shards shards_;
+  const std::shared_ptr<MemoryPool> host_memory_;
+  StepPool steps_;
+  FactorOperation factor_;
+  std::deque<SolveOperation> solve_on_;  // these three: one a device
+  std::deque<FactorSolveOperation> factor_solve_on_;
+  std::deque<InverseOperation> inverse_on_;
+  SolveRequests solve_;
+  FactorSolveRequests factor_solve_;
 };
 
 }  // namespace blockd::server

@@ -168,16 +168,7 @@ void FakeCore::AnswerWork(size_t index, const absl::Status& status) {
 
 // ------------------------------------------------------------------------------- solver_core.cc
 
-class SolverCore::Impl {
- public:
-  Tenants tenants;
-};
-
-SolverCore::SolverCore(std::unique_ptr<Solver> /*solver*/, const CoreLimits& /*limits*/,
-                       const ServerIdentity& /*server*/, Metrics* /*metrics*/, Clock* /*clock*/)
-    : impl_(std::make_unique<Impl>()) {}
-SolverCore::~SolverCore() = default;
-Tenants& SolverCore::tenants() { return impl_->tenants; }
+Tenants& SolverCore::tenants() { return TheFakeCore().tenants; }
 std::shared_ptr<MemoryPool> SolverCore::host_memory() { return nullptr; }
 Budget& SolverCore::host() { return *TheFakeCore().host; }
 const CoreLimits& SolverCore::limits() const {

@@ -1,5 +1,5 @@
 // A core that answers when, and as, a fuzz target says: fake_core.cc stands for solver_core.cc.
-// One at a time, one thread.
+// One, and one thread.
 #ifndef BLOCKD_TESTS_FUZZ_FAKE_CORE_H_
 #define BLOCKD_TESTS_FUZZ_FAKE_CORE_H_
 
@@ -63,6 +63,7 @@ struct FakeCore {
         .resource = Resource::kHostBytes, .total = bytes, .limit = "max_inflight_request_bytes"});
   }
 
+  Tenants tenants;
   std::optional<Budget> host;
   Next next = Next::kAsksOn;
   bool takes_work = false;  // refactors are `works` too, of any bytes, and not `solves`
@@ -78,7 +79,9 @@ FakeCore& TheFakeCore();
 struct World {
   Metrics metrics{{"fuzz", "fake", "fake", "fuzz"}};
   std::unique_ptr<Identities> identities = *Identities::Load("", {.trust_caller_metadata = true});
-  SolverCore core{nullptr, CoreLimits(), ServerIdentity(), &metrics, nullptr};
+  // Nothing is constructed here: the methods of fake_core.cc use TheFakeCore() alone.
+  alignas(SolverCore) std::byte memory[sizeof(SolverCore)];
+  SolverCore& core = reinterpret_cast<SolverCore&>(memory);
 };
 
 }  // namespace blockd::server
