@@ -145,12 +145,18 @@ absl::StatusOr<int64_t> SolverCore::Release(const std::string& caller,
 
 absl::StatusOr<FactorizationStats> SolverCore::Get(const std::string& caller,
                                                    const Handle& handle) {
-  return shards_.Of(handle).cache().Get(caller, handle);
+  absl::StatusOr<KeptStats> stats = shards_.Of(handle).cache().Get(caller, handle);
+  if (!stats.ok()) return stats.status();
+  return ToFactorizationStats(*std::move(stats));
 }
 
 std::vector<FactorizationStats> SolverCore::List(const std::string& caller,
                                                  std::optional<Handle> after, int64_t limit) {
-  return shards_.List(caller, after, limit);
+  std::vector<FactorizationStats> list;
+  for (KeptStats& stats : shards_.List(caller, after, limit)) {
+    list.push_back(ToFactorizationStats(std::move(stats)));
+  }
+  return list;
 }
 
 absl::StatusOr<PlanReply> SolverCore::Plan(const MatrixForm& form, int64_t num_systems,

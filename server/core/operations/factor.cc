@@ -12,6 +12,16 @@
 #include "server/core/operations/refactor.h"
 
 namespace blockd::server {
+namespace {
+
+// Fills in a reply's description of a factorization, but for its handle.
+void Describe(const Factorization& factorization, FactoredSystem& system) {
+  system.conditioning = factorization.conditioning();
+  system.backward_error_bound = factorization.backward_error_bound();
+  system.matrix_kept = static_cast<bool>(factorization.matrix());
+}
+
+}  // namespace
 
 struct FactorOperation::FactorRun {
   Overwritten old;
@@ -97,8 +107,10 @@ void FactorOperation::Fail(TaskPtr task, const absl::Status& status) {
 absl::Status FactorOperation::PinRefactored(FactorTask& task) {
   const FactorParams& params = task.params;
   for (size_t i = 0; i < params.handles.size(); ++i) {
-    absl::StatusOr<FactorizationCache::Pin> pin =
-        shards_->Of(params.handles[i]).cache().Lookup(task.context->caller, params.handles[i]);
+    absl::StatusOr<FactorizationPin> pin =
+        shards_->Of(params.handles[i])
+            .cache()
+            .Lookup<FactorizationPin>(task.context->caller, params.handles[i]);
     if (!pin.ok()) return pin.status();
     if (&shards_->Of(params.handles[i]) != &shards_->Of(params.handles[0])) {
       return InvalidFieldError("options.handle", "handles of several devices",
@@ -179,7 +191,7 @@ int64_t FactorOperation::PinnedBytes(const FactorTask& task) const {
     return params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept);
   }
   int64_t bytes = 0;
-  for (const FactorizationCache::Pin& old : task.pins) {
+  for (const FactorizationPin& old : task.pins) {
     bytes += PinnedBeyond(*task.shard, old, *task.plan, params.form, params.must_pin_matrix(),
                           params.pin || params.lease > absl::ZeroDuration());
   }
@@ -265,12 +277,6 @@ Operation::Completion FactorOperation::Run(const std::vector<TaskPtr>& batch) {
   return nullptr;
 }
 
-void Describe(const Factorization& factorization, FactoredSystem& system) {
-  system.conditioning = factorization.conditioning();
-  system.backward_error_bound = factorization.backward_error_bound();
-  system.matrix_kept = static_cast<bool>(factorization.matrix());
-}
-
 absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<FactorRun> runs) {
   const auto cancelled = [](const FactorRun& run) { return absl::IsCancelled(run.outcome.status); };
   // Nobody would learn the handles of those that were factored before.
@@ -285,7 +291,7 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
                        Border::Bytes(task.params.form.shape, task.params.form.border_rows);
   // A later request that finds the key is told the log-determinant without asking the device.
   const bool log_determinant = task.params.log_determinant || !task.params.idempotency_key.empty();
-  std::vector<Holding> holdings;
+  std::vector<KeptObjectPtr> made;
   for (size_t i = 0; i < runs.size(); ++i) {
     FactorRun& run = runs[i];
     FactoredSystem& system = reply.systems[i];
@@ -307,17 +313,18 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
     Describe(*factorization, system);
     const int64_t charge = Shard::FactorCharge(*task.plan, task.params.form.border_rows) +
                            (factorization->matrix() ? Shard::MatrixCharge(task.params.form) : 0);
-    Holding holding{task.permit.device.Split(charge), std::move(factorization)};
+    auto kept = std::make_shared<KeptFactorization>(task.permit.device.Split(charge),
+                                                    std::move(factorization));
     if (task.params.handles.empty()) {
-      holdings.push_back(std::move(holding));
+      made.push_back(std::move(kept));
       continue;
     }
     system.handle = task.params.handles[i];
-    system.status = shard.cache().Replace(task.context->caller, system.handle, std::move(holding),
+    system.status = shard.cache().Replace(task.context->caller, system.handle, std::move(kept),
                                           {.lease = task.params.lease, .pin = task.params.pin},
                                           task.permit.tenant, &task.permit.pinned);
   }
-  if (!holdings.empty()) KeepNew(task, std::move(holdings), reply);
+  if (!made.empty()) KeepNew(task, std::move(made), reply);
   if (!task.params.log_determinant) {
     for (FactoredSystem& system : reply.systems) system.log_determinant.reset();
   }
@@ -325,15 +332,15 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
   return reply;
 }
 
-void FactorOperation::KeepNew(FactorTask& task, std::vector<Holding> holdings, FactorReply& reply) {
-  FactorizationCache::EntryOptions options;
+void FactorOperation::KeepNew(FactorTask& task, std::vector<KeptObjectPtr> made,
+                              FactorReply& reply) {
+  Cache::EntryOptions options;
   options.lease = LeaseOf(task.params);
   options.pin = task.params.pin;
   if (!task.params.idempotency_key.empty()) KeepKey(task.params, reply, options);
-  FactorizationCache::EntryGrants grants{std::move(task.permit.handles),
-                                         std::move(task.permit.pinned)};
-  const std::vector<Handle> handles = task.shard->cache().Insert(
-      task.context->caller, std::move(holdings), options, std::move(grants));
+  Cache::EntryGrants grants{std::move(task.permit.handles), std::move(task.permit.pinned)};
+  const std::vector<Handle> handles =
+      task.shard->cache().Insert(task.context->caller, std::move(made), options, std::move(grants));
   size_t next = 0;
   for (FactoredSystem& system : reply.systems) {
     if (system.status.ok()) system.handle = handles[next++];

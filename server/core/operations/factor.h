@@ -18,8 +18,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/cache/factorization_cache.h"
 #include "server/core/operations/factor_upload.h"
+#include "server/core/operations/kept_factorization.h"
 #include "server/core/shard/shards.h"
 #include "server/core/shard/task.h"
 #include "server/core/tenants/admission.h"
@@ -41,7 +41,7 @@ struct FactorTask : Task {
   std::vector<StagedMatrix> staged;              // device memory, or
   const InformationForm* information = nullptr;  // what one is made of; `matrices` has its form
   absl::Duration received;                       // how long its upload took
-  std::vector<FactorizationCache::Pin> pins;     // what is refactored
+  std::vector<FactorizationPin> pins;            // what is refactored
   std::vector<int64_t> factor_reserved;  // of permit.device, for each system's factor; bytes
   bool owns_key = false;                 // others with its idempotency key wait for it
 };
@@ -102,7 +102,7 @@ class FactorOperation final : public Operation {
   // Moves what succeeded into the cache, each with its part of the task's reservations. With one
   // system, its failure is the whole request's.
   absl::StatusOr<FactorReply> Keep(FactorTask& task, std::span<FactorRun> runs);
-  void KeepNew(FactorTask& task, std::vector<Holding> holdings, FactorReply& reply);
+  void KeepNew(FactorTask& task, std::vector<KeptObjectPtr> made, FactorReply& reply);
   // For a batch that stands before a device which failed meanwhile.
   void AnswerOutOfService(std::span<FactorTask* const> tasks);
   // Gives what it had back, answers, and lets those go that wait for its key.
@@ -120,7 +120,7 @@ class FactorOperation final : public Operation {
   void ResumeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Duration LeaseOf(const FactorParams& params) const;
   static void KeepKey(const FactorParams& params, const FactorReply& reply,
-                      FactorizationCache::EntryOptions& options);
+                      Cache::EntryOptions& options);
 
   Admission* const admission_;
   Shards* const shards_;
@@ -130,9 +130,6 @@ class FactorOperation final : public Operation {
   std::deque<FactorTaskPtr> resumed_ ABSL_GUARDED_BY(mutex_);  // waited for a key
   bool resuming_ ABSL_GUARDED_BY(mutex_) = false;              // a thread takes them from resumed_
 };
-
-// Fills in a reply's description of a factorization, but for its handle.
-void Describe(const Factorization& factorization, FactoredSystem& system);
 
 }  // namespace blockd::server
 

@@ -1,8 +1,14 @@
 // Idempotency keys: a Factor that arrives twice factors once. request.h has the contract.
 #include <algorithm>
+#include <any>
+#include <cstdint>
+#include <iterator>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/core/operations/factor.h"
+#include "server/core/operations/kept_factorization.h"
 
 namespace blockd::server {
 namespace {
@@ -18,6 +24,51 @@ bool ContentFailed(const absl::StatusOr<FactorReply>& reply) {
 
 bool SameContent(const FactorParams& a, const FactorParams& b) {
   return a.form.bordered_shape() == b.form.bordered_shape() && a.num_systems == b.num_systems;
+}
+
+// A key's answer.
+struct KeyAnswer {
+  BorderedShape shape;
+  std::vector<FactoredSystem> systems;  // without their handles
+};
+
+absl::Status CheckAnswer(const std::any& answer, const FactorParams& params) {
+  const auto* const factored = std::any_cast<KeyAnswer>(&answer);
+  const BorderedShape shape = params.form.bordered_shape();
+  const int64_t systems = factored == nullptr ? 0 : std::ssize(factored->systems);
+  if (factored != nullptr && factored->shape == shape && systems == params.num_systems) {
+    return absl::OkStatus();
+  }
+  return InvalidFieldError(
+      "options.idempotency_key",
+      factored == nullptr
+          ? "a key of another call"
+          : absl::StrCat("a key of ", systems, " systems of ", ToString(factored->shape), " for ",
+                         params.num_systems, " of ", ToString(shape)),
+      "a key of its own for each content");
+}
+
+// OK if the held factorization satisfies a later call with its key.
+absl::Status CheckKept(const KeptObject& object, const FactorParams& params) {
+  constexpr char kOwnKey[] = "or a key of its own";
+  const Factorization& held = *static_cast<const KeptFactorization&>(object).factorization();
+  if (params.keep_matrix && !held.matrix()) {
+    return InvalidFieldError("options.keep_matrix",
+                             "true, with the key of factorizations held without their matrices",
+                             absl::StrCat("false, ", kOwnKey));
+  }
+  if (params.accuracy == Accuracy::kGuaranteed && held.at_risk() && !held.matrix()) {
+    return InvalidFieldError("options.accuracy",
+                             "ACCURACY_GUARANTEED, with the key of factorizations that need their "
+                             "matrices for it and are held without",
+                             absl::StrCat("ACCURACY_STANDARD, ", kOwnKey));
+  }
+  if (params.condition_estimate && !held.conditioning().condition_estimate) {
+    return InvalidFieldError("options.condition_estimate",
+                             "true, with the key of factorizations that were made without",
+                             absl::StrCat("false, ", kOwnKey));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -138,41 +189,37 @@ absl::Duration FactorOperation::LeaseOf(const FactorParams& params) const {
 }
 
 void FactorOperation::KeepKey(const FactorParams& params, const FactorReply& reply,
-                              FactorizationCache::EntryOptions& options) {
+                              Cache::EntryOptions& options) {
   for (const FactoredSystem& system : reply.systems) {
     if (!system.status.ok() && !NotSpd(system.status)) return;
   }
   options.idempotency_key = params.idempotency_key;
-  for (const FactoredSystem& system : reply.systems) {
-    options.keyed.push_back({.status = system.status, .log_determinant = system.log_determinant});
-  }
+  options.answer = KeyAnswer{params.form.bordered_shape(), reply.systems};
 }
 
 absl::StatusOr<std::optional<FactorReply>> FactorOperation::FindKey(const RequestContext& context,
                                                                     const FactorParams& params) {
   if (params.idempotency_key.empty()) return std::nullopt;
+  const auto check_answer = [&](const std::any& answer) { return CheckAnswer(answer, params); };
+  const auto check_object = [&](const KeptObject& object) { return CheckKept(object, params); };
   auto found = shards_->FindKey(context.caller, params.idempotency_key,
-                                {.shape = params.form.bordered_shape(),
-                                 .systems = params.num_systems,
-                                 .keep_matrix = params.keep_matrix,
-                                 .accuracy = params.accuracy,
-                                 .condition_estimate = params.condition_estimate,
+                                {.check_answer = check_answer,
+                                 .check_object = check_object,
                                  .lease = LeaseOf(params),
                                  .pin = params.pin,
                                  .tenant = context.tenant});
   if (!found.ok()) return found.status();
   if (!found->has_value()) return std::nullopt;
-  FactorizationCache::KeyedFactors& factors = **found;
   FactorReply reply;
   reply.found = true;
-  reply.factor_bytes = factors.held_bytes;
-  for (size_t i = 0; i < factors.systems.size(); ++i) {
-    const FactorizationCache::KeyedSystem& system = factors.systems[i];
-    FactoredSystem& out = reply.systems.emplace_back();
-    out.status = system.status;
-    out.handle = system.handle;
-    if (system.status.ok()) Describe(*factors.pins[i], out);
-    if (params.log_determinant) out.log_determinant = system.log_determinant;
+  reply.systems = std::any_cast<KeyAnswer&>((*found)->answer).systems;
+  size_t next = 0;
+  for (FactoredSystem& system : reply.systems) {
+    if (!params.log_determinant) system.log_determinant.reset();
+    if (!system.status.ok()) continue;
+    const FactorizationPin pin(std::move((*found)->pins[next]));
+    system.handle = (*found)->handles[next++];
+    reply.factor_bytes = std::max(reply.factor_bytes, pin->bytes());
   }
   return reply;
 }

@@ -107,8 +107,8 @@ void FactorSolveOperation::MakeParts(FactorSolveTask& task) {
   const size_t systems = params.matrices.size();
   task.outcomes.resize(systems);
   task.parts.reserve(systems);
-  std::vector<absl::StatusOr<FactorizationCache::Pin>> pins =
-      shard_->cache().LookupAll(task.context->caller, params.handles);
+  std::vector<absl::StatusOr<FactorizationPin>> pins =
+      shard_->cache().LookupAll<FactorizationPin>(task.context->caller, params.handles);
   for (size_t i = 0; i < systems; ++i) {
     absl::Status& status = task.outcomes[i].solve.status;
     status = CheckSystem(task, i);
@@ -358,8 +358,9 @@ absl::Status FactorSolveOperation::Keep(FactorSolveTask& task, FactorSolvePart& 
   const int64_t charge = Shard::FactorCharge(*task.plan, params.form.border_rows) +
                          (outcome.matrix_kept ? Shard::MatrixCharge(params.form) : 0);
   return shard_->cache().Replace(task.context->caller, params.handles[part.system],
-                                 {task.permit.device.Split(charge), std::move(factorization)}, {},
-                                 task.permit.tenant, &task.permit.pinned);
+                                 std::make_shared<KeptFactorization>(
+                                     task.permit.device.Split(charge), std::move(factorization)),
+                                 {}, task.permit.tenant, &task.permit.pinned);
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -374,12 +375,12 @@ void FactorSolveOperation::Fail(TaskPtr task, const absl::Status& status) {
 
 void FactorSolveOperation::Answer(FactorSolveTask& task, const RanBatch& ran) {
   // Gives everything back before the caller learns of the answer.
-  std::vector<FactorizationCache::EndedSolve> ended;
+  std::vector<Cache::EndedUse> ended;
   for (FactorSolvePart& part : task.parts) {
     const bool solved = task.outcomes[part.system].solve.status.ok();
     ended.push_back({std::move(part.old), solved ? task.params.solves[part.system].num_rhs : 0});
   }
-  shard_->cache().EndSolves(ended);
+  shard_->cache().EndUses(ended);
   task.parts.clear();
   task.permit.GiveBack();
   if (EndedAsAWhole(task.outcomes)) return task.done(task.outcomes[0].solve.status);

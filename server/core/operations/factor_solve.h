@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/cache/factorization_cache.h"
+#include "server/core/operations/kept_factorization.h"
 #include "server/core/operations/refactor.h"
 #include "server/core/shard/placement.h"
 #include "server/core/shard/shard.h"
@@ -23,9 +23,9 @@ namespace blockd::server {
 
 // One of the systems of a task.
 struct FactorSolvePart {
-  size_t system = 0;            // in the request
-  FactorizationCache::Pin old;  // what its handle holds; empty without one
-  int64_t reserved = 0;         // of the permit's device memory, for its factor; bytes
+  size_t system = 0;     // in the request
+  FactorizationPin old;  // what its handle holds; empty without one
+  int64_t reserved = 0;  // of the permit's device memory, for its factor; bytes
   Overwritten overwritten;
   FactorOutcome factored;
 };

@@ -65,8 +65,8 @@ void InverseOperation::Start(ContextPtr context, Method method, const Handle& ha
   if (!permit.ok()) return done(permit.status());
   auto task = std::make_unique<InverseTask>(this, method, std::move(context), *std::move(permit),
                                             shard_->Now(), std::move(done));
-  absl::StatusOr<FactorizationCache::Pin> pin =
-      shard_->cache().Lookup(task->context->caller, handle);
+  absl::StatusOr<FactorizationPin> pin =
+      shard_->cache().Lookup<FactorizationPin>(task->context->caller, handle);
   absl::Status status = pin.status();
   if (status.ok()) {
     task->pin = *std::move(pin);

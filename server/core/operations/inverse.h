@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "server/core/cache/factorization_cache.h"
+#include "server/core/operations/kept_factorization.h"
 #include "server/core/shard/shard.h"
 #include "server/core/shard/task.h"
 #include "server/core/tenants/admission.h"
@@ -36,7 +36,7 @@ class InverseOperation final : public Operation {
           done(std::move(done)) {}
 
     CostDone done;
-    FactorizationCache::Pin pin;
+    FactorizationPin pin;
     bool samples = false;           // which of the two it is
     SelectedInverseParams inverse;  //
     SampleParams sample;            //

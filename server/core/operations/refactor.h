@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/core/cache/factorization_cache.h"
+#include "server/core/operations/kept_factorization.h"
 #include "server/core/shard/shard.h"
 #include "server/core/tenants/permit.h"
 
@@ -20,10 +20,10 @@ absl::Status CheckRefactored(const Factorization& held, const BorderedShape& sha
                              std::string_view handle);
 
 // Bytes that a new factor needs beyond the memory of the pinned one that it overwrites.
-int64_t BytesBeyond(const FactorizationCache::Pin& old, const EliminationPlan& plan);
+int64_t BytesBeyond(const FactorizationPin& old, const EliminationPlan& plan);
 
 // Bytes that the refactor adds to those pinned or leased, with or without a kept matrix.
-int64_t PinnedBeyond(Shard& shard, const FactorizationCache::Pin& old, const EliminationPlan& plan,
+int64_t PinnedBeyond(Shard& shard, const FactorizationPin& old, const EliminationPlan& plan,
                      const MatrixForm& form, bool has_matrix, bool pins);
 
 // The state of an old factor that is to be overwritten.
@@ -36,7 +36,7 @@ struct Overwritten {
 // bytes for the new factor. Where somebody uses the old one, or it is another one by now, it stays
 // until the new one is there, which needs memory of its own: RESOURCE_EXHAUSTED where there is
 // none.
-absl::StatusOr<Overwritten> BeginOverwrite(Shard& shard, FactorizationCache::Pin& old,
+absl::StatusOr<Overwritten> BeginOverwrite(Shard& shard, FactorizationPin& old,
                                            const EliminationPlan& plan, int64_t reserved,
                                            Permit& permit);
 

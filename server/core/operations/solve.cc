@@ -323,7 +323,7 @@ void SolveOperation::Fail(TaskPtr task, const absl::Status& status) {
 void SolveOperation::Answer(SolveTask& task, const Cost& cost) {
   const std::shared_ptr<SolveRequest> request = task.request;
   const absl::Time now = shard_->Now();
-  std::vector<FactorizationCache::EndedSolve> ended;
+  std::vector<Cache::EndedUse> ended;
   ended.reserve(task.parts.size());
   for (SolvePart& part : task.parts) {
     absl::Status& status = part.outcome.status;
@@ -337,7 +337,7 @@ void SolveOperation::Answer(SolveTask& task, const Cost& cost) {
     request->outcomes[part.solve] = std::move(part.outcome);
   }
   // Gives everything back before the caller learns of the answer.
-  shard_->cache().EndSolves(ended);
+  shard_->cache().EndUses(ended);
   task.permit.GiveBack();
   {
     absl::MutexLock lock(&request->mutex);

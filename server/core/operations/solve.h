@@ -14,7 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/cache/factorization_cache.h"
+#include "server/core/operations/kept_factorization.h"
 #include "server/core/shard/shard.h"
 #include "server/core/shard/task.h"
 
@@ -37,7 +37,7 @@ struct SolveRequest {
 // One of the solves of a task.
 struct SolvePart {
   size_t solve = 0;  // in the request
-  FactorizationCache::Pin pin;
+  FactorizationPin pin;
   SolveManyParams::Columns columns;
   int64_t solved = 0;  // columns; all of them where it failed
   SolveOutcome outcome;

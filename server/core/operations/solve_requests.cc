@@ -147,8 +147,8 @@ absl::Status SolveRequests::Make(size_t shard, std::span<const Handle> handles,
   const SolveManyParams& params = tasks.request->params;
   const absl::Time now = admission_->Now();
   absl::flat_hash_map<const EliminationPlan*, SolveTask*> task_of;
-  std::vector<absl::StatusOr<FactorizationCache::Pin>> pins =
-      (*shards_)[shard].cache().LookupAll(tasks.context->caller, handles);
+  std::vector<absl::StatusOr<FactorizationPin>> pins =
+      (*shards_)[shard].cache().LookupAll<FactorizationPin>(tasks.context->caller, handles);
   SolveTask* task = nullptr;  // of the solve before
   for (size_t i = 0; i < pins.size(); ++i) {
     const size_t solve = solves.empty() ? i : solves[i];

@@ -302,7 +302,7 @@ Shard::State Shard::state() {
 }
 
 void Shard::Sample(GaugeSample& sample) {
-  const FactorizationCache::Totals totals = cache_.totals();
+  const Cache::Totals totals = cache_.totals();
   DeviceSample own;
   own.healthy = failure().ok();
   own.factorizations = totals.entries;

@@ -24,8 +24,8 @@
 #include "absl/time/time.h"
 #include "blockd/engine/solver.h"
 #include "server/base/clock.h"
+#include "server/core/cache/cache.h"
 #include "server/core/cache/eviction_plan.h"
-#include "server/core/cache/factorization_cache.h"
 #include "server/core/common/metrics.h"
 #include "server/core/common/request.h"
 #include "server/core/shard/lane.h"
@@ -55,7 +55,7 @@ class Shard {
   absl::Time Now() const { return clock_->Now(); }
   Budget& device() { return device_; }
   Budget& pinned() { return pinned_; }
-  FactorizationCache& cache() { return cache_; }
+  Cache& cache() { return cache_; }
   // Where Solves find their workspace, whatever else the memory is full of; null if there is none.
   MemoryPool* solve_reserve() { return solve_reserve_.get(); }
 
@@ -129,7 +129,7 @@ class Shard {
   DeviceBuffer reserve_;
   const std::unique_ptr<MemoryPool> solve_reserve_;
   Budget device_, pinned_;  // outlive the cache, whose entries hold reservations
-  FactorizationCache cache_;
+  Cache cache_;
 
   absl::Mutex busy_mutex_;
   int busy_lanes_ ABSL_GUARDED_BY(busy_mutex_) = 0;

@@ -6,10 +6,10 @@
 namespace blockd::server {
 namespace {
 
-using Changed = FactorizationCache::Changed;
+using Changed = Cache::Changed;
 
-const Handle& HandleOf(const FactorizationStats& stats) { return stats.handle; }
-const Handle& HandleOf(const FactorizationCache::OwnedStats& owned) { return owned.stats.handle; }
+const Handle& HandleOf(const KeptStats& stats) { return stats.handle; }
+const Handle& HandleOf(const Cache::OwnedStats& owned) { return owned.stats.handle; }
 
 // The first `limit` of several lists, each in the order of its handles.
 template <typename T>
@@ -102,9 +102,9 @@ absl::StatusOr<int64_t> Shards::Release(const std::string& caller,
 }
 
 // At most one device has a key: the owner looks for it on all devices before it makes another.
-absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> Shards::FindKey(
-    const std::string& caller, const std::string& key,
-    const FactorizationCache::KeyRequest& request) {
+absl::StatusOr<std::optional<Cache::Found>> Shards::FindKey(const std::string& caller,
+                                                            const std::string& key,
+                                                            const Cache::KeyRequest& request) {
   for (const auto& shard : shards_) {
     auto found = shard->cache().FindKey(caller, key, request);
     if (!found.ok() || found->has_value()) return found;
@@ -112,16 +112,15 @@ absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> Shards::FindKey(
   return std::nullopt;
 }
 
-std::vector<FactorizationStats> Shards::List(const std::string& caller, std::optional<Handle> after,
-                                             int64_t limit) const {
-  std::vector<std::vector<FactorizationStats>> lists;
+std::vector<KeptStats> Shards::List(const std::string& caller, std::optional<Handle> after,
+                                    int64_t limit) const {
+  std::vector<std::vector<KeptStats>> lists;
   for (const auto& shard : shards_) lists.push_back(shard->cache().List(caller, after, limit));
   return Merge(std::move(lists), limit);
 }
 
-std::vector<FactorizationCache::OwnedStats> Shards::ListAll(std::optional<Handle> after,
-                                                            int64_t limit) const {
-  std::vector<std::vector<FactorizationCache::OwnedStats>> lists;
+std::vector<Cache::OwnedStats> Shards::ListAll(std::optional<Handle> after, int64_t limit) const {
+  std::vector<std::vector<Cache::OwnedStats>> lists;
   for (const auto& shard : shards_) lists.push_back(shard->cache().ListAll(after, limit));
   return Merge(std::move(lists), limit);
 }
@@ -141,11 +140,11 @@ Changed Shards::Change(std::span<const Handle> handles, std::vector<Handle>* mis
 }
 
 Changed Shards::EvictHandles(std::span<const Handle> handles, std::vector<Handle>* missing) {
-  return Change<&FactorizationCache::EvictHandles>(handles, missing);
+  return Change<&Cache::EvictHandles>(handles, missing);
 }
 
 Changed Shards::UnpinHandles(std::span<const Handle> handles, std::vector<Handle>* missing) {
-  return Change<&FactorizationCache::UnpinHandles>(handles, missing);
+  return Change<&Cache::UnpinHandles>(handles, missing);
 }
 
 // ------------------------------------------------------------------------------------ all of them

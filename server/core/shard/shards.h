@@ -24,7 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
-#include "server/core/cache/factorization_cache.h"
+#include "server/core/cache/cache.h"
 #include "server/core/common/handle.h"
 #include "server/core/common/metrics.h"
 #include "server/core/common/request.h"
@@ -64,19 +64,16 @@ class Shards {
   // first.
   absl::StatusOr<std::vector<Shard*>> Order(Ask ask);
 
-  // Over the caches of all; factorization_cache.h has the contracts.
+  // Over the caches of all; cache.h has the contracts.
   absl::StatusOr<int64_t> Release(const std::string& caller, std::span<const Handle> handles);
-  absl::StatusOr<std::optional<FactorizationCache::KeyedFactors>> FindKey(
-      const std::string& caller, const std::string& key,
-      const FactorizationCache::KeyRequest& request);
-  std::vector<FactorizationStats> List(const std::string& caller, std::optional<Handle> after,
-                                       int64_t limit) const;
-  std::vector<FactorizationCache::OwnedStats> ListAll(std::optional<Handle> after,
-                                                      int64_t limit) const;
-  FactorizationCache::Changed EvictHandles(std::span<const Handle> handles,
-                                           std::vector<Handle>* missing);
-  FactorizationCache::Changed UnpinHandles(std::span<const Handle> handles,
-                                           std::vector<Handle>* missing);
+  absl::StatusOr<std::optional<Cache::Found>> FindKey(const std::string& caller,
+                                                      const std::string& key,
+                                                      const Cache::KeyRequest& request);
+  std::vector<KeptStats> List(const std::string& caller, std::optional<Handle> after,
+                              int64_t limit) const;
+  std::vector<Cache::OwnedStats> ListAll(std::optional<Handle> after, int64_t limit) const;
+  Cache::Changed EvictHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
+  Cache::Changed UnpinHandles(std::span<const Handle> handles, std::vector<Handle>* missing);
 
   void Cancel(const RequestContext* context);
   void WakeOverdue();
@@ -95,7 +92,7 @@ class Shards {
   // The handles that each of them would hold, in order.
   std::vector<std::vector<Handle>> ByShard(std::span<const Handle> handles) const;
   template <auto change>
-  FactorizationCache::Changed Change(std::span<const Handle> handles, std::vector<Handle>* missing);
+  Cache::Changed Change(std::span<const Handle> handles, std::vector<Handle>* missing);
 
   DeviceBudgets budgets_;
   absl::Mutex health_mutex_;  // while it is decided who stays in service

@@ -71,8 +71,7 @@ std::string Names(const std::vector<Handle>& handles) {
   });
 }
 
-std::string AuditText(const std::vector<Handle>& handles,
-                      const FactorizationCache::Changed& changed) {
+std::string AuditText(const std::vector<Handle>& handles, const Cache::Changed& changed) {
   return absl::StrCat(changed.handles, " of ", handles.size(), " handles, of tenants ",
                       changed.callers.empty() ? "none" : absl::StrJoin(changed.callers, ","), ": ",
                       Names(handles));
@@ -95,11 +94,11 @@ absl::StatusOr<std::vector<Handle>> HandlesOf(const Request& request) {
   return handles;
 }
 
-void Tell(const FactorizationCache::Changed& evicted, v1::EvictReply* wire) {
+void Tell(const Cache::Changed& evicted, v1::EvictReply* wire) {
   wire->set_evicted(evicted.handles);
   wire->set_evicted_bytes(evicted.bytes);
 }
-void Tell(const FactorizationCache::Changed& unpinned, v1::UnpinReply* wire) {
+void Tell(const Cache::Changed& unpinned, v1::UnpinReply* wire) {
   wire->set_unpinned(unpinned.handles);
 }
 
@@ -114,7 +113,7 @@ class HandlesCall final : public AdminCallOf<Request> {
     const absl::StatusOr<std::vector<Handle>> handles = HandlesOf(this->request_);
     if (!handles.ok()) return this->Fail(handles.status());
     std::vector<Handle> missing;
-    const FactorizationCache::Changed changed = (this->core().shards().*change)(*handles, &missing);
+    const Cache::Changed changed = (this->core().shards().*change)(*handles, &missing);
     this->Audit(AuditText(*handles, changed));
     Reply wire;
     Tell(changed, &wire);
@@ -150,7 +149,7 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
   v1::ListAllFactorizationsReply Page(int64_t page, std::optional<Handle> after) {
     v1::ListAllFactorizationsReply wire;
     for (int looks = 0; looks < kMaxLooks; ++looks) {
-      const std::vector<FactorizationCache::OwnedStats> some = Some(after);
+      const std::vector<Cache::OwnedStats> some = Some(after);
       for (const auto& [caller, stats] : some) {
         if (wire.factorization_size() == page) {
           wire.set_next_page_token(std::string(after->view()));
@@ -160,7 +159,7 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
         if (!IsAskedFor(stats)) continue;
         v1::TenantFactorization& one = *wire.add_factorization();
         one.set_tenant(caller);
-        ToWire(stats, one.mutable_info());
+        ToWire(ToFactorizationStats(stats), one.mutable_info());
         one.mutable_info()->clear_idempotency_key();
       }
       if (some.size() < size_t{kMaxPageSize}) return wire;  // the last
@@ -169,17 +168,17 @@ class ListAllCall final : public AdminCallOf<v1::ListAllFactorizationsRequest> {
     return wire;
   }
 
-  std::vector<FactorizationCache::OwnedStats> Some(std::optional<Handle> after) {
+  std::vector<Cache::OwnedStats> Some(std::optional<Handle> after) {
     const Shards& shards = core().shards();
     if (!request_.has_tenant()) return shards.ListAll(after, kMaxPageSize);
-    std::vector<FactorizationCache::OwnedStats> some;
-    for (FactorizationStats& stats : shards.List(request_.tenant(), after, kMaxPageSize)) {
+    std::vector<Cache::OwnedStats> some;
+    for (KeptStats& stats : shards.List(request_.tenant(), after, kMaxPageSize)) {
       some.push_back({request_.tenant(), std::move(stats)});
     }
     return some;
   }
 
-  bool IsAskedFor(const FactorizationStats& stats) const {
+  bool IsAskedFor(const KeptStats& stats) const {
     if (request_.pinned_only() && !stats.pinned && stats.lease_left == absl::ZeroDuration()) {
       return false;
     }

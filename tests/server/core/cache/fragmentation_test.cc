@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/cache/cache.h"
 #include "server/core/cache/eviction_plan.h"
-#include "server/core/cache/factorization_cache.h"
 #include "tests/server/base/fake_clock.h"
 #include "tests/server/core/core_fixture.h"
 
@@ -20,7 +20,6 @@ namespace blockd::test {
 namespace {
 
 using server::Handle;
-using server::Holding;
 using server::Reservation;
 
 // The policy of evictions if there is enough room, but not in one piece.
@@ -91,7 +90,7 @@ class Model {
     if (what < 16 || held.empty()) return Factor(caller, plans_[Below(kLarge)]);
     const size_t which = std::min(Below(held.size()), Below(held.size()));  // some more than others
     if (what < 20) return Forget(caller, which, /*release=*/true);
-    if (cache_.Lookup(NameOf(caller), held[which]).ok()) return;
+    if (cache_.Lookup<server::FactorizationPin>(NameOf(caller), held[which]).ok()) return;
     ++counts_.missed;
     Forget(caller, which, /*release=*/false);
   }
@@ -122,7 +121,7 @@ class Model {
   }
 
   absl::StatusOr<Reservation> Reserve(int64_t bytes) {
-    const FactorizationCache::Totals before = cache_.totals();
+    const Cache::Totals before = cache_.totals();
     absl::StatusOr<Reservation> room = budget_.Reserve(nullptr, bytes);
     counts_.memory += before.entries - cache_.totals().entries;
     counts_.memory_bytes += before.bytes - cache_.totals().bytes;
@@ -131,7 +130,7 @@ class Model {
   }
 
   void MakeRoom(const std::vector<int64_t>& pieces) {
-    const FactorizationCache::Totals before = cache_.totals();
+    const Cache::Totals before = cache_.totals();
     if (policy_ == Policy::kCheapest) {
       const auto idle = cache_.IdleHoldings(kBytes / cache_.HoldersWeight());
       const auto chosen = server::PlanEviction(pool_.FreePieces(nullptr, SIZE_MAX), idle, pieces);
@@ -183,7 +182,7 @@ class Model {
       MakeRoom(pieces);
       RunTogether(plan, keep, {&work, 1});
     }
-    std::vector<Holding> holdings;
+    std::vector<server::KeptObjectPtr> made;
     for (Work& work : works) {
       counts_.refused += !work.factor;
       if (!work.factor) continue;
@@ -193,9 +192,10 @@ class Model {
       if (keep) matrix = StagedMatrix(form, std::move(work.matrix));
       auto factorization = std::make_shared<Factorization>(shared_plan, std::move(work.factor),
                                                            std::move(matrix), Conditioning());
-      holdings.push_back({room->Split(charge), std::move(factorization)});
+      made.push_back(std::make_shared<server::KeptFactorization>(room->Split(charge),
+                                                                 std::move(factorization)));
     }
-    for (const Handle& handle : cache_.Insert(NameOf(caller), std::move(holdings), {})) {
+    for (const Handle& handle : cache_.Insert(NameOf(caller), std::move(made), {})) {
       held_[caller].push_back(handle);
     }
     // Half of what is too many is left to eviction.
@@ -218,7 +218,7 @@ class Model {
   }
   void EndUpload() { uploads_.erase(uploads_.begin()); }
 
-  using FactorizationCache = server::FactorizationCache;
+  using Cache = server::Cache;
   const Policy policy_;
   const bool large_uploads_;
   std::mt19937 random_{1};
@@ -227,7 +227,7 @@ class Model {
   std::vector<std::shared_ptr<const EliminationPlan>> plans_;
   MemoryPool pool_;
   server::Budget budget_{{.total = kBytes}};
-  FactorizationCache cache_{{}, {"this", server::Epoch::Start("this")}, &clock_, &metrics_};
+  Cache cache_{{}, {"this", server::Epoch::Start("this")}, &clock_, &metrics_};
   std::array<std::vector<Handle>, kCallers> held_;
   std::vector<Upload> uploads_;
   Counts counts_;

@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "tests/server/core/cache/factorization_cache_fixture.h"
+#include "tests/server/core/cache/cache_fixture.h"
 #include "tests/server/core/core_fixture.h"
 #include "tests/support/hooks/heap_hook.h"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr int kHandles = 20'000;
 constexpr int64_t kMostBytes = 600;  // beside the plan, which equal shapes share
 
-class HandleMemoryTest : public FactorizationCacheTest {
+class HandleMemoryTest : public CacheTest {
  protected:
   // With the allocator's own. Handles of a caller, made in calls of `batch` systems.
   double BytesOfAHandle(int batch, const Cache::EntryOptions& options) {
@@ -25,15 +25,16 @@ class HandleMemoryTest : public FactorizationCacheTest {
     Cache cache({}, kServer, &clock_, &metrics_);
     const HeapCount heap;
     for (int at = 0; at < kHandles; at += batch) {
-      std::vector<server::Holding> holdings(batch);
-      for (server::Holding& holding : holdings) {
-        holding.reservation = *budget.Reserve(nullptr, charge());
-        holding.factorization = std::make_shared<Factorization>(
-            plan_, *pool.Allocate(plan_->factor_bytes()), StagedMatrix(), Conditioning());
+      std::vector<server::KeptObjectPtr> made(batch);
+      for (server::KeptObjectPtr& object : made) {
+        object = std::make_shared<server::KeptFactorization>(
+            *budget.Reserve(nullptr, charge()),
+            std::make_shared<Factorization>(plan_, *pool.Allocate(plan_->factor_bytes()),
+                                            StagedMatrix(), Conditioning()));
       }
       Cache::EntryGrants grants{*handles.Reserve(nullptr, batch), {}};
       if (options.pin) grants.pinned = *pinned.Reserve(nullptr, batch * charge());
-      cache.Insert("alice", std::move(holdings), options, std::move(grants));
+      cache.Insert("alice", std::move(made), options, std::move(grants));
     }
     EXPECT_EQ(cache.totals().entries, kHandles);
     return static_cast<double>(heap.bytes()) / kHandles;

@@ -4,7 +4,7 @@
 #include <span>
 #include <thread>
 
-#include "tests/server/core/cache/factorization_cache_fixture.h"
+#include "tests/server/core/cache/cache_fixture.h"
 
 namespace blockd::test {
 namespace {
@@ -13,21 +13,21 @@ using server::Handle;
 using server::IdleHolding;
 using server::NotFoundReason;
 
-class FactorizationCacheEvictionTest : public FactorizationCacheTest {
+class CacheEvictionTest : public CacheTest {
  protected:
   std::vector<Handle> InsertSome(int count) { return cache_.Insert("alice", MakeSome(count), {}); }
   double Evictions() const { return Metric("blockd_evictions_total{reason=\"fragmentation\"}"); }
 };
 
-TEST_F(FactorizationCacheEvictionTest, OnlyWhatIsIdleIsOffered) {
+TEST_F(CacheEvictionTest, OnlyWhatIsIdleIsOffered) {
   const Handle used = Insert();
   Insert("alice", {.pin = true});
   const Handle leased = Insert("alice", {.lease = absl::Minutes(1)});
   const Handle overwritten = Insert();
   const Handle idle = Insert("bob");
-  auto pin = cache_.Peek("alice", used), writes = cache_.Peek("alice", overwritten);
+  auto pin = Peek("alice", used), writes = Peek("alice", overwritten);
   auto taken = cache_.BeginOverwrite(*writes);
-  ASSERT_TRUE(taken.has_value());
+  ASSERT_TRUE(taken != nullptr);
   std::vector<IdleHolding> offered = cache_.IdleHoldings(kTotal);
   ASSERT_EQ(offered.size(), 1u);
   EXPECT_EQ(offered[0].handle, idle);
@@ -38,7 +38,7 @@ TEST_F(FactorizationCacheEvictionTest, OnlyWhatIsIdleIsOffered) {
                           [&](const IdleHolding& one) { return one.handle == leased; }));
 }
 
-TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereFactorAndMatrixLieAndHowOldTheirUseIs) {
+TEST_F(CacheEvictionTest, ItIsSaidWhereFactorAndMatrixLieAndHowOldTheirUseIs) {
   const Handle a = cache_.Insert("alice", MakeSome(1, /*keep_matrix=*/true), {})[0];
   Insert("bob");
   const auto offered = cache_.IdleHoldings(static_cast<double>(charge()));
@@ -50,7 +50,7 @@ TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereFactorAndMatrixLieAndHowOldT
     EXPECT_EQ(one.pieces[0].bytes, charge());
     EXPECT_EQ(one.pieces[1].bytes > 0, is_a);
     if (!is_a) continue;
-    auto pin = cache_.Peek("alice", a);
+    auto pin = Peek("alice", a);
     EXPECT_EQ(one.pieces[0].data, (*pin)->data());
     EXPECT_EQ(one.pieces[1].data, (*pin)->matrix().data());
     EXPECT_EQ(one.pieces[0].bytes + one.pieces[1].bytes, budget_.reserved() - charge());
@@ -58,21 +58,16 @@ TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereFactorAndMatrixLieAndHowOldT
 }
 
 // A border is memory of its own: what lies behind the factor is somebody else's.
-TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereABorderLies) {
+TEST_F(CacheEvictionTest, ItIsSaidWhereABorderLies) {
   constexpr int64_t kBorderRows = 3;
-  server::Holding holding = Make();
+  DeviceBuffer buffer = *pool_.Allocate(Border::Bytes(plan_->shape(), kBorderRows));
   const DeviceBuffer others = *pool_.Allocate(4096);
-  holding.factorization = std::make_shared<Factorization>(
-      plan_, *pool_.Allocate(plan_->factor_bytes()), StagedMatrix(), Conditioning(),
-      Border(plan_->shape(), kBorderRows, 0,
-             *pool_.Allocate(Border::Bytes(plan_->shape(), kBorderRows))));
-  const Factorization& held = *holding.factorization;
+  const auto kept = Make(false, Border(plan_->shape(), kBorderRows, 0, std::move(buffer)));
+  const Factorization& held = *kept->factorization();
   const auto* const factor = static_cast<const std::byte*>(held.data());
   const std::byte* const border = held.border().columns();
   const int64_t border_bytes = held.border().bytes();
-  std::vector<server::Holding> holdings;
-  holdings.push_back(std::move(holding));
-  cache_.Insert("alice", std::move(holdings), {});
+  cache_.Insert("alice", {kept}, {});
   const auto offered = cache_.IdleHoldings(kTotal);
   ASSERT_EQ(offered.size(), 1u);
   const auto& pieces = offered[0].pieces;
@@ -83,7 +78,7 @@ TEST_F(FactorizationCacheEvictionTest, ItIsSaidWhereABorderLies) {
   EXPECT_EQ(pieces[2].bytes, MemoryPool::Rounded(border_bytes));
 }
 
-TEST_F(FactorizationCacheEvictionTest, AllOfManyAreOfferedAndEvicted) {
+TEST_F(CacheEvictionTest, AllOfManyAreOfferedAndEvicted) {
   InsertSome(200);
   const auto offered = cache_.IdleHoldings(kTotal);
   EXPECT_EQ(offered.size(), 200u);
@@ -94,12 +89,12 @@ TEST_F(FactorizationCacheEvictionTest, AllOfManyAreOfferedAndEvicted) {
   EXPECT_EQ(Evictions(), 200);
 }
 
-TEST_F(FactorizationCacheEvictionTest, NothingGoesIfOneOfThemIsUsedMeanwhile) {
+TEST_F(CacheEvictionTest, NothingGoesIfOneOfThemIsUsedMeanwhile) {
   for (const int count : {3, 200}) {
     const std::vector<Handle> handles = InsertSome(count);
     const auto offered = cache_.IdleHoldings(kTotal);
     {
-      const auto pin = cache_.Lookup("alice", offered.back().handle);
+      const auto pin = Lookup("alice", offered.back().handle);
       EXPECT_TRUE(cache_.EvictChosen(offered).empty());
     }
     EXPECT_EQ(cache_.totals().entries, count);
@@ -108,7 +103,7 @@ TEST_F(FactorizationCacheEvictionTest, NothingGoesIfOneOfThemIsUsedMeanwhile) {
   }
 }
 
-TEST_F(FactorizationCacheEvictionTest, NothingGoesIfOneOfThemIsGonePinnedOrElsewhereMeanwhile) {
+TEST_F(CacheEvictionTest, NothingGoesIfOneOfThemIsGonePinnedOrElsewhereMeanwhile) {
   const auto change = [this](int how, const Handle& handle) {
     if (how == 0) return cache_.Release("alice", {&handle, 1}).status();
     Cache::EntryOptions options;
@@ -130,7 +125,7 @@ TEST_F(FactorizationCacheEvictionTest, NothingGoesIfOneOfThemIsGonePinnedOrElsew
   EXPECT_EQ(Evictions(), 0);
 }
 
-TEST_F(FactorizationCacheEvictionTest, WhatOthersUseStaysWhileMuchIsEvicted) {
+TEST_F(CacheEvictionTest, WhatOthersUseStaysWhileMuchIsEvicted) {
   constexpr int kEntries = 400;
   const std::vector<Handle> handles = InsertSome(kEntries);
   std::atomic<bool> stop = false;
@@ -139,7 +134,7 @@ TEST_F(FactorizationCacheEvictionTest, WhatOthersUseStaysWhileMuchIsEvicted) {
     users.emplace_back([&, user] {
       for (size_t i = user; !stop; i += 7) {
         const Handle& handle = handles[i % handles.size()];
-        const auto pin = cache_.Lookup("alice", handle);
+        const auto pin = Lookup("alice", handle);
         if (!pin.ok()) continue;
         // It is held as long as it is in use: nobody evicts it now.
         EXPECT_TRUE(cache_.Get("alice", handle).ok());

@@ -1,14 +1,13 @@
 // The cache: who is next to go, what is counted, and what an overwrite needs.
-#include "tests/server/core/cache/factorization_cache_fixture.h"
+#include "tests/server/core/cache/cache_fixture.h"
 
 namespace blockd::test {
 namespace {
 
 using server::Handle;
-using server::Holding;
 using server::NotFoundReason;
 
-TEST_F(FactorizationCacheTest, AHandleThatIsReleasedTwiceInOneCallCountsOnce) {
+TEST_F(CacheTest, AHandleThatIsReleasedTwiceInOneCallCountsOnce) {
   const Handle a = Insert(), b = Insert(), gone = Handle::Random(kServer.epoch);
   const std::vector<Handle> handles = {a, b, a};
   EXPECT_EQ(*cache_.Release("alice", handles), 2 * plan_->factor_bytes());
@@ -19,25 +18,25 @@ TEST_F(FactorizationCacheTest, AHandleThatIsReleasedTwiceInOneCallCountsOnce) {
   EXPECT_EQ(ReasonOf(cache_.Release("alice", {&a, 1}).status()), NotFoundReason::kReleased);
 }
 
-TEST_F(FactorizationCacheTest, HandlesAreInTheOrderOfTheirHoldings) {
-  std::vector<Holding> holdings = MakeSome(3);
-  std::vector<const void*> data;
-  for (const Holding& holding : holdings) data.push_back(holding.factorization->data());
-  const std::vector<Handle> handles = cache_.Insert("alice", std::move(holdings), {});
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ((*cache_.Peek("alice", handles[i]))->data(), data[i]);
+TEST_F(CacheTest, HandlesAreInTheOrderOfTheirObjects) {
+  const std::vector<server::KeptObjectPtr> objects = MakeSome(3);
+  const std::vector<Handle> handles = cache_.Insert("alice", objects, {});
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(&cache_.Peek("alice", handles[i])->object(), objects[i].get());
+  }
   EXPECT_EQ(EvictOneOf(handles), 0);
 }
 
-TEST_F(FactorizationCacheTest, LookupsAndSolvesMoveToTheEndOfTheLineAndPeeksDoNot) {
+TEST_F(CacheTest, LookupsAndSolvesMoveToTheEndOfTheLineAndPeeksDoNot) {
   const std::vector<Handle> handles = {Insert(), Insert(), Insert(), Insert()};
-  auto pin = cache_.Peek("alice", handles[0]);
+  auto pin = Peek("alice", handles[0]);
   ASSERT_TRUE(pin.ok());
   clock_.Advance(absl::Seconds(1));
   EndSolve(pin, 1);  // 1 2 3 0
   EXPECT_EQ(cache_.Get("alice", handles[0])->idle, absl::ZeroDuration());
-  ASSERT_TRUE(cache_.Lookup("alice", handles[1]).ok());  // 2 3 0 1
+  ASSERT_TRUE(Lookup("alice", handles[1]).ok());  // 2 3 0 1
   EXPECT_EQ(cache_.Get("alice", handles[1])->idle, absl::ZeroDuration());
-  ASSERT_TRUE(cache_.Peek("alice", handles[2]).ok());
+  ASSERT_TRUE(Peek("alice", handles[2]).ok());
   EXPECT_EQ(cache_.Get("alice", handles[2])->idle, absl::Seconds(1));
   EXPECT_EQ(cache_.List("alice", std::nullopt, 10).size(), 4u);
   EXPECT_EQ(EvictOneOf({handles[2], handles[3], handles[0], handles[1]}), 0);
@@ -49,17 +48,17 @@ TEST_F(FactorizationCacheTest, LookupsAndSolvesMoveToTheEndOfTheLineAndPeeksDoNo
 }
 
 // A thread may have asked for the time before another, and come later.
-TEST_F(FactorizationCacheTest, AnOlderTimeDoesNotMakeItIdle) {
+TEST_F(CacheTest, AnOlderTimeDoesNotMakeItIdle) {
   const Handle handle = Insert();
   clock_.Advance(absl::Seconds(2));
-  ASSERT_TRUE(cache_.Lookup("alice", handle).ok());
+  ASSERT_TRUE(Lookup("alice", handle).ok());
   clock_.Advance(absl::Seconds(-1));
-  ASSERT_TRUE(cache_.Lookup("alice", handle).ok());
+  ASSERT_TRUE(Lookup("alice", handle).ok());
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(cache_.Get("alice", handle)->idle, absl::ZeroDuration());
 }
 
-TEST_F(FactorizationCacheTest, AReplacedOneMovesToTheEndOfTheLine) {
+TEST_F(CacheTest, AReplacedOneMovesToTheEndOfTheLine) {
   const std::vector<Handle> handles = {Insert(), Insert()};
   clock_.Advance(absl::Seconds(1));
   ASSERT_TRUE(cache_.Replace("alice", handles[0], Make(), {}).ok());
@@ -67,7 +66,7 @@ TEST_F(FactorizationCacheTest, AReplacedOneMovesToTheEndOfTheLine) {
   EXPECT_EQ(EvictOneOf(handles), 1);
 }
 
-TEST_F(FactorizationCacheTest, CountsWhatIsPinned) {
+TEST_F(CacheTest, CountsWhatIsPinned) {
   const Handle a = Insert("alice", {.pin = true}), b = Insert();
   EXPECT_EQ(cache_.totals().pinned, 1);
   ASSERT_TRUE(cache_.Replace("alice", b, Make(), {.pin = true}).ok());
@@ -80,7 +79,7 @@ TEST_F(FactorizationCacheTest, CountsWhatIsPinned) {
   EXPECT_EQ(cache_.totals().bytes, 0);
 }
 
-TEST_F(FactorizationCacheTest, ForgetsCallersWhoHaveNothing) {
+TEST_F(CacheTest, ForgetsCallersWhoHaveNothing) {
   const std::vector<Handle> handles = {Insert("alice"), Insert("alice")};
   const Handle bobs = Insert("bob");
   EXPECT_EQ(cache_.totals().callers, 2);
@@ -91,7 +90,7 @@ TEST_F(FactorizationCacheTest, ForgetsCallersWhoHaveNothing) {
   EXPECT_TRUE(cache_.Get("bob", bobs).ok());
 }
 
-TEST_F(FactorizationCacheTest, AReplacementBringsItsOwnLeaseOrKeepsTheOld) {
+TEST_F(CacheTest, AReplacementBringsItsOwnLeaseOrKeepsTheOld) {
   const Handle handle = Insert("alice", {.lease = absl::Minutes(1)});
   ASSERT_TRUE(cache_.Replace("alice", handle, Make(), {}).ok());
   EXPECT_EQ(cache_.Get("alice", handle)->lease_left, absl::Minutes(1));
@@ -101,10 +100,10 @@ TEST_F(FactorizationCacheTest, AReplacementBringsItsOwnLeaseOrKeepsTheOld) {
   EXPECT_EQ(cache_.Get("alice", handle)->lease_left, absl::ZeroDuration());
 }
 
-TEST_F(FactorizationCacheTest, AKeptMatrixCountsWithItsBytes) {
+TEST_F(CacheTest, AKeptMatrixCountsWithItsBytes) {
   const Handle handle = cache_.Insert("alice", MakeSome(1, /*keep_matrix=*/true), {})[0];
   const auto stats = cache_.Get("alice", handle);
-  EXPECT_TRUE(stats->matrix_kept);
+  EXPECT_TRUE(server::ToFactorizationStats(*stats).matrix_kept);
   EXPECT_GT(stats->held_bytes, plan_->factor_bytes());
   EXPECT_EQ(cache_.totals().bytes, stats->held_bytes);
   EXPECT_EQ(cache_.EvictableBytes(), budget_.reserved());
@@ -113,10 +112,10 @@ TEST_F(FactorizationCacheTest, AKeptMatrixCountsWithItsBytes) {
   EXPECT_EQ(cache_.HeldBytes(), plan_->factor_bytes());
 }
 
-TEST_F(FactorizationCacheTest, ALeasedOneExpiresWithItsLease) {
+TEST_F(CacheTest, ALeasedOneExpiresWithItsLease) {
   const Handle leased = Insert("alice", {.lease = absl::Minutes(20)});
   const Handle used = Insert();
-  auto pin = cache_.Peek("alice", used);
+  auto pin = Peek("alice", used);
   const Handle idle = Insert();
   clock_.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
   cache_.Expire();
@@ -132,7 +131,7 @@ TEST_F(FactorizationCacheTest, ALeasedOneExpiresWithItsLease) {
   EXPECT_TRUE(cache_.Get("alice", used).ok());
 }
 
-TEST_F(FactorizationCacheTest, ManyExpireAtOnce) {
+TEST_F(CacheTest, ManyExpireAtOnce) {
   cache_.Insert("alice", MakeSome(300), {});
   clock_.Advance(absl::Minutes(10));
   const Handle young = Insert();
@@ -141,7 +140,7 @@ TEST_F(FactorizationCacheTest, ManyExpireAtOnce) {
   EXPECT_TRUE(cache_.Get("alice", young).ok());
 }
 
-TEST_F(FactorizationCacheTest, EvictionTakesNoMoreThanItNeeds) {
+TEST_F(CacheTest, EvictionTakesNoMoreThanItNeeds) {
   const std::vector<Handle> handles = {Insert(), Insert(), Insert()};
   EXPECT_TRUE(cache_.Evict(0, 0).empty());
   EXPECT_EQ(cache_.Evict(charge(), 0).size(), 1u);
@@ -150,27 +149,27 @@ TEST_F(FactorizationCacheTest, EvictionTakesNoMoreThanItNeeds) {
   EXPECT_EQ(WhyNot(handles[2]), NotFoundReason::kEvicted);
 }
 
-TEST_F(FactorizationCacheTest, AnOverwriteNeedsWhatItsPinHolds) {
+TEST_F(CacheTest, AnOverwriteNeedsWhatItsPinHolds) {
   const Handle replaced = Insert(), released = Insert();
-  auto old = cache_.Lookup("alice", replaced), gone = cache_.Lookup("alice", released);
+  auto old = Lookup("alice", replaced), gone = Lookup("alice", released);
   ASSERT_TRUE(cache_.Replace("alice", replaced, Make(), {}).ok());
-  EXPECT_FALSE(cache_.BeginOverwrite(*old).has_value());  // it is another one by now
-  EXPECT_TRUE(cache_.Lookup("alice", replaced).ok());
+  EXPECT_FALSE(cache_.BeginOverwrite(*old) != nullptr);  // it is another one by now
+  EXPECT_TRUE(Lookup("alice", replaced).ok());
   ASSERT_TRUE(cache_.Release("alice", {&released, 1}).ok());
-  EXPECT_FALSE(cache_.BeginOverwrite(*gone).has_value());
+  EXPECT_FALSE(cache_.BeginOverwrite(*gone) != nullptr);
   EXPECT_EQ((*gone)->bytes(), plan_->factor_bytes());  // and the pin stays
 }
 
-TEST_F(FactorizationCacheTest, WhatIsOverwrittenHasNoBytesAndIsNeitherHitNorMiss) {
+TEST_F(CacheTest, WhatIsOverwrittenHasNoBytesAndIsNeitherHitNorMiss) {
   const Handle handle = Insert();
-  auto pin = cache_.Peek("alice", handle);
-  std::optional<Holding> taken = cache_.BeginOverwrite(*pin);
-  ASSERT_TRUE(taken.has_value());
+  auto pin = Peek("alice", handle);
+  server::KeptObjectPtr taken = cache_.BeginOverwrite(*pin);
+  ASSERT_TRUE(taken != nullptr);
   EXPECT_EQ(cache_.totals().bytes, 0);
   EXPECT_EQ(cache_.totals().entries, 1);
   EXPECT_EQ(cache_.Get("alice", handle)->held_bytes, 0);
   for (const absl::Status& status :
-       {cache_.Lookup("alice", handle).status(), cache_.Peek("alice", handle).status()}) {
+       {Lookup("alice", handle).status(), Peek("alice", handle).status()}) {
     EXPECT_TRUE(absl::IsUnavailable(status));
     EXPECT_EQ(server::RetryAfterOf(status), absl::Milliseconds(20));
   }
@@ -178,33 +177,33 @@ TEST_F(FactorizationCacheTest, WhatIsOverwrittenHasNoBytesAndIsNeitherHitNorMiss
   EXPECT_TRUE(EvictOldest().empty());
   clock_.Advance(absl::Hours(1));
   cache_.Expire();
-  ASSERT_TRUE(cache_.Replace("alice", handle, *std::move(taken), {}).ok());
+  ASSERT_TRUE(cache_.Replace("alice", handle, std::move(taken), {}).ok());
   EXPECT_EQ(cache_.totals().bytes, plan_->factor_bytes());
 }
 
-TEST_F(FactorizationCacheTest, OnlyWhatIsOverwrittenCanFailToBe) {
+TEST_F(CacheTest, OnlyWhatIsOverwrittenCanFailToBe) {
   const Handle handle = Insert();
   cache_.FailOverwrite(handle);
-  EXPECT_TRUE(cache_.Lookup("alice", handle).ok());
+  EXPECT_TRUE(Lookup("alice", handle).ok());
   cache_.FailOverwrite(Handle::Random(kServer.epoch));
   EXPECT_EQ(cache_.totals().entries, 1);
 }
 
-TEST_F(FactorizationCacheTest, MissesAreCountedByReason) {
+TEST_F(CacheTest, MissesAreCountedByReason) {
   const Handle handle = Insert();
   ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
-  EXPECT_FALSE(cache_.Lookup("alice", handle).ok());
-  EXPECT_FALSE(cache_.Lookup("bob", handle).ok());
+  EXPECT_FALSE(Lookup("alice", handle).ok());
+  EXPECT_FALSE(Lookup("bob", handle).ok());
   EXPECT_EQ(Metric("blockd_cache_misses_total{reason=\"RELEASED\"}"), 1);
   EXPECT_EQ(Metric("blockd_cache_misses_total{reason=\"NEVER_EXISTED\"}"), 1);
-  EXPECT_FALSE(cache_.Peek("alice", handle).ok());
+  EXPECT_FALSE(Peek("alice", handle).ok());
   EXPECT_EQ(Metric("blockd_cache_misses_total{reason=\"RELEASED\"}"), 1);
 }
 
-TEST_F(FactorizationCacheTest, ASolveOfWhatWasReleasedIsCountedAndTouchesNothing) {
+TEST_F(CacheTest, ASolveOfWhatWasReleasedIsCountedAndTouchesNothing) {
   const Handle handle = Insert();
   const Handle other = Insert();
-  auto pin = cache_.Lookup("alice", handle);
+  auto pin = Lookup("alice", handle);
   ASSERT_TRUE(cache_.Release("alice", {&handle, 1}).ok());
   EndSolve(pin, 1);
   EXPECT_EQ(cache_.totals().entries, 1);

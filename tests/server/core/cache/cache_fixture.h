@@ -1,6 +1,6 @@
 // A cache of factorizations without a device: their memory is never looked at.
-#ifndef BLOCKD_TESTS_SERVER_CORE_CACHE_FACTORIZATION_CACHE_FIXTURE_H_
-#define BLOCKD_TESTS_SERVER_CORE_CACHE_FACTORIZATION_CACHE_FIXTURE_H_
+#ifndef BLOCKD_TESTS_SERVER_CORE_CACHE_CACHE_FIXTURE_H_
+#define BLOCKD_TESTS_SERVER_CORE_CACHE_CACHE_FIXTURE_H_
 
 #include <gtest/gtest.h>
 
@@ -9,41 +9,52 @@
 #include <utility>
 #include <vector>
 
-#include "server/core/cache/factorization_cache.h"
+#include "server/core/cache/cache.h"
+#include "server/core/operations/kept_factorization.h"
 #include "tests/server/base/fake_clock.h"
 #include "tests/server/core/core_fixture.h"
 
 namespace blockd::test {
 
-class FactorizationCacheTest : public testing::Test {
+class CacheTest : public testing::Test {
  protected:
-  using Cache = server::FactorizationCache;
+  using Cache = server::Cache;
   static constexpr int64_t kTotal = 1 << 20;
   static inline const server::ServerIdentity kServer{"this", server::Epoch::Start("this")};
 
-  FactorizationCacheTest() { budget_.set_evictor(&cache_); }
+  CacheTest() { budget_.set_evictor(&cache_); }
 
   static std::shared_ptr<const EliminationPlan> MakePlan(int64_t num_blocks) {
     return std::make_shared<const EliminationPlan>(
         *EliminationPlan::Make({num_blocks, 4, Scalar::kFloat64}, 1, CostModel()));
   }
-  server::Holding Make(bool keep_matrix = false) {
-    server::Holding holding;
+  std::shared_ptr<server::KeptFactorization> Make(bool keep_matrix = false, Border border = {}) {
     MatrixForm form;
     form.shape = plan_->shape();
     const int64_t matrix = StagedMatrix::BufferBytes(form);
-    holding.reservation =
+    server::Reservation reservation =
         *budget_.Reserve(nullptr, charge() + (keep_matrix ? MemoryPool::Rounded(matrix) : 0));
     StagedMatrix kept;
     if (keep_matrix) kept = StagedMatrix(form, *pool_.Allocate(matrix));
-    holding.factorization = std::make_shared<Factorization>(
-        plan_, *pool_.Allocate(plan_->factor_bytes()), std::move(kept), Conditioning());
-    return holding;
+    return std::make_shared<server::KeptFactorization>(
+        std::move(reservation),
+        std::make_shared<Factorization>(plan_, *pool_.Allocate(plan_->factor_bytes()),
+                                        std::move(kept), Conditioning(), std::move(border)));
   }
-  std::vector<server::Holding> MakeSome(int count, bool keep_matrix = false) {
-    std::vector<server::Holding> some;
+  std::vector<server::KeptObjectPtr> MakeSome(int count, bool keep_matrix = false) {
+    std::vector<server::KeptObjectPtr> some;
     for (int i = 0; i < count; ++i) some.push_back(Make(keep_matrix));
     return some;
+  }
+  absl::StatusOr<server::FactorizationPin> Lookup(const std::string& caller,
+                                                  const server::Handle& handle) {
+    return cache_.Lookup<server::FactorizationPin>(caller, handle);
+  }
+  absl::StatusOr<server::FactorizationPin> Peek(const std::string& caller,
+                                                const server::Handle& handle) {
+    absl::StatusOr<Cache::Pin> pin = cache_.Peek(caller, handle);
+    if (!pin.ok()) return pin.status();
+    return server::FactorizationPin(*std::move(pin));
   }
   server::Handle Insert(const std::string& caller = "alice",
                         const Cache::EntryOptions& options = {}) {
@@ -54,9 +65,9 @@ class FactorizationCacheTest : public testing::Test {
     return ReasonOf(cache_.Peek(caller, handle).status());
   }
   // A solve with this pin, which then is none, was answered.
-  void EndSolve(absl::StatusOr<Cache::Pin>& pin, int64_t num_rhs) {
-    Cache::EndedSolve ended{std::move(*pin), num_rhs};
-    cache_.EndSolves({&ended, 1});
+  void EndSolve(absl::StatusOr<server::FactorizationPin>& pin, int64_t num_rhs) {
+    Cache::EndedUse ended{std::move(*pin), num_rhs};
+    cache_.EndUses({&ended, 1});
   }
   double Metric(const std::string& name) const { return MetricIn(metrics_, name); }
   // The least recently used that is idle; empty if none is.
@@ -80,4 +91,4 @@ class FactorizationCacheTest : public testing::Test {
 
 }  // namespace blockd::test
 
-#endif  // BLOCKD_TESTS_SERVER_CORE_CACHE_FACTORIZATION_CACHE_FIXTURE_H_
+#endif  // BLOCKD_TESTS_SERVER_CORE_CACHE_CACHE_FIXTURE_H_
