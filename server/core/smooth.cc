@@ -1,7 +1,7 @@
 #include "server/core/smooth.h"
 
 #include <algorithm>
-#include <atomic>
+#include <deque>
 #include <memory>
 #include <new>
 #include <optional>
@@ -24,6 +24,8 @@ namespace {
 
 // A factorization that is evicted between two steps of a chain is made again.
 constexpr int kMostAttempts = 3;
+// Chains beside one another: as many as a batch of Factors takes.
+constexpr size_t kMostChains = 256;
 
 template <typename T>
 std::span<T> Part(std::span<T> all, int64_t first, int64_t count) {
@@ -57,11 +59,11 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
         results_(results),
         post_(std::move(post)),
         done_(std::move(done)),
-        systems_(smoother_->systems()),
-        running_(smoother_->systems()) {
+        systems_(smoother_->systems()) {
     for (int64_t k = 0; k < params_.num_series; ++k) {
       systems_[smoother_->patterns().system_of_series[k]].series.push_back(k);
     }
+    for (size_t s = 0; s < systems_.size(); ++s) waiting_.push_back(s);
     if (kept_.keep) model_fingerprint_ = ModelFingerprint(params_, *pool_);
     context_->part_of = &permit_;
   }
@@ -75,7 +77,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
         system.blocks = Doubles(params_.num_steps * BlockScalars());
       }
     }
-    for (size_t s = 0; s < systems_.size(); ++s) Factor(s);
+    StartChains();
   }
 
   SmoothReply Finish() override;
@@ -109,6 +111,12 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     return Part(results_.means, series * SeriesScalars(), SeriesScalars());
   }
   void TouchResults();
+  // Begins as many chains as may run beside one another.
+  void StartChains();
+  // nullopt: none waits, or enough run.
+  std::optional<size_t> NextChain();
+  // True if there is no room for the chain beside those that run: it begins again after them.
+  bool WaitsForRoom(size_t s, const absl::Status& status);
   void Factor(size_t s);
   // Fills in Factor's parameters for the model, or returns a factorization that is held already.
   absl::StatusOr<std::optional<FactorReply>> Prepare(size_t s, FactorParams* params);
@@ -121,7 +129,10 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void Invert(size_t s);
   void Sample(size_t s);
   void OnStep(size_t s, const absl::StatusOr<CostReply>& reply, void (SmoothRun::*next)(size_t));
-  // A step failed: tries again where the handle was lost, or ends the chain.
+  // Gives the factorization back, unless it is kept.
+  void Release(System& system);
+  // A step failed: tries again where the handle was lost or there is no room now, or ends the
+  // chain.
   void Fail(size_t s, const absl::Status& status);
   void End(size_t s, const absl::Status& status);
   void FinishSystem(size_t s, SmoothReply& reply);
@@ -143,9 +154,11 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   SmoothDone done_;
   std::string model_fingerprint_;  // with keep
   std::vector<System> systems_;    // each used by its chain alone
-  std::atomic<size_t> running_;
 
   absl::Mutex mutex_;
+  std::deque<size_t> waiting_ ABSL_GUARDED_BY(mutex_);  // chains that have not begun
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;          // chains, of which so many may:
+  size_t most_running_ ABSL_GUARDED_BY(mutex_) = kMostChains;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);  // the first failure
   Cost cost_ ABSL_GUARDED_BY(mutex_);
   double growth_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -162,6 +175,38 @@ void SmoothRun::TouchResults() {
   }
 }
 
+void SmoothRun::StartChains() {
+  while (const std::optional<size_t> s = NextChain()) Factor(*s);
+}
+
+std::optional<size_t> SmoothRun::NextChain() {
+  absl::MutexLock lock(&mutex_);
+  if (waiting_.empty() || running_ >= most_running_) return std::nullopt;
+  const size_t s = waiting_.front();
+  waiting_.pop_front();
+  ++running_;
+  return s;
+}
+
+bool SmoothRun::WaitsForRoom(size_t s, const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return false;
+  Release(systems_[s]);
+  absl::MutexLock lock(&mutex_);
+  if (running_ < 2 || !status_.ok()) return false;
+  waiting_.push_front(s);
+  most_running_ = --running_;
+  systems_[s].attempts = 0;
+  systems_[s].sampled = 0;
+  return true;
+}
+
+void SmoothRun::Release(System& system) {
+  // With `keep` it stays where another system fails too: asked again, the call finds it.
+  if (std::exchange(system.held, false) && !kept_.keep) {
+    core_->Release(context_->caller, {&system.handle, 1}).IgnoreError();
+  }
+}
+
 void SmoothRun::Factor(size_t s) {
   System& system = systems_[s];
   ++system.attempts;
@@ -172,7 +217,7 @@ void SmoothRun::Factor(size_t s) {
   } catch (const std::bad_alloc&) {
     found = absl::ResourceExhaustedError("the server's host has no memory for the model");
   }
-  if (!found.ok()) return End(s, found.status());
+  if (!found.ok()) return Fail(s, found.status());
   if (found->has_value()) return OnFactored(s, **std::move(found));
   auto done = [self = shared_from_this(), s](absl::StatusOr<FactorReply> reply) {
     self->OnFactored(s, std::move(reply));
@@ -216,6 +261,7 @@ void SmoothRun::OnFactored(size_t s, absl::StatusOr<FactorReply> reply) {
   System& system = systems_[s];
   const absl::Status status = reply.ok() ? reply->systems[0].status : reply.status();
   if (!status.ok()) {
+    if (WaitsForRoom(s, status)) return;
     const auto failure = NotSpdOf(status);
     return End(s, failure ? NotIdentified(s, failure->where) : status);
   }
@@ -321,6 +367,7 @@ void SmoothRun::Sample(size_t s) {
 
 void SmoothRun::Fail(size_t s, const absl::Status& status) {
   System& system = systems_[s];
+  if (WaitsForRoom(s, status)) return;
   if (!absl::IsNotFound(status) || system.attempts == kMostAttempts || failed()) {
     return End(s, status);
   }
@@ -331,22 +378,22 @@ void SmoothRun::Fail(size_t s, const absl::Status& status) {
 }
 
 void SmoothRun::End(size_t s, const absl::Status& status) {
-  const System& system = systems_[s];
-  if (system.held && !kept_.keep) {
-    core_->Release(context_->caller, {&system.handle, 1}).IgnoreError();
-    // With `keep` it stays where another system fails too: asked again, the call finds it.
-  }
+  Release(systems_[s]);
+  const std::shared_ptr<SmoothRun> self = shared_from_this();
+  absl::Status all;
+  bool over = false, more = false;
   {
     absl::MutexLock lock(&mutex_);
     status_.Update(status);
-  }
-  if (--running_ > 0) return;
-  const std::shared_ptr<SmoothRun> self = shared_from_this();
-  absl::Status all;
-  {
-    absl::MutexLock lock(&mutex_);
     all = status_;
+    if (!all.ok()) waiting_.clear();
+    --running_;
+    more = !waiting_.empty();
+    over = running_ == 0 && !more;
   }
+  // This thread may feed a device, or answer what that has done, and has no time to assemble.
+  if (more) post_([self] { self->StartChains(); });
+  if (!over) return;
   // Gives everything back before the caller learns of the answer.
   context_->part_of = nullptr;
   permit_.GiveBack();

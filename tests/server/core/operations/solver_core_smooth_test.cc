@@ -445,6 +445,43 @@ TEST_F(SolverCoreSmoothTest, ItIsFinishedWhileTheServerDrains) {
   drain.join();
 }
 
+// Each series has a pattern of its own: together they ask for more than there is, a few of them for
+// less.
+TEST_F(SolverCoreSmoothTest, SystemsThatHaveNoRoomTogetherFollowOneAnother) {
+  const SmoothModel model(
+      {.steps = 20, .states = 4, .observations = 3, .series = 40, .missing = 0.2});
+  Start({.memory_bytes = int64_t{64} << 20});
+  const Answer together = Smooth(model.params);
+  ASSERT_TRUE(together.reply.ok()) << together.reply.status();
+  ASSERT_GT(*std::ranges::max_element(together.reply->system_of_series), 30u);
+  Setup few_places;
+  few_places.limits.max_queued_requests = 3;
+  Setup little_memory;
+  little_memory.memory_bytes = 3 * Charge({20, 4}) + (96 << 10);
+  for (const Setup& setup : {few_places, little_memory}) {
+    Stop();
+    Start(setup);
+    const Answer answer = Smooth(model.params);
+    ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
+    EXPECT_EQ(answer.means, together.means);
+    EXPECT_EQ(answer.covariances, together.covariances);
+    EXPECT_EQ(answer.reply->log_likelihood, together.reply->log_likelihood);
+    EXPECT_EQ(core_->memory().factorizations, 0);
+  }
+}
+
+TEST_F(SolverCoreSmoothTest, AFailureEndsThoseThatWaitForRoom) {
+  Setup setup;
+  setup.limits.max_queued_requests = 2;
+  Start(setup);
+  SmoothModel model({.steps = 20, .states = 4, .observations = 3, .series = 40, .missing = 0.2});
+  PendingFactor holder = HoldDevice();
+  const std::unique_ptr<AskedSmooth> asked = Ask(model.params);
+  core_->Cancel(*asked->context);
+  EXPECT_TRUE(absl::IsCancelled(asked->Wait().reply.status())) << asked->answer.reply.status();
+  gate_->Open();
+}
+
 TEST_F(SolverCoreSmoothTest, WithoutMemoryItIsRefusedAndNothingIsLeft) {
   Start({.memory_bytes = int64_t{1} << 20});
   SmoothModel model({.steps = 400, .states = 20, .observations = 1, .per_step = false});
