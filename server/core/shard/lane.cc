@@ -265,6 +265,7 @@ void Lane::CompleteLoop() {
 void Lane::End(Flight* flight) {
   const absl::Time end = clock_->Now();
   std::unique_ptr<Flight> over;
+  std::vector<EndedWork> ended;
   {
     absl::MutexLock lock(&mutex_);
     const auto found = std::find_if(
@@ -287,21 +288,19 @@ void Lane::End(Flight* flight) {
     }
     // The one before it may have been in the way of its completion.
     if (!flights_.empty() || fed_) done_.Signal();
-    if ((stop_ || !scheduler_.empty()) && HasRoomLocked()) work_.Signal();
-    TaskPtr& first = over->batch[0];
-    if (!first->unfinished) return;
-    first->unfinished = false;
-    // A thread that raises the flag afterwards finds the task in the queue, under this lock.
-    if (!first->ended(end)) {
-      scheduler_.Push(std::move(first), end);
-      if (HasRoomLocked()) work_.Signal();
-      return;
+    // A thread that raises a flag afterwards finds the task in the queue, under this lock.
+    for (TaskPtr& task : over->batch) {
+      if (!std::exchange(task->unfinished, false)) continue;
+      if (task->ended(end)) {
+        absl::Status status = task->EndStatus(end);
+        ended.push_back({std::move(task), std::move(status)});
+      } else {
+        scheduler_.Push(std::move(task), end);
+      }
     }
+    if ((stop_ || !scheduler_.empty()) && HasRoomLocked()) work_.Signal();
   }
-  TaskPtr& first = over->batch[0];
-  const absl::Status status = first->EndStatus(end);
-  Operation* const operation = first->operation;
-  operation->Fail(std::move(first), status);
+  Answer(std::move(ended));
 }
 
 }  // namespace blockd::server

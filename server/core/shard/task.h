@@ -27,10 +27,11 @@ class Operation {
   using Completion = absl::AnyInvocable<void()>;
   // Runs tasks of one BatchKey, on the thread that feeds the device, and answers them; or returns
   // what will, on the lane's other thread, after those of the batches before. The lane destroys the
-  // tasks then. A piece of a task that leaves some of it is `unfinished`, with a ticket for that,
-  // and goes back to the queue.
+  // tasks then. A task that has done a step and has more to do is `unfinished`, with a ticket for
+  // the next one of the same lane: it goes back to the queue, from where it runs with whatever is
+  // compatible then, or ends with Fail.
   virtual Completion Run(const std::vector<TaskPtr>& batch) = 0;
-  // Answers a task that never ran. On any thread.
+  // Answers a task that waits. On any thread.
   virtual void Fail(TaskPtr task, const absl::Status& status) = 0;
 };
 
