@@ -63,7 +63,7 @@ class IterativeOperation final : public server::Operation {
     absl::MutexLock lock(&mutex_);
     go_ = true;
   }
-  // Those that were answered, in this order, once they are so many.
+  // The tasks that were answered, in this order, once they are so many.
   Strings Ended(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto all = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ended_.size() >= count; };
