@@ -22,8 +22,8 @@
 namespace blockd::server {
 namespace {
 
-// A factorization that is evicted between two steps of a chain is made again.
-constexpr int kMostAttempts = 3;
+// A factorization that is evicted between two steps of a chain is made again, but not so often.
+constexpr int kMostLosses = 3;
 // Chains beside one another: as many as a batch of Factors takes.
 constexpr size_t kMostChains = 256;
 
@@ -93,7 +93,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     double log_determinant = 0;
     Doubles blocks;      // of the inverse, where they are no result
     size_t sampled = 0;  // series
-    int attempts = 0;
+    int losses = 0;      // of the factorization
   };
 
   int64_t BlockScalars() const { return params_.state_size * params_.state_size; }
@@ -192,11 +192,9 @@ bool SmoothRun::WaitsForRoom(size_t s, const absl::Status& status) {
   if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return false;
   Release(systems_[s]);
   absl::MutexLock lock(&mutex_);
-  if (running_ < 2 || !status_.ok()) return false;
+  if (running_ < 2) return false;
   waiting_.push_front(s);
   most_running_ = --running_;
-  systems_[s].attempts = 0;
-  systems_[s].sampled = 0;
   return true;
 }
 
@@ -209,7 +207,7 @@ void SmoothRun::Release(System& system) {
 
 void SmoothRun::Factor(size_t s) {
   System& system = systems_[s];
-  ++system.attempts;
+  system.sampled = 0;
   FactorParams params;
   absl::StatusOr<std::optional<FactorReply>> found;
   try {
@@ -368,11 +366,10 @@ void SmoothRun::Sample(size_t s) {
 void SmoothRun::Fail(size_t s, const absl::Status& status) {
   System& system = systems_[s];
   if (WaitsForRoom(s, status)) return;
-  if (!absl::IsNotFound(status) || system.attempts == kMostAttempts || failed()) {
+  if (!absl::IsNotFound(status) || ++system.losses == kMostLosses || failed()) {
     return End(s, status);
   }
   system.held = false;
-  system.sampled = 0;
   // This thread may feed a device, or answer what that has done, and has no time to assemble.
   post_([self = shared_from_this(), s] { self->Factor(s); });
 }

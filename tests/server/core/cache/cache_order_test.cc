@@ -210,5 +210,16 @@ TEST_F(CacheTest, ASolveOfWhatWasReleasedIsCountedAndTouchesNothing) {
   EXPECT_EQ(EvictOneOf({other}), 0);
 }
 
+TEST_F(CacheTest, WhatACallerHadBeforeDoesNotCountAgainstIt) {
+  const Handle oldest = Insert("bob");
+  const std::vector<Handle> had = cache_.Insert("alice", MakeSome(4), {});
+  const Handle kept = Insert("alice");
+  ASSERT_TRUE(cache_.Release("alice", had).ok());
+  // Nobody has more than two now: the oldest goes, whose it is.
+  budget_.Free(cache_.Evict(1, 2.0 * static_cast<double>(charge())));
+  EXPECT_FALSE(cache_.Get("bob", oldest).ok());
+  EXPECT_TRUE(cache_.Get("alice", kept).ok());
+}
+
 }  // namespace
 }  // namespace blockd::test

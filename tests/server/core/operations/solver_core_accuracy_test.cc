@@ -144,5 +144,23 @@ TEST_F(SolverCoreAccuracyTest, AKeyDoesNotStandForMoreThanIsHeld) {
   EXPECT_TRUE(found->found);
 }
 
+// One of them keeps its matrix; a second call is told the same of both.
+TEST_F(SolverCoreAccuracyTest, AKeyStandsForSystemsOfWhichSomeKeepTheirMatrix) {
+  Start();
+  FactorParams params;
+  params.idempotency_key = "both";
+  params.accuracy = Accuracy::kGuaranteed;
+  const auto first = Factor({grown_, kind_}, params)->Wait();
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto again = Factor({grown_, kind_}, params)->Wait();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->found);
+  EXPECT_EQ(again->factor_bytes, first->factor_bytes);
+  for (const size_t i : {0u, 1u}) {
+    EXPECT_EQ(again->systems[i].handle, first->systems[i].handle);
+    EXPECT_EQ(again->systems[i].matrix_kept, i == 0);
+  }
+}
+
 }  // namespace
 }  // namespace blockd::test

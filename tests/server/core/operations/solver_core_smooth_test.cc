@@ -445,15 +445,19 @@ TEST_F(SolverCoreSmoothTest, ItIsFinishedWhileTheServerDrains) {
   drain.join();
 }
 
-// Each series has a pattern of its own: together they ask for more than there is, a few of them for
-// less.
+// 40 patterns, each of two series, whose samples are drawn one after the other: together they ask
+// for more than there is, a few of them for less.
 TEST_F(SolverCoreSmoothTest, SystemsThatHaveNoRoomTogetherFollowOneAnother) {
-  const SmoothModel model(
-      {.steps = 20, .states = 4, .observations = 3, .series = 40, .missing = 0.2});
+  SmoothModel model({.steps = 20, .states = 4, .observations = 3, .series = 80, .missing = 0.2});
+  const size_t half = model.y.size() / 2;
+  for (size_t i = 0; i < half; ++i) {
+    if (std::isnan(model.y[i]) != std::isnan(model.y[half + i])) model.y[half + i] = model.y[i];
+  }
+  model.params.num_samples = 2;
   Start({.memory_bytes = int64_t{64} << 20});
   const Answer together = Smooth(model.params);
   ASSERT_TRUE(together.reply.ok()) << together.reply.status();
-  ASSERT_GT(*std::ranges::max_element(together.reply->system_of_series), 30u);
+  ASSERT_EQ(*std::ranges::max_element(together.reply->system_of_series), 39u);
   Setup few_places;
   few_places.limits.max_queued_requests = 3;
   Setup little_memory;
@@ -465,6 +469,7 @@ TEST_F(SolverCoreSmoothTest, SystemsThatHaveNoRoomTogetherFollowOneAnother) {
     ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
     EXPECT_EQ(answer.means, together.means);
     EXPECT_EQ(answer.covariances, together.covariances);
+    EXPECT_EQ(answer.samples, together.samples);
     EXPECT_EQ(answer.reply->log_likelihood, together.reply->log_likelihood);
     EXPECT_EQ(core_->memory().factorizations, 0);
   }
