@@ -59,7 +59,8 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
         results_(results),
         post_(std::move(post)),
         done_(std::move(done)),
-        systems_(smoother_->systems()) {
+        systems_(smoother_->systems()),
+        most_running_(std::min(systems_.size(), kMostChains)) {
     for (int64_t k = 0; k < params_.num_series; ++k) {
       systems_[smoother_->patterns().system_of_series[k]].series.push_back(k);
     }
@@ -94,6 +95,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     Doubles blocks;      // of the inverse, where they are no result
     size_t sampled = 0;  // series
     int losses = 0;      // of the factorization
+    bool alone = false;  // no chain runs beside it
   };
 
   int64_t BlockScalars() const { return params_.state_size * params_.state_size; }
@@ -115,7 +117,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void StartChains();
   // nullopt: none waits, or enough run.
   std::optional<size_t> NextChain();
-  // True if there is no room for the chain beside those that run: it begins again after them.
+  // True if there is no room for the chain beside others: it begins again, beside fewer.
   bool WaitsForRoom(size_t s, const absl::Status& status);
   void Factor(size_t s);
   // Fills in Factor's parameters for the model, or returns a factorization that is held already.
@@ -131,8 +133,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void OnStep(size_t s, const absl::StatusOr<CostReply>& reply, void (SmoothRun::*next)(size_t));
   // Gives the factorization back, unless it is kept.
   void Release(System& system);
-  // A step failed: tries again where the handle was lost or there is no room now, or ends the
-  // chain.
+  // A step failed: the chain waits for room, is tried again where the handle was lost, or ends.
   void Fail(size_t s, const absl::Status& status);
   void End(size_t s, const absl::Status& status);
   void FinishSystem(size_t s, SmoothReply& reply);
@@ -158,7 +159,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   absl::Mutex mutex_;
   std::deque<size_t> waiting_ ABSL_GUARDED_BY(mutex_);  // chains that have not begun
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;          // chains, of which so many may:
-  size_t most_running_ ABSL_GUARDED_BY(mutex_) = kMostChains;
+  size_t most_running_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);  // the first failure
   Cost cost_ ABSL_GUARDED_BY(mutex_);
   double growth_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -185,16 +186,25 @@ std::optional<size_t> SmoothRun::NextChain() {
   const size_t s = waiting_.front();
   waiting_.pop_front();
   ++running_;
+  systems_[s].alone = most_running_ == 1;
   return s;
 }
 
 bool SmoothRun::WaitsForRoom(size_t s, const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return false;
+  const bool no_room = absl::IsResourceExhausted(status) || absl::IsUnavailable(status) ||
+                       absl::IsNotFound(status);  // others have taken its factorization's memory
+  if (systems_[s].alone || !no_room) return false;
   Release(systems_[s]);
-  absl::MutexLock lock(&mutex_);
-  if (running_ < 2) return false;
-  waiting_.push_front(s);
-  most_running_ = --running_;
+  bool none_runs = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!status_.ok()) return false;
+    waiting_.push_front(s);
+    --running_;
+    most_running_ = std::max<size_t>(running_, 1);
+    none_runs = running_ == 0;
+  }
+  if (none_runs) post_([self = shared_from_this()] { self->StartChains(); });
   return true;
 }
 
