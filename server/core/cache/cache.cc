@@ -46,7 +46,7 @@ void Cache::Pin::Reset() {
   cache_->EndUse(std::exchange(entry_, nullptr));
 }
 
-Cache::Pin Cache::MakePin(Entry* entry) {
+Cache::Pin Cache::MakePin(CacheEntry* entry) {
   if (entry->uses++ == 0) order_.Unfile(*entry);
   Pin pin;
   pin.cache_ = this;
@@ -55,7 +55,7 @@ Cache::Pin Cache::MakePin(Entry* entry) {
   return pin;
 }
 
-void Cache::EndUse(Entry* entry) {
+void Cache::EndUse(CacheEntry* entry) {
   if (--entry->uses > 0) return;
   if (entry->held) {
     order_.File(*entry);
@@ -68,9 +68,9 @@ std::vector<Handle> Cache::Insert(const std::string& caller, std::vector<KeptObj
                                   const EntryOptions& options, EntryGrants grants) {
   const absl::Time now = clock_->Now();
   std::vector<Handle> handles;
-  std::vector<Entry*> entries;  // nobody else's yet
+  std::vector<CacheEntry*> entries;  // nobody else's yet
   for (KeptObjectPtr& object : objects) {
-    auto* const entry = new Entry;
+    auto* const entry = new CacheEntry;
     entry->handle = Handle::Random(server_.epoch, options_.shard);
     entry->pinned = options.pin;
     entry->lease = options.lease;
@@ -88,7 +88,7 @@ std::vector<Handle> Cache::Insert(const std::string& caller, std::vector<KeptObj
     std::vector<KeptObjectPtr> dead;  // destroyed after the lock is gone
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
-    for (Entry* const entry : Portion(std::span<Entry* const>(entries), at)) {
+    for (CacheEntry* const entry : Portion(std::span<CacheEntry* const>(entries), at)) {
       table_.Insert(caller, entry);
       held_bytes_ += entry->bytes();
       pinned_ += entry->pinned;
@@ -114,13 +114,13 @@ NotFoundReason Cache::WhyNot(const std::string& caller, const Handle& handle) co
                                                      : NotFoundReason::kNeverExisted;
 }
 
-absl::StatusOr<Entry*> Cache::Find(const std::string& caller, const Handle& handle) const {
-  Entry* const entry = table_.Find(caller, handle);
+absl::StatusOr<CacheEntry*> Cache::Find(const std::string& caller, const Handle& handle) const {
+  CacheEntry* const entry = table_.Find(caller, handle);
   if (entry == nullptr) return HandleNotFoundError({handle, WhyNot(caller, handle), server_});
   return entry;
 }
 
-KeptObjectPtr Cache::End(Entry* entry, NotFoundReason why, EvictionReason reason) {
+KeptObjectPtr Cache::End(CacheEntry* entry, NotFoundReason why, EvictionReason reason) {
   order_.Unfile(*entry);
   ForgetKey(*entry);
   // Else the shard says it.
@@ -149,7 +149,7 @@ absl::StatusOr<int64_t> Cache::Release(const std::string& caller, std::span<cons
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
     for (const Handle& handle : Portion(std::span(named), at)) {
-      Entry* const entry = table_.Find(caller, handle);
+      CacheEntry* const entry = table_.Find(caller, handle);
       if (entry == nullptr) {  // of many it is enough to name one
         if (missing.ok()) missing = Find(caller, handle).status();
         continue;
@@ -162,11 +162,11 @@ absl::StatusOr<int64_t> Cache::Release(const std::string& caller, std::span<cons
   return bytes;
 }
 
-std::vector<Entry*> Cache::EntriesOf(std::span<const Handle> handles, Changed* changed,
-                                     std::vector<Handle>* missing) const {
-  std::vector<Entry*> entries;
+std::vector<CacheEntry*> Cache::EntriesOf(std::span<const Handle> handles, Changed* changed,
+                                          std::vector<Handle>* missing) const {
+  std::vector<CacheEntry*> entries;
   for (const Handle& handle : handles) {
-    if (Entry* const entry = table_.Find(handle); entry != nullptr) {
+    if (CacheEntry* const entry = table_.Find(handle); entry != nullptr) {
       entries.push_back(entry);
       changed->callers.insert(entry->caller->name);
     } else {
@@ -183,7 +183,7 @@ Cache::Changed Cache::EvictHandles(std::span<const Handle> handles, std::vector<
     std::vector<KeptObjectPtr> dead;  // destroyed after the lock is gone
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
-    for (Entry* const entry : EntriesOf(Portion(std::span(named), at), &evicted, missing)) {
+    for (CacheEntry* const entry : EntriesOf(Portion(std::span(named), at), &evicted, missing)) {
       ++evicted.handles;
       evicted.bytes += entry->bytes();
       dead.push_back(End(entry, NotFoundReason::kEvicted, EvictionReason::kAdmin));
@@ -199,7 +199,7 @@ Cache::Changed Cache::UnpinHandles(std::span<const Handle> handles, std::vector<
   for (size_t at = 0; at < named.size(); at += kAtATime) {
     mutex_.LetOthersIn();
     FairLock lock(&mutex_);
-    for (Entry* const entry : EntriesOf(Portion(std::span(named), at), &unpinned, missing)) {
+    for (CacheEntry* const entry : EntriesOf(Portion(std::span(named), at), &unpinned, missing)) {
       unpinned.handles += entry->pinned || entry->lease_end() > now;
       order_.Unfile(*entry);
       pinned_ -= entry->pinned;
@@ -218,12 +218,12 @@ absl::Status Cache::Replace(const std::string& caller, const Handle& handle, Kep
   const absl::Time now = clock_->Now();
   KeptObjectPtr dead;  // destroyed after the lock is gone
   FairLock lock(&mutex_);
-  absl::StatusOr<Entry*> found = Find(caller, handle);
+  absl::StatusOr<CacheEntry*> found = Find(caller, handle);
   if (!found.ok()) {
     dead = std::move(object);
     return found.status();
   }
-  Entry& entry = **found;
+  CacheEntry& entry = **found;
   const bool pins =
       options.pin || options.lease > absl::ZeroDuration() || entry.is_pinned_or_leased();
   absl::Status granted = GrantPinned(entry, pins ? object->charge() : 0, tenant, reserved);
@@ -251,7 +251,7 @@ absl::Status Cache::Replace(const std::string& caller, const Handle& handle, Kep
 
 KeptObjectPtr Cache::BeginOverwrite(Pin& pin) {
   FairLock lock(&mutex_);
-  Entry& entry = *pin.entry_;
+  CacheEntry& entry = *pin.entry_;
   // Two references: the entry's and this pin's. Others come only through this lock.
   if (!entry.held || entry.object != pin.object_ || entry.uses != 1 ||
       pin.object_.use_count() != 2) {
@@ -267,12 +267,12 @@ KeptObjectPtr Cache::BeginOverwrite(Pin& pin) {
 
 void Cache::FailOverwrite(const Handle& handle) {
   FairLock lock(&mutex_);
-  Entry* const entry = table_.Find(handle);
+  CacheEntry* const entry = table_.Find(handle);
   if (entry == nullptr || entry->object != nullptr) return;
   End(entry, NotFoundReason::kFailedRefactor, EvictionReason::kFailedRefactor);
 }
 
-Evicted Cache::EndIdle(Entry* entry, EvictionReason reason) {
+Evicted Cache::EndIdle(CacheEntry* entry, EvictionReason reason) {
   const NotFoundReason why =
       reason == EvictionReason::kIdle ? NotFoundReason::kExpired : NotFoundReason::kEvicted;
   KeptObjectPtr object = End(entry, why, reason);
@@ -298,7 +298,7 @@ std::vector<Evicted> Cache::Evict(int64_t bytes, double fair_bytes) {
     order_.EndLeases(now);
     if (order_.idle_bytes() < bytes - sum) break;
     for (size_t i = 0; i < kAtATime && sum < bytes; ++i) {
-      Entry* entry = EvictionOrder::OldestIdle(table_, fair_bytes);
+      CacheEntry* entry = EvictionOrder::OldestIdle(table_, fair_bytes);
       if (entry == nullptr) entry = EvictionOrder::OldestIdle(table_, -1);
       sum += entry->charge();
       evicted.push_back(EndIdle(entry, EvictionReason::kMemory));
@@ -345,7 +345,7 @@ void Cache::Expire() {
     FairLock lock(&mutex_);
     order_.EndLeases(now);
     for (more = false; dead.size() < kAtATime; more = dead.size() == kAtATime) {
-      Entry* const entry = EvictionOrder::OldestIdle(table_, -1);
+      CacheEntry* const entry = EvictionOrder::OldestIdle(table_, -1);
       if (entry == nullptr || entry->used + options_.idle_expiry > now) break;
       dead.push_back(EndIdle(entry, EvictionReason::kIdle));
     }

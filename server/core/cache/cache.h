@@ -95,7 +95,7 @@ class Cache : public Evictor {
    private:
     friend class Cache;
     Cache* cache_ = nullptr;
-    Entry* entry_ = nullptr;
+    CacheEntry* entry_ = nullptr;
     KeptObjectPtr object_;
   };
 
@@ -187,10 +187,10 @@ class Cache : public Evictor {
   double HoldersWeight() const override;
   // Against fragmentation (cache_eviction.cc): all that are idle, with where they lie; others come
   // in between.
-  std::vector<IdleHolding> IdleHoldings(double fair_bytes);
+  std::vector<IdleObject> IdleObjects(double fair_bytes);
   // Evicts what was chosen of them. None of it if some is not idle there any more; of many some may
   // be gone where one becomes used meanwhile.
-  std::vector<Evicted> EvictChosen(std::span<const IdleHolding> chosen);
+  std::vector<Evicted> EvictChosen(std::span<const IdleObject> chosen);
   // By whoever runs the server: any caller's handles, pinned and used ones too, which end with the
   // reason EVICTED. Those not held are left in `missing`. A handle that is named twice counts once.
   struct Changed {
@@ -225,7 +225,7 @@ class Cache : public Evictor {
     return all.subspan(at, std::min(kAtATime, all.size() - at));
   }
 
-  absl::StatusOr<Entry*> Find(const std::string& caller, const Handle& handle) const
+  absl::StatusOr<CacheEntry*> Find(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NotFoundReason WhyNot(const std::string& caller, const Handle& handle) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -234,10 +234,10 @@ class Cache : public Evictor {
   absl::StatusOr<Pin> LookupLocked(const std::string& caller, const Handle& handle,
                                    std::string_view kind, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Pin MakePin(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndUse(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Pin MakePin(CacheEntry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndUse(CacheEntry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The entry, if it is idle and lies where it did.
-  Entry* StillIdle(const IdleHolding& chosen) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  CacheEntry* StillIdle(const IdleObject& chosen) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // cache_keys.cc. Null: the key finds nothing.
   absl::StatusOr<std::shared_ptr<KeyRecord>> FindRecord(const std::string& caller,
                                                         const std::string& key,
@@ -249,24 +249,24 @@ class Cache : public Evictor {
   void UseAll(std::span<Pin> pins, std::span<const int64_t> wanted, const KeyRequest& request,
               Reservation pinned);
   // cache_pins.cc
-  void PinForGood(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PinForGood(CacheEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if the request asks for a pin or lease that is not counted yet.
-  bool NeedsPinGrant(const Entry& entry, const KeyRequest& request) const;
+  bool NeedsPinGrant(const CacheEntry& entry, const KeyRequest& request) const;
   // Makes what the entry has of the budget of pins so many bytes, of `reserved` and then of the
   // tenant's. If there are no more nothing changes.
-  absl::Status GrantPinned(Entry& entry, int64_t bytes, const TenantPtr& tenant,
+  absl::Status GrantPinned(CacheEntry& entry, int64_t bytes, const TenantPtr& tenant,
                            Reservation* reserved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Each entry once, whichever caller it belongs to; `changed` says which.
-  std::vector<Entry*> EntriesOf(std::span<const Handle> handles, Changed* changed,
-                                std::vector<Handle>* missing) const
+  std::vector<CacheEntry*> EntriesOf(std::span<const Handle> handles, Changed* changed,
+                                     std::vector<Handle>* missing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the entry; the caller drops the object after unlocking. The entry may be gone then.
-  KeptObjectPtr End(Entry* entry, NotFoundReason why, EvictionReason reason)
+  KeptObjectPtr End(CacheEntry* entry, NotFoundReason why, EvictionReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Up to so many, since the device failed; destroyed after unlocking.
   std::vector<KeptObjectPtr> EndAll(size_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Evicted EndIdle(Entry* entry, EvictionReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static KeptStats StatsOf(const Entry& entry, absl::Time now);
+  Evicted EndIdle(CacheEntry* entry, EvictionReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static KeptStats StatsOf(const CacheEntry& entry, absl::Time now);
 
   const Options options_;
   const ServerIdentity server_;

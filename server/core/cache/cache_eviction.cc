@@ -4,9 +4,9 @@
 #include "server/core/cache/cache.h"
 
 namespace blockd::server {
-std::vector<IdleHolding> Cache::IdleHoldings(double fair_bytes) {
+std::vector<IdleObject> Cache::IdleObjects(double fair_bytes) {
   const absl::Time now = clock_->Now();
-  std::vector<IdleHolding> found;
+  std::vector<IdleObject> found;
   std::optional<Handle> after;
   // A few at a time, so that others come in between.
   for (bool more = true; more;) {
@@ -15,7 +15,7 @@ std::vector<IdleHolding> Cache::IdleHoldings(double fair_bytes) {
     order_.EndLeases(now);
     auto next = table_.After(after);
     for (size_t i = 0; i < kAtATime && next != table_.entries().end(); ++i, ++next) {
-      const Entry& entry = **next;
+      const CacheEntry& entry = **next;
       after = entry.handle;
       if (!entry.idle) continue;
       found.push_back({.handle = entry.handle,
@@ -28,26 +28,26 @@ std::vector<IdleHolding> Cache::IdleHoldings(double fair_bytes) {
   return found;
 }
 
-Entry* Cache::StillIdle(const IdleHolding& chosen) const {
-  Entry* const entry = table_.Find(chosen.handle);
+CacheEntry* Cache::StillIdle(const IdleObject& chosen) const {
+  CacheEntry* const entry = table_.Find(chosen.handle);
   if (entry == nullptr || !entry->idle) return nullptr;
   return entry->object->pieces()[0].data == chosen.pieces[0].data ? entry : nullptr;
 }
 
-std::vector<Evicted> Cache::EvictChosen(std::span<const IdleHolding> chosen) {
+std::vector<Evicted> Cache::EvictChosen(std::span<const IdleObject> chosen) {
   std::vector<Evicted> evicted;
   // All are looked at before the first of them goes.
   for (const bool evict : {false, true}) {
     for (size_t at = 0; at < chosen.size(); at += kAtATime) {
-      std::vector<Entry*> entries;
+      std::vector<CacheEntry*> entries;
       mutex_.LetOthersIn();
       FairLock lock(&mutex_);
-      for (const IdleHolding& one : Portion(chosen, at)) {
+      for (const IdleObject& one : Portion(chosen, at)) {
         entries.push_back(StillIdle(one));
         if (entries.back() == nullptr) return evicted;
       }
       if (!evict) continue;
-      for (Entry* const entry : entries) {
+      for (CacheEntry* const entry : entries) {
         evicted.push_back(EndIdle(entry, EvictionReason::kFragmentation));
       }
     }

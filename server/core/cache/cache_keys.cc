@@ -11,7 +11,7 @@ absl::StatusOr<std::shared_ptr<KeyRecord>> Cache::FindRecord(const std::string& 
                                                              const std::string& key,
                                                              const KeyRequest& request) {
   FairLock lock(&mutex_);
-  Caller* const owner = table_.FindCaller(caller);
+  CacheCaller* const owner = table_.FindCaller(caller);
   if (owner == nullptr) return nullptr;
   const auto found = owner->keys.find(key);
   if (found == owner->keys.end()) return nullptr;
@@ -30,7 +30,7 @@ absl::StatusOr<bool> Cache::PinAll(const KeyRecord& record, const KeyRequest& re
     FairLock lock(&mutex_);
     if (record.forgotten) return false;
     for (size_t i = at; i < std::min(at + kAtATime, count); ++i) {
-      Entry* const entry = table_.Find(record.handles[i]);
+      CacheEntry* const entry = table_.Find(record.handles[i]);
       absl::Status status = request.check_object(*entry->object);
       if (!status.ok()) return status;
       (*pins)[i] = MakePin(entry);
@@ -49,7 +49,7 @@ void Cache::UseAll(std::span<Pin> pins, std::span<const int64_t> wanted, const K
     for (size_t i = at; i < std::min(at + kAtATime, pins.size()); ++i) {
       // A thread that ended the entry or took its pin since the look counts as later than this
       // call.
-      Entry* const entry = pins[i].entry_;
+      CacheEntry* const entry = pins[i].entry_;
       if (entry == nullptr || !entry->held) continue;
       order_.NoteUse(*entry, now);
       if (NeedsPinGrant(*entry, request)) {

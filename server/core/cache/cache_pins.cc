@@ -6,26 +6,26 @@
 
 namespace blockd::server {
 
-void Cache::PinForGood(Entry& entry) {
+void Cache::PinForGood(CacheEntry& entry) {
   if (entry.pinned) return;
   ++pinned_;
   order_.Unfile(entry);
   entry.pinned = true;
 }
 
-bool Cache::NeedsPinGrant(const Entry& entry, const KeyRequest& request) const {
+bool Cache::NeedsPinGrant(const CacheEntry& entry, const KeyRequest& request) const {
   return options_.pinned != nullptr && (request.pin || request.lease > absl::ZeroDuration()) &&
          entry.pinned_grant.amount() == 0;
 }
 
 int64_t Cache::PinnedGrowth(const Pin& pin, int64_t bytes, bool pins) const {
   FairLock lock(&mutex_);
-  const Entry& entry = *pin.entry_;
+  const CacheEntry& entry = *pin.entry_;
   if (!entry.held || !(pins || entry.is_pinned_or_leased())) return 0;
   return std::max<int64_t>(bytes - entry.pinned_grant.amount(), 0);
 }
 
-absl::Status Cache::GrantPinned(Entry& entry, int64_t bytes, const TenantPtr& tenant,
+absl::Status Cache::GrantPinned(CacheEntry& entry, int64_t bytes, const TenantPtr& tenant,
                                 Reservation* reserved) {
   if (options_.pinned == nullptr) return absl::OkStatus();
   const int64_t lacking = bytes - entry.pinned_grant.amount();

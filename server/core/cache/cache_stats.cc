@@ -5,7 +5,7 @@
 
 namespace blockd::server {
 
-KeptStats Cache::StatsOf(const Entry& entry, absl::Time now) {
+KeptStats Cache::StatsOf(const CacheEntry& entry, absl::Time now) {
   KeptStats stats;
   stats.handle = entry.handle;
   stats.held_bytes = entry.bytes();
@@ -24,7 +24,7 @@ KeptStats Cache::StatsOf(const Entry& entry, absl::Time now) {
 absl::StatusOr<KeptStats> Cache::Get(const std::string& caller, const Handle& handle) const {
   const absl::Time now = clock_->Now();
   FairLock lock(&mutex_);
-  absl::StatusOr<Entry*> entry = Find(caller, handle);
+  absl::StatusOr<CacheEntry*> entry = Find(caller, handle);
   if (!entry.ok()) return entry.status();
   return StatsOf(**entry, now);
 }
@@ -34,9 +34,9 @@ std::vector<KeptStats> Cache::List(const std::string& caller, std::optional<Hand
   const absl::Time now = clock_->Now();
   std::vector<KeptStats> list;
   FairLock lock(&mutex_);
-  const Caller* const owner = table_.FindCaller(caller);
+  const CacheCaller* const owner = table_.FindCaller(caller);
   if (owner == nullptr) return list;
-  const Entries& entries = owner->entries;
+  const CacheEntries& entries = owner->entries;
   auto it = after ? entries.upper_bound(*after) : entries.begin();
   for (; it != entries.end() && static_cast<int64_t>(list.size()) < limit; ++it) {
     list.push_back(StatsOf(**it, now));

@@ -21,7 +21,7 @@ absl::string_view Abseil(std::string_view text) { return {text.data(), text.size
 
 absl::StatusOr<Cache::Pin> Cache::Peek(const std::string& caller, const Handle& handle) {
   FairLock lock(&mutex_);
-  absl::StatusOr<Entry*> entry = Find(caller, handle);
+  absl::StatusOr<CacheEntry*> entry = Find(caller, handle);
   if (!entry.ok()) return entry.status();
   if ((*entry)->object == nullptr) {
     return BeingOverwritten();
@@ -31,7 +31,7 @@ absl::StatusOr<Cache::Pin> Cache::Peek(const std::string& caller, const Handle& 
 
 absl::StatusOr<Cache::Pin> Cache::LookupLocked(const std::string& caller, const Handle& handle,
                                                std::string_view kind, absl::Time now) {
-  absl::StatusOr<Entry*> entry = Find(caller, handle);
+  absl::StatusOr<CacheEntry*> entry = Find(caller, handle);
   if (!entry.ok()) {
     metrics_->RecordMiss(static_cast<int>(WhyNot(caller, handle)));
     return entry.status();
@@ -70,7 +70,7 @@ void Cache::EndUses(std::span<EndedUse> uses) {
     if (at > 0) mutex_.LetOthersIn();
     FairLock lock(&mutex_);
     for (EndedUse& use : portion) {
-      Entry* const entry = std::exchange(use.pin.entry_, nullptr);
+      CacheEntry* const entry = std::exchange(use.pin.entry_, nullptr);
       if (entry == nullptr) continue;
       if (use.num_rhs > 0) {
         ++entry->times_solved;

@@ -18,7 +18,7 @@
 
 namespace blockd::server {
 
-struct Caller;
+struct CacheCaller;
 
 // Shared by all entries that a request with an idempotency key made. Constant but for `forgotten`.
 struct KeyRecord {
@@ -29,14 +29,14 @@ struct KeyRecord {
 };
 
 // It lives until it is neither held nor in use.
-struct Entry {
+struct CacheEntry {
   Handle handle;
   bool pinned = false;
   bool held = true;
   bool idle = false;               // in its caller's `idle`
   bool leased = false;             // among the leased (eviction_order.h)
   int32_t uses = 0;                // pins
-  Caller* caller = nullptr;        // while it is held
+  CacheCaller* caller = nullptr;   // while it is held
   std::shared_ptr<KeyRecord> key;  // null or forgotten: none
   KeptObjectPtr object;            // null while it is overwritten
   std::any details;                // of the object that is overwritten
@@ -54,24 +54,26 @@ struct Entry {
 };
 
 struct LessRecentlyUsed {
-  bool operator()(const Entry* a, const Entry* b) const { return a->use_order < b->use_order; }
+  bool operator()(const CacheEntry* a, const CacheEntry* b) const {
+    return a->use_order < b->use_order;
+  }
 };
 struct ByHandle {
   using is_transparent = void;
-  static const Handle& Of(const Entry* entry) { return entry->handle; }
+  static const Handle& Of(const CacheEntry* entry) { return entry->handle; }
   static const Handle& Of(const Handle& handle) { return handle; }
   template <typename A, typename B>
   bool operator()(const A& a, const B& b) const {
     return Of(a) < Of(b);
   }
 };
-using Entries = absl::btree_set<Entry*, ByHandle>;
+using CacheEntries = absl::btree_set<CacheEntry*, ByHandle>;
 
-struct Caller {
+struct CacheCaller {
   std::string name;
   const Tenant* tenant = nullptr;  // null: it has no quotas
-  Entries entries;
-  absl::btree_set<Entry*, LessRecentlyUsed> idle;
+  CacheEntries entries;
+  absl::btree_set<CacheEntry*, LessRecentlyUsed> idle;
   absl::flat_hash_map<std::string, std::shared_ptr<KeyRecord>> keys;
   int64_t charged_bytes = 0;  // of the objects' reservations
 

@@ -5,11 +5,11 @@
 namespace blockd::server {
 
 EntryTable::~EntryTable() {
-  for (Entry* const entry : entries_) delete entry;
+  for (CacheEntry* const entry : entries_) delete entry;
 }
 
-void EntryTable::Insert(const std::string& caller, Entry* entry) {
-  Caller& owner = callers_[caller];
+void EntryTable::Insert(const std::string& caller, CacheEntry* entry) {
+  CacheCaller& owner = callers_[caller];
   owner.name = caller;
   if (owner.tenant == nullptr) owner.tenant = entry->object->reservation().tenant();
   owner.charged_bytes += entry->charge();
@@ -18,8 +18,8 @@ void EntryTable::Insert(const std::string& caller, Entry* entry) {
   entries_.insert(entry);
 }
 
-void EntryTable::Erase(Entry* entry) {
-  Caller& owner = *entry->caller;
+void EntryTable::Erase(CacheEntry* entry) {
+  CacheCaller& owner = *entry->caller;
   owner.entries.erase(entry);
   owner.charged_bytes -= entry->charge();
   entries_.erase(entry);
@@ -27,27 +27,27 @@ void EntryTable::Erase(Entry* entry) {
   entry->caller = nullptr;
 }
 
-Entry* EntryTable::Find(const Handle& handle) const {
+CacheEntry* EntryTable::Find(const Handle& handle) const {
   const auto it = entries_.find(handle);
   return it == entries_.end() ? nullptr : *it;
 }
 
-Entry* EntryTable::Find(const std::string& caller, const Handle& handle) const {
-  Entry* const entry = Find(handle);
+CacheEntry* EntryTable::Find(const std::string& caller, const Handle& handle) const {
+  CacheEntry* const entry = Find(handle);
   return entry == nullptr || entry->caller->name != caller ? nullptr : entry;
 }
 
-Entries::const_iterator EntryTable::After(const std::optional<Handle>& after) const {
+CacheEntries::const_iterator EntryTable::After(const std::optional<Handle>& after) const {
   return after ? entries_.upper_bound(*after) : entries_.begin();
 }
 
-const Caller* EntryTable::FindCaller(const std::string& caller) const {
+const CacheCaller* EntryTable::FindCaller(const std::string& caller) const {
   const auto it = callers_.find(caller);
   return it == callers_.end() ? nullptr : &it->second;
 }
 
-Caller* EntryTable::FindCaller(const std::string& caller) {
-  return const_cast<Caller*>(std::as_const(*this).FindCaller(caller));
+CacheCaller* EntryTable::FindCaller(const std::string& caller) {
+  return const_cast<CacheCaller*>(std::as_const(*this).FindCaller(caller));
 }
 
 }  // namespace blockd::server

@@ -14,7 +14,7 @@ namespace blockd::server {
 
 class EntryTable {
  public:
-  using Callers = absl::node_hash_map<std::string, Caller>;
+  using Callers = absl::node_hash_map<std::string, CacheCaller>;
 
   EntryTable() = default;
   ~EntryTable();  // and its entries
@@ -22,24 +22,24 @@ class EntryTable {
   EntryTable& operator=(const EntryTable&) = delete;
 
   // Takes entries over: `entry` is the caller's from now on.
-  void Insert(const std::string& caller, Entry* entry);
+  void Insert(const std::string& caller, CacheEntry* entry);
   // Lets go of it, and of its caller with the last one. Whoever erases it deletes it.
-  void Erase(Entry* entry);
+  void Erase(CacheEntry* entry);
 
-  Entry* Find(const Handle& handle) const;  // null: not held
+  CacheEntry* Find(const Handle& handle) const;  // null: not held
   // Null also for another caller's, which is not told from one that never existed: its existence is
   // not the caller's to know.
-  Entry* Find(const std::string& caller, const Handle& handle) const;
+  CacheEntry* Find(const std::string& caller, const Handle& handle) const;
   // The first after that one, of all.
-  Entries::const_iterator After(const std::optional<Handle>& after) const;
-  Caller* FindCaller(const std::string& caller);  // null: it has none
-  const Caller* FindCaller(const std::string& caller) const;
+  CacheEntries::const_iterator After(const std::optional<Handle>& after) const;
+  CacheCaller* FindCaller(const std::string& caller);  // null: it has none
+  const CacheCaller* FindCaller(const std::string& caller) const;
 
-  const Entries& entries() const { return entries_; }
+  const CacheEntries& entries() const { return entries_; }
   const Callers& callers() const { return callers_; }
 
  private:
-  Entries entries_;
+  CacheEntries entries_;
   Callers callers_;
 };
 

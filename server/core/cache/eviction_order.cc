@@ -2,7 +2,7 @@
 
 namespace blockd::server {
 
-void EvictionOrder::Unfile(Entry& entry) {
+void EvictionOrder::Unfile(CacheEntry& entry) {
   if (entry.idle) {
     entry.caller->idle.erase(&entry);
     idle_bytes_ -= entry.charge();
@@ -11,20 +11,20 @@ void EvictionOrder::Unfile(Entry& entry) {
   entry.idle = entry.leased = false;
 }
 
-void EvictionOrder::FileIdle(Entry& entry) {
+void EvictionOrder::FileIdle(CacheEntry& entry) {
   entry.caller->idle.insert(&entry);
   idle_bytes_ += entry.charge();
   entry.idle = true;
 }
 
-void EvictionOrder::File(Entry& entry) {
+void EvictionOrder::File(CacheEntry& entry) {
   if (entry.pinned || entry.uses > 0 || entry.object == nullptr) return;
   if (entry.lease <= absl::ZeroDuration()) return FileIdle(entry);
   leased_.insert(&entry);  // over or not: EndLeases knows
   entry.leased = true;
 }
 
-void EvictionOrder::Touch(Entry& entry, absl::Time now) {
+void EvictionOrder::Touch(CacheEntry& entry, absl::Time now) {
   const bool filed = entry.idle || entry.leased;
   if (filed) Unfile(entry);
   NoteUse(entry, now);
@@ -33,18 +33,18 @@ void EvictionOrder::Touch(Entry& entry, absl::Time now) {
 
 void EvictionOrder::EndLeases(absl::Time now) {
   while (!leased_.empty() && (*leased_.begin())->lease_end() <= now) {
-    Entry& entry = **leased_.begin();
+    CacheEntry& entry = **leased_.begin();
     leased_.erase(leased_.begin());
     entry.leased = false;
     FileIdle(entry);
   }
 }
 
-Entry* EvictionOrder::OldestIdle(const EntryTable& table, double fair_bytes) {
-  Entry* oldest = nullptr;
+CacheEntry* EvictionOrder::OldestIdle(const EntryTable& table, double fair_bytes) {
+  CacheEntry* oldest = nullptr;
   for (const auto& [name, caller] : table.callers()) {
     if (caller.idle.empty() || !caller.HasMoreThan(fair_bytes)) continue;
-    Entry* const first = *caller.idle.begin();
+    CacheEntry* const first = *caller.idle.begin();
     if (oldest == nullptr || LessRecentlyUsed()(first, oldest)) oldest = first;
   }
   return oldest;

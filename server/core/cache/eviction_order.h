@@ -20,35 +20,35 @@ class EvictionOrder {
  public:
   // Takes an entry out, before what the order goes by changes, and puts it back where it then
   // belongs.
-  void Unfile(Entry& entry);
-  void File(Entry& entry);
+  void Unfile(CacheEntry& entry);
+  void File(CacheEntry& entry);
   // A use of an entry that is not filed.
-  void NoteUse(Entry& entry, absl::Time now) {
+  void NoteUse(CacheEntry& entry, absl::Time now) {
     entry.used = std::max(entry.used, now);
     entry.use_order = next_use_++;
   }
   // A use of any entry.
-  void Touch(Entry& entry, absl::Time now);
+  void Touch(CacheEntry& entry, absl::Time now);
 
   // Entries whose lease is over become idle.
   void EndLeases(absl::Time now);
   // The least recently used idle entry of callers that have more than `fair_bytes` times their
   // weight; null if there is none.
-  static Entry* OldestIdle(const EntryTable& table, double fair_bytes);
+  static CacheEntry* OldestIdle(const EntryTable& table, double fair_bytes);
   int64_t idle_bytes() const { return idle_bytes_; }
   // Uses, of whatever is held, since its own last one; at least 1.
-  int64_t AgeOf(const Entry& entry) const { return next_use_ - entry.use_order; }
+  int64_t AgeOf(const CacheEntry& entry) const { return next_use_ - entry.use_order; }
 
  private:
   struct LeaseEndsEarlier {
-    bool operator()(const Entry* a, const Entry* b) const {
+    bool operator()(const CacheEntry* a, const CacheEntry* b) const {
       return a->lease_end() != b->lease_end() ? a->lease_end() < b->lease_end() : a < b;
     }
   };
 
-  void FileIdle(Entry& entry);
+  void FileIdle(CacheEntry& entry);
 
-  absl::btree_set<Entry*, LeaseEndsEarlier> leased_;
+  absl::btree_set<CacheEntry*, LeaseEndsEarlier> leased_;
   int64_t idle_bytes_ = 0;  // of all callers' `idle`
   int64_t next_use_ = 0;
 };

@@ -13,12 +13,12 @@ constexpr size_t kFree = std::numeric_limits<size_t>::max();
 // A part of the pool that is free, or would be without its owner.
 struct Stretch {
   FreePiece piece;
-  size_t owner = kFree;  // of the idle holdings
+  size_t owner = kFree;  // of the idle objects
 };
 
 bool LiesBefore(const Stretch& a, const Stretch& b) { return a.piece.data < b.piece.data; }
 
-double CostOf(const IdleHolding& idle) {
+double CostOf(const IdleObject& idle) {
   int64_t bytes = 0;
   for (const FreePiece& piece : idle.pieces) bytes += piece.bytes;
   return static_cast<double>(bytes) / static_cast<double>(idle.age);
@@ -27,7 +27,7 @@ double CostOf(const IdleHolding& idle) {
 // Stretches side by side.
 struct Window {
   size_t first = 0, last = 0;
-  // The number and the cost of holdings, first of tenants within their share, then of the others.
+  // The number and the cost of objects, first of tenants within their share, then of the others.
   std::array<int64_t, 2> owners = {0, 0};
   std::array<double, 2> cost = {0, 0};
   int64_t bytes = 0;
@@ -40,7 +40,7 @@ struct Window {
 
 class Layout {
  public:
-  Layout(std::span<const FreePiece> free, std::span<const IdleHolding> idle)
+  Layout(std::span<const FreePiece> free, std::span<const IdleObject> idle)
       : idle_(idle), goes_(idle.size()), in_window_(idle.size()) {
     for (const FreePiece& piece : free) stretches_.push_back({piece, kFree});
     for (size_t i = 0; i < idle.size(); ++i) {
@@ -66,8 +66,8 @@ class Layout {
     return true;
   }
 
-  std::vector<IdleHolding> Going() const {
-    std::vector<IdleHolding> going;
+  std::vector<IdleObject> Going() const {
+    std::vector<IdleObject> going;
     for (size_t i = 0; i < idle_.size(); ++i) {
       if (goes_[i]) going.push_back(idle_[i]);
     }
@@ -129,7 +129,7 @@ class Layout {
     return best;
   }
 
-  const std::span<const IdleHolding> idle_;
+  const std::span<const IdleObject> idle_;
   std::vector<Stretch> stretches_;  // by address
   std::vector<bool> goes_;          // of the idle
   std::vector<int> in_window_;      // of the idle: how many of its pieces
@@ -137,9 +137,9 @@ class Layout {
 
 }  // namespace
 
-std::optional<std::vector<IdleHolding>> PlanEviction(std::span<const FreePiece> free,
-                                                     std::span<const IdleHolding> idle,
-                                                     std::span<const int64_t> needed) {
+std::optional<std::vector<IdleObject>> PlanEviction(std::span<const FreePiece> free,
+                                                    std::span<const IdleObject> idle,
+                                                    std::span<const int64_t> needed) {
   Layout layout(free, idle);
   for (const int64_t bytes : needed) {
     if (bytes > 0 && !layout.Place(MemoryPool::Rounded(bytes))) return std::nullopt;

@@ -5,26 +5,26 @@
 namespace blockd::server {
 
 std::shared_ptr<KeyRecord> MakeKeyRecord(const std::string& key, std::any answer,
-                                         std::span<Entry* const> entries) {
+                                         std::span<CacheEntry* const> entries) {
   if (key.empty()) return nullptr;
   auto record = std::make_shared<KeyRecord>();
   record->key = key;
   record->answer = std::move(answer);
-  for (Entry* const entry : entries) {
+  for (CacheEntry* const entry : entries) {
     record->handles.push_back(entry->handle);
     entry->key = record;
   }
   return record;
 }
 
-void RememberKey(Caller& owner, const std::shared_ptr<KeyRecord>& record) {
+void RememberKey(CacheCaller& owner, const std::shared_ptr<KeyRecord>& record) {
   if (record->forgotten) return;
   std::shared_ptr<KeyRecord>& found = owner.keys[record->key];
   if (found != nullptr) found->forgotten = true;
   found = record;
 }
 
-void ForgetKey(Entry& entry) {
+void ForgetKey(CacheEntry& entry) {
   const std::shared_ptr<KeyRecord> record = std::exchange(entry.key, nullptr);
   if (record == nullptr || record->forgotten) return;
   record->forgotten = true;

@@ -16,11 +16,11 @@ namespace blockd::server {
 
 // For entries that nobody else knows yet. Null without a key.
 std::shared_ptr<KeyRecord> MakeKeyRecord(const std::string& key, std::any answer,
-                                         std::span<Entry* const> entries);
+                                         std::span<CacheEntry* const> entries);
 // From now on the key finds the record, and not the one before, unless one of its entries is not
 // held any more.
-void RememberKey(Caller& owner, const std::shared_ptr<KeyRecord>& record);
-void ForgetKey(Entry& entry);
+void RememberKey(CacheCaller& owner, const std::shared_ptr<KeyRecord>& record);
+void ForgetKey(CacheEntry& entry);
 
 }  // namespace blockd::server
 

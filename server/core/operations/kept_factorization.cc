@@ -26,8 +26,8 @@ std::any KeptFactorization::Describe() const {
 }
 
 FactorizationStats ToFactorizationStats(KeptStats stats) {
-  auto details = std::any_cast<FactorizationDetails>(stats.details);
-  return {std::move(stats), std::move(details)};
+  const auto details = std::any_cast<FactorizationDetails>(stats.details);
+  return {std::move(stats), details};
 }
 
 }  // namespace blockd::server

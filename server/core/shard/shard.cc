@@ -169,8 +169,8 @@ bool Shard::Defragment(std::span<const int64_t> pieces) {
     if (PlanEviction(free, {}, pieces)) return true;
     const double fair_bytes =
         static_cast<double>(device_.total()) / std::max(cache_.HoldersWeight(), 1e-9);
-    const std::vector<IdleHolding> idle = cache_.IdleHoldings(fair_bytes);
-    const std::optional<std::vector<IdleHolding>> chosen = PlanEviction(free, idle, pieces);
+    const std::vector<IdleObject> idle = cache_.IdleObjects(fair_bytes);
+    const std::optional<std::vector<IdleObject>> chosen = PlanEviction(free, idle, pieces);
     if (!chosen) return false;
     device_.Free(cache_.EvictChosen(*chosen));
   }

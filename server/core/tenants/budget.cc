@@ -199,7 +199,7 @@ void Budget::Free(std::vector<Evicted> evicted) {
 
 void Budget::FreeLocked(std::vector<Evicted> evicted) {
   for (Evicted& one : evicted) {
-    one.holding.reset();  // first the memory, then the promise
+    one.object.reset();  // first the memory, then the promise
     ReturnLocked(one.reservation.tenant_, std::exchange(one.reservation.amount_, 0));
   }
 }

@@ -6,7 +6,7 @@
 // one alone gets s of all, and whoever comes later still finds some. (A dynamic threshold:
 // Choudhury and Hahne, IEEE/ACM Trans. Networking 6, 1998.)
 //
-// Where a reservation does not fit, the budget asks its Evictor to end idle holdings, and asks for
+// Where a reservation does not fit, the budget asks its Evictor to end idle objects, and asks for
 // nothing if even all of them would not make it fit.
 //
 // Budgets of one resource, one a device, may be of one group: quotas and shares then hold for what
@@ -63,20 +63,20 @@ class Reservation {
 
 // Something held that could be given up, and its promise.
 struct Evicted {
-  Reservation reservation;              // destroyed last
-  std::shared_ptr<const void> holding;  // nobody else has it: its memory returns with it
+  Reservation reservation;             // destroyed last
+  std::shared_ptr<const void> object;  // nobody else has it: its memory returns with it
 };
 
 class Evictor {
  public:
   virtual ~Evictor() = default;
-  // Ends idle holdings until they sum up to `bytes`; none at all if all that are idle sum up to
+  // Ends idle objects until they sum up to `bytes`; none at all if all that are idle sum up to
   // less, but fewer where others use them meanwhile. First those of tenants that have more than
   // `fair_bytes` times their weight, then those of all; the least recently used first. Does not
   // call the budget.
   virtual std::vector<Evicted> Evict(int64_t bytes, double fair_bytes) = 0;
   virtual int64_t EvictableBytes() = 0;
-  // Bytes of all holdings. Other reservations belong to work under way.
+  // Bytes of all kept objects. Other reservations belong to work under way.
   virtual int64_t HeldBytes() const = 0;
   // The weights of all who hold something.
   virtual double HoldersWeight() const = 0;

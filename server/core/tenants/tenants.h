@@ -28,7 +28,7 @@ class Tenants {
   // Beside those of the configuration there are at most `max_others` at a time.
   explicit Tenants(int64_t max_others = 1024) : max_others_(max_others) {}
 
-  // Applies to existing tenants too: holdings above a new quota stay until they are given back.
+  // Applies to existing tenants too: what one has above a new quota stays until it is given back.
   void Configure(const TenantsConfig& config);
 
   // Tenants that hold nothing make room. A name beyond the limit shares the tenant kOtherTenants.

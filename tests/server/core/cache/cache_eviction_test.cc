@@ -10,7 +10,7 @@ namespace blockd::test {
 namespace {
 
 using server::Handle;
-using server::IdleHolding;
+using server::IdleObject;
 using server::NotFoundReason;
 
 class CacheEvictionTest : public CacheTest {
@@ -28,22 +28,22 @@ TEST_F(CacheEvictionTest, OnlyWhatIsIdleIsOffered) {
   auto pin = Peek("alice", used), writes = Peek("alice", overwritten);
   auto taken = cache_.BeginOverwrite(*writes);
   ASSERT_TRUE(taken != nullptr);
-  std::vector<IdleHolding> offered = cache_.IdleHoldings(kTotal);
+  std::vector<IdleObject> offered = cache_.IdleObjects(kTotal);
   ASSERT_EQ(offered.size(), 1u);
   EXPECT_EQ(offered[0].handle, idle);
   clock_.Advance(absl::Minutes(1));  // the lease is over
-  offered = cache_.IdleHoldings(kTotal);
+  offered = cache_.IdleObjects(kTotal);
   ASSERT_EQ(offered.size(), 2u);
   EXPECT_TRUE(std::any_of(offered.begin(), offered.end(),
-                          [&](const IdleHolding& one) { return one.handle == leased; }));
+                          [&](const IdleObject& one) { return one.handle == leased; }));
 }
 
 TEST_F(CacheEvictionTest, ItIsSaidWhereFactorAndMatrixLieAndHowOldTheirUseIs) {
   const Handle a = cache_.Insert("alice", MakeSome(1, /*keep_matrix=*/true), {})[0];
   Insert("bob");
-  const auto offered = cache_.IdleHoldings(static_cast<double>(charge()));
+  const auto offered = cache_.IdleObjects(static_cast<double>(charge()));
   ASSERT_EQ(offered.size(), 2u);
-  for (const IdleHolding& one : offered) {
+  for (const IdleObject& one : offered) {
     const bool is_a = one.handle == a;
     EXPECT_EQ(one.age, is_a ? 2 : 1);
     EXPECT_EQ(one.within_part, !is_a);
@@ -68,7 +68,7 @@ TEST_F(CacheEvictionTest, ItIsSaidWhereABorderLies) {
   const std::byte* const border = held.border().columns();
   const int64_t border_bytes = held.border().bytes();
   cache_.Insert("alice", {kept}, {});
-  const auto offered = cache_.IdleHoldings(kTotal);
+  const auto offered = cache_.IdleObjects(kTotal);
   ASSERT_EQ(offered.size(), 1u);
   const auto& pieces = offered[0].pieces;
   EXPECT_EQ(pieces[0].data, factor);
@@ -80,7 +80,7 @@ TEST_F(CacheEvictionTest, ItIsSaidWhereABorderLies) {
 
 TEST_F(CacheEvictionTest, AllOfManyAreOfferedAndEvicted) {
   InsertSome(200);
-  const auto offered = cache_.IdleHoldings(kTotal);
+  const auto offered = cache_.IdleObjects(kTotal);
   EXPECT_EQ(offered.size(), 200u);
   budget_.Free(cache_.EvictChosen(offered));
   EXPECT_EQ(cache_.totals().entries, 0);
@@ -92,7 +92,7 @@ TEST_F(CacheEvictionTest, AllOfManyAreOfferedAndEvicted) {
 TEST_F(CacheEvictionTest, NothingGoesIfOneOfThemIsUsedMeanwhile) {
   for (const int count : {3, 200}) {
     const std::vector<Handle> handles = InsertSome(count);
-    const auto offered = cache_.IdleHoldings(kTotal);
+    const auto offered = cache_.IdleObjects(kTotal);
     {
       const auto pin = Lookup("alice", offered.back().handle);
       EXPECT_TRUE(cache_.EvictChosen(offered).empty());
@@ -113,13 +113,13 @@ TEST_F(CacheEvictionTest, NothingGoesIfOneOfThemIsGonePinnedOrElsewhereMeanwhile
   };
   for (int how = 0; how < 4; ++how) {
     InsertSome(3);
-    const auto offered = cache_.IdleHoldings(kTotal);
+    const auto offered = cache_.IdleObjects(kTotal);
     ASSERT_TRUE(change(how, offered[1].handle).ok());
     const int64_t entries = cache_.totals().entries;
     EXPECT_TRUE(cache_.EvictChosen(offered).empty()) << how;
     EXPECT_EQ(cache_.totals().entries, entries);
     std::vector<Handle> missing, all;
-    for (const IdleHolding& one : offered) all.push_back(one.handle);
+    for (const IdleObject& one : offered) all.push_back(one.handle);
     cache_.EvictHandles(all, &missing);
   }
   EXPECT_EQ(Evictions(), 0);
@@ -143,7 +143,7 @@ TEST_F(CacheEvictionTest, WhatOthersUseStaysWhileMuchIsEvicted) {
   }
   size_t evicted = 0;
   for (int round = 0; round < 1000 && evicted < kEntries / 2; ++round) {
-    const std::vector<IdleHolding> offered = cache_.IdleHoldings(kTotal);
+    const std::vector<IdleObject> offered = cache_.IdleObjects(kTotal);
     const size_t count = std::min<size_t>(offered.size(), 1 + round % 90);
     std::vector<server::Evicted> gone = cache_.EvictChosen(std::span(offered).first(count));
     evicted += gone.size();

@@ -97,7 +97,7 @@ TEST_F(CacheKindsTest, ItIsDescribedAsItsKindDoes) {
 TEST_F(CacheKindsTest, FragmentsOfAnyKindAreOfferedWhereTheyLie) {
   const Handle model = InsertModel(5000);
   Insert();
-  std::vector<server::IdleHolding> offered = cache_.IdleHoldings(kTotal);
+  std::vector<server::IdleObject> offered = cache_.IdleObjects(kTotal);
   ASSERT_EQ(offered.size(), 2u);
   std::erase_if(offered, [&](const auto& one) { return one.handle != model; });
   ASSERT_EQ(offered.size(), 1u);

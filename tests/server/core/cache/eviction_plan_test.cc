@@ -12,7 +12,7 @@
 namespace blockd::test {
 namespace {
 
-using server::IdleHolding;
+using server::IdleObject;
 using server::PlanEviction;
 using ::testing::Optional;
 
@@ -20,7 +20,7 @@ constexpr int64_t kUnit = MemoryPool::kAlignment;
 const std::byte* const kSlab = reinterpret_cast<const std::byte*>(int64_t{1} << 20);
 
 // A unit of the slab a letter: '.' is free, '#' is in use or pinned, and each other letter is of
-// the idle holding of that name, which lies in one place or in two.
+// the idle object of that name, which lies in one place or in two.
 class Slab {
  public:
   explicit Slab(const std::string& drawn) {
@@ -32,29 +32,29 @@ class Slab {
       if (drawn[begin] != '.' && drawn[begin] != '#') Add(drawn[begin], piece);
     }
   }
-  IdleHolding& Of(char name) { return idle_[name]; }
+  IdleObject& Of(char name) { return idle_[name]; }
 
   // Who goes, in the order of their names; nullopt: it does not fit.
   std::optional<std::string> Evicts(std::vector<int64_t> units) {
-    std::vector<IdleHolding> idle;
-    for (const auto& [name, holding] : idle_) idle.push_back(holding);
+    std::vector<IdleObject> idle;
+    for (const auto& [name, object] : idle_) idle.push_back(object);
     for (int64_t& unit : units) unit *= kUnit;
     const auto plan = PlanEviction(free_, idle, units);
     if (!plan) return std::nullopt;
     std::string going;
-    for (const IdleHolding& one : *plan) going += one.handle.bytes[0];
+    for (const IdleObject& one : *plan) going += one.handle.bytes[0];
     return going;
   }
 
  private:
   void Add(char name, const FreePiece& piece) {
-    IdleHolding& holding = idle_[name];
-    holding.handle = server::Handle::FromBytes(std::string(server::Handle::kBytes, name)).value();
-    holding.pieces[holding.pieces[0].bytes > 0 ? 1 : 0] = piece;
+    IdleObject& object = idle_[name];
+    object.handle = server::Handle::FromBytes(std::string(server::Handle::kBytes, name)).value();
+    object.pieces[object.pieces[0].bytes > 0 ? 1 : 0] = piece;
   }
 
   std::vector<FreePiece> free_;
-  std::map<char, IdleHolding> idle_;
+  std::map<char, IdleObject> idle_;
 };
 
 TEST(EvictionPlanTest, EvictsNothingForWhatFits) {
@@ -110,12 +110,12 @@ TEST(EvictionPlanTest, WhoHasMoreThanItsPartLosesFirst) {
   EXPECT_THAT(slab.Evicts({1}), Optional(std::string("b")));
 }
 
-TEST(EvictionPlanTest, AHoldingInTwoPlacesIsLostOnceAndWhole) {
+TEST(EvictionPlanTest, AnObjectInTwoPlacesIsLostOnceAndWhole) {
   // Its matrix lies elsewhere: 4 are lost with it, and 3 with b.
   EXPECT_THAT(Slab("aa#bbb#aa").Evicts({2}), Optional(std::string("b")));
   // Side by side it costs no more than it has.
   EXPECT_THAT(Slab("aa.aa#bbbbb").Evicts({5}), Optional(std::string("a")));
-  // The holding that is evicted for the first piece leaves room for the second.
+  // The object that is evicted for the first piece leaves room for the second.
   EXPECT_THAT(Slab("aaa#bb#aaa").Evicts({3, 3}), Optional(std::string("a")));
 }
 
@@ -129,7 +129,7 @@ TEST(EvictionPlanTest, PlacesPiecesOneAfterTheOtherWhereTheFitIsBest) {
 // A piece that changed hands while the lists were made is in both of them.
 TEST(EvictionPlanTest, PiecesInBothListsAreNotCountedTwice) {
   const FreePiece free[] = {{kSlab, 4 * kUnit}};
-  IdleHolding idle;
+  IdleObject idle;
   idle.pieces[0] = {kSlab + 2 * kUnit, 2 * kUnit};
   const int64_t five[] = {5 * kUnit}, pieces[] = {3 * kUnit, kUnit};
   EXPECT_EQ(PlanEviction(free, {&idle, 1}, five), std::nullopt);
@@ -138,7 +138,7 @@ TEST(EvictionPlanTest, PiecesInBothListsAreNotCountedTwice) {
   EXPECT_EQ(PlanEviction(free, {&idle, 1}, five), std::nullopt);
 }
 
-// The cost of the cheapest window of holdings in one place each, by trying all of them.
+// The cost of the cheapest window of objects in one place each, by trying all of them.
 double CheapestByTrying(const std::string& drawn, int64_t units) {
   double best = -1;
   for (size_t first = 0; first + static_cast<size_t>(units) <= drawn.size(); ++first) {

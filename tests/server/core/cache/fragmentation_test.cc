@@ -132,7 +132,7 @@ class Model {
   void MakeRoom(const std::vector<int64_t>& pieces) {
     const Cache::Totals before = cache_.totals();
     if (policy_ == Policy::kCheapest) {
-      const auto idle = cache_.IdleHoldings(kBytes / cache_.HoldersWeight());
+      const auto idle = cache_.IdleObjects(kBytes / cache_.HoldersWeight());
       const auto chosen = server::PlanEviction(pool_.FreePieces(nullptr, SIZE_MAX), idle, pieces);
       if (chosen) budget_.Free(cache_.EvictChosen(*chosen));
     } else {
