@@ -117,8 +117,10 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void StartChains();
   // nullopt: none waits, or enough run.
   std::optional<size_t> NextChain();
-  // True if there is no room for the chain beside others: it begins again, beside fewer.
-  bool WaitsForRoom(size_t s, const absl::Status& status);
+  void PostChains();
+  // True if a chain that failed begins again: beside fewer, where it had no room beside others, or
+  // alone, where its factorization was lost all the same.
+  bool BeginsAgain(size_t s, const absl::Status& status);
   void Factor(size_t s);
   // Fills in Factor's parameters for the model, or returns a factorization that is held already.
   absl::StatusOr<std::optional<FactorReply>> Prepare(size_t s, FactorParams* params);
@@ -133,15 +135,11 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void OnStep(size_t s, const absl::StatusOr<CostReply>& reply, void (SmoothRun::*next)(size_t));
   // Gives the factorization back, unless it is kept.
   void Release(System& system);
-  // A step failed: the chain waits for room, is tried again where the handle was lost, or ends.
+  // A step failed: the chain begins again, or ends.
   void Fail(size_t s, const absl::Status& status);
   void End(size_t s, const absl::Status& status);
   void FinishSystem(size_t s, SmoothReply& reply);
   void AddCost(const Cost& cost);
-  bool failed() {
-    absl::MutexLock lock(&mutex_);
-    return !status_.ok();
-  }
 
   SolverCore* const core_;
   StepPool* const pool_;
@@ -190,11 +188,14 @@ std::optional<size_t> SmoothRun::NextChain() {
   return s;
 }
 
-bool SmoothRun::WaitsForRoom(size_t s, const absl::Status& status) {
-  const bool no_room = absl::IsResourceExhausted(status) || absl::IsUnavailable(status) ||
-                       absl::IsNotFound(status);  // others have taken its factorization's memory
-  if (systems_[s].alone || !no_room) return false;
-  Release(systems_[s]);
+bool SmoothRun::BeginsAgain(size_t s, const absl::Status& status) {
+  System& system = systems_[s];
+  const bool lost = absl::IsNotFound(status);  // others have taken its factorization's memory
+  const bool may = system.alone
+                       ? lost && ++system.losses < kMostLosses
+                       : lost || absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+  if (!may) return false;
+  Release(system);
   bool none_runs = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -204,8 +205,13 @@ bool SmoothRun::WaitsForRoom(size_t s, const absl::Status& status) {
     most_running_ = std::max<size_t>(running_, 1);
     none_runs = running_ == 0;
   }
-  if (none_runs) post_([self = shared_from_this()] { self->StartChains(); });
+  if (none_runs) PostChains();
   return true;
+}
+
+// The calling thread may feed a device, or answer what that has done, and has no time to assemble.
+void SmoothRun::PostChains() {
+  post_([self = shared_from_this()] { self->StartChains(); });
 }
 
 void SmoothRun::Release(System& system) {
@@ -269,7 +275,7 @@ void SmoothRun::OnFactored(size_t s, absl::StatusOr<FactorReply> reply) {
   System& system = systems_[s];
   const absl::Status status = reply.ok() ? reply->systems[0].status : reply.status();
   if (!status.ok()) {
-    if (WaitsForRoom(s, status)) return;
+    if (BeginsAgain(s, status)) return;
     const auto failure = NotSpdOf(status);
     return End(s, failure ? NotIdentified(s, failure->where) : status);
   }
@@ -374,14 +380,7 @@ void SmoothRun::Sample(size_t s) {
 }
 
 void SmoothRun::Fail(size_t s, const absl::Status& status) {
-  System& system = systems_[s];
-  if (WaitsForRoom(s, status)) return;
-  if (!absl::IsNotFound(status) || ++system.losses == kMostLosses || failed()) {
-    return End(s, status);
-  }
-  system.held = false;
-  // This thread may feed a device, or answer what that has done, and has no time to assemble.
-  post_([self = shared_from_this(), s] { self->Factor(s); });
+  if (!BeginsAgain(s, status)) End(s, status);
 }
 
 void SmoothRun::End(size_t s, const absl::Status& status) {
@@ -398,8 +397,7 @@ void SmoothRun::End(size_t s, const absl::Status& status) {
     more = !waiting_.empty();
     over = running_ == 0 && !more;
   }
-  // This thread may feed a device, or answer what that has done, and has no time to assemble.
-  if (more) post_([self] { self->StartChains(); });
+  if (more) PostChains();
   if (!over) return;
   // Gives everything back before the caller learns of the answer.
   context_->part_of = nullptr;

@@ -34,9 +34,9 @@ std::vector<KeptStats> Cache::List(const std::string& caller, std::optional<Hand
   const absl::Time now = clock_->Now();
   std::vector<KeptStats> list;
   FairLock lock(&mutex_);
-  const CacheCaller* const owner = table_.FindCaller(caller);
-  if (owner == nullptr) return list;
-  const CacheEntries& entries = owner->entries;
+  const auto owner = table_.callers().find(caller);
+  if (owner == table_.callers().end()) return list;
+  const CacheEntries& entries = owner->second.entries;
   auto it = after ? entries.upper_bound(*after) : entries.begin();
   for (; it != entries.end() && static_cast<int64_t>(list.size()) < limit; ++it) {
     list.push_back(StatsOf(**it, now));

@@ -1,7 +1,5 @@
 #include "server/core/cache/entry_table.h"
 
-#include <utility>
-
 namespace blockd::server {
 
 EntryTable::~EntryTable() {
@@ -41,13 +39,9 @@ CacheEntries::const_iterator EntryTable::After(const std::optional<Handle>& afte
   return after ? entries_.upper_bound(*after) : entries_.begin();
 }
 
-const CacheCaller* EntryTable::FindCaller(const std::string& caller) const {
+CacheCaller* EntryTable::FindCaller(const std::string& caller) {
   const auto it = callers_.find(caller);
   return it == callers_.end() ? nullptr : &it->second;
-}
-
-CacheCaller* EntryTable::FindCaller(const std::string& caller) {
-  return const_cast<CacheCaller*>(std::as_const(*this).FindCaller(caller));
 }
 
 }  // namespace blockd::server

@@ -33,7 +33,6 @@ class EntryTable {
   // The first after that one, of all.
   CacheEntries::const_iterator After(const std::optional<Handle>& after) const;
   CacheCaller* FindCaller(const std::string& caller);  // null: it has none
-  const CacheCaller* FindCaller(const std::string& caller) const;
 
   const CacheEntries& entries() const { return entries_; }
   const Callers& callers() const { return callers_; }
