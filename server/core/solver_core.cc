@@ -6,7 +6,7 @@
 
 #include "server/core/common/checks.h"
 #include "server/core/operations/border_costs.h"
-#include "server/core/smooth.h"
+#include "server/core/smooth/smooth.h"
 
 namespace blockd::server {
 namespace {
@@ -44,6 +44,7 @@ SolverCore::SolverCore(std::vector<std::unique_ptr<Solver>> solvers, const CoreL
     solve_on_.emplace_back(&shards_[i]);
     factor_solve_on_.emplace_back(&admission_, &shards_[i]);
     inverse_on_.emplace_back(&admission_, &shards_[i]);
+    smooth_on_.emplace_back(&shards_[i]);
   }
   shards_[0].SetWatch([this](absl::Time now) { return factor_.EndExpired(now); });
   metrics_->SetSampler([this] {
@@ -80,11 +81,6 @@ void SolverCore::Cancel(RequestContext& context) {
 void SolverCore::Factor(ContextPtr context, const FactorParams& params,
                         std::vector<BlockTridiagonalView> matrices, FactorDone done) {
   factor_.Start(std::move(context), params, std::move(matrices), std::move(done));
-}
-
-void SolverCore::Factor(ContextPtr context, const FactorParams& params,
-                        const InformationForm& information, FactorDone done) {
-  factor_.Start(std::move(context), params, information, std::move(done));
 }
 
 absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> SolverCore::BeginUpload(
@@ -128,13 +124,8 @@ void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone
 
 void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured, const KeepModel& kept,
                         const SmoothResults& results, PostWork post, SmoothDone done) {
-  StartSmooth(this, &admission_, &steps_, std::move(context), measured, kept, results,
-              std::move(post), std::move(done));
-}
-
-absl::StatusOr<std::optional<FactorReply>> SolverCore::FindFactored(const RequestContext& context,
-                                                                    const FactorParams& params) {
-  return factor_.FindKey(context, params);
+  StartSmooth({&admission_, &shards_, &solve_, &smooth_on_, &steps_}, std::move(context), measured,
+              kept, results, std::move(post), std::move(done));
 }
 
 absl::StatusOr<int64_t> SolverCore::Release(const std::string& caller,

@@ -43,6 +43,7 @@
 #include "server/core/operations/solve.h"
 #include "server/core/operations/solve_requests.h"
 #include "server/core/shard/shards.h"
+#include "server/core/smooth/smooth_operation.h"
 #include "server/core/tenants/admission.h"
 #include "server/core/tenants/budget.h"
 #include "server/core/tenants/tenants.h"
@@ -75,9 +76,6 @@ class SolverCore {
   // Matrices in host memory: K views of one form.
   void Factor(ContextPtr context, const FactorParams& params,
               std::vector<BlockTridiagonalView> matrices, FactorDone done);
-  // One matrix, which the device makes of finite numbers in host memory.
-  void Factor(ContextPtr context, const FactorParams& params, const InformationForm& information,
-              FactorDone done);
 
   // The same in pieces. BeginUpload validates, and refuses what does not fit; a FactorReply comes
   // instead where the idempotency key finds held factorizations. `palette_diagonal` and
@@ -87,9 +85,6 @@ class SolverCore {
       std::span<const uint32_t> palette_coupling);
   // INVALID_ARGUMENT if bytes are missing.
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
-  // The answer of a Factor of an accepted request whose idempotency key is held; else nullopt.
-  absl::StatusOr<std::optional<FactorReply>> FindFactored(const RequestContext& context,
-                                                          const FactorParams& params);
 
   void Solve(ContextPtr context, const SolveParams& params, SolveDone done);
   // One request for the scheduler, or, where the factorizations have several plans or are on
@@ -158,9 +153,10 @@ class SolverCore {
   const std::shared_ptr<MemoryPool> host_memory_;
   StepPool steps_;
   FactorOperation factor_;
-  std::deque<SolveOperation> solve_on_;  // these three: one a device
+  std::deque<SolveOperation> solve_on_;  // these four: one a device
   std::deque<FactorSolveOperation> factor_solve_on_;
   std::deque<InverseOperation> inverse_on_;
+  std::deque<SmoothOperation> smooth_on_;
   SolveRequests solve_;
   FactorSolveRequests factor_solve_;
 };

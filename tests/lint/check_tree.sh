@@ -32,7 +32,7 @@ mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 # shellcheck disable=SC2034  # both are read by their names
 engine_rooms=(plan cpu/threads cpu/kernels cpu/inverse cpu solver smoother .)
 # shellcheck disable=SC2034
-server_rooms=(base log core/common core/tenants core/cache core/shard core/operations core identity options net
+server_rooms=(base log core/common core/tenants core/cache core/shard core/operations core/smooth core identity options net
   transport/wire transport/upload transport/rpc transport/calls transport/stream transport/shm transport .)
 # shellcheck disable=SC2034
 client_rooms=(base wire shm rpc upload calls session .)

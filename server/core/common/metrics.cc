@@ -74,7 +74,7 @@ constexpr int kPhases = 5;
 constexpr std::array<const char*, kPhases> kPhaseNames = {"total", "queue", "upload", "compute",
                                                           "download"};
 constexpr std::array<const char*, kWorkKinds> kKindNames = {"factor", "solve", "factor_solve",
-                                                            "inverse"};
+                                                            "inverse", "smooth"};
 constexpr std::array<const char*, kEvictionReasons> kEvictionNames = {
     "memory", "fragmentation", "idle", "released", "failed_refactor", "admin", "device_failed"};
 constexpr std::array<const char*, kMissReasons> kMissNames = {

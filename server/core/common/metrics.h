@@ -42,8 +42,8 @@ inline constexpr int kMethods = 16;
 const char* MethodName(Method method);  // "Factor", ...
 
 // The kind of work in a batch: the label `kind`.
-enum class WorkKind { kFactor, kSolve, kFactorSolve, kInverse };
-inline constexpr int kWorkKinds = 4;
+enum class WorkKind { kFactor, kSolve, kFactorSolve, kInverse, kSmooth };
+inline constexpr int kWorkKinds = 5;
 
 // Why a factorization is no longer held: the label `reason` of blockd_evictions_total.
 enum class EvictionReason {

@@ -2,6 +2,7 @@
 #ifndef BLOCKD_SERVER_CORE_COMMON_REQUEST_H_
 #define BLOCKD_SERVER_CORE_COMMON_REQUEST_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,6 @@
 
 namespace blockd::server {
 
-struct Permit;
-
 // Who asks, until when. Shared by the handler, which may cancel, and the core, which looks.
 struct RequestContext {
   std::string caller;       // the tenant: handles belong to it; empty is one like any other
@@ -35,9 +34,6 @@ struct RequestContext {
   // A class above the tenant's highest is lowered to it. REALTIME needs a deadline.
   PriorityClass priority = PriorityClass::kInteractive;
   std::atomic<bool> cancelled{false};  // by SolverCore::Cancel, or the deadline; work looks at it
-  // The accepted request that this is a part of: parts wait for places in the queue alone, and are
-  // accepted while the server drains. Null: it is a request of its own.
-  const Permit* part_of = nullptr;
   // The label of the metrics; absent: Factor, Solve or FactorSolve.
   std::optional<Method> method;
   // The calling thread may run a short request itself (Lane::Options::max_inline).
@@ -68,6 +64,15 @@ struct Cost {
   // True if the thread that ran the batch gives its few answers itself, because passing them on
   // would take longer.
   bool answers_are_few() const { return 0 < batch_requests && batch_requests <= 2; }
+  // The longer wait, and the sums of the rest.
+  void Add(const Cost& more) {
+    queue = std::max(queue, more.queue);
+    batch_requests += more.batch_requests;
+    batch_items += more.batch_items;
+    upload += more.upload;
+    compute += more.compute;
+    download += more.download;
+  }
 };
 
 // With an idempotency key. It names a content, for one caller. A Factor whose key is that of held

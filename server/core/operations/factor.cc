@@ -10,6 +10,7 @@
 #include "server/core/operations/border_costs.h"
 #include "server/core/operations/factor_outcome.h"
 #include "server/core/operations/refactor.h"
+#include "server/core/operations/steps.h"
 
 namespace blockd::server {
 namespace {
@@ -44,21 +45,6 @@ void FactorOperation::Start(ContextPtr context, const FactorParams& params,
     status = CheckFiniteMatrix(task->matrices[i], static_cast<int64_t>(i),
                                [&] { return task->context->CheckOngoing(admission_->Now()); });
   }
-  if (!status.ok()) return Fail(std::move(task), status);
-  Submit(std::move(task));
-}
-
-void FactorOperation::Start(ContextPtr context, const FactorParams& params,
-                            const InformationForm& information, FactorDone done) {
-  absl::StatusOr<Permit> permit = admission_->Admit(*context);
-  if (!permit.ok()) return done(permit.status());
-  auto task = std::make_unique<FactorTask>(this, std::move(context), *std::move(permit),
-                                           admission_->Now(), params, std::move(done));
-  task->params.num_systems = 1;
-  task->params.form = information.matrix();
-  task->matrices = {BlockTridiagonalView{.form = information.matrix()}};
-  task->information = &information;
-  absl::Status status = CheckFactor(task->params, admission_->limits());
   if (!status.ok()) return Fail(std::move(task), status);
   Submit(std::move(task));
 }
@@ -205,7 +191,6 @@ int64_t FactorOperation::DeviceBytes(FactorTask& task, bool staged) {
   const bool matrices = staged || params.may_keep_matrix();
   int64_t bytes = task.shard->solver().FactorWorkspaceBytes(
       *task.plan, params.form, params.num_systems, matrices, params.condition_estimate);
-  if (task.information) bytes += task.shard->solver().InformationBytes(*task.information);
   task.factor_reserved.clear();
   for (int64_t i = 0; i < params.num_systems; ++i) {
     task.factor_reserved.push_back(
@@ -247,7 +232,6 @@ Operation::Completion FactorOperation::Run(const std::vector<TaskPtr>& batch) {
       FactorItem item;
       if (!task->matrices.empty()) item.matrix = task->matrices[static_cast<size_t>(i)];
       if (!task->staged.empty()) item.staged = &task->staged[static_cast<size_t>(i)];
-      item.information = task->information;
       item.keep_matrix = task->params.keep_matrix;
       item.accuracy = task->params.accuracy;
       item.estimate_condition = task->params.condition_estimate;

@@ -35,15 +35,14 @@ struct FactorTask : Task {
 
   FactorParams params;
   FactorDone done;
-  Shard* shard = nullptr;                        // where it goes; null: not placed yet
-  std::shared_ptr<const EliminationPlan> plan;   // null: not admitted yet
-  std::vector<BlockTridiagonalView> matrices;    // host memory, or
-  std::vector<StagedMatrix> staged;              // device memory, or
-  const InformationForm* information = nullptr;  // what one is made of; `matrices` has its form
-  absl::Duration received;                       // how long its upload took
-  std::vector<FactorizationPin> pins;            // what is refactored
-  std::vector<int64_t> factor_reserved;  // of permit.device, for each system's factor; bytes
-  bool owns_key = false;                 // others with its idempotency key wait for it
+  Shard* shard = nullptr;                       // where it goes; null: not placed yet
+  std::shared_ptr<const EliminationPlan> plan;  // null: not admitted yet
+  std::vector<BlockTridiagonalView> matrices;   // host memory, or
+  std::vector<StagedMatrix> staged;             // device memory
+  absl::Duration received;                      // how long its upload took
+  std::vector<FactorizationPin> pins;           // what is refactored
+  std::vector<int64_t> factor_reserved;         // of permit.device, for each system's factor; bytes
+  bool owns_key = false;                        // others with its idempotency key wait for it
 };
 using FactorTaskPtr = std::unique_ptr<FactorTask>;
 
@@ -57,16 +56,10 @@ class FactorOperation final : public Operation {
   // As SolverCore says them.
   void Start(ContextPtr context, const FactorParams& params,
              std::vector<BlockTridiagonalView> matrices, FactorDone done);
-  void Start(ContextPtr context, const FactorParams& params, const InformationForm& information,
-             FactorDone done);
   absl::StatusOr<std::variant<std::unique_ptr<FactorUpload>, FactorReply>> BeginUpload(
       ContextPtr context, const FactorParams& params, std::span<const uint32_t> palette_diagonal,
       std::span<const uint32_t> palette_coupling);
   void FinishUpload(std::unique_ptr<FactorUpload> upload, FactorDone done);
-
-  // The answer of a held key to this request; nullopt if the key is not held.
-  absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
-                                                     const FactorParams& params);
 
   Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
@@ -108,7 +101,10 @@ class FactorOperation final : public Operation {
   // Gives what it had back, answers, and lets those go that wait for its key.
   void Answer(FactorTask& task, absl::StatusOr<FactorReply> reply);
 
-  // factor_keys.cc: Factors with one idempotency key. The first runs, the others wait here until it
+  // factor_keys.cc: the answer of a held key to this request; nullopt if the key is not held.
+  absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
+                                                     const FactorParams& params);
+  // Factors with one idempotency key. The first runs, the others wait here until it
   // is answered, and then go on as if they had just come.
   using Key = std::pair<std::string, std::string>;  // caller, idempotency key
   using FactorTasks = std::vector<FactorTaskPtr>;

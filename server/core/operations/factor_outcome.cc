@@ -117,37 +117,4 @@ absl::Status OutcomeStatus(Shard& shard, const Task& task, const MatrixSource& m
   return absl::IsCancelled(outcome.status) ? task.EndStatus(shard.Now()) : outcome.status;
 }
 
-std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
-                                           const std::shared_ptr<const EliminationPlan>& plan,
-                                           std::span<const FactorItem> items, Phases* phases) {
-  if (items.empty()) return {};
-  std::vector<FactorOutcome> outcomes = shard.solver().Factor(plan, items, phases);
-  const auto exhausted = [](const FactorOutcome& outcome) {
-    return absl::IsResourceExhausted(outcome.status);
-  };
-  if (std::none_of(outcomes.begin(), outcomes.end(), exhausted)) return outcomes;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (!exhausted(outcomes[i])) continue;
-    const std::vector<int64_t> pieces = shard.solver().FactorPieces(*plan, items[i]);
-    if (shard.Defragment(pieces)) {
-      outcomes[i] = std::move(shard.solver().Factor(plan, items.subspan(i, 1))[0]);
-    }
-    outcomes[i].status = SayInPieces(shard, outcomes[i].status, pieces);
-  }
-  return outcomes;
-}
-
-absl::Status SayInPieces(Shard& shard, const absl::Status& status,
-                         std::span<const int64_t> pieces) {
-  if (!absl::IsResourceExhausted(status) || InsufficientMemoryOf(status)) return status;
-  const PoolStats pool = shard.solver().backend().pool().stats();
-  int64_t bytes = 0;
-  for (const int64_t piece : pieces) bytes += MemoryPool::Rounded(piece);
-  return WithRetryAfter(InsufficientMemoryError({.asked_bytes = bytes,
-                                                 .free_bytes = pool.free_bytes,
-                                                 .evictable_bytes = shard.cache().EvictableBytes(),
-                                                 .total_bytes = shard.device().total()}),
-                        shard.limits().retry_delay);
-}
-
 }  // namespace blockd::server

@@ -27,16 +27,6 @@ struct MatrixSource {
 absl::Status OutcomeStatus(Shard& shard, const Task& task, const MatrixSource& matrix,
                            int64_t system, const FactorOutcome& outcome);
 
-// The budget had room, so a refusal by the pool means that it is in pieces: makes larger ones, and
-// tries once more, each item alone.
-std::vector<FactorOutcome> FactorWithRetry(Shard& shard,
-                                           const std::shared_ptr<const EliminationPlan>& plan,
-                                           std::span<const FactorItem> items, Phases* phases);
-
-// A refusal of pieces of so many bytes by a pool that is in pieces, said as every lack of memory
-// is, with a RetryAfter; any other status as it is.
-absl::Status SayInPieces(Shard& shard, const absl::Status& status, std::span<const int64_t> pieces);
-
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_CORE_OPERATIONS_FACTOR_OUTCOME_H_

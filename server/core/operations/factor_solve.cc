@@ -8,7 +8,7 @@
 #include "server/core/common/finite_scanner.h"
 #include "server/core/operations/border_costs.h"
 #include "server/core/operations/factor_outcome.h"
-#include "server/core/operations/sums.h"
+#include "server/core/operations/steps.h"
 
 namespace blockd::server {
 namespace {
@@ -296,27 +296,9 @@ void FactorSolveOperation::SolveAll(Tasks tasks, RanBatch& ran) {
     }
   }
   Phases phases;
-  std::vector<SolveOutcome> solved = Solve(items, &phases);
+  std::vector<SolveOutcome> solved = SolveWithRetry(*shard_, items, &phases);
   for (size_t i = 0; i < solved.size(); ++i) *outcomes[i] = std::move(solved[i]);
   AddTo(ran.phases, phases);
-}
-
-// The budget had room, so a refusal by the pool means that it is in pieces: makes larger ones, and
-// tries once more, each item alone.
-std::vector<SolveOutcome> FactorSolveOperation::Solve(std::span<const SolveItem> items,
-                                                      Phases* phases) {
-  std::vector<SolveOutcome> outcomes = shard_->solver().Solve(items, phases, Track::kFactor);
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (!absl::IsResourceExhausted(outcomes[i].status)) continue;
-    const Factorization& factorization = *items[i].factorization;
-    const std::vector<int64_t> pieces = shard_->solver().SolvePieces(
-        factorization.plan(), items[i].num_rhs, static_cast<bool>(factorization.matrix()),
-        factorization.border().rows());
-    shard_->Defragment(pieces);
-    outcomes[i] = shard_->solver().Solve(items.subspan(i, 1), nullptr, Track::kFactor)[0];
-    outcomes[i].status = SayInPieces(*shard_, outcomes[i].status, pieces);
-  }
-  return outcomes;
 }
 
 absl::Status FactorSolveOperation::Finish(FactorSolveTask& task, FactorSolvePart& part,

@@ -72,7 +72,6 @@ class FactorSolveOperation final : public Operation {
 
   void FactorAll(Tasks tasks, RanBatch& ran);
   void SolveAll(Tasks tasks, RanBatch& ran);
-  std::vector<SolveOutcome> Solve(std::span<const SolveItem> items, Phases* phases);
   // The part's outcome. If it succeeded its factors are in force.
   absl::Status Finish(FactorSolveTask& task, FactorSolvePart& part, FactorSolveOutcome& outcome);
   absl::Status Keep(FactorSolveTask& task, FactorSolvePart& part, FactorSolveOutcome& outcome);

@@ -7,7 +7,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core/operations/sums.h"
 
 namespace blockd::server {
 namespace {
@@ -26,7 +25,7 @@ class Joined {
       absl::MutexLock lock(&mutex_);
       if (part.ok()) {
         some_ok_ = true;
-        AddTo(reply_.cost, part->cost);
+        reply_.cost.Add(part->cost);
       } else if (failure_.ok()) {
         failure_ = part.status();
       }

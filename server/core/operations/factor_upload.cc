@@ -11,7 +11,7 @@
 #include "server/core/common/checks.h"
 #include "server/core/common/finite_scanner.h"
 #include "server/core/operations/factor.h"
-#include "server/core/operations/factor_outcome.h"
+#include "server/core/operations/steps.h"
 
 namespace blockd::server {
 

@@ -7,16 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "server/core/common/checks.h"
 #include "server/core/operations/border_costs.h"
-#include "server/core/operations/factor_outcome.h"
+#include "server/core/operations/steps.h"
 
 namespace blockd::server {
 namespace {
-
-// More samples at once are no faster.
-constexpr int64_t kMostColumns = 256;
-// A factorization has 6.33 n^3 flops a block with fill and 2.33 n^3 without, an inverse 12.3 n^3
-// and 4.33 n^3.
-constexpr double kInverseOverFactor = 1.9;
 
 absl::Status CheckBytes(const char* field, int64_t came, int64_t expected) {
   if (came == expected) return absl::OkStatus();
@@ -121,34 +115,25 @@ absl::Status InverseOperation::PrepareSample(InverseTask& task) const {
   return CheckBytes("samples", std::ssize(params.samples), *expected);
 }
 
+InverseItem InverseOperation::ItemOf(const InverseTask& task) {
+  return {.factorization = task.pin.factorization(),
+          .parts = task.inverse.parts,
+          .first_block = task.inverse.first_block,
+          .num_blocks = task.inverse.num_blocks,
+          .cancelled = &task.context->cancelled};
+}
+
 std::vector<int64_t> InverseOperation::Pieces(const InverseTask& task) const {
-  Solver& solver = shard_->solver();
-  const EliminationPlan& plan = task.pin->plan();
-  const int64_t p = task.pin->border().rows();
-  if (task.samples) {
-    std::vector<int64_t> pieces =
-        solver.SolvePieces(plan, std::min(task.sample.num_samples, kMostColumns), false, p);
-    for (int64_t& bytes : pieces) bytes = MemoryPool::Rounded(bytes);
-    return pieces;
-  }
-  const SelectedInverseParams& params = task.inverse;
-  const int64_t scratch = MemoryPool::Rounded(
-      solver.backend().InverseScratchBytes(plan, params.first_block, params.num_blocks));
-  const auto bytes = [&](int64_t border_rows) {
-    return solver.InverseWorkspaceBytes(plan, params.parts, params.first_block, params.num_blocks,
-                                        border_rows);
-  };
-  std::vector<int64_t> pieces = {bytes(0) - scratch, scratch};
-  if (task.pin->substitutes()) pieces.push_back(MemoryPool::Rounded(plan.factor_bytes()));
-  if (p > 0) pieces.push_back(bytes(p) - bytes(0));
-  return pieces;
+  if (!task.samples) return InversePieces(*shard_, ItemOf(task));
+  return SamplePieces(*shard_, task.pin->plan(), task.sample.num_samples,
+                      task.pin->border().rows());
 }
 
 double InverseOperation::PredictedSeconds(const InverseTask& task) const {
   const EliminationPlan& plan = task.pin->plan();
   const CostModel costs = shard_->solver().backend().costs(plan.shape());
-  if (task.samples) return PredictedSolveSeconds(plan, task.sample.num_samples, costs) / 2;
-  return kInverseOverFactor * PredictedFactorSeconds(plan, costs) +
+  if (task.samples) return PredictedSampleSeconds(plan, costs, task.sample.num_samples);
+  return PredictedInverseSeconds(plan, costs) +
          PredictedBorderSeconds(plan, task.pin->border().rows(), costs, 1);
 }
 
@@ -175,50 +160,33 @@ Operation::Completion InverseOperation::Run(const std::vector<TaskPtr>& batch) {
 }
 
 absl::Status InverseOperation::Compute(InverseTask& task, RanBatch& ran) {
-  const auto run = [&] { return task.samples ? Sample(task) : Invert(task, &ran.phases); };
-  absl::Status status = run();
-  if (absl::IsResourceExhausted(status)) {
-    // There is room, as was reserved, but in pieces.
-    const std::vector<int64_t> pieces = Pieces(task);
-    shard_->Defragment(pieces);
-    status = SayInPieces(*shard_, run(), pieces);
-  }
+  absl::Status status = task.samples ? Sample(task) : Invert(task, &ran.phases);
   const EliminationPlan& plan = task.pin->plan();
-  shard_->metrics().RecordBatch(WorkKind::kInverse, 1, ran.items,
-                                task.samples ? plan.solve_flops(task.sample.num_samples) / 2
-                                             : kInverseOverFactor * plan.factor_flops());
+  shard_->metrics().RecordBatch(
+      WorkKind::kInverse, 1, ran.items,
+      task.samples ? SampleFlops(plan, task.sample.num_samples) : InverseFlops(plan));
   return status;
 }
 
 absl::Status InverseOperation::Invert(InverseTask& task, Phases* phases) {
   const SelectedInverseParams& params = task.inverse;
-  const InverseItem item{.factorization = task.pin.factorization(),
-                         .parts = params.parts,
-                         .first_block = params.first_block,
-                         .num_blocks = params.num_blocks,
-                         .cancelled = &task.context->cancelled};
   const auto place = [](std::span<std::byte> wanted) {
     return wanted.empty() ? nullptr : wanted.data();
   };
   const InverseOutput output{place(params.diagonal), place(params.coupling), place(params.border),
                              place(params.corner)};
-  return shard_->solver().SelectedInverse(item, output, Track::kFactor, phases);
+  return InvertWithRetry(*shard_, ItemOf(task), output, phases);
 }
 
 absl::Status InverseOperation::Sample(InverseTask& task) {
   const SampleParams& params = task.sample;
-  const int64_t column = task.pin->rows() * ScalarBytes(task.pin->shape().scalar);
-  SampleItem item{.factorization = task.pin.factorization(),
-                  .seed = params.seed,
-                  .cancelled = &task.context->cancelled};
-  for (int64_t done = 0; done < params.num_samples; done += item.num_samples) {
-    item.first_sample = params.first_sample + static_cast<uint64_t>(done);
-    item.num_samples = std::min(params.num_samples - done, kMostColumns);
-    absl::Status status =
-        shard_->solver().Sample(item, params.samples.data() + done * column, Track::kFactor);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+  return SampleWithRetry(*shard_,
+                         {.factorization = task.pin.factorization(),
+                          .seed = params.seed,
+                          .first_sample = params.first_sample,
+                          .num_samples = params.num_samples,
+                          .cancelled = &task.context->cancelled},
+                         params.samples);
 }
 
 // -----------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class InverseOperation final : public Operation {
              absl::FunctionRef<absl::Status(InverseTask&)> prepare);
   absl::Status PrepareInverse(InverseTask& task) const;
   absl::Status PrepareSample(InverseTask& task) const;
+  static InverseItem ItemOf(const InverseTask& task);
   // Pieces of device memory that it takes; bytes.
   std::vector<int64_t> Pieces(const InverseTask& task) const;
   double PredictedSeconds(const InverseTask& task) const;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "server/core/operations/sums.h"
+#include "server/core/operations/steps.h"
 
 namespace blockd::server {
 namespace {
@@ -341,7 +341,7 @@ void SolveOperation::Answer(SolveTask& task, const Cost& cost) {
   task.permit.GiveBack();
   {
     absl::MutexLock lock(&request->mutex);
-    AddTo(request->cost, cost);
+    request->cost.Add(cost);
   }
   if (--request->unanswered == 0) request->Answer();
 }

@@ -40,7 +40,9 @@ void SolveRequests::Start(ContextPtr context, const SolveParams& params, SolveDo
   one.residual = params.residual;
   one.max_refinements = params.max_refinements;
   one.check_finite = params.check_finite;
-  StartAll(std::move(context), Method::kSolve, std::move(one),
+  absl::StatusOr<Permit> permit = admission_->Admit(*context);
+  if (!permit.ok()) return done(permit.status());
+  StartAll(std::move(context), Method::kSolve, *std::move(permit), std::move(one),
            [done = std::move(done)](absl::StatusOr<SolveManyReply> many) mutable {
              if (!many.ok()) return done(many.status());
              const SolveOutcome& outcome = many->outcomes[0];
@@ -56,19 +58,25 @@ void SolveRequests::Start(ContextPtr context, const SolveParams& params, SolveDo
 
 void SolveRequests::StartMany(ContextPtr context, SolveManyParams params, SolveManyDone done) {
   if (params.solves.empty()) return done(InvalidFieldError("handle", "0 solves", "at least 1"));
-  StartAll(std::move(context), Method::kSolveMany, std::move(params), std::move(done));
+  absl::StatusOr<Permit> permit = admission_->Admit(*context, std::ssize(params.solves));
+  if (!permit.ok()) return done(permit.status());
+  StartAll(std::move(context), Method::kSolveMany, *std::move(permit), std::move(params),
+           std::move(done));
 }
 
-void SolveRequests::StartAll(ContextPtr context, Method method, SolveManyParams params,
-                             SolveManyDone done) {
-  absl::StatusOr<Permit> permit =
-      admission_->Admit(*context, static_cast<int64_t>(params.solves.size()));
-  if (!permit.ok()) return done(permit.status());
+void SolveRequests::StartPart(ContextPtr context, Permit permit, SolveManyParams params,
+                              SolveManyDone done) {
+  StartAll(std::move(context), Method::kSolveMany, std::move(permit), std::move(params),
+           std::move(done));
+}
+
+void SolveRequests::StartAll(ContextPtr context, Method method, Permit permit,
+                             SolveManyParams params, SolveManyDone done) {
   auto request = std::make_shared<SolveRequest>();
   request->params = std::move(params);
   request->done = std::move(done);
   request->outcomes.resize(request->params.solves.size());
-  Tasks tasks{context, method, *permit, request};
+  Tasks tasks{context, method, permit, request};
   const absl::Status status = MakeAll(tasks);
   if (!status.ok() || tasks.made.empty()) {
     // Gives everything back before the caller learns of the answer; the core waits for that.
@@ -76,7 +84,7 @@ void SolveRequests::StartAll(ContextPtr context, Method method, SolveManyParams 
       task->parts.clear();
       task->permit.GiveBack();
     }
-    permit->GiveBack();
+    permit.GiveBack();
     return status.ok() ? request->Answer() : request->done(status);
   }
   request->unanswered = static_cast<int>(tasks.made.size());

@@ -27,6 +27,8 @@ class SolveRequests {
   // As SolverCore says them.
   void Start(ContextPtr context, const SolveParams& params, SolveDone done);
   void StartMany(ContextPtr context, SolveManyParams params, SolveManyDone done);
+  // The same of at least one solve, as a part of an accepted request that is not over.
+  void StartPart(ContextPtr context, Permit permit, SolveManyParams params, SolveManyDone done);
 
  private:
   // The ingredients of a request's tasks.
@@ -39,7 +41,8 @@ class SolveRequests {
     int64_t bytes = 0;  // of their right-hand sides
   };
 
-  void StartAll(ContextPtr context, Method method, SolveManyParams params, SolveManyDone done);
+  void StartAll(ContextPtr context, Method method, Permit permit, SolveManyParams params,
+                SolveManyDone done);
   absl::Status Check(const RequestContext& context, const SolveManyParams& params,
                      const SolveManyParams::Columns& columns,
                      const Factorization& factorization) const;

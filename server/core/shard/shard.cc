@@ -316,7 +316,8 @@ void Shard::Sample(GaugeSample& sample) {
   }
   sample.devices.push_back(own);
   sample.queued[static_cast<size_t>(WorkKind::kSolve)] += solves_.size(WorkKind::kSolve);
-  for (const WorkKind kind : {WorkKind::kFactor, WorkKind::kFactorSolve, WorkKind::kInverse}) {
+  for (const WorkKind kind :
+       {WorkKind::kFactor, WorkKind::kFactorSolve, WorkKind::kInverse, WorkKind::kSmooth}) {
     sample.queued[static_cast<size_t>(kind)] += factors_.size(kind);
   }
   if (!in_service()) return;

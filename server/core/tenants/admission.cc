@@ -48,11 +48,6 @@ absl::StatusOr<Permit> Admission::Admit(RequestContext& context, int64_t request
     if (!tenant.ok()) return tenant.status();
     context.tenant = *std::move(tenant);
   }
-  if (context.part_of != nullptr) {
-    absl::StatusOr<Permit> part = AdmitAnother(*context.part_of);
-    if (part.ok()) part->is_part = true;
-    return part;
-  }
   Permit permit;
   permit.tenant = context.tenant;
   if (!ongoing_.Begin(&permit.ongoing)) return DrainingError(server_name_, limits_.retry_delay);

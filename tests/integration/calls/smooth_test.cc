@@ -71,6 +71,18 @@ class SmoothCallTest : public IntegrationTest {
     change(*message.mutable_header());
     return Send({message, Chunk(Values())});
   }
+  // How many handles that were.
+  int ReleaseAll() {
+    v1::ListFactorizationsReply held;
+    EXPECT_TRUE(IsOk(stub().ListFactorizations(NewContext().get(), {}, &held)));
+    for (const v1::FactorizationInfo& one : held.factorization()) {
+      v1::ReleaseRequest release;
+      release.add_handle(one.handle());
+      v1::ReleaseReply reply;
+      EXPECT_TRUE(IsOk(stub().Release(NewContext().get(), release, &reply)));
+    }
+    return held.factorization_size();
+  }
   void ExpectAllIsGivenBack() {
     EXPECT_TRUE(Eventually([&] { return ReservedBytes() == 0 && HostBytes() == 0; }));
     EXPECT_EQ(Metric("blockd_factorizations"), 0);
@@ -300,35 +312,37 @@ TEST_F(SmoothCallTest, OneThatIsCancelledWhileItRunsKeepsNothing) {
   ExpectServes();
 }
 
-// Wherever the device stands when it is: what comes after factors again where it must.
+// Wherever the device stands when it is. What is not kept has no handle to release.
 TEST_F(SmoothCallTest, ItsFactorizationMayBeReleasedAtAnyTime) {
   StartGated();
-  std::string undisturbed;
-  ASSERT_TRUE(IsOk(Send({Header(), Chunk(Values())}, nullptr, &undisturbed)));
-  const int64_t passes = gate_->passes(), each = gate_->factorizations();
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    gate_->CloseAfter(pass);
-    const auto context = NewContext();
-    const auto stream = stub().Smooth(context.get());
-    ASSERT_TRUE(stream->Write(Header()));
-    ASSERT_TRUE(stream->Write(Chunk(Values())));
-    stream->WritesDone();
-    gate_->WaitForDevice();
-    v1::ListFactorizationsReply held;
-    ASSERT_TRUE(IsOk(stub().ListFactorizations(NewContext().get(), {}, &held)));
-    for (const v1::FactorizationInfo& one : held.factorization()) {
-      v1::ReleaseRequest release;
-      release.add_handle(one.handle());
-      v1::ReleaseReply reply;
-      EXPECT_TRUE(IsOk(stub().Release(NewContext().get(), release, &reply)));
+  for (const bool keep : {false, true}) {
+    SCOPED_TRACE(keep);
+    v1::SmoothRequest header = Header();
+    header.mutable_header()->mutable_options()->set_keep(keep);
+    std::string undisturbed;
+    ASSERT_TRUE(IsOk(Send({header, Chunk(Values())}, nullptr, &undisturbed)));
+    const int64_t before = gate_->passes();
+    ASSERT_TRUE(IsOk(Send({header, Chunk(Values())})));
+    const int64_t passes = gate_->passes() - before;
+    EXPECT_GT(passes, 1);
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      ASSERT_TRUE(IsOk(Send({header, Chunk(Values())})));
+      gate_->CloseAfter(pass);
+      const auto context = NewContext();
+      const auto stream = stub().Smooth(context.get());
+      ASSERT_TRUE(stream->Write(header));
+      ASSERT_TRUE(stream->Write(Chunk(Values())));
+      stream->WritesDone();
+      gate_->WaitForDevice();
+      EXPECT_EQ(ReleaseAll(), keep ? 1 : 0);
+      gate_->Open();
+      std::string values;
+      for (v1::SmoothReply reply; stream->Read(&reply);) values += reply.chunk();
+      EXPECT_TRUE(IsOk(stream->Finish()));
+      EXPECT_EQ(values, undisturbed);
     }
-    gate_->Open();
-    std::string values;
-    for (v1::SmoothReply reply; stream->Read(&reply);) values += reply.chunk();
-    EXPECT_TRUE(IsOk(stream->Finish()));
-    EXPECT_EQ(values, undisturbed);
+    ReleaseAll();
   }
-  EXPECT_GT(gate_->factorizations(), each * (1 + passes));
   ExpectAllIsGivenBack();
 }
 

@@ -113,7 +113,7 @@ TEST_F(MetricsTest, EveryLabelHasItsPlace) {
     EXPECT_TRUE(Has("blockd_request_seconds_sum{method=\"" + method + "\",phase=\"total\"} " +
                     std::to_string(m)));
   }
-  const std::vector<std::string> kinds = {"factor", "solve", "factor_solve", "inverse"};
+  const std::vector<std::string> kinds = {"factor", "solve", "factor_solve", "inverse", "smooth"};
   for (int kind = 0; kind < kWorkKinds; ++kind) {
     metrics_.RecordBatch(static_cast<WorkKind>(kind), 1, 2, kind + 5);
     const std::string label = "{kind=\"" + kinds[static_cast<size_t>(kind)] + "\"}";

@@ -1,7 +1,7 @@
-// SelectedInverse, Sample and Smooth where the device fails or has no memory, where quotas and
-// deadlines end them, and where their factorization is evicted between two steps.
+// SelectedInverse, Sample and Smooth where the device fails or has no memory, and where quotas and
+// deadlines end them.
 #include "tests/server/core/failure_fixture.h"
-#include "tests/server/core/operations/smooth_fixture.h"
+#include "tests/server/core/smooth/smooth_fixture.h"
 
 namespace blockd::test {
 namespace {
@@ -39,17 +39,6 @@ class SolverCoreInverseFailureTest : public FailingCoreTest {
   void Limit(const server::TenantQuotas& quotas) {
     core_->tenants().Configure({.default_tenant = {.quotas = quotas}, .tenants = {}});
   }
-  // Ends the handles that alice holds.
-  void EvictAll() {
-    std::vector<Handle> held, missing;
-    for (const auto& held_one : core_->List("alice", std::nullopt, 100)) {
-      held.push_back(held_one.handle);
-    }
-    core_->shards().EvictHandles(held, &missing);
-    EXPECT_TRUE(missing.empty());
-    EXPECT_FALSE(held.empty());
-  }
-
   const SmoothModel smooth_{
       {.steps = 12, .states = 3, .observations = 2, .series = 1, .missing = 0}};
 
@@ -154,79 +143,6 @@ TEST_F(SolverCoreInverseFailureTest, ADeadlineThatPassesWhileTheyWaitEndsThem) {
   }
   EXPECT_TRUE(holder->Wait().ok());
   EXPECT_TRUE(SolveStatus(handle, shape_).ok());
-}
-
-// The solve has the factorization, what comes after it does not find it: all is done once more.
-TEST_F(SolverCoreInverseFailureTest, ASmoothWhoseFactorizationIsEvictedFactorsAgain) {
-  constexpr int kAttempts = 3;
-  for (int evictions = 1; evictions <= kAttempts; ++evictions) {
-    SCOPED_TRACE(evictions);
-    Start({.solve_gate = true});
-    solve_gate_->Close();
-    const int64_t before = gate_->factorizations();
-    const auto smooth = AskSmooth(*core_, smooth_.params);
-    for (int i = 1; i <= evictions; ++i) {
-      solve_gate_->WaitForDevice();
-      EvictAll();
-      if (i == kAttempts) break;
-      gate_->Close();
-      solve_gate_->Open();
-      gate_->WaitForDevice();
-      if (i < evictions) solve_gate_->Close();
-      gate_->Open();
-    }
-    solve_gate_->Open();
-    const SmoothAnswer& answer = smooth->Wait();
-    EXPECT_EQ(gate_->factorizations() - before, std::min(evictions + 1, kAttempts));
-    if (evictions == kAttempts) {
-      EXPECT_EQ(ReasonOf(answer.reply.status()), server::NotFoundReason::kEvicted);
-    } else {
-      ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
-      const auto undisturbed = AskSmooth(*core_, smooth_.params);
-      EXPECT_EQ(answer.means, undisturbed->Wait().means);
-      EXPECT_EQ(answer.covariances, undisturbed->answer.covariances);
-      EXPECT_EQ(answer.reply->log_likelihood, undisturbed->answer.reply->log_likelihood);
-    }
-    EXPECT_EQ(core_->memory().factorizations, 0);
-    Stop();
-  }
-}
-
-// The lane that finds it evicted feeds a device: it goes on while the model is assembled again.
-TEST_F(SolverCoreInverseFailureTest, NoLaneAssemblesTheModelOfASmoothAgain) {
-  for (const bool cancelled : {false, true}) {
-    SCOPED_TRACE(cancelled);
-    Start({.solve_gate = true});
-    const CallOptions other = {.caller = "other"};
-    PendingFactor held = Factor({system_}, {}, other);
-    const Handle handle = held->Wait()->systems[0].handle;
-    solve_gate_->Close();
-    absl::AnyInvocable<void()> assembly;
-    absl::Notification is_posted;
-    const auto smooth = AskSmooth(*core_, smooth_.params, {}, [&](absl::AnyInvocable<void()> work) {
-      assembly = std::move(work);
-      is_posted.Notify();
-    });
-    solve_gate_->WaitForDevice();
-    EvictAll();
-    const int64_t before = gate_->factorizations();
-    solve_gate_->Open();
-    RepeatUntil([&] { return is_posted.HasBeenNotified() || smooth->done.HasBeenNotified(); },
-                [] {});
-    ASSERT_TRUE(is_posted.HasBeenNotified());
-    EXPECT_TRUE(Solve(handle, shape_, 1, other)->Wait().ok());
-    EXPECT_TRUE(Factor({system_}, {}, other)->Wait().ok());
-    EXPECT_EQ(gate_->factorizations(), before + 1);  // its alone
-    if (cancelled) core_->Cancel(*smooth->context);
-    assembly();
-    assembly = nullptr;
-    const absl::Status status = smooth->Wait().reply.status();
-    EXPECT_EQ(absl::IsCancelled(status), cancelled) << status;
-    EXPECT_EQ(status.ok(), !cancelled) << status;
-    EXPECT_EQ(gate_->factorizations(), before + (cancelled ? 1 : 2));
-    EXPECT_TRUE(core_->List("alice", std::nullopt, 1).empty());
-    Stop();
-  }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Smooth calls of a core.
-#ifndef BLOCKD_TESTS_SERVER_CORE_OPERATIONS_SMOOTH_FIXTURE_H_
-#define BLOCKD_TESTS_SERVER_CORE_OPERATIONS_SMOOTH_FIXTURE_H_
+#ifndef BLOCKD_TESTS_SERVER_CORE_SMOOTH_SMOOTH_FIXTURE_H_
+#define BLOCKD_TESTS_SERVER_CORE_SMOOTH_SMOOTH_FIXTURE_H_
 
 #include <memory>
 #include <thread>
@@ -80,4 +80,4 @@ inline std::unique_ptr<AskedSmooth> AskSmooth(server::SolverCore& core, const Sm
 
 }  // namespace blockd::test
 
-#endif  // BLOCKD_TESTS_SERVER_CORE_OPERATIONS_SMOOTH_FIXTURE_H_
+#endif  // BLOCKD_TESTS_SERVER_CORE_SMOOTH_SMOOTH_FIXTURE_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "blockd/engine/smoother.h"
 #include "engine/problems/series.h"
-#include "tests/server/core/operations/smooth_fixture.h"
+#include "tests/server/core/smooth/smooth_fixture.h"
 #include "tests/support/classical_smoother.h"
 
 namespace blockd::test {

@@ -1,4 +1,4 @@
-#include "server/core/smooth_fingerprint.h"
+#include "server/core/smooth/fingerprint.h"
 
 #include <openssl/evp.h>
 

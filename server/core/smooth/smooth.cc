@@ -1,0 +1,107 @@
+#include "server/core/smooth/smooth.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "server/core/smooth/smooth_run.h"
+
+namespace blockd::server {
+
+// Else the thread that downloads them takes their memory from the system, page by page.
+void SmoothRun::TouchResults() {
+  constexpr int64_t kPage = 512, kPiece = 64 * kPage;  // in doubles
+  for (const std::span<double> part : {results_.covariances, results_.lag_one, results_.samples}) {
+    pool_->Run(std::ssize(part) / kPiece, [&](int64_t piece, int) {
+      for (int64_t i = 0; i < kPiece; i += kPage) part[piece * kPiece + i] = 0;
+    });
+  }
+}
+
+SmoothReply SmoothRun::Finish() {
+  SmoothReply reply;
+  const MissingPatterns& patterns = smoother_->patterns();
+  reply.system_of_series = patterns.system_of_series;
+  reply.observed = patterns.observed;
+  reply.found = kept_.keep;
+  {
+    absl::MutexLock lock(&mutex_);
+    reply.cost = cost_;
+    reply.growth = growth_;
+    reply.backward_error_bound = backward_error_bound_;
+  }
+  if (params_.log_likelihood) reply.log_likelihood.resize(patterns.observed.size());
+  for (size_t s = 0; s < systems_.size(); ++s) {
+    if (kept_.keep) reply.handles.push_back(systems_[s].handle);
+    reply.found &= systems_[s].found;
+    FinishSystem(s, reply);
+  }
+  return reply;
+}
+
+void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
+  const System& system = systems_[s];
+  const double* const means = results_.means.data();
+  if (params_.log_likelihood) {
+    smoother_->LogLikelihoods(system.series, means, system.log_determinant,
+                              reply.log_likelihood.data());
+  }
+  const double* blocks = system.blocks.data();
+  if (params_.covariances == SmoothedCovariances::kFull) {
+    blocks = CovariancesOf(s).data();
+  } else if (params_.covariances == SmoothedCovariances::kVariances && !system.blocks.empty()) {
+    const int64_t n = params_.state_size;
+    const std::span<double> variances = CovariancesOf(s);
+    for (int64_t i = 0; i < std::ssize(variances); ++i) {
+      variances[i] = blocks[i / n * n * n + i % n * (n + 1)];
+    }
+  }
+  if (params_.residuals) {
+    const Doubles variances = smoother_->ResidualVariances(s, blocks);
+    smoother_->Residuals(system.series, means, variances.data(), results_.residuals.data());
+  }
+  const int64_t samples = params_.num_samples, scalars = SeriesScalars();
+  pool_->Run(std::ssize(system.series) * samples, [&](int64_t i, int) {
+    const int64_t k = system.series[i / samples];
+    double* const sample = results_.samples.data() + (k * samples + i % samples) * scalars;
+    for (int64_t j = 0; j < scalars; ++j) sample[j] += means[k * scalars + j];
+  });
+}
+
+namespace {
+
+int64_t BytesOf(const SmoothParams& params) {
+  size_t values =
+      params.initial_mean.size() + params.initial_covariance.size() + params.observations.size();
+  for (const ModelArray* array :
+       {&params.transition, &params.transition_covariance, &params.observation,
+        &params.observation_covariance, &params.transition_offset, &params.observation_offset}) {
+    values += array->values.size();
+  }
+  return static_cast<int64_t>(values * sizeof(double));
+}
+
+}  // namespace
+
+void StartSmooth(const SmoothDevices& devices, ContextPtr context, const MeasuredSmooth& measured,
+                 const KeepModel& kept, const SmoothResults& results, PostWork post,
+                 SmoothDone done) {
+  Admission* const admission = devices.admission;
+  context->method = Method::kSmooth;
+  absl::StatusOr<Permit> permit = admission->Admit(*context);
+  if (!permit.ok()) return done(permit.status());
+  if (absl::Status status = admission->TakeUpload(*permit, BytesOf(measured.params));
+      !status.ok()) {
+    return done(status);
+  }
+  const auto wanted = [admission, context] { return context->CheckOngoing(admission->Now()); };
+  absl::StatusOr<std::unique_ptr<Smoother>> smoother =
+      Smoother::Make(measured, {devices.pool, wanted});
+  if (!smoother.ok()) return done(smoother.status());
+  std::make_shared<SmoothRun>(devices, std::move(context), *std::move(permit), *std::move(smoother),
+                              kept, results, std::move(post), std::move(done))
+      ->Start();
+}
+
+}  // namespace blockd::server

@@ -1,0 +1,427 @@
+#include "server/core/smooth/smooth_run.h"
+
+#include <algorithm>
+#include <any>
+#include <new>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "server/core/common/errors.h"
+#include "server/core/smooth/fingerprint.h"
+
+namespace blockd::server {
+namespace {
+
+// A is not positive definite: something of the states is known neither before nor from y.
+absl::Status NotIdentified(size_t system, const NotPositiveDefinite& where) {
+  const absl::Status plain = NotSpdError(static_cast<int64_t>(system), where);
+  absl::Status status = absl::InvalidArgumentError(
+      absl::StrCat(plain.message(),
+                   "; the observations do not tell what the states are: give m and P, or observe "
+                   "more"));
+  plain.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
+  return status;
+}
+
+// The answer of a kept system's key.
+struct KeptAnswer {
+  Shape shape;
+  double log_determinant = 0;
+};
+
+}  // namespace
+
+// -----------------------------------------------------------------------------------------------------
+// Groups
+
+size_t SmoothRun::MostSystems() const {
+  const CoreLimits& limits = admission_->limits();
+  const double bytes = 16.0 * static_cast<double>(params_.num_steps * BlockScalars());
+  const double fit = static_cast<double>(limits.max_batch_bytes) / bytes;
+  return static_cast<size_t>(std::clamp(fit, 1.0, static_cast<double>(limits.max_batch_requests)));
+}
+
+void SmoothRun::Start() {
+  TouchResults();
+  // All that is large, while whoever asks can still be told that there is no memory for it.
+  if (needs_blocks() && params_.covariances != SmoothedCovariances::kFull) {
+    for (System& system : systems_) {
+      system.blocks = Doubles(params_.num_steps * BlockScalars());
+    }
+  }
+  if (kept_.keep) model_fingerprint_ = ModelFingerprint(params_, *pool_);
+  for (size_t s = 0; s < systems_.size(); ++s) {
+    if (absl::Status status = FindKept(s); !status.ok()) return EndAll(status);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t s = 0; s < systems_.size(); ++s) waiting_.push_back(s);
+  }
+  StartGroups();
+}
+
+std::string SmoothRun::KeyOf(size_t s) const {
+  return absl::StrCat("smooth/", SystemFingerprint(model_fingerprint_, smoother_->patterns(), s));
+}
+
+absl::Status SmoothRun::FindKept(size_t s) {
+  if (!kept_.keep) return absl::OkStatus();
+  const auto check_answer = [&](const std::any& answer) {
+    const auto* const kept = std::any_cast<KeptAnswer>(&answer);
+    if (kept != nullptr && kept->shape == shape()) return absl::OkStatus();
+    return InvalidFieldError("options.idempotency_key", "that of a kept model, for another call",
+                             "a key of its own for each content");
+  };
+  const auto check_object = [](const KeptObject&) { return absl::OkStatus(); };
+  absl::StatusOr<std::optional<Cache::Found>> found =
+      shards_->FindKey(context_->caller, KeyOf(s),
+                       {.check_answer = check_answer,
+                        .check_object = check_object,
+                        .lease = Lease(),
+                        .tenant = permit_.tenant});
+  if (!found.ok() || !found->has_value()) return found.status();
+  System& system = systems_[s];
+  system.found = true;
+  system.handle = (*found)->handles[0];
+  system.log_determinant = std::any_cast<KeptAnswer&>((*found)->answer).log_determinant;
+  const FactorizationPin pin(std::move((*found)->pins[0]));
+  absl::MutexLock lock(&mutex_);
+  growth_ = std::max(growth_, pin->conditioning().growth);
+  backward_error_bound_ = std::max(backward_error_bound_, pin->backward_error_bound());
+  return absl::OkStatus();
+}
+
+void SmoothRun::StartGroups() {
+  while (const std::optional<Group> group = NextGroup()) Begin(*group);
+}
+
+std::optional<SmoothRun::Group> SmoothRun::NextGroup() {
+  absl::MutexLock lock(&mutex_);
+  if (waiting_.empty() || running_ >= most_running_) return std::nullopt;
+  ++running_;
+  const System& first = systems_[waiting_.front()];
+  Group group;
+  group.found = first.found;
+  const size_t shard = shards_->IndexOf(first.handle);
+  for (size_t i = 0; i < waiting_.size() && group.systems.size() < most_systems_; ++i) {
+    const System& system = systems_[waiting_[i]];
+    if (system.found != first.found || (first.found && shards_->IndexOf(system.handle) != shard)) {
+      break;
+    }
+    group.systems.push_back(waiting_[i]);
+  }
+  waiting_.erase(waiting_.begin(), waiting_.begin() + std::ssize(group.systems));
+  return group;
+}
+
+// The calling thread may feed a device, or answer what that has done, and has no time to assemble.
+void SmoothRun::PostGroups() {
+  post_([self = shared_from_this()] { self->StartGroups(); });
+}
+
+void SmoothRun::Begin(const Group& group) {
+  absl::Status status;
+  try {
+    status = Prepare(group);
+    if (status.ok() && group.found && !inverts() && params_.num_samples == 0) return Solve(group);
+    if (status.ok()) status = group.found ? PlaceHeld(group) : Place(group);
+  } catch (const std::bad_alloc&) {
+    status = absl::ResourceExhaustedError("the server's host has no memory for the model");
+  }
+  if (!status.ok()) End(group, status);
+}
+
+absl::Status SmoothRun::Prepare(const Group& group) {
+  for (const size_t s : group.systems) {
+    System& system = systems_[s];
+    // b is where the means will be.
+    absl::Status status = smoother_->RightHandSides(system.series, results_.means.data());
+    if (!status.ok()) return status;
+    if (group.found || system.made) continue;
+    system.whitened = {};
+    system.matrix = {};
+    status = IsForDevice() ? smoother_->Whiten(s, &system.whitened)
+                           : smoother_->Assemble(s, &system.matrix);
+    if (!status.ok()) return status;
+    system.made = true;
+  }
+  return absl::OkStatus();
+}
+
+Permit SmoothRun::PartPermit() const {
+  Permit permit;
+  permit.tenant = permit_.tenant;
+  permit.is_part = true;
+  return permit;
+}
+
+// -----------------------------------------------------------------------------------------------------
+// On a device
+
+void SmoothRun::Solve(const Group& group) {
+  SolveManyParams params;
+  for (const size_t s : group.systems) {
+    for (const int64_t k : systems_[s].series) {
+      const std::span<double> means = MeansOf(k);
+      params.handles.push_back(systems_[s].handle);
+      params.solves.push_back({1, std::as_bytes(means), std::as_writable_bytes(means)});
+    }
+  }
+  solves_->StartPart(context_, PartPermit(), std::move(params),
+                     [self = shared_from_this(), group](absl::StatusOr<SolveManyReply> reply) {
+                       self->OnSolved(group, std::move(reply));
+                     });
+}
+
+void SmoothRun::OnSolved(const Group& group, absl::StatusOr<SolveManyReply> reply) {
+  if (!reply.ok()) return End(group, reply.status());
+  AddCost(reply->cost);
+  absl::Status status;
+  std::vector<size_t> lost;
+  size_t next = 0;
+  for (const size_t s : group.systems) {
+    bool is_lost = false;
+    for (size_t i = 0; i < systems_[s].series.size(); ++i) {
+      const SolveOutcome& outcome = reply->outcomes[next++];
+      is_lost |= absl::IsNotFound(outcome.status);
+      if (!absl::IsNotFound(outcome.status)) status.Update(outcome.status);
+      AddBound(outcome.backward_error_bound);
+    }
+    if (is_lost) lost.push_back(s);
+  }
+  if (status.ok()) Lose(lost);
+  End(group, status);
+}
+
+SmoothPart SmoothRun::MakePart(size_t s) {
+  System& system = systems_[s];
+  SmoothPart part;
+  part.system = s;
+  part.is_held = system.found;
+  if (!system.found && IsForDevice()) {
+    part.information = &system.whitened.form;
+    part.matrix = {.form = system.whitened.form.matrix()};
+  } else if (!system.found) {
+    part.matrix = system.matrix.view();
+  }
+  for (const int64_t k : system.series) part.means.push_back(MeansOf(k));
+  if (params_.covariances == SmoothedCovariances::kFull) {
+    part.diagonal = CovariancesOf(s);
+  } else if (needs_blocks()) {
+    part.diagonal = {system.blocks.data(), static_cast<size_t>(system.blocks.size())};
+  } else if (inverts()) {
+    part.parts = InverseParts::kDiagonalEntries;
+    part.diagonal = CovariancesOf(s);
+  }
+  if (params_.lag_one) {
+    const int64_t scalars = (params_.num_steps - 1) * BlockScalars();
+    part.parts = InverseParts::kWithCouplings;
+    part.coupling = Part(results_.lag_one, static_cast<int64_t>(s) * scalars, scalars);
+  }
+  // Series that follow one another are drawn together.
+  const int64_t each = params_.num_samples;
+  for (size_t i = 0, end = 0; i < system.series.size() && each > 0; i = end) {
+    const int64_t first = system.series[i];
+    for (end = i; end < system.series.size(); ++end) {
+      if (system.series[end] != first + static_cast<int64_t>(end - i)) break;
+    }
+    const int64_t count = static_cast<int64_t>(end - i) * each;
+    part.draws.push_back({.first_sample = static_cast<uint64_t>(first * each),
+                          .num_samples = count,
+                          .samples = Part(results_.samples, first * each * SeriesScalars(),
+                                          count * SeriesScalars())});
+  }
+  return part;
+}
+
+std::unique_ptr<SmoothTask> SmoothRun::MakeTask(const Group& group, size_t shard) {
+  auto task = std::make_unique<SmoothTask>(
+      &(*operations_)[shard], context_, PartPermit(), admission_->Now(),
+      [self = shared_from_this(), group, shard](SmoothTask& task) {
+        self->OnRan(group, (*self->shards_)[shard], task);
+      });
+  task->seed = params_.seed;
+  // Later calls that find it kept are told it too.
+  task->log_determinant = params_.log_likelihood || kept_.keep;
+  for (const size_t s : group.systems) task->parts.push_back(MakePart(s));
+  return task;
+}
+
+absl::Status SmoothRun::Place(const Group& group) {
+  std::vector<std::unique_ptr<SmoothTask>> tasks(shards_->size());
+  const absl::StatusOr<std::vector<Shard*>> order = shards_->Order([&](Shard& shard, Offer& offer) {
+    std::unique_ptr<SmoothTask>& task = tasks[shard.index()];
+    task = MakeTask(group, shard.index());
+    return (*operations_)[shard.index()].Ask(*task, offer);
+  });
+  if (!order.ok()) return order.status();
+  absl::Status first;
+  for (Shard* const shard : *order) {
+    absl::Status status = Submit(*shard, tasks[shard->index()]);
+    if (!absl::IsResourceExhausted(status)) return status;
+    first.Update(status);
+  }
+  return first;
+}
+
+absl::Status SmoothRun::PlaceHeld(const Group& group) {
+  Shard& shard = shards_->Of(systems_[group.systems[0]].handle);
+  std::unique_ptr<SmoothTask> task = MakeTask(group, shard.index());
+  std::vector<size_t> lost;
+  PinHeld(*task, shard, &lost);
+  Lose(lost);
+  if (!task->parts.empty()) return Submit(shard, task);
+  End(group, absl::OkStatus());
+  return absl::OkStatus();
+}
+
+void SmoothRun::PinHeld(SmoothTask& task, Shard& shard, std::vector<size_t>* lost) const {
+  for (SmoothPart& part : task.parts) {
+    absl::StatusOr<FactorizationPin> pin =
+        shard.cache().Lookup<FactorizationPin>(context_->caller, systems_[part.system].handle);
+    if (!pin.ok()) {
+      lost->push_back(part.system);
+      continue;
+    }
+    part.held = *std::move(pin);
+    part.factorization = part.held.factorization();
+  }
+  std::erase_if(task.parts, [](const SmoothPart& part) { return !part.factorization; });
+}
+
+absl::Status SmoothRun::Submit(Shard& shard, std::unique_ptr<SmoothTask>& task) {
+  SmoothOperation& operation = (*operations_)[shard.index()];
+  Offer offer;
+  absl::Status status = operation.Ask(*task, offer);
+  if (!status.ok()) return status;
+  const bool keeps = kept_.keep && !task->parts[0].is_held;
+  if (keeps) {
+    const int64_t count = std::ssize(task->parts);
+    absl::StatusOr<Reservation> handles = admission_->handles().Reserve(permit_.tenant, count);
+    if (!handles.ok()) return handles.status();
+    task->permit.handles = *std::move(handles);
+    absl::StatusOr<Reservation> pinned = shard.pinned().Reserve(
+        permit_.tenant,
+        Lease() > absl::ZeroDuration() ? count * Shard::FactorCharge(*task->plan, 0) : 0);
+    if (!pinned.ok()) return pinned.status();
+    task->permit.pinned = *std::move(pinned);
+  }
+  absl::StatusOr<Reservation> device = shard.device().Reserve(permit_.tenant, offer.asked_bytes);
+  if (!device.ok()) return device.status();
+  task->permit.device = *std::move(device);
+  operation.Submit(std::move(task));
+  return absl::OkStatus();
+}
+
+void SmoothRun::OnRan(const Group& group, Shard& shard, SmoothTask& task) {
+  AddCost(task.cost);
+  AddBound(task.backward_error_bound);
+  absl::Status status = task.status;
+  if (const auto failure = NotSpdOf(status)) {
+    status = NotIdentified(static_cast<size_t>(failure->system), failure->where);
+  }
+  for (SmoothPart& part : task.parts) {
+    if (part.is_held || !part.factorization) continue;
+    System& system = systems_[part.system];
+    system.log_determinant = part.log_determinant;
+    AddBound(part.factorization->backward_error_bound());
+    {
+      absl::MutexLock lock(&mutex_);
+      growth_ = std::max(growth_, part.factorization->conditioning().growth);
+    }
+    // It stays where another system fails: asked again, the call finds it.
+    if (kept_.keep && !absl::IsResourceExhausted(status)) Keep(shard, task, part);
+  }
+  // Gives everything back before the caller learns of the answer.
+  task.GiveBack();
+  End(group, status);
+}
+
+void SmoothRun::Keep(Shard& shard, SmoothTask& task, SmoothPart& part) {
+  System& system = systems_[part.system];
+  // Another call may have kept the same since.
+  if (!FindKept(part.system).ok() || std::exchange(system.found, false)) return;
+  const int64_t charge = Shard::FactorCharge(*task.plan, 0);
+  std::vector<KeptObjectPtr> made;
+  made.push_back(std::make_shared<KeptFactorization>(task.permit.device.Split(charge),
+                                                     std::move(part.factorization)));
+  Cache::EntryOptions options;
+  options.lease = Lease();
+  options.idempotency_key = KeyOf(part.system);
+  options.answer = KeptAnswer{shape(), part.log_determinant};
+  Cache::EntryGrants grants{task.permit.handles.Split(1), {}};
+  if (task.permit.pinned.amount() > 0) grants.pinned = task.permit.pinned.Split(charge);
+  system.handle =
+      shard.cache().Insert(context_->caller, std::move(made), options, std::move(grants))[0];
+}
+
+// -----------------------------------------------------------------------------------------------------
+// The end
+
+void SmoothRun::Lose(std::span<const size_t> systems) {
+  absl::MutexLock lock(&mutex_);
+  for (const size_t s : systems) {
+    systems_[s].found = false;
+    waiting_.push_back(s);
+  }
+}
+
+bool SmoothRun::WaitsForRoom(const Group& group) {
+  bool none_runs = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool alone = running_ == 1 && group.systems.size() == 1;
+    if (alone || !status_.ok()) return false;
+    waiting_.insert(waiting_.begin(), group.systems.begin(), group.systems.end());
+    most_systems_ = std::min(most_systems_, (group.systems.size() + 1) / 2);
+    --running_;
+    most_running_ = std::max<size_t>(running_, 1);
+    none_runs = running_ == 0;
+  }
+  if (none_runs) PostGroups();
+  return true;
+}
+
+void SmoothRun::End(const Group& group, const absl::Status& status) {
+  if (absl::IsResourceExhausted(status) && WaitsForRoom(group)) return;
+  for (const size_t s : group.systems) {
+    systems_[s].matrix = {};
+    systems_[s].whitened = {};
+    systems_[s].made = false;
+  }
+  bool over = false, more = false;
+  absl::Status all;
+  {
+    absl::MutexLock lock(&mutex_);
+    status_.Update(status);
+    all = status_;
+    if (!all.ok()) waiting_.clear();
+    --running_;
+    more = !waiting_.empty();
+    over = running_ == 0 && !more;
+  }
+  if (more) PostGroups();
+  if (over) EndAll(all);
+}
+
+void SmoothRun::EndAll(const absl::Status& status) {
+  const std::shared_ptr<SmoothRun> self = shared_from_this();
+  // Gives everything back before the caller learns of the answer.
+  permit_.GiveBack();
+  SmoothDone done = std::move(done_);  // it may hold whoever will hold this
+  if (!status.ok()) return done(status);
+  done(self);
+}
+
+void SmoothRun::AddBound(double bound) {
+  absl::MutexLock lock(&mutex_);
+  backward_error_bound_ = std::max(backward_error_bound_, bound);
+}
+
+void SmoothRun::AddCost(const Cost& cost) {
+  absl::MutexLock lock(&mutex_);
+  cost_.Add(cost);
+}
+
+}  // namespace blockd::server
