@@ -28,7 +28,7 @@ int64_t Sum(const std::vector<int64_t>& pieces) {
 // -----------------------------------------------------------------------------------------------------
 // Until it is queued
 
-absl::Status SmoothOperation::Ask(SmoothTask& task, Offer& offer) const {
+absl::Status SmoothOperation::Ask(SmoothTask& task) const {
   const SmoothPart& first = task.parts[0];
   if (first.factorization) {
     task.plan = first.factorization->shared_plan();
@@ -39,8 +39,8 @@ absl::Status SmoothOperation::Ask(SmoothTask& task, Offer& offer) const {
     if (!plan.ok()) return plan.status();
     task.plan = *std::move(plan);
   }
-  offer.asked_bytes = DeviceBytes(task);
-  offer.work_seconds = PredictedSeconds(task);
+  task.device_bytes = DeviceBytes(task);
+  WriteTicket(task);
   return absl::OkStatus();
 }
 
@@ -122,11 +122,6 @@ void SmoothOperation::WriteTicket(SmoothTask& task) const {
     if (!task.solved && !part.factorization) ticket.bytes += part.matrix.form.bytes();
   }
   task.set_ticket(std::move(ticket));
-}
-
-void SmoothOperation::Submit(std::unique_ptr<SmoothTask> task) {
-  WriteTicket(*task);
-  shard_->Submit(std::move(task));
 }
 
 // -----------------------------------------------------------------------------------------------------

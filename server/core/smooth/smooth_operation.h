@@ -15,7 +15,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "server/core/operations/kept_factorization.h"
-#include "server/core/shard/placement.h"
 #include "server/core/shard/shard.h"
 #include "server/core/shard/task.h"
 
@@ -64,7 +63,9 @@ struct SmoothTask : Task {
   uint64_t seed = 0;  // of the samples
   bool log_determinant = false;
   std::vector<SmoothPart> parts;  // at least one
+  // As Ask fills them in; the permit has so much before the task is submitted.
   std::shared_ptr<const EliminationPlan> plan;
+  int64_t device_bytes = 0;
 
   absl::Status status;  // the first failure
   double backward_error_bound = 0;
@@ -80,10 +81,8 @@ class SmoothOperation final : public Operation {
  public:
   explicit SmoothOperation(Shard* shard) : shard_(shard) {}
 
-  // Fills in the plan, and the needs of the task on this device.
-  absl::Status Ask(SmoothTask& task, Offer& offer) const;
-  // Queues a task whose `permit` has the memory that it asked for, or ends it.
-  void Submit(std::unique_ptr<SmoothTask> task);
+  // Fills in the task's plan, device memory and ticket for this device.
+  absl::Status Ask(SmoothTask& task) const;
   Completion Run(const std::vector<TaskPtr>& batch) override;
   void Fail(TaskPtr task, const absl::Status& status) override;
 

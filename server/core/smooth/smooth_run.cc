@@ -50,8 +50,9 @@ void SmoothRun::Start() {
       system.blocks = Doubles(params_.num_steps * BlockScalars());
     }
   }
-  if (kept_.keep) model_fingerprint_ = ModelFingerprint(params_, *pool_);
-  for (size_t s = 0; s < systems_.size(); ++s) {
+  const std::string model = kept_.keep ? ModelFingerprint(params_, *pool_) : "";
+  for (size_t s = 0; s < systems_.size() && kept_.keep; ++s) {
+    systems_[s].key = absl::StrCat("smooth/", SystemFingerprint(model, smoother_->patterns(), s));
     if (absl::Status status = FindKept(s); !status.ok()) return EndAll(status);
   }
   {
@@ -61,12 +62,8 @@ void SmoothRun::Start() {
   StartGroups();
 }
 
-std::string SmoothRun::KeyOf(size_t s) const {
-  return absl::StrCat("smooth/", SystemFingerprint(model_fingerprint_, smoother_->patterns(), s));
-}
-
 absl::Status SmoothRun::FindKept(size_t s) {
-  if (!kept_.keep) return absl::OkStatus();
+  System& system = systems_[s];
   const auto check_answer = [&](const std::any& answer) {
     const auto* const kept = std::any_cast<KeptAnswer>(&answer);
     if (kept != nullptr && kept->shape == shape()) return absl::OkStatus();
@@ -75,13 +72,12 @@ absl::Status SmoothRun::FindKept(size_t s) {
   };
   const auto check_object = [](const KeptObject&) { return absl::OkStatus(); };
   absl::StatusOr<std::optional<Cache::Found>> found =
-      shards_->FindKey(context_->caller, KeyOf(s),
+      shards_->FindKey(context_->caller, system.key,
                        {.check_answer = check_answer,
                         .check_object = check_object,
                         .lease = Lease(),
                         .tenant = permit_.tenant});
   if (!found.ok() || !found->has_value()) return found.status();
-  System& system = systems_[s];
   system.found = true;
   system.handle = (*found)->handles[0];
   system.log_determinant = std::any_cast<KeptAnswer&>((*found)->answer).log_determinant;
@@ -124,11 +120,11 @@ void SmoothRun::Begin(const Group& group) {
   absl::Status status;
   try {
     status = Prepare(group);
-    if (status.ok() && group.found && !inverts() && params_.num_samples == 0) return Solve(group);
-    if (status.ok()) status = group.found ? PlaceHeld(group) : Place(group);
   } catch (const std::bad_alloc&) {
     status = absl::ResourceExhaustedError("the server's host has no memory for the model");
   }
+  if (status.ok() && group.found) return BeginKept(group);
+  if (status.ok()) status = Place(group);
   if (!status.ok()) End(group, status);
 }
 
@@ -253,7 +249,10 @@ absl::Status SmoothRun::Place(const Group& group) {
   const absl::StatusOr<std::vector<Shard*>> order = shards_->Order([&](Shard& shard, Offer& offer) {
     std::unique_ptr<SmoothTask>& task = tasks[shard.index()];
     task = MakeTask(group, shard.index());
-    return (*operations_)[shard.index()].Ask(*task, offer);
+    absl::Status status = (*operations_)[shard.index()].Ask(*task);
+    offer.asked_bytes = task->device_bytes;
+    offer.work_seconds = task->ticket().seconds;
+    return status;
   });
   if (!order.ok()) return order.status();
   absl::Status first;
@@ -265,36 +264,37 @@ absl::Status SmoothRun::Place(const Group& group) {
   return first;
 }
 
-absl::Status SmoothRun::PlaceHeld(const Group& group) {
+void SmoothRun::BeginKept(Group group) {
+  if (!inverts() && params_.num_samples == 0) return Solve(group);
   Shard& shard = shards_->Of(systems_[group.systems[0]].handle);
-  std::unique_ptr<SmoothTask> task = MakeTask(group, shard.index());
+  std::vector<FactorizationPin> pins;
   std::vector<size_t> lost;
-  PinHeld(*task, shard, &lost);
-  Lose(lost);
-  if (!task->parts.empty()) return Submit(shard, task);
-  End(group, absl::OkStatus());
-  return absl::OkStatus();
-}
-
-void SmoothRun::PinHeld(SmoothTask& task, Shard& shard, std::vector<size_t>* lost) const {
-  for (SmoothPart& part : task.parts) {
-    absl::StatusOr<FactorizationPin> pin =
-        shard.cache().Lookup<FactorizationPin>(context_->caller, systems_[part.system].handle);
-    if (!pin.ok()) {
-      lost->push_back(part.system);
-      continue;
+  for (const size_t s : group.systems) {
+    auto pin = shard.cache().Lookup<FactorizationPin>(context_->caller, systems_[s].handle);
+    if (pin.ok()) {
+      pins.push_back(*std::move(pin));
+    } else {
+      lost.push_back(s);
     }
-    part.held = *std::move(pin);
-    part.factorization = part.held.factorization();
   }
-  std::erase_if(task.parts, [](const SmoothPart& part) { return !part.factorization; });
+  std::erase_if(group.systems,
+                [&](size_t s) { return std::find(lost.begin(), lost.end(), s) != lost.end(); });
+  Lose(lost);
+  absl::Status status;
+  if (!group.systems.empty()) {
+    std::unique_ptr<SmoothTask> task = MakeTask(group, shard.index());
+    for (size_t i = 0; i < pins.size(); ++i) {
+      task->parts[i].factorization = pins[i].factorization();
+      task->parts[i].held = std::move(pins[i]);
+    }
+    status = (*operations_)[shard.index()].Ask(*task);
+    if (status.ok()) status = Submit(shard, task);
+    if (status.ok()) return;
+  }
+  End(group, status);
 }
 
 absl::Status SmoothRun::Submit(Shard& shard, std::unique_ptr<SmoothTask>& task) {
-  SmoothOperation& operation = (*operations_)[shard.index()];
-  Offer offer;
-  absl::Status status = operation.Ask(*task, offer);
-  if (!status.ok()) return status;
   const bool keeps = kept_.keep && !task->parts[0].is_held;
   if (keeps) {
     const int64_t count = std::ssize(task->parts);
@@ -307,10 +307,10 @@ absl::Status SmoothRun::Submit(Shard& shard, std::unique_ptr<SmoothTask>& task) 
     if (!pinned.ok()) return pinned.status();
     task->permit.pinned = *std::move(pinned);
   }
-  absl::StatusOr<Reservation> device = shard.device().Reserve(permit_.tenant, offer.asked_bytes);
+  absl::StatusOr<Reservation> device = shard.device().Reserve(permit_.tenant, task->device_bytes);
   if (!device.ok()) return device.status();
   task->permit.device = *std::move(device);
-  operation.Submit(std::move(task));
+  shard.Submit(std::move(task));
   return absl::OkStatus();
 }
 
@@ -331,29 +331,31 @@ void SmoothRun::OnRan(const Group& group, Shard& shard, SmoothTask& task) {
       growth_ = std::max(growth_, part.factorization->conditioning().growth);
     }
     // It stays where another system fails: asked again, the call finds it.
-    if (kept_.keep && !absl::IsResourceExhausted(status)) Keep(shard, task, part);
+    if (kept_.keep && !absl::IsResourceExhausted(status)) status.Update(Keep(shard, task, part));
   }
   // Gives everything back before the caller learns of the answer.
   task.GiveBack();
   End(group, status);
 }
 
-void SmoothRun::Keep(Shard& shard, SmoothTask& task, SmoothPart& part) {
+absl::Status SmoothRun::Keep(Shard& shard, SmoothTask& task, SmoothPart& part) {
   System& system = systems_[part.system];
   // Another call may have kept the same since.
-  if (!FindKept(part.system).ok() || std::exchange(system.found, false)) return;
+  absl::Status status = FindKept(part.system);
+  if (!status.ok() || std::exchange(system.found, false)) return status;
   const int64_t charge = Shard::FactorCharge(*task.plan, 0);
   std::vector<KeptObjectPtr> made;
   made.push_back(std::make_shared<KeptFactorization>(task.permit.device.Split(charge),
                                                      std::move(part.factorization)));
   Cache::EntryOptions options;
   options.lease = Lease();
-  options.idempotency_key = KeyOf(part.system);
+  options.idempotency_key = system.key;
   options.answer = KeptAnswer{shape(), part.log_determinant};
   Cache::EntryGrants grants{task.permit.handles.Split(1), {}};
   if (task.permit.pinned.amount() > 0) grants.pinned = task.permit.pinned.Split(charge);
   system.handle =
       shard.cache().Insert(context_->caller, std::move(made), options, std::move(grants))[0];
+  return absl::OkStatus();
 }
 
 // -----------------------------------------------------------------------------------------------------
@@ -385,7 +387,9 @@ bool SmoothRun::WaitsForRoom(const Group& group) {
 
 void SmoothRun::End(const Group& group, const absl::Status& status) {
   if (absl::IsResourceExhausted(status) && WaitsForRoom(group)) return;
+  // Kept systems have no matrices, and those that were lost belong to another group.
   for (const size_t s : group.systems) {
+    if (group.found) break;
     systems_[s].matrix = {};
     systems_[s].whitened = {};
     systems_[s].made = false;

@@ -64,6 +64,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     SystemMatrix matrix;      // or
     WhitenedSystem whitened;  // where the device makes it
     bool made = false;        // one of the two
+    std::string key;          // with keep
     Handle handle;            // of what is kept
     bool found = false;       // it was kept before
     double log_determinant = 0;
@@ -107,7 +108,6 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void TouchResults();
   // The kept factorization of a system, if there is one.
   absl::Status FindKept(size_t s);
-  std::string KeyOf(size_t s) const;
 
   // Begins as many groups as may be under way. On a thread that has time to assemble.
   void StartGroups();
@@ -124,15 +124,14 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void OnSolved(const Group& group, absl::StatusOr<SolveManyReply> reply);
   std::unique_ptr<SmoothTask> MakeTask(const Group& group, size_t shard);
   SmoothPart MakePart(size_t s);
-  // Moves the systems that are not held any more to `lost`.
-  void PinHeld(SmoothTask& task, Shard& shard, std::vector<size_t>* lost) const;
+  // A group of systems that are kept.
+  void BeginKept(Group group);
   absl::Status Place(const Group& group);
-  absl::Status PlaceHeld(const Group& group);
-  // Takes what it needs of the device and queues it; the task is the caller's still if it is
+  // Takes what it asked the device for and queues it; the task is the caller's still if it is
   // refused.
   absl::Status Submit(Shard& shard, std::unique_ptr<SmoothTask>& task);
   void OnRan(const Group& group, Shard& shard, SmoothTask& task);
-  void Keep(Shard& shard, SmoothTask& task, SmoothPart& part);
+  absl::Status Keep(Shard& shard, SmoothTask& task, SmoothPart& part);
 
   // The group is over.
   void End(const Group& group, const absl::Status& status);
@@ -159,8 +158,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   const SmoothResults results_;
   const PostWork post_;
   SmoothDone done_;
-  std::string model_fingerprint_;  // with keep
-  std::vector<System> systems_;    // each used by its group alone
+  std::vector<System> systems_;  // each used by its group alone
 
   absl::Mutex mutex_;
   std::deque<size_t> waiting_ ABSL_GUARDED_BY(mutex_);  // systems of no group

@@ -50,12 +50,14 @@ class SmoothGroupsTest : public TwoDevicesTest {
   }
 };
 
-// Its third system waits for a place among the groups, and is gone by then.
+// Its last systems wait for a place among the groups, and one of them is gone by then.
 TEST_F(SmoothGroupsTest, AKeptSystemThatIsReleasedBeforeItsTurnIsFactoredAgain) {
   for (const bool covariances : {false, true}) {
     SCOPED_TRACE(covariances);
-    Start(InOnes());
-    const SmoothModel model = Distinct(3, covariances);
+    Setup setup = InOnes();
+    setup.limits.max_batch_requests = 2;
+    Start(setup);
+    const SmoothModel model = Distinct(6, covariances);
     const auto first = Keep(model);
     ASSERT_TRUE(first->Wait().reply.ok()) << first->answer.reply.status();
     const std::vector<Handle> handles = first->answer.reply->handles;
@@ -65,12 +67,12 @@ TEST_F(SmoothGroupsTest, AKeptSystemThatIsReleasedBeforeItsTurnIsFactoredAgain) 
     PendingFactor holder = HoldDevice();
     const int64_t before = gate_->factorizations();
     const auto again = Keep(model);
-    EXPECT_TRUE(core_->Release("alice", {&handles[2], 1}).ok());
+    EXPECT_TRUE(core_->Release("alice", {&handles[5], 1}).ok());
     gate_->Open();
     ExpectSame(again->Wait(), first->answer);
     EXPECT_FALSE(again->answer.reply->found);
-    EXPECT_EQ(again->answer.reply->handles[0], handles[0]);
-    EXPECT_NE(again->answer.reply->handles[2], handles[2]);
+    EXPECT_EQ(again->answer.reply->handles[4], handles[4]);
+    EXPECT_NE(again->answer.reply->handles[5], handles[5]);
     EXPECT_EQ(gate_->factorizations() - before, 1);
     EXPECT_TRUE(holder->Wait().ok());
     Stop();
