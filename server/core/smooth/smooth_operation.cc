@@ -151,7 +151,7 @@ Operation::Completion SmoothOperation::Run(const std::vector<TaskPtr>& batch) {
     if (begins) task->cost.Add(shard_->MakeCost(*task, first));
     RanBatch rest;
     rest.started = first.started;
-    flops += RunRest(*task, begins ? PredictedFirst(*task, 1) : 0, rest);
+    flops += RunRest(*task, begins ? task->ticket().piece_seconds : 0, rest);
     if (rest.requests > 0) task->cost.Add(shard_->MakeCost(*task, rest));
   }
   shard_->metrics().RecordBatch(WorkKind::kSmooth, std::ssize(tasks), systems, flops);
