@@ -104,8 +104,8 @@ class FactorOperation final : public Operation {
   // factor_keys.cc: the answer of a held key to this request; nullopt if the key is not held.
   absl::StatusOr<std::optional<FactorReply>> FindKey(const RequestContext& context,
                                                      const FactorParams& params);
-  // Factors with one idempotency key. The first runs, the others wait here until it
-  // is answered, and then go on as if they had just come.
+  // Factors with one idempotency key. The first runs, the others wait here until it is answered,
+  // and then go on as if they had just come.
   using Key = std::pair<std::string, std::string>;  // caller, idempotency key
   using FactorTasks = std::vector<FactorTaskPtr>;
   // True if the task is the first; else it is kept here, to wait.

@@ -81,10 +81,7 @@ absl::Status SmoothRun::FindKept(size_t s) {
   system.found = true;
   system.handle = (*found)->handles[0];
   system.log_determinant = std::any_cast<KeptAnswer&>((*found)->answer).log_determinant;
-  const FactorizationPin pin(std::move((*found)->pins[0]));
-  absl::MutexLock lock(&mutex_);
-  growth_ = std::max(growth_, pin->conditioning().growth);
-  backward_error_bound_ = std::max(backward_error_bound_, pin->backward_error_bound());
+  AddQuality(*FactorizationPin(std::move((*found)->pins[0])));
   return absl::OkStatus();
 }
 
@@ -325,11 +322,7 @@ void SmoothRun::OnRan(const Group& group, Shard& shard, SmoothTask& task) {
     if (part.is_held || !part.factorization) continue;
     System& system = systems_[part.system];
     system.log_determinant = part.log_determinant;
-    AddBound(part.factorization->backward_error_bound());
-    {
-      absl::MutexLock lock(&mutex_);
-      growth_ = std::max(growth_, part.factorization->conditioning().growth);
-    }
+    AddQuality(*part.factorization);
     // It stays where another system fails: asked again, the call finds it.
     if (kept_.keep && !absl::IsResourceExhausted(status)) status.Update(Keep(shard, task, part));
   }
@@ -416,6 +409,12 @@ void SmoothRun::EndAll(const absl::Status& status) {
   SmoothDone done = std::move(done_);  // it may hold whoever will hold this
   if (!status.ok()) return done(status);
   done(self);
+}
+
+void SmoothRun::AddQuality(const Factorization& factorization) {
+  AddBound(factorization.backward_error_bound());
+  absl::MutexLock lock(&mutex_);
+  growth_ = std::max(growth_, factorization.conditioning().growth);
 }
 
 void SmoothRun::AddBound(double bound) {

@@ -142,6 +142,8 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void Lose(std::span<const size_t> systems);
   void EndAll(const absl::Status& status);
   void FinishSystem(size_t s, SmoothReply& reply);
+  // The growth and the bound of a factorization that is solved with.
+  void AddQuality(const Factorization& factorization);
   void AddBound(double bound);
   void AddCost(const Cost& cost);
 
