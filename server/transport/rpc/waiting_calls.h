@@ -29,7 +29,7 @@ class ServerCall;
 class WaitingCalls {
  public:
   static constexpr size_t kMost = 1000, kMostNew = 4000;
-  static constexpr absl::Duration kNew = absl::Milliseconds(100);
+  static constexpr absl::Duration kNew = absl::Seconds(1);
 
   // State of one call, which only this class looks at.
   struct Place {

@@ -141,6 +141,15 @@ bool RawHttp2::WaitFor(uint8_t type, uint32_t stream) {
   return true;
 }
 
+bool RawHttp2::Ping() {
+  if (!SendFrame(kPing, 0, 0, std::string(8, '\0'))) return false;
+  ++pings_;
+  while (pongs_ < pings_) {
+    if (!Receive(/*wait=*/true)) return false;
+  }
+  return true;
+}
+
 void RawHttp2::WaitForEnd(uint32_t stream) {
   while (ended_.count(stream) == 0 && received(kGoAway) == 0 && Receive(/*wait=*/true)) continue;
 }
@@ -186,6 +195,7 @@ void RawHttp2::Count() {
     ++received_[type];
     const auto stream = static_cast<uint32_t>(FromBigEndian(unread_, at + 5, 4));
     ++of_stream_[{type, stream}];
+    if (type == kPing && (unread_[at + 4] & kAck) != 0) ++pongs_;
     const bool last = (unread_[at + 4] & kEndStream) != 0;
     if (type == kReset || (last && (type == kHeaders || type == kData))) ended_.insert(stream);
     if (type == kHeaders) headers_[stream].append(unread_, at + 9, length);

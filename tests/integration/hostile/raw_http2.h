@@ -59,6 +59,8 @@ class RawHttp2 {
   bool closed() const { return closed_; }
   int64_t received(uint8_t type) const;  // frames
   int64_t received(uint8_t type, uint32_t stream) const;
+  // Waits until the server has read all that was sent.
+  bool Ping();
   // Calls that the server has ended, with a status or without.
   int64_t ended() const { return std::ssize(ended_); }
   // Reads what has come, without waiting.
@@ -70,6 +72,7 @@ class RawHttp2 {
 
   int fd_ = -1;
   bool closed_ = false;
+  int64_t pings_ = 0, pongs_ = 0;
   std::string unread_;
   std::map<uint8_t, int64_t> received_;
   std::map<std::pair<uint8_t, uint32_t>, int64_t> of_stream_;
