@@ -98,6 +98,8 @@ class SolverTest : public SharedSolverTest<Target> {
   void SetUp() override { SolverOf(GetParam()); }
   Scalar scalar() const { return GetParam().scalar; }
   Solver& solver() const { return SolverOf(GetParam()); }
+  // Device code that runs on the host, where a multiply-add takes nanoseconds.
+  bool is_emulated() const { return GetParam().backend.starts_with("host_"); }
 };
 
 // The goal for backward errors, 4 n eps.

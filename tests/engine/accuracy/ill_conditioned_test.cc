@@ -95,9 +95,7 @@ std::vector<IllConditioned> Cases(Scalar scalar, int64_t largest) {
 
 class IllConditionedTest : public SolverTest {
  protected:
-  std::vector<IllConditioned> All() const {
-    return Cases(scalar(), GetParam().backend.starts_with("host_") ? 17 : 64);
-  }
+  std::vector<IllConditioned> All() const { return Cases(scalar(), is_emulated() ? 17 : 64); }
   // LAPACK factors what the engine is given; for float32 nobody says.
   bool LapackFactors(const HostMatrix& matrix) const {
     return scalar() == Scalar::kFloat64 && DenseCholesky(matrix.view()).minor == 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -72,17 +73,17 @@ TEST_P(NotPositiveDefiniteTest, NamesTheMinorOfLapackAtEveryBlockUnderEveryPlan)
 }
 
 TEST_P(NotPositiveDefiniteTest, NamesTheMinorInFewLargeBlocks) {
-  const int64_t n = GetParam().backend.starts_with("host_") ? 140 : 200;
+  const int64_t n = is_emulated() ? 140 : 200;
+  std::vector<std::pair<int64_t, int64_t>> places = {{0, 130}, {3, n - 1}, {6, 130}};
+  if (!is_emulated()) places.insert(places.end(), {{0, n - 1}, {3, 130}, {6, n - 1}});
   const problems::Problem problem = problems::Mpc(7, n, 3);
   const HostMatrix good(problem, scalar());
   for (const PlanPtr& plan : PlansOf(good.shape())) {
-    for (const int64_t block : {0, 3, 6}) {
-      for (const int64_t row : {int64_t{130}, n - 1}) {
-        SCOPED_TRACE(absl::StrCat("block ", block, " row ", row));
-        HostMatrix bad(problem, scalar());
-        bad.SetDiagonal(block, row, row, -1);
-        ExpectMinor(FactorOne(solver(), bad, plan), n, block * n + row + 1);
-      }
+    for (const auto& [block, row] : places) {
+      SCOPED_TRACE(absl::StrCat("block ", block, " row ", row));
+      HostMatrix bad(problem, scalar());
+      bad.SetDiagonal(block, row, row, -1);
+      ExpectMinor(FactorOne(solver(), bad, plan), n, block * n + row + 1);
     }
     ASSERT_NE(MustFactor(solver(), good, plan), nullptr);
   }

@@ -121,7 +121,7 @@ std::vector<FormOptions> Forms(bool palette) {
 }
 
 TEST_P(FormsTest, AreAllTheSameMatrix) {
-  const int64_t most = GetParam().backend.starts_with("host_") ? 130 : 200;
+  const int64_t most = is_emulated() ? 130 : 200;
   for (const int64_t n : {1, 2, 7, 16, 33, 64, 70, 130, 200}) {
     if (n > most) continue;
     const problems::Problem problem =

@@ -5,6 +5,8 @@
 #ifndef BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_PRODUCTS_H_
 #define BLOCKD_ENGINE_GPU_ARCH_HOST_HOST_PRODUCTS_H_
 
+#include <algorithm>
+
 #include "engine/gpu/arch/host/host_arch.h"
 
 namespace blockd::gpu {
@@ -82,14 +84,17 @@ inline void MmaSmall(double (&c)[1], const double (&a)[2], const double (&b)[2])
 template <int kTiles, typename Real, typename Entry>
 void MultiplyLanes(Real (&sums)[kTiles][4], const HostLanes& lanes, const Entry& b) {
   const int group = Lane() / 4, t = Lane() % 4;
-  for (int j = 0; j < kTiles; ++j) {
-    for (int e = 0; e < 4; ++e) {
-      double sum = sums[j][e];
-      for (int k = 0; k < 8; ++k) {
-        sum += lanes[group * 4 + k % 4].a[k / 4 * 2 + e / 2] * b(k, 8 * j + 2 * t + e % 2);
-      }
-      sums[j][e] = static_cast<Real>(sum);
+  double all[kTiles][4];
+  for (int j = 0; j < kTiles; ++j) std::copy_n(sums[j], 4, all[j]);
+  for (int k = 0; k < 8; ++k) {
+    const double* const left = &lanes[group * 4 + k % 4].a[k / 4 * 2];
+    for (int j = 0; j < kTiles; ++j) {
+      const double right[2] = {b(k, 8 * j + 2 * t), b(k, 8 * j + 2 * t + 1)};
+      for (int e = 0; e < 4; ++e) all[j][e] += left[e / 2] * right[e % 2];
     }
+  }
+  for (int j = 0; j < kTiles; ++j) {
+    for (int e = 0; e < 4; ++e) sums[j][e] = static_cast<Real>(all[j][e]);
   }
 }
 template <typename Real>
