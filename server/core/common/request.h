@@ -280,6 +280,9 @@ struct CoreLimits {
   absl::Duration max_inline_solve = absl::ZeroDuration();
   absl::Duration default_lease = absl::ZeroDuration();
   absl::Duration max_lease = absl::Hours(1);
+  absl::Duration Lease(absl::Duration asked) const {
+    return asked > absl::ZeroDuration() ? asked : default_lease;
+  }
   absl::Duration idle_expiry = absl::InfiniteDuration();  // released after so long without use
   absl::Duration retry_delay = absl::Milliseconds(50);    // said with UNAVAILABLE
   // Host memory of requests under way, in the core and before it; 0: no limit.

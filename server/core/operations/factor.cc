@@ -63,10 +63,7 @@ void FactorOperation::Submit(FactorTaskPtr task) {
   }
   if (task->plan == nullptr) {  // else an upload, which has all it needs
     absl::Status status = Admit(*task, /*staged=*/false, [](FactorTask& task, int64_t bytes) {
-      absl::StatusOr<Reservation> device = task.shard->device().Reserve(task.permit.tenant, bytes);
-      if (!device.ok()) return device.status();
-      task.permit.device = *std::move(device);
-      return absl::OkStatus();
+      return task.shard->device().Extend(task.permit.tenant, bytes, &task.permit.device);
     });
     if (!status.ok()) return Fail(std::move(task), status);
   }
@@ -139,19 +136,12 @@ absl::Status FactorOperation::Admit(FactorTask& task, bool staged, Take take) {
   status = admission_->TakeUpload(task.permit, params.num_systems * params.form.bytes());
   if (!status.ok()) return status;
   if (task.pins.empty()) {
-    absl::StatusOr<Reservation> handles =
-        admission_->handles().Reserve(task.permit.tenant, params.num_systems);
-    if (!handles.ok()) return handles.status();
-    task.permit.handles = *std::move(handles);
+    status =
+        admission_->handles().Extend(task.permit.tenant, params.num_systems, &task.permit.handles);
+    if (!status.ok()) return status;
   }
-  // The error of the best shard, if its memory was taken meanwhile and no other shard has any.
-  absl::Status first;
-  for (Shard* const shard : *candidates) {
-    status = AdmitOn(*shard, task, staged, take);
-    if (!InsufficientMemoryOf(status)) return status;
-    first.Update(status);
-  }
-  return first;
+  return FirstWithRoom(*candidates,
+                       [&](Shard& shard) { return AdmitOn(shard, task, staged, take); });
 }
 
 absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool staged, Take take) {
@@ -160,11 +150,10 @@ absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool stage
   if (!plan.ok()) return plan.status();
   task.shard = &shard;
   task.plan = *std::move(plan);
-  absl::StatusOr<Reservation> pinned =
-      shard.pinned().Reserve(task.permit.tenant, PinnedBytes(task));
-  if (!pinned.ok()) return pinned.status();
-  task.permit.pinned = *std::move(pinned);
-  const absl::Status status = take(task, DeviceBytes(task, staged));
+  absl::Status status =
+      shard.pinned().Extend(task.permit.tenant, PinnedBytes(task), &task.permit.pinned);
+  if (!status.ok()) return status;
+  status = take(task, DeviceBytes(task, staged));
   if (!status.ok()) task.permit.pinned.Reset();
   return status;
 }
@@ -172,7 +161,7 @@ absl::Status FactorOperation::AdmitOn(Shard& shard, FactorTask& task, bool stage
 int64_t FactorOperation::PinnedBytes(const FactorTask& task) const {
   const FactorParams& params = task.params;
   if (task.pins.empty()) {
-    if (!params.pin && LeaseOf(params) <= absl::ZeroDuration()) return 0;
+    if (!params.pin && admission_->limits().Lease(params.lease) <= absl::ZeroDuration()) return 0;
     const int64_t kept = params.may_keep_matrix() ? Shard::MatrixCharge(params.form) : 0;
     return params.num_systems * (Shard::FactorCharge(*task.plan, params.form.border_rows) + kept);
   }
@@ -211,8 +200,8 @@ void FactorOperation::PrepareOverwrite(FactorTask& task, int64_t system, FactorR
 Operation::Completion FactorOperation::Run(const std::vector<TaskPtr>& batch) {
   const std::vector<FactorTask*> tasks = TasksOf<FactorTask>(batch);
   Shard& shard = *tasks[0]->shard;
-  if (!shard.in_service()) {
-    AnswerOutOfService(tasks);
+  if (absl::Status status = shard.CheckInService(); !status.ok()) {
+    for (FactorTask* const task : tasks) Answer(*task, status);
     return nullptr;
   }
   RanBatch ran;
@@ -319,7 +308,7 @@ absl::StatusOr<FactorReply> FactorOperation::Keep(FactorTask& task, std::span<Fa
 void FactorOperation::KeepNew(FactorTask& task, std::vector<KeptObjectPtr> made,
                               FactorReply& reply) {
   Cache::EntryOptions options;
-  options.lease = LeaseOf(task.params);
+  options.lease = admission_->limits().Lease(task.params.lease);
   options.pin = task.params.pin;
   if (!task.params.idempotency_key.empty()) KeepKey(task.params, reply, options);
   Cache::EntryGrants grants{std::move(task.permit.handles), std::move(task.permit.pinned)};
@@ -329,12 +318,6 @@ void FactorOperation::KeepNew(FactorTask& task, std::vector<KeptObjectPtr> made,
   for (FactoredSystem& system : reply.systems) {
     if (system.status.ok()) system.handle = handles[next++];
   }
-}
-
-void FactorOperation::AnswerOutOfService(std::span<FactorTask* const> tasks) {
-  const absl::Status status = RetryAfterError(
-      "the device that it waited for failed, another takes it", admission_->limits().retry_delay);
-  for (FactorTask* const task : tasks) Answer(*task, status);
 }
 
 void FactorOperation::Answer(FactorTask& task, absl::StatusOr<FactorReply> reply) {

@@ -96,8 +96,6 @@ class FactorOperation final : public Operation {
   // system, its failure is the whole request's.
   absl::StatusOr<FactorReply> Keep(FactorTask& task, std::span<FactorRun> runs);
   void KeepNew(FactorTask& task, std::vector<KeptObjectPtr> made, FactorReply& reply);
-  // For a batch that stands before a device which failed meanwhile.
-  void AnswerOutOfService(std::span<FactorTask* const> tasks);
   // Gives what it had back, answers, and lets those go that wait for its key.
   void Answer(FactorTask& task, absl::StatusOr<FactorReply> reply);
 
@@ -114,7 +112,6 @@ class FactorOperation final : public Operation {
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Lets those go on that waited for a key which is free or held now.
   void ResumeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Duration LeaseOf(const FactorParams& params) const;
   static void KeepKey(const FactorParams& params, const FactorReply& reply,
                       Cache::EntryOptions& options);
 

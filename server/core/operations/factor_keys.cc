@@ -184,10 +184,6 @@ absl::Time FactorOperation::EndExpired(absl::Time now) {
   return next;
 }
 
-absl::Duration FactorOperation::LeaseOf(const FactorParams& params) const {
-  return params.lease > absl::ZeroDuration() ? params.lease : admission_->limits().default_lease;
-}
-
 void FactorOperation::KeepKey(const FactorParams& params, const FactorReply& reply,
                               Cache::EntryOptions& options) {
   for (const FactoredSystem& system : reply.systems) {
@@ -205,7 +201,7 @@ absl::StatusOr<std::optional<FactorReply>> FactorOperation::FindKey(const Reques
   auto found = shards_->FindKey(context.caller, params.idempotency_key,
                                 {.check_answer = check_answer,
                                  .check_object = check_object,
-                                 .lease = LeaseOf(params),
+                                 .lease = admission_->limits().Lease(params.lease),
                                  .pin = params.pin,
                                  .tenant = context.tenant});
   if (!found.ok()) return found.status();

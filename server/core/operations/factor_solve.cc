@@ -178,13 +178,9 @@ absl::Status FactorSolveOperation::Admit(FactorSolveTask& task) {
              solver.SolveWorkspaceBytes(*task.plan, params.solves[part.system].num_rhs, keeps,
                                         params.form.border_rows);
   }
-  absl::StatusOr<Reservation> pinned = shard_->pinned().Reserve(task.permit.tenant, pinned_bytes);
-  if (!pinned.ok()) return pinned.status();
-  task.permit.pinned = *std::move(pinned);
-  absl::StatusOr<Reservation> device = shard_->device().Reserve(task.permit.tenant, bytes);
-  if (!device.ok()) return device.status();
-  task.permit.device = *std::move(device);
-  return absl::OkStatus();
+  status = shard_->pinned().Extend(task.permit.tenant, pinned_bytes, &task.permit.pinned);
+  if (!status.ok()) return status;
+  return shard_->device().Extend(task.permit.tenant, bytes, &task.permit.device);
 }
 
 Ticket FactorSolveOperation::MakeTicket(const FactorSolveTask& task) const {
@@ -211,9 +207,7 @@ Ticket FactorSolveOperation::MakeTicket(const FactorSolveTask& task) const {
 
 Operation::Completion FactorSolveOperation::Run(const std::vector<TaskPtr>& batch) {
   const std::vector<FactorSolveTask*> tasks = TasksOf<FactorSolveTask>(batch);
-  if (!shard_->in_service()) {
-    const absl::Status failed = RetryAfterError(
-        "the device that it waited for failed, another takes it", shard_->limits().retry_delay);
+  if (const absl::Status failed = shard_->CheckInService(); !failed.ok()) {
     for (FactorSolveTask* const task : tasks) {
       for (const FactorSolvePart& part : task->parts) {
         task->outcomes[part.system].solve.status = failed;

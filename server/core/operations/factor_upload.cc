@@ -173,11 +173,11 @@ class FactorOperation::Upload : public FactorUpload {
 
   // Takes all that the call needs on the device, and gives back what it had on the host.
   absl::Status Stage() {
-    absl::StatusOr<Reservation> device = shard_->device().Reserve(
-        task_->permit.tenant, operation_->DeviceBytes(*task_, /*staged=*/true));
-    if (!device.ok()) return device.status();
-    task_->permit.device = *std::move(device);
-    absl::Status status = operation_->StageAll(*task_, palette_diagonal_, palette_coupling_);
+    const int64_t needed = operation_->DeviceBytes(*task_, /*staged=*/true);
+    absl::Status status =
+        shard_->device().Extend(task_->permit.tenant, needed, &task_->permit.device);
+    if (!status.ok()) return status;
+    status = operation_->StageAll(*task_, palette_diagonal_, palette_coupling_);
     shard_->Note(status);
     if (!status.ok()) return status;
     const std::span<const std::byte> first = first_;

@@ -68,10 +68,9 @@ void InverseOperation::Start(ContextPtr context, Method method, const Handle& ha
   }
   if (status.ok()) {
     const std::vector<int64_t> pieces = Pieces(*task);
-    absl::StatusOr<Reservation> device = shard_->device().Reserve(
-        task->permit.tenant, std::accumulate(pieces.begin(), pieces.end(), int64_t{0}));
-    status = device.status();
-    if (device.ok()) task->permit.device = *std::move(device);
+    status = shard_->device().Extend(task->permit.tenant,
+                                     std::accumulate(pieces.begin(), pieces.end(), int64_t{0}),
+                                     &task->permit.device);
   }
   if (!status.ok()) return Fail(std::move(task), status);
   Ticket ticket;

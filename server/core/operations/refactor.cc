@@ -36,10 +36,9 @@ absl::StatusOr<Overwritten> BeginOverwrite(Shard& shard, FactorizationPin& old,
   const int64_t old_charge = Shard::FactorCharge(old->plan(), p);
   const KeptObjectPtr taken = shard.cache().BeginOverwrite(old);
   if (!taken) {
-    absl::StatusOr<Reservation> more =
-        shard.device().Reserve(permit.tenant, Shard::FactorCharge(plan, p) - reserved);
-    if (!more.ok()) return more.status();
-    permit.device.Merge(*std::move(more));
+    absl::Status status = shard.device().Extend(
+        permit.tenant, Shard::FactorCharge(plan, p) - reserved, &permit.device);
+    if (!status.ok()) return status;
     return Overwritten();
   }
   Overwritten overwritten{.begun = true, .recycled = {}};

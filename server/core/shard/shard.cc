@@ -259,6 +259,12 @@ void Shard::Note(const absl::Status& status) {
   on_failure_(status);
 }
 
+absl::Status Shard::CheckInService() const {
+  if (in_service_) return absl::OkStatus();
+  return RetryAfterError("the device that it waited for failed, another takes it",
+                         limits_.retry_delay);
+}
+
 absl::Status Shard::failure() const {
   absl::MutexLock lock(&health_mutex_);
   return failure_;

@@ -79,6 +79,8 @@ class Shard {
   void Note(const absl::Status& status);
   absl::Status failure() const;  // the first; OK: healthy
   bool in_service() const { return in_service_; }
+  // UNAVAILABLE with a RetryAfter for what waited here, where the device has failed meanwhile.
+  absl::Status CheckInService() const;
   // Ends all that it holds, and takes nothing new. Once.
   void TakeOutOfService();
   // Between the two some lane is at work on the device; the time is counted once for all of them.

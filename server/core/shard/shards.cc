@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/core/common/errors.h"
+
 namespace blockd::server {
 namespace {
 
@@ -76,6 +78,17 @@ absl::StatusOr<std::vector<Shard*>> Shards::Order(Ask ask) {
   }
   if (order.empty()) return refusal;
   return order;
+}
+
+absl::Status FirstWithRoom(std::span<Shard* const> order,
+                           absl::FunctionRef<absl::Status(Shard& shard)> take) {
+  absl::Status first;
+  for (Shard* const shard : order) {
+    absl::Status status = take(*shard);
+    if (!InsufficientMemoryOf(status)) return status;
+    first.Update(status);
+  }
+  return first;
 }
 
 // ------------------------------------------------------------------------------------ what is held

@@ -103,6 +103,11 @@ class Shards {
   std::vector<std::unique_ptr<Shard>> shards_;
 };
 
+// Gives some work to the first of these that has the memory for it: `take` returns what its budgets
+// say. If none has any, the error of the first.
+absl::Status FirstWithRoom(std::span<Shard* const> order,
+                           absl::FunctionRef<absl::Status(Shard& shard)> take);
+
 }  // namespace blockd::server
 
 #endif  // BLOCKD_SERVER_CORE_SHARD_SHARDS_H_

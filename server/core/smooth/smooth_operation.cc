@@ -129,10 +129,9 @@ void SmoothOperation::WriteTicket(SmoothTask& task) const {
 
 Operation::Completion SmoothOperation::Run(const std::vector<TaskPtr>& batch) {
   const std::vector<SmoothTask*> tasks = TasksOf<SmoothTask>(batch);
-  if (!shard_->in_service()) {
+  if (const absl::Status failed = shard_->CheckInService(); !failed.ok()) {
     for (SmoothTask* const task : tasks) {
-      Note(*task, RetryAfterError("the device that it waited for failed, another takes it",
-                                  shard_->limits().retry_delay));
+      Note(*task, failed);
       Answer(*task);
     }
     return nullptr;
@@ -304,10 +303,9 @@ absl::Status SmoothOperation::Invert(SmoothTask& task, SmoothPart& part, Phases*
   const InverseItem item = InverseOf(task, part);
   Reservation more;  // for a factor of which nobody knew before that it would be substituted with
   if (!part.is_held && part.factorization->substitutes()) {
-    absl::StatusOr<Reservation> copy = shard_->device().Reserve(
-        task.permit.tenant, MemoryPool::Rounded(task.plan->factor_bytes()));
-    if (!copy.ok()) return copy.status();
-    more = *std::move(copy);
+    absl::Status status = shard_->device().Extend(
+        task.permit.tenant, MemoryPool::Rounded(task.plan->factor_bytes()), &more);
+    if (!status.ok()) return status;
   }
   const InverseOutput output{.diagonal = part.diagonal.data(),
                              .coupling = part.coupling.empty() ? nullptr : part.coupling.data()};

@@ -252,13 +252,11 @@ absl::Status SmoothRun::Place(const Group& group) {
     return status;
   });
   if (!order.ok()) return order.status();
-  absl::Status first;
-  for (Shard* const shard : *order) {
-    absl::Status status = Submit(*shard, tasks[shard->index()]);
-    if (!absl::IsResourceExhausted(status)) return status;
-    first.Update(status);
-  }
-  return first;
+  return FirstWithRoom(*order, [&](Shard& shard) {
+    absl::Status status = Submit(shard, tasks[shard.index()]);
+    if (!status.ok()) tasks[shard.index()].reset();  // with what it has taken
+    return status;
+  });
 }
 
 void SmoothRun::BeginKept(Group group) {
@@ -295,18 +293,18 @@ absl::Status SmoothRun::Submit(Shard& shard, std::unique_ptr<SmoothTask>& task) 
   const bool keeps = kept_.keep && !task->parts[0].is_held;
   if (keeps) {
     const int64_t count = std::ssize(task->parts);
-    absl::StatusOr<Reservation> handles = admission_->handles().Reserve(permit_.tenant, count);
-    if (!handles.ok()) return handles.status();
-    task->permit.handles = *std::move(handles);
-    absl::StatusOr<Reservation> pinned = shard.pinned().Reserve(
-        permit_.tenant,
-        Lease() > absl::ZeroDuration() ? count * Shard::FactorCharge(*task->plan, 0) : 0);
-    if (!pinned.ok()) return pinned.status();
-    task->permit.pinned = *std::move(pinned);
+    const int64_t pinned_bytes =
+        Lease() > absl::ZeroDuration() ? count * Shard::FactorCharge(*task->plan, 0) : 0;
+    absl::Status status =
+        admission_->handles().Extend(permit_.tenant, count, &task->permit.handles);
+    if (status.ok()) {
+      status = shard.pinned().Extend(permit_.tenant, pinned_bytes, &task->permit.pinned);
+    }
+    if (!status.ok()) return status;
   }
-  absl::StatusOr<Reservation> device = shard.device().Reserve(permit_.tenant, task->device_bytes);
-  if (!device.ok()) return device.status();
-  task->permit.device = *std::move(device);
+  absl::Status status =
+      shard.device().Extend(permit_.tenant, task->device_bytes, &task->permit.device);
+  if (!status.ok()) return status;
   shard.Submit(std::move(task));
   return absl::OkStatus();
 }

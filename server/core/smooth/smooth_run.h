@@ -91,9 +91,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   Shape shape() const { return {params_.num_steps, params_.state_size, Scalar::kFloat64}; }
   // The most systems of one group.
   size_t MostSystems() const;
-  absl::Duration Lease() const {
-    return kept_.lease > absl::ZeroDuration() ? kept_.lease : admission_->limits().default_lease;
-  }
+  absl::Duration Lease() const { return admission_->limits().Lease(kept_.lease); }
 
   // Blocks, or their diagonals.
   std::span<double> CovariancesOf(size_t s) const {
