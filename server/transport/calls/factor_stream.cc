@@ -43,8 +43,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   FactorStreamCall(ServiceState* state, std::unique_ptr<IncomingCall> incoming)
       : ServerCall(&state->tracker, std::move(incoming)),
         state_(state),
-        record_(state, Method::kFactorStream, rpc()),
-        pace_(Limits(0), SteadyNow()) {}
+        record_(state, Method::kFactorStream, rpc()) {}
 
  private:
   UploadLimits Limits(int64_t bytes_per_second) const {
@@ -63,6 +62,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     // An upload that has begun may still be joined.
     if (state_->uploads.empty()) status.Update(accepts_work_);
     if (!status.ok()) return End(status);
+    upload_ = std::make_shared<OpenUpload>(Limits(0), SteadyNow(), Self());
     WatchMe();
     ReadNext();
   }
@@ -71,11 +71,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     came_ = ok;
     {
       absl::MutexLock lock(&mutex_);
-      if (upload_ == nullptr) {
-        pace_.Came(SteadyNow());
-      } else if (!joined_) {
-        upload_->Came(SteadyNow());
-      }
+      if (upload_ != nullptr && !joined_) upload_->Came(SteadyNow());
     }
     state_->copies.Post(Shared(shared_from_this(), &handle_task_));
   }
@@ -90,12 +86,8 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     std::shared_ptr<OpenUpload> upload;
     {
       absl::MutexLock lock(&mutex_);
-      if (in_core_ || finished_) return;
-      if (upload_ == nullptr) {
-        if (absl::Status status = pace_.Check(now); !status.ok()) End(status);
-        return;
-      }
-      if (joined_) return;  // its bytes count for the stream that began the upload
+      // The bytes of a stream that joined count for the one that began the upload.
+      if (finished_ || upload_ == nullptr || joined_) return;
       upload = upload_;
     }
     if (absl::Status status = upload->CheckPace(now); !status.ok()) upload->End(status);
@@ -127,8 +119,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     std::shared_ptr<OpenUpload> upload;
     {
       absl::MutexLock lock(&mutex_);
-      if (in_core_ || finished_) return;
-      if (upload_ == nullptr) return End(status);
+      if (finished_ || upload_ == nullptr) return;
       own_status_.Update(status);
       upload = upload_;
     }
@@ -137,11 +128,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
 
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     message().Clear();
-    if (upload_ == nullptr) {
-      pace_.Wait(SteadyNow());
-    } else if (!joined_) {
-      upload_->Wait(SteadyNow());
-    }
+    if (!joined_) upload_->Wait(SteadyNow());
     Read();
   }
 
@@ -176,7 +163,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
                   kMaxJoinBytes);
     if (!split.ok()) return split.status();
     if (split->part == v1::FactorStreamRequest::kChunkFieldNumber) {
-      if (upload == nullptr) return InvalidFieldError("chunk", "a chunk", "a header first");
+      if (!begun_) return InvalidFieldError("chunk", "a chunk", "a header first");
       return TakeChunk(*split, upload);
     }
     Reservation host_bytes;
@@ -184,19 +171,18 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
         !status.ok()) {
       return status;
     }
-    const bool first = upload == nullptr;
     switch (request.part_case()) {
       case v1::FactorStreamRequest::kHeader:
-        return first ? TakeHeader(request.header())
-                     : InvalidFieldError("header", "a second header", "chunk");
+        return begun_ ? InvalidFieldError("header", "a second header", "chunk")
+                      : TakeHeader(request.header(), upload);
       case v1::FactorStreamRequest::kJoin:
-        return first ? TakeJoin(request.join()) : TakeFurtherRange(request.join(), upload);
+        return begun_ ? TakeFurtherRange(request.join(), upload) : TakeJoin(request.join());
       default:
-        return InvalidFieldError("part", "nothing", first ? "header" : "chunk");
+        return InvalidFieldError("part", "nothing", begun_ ? "chunk" : "header");
     }
   }
 
-  absl::Status TakeHeader(const v1::FactorStreamHeader& header) {
+  absl::Status TakeHeader(const v1::FactorStreamHeader& header, OpenUpload* upload) {
     if (!accepts_work_.ok()) return accepts_work_;
     absl::StatusOr<MatrixForm> form = ToForm(header.spec());
     if (!form.ok()) return form.status();
@@ -226,18 +212,17 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
       if (!finished_) Answer(*held);
       return absl::OkStatus();
     }
-    return Begin(std::get<std::unique_ptr<FactorUpload>>(std::move(*begun)), header.upload_id());
-  }
-
-  absl::Status Begin(std::unique_ptr<FactorUpload> begun, const std::string& id) {
-    auto upload = std::make_shared<OpenUpload>(
-        std::move(begun), Limits(state_->options.min_upload_bytes_per_second), SteadyNow(), Self());
+    begun_ = true;
+    if (!upload->Start(std::get<std::unique_ptr<FactorUpload>>(std::move(*begun)),
+                       Limits(state_->options.min_upload_bytes_per_second), SteadyNow())) {
+      return absl::OkStatus();  // it is told
+    }
+    const std::string& id = header.upload_id();
     absl::MutexLock lock(&mutex_);
     if (finished_) return absl::OkStatus();
-    if (!id.empty() && !state_->uploads.Add(record_.context()->caller, id, upload)) {
+    if (!id.empty() && !state_->uploads.Add(record_.context()->caller, id, upload_)) {
       return InvalidFieldError("upload_id", "that of an upload under way", "16 random bytes");
     }
-    upload_ = std::move(upload);
     id_ = id;
     ReadNext();
     return absl::OkStatus();
@@ -246,14 +231,14 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   absl::Status TakeJoin(const v1::UploadJoin& join) {
     const auto upload = state_->uploads.Find(record_.context()->caller, join.upload_id());
     if (upload == nullptr) return NoSuchUpload();
-    joined_ = true;
-    range_bytes_ = join.num_bytes();
     const absl::StatusOr<int> range = upload->Join(join.first_byte(), join.num_bytes(), Self());
     if (!range.ok()) return range.status();
+    begun_ = joined_ = true;
+    range_bytes_ = join.num_bytes();
     range_ = *range;
     {
       absl::MutexLock lock(&mutex_);
-      if (!finished_) {
+      if (!finished_ && upload_->Leave()) {
         upload_ = upload;
         ReadNext();
         return absl::OkStatus();
@@ -352,7 +337,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     {
       absl::MutexLock lock(&mutex_);
       if (finished_) return;
-      if (upload_ == nullptr) {
+      if (!begun_) {
         cut_short_ = true;
         return End(InvalidFieldError("header", "the end of the stream", "a header first"));
       }
@@ -386,7 +371,6 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
         Forget();
         if (finished_) return;
         cut_short_ = upload->received_bytes() < upload->expected_bytes();
-        in_core_ = true;
       }
       // Without the mutex, since the core may answer at once, from within the call.
       state_->core->FinishUpload(std::move(upload),
@@ -447,6 +431,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   MemberTask<FactorStreamCall, &FactorStreamCall::AnswerNow> answer_task_{this};
   // As they are once the first message was taken.
   absl::Status accepts_work_;
+  bool begun_ = false;  // by a header or a join
   std::atomic<bool> joined_ = false;
   std::atomic<bool> on_device_ = false;  // a chunk of it: others go there too, and that is all
   std::atomic<bool> asks_ = false;
@@ -455,8 +440,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
 
   absl::Mutex mutex_;
   CallRecord record_;
-  UploadPace pace_ ABSL_GUARDED_BY(mutex_);  // until there is an upload, which has one of its own
-  std::shared_ptr<OpenUpload> upload_ ABSL_GUARDED_BY(mutex_);  // null: not yet, or no more
+  std::shared_ptr<OpenUpload> upload_ ABSL_GUARDED_BY(mutex_);  // null: no more
   std::string id_ ABSL_GUARDED_BY(mutex_);                      // by which others find it, if set
   absl::Status own_status_ ABSL_GUARDED_BY(mutex_);             // if it ended the upload itself
   int copies_ ABSL_GUARDED_BY(mutex_) = 0;                      // of chunks, under way
@@ -466,7 +450,6 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
   bool at_end_ ABSL_GUARDED_BY(mutex_) = false;
   bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_short_ ABSL_GUARDED_BY(mutex_) = false;  // the stream ended before its bytes had come
-  bool in_core_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

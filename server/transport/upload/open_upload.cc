@@ -1,8 +1,26 @@
 #include "server/transport/upload/open_upload.h"
 
+#include <utility>
+
 namespace blockd::server {
 
 absl::Status NoSuchUpload() { return absl::NotFoundError("no such upload is open"); }
+
+bool OpenUpload::Start(std::unique_ptr<FactorUpload> upload, const UploadLimits& limits,
+                       absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  if (ending_) return false;
+  pace_ = UploadPace(limits, now);
+  upload_ = std::move(upload);
+  return true;
+}
+
+bool OpenUpload::Leave() {
+  absl::MutexLock lock(&mutex_);
+  if (ending_) return false;
+  ending_ = closed_ = true;
+  return true;
+}
 
 absl::StatusOr<int> OpenUpload::Join(int64_t first, int64_t bytes, std::weak_ptr<Stream> stream) {
   absl::MutexLock lock(&mutex_);
@@ -51,7 +69,7 @@ absl::Status OpenUpload::CheckPace(absl::Time now) {
 
 FactorUpload* OpenUpload::StartUse() {
   absl::MutexLock lock(&mutex_);
-  if (ending_) return nullptr;
+  if (ending_ || upload_ == nullptr) return nullptr;
   ++uses_;
   return upload_.get();
 }
@@ -71,13 +89,13 @@ void OpenUpload::Close() {
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    if (uses_ > 0 || upload_ == nullptr) return;
+    if (uses_ > 0 || std::exchange(closed_, true)) return;
     upload = std::move(upload_);
     joined = std::move(joined_);
     status = status_;
   }
   const std::shared_ptr<Stream> began = began_.lock();
-  const bool whole = status.ok() && began != nullptr;
+  const bool whole = upload != nullptr && status.ok() && began != nullptr;
   if (!whole) {
     upload.reset();  // who is told finds everything back
     if (began != nullptr) began->OnUploadEnded(status);

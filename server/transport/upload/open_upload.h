@@ -1,5 +1,5 @@
-// An upload while its bytes come, as its streams share it: the one that began it and those that
-// joined, each over a connection of its own.
+// An upload from its first message until its bytes are here, as its streams share it: the one that
+// begins it and those that join, each over a connection of its own.
 #ifndef BLOCKD_SERVER_TRANSPORT_UPLOAD_OPEN_UPLOAD_H_
 #define BLOCKD_SERVER_TRANSPORT_UPLOAD_OPEN_UPLOAD_H_
 
@@ -23,10 +23,11 @@ namespace blockd::server {
 // The error for an upload that the caller does not have: NOT_FOUND.
 absl::Status NoSuchUpload();
 
-// Thread-safe. Threads of all streams copy into the core's upload, each within a Use. The upload
-// ends once, after the last Use: with a status, which gives back all that it had before anybody is
-// told; or whole, when the stream that began it takes it to the core. Streams are told without a
-// lock held, and so must not hold one of their own that they take then.
+// Thread-safe. It begins without the core's upload, which its header brings. Threads of all streams
+// copy into that, each within a Use. The upload ends once, after the last Use: with a status, which
+// gives back all that it had before anybody is told; or whole, when the stream that began it takes
+// it to the core. Streams are told without a lock held, and so must not hold one of their own that
+// they take then.
 class OpenUpload {
  public:
   class Stream {
@@ -38,7 +39,8 @@ class OpenUpload {
     virtual void OnUploadWhole(std::unique_ptr<FactorUpload> upload) noexcept = 0;
   };
 
-  // The core's upload, for as long as this is there; null once it is ending.
+  // The core's upload, for as long as this is there; null before there is one, and once it is
+  // ending.
   class Use {
    public:
     explicit Use(OpenUpload* open) : open_(open), upload_(open->StartUse()) {}
@@ -55,11 +57,17 @@ class OpenUpload {
     FactorUpload* const upload_;
   };
 
-  // `began` is the stream that the upload is of.
-  OpenUpload(std::unique_ptr<FactorUpload> upload, const UploadLimits& limits, absl::Time now,
-             std::weak_ptr<Stream> began)
-      : pace_(limits, now), upload_(std::move(upload)), began_(std::move(began)) {}
+  // `began` is the stream that the upload is of. `limits` are those of its header.
+  OpenUpload(const UploadLimits& limits, absl::Time now, std::weak_ptr<Stream> began)
+      : pace_(limits, now), began_(std::move(began)) {}
 
+  // The header has come. False if the upload has ended meanwhile.
+  bool Start(std::unique_ptr<FactorUpload> upload, const UploadLimits& limits, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The stream that should have begun it joins another upload, and is told nothing of this one.
+  // False if it has ended.
+  bool Leave() ABSL_LOCKS_EXCLUDED(mutex_);
   // A range of the matrix for one more stream, as FactorUpload::Join. NOT_FOUND once it is ending.
   absl::StatusOr<int> Join(int64_t first, int64_t bytes, std::weak_ptr<Stream> stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -83,9 +91,10 @@ class OpenUpload {
 
   absl::Mutex mutex_;
   UploadPace pace_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<FactorUpload> upload_ ABSL_GUARDED_BY(mutex_);  // null: closed
+  std::unique_ptr<FactorUpload> upload_ ABSL_GUARDED_BY(mutex_);  // null: none yet, or no more
   int uses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);  // OK: it is whole
   const std::weak_ptr<Stream> began_;
   std::vector<std::weak_ptr<Stream>> joined_ ABSL_GUARDED_BY(mutex_);
