@@ -248,7 +248,8 @@ absl::Status ReadPart(Server& server, const Message& type, grpc::ByteBuffer* byt
 absl::Status ReadStream(Server& server, const Message& type, grpc::ByteBuffer* bytes) {
   auto read = server::ReadStreamMessage(bytes);
   if (!read.ok()) return read.status();
-  if (read->part == server::StreamMessage::Part::kRefactor) return ReadWhole(server, type, bytes);
+  if (read->part == v1::SolveStreamRequest::kRefactorFieldNumber)
+    return ReadWhole(server, type, bytes);
   if (read->unparsed.empty()) return absl::OkStatus();
   return server.Parse(server::AsBuffer(read->unparsed), &read->request);
 }

@@ -51,7 +51,8 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
     FUZZ_CHECK(!plain);
     return;
   }
-  if (read->part == StreamMessage::Part::kRefactor) {  // whose reader parses it, or refuses it
+  if (read->part ==
+      v1::SolveStreamRequest::kRefactorFieldNumber) {  // whose reader parses it, or refuses it
     FUZZ_CHECK(!parses || (parsed.has_refactor() && read->id == parsed.id()));
     return;
   }
@@ -60,15 +61,15 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
   const std::string pieces = Joined(read->pieces);
   FUZZ_CHECK(static_cast<int64_t>(pieces.size()) == read->bytes);
   switch (read->part) {
-    case StreamMessage::Part::kChunk:
+    case v1::SolveStreamRequest::kChunkFieldNumber:
       FUZZ_CHECK(parsed.has_chunk() && parsed.chunk() == pieces);
       break;
-    case StreamMessage::Part::kCancel:
+    case v1::SolveStreamRequest::kCancelFieldNumber:
       FUZZ_CHECK(parsed.has_cancel());
       break;
-    case StreamMessage::Part::kRefactor:
+    case v1::SolveStreamRequest::kRefactorFieldNumber:
       break;
-    case StreamMessage::Part::kMany: {
+    case v1::SolveStreamRequest::kManyFieldNumber: {
       FUZZ_CHECK(parsed.has_many() && parsed.many().rhs() == pieces);
       v1::SolveStreamRequest whole = read->request;
       if (!read->unparsed.empty()) FUZZ_CHECK(whole.ParseFromString(read->unparsed));
@@ -77,7 +78,7 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
       (void)TimeoutOf(*read);
       break;
     }
-    case StreamMessage::Part::kRequest: {
+    case v1::SolveStreamRequest::kRequestFieldNumber: {
       FUZZ_CHECK(parsed.has_request() && parsed.request().rhs() == pieces);
       v1::SolveStreamRequest whole = read->request;
       whole.mutable_request()->set_rhs(pieces);
@@ -88,16 +89,16 @@ void CompareSolveStream(const std::string& bytes, size_t slice_bytes) {
   }
 }
 
+constexpr int kJoin[] = {v1::FactorStreamRequest::kJoinFieldNumber};
+
 void CompareFactorStream(const std::string& bytes, size_t slice_bytes) {
   grpc::ByteBuffer buffer = InSlices(bytes, slice_bytes);
   const test::CopyCount copies;
   constexpr int kChunk = v1::FactorStreamRequest::kChunkFieldNumber;
-  const absl::StatusOr<SplitMessage> part =
-      SplitBytes(&buffer, v1::FactorStreamRequest(),
-                 {.field = kChunk,
-                  .other = v1::FactorStreamRequest::kJoinFieldNumber,
-                  .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
-                 static_cast<int64_t>(bytes.size()));
+  const absl::StatusOr<SplitMessage> part = SplitBytes(
+      &buffer, v1::FactorStreamRequest(),
+      {.field = kChunk, .others = kJoin, .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
+      static_cast<int64_t>(bytes.size()));
   CheckLinear(copies, bytes);
   v1::FactorStreamRequest parsed;
   const bool parses = parsed.ParseFromString(bytes);

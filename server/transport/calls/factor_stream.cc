@@ -25,6 +25,7 @@ namespace {
 constexpr char kUploadKey[] = "blockd-upload";
 constexpr char kOpen[] = "open";
 constexpr size_t kUploadIdBytes = 16;
+constexpr int kJoin[] = {v1::FactorStreamRequest::kJoinFieldNumber};
 // The most bytes of a message that is neither a header nor a chunk.
 constexpr int64_t kMaxJoinBytes = 64 << 10;
 // While so much of a stream is being copied, no more is read from it.
@@ -158,7 +159,7 @@ class FactorStreamCall final : public ServerCall, public OpenUpload::Stream {
     const absl::StatusOr<SplitMessage> split =
         SplitPart(bytes, request,
                   {.field = v1::FactorStreamRequest::kChunkFieldNumber,
-                   .other = v1::FactorStreamRequest::kJoinFieldNumber,
+                   .others = kJoin,
                    .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
                   kMaxJoinBytes);
     if (!split.ok()) return split.status();

@@ -161,7 +161,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   void HandleMessage(bool may_take_long) noexcept {
     Guard([&] {
       absl::StatusOr<StreamMessage> read = Receive();
-      if (read.ok() && read->part == StreamMessage::Part::kRefactor) {
+      if (read.ok() && read->part == v1::SolveStreamRequest::kRefactorFieldNumber) {
         if (!may_take_long) return state_->work.Post(Shared(shared_from_this(), &handle_task_));
         TakeRefactor(*read);
       }
@@ -228,19 +228,16 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
   // The item that the message has bytes for, if it is not refused; an error ends the stream.
   absl::StatusOr<ItemPtr> Take(StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     switch (message.part) {
-      case StreamMessage::Part::kChunk:
+      case v1::SolveStreamRequest::kChunkFieldNumber:
         return TakeChunk(message);
-      case StreamMessage::Part::kCancel:
+      case v1::SolveStreamRequest::kCancelFieldNumber:
         if (const auto found = items_.find(message.id); found != items_.end()) {
           Cancel(found->second, "the request was cancelled");
         }
         return ItemPtr();
-      case StreamMessage::Part::kRequest:
-      case StreamMessage::Part::kMany:
-      case StreamMessage::Part::kRefactor:
+      default:
         return TakeRequest(message);
     }
-    return ItemPtr();
   }
 
   absl::StatusOr<ItemPtr> TakeRequest(StreamMessage& message)
@@ -269,7 +266,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
     if (arriving_++ == 0) pace_ = UploadPace(Limits(), item->start);
     items_.emplace(message.id, item);
     held_bytes_ += item->held_bytes();
-    return message.bytes > 0 ? item : ItemPtr();
+    return message.bytes > 0 || !item->arriving() ? item : ItemPtr();
   }
 
   // Checks all that can be checked before the right-hand sides are here, and takes memory for them.
@@ -323,7 +320,7 @@ class SolveStreamCall final : public ServerCall, public DrainableStream {
 
   // True if all of it is here now, and nobody has refused it meanwhile.
   bool Arrived(Item& item, const StreamMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (message.part == StreamMessage::Part::kChunk) pace_.Count(message.bytes);
+    if (message.part == v1::SolveStreamRequest::kChunkFieldNumber) pace_.Count(message.bytes);
     const auto found = items_.find(item.id);
     if (found == items_.end() || found->second.get() != &item) return false;
     item.received += message.bytes;

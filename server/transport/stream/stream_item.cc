@@ -12,33 +12,11 @@
 
 namespace blockd::server {
 
-namespace {
-
-// The field of SolveStreamRequest that it is.
-int FieldOf(StreamMessage::Part part) {
-  switch (part) {
-    case StreamMessage::Part::kRequest:
-      return v1::SolveStreamRequest::kRequestFieldNumber;
-    case StreamMessage::Part::kMany:
-      return v1::SolveStreamRequest::kManyFieldNumber;
-    case StreamMessage::Part::kRefactor:
-      return v1::SolveStreamRequest::kRefactorFieldNumber;
-    case StreamMessage::Part::kChunk:
-      return v1::SolveStreamRequest::kChunkFieldNumber;
-    case StreamMessage::Part::kCancel:
-      return v1::SolveStreamRequest::kCancelFieldNumber;
-  }
-  return 0;
-}
-
-}  // namespace
-
 std::unique_ptr<CoreCall> TakeCall(StreamMessage* message) {
-  const int field = FieldOf(message->part);
-  std::unique_ptr<CoreCall> call = FindStreamPart(field)->make();
+  std::unique_ptr<CoreCall> call = FindStreamPart(message->part)->make();
   v1::SolveStreamRequest& request = message->request;
   google::protobuf::Message& part = *request.GetReflection()->MutableMessage(
-      &request, request.GetDescriptor()->FindFieldByNumber(field));
+      &request, request.GetDescriptor()->FindFieldByNumber(message->part));
   part.GetReflection()->Swap(&part, &call->message());
   return call;
 }
@@ -50,12 +28,13 @@ StreamItem::StreamItem(ServiceState* state, ContextPtr context, StreamMessage& f
       start(SteadyNow()),
       record(state, Method::kSolveStream, std::move(context)),
       // The message of a refactor stays, with the matrices.
-      host_bytes(part == StreamMessage::Part::kRefactor ? std::move(first.parsed_bytes)
-                                                        : Reservation()),
+      host_bytes(part == v1::SolveStreamRequest::kRefactorFieldNumber
+                     ? std::move(first.parsed_bytes)
+                     : Reservation()),
       call(first.call != nullptr ? std::move(first.call) : TakeCall(&first)) {}
 
-absl::Status WithinPart(StreamMessage::Part part, const absl::Status& error) {
-  const auto* const field = v1::SolveStreamRequest::descriptor()->FindFieldByNumber(FieldOf(part));
+absl::Status WithinPart(int part, const absl::Status& error) {
+  const auto* const field = v1::SolveStreamRequest::descriptor()->FindFieldByNumber(part);
   return WithinField(absl::StrCat(field->name(), "."), error);
 }
 
@@ -65,7 +44,8 @@ absl::Status StreamItem::Read(StreamMessage& message) {
   }
   absl::Status error;
   // A refactor was read once it was parsed, which takes long.
-  if (part != StreamMessage::Part::kRefactor) error = call->Read({.lifted = message.bytes});
+  if (part != v1::SolveStreamRequest::kRefactorFieldNumber)
+    error = call->Read({.lifted = message.bytes});
   call->Describe(&record);
   if (error.ok()) error = ReadPriority("options.priority", call->priority(), &context());
   if (!error.ok()) return WithinPart(part, error);
@@ -111,7 +91,7 @@ void StreamItem::Run() noexcept { std::exchange(on_answered_, nullptr)(shared_fr
 
 grpc::ByteBuffer StreamItem::AnswerMessage(bool in_chunks) {
   if (!status.ok()) return FailureMessage(id, status);
-  return SolutionMessage(id, FindStreamPart(FieldOf(part))->stream_reply_field,
+  return SolutionMessage(id, FindStreamPart(part)->stream_reply_field,
                          *call->Reply(CoreCall::kAnyRoom), call->solution_field(), values,
                          in_chunks);
 }

@@ -34,7 +34,7 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
 
   RequestContext& context() { return *record.context(); }
   bool arriving() const { return received < bytes; }
-  bool is_frame() const { return part != StreamMessage::Part::kRequest; }
+  bool is_frame() const { return part != v1::SolveStreamRequest::kRequestFieldNumber; }
   // The bytes that count towards the limit on what the stream may hold.
   int64_t held_bytes() const { return bytes + call->data_bytes(); }
 
@@ -59,7 +59,7 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
 
   ServiceState* const state;
   const uint64_t id;
-  const StreamMessage::Part part;
+  const int part;
   const absl::Time start;  // of SteadyNow
   CallRecord record;
   Reservation host_bytes;  // destroyed after the memory that it stands for
@@ -78,7 +78,7 @@ struct StreamItem final : public Executor::Task, public std::enable_shared_from_
 using StreamItemPtr = std::shared_ptr<StreamItem>;
 
 // The error, of a field of this part of a stream's message.
-absl::Status WithinPart(StreamMessage::Part part, const absl::Status& error);
+absl::Status WithinPart(int part, const absl::Status& error);
 
 }  // namespace blockd::server
 

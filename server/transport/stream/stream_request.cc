@@ -1,7 +1,11 @@
 #include "server/transport/stream/stream_request.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/core/common/errors.h"
@@ -17,11 +21,28 @@ namespace {
 // may have more, and its head is counted.
 constexpr int64_t kMaxHeadBytes = 64 << 10;
 
+using Wire = v1::SolveStreamRequest;
+
 // A request and a frame have their right-hand sides at the same place.
-constexpr int kPartsWithRhs[] = {v1::SolveStreamRequest::kRequestFieldNumber,
-                                 v1::SolveStreamRequest::kManyFieldNumber};
+constexpr int kPartsWithRhs[] = {Wire::kRequestFieldNumber, Wire::kManyFieldNumber};
 constexpr int kRhs = v1::SolveRequest::kRhsFieldNumber;
 static_assert(kRhs == int{v1::SolveManyRequest::kRhsFieldNumber});
+
+// The others, but for chunks.
+std::span<const int> PartsWithoutData() {
+  static const std::vector<int>* const parts = [] {
+    const auto& oneof = *Wire::descriptor()->FindOneofByName("part");
+    auto* const all = new std::vector<int>;
+    for (int i = 0; i < oneof.field_count(); ++i) {
+      const int part = oneof.field(i)->number();
+      const bool has_data = part == Wire::kRefactorFieldNumber || part == Wire::kChunkFieldNumber ||
+                            std::ranges::find(kPartsWithRhs, part) != std::end(kPartsWithRhs);
+      if (!has_data) all->push_back(part);
+    }
+    return all;
+  }();
+  return *parts;
+}
 
 absl::Status NoMessage(std::string_view came) {
   return InvalidFieldError("", came, "a blockd.v1.SolveStreamRequest");
@@ -39,13 +60,12 @@ bool ParseHead(const std::string& head, v1::SolveStreamRequest* request) {
 
 absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
                                                 const std::atomic<bool>* stop) {
-  using Wire = v1::SolveStreamRequest;
   StreamMessage message;
   absl::StatusOr<SplitMessage> split = SplitPart(buffer, message.request,
                                                  {.field = Wire::kChunkFieldNumber,
                                                   .outers = kPartsWithRhs,
                                                   .inner = kRhs,
-                                                  .other = Wire::kCancelFieldNumber,
+                                                  .others = PartsWithoutData(),
                                                   .whole = Wire::kRefactorFieldNumber},
                                                  kMaxSolveManyHeadBytes, stop);
   if (!split.ok()) return split.status();
@@ -54,11 +74,11 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
   }
   message.pieces = std::move(split->pieces);
   message.bytes = split->bytes;
+  message.part = split->part;
   if (static_cast<int64_t>(split->rest.size()) > kMaxHeadBytes) {
     if (split->part != Wire::kManyFieldNumber) {
       return NoMessage(absl::StrCat("more than ", kMaxHeadBytes, " bytes beside the content"));
     }
-    message.part = StreamMessage::Part::kMany;
     message.unparsed = std::move(split->rest);
     return message;
   }
@@ -66,26 +86,14 @@ absl::StatusOr<StreamMessage> ReadStreamMessage(grpc::ByteBuffer* buffer,
     return NoMessage("bytes that are not the request's message");
   }
   message.id = message.request.id();
-  switch (split->part) {
-    case Wire::kRequestFieldNumber:
-      message.part = StreamMessage::Part::kRequest;
-      return message;
-    case Wire::kManyFieldNumber:
-      message.part = StreamMessage::Part::kMany;
-      return message;
-    case Wire::kRefactorFieldNumber:
-      message.part = StreamMessage::Part::kRefactor;
-      return message;
-    case Wire::kChunkFieldNumber:
-      message.part = StreamMessage::Part::kChunk;
-      if (message.request.has_timeout() || message.request.replace_last()) return ChunkNotAlone();
-      return message;
-    case Wire::kCancelFieldNumber:
-      message.part = StreamMessage::Part::kCancel;
-      return message;
-    default:
-      return InvalidFieldError("part", "nothing", "request, many, refactor, chunk or cancel");
+  if (message.part == 0) {
+    return InvalidFieldError("part", "nothing", "request, many, refactor, chunk or cancel");
   }
+  const bool is_chunk = message.part == Wire::kChunkFieldNumber;
+  if (is_chunk && (message.request.has_timeout() || message.request.replace_last())) {
+    return ChunkNotAlone();
+  }
+  return message;
 }
 
 absl::StatusOr<absl::Duration> TimeoutOf(const StreamMessage& message) {

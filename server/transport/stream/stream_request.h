@@ -27,8 +27,7 @@
 namespace blockd::server {
 
 struct StreamMessage {
-  enum class Part { kRequest, kMany, kRefactor, kChunk, kCancel };
-  Part part = Part::kRequest;
+  int part = 0;              // the field of SolveStreamRequest that it has
   uint64_t id = 0;           // not of what is `unparsed`
   Reservation parsed_bytes;  // what `unparsed` has taken once it is parsed, or a refactor
   // Without the right-hand sides. Of a frame of refactors, which its reader does not parse: nothing

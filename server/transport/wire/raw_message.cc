@@ -125,11 +125,11 @@ grpc::ByteBuffer SerializeNestedWithBytes(const MessageLite& outer, int outer_fi
                                           const Payload& bytes) {
   const std::string inner = message.SerializeAsString();
   std::string head = outer.SerializeAsString();
-  AppendLengthHeader(
-      &head, outer_field,
-      static_cast<int64_t>(inner.size()) + LengthHeaderBytes(field, bytes.bytes()) + bytes.bytes());
+  const int64_t field_bytes = field == 0 ? 0 : LengthHeaderBytes(field, bytes.bytes());
+  AppendLengthHeader(&head, outer_field,
+                     static_cast<int64_t>(inner.size()) + field_bytes + bytes.bytes());
   head += inner;
-  AppendLengthHeader(&head, field, bytes.bytes());
+  if (field != 0) AppendLengthHeader(&head, field, bytes.bytes());
   return Join(head, bytes, 0, bytes.bytes());
 }
 

@@ -75,7 +75,8 @@ grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 grpc::ByteBuffer SerializeWithBytes(const google::protobuf::MessageLite& message, int field,
                                     const Payload& bytes);
 
-// The same as the field `outer_field` of `outer`, which leaves it out.
+// The same as the field `outer_field` of `outer`, which leaves it out. `field` 0: a message without
+// bytes.
 grpc::ByteBuffer SerializeNestedWithBytes(const google::protobuf::MessageLite& outer,
                                           int outer_field,
                                           const google::protobuf::MessageLite& message, int field,

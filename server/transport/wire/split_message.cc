@@ -57,7 +57,7 @@ class Splitter {
         if (!ReadLength(in_, &length)) return false;
     }
     const int number = WireFormatLite::GetTagFieldNumber(tag);
-    const bool is_outer = is_top && IsOuter(number);
+    const bool is_outer = is_top && Has(lifted_.outers, number);
     if (is_outer || (is_top && IsMember(number))) SetPart(number);
     if (is_top && number == lifted_.whole) {
       message_.left_whole = true;
@@ -75,11 +75,11 @@ class Splitter {
     return Append(static_cast<uint64_t>(length)) && CopyRaw(length);
   }
 
-  bool IsOuter(int number) const {
-    return std::find(lifted_.outers.begin(), lifted_.outers.end(), number) != lifted_.outers.end();
+  static bool Has(std::span<const int> numbers, int number) {
+    return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
   }
   bool IsMember(int number) const {
-    return number == lifted_.field || number == lifted_.other || number == lifted_.whole;
+    return number == lifted_.field || number == lifted_.whole || Has(lifted_.others, number);
   }
   void SetPart(int number) {
     const int before = message_.part;

@@ -24,7 +24,7 @@ struct LiftedBytes {
   int field = kNone;                 // bytes of the message itself
   std::span<const int> outers = {};  // messages in it that have such bytes too,
   int inner = kNone;                 // as this field of each of them
-  int other = kNone;                 // a member without such bytes
+  std::span<const int> others = {};  // members without such bytes
   int whole = kNone;                 // one that is to be parsed as it is: left out of the rest
 };
 

@@ -63,7 +63,8 @@ void ReadOfStream(grpc::ByteBuffer* bytes) {
   const auto read = ReadStreamMessage(bytes);
   if (!read.ok()) return;  // longer than a head may be, or not one part: that was found by reading
   if (!read->unparsed.empty()) ScanAndParse<v1::SolveStreamRequest>(AsBuffer(read->unparsed));
-  if (read->part == StreamMessage::Part::kRefactor) ScanAndParse<v1::SolveStreamRequest>(*bytes);
+  if (read->part == v1::SolveStreamRequest::kRefactorFieldNumber)
+    ScanAndParse<v1::SolveStreamRequest>(*bytes);
 }
 
 template <typename Read>

@@ -23,6 +23,8 @@ std::string Joined(const SplitMessage& message) {
   return all;
 }
 
+constexpr int kJoin[] = {v1::FactorStreamRequest::kJoinFieldNumber};
+
 class SplitPartTest : public testing::Test {
  protected:
   // The pieces lie in `buffer_`, until the next one.
@@ -30,7 +32,7 @@ class SplitPartTest : public testing::Test {
     buffer_ = InSlices(bytes);
     return SplitPart(&buffer_, v1::FactorStreamRequest(),
                      {.field = v1::FactorStreamRequest::kChunkFieldNumber,
-                      .other = v1::FactorStreamRequest::kJoinFieldNumber,
+                      .others = kJoin,
                       .whole = v1::FactorStreamRequest::kHeaderFieldNumber},
                      max_rest);
   }

@@ -51,7 +51,7 @@ TEST(StreamRequestTest, ARequestIsReadWithoutItsRightHandSides) {
   grpc::ByteBuffer buffer = InSlices(Request().SerializeAsString());
   const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->part, StreamMessage::Part::kRequest);
+  EXPECT_EQ(read->part, v1::SolveStreamRequest::kRequestFieldNumber);
   EXPECT_EQ(read->id, 77u);
   EXPECT_EQ(Joined(*read), "the right-hand sides, in pieces");
   v1::SolveStreamRequest expected = Request();
@@ -93,7 +93,7 @@ TEST(StreamRequestTest, ChunksAndCancellationsAreTold) {
   grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 3);
   absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->part, StreamMessage::Part::kChunk);
+  EXPECT_EQ(read->part, v1::SolveStreamRequest::kChunkFieldNumber);
   EXPECT_EQ(Joined(*read), "bytes");
   EXPECT_EQ(read->id, 5u);
   for (const bool timed : {false, true}) {
@@ -106,7 +106,7 @@ TEST(StreamRequestTest, ChunksAndCancellationsAreTold) {
   buffer = InSlices(wire.SerializeAsString());
   read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->part, StreamMessage::Part::kCancel);
+  EXPECT_EQ(read->part, v1::SolveStreamRequest::kCancelFieldNumber);
   EXPECT_EQ(read->id, 5u);
 }
 
@@ -153,7 +153,7 @@ TEST(StreamRequestTest, AFrameIsReadWithoutItsRightHandSides) {
   grpc::ByteBuffer buffer = InSlices(Frame().SerializeAsString());
   const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->part, StreamMessage::Part::kMany);
+  EXPECT_EQ(read->part, v1::SolveStreamRequest::kManyFieldNumber);
   EXPECT_EQ(read->id, 78u);
   EXPECT_EQ(TimeoutOf(*read).value(), absl::Seconds(1));
   EXPECT_EQ(Joined(*read), Frame().many().rhs());
@@ -168,7 +168,7 @@ TEST(StreamRequestTest, ALongHeadOfAFrameIsLeftUnparsed) {
   grpc::ByteBuffer buffer = InSlices(wire.SerializeAsString(), 4000);
   const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->part, StreamMessage::Part::kMany);
+  EXPECT_EQ(read->part, v1::SolveStreamRequest::kManyFieldNumber);
   EXPECT_FALSE(read->request.has_many());
   EXPECT_EQ(Joined(*read), wire.many().rhs());
   v1::SolveStreamRequest head;
@@ -198,10 +198,10 @@ TEST(StreamRequestTest, PartsTakeEachOtherBackAsTheParserHasIt) {
         const absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
         ASSERT_TRUE(read.ok()) << read.status();
         v1::SolveStreamRequest again = read->request;
-        if (read->part == StreamMessage::Part::kMany) {
+        if (read->part == v1::SolveStreamRequest::kManyFieldNumber) {
           again.mutable_many()->set_rhs(Joined(*read));
           if (parsed.many().rhs().empty()) again.mutable_many()->clear_rhs();
-        } else if (read->part == StreamMessage::Part::kRequest) {
+        } else if (read->part == v1::SolveStreamRequest::kRequestFieldNumber) {
           again.mutable_request()->set_rhs(Joined(*read));
         } else {
           EXPECT_TRUE(parsed.has_cancel());
@@ -226,7 +226,7 @@ TEST(StreamRequestTest, AFrameOfRefactorsIsLeftToItsReader) {
   grpc::ByteBuffer buffer = InSlices(Refactor().SerializeAsString(), 4000);
   absl::StatusOr<StreamMessage> read = ReadStreamMessage(&buffer);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->part, StreamMessage::Part::kRefactor);
+  EXPECT_EQ(read->part, v1::SolveStreamRequest::kRefactorFieldNumber);
   EXPECT_EQ(read->id, 79u);
   EXPECT_TRUE(read->unparsed.empty());
   EXPECT_EQ(read->request.part_case(), v1::SolveStreamRequest::PART_NOT_SET);
@@ -239,7 +239,7 @@ TEST(StreamRequestTest, AFrameOfRefactorsIsLeftToItsReader) {
     buffer = InSlices(other + Refactor().SerializeAsString(), 4000);
     read = ReadStreamMessage(&buffer);
     ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->part, StreamMessage::Part::kRefactor);
+    EXPECT_EQ(read->part, v1::SolveStreamRequest::kRefactorFieldNumber);
     EXPECT_EQ(Joined(*read), "");
     buffer = InSlices(Refactor().SerializeAsString() + other, 4000);
     EXPECT_EQ(InvalidFieldOf(ReadStreamMessage(&buffer).status())->field, "part");
@@ -268,15 +268,16 @@ TEST(StreamRequestTest, DamagedMessagesAreReadAsTheParserReadsThem) {
           << parsed.ShortDebugString() << read.status();
       continue;
     }
-    if (read->part == StreamMessage::Part::kRefactor) continue;  // parsed later, or refused
+    if (read->part == v1::SolveStreamRequest::kRefactorFieldNumber)
+      continue;  // parsed later, or refused
     EXPECT_TRUE(is_message);
     parsed.DiscardUnknownFields();
     read->request.DiscardUnknownFields();
-    if (read->part == StreamMessage::Part::kMany) {
+    if (read->part == v1::SolveStreamRequest::kManyFieldNumber) {
       EXPECT_EQ(Joined(*read), parsed.many().rhs());
       parsed.mutable_many()->clear_rhs();
       EXPECT_EQ(read->request.many().SerializeAsString(), parsed.many().SerializeAsString());
-    } else if (read->part == StreamMessage::Part::kRequest) {
+    } else if (read->part == v1::SolveStreamRequest::kRequestFieldNumber) {
       EXPECT_EQ(Joined(*read), parsed.request().rhs());
       parsed.mutable_request()->clear_rhs();
       EXPECT_EQ(read->request.request().SerializeAsString(), parsed.request().SerializeAsString());
