@@ -1,6 +1,5 @@
 #include "client/calls/release.h"
 
-#include <optional>
 #include <utility>
 
 #include "blockd/client/errors.h"
@@ -24,17 +23,9 @@ absl::StatusOr<int64_t> ReleaseNow(const Connection& connection,
     return once;
   };
   const Factorization on{.handle = {}, .route = route};
-  std::optional<absl::Status> status =
-      CallShared(connection, &on, v1::ShmOperation::kRelease, request, {}, deadline, &reply, see);
-  if (!status) {
-    status = connection.Retry(
-        deadline,
-        [&](grpc::ClientContext& context) {
-          return see(ToStatus(connection.Ask(context, "Release", request, &reply)));
-        },
-        &on);
-  }
-  if (!status->ok()) return *status;
+  const absl::Status status = CallWithoutData(
+      connection, &on, "Release", v1::ShmOperation::kRelease, request, deadline, &reply, see);
+  if (!status.ok()) return status;
   return reply.released_bytes();
 }
 

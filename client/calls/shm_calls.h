@@ -29,6 +29,23 @@ std::optional<absl::Status> CallShared(
     google::protobuf::MessageLite* reply,
     SeeAttempt see = [](const absl::Status& status) { return status; });
 
+// The same of a call without data, which goes over gRPC where it must.
+template <typename Request, typename Reply>
+absl::Status CallWithoutData(
+    const Connection& connection, const Factorization* on, const char* method,
+    v1::ShmOperation operation, const Request& request, absl::Time deadline, Reply* reply,
+    SeeAttempt see = [](const absl::Status& status) { return status; }) {
+  const std::optional<absl::Status> shared =
+      CallShared(connection, on, operation, request, {}, deadline, reply, see);
+  if (shared) return *shared;
+  return connection.Retry(
+      deadline,
+      [&](grpc::ClientContext& context) {
+        return see(ToStatus(connection.Ask(context, method, request, reply)));
+      },
+      on);
+}
+
 }  // namespace blockd::client
 
 #endif  // BLOCKD_CLIENT_CALLS_SHM_CALLS_H_
