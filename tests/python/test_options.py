@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import blockd
+import blockd.aio
 from blockd.v1 import blockd_pb2 as pb
 from support.fake_server import FakeServer, echo
 from support.problems import system
@@ -77,3 +78,9 @@ def test_every_priority_is_served(client: blockd.Client, priority: str) -> None:
         x = A.solve(np.ones(6), priority=priority)
         y = session.send(A, np.ones(6), priority=priority, timeout=60.0).result()
         np.testing.assert_allclose(y, x, rtol=0, atol=1e-14)
+
+
+def test_a_client_that_is_not_made_by_connect_names_it() -> None:
+    for client in (blockd.Client, blockd.aio.AsyncClient):
+        with pytest.raises(TypeError, match=r"blockd\.connect\(target\)"):
+            client("localhost:7117")  # type: ignore[arg-type]

@@ -105,6 +105,8 @@ class Core:
     """What all calls of a client share. Thread-safe."""
 
     def __init__(self, options: ConnectOptions) -> None:
+        if not isinstance(options, ConnectOptions):  # a target, of who has not seen connect()
+            raise TypeError("clients are made by blockd.connect(target) or blockd.aio.connect(target)")
         self.options = options
         self.budget = RetryBudget(options.retry)
         self.proxy_note = proxy_note(options.target)
