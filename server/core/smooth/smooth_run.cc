@@ -364,8 +364,7 @@ bool SmoothRun::WaitsForRoom(const Group& group) {
   bool none_runs = false;
   {
     absl::MutexLock lock(&mutex_);
-    const bool alone = running_ == 1 && group.systems.size() == 1;
-    if (alone || !status_.ok()) return false;
+    if (running_ == 1 && group.systems.size() == 1) return false;
     waiting_.insert(waiting_.begin(), group.systems.begin(), group.systems.end());
     most_systems_ = std::min(most_systems_, (group.systems.size() + 1) / 2);
     --running_;

@@ -348,6 +348,8 @@ void CoreTest::ExpectSolves(const TestSystem& system, Pending<Solved>& solve) {
 }
 
 PendingFactor CoreTest::HoldDevice() {
+  // One that woke late would find the gate closed again, and stand there in place of the next one.
+  for (const PendingSolve& before : holders_) before->Wait();
   const TestSystem small(3, 1);
   const CallOptions call = {.caller = "holder"};
   PendingFactor held = Factor({small}, {}, call);

@@ -126,7 +126,8 @@ TEST_F(SolverCoreKeyWaitersTest, ThoseThatShareAFailureAreUncountedToo) {
     PendingFactor third = Factor(bad, keyed_), fourth = Factor(bad, keyed_);
     gate_->Open();
     for (PendingFactor* factor : {&first, &second, &third}) {
-      EXPECT_TRUE(server::NotSpdOf((*factor)->Wait().status()).has_value());
+      EXPECT_TRUE(server::NotSpdOf((*factor)->Wait().status()).has_value())
+          << (*factor)->Wait().status();
     }
     EXPECT_TRUE(absl::IsUnavailable(fourth->Wait().status()));
     EXPECT_TRUE(holder->Wait().ok());

@@ -191,6 +191,38 @@ TEST_F(SmoothGroupsTest, OneThatIsCancelledBetweenItsStepsGivesAllBack) {
   }
 }
 
+// Only the group that is under way beside the one that fails may be factored.
+TEST_F(SmoothGroupsTest, NoneBeginsOnceOneHasFailed) {
+  Start(InOnes());
+  SmoothModel model({.steps = 12,
+                     .states = 2,
+                     .observations = 1,
+                     .series = 6,
+                     .per_step = false,
+                     .offsets = false,
+                     .missing = 0});
+  model.f = model.q = {1, 0, 0, 1};
+  model.h = {1, 0};  // the second state is never seen
+  for (int k = 0; k < 6; ++k) model.y[k * 12 + k] = kMissing;
+  model.params.diffuse = true;
+  model.params.initial_mean = model.params.initial_covariance = {};
+  const auto smooth = AskSmooth(*core_, model.params);
+  EXPECT_TRUE(server::NotSpdOf(smooth->Wait().reply.status()).has_value());
+  EXPECT_LE(gate_->factorizations(), 2);
+}
+
+// There is room for some of its systems at once: then those go together, one group after another.
+TEST_F(SmoothGroupsTest, GroupsAreAsLargeAsTheMemoryLets) {
+  Setup setup;
+  setup.memory_bytes = int64_t{800} << 10;
+  Start(setup);
+  SmoothModel model({.steps = 40, .states = 16, .observations = 1, .series = 16, .missing = 0});
+  for (int k = 0; k < 16; ++k) model.y[k * 40 + k] = kMissing;
+  const auto smooth = AskSmooth(*core_, model.params);
+  ASSERT_TRUE(smooth->Wait().reply.ok()) << smooth->answer.reply.status();
+  EXPECT_LE(Metric("blockd_batch_requests_count{kind=\"smooth\"}"), 4);
+}
+
 TEST_F(SmoothGroupsTest, CallsOfOneNewModelKeepItOnce) {
   Start();
   const SmoothModel model = Distinct(2);
