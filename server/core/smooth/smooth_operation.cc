@@ -245,8 +245,6 @@ void SmoothOperation::SolveAll(Tasks tasks, RanBatch& ran) {
     std::vector<SolveOutcome> outcomes = SolveWithRetry(*shard_, together, &phases);
     AddTo(ran.phases, phases);
     for (size_t i = 0; i < outcomes.size(); ++i) {
-      double& bound = of_item[i]->backward_error_bound;
-      bound = std::max(bound, outcomes[i].backward_error_bound);
       Note(*of_item[i], std::move(outcomes[i].status));
     }
   }

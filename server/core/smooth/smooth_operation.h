@@ -68,7 +68,6 @@ struct SmoothTask : Task {
   int64_t device_bytes = 0;
 
   absl::Status status;  // the first failure
-  double backward_error_bound = 0;
   Cost cost;
 
   // The next step, after all parts were solved: of the part `next`, its inverse or a draw.

@@ -97,14 +97,18 @@ std::optional<SmoothRun::Group> SmoothRun::NextGroup() {
   Group group;
   group.found = first.found;
   const size_t shard = shards_->IndexOf(first.handle);
-  for (size_t i = 0; i < waiting_.size() && group.systems.size() < most_systems_; ++i) {
-    const System& system = systems_[waiting_[i]];
-    if (system.found != first.found || (first.found && shards_->IndexOf(system.handle) != shard)) {
-      break;
+  std::deque<size_t> others;
+  for (const size_t s : waiting_) {
+    const System& system = systems_[s];
+    const bool joins = group.systems.size() < most_systems_ && system.found == first.found &&
+                       (!first.found || shards_->IndexOf(system.handle) == shard);
+    if (joins) {
+      group.systems.push_back(s);
+    } else {
+      others.push_back(s);
     }
-    group.systems.push_back(waiting_[i]);
   }
-  waiting_.erase(waiting_.begin(), waiting_.begin() + std::ssize(group.systems));
+  waiting_ = std::move(others);
   return group;
 }
 
@@ -179,7 +183,6 @@ void SmoothRun::OnSolved(const Group& group, absl::StatusOr<SolveManyReply> repl
       const SolveOutcome& outcome = reply->outcomes[next++];
       is_lost |= absl::IsNotFound(outcome.status);
       if (!absl::IsNotFound(outcome.status)) status.Update(outcome.status);
-      AddBound(outcome.backward_error_bound);
     }
     if (is_lost) lost.push_back(s);
   }
@@ -311,7 +314,6 @@ absl::Status SmoothRun::Submit(Shard& shard, std::unique_ptr<SmoothTask>& task) 
 
 void SmoothRun::OnRan(const Group& group, Shard& shard, SmoothTask& task) {
   AddCost(task.cost);
-  AddBound(task.backward_error_bound);
   absl::Status status = task.status;
   if (const auto failure = NotSpdOf(status)) {
     status = NotIdentified(static_cast<size_t>(failure->system), failure->where);
@@ -409,14 +411,9 @@ void SmoothRun::EndAll(const absl::Status& status) {
 }
 
 void SmoothRun::AddQuality(const Factorization& factorization) {
-  AddBound(factorization.backward_error_bound());
   absl::MutexLock lock(&mutex_);
   growth_ = std::max(growth_, factorization.conditioning().growth);
-}
-
-void SmoothRun::AddBound(double bound) {
-  absl::MutexLock lock(&mutex_);
-  backward_error_bound_ = std::max(backward_error_bound_, bound);
+  backward_error_bound_ = std::max(backward_error_bound_, factorization.backward_error_bound());
 }
 
 void SmoothRun::AddCost(const Cost& cost) {

@@ -142,7 +142,6 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void FinishSystem(size_t s, SmoothReply& reply);
   // The growth and the bound of a factorization that is solved with.
   void AddQuality(const Factorization& factorization);
-  void AddBound(double bound);
   void AddCost(const Cost& cost);
 
   Admission* const admission_;

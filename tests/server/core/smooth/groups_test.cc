@@ -79,6 +79,46 @@ TEST_F(SmoothGroupsTest, AKeptSystemThatIsReleasedBeforeItsTurnIsFactoredAgain) 
   }
 }
 
+TEST_F(SmoothGroupsTest, OnlyWhatIsNotKeptIsFactored) {
+  Start();
+  const SmoothModel model = Distinct(5);
+  const auto first = Keep(model);
+  ASSERT_TRUE(first->Wait().reply.ok()) << first->answer.reply.status();
+  const std::vector<Handle> handles = first->answer.reply->handles;
+  for (const size_t released : {0, 3}) {
+    EXPECT_TRUE(core_->Release("alice", {&handles[released], 1}).ok());
+  }
+  const int64_t before = gate_->factorizations();
+  const auto again = Keep(model);
+  ExpectSame(again->Wait(), first->answer);
+  EXPECT_EQ(gate_->factorizations() - before, 1);  // of both together
+  EXPECT_EQ(std::ssize(core_->List("alice", std::nullopt, 100)), 5);
+  for (const size_t kept : {1, 2, 4}) {
+    EXPECT_EQ(again->answer.reply->handles[kept], handles[kept]);
+    EXPECT_EQ(core_->Get("alice", handles[kept])->times_solved, 1);
+  }
+}
+
+TEST_F(SmoothGroupsTest, WhatALeaseKeepsCountsForThePinnedQuota) {
+  Start();
+  server::TenantsConfig config;
+  const SmoothModel model = Distinct(2), other = Distinct(3);
+  server::KeepModel kept;
+  kept.keep = true;
+  kept.lease = absl::Minutes(1);
+  const auto ask = [&](const SmoothModel& model) {
+    const auto smooth = AskSmooth(*core_, model.params, {}, nullptr, kept);
+    return smooth->Wait().reply.status();
+  };
+  ASSERT_TRUE(ask(model).ok());
+  const int64_t pinned = Used(server::Resource::kPinnedBytes);
+  EXPECT_GT(pinned, 0);
+  config.default_tenant.quotas.pinned_bytes = pinned + pinned / 4;  // not for one more system
+  core_->tenants().Configure(config);
+  EXPECT_TRUE(ask(model).ok());  // it is kept
+  EXPECT_TRUE(server::QuotaExceededOf(ask(other)).has_value());
+}
+
 // The thread that ends a group feeds a device: it goes on while the next one is assembled.
 TEST_F(SmoothGroupsTest, NoLaneAssemblesAGroup) {
   for (const bool cancelled : {false, true}) {
