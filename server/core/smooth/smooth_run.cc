@@ -97,18 +97,19 @@ std::optional<SmoothRun::Group> SmoothRun::NextGroup() {
   Group group;
   group.found = first.found;
   const size_t shard = shards_->IndexOf(first.handle);
-  std::deque<size_t> others;
-  for (const size_t s : waiting_) {
-    const System& system = systems_[s];
-    const bool joins = group.systems.size() < most_systems_ && system.found == first.found &&
-                       (!first.found || shards_->IndexOf(system.handle) == shard);
-    if (joins) {
-      group.systems.push_back(s);
+  const auto joins = [&](const System& system) {
+    return system.found == first.found &&
+           (!first.found || shards_->IndexOf(system.handle) == shard);
+  };
+  auto next = waiting_.begin(), left = next;  // what does not join goes before `left`
+  for (; next != waiting_.end() && group.systems.size() < most_systems_; ++next) {
+    if (joins(systems_[*next])) {
+      group.systems.push_back(*next);
     } else {
-      others.push_back(s);
+      *left++ = *next;
     }
   }
-  waiting_ = std::move(others);
+  waiting_.erase(left, next);
   return group;
 }
 
@@ -366,7 +367,8 @@ bool SmoothRun::WaitsForRoom(const Group& group) {
   bool none_runs = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (running_ == 1 && group.systems.size() == 1) return false;
+    const bool alone = running_ == 1 && group.systems.size() == 1;
+    if (alone || !status_.ok()) return false;
     waiting_.insert(waiting_.begin(), group.systems.begin(), group.systems.end());
     most_systems_ = std::min(most_systems_, (group.systems.size() + 1) / 2);
     --running_;

@@ -40,6 +40,7 @@ const CoreCallKind* FindUnary(std::string_view method) {
 }
 
 const CoreCallKind* FindStreamPart(int field) {
+  if (field == CoreCall::kNoField) return nullptr;
   return Find([&](const CoreCallKind& kind) { return kind.stream_field == field; });
 }
 

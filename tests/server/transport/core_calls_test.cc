@@ -13,6 +13,7 @@ using Request = v1::SolveStreamRequest;
 
 // Its message is the part's, and its answer has a place in the reply.
 TEST(CoreCallsTest, EveryPartOfAStreamButChunksAndCancelsIsACall) {
+  EXPECT_EQ(FindStreamPart(CoreCall::kNoField), nullptr);
   const auto& parts = *Request::descriptor()->FindOneofByName("part");
   for (int i = 0; i < parts.field_count(); ++i) {
     const int part = parts.field(i)->number();
