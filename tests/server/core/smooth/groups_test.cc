@@ -234,18 +234,8 @@ TEST_F(SmoothGroupsTest, OneThatIsCancelledBetweenItsStepsGivesAllBack) {
 // Only the group that is under way beside the one that fails may be factored.
 TEST_F(SmoothGroupsTest, NoneBeginsOnceOneHasFailed) {
   Start(InOnes());
-  SmoothModel model({.steps = 12,
-                     .states = 2,
-                     .observations = 1,
-                     .series = 6,
-                     .per_step = false,
-                     .offsets = false,
-                     .missing = 0});
-  model.f = model.q = {1, 0, 0, 1};
-  model.h = {1, 0};  // the second state is never seen
+  SmoothModel model = UnseenState(12, 6);
   for (int k = 0; k < 6; ++k) model.y[k * 12 + k] = kMissing;
-  model.params.diffuse = true;
-  model.params.initial_mean = model.params.initial_covariance = {};
   const auto smooth = AskSmooth(*core_, model.params);
   EXPECT_TRUE(server::NotSpdOf(smooth->Wait().reply.status()).has_value());
   EXPECT_LE(gate_->factorizations(), 2);

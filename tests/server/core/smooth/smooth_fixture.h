@@ -21,6 +21,22 @@ struct SmoothAnswer {
   std::vector<double> means, covariances, lag_one, residuals, samples;
 };
 
+// Nothing tells of its second state: neither the observations, nor anything known before.
+inline SmoothModel UnseenState(int steps, int series) {
+  SmoothModel model({.steps = steps,
+                     .states = 2,
+                     .observations = 1,
+                     .series = series,
+                     .per_step = false,
+                     .offsets = false,
+                     .missing = 0});
+  model.f = model.q = {1, 0, 0, 1};
+  model.h = {1, 0};
+  model.params.diffuse = true;
+  model.params.initial_mean = model.params.initial_covariance = {};
+  return model;
+}
+
 // Holds what the call needs until it is answered.
 struct AskedSmooth {
   SmoothAnswer answer;

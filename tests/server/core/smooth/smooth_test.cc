@@ -321,18 +321,7 @@ TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
 
 TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
   Start();
-  SmoothModel model({.steps = 8,
-                     .states = 2,
-                     .observations = 1,
-                     .series = 2,
-                     .per_step = false,
-                     .offsets = false,
-                     .missing = 0});
-  model.f = {1, 0, 0, 1};
-  model.h = {1, 0};  // the second state is never seen
-  model.q = {1, 0, 0, 1};
-  model.params.diffuse = true;
-  model.params.initial_mean = model.params.initial_covariance = {};
+  const SmoothModel model = UnseenState(8, 2);
   const Answer answer = Smooth(model.params);
   EXPECT_TRUE(server::NotSpdOf(answer.reply.status()).has_value()) << answer.reply.status();
   EXPECT_TRUE(absl::StrContains(answer.reply.status().message(), "observe more"))
