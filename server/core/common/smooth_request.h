@@ -58,7 +58,8 @@ class PendingSmooth {
 };
 using SmoothDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<PendingSmooth>>)>;
 
-// Has the work done by a thread that has time, and returns at once. Called by any thread.
+// Has the work done by a thread that has time, and returns at once, without having done it. Called
+// by any thread, until `done` has been.
 using PostWork = std::function<void(absl::AnyInvocable<void()> work)>;
 
 }  // namespace blockd::server

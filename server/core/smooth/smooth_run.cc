@@ -364,18 +364,14 @@ void SmoothRun::Lose(std::span<const size_t> systems) {
 }
 
 bool SmoothRun::WaitsForRoom(const Group& group) {
-  bool none_runs = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    const bool alone = running_ == 1 && group.systems.size() == 1;
-    if (alone || !status_.ok()) return false;
-    waiting_.insert(waiting_.begin(), group.systems.begin(), group.systems.end());
-    most_systems_ = std::min(most_systems_, (group.systems.size() + 1) / 2);
-    --running_;
-    most_running_ = std::max<size_t>(running_, 1);
-    none_runs = running_ == 0;
-  }
-  if (none_runs) PostGroups();
+  absl::MutexLock lock(&mutex_);
+  const bool alone = running_ == 1 && group.systems.size() == 1;
+  if (alone || !status_.ok()) return false;
+  waiting_.insert(waiting_.begin(), group.systems.begin(), group.systems.end());
+  most_systems_ = std::min(most_systems_, (group.systems.size() + 1) / 2);
+  --running_;
+  most_running_ = std::max<size_t>(running_, 1);
+  if (running_ == 0) PostGroups();
   return true;
 }
 
@@ -388,7 +384,7 @@ void SmoothRun::End(const Group& group, const absl::Status& status) {
     systems_[s].whitened = {};
     systems_[s].made = false;
   }
-  bool over = false, more = false;
+  bool over = false;
   absl::Status all;
   {
     absl::MutexLock lock(&mutex_);
@@ -396,10 +392,9 @@ void SmoothRun::End(const Group& group, const absl::Status& status) {
     all = status_;
     if (!all.ok()) waiting_.clear();
     --running_;
-    more = !waiting_.empty();
-    over = running_ == 0 && !more;
+    if (!waiting_.empty()) PostGroups();
+    over = running_ == 0 && waiting_.empty();
   }
-  if (more) PostGroups();
   if (over) EndAll(all);
 }
 

@@ -111,7 +111,8 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void StartGroups();
   // nullopt: none waits, or enough are under way.
   std::optional<Group> NextGroup();
-  void PostGroups();
+  // Under the mutex: the request is not over, so nothing is posted once it is.
+  void PostGroups() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(const Group& group);
   // Right-hand sides, and the matrices of those that are not kept.
   absl::Status Prepare(const Group& group);
