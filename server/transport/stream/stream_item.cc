@@ -44,8 +44,9 @@ absl::Status StreamItem::Read(StreamMessage& message) {
   }
   absl::Status error;
   // A refactor was read once it was parsed, which takes long.
-  if (part != v1::SolveStreamRequest::kRefactorFieldNumber)
+  if (part != v1::SolveStreamRequest::kRefactorFieldNumber) {
     error = call->Read({.lifted = message.bytes});
+  }
   call->Describe(&record);
   if (error.ok()) error = ReadPriority("options.priority", call->priority(), &context());
   if (!error.ok()) return WithinPart(part, error);
