@@ -4,6 +4,7 @@
 
 #include "blockd/engine/smoother.h"
 #include "engine/smoother/dense.h"
+#include "engine/smoother/residuals.h"
 #include "engine/smoother/scratch.h"
 
 namespace blockd {
@@ -168,31 +169,9 @@ absl::Status Smoother::AssemblePalette(size_t system, SystemMatrix* matrix) cons
 // -----------------------------------------------------------------------------------------------------
 // b
 
-int64_t Smoother::Errors(int64_t series, int64_t step, const double* x, double* errors) const {
-  const int64_t n = params_.state_size, ny = params_.observation_size;
-  const MissingPatterns::Mask& mask = MaskAt(SystemOf(series), step);
-  const int64_t count = std::ssize(mask.rows);
-  const double* const y = params_.observations.data() + (series * params_.num_steps + step) * ny;
-  for (int64_t i = 0; i < count; ++i) errors[i] = y[mask.rows[i]];
-  if (!params_.observation_offset.values.empty()) {
-    const double* const d = At(params_.observation_offset, step, ny);
-    for (int64_t i = 0; i < count; ++i) errors[i] -= d[mask.rows[i]];
-  }
-  if (x == nullptr) return count;
-  const double* const h = H(step);
-  if (IsWhole(mask)) {
-    AddProduct(ny, n, -1, h, x, errors);
-    return count;
-  }
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t i = 0; i < count; ++i) errors[i] -= h[j * ny + mask.rows[i]] * x[j];
-  }
-  return count;
-}
-
 void Smoother::WeighOffset(int64_t step, double* u) const {
   const int64_t n = params_.state_size;
-  std::copy_n(At(params_.transition_offset, step, n), n, u);
+  std::copy_n(params_.transition_offset.At(step, n), n, u);
   MultiplyLower(n, WhitenerOfQ(step), u);
   MultiplyLowerTransposed(n, WhitenerOfQ(step), u);
 }
@@ -217,7 +196,8 @@ void Smoother::WriteRightHandSide(int64_t series, const Steps& steps, Scratch& s
     if (offsets && t > 0) {
       for (int64_t j = 0; j < n; ++j) bt[j] += u[j];
     }
-    if (const int64_t count = Errors(series, t, nullptr, errors); count > 0) {
+    if (const int64_t count = WriteErrors(params_, MaskAt(system, t), series, t, nullptr, errors);
+        count > 0) {
       const double* const whitener = WhitenerOf(ObservedAt(system, t));
       MultiplyLower(count, whitener, errors);
       MultiplyLowerTransposed(count, whitener, errors);

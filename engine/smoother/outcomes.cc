@@ -1,18 +1,13 @@
 // Results that are derived from a model's solution.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "blockd/engine/smoother.h"
 #include "engine/smoother/dense.h"
+#include "engine/smoother/residuals.h"
 #include "engine/smoother/scratch.h"
 
 namespace blockd {
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
 
 struct Smoother::Sums {
   double squares = 0, determinants = 0;
@@ -32,7 +27,8 @@ Smoother::Sums Smoother::LikelihoodSums(int64_t series, const Steps& steps, Scra
   }
   for (int64_t t = steps.first; t < steps.last; ++t) {
     const double* const xt = x + t * n;
-    if (const int64_t count = Errors(series, t, xt, errors); count > 0) {
+    const MissingPatterns::Mask& mask = MaskAt(SystemOf(series), t);
+    if (const int64_t count = WriteErrors(params_, mask, series, t, xt, errors); count > 0) {
       const Observed& observed = ObservedAt(SystemOf(series), t);
       MultiplyLower(count, WhitenerOf(observed), errors);
       sums.squares += SumOfSquares(count, errors);
@@ -42,7 +38,7 @@ Smoother::Sums Smoother::LikelihoodSums(int64_t series, const Steps& steps, Scra
     std::copy_n(xt + n, n, w);
     AddProduct(n, n, -1, F(t), xt, w);
     if (!params_.transition_offset.values.empty()) {
-      const double* const c = At(params_.transition_offset, t, n);
+      const double* const c = params_.transition_offset.At(t, n);
       for (int64_t j = 0; j < n; ++j) w[j] -= c[j];
     }
     MultiplyLower(n, WhitenerOfQ(t), w);
@@ -74,38 +70,14 @@ void Smoother::LogLikelihoods(std::span<const int64_t> series, const double* mea
   }
 }
 
-void Smoother::WriteVariances(size_t system, int64_t step, const double* block, Scratch& scratch,
-                              double* variances) const {
-  const int64_t n = params_.state_size, ny = params_.observation_size;
-  constexpr double kEps = std::numeric_limits<double>::epsilon();
-  const double* const h = H(step);
-  const double* const r = At(params_.observation_covariance, step, ny * ny);
-  const std::vector<int32_t>& rows = MaskAt(system, step).rows;
-  const int64_t count = std::ssize(rows);
-  double* row = scratch.rows.data();  // of H', each a column
-  for (const int32_t i : rows) {
-    for (int64_t j = 0; j < n; ++j) *row++ = h[j * ny + i];
-  }
-  Multiply(n, n, count, block, scratch.rows.data(), scratch.products.data());
-  std::fill_n(variances, ny, kNan);
-  for (int64_t k = 0; k < count; ++k) {
-    double taken = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      taken += scratch.rows.data()[k * n + j] * scratch.products.data()[k * n + j];
-    }
-    const double own = r[rows[k] * ny + rows[k]];
-    const double left = own - taken;
-    if (left > static_cast<double>(4 * n) * kEps * own) variances[rows[k]] = left;
-  }
-}
-
 Doubles Smoother::ResidualVariances(size_t system, const double* blocks) const {
   const int64_t n = params_.state_size, ny = params_.observation_size, steps = params_.num_steps;
   Doubles variances(ny * steps);
   Run(Portions(steps), [&](int64_t portion, Scratch& scratch) {
     const Steps part = PortionAt(portion, steps);
     for (int64_t t = part.first; t < part.last; ++t) {
-      WriteVariances(system, t, blocks + t * n * n, scratch, variances.data() + t * ny);
+      WriteResidualVariances(params_, MaskAt(system, t), t, blocks + t * n * n, scratch.rows.data(),
+                             variances.data() + t * ny);
     }
   });
   return variances;
@@ -116,15 +88,12 @@ void Smoother::Residuals(std::span<const int64_t> series, const double* means,
   const int64_t n = params_.state_size, ny = params_.observation_size, steps = params_.num_steps;
   RunSeries(series, [&](int64_t place, const Steps& part, Scratch& scratch) {
     const int64_t k = series[static_cast<size_t>(place)];
-    const double* const errors = scratch.errors.data();
+    double* const errors = scratch.errors.data();
     for (int64_t t = part.first; t < part.last; ++t) {
-      Errors(k, t, means + (k * steps + t) * n, scratch.errors.data());
-      double* const to = residuals + (k * steps + t) * ny;
-      std::fill_n(to, ny, kNan);
-      const std::vector<int32_t>& rows = MaskAt(SystemOf(k), t).rows;
-      for (size_t i = 0; i < rows.size(); ++i) {
-        to[rows[i]] = errors[i] / std::sqrt(variances[t * ny + rows[i]]);
-      }
+      const MissingPatterns::Mask& mask = MaskAt(SystemOf(k), t);
+      WriteErrors(params_, mask, k, t, means + (k * steps + t) * n, errors);
+      WriteStandardized(params_, mask, errors, variances + t * ny,
+                        residuals + (k * steps + t) * ny);
     }
   });
 }

@@ -9,13 +9,12 @@ namespace blockd {
 struct Smoother::Scratch {
   explicit Scratch(const SmoothParams& params)
       : square(params.state_size * params.state_size),
-        rows(params.observation_size * params.state_size),
-        products(params.observation_size * params.state_size),
+        rows(2 * params.observation_size * params.state_size),
         covariance(params.observation_size * params.observation_size),
         state(params.state_size),
         errors(params.observation_size) {}
 
-  Doubles square, rows, products, covariance, state, errors;
+  Doubles square, rows, covariance, state, errors;
 };
 
 }  // namespace blockd

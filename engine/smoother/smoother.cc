@@ -108,7 +108,7 @@ absl::Status Smoother::FactorTransitions() {
   std::vector<double> determinants(static_cast<size_t>(matrices));
   absl::Status status = ShareSteps(matrices, [&](int64_t t, Scratch&) {
     double* const l = q_.data() + t * size;
-    std::copy_n(At(q, t, size), size, l);
+    std::copy_n(q.At(t, size), size, l);
     if (const std::optional<int64_t> row = Factorize(params_.state_size, l)) {
       return first.Note(t, {"Q", t, *row});
     }
@@ -186,7 +186,7 @@ void Smoother::FactorWhole(int64_t step, Observed* observed, Scratch& scratch,
                            FirstSingular& first) {
   const int64_t ny = params_.observation_size;
   double* const l = observed == nullptr ? scratch.covariance.data() : r_.data() + observed->place;
-  std::copy_n(At(params_.observation_covariance, step, ny * ny), ny * ny, l);
+  std::copy_n(params_.observation_covariance.At(step, ny * ny), ny * ny, l);
   if (const std::optional<int64_t> row = Factorize(ny, l)) {
     return first.Note(step, {"R", step, *row});
   }
@@ -198,7 +198,7 @@ void Smoother::FactorWhole(int64_t step, Observed* observed, Scratch& scratch,
 void Smoother::FactorObserved(Observed* observed, int64_t order, FirstSingular& first) {
   const std::vector<int32_t>& rows = MaskAt(observed->mask).rows;
   const int64_t ny = params_.observation_size, count = std::ssize(rows);
-  const double* const r = At(params_.observation_covariance, observed->step, ny * ny);
+  const double* const r = params_.observation_covariance.At(observed->step, ny * ny);
   double* const l = r_.data() + observed->place;
   for (int64_t j = 0; j < count; ++j) {
     for (int64_t i = 0; i < count; ++i) l[j * count + i] = r[rows[j] * ny + rows[i]];
@@ -223,11 +223,11 @@ absl::Status Smoother::FactorInitial() {
 }
 
 const double* Smoother::F(int64_t step) const {
-  return At(params_.transition, step, params_.state_size * params_.state_size);
+  return params_.transition.At(step, params_.state_size * params_.state_size);
 }
 
 const double* Smoother::H(int64_t step) const {
-  return At(params_.observation, step, params_.observation_size * params_.state_size);
+  return params_.observation.At(step, params_.observation_size * params_.state_size);
 }
 
 const double* Smoother::WhitenerOfQ(int64_t step) const {

@@ -30,7 +30,7 @@ mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${texts[@]}")
 # The rooms of a module in their order: each includes only itself and those before it. ".": the module's own
 # files.
 # shellcheck disable=SC2034  # both are read by their names
-engine_rooms=(plan cpu/threads cpu/kernels cpu/inverse cpu solver smoother .)
+engine_rooms=(plan cpu/threads cpu/kernels cpu/inverse cpu solver smoother/orthogonal smoother .)
 # shellcheck disable=SC2034
 server_rooms=(base log core/common core/tenants core/cache core/shard core/operations core/smooth core identity options net
   transport/wire transport/upload transport/rpc transport/calls transport/stream transport/shm transport .)

@@ -1,150 +1,239 @@
 #include "tests/support/classical_smoother.h"
 
+#include <algorithm>
+#include <boost/multiprecision/cpp_bin_float.hpp>
 #include <cmath>
 #include <span>
 
 namespace blockd::test {
 namespace {
 
-// Column-major, in 80-bit arithmetic.
-struct ExtendedMatrix {
-  ExtendedMatrix(int64_t rows, int64_t columns)
+// Some 150 decimal digits.
+using Number = boost::multiprecision::number<
+    boost::multiprecision::cpp_bin_float<512, boost::multiprecision::digit_base_2>,
+    boost::multiprecision::et_off>;
+
+// Column-major.
+struct WideMatrix {
+  WideMatrix(int64_t rows, int64_t columns)
       : rows(rows), columns(columns), values(static_cast<size_t>(rows * columns)) {}
-  ExtendedMatrix(int64_t rows, int64_t columns, const double* from)
+  WideMatrix(int64_t rows, int64_t columns, const double* from)
       : rows(rows), columns(columns), values(from, from + rows * columns) {}
-  long double& operator()(int64_t i, int64_t j) { return values[j * rows + i]; }
-  long double operator()(int64_t i, int64_t j) const { return values[j * rows + i]; }
+  Number& operator()(int64_t i, int64_t j) { return values[j * rows + i]; }
+  const Number& operator()(int64_t i, int64_t j) const { return values[j * rows + i]; }
 
   int64_t rows, columns;
-  std::vector<long double> values;
+  std::vector<Number> values;
 };
 
-ExtendedMatrix operator*(const ExtendedMatrix& a, const ExtendedMatrix& b) {
-  ExtendedMatrix c(a.rows, b.columns);
+WideMatrix operator*(const WideMatrix& a, const WideMatrix& b) {
+  WideMatrix c(a.rows, b.columns);
   for (int64_t j = 0; j < b.columns; ++j) {
     for (int64_t k = 0; k < a.columns; ++k) {
-      for (int64_t i = 0; i < a.rows; ++i) c(i, j) += a(i, k) * b(k, j);
+      if (b(k, j) == 0) continue;
+      for (int64_t i = 0; i < a.rows; ++i) {
+        if (a(i, k) != 0) c(i, j) += a(i, k) * b(k, j);
+      }
     }
   }
   return c;
 }
 
-ExtendedMatrix Sum(const ExtendedMatrix& a, long double factor, const ExtendedMatrix& b) {
-  ExtendedMatrix c = a;
-  for (size_t i = 0; i < c.values.size(); ++i) c.values[i] += factor * b.values[i];
-  return c;
+WideMatrix operator+(WideMatrix a, const WideMatrix& b) {
+  for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];
+  return a;
 }
 
-ExtendedMatrix Transposed(const ExtendedMatrix& a) {
-  ExtendedMatrix t(a.columns, a.rows);
+WideMatrix operator-(WideMatrix a, const WideMatrix& b) {
+  for (size_t i = 0; i < a.values.size(); ++i) a.values[i] -= b.values[i];
+  return a;
+}
+
+WideMatrix Transposed(const WideMatrix& a) {
+  WideMatrix t(a.columns, a.rows);
   for (int64_t j = 0; j < a.columns; ++j) {
     for (int64_t i = 0; i < a.rows; ++i) t(j, i) = a(i, j);
   }
   return t;
 }
 
-// inv(A) of an SPD matrix, by Gauss and Jordan; its log-determinant.
-ExtendedMatrix Inverse(ExtendedMatrix a, long double* log_determinant) {
-  const int64_t n = a.rows;
-  ExtendedMatrix inverse(n, n);
-  for (int64_t i = 0; i < n; ++i) inverse(i, i) = 1;
-  *log_determinant = 0;
-  for (int64_t k = 0; k < n; ++k) {
-    const long double pivot = a(k, k);
-    *log_determinant += std::log(pivot);
-    for (int64_t j = 0; j < n; ++j) {
-      a(k, j) /= pivot;
-      inverse(k, j) /= pivot;
+WideMatrix At(const ModelArray& array, int64_t step, int64_t rows, int64_t columns) {
+  if (array.values.empty()) return WideMatrix(rows, columns);
+  return {rows, columns, array.At(step, rows * columns)};
+}
+
+// An element of y whose noise is independent of those before it: y = h' x + e.
+struct Element {
+  WideMatrix h{0, 0};  // nx x 1
+  Number y, variance;
+  // Its update's:
+  WideMatrix gain{0, 0};
+  Number innovation, innovation_variance;
+};
+
+// The elements of y that are observed, the noise of each made independent of those before.
+std::vector<Element> ElementsOf(const SmoothParams& params, int64_t series, int64_t step) {
+  const int64_t n = params.state_size, ny = params.observation_size;
+  const double* const y = params.observations.data() + (series * params.num_steps + step) * ny;
+  const WideMatrix h = At(params.observation, step, ny, n);
+  const WideMatrix all_r = At(params.observation_covariance, step, ny, ny);
+  const WideMatrix d = At(params.observation_offset, step, ny, 1);
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < ny; ++i) {
+    if (!std::isnan(y[i])) rows.push_back(i);
+  }
+  const auto count = static_cast<int64_t>(rows.size());
+  std::vector<Element> elements;
+  WideMatrix r(count, count);
+  for (int64_t i = 0; i < count; ++i) {
+    // The lower triangle counts.
+    for (int64_t j = 0; j < count; ++j) {
+      r(i, j) = rows[i] >= rows[j] ? all_r(rows[i], rows[j]) : all_r(rows[j], rows[i]);
     }
-    for (int64_t i = 0; i < n; ++i) {
-      if (i == k) continue;
-      const long double factor = a(i, k);
-      for (int64_t j = 0; j < n; ++j) {
-        a(i, j) -= factor * a(k, j);
-        inverse(i, j) -= factor * inverse(k, j);
+    Element element;
+    element.h = WideMatrix(n, 1);
+    element.y = Number(y[rows[i]]) - d(rows[i], 0);
+    for (int64_t j = 0; j < n; ++j) element.h(j, 0) = h(rows[i], j);
+    elements.push_back(element);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const Number own = all_r(rows[i], rows[i]);
+    if (r(i, i) <= own * Number("1e-40")) continue;  // no noise is left: the others keep theirs
+    elements[i].variance = r(i, i);
+    for (int64_t k = i + 1; k < count; ++k) {
+      const Number factor = r(k, i) / r(i, i);
+      for (int64_t j = 0; j < n; ++j) elements[k].h(j, 0) -= factor * elements[i].h(j, 0);
+      elements[k].y -= factor * elements[i].y;
+      for (int64_t j = i + 1; j < count; ++j) r(k, j) -= factor * r(i, j);
+    }
+  }
+  return elements;
+}
+
+// The filter, one element after another, and the backward recursion of r and N (Durbin and Koopman,
+// Time Series Analysis by State Space Methods, 2012, chapters 4 and 6), which no covariance need be
+// inverted for.
+class Recursion {
+ public:
+  Recursion(const SmoothParams& params, int64_t series, const Number& diffuse_variance)
+      : params_(params), n_(params.state_size), identity_(n_, n_) {
+    for (int64_t i = 0; i < n_; ++i) identity_(i, i) = 1;
+    WideMatrix x(n_, 1), p(n_, n_);
+    for (int64_t i = 0; i < n_ && params.diffuse; ++i) p(i, i) = diffuse_variance;
+    if (!params.diffuse) {
+      x = {n_, 1, params.initial_mean.data()};
+      p = {n_, n_, params.initial_covariance.data()};
+    }
+    most_.resize(static_cast<size_t>(n_));
+    for (int64_t t = 0; t < params.num_steps; ++t) {
+      steps_.push_back({x, p, p, ElementsOf(params, series, t)});
+      for (Element& element : steps_.back().elements) Update(element, x, p);
+      steps_.back().filtered = p;
+      if (t + 1 == params.num_steps) break;
+      const WideMatrix f = At(params.transition, t, n_, n_);
+      x = f * x + At(params.transition_offset, t, n_, 1);
+      p = f * p * Transposed(f) + At(params.transition_covariance, t, n_, n_);
+    }
+  }
+
+  const Number& log_likelihood() const { return log_likelihood_; }
+
+  void Smooth(ClassicalSmoother* to) const {
+    const int64_t steps = params_.num_steps;
+    WideMatrix r(n_, 1), n(n_, n_);
+    to->means.resize(static_cast<size_t>(n_ * steps));
+    to->covariances.resize(static_cast<size_t>(n_ * n_ * steps));
+    to->lag_one.resize(static_cast<size_t>(n_ * n_ * (steps - 1)));
+    to->predicted_variances.resize(static_cast<size_t>(n_ * steps));
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      const Step& step = steps_[static_cast<size_t>(t)];
+      if (t + 1 < steps) {
+        const WideMatrix f = At(params_.transition, t, n_, n_);
+        const WideMatrix& next = steps_[static_cast<size_t>(t + 1)].p;
+        Copy((identity_ - next * n) * f * step.filtered, &to->lag_one[t * n_ * n_]);
+        r = Transposed(f) * r;
+        n = Transposed(f) * n * f;
+      }
+      for (auto element = step.elements.rbegin(); element != step.elements.rend(); ++element) {
+        if (element->gain.rows == 0) continue;
+        const WideMatrix keep = identity_ - element->gain * Transposed(element->h);
+        r = Transposed(keep) * r;
+        n = Transposed(keep) * n * keep;
+        for (int64_t i = 0; i < n_; ++i) {
+          const Number weight = element->h(i, 0) / element->innovation_variance;
+          r(i, 0) += weight * element->innovation;
+          for (int64_t j = 0; j < n_; ++j) n(i, j) += weight * element->h(j, 0);
+        }
+      }
+      Copy(step.x + step.p * r, &to->means[t * n_]);
+      Copy(step.p - step.p * n * step.p, &to->covariances[t * n_ * n_]);
+      for (int64_t i = 0; i < n_; ++i) {
+        to->predicted_variances[t * n_ + i] = static_cast<long double>(step.p(i, i));
       }
     }
   }
-  return inverse;
-}
 
-ExtendedMatrix At(const ModelArray& array, int64_t step, int64_t rows, int64_t columns) {
-  if (array.values.empty()) return ExtendedMatrix(rows, columns);
-  return {rows, columns, array.values.data() + (array.per_step ? step * rows * columns : 0)};
-}
+ private:
+  struct Step {
+    WideMatrix x, p;      // predicted
+    WideMatrix filtered;  // the covariance after its observations
+    std::vector<Element> elements;
+  };
+
+  static void Copy(const WideMatrix& from, long double* to) {
+    for (const Number& value : from.values) *to++ = static_cast<long double>(value);
+  }
+
+  void Update(Element& element, WideMatrix& x, WideMatrix& p) {
+    const WideMatrix ph = p * element.h;
+    element.innovation = element.y;
+    element.innovation_variance = element.variance;
+    Number terms = element.variance;
+    for (int64_t i = 0; i < n_; ++i) {
+      element.innovation -= element.h(i, 0) * x(i, 0);
+      element.innovation_variance += element.h(i, 0) * ph(i, 0);
+      most_[i] = std::max(most_[i], p(i, i));
+      terms += element.h(i, 0) * element.h(i, 0) * most_[i];
+    }
+    // Known exactly before.
+    if (element.innovation_variance <= terms * Number("1e-90")) return;
+    element.gain = ph;
+    for (Number& value : element.gain.values) value /= element.innovation_variance;
+    for (int64_t i = 0; i < n_; ++i) x(i, 0) += element.gain(i, 0) * element.innovation;
+    const WideMatrix keep = identity_ - element.gain * Transposed(element.h);  // Joseph's form
+    p = keep * p * Transposed(keep);
+    for (int64_t i = 0; i < n_; ++i) {
+      for (int64_t j = 0; j < n_; ++j) {
+        p(i, j) += element.gain(i, 0) * element.variance * element.gain(j, 0);
+      }
+    }
+    const Number two_pi = 2 * boost::math::constants::pi<Number>();
+    log_likelihood_ -= (log(two_pi * element.innovation_variance) +
+                        element.innovation * element.innovation / element.innovation_variance) /
+                       2;
+  }
+
+  const SmoothParams& params_;
+  const int64_t n_;
+  WideMatrix identity_;
+  std::vector<Number> most_;  // variances that the states have had
+  std::vector<Step> steps_;
+  Number log_likelihood_ = 0;
+};
 
 }  // namespace
 
 ClassicalSmoother::ClassicalSmoother(const SmoothParams& params, int64_t series,
                                      long double diffuse_variance) {
-  const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
-  ExtendedMatrix x(n, 1), p(n, n);  // predicted
-  for (int64_t i = 0; i < n && params.diffuse; ++i) p(i, i) = diffuse_variance;
-  if (!params.diffuse) {
-    x = {n, 1, params.initial_mean.data()};
-    p = {n, n, params.initial_covariance.data()};
+  const Recursion recursion(params, series, Number(diffuse_variance));
+  recursion.Smooth(this);
+  log_likelihood = static_cast<long double>(recursion.log_likelihood());
+  Number limit = recursion.log_likelihood();
+  if (params.diffuse) {
+    limit += Number(params.state_size) / 2 *
+             log(2 * boost::math::constants::pi<Number>() * Number(diffuse_variance));
   }
-  std::vector<ExtendedMatrix> predicted, predicted_p, filtered, filtered_p;
-  for (int64_t t = 0; t < steps; ++t) {
-    predicted.push_back(x);
-    predicted_p.push_back(p);
-    const double* const y = params.observations.data() + (series * steps + t) * ny;
-    std::vector<int64_t> rows;
-    for (int64_t i = 0; i < ny; ++i) {
-      if (!std::isnan(y[i])) rows.push_back(i);
-    }
-    const auto count = static_cast<int64_t>(rows.size());
-    if (count > 0) {
-      const ExtendedMatrix all_h = At(params.observation, t, ny, n);
-      const ExtendedMatrix all_r = At(params.observation_covariance, t, ny, ny);
-      const ExtendedMatrix d = At(params.observation_offset, t, ny, 1);
-      ExtendedMatrix h(count, n), r(count, count), error(count, 1);
-      for (int64_t i = 0; i < count; ++i) {
-        for (int64_t j = 0; j < n; ++j) h(i, j) = all_h(rows[i], j);
-        // The lower triangle counts.
-        for (int64_t j = 0; j < count; ++j) {
-          r(i, j) = rows[i] >= rows[j] ? all_r(rows[i], rows[j]) : all_r(rows[j], rows[i]);
-        }
-        error(i, 0) = y[rows[i]] - d(rows[i], 0);
-      }
-      error = Sum(error, -1, h * x);
-      long double log_determinant = 0;
-      const ExtendedMatrix s = Inverse(Sum(h * p * Transposed(h), 1, r), &log_determinant);
-      log_likelihood -= (static_cast<long double>(count) * std::log(2 * M_PIl) + log_determinant +
-                         (Transposed(error) * s * error)(0, 0)) /
-                        2;
-      const ExtendedMatrix gain = p * Transposed(h) * s;
-      x = Sum(x, 1, gain * error);
-      // Joseph's form.
-      ExtendedMatrix keep(n, n);
-      for (int64_t i = 0; i < n; ++i) keep(i, i) = 1;
-      keep = Sum(keep, -1, gain * h);
-      p = Sum(keep * p * Transposed(keep), 1, gain * r * Transposed(gain));
-    }
-    filtered.push_back(x);
-    filtered_p.push_back(p);
-    if (t + 1 == steps) break;
-    const ExtendedMatrix f = At(params.transition, t, n, n);
-    x = Sum(f * x, 1, At(params.transition_offset, t, n, 1));
-    p = Sum(f * p * Transposed(f), 1, At(params.transition_covariance, t, n, n));
-  }
-  means.resize(static_cast<size_t>(n * steps));
-  covariances.resize(static_cast<size_t>(n * n * steps));
-  lag_one.resize(static_cast<size_t>(n * n * (steps - 1)));
-  for (int64_t t = steps - 1; t >= 0; --t) {
-    if (t + 1 < steps) {
-      long double unused = 0;
-      const ExtendedMatrix f = At(params.transition, t, n, n);
-      const ExtendedMatrix back =
-          filtered_p[t] * Transposed(f) * Inverse(predicted_p[t + 1], &unused);
-      const ExtendedMatrix lag = p * Transposed(back);
-      std::copy(lag.values.begin(), lag.values.end(), lag_one.begin() + t * n * n);
-      x = Sum(filtered[t], 1, back * Sum(x, -1, predicted[t + 1]));
-      p = Sum(filtered_p[t], 1, back * Sum(p, -1, predicted_p[t + 1]) * Transposed(back));
-    }
-    std::copy(x.values.begin(), x.values.end(), means.begin() + t * n);
-    std::copy(p.values.begin(), p.values.end(), covariances.begin() + t * n * n);
-  }
+  diffuse_log_likelihood = static_cast<long double>(limit);
 }
 
 }  // namespace blockd::test

@@ -1,5 +1,5 @@
-// The Kalman filter and the smoother of Rauch, Tung and Striebel, in 80-bit arithmetic: what Smooth
-// is compared with. For small models; slow.
+// The Kalman filter and a backward recursion in arithmetic of 150 digits: what Smooth is compared
+// with, whatever the model. Q, R and P may be singular or zero. For small models; slow.
 #ifndef BLOCKD_TESTS_SUPPORT_CLASSICAL_SMOOTHER_H_
 #define BLOCKD_TESTS_SUPPORT_CLASSICAL_SMOOTHER_H_
 
@@ -14,10 +14,13 @@ struct ClassicalSmoother {
   // x(1) ~ N(m, P); of a diffuse model with P = `diffuse_variance` I and m = 0.
   ClassicalSmoother(const SmoothParams& params, int64_t series, long double diffuse_variance = 0);
 
-  std::vector<long double> means;        // nx x T
-  std::vector<long double> covariances;  // nx x nx x T
-  std::vector<long double> lag_one;      // nx x nx x (T-1): Cov(x(t+1), x(t))
+  std::vector<long double> means;                // nx x T
+  std::vector<long double> covariances;          // nx x nx x T
+  std::vector<long double> lag_one;              // nx x nx x (T-1): Cov(x(t+1), x(t))
+  std::vector<long double> predicted_variances;  // nx x T: of x(t) given y(1..t-1)
   long double log_likelihood = 0;
+  // For a flat density of 1 of x(1), as SmoothHead.log_likelihood: its limit as P grows.
+  long double diffuse_log_likelihood = 0;
 };
 
 }  // namespace blockd::test

@@ -21,6 +21,11 @@ namespace blockd {
 struct ModelArray {
   std::span<const double> values;  // empty: absent
   bool per_step = false;
+
+  // The matrix of a step, of so many numbers.
+  const double* At(int64_t step, int64_t size) const {
+    return values.data() + (per_step ? step * size : 0);
+  }
 };
 
 enum class SmoothedCovariances { kNone, kVariances, kFull };

@@ -162,9 +162,6 @@ class Smoother {
   }
   const Observed& ObservedAt(size_t system, int64_t step) const;
   const double* WhitenerOf(const Observed& observed) const { return r_.data() + observed.place; }
-  static const double* At(const ModelArray& array, int64_t step, int64_t size) {
-    return array.values.data() + (array.per_step ? step * size : 0);
-  }
   const double* F(int64_t step) const;
   const double* H(int64_t step) const;
   const double* WhitenerOfQ(int64_t step) const;
@@ -186,11 +183,7 @@ class Smoother {
   // u = inv(Q) c of the step.
   void WeighOffset(int64_t step, double* u) const;
   void WriteRightHandSide(int64_t series, const Steps& steps, Scratch& scratch, double* b) const;
-  // y - H x - d of the observed elements; without x: y - d. How many there are.
-  int64_t Errors(int64_t series, int64_t step, const double* x, double* errors) const;
   Sums LikelihoodSums(int64_t series, const Steps& steps, Scratch& scratch, const double* x) const;
-  void WriteVariances(size_t system, int64_t step, const double* block, Scratch& scratch,
-                      double* variances) const;
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;

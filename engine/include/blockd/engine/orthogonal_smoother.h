@@ -1,0 +1,80 @@
+// The states of a linear Gaussian model given its observations, in orthogonal form: right where the
+// information form (smoother.h) is not, because the precision of the states does not fit doubles or
+// because Q, R or P is singular. It is an orthogonal factorization of the map from the unit noises
+// to the data, one step at a time (Paige, Covariance matrix representation in linear filtering,
+// 1985); nothing is inverted but the standard deviations of innovations.
+//
+// A system is computed in double; where its estimated errors are too large or an innovation has no
+// variance within rounding, again in double-double; what that cannot answer either is refused.
+//
+// Immutable once it is made, thread-safe. The model's arrays outlive it.
+#ifndef BLOCKD_ENGINE_ORTHOGONAL_SMOOTHER_H_
+#define BLOCKD_ENGINE_ORTHOGONAL_SMOOTHER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "blockd/engine/smooth_model.h"
+
+namespace blockd {
+
+// Which arithmetic gave the numbers.
+enum class SmoothForm { kInformation, kOrthogonal, kOrthogonalInDoubleDouble };
+
+// Estimated errors, the largest of all steps: of means in posterior standard deviations, of
+// variances relative, of the log-likelihood absolute. What they promise is below.
+struct SmoothErrors {
+  double means = 0, variances = 0, log_likelihood = 0;
+};
+// Numbers are given out where the estimates are at most these; a mean is then within 1e-7 standard
+// deviations and one unit in its last place, the log-likelihood within 1e-6 and four.
+inline constexpr SmoothErrors kPromisedErrors{1e-7, 1e-7, 1e-6};
+
+class OrthogonalSmoother {
+ public:
+  // Where the results of one system go. Spans that are empty are not wanted; sizes as
+  // SmoothSizesOf.
+  struct Results {
+    std::span<double> means;           // of all series
+    std::span<double> covariances;     // of this system, as SmoothParams.covariances asks
+    std::span<double> lag_one;         // of this system
+    std::span<double> residuals;       // of all series
+    std::span<double> samples;         // of all series
+    std::span<double> log_likelihood;  // of all series
+  };
+  struct Outcome {
+    SmoothForm form = SmoothForm::kOrthogonal;
+    SmoothErrors errors;
+  };
+
+  // INVALID_ARGUMENT with NotSemidefinite of Q, R or P. Works on the calling thread.
+  static absl::StatusOr<std::unique_ptr<OrthogonalSmoother>> Make(const MeasuredSmooth& measured);
+  ~OrthogonalSmoother();
+
+  size_t systems() const { return patterns_->systems.size(); }
+  // The most host memory that a call of Smooth takes, in bytes.
+  static int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns);
+
+  // The results of a system, for its series, on the calling thread. INVALID_ARGUMENT with
+  // NotSmoothable where no number can be given.
+  absl::StatusOr<Outcome> Smooth(size_t system, const Results& results) const;
+
+ private:
+  struct Arrays;
+  class Work;
+
+  OrthogonalSmoother(const MeasuredSmooth& measured);
+
+  const SmoothParams params_;
+  const std::shared_ptr<const MissingPatterns> patterns_;
+  std::vector<std::vector<int64_t>> series_of_;  // of each system
+  std::unique_ptr<Arrays> arrays_;
+};
+
+}  // namespace blockd
+
+#endif  // BLOCKD_ENGINE_ORTHOGONAL_SMOOTHER_H_
