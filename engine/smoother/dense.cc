@@ -120,7 +120,25 @@ double LogDeterminant(int64_t n, const double* l) {
   return 2 * sum;
 }
 
-void InvertTriangle(int64_t n, double* l) { InvertBlocks(n, l, n); }
+double InvertTriangle(int64_t n, double* l) {
+  std::vector<double> ones(static_cast<size_t>(n), 1), sums(ones.size()), rows(ones.size());
+  AddSquaresLower(n, l, ones.data(), sums.data());
+  InvertBlocks(n, l, n);
+  AddSquaresLower(n, l, sums.data(), rows.data());
+  return n == 0 ? 1 : std::sqrt(*std::max_element(rows.begin(), rows.end()));
+}
+
+void AddSquaresLower(int64_t n, const double* u, const double* x, double* y) {
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = j; i < n; ++i) y[i] += u[j * n + i] * u[j * n + i] * x[j];
+  }
+}
+
+void AddSquares(int64_t rows, int64_t columns, const double* a, const double* x, double* y) {
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int64_t i = 0; i < rows; ++i) y[i] += a[j * rows + i] * a[j * rows + i] * x[j];
+  }
+}
 
 void MultiplyLower(int64_t n, const double* u, double* b, int64_t columns) {
   if (n > kSmall) return MultiplyWithBlas(CblasNoTrans, n, u, b, columns);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -186,6 +187,16 @@ MissingPatterns FindPatterns(const SmoothParams& params) {
 }
 
 }  // namespace
+
+bool IsPromised(const SmoothErrors& errors, const double* log_likelihood) {
+  // NaN is none.
+  if (!(errors.means <= kPromisedErrors.means)) return false;
+  if (!(errors.variances <= kPromisedErrors.variances)) return false;
+  if (log_likelihood == nullptr) return true;
+  constexpr double kFourUnits = 4 * std::numeric_limits<double>::epsilon();
+  return errors.log_likelihood <=
+         kPromisedErrors.log_likelihood + kFourUnits * std::fabs(*log_likelihood);
+}
 
 SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems) {
   const int64_t n = params.state_size, steps = params.num_steps, series = params.num_series;

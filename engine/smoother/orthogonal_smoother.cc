@@ -210,16 +210,11 @@ class OrthogonalSmoother::Work {
     return most;
   }
 
-  // A log-likelihood is given out to four units in its last place beyond what is promised.
   bool IsGood(const orthogonal::Report& report) const {
     if (report.outcome != orthogonal::Outcome::kDone) return false;
-    const orthogonal::Estimates& estimates = report.estimates;
-    if (!(estimates.means <= kPromisedErrors.means)) return false;
-    if (!(estimates.variances <= kPromisedErrors.variances)) return false;
-    if (out_.log_likelihoods == nullptr) return true;
     double least = HUGE_VAL;
     for (const double value : likelihoods_) least = std::min(least, std::fabs(value));
-    return estimates.log_likelihood <= kPromisedErrors.log_likelihood + 0x1p-50 * least;
+    return IsPromised(ErrorsOf(report), out_.log_likelihoods == nullptr ? nullptr : &least);
   }
 
   static SmoothErrors ErrorsOf(const orthogonal::Report& report) {
@@ -310,6 +305,20 @@ absl::StatusOr<std::unique_ptr<OrthogonalSmoother>> OrthogonalSmoother::Make(
   }
   if (!status.ok()) return status;
   return made;
+}
+
+int64_t OrthogonalSmoother::WorkBytes(const SmoothParams& params) {
+  // In double-double: X before and after the observations and the reflections of each step, then
+  // those of each element of y, and four right-hand sides of all of these.
+  const double n = static_cast<double>(params.state_size) + 4;
+  const double rows = static_cast<double>(params.observation_size);
+  const double matrices = 2 * n * n + 2 * n * n, elements = rows * (2 * n + 16);
+  const double vectors = 40 * (3 * n + 3 * rows);
+  const double steps = static_cast<double>(params.num_steps);
+  // An array that grows has room for twice as much.
+  const double doubles = steps * (4 * (matrices + elements) + vectors) +
+                         static_cast<double>(params.num_samples) * (steps + 1) * (n + rows);
+  return static_cast<int64_t>(std::min(8 * doubles, 0x1p62));
 }
 
 absl::StatusOr<OrthogonalSmoother::Outcome> OrthogonalSmoother::Smooth(

@@ -104,6 +104,7 @@ absl::Status Smoother::FactorTransitions() {
   if (moves == 0) return absl::OkStatus();
   const int64_t matrices = q.per_step ? moves : 1;
   q_ = Doubles(matrices * size);
+  q_condition_ = Doubles(matrices);
   FirstSingular first;
   std::vector<double> determinants(static_cast<size_t>(matrices));
   absl::Status status = ShareSteps(matrices, [&](int64_t t, Scratch&) {
@@ -113,7 +114,7 @@ absl::Status Smoother::FactorTransitions() {
       return first.Note(t, {"Q", t, *row});
     }
     determinants[static_cast<size_t>(t)] = LogDeterminant(params_.state_size, l);
-    InvertTriangle(params_.state_size, l);
+    q_condition_.data()[t] = InvertTriangle(params_.state_size, l);
   });
   // One by one, where they are all the same too.
   for (int64_t t = 0; t < moves; ++t) {
@@ -192,7 +193,7 @@ void Smoother::FactorWhole(int64_t step, Observed* observed, Scratch& scratch,
   }
   if (observed == nullptr) return;
   observed->log_determinant = LogDeterminant(ny, l);
-  InvertTriangle(ny, l);
+  observed->condition = InvertTriangle(ny, l);
 }
 
 void Smoother::FactorObserved(Observed* observed, int64_t order, FirstSingular& first) {
@@ -207,7 +208,7 @@ void Smoother::FactorObserved(Observed* observed, int64_t order, FirstSingular& 
     return first.Note(order, {"R", observed->step, rows[*row]});
   }
   observed->log_determinant = LogDeterminant(count, l);
-  InvertTriangle(count, l);
+  observed->condition = InvertTriangle(count, l);
 }
 
 absl::Status Smoother::FactorInitial() {
@@ -218,7 +219,7 @@ absl::Status Smoother::FactorInitial() {
     return SingularCovarianceError({"P", 0, *row});
   }
   p_log_determinant_ = LogDeterminant(params_.state_size, p_.data());
-  InvertTriangle(params_.state_size, p_.data());
+  p_condition_ = InvertTriangle(params_.state_size, p_.data());
   return absl::OkStatus();
 }
 

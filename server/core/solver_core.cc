@@ -124,8 +124,8 @@ void SolverCore::Sample(ContextPtr context, const SampleParams& params, CostDone
 
 void SolverCore::Smooth(ContextPtr context, const MeasuredSmooth& measured, const KeepModel& kept,
                         const SmoothResults& results, PostWork post, SmoothDone done) {
-  StartSmooth({&admission_, &shards_, &solve_, &smooth_on_, &steps_}, std::move(context), measured,
-              kept, results, std::move(post), std::move(done));
+  StartSmooth({&admission_, &shards_, &solve_, &smooth_on_, &steps_, &host_}, std::move(context),
+              measured, kept, results, std::move(post), std::move(done));
 }
 
 absl::StatusOr<int64_t> SolverCore::Release(const std::string& caller,

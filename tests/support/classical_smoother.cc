@@ -9,11 +9,12 @@ namespace blockd::test {
 namespace {
 
 // Some 150 decimal digits.
-using Number = boost::multiprecision::number<
+using WideNumber = boost::multiprecision::number<
     boost::multiprecision::cpp_bin_float<512, boost::multiprecision::digit_base_2>,
     boost::multiprecision::et_off>;
 
 // Column-major.
+template <typename Number>
 struct WideMatrix {
   WideMatrix(int64_t rows, int64_t columns)
       : rows(rows), columns(columns), values(static_cast<size_t>(rows * columns)) {}
@@ -26,8 +27,9 @@ struct WideMatrix {
   std::vector<Number> values;
 };
 
-WideMatrix operator*(const WideMatrix& a, const WideMatrix& b) {
-  WideMatrix c(a.rows, b.columns);
+template <typename Number>
+WideMatrix<Number> operator*(const WideMatrix<Number>& a, const WideMatrix<Number>& b) {
+  WideMatrix<Number> c(a.rows, b.columns);
   for (int64_t j = 0; j < b.columns; ++j) {
     for (int64_t k = 0; k < a.columns; ++k) {
       if (b(k, j) == 0) continue;
@@ -39,66 +41,72 @@ WideMatrix operator*(const WideMatrix& a, const WideMatrix& b) {
   return c;
 }
 
-WideMatrix operator+(WideMatrix a, const WideMatrix& b) {
+template <typename Number>
+WideMatrix<Number> operator+(WideMatrix<Number> a, const WideMatrix<Number>& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];
   return a;
 }
 
-WideMatrix operator-(WideMatrix a, const WideMatrix& b) {
+template <typename Number>
+WideMatrix<Number> operator-(WideMatrix<Number> a, const WideMatrix<Number>& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] -= b.values[i];
   return a;
 }
 
-WideMatrix Transposed(const WideMatrix& a) {
-  WideMatrix t(a.columns, a.rows);
+template <typename Number>
+WideMatrix<Number> Transposed(const WideMatrix<Number>& a) {
+  WideMatrix<Number> t(a.columns, a.rows);
   for (int64_t j = 0; j < a.columns; ++j) {
     for (int64_t i = 0; i < a.rows; ++i) t(j, i) = a(i, j);
   }
   return t;
 }
 
-WideMatrix At(const ModelArray& array, int64_t step, int64_t rows, int64_t columns) {
-  if (array.values.empty()) return WideMatrix(rows, columns);
+template <typename Number>
+WideMatrix<Number> At(const ModelArray& array, int64_t step, int64_t rows, int64_t columns) {
+  if (array.values.empty()) return WideMatrix<Number>(rows, columns);
   return {rows, columns, array.At(step, rows * columns)};
 }
 
 // An element of y whose noise is independent of those before it: y = h' x + e.
+template <typename Number>
 struct Element {
-  WideMatrix h{0, 0};  // nx x 1
-  Number y, variance;
+  WideMatrix<Number> h{0, 0};  // nx x 1
+  Number y{}, variance{};
   // Its update's:
-  WideMatrix gain{0, 0};
-  Number innovation, innovation_variance;
+  WideMatrix<Number> gain{0, 0};
+  Number innovation{}, innovation_variance{};
 };
 
 // The elements of y that are observed, the noise of each made independent of those before.
-std::vector<Element> ElementsOf(const SmoothParams& params, int64_t series, int64_t step) {
+template <typename Number>
+std::vector<Element<Number>> ElementsOf(const SmoothParams& params, int64_t series, int64_t step) {
   const int64_t n = params.state_size, ny = params.observation_size;
   const double* const y = params.observations.data() + (series * params.num_steps + step) * ny;
-  const WideMatrix h = At(params.observation, step, ny, n);
-  const WideMatrix all_r = At(params.observation_covariance, step, ny, ny);
-  const WideMatrix d = At(params.observation_offset, step, ny, 1);
+  const WideMatrix<Number> h = At<Number>(params.observation, step, ny, n);
+  const WideMatrix<Number> all_r = At<Number>(params.observation_covariance, step, ny, ny);
+  const WideMatrix<Number> d = At<Number>(params.observation_offset, step, ny, 1);
   std::vector<int64_t> rows;
   for (int64_t i = 0; i < ny; ++i) {
     if (!std::isnan(y[i])) rows.push_back(i);
   }
   const auto count = static_cast<int64_t>(rows.size());
-  std::vector<Element> elements;
-  WideMatrix r(count, count);
+  std::vector<Element<Number>> elements;
+  WideMatrix<Number> r(count, count);
   for (int64_t i = 0; i < count; ++i) {
     // The lower triangle counts.
     for (int64_t j = 0; j < count; ++j) {
       r(i, j) = rows[i] >= rows[j] ? all_r(rows[i], rows[j]) : all_r(rows[j], rows[i]);
     }
-    Element element;
-    element.h = WideMatrix(n, 1);
+    Element<Number> element;
+    element.h = WideMatrix<Number>(n, 1);
     element.y = Number(y[rows[i]]) - d(rows[i], 0);
     for (int64_t j = 0; j < n; ++j) element.h(j, 0) = h(rows[i], j);
     elements.push_back(element);
   }
   for (int64_t i = 0; i < count; ++i) {
-    const Number own = all_r(rows[i], rows[i]);
-    if (r(i, i) <= own * Number("1e-40")) continue;  // no noise is left: the others keep theirs
+    const Number& own = all_r(rows[i], rows[i]);
+    if (r(i, i) <= own * Number(1e-40)) continue;  // no noise is left: the others keep theirs
     elements[i].variance = r(i, i);
     for (int64_t k = i + 1; k < count; ++k) {
       const Number factor = r(k, i) / r(i, i);
@@ -113,12 +121,13 @@ std::vector<Element> ElementsOf(const SmoothParams& params, int64_t series, int6
 // The filter, one element after another, and the backward recursion of r and N (Durbin and Koopman,
 // Time Series Analysis by State Space Methods, 2012, chapters 4 and 6), which no covariance need be
 // inverted for.
+template <typename Number>
 class Recursion {
  public:
   Recursion(const SmoothParams& params, int64_t series, const Number& diffuse_variance)
       : params_(params), n_(params.state_size), identity_(n_, n_) {
     for (int64_t i = 0; i < n_; ++i) identity_(i, i) = 1;
-    WideMatrix x(n_, 1), p(n_, n_);
+    WideMatrix<Number> x(n_, 1), p(n_, n_);
     for (int64_t i = 0; i < n_ && params.diffuse; ++i) p(i, i) = diffuse_variance;
     if (!params.diffuse) {
       x = {n_, 1, params.initial_mean.data()};
@@ -126,13 +135,13 @@ class Recursion {
     }
     most_.resize(static_cast<size_t>(n_));
     for (int64_t t = 0; t < params.num_steps; ++t) {
-      steps_.push_back({x, p, p, ElementsOf(params, series, t)});
-      for (Element& element : steps_.back().elements) Update(element, x, p);
+      steps_.push_back({x, p, p, ElementsOf<Number>(params, series, t)});
+      for (Element<Number>& element : steps_.back().elements) Update(element, x, p);
       steps_.back().filtered = p;
       if (t + 1 == params.num_steps) break;
-      const WideMatrix f = At(params.transition, t, n_, n_);
-      x = f * x + At(params.transition_offset, t, n_, 1);
-      p = f * p * Transposed(f) + At(params.transition_covariance, t, n_, n_);
+      const WideMatrix<Number> f = At<Number>(params.transition, t, n_, n_);
+      x = f * x + At<Number>(params.transition_offset, t, n_, 1);
+      p = f * p * Transposed(f) + At<Number>(params.transition_covariance, t, n_, n_);
     }
   }
 
@@ -140,7 +149,7 @@ class Recursion {
 
   void Smooth(ClassicalSmoother* to) const {
     const int64_t steps = params_.num_steps;
-    WideMatrix r(n_, 1), n(n_, n_);
+    WideMatrix<Number> r(n_, 1), n(n_, n_);
     to->means.resize(static_cast<size_t>(n_ * steps));
     to->covariances.resize(static_cast<size_t>(n_ * n_ * steps));
     to->lag_one.resize(static_cast<size_t>(n_ * n_ * (steps - 1)));
@@ -148,15 +157,15 @@ class Recursion {
     for (int64_t t = steps - 1; t >= 0; --t) {
       const Step& step = steps_[static_cast<size_t>(t)];
       if (t + 1 < steps) {
-        const WideMatrix f = At(params_.transition, t, n_, n_);
-        const WideMatrix& next = steps_[static_cast<size_t>(t + 1)].p;
+        const WideMatrix<Number> f = At<Number>(params_.transition, t, n_, n_);
+        const WideMatrix<Number>& next = steps_[static_cast<size_t>(t + 1)].p;
         Copy((identity_ - next * n) * f * step.filtered, &to->lag_one[t * n_ * n_]);
         r = Transposed(f) * r;
         n = Transposed(f) * n * f;
       }
       for (auto element = step.elements.rbegin(); element != step.elements.rend(); ++element) {
         if (element->gain.rows == 0) continue;
-        const WideMatrix keep = identity_ - element->gain * Transposed(element->h);
+        const WideMatrix<Number> keep = identity_ - element->gain * Transposed(element->h);
         r = Transposed(keep) * r;
         n = Transposed(keep) * n * keep;
         for (int64_t i = 0; i < n_; ++i) {
@@ -175,17 +184,17 @@ class Recursion {
 
  private:
   struct Step {
-    WideMatrix x, p;      // predicted
-    WideMatrix filtered;  // the covariance after its observations
-    std::vector<Element> elements;
+    WideMatrix<Number> x, p;      // predicted
+    WideMatrix<Number> filtered;  // the covariance after its observations
+    std::vector<Element<Number>> elements;
   };
 
-  static void Copy(const WideMatrix& from, long double* to) {
+  static void Copy(const WideMatrix<Number>& from, long double* to) {
     for (const Number& value : from.values) *to++ = static_cast<long double>(value);
   }
 
-  void Update(Element& element, WideMatrix& x, WideMatrix& p) {
-    const WideMatrix ph = p * element.h;
+  void Update(Element<Number>& element, WideMatrix<Number>& x, WideMatrix<Number>& p) {
+    const WideMatrix<Number> ph = p * element.h;
     element.innovation = element.y;
     element.innovation_variance = element.variance;
     Number terms = element.variance;
@@ -196,11 +205,12 @@ class Recursion {
       terms += element.h(i, 0) * element.h(i, 0) * most_[i];
     }
     // Known exactly before.
-    if (element.innovation_variance <= terms * Number("1e-90")) return;
+    if (element.innovation_variance <= terms * Number(1e-90)) return;
     element.gain = ph;
     for (Number& value : element.gain.values) value /= element.innovation_variance;
     for (int64_t i = 0; i < n_; ++i) x(i, 0) += element.gain(i, 0) * element.innovation;
-    const WideMatrix keep = identity_ - element.gain * Transposed(element.h);  // Joseph's form
+    const WideMatrix<Number> keep =
+        identity_ - element.gain * Transposed(element.h);  // Joseph's form
     p = keep * p * Transposed(keep);
     for (int64_t i = 0; i < n_; ++i) {
       for (int64_t j = 0; j < n_; ++j) {
@@ -208,6 +218,7 @@ class Recursion {
       }
     }
     const Number two_pi = 2 * boost::math::constants::pi<Number>();
+    using std::log;
     log_likelihood_ -= (log(two_pi * element.innovation_variance) +
                         element.innovation * element.innovation / element.innovation_variance) /
                        2;
@@ -215,25 +226,36 @@ class Recursion {
 
   const SmoothParams& params_;
   const int64_t n_;
-  WideMatrix identity_;
+  WideMatrix<Number> identity_;
   std::vector<Number> most_;  // variances that the states have had
   std::vector<Step> steps_;
   Number log_likelihood_ = 0;
 };
 
-}  // namespace
-
-ClassicalSmoother::ClassicalSmoother(const SmoothParams& params, int64_t series,
-                                     long double diffuse_variance) {
-  const Recursion recursion(params, series, Number(diffuse_variance));
-  recursion.Smooth(this);
-  log_likelihood = static_cast<long double>(recursion.log_likelihood());
+template <typename Number>
+void Smooth(const SmoothParams& params, int64_t series, long double diffuse_variance,
+            ClassicalSmoother* to) {
+  const Recursion<Number> recursion(params, series, Number(diffuse_variance));
+  recursion.Smooth(to);
+  to->log_likelihood = static_cast<long double>(recursion.log_likelihood());
   Number limit = recursion.log_likelihood();
   if (params.diffuse) {
+    using std::log;
     limit += Number(params.state_size) / 2 *
              log(2 * boost::math::constants::pi<Number>() * Number(diffuse_variance));
   }
-  diffuse_log_likelihood = static_cast<long double>(limit);
+  to->diffuse_log_likelihood = static_cast<long double>(limit);
+}
+
+}  // namespace
+
+ClassicalSmoother::ClassicalSmoother(const SmoothParams& params, int64_t series,
+                                     long double diffuse_variance, Digits digits) {
+  if (digits == Digits::k150) {
+    Smooth<WideNumber>(params, series, diffuse_variance, this);
+  } else {
+    Smooth<long double>(params, series, diffuse_variance, this);
+  }
 }
 
 }  // namespace blockd::test

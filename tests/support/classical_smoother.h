@@ -11,8 +11,10 @@
 namespace blockd::test {
 
 struct ClassicalSmoother {
+  enum class Digits { k19, k150 };
   // x(1) ~ N(m, P); of a diffuse model with P = `diffuse_variance` I and m = 0.
-  ClassicalSmoother(const SmoothParams& params, int64_t series, long double diffuse_variance = 0);
+  ClassicalSmoother(const SmoothParams& params, int64_t series, long double diffuse_variance = 0,
+                    Digits digits = Digits::k19);
 
   std::vector<long double> means;                // nx x T
   std::vector<long double> covariances;          // nx x nx x T

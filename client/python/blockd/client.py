@@ -190,11 +190,11 @@ class Client(Unique):
         computed in float64. Of Q, R and P0 the lower triangles count.
 
         Raises:
-            SingularCovariance: Q, R or P0 is not positive definite. Give every state noise of its
-                own, however little; leave what has none out of the state (add it to c or d); leave
-                m0 and P0 away where P0 is infinite or unknown.
-            InvalidArgument: shapes do not agree, or something else than y is not finite.
-            NotPositiveDefinite: y says too little of a diffuse model.
+            SingularCovariance: Q, R or P0 is not positive semidefinite, or with `keep` not
+                positive definite.
+            InvalidArgument: shapes do not agree, or something else than y is not finite; y says
+                too little of a diffuse model, contradicts it, or has no accurate answer.
+            NotPositiveDefinite: with `keep`, there is nothing in double to keep.
             TypeError: numbers cannot be read without loss.
             InsufficientMemory, QuotaExceeded, LimitExceeded, Unavailable, DeadlineExceeded.
         """

@@ -46,6 +46,8 @@ struct SmoothReply {
   std::vector<int64_t> observed;           // K
   double growth = 1;
   double backward_error_bound = 0;
+  std::vector<SmoothForm> forms;     // S
+  std::vector<SmoothErrors> errors;  // S: estimates
   Cost cost;
 };
 
@@ -53,8 +55,9 @@ struct SmoothReply {
 class PendingSmooth {
  public:
   virtual ~PendingSmooth() = default;
-  // Once, on a thread that has time: writes what is left of the results.
-  virtual SmoothReply Finish() = 0;
+  // Once, on a thread that has time: writes what is left of the results, and smooths again what the
+  // device's numbers are not good enough for. INVALID_ARGUMENT with NotSmoothable.
+  virtual absl::StatusOr<SmoothReply> Finish() = 0;
 };
 using SmoothDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<PendingSmooth>>)>;
 

@@ -1,10 +1,15 @@
 #include "server/core/smooth/smooth.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "server/core/common/errors.h"
+#include "server/core/smooth/orthogonal.h"
 #include "server/core/smooth/smooth_run.h"
 
 namespace blockd::server {
@@ -19,12 +24,14 @@ void SmoothRun::TouchResults() {
   }
 }
 
-SmoothReply SmoothRun::Finish() {
+absl::StatusOr<SmoothReply> SmoothRun::Finish() {
   SmoothReply reply;
   const MissingPatterns& patterns = smoother_->patterns();
   reply.system_of_series = patterns.system_of_series;
   reply.observed = patterns.observed;
   reply.found = kept_.keep;
+  reply.forms.resize(systems_.size());
+  reply.errors.resize(systems_.size());
   {
     absl::MutexLock lock(&mutex_);
     reply.cost = cost_;
@@ -32,12 +39,63 @@ SmoothReply SmoothRun::Finish() {
     reply.backward_error_bound = backward_error_bound_;
   }
   if (params_.log_likelihood) reply.log_likelihood.resize(patterns.observed.size());
+  std::vector<size_t> again;
   for (size_t s = 0; s < systems_.size(); ++s) {
     if (kept_.keep) reply.handles.push_back(systems_[s].handle);
     reply.found &= systems_[s].found;
-    FinishSystem(s, reply);
+    if (!systems_[s].has_no_factorization) {
+      FinishSystem(s, reply);
+      reply.errors[s] = ErrorsOf(s);
+      if (IsGood(s, reply)) continue;
+    }
+    again.push_back(s);
   }
+  absl::Status status = SmoothOrthogonally(devices_, *context_, measured_, again, results_, &reply);
+  if (!status.ok()) return status;
   return reply;
+}
+
+Doubles SmoothRun::VariancesOf(size_t s) const {
+  const System& system = systems_[s];
+  const int64_t n = params_.state_size;
+  Doubles variances(SeriesScalars());
+  const double* blocks = system.blocks.data();
+  if (params_.covariances == SmoothedCovariances::kFull) blocks = CovariancesOf(s).data();
+  if (blocks != nullptr) {
+    for (int64_t i = 0; i < variances.size(); ++i) {
+      variances.data()[i] = blocks[i / n * n * n + i % n * (n + 1)];
+    }
+    return variances;
+  }
+  const double* from = inverts() ? CovariancesOf(s).data() : system.variances.data();
+  if (!inverts() && system.kept_variances != nullptr) from = system.kept_variances->data();
+  std::copy_n(from, variances.size(), variances.data());
+  return variances;
+}
+
+SmoothErrors SmoothRun::ErrorsOf(size_t s) const {
+  const Doubles variances = VariancesOf(s);
+  SmoothErrors errors;
+  const auto raise = [](double value, double* most) {
+    if (!(value <= *most)) *most = value;  // NaN too
+  };
+  for (const int64_t k : systems_[s].series) {
+    const SmoothErrors own =
+        smoother_->Errors(k, MeansOf(k).data(), variances.data(), systems_[s].growth);
+    raise(own.means, &errors.means);
+    raise(own.variances, &errors.variances);
+    raise(own.log_likelihood, &errors.log_likelihood);
+  }
+  return errors;
+}
+
+bool SmoothRun::IsGood(size_t s, const SmoothReply& reply) const {
+  if (!params_.log_likelihood) return IsPromised(reply.errors[s], nullptr);
+  double least = HUGE_VAL;
+  for (const int64_t k : systems_[s].series) {
+    least = std::min(least, std::fabs(reply.log_likelihood[static_cast<size_t>(k)]));
+  }
+  return IsPromised(reply.errors[s], &least);
 }
 
 void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
@@ -98,9 +156,13 @@ void StartSmooth(const SmoothDevices& devices, ContextPtr context, const Measure
   const auto wanted = [admission, context] { return context->CheckOngoing(admission->Now()); };
   absl::StatusOr<std::unique_ptr<Smoother>> smoother =
       Smoother::Make(measured, {devices.pool, wanted});
+  if (!smoother.ok() && SingularCovarianceOf(smoother.status()) && !kept.keep) {
+    *permit = {};  // nothing is asked of a device
+    return done(MakeOrthogonalSmooth(devices, std::move(context), measured, results));
+  }
   if (!smoother.ok()) return done(smoother.status());
-  std::make_shared<SmoothRun>(devices, std::move(context), *std::move(permit), *std::move(smoother),
-                              kept, results, std::move(post), std::move(done))
+  std::make_shared<SmoothRun>(devices, std::move(context), *std::move(permit), measured,
+                              *std::move(smoother), kept, results, std::move(post), std::move(done))
       ->Start();
 }
 

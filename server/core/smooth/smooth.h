@@ -25,6 +25,7 @@ struct SmoothDevices {
   SolveRequests* solves = nullptr;
   std::deque<SmoothOperation>* operations = nullptr;
   StepPool* pool = nullptr;
+  Budget* host = nullptr;  // of host memory
 };
 
 // Assembles on the calling thread and those of the pool, which takes as long as a factorization of

@@ -12,13 +12,14 @@
 namespace blockd::server {
 namespace {
 
-// A is not positive definite: something of the states is known neither before nor from y.
-absl::Status NotIdentified(size_t system, const NotPositiveDefinite& where) {
+// A is not positive definite in double: the states may be known all the same, but there is nothing
+// to keep.
+absl::Status NotKept(size_t system, const NotPositiveDefinite& where) {
   const absl::Status plain = NotSpdError(static_cast<int64_t>(system), where);
-  absl::Status status = absl::InvalidArgumentError(
-      absl::StrCat(plain.message(),
-                   "; the observations do not tell what the states are: give m and P, or observe "
-                   "more"));
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+      plain.message(),
+      "; the precision of the states has no factorization in double that could be kept: "
+      "ask without `keep`"));
   plain.ForEachPayload(
       [&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
   return status;
@@ -28,6 +29,7 @@ absl::Status NotIdentified(size_t system, const NotPositiveDefinite& where) {
 struct KeptAnswer {
   Shape shape;
   double log_determinant = 0;
+  std::shared_ptr<const Doubles> variances;  // nx x T
 };
 
 }  // namespace
@@ -45,10 +47,11 @@ size_t SmoothRun::MostSystems() const {
 void SmoothRun::Start() {
   TouchResults();
   // All that is large, while whoever asks can still be told that there is no memory for it.
-  if (needs_blocks() && params_.covariances != SmoothedCovariances::kFull) {
-    for (System& system : systems_) {
+  for (System& system : systems_) {
+    if (needs_blocks() && params_.covariances != SmoothedCovariances::kFull) {
       system.blocks = Doubles(params_.num_steps * BlockScalars());
     }
+    if (!inverts()) system.variances = Doubles(SeriesScalars());
   }
   const std::string model = kept_.keep ? ModelFingerprint(params_, *pool_) : "";
   for (size_t s = 0; s < systems_.size() && kept_.keep; ++s) {
@@ -80,8 +83,10 @@ absl::Status SmoothRun::FindKept(size_t s) {
   if (!found.ok() || !found->has_value()) return found.status();
   system.found = true;
   system.handle = (*found)->handles[0];
-  system.log_determinant = std::any_cast<KeptAnswer&>((*found)->answer).log_determinant;
-  AddQuality(*FactorizationPin(std::move((*found)->pins[0])));
+  const auto& kept = std::any_cast<const KeptAnswer&>((*found)->answer);
+  system.log_determinant = kept.log_determinant;
+  system.kept_variances = kept.variances;
+  AddQuality(s, *FactorizationPin(std::move((*found)->pins[0])));
   return absl::OkStatus();
 }
 
@@ -210,6 +215,9 @@ SmoothPart SmoothRun::MakePart(size_t s) {
   } else if (inverts()) {
     part.parts = InverseParts::kDiagonalEntries;
     part.diagonal = CovariancesOf(s);
+  } else if (!system.found) {  // for the estimates
+    part.parts = InverseParts::kDiagonalEntries;
+    part.diagonal = {system.variances.data(), static_cast<size_t>(system.variances.size())};
   }
   if (params_.lag_one) {
     const int64_t scalars = (params_.num_steps - 1) * BlockScalars();
@@ -317,15 +325,20 @@ void SmoothRun::OnRan(const Group& group, Shard& shard, SmoothTask& task) {
   AddCost(task.cost);
   absl::Status status = task.status;
   if (const auto failure = NotSpdOf(status)) {
-    status = NotIdentified(static_cast<size_t>(failure->system), failure->where);
+    // Where nothing is kept, all of the group go on without.
+    for (const SmoothPart& part : task.parts) systems_[part.system].has_no_factorization = true;
+    status = kept_.keep ? NotKept(static_cast<size_t>(failure->system), failure->where)
+                        : absl::OkStatus();
   }
   for (SmoothPart& part : task.parts) {
     if (part.is_held || !part.factorization) continue;
     System& system = systems_[part.system];
     system.log_determinant = part.log_determinant;
-    AddQuality(*part.factorization);
+    AddQuality(part.system, *part.factorization);
     // It stays where another system fails: asked again, the call finds it.
-    if (kept_.keep && !absl::IsResourceExhausted(status)) status.Update(Keep(shard, task, part));
+    if (kept_.keep && !system.has_no_factorization && !absl::IsResourceExhausted(status)) {
+      status.Update(Keep(shard, task, part));
+    }
   }
   // Gives everything back before the caller learns of the answer.
   task.GiveBack();
@@ -344,7 +357,8 @@ absl::Status SmoothRun::Keep(Shard& shard, SmoothTask& task, SmoothPart& part) {
   Cache::EntryOptions options;
   options.lease = Lease();
   options.idempotency_key = system.key;
-  options.answer = KeptAnswer{shape(), part.log_determinant};
+  options.answer = KeptAnswer{shape(), part.log_determinant,
+                              std::make_shared<const Doubles>(VariancesOf(part.system))};
   Cache::EntryGrants grants{task.permit.handles.Split(1), {}};
   if (task.permit.pinned.amount() > 0) grants.pinned = task.permit.pinned.Split(charge);
   system.handle =
@@ -407,7 +421,8 @@ void SmoothRun::EndAll(const absl::Status& status) {
   done(self);
 }
 
-void SmoothRun::AddQuality(const Factorization& factorization) {
+void SmoothRun::AddQuality(size_t s, const Factorization& factorization) {
+  systems_[s].growth = factorization.conditioning().growth;
   absl::MutexLock lock(&mutex_);
   growth_ = std::max(growth_, factorization.conditioning().growth);
   backward_error_bound_ = std::max(backward_error_bound_, factorization.backward_error_bound());

@@ -31,9 +31,11 @@ namespace blockd::server {
 class SmoothRun final : public PendingSmooth, public std::enable_shared_from_this<SmoothRun> {
  public:
   SmoothRun(const SmoothDevices& devices, ContextPtr context, Permit permit,
-            std::unique_ptr<Smoother> smoother, const KeepModel& kept, const SmoothResults& results,
-            PostWork post, SmoothDone done)
-      : admission_(devices.admission),
+            const MeasuredSmooth& measured, std::unique_ptr<Smoother> smoother,
+            const KeepModel& kept, const SmoothResults& results, PostWork post, SmoothDone done)
+      : devices_(devices),
+        measured_(measured),
+        admission_(devices.admission),
         shards_(devices.shards),
         solves_(devices.solves),
         operations_(devices.operations),
@@ -56,7 +58,7 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
 
   // Each group of systems ends with a status of its own.
   void Start();
-  SmoothReply Finish() override;
+  absl::StatusOr<SmoothReply> Finish() override;
 
  private:
   struct System {
@@ -68,7 +70,10 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
     Handle handle;            // of what is kept
     bool found = false;       // it was kept before
     double log_determinant = 0;
-    Doubles blocks;  // of the inverse, where they are no result
+    double growth = 1;
+    Doubles blocks, variances;                      // of the inverse, where they are no result
+    std::shared_ptr<const Doubles> kept_variances;  // of what was kept before
+    bool has_no_factorization = false;              // in double
   };
   // Systems that a device works on at once: of some that are kept there, or of others.
   struct Group {
@@ -141,10 +146,17 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void Lose(std::span<const size_t> systems);
   void EndAll(const absl::Status& status);
   void FinishSystem(size_t s, SmoothReply& reply);
+  // nx x T.
+  Doubles VariancesOf(size_t s) const;
+  // Estimates of a system's numbers, as the device gave them.
+  SmoothErrors ErrorsOf(size_t s) const;
+  bool IsGood(size_t s, const SmoothReply& reply) const;
   // The growth and the bound of a factorization that is solved with.
-  void AddQuality(const Factorization& factorization);
+  void AddQuality(size_t s, const Factorization& factorization);
   void AddCost(const Cost& cost);
 
+  const SmoothDevices devices_;
+  const MeasuredSmooth measured_;
   Admission* const admission_;
   Shards* const shards_;
   SolveRequests* const solves_;

@@ -268,11 +268,14 @@ class SmoothCall final : public ServerCall {
     Guard([this] {
       v1::SmoothReply head;
       Cost cost;
-      const absl::Status status = smoothed_.status();
+      absl::Status status = smoothed_.status();
       if (status.ok()) {
-        const SmoothReply reply = (*smoothed_)->Finish();
-        cost = reply.cost;
-        ToWire(reply, sizes_, head.mutable_head());
+        const absl::StatusOr<SmoothReply> reply = (*smoothed_)->Finish();
+        status = reply.status();
+        if (reply.ok()) {
+          cost = reply->cost;
+          ToWire(*reply, sizes_, head.mutable_head());
+        }
       }
       smoothed_ = absl::UnknownError("");
       values_ = {};

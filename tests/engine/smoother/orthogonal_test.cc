@@ -129,7 +129,7 @@ constexpr long double kDiffuse = 1e40L;
 
 // The results are right, and the estimate is no less than a tenth of the error.
 void ExpectRight(const SmoothParams& params, const Smoothed& smoothed) {
-  const ClassicalSmoother truth(params, 0, kDiffuse);
+  const ClassicalSmoother truth(params, 0, kDiffuse, ClassicalSmoother::Digits::k150);
   SmoothErrors errors = TrueErrors(params, smoothed, truth, 1);
   EXPECT_LE(errors.means, kPromisedErrors.means);
   EXPECT_LE(errors.variances, kPromisedErrors.variances);

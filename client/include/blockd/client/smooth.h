@@ -31,13 +31,13 @@ struct StateSpaceModel {
   int64_t state_size = 0;               // nx
   int64_t observation_size = 0;         // ny
   ModelArray transition{};              // F: nx x nx, T-1 steps; these two may be absent if T = 1
-  ModelArray transition_covariance{};   // Q: nx x nx, positive definite
+  ModelArray transition_covariance{};   // Q: nx x nx, positive semidefinite
   ModelArray observation{};             // H: ny x nx, T steps
-  ModelArray observation_covariance{};  // R: ny x ny, positive definite
+  ModelArray observation_covariance{};  // R: ny x ny, positive semidefinite
   ModelArray transition_offset{};       // c: nx, T-1 steps; absent: 0
   ModelArray observation_offset{};      // d: ny, T steps; absent: 0
   std::span<const double> initial_mean{};        // m: nx; both absent: diffuse
-  std::span<const double> initial_covariance{};  // P: nx x nx, positive definite
+  std::span<const double> initial_covariance{};  // P: nx x nx, positive semidefinite
 };
 
 enum class SmoothedCovariances {

@@ -22,18 +22,6 @@
 
 namespace blockd {
 
-// Which arithmetic gave the numbers.
-enum class SmoothForm { kInformation, kOrthogonal, kOrthogonalInDoubleDouble };
-
-// Estimated errors, the largest of all steps: of means in posterior standard deviations, of
-// variances relative, of the log-likelihood absolute. What they promise is below.
-struct SmoothErrors {
-  double means = 0, variances = 0, log_likelihood = 0;
-};
-// Numbers are given out where the estimates are at most these; a mean is then within 1e-7 standard
-// deviations and one unit in its last place, the log-likelihood within 1e-6 and four.
-inline constexpr SmoothErrors kPromisedErrors{1e-7, 1e-7, 1e-6};
-
 class OrthogonalSmoother {
  public:
   // Where the results of one system go. Spans that are empty are not wanted; sizes as
@@ -56,8 +44,8 @@ class OrthogonalSmoother {
   ~OrthogonalSmoother();
 
   size_t systems() const { return patterns_->systems.size(); }
-  // The most host memory that a call of Smooth takes, in bytes.
-  static int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns);
+  // The most host memory that a call of Smooth takes for one series, in bytes.
+  static int64_t WorkBytes(const SmoothParams& params);
 
   // The results of a system, for its series, on the calling thread. INVALID_ARGUMENT with
   // NotSmoothable where no number can be given.

@@ -101,6 +101,23 @@ struct MeasuredSmooth {
 absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params,
                                              const SmoothLimits& limits);
 
+// Which arithmetic gave the numbers: smoother.h, or orthogonal_smoother.h in double or
+// double-double.
+enum class SmoothForm { kInformation, kOrthogonal, kOrthogonalInDoubleDouble };
+
+// Estimated errors, the largest of all steps: of means in posterior standard deviations, of
+// variances relative, of the log-likelihood absolute.
+struct SmoothErrors {
+  double means = 0, variances = 0, log_likelihood = 0;
+};
+// Numbers are given out where the estimates are at most these; a mean is then within 1e-7 standard
+// deviations and one unit in its last place, the log-likelihood within 1e-6 and four. Neither
+// counts states that the observations tell exactly: a deviation below 1e-12 of what it was before.
+inline constexpr SmoothErrors kPromisedErrors{1e-7, 1e-7, 1e-6};
+// True if numbers with such estimates may be given out. `log_likelihood` is the least one in size;
+// nullptr: none is wanted.
+bool IsPromised(const SmoothErrors& errors, const double* log_likelihood);
+
 }  // namespace blockd
 
 #endif  // BLOCKD_ENGINE_SMOOTH_MODEL_H_

@@ -95,6 +95,12 @@ class Smoother {
   // SmoothHead.log_likelihood. Sums of squares at the means, so that nothing cancels.
   void LogLikelihoods(std::span<const int64_t> series, const double* means, double log_determinant,
                       double* values) const;
+  // Estimates of a series' errors from above: of means and variances, nx x T each, that were made
+  // of a factorization with that growth. Rounding of A = sum w'w, of the whitened equations w,
+  // changes no variance by a larger share than |inv(L) dA inv(L)'| <= sum |dA(i,j)| sd(i) sd(j),
+  // and no mean by more deviations than sum |r(i)| sd(i) of what it leaves in the equations.
+  SmoothErrors Errors(int64_t series, const double* means, const double* variances,
+                      double growth) const;
   // The variances (R - H Z(t,t) H')(i,i) of y - H x - d, ny x T, of the blocks Z(t,t) = Cov(x(t)).
   // NaN where y is missing, and where rounding leaves nothing.
   Doubles ResidualVariances(size_t system, const double* blocks) const;
@@ -109,6 +115,7 @@ class Smoother {
     uint32_t mask = 0;
     int64_t place = 0;  // in r_
     double log_determinant = 0;
+    double condition = 1;  // of its whitener, see TriangleCondition in dense.h
   };
   // Products that all steps share; empty where they differ.
   struct Alike {
@@ -118,6 +125,7 @@ class Smoother {
   struct Scratch;       // of one worker
   class FirstSingular;  // the same one whoever meets it first
   struct Sums;          // of the log-likelihood
+  struct Roundings;     // of its errors
 
   Smoother(const MeasuredSmooth& measured, Workers workers)
       : params_(measured.params), patterns_(measured.patterns), workers_(std::move(workers)) {}
@@ -184,6 +192,8 @@ class Smoother {
   void WeighOffset(int64_t step, double* u) const;
   void WriteRightHandSide(int64_t series, const Steps& steps, Scratch& scratch, double* b) const;
   Sums LikelihoodSums(int64_t series, const Steps& steps, Scratch& scratch, const double* x) const;
+  Roundings RoundingsOf(int64_t series, const Steps& steps, const double* x,
+                        const double* variances) const;
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
@@ -191,11 +201,12 @@ class Smoother {
   // Whiteners U = inv(L) of covariances C = L L', so that inv(C) = U' U.
   Doubles q_;                     // of one Q or of all
   double q_log_determinant_ = 0;  // of all steps
+  Doubles q_condition_;           // of one Q or of all
   std::vector<Observed> observed_;
   std::vector<int64_t> observed_at_;  // S x T, into observed_; empty: by the mask, or by the step
   Doubles r_;                         // of observed_
   Doubles p_;                         // of P; empty: diffuse
-  double p_log_determinant_ = 0;
+  double p_log_determinant_ = 0, p_condition_ = 1;
   mutable absl::once_flag alike_made_;
   mutable Alike alike_;
 };

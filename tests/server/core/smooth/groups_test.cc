@@ -236,7 +236,7 @@ TEST_F(SmoothGroupsTest, NoneBeginsOnceOneHasFailed) {
   Start(InOnes());
   SmoothModel model = UnseenState(12, 6);
   for (int k = 0; k < 6; ++k) model.y[k * 12 + k] = kMissing;
-  const auto smooth = AskSmooth(*core_, model.params);
+  const auto smooth = Keep(model);
   EXPECT_TRUE(server::NotSpdOf(smooth->Wait().reply.status()).has_value());
   EXPECT_LE(gate_->factorizations(), 2);
 }

@@ -2,7 +2,10 @@
 #ifndef BLOCKD_TESTS_SERVER_CORE_SMOOTH_SMOOTH_FIXTURE_H_
 #define BLOCKD_TESTS_SERVER_CORE_SMOOTH_SMOOTH_FIXTURE_H_
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "tests/server/core/core_fixture.h"
+#include "tests/support/classical_smoother.h"
 #include "tests/support/smooth_model.h"
 
 namespace blockd::test {
@@ -93,6 +97,58 @@ inline std::unique_ptr<AskedSmooth> AskSmooth(server::SolverCore& core, const Sm
   });
   return asked;
 }
+
+class SolverCoreSmoothTest : public CoreTest {
+ protected:
+  using Answer = SmoothAnswer;
+
+  server::KeepModel kept_;
+  std::unique_ptr<AskedSmooth> Ask(const SmoothParams& params) {
+    return AskSmooth(*core_, params, {}, nullptr, kept_);
+  }
+  Answer Smooth(const SmoothParams& params) { return Ask(params)->Wait(); }
+
+  // The largest error of a part, relative to the largest number of that part.
+  static double Error(std::span<const double> values, const std::vector<long double>& expected) {
+    EXPECT_EQ(values.size(), expected.size());
+    long double error = 0, largest = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      error = std::max(error, std::abs(values[i] - expected[i]));
+      largest = std::max(largest, std::abs(expected[i]));
+      if (std::isnan(values[i])) error = 1;
+    }
+    return expected.empty() ? 0 : static_cast<double>(error / largest);
+  }
+  static void ExpectClassical(const SmoothParams& params, const Answer& answer, double tolerance,
+                              long double diffuse_variance = 0) {
+    ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
+    const int64_t n = params.state_size, steps = params.num_steps;
+    for (int64_t k = 0; k < params.num_series; ++k) {
+      SCOPED_TRACE(k);
+      // The 150 digits take too long for large models.
+      const auto digits = n <= 8 ? ClassicalSmoother::Digits::k150 : ClassicalSmoother::Digits::k19;
+      const ClassicalSmoother classical(params, k, diffuse_variance, digits);
+      const int64_t s = answer.reply->system_of_series[k];
+      EXPECT_LE(Error(std::span(answer.means).subspan(k * n * steps, n * steps), classical.means),
+                tolerance);
+      EXPECT_LE(Error(std::span(answer.covariances).subspan(s * n * n * steps, n * n * steps),
+                      classical.covariances),
+                tolerance);
+      if (params.lag_one) {
+        EXPECT_LE(
+            Error(std::span(answer.lag_one).subspan(s * n * n * (steps - 1), n * n * (steps - 1)),
+                  classical.lag_one),
+            tolerance);
+      }
+      long double expected = classical.log_likelihood;
+      if (params.diffuse) {
+        expected += static_cast<long double>(n) / 2 * std::log(2 * M_PIl * diffuse_variance);
+      }
+      EXPECT_NEAR(answer.reply->log_likelihood[k], static_cast<double>(expected),
+                  tolerance * std::max(1.0, std::abs(static_cast<double>(expected))));
+    }
+  }
+};
 
 }  // namespace blockd::test
 

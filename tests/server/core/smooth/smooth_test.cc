@@ -12,56 +12,6 @@
 namespace blockd::test {
 namespace {
 
-class SolverCoreSmoothTest : public CoreTest {
- protected:
-  using Answer = SmoothAnswer;
-
-  server::KeepModel kept_;
-  std::unique_ptr<AskedSmooth> Ask(const SmoothParams& params) {
-    return AskSmooth(*core_, params, {}, nullptr, kept_);
-  }
-  Answer Smooth(const SmoothParams& params) { return Ask(params)->Wait(); }
-
-  // The largest error of a part, relative to the largest number of that part.
-  static double Error(std::span<const double> values, const std::vector<long double>& expected) {
-    EXPECT_EQ(values.size(), expected.size());
-    long double error = 0, largest = 0;
-    for (size_t i = 0; i < expected.size(); ++i) {
-      error = std::max(error, std::abs(values[i] - expected[i]));
-      largest = std::max(largest, std::abs(expected[i]));
-      if (std::isnan(values[i])) error = 1;
-    }
-    return expected.empty() ? 0 : static_cast<double>(error / largest);
-  }
-  static void ExpectClassical(const SmoothParams& params, const Answer& answer, double tolerance,
-                              long double diffuse_variance = 0) {
-    ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
-    const int64_t n = params.state_size, steps = params.num_steps;
-    for (int64_t k = 0; k < params.num_series; ++k) {
-      SCOPED_TRACE(k);
-      const ClassicalSmoother classical(params, k, diffuse_variance);
-      const int64_t s = answer.reply->system_of_series[k];
-      EXPECT_LE(Error(std::span(answer.means).subspan(k * n * steps, n * steps), classical.means),
-                tolerance);
-      EXPECT_LE(Error(std::span(answer.covariances).subspan(s * n * n * steps, n * n * steps),
-                      classical.covariances),
-                tolerance);
-      if (params.lag_one) {
-        EXPECT_LE(
-            Error(std::span(answer.lag_one).subspan(s * n * n * (steps - 1), n * n * (steps - 1)),
-                  classical.lag_one),
-            tolerance);
-      }
-      long double expected = classical.log_likelihood;
-      if (params.diffuse) {
-        expected += static_cast<long double>(n) / 2 * std::log(2 * M_PIl * diffuse_variance);
-      }
-      EXPECT_NEAR(answer.reply->log_likelihood[k], static_cast<double>(expected),
-                  tolerance * std::max(1.0, std::abs(static_cast<double>(expected))));
-    }
-  }
-};
-
 TEST_F(SolverCoreSmoothTest, ModelsOfEveryKindAreThoseOfTheClassicalSmoother) {
   Start();
   const SmoothModel::Options kinds[] = {
@@ -96,7 +46,6 @@ TEST_F(SolverCoreSmoothTest, ADeviceMakesTheBlocksOfLargeModels) {
   kept_.keep = true;
   EXPECT_FALSE(Smooth(params).reply->found);
   EXPECT_TRUE(Smooth(params).reply->found);
-  kept_.keep = false;
   std::vector<double> q = model.q;
   q[128 * 128] = 0;
   params.transition_covariance = {q, true};
@@ -279,54 +228,6 @@ TEST_F(SolverCoreSmoothTest, AnswersHaveTheSameBitsForAnyNumberOfThreads) {
     ASSERT_EQ(one.size(), other.size());
     EXPECT_EQ(std::memcmp(one.data(), other.data(), one.size() * sizeof(double)), 0);
   }
-}
-
-TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
-  Start();
-  const auto singular = [&](SmoothModel& model) {
-    return server::SingularCovarianceOf(Smooth(model.params).reply.status())
-        .value_or(server::SingularCovariance{"none", -1, -1});
-  };
-  const auto expect = [&](SmoothModel& model, const std::string& matrix, int64_t step,
-                          int64_t row) {
-    const server::SingularCovariance found = singular(model);
-    EXPECT_EQ(found.matrix, matrix);
-    EXPECT_EQ(found.step, step);
-    EXPECT_EQ(found.row, row);
-  };
-  {
-    SmoothModel model({});
-    for (int i = 0; i < 3; ++i) model.q[7 * 9 + i * 3 + 1] = model.q[7 * 9 + 3 + i] = 0;
-    expect(model, "Q", 7, 1);
-  }
-  {
-    // Two columns alike: singular but for rounding.
-    SmoothModel model({.per_step = false});
-    model.q = {1. / 3, 1. / 3, 0, 1. / 3, 1. / 3, 0, 0, 0, 1};
-    model.params.transition_covariance.values = model.q;
-    expect(model, "Q", 0, 1);
-  }
-  {
-    SmoothModel model({});
-    model.r[19 * 4] = -1;
-    expect(model, "R", 19, 0);
-  }
-  {
-    SmoothModel model({});
-    model.p[8] = 0;
-    expect(model, "P", 0, 2);
-  }
-  EXPECT_EQ(core_->memory().factorizations, 0);
-}
-
-TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
-  Start();
-  const SmoothModel model = UnseenState(8, 2);
-  const Answer answer = Smooth(model.params);
-  EXPECT_TRUE(server::NotSpdOf(answer.reply.status()).has_value()) << answer.reply.status();
-  EXPECT_TRUE(absl::StrContains(answer.reply.status().message(), "observe more"))
-      << answer.reply.status();
-  EXPECT_EQ(core_->memory().factorizations, 0);
 }
 
 TEST_F(SolverCoreSmoothTest, InputThatIsNoModelIsRefused) {

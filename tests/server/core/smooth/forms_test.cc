@@ -1,0 +1,124 @@
+// The form that a Smooth's numbers come from, and what is refused in each.
+#include <gmock/gmock.h>
+
+#include "absl/strings/match.h"
+#include "blockd/engine/model_errors.h"
+#include "tests/server/core/smooth/smooth_fixture.h"
+
+namespace blockd::test {
+namespace {
+
+// Models whose precision no factorization in double holds, or which have none.
+TEST_F(SolverCoreSmoothTest, ModelsWithoutAGoodFactorizationAreSmoothedInOrthogonalForm) {
+  Start();
+  const auto expect_form = [&](SmoothModel& model, SmoothForm form) {
+    model.params.residuals = true;
+    model.params.num_samples = 2;
+    const Answer answer = Smooth(model.params);
+    ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
+    EXPECT_THAT(answer.reply->forms, ::testing::Each(form));
+    for (const SmoothErrors& errors : answer.reply->errors) {
+      EXPECT_LE(errors.means, kPromisedErrors.means);
+      EXPECT_LE(errors.variances, kPromisedErrors.variances);
+    }
+    ExpectClassical(model.params, answer, 1e-7);
+    EXPECT_EQ(Reserved(), 0);
+  };
+  SmoothModel benign({.per_step = false, .offsets = false});
+  expect_form(benign, SmoothForm::kInformation);
+  SmoothModel one_noise = benign;  // of all three states
+  for (size_t i = 0; i < 9; ++i) one_noise.q[i] = (1 + i / 3) * (1.0 + i % 3);
+  one_noise.params = benign.params;
+  one_noise.params.transition_covariance.values = one_noise.q;
+  expect_form(one_noise, SmoothForm::kOrthogonal);
+  SmoothModel tiny_noise({.steps = 15, .states = 3, .per_step = false, .scale = 1e-16});
+  expect_form(tiny_noise, SmoothForm::kOrthogonal);
+  // Some systems of a call and not the others: the end of an unstable one is unseen.
+  SmoothModel gap({.steps = 120,
+                   .states = 1,
+                   .observations = 1,
+                   .series = 2,
+                   .per_step = false,
+                   .offsets = false,
+                   .missing = 0});
+  gap.f = {1.25};
+  gap.params.transition.values = gap.f;
+  for (size_t t = 20; t < 120; ++t) gap.y[120 + t] = kMissing;
+  const Answer both = Smooth(gap.params);
+  ASSERT_TRUE(both.reply.ok()) << both.reply.status();
+  EXPECT_THAT(both.reply->forms,
+              ::testing::ElementsAre(SmoothForm::kInformation, SmoothForm::kOrthogonal));
+}
+
+// Estimates of kept factorizations are made of the variances kept with them.
+TEST_F(SolverCoreSmoothTest, AKeptModelIsNoGoodFactorizationLater) {
+  Start();
+  kept_.keep = true;
+  SmoothModel model({.steps = 15, .states = 3, .per_step = false, .scale = 1e-16});
+  model.params.covariances = SmoothedCovariances::kNone;
+  model.params.lag_one = false;
+  for (const bool found : {false, true, true}) {
+    const Answer answer = Smooth(model.params);
+    ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
+    EXPECT_EQ(answer.reply->found, found);
+    EXPECT_THAT(answer.reply->forms, ::testing::Each(SmoothForm::kOrthogonal));
+  }
+}
+
+// Where a factorization is asked for; without, the orthogonal form has the numbers.
+TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
+  Start();
+  kept_.keep = true;
+  const auto singular = [&](SmoothModel& model) {
+    return server::SingularCovarianceOf(Smooth(model.params).reply.status())
+        .value_or(server::SingularCovariance{"none", -1, -1});
+  };
+  const auto expect = [&](SmoothModel& model, const std::string& matrix, int64_t step,
+                          int64_t row) {
+    const server::SingularCovariance found = singular(model);
+    EXPECT_EQ(found.matrix, matrix);
+    EXPECT_EQ(found.step, step);
+    EXPECT_EQ(found.row, row);
+  };
+  {
+    SmoothModel model({});
+    for (int i = 0; i < 3; ++i) model.q[7 * 9 + i * 3 + 1] = model.q[7 * 9 + 3 + i] = 0;
+    expect(model, "Q", 7, 1);
+  }
+  {
+    // Two columns alike: singular but for rounding.
+    SmoothModel model({.per_step = false});
+    model.q = {1. / 3, 1. / 3, 0, 1. / 3, 1. / 3, 0, 0, 0, 1};
+    model.params.transition_covariance.values = model.q;
+    expect(model, "Q", 0, 1);
+  }
+  {
+    SmoothModel model({});
+    model.r[19 * 4] = -1;
+    expect(model, "R", 19, 0);
+  }
+  {
+    SmoothModel model({});
+    model.p[8] = 0;
+    expect(model, "P", 0, 2);
+  }
+  EXPECT_EQ(core_->memory().factorizations, 0);
+}
+
+TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
+  Start();
+  const SmoothModel model = UnseenState(8, 2);
+  const Answer answer = Smooth(model.params);
+  const auto why = NotSmoothableOf(answer.reply.status());
+  ASSERT_TRUE(why.has_value()) << answer.reply.status();
+  EXPECT_EQ(why->reason, NotSmoothable::Reason::kNotIdentified);
+  EXPECT_EQ(why->directions, 1);
+  EXPECT_TRUE(absl::StrContains(answer.reply.status().message(), "observe more"))
+      << answer.reply.status();
+  kept_.keep = true;  // there is no factorization to keep
+  EXPECT_TRUE(server::NotSpdOf(Smooth(model.params).reply.status()).has_value());
+  EXPECT_EQ(core_->memory().factorizations, 0);
+}
+
+}  // namespace
+}  // namespace blockd::test
