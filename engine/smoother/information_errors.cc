@@ -84,6 +84,10 @@ Smoother::Roundings Smoother::RoundingsOf(int64_t series, const Steps& steps, co
 
 SmoothErrors Smoother::Errors(int64_t series, const double* means, const double* variances,
                               double growth) const {
+  const int64_t scalars = params_.state_size * params_.num_steps;
+  if (!std::all_of(variances, variances + scalars, [](double v) { return v > 0; })) {
+    return {HUGE_VAL, HUGE_VAL, HUGE_VAL};  // NaN too
+  }
   const int64_t portions = Portions(params_.num_steps);
   std::vector<Roundings> parts(static_cast<size_t>(portions));
   Run(portions, [&](int64_t i, Scratch&) {

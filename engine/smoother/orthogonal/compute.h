@@ -52,7 +52,7 @@ class Computation {
  private:
   static constexpr int64_t kProbes = 3;
 
-  // States whose variance is nothing beside what it is a difference of are known exactly.
+  // States whose deviation is rounding beside its size are known exactly.
   void ForgetKnown() {
     for (int64_t t = 0; t < system_.num_steps; ++t) {
       const double* const sizes = factorization_.sizes(factorization_.step(t).scales);

@@ -100,6 +100,23 @@ TEST_P(InformationErrorsTest, NoErrorIsLargerThanItsEstimate) {
   EXPECT_GT(good, 15);
 }
 
+// Variances that are none, as a factorization without a digit may give them, are not good.
+TEST_P(InformationErrorsTest, VariancesThatAreNoneAreNotGood) {
+  const SmoothModel model({});
+  StepPool pool(1);
+  const auto measured = MeasureSmooth(model.params, {});
+  const auto smoother = Smoother::Make(*measured, {&pool, [] { return absl::OkStatus(); }});
+  ASSERT_TRUE(smoother.ok()) << smoother.status();
+  const std::vector<double> means(60);
+  std::vector<double> variances(60, 1.0);
+  EXPECT_TRUE(IsPromised((*smoother)->Errors(0, means.data(), variances.data(), 1), nullptr));
+  for (const double none : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    variances[17] = none;
+    EXPECT_FALSE(IsPromised((*smoother)->Errors(0, means.data(), variances.data(), 1), nullptr))
+        << none;
+  }
+}
+
 // Benign models of every size stay with the information form.
 TEST_P(InformationErrorsTest, BenignModelsAreGoodEnough) {
   const SmoothModel::Options kinds[] = {

@@ -39,7 +39,8 @@ class OrthogonalSmoother {
     SmoothErrors errors;
   };
 
-  // INVALID_ARGUMENT with NotSemidefinite of Q, R or P. Works on the calling thread.
+  // INVALID_ARGUMENT with SingularCovariance if Q, R or P is not positive semidefinite to rounding.
+  // Works on the calling thread.
   static absl::StatusOr<std::unique_ptr<OrthogonalSmoother>> Make(const MeasuredSmooth& measured);
   ~OrthogonalSmoother();
 
@@ -55,7 +56,7 @@ class OrthogonalSmoother {
   struct Arrays;
   class Work;
 
-  OrthogonalSmoother(const MeasuredSmooth& measured);
+  explicit OrthogonalSmoother(const MeasuredSmooth& measured);
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
