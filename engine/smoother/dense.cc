@@ -94,6 +94,13 @@ void AddWithBlas(CBLAS_TRANSPOSE transpose, int64_t rows, int64_t columns, doubl
               static_cast<int>(rows), x, 1, 1, y, 1);
 }
 
+// y += (U o U) x of a lower triangle.
+void AddSquaresLower(int64_t n, const double* u, const double* x, double* y) {
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = j; i < n; ++i) y[i] += u[j * n + i] * u[j * n + i] * x[j];
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> Factorize(int64_t n, double* a) {
@@ -126,18 +133,6 @@ double InvertTriangle(int64_t n, double* l) {
   InvertBlocks(n, l, n);
   AddSquaresLower(n, l, sums.data(), rows.data());
   return n == 0 ? 1 : std::sqrt(*std::max_element(rows.begin(), rows.end()));
-}
-
-void AddSquaresLower(int64_t n, const double* u, const double* x, double* y) {
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t i = j; i < n; ++i) y[i] += u[j * n + i] * u[j * n + i] * x[j];
-  }
-}
-
-void AddSquares(int64_t rows, int64_t columns, const double* a, const double* x, double* y) {
-  for (int64_t j = 0; j < columns; ++j) {
-    for (int64_t i = 0; i < rows; ++i) y[i] += a[j * rows + i] * a[j * rows + i] * x[j];
-  }
 }
 
 void MultiplyLower(int64_t n, const double* u, double* b, int64_t columns) {

@@ -15,9 +15,6 @@ double LogDeterminant(int64_t n, const double* l);
 // L = inv(L), in place; what is above it stays. The largest row sum of |inv(L)| |L| (Skeel's
 // condition, which no scaling of rows of L changes).
 double InvertTriangle(int64_t n, double* l);
-// y += (U o U) x of a lower triangle, and y += (A o A) x: o multiplies element by element.
-void AddSquaresLower(int64_t n, const double* u, const double* x, double* y);
-void AddSquares(int64_t rows, int64_t columns, const double* a, const double* x, double* y);
 
 // B = U B, U' B of a lower triangle U; B is n x columns.
 void MultiplyLower(int64_t n, const double* u, double* b, int64_t columns = 1);

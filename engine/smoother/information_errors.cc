@@ -3,98 +3,124 @@
 #include <cmath>
 #include <vector>
 
+#include "blockd/engine/doubles.h"
 #include "blockd/engine/smoother.h"
-#include "engine/smoother/dense.h"
 #include "engine/smoother/scratch.h"
 
 namespace blockd {
 
 // Sums over whitened equations w of kappa |w|'|w|, of the sizes of w at the deviations of the
-// states and at the states themselves.
+// states and at the states themselves. A size is the root of the sum of its terms' squares: they
+// have either sign.
 struct Smoother::Roundings {
   double variances = 0, means = 0;
-
-  void Add(double condition, const std::vector<double>& deviations,
-           const std::vector<double>& values) {
-    double own = 0, cross = 0;
-    for (size_t i = 0; i < deviations.size(); ++i) {
-      own += deviations[i];
-      cross += std::sqrt(deviations[i] * values[i]);
-    }
-    variances += condition * own;
-    means += condition * cross;
-  }
 };
 
+namespace {
+
+// Squares of sizes of the equations of one kind at one step, before and after they are whitened.
+class Sizes {
+ public:
+  explicit Sizes(int64_t most) : equations_(2 * most), whitened_(2 * most) {}
+
+  // Begins with those of so many rows.
+  void Begin(int64_t rows) {
+    rows_ = rows;
+    std::fill_n(equations_.data(), 2 * rows, 0.0);
+    std::fill_n(whitened_.data(), 2 * rows, 0.0);
+  }
+  void Add(int64_t row, double variance, double value) {
+    equations_.data()[2 * row] += variance;
+    equations_.data()[2 * row + 1] += value;
+  }
+  // kappa |w|'|w| of a whitener, which is a lower triangle.
+  template <typename Sums>
+  void Whiten(const double* u, double condition, Sums* sums) {
+    const double* const from = equations_.data();
+    double* const to = whitened_.data();
+    for (int64_t j = 0; j < rows_; ++j) {
+      for (int64_t i = j; i < rows_; ++i) {
+        const double square = u[j * rows_ + i] * u[j * rows_ + i];
+        to[2 * i] += square * from[2 * j];
+        to[2 * i + 1] += square * from[2 * j + 1];
+      }
+    }
+    double own = 0, cross = 0;
+    for (int64_t i = 0; i < rows_; ++i) {
+      own += to[2 * i];
+      cross += std::sqrt(to[2 * i] * to[2 * i + 1]);
+    }
+    sums->variances += condition * own;
+    sums->means += condition * cross;
+  }
+
+ private:
+  int64_t rows_ = 0;
+  Doubles equations_, whitened_;  // of each row the variances' and the means'
+};
+
+}  // namespace
+
 Smoother::Roundings Smoother::RoundingsOf(int64_t series, const Steps& steps, const double* x,
-                                          const double* variances) const {
+                                          const Variances& variances) const {
   const int64_t n = params_.state_size, ny = params_.observation_size;
   const size_t system = SystemOf(series);
   Roundings sums;
-  std::vector<double> sizes, values, whitened, whitened_values, state(static_cast<size_t>(n));
-  const auto begin = [&](int64_t rows) {
-    for (std::vector<double>* v : {&sizes, &values, &whitened, &whitened_values}) {
-      v->assign(static_cast<size_t>(rows), 0);
-    }
-  };
-  const auto end = [&](int64_t rows, const double* whitener, double condition) {
-    AddSquaresLower(rows, whitener, sizes.data(), whitened.data());
-    AddSquaresLower(rows, whitener, values.data(), whitened_values.data());
-    sums.Add(condition, whitened, whitened_values);
-  };
+  Sizes sizes(std::max(n, ny));
   for (int64_t t = steps.first; t < steps.last; ++t) {
-    const double* const s = variances + t * n;
-    for (int64_t i = 0; i < n; ++i) state[i] = x[t * n + i] * x[t * n + i];
+    const auto value = [x = x + t * n](int64_t i) { return x[i] * x[i]; };
+    for (int64_t i = 0; i < n; ++i) {
+      if (!(variances.at(t, i) > 0)) sums.variances = HUGE_VAL;  // NaN too
+    }
     if (t == 0 && !p_.empty()) {
-      begin(n);
+      sizes.Begin(n);
       for (int64_t i = 0; i < n; ++i) {
-        sizes[i] = s[i];
-        values[i] = state[i] + params_.initial_mean[i] * params_.initial_mean[i];
+        const double m = params_.initial_mean[i];
+        sizes.Add(i, variances.at(t, i), value(i) + m * m);
       }
-      end(n, p_.data(), p_condition_);
+      sizes.Whiten(p_.data(), p_condition_, &sums);
     }
     const MissingPatterns::Mask& mask = MaskAt(system, t);
     if (const int64_t count = std::ssize(mask.rows); count > 0) {
-      begin(count);
       const double* const h = H(t);
       const double* const y = params_.observations.data() + (series * params_.num_steps + t) * ny;
-      for (int64_t i = 0; i < count; ++i) {
-        values[i] = y[mask.rows[i]] * y[mask.rows[i]];
-        for (int64_t j = 0; j < n; ++j) {
-          const double size = h[j * ny + mask.rows[i]] * h[j * ny + mask.rows[i]];
-          sizes[i] += size * s[j];
-          values[i] += size * state[j];
+      sizes.Begin(count);
+      for (int64_t i = 0; i < count; ++i) sizes.Add(i, 0, y[mask.rows[i]] * y[mask.rows[i]]);
+      for (int64_t j = 0; j < n; ++j) {
+        const double own = variances.at(t, j), at = value(j);
+        for (int64_t i = 0; i < count; ++i) {
+          const double square = h[j * ny + mask.rows[i]] * h[j * ny + mask.rows[i]];
+          sizes.Add(i, square * own, square * at);
         }
       }
       const Observed& observed = ObservedAt(system, t);
-      end(count, WhitenerOf(observed), observed.condition);
+      sizes.Whiten(WhitenerOf(observed), observed.condition, &sums);
     }
     if (t + 1 == params_.num_steps) break;
-    begin(n);
-    for (int64_t i = 0; i < n; ++i) {
-      sizes[i] = s[n + i];
-      values[i] = x[(t + 1) * n + i] * x[(t + 1) * n + i];
+    const double* const f = F(t);
+    const double* const next = x + (t + 1) * n;
+    sizes.Begin(n);
+    for (int64_t i = 0; i < n; ++i) sizes.Add(i, variances.at(t + 1, i), next[i] * next[i]);
+    for (int64_t j = 0; j < n; ++j) {
+      const double own = variances.at(t, j), at = value(j);
+      for (int64_t i = 0; i < n; ++i) {
+        const double square = f[j * n + i] * f[j * n + i];
+        sizes.Add(i, square * own, square * at);
+      }
     }
-    AddSquares(n, n, F(t), s, sizes.data());
-    AddSquares(n, n, F(t), state.data(), values.data());
-    end(n, WhitenerOfQ(t), q_condition_.data()[params_.transition_covariance.per_step ? t : 0]);
+    sizes.Whiten(WhitenerOfQ(t),
+                 q_condition_.data()[params_.transition_covariance.per_step ? t : 0], &sums);
   }
   return sums;
 }
 
-SmoothErrors Smoother::Errors(int64_t series, const double* means, const double* variances,
+SmoothErrors Smoother::Errors(int64_t series, const double* means, const Variances& variances,
                               double growth) const {
-  const int64_t scalars = params_.state_size * params_.num_steps;
-  if (!std::all_of(variances, variances + scalars, [](double v) { return v > 0; })) {
-    return {HUGE_VAL, HUGE_VAL, HUGE_VAL};  // NaN too
-  }
   const int64_t portions = Portions(params_.num_steps);
   std::vector<Roundings> parts(static_cast<size_t>(portions));
   Run(portions, [&](int64_t i, Scratch&) {
     parts[i] = RoundingsOf(series, PortionAt(i, params_.num_steps), means, variances);
   });
-  // Rounding errors of a sum are of either sign, so that they do not add up with the number of
-  // terms.
   constexpr double kRounding = 4 * 0x1p-53;
   const double factor = kRounding * growth;
   SmoothErrors errors;

@@ -55,33 +55,36 @@ absl::StatusOr<SmoothReply> SmoothRun::Finish() {
   return reply;
 }
 
-Doubles SmoothRun::VariancesOf(size_t s) const {
+Smoother::Variances SmoothRun::VariancesOf(size_t s) const {
   const System& system = systems_[s];
   const int64_t n = params_.state_size;
-  Doubles variances(SeriesScalars());
-  const double* blocks = system.blocks.data();
-  if (params_.covariances == SmoothedCovariances::kFull) blocks = CovariancesOf(s).data();
-  if (blocks != nullptr) {
-    for (int64_t i = 0; i < variances.size(); ++i) {
-      variances.data()[i] = blocks[i / n * n * n + i % n * (n + 1)];
-    }
-    return variances;
+  const bool full = params_.covariances == SmoothedCovariances::kFull;
+  if (full || !system.blocks.empty()) {
+    return {full ? CovariancesOf(s).data() : system.blocks.data(), n * n, n + 1};
   }
-  const double* from = inverts() ? CovariancesOf(s).data() : system.variances.data();
-  if (!inverts() && system.kept_variances != nullptr) from = system.kept_variances->data();
-  std::copy_n(from, variances.size(), variances.data());
-  return variances;
+  if (inverts()) return {CovariancesOf(s).data(), n};
+  const bool kept = system.found && system.kept_variances != nullptr;
+  return {kept ? system.kept_variances->data() : system.variances.data(), n};
+}
+
+std::shared_ptr<const Doubles> SmoothRun::CopyVariances(size_t s) const {
+  const Smoother::Variances variances = VariancesOf(s);
+  auto copy = std::make_shared<Doubles>(SeriesScalars());
+  double* to = copy->data();
+  for (int64_t t = 0; t < params_.num_steps; ++t) {
+    for (int64_t i = 0; i < params_.state_size; ++i) *to++ = variances.at(t, i);
+  }
+  return copy;
 }
 
 SmoothErrors SmoothRun::ErrorsOf(size_t s) const {
-  const Doubles variances = VariancesOf(s);
   SmoothErrors errors;
   const auto raise = [](double value, double* most) {
     if (!(value <= *most)) *most = value;  // NaN too
   };
   for (const int64_t k : systems_[s].series) {
     const SmoothErrors own =
-        smoother_->Errors(k, MeansOf(k).data(), variances.data(), systems_[s].growth);
+        smoother_->Errors(k, MeansOf(k).data(), VariancesOf(s), systems_[s].growth);
     raise(own.means, &errors.means);
     raise(own.variances, &errors.variances);
     raise(own.log_likelihood, &errors.log_likelihood);

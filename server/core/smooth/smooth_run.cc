@@ -357,8 +357,7 @@ absl::Status SmoothRun::Keep(Shard& shard, SmoothTask& task, SmoothPart& part) {
   Cache::EntryOptions options;
   options.lease = Lease();
   options.idempotency_key = system.key;
-  options.answer = KeptAnswer{shape(), part.log_determinant,
-                              std::make_shared<const Doubles>(VariancesOf(part.system))};
+  options.answer = KeptAnswer{shape(), part.log_determinant, CopyVariances(part.system)};
   Cache::EntryGrants grants{task.permit.handles.Split(1), {}};
   if (task.permit.pinned.amount() > 0) grants.pinned = task.permit.pinned.Split(charge);
   system.handle =

@@ -49,7 +49,7 @@ class InformationErrorsTest : public SolverTest {
     const InverseItem inverse{
         .factorization = factor, .parts = InverseParts::kDiagonalEntries, .num_blocks = steps};
     EXPECT_TRUE(solver().SelectedInverse(inverse, {.diagonal = answer.variances.data()}).ok());
-    answer.errors = (*smoother)->Errors(0, answer.means.data(), answer.variances.data(),
+    answer.errors = (*smoother)->Errors(0, answer.means.data(), {answer.variances.data(), n},
                                         factor->conditioning().growth);
     return answer;
   }
@@ -109,10 +109,11 @@ TEST_P(InformationErrorsTest, VariancesThatAreNoneAreNotGood) {
   ASSERT_TRUE(smoother.ok()) << smoother.status();
   const std::vector<double> means(60);
   std::vector<double> variances(60, 1.0);
-  EXPECT_TRUE(IsPromised((*smoother)->Errors(0, means.data(), variances.data(), 1), nullptr));
+  EXPECT_TRUE(IsPromised((*smoother)->Errors(0, means.data(), {variances.data(), 3}, 1), nullptr));
   for (const double none : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     variances[17] = none;
-    EXPECT_FALSE(IsPromised((*smoother)->Errors(0, means.data(), variances.data(), 1), nullptr))
+    EXPECT_FALSE(
+        IsPromised((*smoother)->Errors(0, means.data(), {variances.data(), 3}, 1), nullptr))
         << none;
   }
 }

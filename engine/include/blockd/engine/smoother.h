@@ -95,11 +95,17 @@ class Smoother {
   // SmoothHead.log_likelihood. Sums of squares at the means, so that nothing cancels.
   void LogLikelihoods(std::span<const int64_t> series, const double* means, double log_determinant,
                       double* values) const;
-  // Estimates of a series' errors from above: of means and variances, nx x T each, that were made
-  // of a factorization with that growth. Rounding of A = sum w'w, of the whitened equations w,
-  // changes no variance by a larger share than |inv(L) dA inv(L)'| <= sum |dA(i,j)| sd(i) sd(j),
-  // and no mean by more deviations than sum |r(i)| sd(i) of what it leaves in the equations.
-  SmoothErrors Errors(int64_t series, const double* means, const double* variances,
+  // The states' variances, nx a step: as they are, or on the diagonals of blocks.
+  struct Variances {
+    const double* values = nullptr;
+    int64_t step = 0, state = 1;  // how far two of them are apart
+    double at(int64_t t, int64_t i) const { return values[t * step + i * state]; }
+  };
+  // Estimates of a series' errors from above, of means that were made of a factorization with that
+  // growth. Rounding of A = sum w'w, of the whitened equations w, changes no variance by a larger
+  // share than |inv(L) dA inv(L)'| <= sum |dA(i,j)| sd(i) sd(j), and no mean by more deviations
+  // than sum |r(i)| sd(i) of what it leaves in the equations.
+  SmoothErrors Errors(int64_t series, const double* means, const Variances& variances,
                       double growth) const;
   // The variances (R - H Z(t,t) H')(i,i) of y - H x - d, ny x T, of the blocks Z(t,t) = Cov(x(t)).
   // NaN where y is missing, and where rounding leaves nothing.
@@ -193,7 +199,7 @@ class Smoother {
   void WriteRightHandSide(int64_t series, const Steps& steps, Scratch& scratch, double* b) const;
   Sums LikelihoodSums(int64_t series, const Steps& steps, Scratch& scratch, const double* x) const;
   Roundings RoundingsOf(int64_t series, const Steps& steps, const double* x,
-                        const double* variances) const;
+                        const Variances& variances) const;
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
