@@ -235,8 +235,7 @@ template <typename N>
 void AddToColumns(double sign, int64_t rows, int64_t columns, const typename N::Pack* a,
                   int64_t stride, const typename N::Pack* v, typename N::Pack* to) {
   constexpr int64_t kColumns = 4;
-  int64_t first = 0;
-  const auto add = [&](auto count) {
+  const auto add = [&](int64_t first, auto count) {
     typename N::Sum sums[count.value];
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t c = 0; c < count.value; ++c) {
@@ -246,10 +245,12 @@ void AddToColumns(double sign, int64_t rows, int64_t columns, const typename N::
     for (int64_t c = 0; c < count.value; ++c) {
       to[first + c] = Accumulate(to[first + c], Spread(N::Of(sign)), sums[c].value());
     }
-    first += count.value;
   };
-  while (first + kColumns <= columns) add(std::integral_constant<int64_t, kColumns>());
-  while (first < columns) add(std::integral_constant<int64_t, 1>());
+  int64_t first = 0;
+  for (; first + kColumns <= columns; first += kColumns) {
+    add(first, std::integral_constant<int64_t, kColumns>());
+  }
+  for (; first < columns; ++first) add(first, std::integral_constant<int64_t, 1>());
 }
 template <typename N>
 typename N::Pack DotScalars(int64_t count, const typename N::Scalar* a, const typename N::Pack* v) {

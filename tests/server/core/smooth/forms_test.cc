@@ -27,7 +27,7 @@ TEST_F(SolverCoreSmoothTest, ModelsWithoutAGoodFactorizationAreSmoothedInOrthogo
   SmoothModel benign({.per_step = false, .offsets = false});
   expect_form(benign, SmoothForm::kInformation);
   SmoothModel one_noise = benign;  // of all three states
-  for (size_t i = 0; i < 9; ++i) one_noise.q[i] = (1 + i / 3) * (1.0 + i % 3);
+  one_noise.q = {1, 2, 3, 2, 4, 6, 3, 6, 9};
   one_noise.params = benign.params;
   one_noise.params.transition_covariance.values = one_noise.q;
   expect_form(one_noise, SmoothForm::kOrthogonal);
