@@ -12,8 +12,9 @@ namespace blockd {
 // is singular to working precision: its pivot is at most n eps times its diagonal element.
 std::optional<int64_t> Factorize(int64_t n, double* a);
 double LogDeterminant(int64_t n, const double* l);
-// L = inv(L), in place; what is above it stays. The largest row sum of |inv(L)| |L| (Skeel's
-// condition, which no scaling of rows of L changes).
+// L = inv(L), in place; what is above it stays. Its condition: the largest root of a row sum of
+// (inv(L) o inv(L)) (L o L), o element by element: Skeel's, of squares. No scaling of rows of L
+// changes it.
 double InvertTriangle(int64_t n, double* l);
 
 // B = U B, U' B of a lower triangle U; B is n x columns.

@@ -215,7 +215,7 @@ void SetColumns(int64_t rows, int64_t columns, const double* high, const double*
 }
 
 // Products of columns of packed rows with right-hand sides, whose numbers are a pack each:
-// to_i += sign sum_c A(i,c) v_c, and to_c += sign sum_i A(i,c) v_i.
+// to_i += sum_c A(i,c) v_c, and to_c += sign sum_i A(i,c) v_i.
 template <typename N>
 void AddToRows(int64_t rows, int64_t columns, const typename N::Pack* a, int64_t stride,
                const typename N::Pack* v, typename N::Pack* to) {

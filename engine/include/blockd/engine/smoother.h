@@ -121,7 +121,7 @@ class Smoother {
     uint32_t mask = 0;
     int64_t place = 0;  // in r_
     double log_determinant = 0;
-    double condition = 1;  // of its whitener, see TriangleCondition in dense.h
+    double condition = 1;  // of its whitener, as InvertTriangle says it
   };
   // Products that all steps share; empty where they differ.
   struct Alike {
