@@ -27,7 +27,7 @@ kube=(python3-venv openssl)
 # To test behind routers: Envoy comes from PyPI, below build/.
 router=(haproxy python3-venv)
 # To build, check and test the Python client.
-python=(python3-grpcio python3-protobuf python3-numpy python3-scipy python3-pytest python3-build flit
+python=(python3-grpcio python3-protobuf python3-numpy python3-scipy python3-statsmodels python3-pytest python3-build flit
   python3-pip python3-venv mypy protobuf-compiler openssl)
 # To compile the GPU backend for AMD.
 hip=(hipcc libamdhip64-dev)

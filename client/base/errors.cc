@@ -42,6 +42,10 @@ std::optional<v1::SingularCovariance> GetSingularCovariance(const absl::Status& 
   return GetDetail<v1::SingularCovariance>(status);
 }
 
+std::optional<v1::NotSmoothable> GetNotSmoothable(const absl::Status& status) {
+  return GetDetail<v1::NotSmoothable>(status);
+}
+
 std::optional<v1::HandleNotFound> GetHandleNotFound(const absl::Status& status) {
   return GetDetail<v1::HandleNotFound>(status);
 }

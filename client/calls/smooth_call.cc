@@ -66,10 +66,13 @@ class Request {
         add("transition_offset", model.transition_offset, true, steps - 1, n, 1));
     header_.set_observation_offset(
         add("observation_offset", model.observation_offset, true, steps, ny, 1));
-    header_.set_diffuse(model.initial_mean.empty() && model.initial_covariance.empty());
+    header_.set_diffuse(model.initial_mean.empty() && model.initial_covariance.empty() &&
+                        model.initial_diffuse.empty());
     if (!header_.diffuse()) {
       add("initial_mean", {model.initial_mean}, false, 1, n, 1);
       add("initial_covariance", {model.initial_covariance}, false, 1, n, n);
+      header_.set_diffuse_columns(std::ssize(model.initial_diffuse) / n);
+      add("initial_diffuse", {model.initial_diffuse}, true, 1, n, header_.diffuse_columns());
     }
     if (!status.ok()) return status;
     int64_t series = 0;
@@ -121,6 +124,7 @@ class Request {
     wire.set_keep(options.keep);
     if (options.lease != absl::ZeroDuration()) *wire.mutable_lease() = ToProto(options.lease);
     wire.set_priority(ToProto(options.priority));
+    wire.set_form(options.form);
   }
 
   v1::SmoothHeader header_;
@@ -139,7 +143,7 @@ class Reply {
     if (systems < 1 || systems > series || head.system_of_series_size() != series ||
         head.observed_size() != series ||
         head.log_likelihood_size() != (asked.log_likelihood() ? series : 0) ||
-        head.handle_size() != (asked.keep() ? systems : 0)) {
+        head.handle_size() != (asked.keep() ? systems : 0) || head.system_size() != systems) {
       return WrongAnswer("other counts than were asked for");
     }
     const int64_t covariance = asked.covariances() == v1::COVARIANCES ? n * n
@@ -165,6 +169,7 @@ class Reply {
     result.log_likelihood.assign(head.log_likelihood().begin(), head.log_likelihood().end());
     result.observed.assign(head.observed().begin(), head.observed().end());
     result.found = head.found();
+    result.systems.assign(head.system().begin(), head.system().end());
     result.growth = head.growth();
     result.backward_error_bound = head.backward_error_bound();
     result.cost = head.cost();

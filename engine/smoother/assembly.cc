@@ -53,7 +53,7 @@ int64_t Smoother::WhitenObservations(size_t system, int64_t step, double* w) con
   const int64_t count = std::ssize(mask.rows);
   if (count == 0) return 0;
   CopyObservedRows(mask, step, w);
-  MultiplyLower(count, WhitenerOf(ObservedAt(system, step)), w, params_.state_size);
+  Whiten(ObservedAt(system, step), w, params_.state_size);
   return count;
 }
 
@@ -198,9 +198,7 @@ void Smoother::WriteRightHandSide(int64_t series, const Steps& steps, Scratch& s
     }
     if (const int64_t count = WriteErrors(params_, MaskAt(system, t), series, t, nullptr, errors);
         count > 0) {
-      const double* const whitener = WhitenerOf(ObservedAt(system, t));
-      MultiplyLower(count, whitener, errors);
-      MultiplyLowerTransposed(count, whitener, errors);
+      Weigh(ObservedAt(system, t), errors);
       const MissingPatterns::Mask& mask = MaskAt(system, t);
       const double* rows = H(t);
       if (!IsWhole(mask)) {

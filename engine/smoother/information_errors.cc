@@ -27,7 +27,6 @@ class Sizes {
   void Begin(int64_t rows) {
     rows_ = rows;
     std::fill_n(equations_.data(), 2 * rows, 0.0);
-    std::fill_n(whitened_.data(), 2 * rows, 0.0);
   }
   void Add(int64_t row, double variance, double value) {
     equations_.data()[2 * row] += variance;
@@ -38,6 +37,7 @@ class Sizes {
   void Whiten(const double* u, double condition, Sums* sums) {
     const double* const from = equations_.data();
     double* const to = whitened_.data();
+    std::fill_n(to, 2 * rows_, 0.0);
     for (int64_t j = 0; j < rows_; ++j) {
       for (int64_t i = j; i < rows_; ++i) {
         const double square = u[j * rows_ + i] * u[j * rows_ + i];
@@ -45,16 +45,30 @@ class Sizes {
         to[2 * i + 1] += square * from[2 * j + 1];
       }
     }
+    Sum(condition, sums);
+  }
+  // The same of one that is the diagonal `u`.
+  template <typename Sums>
+  void WhitenEach(const double* u, Sums* sums) {
+    for (int64_t i = 0; i < 2 * rows_; ++i) {
+      whitened_.data()[i] = u[i / 2] * u[i / 2] * equations_.data()[i];
+    }
+    Sum(1, sums);
+  }
+
+ private:
+  template <typename Sums>
+  void Sum(double condition, Sums* sums) {
+    const double* const whitened = whitened_.data();
     double own = 0, cross = 0;
     for (int64_t i = 0; i < rows_; ++i) {
-      own += to[2 * i];
-      cross += std::sqrt(to[2 * i] * to[2 * i + 1]);
+      own += whitened[2 * i];
+      cross += std::sqrt(whitened[2 * i] * whitened[2 * i + 1]);
     }
     sums->variances += condition * own;
     sums->means += condition * cross;
   }
 
- private:
   int64_t rows_ = 0;
   Doubles equations_, whitened_;  // of each row the variances' and the means'
 };
@@ -94,7 +108,11 @@ Smoother::Roundings Smoother::RoundingsOf(int64_t series, const Steps& steps, co
         }
       }
       const Observed& observed = ObservedAt(system, t);
-      sizes.Whiten(WhitenerOf(observed), observed.condition, &sums);
+      if (has_diagonal_noise_) {
+        sizes.WhitenEach(WhitenerOf(observed), &sums);
+      } else {
+        sizes.Whiten(WhitenerOf(observed), observed.condition, &sums);
+      }
     }
     if (t + 1 == params_.num_steps) break;
     const double* const f = F(t);

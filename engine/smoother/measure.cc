@@ -41,43 +41,110 @@ auto FindNotFinite(std::span<const double> values) {
   return std::find_if(first, values.end(), [](double x) { return !std::isfinite(x); });
 }
 
+// A member of SmoothParams, and the letter of it in the model.
+struct Name {
+  const char* field;
+  const char* letter;
+};
+
 // As many numbers as the sizes say, and all of them finite.
-absl::Status CheckArray(const char* field, std::span<const double> values, int64_t steps,
+absl::Status CheckArray(const Name& name, std::span<const double> values, int64_t steps,
                         int64_t rows, int64_t columns) {
   const absl::int128 expected = absl::int128(steps) * rows * columns;
   if (expected != absl::int128(std::ssize(values))) {
-    return InvalidFieldError(field, absl::StrCat(values.size(), " numbers"),
+    return InvalidFieldError(name.field, absl::StrCat(values.size(), " numbers of ", name.letter),
                              absl::StrCat(steps, " of ", rows, " x ", columns));
   }
   const auto bad = FindNotFinite(values);
   if (bad == values.end()) return absl::OkStatus();
   const auto at = bad - values.begin();
-  return InvalidFieldError(field, absl::StrCat(*bad, " at number ", at), "finite numbers");
+  return InvalidFieldError(name.field, absl::StrCat(*bad, " at number ", at, " of ", name.letter),
+                           "finite numbers");
 }
 
-absl::Status CheckModel(const char* field, const ModelArray& array, bool may_be_absent,
+absl::Status CheckModel(const Name& name, const ModelArray& array, bool may_be_absent,
                         int64_t steps, int64_t rows, int64_t columns) {
   if (array.values.empty() && may_be_absent) return absl::OkStatus();
-  return CheckArray(field, array.values, array.per_step ? steps : 1, rows, columns);
+  return CheckArray(name, array.values, array.per_step ? steps : 1, rows, columns);
+}
+
+// True if all mirrored elements have the same bits. In tiles, which stay in the cache.
+bool IsMirrored(const double* matrix, int64_t n) {
+  constexpr int64_t kTile = 16;
+  for (int64_t j = 0; j < n; j += kTile) {
+    for (int64_t i = j; i < n; i += kTile) {
+      const int64_t rows = std::min(kTile, n - i), columns = std::min(kTile, n - j);
+      uint64_t differ = 0;
+      for (int64_t c = j; c < j + columns; ++c) {
+        for (int64_t r = i; r < i + rows; ++r) {
+          differ |= std::bit_cast<uint64_t>(matrix[c * n + r]) ^
+                    std::bit_cast<uint64_t>(matrix[r * n + c]);
+        }
+      }
+      if (differ != 0) return false;
+    }
+  }
+  return true;
+}
+
+// Matrices of one kind, n x n each, are symmetric but for rounding.
+absl::Status CheckSymmetric(const Name& name, std::span<const double> values, int64_t n) {
+  constexpr double kAsymmetry = 1e-8;
+  const int64_t matrices = std::ssize(values) / (n * n);
+  for (int64_t k = 0; k < matrices; ++k) {
+    const double* const matrix = values.data() + k * n * n;
+    if (IsMirrored(matrix, n)) continue;
+    double largest = 0;
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(matrix[i * (n + 1)]));
+    const double rounding =
+        16 * static_cast<double>(n) * std::numeric_limits<double>::epsilon() * largest;
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = j + 1; i < n; ++i) {
+        const double below = matrix[j * n + i], above = matrix[i * n + j];
+        const double deviations =
+            std::sqrt(std::fabs(matrix[i * (n + 1)])) * std::sqrt(std::fabs(matrix[j * (n + 1)]));
+        if (std::fabs(below - above) <= kAsymmetry * deviations + rounding) continue;
+        return InvalidFieldError(
+            name.field,
+            absl::StrCat(name.letter, " of step ", k, " with ", below, " at row ", i, ", column ",
+                         j, " and ", above, " at row ", j, ", column ", i),
+            "a symmetric matrix; of a factor L its product L L'");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool AreDiagonal(std::span<const double> values, int64_t n) {
+  const int64_t columns = std::ssize(values) / n;
+  for (int64_t j = 0; j < columns; ++j) {
+    const double* const column = values.data() + j * n;
+    const auto is_zero = [](double x) { return x == 0; };
+    const double* const diagonal = column + j % n;
+    if (!std::all_of(column, diagonal, is_zero)) return false;
+    if (!std::all_of(diagonal + 1, column + n, is_zero)) return false;
+  }
+  return true;
 }
 
 // Beside the model and the results.
 int64_t WorkBytes(const SmoothParams& params, const MissingPatterns& patterns,
-                  const SmoothLimits& limits) {
+                  bool has_diagonal_noise, const SmoothLimits& limits) {
   const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
   const int64_t systems = std::ssize(patterns.systems), masks = std::ssize(patterns.masks);
   const bool palette = params.is_constant();
   // A palette has a block for each mask at the first, the last and all other steps.
   const int64_t diagonals = palette ? std::min(steps, masks + 2) : steps;
   const absl::int128 blocks = absl::int128(systems) * n * n * (diagonals + (palette ? 1 : steps));
-  // R is factored for each mask, where it is not another one at each step.
+  // R has a whitener for each mask, where it is not another one at each step.
   const absl::int128 factors =
       params.observation_covariance.per_step ? absl::int128(systems) * steps : absl::int128(masks);
+  const int64_t factor = has_diagonal_noise ? ny : ny * ny;
   const absl::int128 inverse =  // where blocks are asked for that are no result
       params.residuals || params.lag_one ? absl::int128(systems) * n * n * steps : 0;
   const absl::int128 portions =  // what each thread has
       absl::int128(limits.threads) * Smoother::ScratchDoubles(params);
-  const absl::int128 doubles = blocks + inverse + portions + factors * ny * ny + 3 * n * n +
+  const absl::int128 doubles = blocks + inverse + portions + factors * factor + 3 * n * n +
                                std::ssize(params.transition_covariance.values) +
                                absl::int128(systems) * steps * (6 + ny) +
                                absl::int128(params.num_series) * steps * 2;
@@ -120,18 +187,30 @@ absl::Status CheckSmooth(const SmoothParams& params, const SmoothLimits& limits)
   if (!status.ok()) return status;
   const int64_t steps = params.num_steps, n = params.state_size, ny = params.observation_size;
   const bool one = steps == 1;
-  status.Update(CheckModel("transition", params.transition, one, steps - 1, n, n));
+  constexpr Name kQ{"transition_covariance", "Q"}, kR{"observation_covariance", "R"};
+  constexpr Name kP{"initial_covariance", "P"};
+  status.Update(CheckModel({"transition", "F"}, params.transition, one, steps - 1, n, n));
+  status.Update(CheckModel(kQ, params.transition_covariance, one, steps - 1, n, n));
+  status.Update(CheckModel({"observation", "H"}, params.observation, false, steps, ny, n));
+  status.Update(CheckModel(kR, params.observation_covariance, false, steps, ny, ny));
   status.Update(
-      CheckModel("transition_covariance", params.transition_covariance, one, steps - 1, n, n));
-  status.Update(CheckModel("observation", params.observation, false, steps, ny, n));
+      CheckModel({"transition_offset", "c"}, params.transition_offset, true, steps - 1, n, 1));
   status.Update(
-      CheckModel("observation_covariance", params.observation_covariance, false, steps, ny, ny));
-  status.Update(CheckModel("transition_offset", params.transition_offset, true, steps - 1, n, 1));
-  status.Update(CheckModel("observation_offset", params.observation_offset, true, steps, ny, 1));
+      CheckModel({"observation_offset", "d"}, params.observation_offset, true, steps, ny, 1));
   if (!params.diffuse) {
-    status.Update(CheckArray("initial", params.initial_mean, 1, n, 1));
-    status.Update(CheckArray("initial", params.initial_covariance, 1, n, n));
+    status.Update(CheckArray({"initial_mean", "m"}, params.initial_mean, 1, n, 1));
+    status.Update(CheckArray(kP, params.initial_covariance, 1, n, n));
+    const int64_t directions = std::ssize(params.initial_diffuse) / n;
+    status.Update(CheckArray({"initial_diffuse", "G"}, params.initial_diffuse, 1, n, directions));
+    if (directions > n) {
+      status.Update(InvalidFieldError("initial_diffuse", absl::StrCat(directions, " columns"),
+                                      absl::StrCat("0 to ", n)));
+    }
   }
+  if (!status.ok()) return status;
+  if (!one) status = CheckSymmetric(kQ, params.transition_covariance.values, n);
+  status.Update(CheckSymmetric(kR, params.observation_covariance.values, ny));
+  if (!params.diffuse) status.Update(CheckSymmetric(kP, params.initial_covariance, n));
   if (!status.ok()) return status;
   if (absl::int128(ny) * steps * params.num_series !=
       absl::int128(std::ssize(params.observations))) {
@@ -224,7 +303,10 @@ absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params,
   if (absl::Status status = CheckSmooth(params, limits); !status.ok()) return status;
   MeasuredSmooth measured{params, {}, std::make_shared<MissingPatterns>(FindPatterns(params))};
   measured.sizes = SmoothSizesOf(params, std::ssize(measured.patterns->systems));
-  measured.sizes.work_bytes = WorkBytes(params, *measured.patterns, limits);
+  measured.has_diagonal_noise =
+      AreDiagonal(params.observation_covariance.values, params.observation_size);
+  measured.sizes.work_bytes =
+      WorkBytes(params, *measured.patterns, measured.has_diagonal_noise, limits);
   return measured;
 }
 

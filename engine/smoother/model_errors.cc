@@ -31,10 +31,12 @@ std::string ReasonOf(const NotSmoothable& why) {
     case NotSmoothable::Reason::kInaccurate:
       break;
   }
-  return absl::StrCat("its numbers would be wrong even in double-double: means by ",
-                      why.means_error, " standard deviations, variances by a share of ",
-                      why.variances_error, ", the log-likelihood by ", why.log_likelihood_error,
-                      " (estimates)");
+  const char* form = "even in double-double";
+  if (why.form == SmoothForm::kInformation) form = "in information form";
+  if (why.form == SmoothForm::kOrthogonal) form = "in orthogonal form in double";
+  return absl::StrCat("its numbers would be wrong ", form, ": means by ", why.errors.means,
+                      " standard deviations, variances by a share of ", why.errors.variances,
+                      ", the log-likelihood by ", why.errors.log_likelihood, " (estimates)");
 }
 
 }  // namespace
@@ -60,9 +62,7 @@ absl::Status SingularCovarianceError(const SingularCovariance& singular) {
       absl::InvalidArgumentError(absl::StrCat(
           singular.matrix, " of step ", singular.step, " is not positive definite: row ",
           singular.row,
-          singular.matrix == "P"
-              ? "; where nothing is known of x(1), leave m and P out (diffuse)"
-              : "; give what has no noise a little, or move it out of the state: into d or c")),
+          "; only the information form needs that: ask for no form, and without `keep`")),
       singular);
 }
 
@@ -77,13 +77,14 @@ absl::Status NotSemidefiniteError(const SingularCovariance& where) {
 absl::Status NotSmoothableError(const NotSmoothable& why) {
   return PayloadWriter()
       .Int(static_cast<int64_t>(why.reason))
+      .Int(static_cast<int64_t>(why.form))
       .Int(why.system)
       .Int(why.step)
       .Int(why.row)
       .Int(why.directions)
-      .Double(why.means_error)
-      .Double(why.variances_error)
-      .Double(why.log_likelihood_error)
+      .Double(why.errors.means)
+      .Double(why.errors.variances)
+      .Double(why.errors.log_likelihood)
       .AddTo(absl::InvalidArgumentError(
                  absl::StrCat("system ", why.system, " cannot be smoothed: ", ReasonOf(why))),
              kNotSmoothableUrl);
@@ -114,13 +115,14 @@ std::optional<NotSmoothable> NotSmoothableOf(const absl::Status& status) {
   if (!in.found()) return std::nullopt;
   NotSmoothable why;
   why.reason = static_cast<NotSmoothable::Reason>(in.Int());
+  why.form = static_cast<SmoothForm>(in.Int());
   why.system = in.Int();
   why.step = in.Int();
   why.row = in.Int();
   why.directions = in.Int();
-  why.means_error = in.Double();
-  why.variances_error = in.Double();
-  why.log_likelihood_error = in.Double();
+  why.errors.means = in.Double();
+  why.errors.variances = in.Double();
+  why.errors.log_likelihood = in.Double();
   return why;
 }
 

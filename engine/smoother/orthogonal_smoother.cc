@@ -19,19 +19,6 @@ namespace {
 using orthogonal::Factors;
 using orthogonal::Matrices;
 
-bool IsDiagonal(const ModelArray& array, int64_t n) {
-  const int64_t matrices = std::ssize(array.values) / (n * n);
-  for (int64_t k = 0; k < matrices; ++k) {
-    const double* const r = array.values.data() + k * n * n;
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t i = 0; i < n; ++i) {
-        if (i != j && r[j * n + i] != 0) return false;
-      }
-    }
-  }
-  return true;
-}
-
 Matrices MatricesOf(const ModelArray& array, int64_t size) {
   if (array.values.empty()) return {};
   return {array.values.data(), array.per_step ? size : 0};
@@ -61,10 +48,9 @@ struct OrthogonalSmoother::Arrays {
     return absl::OkStatus();
   }
 
-  absl::Status FactorizeObservations(const SmoothParams& params) {
+  absl::Status FactorizeObservations(const SmoothParams& params, bool is_diagonal) {
     const int64_t ny = params.observation_size;
     const ModelArray& r = params.observation_covariance;
-    is_diagonal = IsDiagonal(r, ny);
     if (!is_diagonal) return Factorize("R", r, ny, &s, &s_low, &observation);
     const int64_t matrices = std::ssize(r.values) / (ny * ny);
     for (int64_t i = 0; i < matrices * ny; ++i) {
@@ -95,7 +81,6 @@ struct OrthogonalSmoother::Arrays {
 
   std::vector<double> b, b_low, s, s_low, z, z_low, identity;
   Factors transition, observation;
-  bool is_diagonal = false;
   int64_t initial_columns = 0;
 };
 
@@ -113,13 +98,17 @@ class OrthogonalSmoother::Work {
     WriteSystem();
     WriteWanted();
     const orthogonal::Arithmetic& arithmetic = orthogonal::SelectArithmetic();
-    orthogonal::Report report = arithmetic.in_double(in_, out_);
-    SmoothForm form = SmoothForm::kOrthogonal;
-    if (report.outcome != orthogonal::Outcome::kNotIdentified && !IsGood(report)) {
-      report = arithmetic.in_double_double(in_, out_);
-      form = SmoothForm::kOrthogonalInDoubleDouble;
+    orthogonal::Report report;
+    SmoothForm form = params_.form.value_or(SmoothForm::kOrthogonal);
+    if (form == SmoothForm::kOrthogonal) {
+      report = arithmetic.in_double(in_, out_);
+      const bool may_help = !params_.form && report.outcome != orthogonal::Outcome::kNotIdentified;
+      if (may_help && !IsGood(report)) form = SmoothForm::kOrthogonalInDoubleDouble;
     }
-    if (!IsGood(report)) return WhyNot(report);
+    if (form == SmoothForm::kOrthogonalInDoubleDouble) {
+      report = arithmetic.in_double_double(in_, out_);
+    }
+    if (!IsGood(report)) return WhyNot(report, form);
     AddMeans();
     WriteResiduals();
     return Outcome{form, ErrorsOf(report)};
@@ -138,7 +127,7 @@ class OrthogonalSmoother::Work {
     in_.observation = MatricesOf(params_.observation, ny * n);
     in_.observation_offset = MatricesOf(params_.observation_offset, ny);
     in_.observation_factor = arrays.observation;
-    in_.is_diagonal = arrays.is_diagonal;
+    in_.is_diagonal = smoother_.has_diagonal_noise_;
     if (params_.diffuse) {
       in_.diffuse = arrays.identity.data();
       in_.diffuse_columns = n;
@@ -146,6 +135,8 @@ class OrthogonalSmoother::Work {
       in_.initial_mean = params_.initial_mean.data();
       in_.initial_factor = arrays.z.data();
       in_.initial_low = arrays.z_low.data();
+      in_.diffuse = params_.initial_diffuse.data();
+      in_.diffuse_columns = std::ssize(params_.initial_diffuse) / n;
       in_.initial_columns = arrays.initial_columns;
     }
     for (const uint32_t mask : smoother_.patterns_->systems[system_]) {
@@ -221,8 +212,9 @@ class OrthogonalSmoother::Work {
     return {report.estimates.means, report.estimates.variances, report.estimates.log_likelihood};
   }
 
-  absl::Status WhyNot(const orthogonal::Report& report) const {
+  absl::Status WhyNot(const orthogonal::Report& report, SmoothForm form) const {
     NotSmoothable why;
+    why.form = form;
     why.system = static_cast<int64_t>(system_);
     why.step = report.step;
     why.row = report.row;
@@ -232,9 +224,9 @@ class OrthogonalSmoother::Work {
     } else if (report.outcome == orthogonal::Outcome::kContradiction) {
       why.reason = NotSmoothable::Reason::kContradiction;
     }
-    why.means_error = report.estimates.means;
-    why.variances_error = report.estimates.variances;
-    why.log_likelihood_error = report.estimates.log_likelihood;
+    // In double nobody knows what a skipped pivot does to the numbers.
+    const bool is_known = report.outcome != orthogonal::Outcome::kSkipped;
+    why.errors = is_known ? ErrorsOf(report) : SmoothErrors{HUGE_VAL, HUGE_VAL, HUGE_VAL};
     return NotSmoothableError(why);
   }
 
@@ -284,6 +276,7 @@ class OrthogonalSmoother::Work {
 OrthogonalSmoother::OrthogonalSmoother(const MeasuredSmooth& measured)
     : params_(measured.params),
       patterns_(measured.patterns),
+      has_diagonal_noise_(measured.has_diagonal_noise),
       series_of_(measured.patterns->systems.size()),
       arrays_(std::make_unique<Arrays>()) {
   for (int64_t k = 0; k < params_.num_series; ++k) {
@@ -298,7 +291,7 @@ absl::StatusOr<std::unique_ptr<OrthogonalSmoother>> OrthogonalSmoother::Make(
   const SmoothParams& params = made->params_;
   Arrays& arrays = *made->arrays_;
   absl::Status status = arrays.FactorizeInitial(params);
-  if (status.ok()) status = arrays.FactorizeObservations(params);
+  if (status.ok()) status = arrays.FactorizeObservations(params, made->has_diagonal_noise_);
   if (status.ok() && params.num_steps > 1) {
     status = Arrays::Factorize("Q", params.transition_covariance, params.state_size, &arrays.b,
                                &arrays.b_low, &arrays.transition);

@@ -30,7 +30,7 @@ Smoother::Sums Smoother::LikelihoodSums(int64_t series, const Steps& steps, Scra
     const MissingPatterns::Mask& mask = MaskAt(SystemOf(series), t);
     if (const int64_t count = WriteErrors(params_, mask, series, t, xt, errors); count > 0) {
       const Observed& observed = ObservedAt(SystemOf(series), t);
-      MultiplyLower(count, WhitenerOf(observed), errors);
+      Whiten(observed, errors, 1);
       sums.squares += SumOfSquares(count, errors);
       sums.determinants += observed.log_determinant;
     }
@@ -63,8 +63,9 @@ void Smoother::LogLikelihoods(std::span<const int64_t> series, const double* mea
       determinants += part->determinants;
       squares += part->squares;
     }
-    // The density of x given y has nx T dimensions, that of w nx (T-1), and x(1) nx more or none.
-    const int64_t dimensions = patterns_->observed[static_cast<size_t>(k)] - (p_.empty() ? n : 0);
+    // The density of x given y has nx T dimensions, that of w nx (T-1), and x(1) one more for each
+    // state that is not diffuse.
+    const int64_t dimensions = patterns_->observed[static_cast<size_t>(k)] - diffuse_states_;
     values[k] =
         -(static_cast<double>(dimensions) * std::log(2 * M_PI) + determinants + squares) / 2;
   }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -88,6 +90,25 @@ class Smoother::FirstSingular {
   std::optional<SingularCovariance> what_ ABSL_GUARDED_BY(mutex_);
 };
 
+namespace {
+
+// True for states whose unit vectors are columns of G.
+std::vector<bool> DiffuseStates(const SmoothParams& params) {
+  const int64_t n = params.state_size;
+  std::vector<bool> diffuse(static_cast<size_t>(n), false);
+  for (auto g = params.initial_diffuse; !g.empty(); g = g.subspan(static_cast<size_t>(n))) {
+    const auto column = g.first(static_cast<size_t>(n));
+    const auto one = std::find(column.begin(), column.end(), 1.0);
+    const auto zeros = std::count(column.begin(), column.end(), 0.0);
+    if (one != column.end() && zeros == n - 1) {
+      diffuse[static_cast<size_t>(one - column.begin())] = true;
+    }
+  }
+  return diffuse;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Smoother>> Smoother::Make(const MeasuredSmooth& measured,
                                                          Workers workers) {
   std::unique_ptr<Smoother> smoother(new Smoother(measured, std::move(workers)));
@@ -133,7 +154,7 @@ std::vector<int64_t> Smoother::PlaceObserved() {
     const int64_t count = std::ssize(MaskAt(mask).rows);
     if (IsWhole(MaskAt(mask))) whole[static_cast<size_t>(step)] = std::ssize(observed_);
     observed_.push_back({.step = step, .mask = mask, .place = place});
-    place += count * count;
+    place += WhitenerDoubles(count);
   };
   if (!per_step) {
     for (uint32_t mask = 0; mask < patterns_->masks.size(); ++mask) add(0, mask);
@@ -167,59 +188,102 @@ const Smoother::Observed& Smoother::ObservedAt(size_t system, int64_t step) cons
 absl::Status Smoother::FactorObservations() {
   const std::vector<int64_t> whole = PlaceObserved();
   const int64_t matrices = std::ssize(whole), parts = std::ssize(observed_);
+  std::vector<int32_t> all(static_cast<size_t>(params_.observation_size));
+  std::iota(all.begin(), all.end(), 0);
   FirstSingular first;
   // Whole, whatever is missing: what is refused does not depend on y.
   absl::Status status = ShareSteps(matrices, [&](int64_t t, Scratch& scratch) {
     const int64_t at = whole[static_cast<size_t>(t)];
-    FactorWhole(t, at < 0 ? nullptr : &observed_[static_cast<size_t>(at)], scratch, first);
+    Observed unused{.step = t};
+    Observed& observed = at < 0 ? unused : observed_[static_cast<size_t>(at)];
+    double* const whitener = at < 0 ? scratch.covariance.data() : r_.data() + observed.place;
+    if (const auto row = FactorObserved(all, &observed, whitener)) first.Note(t, {"R", t, *row});
   });
   status.Update(first.status());
   if (!status.ok()) return status;
   status = ShareSteps(parts, [&](int64_t i, Scratch&) {
     Observed& observed = observed_[static_cast<size_t>(i)];
-    if (!IsWhole(MaskAt(observed.mask))) FactorObserved(&observed, i, first);
+    if (IsWhole(MaskAt(observed.mask))) return;
+    const auto row =
+        FactorObserved(MaskAt(observed.mask).rows, &observed, r_.data() + observed.place);
+    if (row) first.Note(i, {"R", observed.step, *row});
   });
   status.Update(first.status());
   return status;
 }
 
-void Smoother::FactorWhole(int64_t step, Observed* observed, Scratch& scratch,
-                           FirstSingular& first) {
-  const int64_t ny = params_.observation_size;
-  double* const l = observed == nullptr ? scratch.covariance.data() : r_.data() + observed->place;
-  std::copy_n(params_.observation_covariance.At(step, ny * ny), ny * ny, l);
-  if (const std::optional<int64_t> row = Factorize(ny, l)) {
-    return first.Note(step, {"R", step, *row});
-  }
-  if (observed == nullptr) return;
-  observed->log_determinant = LogDeterminant(ny, l);
-  observed->condition = InvertTriangle(ny, l);
-}
-
-void Smoother::FactorObserved(Observed* observed, int64_t order, FirstSingular& first) {
-  const std::vector<int32_t>& rows = MaskAt(observed->mask).rows;
+std::optional<int64_t> Smoother::FactorObserved(std::span<const int32_t> rows, Observed* observed,
+                                                double* whitener) const {
   const int64_t ny = params_.observation_size, count = std::ssize(rows);
   const double* const r = params_.observation_covariance.At(observed->step, ny * ny);
-  double* const l = r_.data() + observed->place;
+  if (has_diagonal_noise_) {
+    for (int64_t i = 0; i < count; ++i) {
+      const double variance = r[rows[i] * (ny + 1)];
+      if (!(variance > 0)) return rows[i];
+      observed->log_determinant += std::log(variance);
+      whitener[i] = 1 / std::sqrt(variance);
+    }
+    return std::nullopt;
+  }
   for (int64_t j = 0; j < count; ++j) {
-    for (int64_t i = 0; i < count; ++i) l[j * count + i] = r[rows[j] * ny + rows[i]];
+    for (int64_t i = 0; i < count; ++i) whitener[j * count + i] = r[rows[j] * ny + rows[i]];
   }
-  if (const std::optional<int64_t> row = Factorize(count, l)) {
-    return first.Note(order, {"R", observed->step, rows[*row]});
+  if (const std::optional<int64_t> row = Factorize(count, whitener)) return rows[*row];
+  observed->log_determinant = LogDeterminant(count, whitener);
+  observed->condition = InvertTriangle(count, whitener);
+  return std::nullopt;
+}
+
+void Smoother::Whiten(const Observed& observed, double* b, int64_t columns) const {
+  const double* const u = WhitenerOf(observed);
+  const int64_t rows = std::ssize(MaskAt(observed.mask).rows);
+  if (!has_diagonal_noise_) return MultiplyLower(rows, u, b, columns);
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int64_t i = 0; i < rows; ++i) b[j * rows + i] *= u[i];
   }
-  observed->log_determinant = LogDeterminant(count, l);
-  observed->condition = InvertTriangle(count, l);
+}
+
+void Smoother::Weigh(const Observed& observed, double* b) const {
+  Whiten(observed, b, 1);
+  if (has_diagonal_noise_) return Whiten(observed, b, 1);
+  MultiplyLowerTransposed(std::ssize(MaskAt(observed.mask).rows), WhitenerOf(observed), b);
+}
+
+bool Smoother::HasInformationForm(const SmoothParams& params) {
+  const int64_t n = params.state_size;
+  const std::vector<bool> diffuse = DiffuseStates(params);
+  const auto states = std::count(diffuse.begin(), diffuse.end(), true);
+  return params.diffuse || states * n == std::ssize(params.initial_diffuse);
 }
 
 absl::Status Smoother::FactorInitial() {
-  if (params_.diffuse) return absl::OkStatus();
-  p_ = Doubles(std::ssize(params_.initial_covariance));
-  std::copy(params_.initial_covariance.begin(), params_.initial_covariance.end(), p_.data());
-  if (const std::optional<int64_t> row = Factorize(params_.state_size, p_.data())) {
-    return SingularCovarianceError({"P", 0, *row});
+  const int64_t n = params_.state_size;
+  const std::vector<bool> diffuse = DiffuseStates(params_);
+  std::vector<int64_t> known;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!params_.diffuse && !diffuse[static_cast<size_t>(i)]) known.push_back(i);
   }
-  p_log_determinant_ = LogDeterminant(params_.state_size, p_.data());
-  p_condition_ = InvertTriangle(params_.state_size, p_.data());
+  const int64_t count = std::ssize(known);
+  diffuse_states_ = n - count;
+  if (count == 0) return absl::OkStatus();
+  Doubles own(count * count);
+  for (int64_t j = 0; j < count; ++j) {
+    for (int64_t i = 0; i < count; ++i) {
+      own.data()[j * count + i] = params_.initial_covariance[known[j] * n + known[i]];
+    }
+  }
+  if (const std::optional<int64_t> row = Factorize(count, own.data())) {
+    return SingularCovarianceError({"P", 0, known[*row]});
+  }
+  p_log_determinant_ = LogDeterminant(count, own.data());
+  p_condition_ = InvertTriangle(count, own.data());
+  p_ = Doubles(n * n);
+  std::fill_n(p_.data(), n * n, 0.0);
+  for (int64_t j = 0; j < count; ++j) {
+    for (int64_t i = j; i < count; ++i) {
+      p_.data()[known[j] * n + known[i]] = own.data()[j * count + i];
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -49,6 +49,7 @@ class Client {
     header.set_observation_size(input_.ConsumeIntegralInRange<int>(0, 3));
     header.set_num_series(input_.ConsumeIntegralInRange<int>(0, 3));
     header.set_diffuse((flags & 1) != 0);
+    header.set_diffuse_columns(input_.ConsumeIntegralInRange<int>(-1, 3));
     const v1::ModelArray forms[] = {AnArray(), AnArray(), AnArray(),
                                     AnArray(), AnArray(), AnArray()};
     header.set_transition(forms[0]);
@@ -81,7 +82,10 @@ class Client {
       add(forms[3], steps, ny * ny, ny + 1);
       add(forms[4], transitions, n, 0);
       add(forms[5], steps, ny, 0);
-      if (!header.diffuse()) values += Doubles(n * (n + 1), 0.125, n + 1, 2);
+      if (!header.diffuse()) {
+        values += Doubles(n, 0.125, 0, 0) + Doubles(n * n, 0.125, n + 1, 2) +
+                  Doubles(n * std::max<int64_t>(0, header.diffuse_columns()), 0, n + 1, 1);
+      }
       values += Doubles(ny * steps * std::max<int64_t>(1, header.num_series()), 1, 0, 0);
     }
     const std::string other = input_.ConsumeRandomLengthString(24);
@@ -107,6 +111,7 @@ class Client {
     FUZZ_CHECK(head.means_bytes() == 8 * header.num_steps() * header.state_size() * series);
     FUZZ_CHECK(head.system_of_series_size() == series && head.observed_size() == series);
     FUZZ_CHECK(head.handle_size() == (options.keep() ? head.num_systems() : 0));
+    FUZZ_CHECK(head.system_size() == head.num_systems());
   }
 
   FuzzedDataProvider& input_;

@@ -91,6 +91,7 @@ def smooth(header: Any, sent: bytes) -> "tuple[Any, bytes]":
         given["d"] = take(header.observation_offset, steps, sizes[1])
     if not header.diffuse:
         given["m0"], given["P0"] = take(0, 1, sizes[0]), take(0, 1, sizes[0], sizes[0])
+        take(0, 1, header.diffuse_columns, sizes[0])
     y = take(0, 1, sizes[1] * steps * series).reshape(series, steps, sizes[1])
     assert at == len(values)
     found = [kalman.by_precision(one, **given) for one in y]
@@ -102,7 +103,7 @@ def smooth(header: Any, sent: bytes) -> "tuple[Any, bytes]":
         handle=[b"%24d" % k for k in range(series)] if header.options.keep else [],
         log_likelihood=[one.log_likelihood for one in found], observed=np.isfinite(y).sum((1, 2)),
         means_bytes=parts[0].nbytes, covariances_bytes=parts[1].nbytes, lag_one_bytes=parts[2].nbytes,
-        residuals_bytes=parts[3].nbytes)
+        residuals_bytes=parts[3].nbytes, system=[pb.SmoothedSystem(form=pb.INFORMATION)] * series)
     return head, b"".join(np.ascontiguousarray(one).tobytes() for one in parts)
 
 
@@ -128,10 +129,11 @@ def test_a_model_and_its_answer_keep_their_order(chunk_bytes: int, each: bool, s
 def test_options_of_a_smooth() -> None:
     answers = Fake()
     with FakeServer(answers) as fake, blockd.connect(fake.target, **ONCE) as client:
-        ask(client, keep=True, lease=1.5, priority="bulk", seed=2**64 - 1)
+        ask(client, keep=True, lease=1.5, priority="bulk", seed=2**64 - 1, form="double-double")
     assert answers.header.options == pb.SmoothOptions(
         covariances=pb.COVARIANCES, lag_one_covariances=True, log_likelihood=True, residuals=True,
-        seed=2**64 - 1, keep=True, lease=Duration(seconds=1, nanos=500_000_000), priority=pb.BULK)
+        seed=2**64 - 1, keep=True, lease=Duration(seconds=1, nanos=500_000_000), priority=pb.BULK,
+        form=pb.ORTHOGONAL_IN_DOUBLE_DOUBLE)
     assert not answers.header.diffuse and answers.header.num_series == K
 
 
@@ -165,7 +167,7 @@ SMOOTH_LIES: "list[Change]" = [
     sized("num_systems", -1), sized("num_systems", 1), sized("num_systems", 1 << 40),
     cleared("system_of_series"), lambda head: head.system_of_series.append(0),
     lambda head: head.system_of_series.__setitem__(0, 2**32 - 1),
-    lambda head: head.handle.append(b"h"), cleared("log_likelihood"), cleared("observed")]
+    lambda head: head.handle.append(b"h"), cleared("log_likelihood"), cleared("observed"), cleared("system")]
 
 
 @pytest.mark.parametrize("lie", SMOOTH_LIES)
@@ -258,12 +260,13 @@ def test_a_kept_handle_keeps_its_route() -> None:
 
 
 WRONG: "list[tuple[str, dict[str, Any]]]" = [
-    ("F", {"F": np.eye(2)}), ("F", {"F": np.ones((T, nx, nx))}), ("Q", {"Q": 1.0}), ("H", {"H": np.ones(nx)}),
+    ("F", {"F": np.eye(2)}), ("F", {"F": np.ones((T + 1, nx, nx))}), ("Q", {"Q": 1.0}), ("H", {"H": np.ones(nx)}),
     ("H", {"H": np.ones((ny + 1, nx))}), ("H", {"H": np.ones((ny, 0))}), ("R", {"R": np.ones((T - 1, ny, ny))}),
     ("c", {"c": np.ones(T)}), ("d", {"d": np.ones((T - 1, ny))}), ("m0", {"m0": None}), ("P0", {"P0": None}),
     ("P0", {"P0": np.eye(2)}), ("y", {"y": 1.0}), ("y", {"y": np.ones((0, ny))}), ("y", {"y": np.ones((1, 1, 1, 1))}),
     ("covariances", {"covariances": "all"}), ("num_samples", {"num_samples": -1}), ("seed", {"seed": 2**64}),
-    ("lease", {"lease": 1.0}), ("lease", {"lease": -1.0, "keep": True}), ("priority", {"priority": "first"}),
+    ("lease", {"lease": 1.0}), ("lease", {"lease": -1.0, "keep": True}), ("form", {"form": "other"}),
+    ("priority", {"priority": "first"}), ("diffuse", {"diffuse": [True]}),
     ("timeout", {"timeout": 0.0})]
 
 

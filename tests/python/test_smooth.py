@@ -136,12 +136,66 @@ def test_a_singular_covariance_is_named(client: blockd.Client, matrix: str, step
     assert isinstance(caught.value, (ValueError, np.linalg.LinAlgError))
 
 
-@pytest.mark.parametrize("name", ["y", "F", "m0"])
-def test_what_is_not_finite_is_refused(client: blockd.Client, name: str) -> None:
+@pytest.mark.parametrize("name, field", [("y", "chunk"), ("F", "header.transition"), ("m0", "m0"), ("P0", "P0")])
+def test_what_is_not_finite_is_refused(client: blockd.Client, name: str, field: str) -> None:
     given = {**kalman.model(T, nx, ny), "y": kalman.series(T, ny)}
     given[name].flat[1] = np.inf
-    with pytest.raises(blockd.InvalidArgument):
+    with pytest.raises(blockd.InvalidArgument) as caught:
         client.smooth(**given)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("matrix", ["Q", "R", "P0"])
+def test_a_factor_in_place_of_a_covariance_is_named(client: blockd.Client, matrix: str) -> None:
+    given = {**kalman.model(T, nx, ny), "y": kalman.series(T, ny)}
+    given[matrix] = np.linalg.cholesky(given[matrix]).T
+    with pytest.raises(blockd.InvalidArgument, match=f"{matrix[0]} of step 0 .*symmetric"):
+        client.smooth(**given)
+
+
+def test_each_series_says_how_it_was_smoothed(client: blockd.Client) -> None:
+    y = np.ones((2, 120))
+    y[1, 20:] = np.nan  # of an unstable state, which nobody sees then
+    found = client.smooth(F=1.25, Q=1.0, H=1.0, R=1.0, y=y[:, :, np.newaxis])
+    assert found.form == ("information", "orthogonal")
+    assert found.form_reason == ("", "INFORMATION_FORM_INACCURATE")
+    assert found.estimated_errors.means.shape == (2,) and (found.estimated_errors.means <= 1e-7).all()
+    alone = client.smooth(F=1.0, Q=0.0, H=1.0, R=1.0, y=y[0])
+    assert (alone.form, alone.form_reason) == ("orthogonal", "COVARIANCE_IS_SINGULAR")
+    assert 0 <= alone.estimated_errors.variances <= 1e-7
+    for form in ("information", "orthogonal", "double-double"):
+        asked = client.smooth(F=0.5, Q=1.0, H=1.0, R=1.0, y=y[0], form=form)
+        assert asked.form == form
+        assert asked.form_reason == ("" if form == "information" else "ASKED_FOR")
+
+
+def test_a_start_that_is_known_in_part(client: blockd.Client) -> None:
+    model, y = kalman.model(T, nx, ny, seed=6), kalman.series(T, ny, 0.2)
+    for given, G, form in ((np.arange(nx) == 1, np.eye(nx)[:, [1]], "information"),
+                           (np.arange(nx)[:, np.newaxis], np.arange(nx)[:, np.newaxis], "orthogonal")):
+        found = client.smooth(**model, y=y, diffuse=given)
+        large = {**model, "P0": model["P0"] + 1e9 * G @ G.T}
+        agreed = kalman.by_precision(y, **large)
+        assert found.form == form
+        np.testing.assert_allclose(found.means, agreed.means, rtol=0, atol=1e-6)
+        assert found.log_likelihood == pytest.approx(agreed.log_likelihood + 0.5 * np.log(2 * np.pi * 1e9), abs=1e-5)
+    for wrong in (np.ones(nx), [True], np.ones((nx, nx + 1))):
+        with pytest.raises(blockd.InvalidArgument, match="diffuse"):
+            client.smooth(**model, y=y, diffuse=wrong)
+    with pytest.raises(blockd.InvalidArgument, match="m0"):
+        client.smooth(F=1.0, Q=1.0, H=1.0, R=1.0, y=np.ones(3), diffuse=[True])
+
+
+def test_what_nobody_can_smooth_says_why(client: blockd.Client) -> None:
+    with pytest.raises(blockd.NotSmoothable) as caught:
+        client.smooth(F=1.0, Q=1.0, H=1.0, R=1.0, y=np.full(5, np.nan))
+    assert (caught.value.reason, caught.value.directions) == ("NOT_IDENTIFIED", 1)
+    with pytest.raises(blockd.NotSmoothable) as caught:
+        client.smooth(F=1.0, Q=0.0, H=1.0, R=0.0, y=[1.0, 2.0])
+    assert (caught.value.reason, caught.value.step, caught.value.row) == ("CONTRADICTION", 1, 0)
+    with pytest.raises(blockd.NotSmoothable) as caught:
+        client.smooth(F=1.25, Q=1.0, H=1.0, R=1.0, y=[1.0] * 20 + [np.nan] * 100, form="information")
+    assert caught.value.reason == "INACCURATE" and caught.value.means_error > 1e-7
 
 
 def test_the_twin(server: blockd.LocalServer) -> None:

@@ -132,6 +132,13 @@ class Recursion {
     if (!params.diffuse) {
       x = {n_, 1, params.initial_mean.data()};
       p = {n_, n_, params.initial_covariance.data()};
+      const int64_t directions = std::ssize(params.initial_diffuse) / n_;
+      const WideMatrix<Number> g(n_, directions, params.initial_diffuse.data());
+      for (int64_t i = 0; i < n_; ++i) {
+        for (int64_t j = 0; j < n_; ++j) {
+          for (int64_t k = 0; k < directions; ++k) p(i, j) += diffuse_variance * g(i, k) * g(j, k);
+        }
+      }
     }
     most_.resize(static_cast<size_t>(n_));
     for (int64_t t = 0; t < params.num_steps; ++t) {
@@ -239,9 +246,11 @@ void Smooth(const SmoothParams& params, int64_t series, long double diffuse_vari
   recursion.Smooth(to);
   to->log_likelihood = static_cast<long double>(recursion.log_likelihood());
   Number limit = recursion.log_likelihood();
-  if (params.diffuse) {
+  const int64_t directions =
+      params.diffuse ? params.state_size : std::ssize(params.initial_diffuse) / params.state_size;
+  if (directions > 0) {
     using std::log;
-    limit += Number(params.state_size) / 2 *
+    limit += Number(directions) / 2 *
              log(2 * boost::math::constants::pi<Number>() * Number(diffuse_variance));
   }
   to->diffuse_log_likelihood = static_cast<long double>(limit);

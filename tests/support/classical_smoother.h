@@ -12,7 +12,7 @@ namespace blockd::test {
 
 struct ClassicalSmoother {
   enum class Digits { k19, k150 };
-  // x(1) ~ N(m, P); of a diffuse model with P = `diffuse_variance` I and m = 0.
+  // x(1) ~ N(m, P); of a diffuse model P + `diffuse_variance` G G' takes P's place.
   ClassicalSmoother(const SmoothParams& params, int64_t series, long double diffuse_variance = 0,
                     Digits digits = Digits::k19);
 
@@ -21,7 +21,7 @@ struct ClassicalSmoother {
   std::vector<long double> lag_one;              // nx x nx x (T-1): Cov(x(t+1), x(t))
   std::vector<long double> predicted_variances;  // nx x T: of x(t) given y(1..t-1)
   long double log_likelihood = 0;
-  // For a flat density of 1 of x(1), as SmoothHead.log_likelihood: its limit as P grows.
+  // As SmoothHead.log_likelihood: its limit as that variance grows.
   long double diffuse_log_likelihood = 0;
 };
 

@@ -14,14 +14,15 @@ from blockd._options import Retry, Tls
 from blockd.client import Client, Handle, connect
 from blockd.errors import (BlockdError, Cancelled, ConfigurationError, DeadlineExceeded,
                            DeadlineUnreachable, FailedPrecondition, HandleNotFound, InsufficientMemory, InternalError,
-                           InvalidArgument, LimitExceeded, NotPositiveDefinite, PermissionDenied,
+                           InvalidArgument, LimitExceeded, NotPositiveDefinite, NotSmoothable, PermissionDenied,
                            QuotaExceeded, ResourceExhausted, ServerDraining, SingularCovariance,
                            Unauthenticated, Unavailable)
 from blockd.local import LocalServer, local_server
 from blockd.results import (Arrowhead, Cost, FactorizationInfo, Plan, PlanLevel, ServerInfo,
-                            Smoothed, Solution, Tridiagonal)
+                            Smoothed, SmoothErrors, Solution, Tridiagonal)
 from blockd.session import PendingSolve, Session
 from blockd.sparse import from_scipy_sparse
+from blockd.state_space import StateSpaceModel, from_statsmodels
 
 __version__ = "0.1.0"
 
@@ -29,8 +30,8 @@ __all__ = [
     "Arrowhead", "BlockdError", "Cancelled", "Client", "ConfigurationError", "Cost",
     "DeadlineExceeded", "DeadlineUnreachable", "FactorizationInfo", "FailedPrecondition", "Handle", "HandleNotFound",
     "InsufficientMemory", "InternalError", "InvalidArgument", "LimitExceeded", "LocalServer", "NotPositiveDefinite",
-    "PendingSolve", "PermissionDenied", "Plan", "PlanLevel", "QuotaExceeded", "ResourceExhausted",
-    "Retry", "ServerDraining", "ServerInfo", "Session", "SingularCovariance", "Smoothed", "Solution",
-    "Tls", "Tridiagonal", "Unauthenticated", "Unavailable", "aio", "connect", "from_scipy_sparse",
-    "local_server",
+    "NotSmoothable", "PendingSolve", "PermissionDenied", "Plan", "PlanLevel", "QuotaExceeded", "ResourceExhausted",
+    "Retry", "ServerDraining", "ServerInfo", "Session", "SingularCovariance", "SmoothErrors", "Smoothed", "Solution",
+    "StateSpaceModel", "Tls", "Tridiagonal", "Unauthenticated", "Unavailable", "aio", "connect", "from_scipy_sparse",
+    "from_statsmodels", "local_server",
 ]

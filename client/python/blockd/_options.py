@@ -163,6 +163,13 @@ class SolveOptions:
 
 _COVARIANCES = {"full": pb.COVARIANCES, "diagonal": pb.VARIANCES,
                 None: pb.SMOOTHED_COVARIANCES_UNSPECIFIED}
+_FORMS = {None: pb.SMOOTH_FORM_UNSPECIFIED, "information": pb.INFORMATION, "orthogonal": pb.ORTHOGONAL,
+          "double-double": pb.ORTHOGONAL_IN_DOUBLE_DOUBLE}
+
+
+def form_name(form: int) -> str:
+    """Of an answer."""
+    return next((name for name, value in _FORMS.items() if name and value == form), "")
 
 
 @dataclass
@@ -175,6 +182,7 @@ class SmoothOptions:
     seed: int
     keep: bool
     lease: Optional[float]
+    form: Optional[str]
     priority: str
     timeout: Optional[float]
 
@@ -187,7 +195,8 @@ class SmoothOptions:
             covariances=choice("covariances", self.covariances, _COVARIANCES),
             lag_one_covariances=self.lag_one, log_likelihood=self.log_likelihood,
             residuals=self.residuals, num_samples=self.num_samples, seed=uint64("seed", self.seed),
-            keep=self.keep, priority=priority_class(self.priority))
+            keep=self.keep, form=choice("form", self.form, _FORMS),
+            priority=priority_class(self.priority))
         if self.lease is not None:
             message.lease.CopyFrom(_seconds("lease", self.lease))
         return message

@@ -100,15 +100,15 @@ class AsyncClient(Unique):
         return await self._run(others.factor_solve(self._core, system, b, options, solving))
 
     async def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
-                    m0: Any = None, P0: Any = None, covariances: Optional[str] = "full",
-                    lag_one: bool = False, residuals: bool = False, log_likelihood: bool = True,
-                    num_samples: int = 0, seed: int = 0, keep: bool = False,
-                    lease: Optional[float] = None, priority: str = "interactive",
-                    timeout: Optional[float] = None) -> "results.Smoothed[AsyncHandle]":
+                    m0: Any = None, P0: Any = None, diffuse: Any = None,
+                    covariances: Optional[str] = "full", lag_one: bool = False, residuals: bool = False,
+                    log_likelihood: bool = True, num_samples: int = 0, seed: int = 0,
+                    keep: bool = False, lease: Optional[float] = None, form: Optional[str] = None,
+                    priority: str = "interactive", timeout: Optional[float] = None) -> "results.Smoothed[AsyncHandle]":
         """As `Client.smooth`."""
-        model = Model(F, Q, H, R, y, c, d, m0, P0)
+        model = Model(F, Q, H, R, y, c, d, m0, P0, diffuse)
         options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
-                                keep, lease, priority, timeout)
+                                keep, lease, form, priority, timeout)
         self._runner.check_open()
         if keep:  # nothing is found that is released meanwhile
             await asyncio.get_running_loop().run_in_executor(

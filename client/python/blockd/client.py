@@ -160,22 +160,25 @@ class Client(Unique):
         return self._run(others.factor_solve(self._core, system, b, options, solving))
 
     def smooth(self, *, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any = None, d: Any = None,
-              m0: Any = None, P0: Any = None, covariances: Optional[str] = "full",
-              lag_one: bool = False, residuals: bool = False, log_likelihood: bool = True,
-              num_samples: int = 0, seed: int = 0, keep: bool = False,
-              lease: Optional[float] = None, priority: str = "interactive",
-              timeout: Optional[float] = None) -> "results.Smoothed[Handle]":
+              m0: Any = None, P0: Any = None, diffuse: Any = None,
+              covariances: Optional[str] = "full", lag_one: bool = False, residuals: bool = False,
+              log_likelihood: bool = True, num_samples: int = 0, seed: int = 0,
+              keep: bool = False, lease: Optional[float] = None, form: Optional[str] = None,
+              priority: str = "interactive", timeout: Optional[float] = None) -> "results.Smoothed[Handle]":
         """Means, covariances and samples of the states of a linear Gaussian model, given all of y.
 
             x(1) ~ N(m0, P0);  x(t+1) = F x(t) + c + w, w ~ N(0, Q);  y(t) = H x(t) + d + v, v ~ N(0, R)
 
         Args:
-            F, Q: (nx, nx), or one for each step but the last: (T-1, nx, nx).
+            F, Q: (nx, nx), or one for each step but the last: (T-1, nx, nx). Of T matrices, as
+                statsmodels has them, the last one is left out.
             H, R: (ny, nx) and (ny, ny), or one for each step, with T in front.
-            y: (T, ny), or (T,) where ny = 1; (K, T, ny) of K series with one model. NaN, and what is
-                masked in a masked array, is missing.
+            y: (T, ny), or (T,) where ny = 1; (K, T, ny) of K series with one model; a pandas Series
+                or DataFrame. NaN, and what is masked in a masked array, is missing.
             c, d: (nx,) and (ny,), or with T-1 and T in front. Default: 0.
             m0, P0: (nx,) and (nx, nx). Neither: any x(1) is as likely as any other (diffuse).
+            diffuse: with m0 and P0, a mask of the states of whose x(1) nothing is known, for which
+                P0 does not count; or directions, (nx, q), in which that is so.
             covariances: "full", "diagonal" or None.
             lag_one: also Cov(x(t+1), x(t)).
             residuals: also y - H x - d, each over its standard deviation.
@@ -184,23 +187,28 @@ class Client(Unique):
             keep: keep the factorizations: `Smoothed.handles`. The next smoothing with `keep` of the
                 same model, with the same elements missing, finds them, and only solves.
             lease: seconds after its last use in which a kept one is not evicted.
+            form: "information", "orthogonal" or "double-double" (orthogonal, in that arithmetic): only
+                this one, or an error where its numbers are not good enough. Default: the first of
+                them that is, for each set of missing elements: `Smoothed.form`.
             priority, timeout: as of `factor`.
 
-        Numbers stand for 1 x 1 matrices. Any real dtype, order and strides, and DLPack; all is
-        computed in float64. Of Q, R and P0 the lower triangles count.
+        Axes of length 1 may be left out: R of shape (T,) is one variance a step. Any real dtype, order and strides, and DLPack; the answer
+        is float64. Q, R and P0 may be singular or zero; they are symmetric but for rounding.
 
         Raises:
-            SingularCovariance: Q, R or P0 is not positive semidefinite, or with `keep` not
-                positive definite.
-            InvalidArgument: shapes do not agree, or something else than y is not finite; y says
-                too little of a diffuse model, contradicts it, or has no accurate answer.
-            NotPositiveDefinite: with `keep`, there is nothing in double to keep.
+            SingularCovariance: Q, R or P0 is not positive semidefinite; or not positive definite,
+                with `keep` or in information form.
+            NotSmoothable: y says too little of a diffuse model, contradicts it, or no arithmetic is
+                accurate enough; with the reason.
+            InvalidArgument: shapes do not agree, something else than y is not finite, or Q, R or P0
+                is not symmetric.
+            NotPositiveDefinite: there is no information form, with `keep` or where it was asked for.
             TypeError: numbers cannot be read without loss.
             InsufficientMemory, QuotaExceeded, LimitExceeded, Unavailable, DeadlineExceeded.
         """
-        model = Model(F, Q, H, R, y, c, d, m0, P0)
+        model = Model(F, Q, H, R, y, c, d, m0, P0, diffuse)
         options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
-                                keep, lease, priority, timeout)
+                                keep, lease, form, priority, timeout)
         self._runner.check_open()
         if keep:  # nothing is found that is released meanwhile
             self._releases.flush(self._core.limit(timeout))

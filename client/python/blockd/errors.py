@@ -4,7 +4,7 @@ Every failed call raises a `BlockdError` with the status code, the message and t
 the answer. Its subclasses are also the built-in exceptions that a Python programmer expects:
 `InvalidArgument` is a `ValueError`, `InsufficientMemory` a `MemoryError`, `DeadlineExceeded` a
 `TimeoutError`, `Unavailable` a `ConnectionError`, `HandleNotFound` a `LookupError`, and
-`NotPositiveDefinite` and `SingularCovariance` a `numpy.linalg.LinAlgError`.
+`NotPositiveDefinite`, `SingularCovariance` and `NotSmoothable` a `numpy.linalg.LinAlgError`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class NotPositiveDefinite(InvalidArgument, np.linalg.LinAlgError):
 
 
 class SingularCovariance(InvalidArgument, np.linalg.LinAlgError):
-    """A covariance of a model is not positive definite: see `Client.smooth` for the remedies.
+    """A covariance of a model is not positive semidefinite, or not definite where it has to be.
 
     Attributes: `matrix`, "Q", "R" or "P"; `step` and `row`, 0-based.
     """
@@ -112,6 +112,28 @@ class SingularCovariance(InvalidArgument, np.linalg.LinAlgError):
         self.matrix: str = where.matrix
         self.step: int = where.step
         self.row: int = where.row
+
+
+class NotSmoothable(InvalidArgument, np.linalg.LinAlgError):
+    """No form, or not the one that was asked for, gives the states of a model.
+
+    Attributes: `reason`, one of "NOT_IDENTIFIED" (y says nothing of `directions` of a diffuse x(1)),
+    "CONTRADICTION" (element `row` of y at `step` has no noise and is not what the others imply) and
+    "INACCURATE" (`means_error`, `variances_error` or `log_likelihood_error`, which are estimates, is
+    too large); `system`, an index of the distinct sets of missing elements.
+    """
+
+    def _read_details(self) -> None:
+        super()._read_details()
+        why = self.detail(pb.NotSmoothable) or pb.NotSmoothable()
+        self.reason: str = "" if why.reason == 0 else pb.NotSmoothable.Reason.Name(why.reason)
+        self.system: int = why.system
+        self.step: int = why.step
+        self.row: int = why.row
+        self.directions: int = why.directions
+        self.means_error: float = why.means_error
+        self.variances_error: float = why.variances_error
+        self.log_likelihood_error: float = why.log_likelihood_error
 
 
 class HandleNotFound(BlockdError, LookupError):
@@ -224,6 +246,7 @@ class InternalError(BlockdError):
 _BY_DETAIL: dict[type, type[BlockdError]] = {
     pb.NotPositiveDefinite: NotPositiveDefinite,
     pb.SingularCovariance: SingularCovariance,
+    pb.NotSmoothable: NotSmoothable,
     pb.HandleNotFound: HandleNotFound,
     pb.InsufficientMemory: InsufficientMemory,
     pb.LimitExceeded: LimitExceeded,

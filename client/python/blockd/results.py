@@ -67,11 +67,24 @@ class Arrowhead(NamedTuple):
 HandleType = TypeVar("HandleType")
 
 
+class SmoothErrors(NamedTuple):
+    """Estimated errors from above, the largest of all steps; numbers, or arrays of K.
+
+    `means` in standard deviations of the state given y, `variances` relative, `log_likelihood`
+    absolute, if it was asked for.
+    """
+
+    means: Any
+    variances: Any
+    log_likelihood: Any
+
+
 @dataclass(frozen=True)
 class Smoothed(Generic[HandleType]):
     """The states of a model given all of y; None is what was not asked for.
 
-    Arrays have K in front if y has it, where K is the number of series.
+    Arrays have K in front if y has it, where K is the number of series. Of a pandas y `means`, the
+    diagonals of `covariances` and `standardized_residuals` are pandas too, with its index.
 
     `means`: (T, nx). `covariances`: (T, nx, nx), or their diagonals, (T, nx). `lag_one_covariances`:
     Cov(x(t+1), x(t)), (T-1, nx, nx). Series with the same elements missing share both; where all do,
@@ -82,9 +95,13 @@ class Smoothed(Generic[HandleType]):
     `observed`: elements of y that are not missing. `handles`: with `keep`, a factorization for each
     set of missing elements; that of series k is `handles[system_of_series[k]]`. `found`: all of them
     were held already. `growth`, `backward_error_bound`: the largest of all factorizations.
+
+    `form`: "information", "orthogonal" or "double-double". `form_reason`: why it is not the first:
+    "ASKED_FOR", "COVARIANCE_IS_SINGULAR", "PRECISION_IS_INDEFINITE" or "INFORMATION_FORM_INACCURATE";
+    else "". If y has K in front, both are tuples of K.
     """
 
-    means: npt.NDArray[Any]
+    means: Any
     covariances: Any
     lag_one_covariances: Any
     log_likelihood: Any
@@ -96,6 +113,9 @@ class Smoothed(Generic[HandleType]):
     found: bool
     growth: float
     backward_error_bound: float
+    form: Any
+    form_reason: Any
+    estimated_errors: SmoothErrors
     cost: Cost
 
 

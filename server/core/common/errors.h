@@ -22,6 +22,9 @@ namespace blockd::server {
 using blockd::InvalidField;
 using blockd::InvalidFieldError;
 using blockd::InvalidFieldOf;
+using blockd::NotSmoothable;
+using blockd::NotSmoothableError;
+using blockd::NotSmoothableOf;
 using blockd::SingularCovariance;
 using blockd::SingularCovarianceError;
 using blockd::SingularCovarianceOf;

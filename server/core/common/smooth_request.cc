@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/core/common/errors.h"
 
@@ -12,8 +13,7 @@ namespace {
 
 // The proto's path of a field of the engine's.
 std::string PathOf(const std::string& field) {
-  if (field == "observations") return "chunk";
-  if (field == "initial") return "header.diffuse";
+  if (field == "observations" || absl::StartsWith(field, "initial_")) return "chunk";
   return absl::StrCat(field == "num_samples" ? "header.options." : "header.", field);
 }
 
@@ -41,6 +41,9 @@ absl::Status CheckSmoothHeader(const SmoothParams& params, const KeepModel& kept
   if (context.priority == PriorityClass::kRealtime && context.deadline == absl::InfiniteFuture()) {
     return InvalidFieldError("header.options.priority", "REALTIME without a deadline",
                              "a deadline");
+  }
+  if (kept.keep && params.form.value_or(SmoothForm::kInformation) != SmoothForm::kInformation) {
+    return InvalidFieldError("header.options.form", "an orthogonal form with keep", "INFORMATION");
   }
   return absl::OkStatus();
 }

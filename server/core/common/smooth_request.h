@@ -38,6 +38,21 @@ struct SmoothResults {
   std::span<double> means, covariances, lag_one, residuals, samples;
 };
 
+// How one system was smoothed.
+struct SmoothedSystem {
+  enum class Reason {  // why not in information form
+    kNone = 0,         // it was
+    kAskedFor = 1,     // another one was
+    kSingularCovariance = 2,
+    kIndefinitePrecision = 3,  // A has no factorization in double
+    kInaccurate = 4,           // by the estimates
+    kPartlyDiffuse = 5,        // in other directions than those of states
+  };
+  SmoothForm form = SmoothForm::kInformation;
+  Reason reason = Reason::kNone;
+  SmoothErrors errors;  // estimates
+};
+
 struct SmoothReply {
   std::vector<uint32_t> system_of_series;  // K
   std::vector<Handle> handles;             // S, if kept
@@ -46,8 +61,7 @@ struct SmoothReply {
   std::vector<int64_t> observed;           // K
   double growth = 1;
   double backward_error_bound = 0;
-  std::vector<SmoothForm> forms;     // S
-  std::vector<SmoothErrors> errors;  // S: estimates
+  std::vector<SmoothedSystem> systems;  // S
   Cost cost;
 };
 

@@ -80,6 +80,7 @@ std::string ModelFingerprint(const SmoothParams& params, StepPool& pool) {
   arrays.Add(params.observation_covariance, hash);
   hash.Add(static_cast<int64_t>(params.diffuse));
   if (!params.diffuse) arrays.Add(params.initial_covariance, hash);
+  arrays.Add(params.initial_diffuse, hash);
   arrays.Finish(pool, hash);
   return hash.Finish();
 }

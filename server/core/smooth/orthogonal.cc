@@ -20,16 +20,20 @@ std::span<double> PartOf(std::span<double> all, size_t system, size_t systems) {
 class OrthogonalSmooth final : public PendingSmooth {
  public:
   OrthogonalSmooth(const SmoothDevices& devices, ContextPtr context, const MeasuredSmooth& measured,
-                   const SmoothResults& results)
-      : devices_(devices), context_(std::move(context)), measured_(measured), results_(results) {}
+                   SmoothedSystem::Reason reason, const SmoothResults& results)
+      : devices_(devices),
+        context_(std::move(context)),
+        measured_(measured),
+        reason_(reason),
+        results_(results) {}
 
   absl::StatusOr<SmoothReply> Finish() override {
     const MissingPatterns& patterns = *measured_.patterns;
     SmoothReply reply;
     reply.system_of_series = patterns.system_of_series;
     reply.observed = patterns.observed;
-    reply.forms.resize(patterns.systems.size());
-    reply.errors.resize(patterns.systems.size());
+    reply.systems.resize(patterns.systems.size());
+    for (SmoothedSystem& system : reply.systems) system.reason = reason_;
     if (measured_.params.log_likelihood) reply.log_likelihood.resize(patterns.observed.size());
     std::vector<size_t> systems(patterns.systems.size());
     std::iota(systems.begin(), systems.end(), size_t{0});
@@ -43,6 +47,7 @@ class OrthogonalSmooth final : public PendingSmooth {
   const SmoothDevices devices_;
   const ContextPtr context_;
   const MeasuredSmooth measured_;
+  const SmoothedSystem::Reason reason_;
   const SmoothResults results_;
 };
 
@@ -77,8 +82,8 @@ absl::Status SmoothOrthogonally(const SmoothDevices& devices, const RequestConte
                                   .log_likelihood = std::span(reply->log_likelihood)});
       own = outcome.status();
       if (!own.ok()) return;
-      reply->forms[s] = outcome->form;
-      reply->errors[s] = outcome->errors;
+      reply->systems[s].form = outcome->form;
+      reply->systems[s].errors = outcome->errors;
     });
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("the server's host has no memory for the model");
@@ -91,8 +96,9 @@ absl::Status SmoothOrthogonally(const SmoothDevices& devices, const RequestConte
 std::shared_ptr<PendingSmooth> MakeOrthogonalSmooth(const SmoothDevices& devices,
                                                     ContextPtr context,
                                                     const MeasuredSmooth& measured,
+                                                    SmoothedSystem::Reason reason,
                                                     const SmoothResults& results) {
-  return std::make_shared<OrthogonalSmooth>(devices, std::move(context), measured, results);
+  return std::make_shared<OrthogonalSmooth>(devices, std::move(context), measured, reason, results);
 }
 
 }  // namespace blockd::server

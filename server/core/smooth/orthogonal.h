@@ -13,18 +13,19 @@
 
 namespace blockd::server {
 
-// Writes all results of these systems, their forms, errors and log-likelihoods; on the calling
-// thread and those of the pool, a system each. INVALID_ARGUMENT with SingularCovariance or
-// NotSmoothable, RESOURCE_EXHAUSTED for want of host memory; ends between two systems if the
-// request is over.
+// Writes all results of these systems, their forms, errors and log-likelihoods, but for the
+// reasons; on the calling thread and those of the pool, a system each. INVALID_ARGUMENT with
+// SingularCovariance or NotSmoothable, RESOURCE_EXHAUSTED for want of host memory; ends between two
+// systems if the request is over.
 absl::Status SmoothOrthogonally(const SmoothDevices& devices, const RequestContext& context,
                                 const MeasuredSmooth& measured, std::span<const size_t> systems,
                                 const SmoothResults& results, SmoothReply* reply);
 
-// All systems of a model that has no information form.
+// All systems of a model that is not smoothed in information form, for a reason.
 std::shared_ptr<PendingSmooth> MakeOrthogonalSmooth(const SmoothDevices& devices,
                                                     ContextPtr context,
                                                     const MeasuredSmooth& measured,
+                                                    SmoothedSystem::Reason reason,
                                                     const SmoothResults& results);
 
 }  // namespace blockd::server

@@ -14,6 +14,17 @@
 
 namespace blockd::server {
 
+namespace {
+
+absl::Status NotGood(size_t system, const SmoothErrors& errors) {
+  return NotSmoothableError({.reason = NotSmoothable::Reason::kInaccurate,
+                             .form = SmoothForm::kInformation,
+                             .system = static_cast<int64_t>(system),
+                             .errors = errors});
+}
+
+}  // namespace
+
 // Else the thread that downloads them takes their memory from the system, page by page.
 void SmoothRun::TouchResults() {
   constexpr int64_t kPage = 512, kPiece = 64 * kPage;  // in doubles
@@ -30,8 +41,7 @@ absl::StatusOr<SmoothReply> SmoothRun::Finish() {
   reply.system_of_series = patterns.system_of_series;
   reply.observed = patterns.observed;
   reply.found = kept_.keep;
-  reply.forms.resize(systems_.size());
-  reply.errors.resize(systems_.size());
+  reply.systems.resize(systems_.size());
   {
     absl::MutexLock lock(&mutex_);
     reply.cost = cost_;
@@ -39,14 +49,20 @@ absl::StatusOr<SmoothReply> SmoothRun::Finish() {
     reply.backward_error_bound = backward_error_bound_;
   }
   if (params_.log_likelihood) reply.log_likelihood.resize(patterns.observed.size());
+  using Reason = SmoothedSystem::Reason;
   std::vector<size_t> again;
   for (size_t s = 0; s < systems_.size(); ++s) {
     if (kept_.keep) reply.handles.push_back(systems_[s].handle);
     reply.found &= systems_[s].found;
-    if (!systems_[s].has_no_factorization) {
+    SmoothedSystem& system = reply.systems[s];
+    if (systems_[s].has_no_factorization) {
+      system.reason = Reason::kIndefinitePrecision;
+    } else {
       FinishSystem(s, reply);
-      reply.errors[s] = ErrorsOf(s);
+      system.errors = ErrorsOf(s);
       if (IsGood(s, reply)) continue;
+      if (params_.form) return NotGood(s, system.errors);
+      system.reason = Reason::kInaccurate;
     }
     again.push_back(s);
   }
@@ -93,12 +109,13 @@ SmoothErrors SmoothRun::ErrorsOf(size_t s) const {
 }
 
 bool SmoothRun::IsGood(size_t s, const SmoothReply& reply) const {
-  if (!params_.log_likelihood) return IsPromised(reply.errors[s], nullptr);
+  const SmoothErrors& errors = reply.systems[s].errors;
+  if (!params_.log_likelihood) return IsPromised(errors, nullptr);
   double least = HUGE_VAL;
   for (const int64_t k : systems_[s].series) {
     least = std::min(least, std::fabs(reply.log_likelihood[static_cast<size_t>(k)]));
   }
-  return IsPromised(reply.errors[s], &least);
+  return IsPromised(errors, &least);
 }
 
 void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
@@ -133,8 +150,8 @@ void SmoothRun::FinishSystem(size_t s, SmoothReply& reply) {
 namespace {
 
 int64_t BytesOf(const SmoothParams& params) {
-  size_t values =
-      params.initial_mean.size() + params.initial_covariance.size() + params.observations.size();
+  size_t values = params.initial_mean.size() + params.initial_covariance.size() +
+                  params.initial_diffuse.size() + params.observations.size();
   for (const ModelArray* array :
        {&params.transition, &params.transition_covariance, &params.observation,
         &params.observation_covariance, &params.transition_offset, &params.observation_offset}) {
@@ -157,11 +174,22 @@ void StartSmooth(const SmoothDevices& devices, ContextPtr context, const Measure
     return done(status);
   }
   const auto wanted = [admission, context] { return context->CheckOngoing(admission->Now()); };
+  using Reason = SmoothedSystem::Reason;
+  const auto smooth_orthogonally = [&](Reason reason) {
+    *permit = {};  // nothing is asked of a device
+    done(MakeOrthogonalSmooth(devices, std::move(context), measured, reason, results));
+  };
+  const std::optional<SmoothForm> form = measured.params.form;
+  if (form && *form != SmoothForm::kInformation) return smooth_orthogonally(Reason::kAskedFor);
+  if (!Smoother::HasInformationForm(measured.params)) {
+    if (!kept.keep && !form) return smooth_orthogonally(Reason::kPartlyDiffuse);
+    return done(InvalidFieldError("header.diffuse_columns", "other directions than those of states",
+                                  "unit vectors, or no INFORMATION and no keep"));
+  }
   absl::StatusOr<std::unique_ptr<Smoother>> smoother =
       Smoother::Make(measured, {devices.pool, wanted});
-  if (!smoother.ok() && SingularCovarianceOf(smoother.status()) && !kept.keep) {
-    *permit = {};  // nothing is asked of a device
-    return done(MakeOrthogonalSmooth(devices, std::move(context), measured, results));
+  if (!smoother.ok() && SingularCovarianceOf(smoother.status()) && !kept.keep && !form) {
+    return smooth_orthogonally(Reason::kSingularCovariance);
   }
   if (!smoother.ok()) return done(smoother.status());
   std::make_shared<SmoothRun>(devices, std::move(context), *std::move(permit), measured,

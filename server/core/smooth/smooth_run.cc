@@ -12,14 +12,14 @@
 namespace blockd::server {
 namespace {
 
-// A is not positive definite in double: the states may be known all the same, but there is nothing
-// to keep.
-absl::Status NotKept(size_t system, const NotPositiveDefinite& where) {
+// A is not positive definite in double: the states may be known all the same, but not in
+// information form, and there is nothing to keep.
+absl::Status NotInInformationForm(size_t system, const NotPositiveDefinite& where) {
   const absl::Status plain = NotSpdError(static_cast<int64_t>(system), where);
   absl::Status status = absl::InvalidArgumentError(absl::StrCat(
       plain.message(),
-      "; the precision of the states has no factorization in double that could be kept: "
-      "ask without `keep`"));
+      "; the precision of the states has no factorization in double: ask for no form, and "
+      "without `keep`"));
   plain.ForEachPayload(
       [&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
   return status;
@@ -327,8 +327,9 @@ void SmoothRun::OnRan(const Group& group, Shard& shard, SmoothTask& task) {
   if (const auto failure = NotSpdOf(status)) {
     // Where nothing is kept, all of the group go on without.
     for (const SmoothPart& part : task.parts) systems_[part.system].has_no_factorization = true;
-    status = kept_.keep ? NotKept(static_cast<size_t>(failure->system), failure->where)
-                        : absl::OkStatus();
+    status = kept_.keep || params_.form
+                 ? NotInInformationForm(static_cast<size_t>(failure->system), failure->where)
+                 : absl::OkStatus();
   }
   for (SmoothPart& part : task.parts) {
     if (part.is_held || !part.factorization) continue;

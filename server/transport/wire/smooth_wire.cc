@@ -72,6 +72,13 @@ absl::Status ReadOptions(const v1::SmoothOptions& options, SmoothParams* params,
   params->residuals = options.residuals();
   params->num_samples = options.num_samples();
   params->seed = options.seed();
+  if (options.form() != v1::SMOOTH_FORM_UNSPECIFIED) {
+    if (!v1::SmoothForm_IsValid(options.form())) {
+      return InvalidFieldError("header.options.form",
+                               absl::StrCat(static_cast<int>(options.form())), "a SmoothForm");
+    }
+    params->form = static_cast<SmoothForm>(options.form());  // the same numbers
+  }
   kept->keep = options.keep();
   if (params->num_samples < 0) {
     return InvalidFieldError("header.options.num_samples", absl::StrCat(params->num_samples),
@@ -138,6 +145,12 @@ absl::StatusOr<SmoothLayout> SmoothLayout::Of(const v1::SmoothHeader& header) {
   ModelArray whole;
   add("state_size", initial, true, 1, n, 1, &whole);
   add("state_size", initial, true, 1, n, n, &whole);
+  const int64_t directions = header.diffuse_columns(), most = params.diffuse ? 0 : n;
+  if (directions < 0 || directions > most) {
+    status.Update(InvalidFieldError("header.diffuse_columns", absl::StrCat(directions),
+                                    absl::StrCat("0 to ", most)));
+  }
+  add("diffuse_columns", initial, true, 1, n, directions, &whole);
   if (absl::int128(steps) * params.num_series > kMostDoubles) {
     status.Update(InvalidFieldError("header.num_series", absl::StrCat(params.num_series),
                                     absl::StrCat("fewer series of ", steps, " steps")));
@@ -159,6 +172,7 @@ SmoothParams SmoothLayout::Bind(std::span<const double> values) const {
       &params.observation_offset.values,
       &params.initial_mean,
       &params.initial_covariance,
+      &params.initial_diffuse,
       &params.observations,
   };
   size_t first = 0;
@@ -203,6 +217,14 @@ void ToWire(const SmoothReply& reply, const SmoothSizes& sizes, v1::SmoothHead* 
   wire->set_residuals_bytes(sizes.residuals * kBytes);
   wire->set_samples_bytes(sizes.samples * kBytes);
   ToWire(reply.cost, wire->mutable_cost());
+  for (const SmoothedSystem& system : reply.systems) {
+    v1::SmoothedSystem& to = *wire->add_system();
+    to.set_form(static_cast<v1::SmoothForm>(system.form));  // these two have the same numbers
+    to.set_reason(static_cast<v1::SmoothedSystem::Reason>(system.reason));
+    to.set_means_error(system.errors.means);
+    to.set_variances_error(system.errors.variances);
+    to.set_log_likelihood_error(system.errors.log_likelihood);
+  }
 }
 
 }  // namespace blockd::server

@@ -34,7 +34,7 @@ class SmoothLayout {
   SmoothParams Bind(std::span<const double> values) const;
 
  private:
-  static constexpr size_t kArrays = 9;  // F, Q, H, R, c, d, m, P, y
+  static constexpr size_t kArrays = 10;  // F, Q, H, R, c, d, m, P, G, y
 
   SmoothParams params_;
   KeepModel kept_;

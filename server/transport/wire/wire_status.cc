@@ -62,6 +62,20 @@ void AddDetail(const SingularCovariance& singular, v1::RpcStatus* wire) {
   wire->add_details()->PackFrom(detail);
 }
 
+void AddDetail(const NotSmoothable& why, v1::RpcStatus* wire) {
+  v1::NotSmoothable detail;
+  detail.set_reason(static_cast<v1::NotSmoothable::Reason>(why.reason));  // the same numbers
+  detail.set_form(static_cast<v1::SmoothForm>(why.form));
+  detail.set_system(why.system);
+  detail.set_step(why.step);
+  detail.set_row(why.row);
+  detail.set_directions(why.directions);
+  detail.set_means_error(why.errors.means);
+  detail.set_variances_error(why.errors.variances);
+  detail.set_log_likelihood_error(why.errors.log_likelihood);
+  wire->add_details()->PackFrom(detail);
+}
+
 void AddDetail(const HandleNotFound& missing, v1::RpcStatus* wire) {
   v1::HandleNotFound detail;
   detail.set_handle(std::string(missing.handle.view()));
@@ -127,6 +141,7 @@ v1::RpcStatus ToRpcStatus(const absl::Status& status) {
   if (auto detail = InvalidFieldOf(status)) AddDetail(*detail, &wire);
   if (auto detail = NotSpdOf(status)) AddDetail(*detail, &wire);
   if (auto detail = SingularCovarianceOf(status)) AddDetail(*detail, &wire);
+  if (auto detail = NotSmoothableOf(status)) AddDetail(*detail, &wire);
   if (auto detail = HandleNotFoundOf(status)) AddDetail(*detail, &wire);
   if (auto detail = InsufficientMemoryOf(status)) AddDetail(*detail, &wire);
   if (auto detail = LimitExceededOf(status)) AddDetail(*detail, &wire);

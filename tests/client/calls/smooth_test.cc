@@ -219,6 +219,10 @@ TEST_F(SmoothTest, ACovarianceThatIsSingularIsNamed) {
   const auto constant = Connect().Smooth(model, Nile());
   ASSERT_TRUE(constant.ok()) << constant.status();
   EXPECT_NEAR(constant->means[0], constant->means[99], 1e-9);
+  ASSERT_EQ(constant->systems.size(), 1);
+  EXPECT_EQ(constant->systems[0].form(), v1::ORTHOGONAL);
+  EXPECT_EQ(constant->systems[0].reason(), v1::SmoothedSystem::COVARIANCE_IS_SINGULAR);
+  EXPECT_LE(constant->systems[0].means_error(), 1e-7);
   const absl::Status status = Connect().Smooth(model, Nile(), {.keep = true}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   const auto detail = GetSingularCovariance(status);
@@ -227,11 +231,23 @@ TEST_F(SmoothTest, ACovarianceThatIsSingularIsNamed) {
   EXPECT_EQ(detail->row(), 0);
 }
 
+TEST_F(SmoothTest, AFormMayBeAskedFor) {
+  for (const auto form : {v1::INFORMATION, v1::ORTHOGONAL, v1::ORTHOGONAL_IN_DOUBLE_DOUBLE}) {
+    const auto smoothed = Connect().Smooth(ModelOf(nile_, 100), Nile(), {.form = form});
+    ASSERT_TRUE(smoothed.ok()) << smoothed.status();
+    EXPECT_EQ(smoothed->systems[0].form(), form);
+  }
+}
+
 TEST_F(SmoothTest, AStateThatNothingIsKnownOfFails) {
   const auto status =
       Connect().Smooth(ModelOf(nile_, 100), std::vector<double>(100, kMissing)).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_NE(status.message().find("do not tell 1 direction"), absl::string_view::npos) << status;
+  const auto why = GetNotSmoothable(status);
+  ASSERT_TRUE(why.has_value()) << status;
+  EXPECT_EQ(why->reason(), v1::NotSmoothable::NOT_IDENTIFIED);
+  EXPECT_EQ(why->directions(), 1);
   EXPECT_TRUE(Connect().List()->empty());
 }
 
@@ -257,6 +273,7 @@ class FakeSmoothTest : public ::testing::Test {
     reply.mutable_head()->add_log_likelihood(-3);
     reply.mutable_head()->add_observed(2);
     reply.mutable_head()->set_means_bytes(16);
+    reply.mutable_head()->add_system()->set_form(v1::ORTHOGONAL);
     return reply;
   }
   static v1::SmoothReply Chunk(size_t bytes) {
@@ -276,6 +293,8 @@ TEST_F(FakeSmoothTest, AGoodAnswerIsTaken) {
   ASSERT_TRUE(smoothed.ok()) << smoothed.status();
   EXPECT_EQ(smoothed->means, (std::vector<double>{0, 0}));
   EXPECT_EQ(smoothed->log_likelihood, (std::vector<double>{-3}));
+  ASSERT_EQ(smoothed->systems.size(), 1);
+  EXPECT_EQ(smoothed->systems[0].form(), v1::ORTHOGONAL);
 }
 
 TEST_F(FakeSmoothTest, AnAnswerThatIsNoneIsInternal) {
@@ -299,6 +318,7 @@ TEST_F(FakeSmoothTest, AnAnswerThatIsNoneIsInternal) {
       {with([](auto& head) { head.set_system_of_series(0, 1); }), Chunk(16)},
       {with([](auto& head) { head.clear_log_likelihood(); }), Chunk(16)},
       {with([](auto& head) { head.add_handle("h"); }), Chunk(16)},
+      {with([](auto& head) { head.clear_system(); }), Chunk(16)},
   };
   for (size_t i = 0; i < answers.size(); ++i) {
     Answer(answers[i]);

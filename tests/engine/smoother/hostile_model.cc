@@ -83,6 +83,7 @@ NamedModel HostileModel(uint64_t seed) {
     }
     x = next;
   }
+  if (!model.diffuse && random.Chance(0.2)) model.g = random.Normals(n * random.Integer(1, n));
   return model;
 }
 

@@ -25,6 +25,7 @@ class InformationErrorsTest : public SolverTest {
 
   // nullopt: it has no information form, or none that can be factored.
   std::optional<Answer> Smooth(const SmoothParams& params) {
+    if (!Smoother::HasInformationForm(params)) return std::nullopt;
     const auto measured = MeasureSmooth(params, {});
     EXPECT_TRUE(measured.ok()) << measured.status();
     const auto smoother = Smoother::Make(*measured, {&pool_, [] { return absl::OkStatus(); }});

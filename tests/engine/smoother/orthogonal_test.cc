@@ -117,8 +117,9 @@ SmoothErrors TrueErrors(const SmoothParams& params, const Smoothed& smoothed,
       }
     }
   }
-  const long double likelihood =
-      params.diffuse ? truth.diffuse_log_likelihood : truth.log_likelihood;
+  const long double likelihood = params.diffuse || !params.initial_diffuse.empty()
+                                     ? truth.diffuse_log_likelihood
+                                     : truth.log_likelihood;
   errors.log_likelihood =
       std::max(0.0, static_cast<double>(std::fabs(smoothed.likelihoods[0] - likelihood) -
                                         4 * kUnit * std::fabs(likelihood)));

@@ -252,6 +252,23 @@ class Families {
          .r = {1, 0.5, 0.5, 2},
          .y = random_.Normals(100),
          .diffuse = true});
+    // An integrated autoregression: the trend is diffuse, the cycle has its own variance.
+    for (const double level : {0.0, 5e6}) {
+      NamedModel model{.name = absl::StrCat("diffuse in part, level ", level),
+                       .states = 3,
+                       .f = Rows(3, {1, 0, 0, 0, 0.8, 0.3, 0, -0.3, 0.8}),
+                       .q = Diagonal({1e-4, 1, 1}),
+                       .h = {1, 1, 0},
+                       .r = {0.01},
+                       .m = {0, 0, 0},
+                       .p = Diagonal({0, 3, 3}),
+                       .g = {1, 0, 0}};
+      for (const double value : y) model.y.push_back(level + value);
+      Add(model);
+      model.name += ", a direction";
+      model.g = {1, 0.5, -2};
+      Add(model);
+    }
     for (const double dt : {0.01, 0.0001}) {
       NamedModel model{.name = absl::StrCat("diffuse, ", 1 / dt, " Hz"),
                        .states = 3,
@@ -334,6 +351,7 @@ SmoothParams NamedModel::params() const {
   if (!diffuse) {
     params.initial_mean = m;
     params.initial_covariance = p;
+    params.initial_diffuse = g;
   }
   params.observations = y;
   params.covariances = SmoothedCovariances::kFull;

@@ -15,6 +15,7 @@ struct NamedModel {
   std::string name = {};
   int64_t states = 1, outputs = 1;
   std::vector<double> f = {}, q = {}, h = {}, r = {}, m = {}, p = {}, c = {}, d = {}, y = {};
+  std::vector<double> g = {};  // diffuse directions, beside m and p
   bool h_per_step = false;
   bool diffuse = false;
 

@@ -6,9 +6,9 @@
 //     if (const auto detail = GetNotPositiveDefinite(status)) Regularize(detail->block());
 //
 // Codes (the same as the server's):
-//   INVALID_ARGUMENT     a field is wrong (InvalidField), A is not positive definite, or a
-//   covariance
-//                        of a model is not (SingularCovariance)
+//   INVALID_ARGUMENT     a field is wrong (InvalidField), A is not positive definite, a covariance
+//                        of a model is not (SingularCovariance), or nobody can smooth a model
+//                        (NotSmoothable)
 //   NOT_FOUND            the handle is not held (HandleNotFound says why): factor again
 //   RESOURCE_EXHAUSTED   over a quota of the tenant (QuotaExceeded); or does not fit into the
 //                        server's memory (InsufficientMemory); both with a RetryAfter where waiting
@@ -37,6 +37,7 @@ namespace blockd::client {
 std::optional<v1::InvalidField> GetInvalidField(const absl::Status& status);
 std::optional<v1::NotPositiveDefinite> GetNotPositiveDefinite(const absl::Status& status);
 std::optional<v1::SingularCovariance> GetSingularCovariance(const absl::Status& status);
+std::optional<v1::NotSmoothable> GetNotSmoothable(const absl::Status& status);
 std::optional<v1::HandleNotFound> GetHandleNotFound(const absl::Status& status);
 std::optional<v1::InsufficientMemory> GetInsufficientMemory(const absl::Status& status);
 std::optional<v1::LimitExceeded> GetLimitExceeded(const absl::Status& status);

@@ -31,13 +31,15 @@ struct StateSpaceModel {
   int64_t state_size = 0;               // nx
   int64_t observation_size = 0;         // ny
   ModelArray transition{};              // F: nx x nx, T-1 steps; these two may be absent if T = 1
-  ModelArray transition_covariance{};   // Q: nx x nx, positive semidefinite
+  ModelArray transition_covariance{};   // Q: nx x nx, symmetric, positive semidefinite
   ModelArray observation{};             // H: ny x nx, T steps
-  ModelArray observation_covariance{};  // R: ny x ny, positive semidefinite
+  ModelArray observation_covariance{};  // R: ny x ny, as Q
   ModelArray transition_offset{};       // c: nx, T-1 steps; absent: 0
   ModelArray observation_offset{};      // d: ny, T steps; absent: 0
   std::span<const double> initial_mean{};        // m: nx; both absent: diffuse
-  std::span<const double> initial_covariance{};  // P: nx x nx, positive semidefinite
+  std::span<const double> initial_covariance{};  // P: nx x nx, as Q
+  // G: nx x q, with m and P: x(1) = m + u + G delta, u ~ N(0, P), and nothing is known of delta.
+  std::span<const double> initial_diffuse{};
 };
 
 enum class SmoothedCovariances {
@@ -58,6 +60,8 @@ struct SmoothOptions {
   bool keep = false;
   absl::Duration lease{};  // as FactorOptions::lease; with keep
   Priority priority = Priority::kInteractive;
+  // Only this one. Default: the first whose numbers are good enough, as estimated.
+  v1::SmoothForm form = v1::SMOOTH_FORM_UNSPECIFIED;
   absl::Duration timeout{};  // zero: ClientOptions::timeout
 };
 
@@ -75,6 +79,7 @@ struct SmoothResult {
   std::vector<int64_t> observed;               // K: elements that are not missing
   std::vector<FactorHandle> handles;           // S, with keep
   bool found = false;                          // all were held: nothing was factored
+  std::vector<v1::SmoothedSystem> systems;     // S: form, and estimated errors
   double growth = 1;                           // these two as Conditioning has them
   double backward_error_bound = 0;
   v1::Cost cost;

@@ -15,6 +15,8 @@ FLOAT64 = np.dtype("<f8")
 
 
 def _observations(y: Any) -> Array:
+    if is_pandas(y):
+        return np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan))
     if not isinstance(y, np.ma.MaskedArray):
         return as_real_array("y", y)
     filled = np.array(as_real_array("y", y.data), np.float64)
@@ -22,22 +24,44 @@ def _observations(y: Any) -> Array:
     return filled
 
 
-def _state_size(H: Array) -> int:
-    if H.ndim not in (0, 2, 3):
-        raise invalid("H", f"of shape {H.shape}", "(ny, nx), or (T, ny, nx)")
-    return int(H.shape[-1]) if H.ndim else 1
+def _state_size(F: Any, H: Array) -> int:
+    """Of H where its shape says it, else of F, whose numbers are 1 x 1 matrices."""
+    if H.ndim > 1:
+        return int(H.shape[-1])
+    shape = np.shape(F)
+    return int(shape[-1]) if len(shape) > 1 else 1
 
 
-def _part(name: str, value: Any, steps: int, shape: "tuple[int, ...]") -> Array:
-    """(1, *shape) of what is the same at all steps, else (steps, *shape)."""
+def _part(name: str, value: Any, steps: int, shape: "tuple[int, ...]", last: bool = False) -> Array:
+    """(1, *shape) of what is the same at all steps, else (steps, *shape).
+
+    Axes of length 1 may be left out or added. `last`: there may be one matrix more, which is left out.
+    """
     array = as_real_array(name, value)
-    if array.ndim == 0 and all(size == 1 for size in shape):
-        array = array.reshape(shape)
-    if array.shape == shape:
-        return array[np.newaxis]
-    if array.shape == (steps, *shape):
-        return array
-    raise invalid(name, f"of shape {array.shape}", f"{shape}, or {(steps, *shape)}: one for each step")
+    each = (steps, *shape)
+    for given, wanted in ((shape, (1, *shape)), (each, each)):
+        if array.shape == given or _long_axes(array.shape) == _long_axes(given):
+            return array.reshape(wanted)
+    if last and _long_axes(array.shape) == _long_axes((steps + 1, *shape)):
+        return array.reshape(steps + 1, *shape)[:-1]
+    raise invalid(name, f"of shape {array.shape}", f"{shape}, or {each}: one for each step")
+
+
+def _long_axes(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    return tuple(size for size in shape if size != 1)
+
+
+def _directions(diffuse: Any, nx: int) -> Array:
+    """(nx, q); of a mask of states their unit vectors."""
+    if diffuse is None:
+        return np.zeros((nx, 0))
+    given = np.asarray(diffuse)
+    if given.dtype == bool and given.shape == (nx,):
+        return np.eye(nx)[:, given]
+    array = as_real_array("diffuse", diffuse)
+    if given.dtype == bool or array.ndim != 2 or array.shape[0] != nx or not 1 <= array.shape[1] <= nx:
+        raise invalid("diffuse", f"of shape {given.shape}", f"a mask of {nx} states, or directions: ({nx}, q)")
+    return array
 
 
 class Model:
@@ -47,8 +71,10 @@ class Model:
     C order are the wire's.
     """
 
-    def __init__(self, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any, d: Any, m0: Any, P0: Any) -> None:
+    def __init__(self, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any, d: Any, m0: Any, P0: Any,
+                 diffuse: Any = None) -> None:
         observed = _observations(y)
+        self._labels = y[:] if is_pandas(y) else None
         self.y_shape = observed.shape
         if observed.ndim not in (1, 2, 3) or observed.size == 0:
             raise invalid("y", f"of shape {observed.shape}",
@@ -60,22 +86,22 @@ class Model:
             observed = observed[np.newaxis]
         self.series, self.steps, self.ny = observed.shape
         measuring = as_real_array("H", H)
-        self.nx = _state_size(measuring)
+        self.nx = _state_size(F, measuring)
         T, nx, ny = self.steps, self.nx, self.ny
         if nx < 1:
             raise invalid("H", f"of shape {measuring.shape}", "at least one state: (ny, nx)")
         self._header = pb.SmoothHeader(num_steps=T, state_size=nx, observation_size=ny,
                                        num_series=self.series)
         self._parts: list[Array] = []
-        self._add("transition", _part("F", F, T - 1, (nx, nx)), T - 1)
-        self._add("transition_covariance", _part("Q", Q, T - 1, (nx, nx)), T - 1)
+        self._add("transition", _part("F", F, T - 1, (nx, nx), last=True), T - 1)
+        self._add("transition_covariance", _part("Q", Q, T - 1, (nx, nx), last=True), T - 1)
         self._add("observation", _part("H", measuring, T, (ny, nx)), T)
         self._add("observation_covariance", _part("R", R, T, (ny, ny)), T)
         if c is not None:
-            self._add("transition_offset", _part("c", c, T - 1, (nx,)), T - 1)
+            self._add("transition_offset", _part("c", c, T - 1, (nx,), last=True), T - 1)
         if d is not None:
             self._add("observation_offset", _part("d", d, T, (ny,)), T)
-        self._add_prior(m0, P0)
+        self._add_prior(m0, P0, diffuse)
         self._parts.append(observed)
 
     def _add(self, name: str, array: Array, steps: int) -> None:
@@ -85,14 +111,21 @@ class Model:
         if steps > 0:
             self._parts.append(_columns_first(array))
 
-    def _add_prior(self, m0: Any, P0: Any) -> None:
-        if m0 is None and P0 is None:
+    def _add_prior(self, m0: Any, P0: Any, diffuse: Any) -> None:
+        G = _directions(diffuse, self.nx)
+        if m0 is None and P0 is None and diffuse is None:
             self._header.diffuse = True
             return
         if m0 is None or P0 is None:
             raise invalid("m0" if m0 is None else "P0", "missing", "m0 and P0, or neither: diffuse")
         for name, value, shape in (("m0", m0, (self.nx,)), ("P0", P0, (self.nx, self.nx))):
-            self._parts.append(_columns_first(_part(name, value, 1, shape)))
+            part = _part(name, value, 1, shape)
+            if not np.isfinite(part).all():
+                raise invalid(name, "NaN or infinite", "finite numbers; neither m0 nor P0: diffuse")
+            self._parts.append(_columns_first(part))
+        self._header.diffuse_columns = G.shape[1]
+        if G.size > 0:
+            self._parts.append(_columns_first(G[np.newaxis]))
 
     def messages(self, options: Any, chunk_bytes: int) -> Iterator[bytes]:
         """Of a Smooth; `options` is the message."""
@@ -105,6 +138,21 @@ class Model:
     def unbatched(self, array: Optional[Array]) -> Optional[Array]:
         """An answer with K in front, which leaves where y has none."""
         return array if array is None or self.batched else array[0]
+
+    def labelled(self, array: Any, as_y: bool = False) -> Any:
+        """What has a row a step, as y is: with the index of a pandas y, and `as_y` its names."""
+        if self._labels is None or array is None:
+            return array
+        if as_y:
+            whole = self._labels.astype(np.float64)
+            whole[:] = array
+            return whole
+        import pandas
+        return pandas.DataFrame(array, index=self._labels.index)
+
+
+def is_pandas(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pandas"
 
 
 def _columns_first(array: Array) -> Array:

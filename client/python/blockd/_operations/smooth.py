@@ -16,7 +16,7 @@ from blockd._operations import chunked as _chunked
 from blockd._operations.factorization import Factorization
 from blockd._operations.held import Held
 from blockd._operations.model import FLOAT64, Model
-from blockd._options import SmoothOptions
+from blockd._options import SmoothOptions, form_name
 from blockd.v1 import blockd_pb2 as pb
 
 H = TypeVar("H", bound=Factorization)
@@ -36,7 +36,7 @@ def _room(model: Model, options: SmoothOptions, head: Any) -> "list[Array]":
     systems = list(head.system_of_series)
     if not 1 <= S <= K or len(systems) != K or sorted(set(systems)) != list(range(S)):
         raise _wire.nonsense(f"a head of {S} systems for {len(systems)} series, expected {K}")
-    for name, count in (("handle", S if options.keep else 0), ("observed", K),
+    for name, count in (("handle", S if options.keep else 0), ("observed", K), ("system", S),
                         ("log_likelihood", K if options.log_likelihood else 0)):
         if len(getattr(head, name)) != count:
             raise _wire.nonsense(f"a head with {len(getattr(head, name))} of {name}, expected {count}")
@@ -61,14 +61,27 @@ def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
     def shared(array: Array, asked: bool) -> Any:
         return series(_of_series(array, systems), asked) if asked else None
 
+    def covariance() -> Any:
+        found = shared(covariances, options.covariances is not None)
+        return model.labelled(found) if options.covariances == "diagonal" else found
+
     return results.Smoothed(
-        series(means, True), shared(covariances, options.covariances is not None),
+        model.labelled(series(means, True)), covariance(),
         shared(lag_one.swapaxes(-1, -2) if options.lag_one else lag_one, options.lag_one),
         _number(model, head.log_likelihood, float) if options.log_likelihood else None,
-        residuals.reshape(model.y_shape) if options.residuals else None,
+        model.labelled(residuals.reshape(model.y_shape), as_y=True) if options.residuals else None,
         series(samples, options.num_samples > 0), _number(model, head.observed, int), handles,
         tuple(systems), head.found, head.growth, head.backward_error_bound,
-        results.cost(head.cost))
+        *_form(model, [head.system[k] for k in systems]), results.cost(head.cost))
+
+
+def _form(model: Model, systems: "list[Any]") -> "tuple[Any, Any, results.SmoothErrors]":
+    """Of the system of each series: its form, why, and its estimated errors."""
+    forms = tuple(form_name(one.form) for one in systems)
+    reasons = tuple(pb.SmoothedSystem.Reason.Name(one.reason) if one.reason else "" for one in systems)
+    errors = results.SmoothErrors(*(_number(model, [getattr(one, f"{name}_error") for one in systems], float)
+                                    for name in results.SmoothErrors._fields))
+    return (forms, reasons, errors) if model.batched else (forms[0], reasons[0], errors)
 
 
 def _of_series(array: Array, systems: "list[int]") -> Array:

@@ -20,15 +20,19 @@ DIAGONAL_FORM_UNSPECIFIED: DiagonalForm
 FLOAT32: ScalarType
 FLOAT64: ScalarType
 FULL: DiagonalForm
+INFORMATION: SmoothForm
 INTERACTIVE: PriorityClass
 INVERSE_PARTS_UNSPECIFIED: InverseParts
 MODEL_ARRAY_UNSPECIFIED: ModelArray
+ORTHOGONAL: SmoothForm
+ORTHOGONAL_IN_DOUBLE_DOUBLE: SmoothForm
 PACKED_LOWER: DiagonalForm
 PER_STEP: ModelArray
 PRIORITY_CLASS_UNSPECIFIED: PriorityClass
 REALTIME: PriorityClass
 SCALAR_TYPE_UNSPECIFIED: ScalarType
 SMOOTHED_COVARIANCES_UNSPECIFIED: SmoothedCovariances
+SMOOTH_FORM_UNSPECIFIED: SmoothForm
 SUBDIAGONAL: CouplingForm
 SUPERDIAGONAL: CouplingForm
 TRIDIAGONAL_BLOCKS: InverseParts
@@ -408,6 +412,34 @@ class NotPositiveDefinite(_message.Message):
     system: int
     def __init__(self, system: _Optional[int] = ..., block: _Optional[int] = ..., row: _Optional[int] = ..., minor: _Optional[int] = ..., elimination_order: bool = ...) -> None: ...
 
+class NotSmoothable(_message.Message):
+    __slots__ = ["directions", "form", "log_likelihood_error", "means_error", "reason", "row", "step", "system", "variances_error"]
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = []
+    CONTRADICTION: NotSmoothable.Reason
+    DIRECTIONS_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    INACCURATE: NotSmoothable.Reason
+    LOG_LIKELIHOOD_ERROR_FIELD_NUMBER: _ClassVar[int]
+    MEANS_ERROR_FIELD_NUMBER: _ClassVar[int]
+    NOT_IDENTIFIED: NotSmoothable.Reason
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REASON_UNSPECIFIED: NotSmoothable.Reason
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    VARIANCES_ERROR_FIELD_NUMBER: _ClassVar[int]
+    directions: int
+    form: SmoothForm
+    log_likelihood_error: float
+    means_error: float
+    reason: NotSmoothable.Reason
+    row: int
+    step: int
+    system: int
+    variances_error: float
+    def __init__(self, reason: _Optional[_Union[NotSmoothable.Reason, str]] = ..., form: _Optional[_Union[SmoothForm, str]] = ..., system: _Optional[int] = ..., step: _Optional[int] = ..., row: _Optional[int] = ..., directions: _Optional[int] = ..., means_error: _Optional[float] = ..., variances_error: _Optional[float] = ..., log_likelihood_error: _Optional[float] = ...) -> None: ...
+
 class Palette(_message.Message):
     __slots__ = ["coupling_index", "diagonal_index", "num_coupling", "num_diagonal"]
     COUPLING_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -639,7 +671,7 @@ class SingularCovariance(_message.Message):
     def __init__(self, matrix: _Optional[str] = ..., step: _Optional[int] = ..., row: _Optional[int] = ...) -> None: ...
 
 class SmoothHead(_message.Message):
-    __slots__ = ["backward_error_bound", "cost", "covariances_bytes", "found", "growth", "handle", "lag_one_bytes", "log_likelihood", "means_bytes", "num_systems", "observed", "residuals_bytes", "samples_bytes", "system_of_series"]
+    __slots__ = ["backward_error_bound", "cost", "covariances_bytes", "found", "growth", "handle", "lag_one_bytes", "log_likelihood", "means_bytes", "num_systems", "observed", "residuals_bytes", "samples_bytes", "system", "system_of_series"]
     BACKWARD_ERROR_BOUND_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     COVARIANCES_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -653,6 +685,7 @@ class SmoothHead(_message.Message):
     OBSERVED_FIELD_NUMBER: _ClassVar[int]
     RESIDUALS_BYTES_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_OF_SERIES_FIELD_NUMBER: _ClassVar[int]
     backward_error_bound: float
     cost: Cost
@@ -667,11 +700,13 @@ class SmoothHead(_message.Message):
     observed: _containers.RepeatedScalarFieldContainer[int]
     residuals_bytes: int
     samples_bytes: int
+    system: _containers.RepeatedCompositeFieldContainer[SmoothedSystem]
     system_of_series: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, num_systems: _Optional[int] = ..., system_of_series: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[bytes]] = ..., found: bool = ..., log_likelihood: _Optional[_Iterable[float]] = ..., observed: _Optional[_Iterable[int]] = ..., growth: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., means_bytes: _Optional[int] = ..., covariances_bytes: _Optional[int] = ..., lag_one_bytes: _Optional[int] = ..., residuals_bytes: _Optional[int] = ..., samples_bytes: _Optional[int] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_systems: _Optional[int] = ..., system_of_series: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[bytes]] = ..., found: bool = ..., log_likelihood: _Optional[_Iterable[float]] = ..., observed: _Optional[_Iterable[int]] = ..., growth: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., means_bytes: _Optional[int] = ..., covariances_bytes: _Optional[int] = ..., lag_one_bytes: _Optional[int] = ..., residuals_bytes: _Optional[int] = ..., samples_bytes: _Optional[int] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., system: _Optional[_Iterable[_Union[SmoothedSystem, _Mapping]]] = ...) -> None: ...
 
 class SmoothHeader(_message.Message):
-    __slots__ = ["diffuse", "num_series", "num_steps", "observation", "observation_covariance", "observation_offset", "observation_size", "options", "state_size", "transition", "transition_covariance", "transition_offset"]
+    __slots__ = ["diffuse", "diffuse_columns", "num_series", "num_steps", "observation", "observation_covariance", "observation_offset", "observation_size", "options", "state_size", "transition", "transition_covariance", "transition_offset"]
+    DIFFUSE_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     DIFFUSE_FIELD_NUMBER: _ClassVar[int]
     NUM_SERIES_FIELD_NUMBER: _ClassVar[int]
     NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -685,6 +720,7 @@ class SmoothHeader(_message.Message):
     TRANSITION_FIELD_NUMBER: _ClassVar[int]
     TRANSITION_OFFSET_FIELD_NUMBER: _ClassVar[int]
     diffuse: bool
+    diffuse_columns: int
     num_series: int
     num_steps: int
     observation: ModelArray
@@ -696,11 +732,12 @@ class SmoothHeader(_message.Message):
     transition: ModelArray
     transition_covariance: ModelArray
     transition_offset: ModelArray
-    def __init__(self, num_steps: _Optional[int] = ..., state_size: _Optional[int] = ..., observation_size: _Optional[int] = ..., num_series: _Optional[int] = ..., transition: _Optional[_Union[ModelArray, str]] = ..., transition_covariance: _Optional[_Union[ModelArray, str]] = ..., observation: _Optional[_Union[ModelArray, str]] = ..., observation_covariance: _Optional[_Union[ModelArray, str]] = ..., transition_offset: _Optional[_Union[ModelArray, str]] = ..., observation_offset: _Optional[_Union[ModelArray, str]] = ..., diffuse: bool = ..., options: _Optional[_Union[SmoothOptions, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_steps: _Optional[int] = ..., state_size: _Optional[int] = ..., observation_size: _Optional[int] = ..., num_series: _Optional[int] = ..., transition: _Optional[_Union[ModelArray, str]] = ..., transition_covariance: _Optional[_Union[ModelArray, str]] = ..., observation: _Optional[_Union[ModelArray, str]] = ..., observation_covariance: _Optional[_Union[ModelArray, str]] = ..., transition_offset: _Optional[_Union[ModelArray, str]] = ..., observation_offset: _Optional[_Union[ModelArray, str]] = ..., diffuse: bool = ..., options: _Optional[_Union[SmoothOptions, _Mapping]] = ..., diffuse_columns: _Optional[int] = ...) -> None: ...
 
 class SmoothOptions(_message.Message):
-    __slots__ = ["covariances", "keep", "lag_one_covariances", "lease", "log_likelihood", "num_samples", "priority", "residuals", "seed"]
+    __slots__ = ["covariances", "form", "keep", "lag_one_covariances", "lease", "log_likelihood", "num_samples", "priority", "residuals", "seed"]
     COVARIANCES_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     LAG_ONE_COVARIANCES_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -710,6 +747,7 @@ class SmoothOptions(_message.Message):
     RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     covariances: SmoothedCovariances
+    form: SmoothForm
     keep: bool
     lag_one_covariances: bool
     lease: _duration_pb2.Duration
@@ -718,7 +756,7 @@ class SmoothOptions(_message.Message):
     priority: PriorityClass
     residuals: bool
     seed: int
-    def __init__(self, covariances: _Optional[_Union[SmoothedCovariances, str]] = ..., lag_one_covariances: bool = ..., log_likelihood: bool = ..., residuals: bool = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ..., keep: bool = ..., lease: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[PriorityClass, str]] = ...) -> None: ...
+    def __init__(self, covariances: _Optional[_Union[SmoothedCovariances, str]] = ..., lag_one_covariances: bool = ..., log_likelihood: bool = ..., residuals: bool = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ..., keep: bool = ..., lease: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[PriorityClass, str]] = ..., form: _Optional[_Union[SmoothForm, str]] = ...) -> None: ...
 
 class SmoothReply(_message.Message):
     __slots__ = ["chunk", "head"]
@@ -735,6 +773,28 @@ class SmoothRequest(_message.Message):
     chunk: bytes
     header: SmoothHeader
     def __init__(self, header: _Optional[_Union[SmoothHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class SmoothedSystem(_message.Message):
+    __slots__ = ["form", "log_likelihood_error", "means_error", "reason", "variances_error"]
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = []
+    ASKED_FOR: SmoothedSystem.Reason
+    COVARIANCE_IS_SINGULAR: SmoothedSystem.Reason
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    INFORMATION_FORM_INACCURATE: SmoothedSystem.Reason
+    LOG_LIKELIHOOD_ERROR_FIELD_NUMBER: _ClassVar[int]
+    MEANS_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PARTLY_DIFFUSE: SmoothedSystem.Reason
+    PRECISION_IS_INDEFINITE: SmoothedSystem.Reason
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REASON_UNSPECIFIED: SmoothedSystem.Reason
+    VARIANCES_ERROR_FIELD_NUMBER: _ClassVar[int]
+    form: SmoothForm
+    log_likelihood_error: float
+    means_error: float
+    reason: SmoothedSystem.Reason
+    variances_error: float
+    def __init__(self, form: _Optional[_Union[SmoothForm, str]] = ..., reason: _Optional[_Union[SmoothedSystem.Reason, str]] = ..., means_error: _Optional[float] = ..., variances_error: _Optional[float] = ..., log_likelihood_error: _Optional[float] = ...) -> None: ...
 
 class SolveFailure(_message.Message):
     __slots__ = ["solve", "status"]
@@ -911,6 +971,9 @@ class InverseParts(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ModelArray(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class SmoothForm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class SmoothedCovariances(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

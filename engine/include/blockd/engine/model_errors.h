@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "blockd/engine/smooth_model.h"
 
 namespace blockd {
 
@@ -29,13 +30,14 @@ struct NotSmoothable {
   enum class Reason {
     kNotIdentified = 1,  // `directions` of a diffuse x(1) that the observations do not tell
     kContradiction = 2,  // y(row) of `step` has no variance and another value than the model says
-    kInaccurate = 3,     // the estimated errors are too large in double-double too
+    kInaccurate = 3,     // the estimated errors are too large
   };
   Reason reason = Reason::kInaccurate;
+  SmoothForm form = SmoothForm::kOrthogonalInDoubleDouble;  // the last one that was tried
   int64_t system = 0;
   int64_t step = 0, row = 0;
   int64_t directions = 0;
-  double means_error = 0, variances_error = 0, log_likelihood_error = 0;
+  SmoothErrors errors;  // estimates
 };
 
 // INVALID_ARGUMENT with a message for people and the detail.

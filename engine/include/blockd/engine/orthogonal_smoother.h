@@ -60,6 +60,7 @@ class OrthogonalSmoother {
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
+  const bool has_diagonal_noise_;
   std::vector<std::vector<int64_t>> series_of_;  // of each system
   std::unique_ptr<Arrays> arrays_;
 };

@@ -1,7 +1,7 @@
 // A linear Gaussian model, series that were observed of it, and the results that are wanted.
 //
-//   x(1) ~ N(m, P) or diffuse;  x(t+1) = F x(t) + c + w, w ~ N(0, Q);  y(t) = H x(t) + d + v,
-//   v ~ N(0, R).
+//   x(1) ~ N(m, P), or diffuse in whole or in part;  x(t+1) = F x(t) + c + w, w ~ N(0, Q);  y(t) =
+//   H x(t) + d + v, v ~ N(0, R).
 //
 // Plain data and pure functions.
 #ifndef BLOCKD_ENGINE_SMOOTH_MODEL_H_
@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,10 @@ struct ModelArray {
 
 enum class SmoothedCovariances { kNone, kVariances, kFull };
 
+// Which arithmetic gives the numbers: smoother.h, or orthogonal_smoother.h in double or
+// double-double.
+enum class SmoothForm { kInformation = 1, kOrthogonal, kOrthogonalInDoubleDouble };
+
 struct SmoothParams {
   int64_t num_steps = 0;                           // T
   int64_t state_size = 0;                          // nx
@@ -41,7 +46,10 @@ struct SmoothParams {
   ModelArray observation_offset;                   // d: ny, T steps
   bool diffuse = false;
   std::span<const double> initial_mean, initial_covariance;  // m, P; unless diffuse
-  std::span<const double> observations;                      // ny x T x K; NaN is missing
+  // G: nx x q, unless diffuse: x(1) = m + u + G delta, u ~ N(0, P), and nothing is known of delta.
+  // P's rows and columns of states whose unit vectors are there do not count. Empty: none.
+  std::span<const double> initial_diffuse;
+  std::span<const double> observations;  // ny x T x K; NaN is missing
 
   SmoothedCovariances covariances = SmoothedCovariances::kNone;
   bool lag_one = false;
@@ -49,6 +57,7 @@ struct SmoothParams {
   bool residuals = false;
   int64_t num_samples = 0;  // of each series
   uint64_t seed = 0;
+  std::optional<SmoothForm> form;  // none: the first whose numbers are good enough
 
   // True if A has few distinct blocks, because all arrays but y are the same at all steps.
   bool is_constant() const {
@@ -82,8 +91,8 @@ struct SmoothLimits {
   int threads = 1;                         // of the StepPool
 };
 
-// INVALID_ARGUMENT with InvalidField (model_errors.h), whose field is a member of SmoothParams, or
-// "initial" for the mean and the covariance of x(1). The arrays are not looked at.
+// INVALID_ARGUMENT with InvalidField (model_errors.h), whose field is a member of SmoothParams. The
+// arrays are not looked at.
 absl::Status CheckSmoothSizes(const SmoothParams& params, const SmoothLimits& limits);
 
 // The sizes of the results with so many systems, at least 1; `work_bytes` is 0. CheckSmoothSizes
@@ -95,15 +104,13 @@ struct MeasuredSmooth {
   SmoothParams params;
   SmoothSizes sizes;
   std::shared_ptr<const MissingPatterns> patterns;
+  bool has_diagonal_noise = false;  // R, of all steps
 };
-// INVALID_ARGUMENT as CheckSmoothSizes, for the lengths of the arrays and numbers that are not
-// finite too.
+// INVALID_ARGUMENT as CheckSmoothSizes, for the lengths of the arrays, numbers that are not finite
+// and a Q, R or P that is not symmetric too: elements that mirror each other differ by at most 1e-8
+// of their standard deviations, and 16 n eps of the largest variance.
 absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params,
                                              const SmoothLimits& limits);
-
-// Which arithmetic gave the numbers: smoother.h, or orthogonal_smoother.h in double or
-// double-double.
-enum class SmoothForm { kInformation, kOrthogonal, kOrthogonalInDoubleDouble };
 
 // Estimated errors, the largest of all steps: of means in posterior standard deviations, of
 // variances relative, of the log-likelihood absolute.

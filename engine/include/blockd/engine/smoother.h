@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -65,10 +66,12 @@ class Smoother {
     StepPool* pool = nullptr;
     std::function<absl::Status()> wanted;
   };
-  // INVALID_ARGUMENT with SingularCovariance.
+  // INVALID_ARGUMENT with SingularCovariance. `measured` has an information form.
   static absl::StatusOr<std::unique_ptr<Smoother>> Make(const MeasuredSmooth& measured,
                                                         Workers workers);
 
+  // False if x(1) is diffuse in other directions than those of states.
+  static bool HasInformationForm(const SmoothParams& params);
   // The scratch memory of each thread, in doubles.
   static int64_t ScratchDoubles(const SmoothParams& params);
 
@@ -134,7 +137,10 @@ class Smoother {
   struct Roundings;     // of its errors
 
   Smoother(const MeasuredSmooth& measured, Workers workers)
-      : params_(measured.params), patterns_(measured.patterns), workers_(std::move(workers)) {}
+      : params_(measured.params),
+        patterns_(measured.patterns),
+        has_diagonal_noise_(measured.has_diagonal_noise),
+        workers_(std::move(workers)) {}
 
   // The steps [first, last) of a portion of so many steps, and how many such portions there are.
   struct Steps {
@@ -160,8 +166,10 @@ class Smoother {
   // rows; or -1.
   std::vector<int64_t> PlaceObserved();
   absl::Status FactorObservations();
-  void FactorWhole(int64_t step, Observed* observed, Scratch& scratch, FirstSingular& first);
-  void FactorObserved(Observed* observed, int64_t order, FirstSingular& first);
+  // Writes the whitener of the observed rows and columns of R, and what is known of it; the row
+  // where R is singular.
+  std::optional<int64_t> FactorObserved(std::span<const int32_t> rows, Observed* observed,
+                                        double* whitener) const;
   absl::Status FactorInitial();
 
   const MissingPatterns::Mask& MaskAt(uint32_t mask) const { return patterns_->masks[mask]; }
@@ -175,7 +183,12 @@ class Smoother {
     return patterns_->system_of_series[static_cast<size_t>(series)];
   }
   const Observed& ObservedAt(size_t system, int64_t step) const;
+  // A diagonal one is its diagonal.
   const double* WhitenerOf(const Observed& observed) const { return r_.data() + observed.place; }
+  int64_t WhitenerDoubles(int64_t rows) const { return has_diagonal_noise_ ? rows : rows * rows; }
+  // B = U B and U' U b of the whitener U; B has as many rows as are observed.
+  void Whiten(const Observed& observed, double* b, int64_t columns) const;
+  void Weigh(const Observed& observed, double* b) const;
   const double* F(int64_t step) const;
   const double* H(int64_t step) const;
   const double* WhitenerOfQ(int64_t step) const;
@@ -203,6 +216,7 @@ class Smoother {
 
   const SmoothParams params_;
   const std::shared_ptr<const MissingPatterns> patterns_;
+  const bool has_diagonal_noise_;
   const Workers workers_;
   // Whiteners U = inv(L) of covariances C = L L', so that inv(C) = U' U.
   Doubles q_;                     // of one Q or of all
@@ -211,7 +225,8 @@ class Smoother {
   std::vector<Observed> observed_;
   std::vector<int64_t> observed_at_;  // S x T, into observed_; empty: by the mask, or by the step
   Doubles r_;                         // of observed_
-  Doubles p_;                         // of P; empty: diffuse
+  Doubles p_;  // of P, with rows and columns of 0 for diffuse states; empty: all are
+  int64_t diffuse_states_ = 0;
   double p_log_determinant_ = 0, p_condition_ = 1;
   mutable absl::once_flag alike_made_;
   mutable Alike alike_;

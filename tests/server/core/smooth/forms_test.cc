@@ -8,31 +8,45 @@
 namespace blockd::test {
 namespace {
 
+using server::SmoothedSystem;
+using Reason = server::SmoothedSystem::Reason;
+
+auto HasForm(SmoothForm form) { return ::testing::Field(&SmoothedSystem::form, form); }
+
+// Its states' precision has no entries that a double could hold.
+SmoothModel TinyNoise() {
+  return SmoothModel({.steps = 15, .states = 3, .per_step = false, .scale = 1e-16});
+}
+// One noise moves all three states.
+void SetOneNoise(SmoothModel& model) {
+  model.q = {1, 2, 3, 2, 4, 6, 3, 6, 9};
+  model.params.transition_covariance.values = model.q;
+}
+
 // Models whose precision no factorization in double holds, or which have none.
 TEST_F(SolverCoreSmoothTest, ModelsWithoutAGoodFactorizationAreSmoothedInOrthogonalForm) {
   Start();
-  const auto expect_form = [&](SmoothModel& model, SmoothForm form) {
+  const auto expect_form = [&](SmoothModel& model, SmoothForm form, Reason reason) {
     model.params.residuals = true;
     model.params.num_samples = 2;
     const Answer answer = Smooth(model.params);
     ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
-    EXPECT_THAT(answer.reply->forms, ::testing::Each(form));
-    for (const SmoothErrors& errors : answer.reply->errors) {
-      EXPECT_LE(errors.means, kPromisedErrors.means);
-      EXPECT_LE(errors.variances, kPromisedErrors.variances);
+    for (const SmoothedSystem& system : answer.reply->systems) {
+      EXPECT_EQ(system.form, form);
+      EXPECT_EQ(system.reason, reason);
+      EXPECT_LE(system.errors.means, kPromisedErrors.means);
+      EXPECT_LE(system.errors.variances, kPromisedErrors.variances);
     }
     ExpectClassical(model.params, answer, 1e-7);
     EXPECT_EQ(Reserved(), 0);
   };
   SmoothModel benign({.per_step = false, .offsets = false});
-  expect_form(benign, SmoothForm::kInformation);
-  SmoothModel one_noise = benign;  // of all three states
-  one_noise.q = {1, 2, 3, 2, 4, 6, 3, 6, 9};
-  one_noise.params = benign.params;
-  one_noise.params.transition_covariance.values = one_noise.q;
-  expect_form(one_noise, SmoothForm::kOrthogonal);
-  SmoothModel tiny_noise({.steps = 15, .states = 3, .per_step = false, .scale = 1e-16});
-  expect_form(tiny_noise, SmoothForm::kOrthogonal);
+  expect_form(benign, SmoothForm::kInformation, Reason::kNone);
+  SmoothModel one_noise({.per_step = false, .offsets = false});
+  SetOneNoise(one_noise);
+  expect_form(one_noise, SmoothForm::kOrthogonal, Reason::kSingularCovariance);
+  SmoothModel tiny_noise = TinyNoise();
+  expect_form(tiny_noise, SmoothForm::kOrthogonal, Reason::kInaccurate);
   // Some systems of a call and not the others: the end of an unstable one is unseen.
   SmoothModel gap({.steps = 120,
                    .states = 1,
@@ -46,22 +60,53 @@ TEST_F(SolverCoreSmoothTest, ModelsWithoutAGoodFactorizationAreSmoothedInOrthogo
   for (size_t t = 20; t < 120; ++t) gap.y[120 + t] = kMissing;
   const Answer both = Smooth(gap.params);
   ASSERT_TRUE(both.reply.ok()) << both.reply.status();
-  EXPECT_THAT(both.reply->forms,
-              ::testing::ElementsAre(SmoothForm::kInformation, SmoothForm::kOrthogonal));
+  EXPECT_THAT(both.reply->systems, ::testing::ElementsAre(HasForm(SmoothForm::kInformation),
+                                                          HasForm(SmoothForm::kOrthogonal)));
+}
+
+// All forms of a benign model agree; one that has no good numbers is refused.
+TEST_F(SolverCoreSmoothTest, AFormThatIsAskedForIsTakenOrRefused) {
+  Start();
+  SmoothModel benign({.per_step = false, .offsets = false});
+  for (const auto form :
+       {SmoothForm::kInformation, SmoothForm::kOrthogonal, SmoothForm::kOrthogonalInDoubleDouble}) {
+    benign.params.form = form;
+    const Answer answer = Smooth(benign.params);
+    ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
+    EXPECT_THAT(answer.reply->systems, ::testing::Each(HasForm(form)));
+    EXPECT_EQ(answer.reply->systems[0].reason,
+              form == SmoothForm::kInformation ? Reason::kNone : Reason::kAskedFor);
+    ExpectClassical(benign.params, answer, 1e-7);
+  }
+  SmoothModel tiny_noise = TinyNoise();
+  tiny_noise.params.form = SmoothForm::kInformation;
+  const auto why = NotSmoothableOf(Smooth(tiny_noise.params).reply.status());
+  ASSERT_TRUE(why.has_value());
+  EXPECT_EQ(why->reason, NotSmoothable::Reason::kInaccurate);
+  EXPECT_EQ(why->form, SmoothForm::kInformation);
+  EXPECT_GT(why->errors.means, kPromisedErrors.means);
+  SmoothModel one_noise({.per_step = false});
+  SetOneNoise(one_noise);
+  one_noise.params.form = SmoothForm::kInformation;
+  EXPECT_TRUE(server::SingularCovarianceOf(Smooth(one_noise.params).reply.status()).has_value());
+  SmoothModel unseen = UnseenState(8, 2);
+  unseen.params.form = SmoothForm::kInformation;
+  EXPECT_TRUE(server::NotSpdOf(Smooth(unseen.params).reply.status()).has_value());
+  EXPECT_EQ(Reserved(), 0);
 }
 
 // Estimates of kept factorizations are made of the variances kept with them.
 TEST_F(SolverCoreSmoothTest, AKeptModelIsNoGoodFactorizationLater) {
   Start();
   kept_.keep = true;
-  SmoothModel model({.steps = 15, .states = 3, .per_step = false, .scale = 1e-16});
+  SmoothModel model = TinyNoise();
   model.params.covariances = SmoothedCovariances::kNone;
   model.params.lag_one = false;
   for (const bool found : {false, true, true}) {
     const Answer answer = Smooth(model.params);
     ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
     EXPECT_EQ(answer.reply->found, found);
-    EXPECT_THAT(answer.reply->forms, ::testing::Each(SmoothForm::kOrthogonal));
+    EXPECT_THAT(answer.reply->systems, ::testing::Each(HasForm(SmoothForm::kOrthogonal)));
   }
 }
 

@@ -64,6 +64,56 @@ TEST_F(SolverCoreSmoothTest, ADiffuseModelIsTheLimit) {
   }
 }
 
+// P's rows and columns of diffuse states do not count; other directions have no information form.
+TEST_F(SolverCoreSmoothTest, AModelThatIsDiffuseInPartIsTheLimit) {
+  Start();
+  constexpr long double kLarge = 1e40L;
+  const SmoothModel::Options options{.steps = 25, .states = 3, .observations = 2, .missing = 0.1};
+  const std::vector<std::vector<double>> states = {{0, 0, 1}, {0, 1, 0}, {0, 0, 1, 1, 0, 0}};
+  for (const std::vector<double>& g : states) {
+    SmoothModel model(options);
+    model.params.initial_diffuse = g;
+    const Answer answer = Smooth(model.params);
+    ExpectClassical(model.params, answer, 1e-7, kLarge);
+    EXPECT_EQ(answer.reply->systems[0].form, SmoothForm::kInformation);
+    for (size_t i = 0; i < 9; ++i) {
+      for (size_t j = 0; j < g.size(); j += 3) {
+        if (g[j + i % 3] != 0 || g[j + i / 3] != 0) model.p[i] = 0;
+      }
+    }
+    EXPECT_EQ(Smooth(model.params).means, answer.means);
+  }
+  const std::vector<double> direction = {0, 1, -2};
+  SmoothModel model(options);
+  model.params.initial_diffuse = direction;
+  const Answer answer = Smooth(model.params);
+  ExpectClassical(model.params, answer, 1e-7, kLarge);
+  EXPECT_EQ(answer.reply->systems[0].form, SmoothForm::kOrthogonal);
+  EXPECT_EQ(answer.reply->systems[0].reason, server::SmoothedSystem::Reason::kPartlyDiffuse);
+  kept_.keep = true;
+  EXPECT_EQ(server::InvalidFieldOf(Smooth(model.params).reply.status())->field,
+            "header.diffuse_columns");
+  EXPECT_EQ(Reserved(), 0);
+}
+
+// The noises of a diagonal R are whitened one by one.
+TEST_F(SolverCoreSmoothTest, IndependentNoisesAreThoseOfTheClassicalSmoother) {
+  Start();
+  for (const bool per_step : {false, true}) {
+    for (const int64_t observations : {1, 2, 40}) {
+      SmoothModel model({.observations = observations, .series = 2, .per_step = per_step});
+      for (size_t i = 0; i < model.r.size(); ++i) {
+        const auto at = static_cast<int64_t>(i) % (observations * observations);
+        if (at % (observations + 1) != 0) model.r[i] = 0;
+      }
+      model.params.residuals = true;
+      const Answer answer = Smooth(model.params);
+      ExpectClassical(model.params, answer, 1e-9);
+      EXPECT_EQ(answer.reply->systems[0].form, SmoothForm::kInformation);
+    }
+  }
+}
+
 TEST_F(SolverCoreSmoothTest, TheWeeksOfMaunaLoaAgreeToEightDigits) {
   Start({.memory_bytes = int64_t{64} << 20});
   const problems::SeriesModel co2 = problems::MaunaLoaModel();
