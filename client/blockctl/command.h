@@ -33,6 +33,7 @@ Command InfoCommand();
 Command PlanCommand();
 Command BenchCommand();
 Command DemoCommand();
+Command SmoothCommand();
 
 // Flags that every command takes.
 const std::vector<std::string_view>& CommonFlags();

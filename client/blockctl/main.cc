@@ -24,8 +24,9 @@ namespace {
 
 const std::vector<Command>& Commands() {
   static const auto& commands = *new std::vector<Command>{
-      FactorCommand(), SolveCommand(), RefactorCommand(), ReleaseCommand(), ListCommand(),
-      InfoCommand(),   PlanCommand(),  DemoCommand(),     BenchCommand(),   AdminCommand()};
+      FactorCommand(), SolveCommand(), RefactorCommand(), ReleaseCommand(),
+      ListCommand(),   InfoCommand(),  PlanCommand(),     SmoothCommand(),
+      DemoCommand(),   BenchCommand(), AdminCommand()};
   return commands;
 }
 
@@ -140,6 +141,17 @@ void WriteDetails(const absl::Status& status, JsonWriter& json) {
   if (const auto spd = client::GetNotPositiveDefinite(status)) {
     json.Field("system", spd->system()).Field("block", spd->block()).Field("row", spd->row());
     json.Field("minor", spd->minor()).Field("elimination_order", spd->elimination_order());
+  }
+  if (const auto singular = client::GetSingularCovariance(status)) {
+    json.Field("matrix", singular->matrix()).Field("step", singular->step());
+    json.Field("row", singular->row());
+  }
+  if (const auto why = client::GetNotSmoothable(status)) {
+    json.Field("reason", v1::NotSmoothable::Reason_Name(why->reason()));
+    json.Field("system", why->system()).Field("step", why->step()).Field("row", why->row());
+    json.Field("directions", why->directions()).Field("means_error", why->means_error());
+    json.Field("variances_error", why->variances_error());
+    json.Field("log_likelihood_error", why->log_likelihood_error());
   }
   if (const auto field = client::GetInvalidField(status)) {
     json.Field("field", field->field()).Field("came", field->came());

@@ -25,7 +25,8 @@ ABSL_FLAG(std::string, rhs, "",
           "(N, n, d); or a Matrix Market array of N*n rows.");
 ABSL_FLAG(std::string, out, "",
           "Where results go. `solve`: the solution's file, .npy in the shape of --rhs or .mtx; "
-          "without it the numbers go to standard output. `demo`: a folder for the drawings.");
+          "without it the numbers go to standard output. `smooth`: a folder for the results. "
+          "`demo`: a folder for the drawings.");
 ABSL_FLAG(bool, residual, false,
           "Report the backward error ||b - A x|| / (||A|| ||x|| + ||b||); with --handle, that must "
           "have been factored with --keep_matrix.");

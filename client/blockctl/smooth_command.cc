@@ -1,0 +1,246 @@
+// blockctl smooth
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/blockctl/command.h"
+#include "client/blockctl/formats/model.h"
+#include "client/blockctl/formats/npy.h"
+#include "client/blockctl/text/cost_text.h"
+#include "client/blockctl/text/exit_code.h"
+#include "client/blockctl/text/handle_table.h"
+#include "client/blockctl/text/json.h"
+
+ABSL_DECLARE_FLAG(std::string, out);
+ABSL_FLAG(std::string, model, "",
+          "A folder with F.npy, Q.npy, H.npy, R.npy and y.npy, if wanted c, d, m0, P0 and diffuse; "
+          "or a .json file whose object has these names. Shapes as blockd.Client.smooth of Python "
+          "has them; null or NaN in y is missing; without m0 and P0 the first state is diffuse.");
+ABSL_FLAG(std::string, covariances, "full", "Of the states: full, diagonal or none.");
+ABSL_FLAG(bool, lag_one, false, "Also Cov(x(t+1), x(t)).");
+ABSL_FLAG(bool, residuals, false, "Also the residuals of y over their standard deviations.");
+ABSL_FLAG(int64_t, num_samples, 0, "Also so many samples of the states given y, of each series.");
+ABSL_FLAG(uint64_t, seed, 0, "Of the samples.");
+ABSL_FLAG(
+    std::string, form, "",
+    "Only this arithmetic: information, orthogonal or double-double. Default: the first whose "
+    "numbers are good enough.");
+
+namespace blockd::blockctl {
+namespace {
+
+struct FormName {
+  v1::SmoothForm form;
+  const char* name;
+};
+constexpr FormName kForms[] = {{v1::INFORMATION, "information"},
+                               {v1::ORTHOGONAL, "orthogonal"},
+                               {v1::ORTHOGONAL_IN_DOUBLE_DOUBLE, "double-double"}};
+
+std::string NameOf(v1::SmoothForm form) {
+  for (const FormName& known : kForms) {
+    if (known.form == form) return known.name;
+  }
+  return v1::SmoothForm_Name(form);
+}
+
+absl::StatusOr<client::SmoothOptions> OptionsFromFlags() {
+  client::SmoothOptions options;
+  const std::string covariances = absl::GetFlag(FLAGS_covariances);
+  if (covariances == "none") {
+    options.covariances = client::SmoothedCovariances::kNone;
+  } else if (covariances == "diagonal") {
+    options.covariances = client::SmoothedCovariances::kVariances;
+  } else if (covariances != "full") {
+    return UsageError("--covariances must be full, diagonal or none");
+  }
+  options.lag_one_covariances = absl::GetFlag(FLAGS_lag_one);
+  options.residuals = absl::GetFlag(FLAGS_residuals);
+  options.num_samples = absl::GetFlag(FLAGS_num_samples);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  if (options.num_samples < 0) return UsageError("--num_samples must not be negative");
+  if (const std::string form = absl::GetFlag(FLAGS_form); !form.empty()) {
+    for (const FormName& known : kForms) {
+      if (form == known.name) options.form = known.form;
+    }
+    if (options.form == v1::SMOOTH_FORM_UNSPECIFIED) {
+      return UsageError("--form must be information, orthogonal or double-double");
+    }
+  }
+  const absl::StatusOr<client::Priority> priority = PriorityFromFlag();
+  if (!priority.ok()) return priority.status();
+  options.priority = *priority;
+  return options;
+}
+
+// The results as files of a folder, in NumPy's shapes.
+class Folder {
+ public:
+  Folder(std::string path, const ModelFile& file) : path_(std::move(path)), file_(file) {}
+
+  // `shape` without K or S, of which there are `count`.
+  absl::Status Write(const char* name, std::span<const double> values, int64_t count,
+                     std::vector<int64_t> shape) const {
+    if (values.empty()) return absl::OkStatus();
+    Array array;
+    if (file_.has_series()) shape.insert(shape.begin(), count);
+    array.shape = std::move(shape);
+    const auto bytes = std::as_bytes(values);
+    array.data.assign(bytes.begin(), bytes.end());
+    return WriteNpy(absl::StrCat(path_, "/", name, ".npy"), array);
+  }
+  // The same of column-major matrices n x n.
+  absl::Status WriteMatrices(const char* name, std::span<const double> values, int64_t count,
+                             std::vector<int64_t> shape) const {
+    const int64_t n = shape.back();
+    std::vector<double> rows(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto at = static_cast<int64_t>(i) % (n * n);
+      rows[i - static_cast<size_t>(at) + static_cast<size_t>(at % n * n + at / n)] = values[i];
+    }
+    return Write(name, rows, count, std::move(shape));
+  }
+
+ private:
+  const std::string path_;
+  const ModelFile& file_;
+};
+
+absl::Status WriteResult(const std::string& out, const ModelFile& file,
+                         const client::SmoothResult& result) {
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat(out, ": ", error.message()));
+  const client::StateSpaceModel model = file.model();
+  const int64_t steps = model.num_steps, n = model.state_size, ny = model.observation_size;
+  const int64_t series = result.num_series, systems = result.num_systems;
+  const bool full = absl::GetFlag(FLAGS_covariances) == "full";
+  const Folder folder(out, file);
+  absl::Status status = folder.Write("means", result.means, series, {steps, n});
+  status.Update(
+      full ? folder.WriteMatrices("covariances", result.covariances, systems, {steps, n, n})
+           : folder.Write("variances", result.covariances, systems, {steps, n}));
+  status.Update(folder.WriteMatrices("lag_one_covariances", result.lag_one_covariances, systems,
+                                     {steps - 1, n, n}));
+  status.Update(
+      folder.Write("standardized_residuals", result.standardized_residuals, series, {steps, ny}));
+  status.Update(folder.Write("samples", result.samples, series,
+                             {absl::GetFlag(FLAGS_num_samples), steps, n}));
+  return status;
+}
+
+// A line a step, and an empty one between two series.
+void PrintMeans(const client::StateSpaceModel& model, const client::SmoothResult& result) {
+  const double* mean = result.means.data();
+  for (int64_t k = 0; k < result.num_series; ++k) {
+    if (k > 0) std::printf("\n");
+    for (int64_t t = 0; t < model.num_steps; ++t) {
+      for (int64_t i = 0; i < model.state_size; ++i) {
+        std::printf("%s%.17g", i > 0 ? " " : "", *mean++);
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+void PrintJson(const client::StateSpaceModel& model, const client::SmoothResult& result,
+               double seconds) {
+  JsonWriter json;
+  json.BeginObject().Field("num_steps", model.num_steps).Field("state_size", model.state_size);
+  json.Key("series").BeginArray();
+  for (size_t k = 0; k < result.system_of_series.size(); ++k) {
+    json.BeginObject().Field("system", result.system_of_series[k]);
+    json.Field("observed", result.observed[k]);
+    json.Field("log_likelihood", result.log_likelihood[k]).EndObject();
+  }
+  json.EndArray().Key("systems").BeginArray();
+  for (const v1::SmoothedSystem& system : result.systems) {
+    json.BeginObject().Field("form", NameOf(system.form()));
+    if (system.reason() != v1::SmoothedSystem::REASON_UNSPECIFIED) {
+      json.Field("reason", v1::SmoothedSystem::Reason_Name(system.reason()));
+    }
+    json.Field("means_error", system.means_error());
+    json.Field("variances_error", system.variances_error());
+    json.Field("log_likelihood_error", system.log_likelihood_error()).EndObject();
+  }
+  json.EndArray().Field("seconds", seconds).Key("cost");
+  WriteCost(result.cost, json);
+  if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) json.Field("out", out);
+  Print(json.EndObject().text() + "\n");
+}
+
+void NoteSystem(size_t number, const v1::SmoothedSystem& system) {
+  std::string reason;
+  if (system.reason() != v1::SmoothedSystem::REASON_UNSPECIFIED) {
+    reason = absl::StrCat(
+        " (", absl::AsciiStrToLower(v1::SmoothedSystem::Reason_Name(system.reason())), ")");
+  }
+  Note(
+      absl::StrFormat("system %d: %s%s; off by at most %.2g standard deviations, variances %.2g, "
+                      "log-likelihood %.2g (estimates)",
+                      number, NameOf(system.form()), reason, system.means_error(),
+                      system.variances_error(), system.log_likelihood_error()));
+}
+
+absl::Status RunSmooth(const std::vector<std::string>& arguments) {
+  if (absl::Status status = RefuseArguments(arguments); !status.ok()) return status;
+  const std::string path = absl::GetFlag(FLAGS_model), out = absl::GetFlag(FLAGS_out);
+  if (path.empty()) return UsageError("smooth what? Give --model=FOLDER, or a .json file");
+  const absl::StatusOr<client::SmoothOptions> options = OptionsFromFlags();
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<ModelFile> file = ModelFile::Read(path);
+  if (!file.ok()) return file.status();
+  const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
+  if (!client.ok()) return client.status();
+  const absl::Time start = absl::Now();
+  const client::StateSpaceModel model = file->model();
+  const absl::StatusOr<client::SmoothResult> result =
+      client->Smooth(model, file->observations(), *options);
+  if (!result.ok()) return result.status();
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  if (!out.empty()) {
+    if (absl::Status status = WriteResult(out, *file, *result); !status.ok()) return status;
+  }
+  if (JsonAsked()) {
+    PrintJson(model, *result, seconds);
+    return absl::OkStatus();
+  }
+  if (out.empty()) PrintMeans(model, *result);
+  Note(absl::StrFormat("smoothed %d step%s of %d states, %d series, in %s (%s)", model.num_steps,
+                       model.num_steps == 1 ? "" : "s", model.state_size, result->num_series,
+                       SecondsText(seconds), CostText(result->cost)));
+  for (size_t s = 0; s < result->systems.size() && s < 10; ++s) NoteSystem(s, result->systems[s]);
+  for (size_t k = 0; k < result->log_likelihood.size() && k < 10; ++k) {
+    Note(absl::StrFormat("log p(y) = %.17g of %d numbers", result->log_likelihood[k],
+                         result->observed[k]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command SmoothCommand() {
+  return {"smooth",
+          "",
+          "Smooth series with a linear Gaussian model from files",
+          "x(1) ~ N(m0, P0), x(t+1) = F x(t) + c + w, w ~ N(0, Q), y(t) = H x(t) + d + v, v ~ N(0, "
+          "R).\n"
+          "Results go to files of the folder --out, or the means to standard output: a line a "
+          "step.\n"
+          "  blockctl smooth --model=nile.json --out=smoothed\n",
+          {"model", "out", "covariances", "lag_one", "residuals", "num_samples", "seed", "form",
+           "priority"},
+          RunSmooth};
+}
+
+}  // namespace blockd::blockctl

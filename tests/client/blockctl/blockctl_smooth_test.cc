@@ -1,0 +1,179 @@
+// blockctl smooth, with models in files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "client/blockctl/formats/files.h"
+#include "client/blockctl/formats/npy.h"
+#include "engine/problems/series.h"
+#include "tests/client/blockctl/blockctl_program.h"
+#include "tests/client/server_fixture.h"
+#include "tests/support/temp_folder.h"
+
+namespace blockd::blockctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A position and its speed, of which the position is seen at four steps, the last one unseen.
+constexpr char kTrack[] =
+    R"({"F": [[1, 1], [0, 1]], "Q": [[0.5, 0.1], [0.1, 0.25]], "H": [1, 0], "R": 1,
+        "y": [1, 2.5, 4, null], "m0": [0, 0], "P0": [[2, 0], [0, 1]]})";
+
+class BlockctlSmoothTest : public client::ServerTest {
+ protected:
+  void SetUp() override { StartServer(64 << 20); }
+
+  std::string Path(const std::string& name) const { return folder_ / name; }
+  std::string WriteModel(const std::string& json) {
+    EXPECT_TRUE(WriteFile(Path("model.json"), {json}).ok());
+    return "--model=" + Path("model.json");
+  }
+  Outcome Smooth(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "smooth");
+    return Blockctl(target(), arguments);
+  }
+  void WriteArray(const std::string& file, std::vector<int64_t> shape,
+                  const std::vector<double>& values, bool fortran_order = false) {
+    Array array;
+    array.shape = std::move(shape);
+    array.fortran_order = fortran_order;
+    array.data.resize(values.size() * sizeof(double));
+    std::copy(values.begin(), values.end(), array.as<double>());
+    ASSERT_TRUE(WriteNpy(Path(file), array).ok());
+  }
+  // A file of the folder "out".
+  std::vector<double> Read(const std::string& name, const std::vector<int64_t>& shape) {
+    const absl::StatusOr<Array> array = ReadNpy(Path("out/" + name + ".npy"));
+    EXPECT_TRUE(array.ok()) << array.status();
+    if (!array.ok()) return {};
+    EXPECT_EQ(array->shape, shape) << name;
+    return {array->as<double>(), array->as<double>() + array->size()};
+  }
+  std::string Out() const { return "--out=" + Path("out"); }
+
+  const test::TempFolder folder_;
+};
+
+TEST_F(BlockctlSmoothTest, WritesWhatTheClientGets) {
+  const Outcome smoothed = Smooth({WriteModel(kTrack), Out(), "--lag_one", "--residuals",
+                                   "--num_samples=2", "--seed=3", "--json"});
+  ASSERT_EQ(smoothed.exit_status, 0) << smoothed.err;
+  EXPECT_THAT(smoothed.out, HasSubstr("\"form\": \"information\""));
+  EXPECT_THAT(smoothed.out, HasSubstr("\"observed\": 3"));
+  const std::vector<double> f = {1, 0, 1, 1}, q = {0.5, 0.1, 0.1, 0.25}, h = {1, 0}, r = {1};
+  const std::vector<double> m = {0, 0}, p = {2, 0, 0, 1}, y = {1, 2.5, 4, std::nan("")};
+  const client::StateSpaceModel model{.num_steps = 4,
+                                      .state_size = 2,
+                                      .observation_size = 1,
+                                      .transition = {f},
+                                      .transition_covariance = {q},
+                                      .observation = {h},
+                                      .observation_covariance = {r},
+                                      .initial_mean = m,
+                                      .initial_covariance = p};
+  const auto expected = client::SolverClient::Connect(target())->Smooth(
+      model, y, {.lag_one_covariances = true, .residuals = true, .num_samples = 2, .seed = 3});
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_EQ(Read("means", {4, 2}), expected->means);
+  EXPECT_EQ(Read("covariances", {4, 2, 2}), expected->covariances);
+  EXPECT_EQ(Read("samples", {2, 4, 2}), expected->samples);
+  const std::vector<double> lag_one = Read("lag_one_covariances", {3, 2, 2});
+  for (size_t t = 0; t < 3; ++t) {
+    EXPECT_EQ(lag_one[4 * t + 1], expected->lag_one_covariances[4 * t + 2]);
+    EXPECT_EQ(lag_one[4 * t + 2], expected->lag_one_covariances[4 * t + 1]);
+  }
+  const std::vector<double> residuals = Read("standardized_residuals", {4, 1});
+  EXPECT_EQ(residuals[1], expected->standardized_residuals[1]);
+  EXPECT_TRUE(std::isnan(residuals[3]));
+}
+
+// All that can be one a step is, in Fortran order too.
+TEST_F(BlockctlSmoothTest, FilesOfNumPyAreTheSameModel) {
+  ASSERT_EQ(Smooth({WriteModel(kTrack), Out()}).exit_status, 0);
+  const std::vector<double> means = Read("means", {4, 2});
+  const std::string folder = Path("model");
+  std::filesystem::create_directory(folder);
+  std::vector<double> f, q;
+  for (int t = 0; t < 4; ++t) {  // the last one is left out
+    f.insert(f.end(), {1, t == 3 ? 9.0 : 1, 0, 1});
+    q.insert(q.end(), {0.5, 0.1, 0.1, 0.25});
+  }
+  WriteArray("model/F.npy", {4, 2, 2}, f);
+  WriteArray("model/Q.npy", {4, 2, 2}, q);
+  WriteArray("model/H.npy", {4, 1, 2}, {1, 0, 1, 0, 1, 0, 1, 0});
+  WriteArray("model/R.npy", {4}, {1, 1, 1, 1});
+  WriteArray("model/c.npy", {2}, {0, 0});
+  WriteArray("model/d.npy", {4, 1}, {0, 0, 0, 0});
+  WriteArray("model/m0.npy", {2}, {0, 0});
+  WriteArray("model/P0.npy", {2, 2}, {2, 0, 0, 1}, true);
+  WriteArray("model/y.npy", {4, 1}, {1, 2.5, 4, std::nan("")});
+  const Outcome smoothed = Smooth({"--model=" + folder, Out(), "--covariances=diagonal"});
+  ASSERT_EQ(smoothed.exit_status, 0) << smoothed.err;
+  EXPECT_THAT(smoothed.err, HasSubstr("log p(y) = "));
+  const std::vector<double> same = Read("means", {4, 2});
+  for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(same[i], means[i], 1e-13);
+  Read("variances", {4, 2});
+  WriteArray("model/F.npy", {2, 2}, {1, 0, 1, 1}, true);
+  WriteArray("model/y.npy", {2, 4, 1}, {1, 2.5, 4, 3, 2, 5, 8, std::nan("")});
+  ASSERT_EQ(Smooth({"--model=" + folder, Out()}).exit_status, 0);
+  const std::vector<double> two = Read("means", {2, 4, 2});
+  Read("covariances", {2, 4, 2, 2});
+  EXPECT_NEAR(two[8], 2 * means[0], 1e-12);  // twice the data, of one state without m0
+}
+
+TEST_F(BlockctlSmoothTest, WithoutAFolderTheMeansArePrinted) {
+  const Outcome smoothed =
+      Smooth({WriteModel(R"({"F": 1, "Q": 0, "H": 1, "R": 1, "y": [1, 2, null, 6]})"), "--quiet"});
+  EXPECT_EQ(smoothed.exit_status, 0) << smoothed.err;
+  EXPECT_EQ(smoothed.out, "3\n3\n3\n3\n");
+}
+
+TEST_F(BlockctlSmoothTest, AStartMayBeKnownInPart) {
+  const auto likelihood = [&](const std::string& diffuse) {
+    const Outcome smoothed =
+        Smooth({WriteModel(R"({"F": [[1, 0], [0, 0.5]], "Q": [[1, 0], [0, 1]], "H": [1, 1], "R": 1,
+                               "y": [1, 2, 3], "m0": [0, 0], "P0": [[0, 0], [0, 1]], "diffuse": )" +
+                           diffuse + "}"),
+                "--json"});
+    EXPECT_EQ(smoothed.exit_status, 0) << smoothed.err;
+    const size_t at = smoothed.out.find("log_likelihood\": ") + 17;
+    return std::stod(smoothed.out.substr(at));
+  };
+  EXPECT_NEAR(likelihood("[true, false]"), likelihood("[[1], [0]]"), 1e-12);
+  EXPECT_NEAR(likelihood("[[2], [0]]"), likelihood("[[1], [0]]") - std::log(2), 1e-12);
+}
+
+TEST_F(BlockctlSmoothTest, WhatIsWrongIsNamed) {
+  const auto refused = [&](const std::string& json, const std::string& what,
+                           std::vector<std::string> more = {}) {
+    more.insert(more.begin(), WriteModel(json));
+    const Outcome smoothed = Smooth(more);
+    EXPECT_EQ(smoothed.exit_status, 3) << json;
+    EXPECT_THAT(smoothed.err + smoothed.out, HasSubstr(what)) << json;
+  };
+  refused("{", "no JSON object");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1})", "has no y");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [1], "Z": 1})", "has \"Z\"");
+  refused(R"({"F": [[1, 2], [3]], "Q": 1, "H": 1, "R": 1, "y": [1, 2]})", "different lengths");
+  refused(R"({"F": [1, "2"], "Q": 1, "H": 1, "R": 1, "y": [1, 2]})", "neither a number");
+  refused(R"({"F": [[1, 0], [0, 1]], "Q": 1, "H": [1, 0], "R": 1, "y": [1, 2]})",
+          "Q: of shape (), expected (2, 2), or (1, 2, 2)");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [1, 2], "P0": 1})", "m0: missing");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [1, 2], "diffuse": [true]})", "m0: missing");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [null, null]})", "NOT_IDENTIFIED", {"--json"});
+  refused(R"({"F": 1, "Q": -1, "H": 1, "R": 1, "y": [1, 2]})", "\"matrix\": \"Q\"", {"--json"});
+  EXPECT_EQ(Smooth({}).exit_status, 1);
+  EXPECT_EQ(Smooth({WriteModel(kTrack), "--form=other"}).exit_status, 1);
+  EXPECT_EQ(Smooth({WriteModel(kTrack), "--covariances=some"}).exit_status, 1);
+  const Outcome missing = Smooth({"--model=" + Path("nothing.json")});
+  EXPECT_EQ(missing.exit_status, 3);
+  EXPECT_THAT(missing.err, HasSubstr("nothing.json"));
+}
+
+}  // namespace
+}  // namespace blockd::blockctl
