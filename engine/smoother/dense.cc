@@ -6,7 +6,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <vector>
+
+#include "absl/container/fixed_array.h"
 
 extern "C" void dlauum_(const char* uplo, const int* n, double* a, const int* lda, int* info);
 
@@ -94,10 +95,14 @@ void AddWithBlas(CBLAS_TRANSPOSE transpose, int64_t rows, int64_t columns, doubl
               static_cast<int>(rows), x, 1, 1, y, 1);
 }
 
-// y += (U o U) x of a lower triangle.
-void AddSquaresLower(int64_t n, const double* u, const double* x, double* y) {
+// Numbers of each row; no memory is asked for where they are few.
+using Rows = absl::FixedArray<double, kSmall>;
+
+// y += (U o U) x of a lower triangle; x(j) at j.
+template <typename X>
+void AddSquaresLower(int64_t n, const double* u, const X& x, Rows& y) {
   for (int64_t j = 0; j < n; ++j) {
-    for (int64_t i = j; i < n; ++i) y[i] += u[j * n + i] * u[j * n + i] * x[j];
+    for (int64_t i = j; i < n; ++i) y[i] += u[j * n + i] * u[j * n + i] * x(j);
   }
 }
 
@@ -105,7 +110,7 @@ void AddSquaresLower(int64_t n, const double* u, const double* x, double* y) {
 
 std::optional<int64_t> Factorize(int64_t n, double* a) {
   constexpr double kEps = std::numeric_limits<double>::epsilon();
-  std::vector<double> least(static_cast<size_t>(n));
+  Rows least(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
     least[i] = static_cast<double>(n) * kEps * std::max(a[i * n + i], 0.0);
   }
@@ -128,10 +133,12 @@ double LogDeterminant(int64_t n, const double* l) {
 }
 
 double InvertTriangle(int64_t n, double* l) {
-  std::vector<double> ones(static_cast<size_t>(n), 1), sums(ones.size()), rows(ones.size());
-  AddSquaresLower(n, l, ones.data(), sums.data());
+  Rows sums(static_cast<size_t>(n), 0), rows(static_cast<size_t>(n), 0);
+  AddSquaresLower(
+      n, l, [](int64_t) { return 1.0; }, sums);
   InvertBlocks(n, l, n);
-  AddSquaresLower(n, l, sums.data(), rows.data());
+  AddSquaresLower(
+      n, l, [&](int64_t j) { return sums[j]; }, rows);
   return n == 0 ? 1 : std::sqrt(*std::max_element(rows.begin(), rows.end()));
 }
 

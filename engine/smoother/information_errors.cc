@@ -23,14 +23,15 @@ struct Smoother::Roundings {
 
 namespace {
 
-// sum w_i x_i^2, in four sums that a processor adds at once.
-double SumOfSquares(int64_t n, const double* w, const double* x) {
+// sum w(i) x_i^2, in four sums that a processor adds at once.
+template <typename Weight>
+double SumOfSquares(int64_t n, const double* x, const Weight& w) {
   std::array<double, 4> sums{};
   int64_t i = 0;
   for (; i + 4 <= n; i += 4) {
-    for (int64_t k = 0; k < 4; ++k) sums[k] += w[i + k] * x[i + k] * x[i + k];
+    for (int64_t k = 0; k < 4; ++k) sums[k] += w(i + k) * x[i + k] * x[i + k];
   }
-  for (; i < n; ++i) sums[0] += w[i] * x[i] * x[i];
+  for (; i < n; ++i) sums[0] += w(i) * x[i] * x[i];
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
@@ -38,10 +39,10 @@ double SumOfSquares(int64_t n, const double* w, const double* x) {
 // squares. U is a lower triangle, or its diagonal.
 void WeighEquations(int64_t rows, const double* u, bool is_diagonal, double condition,
                     double* weights) {
-  const std::vector<double> ones(static_cast<size_t>(rows), 1);
+  const auto one = [](int64_t) { return 1.0; };
   for (int64_t k = 0; k < rows; ++k) {
     const double* const column = is_diagonal ? u + k : u + k * (rows + 1);
-    weights[k] = condition * SumOfSquares(is_diagonal ? 1 : rows - k, ones.data(), column);
+    weights[k] = condition * SumOfSquares(is_diagonal ? 1 : rows - k, column, one);
   }
 }
 
@@ -103,9 +104,8 @@ Smoother::Roundings Smoother::RoundingsOf(int64_t series, const Steps& steps, co
     if (f_moves || t == steps.first) {
       const int64_t matrix = params_.transition_covariance.per_step ? t : 0;
       WeighEquations(n, WhitenerOfQ(t), false, q_condition_.data()[matrix], to.data());
-      for (int64_t j = 0; j < n; ++j) {
-        from.data()[j] = SumOfSquares(n, to.data(), F(t) + j * n);
-      }
+      const auto weight = [&](int64_t i) { return to.data()[i]; };
+      for (int64_t j = 0; j < n; ++j) from.data()[j] = SumOfSquares(n, F(t) + j * n, weight);
     }
     own = at = 0;
     add(from, t, xt);

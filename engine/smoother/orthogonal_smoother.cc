@@ -40,6 +40,7 @@ struct OrthogonalSmoother::Arrays {
         return NotSemidefiniteError({name, k, wrong->row});
       }
       factors->columns.push_back(rank);
+      factors->most_columns = std::max(factors->most_columns, rank);
       values->resize(static_cast<size_t>((k + 1) * n * n));  // the next one begins there
       low->resize(values->size());
     }
@@ -58,9 +59,11 @@ struct OrthogonalSmoother::Arrays {
       if (variance < 0) return NotSemidefiniteError({"R", i / ny, i % ny});
       orthogonal::AppendRoot(variance, &s, &s_low);
     }
+    const auto columns = static_cast<int32_t>(ny);
     observation = {{s.data(), r.per_step ? ny : 0},
                    {s_low.data(), r.per_step ? ny : 0},
-                   std::vector<int32_t>(static_cast<size_t>(matrices), static_cast<int32_t>(ny))};
+                   std::vector<int32_t>(static_cast<size_t>(matrices), columns),
+                   columns};
     return absl::OkStatus();
   }
 
@@ -179,7 +182,7 @@ class OrthogonalSmoother::Work {
   // of num_steps + 1 blocks (samples.h): z, then u and e of each step.
   void WriteDraws() {
     const int64_t most = std::max<int64_t>(
-        {1, in_.initial_columns, orthogonal_columns() + params_.observation_size});
+        {1, in_.initial_columns, in_.transition_factor.most_columns + params_.observation_size});
     const Shape shape{params_.num_steps + 1, most, Scalar::kFloat64};
     const int64_t each = shape.num_blocks * most, count = params_.num_samples;
     draws_ = Doubles(each * count * std::ssize(series_));
@@ -193,12 +196,6 @@ class OrthogonalSmoother::Work {
         out_.errors.push_back(results_.samples.data() + (first + s) * SeriesScalars());
       }
     }
-  }
-  int64_t orthogonal_columns() const {
-    int64_t most = 0;
-    for (const int32_t columns : in_.transition_factor.columns)
-      most = std::max<int64_t>(most, columns);
-    return most;
   }
 
   bool IsGood(const orthogonal::Report& report) const {

@@ -91,10 +91,6 @@ class Computation {
     for (int64_t i = 0; i < deviations_.size(); ++i) to[i] = refinement.Mean(i, lane);
   }
 
-  static void Raise(double* estimate, double value) {
-    if (!(value <= *estimate)) *estimate = value;  // NaN too
-  }
-
   void Finish(int64_t series, int lane, const Refinement<N>& refinement) {
     const auto& clash = refinement.clash(lane);
     if (clash.found && report_.outcome == Outcome::kDone) {
@@ -113,8 +109,7 @@ class Computation {
     results_.log_likelihoods[series] = -sum.high / 2;
     // The part of the squares is of this series alone.
     Raise(&likelihood_change_, refinement.squares_change(lane));
-    report_.estimates.log_likelihood =
-        std::max(report_.estimates.log_likelihood, likelihood_change_);
+    Raise(&report_.estimates.log_likelihood, likelihood_change_);
   }
 
   const System& system_;

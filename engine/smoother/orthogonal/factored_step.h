@@ -20,7 +20,7 @@ struct Elimination {
   bool has_noise = false;      // the last coordinate is its own noise, which came with it
   int32_t row = 0;             // of y
   int64_t coordinates = 0;     // of xi that it turns, its own noise included
-  Reflection<N> reflection;    // count 0: none
+  Reflection<N> reflection;    // where it is observed
   typename N::Scalar scale{};  // s, of a diffuse direction h D_j
   int64_t column = 0;          // where x's change for a unit of the innovation is, and v's
   double terms = 0;            // of a row that was skipped: what it is the difference of

@@ -30,7 +30,9 @@ class Factorization {
         n_(system.state_size),
         packs_(PacksOf(n_)),
         tall_(packs_ + (system.is_diagonal ? 0 : PacksOf(system.observation_size))),
-        most_noises_(std::max(StepArrays::MostColumns(system), MostObservationNoises(system))),
+        most_noises_(
+            std::max(system.transition_factor.most_columns,
+                     system.is_diagonal ? 1 : std::max(1, system.observation_factor.most_columns))),
         most_coordinates_(n_ + std::max(system.initial_columns, n_) + system.diffuse_columns +
                           most_noises_ + 1),
         work_(most_coordinates_ * tall_),
@@ -63,7 +65,6 @@ class Factorization {
 
   const System& system() const { return system_; }
   int64_t packs() const { return packs_; }
-  int64_t tall() const { return tall_; }  // packs of a column of x and v
   int64_t noise_packs() const { return tall_ - packs_; }
   // The most of xi at once, and of noises of a step.
   int64_t most_coordinates() const { return most_coordinates_; }
@@ -95,13 +96,6 @@ class Factorization {
   }
 
  private:
-  static int64_t MostObservationNoises(const System& system) {
-    int64_t most = 1;
-    for (const int32_t columns : system.observation_factor.columns) {
-      most = std::max<int64_t>(most, columns);
-    }
-    return system.is_diagonal ? 1 : most;
-  }
   P* Column(int64_t c) { return work_.data() + c * tall_; }
   P* Direction(int64_t j) { return directions_.data() + j * packs_; }
 
@@ -279,7 +273,6 @@ class Factorization {
   // state a share of it that is rounding beside the state's own size.
   void Skip(int64_t t, Elimination<N>* made) {
     made->kind = Elimination<N>::Kind::kSkipped;
-    made->reflection.count = 0;
     if (report_.outcome == Outcome::kDone) {
       report_.outcome = Outcome::kSkipped;
       report_.step = t;

@@ -45,7 +45,7 @@ class LikelihoodError {
       Take(sum.value());
     }
     double most = 0;
-    for (int k = 0; k < kLanes; ++k) most = std::max(most, std::fabs(sum_.high[k]) / 2);
+    for (int k = 0; k < kLanes; ++k) Raise(&most, std::fabs(sum_.high[k]) / 2);
     return most;
   }
 

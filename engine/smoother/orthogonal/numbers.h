@@ -23,6 +23,11 @@ typedef double Four __attribute__((vector_size(kLanes * sizeof(double))));
 
 #define BLOCKD_INLINE inline __attribute__((always_inline))
 
+// The largest value, or NaN if there was one.
+BLOCKD_INLINE void Raise(double* most, double value) {
+  if (!(value <= *most) && !std::isnan(*most)) *most = value;
+}
+
 // a b + c, rounded once.
 BLOCKD_INLINE double MultiplyAdd(double a, double b, double c) { return __builtin_fma(a, b, c); }
 BLOCKD_INLINE Four MultiplyAdd(const Four& a, const Four& b, const Four& c) {

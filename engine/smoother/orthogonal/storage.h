@@ -120,8 +120,8 @@ class StepArrays {
       : system_(system),
         packs_(PacksOf(system.state_size)),
         transition_(system.state_size * packs_),
-        factor_(MostColumns(system) * packs_),
-        factor_low_(MostColumns(system) * packs_),
+        factor_(system.transition_factor.most_columns * packs_),
+        factor_low_(system.transition_factor.most_columns * packs_),
         observation_(system.observation_size * packs_) {}
 
   // For the step from t to t+1, if there is one, and the observations of t.
@@ -162,14 +162,6 @@ class StepArrays {
   }
   const SparseLines& h_rows() const { return h_rows_; }
   static const double* Doubles(const Four* packs) { return reinterpret_cast<const double*>(packs); }
-
-  static int64_t MostColumns(const System& system) {
-    int64_t most = 0;
-    for (const int32_t columns : system.transition_factor.columns) {
-      if (columns > most) most = columns;
-    }
-    return most;
-  }
 
  private:
   struct FactorLines {

@@ -34,6 +34,7 @@ struct Matrices {
 struct Factors {
   Matrices matrices, low;
   std::vector<int32_t> columns;  // one, or one a step
+  int32_t most_columns = 0;      // of them
 
   int32_t columns_at(int64_t step) const {
     return columns[matrices.is_per_step() ? static_cast<size_t>(step) : 0];

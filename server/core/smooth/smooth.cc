@@ -96,7 +96,7 @@ std::shared_ptr<const Doubles> SmoothRun::CopyVariances(size_t s) const {
 SmoothErrors SmoothRun::ErrorsOf(size_t s) const {
   SmoothErrors errors;
   const auto raise = [](double value, double* most) {
-    if (!(value <= *most)) *most = value;  // NaN too
+    if (!(value <= *most) && !std::isnan(*most)) *most = value;  // NaN too, and it stays
   };
   for (const int64_t k : systems_[s].series) {
     const SmoothErrors own =
