@@ -94,6 +94,9 @@ def test_pandas_come_back(client: blockd.Client) -> None:
     two = pd.DataFrame({"a": Y, "b": with_gaps(Y)}, days).astype("Float64")
     of_two = client.smooth(F=1.0, Q=1.0, H=np.ones((2, 1)), R=np.eye(2), y=two, residuals=True)
     assert list(of_two.standardized_residuals.columns) == ["a", "b"] and of_two.observed == 154
+    counts = pd.Series([3, 1, None, 2], dtype="Int64")
+    of_counts = client.smooth(**level, y=counts, residuals=True)
+    assert of_counts.observed == 3 and np.isnan(of_counts.standardized_residuals[2])
     given = blockd.from_statsmodels(U(pd.Series(Y, days), "llevel", **EXACT), [1.0, 1.0])
     assert (client.smooth(**given).means.index == days).all()
 

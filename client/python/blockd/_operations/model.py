@@ -74,7 +74,7 @@ class Model:
     def __init__(self, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any, d: Any, m0: Any, P0: Any,
                  diffuse: Any = None) -> None:
         observed = _observations(y)
-        self._labels = y[:] if is_pandas(y) else None
+        self._labels = y if is_pandas(y) else None
         self.y_shape = observed.shape
         if observed.ndim not in (1, 2, 3) or observed.size == 0:
             raise invalid("y", f"of shape {observed.shape}",
@@ -143,12 +143,13 @@ class Model:
         """What has a row a step, as y is: with the index of a pandas y, and `as_y` its names."""
         if self._labels is None or array is None:
             return array
-        if as_y:
-            whole = self._labels.astype(np.float64)
-            whole[:] = array
-            return whole
         import pandas
-        return pandas.DataFrame(array, index=self._labels.index)
+        index = self._labels.index
+        if not as_y:
+            return pandas.DataFrame(array, index)
+        if self._labels.ndim == 1:
+            return pandas.Series(array, index, name=self._labels.name)
+        return pandas.DataFrame(array, index, self._labels.columns)
 
 
 def is_pandas(value: Any) -> bool:
