@@ -114,3 +114,52 @@ def test_axes_of_one_may_be_left_out(client: blockd.Client, given: Any, plain: A
     model = dict(F=np.eye(2), Q=np.eye(2), H=np.array([[1.0, 1]]), R=1.0, y=Y[:8], m0=np.zeros(2), P0=np.eye(2))
     found, expected = client.smooth(**{**model, **given}), client.smooth(**{**model, **plain})
     np.testing.assert_array_equal(found.means, expected.means)
+
+
+def with_known(name: str) -> "Callable[[], Any]":
+    """A model of a series that statsmodels brings."""
+    data = sm.datasets
+    nile, sunspots, macro = data.nile, data.sunspots, data.macrodata
+    return {
+        "Nile, level": lambda: U(nile.load_pandas().data.volume.to_numpy(), "llevel", **EXACT),
+        "Nile, trend": lambda: U(nile.load_pandas().data.volume.to_numpy(), "lltrend", **EXACT),
+        "carbon dioxide, seasons": lambda: U(
+            data.co2.load_pandas().data.co2.to_numpy()[:300], "lltrend",
+            freq_seasonal=[{"period": 52.18, "harmonics": 2}], **EXACT),
+        "carbon dioxide, airline": lambda: S(data.co2.load_pandas().data.co2.resample("MS").mean(), order=(0, 1, 1),
+                                             seasonal_order=(0, 1, 1, 12), **EXACT),
+        "sunspots, cycle": lambda: U(sunspots.load_pandas().data.SUNACTIVITY.to_numpy(), "rwalk", cycle=True,
+                                     stochastic_cycle=True, damped_cycle=True, **EXACT),
+        "sunspots, AR(9)": lambda: S(sunspots.load_pandas().data.SUNACTIVITY.to_numpy(), order=(9, 0, 0), trend="c"),
+        "product, ARIMA(1, 1, 1)": lambda: S(np.log(macro.load_pandas().data.realgdp.to_numpy()), order=(1, 1, 1),
+                                             trend="c", **EXACT),
+        "inflation, coefficients that walk": lambda: S(
+            macro.load_pandas().data.infl.to_numpy(), exog=macro.load_pandas().data[["unemp"]].to_numpy(),
+            order=(0, 0, 0), mle_regression=False, time_varying_regression=True, **EXACT),
+        "sea, level and seasons": lambda: U(elnino(), "llevel", seasonal=12, **EXACT),
+        "sea, seasonal ARIMA": lambda: S(elnino(), order=(1, 0, 0), seasonal_order=(1, 1, 0, 12), **EXACT),
+    }[name]
+
+
+def elnino() -> Any:
+    return sm.datasets.elnino.load_pandas().data.drop(columns="YEAR").to_numpy().ravel()
+
+
+@pytest.mark.parametrize("name", [
+    "Nile, level", "Nile, trend", "carbon dioxide, seasons", "carbon dioxide, airline", "sunspots, cycle",
+    "sunspots, AR(9)", "product, ARIMA(1, 1, 1)", "inflation, coefficients that walk", "sea, level and seasons",
+    "sea, seasonal ARIMA"])
+def test_a_series_that_was_observed(client: blockd.Client, name: str) -> None:
+    model = with_known(name)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        params = model.start_params
+    expected = model.smooth(params)
+    found = client.smooth(**blockd.from_statsmodels(model, params))
+    means, variances = np.asarray(found.means), np.einsum("tii->ti", found.covariances)
+    # Of states that are nearly known statsmodels has few digits: variances of 2e-10 in place of 3e-13.
+    scale = np.sqrt(np.abs(variances)) + 1e-6 * np.abs(means).max()
+    np.testing.assert_allclose(means / scale, expected.smoothed_state.T / scale, rtol=0, atol=1e-3)
+    diffuse = np.trace(model.ssm.initialization(model=model.ssm)[1])
+    assert found.log_likelihood == pytest.approx(expected.llf + diffuse / 2 * np.log(2 * np.pi), rel=1e-6, abs=1e-4)
+    assert found.estimated_errors.means <= 1e-7 and found.estimated_errors.variances <= 1e-7
