@@ -24,7 +24,7 @@ std::string ReasonOf(const NotSmoothable& why) {
       return absl::StrCat(
           "the observations do not tell ", why.directions,
           why.directions == 1 ? " direction" : " directions",
-          " of x(1), of which nothing else is known: give m and P, or observe more");
+          " of x(1), of which nothing else is known: observe more, or say what is known before");
     case NotSmoothable::Reason::kContradiction:
       return absl::StrCat("element ", why.row, " of y at step ", why.step,
                           " has no noise of its own and contradicts the other observations");
