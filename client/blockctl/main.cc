@@ -148,6 +148,7 @@ void WriteDetails(const absl::Status& status, JsonWriter& json) {
   }
   if (const auto why = client::GetNotSmoothable(status)) {
     json.Field("reason", v1::NotSmoothable::Reason_Name(why->reason()));
+    json.Field("form", v1::SmoothForm_Name(why->form()));
     json.Field("system", why->system()).Field("step", why->step()).Field("row", why->row());
     json.Field("directions", why->directions()).Field("means_error", why->means_error());
     json.Field("variances_error", why->variances_error());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/declare.h"
@@ -25,7 +26,8 @@ ABSL_DECLARE_FLAG(std::string, out);
 ABSL_FLAG(std::string, model, "",
           "A folder with F.npy, Q.npy, H.npy, R.npy and y.npy, if wanted c, d, m0, P0 and diffuse; "
           "or a .json file whose object has these names. Shapes as blockd.Client.smooth of Python "
-          "has them; null or NaN in y is missing; without m0 and P0 the first state is diffuse.");
+          "has them; NaN in y, null in JSON, is missing; without m0 and P0 the first state is "
+          "diffuse.");
 ABSL_FLAG(std::string, covariances, "full", "Of the states: full, diagonal or none.");
 ABSL_FLAG(bool, lag_one, false, "Also Cov(x(t+1), x(t)).");
 ABSL_FLAG(bool, residuals, false, "Also the residuals of y over their standard deviations.");
@@ -88,27 +90,36 @@ class Folder {
  public:
   Folder(std::string path, const ModelFile& file) : path_(std::move(path)), file_(file) {}
 
-  // `shape` without K or S, of which there are `count`.
-  absl::Status Write(const char* name, std::span<const double> values, int64_t count,
+  // `shape` without K, which is in front where y has it.
+  absl::Status Write(const char* name, std::span<const double> values,
                      std::vector<int64_t> shape) const {
     if (values.empty()) return absl::OkStatus();
     Array array;
-    if (file_.has_series()) shape.insert(shape.begin(), count);
+    if (file_.has_series()) shape.insert(shape.begin(), file_.num_series());
     array.shape = std::move(shape);
     const auto bytes = std::as_bytes(values);
     array.data.assign(bytes.begin(), bytes.end());
     return WriteNpy(absl::StrCat(path_, "/", name, ".npy"), array);
   }
-  // The same of column-major matrices n x n.
-  absl::Status WriteMatrices(const char* name, std::span<const double> values, int64_t count,
-                             std::vector<int64_t> shape) const {
-    const int64_t n = shape.back();
-    std::vector<double> rows(values.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto at = static_cast<int64_t>(i) % (n * n);
-      rows[i - static_cast<size_t>(at) + static_cast<size_t>(at % n * n + at / n)] = values[i];
+  // The same of what each system has, for its series; of column-major matrices n x n if `shape` has
+  // three extents.
+  absl::Status WriteShared(const char* name, std::span<const double> values,
+                           std::span<const uint32_t> system_of_series, int64_t systems,
+                           std::vector<int64_t> shape) const {
+    const size_t each = values.size() / static_cast<size_t>(systems);
+    std::vector<double> all;
+    all.reserve(each * system_of_series.size());
+    for (const uint32_t system : system_of_series) {
+      const std::span<const double> own = values.subspan(system * each, each);
+      all.insert(all.end(), own.begin(), own.end());
     }
-    return Write(name, rows, count, std::move(shape));
+    const int64_t n = shape.size() == 3 ? shape.back() : 1;
+    for (double* matrix = all.data(); matrix != all.data() + all.size(); matrix += n * n) {
+      for (int64_t j = 0; j < n; ++j) {
+        for (int64_t i = 0; i < j; ++i) std::swap(matrix[j * n + i], matrix[i * n + j]);
+      }
+    }
+    return Write(name, all, std::move(shape));
   }
 
  private:
@@ -123,19 +134,20 @@ absl::Status WriteResult(const std::string& out, const ModelFile& file,
   if (error) return absl::InvalidArgumentError(absl::StrCat(out, ": ", error.message()));
   const client::StateSpaceModel model = file.model();
   const int64_t steps = model.num_steps, n = model.state_size, ny = model.observation_size;
-  const int64_t series = result.num_series, systems = result.num_systems;
   const bool full = absl::GetFlag(FLAGS_covariances) == "full";
   const Folder folder(out, file);
-  absl::Status status = folder.Write("means", result.means, series, {steps, n});
+  const auto write_shared = [&](const char* name, std::span<const double> values,
+                                std::vector<int64_t> shape) {
+    return folder.WriteShared(name, values, result.system_of_series, result.num_systems,
+                              std::move(shape));
+  };
+  absl::Status status = folder.Write("means", result.means, {steps, n});
+  status.Update(full ? write_shared("covariances", result.covariances, {steps, n, n})
+                     : write_shared("variances", result.covariances, {steps, n}));
+  status.Update(write_shared("lag_one_covariances", result.lag_one_covariances, {steps - 1, n, n}));
+  status.Update(folder.Write("standardized_residuals", result.standardized_residuals, {steps, ny}));
   status.Update(
-      full ? folder.WriteMatrices("covariances", result.covariances, systems, {steps, n, n})
-           : folder.Write("variances", result.covariances, systems, {steps, n}));
-  status.Update(folder.WriteMatrices("lag_one_covariances", result.lag_one_covariances, systems,
-                                     {steps - 1, n, n}));
-  status.Update(
-      folder.Write("standardized_residuals", result.standardized_residuals, series, {steps, ny}));
-  status.Update(folder.Write("samples", result.samples, series,
-                             {absl::GetFlag(FLAGS_num_samples), steps, n}));
+      folder.Write("samples", result.samples, {absl::GetFlag(FLAGS_num_samples), steps, n}));
   return status;
 }
 

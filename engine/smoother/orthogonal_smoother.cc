@@ -9,6 +9,7 @@
 #include "blockd/engine/doubles.h"
 #include "blockd/engine/model_errors.h"
 #include "blockd/engine/samples.h"
+#include "engine/smoother/diffuse_states.h"
 #include "engine/smoother/orthogonal/covariance_factor.h"
 #include "engine/smoother/orthogonal/system.h"
 #include "engine/smoother/residuals.h"
@@ -74,9 +75,14 @@ struct OrthogonalSmoother::Arrays {
       for (int64_t i = 0; i < n; ++i) identity[static_cast<size_t>(i * (n + 1))] = 1;
       return absl::OkStatus();
     }
+    // Diffuse states have no variance of their own.
+    std::vector<double> p(params.initial_covariance.begin(), params.initial_covariance.end());
+    const std::vector<bool> diffuse = DiffuseStates(params);
+    for (int64_t i = 0; i < n * n; ++i) {
+      if (diffuse[static_cast<size_t>(i % n)] || diffuse[static_cast<size_t>(i / n)]) p[i] = 0;
+    }
     int32_t rank = 0;
-    const auto wrong =
-        orthogonal::AppendFactor(n, params.initial_covariance.data(), &z, &z_low, &rank);
+    const auto wrong = orthogonal::AppendFactor(n, p.data(), &z, &z_low, &rank);
     if (wrong) return NotSemidefiniteError({"P", 0, wrong->row});
     initial_columns = rank;
     return absl::OkStatus();

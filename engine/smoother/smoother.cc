@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "blockd/engine/model_errors.h"
 #include "engine/smoother/dense.h"
+#include "engine/smoother/diffuse_states.h"
 #include "engine/smoother/scratch.h"
 
 namespace blockd {
@@ -89,25 +90,6 @@ class Smoother::FirstSingular {
   int64_t order_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   std::optional<SingularCovariance> what_ ABSL_GUARDED_BY(mutex_);
 };
-
-namespace {
-
-// True for states whose unit vectors are columns of G.
-std::vector<bool> DiffuseStates(const SmoothParams& params) {
-  const int64_t n = params.state_size;
-  std::vector<bool> diffuse(static_cast<size_t>(n), false);
-  for (auto g = params.initial_diffuse; !g.empty(); g = g.subspan(static_cast<size_t>(n))) {
-    const auto column = g.first(static_cast<size_t>(n));
-    const auto one = std::find(column.begin(), column.end(), 1.0);
-    const auto zeros = std::count(column.begin(), column.end(), 0.0);
-    if (one != column.end() && zeros == n - 1) {
-      diffuse[static_cast<size_t>(one - column.begin())] = true;
-    }
-  }
-  return diffuse;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Smoother>> Smoother::Make(const MeasuredSmooth& measured,
                                                          Workers workers) {

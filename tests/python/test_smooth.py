@@ -182,8 +182,10 @@ def test_a_start_that_is_known_in_part(client: blockd.Client) -> None:
     for wrong in (np.ones(nx), [True], np.ones((nx, nx + 1))):
         with pytest.raises(blockd.InvalidArgument, match="diffuse"):
             client.smooth(**model, y=y, diffuse=wrong)
-    with pytest.raises(blockd.InvalidArgument, match="m0"):
+    with pytest.raises(blockd.InvalidArgument, match="m0 and P0 with it"):
         client.smooth(F=1.0, Q=1.0, H=1.0, R=1.0, y=np.ones(3), diffuse=[True])
+    two = client.smooth(F=1.0, Q=1.0, H=np.ones((4, 2)), R=np.eye(2), y=np.ones((4, 2)))  # of one state each step
+    assert two.means.shape == (4, 1)
 
 
 def test_what_nobody_can_smooth_says_why(client: blockd.Client) -> None:

@@ -15,9 +15,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import statsmodels.api as sm
 
-rng = np.random.default_rng(0)
-Y = np.cumsum(rng.normal(size=80)) + 50
+Y = np.cumsum(np.random.default_rng(0).normal(size=80)) + 50
 U, S = sm.tsa.UnobservedComponents, sm.tsa.SARIMAX
+
+
+def drawn(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
 
 
 def with_gaps(y: Any) -> Any:
@@ -34,15 +37,15 @@ MODELS: "dict[str, Callable[[], Any]]" = {
     "seasonal": lambda: U(Y, "llevel", seasonal=4, **EXACT),
     "level and AR(2)": lambda: U(with_gaps(Y), "llevel", autoregressive=2, **EXACT),
     "cycle": lambda: U(Y, "llevel", cycle=True, stochastic_cycle=True, damped_cycle=True, **EXACT),
-    "regression of the observation": lambda: U(Y, "llevel", exog=rng.normal(size=80), **EXACT),
+    "regression of the observation": lambda: U(Y, "llevel", exog=drawn(1, 80), **EXACT),
     "AR(1) and noise": lambda: S(Y, order=(1, 0, 0), measurement_error=True),
     "ARMA(2, 1)": lambda: S(with_gaps(Y), order=(2, 0, 1)),
     "ARIMA(0, 1, 1)": lambda: S(Y, order=(0, 1, 1), **EXACT),
     "airline": lambda: S(Y, order=(0, 1, 1), seasonal_order=(0, 1, 1, 4), **EXACT),
-    "regression of states": lambda: S(Y, exog=rng.normal(size=80), order=(1, 0, 0), mle_regression=False,
+    "regression of states": lambda: S(Y, exog=drawn(2, 80), order=(1, 0, 0), mle_regression=False,
                                       **EXACT),
-    "VAR(1)": lambda: sm.tsa.VARMAX(rng.normal(size=(80, 2)), order=(1, 0), measurement_error=True),
-    "dynamic factor": lambda: sm.tsa.DynamicFactor(rng.normal(size=(80, 4)), k_factors=1, factor_order=2),
+    "VAR(1)": lambda: sm.tsa.VARMAX(drawn(3, 80, 2), order=(1, 0), measurement_error=True),
+    "dynamic factor": lambda: sm.tsa.DynamicFactor(drawn(4, 80, 4), k_factors=1, factor_order=2),
 }
 
 
@@ -77,6 +80,24 @@ def test_what_has_no_arrays_is_refused() -> None:
         blockd.from_statsmodels(S(Y, order=(1, 0, 0), concentrate_scale=True), [0.5])
     with pytest.raises(blockd.InvalidArgument, match="MLEModel"):
         blockd.from_statsmodels(Y)
+
+
+def test_what_a_model_standardizes_is_smoothed(client: blockd.Client) -> None:
+    columns = ["a", "b", "c"]
+    frame = pd.DataFrame(np.cumsum(drawn(5, 60, 3), 0), pd.period_range("2000-01", periods=60, freq="M"), columns)
+    model = sm.tsa.DynamicFactorMQ(frame, factors=1, factor_orders=1, idiosyncratic_ar1=False)
+    expected = model.smooth(model.start_params)
+    given = blockd.from_statsmodels(model, model.start_params)
+    assert list(given["y"].columns) == columns and abs(given["y"].to_numpy().std(0) - 1).max() < 0.02
+    found = client.smooth(**given)
+    np.testing.assert_allclose(found.means, expected.smoothed_state.T, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("values, dtype", [
+    (["1.5", "2"], "object"), (["a", "b"], "string"), ([1, 2], "complex"), (["2020-01-01", "2020-01-02"], "datetime64[ns]")])
+def test_a_series_of_no_numbers_is_refused(client: blockd.Client, values: Any, dtype: str) -> None:
+    with pytest.raises(TypeError, match="dtype"):
+        client.smooth(F=1.0, Q=1.0, H=1.0, R=1.0, y=pd.Series(values, dtype=dtype))
 
 
 def test_pandas_come_back(client: blockd.Client) -> None:

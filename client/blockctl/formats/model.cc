@@ -59,8 +59,9 @@ absl::Status AddJson(const google::protobuf::Value& value, size_t depth, Array* 
   using Value = google::protobuf::Value;
   if (value.kind_case() == Value::kListValue) {
     const int64_t extent = value.list_value().values_size();
-    if (depth == array->shape.size()) array->shape.push_back(extent);
-    if (depth >= 3 || array->shape[depth] != extent) {
+    const bool is_first = depth == array->shape.size() && numbers->empty();
+    if (is_first) array->shape.push_back(extent);
+    if (depth >= 3 || depth >= array->shape.size() || array->shape[depth] != extent) {
       return absl::InvalidArgumentError("lists of different lengths, or too deep");
     }
     for (const Value& one : value.list_value().values()) {
@@ -94,7 +95,8 @@ absl::StatusOr<ModelFile::Arrays> ModelFile::ReadFolder(const std::string& path)
   Arrays arrays;
   for (const char* const name : kNames) {
     const std::string file = absl::StrCat(path, "/", name, ".npy");
-    if (!std::filesystem::exists(file)) continue;
+    std::error_code error;
+    if (!std::filesystem::exists(file, error) && !error) continue;
     absl::StatusOr<Array> array = ReadNpy(file);
     if (!array.ok()) return array.status();
     arrays.emplace_back(name, *std::move(array));
@@ -119,9 +121,11 @@ absl::StatusOr<ModelFile::Arrays> ModelFile::ReadJson(const std::string& path) {
     }
     Array array;
     std::vector<double> numbers;
-    if (absl::Status status = AddJson(value, 0, &array, &numbers); !status.ok()) {
-      return Wrong(absl::StrCat(path, ": ", name), std::string(status.message()));
+    absl::Status status = AddJson(value, 0, &array, &numbers);
+    if (status.ok() && std::ssize(numbers) != array.size()) {
+      status = absl::InvalidArgumentError("lists of different lengths");
     }
+    if (!status.ok()) return Wrong(absl::StrCat(path, ": ", name), std::string(status.message()));
     array.data.resize(numbers.size() * sizeof(double));
     std::copy(numbers.begin(), numbers.end(), array.as<double>());
     arrays.emplace_back(name, std::move(array));
@@ -130,8 +134,9 @@ absl::StatusOr<ModelFile::Arrays> ModelFile::ReadJson(const std::string& path) {
 }
 
 absl::StatusOr<ModelFile> ModelFile::Read(const std::string& path) {
+  std::error_code error;
   const absl::StatusOr<Arrays> arrays =
-      std::filesystem::is_directory(path) ? ReadFolder(path) : ReadJson(path);
+      std::filesystem::is_directory(path, error) ? ReadFolder(path) : ReadJson(path);
   if (!arrays.ok()) return arrays.status();
   ModelFile file;
   if (absl::Status status = file.Take(*arrays); !status.ok()) return InFile(path, status);
@@ -148,7 +153,9 @@ absl::Status ModelFile::Take(const Arrays& arrays) {
     if (find(name) == nullptr) return absl::InvalidArgumentError(absl::StrCat("has no ", name));
   }
   const Array &f = *find("F"), &h = *find("H");
-  state_size_ = h.shape.size() > 1 ? h.shape.back() : f.shape.size() > 1 ? f.shape.back() : 1;
+  // Numbers of F are 1 x 1 matrices.
+  const bool is_matrix = f.shape.size() > 1;
+  state_size_ = is_matrix && h.shape.size() > 1 ? h.shape.back() : is_matrix ? f.shape.back() : 1;
   absl::Status status = TakeObservations(*find("y"), h.shape.size() > 1 ? h.shape.end()[-2] : 1);
   const int64_t n = state_size_, ny = observation_size_, moves = num_steps_ - 1;
   // Matrices `rows` x `columns`, or vectors of no columns; `spare`: a step more may be there.
@@ -226,7 +233,13 @@ absl::Status ModelFile::TakeDiffuse(const Array& diffuse) {
   const int64_t n = state_size_;
   if (diffuse.shape == std::vector<int64_t>{n}) {  // a mask
     for (int64_t i = 0; i < n; ++i) {
-      if (numbers[static_cast<size_t>(i)] == 0) continue;
+      const double is_diffuse = numbers[static_cast<size_t>(i)];
+      if (is_diffuse != 0 && is_diffuse != 1) {
+        return Wrong("diffuse", absl::StrCat("a mask with ", is_diffuse,
+                                             ", expected 0 and 1; a "
+                                             "direction has the shape (nx, 1)"));
+      }
+      if (is_diffuse == 0) continue;
       const size_t first = diffuse_.values.size();
       diffuse_.values.resize(first + static_cast<size_t>(n));
       diffuse_.values[first + static_cast<size_t>(i)] = 1;

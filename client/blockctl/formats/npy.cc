@@ -1,5 +1,6 @@
 #include "client/blockctl/formats/npy.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -40,8 +41,10 @@ std::optional<std::string> HeaderValue(std::string_view header, const std::strin
   return std::string(header.substr(begin, end - begin));
 }
 
+constexpr char kBoolean[] = "'|b1'";
+
 absl::StatusOr<client::Scalar> ParseType(const std::string& type) {
-  if (type == "'<f8'") return client::Scalar::kFloat64;
+  if (type == "'<f8'" || type == kBoolean) return client::Scalar::kFloat64;
   if (type == "'<f4'") return client::Scalar::kFloat32;
   return Bad(absl::StrCat("its type is ", type,
                           ", expected '<f8' or '<f4'; convert with a.astype('<f8')"));
@@ -107,13 +110,20 @@ absl::StatusOr<Array> ParseNpy(std::string_view bytes) {
   array.scalar = *scalar;
   array.shape = *std::move(extents);
   array.fortran_order = absl::StartsWith(*order, "True");
-  int64_t expected = client::ScalarBytes(array.scalar);
+  const bool is_boolean = *type == kBoolean;
+  int64_t expected = is_boolean ? 1 : client::ScalarBytes(array.scalar);
   for (const int64_t extent : array.shape) {
     if (__builtin_mul_overflow(expected, extent, &expected)) return Bad("its shape overflows");
   }
   if (static_cast<int64_t>(data.size()) != expected) {
     return Bad(absl::StrCat("it holds ", data.size(), " bytes of data, but its shape ",
                             ShapeText(array.shape), " needs ", expected));
+  }
+  if (is_boolean) {
+    array.data.resize(data.size() * sizeof(double));
+    std::transform(data.begin(), data.end(), array.as<double>(),
+                   [](char value) { return value == 0 ? 0.0 : 1.0; });
+    return array;
   }
   const auto* const first = reinterpret_cast<const std::byte*>(data.data());
   array.data.assign(first, first + expected);

@@ -1,4 +1,5 @@
-// NumPy's .npy files: versions 1 to 3, C and Fortran order, little-endian float32 and float64.
+// NumPy's .npy files: versions 1 to 3, C and Fortran order, little-endian float32 and float64, and
+// booleans, as 0 and 1 in float64.
 #ifndef BLOCKD_CLIENT_BLOCKCTL_FORMATS_NPY_H_
 #define BLOCKD_CLIENT_BLOCKCTL_FORMATS_NPY_H_
 

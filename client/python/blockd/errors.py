@@ -61,6 +61,11 @@ class BlockdError(Exception):
         return next((one for one in self.details if isinstance(one, kind)), None)
 
 
+def reason_name(kind: Any, value: int) -> str:
+    """The name of a value of an enum; "" for none, and for one that a newer server has."""
+    return str(kind.Name(value)) if value != 0 and value in kind.values() else ""
+
+
 class InvalidArgument(BlockdError, ValueError):
     """Something in the request is wrong.
 
@@ -120,13 +125,15 @@ class NotSmoothable(InvalidArgument, np.linalg.LinAlgError):
     Attributes: `reason`, one of "NOT_IDENTIFIED" (y says nothing of `directions` of a diffuse x(1)),
     "CONTRADICTION" (element `row` of y at `step` has no noise and is not what the others imply) and
     "INACCURATE" (`means_error`, `variances_error` or `log_likelihood_error`, which are estimates, is
-    too large); `system`, an index of the distinct sets of missing elements.
+    too large); `form`, the last one that was tried, as "ORTHOGONAL"; `system`, an index of the
+    distinct sets of missing elements.
     """
 
     def _read_details(self) -> None:
         super()._read_details()
         why = self.detail(pb.NotSmoothable) or pb.NotSmoothable()
-        self.reason: str = "" if why.reason == 0 else pb.NotSmoothable.Reason.Name(why.reason)
+        self.reason: str = reason_name(pb.NotSmoothable.Reason, why.reason)
+        self.form: str = reason_name(pb.SmoothForm, why.form)
         self.system: int = why.system
         self.step: int = why.step
         self.row: int = why.row
@@ -146,7 +153,7 @@ class HandleNotFound(BlockdError, LookupError):
 
     def _read_details(self) -> None:
         why = self.detail(pb.HandleNotFound) or pb.HandleNotFound()
-        self.reason: str = "" if why.reason == 0 else pb.HandleNotFound.Reason.Name(why.reason)
+        self.reason: str = reason_name(pb.HandleNotFound.Reason, why.reason)
         self.handle: bytes = why.handle
         self.server_name: str = why.server_name
         self.server_epoch: bytes = why.server_epoch

@@ -97,8 +97,8 @@ class Smoothed(Generic[HandleType]):
     were held already. `growth`, `backward_error_bound`: the largest of all factorizations.
 
     `form`: "information", "orthogonal" or "double-double". `form_reason`: why it is not the first:
-    "ASKED_FOR", "COVARIANCE_IS_SINGULAR", "PRECISION_IS_INDEFINITE" or "INFORMATION_FORM_INACCURATE";
-    else "". If y has K in front, both are tuples of K.
+    "ASKED_FOR", "COVARIANCE_IS_SINGULAR", "PRECISION_IS_INDEFINITE", "INFORMATION_FORM_INACCURATE" or
+    "PARTLY_DIFFUSE"; else "". If y has K in front, both are tuples of K.
     """
 
     means: Any

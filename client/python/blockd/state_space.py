@@ -81,10 +81,15 @@ def _noise(space: Any) -> Array:
 
 
 def _series(model: Any) -> Any:
+    """What is smoothed, which need not be what was given: it may be standardized."""
+    y = np.array(model.ssm.endog, np.float64).T
     given = model.data.orig_endog
-    if is_pandas(given) and len(given) == model.nobs:
-        return given
-    return np.array(model.ssm.endog, np.float64).T
+    if not is_pandas(given) or len(given) != len(y):
+        return y
+    import pandas
+    if given.ndim == 1:
+        return pandas.Series(y[:, 0], given.index, name=given.name)
+    return pandas.DataFrame(y, given.index, given.columns if given.shape == y.shape else None)
 
 
 def _initial(space: Any) -> "dict[str, Any]":

@@ -54,14 +54,19 @@ class Elimination {
     }
   }
 
-  // The rest must be zero too, beside its diagonal elements.
+  // The rest must be zero too, beside its diagonal elements; and the rows of zeros on the diagonal,
+  // from which nothing is taken, beside the largest variance.
   std::optional<NotSemidefinite> Check() const {
     const double least = Least();
+    const double largest = *std::max_element(diagonal_.begin(), diagonal_.end());
     for (int64_t i = 0; i < n_; ++i) {
       if (diagonal_[i] < 0) return NotSemidefinite{i};
+    }
+    for (int64_t i = 0; i < n_; ++i) {
       for (int64_t j = 0; j < n_; ++j) {
-        if ((!is_left_[i] && diagonal_[i] > 0) || (!is_left_[j] && diagonal_[j] > 0)) continue;
-        const double size = std::sqrt(diagonal_[i] * diagonal_[j]);
+        const bool has_variances = diagonal_[i] > 0 && diagonal_[j] > 0;
+        if (has_variances && (!is_left_[i] || !is_left_[j])) continue;
+        const double size = has_variances ? std::sqrt(diagonal_[i] * diagonal_[j]) : largest;
         if (std::fabs(At(i, j).high) > 4 * least * size) return NotSemidefinite{i};
       }
     }

@@ -61,7 +61,10 @@ absl::StatusOr<SmoothReply> SmoothRun::Finish() {
       FinishSystem(s, reply);
       system.errors = ErrorsOf(s);
       if (IsGood(s, reply)) continue;
-      if (params_.form) return NotGood(s, system.errors);
+      if (params_.form) {
+        ReleaseNew();
+        return NotGood(s, system.errors);
+      }
       system.reason = Reason::kInaccurate;
     }
     again.push_back(s);
@@ -69,6 +72,14 @@ absl::StatusOr<SmoothReply> SmoothRun::Finish() {
   absl::Status status = SmoothOrthogonally(devices_, *context_, measured_, again, results_, &reply);
   if (!status.ok()) return status;
   return reply;
+}
+
+void SmoothRun::ReleaseNew() {
+  for (const System& system : systems_) {
+    if (!kept_.keep || system.found) continue;
+    Cache& cache = shards_->Of(system.handle).cache();
+    cache.Release(context_->caller, {&system.handle, 1}).IgnoreError();  // it may be gone
+  }
 }
 
 Smoother::Variances SmoothRun::VariancesOf(size_t s) const {

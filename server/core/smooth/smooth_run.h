@@ -146,6 +146,8 @@ class SmoothRun final : public PendingSmooth, public std::enable_shared_from_thi
   void Lose(std::span<const size_t> systems);
   void EndAll(const absl::Status& status);
   void FinishSystem(size_t s, SmoothReply& reply);
+  // Handles of which the caller does not hear.
+  void ReleaseNew();
   Smoother::Variances VariancesOf(size_t s) const;
   std::shared_ptr<const Doubles> CopyVariances(size_t s) const;  // nx x T
   // Estimates of a system's numbers, as the device gave them.

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -119,18 +121,24 @@ TEST_F(BlockctlSmoothTest, FilesOfNumPyAreTheSameModel) {
   for (size_t i = 0; i < means.size(); ++i) EXPECT_NEAR(same[i], means[i], 1e-13);
   Read("variances", {4, 2});
   WriteArray("model/F.npy", {2, 2}, {1, 0, 1, 1}, true);
-  WriteArray("model/y.npy", {2, 4, 1}, {1, 2.5, 4, 3, 2, 5, 8, std::nan("")});
+  const double none = std::nan("");
+  WriteArray("model/y.npy", {3, 4, 1}, {1, 2.5, 4, 3, 2, 5, 8, none, 1, 1, 1, none});
   ASSERT_EQ(Smooth({"--model=" + folder, Out()}).exit_status, 0);
-  const std::vector<double> two = Read("means", {2, 4, 2});
-  Read("covariances", {2, 4, 2, 2});
-  EXPECT_NEAR(two[8], 2 * means[0], 1e-12);  // twice the data, of one state without m0
+  const std::vector<double> three = Read("means", {3, 4, 2});
+  EXPECT_NEAR(three[8], 2 * means[0], 1e-12);  // twice the data
+  // The last two have the same elements missing, and one covariance.
+  const std::vector<double> covariances = Read("covariances", {3, 4, 2, 2});
+  for (size_t i = 16; i < 32; ++i) EXPECT_EQ(covariances[i], covariances[16 + i]);
 }
 
 TEST_F(BlockctlSmoothTest, WithoutAFolderTheMeansArePrinted) {
   const Outcome smoothed =
       Smooth({WriteModel(R"({"F": 1, "Q": 0, "H": 1, "R": 1, "y": [1, 2, null, 6]})"), "--quiet"});
   EXPECT_EQ(smoothed.exit_status, 0) << smoothed.err;
-  EXPECT_EQ(smoothed.out, "3\n3\n3\n3\n");
+  std::istringstream lines(smoothed.out);
+  const std::vector<double> means{std::istream_iterator<double>(lines), {}};
+  ASSERT_EQ(means.size(), 4);
+  for (const double mean : means) EXPECT_NEAR(mean, 3, 1e-14);
 }
 
 TEST_F(BlockctlSmoothTest, AStartMayBeKnownInPart) {
@@ -146,6 +154,11 @@ TEST_F(BlockctlSmoothTest, AStartMayBeKnownInPart) {
   };
   EXPECT_NEAR(likelihood("[true, false]"), likelihood("[[1], [0]]"), 1e-12);
   EXPECT_NEAR(likelihood("[[2], [0]]"), likelihood("[[1], [0]]") - std::log(2), 1e-12);
+  const Outcome direction =
+      Smooth({WriteModel(R"({"F": [[1, 0], [0, 1]], "Q": [[1, 0], [0, 1]], "H": [1, 1], "R": 1,
+                             "y": [1, 2], "m0": [0, 0], "P0": [[1, 0], [0, 1]], "diffuse": [1, 2]})")});
+  EXPECT_EQ(direction.exit_status, 3);
+  EXPECT_THAT(direction.err, HasSubstr("diffuse: a mask with 2"));
 }
 
 TEST_F(BlockctlSmoothTest, WhatIsWrongIsNamed) {
@@ -160,6 +173,10 @@ TEST_F(BlockctlSmoothTest, WhatIsWrongIsNamed) {
   refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1})", "has no y");
   refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [1], "Z": 1})", "has \"Z\"");
   refused(R"({"F": [[1, 2], [3]], "Q": 1, "H": 1, "R": 1, "y": [1, 2]})", "different lengths");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [1, [2, 3]]})", "different lengths");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [[1], 2]})", "a number beside a list");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": [[], []]})", "y: of shape (2, 0)");
+  refused(R"({"F": 1, "Q": 1, "H": 1, "R": 1, "y": []})", "y: of shape (0,)");
   refused(R"({"F": [1, "2"], "Q": 1, "H": 1, "R": 1, "y": [1, 2]})", "neither a number");
   refused(R"({"F": [[1, 0], [0, 1]], "Q": 1, "H": [1, 0], "R": 1, "y": [1, 2]})",
           "Q: of shape (), expected (2, 2), or (1, 2, 2)");
@@ -173,6 +190,7 @@ TEST_F(BlockctlSmoothTest, WhatIsWrongIsNamed) {
   const Outcome missing = Smooth({"--model=" + Path("nothing.json")});
   EXPECT_EQ(missing.exit_status, 3);
   EXPECT_THAT(missing.err, HasSubstr("nothing.json"));
+  EXPECT_EQ(Smooth({"--model=" + std::string(5000, 'x')}).exit_status, 3);
 }
 
 }  // namespace

@@ -65,6 +65,15 @@ TEST(NpyTest, ReadsFortranOrderFloat32AndOneDimension) {
   EXPECT_EQ(array->as<float>()[1], 2.5F);
 }
 
+TEST(NpyTest, BooleansAreZeroAndOne) {
+  const auto mask = ParseNpy(
+      Npy("{'descr': '|b1', 'fortran_order': False, 'shape': (3,), }", std::string("\1\0\1", 3)));
+  ASSERT_TRUE(mask.ok()) << mask.status();
+  EXPECT_EQ(mask->scalar, client::Scalar::kFloat64);
+  EXPECT_THAT(std::vector<double>(mask->as<double>(), mask->as<double>() + 3),
+              ElementsAre(1, 0, 1));
+}
+
 TEST(NpyTest, WhatIsWrittenReadsBackTheSame) {
   Array array;
   array.shape = {2, 2};

@@ -238,6 +238,15 @@ TEST(OrthogonalTest, CovariancesThatNoNoiseHasAreNamed) {
   wrong.params.transition_covariance.values = wrong.q;
   wrong.params.initial_covariance = wrong.p;
   EXPECT_EQ(singular(wrong.params).matrix, "P");
+  // Beside no variance there is no covariance.
+  wrong = model;
+  for (const size_t i : {0, 2, 6}) wrong.p[i] = 0;
+  wrong.params.transition_covariance.values = wrong.q;
+  wrong.params.initial_covariance = wrong.p;
+  EXPECT_NE(wrong.p[1], 0);
+  EXPECT_EQ(singular(wrong.params).matrix, "P");
+  wrong.p[1] = wrong.p[3] = 1e-17;
+  EXPECT_EQ(singular(wrong.params).matrix, "");
 }
 
 // Arrays of every kind, several series, many sizes: those beyond one pack, and one step.

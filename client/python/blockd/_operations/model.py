@@ -16,7 +16,7 @@ FLOAT64 = np.dtype("<f8")
 
 def _observations(y: Any) -> Array:
     if is_pandas(y):
-        return np.asarray(y.to_numpy(dtype=np.float64, na_value=np.nan))
+        return _of_pandas(y)
     if not isinstance(y, np.ma.MaskedArray):
         return as_real_array("y", y)
     filled = np.array(as_real_array("y", y.data), np.float64)
@@ -24,12 +24,19 @@ def _observations(y: Any) -> Array:
     return filled
 
 
-def _state_size(F: Any, H: Array) -> int:
-    """Of H where its shape says it, else of F, whose numbers are 1 x 1 matrices."""
-    if H.ndim > 1:
-        return int(H.shape[-1])
-    shape = np.shape(F)
-    return int(shape[-1]) if len(shape) > 1 else 1
+def _of_pandas(y: Any) -> Array:
+    from pandas.api import types
+    for dtype in [y.dtype] if y.ndim == 1 else y.dtypes:
+        if not types.is_numeric_dtype(dtype) or types.is_complex_dtype(dtype):
+            raise TypeError(f"y has the dtype {dtype}, expected real numbers")
+    return as_real_array("y", y.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _state_size(F: Array, H: Array) -> int:
+    """Of H where F has matrices, else 1: numbers are 1 x 1 matrices."""
+    if F.ndim < 2:
+        return 1
+    return int(H.shape[-1] if H.ndim > 1 else F.shape[-1])
 
 
 def _part(name: str, value: Any, steps: int, shape: "tuple[int, ...]", last: bool = False) -> Array:
@@ -86,7 +93,7 @@ class Model:
             observed = observed[np.newaxis]
         self.series, self.steps, self.ny = observed.shape
         measuring = as_real_array("H", H)
-        self.nx = _state_size(F, measuring)
+        self.nx = _state_size(as_real_array("F", F), measuring)
         T, nx, ny = self.steps, self.nx, self.ny
         if nx < 1:
             raise invalid("H", f"of shape {measuring.shape}", "at least one state: (ny, nx)")
@@ -116,6 +123,8 @@ class Model:
         if m0 is None and P0 is None and diffuse is None:
             self._header.diffuse = True
             return
+        if m0 is None and P0 is None:
+            raise invalid("diffuse", "given", "m0 and P0 with it, of what is known")
         if m0 is None or P0 is None:
             raise invalid("m0" if m0 is None else "P0", "missing", "m0 and P0, or neither: diffuse")
         for name, value, shape in (("m0", m0, (self.nx,)), ("P0", P0, (self.nx, self.nx))):
@@ -153,7 +162,8 @@ class Model:
 
 
 def is_pandas(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "pandas"
+    """True for a Series or a DataFrame."""
+    return type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "index")
 
 
 def _columns_first(array: Array) -> Array:

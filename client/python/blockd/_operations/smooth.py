@@ -17,6 +17,7 @@ from blockd._operations.factorization import Factorization
 from blockd._operations.held import Held
 from blockd._operations.model import FLOAT64, Model
 from blockd._options import SmoothOptions, form_name
+from blockd.errors import reason_name
 from blockd.v1 import blockd_pb2 as pb
 
 H = TypeVar("H", bound=Factorization)
@@ -78,7 +79,7 @@ def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
 def _form(model: Model, systems: "list[Any]") -> "tuple[Any, Any, results.SmoothErrors]":
     """Of the system of each series: its form, why, and its estimated errors."""
     forms = tuple(form_name(one.form) for one in systems)
-    reasons = tuple(pb.SmoothedSystem.Reason.Name(one.reason) if one.reason else "" for one in systems)
+    reasons = tuple(reason_name(pb.SmoothedSystem.Reason, one.reason) for one in systems)
     errors = results.SmoothErrors(*(_number(model, [getattr(one, f"{name}_error") for one in systems], float)
                                     for name in results.SmoothErrors._fields))
     return (forms, reasons, errors) if model.batched else (forms[0], reasons[0], errors)

@@ -150,6 +150,17 @@ TEST_F(SolverCoreSmoothTest, SingularCovariancesAreNamedWithTheirStepAndRow) {
   EXPECT_EQ(core_->memory().factorizations, 0);
 }
 
+// Handles of which the caller does not hear are none.
+TEST_F(SolverCoreSmoothTest, NothingIsKeptOfWhatIsNotGoodEnough) {
+  Start();
+  kept_ = {.keep = true, .lease = absl::Minutes(1)};
+  SmoothModel model = TinyNoise();
+  model.params.form = SmoothForm::kInformation;
+  EXPECT_TRUE(NotSmoothableOf(Smooth(model.params).reply.status()).has_value());
+  EXPECT_EQ(core_->memory().factorizations, 0);
+  EXPECT_EQ(Reserved(), 0);
+}
+
 TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
   Start();
   const SmoothModel model = UnseenState(8, 2);

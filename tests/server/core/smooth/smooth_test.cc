@@ -82,6 +82,15 @@ TEST_F(SolverCoreSmoothTest, AModelThatIsDiffuseInPartIsTheLimit) {
       }
     }
     EXPECT_EQ(Smooth(model.params).means, answer.means);
+    for (const double value : {0.0, 7.0}) {
+      for (size_t i = 0; i < 9; ++i) {
+        for (size_t j = 0; j < g.size(); j += 3) {
+          if (g[j + i % 3] != 0 || g[j + i / 3] != 0) model.p[i] = value;
+        }
+      }
+      model.params.form = SmoothForm::kOrthogonal;
+      ExpectClassical(model.params, Smooth(model.params), 1e-7, kLarge);
+    }
   }
   const std::vector<double> direction = {0, 1, -2};
   SmoothModel model(options);
