@@ -192,8 +192,9 @@ class Client(Unique):
                 them that is, for each set of missing elements: `Smoothed.form`.
             priority, timeout: as of `factor`.
 
-        Axes of length 1 may be left out: R of shape (T,) is one variance a step. Any real dtype, order and strides, and DLPack; the answer
-        is float64. Q, R and P0 may be singular or zero; they are symmetric but for rounding.
+        Numbers stand for 1 x 1 matrices, and axes of length 1 may be left out: R of shape (T,) is
+        one variance a step. Any real dtype, order and strides, and DLPack; the answer is float64. Q,
+        R and P0 may be singular or zero; they are symmetric but for rounding.
 
         Raises:
             SingularCovariance: Q, R or P0 is not positive semidefinite; or not positive definite,

@@ -47,7 +47,7 @@ def _part(name: str, value: Any, steps: int, shape: "tuple[int, ...]", last: boo
     array = as_real_array(name, value)
     each = (steps, *shape)
     for given, wanted in ((shape, (1, *shape)), (each, each)):
-        if array.shape == given or _long_axes(array.shape) == _long_axes(given):
+        if _long_axes(array.shape) == _long_axes(given):
             return array.reshape(wanted)
     if last and _long_axes(array.shape) == _long_axes((steps + 1, *shape)):
         return array.reshape(steps + 1, *shape)[:-1]
